@@ -1,0 +1,82 @@
+//! Flags and environment in, validated settings out. Nothing else in the project reads the environment.
+//!
+//! One file a subcommand: its flags, and the settings they become. Every flag `--some-flag` of a process can also
+//! be given as `PETIOLE_SOME_FLAG`.
+mod agent;
+#[cfg(feature = "demo")]
+mod demo;
+mod discover;
+mod get;
+mod kubelet;
+
+use crate::telemetry::{self, LogFormat};
+use clap::{Args, Parser, Subcommand};
+
+/// Joins leaf devices (cameras, sensors, printers, services on the LAN) to Kubernetes.
+#[derive(Debug, Parser)]
+#[command(name = "petiole", version, about, max_term_width = 100)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+    #[command(flatten)]
+    log: LogFlags,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Join this node's devices to its kubelet
+    Agent(agent::Flags),
+    /// Run a kubelet's device manager, without a cluster and without containers
+    Kubelet(kubelet::Flags),
+    /// Show the whole way of a device on this machine: no cluster, no root
+    #[cfg(feature = "demo")]
+    Demo(demo::Flags),
+    /// Run one discovery handler and print what it finds
+    Discover(discover::Flags),
+    /// Print the objects of a running `petiole kubelet`, as kubectl would
+    Get(get::Flags),
+}
+
+#[derive(Debug, Args)]
+struct LogFlags {
+    /// What to log: `error`, `warn`, `info`, `debug`, `trace`, or directives such as `petiole=debug,warn`
+    #[arg(
+        long,
+        global = true,
+        env = "PETIOLE_LOG",
+        default_value = "info",
+        help_heading = "Logging"
+    )]
+    log: String,
+    /// How to log to stderr
+    #[arg(
+        long,
+        global = true,
+        env = "PETIOLE_LOG_FORMAT",
+        value_enum,
+        default_value = "text",
+        help_heading = "Logging"
+    )]
+    log_format: LogFormat,
+}
+
+impl Cli {
+    pub fn telemetry(&self) -> telemetry::Settings {
+        telemetry::Settings {
+            filter: self.log.log.clone(),
+            format: self.log.log_format,
+        }
+    }
+}
+
+/// Runs the subcommand until it ends or the process is told to stop (SIGINT, SIGTERM).
+pub async fn run(cli: Cli) -> anyhow::Result<()> {
+    match cli.command {
+        Command::Agent(flags) => agent::run(flags).await,
+        Command::Kubelet(flags) => kubelet::run(flags).await,
+        #[cfg(feature = "demo")]
+        Command::Demo(flags) => demo::run(flags).await,
+        Command::Discover(flags) => discover::run(flags).await,
+        Command::Get(flags) => get::run(flags).await,
+    }
+}

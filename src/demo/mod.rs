@@ -1,0 +1,1 @@
+//! One process that shows the whole way of a device.

@@ -1,0 +1,42 @@
+//! Finding devices. Knows nothing of Instances, slots or the kubelet.
+//!
+//! A [`DiscoveryHandler`] turns a Configuration's `discoveryDetails` into a [`Discovery`]; a running discovery
+//! publishes whole [`DeviceSet`]s over a `watch`, never changes to one, so that a late reader misses nothing.
+pub mod handlers;
+
+use crate::model::device::{DeviceSet, Scope};
+use futures::future::BoxFuture;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+/// One way of finding devices, named by `discoveryHandler.name` of a Configuration.
+pub trait DiscoveryHandler: Send + Sync {
+    /// As in `discoveryHandler.name`; case matters.
+    fn name(&self) -> &'static str;
+
+    /// Reads `discoveryDetails`. Touches nothing: a Configuration is checked with it before anything starts.
+    fn prepare(&self, details: &str) -> Result<Box<dyn Discovery>, DetailsError>;
+}
+
+/// One discovery, ready to run.
+pub trait Discovery: Send {
+    fn scope(&self) -> Scope;
+
+    /// Publishes what it sees to `found` until `shutdown`. An error ends this run, and its caller starts another
+    /// after a back-off; what was published last stays until then.
+    fn run(
+        self: Box<Self>,
+        found: watch::Sender<DeviceSet>,
+        shutdown: CancellationToken,
+    ) -> BoxFuture<'static, Result<(), DiscoveryError>>;
+}
+
+/// `discoveryDetails` that cannot be used. The message names the field, the value and what would be right.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("discoveryDetails: {0}")]
+pub struct DetailsError(pub String);
+
+/// Why a discovery ended before it was told to. It is tried again.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct DiscoveryError(pub String);

@@ -1,0 +1,98 @@
+//! What discovery found: a device, and whole sets of devices.
+//!
+//! A device knows nothing of Kubernetes: names, slots and Instances are made from it elsewhere.
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
+
+/// A handler's own name for a device. Equal ids are one device; ids survive restarts of the agent.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DeviceId(String);
+
+impl DeviceId {
+    pub fn new(id: impl Into<String>) -> Self {
+        Self(id.into())
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for DeviceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A thing that discovery found, and what a container needs to use it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Device {
+    pub id: DeviceId,
+    /// Become the environment of a container that is given the device.
+    pub properties: BTreeMap<String, String>,
+    /// The names of those properties that say how to reach the device, such as its address and port.
+    /// A running container cannot outlive a change of them; all others may change at any time.
+    pub connection: BTreeSet<String>,
+    pub mounts: Vec<Mount>,
+    pub device_nodes: Vec<DeviceNode>,
+    /// Fully qualified CDI names, `vendor/class=name`.
+    pub cdi_devices: Vec<String>,
+}
+
+impl Device {
+    /// A device with an id and nothing else.
+    pub fn new(id: impl Into<String>) -> Self {
+        Self {
+            id: DeviceId::new(id),
+            properties: BTreeMap::new(),
+            connection: BTreeSet::new(),
+            mounts: Vec::new(),
+            device_nodes: Vec::new(),
+            cdi_devices: Vec::new(),
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Mount {
+    pub container_path: String,
+    pub host_path: String,
+    pub read_only: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DeviceNode {
+    pub container_path: String,
+    pub host_path: String,
+    /// Any of `r`, `w` and `m` (mknod).
+    pub permissions: String,
+}
+
+/// Who sees the device: that decides what its identity is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// Every node that can reach it finds the same device: one Instance for all of them.
+    Shared,
+    /// Each node finds a device of its own, whatever its id: one Instance a node.
+    Node,
+}
+
+/// All that a running discovery sees now.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DeviceSet {
+    pub devices: BTreeMap<DeviceId, Device>,
+    /// Whether the handler has looked everywhere once. Until then a missing device may only be late.
+    pub complete: bool,
+}
+
+impl DeviceSet {
+    /// The set of a handler that has looked everywhere.
+    pub fn complete(devices: impl IntoIterator<Item = Device>) -> Self {
+        Self {
+            devices: devices.into_iter().map(|d| (d.id.clone(), d)).collect(),
+            complete: true,
+        }
+    }
+}

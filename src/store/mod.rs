@@ -1,0 +1,1 @@
+//! Where Configurations come from and Instances live.

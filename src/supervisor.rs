@@ -1,0 +1,152 @@
+//! Runs the long-lived tasks of a process; the first to end stops the rest.
+use anyhow::{Context as _, Result, anyhow};
+use std::{collections::HashMap, future::Future, time::Duration};
+use tokio::{
+    task::{Id, JoinError, JoinSet},
+    time::timeout,
+};
+use tokio_util::sync::CancellationToken;
+
+/// Named tasks that live as long as the process.
+pub struct Supervisor {
+    shutdown: CancellationToken,
+    tasks: JoinSet<Result<()>>,
+    names: HashMap<Id, &'static str>,
+}
+
+impl Supervisor {
+    pub fn new(shutdown: CancellationToken) -> Self {
+        Self {
+            shutdown,
+            tasks: JoinSet::new(),
+            names: HashMap::new(),
+        }
+    }
+
+    /// Starts `task` with a token that is cancelled when the process stops.
+    pub fn spawn<F>(&mut self, name: &'static str, task: impl FnOnce(CancellationToken) -> F)
+    where
+        F: Future<Output = Result<()>> + Send + 'static,
+    {
+        let handle = self.tasks.spawn(task(self.shutdown.child_token()));
+        self.names.insert(handle.id(), name);
+    }
+
+    /// Returns once every task has ended: the error of the first that failed, or that ended unasked.
+    pub async fn run(mut self, grace: Duration) -> Result<()> {
+        let mut outcome = Ok(());
+        while !self.shutdown.is_cancelled() {
+            tokio::select! {
+                biased; // a task that ends because of the signal ended when asked
+                () = self.shutdown.cancelled() => {}
+                Some(ended) = self.tasks.join_next_with_id() => {
+                    outcome = self.ended(ended).and_then(|name| Err(anyhow!("{name} ended while the process was running")));
+                    self.shutdown.cancel();
+                }
+                else => break,
+            }
+        }
+        let drained = timeout(grace, async {
+            while let Some(ended) = self.tasks.join_next_with_id().await {
+                if let Err(e) = self.ended(ended)
+                    && outcome.is_ok()
+                {
+                    outcome = Err(e);
+                }
+            }
+        })
+        .await;
+        if drained.is_err() {
+            self.tasks.shutdown().await;
+            return outcome.and(Err(anyhow!("tasks outlived the {grace:?} grace period")));
+        }
+        outcome
+    }
+
+    fn ended(&self, ended: Result<(Id, Result<()>), JoinError>) -> Result<&'static str> {
+        match ended {
+            Ok((id, result)) => {
+                let name = self.names[&id];
+                result
+                    .with_context(|| format!("{name} failed"))
+                    .map(|()| name)
+            }
+            Err(e) => Err(anyhow!("{} panicked: {e}", self.names[&e.id()])),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    const GRACE: Duration = Duration::from_secs(5);
+    async fn until_cancelled(token: CancellationToken) -> Result<()> {
+        token.cancelled().await;
+        Ok(())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_signal_ends_everything_cleanly() {
+        let shutdown = CancellationToken::new();
+        let mut s = Supervisor::new(shutdown.clone());
+        s.spawn("a", until_cancelled);
+        s.spawn("b", until_cancelled);
+        shutdown.cancel();
+        s.run(GRACE).await.unwrap();
+    }
+    #[tokio::test]
+    async fn a_task_that_ends_with_the_signal_is_no_failure() {
+        for _ in 0..100 {
+            let shutdown = CancellationToken::new();
+            let mut s = Supervisor::new(shutdown.clone());
+            s.spawn("signals", |_| async move {
+                shutdown.cancel();
+                Ok(())
+            });
+            s.run(GRACE).await.unwrap();
+        }
+    }
+    #[tokio::test(start_paused = true)]
+    async fn one_failure_stops_the_rest_and_is_named() {
+        let mut s = Supervisor::new(CancellationToken::new());
+        s.spawn("good", until_cancelled);
+        s.spawn("registrar", |_| async { anyhow::bail!("no kubelet") });
+        let e = format!("{:#}", s.run(GRACE).await.unwrap_err());
+        assert_eq!(e, "registrar failed: no kubelet");
+    }
+    #[tokio::test(start_paused = true)]
+    async fn a_panic_is_a_failure_too() {
+        let mut s = Supervisor::new(CancellationToken::new());
+        s.spawn("watcher", |_| async { panic!("boom") });
+        assert!(
+            s.run(GRACE)
+                .await
+                .unwrap_err()
+                .to_string()
+                .starts_with("watcher panicked")
+        );
+    }
+    #[tokio::test(start_paused = true)]
+    async fn an_early_ok_is_a_failure() {
+        let mut s = Supervisor::new(CancellationToken::new());
+        s.spawn("watch", |_| async { Ok(()) });
+        assert_eq!(
+            s.run(GRACE).await.unwrap_err().to_string(),
+            "watch ended while the process was running"
+        );
+    }
+    #[tokio::test(start_paused = true)]
+    async fn stragglers_are_aborted_after_the_grace_period() {
+        let shutdown = CancellationToken::new();
+        let mut s = Supervisor::new(shutdown.clone());
+        s.spawn("stuck", |_| std::future::pending());
+        shutdown.cancel();
+        assert!(
+            s.run(GRACE)
+                .await
+                .unwrap_err()
+                .to_string()
+                .contains("grace")
+        );
+    }
+}

@@ -1,0 +1,30 @@
+//! What the process says of itself: logs on stderr, as text or JSON.
+use clap::ValueEnum;
+use std::io::{IsTerminal as _, stderr};
+use tracing_subscriber::{EnvFilter, fmt};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    Text,
+    Json,
+}
+
+/// How the process logs.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Directives such as `info` or `petiole=debug,warn`.
+    pub filter: String,
+    pub format: LogFormat,
+}
+
+/// Starts logging to stderr. Called once, by `main`.
+pub fn start(settings: &Settings) -> anyhow::Result<()> {
+    let filter = EnvFilter::try_new(&settings.filter)
+        .map_err(|e| anyhow::anyhow!("--log {:?}: {e}", settings.filter))?;
+    let logs = fmt().with_env_filter(filter).with_writer(stderr);
+    match settings.format {
+        LogFormat::Text => logs.with_ansi(stderr().is_terminal()).init(),
+        LogFormat::Json => logs.json().flatten_event(true).init(),
+    }
+    Ok(())
+}

@@ -1,0 +1,1 @@
+//! Unix sockets: bind one to serve gRPC on, dial one as a gRPC client.
