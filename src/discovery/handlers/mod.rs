@@ -1,7 +1,13 @@
 //! The handlers built in. A new one is a folder here, a line in [`builtin`] and an example.
+pub mod debug_echo;
+pub mod zeroconf;
+
 use super::DiscoveryHandler;
 
 /// Every handler this binary has.
 pub fn builtin() -> Vec<Box<dyn DiscoveryHandler>> {
-    vec![]
+    vec![
+        Box::new(zeroconf::Zeroconf),
+        Box::new(debug_echo::DebugEcho::new(debug_echo::AVAILABILITY_FILE)),
+    ]
 }
