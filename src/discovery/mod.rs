@@ -3,6 +3,8 @@
 //! A [`DiscoveryHandler`] turns a Configuration's `discoveryDetails` into a [`Discovery`]; a running discovery
 //! publishes whole [`DeviceSet`]s over a `watch`, never changes to one, so that a late reader misses nothing.
 pub mod handlers;
+pub mod plan;
+pub mod session;
 
 use crate::model::device::{DeviceSet, Scope};
 use futures::future::BoxFuture;

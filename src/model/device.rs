@@ -1,6 +1,7 @@
 //! What discovery found: a device, and whole sets of devices.
 //!
 //! A device knows nothing of Kubernetes: names, slots and Instances are made from it elsewhere.
+use super::names::digest_32;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
@@ -53,6 +54,34 @@ impl Device {
             cdi_devices: Vec::new(),
         }
     }
+
+    /// A digest of all that a container was told about reaching the device. While it stays the same, a container
+    /// that was given the device can be started again with what it was given.
+    pub fn connection_digest(&self) -> String {
+        let properties = (self.properties.iter())
+            .filter(|(key, _)| self.connection.contains(*key))
+            .map(|(key, value)| format!("property {key:?} {value:?}\n"));
+        let mounts = self.mounts.iter().map(|m| {
+            format!(
+                "mount {:?} {:?} {}\n",
+                m.container_path, m.host_path, m.read_only
+            )
+        });
+        let nodes = self.device_nodes.iter().map(|n| {
+            format!(
+                "node {:?} {:?} {}\n",
+                n.container_path, n.host_path, n.permissions
+            )
+        });
+        let cdi = self.cdi_devices.iter().map(|name| format!("cdi {name}\n"));
+        digest_32(
+            &properties
+                .chain(mounts)
+                .chain(nodes)
+                .chain(cdi)
+                .collect::<String>(),
+        )
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -94,5 +123,42 @@ impl DeviceSet {
             devices: devices.into_iter().map(|d| (d.id.clone(), d)).collect(),
             complete: true,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_connection_digest_follows_the_address_and_the_mounts_and_nothing_else() {
+        let mut device = Device::new("printer");
+        device
+            .properties
+            .insert("ADDR".to_owned(), "10.0.0.1".to_owned());
+        device
+            .properties
+            .insert("PAGES".to_owned(), "17".to_owned());
+        device.connection.insert("ADDR".to_owned());
+        let told = device.connection_digest();
+
+        device
+            .properties
+            .insert("PAGES".to_owned(), "18".to_owned());
+        assert_eq!(device.connection_digest(), told);
+
+        let mut moved = device.clone();
+        moved
+            .properties
+            .insert("ADDR".to_owned(), "10.0.0.2".to_owned());
+        assert_ne!(moved.connection_digest(), told);
+
+        let mut mounted = device.clone();
+        mounted.mounts.push(Mount {
+            container_path: "/a".to_owned(),
+            host_path: "/b".to_owned(),
+            read_only: false,
+        });
+        assert_ne!(mounted.connection_digest(), told);
     }
 }

@@ -1,2 +1,7 @@
 //! The vocabulary of the project: plain values and the rules between them. Pure: no I/O, no clock, no async.
+pub mod container_edits;
 pub mod device;
+pub mod instance_name;
+pub mod names;
+pub mod slot;
+pub mod slot_table;

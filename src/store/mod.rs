@@ -1,1 +1,128 @@
 //! Where Configurations come from and Instances live.
+//!
+//! One trait, so that the agent is the same with a cluster and without one. A store publishes whole sets over a
+//! `watch`; when a write returns, the sets already show it.
+pub mod folder;
+pub mod manifest;
+pub mod plan;
+
+use crate::{
+    api::{
+        configuration::{Configuration, Problem},
+        instance::Instance,
+    },
+    model::{names::ObjectKey, slot_table::SlotChange},
+};
+use futures::future::BoxFuture;
+use std::{collections::BTreeMap, sync::Arc};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+/// Every Configuration that can be read.
+#[derive(Debug, Clone, Default)]
+pub struct Configurations {
+    pub objects: BTreeMap<ObjectKey, Arc<Configuration>>,
+    /// Whether all of them are here. While one cannot be read, an Instance without a Configuration may be its own.
+    pub is_complete: bool,
+}
+
+/// The Instances that concern this node.
+pub type Instances = BTreeMap<ObjectKey, Arc<Instance>>;
+
+pub trait Store: Send + Sync {
+    fn configurations(&self) -> watch::Receiver<Arc<Configurations>>;
+
+    fn instances(&self) -> watch::Receiver<Arc<Instances>>;
+
+    /// Carries out changes, each for itself; the answers are in the same order.
+    fn apply(&self, changes: Vec<InstanceChange>) -> BoxFuture<'_, Vec<Result<(), StoreError>>>;
+
+    /// Exchanges owners of slots: all of an Instance's or none. `told` of a claim is remembered with the slot.
+    fn exchange(&self, changes: Vec<Exchange>) -> BoxFuture<'_, Result<(), StoreError>>;
+
+    /// Publishes what this node has to say of each Configuration. A Configuration without a report has gone.
+    fn report(&self, reports: BTreeMap<ObjectKey, Report>)
+    -> BoxFuture<'_, Result<(), StoreError>>;
+
+    /// Keeps the sets up to date until `shutdown`.
+    fn run(&self, shutdown: CancellationToken) -> BoxFuture<'_, anyhow::Result<()>>;
+}
+
+/// A change to an Instance that its agent has decided on.
+#[derive(Debug, Clone, PartialEq)]
+pub enum InstanceChange {
+    Create(Box<Instance>),
+    /// Adds this node to `nodes`.
+    Join(ObjectKey),
+    /// Takes this node out of `nodes`.
+    Leave(ObjectKey),
+    /// Replaces what the Configuration and the device say: properties, capacity, annotations, scope.
+    Describe {
+        key: ObjectKey,
+        capacity: i32,
+        broker_properties: BTreeMap<String, String>,
+        device_id: Option<String>,
+    },
+    /// Replaces this node's view of the device.
+    Health {
+        key: ObjectKey,
+        is_healthy: bool,
+        now: String,
+    },
+    Delete {
+        key: ObjectKey,
+        reason: &'static str,
+    },
+}
+
+impl InstanceChange {
+    pub fn key(&self) -> ObjectKey {
+        match self {
+            Self::Create(instance) => key_of(&instance.metadata),
+            Self::Join(key)
+            | Self::Leave(key)
+            | Self::Describe { key, .. }
+            | Self::Health { key, .. }
+            | Self::Delete { key, .. } => key.clone(),
+        }
+    }
+}
+
+/// A slot's new owner and, for a claim, the digest of what its container is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exchange {
+    pub change: SlotChange,
+    pub told: Option<String>,
+}
+
+/// What a node has to say of a Configuration.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Report {
+    pub instances: usize,
+    pub problems: Vec<Problem>,
+}
+
+/// Why a write was not carried out.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StoreError {
+    #[error("slot {slot} of Instance {instance} was just taken by {owner}")]
+    SlotTaken {
+        instance: ObjectKey,
+        slot: String,
+        owner: String,
+    },
+    #[error("Instance {0} is gone")]
+    Gone(ObjectKey),
+    #[error("Instance {0} exists already")]
+    Exists(ObjectKey),
+    #[error("{0}")]
+    Unavailable(String),
+}
+
+/// The key of an object; one without a namespace is in `default`.
+pub fn key_of(metadata: &kube::core::ObjectMeta) -> ObjectKey {
+    ObjectKey::new(
+        metadata.namespace.as_deref().unwrap_or("default"),
+        metadata.name.as_deref().unwrap_or_default(),
+    )
+}

@@ -1,0 +1,30 @@
+//! A condition, as Kubernetes objects carry it.
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// One statement about an object that is true, false or unknown, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Condition {
+    /// What the statement is about.
+    #[serde(rename = "type")]
+    pub type_: String,
+    /// True, False or Unknown.
+    pub status: String,
+    /// One word that names the cause.
+    pub reason: String,
+    /// The cause in a sentence, and what to do about it.
+    #[serde(default)]
+    pub message: String,
+    /// When `status` last changed, RFC 3339.
+    pub last_transition_time: String,
+    /// The `metadata.generation` that was looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+}
+
+impl Condition {
+    pub fn is_true(&self) -> bool {
+        self.status == "True"
+    }
+}

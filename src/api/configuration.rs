@@ -1,0 +1,231 @@
+//! Configuration: which devices to find, and what to do with each.
+#![expect(
+    unreachable_pub,
+    reason = "the schema derive repeats each struct inside a function"
+)]
+use super::condition::Condition;
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// Which devices to find, and what to do with each of them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
+#[kube(
+    group = "akri.sh",
+    version = "v0",
+    kind = "Configuration",
+    namespaced,
+    status = "ConfigurationStatus",
+    derive = "PartialEq",
+    shortname = "akric",
+    category = "akri",
+    doc = "Which devices to find, and what to do with each of them.",
+    printcolumn(
+        name = "Handler",
+        type_ = "string",
+        json_path = ".spec.discoveryHandler.name"
+    ),
+    printcolumn(name = "Capacity", type_ = "integer", json_path = ".spec.capacity"),
+    printcolumn(name = "Instances", type_ = "integer", json_path = ".status.instances"),
+    printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type=='Ready')].status"
+    ),
+    printcolumn(
+        name = "Age",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp"
+    )
+)]
+#[serde(rename_all = "camelCase")]
+pub struct ConfigurationSpec {
+    /// How to find the devices.
+    pub discovery_handler: DiscoveryHandlerInfo,
+
+    /// How many containers may use one device at a time, over all nodes: the usage slots of its Instance.
+    #[serde(default = "default_capacity")]
+    #[schemars(range(min = 1))]
+    pub capacity: i32,
+
+    /// A workload to run for each device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub broker_spec: Option<BrokerSpec>,
+
+    /// A Service for each Instance: a ServiceSpec.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "any_object")]
+    pub instance_service_spec: Option<Value>,
+
+    /// A Service for all brokers of this Configuration: a ServiceSpec.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "any_object")]
+    pub configuration_service_spec: Option<Value>,
+
+    /// Environment for every container that is given a device; wins over the device's own properties.
+    #[serde(default)]
+    pub broker_properties: BTreeMap<String, String>,
+
+    /// How long the Instance of a vanished device stays, unhealthy, before it is deleted.
+    #[serde(default = "default_grace_period_seconds")]
+    #[schemars(range(min = 0))]
+    pub grace_period_seconds: i64,
+
+    /// The most Instances this Configuration may have: anyone on a LAN can announce services. Devices beyond it are
+    /// left out, and the Configuration says so.
+    #[serde(default = "default_max_instances")]
+    #[schemars(range(min = 1))]
+    pub max_instances: i64,
+}
+
+/// How to find devices.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DiscoveryHandlerInfo {
+    /// The handler, such as `zeroconf` or `debugEcho`. Cannot be changed later.
+    #[x_kube(validation = Rule::new("self == oldSelf").message("the handler of a Configuration cannot be changed: delete it and create another"))]
+    pub name: String,
+
+    /// What the handler is to look for, in the handler's own terms: YAML or JSON.
+    #[serde(default)]
+    pub discovery_details: String,
+
+    /// Values handed to the handler, such as credentials.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub discovery_properties: Option<Vec<DiscoveryProperty>>,
+}
+
+/// A value handed to a discovery handler.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("!(has(self.value) && has(self.valueFrom))").message("give value or valueFrom, not both"))]
+pub struct DiscoveryProperty {
+    /// The value's name.
+    #[schemars(regex(pattern = r"^[_A-Za-z][_A-Za-z0-9]*$"))]
+    pub name: String,
+    /// The value itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+    /// Where the value is kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value_from: Option<DiscoveryPropertySource>,
+}
+
+/// Where a discovery property's value is kept: in a Secret or in a ConfigMap.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("has(self.secretKeyRef) != has(self.configMapKeyRef)").message("give one of secretKeyRef and configMapKeyRef"))]
+pub struct DiscoveryPropertySource {
+    /// A key of a Secret.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_key_ref: Option<KeyReference>,
+    /// A key of a ConfigMap.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config_map_key_ref: Option<KeyReference>,
+}
+
+/// A key of a Secret or ConfigMap.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct KeyReference {
+    /// The object's name.
+    pub name: String,
+    /// The object's namespace; the Configuration's own where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// The key in its data.
+    pub key: String,
+    /// Whether discovery goes on without the value where it is absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub optional: Option<bool>,
+}
+
+/// The workload run for each device: a Pod on each node that sees it, or one Job.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("has(self.brokerPodSpec) != has(self.brokerJobSpec)").message("give one of brokerPodSpec and brokerJobSpec"))]
+pub struct BrokerSpec {
+    /// A PodSpec. The resource `{{PLACEHOLDER}}` in it becomes the Instance's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "any_object")]
+    pub broker_pod_spec: Option<Value>,
+    /// A JobSpec. The resource `{{PLACEHOLDER}}` in it becomes the Instance's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "any_object")]
+    pub broker_job_spec: Option<Value>,
+}
+
+/// What became of a Configuration.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ConfigurationStatus {
+    /// The `metadata.generation` this status is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// `Ready`: every node works with this Configuration as it stands.
+    #[serde(default)]
+    pub conditions: Vec<Condition>,
+    /// How many Instances it has.
+    #[serde(default)]
+    pub instances: i64,
+    /// The nodes that work with it, and what troubles each.
+    #[serde(default)]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub nodes: Vec<NodeReport>,
+}
+
+/// What one node says of a Configuration.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeReport {
+    /// The node.
+    pub name: String,
+    /// How many devices it offers.
+    #[serde(default)]
+    pub instances: i64,
+    /// What is wrong; empty where all is well.
+    #[serde(default)]
+    pub problems: Vec<Problem>,
+}
+
+/// Something that keeps a Configuration from working as written.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Problem {
+    /// One word that names the cause, such as `UnknownHandler`.
+    pub reason: String,
+    /// The cause in a sentence, and what to do about it.
+    pub message: String,
+}
+
+impl Problem {
+    pub fn new(reason: &str, message: impl Into<String>) -> Self {
+        Self {
+            reason: reason.to_owned(),
+            message: message.into(),
+        }
+    }
+}
+
+fn default_capacity() -> i32 {
+    1
+}
+
+fn default_grace_period_seconds() -> i64 {
+    60
+}
+
+fn default_max_instances() -> i64 {
+    1000
+}
+
+/// User-written specs stay JSON: a typed round trip would drop fields newer than the types.
+fn any_object(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({
+        "type": "object",
+        "nullable": true,
+        "x-kubernetes-preserve-unknown-fields": true
+    })
+}

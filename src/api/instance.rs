@@ -1,0 +1,91 @@
+//! Instance: one device, its usage slots, and the nodes that see it.
+use super::condition::Condition;
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// One device that was found: its usage slots and the nodes that see it.
+#[derive(
+    Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, CustomResource, JsonSchema,
+)]
+#[kube(
+    group = "akri.sh",
+    version = "v0",
+    kind = "Instance",
+    namespaced,
+    status = "InstanceStatus",
+    derive = "PartialEq",
+    shortname = "akrii",
+    category = "akri",
+    selectable = ".spec.configurationName",
+    doc = "One device that was found: its usage slots and the nodes that see it.",
+    printcolumn(
+        name = "Config",
+        type_ = "string",
+        json_path = ".spec.configurationName"
+    ),
+    printcolumn(name = "Shared", type_ = "boolean", json_path = ".spec.shared"),
+    printcolumn(name = "Nodes", type_ = "string", json_path = ".spec.nodes"),
+    printcolumn(
+        name = "Age",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp"
+    )
+)]
+#[serde(rename_all = "camelCase")]
+pub struct InstanceSpec {
+    /// The Configuration that found it, in the same namespace.
+    pub configuration_name: String,
+
+    /// The device in CDI's form, `akri.sh/<configuration>=<digest>`.
+    pub cdi_name: String,
+
+    /// How many usage slots it has.
+    #[schemars(range(min = 0))]
+    pub capacity: i32,
+
+    /// Environment of the containers that are given it: the device's properties and the Configuration's.
+    #[serde(default)]
+    pub broker_properties: BTreeMap<String, String>,
+
+    /// Whether other nodes may find the same device.
+    #[serde(default)]
+    pub shared: bool,
+
+    /// The nodes that see it now.
+    #[serde(default)]
+    #[schemars(extend("x-kubernetes-list-type" = "set"))]
+    pub nodes: Vec<String>,
+
+    /// Who uses each slot: absent or empty is free, `<node>` holds it by the Instance's resource,
+    /// `C:<configuration>-<n>:<node>` by the Configuration's.
+    #[serde(default)]
+    #[schemars(extend("x-kubernetes-map-type" = "granular"))]
+    pub device_usage: BTreeMap<String, String>,
+}
+
+/// What is known of the device now.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct InstanceStatus {
+    /// `Available`: at least one node sees the device.
+    #[serde(default)]
+    pub conditions: Vec<Condition>,
+    /// Each node's view of the device.
+    #[serde(default)]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub nodes: Vec<NodeHealth>,
+}
+
+/// One node's view of a device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeHealth {
+    /// The node.
+    pub name: String,
+    /// Healthy or Unhealthy.
+    pub health: String,
+    /// When `health` last changed, RFC 3339.
+    pub last_transition_time: String,
+}

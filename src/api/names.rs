@@ -1,0 +1,25 @@
+//! Every name of ours that others see: API group, labels, annotations, resource prefix. Defined once.
+
+/// The API group of Configuration and Instance, and the prefix of the resources made from them.
+pub const GROUP: &str = "akri.sh";
+pub const VERSION: &str = "v0";
+pub const API_VERSION: &str = "akri.sh/v0";
+
+/// Annotation of an Instance: the whole device id that the digest in its name was made of.
+pub const DEVICE_ID: &str = "akri.sh/device-id";
+
+/// Annotations of an Instance, one for each slot in use: a digest of what its container was told about reaching
+/// the device. The kubelet replays the first answer at each restart of the container; this tells whether it still
+/// holds.
+pub const TOLD_PREFIX: &str = "told.akri.sh/";
+
+/// What a broker's resource is called in a Configuration, until the Instance's name is known.
+pub const PLACEHOLDER: &str = "{{PLACEHOLDER}}";
+
+/// Labels of broker Pods.
+pub const CONFIGURATION_LABEL: &str = "akri.sh/configuration";
+pub const INSTANCE_LABEL: &str = "akri.sh/instance";
+pub const TARGET_NODE_LABEL: &str = "akri.sh/target-node";
+
+/// The longest Configuration name: the longest resource name (63) less `-` and the ten digits of a long digest.
+pub const CONFIGURATION_NAME_LIMIT: usize = 52;

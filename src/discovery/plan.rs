@@ -1,0 +1,62 @@
+//! Which discoveries to start and stop. Pure.
+use crate::model::names::ObjectKey;
+use std::collections::BTreeMap;
+
+/// What a discovery is made from. One with another specification is another discovery.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionSpec {
+    pub handler: String,
+    pub details: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Action {
+    Stop(ObjectKey),
+    Start(ObjectKey, SessionSpec),
+}
+
+/// A changed specification is a stop and a start. Stops come first.
+pub(super) fn plan(
+    desired: &BTreeMap<ObjectKey, SessionSpec>,
+    running: &BTreeMap<ObjectKey, SessionSpec>,
+) -> Vec<Action> {
+    let stops = (running.iter())
+        .filter(|(key, spec)| desired.get(*key) != Some(spec))
+        .map(|(key, _)| Action::Stop(key.clone()));
+    let starts = (desired.iter())
+        .filter(|(key, spec)| running.get(*key) != Some(spec))
+        .map(|(key, spec)| Action::Start(key.clone(), spec.clone()));
+    stops.chain(starts).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::{collection::btree_map, prelude::*};
+
+    fn world() -> impl Strategy<Value = BTreeMap<ObjectKey, SessionSpec>> {
+        btree_map("[a-c]", "[x-z]", 0..4).prop_map(|entries| {
+            let spec = |details| SessionSpec {
+                handler: "h".to_owned(),
+                details,
+            };
+            (entries.into_iter())
+                .map(|(name, details)| (ObjectKey::new("default", name), spec(details)))
+                .collect()
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn executing_the_plan_leaves_nothing_to_do(desired in world(), running in world()) {
+            let mut after = running.clone();
+            for action in plan(&desired, &running) {
+                match action {
+                    Action::Stop(key) => prop_assert!(after.remove(&key).is_some()),
+                    Action::Start(key, spec) => prop_assert!(after.insert(key, spec).is_none()),
+                }
+            }
+            prop_assert_eq!(plan(&desired, &after), vec![]);
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! The running discoveries: one task for each Configuration, whole device sets out.
+use super::{
+    DetailsError, Discovery, DiscoveryHandler,
+    plan::{Action, SessionSpec, plan},
+};
+use crate::{
+    backoff::Backoff,
+    model::{device::DeviceSet, names::ObjectKey},
+};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use tokio::{sync::watch, time::sleep};
+use tokio_util::{sync::CancellationToken, task::JoinMap};
+use tracing::{Instrument as _, info_span, warn};
+
+const FIRST_RETRY: Duration = Duration::from_millis(500);
+const LAST_RETRY: Duration = Duration::from_secs(30);
+
+/// What each Configuration's discovery sees.
+pub type Discoveries = BTreeMap<ObjectKey, Sighting>;
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Sighting {
+    pub set: Arc<DeviceSet>,
+    /// Why the discovery does not run just now.
+    pub error: Option<String>,
+}
+
+/// The discovery handlers there are, by name.
+pub struct Handlers(BTreeMap<&'static str, Box<dyn DiscoveryHandler>>);
+
+impl Handlers {
+    pub fn new(handlers: Vec<Box<dyn DiscoveryHandler>>) -> Self {
+        Self(handlers.into_iter().map(|h| (h.name(), h)).collect())
+    }
+
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.0.keys().copied()
+    }
+
+    /// `None` where there is no such handler.
+    pub fn prepare(&self, spec: &SessionSpec) -> Option<Result<Box<dyn Discovery>, DetailsError>> {
+        Some(self.0.get(spec.handler.as_str())?.prepare(&spec.details))
+    }
+}
+
+/// Keeps one discovery running for each of `desired`, and publishes what they see to `seen`.
+pub async fn run(
+    handlers: Arc<Handlers>,
+    mut desired: watch::Receiver<BTreeMap<ObjectKey, SessionSpec>>,
+    seen: watch::Sender<Arc<Discoveries>>,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
+    let mut tasks = JoinMap::new();
+    let mut running: BTreeMap<ObjectKey, (SessionSpec, CancellationToken)> = BTreeMap::new();
+    loop {
+        let specs = running
+            .iter()
+            .map(|(key, (spec, _))| (key.clone(), spec.clone()))
+            .collect();
+        let actions = plan(&desired.borrow_and_update(), &specs);
+        for action in actions {
+            match action {
+                Action::Stop(key) => {
+                    if let Some((_, stop)) = running.remove(&key) {
+                        stop.cancel();
+                    }
+                    while tasks.contains_key(&key) {
+                        let ended = tasks.join_next().await;
+                        running
+                            .retain(|key, _| ended.as_ref().is_none_or(|(ended, _)| ended != key));
+                    }
+                    seen.send_modify(|seen| drop(Arc::make_mut(seen).remove(&key)));
+                }
+                Action::Start(key, spec) => {
+                    let stop = shutdown.child_token();
+                    let span = info_span!("discovery", configuration = %key);
+                    let session = Session {
+                        key: key.clone(),
+                        spec: spec.clone(),
+                        seen: seen.clone(),
+                    };
+                    let task = session.run(handlers.clone(), stop.clone()).instrument(span);
+                    tasks.spawn(key.clone(), task);
+                    running.insert(key, (spec, stop));
+                }
+            }
+        }
+        if running.len() != desired.borrow().len() {
+            continue; // one ended while another was waited for
+        }
+        tokio::select! {
+            biased;
+            () = shutdown.cancelled() => break,
+            changed = desired.changed() => if changed.is_err() { break },
+            Some((key, ended)) = tasks.join_next() => {
+                // Only a panic ends a discovery unasked. It starts anew; the others are not disturbed.
+                if let Err(e) = ended {
+                    warn!(configuration = %key, "the discovery ended: {e}");
+                }
+                running.remove(&key);
+            }
+        }
+    }
+    for (_, stop) in running.into_values() {
+        stop.cancel();
+    }
+    while tasks.join_next().await.is_some() {}
+    Ok(())
+}
+
+struct Session {
+    key: ObjectKey,
+    spec: SessionSpec,
+    seen: watch::Sender<Arc<Discoveries>>,
+}
+
+impl Session {
+    async fn run(self, handlers: Arc<Handlers>, stop: CancellationToken) {
+        let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
+        while !stop.is_cancelled() {
+            let Some(Ok(discovery)) = handlers.prepare(&self.spec) else {
+                self.publish(|sighting| {
+                    sighting.error = Some("its details are not accepted".to_owned())
+                });
+                return stop.cancelled().await;
+            };
+            let error = self.run_once(discovery, &stop).await;
+            if stop.is_cancelled() {
+                return;
+            }
+            let error = error.unwrap_or_else(|| "it ended by itself".to_owned());
+            let wait = backoff.next_wait();
+            warn!(retry_in = ?wait, "discovery failed: {error}");
+            self.publish(|sighting| sighting.error = Some(error));
+            stop.run_until_cancelled(sleep(wait)).await;
+        }
+    }
+
+    /// Runs the discovery and forwards its sets; returns why it ended.
+    async fn run_once(
+        &self,
+        discovery: Box<dyn Discovery>,
+        stop: &CancellationToken,
+    ) -> Option<String> {
+        let found = watch::Sender::new(DeviceSet::default());
+        let mut sets = found.subscribe();
+        // The first set of a run counts, an empty one too, but not the value before it.
+        sets.mark_unchanged();
+        let forward = async {
+            while sets.changed().await.is_ok() {
+                let set = Arc::new(sets.borrow_and_update().clone());
+                self.publish(|sighting| *sighting = Sighting { set, error: None });
+            }
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            biased;
+            ended = discovery.run(found, stop.clone()) => ended.err().map(|e| e.to_string()),
+            () = forward => None,
+        }
+    }
+
+    fn publish(&self, change: impl FnOnce(&mut Sighting)) {
+        self.seen
+            .send_modify(|seen| change(Arc::make_mut(seen).entry(self.key.clone()).or_default()));
+    }
+}

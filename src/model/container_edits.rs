@@ -1,0 +1,132 @@
+//! What a container gets for the devices it is given: environment, mounts, device nodes, CDI devices.
+use super::device::{Device, DeviceNode, Mount};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// One device of a container, with all that decides its environment.
+#[derive(Debug, Clone, Copy)]
+pub struct Given<'a> {
+    /// The digest in the Instance's name.
+    pub digest: &'a str,
+    pub device: &'a Device,
+    /// The Configuration's; they win over the device's own properties.
+    pub broker_properties: &'a BTreeMap<String, String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ContainerEdits {
+    pub env: BTreeMap<String, String>,
+    pub mounts: Vec<Mount>,
+    pub device_nodes: Vec<DeviceNode>,
+    pub cdi_devices: Vec<String>,
+}
+
+impl ContainerEdits {
+    /// Every property twice: as `KEY_<DIGEST>`, which is always its device's, and as `KEY`, which is the first
+    /// device's where several differ. Of mounts and device nodes with one container path the first stays.
+    pub fn of(devices: &[Given<'_>]) -> Self {
+        let mut edits = Self::default();
+        let mut suffixed = BTreeMap::new();
+        let (mut paths, mut nodes, mut cdi) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        for given in devices {
+            for (key, value) in environment(&given.device.properties, given.broker_properties) {
+                suffixed.insert(
+                    format!("{key}_{}", given.digest.to_uppercase()),
+                    value.clone(),
+                );
+                edits
+                    .env
+                    .entry(key.clone())
+                    .or_insert_with(|| value.clone());
+            }
+            let device = given.device;
+            edits.mounts.extend(
+                device
+                    .mounts
+                    .iter()
+                    .filter(|m| paths.insert(m.container_path.as_str()))
+                    .cloned(),
+            );
+            edits.device_nodes.extend(
+                device
+                    .device_nodes
+                    .iter()
+                    .filter(|n| nodes.insert(n.container_path.as_str()))
+                    .cloned(),
+            );
+            edits.cdi_devices.extend(
+                device
+                    .cdi_devices
+                    .iter()
+                    .filter(|c| cdi.insert(*c))
+                    .cloned(),
+            );
+        }
+        // A plain key that happens to look like another's suffixed one gives way: those are promised.
+        edits.env.extend(suffixed);
+        edits
+    }
+}
+
+/// A device's properties overlaid by its Configuration's: `brokerProperties` of the Instance.
+pub fn environment<'a>(
+    properties: &'a BTreeMap<String, String>,
+    broker_properties: &'a BTreeMap<String, String>,
+) -> BTreeMap<&'a String, &'a String> {
+    properties.iter().chain(broker_properties).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn camera(id: &str, url: &str) -> Device {
+        let mut device = Device::new(id);
+        device.properties.insert("URL".to_owned(), url.to_owned());
+        device.mounts.push(Mount {
+            container_path: "/data".to_owned(),
+            host_path: format!("/srv/{id}"),
+            read_only: true,
+        });
+        device.cdi_devices.push("acme.com/cam=1".to_owned());
+        device
+    }
+
+    #[test]
+    fn two_devices_in_one_container_keep_their_suffixed_variables_apart() {
+        let (a, b) = (camera("a", "rtsp://a"), camera("b", "rtsp://b"));
+        let more = BTreeMap::from([("MODE".to_owned(), "night".to_owned())]);
+        let given = |digest, device| Given {
+            digest,
+            device,
+            broker_properties: &more,
+        };
+        let edits = ContainerEdits::of(&[given("aaaaaa", &a), given("bbbbbb", &b)]);
+        let env: Vec<_> = edits.env.iter().map(|(k, v)| format!("{k}={v}")).collect();
+        assert_eq!(
+            env,
+            [
+                "MODE=night",
+                "MODE_AAAAAA=night",
+                "MODE_BBBBBB=night",
+                "URL=rtsp://a",
+                "URL_AAAAAA=rtsp://a",
+                "URL_BBBBBB=rtsp://b"
+            ]
+        );
+        assert_eq!(edits.mounts, a.mounts);
+        assert_eq!(edits.cdi_devices, ["acme.com/cam=1"]);
+    }
+
+    #[test]
+    fn the_configuration_wins_over_the_device() {
+        let device = camera("a", "rtsp://a");
+        let more = BTreeMap::from([("URL".to_owned(), "rtsp://proxy".to_owned())]);
+        let edits = ContainerEdits::of(&[Given {
+            digest: "aaaaaa",
+            device: &device,
+            broker_properties: &more,
+        }]);
+        assert_eq!(edits.env["URL"], "rtsp://proxy");
+        assert_eq!(edits.env["URL_AAAAAA"], "rtsp://proxy");
+    }
+}

@@ -1,0 +1,98 @@
+//! Names and the digests in them.
+use blake2::{
+    Blake2b, Digest as _,
+    digest::consts::{U3, U4, U5, U16},
+};
+use std::fmt::{self, Write as _};
+
+/// A namespaced object.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectKey {
+    pub namespace: String,
+    pub name: String,
+}
+
+impl ObjectKey {
+    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self {
+            namespace: namespace.into(),
+            name: name.into(),
+        }
+    }
+}
+
+impl fmt::Display for ObjectKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// 6 lower-case hex digits: the digest in an Instance's name.
+pub(super) fn digest_6(text: &str) -> String {
+    hex(&Blake2b::<U3>::digest(text))
+}
+
+/// 10 lower-case hex digits: the digest of a device whose shorter one is taken.
+pub(super) fn digest_10(text: &str) -> String {
+    hex(&Blake2b::<U5>::digest(text))
+}
+
+/// 32 lower-case hex digits: enough for two equal digests to mean equal texts.
+pub fn digest_32(text: &str) -> String {
+    hex(&Blake2b::<U16>::digest(text))
+}
+
+/// `name` where it has at most `limit` bytes; else its beginning and 8 hex digits of the whole, `limit` bytes together.
+///
+/// # Panics
+/// Where `limit` leaves no room for the digest (under 10).
+pub fn shortened(name: &str, limit: usize) -> String {
+    const DIGEST: usize = 8;
+    assert!(
+        limit > DIGEST + 1,
+        "{limit} bytes leave no room for a digest"
+    );
+    if name.len() <= limit {
+        return name.to_owned();
+    }
+    let kept = name.floor_char_boundary(limit - DIGEST - 1);
+    // A name part may not end in a separator before the digest's own.
+    let kept = name[..kept].trim_end_matches(['-', '.', '_']);
+    format!("{kept}-{}", hex(&Blake2b::<U4>::digest(name)))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        write!(text, "{byte:02x}").expect("a String takes all that is written to it");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_shortened_name_fits_and_keeps_its_beginning(name in "[a-z0-9é.-]{0,120}", limit in 10_usize..80) {
+            let short = shortened(&name, limit);
+            prop_assert!(short.len() <= limit);
+            if name.len() <= limit {
+                prop_assert_eq!(short, name);
+            } else {
+                let (kept, digest) = short.rsplit_once('-').unwrap();
+                prop_assert!(name.starts_with(kept));
+                prop_assert_eq!(digest.len(), 8);
+            }
+        }
+
+        #[test]
+        fn two_long_names_with_one_beginning_stay_two(a in "[a-z]{1,9}", b in "[a-z]{1,9}") {
+            let long = "x".repeat(70);
+            let (a, b) = (format!("{long}{a}"), format!("{long}{b}"));
+            prop_assert_eq!(shortened(&a, 63) == shortened(&b, 63), a == b);
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! A usage slot: one unit of an Instance's capacity, and who holds it.
+use std::{fmt, str::FromStr};
+
+/// What the kubelet calls a device id: `<name>-<index>`, the name an Instance's or a Configuration's.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SlotId {
+    pub name: String,
+    pub index: u32,
+}
+
+impl SlotId {
+    pub fn new(name: impl Into<String>, index: u32) -> Self {
+        Self {
+            name: name.into(),
+            index,
+        }
+    }
+}
+
+impl fmt::Display for SlotId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.name, self.index)
+    }
+}
+
+/// A text that is no slot's id.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no slot id: <name>-<index> is")]
+pub struct NotASlotId(String);
+
+impl FromStr for SlotId {
+    type Err = NotASlotId;
+
+    fn from_str(id: &str) -> Result<Self, NotASlotId> {
+        id.rsplit_once('-')
+            .filter(|(name, _)| !name.is_empty())
+            .and_then(|(name, index)| Some(Self::new(name, canonical_index(index)?)))
+            .ok_or_else(|| NotASlotId(id.to_owned()))
+    }
+}
+
+/// An index as we write it: digits only, no leading zero. Otherwise two texts would name one slot.
+fn canonical_index(text: &str) -> Option<u32> {
+    let index = text.parse::<u32>().ok()?;
+    (index.to_string() == text).then_some(index)
+}
+
+/// Who holds a slot: a value of `spec.deviceUsage`. A free slot has no owner: its value is absent or empty.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SlotOwner {
+    /// A container on this node, by the Instance's resource.
+    Node(String),
+    /// A container on `node`, by the Configuration's resource.
+    Configuration {
+        /// The id it was given there, `<configuration>-<n>`; Akri 0.12 wrote `<n>` alone.
+        slot: String,
+        node: String,
+    },
+}
+
+impl SlotOwner {
+    pub fn node(&self) -> &str {
+        match self {
+            Self::Node(node) | Self::Configuration { node, .. } => node,
+        }
+    }
+
+    /// Reads a value of `deviceUsage`; `None` where the slot is free.
+    pub fn from_usage(usage: &str) -> Result<Option<Self>, NotAnOwner> {
+        let parts: Vec<&str> = usage.split(':').collect();
+        match parts.as_slice() {
+            [""] => Ok(None),
+            [node] => Ok(Some(Self::Node((*node).to_owned()))),
+            ["C", slot, node] if !slot.is_empty() && !node.is_empty() => {
+                Ok(Some(Self::Configuration {
+                    slot: (*slot).to_owned(),
+                    node: (*node).to_owned(),
+                }))
+            }
+            _ => Err(NotAnOwner(usage.to_owned())),
+        }
+    }
+
+    /// The index the Configuration's resource knows the slot by.
+    pub fn configuration_index(&self) -> Option<u32> {
+        match self {
+            Self::Node(_) => None,
+            Self::Configuration { slot, .. } => {
+                canonical_index(slot.rsplit_once('-').map_or(slot.as_str(), |(_, n)| n))
+            }
+        }
+    }
+}
+
+impl fmt::Display for SlotOwner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Node(node) => f.write_str(node),
+            Self::Configuration { slot, node } => write!(f, "C:{slot}:{node}"),
+        }
+    }
+}
+
+/// A value of `deviceUsage` that no agent writes.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no slot owner: <node> or C:<configuration>-<n>:<node> is")]
+pub struct NotAnOwner(String);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn owners_are_read_as_akri_writes_them() {
+        let by_configuration = |slot: &str| {
+            Some(SlotOwner::Configuration {
+                slot: slot.to_owned(),
+                node: "node-a".to_owned(),
+            })
+        };
+        for (usage, owner) in [
+            ("", None),
+            ("node-a", Some(SlotOwner::Node("node-a".to_owned()))),
+            ("C:cam-3:node-a", by_configuration("cam-3")),
+            ("C:3:node-a", by_configuration("3")),
+        ] {
+            assert_eq!(SlotOwner::from_usage(usage), Ok(owner), "{usage:?}");
+        }
+        for usage in ["C:3", "X:3:node", "C::node", "C:3:", "a:b:c:d"] {
+            assert!(SlotOwner::from_usage(usage).is_err(), "{usage:?}");
+        }
+        assert_eq!(
+            by_configuration("cam-3").unwrap().configuration_index(),
+            Some(3)
+        );
+        assert_eq!(
+            by_configuration("3").unwrap().configuration_index(),
+            Some(3)
+        );
+    }
+
+    #[test]
+    fn an_index_has_one_spelling() {
+        assert_eq!("cam-1".parse(), Ok(SlotId::new("cam", 1)));
+        for id in ["cam-01", "cam-+1", "cam-", "-1", "cam", "cam-4294967296"] {
+            assert!(id.parse::<SlotId>().is_err(), "{id}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn ids_and_owners_round_trip(name in "[a-z][a-z0-9-]{0,20}", index: u32, node in "[a-z0-9.-]{1,20}") {
+            let id = SlotId::new(name, index);
+            prop_assert_eq!(id.to_string().parse::<SlotId>(), Ok(id.clone()));
+            for owner in [
+                SlotOwner::Node(node.clone()),
+                SlotOwner::Configuration { slot: id.to_string(), node },
+            ] {
+                prop_assert_eq!(SlotOwner::from_usage(&owner.to_string()), Ok(Some(owner)));
+            }
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! Which slots answer an Allocate call, and which the kubelet should prefer.
+use super::{Resource, SlotChange, SlotTable};
+use crate::model::slot::{SlotId, SlotOwner};
+use std::{cmp::Reverse, collections::BTreeSet};
+
+/// The slots that answer an Allocate call, one list for each container request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claim {
+    pub requests: Vec<Vec<SlotChange>>,
+}
+
+impl Claim {
+    pub fn changes(&self) -> impl Iterator<Item = &SlotChange> {
+        self.requests.iter().flatten()
+    }
+}
+
+/// Why a claim is refused. The kubelet shows it on the Pod.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ClaimError {
+    #[error("{id:?} is no slot of {resource:?}; the kubelet has been sent the current list")]
+    Unknown { id: String, resource: String },
+    #[error("slot {slot} is beyond the capacity of its Instance, {capacity}")]
+    BeyondCapacity { slot: SlotId, capacity: u32 },
+    #[error("slot {slot} is in use by {owner}")]
+    HeldElsewhere { slot: SlotId, owner: SlotOwner },
+    #[error("slot {slot} is in use on this node by the other resource of its device, as {owner}")]
+    HeldHere { slot: SlotId, owner: SlotOwner },
+    #[error("every slot of Instance {instance} is in use")]
+    Full { instance: String },
+    #[error("one container asks for two slots of one device, Instance {instance}; it can have one")]
+    SameDevice { instance: String },
+    #[error("slot {slot} is asked for twice in one call")]
+    Twice { slot: SlotId },
+    #[error("slot {slot} is just being written to its Instance")]
+    Busy { slot: SlotId },
+}
+
+impl SlotTable {
+    /// Decides an Allocate call: all of it or nothing. The kubelet is right on its own node, so a slot that this
+    /// resource holds here already is claimed again. Slots in `gone` are held by this node's other resource for a
+    /// container that is known to be gone.
+    pub fn plan_claim(
+        &self,
+        resource: &Resource,
+        requests: &[Vec<String>],
+        gone: &BTreeSet<SlotId>,
+    ) -> Result<Claim, ClaimError> {
+        let mut taken = BTreeSet::new();
+        let mut claim = Claim { requests: vec![] };
+        for ids in requests {
+            let mut slots: Vec<SlotChange> = vec![];
+            for id in ids {
+                let change = match resource {
+                    Resource::Instance(_) => self.claim_of_instance(resource, id, gone)?,
+                    Resource::Configuration(_) => {
+                        let change = self.claim_of_configuration(resource, id, gone, &taken)?;
+                        if slots.iter().any(|s| s.slot.name == change.slot.name) {
+                            let instance = change.slot.name;
+                            return Err(ClaimError::SameDevice { instance });
+                        }
+                        change
+                    }
+                };
+                if !taken.insert(change.slot.clone()) {
+                    return Err(ClaimError::Twice { slot: change.slot });
+                }
+                slots.push(change);
+            }
+            claim.requests.push(slots);
+        }
+        Ok(claim)
+    }
+
+    /// Which of `available` a container should get: `must` first, then distinct devices, those with most free slots
+    /// before others.
+    pub fn preferred(
+        &self,
+        configuration: &str,
+        available: &[String],
+        must: &[String],
+        size: usize,
+    ) -> Vec<String> {
+        let listed = self.configuration_list(configuration);
+        let instance_of = |id: &String| {
+            (listed.iter().find(|slot| slot.id.to_string() == **id)).map(|slot| &*slot.instance)
+        };
+        let mut chosen = must.to_vec();
+        let mut used: BTreeSet<&str> = must.iter().filter_map(&instance_of).collect();
+        let mut candidates: Vec<_> = (available.iter().filter(|id| !must.contains(id)))
+            .filter_map(|id| instance_of(id).map(|instance| (id, instance)))
+            .collect();
+        candidates.sort_by_key(|(id, instance)| (Reverse(self.free_slots(instance).count()), *id));
+        for (id, instance) in candidates {
+            if chosen.len() < size && used.insert(instance) {
+                chosen.push(id.clone());
+            }
+        }
+        chosen.truncate(size);
+        chosen
+    }
+
+    fn claim_of_instance(
+        &self,
+        resource: &Resource,
+        id: &str,
+        gone: &BTreeSet<SlotId>,
+    ) -> Result<SlotChange, ClaimError> {
+        let unknown = || unknown(id, resource);
+        let slot: SlotId = id.parse().map_err(|_| unknown())?;
+        let slots = (self
+            .instances
+            .get(&slot.name)
+            .filter(|_| slot.name == resource.name()))
+        .ok_or_else(unknown)?;
+        let me = SlotOwner::Node(self.node.clone());
+        let from = self.settled_owner(&slot)?;
+        match from {
+            Some(owner) if *owner == me => {}
+            Some(owner) if owner.node() != self.node => {
+                let owner = owner.clone();
+                return Err(ClaimError::HeldElsewhere { slot, owner });
+            }
+            Some(owner) if !gone.contains(&slot) => {
+                let owner = owner.clone();
+                return Err(ClaimError::HeldHere { slot, owner });
+            }
+            None | Some(_) if slot.index >= slots.capacity => {
+                let capacity = slots.capacity;
+                return Err(ClaimError::BeyondCapacity { slot, capacity });
+            }
+            None | Some(_) => {}
+        }
+        Ok(SlotChange {
+            key: slots.key.clone(),
+            from: from.cloned(),
+            to: Some(me),
+            slot,
+        })
+    }
+
+    fn claim_of_configuration(
+        &self,
+        resource: &Resource,
+        id: &str,
+        gone: &BTreeSet<SlotId>,
+        taken: &BTreeSet<SlotId>,
+    ) -> Result<SlotChange, ClaimError> {
+        let configuration = resource.name();
+        let n = id
+            .parse::<SlotId>()
+            .ok()
+            .filter(|id| id.name == configuration)
+            .map(|id| id.index);
+        let instance = (n.and_then(|n| self.listed.get(configuration)?.get(&n)))
+            .ok_or_else(|| unknown(id, resource))?;
+        let slots = self
+            .instances
+            .get(instance)
+            .ok_or_else(|| unknown(id, resource))?;
+        let slot = match n.and_then(|n| self.slot_in_use(configuration, n)) {
+            Some(slot) => slot,
+            // From the top: the Instance's own resource is given low slots more often than not.
+            None => self
+                .free_slots(instance)
+                .chain(gone.iter().filter(|s| s.name == *instance).cloned())
+                .filter(|slot| !taken.contains(slot) && slot.index < slots.capacity)
+                .max_by_key(|slot| (!gone.contains(slot), slot.index))
+                .ok_or_else(|| self.why_full(instance))?,
+        };
+        let from = self.settled_owner(&slot)?.cloned();
+        Ok(SlotChange {
+            key: slots.key.clone(),
+            from,
+            to: Some(SlotOwner::Configuration {
+                slot: id.to_owned(),
+                node: self.node.clone(),
+            }),
+            slot,
+        })
+    }
+
+    /// An Instance without a free slot: held by this node's other resource, whose container may be gone, or full.
+    fn why_full(&self, instance: &str) -> ClaimError {
+        let own = SlotOwner::Node(self.node.clone());
+        let held_here = (self.instances.get(instance).into_iter())
+            .flat_map(|slots| &slots.owners)
+            .find(|(_, owner)| **owner == own);
+        match held_here {
+            Some((index, owner)) => ClaimError::HeldHere {
+                slot: SlotId::new(instance, *index),
+                owner: owner.clone(),
+            },
+            None => ClaimError::Full {
+                instance: instance.to_owned(),
+            },
+        }
+    }
+}
+
+fn unknown(id: &str, resource: &Resource) -> ClaimError {
+    ClaimError::Unknown {
+        id: id.to_owned(),
+        resource: resource.name().to_owned(),
+    }
+}

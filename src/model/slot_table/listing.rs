@@ -1,0 +1,149 @@
+//! The slots that each resource offers the kubelet, and the ids it knows them by.
+use super::{SlotChange, SlotTable};
+use crate::model::slot::{SlotId, SlotOwner};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A slot as a resource lists it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedSlot {
+    /// What the kubelet calls it.
+    pub id: SlotId,
+    /// The Instance it is a slot of.
+    pub instance: String,
+    /// Whether a container on this node may have it by this resource, as far as slots decide that.
+    pub is_usable: bool,
+}
+
+impl SlotTable {
+    /// The slots of an Instance, as its own resource lists them: all of its capacity, and beyond it those still in
+    /// use, because the kubelet takes a slot that is missing for a healthy one.
+    pub fn instance_list(&self, instance: &str) -> Vec<ListedSlot> {
+        let Some(slots) = self.instances.get(instance) else {
+            return vec![];
+        };
+        let held = slots
+            .owners
+            .iter()
+            .filter(|(_, owner)| **owner == SlotOwner::Node(self.node.clone()));
+        let end = held.map(|(index, _)| index + 1).max().unwrap_or(0);
+        (0..end.max(slots.capacity))
+            .map(|index| {
+                let id = SlotId::new(instance, index);
+                let is_ours = match self.owner(&id) {
+                    None => true,
+                    Some(SlotOwner::Node(node)) => *node == self.node,
+                    Some(SlotOwner::Configuration { .. }) => false,
+                };
+                ListedSlot {
+                    instance: instance.to_owned(),
+                    is_usable: index < slots.capacity && is_ours,
+                    id,
+                }
+            })
+            .collect()
+    }
+
+    /// The slots of a Configuration's resource: those in use by it on this node, and one free id for each Instance
+    /// with a free slot.
+    pub fn configuration_list(&self, configuration: &str) -> Vec<ListedSlot> {
+        let ids = self.listed.get(configuration).into_iter().flatten();
+        ids.map(|(n, instance)| {
+            let in_use = self.slot_in_use(configuration, *n);
+            ListedSlot {
+                id: SlotId::new(configuration, *n),
+                instance: instance.clone(),
+                is_usable: in_use.is_none_or(|slot| slot.index < self.capacity(instance)),
+            }
+        })
+        .collect()
+    }
+
+    /// The slot that this node uses by id `n` of the Configuration's resource.
+    pub(super) fn slot_in_use(&self, configuration: &str, n: u32) -> Option<SlotId> {
+        let instance = self.listed.get(configuration)?.get(&n)?;
+        self.used_by_configuration(instance)
+            .find(|(used, _)| *used == n)
+            .map(|(_, slot)| slot)
+    }
+
+    /// The slots of an Instance that this node uses by its Configuration's resource, with the ids there.
+    fn used_by_configuration(&self, instance: &str) -> impl Iterator<Item = (u32, SlotId)> {
+        let observed = (self.instances.get(instance).into_iter())
+            .flat_map(|slots| slots.owners.keys().copied());
+        let writing = (self.writing.keys())
+            .filter(|slot| slot.name == instance)
+            .map(|slot| slot.index);
+        let indexes: BTreeSet<u32> = observed.chain(writing).collect();
+        let name = instance.to_owned();
+        indexes.into_iter().filter_map(move |index| {
+            let slot = SlotId::new(&name, index);
+            let owner = self
+                .owner(&slot)
+                .filter(|owner| owner.node() == self.node)?;
+            Some((owner.configuration_index()?, slot))
+        })
+    }
+
+    /// Brings the ids of the Configurations whose slots changed up to date.
+    pub(super) fn relist_of<'a>(&mut self, changes: impl IntoIterator<Item = &'a SlotChange>) {
+        let configurations: BTreeSet<String> = changes
+            .into_iter()
+            .filter_map(|c| Some(self.instances.get(&c.slot.name)?.configuration.clone()))
+            .collect();
+        self.relist(Some(&configurations));
+    }
+
+    /// Brings the ids of `configurations`, or of all, up to date.
+    pub(super) fn relist(&mut self, configurations: Option<&BTreeSet<String>>) {
+        let mut instances: BTreeMap<&String, Vec<&String>> = BTreeMap::new();
+        for (instance, slots) in &self.instances {
+            if configurations.is_none_or(|only| only.contains(&slots.configuration)) {
+                instances
+                    .entry(&slots.configuration)
+                    .or_default()
+                    .push(instance);
+            }
+        }
+        let relisted: BTreeMap<String, BTreeMap<u32, String>> = instances
+            .iter()
+            .map(|(configuration, instances)| {
+                (
+                    (*configuration).clone(),
+                    self.ids_of(configuration, instances),
+                )
+            })
+            .collect();
+        match configurations {
+            Some(_) => self.listed.extend(relisted),
+            None => self.listed = relisted,
+        }
+    }
+
+    /// Ids in use stay, and so do free ones whose Instance still has a free slot; each Instance without one gets
+    /// the smallest id there is.
+    fn ids_of(&self, configuration: &str, instances: &[&String]) -> BTreeMap<u32, String> {
+        let mut ids: BTreeMap<u32, String> = instances
+            .iter()
+            .flat_map(|instance| {
+                self.used_by_configuration(instance)
+                    .map(|(n, _)| (n, (*instance).clone()))
+            })
+            .collect();
+        let mut without_free_id: BTreeSet<&String> = (instances.iter().copied())
+            .filter(|instance| self.free_slots(instance).next().is_some())
+            .collect();
+        for (n, instance) in self.listed.get(configuration).into_iter().flatten() {
+            if !ids.contains_key(n) && without_free_id.remove(instance) {
+                ids.insert(*n, instance.clone());
+            }
+        }
+        let mut next = 0;
+        for instance in without_free_id {
+            while ids.contains_key(&next) {
+                next += 1;
+            }
+            ids.insert(next, instance.clone());
+        }
+        ids
+    }
+}

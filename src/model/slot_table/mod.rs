@@ -1,0 +1,210 @@
+//! Every usage slot of this node's Instances: who holds it, and which ids the kubelet knows it by.
+//!
+//! Two things decide a slot's owner: what was *observed* in the Instances, and what this node is *writing* there now.
+//! They are kept apart, so that an observation that arrives while a claim is on its way cannot undo it.
+mod claim;
+mod listing;
+
+pub use claim::{Claim, ClaimError};
+pub use listing::ListedSlot;
+
+use super::{
+    names::ObjectKey,
+    slot::{SlotId, SlotOwner},
+};
+use std::{collections::BTreeMap, time::Duration};
+
+/// A resource of ours, by the name after its prefix.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Resource {
+    /// `akri.sh/<instance>`: the slots of one device.
+    Instance(String),
+    /// `akri.sh/<configuration>`: a slot of any device of the Configuration.
+    Configuration(String),
+}
+
+impl Resource {
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Instance(name) | Self::Configuration(name) => name,
+        }
+    }
+}
+
+/// The slots of an Instance as it was last read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObservedSlots {
+    pub key: ObjectKey,
+    pub configuration: String,
+    pub capacity: u32,
+    /// `spec.deviceUsage` as it stands.
+    pub usage: BTreeMap<String, String>,
+}
+
+/// A slot's owner exchanged for another: written only if `from` is still the owner.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SlotChange {
+    pub key: ObjectKey,
+    pub slot: SlotId,
+    pub from: Option<SlotOwner>,
+    pub to: Option<SlotOwner>,
+}
+
+/// A slot this node holds, and the uptime at which the claim was answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Held {
+    pub key: ObjectKey,
+    pub slot: SlotId,
+    pub owner: SlotOwner,
+    pub answered: Duration,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct InstanceSlots {
+    key: ObjectKey,
+    configuration: String,
+    capacity: u32,
+    owners: BTreeMap<u32, SlotOwner>,
+}
+
+/// See the module's head.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SlotTable {
+    node: String,
+    instances: BTreeMap<String, InstanceSlots>,
+    /// The slots being written now, and what they will be.
+    writing: BTreeMap<SlotId, Option<SlotOwner>>,
+    /// When the last claim of a slot was answered. Slots adopted at start have no entry.
+    answered: BTreeMap<SlotId, Duration>,
+    /// For each Configuration: the ids its resource lists, and the Instance behind each. Fixed while listed.
+    listed: BTreeMap<String, BTreeMap<u32, String>>,
+}
+
+impl SlotTable {
+    pub fn new(node: impl Into<String>) -> Self {
+        Self {
+            node: node.into(),
+            instances: BTreeMap::new(),
+            writing: BTreeMap::new(),
+            answered: BTreeMap::new(),
+            listed: BTreeMap::new(),
+        }
+    }
+
+    /// Takes over what the Instances say now. What is being written stays as it is until it is settled.
+    pub fn observe(&mut self, observed: impl IntoIterator<Item = ObservedSlots>) {
+        self.instances = observed
+            .into_iter()
+            .map(|o| (o.key.name.clone(), InstanceSlots::from(o)))
+            .collect();
+        let (instances, node) = (&self.instances, &self.node);
+        self.answered.retain(|slot, _| {
+            (instances
+                .get(&slot.name)
+                .and_then(|i| i.owners.get(&slot.index)))
+            .is_some_and(|owner| owner.node() == node)
+                || self.writing.contains_key(slot)
+        });
+        self.relist(None);
+    }
+
+    /// Marks the slots of a claim or a release as being written.
+    pub fn begin<'a>(&mut self, changes: impl IntoIterator<Item = &'a SlotChange> + Clone) {
+        for change in changes.clone() {
+            self.writing.insert(change.slot.clone(), change.to.clone());
+        }
+        self.relist_of(changes);
+    }
+
+    /// Ends what [`Self::begin`] began. `answered` is the uptime for claims that were written; what failed leaves
+    /// the slot to what is observed.
+    pub fn settle<'a>(
+        &mut self,
+        changes: impl IntoIterator<Item = &'a SlotChange> + Clone,
+        answered: Option<Duration>,
+    ) {
+        for change in changes.clone() {
+            self.writing.remove(&change.slot);
+            match (answered, &change.to) {
+                (Some(now), Some(_)) => {
+                    self.answered.insert(change.slot.clone(), now);
+                }
+                (Some(_), None) => {
+                    self.answered.remove(&change.slot);
+                }
+                (None, _) => {}
+            }
+        }
+        self.relist_of(changes);
+    }
+
+    /// The slots this node holds and is not writing to now.
+    pub fn held(&self) -> Vec<Held> {
+        let mut held = vec![];
+        for (name, slots) in &self.instances {
+            for (index, owner) in &slots.owners {
+                let slot = SlotId::new(name, *index);
+                if owner.node() == self.node && !self.writing.contains_key(&slot) {
+                    held.push(Held {
+                        key: slots.key.clone(),
+                        answered: self.answered.get(&slot).copied().unwrap_or_default(),
+                        owner: owner.clone(),
+                        slot,
+                    });
+                }
+            }
+        }
+        held
+    }
+
+    fn capacity(&self, instance: &str) -> u32 {
+        self.instances
+            .get(instance)
+            .map_or(0, |slots| slots.capacity)
+    }
+
+    /// The owner there will be once all that is being written is written.
+    fn owner(&self, slot: &SlotId) -> Option<&SlotOwner> {
+        match self.writing.get(slot) {
+            Some(to) => to.as_ref(),
+            None => self.observed_owner(slot),
+        }
+    }
+
+    fn observed_owner(&self, slot: &SlotId) -> Option<&SlotOwner> {
+        self.instances.get(&slot.name)?.owners.get(&slot.index)
+    }
+
+    fn settled_owner(&self, slot: &SlotId) -> Result<Option<&SlotOwner>, ClaimError> {
+        if self.writing.contains_key(slot) {
+            return Err(ClaimError::Busy { slot: slot.clone() });
+        }
+        Ok(self.observed_owner(slot))
+    }
+
+    fn free_slots(&self, instance: &str) -> impl Iterator<Item = SlotId> {
+        (0..self.capacity(instance))
+            .map(move |index| SlotId::new(instance, index))
+            .filter(|slot| self.owner(slot).is_none())
+    }
+}
+
+impl From<ObservedSlots> for InstanceSlots {
+    fn from(observed: ObservedSlots) -> Self {
+        let owners = (observed.usage.iter()).filter_map(|(id, usage)| {
+            let slot: SlotId = id.parse().ok()?;
+            let owner = match SlotOwner::from_usage(usage) {
+                Ok(owner) => owner?,
+                // Whoever wrote that holds the slot; it is not this node.
+                Err(_) => SlotOwner::Node(usage.clone()),
+            };
+            (slot.name == observed.key.name).then_some((slot.index, owner))
+        });
+        Self {
+            owners: owners.collect(),
+            key: observed.key,
+            configuration: observed.configuration,
+            capacity: observed.capacity,
+        }
+    }
+}

@@ -1,0 +1,445 @@
+//! The store without a cluster: Configurations are the manifests in one folder, Instances manifests in another.
+//!
+//! `<state>/instances/<namespace>_<name>.yaml` are the Instances, `<state>/configurations/…` the status of each
+//! Configuration, and `<state>/<file>.error` says why a manifest is not used. The state folder is the agent's alone.
+use super::{
+    Configurations, Exchange, InstanceChange, Instances, Report, Store, StoreError, key_of,
+    manifest::{self, Unreadable},
+    plan,
+};
+use crate::{
+    api::{
+        configuration::{Configuration, ConfigurationStatus, Problem},
+        instance::Instance,
+    },
+    files,
+    folder_watch::FolderWatch,
+    model::names::ObjectKey,
+};
+use anyhow::Context as _;
+use futures::future::BoxFuture;
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs, io,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+use tokio::{sync::watch, task::spawn_blocking};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+const FILE_MODE: u32 = 0o644;
+
+#[derive(Debug, Clone)]
+pub struct Settings {
+    pub node_name: String,
+    /// Configurations, one or more to a `.yaml`, `.yml` or `.json` file.
+    pub configurations: PathBuf,
+    /// Instances and errors.
+    pub state: PathBuf,
+}
+
+pub struct FolderStore {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    settings: Settings,
+    configurations: watch::Sender<Arc<Configurations>>,
+    instances: watch::Sender<Arc<Instances>>,
+    /// What is on the disk beside the Instances. Its lock is held over every change of the folder, so that changes
+    /// to one Instance follow one another; never over an await.
+    written: Mutex<Written>,
+}
+
+#[derive(Default)]
+struct Written {
+    /// The file of each Configuration.
+    files: BTreeMap<ObjectKey, String>,
+    /// What is wrong with each file, as far as reading it tells.
+    unreadable: BTreeMap<String, Vec<Problem>>,
+    reports: BTreeMap<ObjectKey, Report>,
+    errors: BTreeMap<String, String>,
+    statuses: BTreeMap<ObjectKey, ConfigurationStatus>,
+}
+
+impl FolderStore {
+    /// Creates the folders and reads what is there.
+    pub fn open(settings: Settings) -> anyhow::Result<Self> {
+        for folder in [
+            &settings.configurations,
+            &settings.state,
+            &settings.state.join("instances"),
+            &settings.state.join("configurations"),
+        ] {
+            fs::create_dir_all(folder)
+                .with_context(|| format!("cannot create the folder {}", folder.display()))?;
+        }
+        clear_reports(&settings.state)?;
+        let instances = read_instances(&settings.state.join("instances"))?;
+        let inner = Inner {
+            configurations: watch::Sender::new(Arc::default()),
+            instances: watch::Sender::new(Arc::new(instances)),
+            written: Mutex::default(),
+            settings,
+        };
+        inner.read_configurations()?;
+        Ok(Self {
+            inner: Arc::new(inner),
+        })
+    }
+
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Inner) -> T + Send + 'static,
+    ) -> T {
+        let inner = self.inner.clone();
+        spawn_blocking(move || work(&inner))
+            .await
+            .expect("file work does not panic and is not cancelled")
+    }
+}
+
+impl Store for FolderStore {
+    fn configurations(&self) -> watch::Receiver<Arc<Configurations>> {
+        self.inner.configurations.subscribe()
+    }
+
+    fn instances(&self) -> watch::Receiver<Arc<Instances>> {
+        self.inner.instances.subscribe()
+    }
+
+    fn apply(&self, changes: Vec<InstanceChange>) -> BoxFuture<'_, Vec<Result<(), StoreError>>> {
+        Box::pin(self.blocking(move |inner| inner.apply(&changes)))
+    }
+
+    fn exchange(&self, exchanges: Vec<Exchange>) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(self.blocking(move |inner| inner.exchange(&exchanges)))
+    }
+
+    fn report(
+        &self,
+        reports: BTreeMap<ObjectKey, Report>,
+    ) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(self.blocking(move |inner| {
+            let mut written = inner.lock();
+            written.reports = reports;
+            inner.write_reports(&mut written)
+        }))
+    }
+
+    fn run(&self, shutdown: CancellationToken) -> BoxFuture<'_, anyhow::Result<()>> {
+        Box::pin(async move {
+            let mut watch = FolderWatch::new(&self.inner.settings.configurations);
+            while shutdown
+                .run_until_cancelled(watch.changed())
+                .await
+                .is_some()
+            {
+                if let Err(e) = self.blocking(Inner::read_configurations).await {
+                    // What was read last goes on; the watch looks again.
+                    warn!("cannot read the Configurations: {e:#}");
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+impl Inner {
+    fn lock(&self) -> MutexGuard<'_, Written> {
+        // A panic while it was held leaves values that the next read replaces.
+        self.written.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn apply(&self, changes: &[InstanceChange]) -> Vec<Result<(), StoreError>> {
+        let _written = self.lock();
+        let mut instances = Instances::clone(&self.instances.borrow());
+        let outcomes = changes
+            .iter()
+            .map(|change| self.apply_one(&mut instances, change))
+            .collect();
+        self.publish(instances);
+        outcomes
+    }
+
+    fn apply_one(
+        &self,
+        instances: &mut Instances,
+        change: &InstanceChange,
+    ) -> Result<(), StoreError> {
+        let key = change.key();
+        let after = match (instances.get(&key), change) {
+            (None, InstanceChange::Create(instance)) => {
+                let mut instance = Instance::clone(instance);
+                instance.metadata.creation_timestamp = Some(Time(Timestamp::now()));
+                Some(instance)
+            }
+            (Some(_), InstanceChange::Create(_)) => return Err(StoreError::Exists(key)),
+            (None, InstanceChange::Delete { .. }) => None,
+            (None, _) => return Err(StoreError::Gone(key)),
+            (Some(instance), _) => plan::changed(instance, change, &self.settings.node_name),
+        };
+        match after {
+            Some(instance) => {
+                self.write_instance(&key, &instance)?;
+                instances.insert(key, Arc::new(instance));
+            }
+            None => {
+                files::remove(&self.instance_path(&key)).map_err(unavailable)?;
+                instances.remove(&key);
+            }
+        }
+        Ok(())
+    }
+
+    fn exchange(&self, exchanges: &[Exchange]) -> Result<(), StoreError> {
+        let _written = self.lock();
+        let mut instances = Instances::clone(&self.instances.borrow());
+        let mut by_instance: BTreeMap<&ObjectKey, Vec<&Exchange>> = BTreeMap::new();
+        for exchange in exchanges {
+            by_instance
+                .entry(&exchange.change.key)
+                .or_default()
+                .push(exchange);
+        }
+        let mut outcome = Ok(());
+        for (key, exchanges) in by_instance {
+            outcome = outcome.and_then(|()| {
+                let instance = instances
+                    .get(key)
+                    .ok_or_else(|| StoreError::Gone(key.clone()))?;
+                let after = plan::exchanged(instance, &exchanges)?;
+                self.write_instance(key, &after)?;
+                instances.insert(key.clone(), Arc::new(after));
+                Ok(())
+            });
+        }
+        self.publish(instances);
+        outcome
+    }
+
+    fn publish(&self, instances: Instances) {
+        self.instances.send_if_modified(|current| {
+            let is_changed = **current != instances;
+            *current = Arc::new(instances);
+            is_changed
+        });
+    }
+
+    fn instance_path(&self, key: &ObjectKey) -> PathBuf {
+        self.settings.state.join("instances").join(file_name(key))
+    }
+
+    fn write_instance(&self, key: &ObjectKey, instance: &Instance) -> Result<(), StoreError> {
+        write_yaml(&self.instance_path(key), instance)
+    }
+
+    /// Reads the whole folder and publishes it if anything changed.
+    fn read_configurations(&self) -> anyhow::Result<()> {
+        let mut written = self.lock();
+        let folder = &self.settings.configurations;
+        let mut read = Configurations {
+            is_complete: true,
+            ..Configurations::default()
+        };
+        written.files.clear();
+        written.unreadable.clear();
+        for name in
+            manifest_names(folder).with_context(|| format!("cannot list {}", folder.display()))?
+        {
+            let (configurations, mut unreadable) = match fs::read_to_string(folder.join(&name)) {
+                Ok(text) => manifest::read_each(&text),
+                Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+                Err(e) => {
+                    let problem = Problem::new("Unreadable", format!("it cannot be read: {e}"));
+                    (vec![], vec![Unreadable { key: None, problem }])
+                }
+            };
+            for configuration in configurations {
+                let key = key_of(&configuration.metadata);
+                if let Some(earlier) = written.files.get(&key) {
+                    let message = format!("{key} is in {earlier} already; that one is used");
+                    let problem = Problem::new("Duplicate", message);
+                    unreadable.push(Unreadable {
+                        key: Some(key),
+                        problem,
+                    });
+                } else {
+                    written.files.insert(key.clone(), name.clone());
+                    read.objects.insert(key, Arc::new(configuration));
+                }
+            }
+            // An Instance without a Configuration may belong to one that cannot be read just now.
+            read.is_complete &= unreadable
+                .iter()
+                .all(|u| u.problem.reason == "NotAConfiguration");
+            let problems: Vec<_> = unreadable.into_iter().map(|u| u.problem).collect();
+            if !problems.is_empty() {
+                written.unreadable.insert(name, problems);
+            }
+        }
+        self.write_reports(&mut written)?;
+        drop(written);
+        self.configurations.send_if_modified(|current| {
+            let is_changed =
+                current.objects != read.objects || current.is_complete != read.is_complete;
+            *current = Arc::new(read);
+            is_changed
+        });
+        Ok(())
+    }
+
+    /// Brings `<file>.error` and the status files to what is known now; writes only what changed.
+    fn write_reports(&self, written: &mut Written) -> Result<(), StoreError> {
+        let mut problems = written.unreadable.clone();
+        for (key, report) in &written.reports {
+            if let Some(file) = written.files.get(key) {
+                let of_file = problems.entry(file.clone()).or_default();
+                of_file.extend(
+                    report
+                        .problems
+                        .iter()
+                        .map(|p| Problem::new(&p.reason, format!("{key}: {}", p.message))),
+                );
+            }
+        }
+        let errors: BTreeMap<String, String> = problems
+            .into_iter()
+            .filter(|(_, problems)| !problems.is_empty())
+            .map(|(file, problems)| {
+                let lines = problems
+                    .iter()
+                    .map(|p| format!("{}: {}\n", p.reason, p.message));
+                (file, lines.collect())
+            })
+            .collect();
+        self.write_errors(&mut written.errors, errors)?;
+        self.write_statuses(written)
+    }
+
+    fn write_errors(
+        &self,
+        before: &mut BTreeMap<String, String>,
+        after: BTreeMap<String, String>,
+    ) -> Result<(), StoreError> {
+        let path = |file: &str| self.settings.state.join(format!("{file}.error"));
+        for (file, text) in &after {
+            if before.get(file) != Some(text) {
+                warn!(%file, "the manifest is not used as it stands: {}", text.trim_end());
+                files::write_atomically(&path(file), text.as_bytes(), FILE_MODE)
+                    .map_err(unavailable)?;
+            }
+        }
+        for file in before.keys().filter(|file| !after.contains_key(*file)) {
+            info!(%file, "the manifest is used now");
+            files::remove(&path(file)).map_err(unavailable)?;
+        }
+        *before = after;
+        Ok(())
+    }
+
+    fn write_statuses(&self, written: &mut Written) -> Result<(), StoreError> {
+        let path = |key: &ObjectKey| {
+            self.settings
+                .state
+                .join("configurations")
+                .join(file_name(key))
+        };
+        let now = Timestamp::now().to_string();
+        let configurations = self.configurations.borrow().clone();
+        let mut statuses = BTreeMap::new();
+        for (key, report) in &written.reports {
+            let Some(configuration) = configurations.objects.get(key) else {
+                continue;
+            };
+            let before = written.statuses.get(key);
+            let after = plan::status_of(report, &self.settings.node_name, before, &now);
+            if before != Some(&after) {
+                let mut shown = Configuration::clone(configuration);
+                shown.status = Some(after.clone());
+                write_yaml(&path(key), &shown)?;
+            }
+            statuses.insert(key.clone(), after);
+        }
+        let gone: BTreeSet<_> = written
+            .statuses
+            .keys()
+            .filter(|key| !statuses.contains_key(*key))
+            .collect();
+        for key in gone {
+            files::remove(&path(key)).map_err(unavailable)?;
+        }
+        written.statuses = statuses;
+        Ok(())
+    }
+}
+
+/// The manifests of a folder in the order of their names. Hidden files are editors' and our own half-written ones.
+fn manifest_names(folder: &Path) -> io::Result<Vec<String>> {
+    let mut names = vec![];
+    for entry in fs::read_dir(folder)? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        let is_manifest = [".yaml", ".yml", ".json"]
+            .iter()
+            .any(|end| name.ends_with(end));
+        if is_manifest && !name.starts_with('.') {
+            names.push(name);
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// The Instances of an earlier life. One that cannot be read is left out: its device will be found again.
+fn read_instances(folder: &Path) -> anyhow::Result<Instances> {
+    let mut instances = Instances::new();
+    let names =
+        manifest_names(folder).with_context(|| format!("cannot list {}", folder.display()))?;
+    for path in names.iter().map(|name| folder.join(name)) {
+        let read = fs::read_to_string(&path)
+            .map_err(anyhow::Error::from)
+            .and_then(|text| Ok(serde_saphyr::from_str::<Instance>(&text)?));
+        match read {
+            Ok(instance) => {
+                instances.insert(key_of(&instance.metadata), Arc::new(instance));
+            }
+            Err(e) => {
+                warn!(path = %path.display(), "an Instance of an earlier life cannot be read and is left out: {e:#}")
+            }
+        }
+    }
+    Ok(instances)
+}
+
+/// Removes what an earlier life said of Configurations; this one says it anew.
+fn clear_reports(state: &Path) -> anyhow::Result<()> {
+    for folder in [state.to_owned(), state.join("configurations")] {
+        for entry in
+            fs::read_dir(&folder).with_context(|| format!("cannot list {}", folder.display()))?
+        {
+            let path = entry?.path();
+            if path.is_file() {
+                files::remove(&path)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A namespace and a name have no underscore, so that no two keys share a file.
+fn file_name(key: &ObjectKey) -> String {
+    format!("{}_{}.yaml", key.namespace, key.name)
+}
+
+fn write_yaml(path: &Path, object: &impl serde::Serialize) -> Result<(), StoreError> {
+    let text = serde_saphyr::to_string(object)
+        .map_err(|e| StoreError::Unavailable(format!("{}: {e}", path.display())))?;
+    files::write_atomically(path, text.as_bytes(), FILE_MODE).map_err(unavailable)
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "it is handed to map_err")]
+fn unavailable(error: io::Error) -> StoreError {
+    StoreError::Unavailable(error.to_string())
+}

@@ -1,0 +1,160 @@
+//! Reads Configurations from the text of a manifest. Pure.
+use super::key_of;
+use crate::{
+    api::{
+        configuration::{Configuration, Problem},
+        names,
+    },
+    model::names::ObjectKey,
+};
+use serde::Deserialize;
+use serde_json::Value;
+
+/// A document of a manifest that is no usable Configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Unreadable {
+    /// The Configuration it was meant to be, where that much can be read.
+    pub(super) key: Option<ObjectKey>,
+    pub(super) problem: Problem,
+}
+
+/// The Configurations of a YAML or JSON text, document by document.
+pub fn read(text: &str) -> Result<Vec<Configuration>, String> {
+    let (configurations, unreadable) = read_each(text);
+    match unreadable.into_iter().next() {
+        Some(first) => Err(first.problem.message),
+        None => Ok(configurations),
+    }
+}
+
+pub(super) fn read_each(text: &str) -> (Vec<Configuration>, Vec<Unreadable>) {
+    let documents: Vec<Value> = match serde_saphyr::from_multiple(text) {
+        Ok(documents) => documents,
+        Err(e) => {
+            let problem = Problem::new("Unreadable", format!("it is neither YAML nor JSON: {e}"));
+            return (vec![], vec![Unreadable { key: None, problem }]);
+        }
+    };
+    let mut read = (vec![], vec![]);
+    for document in documents.into_iter().filter(|d| !d.is_null()) {
+        match configuration(document) {
+            Ok(configuration) => read.0.push(configuration),
+            Err(unreadable) => read.1.push(unreadable),
+        }
+    }
+    read
+}
+
+fn configuration(document: Value) -> Result<Configuration, Unreadable> {
+    let text = |pointer: &str| document.pointer(pointer).and_then(Value::as_str);
+    let name = text("/metadata/name").filter(|name| !name.is_empty());
+    let key = name.map(|n| ObjectKey::new(text("/metadata/namespace").unwrap_or("default"), n));
+    let refused = |reason: &str, message: String| Unreadable {
+        key: key.clone(),
+        problem: Problem::new(reason, message),
+    };
+    let (api_version, kind) = (text("/apiVersion"), text("/kind"));
+    if (api_version, kind) != (Some(names::API_VERSION), Some("Configuration")) {
+        let found = format!(
+            "{}, {}",
+            api_version.unwrap_or("none"),
+            kind.unwrap_or("none")
+        );
+        let message =
+            format!("apiVersion and kind are {found}; they must be akri.sh/v0, Configuration");
+        return Err(Unreadable {
+            key: None,
+            problem: Problem::new("NotAConfiguration", message),
+        });
+    }
+    if key.is_none() {
+        return Err(refused("Unreadable", "metadata.name is missing".to_owned()));
+    }
+    let mut unknown = vec![];
+    let mut note = |path: serde_ignored::Path<'_>| unknown.push(path.to_string());
+    let mut configuration =
+        Configuration::deserialize(serde_ignored::Deserializer::new(&document, &mut note))
+            .map_err(|e| refused("Unreadable", e.to_string()))?;
+    // kubectl refuses a manifest with unknown fields too: a misspelt one would be lost without a word.
+    let unknown: Vec<_> = unknown
+        .iter()
+        .filter(|f| !f.starts_with("metadata."))
+        .map(String::as_str)
+        .collect();
+    if !unknown.is_empty() {
+        return Err(refused(
+            "UnknownField",
+            format!("unknown field {}", unknown.join(", ")),
+        ));
+    }
+    configuration.metadata.namespace = Some(key_of(&configuration.metadata).namespace);
+    Ok(configuration)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const CAMERAS: &str = "
+apiVersion: akri.sh/v0
+kind: Configuration
+metadata: {name: cameras}
+spec:
+  discoveryHandler: {name: zeroconf, discoveryDetails: 'kind: _rtsp._tcp'}
+";
+
+    #[test]
+    fn defaults_are_those_of_the_schema() {
+        let configurations = read(CAMERAS).unwrap();
+        let spec = &configurations[0].spec;
+        assert_eq!(
+            (spec.capacity, spec.grace_period_seconds, spec.max_instances),
+            (1, 60, 1000)
+        );
+        assert_eq!(
+            key_of(&configurations[0].metadata),
+            ObjectKey::new("default", "cameras")
+        );
+    }
+
+    #[test]
+    fn one_bad_document_leaves_the_others() {
+        let text = format!(
+            "{CAMERAS}---\nkind: Pod\n---\n{}",
+            CAMERAS.replace("cameras", "more")
+        );
+        let (configurations, unreadable) = read_each(&text);
+        assert_eq!(configurations.len(), 2);
+        assert_eq!(unreadable[0].problem.reason, "NotAConfiguration");
+    }
+
+    #[test]
+    fn every_refusal_names_the_place() {
+        for (change, message) in [
+            (("name: cameras", "x: y"), "metadata.name is missing"),
+            (
+                ("spec:", "spec:\n  capcity: 2"),
+                "unknown field spec.capcity",
+            ),
+            (
+                ("spec:", "spec:\n  capacity: two"),
+                "invalid type: string \"two\", expected i32",
+            ),
+            (("spec:", "spec: ["), "it is neither YAML nor JSON"),
+            (("v0", "v1"), "they must be akri.sh/v0, Configuration"),
+        ] {
+            let refusal = read(&CAMERAS.replacen(change.0, change.1, 1)).unwrap_err();
+            assert!(refusal.contains(message), "{refusal}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_is_too_odd_to_be_refused(text in "\\PC{0,200}", cut in 0_usize..150) {
+            read_each(&text);
+            let cut = CAMERAS.floor_char_boundary(cut);
+            read_each(&CAMERAS[..cut]);
+        }
+    }
+}
