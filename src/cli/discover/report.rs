@@ -1,5 +1,8 @@
 //! What `discover` prints: lines for changes of a set, and the whole set as a list. Pure.
-use crate::model::device::{Device, DeviceSet, Scope};
+use crate::model::{
+    device::{Device, DeviceId, DeviceSet, Scope},
+    instance_name::InstanceName,
+};
 use serde::Serialize;
 use std::{collections::BTreeMap, fmt::Write as _};
 
@@ -35,23 +38,11 @@ pub(super) struct Report {
     has_printed: bool,
 }
 
-/// The name of the Instance that `id` would become: the first free of `<configuration>-<digest>`.
-fn instance_name(naming: &Naming, id: &str) -> String {
-    use blake2::{
-        Blake2bVar,
-        digest::{Update as _, VariableOutput as _},
-    };
-    let mut hasher = Blake2bVar::new(3).expect("3 bytes are a valid length");
-    hasher.update(id.as_bytes());
-    if naming.scope == Scope::Node {
-        hasher.update(naming.node.as_bytes());
-    }
-    let mut digest = [0; 3];
-    hasher
-        .finalize_variable(&mut digest)
-        .expect("the length is the one asked for");
-    let [a, b, c] = digest;
-    format!("{}-{a:02x}{b:02x}{c:02x}", naming.configuration)
+/// The name of the Instance that the device becomes, unless another device has that name.
+fn instance_name(naming: &Naming, device: &DeviceId) -> String {
+    let [name, _] =
+        InstanceName::candidates(&naming.configuration, device, naming.scope, &naming.node);
+    name.to_string()
 }
 
 impl Report {
@@ -94,7 +85,7 @@ impl Report {
     }
 
     fn line(&self, change: &str, device: &Device, wide: bool) -> String {
-        let instance = instance_name(&self.naming, device.id.as_str());
+        let instance = instance_name(&self.naming, &device.id);
         let reach = device
             .connection
             .iter()
@@ -118,7 +109,7 @@ impl Report {
     pub(super) fn list<'a>(&self, set: &'a DeviceSet) -> Vec<Listed<'a>> {
         let listed = |device: &'a Device| Listed {
             id: device.id.as_str(),
-            instance: instance_name(&self.naming, device.id.as_str()),
+            instance: instance_name(&self.naming, &device.id),
             shared: self.naming.scope == Scope::Shared,
             properties: &device.properties,
             connection: device.connection.iter().map(String::as_str).collect(),
