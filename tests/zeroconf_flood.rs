@@ -3,11 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod support;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use support::{
     mdns_publisher::{Announced, Publisher},
     running_discovery::{RunningDiscovery, find, service_type},
 };
+use tokio::time::Instant;
 
 /// One after the other: each is about time or about being late.
 static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
@@ -32,7 +33,7 @@ fn three_hundred_running_services_are_there_in_a_moment() {
         let first_after = start.elapsed();
         discovery.until("all", |set| set.devices.len() == 300).await;
         let all_after = start.elapsed();
-        println!(
+        eprintln!(
             "{} of 300 after {first_after:?}, all after {all_after:?}",
             first.devices.len()
         );

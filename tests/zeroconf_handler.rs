@@ -2,11 +2,12 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod support;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use support::{
     mdns_publisher::{Announced, Publisher},
     running_discovery::{RunningDiscovery, find, property, service_type},
 };
+use tokio::time::Instant;
 
 #[tokio::test]
 async fn two_services_of_one_host_are_two_devices_with_their_environment() {

@@ -14,18 +14,16 @@ use std::{io::Write as _, time::Duration};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-/// Prints the devices a handler finds, as they appear, change and go.
-///
-/// `table` and `wide` print a line for each change until Ctrl-C, or for as long as `--for` says. `json` and `yaml`
-/// print one list at the end: of `--for`, else of the handler's first look at everything (5 s for zeroconf).
+/// What to run, and how to print what it finds.
 #[derive(Debug, Args)]
-#[command(
-    verbatim_doc_comment,
-    after_help = "Examples:\n  \
-    petiole discover zeroconf --details examples/zeroconf-http.yaml\n  \
-    echo 'kind: _ipp._tcp' | petiole discover zeroconf --details - --for 5s -o wide\n  \
-    petiole discover debugEcho --details examples/debug-echo.yaml -o json"
-)]
+#[command(after_help = "\
+`-o table` and `-o wide` print a line for each change until Ctrl-C, or for as long as --for says.
+`-o json` and `-o yaml` print one list at the end: of --for, else of the first look at everything (zeroconf: 5 s).
+
+Examples:
+  petiole discover zeroconf --details examples/zeroconf-http.yaml
+  echo 'kind: _ipp._tcp' | petiole discover zeroconf --details - --for 5s -o wide
+  petiole discover debugEcho --details examples/debug-echo.yaml -o json")]
 pub struct Flags {
     /// The handler, as in `discoveryHandler.name` of a Configuration: zeroconf, debugEcho
     handler: String,
@@ -35,6 +33,7 @@ pub struct Flags {
     /// How long to look: 5s, 500ms, 1m30s
     #[arg(long = "for", value_name = "TIME", value_parser = duration)]
     look: Option<Duration>,
+    /// How to print
     #[arg(short, long, value_enum, default_value = "table")]
     output: Output,
     /// Names the Instances [default: the Configuration's name, else the handler's]
@@ -52,11 +51,13 @@ pub struct Flags {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Output {
-    /// Change, Instance, how to reach it, id
+    /// A line for each change: Instance, how to reach the device, its id
     Table,
-    /// The same with all properties
+    /// The same, with all properties
     Wide,
+    /// One list at the end
     Json,
+    /// One list at the end
     Yaml,
 }
 

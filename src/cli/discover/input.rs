@@ -45,9 +45,11 @@ impl Input {
         let details = match &handler["discoveryDetails"] {
             Value::Null => String::new(),
             Value::String(details) => details.clone(),
-            other => bail!(
-                "spec.discoveryHandler.discoveryDetails must be text, which begins with |- in YAML, not {other}"
-            ),
+            other @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
+                bail!(
+                    "spec.discoveryHandler.discoveryDetails must be text, which begins with |- in YAML, not {other}"
+                )
+            }
         };
         Ok(Self {
             details,

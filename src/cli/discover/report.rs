@@ -4,7 +4,7 @@ use crate::model::{
     instance_name::InstanceName,
 };
 use serde::Serialize;
-use std::{collections::BTreeMap, fmt::Write as _};
+use std::collections::BTreeMap;
 
 /// Wide enough for a Configuration's name and its digest; longer ones push their line.
 const INSTANCE_WIDTH: usize = 32;
@@ -122,11 +122,9 @@ fn row([change, instance, reach, device]: [&str; 4], properties: &[&str]) -> Str
     let (reach, device) = (printable(reach), printable(device));
     let mut row =
         format!("{change:<8}  {instance:<INSTANCE_WIDTH$}  {reach:<REACH_WIDTH$}  {device}");
-    let mut before = "  ";
-    for property in properties {
-        // A String takes all that is written to it.
-        let _ = write!(row, "{before}{}", printable(property));
-        before = " ";
+    for (n, property) in properties.iter().enumerate() {
+        row += if n == 0 { "  " } else { " " };
+        row += &printable(property);
     }
     row.push('\n');
     row

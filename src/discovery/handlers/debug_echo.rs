@@ -1,6 +1,7 @@
 //! Devices that are nothing but their names, for trying things out: the `debugEcho` of Akri.
 //!
 //! `descriptions` become devices. A file with the word OFFLINE takes all of them away while it is there.
+use super::yaml_error;
 use crate::{
     discovery::{DetailsError, Discovery, DiscoveryError, DiscoveryHandler},
     model::device::{Device, DeviceSet, Scope},
@@ -52,7 +53,8 @@ impl DiscoveryHandler for DebugEcho {
     fn prepare(&self, details: &str) -> Result<Box<dyn Discovery>, DetailsError> {
         let details: Details = serde_saphyr::from_str(details).map_err(|e| {
             DetailsError(format!(
-                "{e}\ndebugEcho knows `descriptions` (a list, required) and `shared` (true or false)"
+                "{}; debugEcho takes `descriptions` (a list, required) and `shared` (true or false)",
+                yaml_error(e)
             ))
         })?;
         let unfit = |d: &&String| d.is_empty() || d.contains('\0');

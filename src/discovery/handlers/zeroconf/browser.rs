@@ -105,7 +105,7 @@ impl Browser {
                 None
             }
             ServiceEvent::SearchStopped(_) => Some(Event::Lapsed),
-            _ => None,
+            ServiceEvent::ServiceFound(..) | _ => None,
         })
     }
 }
@@ -142,7 +142,8 @@ fn log(event: &DaemonEvent) {
         DaemonEvent::Error(error) => tracing::warn!(%error, "mDNS"),
         DaemonEvent::IpAdd(address) => tracing::info!(%address, "mDNS browses on a new address"),
         DaemonEvent::IpDel(address) => tracing::info!(%address, "mDNS lost an address"),
-        _ => {}
+        // These are about services that we would publish ourselves.
+        DaemonEvent::Announce(..) | DaemonEvent::NameChange(_) | DaemonEvent::Respond(_) | _ => {}
     }
 }
 
@@ -150,7 +151,7 @@ fn from_resolved(service: &ResolvedService) -> Service {
     let addresses = service.addresses.iter().filter_map(|scoped| {
         let interface = match scoped {
             ScopedIp::V6(v6) => v6.scope_id().name.as_str(),
-            _ => "",
+            ScopedIp::V4(_) | _ => "",
         };
         Address::new(scoped.to_ip_addr(), interface)
     });
