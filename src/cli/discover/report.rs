@@ -69,7 +69,7 @@ impl Report {
         let mut text = String::new();
         for (id, device) in &self.last.devices {
             if !set.devices.contains_key(id) {
-                text += &self.line("gone", device, wide);
+                text += &self.line("gone", device, false);
             }
         }
         for (id, device) in &set.devices {
