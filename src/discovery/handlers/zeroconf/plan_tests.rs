@@ -20,15 +20,16 @@ fn fullname(name: &str) -> String {
     format!("{name}._t._tcp.local.")
 }
 
-fn resolved(name: &str, address: &str) -> Event {
-    let (ip, interface) = address.split_once('%').unwrap_or((address, ""));
+fn resolved(name: &str, addresses: &str) -> Event {
+    let address = |text: &str| {
+        let (ip, interface) = text.split_once('%').unwrap_or((text, ""));
+        Address::new(ip.parse().unwrap(), interface)
+    };
     Event::Resolved(Box::new(Service {
         fullname: fullname(name),
         host: "h.local.".into(),
         port: 80,
-        addresses: Address::new(ip.parse().unwrap(), interface)
-            .into_iter()
-            .collect(),
+        addresses: addresses.split(' ').filter_map(address).collect(),
         txt: vec![Txt {
             key: "k".into(),
             value: None,
@@ -89,6 +90,20 @@ fn an_event_that_changes_nothing_publishes_nothing() {
     tracker.apply(resolved("a", "10.0.0.2"), ms(1600));
     tracker.apply(resolved("a", "10.0.0.1"), ms(1700));
     assert_eq!(run(&mut tracker, ms(1700), ms(4000)), []);
+}
+
+#[test]
+fn an_address_is_kept_among_others_also_before_it_is_published_and_over_a_short_absence() {
+    let mut tracker = tracker("");
+    tracker.apply(resolved("a", "10.0.0.9"), ms(0));
+    tracker.apply(resolved("a", "10.0.0.1 10.0.0.9"), ms(100));
+    let published = run(&mut tracker, ms(100), ms(300));
+    let device = published[0].1.devices.values().next().unwrap();
+    assert_eq!(device.properties[ADDR], "10.0.0.9");
+    // Its goodbye must wait, so soon after the publication, and it is back before.
+    tracker.apply(removed("a"), ms(300));
+    tracker.apply(resolved("a", "10.0.0.1 10.0.0.9"), ms(400));
+    assert_eq!(run(&mut tracker, ms(400), ms(4000)), []);
 }
 
 #[test]
