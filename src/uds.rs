@@ -13,8 +13,11 @@ use tonic::transport::{Channel, Endpoint, Uri};
 /// The longest socket path the kernel takes: `sun_path` less its closing NUL.
 pub const PATH_LIMIT: usize = 107;
 
+/// A connection that [`bind`] accepted.
+pub type Connection = UnixStream;
+
 /// Listens at `path`, readable and writable by the owner alone. A stale socket there is removed first.
-pub fn bind(path: &Path) -> io::Result<impl Stream<Item = io::Result<UnixStream>> + Send + use<>> {
+pub fn bind(path: &Path) -> io::Result<impl Stream<Item = io::Result<Connection>> + Send + use<>> {
     if path.as_os_str().len() > PATH_LIMIT {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,

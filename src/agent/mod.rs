@@ -1,1 +1,145 @@
-//! The process on each node.
+//! The process on each node: watches Configurations, discovers, keeps Instances, serves device plugins, releases slots.
+//!
+//! ```text
+//! configurations ─ judged ─┬─> discovery sessions ─ discoveries ─┐
+//!                          └─> instances <────────────────────────┤   writes the store
+//! store's Instances ─> plugins (one task a resource) <────────────┘   <─> kubelet
+//!                      Allocate ─> slots (the only writer of claims) <─ reclaim <─ pod resources
+//! ```
+//! Every arrow is a `watch` of whole values, but for requests to `slots`. This file only wires.
+mod brokers;
+mod configurations;
+mod instances;
+mod kubelet_folder;
+mod plan_inputs;
+mod plugins;
+mod slots;
+
+use crate::{
+    discovery::session::{self, Discoveries, Handlers},
+    model::slot_table::SlotTable,
+    store::Store,
+    supervisor::Supervisor,
+};
+use configurations::Judged;
+use k8s_openapi::jiff::Timestamp;
+use kubelet_folder::KubeletFolder;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+use tokio::{
+    sync::{mpsc, watch},
+    time::Instant,
+};
+use tokio_util::sync::CancellationToken;
+
+/// How long tasks may take to end after a signal.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// What an agent is told by its flags.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    pub node_name: String,
+    /// The prefix of every resource this agent registers, such as `akri.sh`.
+    pub resource_prefix: String,
+    /// The kubelet's folder for device plugins; `kubelet.sock` is in it.
+    pub plugin_folder: PathBuf,
+    pub pod_resources_socket: PathBuf,
+    /// How long a new kubelet may list no containers though they run.
+    pub kubelet_settles: Duration,
+    /// The most Instances of all Configurations together.
+    pub max_instances: usize,
+    /// A folder for static Pods: one broker for each Instance.
+    pub render_brokers: Option<PathBuf>,
+}
+
+/// What the tasks of an agent share.
+struct Node {
+    name: String,
+    resource_prefix: String,
+    plugin_folder: PathBuf,
+    pod_resources_socket: PathBuf,
+    kubelet_settles: Duration,
+    max_instances: usize,
+    started: Instant,
+    store: Arc<dyn Store>,
+    judged: watch::Sender<Arc<Judged>>,
+    discoveries: watch::Sender<Arc<Discoveries>>,
+    slots: watch::Sender<SlotTable>,
+    kubelet_folder: watch::Sender<KubeletFolder>,
+    /// The resources whose slots the kubelet is listening to, by name.
+    registered: watch::Sender<BTreeSet<String>>,
+}
+
+impl Node {
+    fn new(settings: &Settings, store: Arc<dyn Store>) -> Self {
+        Self {
+            name: settings.node_name.clone(),
+            resource_prefix: settings.resource_prefix.clone(),
+            plugin_folder: settings.plugin_folder.clone(),
+            pod_resources_socket: settings.pod_resources_socket.clone(),
+            kubelet_settles: settings.kubelet_settles,
+            max_instances: settings.max_instances,
+            started: Instant::now(),
+            judged: watch::Sender::default(),
+            discoveries: watch::Sender::default(),
+            slots: watch::Sender::new(SlotTable::new(&settings.node_name)),
+            kubelet_folder: watch::Sender::default(),
+            registered: watch::Sender::default(),
+            store,
+        }
+    }
+
+    fn uptime(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// RFC 3339, to the second as Kubernetes writes it.
+    fn clock(&self) -> String {
+        Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    }
+}
+
+/// Runs an agent until `shutdown`, or until one of its tasks fails. Instances stay.
+pub async fn run(
+    settings: Settings,
+    store: Arc<dyn Store>,
+    handlers: Handlers,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
+    let node = Arc::new(Node::new(&settings, store.clone()));
+    let handlers = Arc::new(handlers);
+    let (requests, requested) = mpsc::channel(64);
+    let sessions = watch::Sender::new(BTreeMap::new());
+    let mut tasks = Supervisor::new(shutdown);
+
+    let folder: Arc<Path> = node.plugin_folder.as_path().into();
+    let folder_changes = node.kubelet_folder.clone();
+    tasks.spawn("kubelet folder", |stop| {
+        kubelet_folder::run(folder, folder_changes, stop)
+    });
+    let watched = store.clone();
+    tasks.spawn("store", |stop| async move { watched.run(stop).await });
+    let (judged, desired) = (node.judged.clone(), sessions.subscribe());
+    let judging = handlers.clone();
+    tasks.spawn("configurations", |stop| {
+        configurations::run(store, judging, judged, sessions, stop)
+    });
+    let seen = node.discoveries.clone();
+    tasks.spawn("discovery", |stop| {
+        session::run(handlers, desired, seen, stop)
+    });
+    tasks.spawn("instances", |stop| instances::run(node.clone(), stop));
+    tasks.spawn("slots", |stop| slots::run(node.clone(), requested, stop));
+    tasks.spawn("reclaim", |stop| {
+        slots::reclaim::run(node.clone(), requests.clone(), stop)
+    });
+    tasks.spawn("plugins", |stop| plugins::run(node.clone(), requests, stop));
+    if let Some(folder) = settings.render_brokers {
+        tasks.spawn("brokers", |stop| brokers::run(node.clone(), folder, stop));
+    }
+    tasks.run(GRACE).await
+}

@@ -8,6 +8,7 @@ mod demo;
 mod discover;
 mod get;
 mod kubelet;
+mod signals;
 
 use crate::telemetry::{self, LogFormat};
 use clap::{Args, Parser, Subcommand};

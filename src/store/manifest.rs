@@ -76,10 +76,12 @@ fn configuration(document: Value) -> Result<Configuration, Unreadable> {
         Configuration::deserialize(serde_ignored::Deserializer::new(&document, &mut note))
             .map_err(|e| refused("Unreadable", e.to_string()))?;
     // kubectl refuses a manifest with unknown fields too: a misspelt one would be lost without a word.
-    let unknown: Vec<_> = unknown
+    let is_known =
+        |field: &str| matches!(field, "apiVersion" | "kind") || field.starts_with("metadata.");
+    let unknown: Vec<&str> = unknown
         .iter()
-        .filter(|f| !f.starts_with("metadata."))
         .map(String::as_str)
+        .filter(|f| !is_known(f))
         .collect();
     if !unknown.is_empty() {
         return Err(refused(

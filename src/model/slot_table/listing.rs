@@ -85,9 +85,9 @@ impl SlotTable {
     }
 
     /// Brings the ids of the Configurations whose slots changed up to date.
-    pub(super) fn relist_of<'a>(&mut self, changes: impl IntoIterator<Item = &'a SlotChange>) {
+    pub(super) fn relist_of(&mut self, changes: &[SlotChange]) {
         let configurations: BTreeSet<String> = changes
-            .into_iter()
+            .iter()
             .filter_map(|c| Some(self.instances.get(&c.slot.name)?.configuration.clone()))
             .collect();
         self.relist(Some(&configurations));

@@ -4,6 +4,8 @@
 //! They are kept apart, so that an observation that arrives while a claim is on its way cannot undo it.
 mod claim;
 mod listing;
+#[cfg(test)]
+mod tests;
 
 pub use claim::{Claim, ClaimError};
 pub use listing::ListedSlot;
@@ -109,33 +111,37 @@ impl SlotTable {
     }
 
     /// Marks the slots of a claim or a release as being written.
-    pub fn begin<'a>(&mut self, changes: impl IntoIterator<Item = &'a SlotChange> + Clone) {
-        for change in changes.clone() {
+    pub fn begin(&mut self, changes: &[SlotChange]) {
+        for change in changes {
             self.writing.insert(change.slot.clone(), change.to.clone());
         }
         self.relist_of(changes);
     }
 
-    /// Ends what [`Self::begin`] began. `answered` is the uptime for claims that were written; what failed leaves
-    /// the slot to what is observed.
-    pub fn settle<'a>(
-        &mut self,
-        changes: impl IntoIterator<Item = &'a SlotChange> + Clone,
-        answered: Option<Duration>,
-    ) {
-        for change in changes.clone() {
+    /// Ends what [`Self::begin`] began. `written` is the uptime at which the new owners stood in the Instances;
+    /// without it the slots are left to what is observed.
+    pub fn settle(&mut self, changes: &[SlotChange], written: Option<Duration>) {
+        for change in changes {
             self.writing.remove(&change.slot);
-            match (answered, &change.to) {
-                (Some(now), Some(_)) => {
-                    self.answered.insert(change.slot.clone(), now);
-                }
-                (Some(_), None) => {
-                    self.answered.remove(&change.slot);
-                }
-                (None, _) => {}
+            if let Some(now) = written {
+                self.settle_written(change, now);
             }
         }
         self.relist_of(changes);
+    }
+
+    fn settle_written(&mut self, change: &SlotChange, now: Duration) {
+        let slots = self.instances.get_mut(&change.slot.name);
+        match &change.to {
+            Some(owner) => {
+                self.answered.insert(change.slot.clone(), now);
+                slots.map(|slots| slots.owners.insert(change.slot.index, owner.clone()));
+            }
+            None => {
+                self.answered.remove(&change.slot);
+                slots.map(|slots| slots.owners.remove(&change.slot.index));
+            }
+        }
     }
 
     /// The slots this node holds and is not writing to now.

@@ -1,0 +1,304 @@
+//! Which static Pods there should be, and what is in them. Pure.
+use crate::{
+    agent::{
+        configurations::{AcceptedConfiguration, Judged},
+        plan_inputs::{Sight, sight},
+    },
+    api::{instance::Instance, names},
+    discovery::session::Discoveries,
+    model::names::{ObjectKey, shortened},
+    store::Instances,
+};
+use serde_json::{Map, Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+
+const FILE_START: &str = "petiole-";
+/// Pod names and label values: DNS labels.
+const NAME_LIMIT: usize = 63;
+
+pub(super) struct World<'a> {
+    pub(super) node: &'a str,
+    pub(super) resource_prefix: &'a str,
+    pub(super) judged: &'a Judged,
+    pub(super) discoveries: &'a Discoveries,
+    pub(super) instances: &'a Instances,
+    pub(super) registered: &'a BTreeSet<String>,
+    /// Our manifests as they stand, by file name.
+    pub(super) existing: &'a BTreeMap<String, Value>,
+}
+
+#[derive(Debug, PartialEq)]
+pub(super) enum Action {
+    Write { file: String, pod: Value },
+    Remove { file: String },
+}
+
+pub(super) fn is_ours(file: &str) -> bool {
+    file.starts_with(FILE_START) && file.ends_with(".yaml")
+}
+
+/// A new Pod waits until the kubelet knows its resource: it would start one without the device. One whose device is
+/// gone stays until its Instance goes, and one whose device is reached differently now is replaced.
+pub(super) fn plan(world: &World<'_>) -> Vec<Action> {
+    let mut actions = vec![];
+    let mut wanted = BTreeSet::new();
+    for (key, instance) in world.instances {
+        let configuration = ObjectKey::new(&key.namespace, &instance.spec.configuration_name);
+        let Some(spec) = world.judged.accepted.get(&configuration).and_then(pod_spec) else {
+            continue;
+        };
+        let file = format!("{FILE_START}{}_{}.yaml", key.namespace, key.name);
+        let existing = world.existing.get(&file);
+        wanted.insert(file.clone());
+        if let Sight::Seen(device) = sight(instance, world.discoveries) {
+            let told = device.connection_digest();
+            let pod = pod(world, key, instance, Rendered { spec, told: &told });
+            if existing != Some(&pod) && world.registered.contains(&key.name) {
+                actions.push(Action::Write { file, pod });
+            }
+        }
+    }
+    let removed = world.existing.keys().filter(|file| !wanted.contains(*file));
+    actions.extend(removed.map(|file| Action::Remove { file: file.clone() }));
+    actions
+}
+
+fn pod_spec(accepted: &AcceptedConfiguration) -> Option<&Value> {
+    accepted
+        .configuration
+        .spec
+        .broker_spec
+        .as_ref()?
+        .broker_pod_spec
+        .as_ref()
+}
+
+struct Rendered<'a> {
+    spec: &'a Value,
+    /// Changes when the device must be reached differently: another Pod then.
+    told: &'a str,
+}
+
+fn pod(world: &World<'_>, key: &ObjectKey, instance: &Instance, rendered: Rendered<'_>) -> Value {
+    let plain = key.name.replace('.', "-");
+    let name = match instance.spec.shared {
+        true => format!("{}-{plain}-pod", world.node),
+        false => format!("{plain}-pod"),
+    };
+    let name = shortened(&name, NAME_LIMIT);
+    let label = |value: &str| shortened(value, NAME_LIMIT);
+    let mut spec = rendered.spec.clone();
+    name_resource(
+        &mut spec,
+        &format!("{}/{}", world.resource_prefix, key.name),
+    );
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": key.namespace,
+            "labels": {
+                "app": name,
+                "controller": names::GROUP,
+                (names::CONFIGURATION_LABEL): label(&instance.spec.configuration_name),
+                (names::INSTANCE_LABEL): label(&key.name),
+                (names::TARGET_NODE_LABEL): label(world.node),
+            },
+            "annotations": { (format!("{}connection", names::TOLD_PREFIX)): rendered.told },
+        },
+        "spec": spec,
+    })
+}
+
+/// Gives the resource `{{PLACEHOLDER}}` of every container its name.
+fn name_resource(spec: &mut Value, resource: &str) {
+    for kind in ["initContainers", "containers"] {
+        let containers = spec.get_mut(kind).and_then(Value::as_array_mut);
+        for container in containers.into_iter().flatten() {
+            for bound in ["limits", "requests"] {
+                let quantities = container
+                    .get_mut("resources")
+                    .and_then(|resources| resources.get_mut(bound))
+                    .and_then(Value::as_object_mut);
+                if let Some(quantities) = quantities {
+                    rename(quantities, resource);
+                }
+            }
+        }
+    }
+}
+
+fn rename(quantities: &mut Map<String, Value>, resource: &str) {
+    if let Some(quantity) = quantities.remove(names::PLACEHOLDER) {
+        quantities.insert(resource.to_owned(), quantity);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        api::instance::InstanceSpec,
+        discovery::{plan::SessionSpec, session::Sighting},
+        model::device::{Device, DeviceSet, Scope},
+        store::manifest,
+    };
+    use std::sync::Arc;
+
+    const CONFIGURATION: &str = "
+apiVersion: akri.sh/v0
+kind: Configuration
+metadata: {name: cam}
+spec:
+  discoveryHandler: {name: echo}
+  brokerSpec:
+    brokerPodSpec:
+      unknownToUs: kept
+      initContainers: [{name: init, resources: {requests: {'{{PLACEHOLDER}}': 1}}}]
+      containers: [{name: main, resources: {limits: {'{{PLACEHOLDER}}': 1, cpu: 100m}}}]
+";
+
+    struct Fixture {
+        judged: Judged,
+        discoveries: Discoveries,
+        instances: Instances,
+        registered: BTreeSet<String>,
+        existing: BTreeMap<String, Value>,
+    }
+
+    impl Fixture {
+        fn new() -> Self {
+            let configuration = Arc::new(manifest::read(CONFIGURATION).unwrap().remove(0));
+            let key = ObjectKey::new("default", "cam");
+            let session = SessionSpec {
+                handler: "echo".to_owned(),
+                details: String::new(),
+            };
+            let accepted = AcceptedConfiguration {
+                configuration,
+                session,
+                scope: Scope::Shared,
+            };
+            let mut fixture = Self {
+                judged: Judged::default(),
+                discoveries: Discoveries::new(),
+                instances: Instances::new(),
+                registered: BTreeSet::from(["cam-1".to_owned()]),
+                existing: BTreeMap::new(),
+            };
+            fixture.judged.accepted.insert(key.clone(), accepted);
+            fixture.see([Device::new("d")]);
+            let spec = InstanceSpec {
+                configuration_name: "cam".to_owned(),
+                shared: true,
+                nodes: vec!["n".to_owned()],
+                ..InstanceSpec::default()
+            };
+            let mut instance = Instance::new("cam-1", spec);
+            instance.metadata.annotations = Some(BTreeMap::from([(
+                names::DEVICE_ID.to_owned(),
+                "d".to_owned(),
+            )]));
+            fixture
+                .instances
+                .insert(ObjectKey::new("default", "cam-1"), Arc::new(instance));
+            fixture
+        }
+
+        fn see(&mut self, devices: impl IntoIterator<Item = Device>) {
+            let sighting = Sighting {
+                set: Arc::new(DeviceSet::complete(devices)),
+                error: None,
+            };
+            self.discoveries
+                .insert(ObjectKey::new("default", "cam"), sighting);
+        }
+
+        fn plan(&self) -> Vec<Action> {
+            plan(&World {
+                node: "n",
+                resource_prefix: "akri.sh",
+                judged: &self.judged,
+                discoveries: &self.discoveries,
+                instances: &self.instances,
+                registered: &self.registered,
+                existing: &self.existing,
+            })
+        }
+
+        fn carry_out(&mut self) {
+            for action in self.plan() {
+                match action {
+                    Action::Write { file, pod } => drop(self.existing.insert(file, pod)),
+                    Action::Remove { file } => drop(self.existing.remove(&file)),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_placeholder_becomes_the_resource_and_all_else_is_kept() {
+        let mut fixture = Fixture::new();
+        fixture.carry_out();
+        let pod = &fixture.existing["petiole-default_cam-1.yaml"];
+        assert_eq!(pod["metadata"]["name"], "n-cam-1-pod");
+        assert_eq!(pod["metadata"]["labels"]["akri.sh/target-node"], "n");
+        assert_eq!(pod["spec"]["unknownToUs"], "kept");
+        assert_eq!(
+            pod["spec"]["containers"][0]["resources"]["limits"],
+            json!({"akri.sh/cam-1": 1, "cpu": "100m"})
+        );
+        assert_eq!(
+            pod["spec"]["initContainers"][0]["resources"]["requests"],
+            json!({"akri.sh/cam-1": 1})
+        );
+        assert_eq!(fixture.plan(), vec![]);
+    }
+
+    #[test]
+    fn no_pod_is_written_before_the_kubelet_knows_its_resource_and_none_goes_when_it_forgets() {
+        let mut fixture = Fixture::new();
+        let registered = std::mem::take(&mut fixture.registered);
+        assert_eq!(fixture.plan(), vec![]);
+        fixture.registered = registered;
+        fixture.carry_out();
+        fixture.registered.clear();
+        assert_eq!(fixture.plan(), vec![]);
+    }
+
+    #[test]
+    fn the_pod_of_a_device_that_is_gone_stays_until_its_instance_goes() {
+        let mut fixture = Fixture::new();
+        fixture.carry_out();
+        fixture.see([]);
+        assert_eq!(fixture.plan(), vec![]);
+        fixture.instances.clear();
+        assert_eq!(
+            fixture.plan(),
+            [Action::Remove {
+                file: "petiole-default_cam-1.yaml".to_owned()
+            }]
+        );
+    }
+
+    #[test]
+    fn a_device_that_moved_gets_another_pod_and_one_that_says_more_does_not() {
+        let mut fixture = Fixture::new();
+        let mut device = Device::new("d");
+        device
+            .properties
+            .insert("ADDR".to_owned(), "10.0.0.1".to_owned());
+        device.connection.insert("ADDR".to_owned());
+        fixture.see([device.clone()]);
+        fixture.carry_out();
+        device.properties.insert("PAGES".to_owned(), "3".to_owned());
+        fixture.see([device.clone()]);
+        assert_eq!(fixture.plan(), vec![]);
+        device
+            .properties
+            .insert("ADDR".to_owned(), "10.0.0.2".to_owned());
+        fixture.see([device]);
+        assert_eq!(fixture.plan().len(), 1);
+    }
+}

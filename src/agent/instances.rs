@@ -1,0 +1,98 @@
+//! Instances follow devices: what discovery sees is created, described, and deleted again.
+mod plan;
+
+use super::{Node, plan_inputs::Now};
+use crate::{
+    backoff::Backoff,
+    store::{InstanceChange, StoreError},
+};
+use plan::{Absences, World, plan};
+use std::{sync::Arc, time::Duration};
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+const FIRST_RETRY: Duration = Duration::from_millis(200);
+const LAST_RETRY: Duration = Duration::from_secs(10);
+
+/// Plans and carries out, at each change of what the plan depends on and when a grace period ends.
+pub(super) async fn run(node: Arc<Node>, shutdown: CancellationToken) -> anyhow::Result<()> {
+    let (mut judged, mut discoveries) = (node.judged.subscribe(), node.discoveries.subscribe());
+    let (mut instances, mut configurations) = (node.store.instances(), node.store.configurations());
+    let mut absences = Absences::new();
+    let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
+    loop {
+        let planned = plan(&World {
+            node: &node.name,
+            max_instances: node.max_instances,
+            now: Now {
+                uptime: node.uptime(),
+                text: &node.clock(),
+            },
+            configurations: &configurations.borrow_and_update().clone(),
+            judged: &judged.borrow_and_update().clone(),
+            discoveries: &discoveries.borrow_and_update().clone(),
+            instances: &instances.borrow_and_update().clone(),
+            absences: &absences,
+        });
+        absences = planned.absences;
+        let mut is_done = true;
+        if !planned.changes.is_empty() {
+            let outcomes = node.store.apply(planned.changes.clone()).await;
+            for (change, outcome) in planned.changes.iter().zip(outcomes) {
+                is_done &= log(change, outcome);
+            }
+        }
+        if let Err(e) = node.store.report(planned.reports).await {
+            warn!("the status of Configurations cannot be written: {e}");
+            is_done = false;
+        }
+        let wait = if is_done {
+            backoff.reset();
+            planned.wake_in.unwrap_or(Duration::MAX)
+        } else {
+            backoff.next_wait()
+        };
+        tokio::select! {
+            () = shutdown.cancelled() => return Ok(()),
+            changed = judged.changed() => changed?,
+            changed = discoveries.changed() => changed?,
+            changed = instances.changed() => changed?,
+            changed = configurations.changed() => changed?,
+            () = sleep(wait) => {}
+        }
+    }
+}
+
+/// Whether the change needs no other try.
+fn log(change: &InstanceChange, outcome: Result<(), StoreError>) -> bool {
+    let instance = change.key();
+    match (change, outcome) {
+        // Somebody else was faster; the next plan sees what is there now.
+        (_, Err(StoreError::Gone(_) | StoreError::Exists(_))) => true,
+        (_, Err(error)) => {
+            warn!(%instance, "the Instance cannot be written: {error}");
+            false
+        }
+        (InstanceChange::Create(_), Ok(())) => {
+            info!(%instance, "device found: Instance created");
+            true
+        }
+        (InstanceChange::Delete { reason, .. }, Ok(())) => {
+            info!(%instance, %reason, "Instance deleted");
+            true
+        }
+        (InstanceChange::Health { is_healthy, .. }, Ok(())) => {
+            let health = if *is_healthy { "seen" } else { "gone" };
+            info!(%instance, %health, "device");
+            true
+        }
+        (
+            InstanceChange::Join(_) | InstanceChange::Leave(_) | InstanceChange::Describe { .. },
+            Ok(()),
+        ) => {
+            info!(%instance, "Instance updated");
+            true
+        }
+    }
+}

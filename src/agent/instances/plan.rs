@@ -1,0 +1,343 @@
+//! What to change in the Instances, so that they say what discovery sees. Pure.
+use crate::{
+    agent::{
+        configurations::{AcceptedConfiguration, Judged},
+        plan_inputs::Now,
+    },
+    api::{
+        configuration::Problem,
+        instance::{Instance, InstanceSpec, InstanceStatus},
+        names,
+    },
+    discovery::session::{Discoveries, Sighting},
+    model::{
+        container_edits::environment,
+        device::{Device, DeviceId, Scope},
+        instance_name::InstanceName,
+        names::ObjectKey,
+    },
+    store::{Configurations, InstanceChange, Instances, Report, plan::with_health},
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::Ipv6Addr,
+    time::Duration,
+};
+
+/// Since when (uptime) the device of an Instance has been missing.
+pub(super) type Absences = BTreeMap<ObjectKey, Duration>;
+
+/// Everything the plan depends on.
+pub(super) struct World<'a> {
+    pub(super) node: &'a str,
+    /// The most Instances of all Configurations together.
+    pub(super) max_instances: usize,
+    pub(super) now: Now<'a>,
+    pub(super) configurations: &'a Configurations,
+    pub(super) judged: &'a Judged,
+    pub(super) discoveries: &'a Discoveries,
+    pub(super) instances: &'a Instances,
+    pub(super) absences: &'a Absences,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Plan {
+    pub(super) changes: Vec<InstanceChange>,
+    pub(super) absences: Absences,
+    /// When to plan again if nothing changes before.
+    pub(super) wake_in: Option<Duration>,
+    pub(super) reports: BTreeMap<ObjectKey, Report>,
+}
+
+pub(super) fn plan(world: &World<'_>) -> Plan {
+    let mut plan = Plan::default();
+    let mut room = world.max_instances.saturating_sub(world.instances.len());
+    let mut deleted = 0;
+    for (key, instance) in world.instances {
+        let configuration = ObjectKey::new(&key.namespace, &instance.spec.configuration_name);
+        let is_orphan = world.configurations.is_complete
+            && !world.configurations.objects.contains_key(&configuration)
+            && !world.judged.accepted.contains_key(&configuration);
+        if is_orphan {
+            plan.changes.push(leave(
+                instance,
+                key,
+                world.node,
+                "its Configuration was deleted",
+            ));
+            deleted += 1;
+        }
+    }
+    room = (room + deleted).min(world.max_instances);
+    for (key, accepted) in &world.judged.accepted {
+        let mut part = PlanOfOne::new(world, key, accepted);
+        let new = part.follow_devices();
+        part.follow_absences(&mut room);
+        part.welcome(new, &mut room);
+        plan.changes.extend(part.changes);
+        plan.absences.extend(part.absences);
+        plan.wake_in = plan.wake_in.into_iter().chain(part.wake_in).min();
+        plan.reports.insert(key.clone(), part.report);
+    }
+    for (key, problem) in &world.judged.problems {
+        plan.reports
+            .entry(key.clone())
+            .or_default()
+            .problems
+            .insert(0, problem.clone());
+    }
+    plan
+}
+
+/// The part of the plan that concerns one Configuration.
+struct PlanOfOne<'a> {
+    world: &'a World<'a>,
+    key: &'a ObjectKey,
+    accepted: &'a AcceptedConfiguration,
+    sighting: Option<&'a Sighting>,
+    /// The Instances of this Configuration, less those that a device was found for.
+    unseen: BTreeMap<&'a ObjectKey, &'a Instance>,
+    changes: Vec<InstanceChange>,
+    absences: Absences,
+    wake_in: Option<Duration>,
+    report: Report,
+}
+
+impl<'a> PlanOfOne<'a> {
+    fn new(world: &'a World<'a>, key: &'a ObjectKey, accepted: &'a AcceptedConfiguration) -> Self {
+        let sighting = world.discoveries.get(key);
+        let mut report = Report::default();
+        if let Some(error) = sighting.and_then(|s| s.error.as_ref()) {
+            report.problems.push(Problem::new(
+                "DiscoveryFailed",
+                format!("discovery failed and is tried again: {error}"),
+            ));
+        }
+        let unseen = (world.instances.iter())
+            .filter(|(k, i)| k.namespace == key.namespace && i.spec.configuration_name == key.name)
+            .map(|(k, i)| (k, i.as_ref()))
+            .collect();
+        Self {
+            world,
+            key,
+            accepted,
+            sighting,
+            unseen,
+            changes: vec![],
+            absences: Absences::new(),
+            wake_in: None,
+            report,
+        }
+    }
+
+    /// Devices that have an Instance keep it; the others are returned.
+    fn follow_devices(&mut self) -> Vec<&'a Device> {
+        let mut new = vec![];
+        let Some(sighting) = self.sighting else {
+            return new;
+        };
+        for device in sighting.set.devices.values() {
+            match self.instance_of(device) {
+                Some((key, instance)) => {
+                    self.unseen.remove(key);
+                    self.report.instances += 1;
+                    self.describe(key, instance, device);
+                }
+                None => new.push(device),
+            }
+        }
+        new
+    }
+
+    /// Instances whose device is missing turn unhealthy, and go when their grace period is over. Before a first
+    /// complete look nothing is missing, only not seen yet. Those that go make room.
+    fn follow_absences(&mut self, room: &mut usize) {
+        let is_complete = self.sighting.is_some_and(|s| s.set.complete);
+        let seconds = self.accepted.configuration.spec.grace_period_seconds;
+        let grace = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
+        for (key, instance) in std::mem::take(&mut self.unseen) {
+            let uptime = self.world.now.uptime;
+            let since = self.world.absences.get(key).copied().unwrap_or(uptime);
+            let left = (since + grace).saturating_sub(uptime);
+            if is_complete && left.is_zero() {
+                self.changes
+                    .push(leave(instance, key, self.world.node, "its device is gone"));
+                *room += 1;
+                continue;
+            }
+            self.report.instances += 1;
+            if is_complete {
+                self.health(key, instance, false);
+                self.absences.insert(key.clone(), since);
+                self.wake_in = self.wake_in.into_iter().chain([left]).min();
+            }
+        }
+    }
+
+    /// Devices without an Instance get one while there is room.
+    fn welcome(&mut self, new: Vec<&'a Device>, room: &mut usize) {
+        let limit =
+            usize::try_from(self.accepted.configuration.spec.max_instances).unwrap_or(usize::MAX);
+        let mut names: BTreeSet<String> = self
+            .world
+            .instances
+            .keys()
+            .map(|key| key.name.clone())
+            .collect();
+        let (mut left_out, mut nameless) = (0, vec![]);
+        for device in new {
+            let candidates = self.candidates(&device.id);
+            let free = candidates
+                .iter()
+                .find(|name| !names.contains(name.as_str()));
+            match free {
+                None => nameless.push(device.id.as_str()),
+                Some(_) if self.report.instances >= limit || *room == 0 => left_out += 1,
+                Some(name) => {
+                    names.insert(name.to_string());
+                    self.report.instances += 1;
+                    *room -= 1;
+                    let instance = self.new_instance(name, device);
+                    self.changes
+                        .push(InstanceChange::Create(Box::new(instance)));
+                }
+            }
+        }
+        if left_out > 0 {
+            let message = format!(
+                "{left_out} more devices were found and are left out: maxInstances is {limit}, and all Configurations together may have {}",
+                self.world.max_instances
+            );
+            self.report
+                .problems
+                .push(Problem::new("TooManyDevices", message));
+        }
+        if let Some(first) = nameless.first() {
+            let message = format!(
+                "{} devices are left out, because other devices have the names they would get; the first is {first:?}",
+                nameless.len()
+            );
+            self.report
+                .problems
+                .push(Problem::new("NameTaken", message));
+        }
+    }
+
+    fn candidates(&self, id: &DeviceId) -> [InstanceName; 2] {
+        InstanceName::candidates(&self.key.name, id, self.accepted.scope, self.world.node)
+    }
+
+    /// The Instance made for this device. One without the annotation is Akri's: the short name is its proof.
+    fn instance_of(&self, device: &Device) -> Option<(&'a ObjectKey, &'a Instance)> {
+        let candidates = self.candidates(&device.id);
+        candidates.iter().enumerate().find_map(|(n, name)| {
+            let key = ObjectKey::new(&self.key.namespace, name.as_str());
+            let (key, instance) = self.unseen.get_key_value(&key)?;
+            let is_its = match device_id(instance) {
+                Some(id) => id == device.id.as_str(),
+                None => n == 0,
+            };
+            is_its.then_some((*key, *instance))
+        })
+    }
+
+    fn describe(&mut self, key: &ObjectKey, instance: &Instance, device: &Device) {
+        let node = self.world.node;
+        if !instance.spec.nodes.iter().any(|n| n == node) {
+            self.changes.push(InstanceChange::Join(key.clone()));
+        }
+        // Nodes resolve different addresses; were each to write its own, they would overwrite each other for ever.
+        if instance
+            .spec
+            .nodes
+            .first()
+            .is_none_or(|first| first == node)
+        {
+            let capacity = self.accepted.configuration.spec.capacity;
+            let broker_properties = self.stored_properties(device);
+            let device_id =
+                (device_id(instance) != Some(device.id.as_str())).then(|| device.id.to_string());
+            let is_same = instance.spec.capacity == capacity
+                && instance.spec.broker_properties == broker_properties
+                && device_id.is_none();
+            if !is_same {
+                self.changes.push(InstanceChange::Describe {
+                    key: key.clone(),
+                    capacity,
+                    broker_properties,
+                    device_id,
+                });
+            }
+        }
+        self.health(key, instance, true);
+    }
+
+    fn health(&mut self, key: &ObjectKey, instance: &Instance, is_healthy: bool) {
+        let now = self.world.now.text;
+        let before = instance.status.clone().unwrap_or_default();
+        if with_health(&before, self.world.node, is_healthy, now) != before {
+            self.changes.push(InstanceChange::Health {
+                key: key.clone(),
+                is_healthy,
+                now: now.to_owned(),
+            });
+        }
+    }
+
+    fn new_instance(&self, name: &InstanceName, device: &Device) -> Instance {
+        let spec = InstanceSpec {
+            configuration_name: self.key.name.clone(),
+            cdi_name: format!("{}/{}={}", names::GROUP, self.key.name, name.digest()),
+            capacity: self.accepted.configuration.spec.capacity,
+            broker_properties: self.stored_properties(device),
+            shared: self.accepted.scope == Scope::Shared,
+            nodes: vec![self.world.node.to_owned()],
+            device_usage: BTreeMap::new(),
+        };
+        let mut instance = Instance::new(name.as_str(), spec);
+        instance.metadata.namespace = Some(self.key.namespace.clone());
+        let annotation = (names::DEVICE_ID.to_owned(), device.id.to_string());
+        instance.metadata.annotations = Some(BTreeMap::from([annotation]));
+        let status = with_health(
+            &InstanceStatus::default(),
+            self.world.node,
+            true,
+            self.world.now.text,
+        );
+        instance.status = Some(status);
+        instance
+    }
+
+    fn stored_properties(&self, device: &Device) -> BTreeMap<String, String> {
+        let broker_properties = &self.accepted.configuration.spec.broker_properties;
+        environment(&device.properties, broker_properties)
+            .into_iter()
+            .filter(|(_, value)| !is_scoped_address(value))
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect()
+    }
+}
+
+/// The last node to leave deletes.
+fn leave(instance: &Instance, key: &ObjectKey, node: &str, reason: &'static str) -> InstanceChange {
+    if instance.spec.nodes.iter().any(|n| n != node) {
+        return InstanceChange::Leave(key.clone());
+    }
+    InstanceChange::Delete {
+        key: key.clone(),
+        reason,
+    }
+}
+
+fn device_id(instance: &Instance) -> Option<&str> {
+    let annotations = instance.metadata.annotations.as_ref()?;
+    annotations.get(names::DEVICE_ID).map(String::as_str)
+}
+
+/// `fe80::1%eth0` means something on one node only.
+fn is_scoped_address(value: &str) -> bool {
+    (value.split_once('%')).is_some_and(|(address, _)| address.parse::<Ipv6Addr>().is_ok())
+}
+
+#[cfg(test)]
+mod tests;

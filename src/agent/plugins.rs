@@ -1,0 +1,199 @@
+//! The device plugins of this node: one for each resource, started and stopped as Instances come and go.
+mod allocate;
+mod plan;
+mod runner;
+mod service;
+
+use super::{Node, kubelet_folder::KubeletFolder, slots::Requests};
+use crate::model::slot_table::{ObservedSlots, Resource};
+use allocate::Allocator;
+use plan::{Action, Slot};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+use tokio::sync::{Semaphore, watch};
+use tokio_util::{sync::CancellationToken, task::JoinMap};
+use tracing::warn;
+
+/// Registrations under way at once: the kubelet dials back in each.
+const REGISTRATIONS: usize = 64;
+
+/// What the owner holds of a running plugin.
+struct Running {
+    resource: Resource,
+    slots: watch::Sender<Arc<[Slot]>>,
+    /// Counts up whenever the plugin must make a new socket.
+    rebind: watch::Sender<u64>,
+    /// The socket it serves on now.
+    socket: watch::Receiver<Option<String>>,
+    stop: CancellationToken,
+}
+
+/// Starts, stops and feeds the plugins at each change of what they are made from.
+pub(super) async fn run(
+    node: Arc<Node>,
+    requests: Requests,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
+    let mut instances = node.store.instances();
+    let mut discoveries = node.discoveries.subscribe();
+    let mut slots = node.slots.subscribe();
+    let mut folder = node.kubelet_folder.subscribe();
+    let mut plugins = Plugins {
+        allocator: Arc::new(Allocator::new(node.clone(), requests)),
+        permits: Arc::new(Semaphore::new(REGISTRATIONS)),
+        tasks: JoinMap::new(),
+        running: BTreeMap::new(),
+        shutdown: shutdown.clone(),
+        node,
+    };
+    plugins.observe();
+    loop {
+        plugins.reconcile().await;
+        plugins.publish_slots();
+        tokio::select! {
+            () = shutdown.cancelled() => break,
+            changed = instances.changed() => { changed?; plugins.observe(); }
+            changed = discoveries.changed() => changed?,
+            changed = slots.changed() => changed?,
+            changed = folder.changed() => { changed?; plugins.follow_folder(&mut folder); }
+            Some((name, ended)) = plugins.tasks.join_next() => {
+                // Only a panic ends a plugin unasked: the next round starts it anew.
+                if let Err(e) = ended {
+                    warn!(resource = %name, "the device plugin ended: {e}");
+                }
+                plugins.forget(&name);
+            }
+        }
+        instances.mark_unchanged();
+        discoveries.mark_unchanged();
+        slots.mark_unchanged();
+    }
+    while plugins.tasks.join_next().await.is_some() {}
+    Ok(())
+}
+
+struct Plugins {
+    node: Arc<Node>,
+    allocator: Arc<Allocator>,
+    permits: Arc<Semaphore>,
+    tasks: JoinMap<String, ()>,
+    running: BTreeMap<String, Running>,
+    shutdown: CancellationToken,
+}
+
+impl Plugins {
+    /// Hands the slot table what the Instances say now. They are read under the table's lock, so that no claim is
+    /// settled in between.
+    fn observe(&self) {
+        self.node.slots.send_modify(|slots| {
+            let instances = self.node.store.instances().borrow().clone();
+            slots.observe(instances.iter().map(|(key, instance)| ObservedSlots {
+                key: key.clone(),
+                configuration: instance.spec.configuration_name.clone(),
+                capacity: u32::try_from(instance.spec.capacity).unwrap_or(0),
+                usage: instance.spec.device_usage.clone(),
+            }));
+        });
+    }
+
+    async fn reconcile(&mut self) {
+        let instances = self.node.store.instances().borrow().clone();
+        let desired = plan::desired(&instances, &self.node.name);
+        let running = self
+            .running
+            .iter()
+            .map(|(name, r)| (name.clone(), r.resource.clone()))
+            .collect();
+        for action in plan::plan(&desired, &running) {
+            match action {
+                Action::Stop(name) => self.stop(&name).await,
+                Action::Start(resource) => self.start(resource),
+            }
+        }
+    }
+
+    async fn stop(&mut self, name: &str) {
+        if let Some(running) = self.running.get(name) {
+            running.stop.cancel();
+        }
+        while self.tasks.contains_key(name) {
+            if let Some((ended, _)) = self.tasks.join_next().await {
+                self.forget(&ended);
+            }
+        }
+        self.forget(name);
+    }
+
+    fn forget(&mut self, name: &str) {
+        self.running.remove(name);
+        self.node
+            .registered
+            .send_if_modified(|registered| registered.remove(name));
+    }
+
+    fn start(&mut self, resource: Resource) {
+        let name = resource.name().to_owned();
+        let slots = watch::Sender::new(self.slots_of(&resource, &self.gone()));
+        let rebind = watch::Sender::new(0);
+        let socket = watch::Sender::new(None);
+        let stop = self.shutdown.child_token();
+        let running = Running {
+            resource: resource.clone(),
+            socket: socket.subscribe(),
+            stop: stop.clone(),
+            rebind: rebind.clone(),
+            slots: slots.clone(),
+        };
+        let plugin = runner::Plugin {
+            node: self.node.clone(),
+            allocator: self.allocator.clone(),
+            permits: self.permits.clone(),
+            rebind: rebind.subscribe(),
+            slots: slots.subscribe(),
+            socket,
+            resource,
+        };
+        self.tasks.spawn(name.clone(), plugin.run(stop));
+        self.running.insert(name, running);
+    }
+
+    /// Tells each plugin what its slots are now; those whose slots are the same hear nothing.
+    fn publish_slots(&self) {
+        let gone = self.gone();
+        for running in self.running.values() {
+            let now = self.slots_of(&running.resource, &gone);
+            running.slots.send_if_modified(|before| {
+                let is_changed = *before != now;
+                *before = now;
+                is_changed
+            });
+        }
+    }
+
+    fn gone(&self) -> BTreeSet<String> {
+        plan::gone(
+            &self.node.store.instances().borrow(),
+            &self.node.discoveries.borrow(),
+        )
+    }
+
+    fn slots_of(&self, resource: &Resource, gone: &BTreeSet<String>) -> Arc<[Slot]> {
+        plan::listed(resource, &self.node.slots.borrow(), gone).into()
+    }
+
+    /// A new kubelet has removed every socket; and a socket that somebody else removed is of no use either.
+    fn follow_folder(&self, folder: &mut watch::Receiver<KubeletFolder>) {
+        let now = folder.borrow_and_update();
+        for running in self.running.values() {
+            // The folder may have been read before the socket was made.
+            let is_lost = running.socket.borrow().as_ref().is_some_and(|socket| {
+                !now.sockets.contains(socket) && !self.node.plugin_folder.join(socket).exists()
+            });
+            if is_lost {
+                running.rebind.send_modify(|epoch| *epoch += 1);
+            }
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! Answers Allocate and PreStartContainer: which slots, and what the container is told of their devices.
+use crate::{
+    agent::{
+        Node,
+        plan_inputs::{Sight, sight},
+        slots::{ClaimRequest, Refusal, Request, Requests, reclaim},
+    },
+    api::names,
+    model::{
+        container_edits::{ContainerEdits, Given},
+        device::Device,
+        instance_name::InstanceName,
+        names::ObjectKey,
+        slot::SlotId,
+        slot_table::{Claim, ClaimError, Held, Resource, SlotChange},
+    },
+    proto::device_plugin::{CdiDevice, ContainerAllocateResponse, DeviceSpec, Mount},
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+use tokio::{sync::oneshot, time::timeout};
+use tonic::Status;
+use tracing::{info, warn};
+
+/// How long a call waits for a device that was adopted and not seen yet: with the write of the claim it stays within
+/// the 3 s in which a call is answered.
+const SEEN_TIMEOUT: Duration = Duration::from_secs(3);
+
+pub(super) struct Allocator {
+    node: Arc<Node>,
+    requests: Requests,
+}
+
+/// An Instance's device, and all else that a container is told.
+struct Found {
+    instance: InstanceName,
+    device: Device,
+    broker_properties: BTreeMap<String, String>,
+}
+
+impl Allocator {
+    pub(super) fn new(node: Arc<Node>, requests: Requests) -> Self {
+        Self { node, requests }
+    }
+
+    /// Claims the slots that `containers` ask for, all or none; one response for each container.
+    pub(super) async fn allocate(
+        &self,
+        resource: &Resource,
+        containers: Vec<Vec<String>>,
+    ) -> Result<Vec<ContainerAllocateResponse>, Status> {
+        let (gone, expected) = self.expected(resource, &containers).await?;
+        let keys = expected
+            .changes()
+            .map(|change| change.key.clone())
+            .collect();
+        let found = self.seen(keys).await?;
+        let (reply, answer) = oneshot::channel();
+        let request = ClaimRequest {
+            resource: resource.clone(),
+            containers,
+            gone,
+            told: found
+                .iter()
+                .map(|(name, found)| (name.clone(), found.device.connection_digest()))
+                .collect(),
+            reply,
+        };
+        let stopping = |_| Status::unavailable("the agent is stopping");
+        self.requests
+            .send(Request::Claim(request))
+            .await
+            .map_err(|_| stopping(()))?;
+        let claim = answer
+            .await
+            .map_err(|_| stopping(()))?
+            .map_err(|refusal| refused(resource, &refusal))?;
+        let slots: Vec<_> = claim
+            .changes()
+            .map(|change| change.slot.to_string())
+            .collect();
+        info!(
+            resource = resource.name(),
+            slots = slots.join(","),
+            "slots claimed for a container"
+        );
+        claim
+            .requests
+            .iter()
+            .map(|slots| response(slots, &found))
+            .collect()
+    }
+
+    /// Refuses a container whose device is gone, or is no longer to be reached as the container was told: the kubelet
+    /// replays the first answer at each restart of a container.
+    pub(super) async fn pre_start(
+        &self,
+        resource: &Resource,
+        ids: Vec<String>,
+    ) -> Result<(), Status> {
+        let held = self.node.slots.borrow().held();
+        let is_it = |held: &&Held, id: &str| match resource {
+            Resource::Instance(_) => {
+                held.slot.to_string() == id && held.owner.configuration_index().is_none()
+            }
+            Resource::Configuration(name) => held
+                .owner
+                .configuration_index()
+                .is_some_and(|n| SlotId::new(name, n).to_string() == id),
+        };
+        let (mut slots, mut lost) = (vec![], vec![]);
+        for id in ids {
+            match held.iter().find(|held| is_it(held, &id)) {
+                Some(held) => slots.push(held.clone()),
+                None => lost.push(id),
+            }
+        }
+        if !lost.is_empty() {
+            // The kubelet is right on its own node: what it starts with is in use.
+            warn!(
+                resource = resource.name(),
+                ?lost,
+                "a container starts with slots that were free: they are claimed again"
+            );
+            self.allocate(resource, vec![lost]).await?;
+        }
+        let found = self
+            .seen(slots.iter().map(|held| held.key.clone()).collect())
+            .await?;
+        for held in slots {
+            self.check_told(&held, &found)?;
+        }
+        Ok(())
+    }
+
+    fn check_told(&self, held: &Held, found: &BTreeMap<String, Found>) -> Result<(), Status> {
+        let annotation = format!("{}{}", names::TOLD_PREFIX, held.slot.index);
+        let instances = self.node.store.instances().borrow().clone();
+        let told = (instances.get(&held.key))
+            .and_then(|instance| instance.metadata.annotations.as_ref()?.get(&annotation));
+        let now = found
+            .get(&held.slot.name)
+            .map(|found| found.device.connection_digest());
+        // Slots that Akri claimed have no note of what was told.
+        if told.is_some() && told != now.as_ref() {
+            return Err(Status::failed_precondition(format!(
+                "the device of Instance {} is reached differently now (its address, port, mounts, device nodes or CDI names changed) than this container was told: delete the Pod, its successor gets the new values",
+                held.key
+            )));
+        }
+        Ok(())
+    }
+
+    pub(super) fn preferred(
+        &self,
+        resource: &Resource,
+        available: &[String],
+        must: &[String],
+        size: usize,
+    ) -> Vec<String> {
+        self.node
+            .slots
+            .borrow()
+            .preferred(resource.name(), available, must, size)
+    }
+
+    /// The claim as it would be now. Where this node's other resource holds a slot, pod resources tell whether its
+    /// container is gone.
+    async fn expected(
+        &self,
+        resource: &Resource,
+        containers: &[Vec<String>],
+    ) -> Result<(BTreeSet<SlotId>, Claim), Status> {
+        let mut gone = BTreeSet::new();
+        let planned = self
+            .node
+            .slots
+            .borrow()
+            .plan_claim(resource, containers, &gone);
+        let planned = match planned {
+            Err(ClaimError::HeldHere { .. }) => {
+                gone = self.gone().await;
+                self.node
+                    .slots
+                    .borrow()
+                    .plan_claim(resource, containers, &gone)
+            }
+            planned => planned,
+        };
+        // A slot that is being written is settled before the keeper gets to this claim.
+        let claim = planned.map_err(|e| refused(resource, &Refusal::Slot(e)))?;
+        Ok((gone, claim))
+    }
+
+    /// The slots of this node that no container holds, by a look at pod resources just now.
+    async fn gone(&self) -> BTreeSet<SlotId> {
+        let begun = self.node.uptime();
+        match reclaim::look(&self.node).await {
+            Ok(Some(listed)) => (self.node.slots.borrow().held().into_iter())
+                .filter(|held| held.answered <= begun && !reclaim::is_listed(held, &listed))
+                .map(|held| held.slot)
+                .collect(),
+            Ok(None) | Err(_) => BTreeSet::new(),
+        }
+    }
+
+    /// The devices of these Instances, once each was seen in this life of the agent.
+    async fn seen(&self, keys: BTreeSet<ObjectKey>) -> Result<BTreeMap<String, Found>, Status> {
+        let mut discoveries = self.node.discoveries.subscribe();
+        let waiting = timeout(SEEN_TIMEOUT, async {
+            loop {
+                discoveries.mark_unchanged();
+                let found = self.find(&keys)?;
+                if found.len() == keys.len() || discoveries.changed().await.is_err() {
+                    return Ok(found);
+                }
+            }
+        });
+        match waiting.await {
+            Ok(found) => found,
+            Err(_) => Err(Status::unavailable(format!(
+                "the device was not seen since the agent started {} s ago; it is offered again when it answers",
+                self.node.uptime().as_secs()
+            ))),
+        }
+    }
+
+    /// Those of the devices that are seen now; an error where one is gone.
+    fn find(&self, keys: &BTreeSet<ObjectKey>) -> Result<BTreeMap<String, Found>, Status> {
+        let instances = self.node.store.instances().borrow().clone();
+        let discoveries = self.node.discoveries.borrow().clone();
+        let judged = self.node.judged.borrow().clone();
+        let mut found = BTreeMap::new();
+        for key in keys {
+            let missing = || Status::failed_precondition(format!("Instance {key} is gone"));
+            let instance = instances.get(key).ok_or_else(missing)?;
+            match sight(instance, &discoveries) {
+                Sight::Adopted => {}
+                Sight::Gone => {
+                    let message = format!("the device of Instance {key} is gone");
+                    return Err(Status::failed_precondition(message));
+                }
+                Sight::Seen(device) => {
+                    let configuration =
+                        ObjectKey::new(&key.namespace, &instance.spec.configuration_name);
+                    let accepted = judged.accepted.get(&configuration);
+                    let entry = Found {
+                        instance: key.name.parse().map_err(|_| missing())?,
+                        device: device.clone(),
+                        broker_properties: accepted
+                            .map(|a| a.configuration.spec.broker_properties.clone())
+                            .unwrap_or_default(),
+                    };
+                    found.insert(key.name.clone(), entry);
+                }
+            }
+        }
+        Ok(found)
+    }
+}
+
+fn response(
+    slots: &[SlotChange],
+    found: &BTreeMap<String, Found>,
+) -> Result<ContainerAllocateResponse, Status> {
+    let mut given = vec![];
+    for slot in slots {
+        let found = found
+            .get(&slot.slot.name)
+            .ok_or_else(|| Status::internal(format!("{} was not looked at", slot.slot)))?;
+        given.push(Given {
+            digest: found.instance.digest(),
+            device: &found.device,
+            broker_properties: &found.broker_properties,
+        });
+    }
+    Ok(to_wire(ContainerEdits::of(&given)))
+}
+
+fn to_wire(edits: ContainerEdits) -> ContainerAllocateResponse {
+    ContainerAllocateResponse {
+        envs: edits.env,
+        mounts: edits
+            .mounts
+            .into_iter()
+            .map(|m| Mount {
+                container_path: m.container_path,
+                host_path: m.host_path,
+                read_only: m.read_only,
+            })
+            .collect(),
+        devices: edits
+            .device_nodes
+            .into_iter()
+            .map(|n| DeviceSpec {
+                container_path: n.container_path,
+                host_path: n.host_path,
+                permissions: n.permissions,
+            })
+            .collect(),
+        annotations: BTreeMap::new(),
+        cdi_devices: edits
+            .cdi_devices
+            .into_iter()
+            .map(|name| CdiDevice { name })
+            .collect(),
+    }
+}
+
+fn refused(resource: &Resource, refusal: &Refusal) -> Status {
+    warn!(resource = resource.name(), "Allocate refused: {refusal}");
+    Status::failed_precondition(refusal.to_string())
+}

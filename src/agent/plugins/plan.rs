@@ -1,0 +1,185 @@
+//! Which device plugins to run, what each lists, and what its socket is called. Pure.
+use crate::{
+    agent::plan_inputs::{Sight, sight},
+    discovery::session::Discoveries,
+    model::{
+        names::{ObjectKey, shortened},
+        slot_table::{ListedSlot, Resource, SlotTable},
+    },
+    store::Instances,
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Bound,
+};
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Action {
+    Stop(String),
+    Start(Resource),
+}
+
+/// A slot as its plugin tells the kubelet of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Slot {
+    pub(super) id: String,
+    pub(super) is_healthy: bool,
+}
+
+/// The resources of this node, by name: each Instance's, and that of each Configuration with an Instance.
+/// Where an Instance and a Configuration have one name, the Instance has the resource.
+pub(super) fn desired(instances: &Instances, node: &str) -> BTreeMap<String, Resource> {
+    let ours = || {
+        instances
+            .values()
+            .filter(|i| i.spec.nodes.iter().any(|n| n == node))
+    };
+    let configurations = ours().map(|i| Resource::Configuration(i.spec.configuration_name.clone()));
+    let instances = ours().map(|i| Resource::Instance(i.metadata.name.clone().unwrap_or_default()));
+    configurations
+        .chain(instances)
+        .map(|r| (r.name().to_owned(), r))
+        .collect()
+}
+
+/// Stops come first: never two plugins for one resource.
+pub(super) fn plan(
+    desired: &BTreeMap<String, Resource>,
+    running: &BTreeMap<String, Resource>,
+) -> Vec<Action> {
+    let stops = (running.iter())
+        .filter(|(name, resource)| desired.get(*name) != Some(resource))
+        .map(|(name, _)| Action::Stop(name.clone()));
+    let starts = (desired.iter())
+        .filter(|(name, resource)| running.get(*name) != Some(resource))
+        .map(|(_, resource)| Action::Start(resource.clone()));
+    stops.chain(starts).collect()
+}
+
+/// The Instances whose device is known to be gone.
+pub(super) fn gone(instances: &Instances, discoveries: &Discoveries) -> BTreeSet<String> {
+    let is_gone = |key: &ObjectKey| sight(&instances[key], discoveries) == Sight::Gone;
+    instances
+        .keys()
+        .filter(|key| is_gone(key))
+        .map(|key| key.name.clone())
+        .collect()
+}
+
+/// What a resource's plugin lists. The slots of a device that is gone stay, unhealthy: the kubelet takes a slot that
+/// is missing from the list for a healthy one.
+pub(super) fn listed(resource: &Resource, slots: &SlotTable, gone: &BTreeSet<String>) -> Vec<Slot> {
+    let list = match resource {
+        Resource::Instance(name) => slots.instance_list(name),
+        Resource::Configuration(name) => slots.configuration_list(name),
+    };
+    let slot = |slot: ListedSlot| Slot {
+        is_healthy: slot.is_usable && !gone.contains(&slot.instance),
+        id: slot.id.to_string(),
+    };
+    list.into_iter().map(slot).collect()
+}
+
+/// The most bytes of a socket's file name: what `sun_path` (107) leaves after `/var/lib/kubelet/device-plugins/`.
+const SOCKET_NAME_LIMIT: usize = 75;
+/// The most bytes of a socket's path.
+const SOCKET_PATH_LIMIT: usize = 107;
+/// `-<10 digits>.sock`
+const SOCKET_NAME_END: usize = 16;
+
+/// What every socket of a resource begins with, in a folder whose path has `folder` bytes.
+pub(super) fn socket_stem(resource: &str, folder: usize) -> Option<String> {
+    let limit = SOCKET_PATH_LIMIT
+        .checked_sub(folder + 1)?
+        .min(SOCKET_NAME_LIMIT);
+    let stem = limit
+        .checked_sub(SOCKET_NAME_END)
+        .filter(|stem| *stem >= 16)?;
+    Some(shortened(resource, stem))
+}
+
+/// `<resource>-<unix seconds>.sock`, the first from `now` on that is not there yet.
+pub(super) fn socket_name(stem: &str, now: u64, is_taken: impl Fn(&str) -> bool) -> String {
+    (now..)
+        .map(|seconds| format!("{stem}-{seconds}.sock"))
+        .find(|name| !is_taken(name))
+        .expect("a folder does not hold 2^64 sockets")
+}
+
+/// The sockets that an agent made for the resource with this stem.
+pub(super) fn sockets_of<'a>(
+    stem: &'a str,
+    sockets: &'a BTreeSet<String>,
+) -> impl Iterator<Item = &'a String> {
+    let from = sockets.range::<str, _>((Bound::Included(stem), Bound::Unbounded));
+    from.take_while(move |name| name.starts_with(stem))
+        .filter(move |name| is_socket_of(stem, name))
+}
+
+fn is_socket_of(stem: &str, name: &str) -> bool {
+    (name.strip_prefix(stem))
+        .and_then(|rest| rest.strip_prefix('-')?.strip_suffix(".sock"))
+        .is_some_and(|seconds| seconds.len() == 10 && seconds.bytes().all(|b| b.is_ascii_digit()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::{collection::btree_set, prelude::*};
+
+    fn resources() -> impl Strategy<Value = BTreeMap<String, Resource>> {
+        let resource = ("[a-d]", any::<bool>()).prop_map(|(name, is_instance)| match is_instance {
+            true => (name.clone(), Resource::Instance(name)),
+            false => (name.clone(), Resource::Configuration(name)),
+        });
+        btree_set(resource, 0..5).prop_map(|set| set.into_iter().collect())
+    }
+
+    proptest! {
+        #[test]
+        fn executing_the_plan_leaves_nothing_to_do(desired in resources(), running in resources()) {
+            let mut after = running.clone();
+            for action in plan(&desired, &running) {
+                match action {
+                    Action::Stop(name) => prop_assert!(after.remove(&name).is_some()),
+                    Action::Start(resource) => {
+                        prop_assert!(after.insert(resource.name().to_owned(), resource).is_none());
+                    }
+                }
+            }
+            prop_assert_eq!(plan(&desired, &after), vec![]);
+        }
+
+        #[test]
+        fn socket_names_fit_and_are_known_again(resource in "[a-z0-9-]{1,63}", folder in 1_usize..75) {
+            let stem = socket_stem(&resource, folder).unwrap();
+            let name = socket_name(&stem, 1_700_000_000, |_| false);
+            prop_assert!(name.len() <= 75 && folder + 1 + name.len() <= 107, "{}", name);
+            prop_assert!(is_socket_of(&stem, &name));
+        }
+    }
+
+    #[test]
+    fn a_folder_too_deep_for_any_socket_is_said_to_be_so() {
+        assert_eq!(socket_stem("cam", 100), None);
+    }
+
+    #[test]
+    fn a_second_socket_in_one_second_gets_a_name_of_its_own() {
+        let taken = "cam-1700000000.sock";
+        let name = socket_name("cam", 1_700_000_000, |name| name == taken);
+        assert_eq!(name, "cam-1700000001.sock");
+    }
+
+    #[test]
+    fn the_sockets_of_others_are_not_ours() {
+        for name in [
+            "cam-8120fe-1700000000.sock",
+            "cam-1700000000.sock.bak",
+            "cam-17.sock",
+            "kubelet.sock",
+        ] {
+            assert!(!is_socket_of("cam", name), "{name}");
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! The life of one device plugin: bind a socket, serve, register with the kubelet, and again when the kubelet or the
+//! socket is lost.
+use super::{allocate::Allocator, plan, plan::Slot, service::Service};
+use crate::{
+    agent::{
+        Node,
+        kubelet_folder::{KUBELET_SOCKET, KubeletSocket},
+    },
+    backoff::Backoff,
+    files,
+    model::slot_table::Resource,
+    proto::{
+        DESCRIPTORS,
+        device_plugin::{
+            DevicePluginOptions, RegisterRequest, VERSION,
+            device_plugin_server::DevicePluginServer, registration_client::RegistrationClient,
+        },
+    },
+    uds,
+};
+use anyhow::{Context as _, anyhow};
+use futures::Stream;
+use std::{
+    io,
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+use tokio::{
+    sync::{Semaphore, watch},
+    time::{Instant, sleep, timeout},
+};
+use tokio_util::sync::CancellationToken;
+use tonic::transport::Server;
+use tracing::{Instrument as _, debug, info, info_span, warn};
+
+/// The kubelet dials back within the call, for 10 s at most.
+const REGISTER_TIMEOUT: Duration = Duration::from_secs(15);
+/// The kubelet opens ListAndWatch right after it has answered.
+const FIRST_STREAM_TIMEOUT: Duration = Duration::from_secs(10);
+/// A stream that lived this long was no failure.
+const STABLE: Duration = Duration::from_secs(10);
+const FIRST_RETRY: Duration = Duration::from_millis(100);
+const LAST_RETRY: Duration = Duration::from_secs(10);
+
+pub(super) struct Plugin {
+    pub(super) node: Arc<Node>,
+    pub(super) allocator: Arc<Allocator>,
+    pub(super) permits: Arc<Semaphore>,
+    pub(super) resource: Resource,
+    pub(super) slots: watch::Receiver<Arc<[Slot]>>,
+    pub(super) rebind: watch::Receiver<u64>,
+    pub(super) socket: watch::Sender<Option<String>>,
+}
+
+impl Plugin {
+    pub(super) async fn run(mut self, stop: CancellationToken) {
+        let span = info_span!("plugin", resource = self.resource.name());
+        async {
+            let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
+            while let Some(kubelet) = stop.run_until_cancelled(self.kubelet()).await {
+                self.rebind.mark_unchanged();
+                let ended = stop
+                    .run_until_cancelled(self.run_once(kubelet, &mut backoff))
+                    .await;
+                self.socket.send_replace(None);
+                self.set_registered(false);
+                if let Some(Err(e)) = ended {
+                    let wait = backoff.next_wait();
+                    warn!(retry_in = ?wait, "{e:#}");
+                    stop.run_until_cancelled(sleep(wait)).await;
+                }
+            }
+        }
+        .instrument(span)
+        .await;
+    }
+
+    /// The kubelet that listens now, or the next one.
+    async fn kubelet(&self) -> KubeletSocket {
+        let mut folder = self.node.kubelet_folder.subscribe();
+        let found = folder.wait_for(|folder| folder.kubelet.is_some()).await;
+        found
+            .ok()
+            .and_then(|folder| folder.kubelet)
+            .expect("the folder's sender is in the node, which this holds")
+    }
+
+    /// Serves and registers until the socket must be made anew.
+    async fn run_once(
+        &mut self,
+        kubelet: KubeletSocket,
+        backoff: &mut Backoff,
+    ) -> anyhow::Result<()> {
+        let bound = Socket::bind(&self.node, self.resource.name(), &self.socket)?;
+        let closing = CancellationToken::new();
+        // Ends the streams of connections that outlive the server.
+        let _closing = closing.clone().drop_guard();
+        let streams = watch::Sender::new(0_usize);
+        let service = Service {
+            allocator: self.allocator.clone(),
+            resource: self.resource.clone(),
+            slots: self.slots.clone(),
+            streams: streams.clone(),
+            closing,
+        };
+        let reflection = tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(DESCRIPTORS)
+            .build_v1()?;
+        let server = Server::builder()
+            .add_service(DevicePluginServer::new(service))
+            .add_service(reflection)
+            .serve_with_incoming(bound.incoming);
+        let mut rebind = self.rebind.clone();
+        tokio::select! {
+            served = server => Err(anyhow!("the plugin's server ended: {served:?}")),
+            never = self.stay_registered(&bound.name, streams, backoff) => never,
+            _ = rebind.changed() => {
+                info!(socket = %bound.name, "the plugin's socket is gone, it is made anew");
+                Ok(())
+            }
+            () = self.another_kubelet(kubelet) => {
+                info!("another kubelet is there, the plugin registers with it");
+                Ok(())
+            }
+        }
+    }
+
+    async fn another_kubelet(&self, kubelet: KubeletSocket) {
+        let mut folder = self.node.kubelet_folder.subscribe();
+        let is_other = |now: Option<KubeletSocket>| now.is_some_and(|now| now != kubelet);
+        if folder
+            .wait_for(|folder| is_other(folder.kubelet))
+            .await
+            .is_err()
+        {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Registers, and again whenever the kubelet has let go of the plugin: it never does so by itself.
+    async fn stay_registered(
+        &self,
+        socket: &str,
+        streams: watch::Sender<usize>,
+        backoff: &mut Backoff,
+    ) -> anyhow::Result<()> {
+        let mut streams = streams.subscribe();
+        loop {
+            let permit = self.permits.acquire().await?;
+            let registered = self.register(socket).await;
+            drop(permit);
+            match registered {
+                Ok(()) => {
+                    let opened = timeout(FIRST_STREAM_TIMEOUT, streams.wait_for(|n| *n > 0))
+                        .await
+                        .is_ok();
+                    if opened {
+                        self.set_registered(true);
+                        info!(%socket, "registered with the kubelet");
+                        let since = Instant::now();
+                        streams.wait_for(|n| *n == 0).await?;
+                        self.set_registered(false);
+                        if since.elapsed() > STABLE {
+                            backoff.reset();
+                        }
+                        debug!("the kubelet closed its stream");
+                    } else {
+                        warn!("the kubelet took the registration and opened no stream");
+                    }
+                }
+                Err(e) => debug!("registration: {e:#}"),
+            }
+            sleep(backoff.next_wait()).await;
+        }
+    }
+
+    async fn register(&self, socket: &str) -> anyhow::Result<()> {
+        let path = self.node.plugin_folder.join(KUBELET_SOCKET);
+        let registering = async {
+            let mut client = RegistrationClient::new(uds::dial(&path).await?);
+            let request = RegisterRequest {
+                version: VERSION.to_owned(),
+                endpoint: socket.to_owned(),
+                resource_name: format!("{}/{}", self.node.resource_prefix, self.resource.name()),
+                options: Some(DevicePluginOptions {
+                    pre_start_required: true,
+                    get_preferred_allocation_available: matches!(
+                        self.resource,
+                        Resource::Configuration(_)
+                    ),
+                }),
+            };
+            client.register(request).await?;
+            anyhow::Ok(())
+        };
+        timeout(REGISTER_TIMEOUT, registering)
+            .await
+            .with_context(|| format!("{} did not answer", path.display()))?
+    }
+
+    fn set_registered(&self, is_registered: bool) {
+        let name = self.resource.name();
+        self.node
+            .registered
+            .send_if_modified(|registered| match is_registered {
+                true => registered.insert(name.to_owned()),
+                false => registered.remove(name),
+            });
+    }
+}
+
+/// A bound socket. Its file goes with it.
+struct Socket<I> {
+    name: String,
+    incoming: I,
+    _file: SocketFile,
+}
+
+struct SocketFile(PathBuf);
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if let Err(e) = files::remove(&self.0) {
+            warn!("the plugin's socket stays: {e}");
+        }
+    }
+}
+
+impl Socket<()> {
+    /// Binds a new socket for the resource, and removes those that a killed agent left for it.
+    fn bind(
+        node: &Node,
+        resource: &str,
+        current: &watch::Sender<Option<String>>,
+    ) -> anyhow::Result<Socket<impl Stream<Item = io::Result<uds::Connection>> + use<>>> {
+        let folder = &node.plugin_folder;
+        let stem = plan::socket_stem(resource, folder.as_os_str().len()).with_context(|| {
+            format!(
+                "{}: the path is too long for sockets in that folder",
+                folder.display()
+            )
+        })?;
+        let left_over = node.kubelet_folder.borrow().sockets.clone();
+        for name in plan::sockets_of(&stem, &left_over) {
+            files::remove(&folder.join(name))?;
+        }
+        let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+        let name = plan::socket_name(&stem, now, |name| folder.join(name).exists());
+        let path = folder.join(&name);
+        let incoming = uds::bind(&path)?;
+        current.send_replace(Some(name.clone()));
+        Ok(Socket {
+            name,
+            incoming,
+            _file: SocketFile(path),
+        })
+    }
+}

@@ -1,0 +1,129 @@
+//! The device plugin API of one resource, as the kubelet calls it. Decides nothing: slots come from the owner of the
+//! plugins, answers from the allocator.
+use super::{allocate::Allocator, plan::Slot};
+use crate::{
+    model::slot_table::Resource,
+    proto::device_plugin::{
+        AllocateRequest, AllocateResponse, ContainerPreferredAllocationResponse, Device,
+        DevicePluginOptions, Empty, HEALTHY, ListAndWatchResponse, PreStartContainerRequest,
+        PreStartContainerResponse, PreferredAllocationRequest, PreferredAllocationResponse,
+        UNHEALTHY, device_plugin_server::DevicePlugin,
+    },
+};
+use futures::{Stream, StreamExt as _};
+use std::{pin::Pin, sync::Arc};
+use tokio::sync::watch;
+use tokio_stream::wrappers::WatchStream;
+use tokio_util::sync::CancellationToken;
+use tonic::{Request, Response, Status};
+
+pub(super) struct Service {
+    pub(super) allocator: Arc<Allocator>,
+    pub(super) resource: Resource,
+    pub(super) slots: watch::Receiver<Arc<[Slot]>>,
+    /// How many ListAndWatch streams are open.
+    pub(super) streams: watch::Sender<usize>,
+    /// Ends the streams.
+    pub(super) closing: CancellationToken,
+}
+
+#[tonic::async_trait]
+impl DevicePlugin for Service {
+    async fn get_device_plugin_options(
+        &self,
+        _: Request<Empty>,
+    ) -> Result<Response<DevicePluginOptions>, Status> {
+        Ok(Response::new(DevicePluginOptions {
+            pre_start_required: true,
+            get_preferred_allocation_available: matches!(self.resource, Resource::Configuration(_)),
+        }))
+    }
+
+    type ListAndWatchStream =
+        Pin<Box<dyn Stream<Item = Result<ListAndWatchResponse, Status>> + Send>>;
+
+    async fn list_and_watch(
+        &self,
+        _: Request<Empty>,
+    ) -> Result<Response<Self::ListAndWatchStream>, Status> {
+        let open = OpenStream::new(self.streams.clone());
+        let lists = WatchStream::new(self.slots.clone())
+            .map(move |slots| {
+                let _open = &open;
+                Ok(ListAndWatchResponse {
+                    devices: slots.iter().map(device).collect(),
+                })
+            })
+            .take_until(self.closing.clone().cancelled_owned());
+        Ok(Response::new(Box::pin(lists)))
+    }
+
+    async fn get_preferred_allocation(
+        &self,
+        request: Request<PreferredAllocationRequest>,
+    ) -> Result<Response<PreferredAllocationResponse>, Status> {
+        let containers = request.into_inner().container_requests.into_iter();
+        let container_responses = containers
+            .map(|container| ContainerPreferredAllocationResponse {
+                device_i_ds: self.allocator.preferred(
+                    &self.resource,
+                    &container.available_device_i_ds,
+                    &container.must_include_device_i_ds,
+                    usize::try_from(container.allocation_size).unwrap_or(0),
+                ),
+            })
+            .collect();
+        Ok(Response::new(PreferredAllocationResponse {
+            container_responses,
+        }))
+    }
+
+    async fn allocate(
+        &self,
+        request: Request<AllocateRequest>,
+    ) -> Result<Response<AllocateResponse>, Status> {
+        let requests = request.into_inner().container_requests;
+        let containers = requests
+            .into_iter()
+            .map(|container| container.devices_ids)
+            .collect();
+        let container_responses = self.allocator.allocate(&self.resource, containers).await?;
+        Ok(Response::new(AllocateResponse {
+            container_responses,
+        }))
+    }
+
+    async fn pre_start_container(
+        &self,
+        request: Request<PreStartContainerRequest>,
+    ) -> Result<Response<PreStartContainerResponse>, Status> {
+        self.allocator
+            .pre_start(&self.resource, request.into_inner().devices_ids)
+            .await?;
+        Ok(Response::new(PreStartContainerResponse {}))
+    }
+}
+
+fn device(slot: &Slot) -> Device {
+    Device {
+        id: slot.id.clone(),
+        health: if slot.is_healthy { HEALTHY } else { UNHEALTHY }.to_owned(),
+        topology: None,
+    }
+}
+
+/// Counts a stream for as long as it lives.
+struct OpenStream(watch::Sender<usize>);
+
+impl OpenStream {
+    fn new(streams: watch::Sender<usize>) -> Self {
+        streams.send_modify(|open| *open += 1);
+        Self(streams)
+    }
+}
+
+impl Drop for OpenStream {
+    fn drop(&mut self) {
+        self.0.send_modify(|open| *open -= 1);
+    }
+}

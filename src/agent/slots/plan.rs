@@ -1,0 +1,166 @@
+//! Which slots of this node no container holds any more. Pure.
+use crate::model::{
+    slot::{SlotId, SlotOwner},
+    slot_table::{Held, SlotChange},
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+/// Between the two looks that must both miss a slot: a Pod that is being admitted shows in the second.
+pub(super) const BETWEEN_LOOKS: Duration = Duration::from_secs(10);
+
+/// The ids that containers hold, by the resource's name after its prefix.
+pub(in crate::agent) type HeldIds = BTreeMap<String, BTreeSet<String>>;
+
+/// When (uptime of the look's beginning) a slot was first missed, looks in between having missed it too.
+pub(super) type Missed = BTreeMap<SlotId, Duration>;
+
+/// Decides after one look at the kubelet's pod resources that was begun at uptime `begun`.
+/// A slot goes when two looks have missed it, both begun after its claim was answered.
+pub(super) fn releases(
+    held: &[Held],
+    listed: &HeldIds,
+    begun: Duration,
+    missed: &Missed,
+) -> (Vec<SlotChange>, Missed) {
+    let mut still_missed = Missed::new();
+    let mut releases = vec![];
+    for slot in held
+        .iter()
+        .filter(|held| held.answered <= begun && !is_listed(held, listed))
+    {
+        let first = missed
+            .get(&slot.slot)
+            .copied()
+            .filter(|first| *first >= slot.answered);
+        match first {
+            Some(first) if begun.saturating_sub(first) >= BETWEEN_LOOKS => {
+                releases.push(SlotChange {
+                    key: slot.key.clone(),
+                    slot: slot.slot.clone(),
+                    from: Some(slot.owner.clone()),
+                    to: None,
+                })
+            }
+            first => {
+                still_missed.insert(slot.slot.clone(), first.unwrap_or(begun));
+            }
+        }
+    }
+    (releases, still_missed)
+}
+
+/// Whether a container holds the slot by the resource it was claimed by.
+pub(in crate::agent) fn is_listed(held: &Held, listed: &HeldIds) -> bool {
+    let instance = &held.slot.name;
+    let holds = |resource: &str, id: &str| listed.get(resource).is_some_and(|ids| ids.contains(id));
+    match &held.owner {
+        SlotOwner::Node(_) => holds(instance, &held.slot.to_string()),
+        SlotOwner::Configuration { slot, .. } => match slot.rsplit_once('-') {
+            Some((configuration, _)) => holds(configuration, slot),
+            // Akri 0.12 left the Configuration's name out: it is the Instance's less its digest.
+            None => instance.rsplit_once('-').is_some_and(|(configuration, _)| {
+                holds(configuration, &format!("{configuration}-{slot}"))
+            }),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::names::ObjectKey;
+
+    fn held(answered: u64, owner: SlotOwner) -> Held {
+        Held {
+            key: ObjectKey::new("default", "cam-8120fe"),
+            slot: SlotId::new("cam-8120fe", 0),
+            owner,
+            answered: Duration::from_secs(answered),
+        }
+    }
+
+    fn by_instance(answered: u64) -> Held {
+        held(answered, SlotOwner::Node("a".to_owned()))
+    }
+
+    fn listing(resource: &str, id: &str) -> HeldIds {
+        BTreeMap::from([(resource.to_owned(), BTreeSet::from([id.to_owned()]))])
+    }
+
+    /// Looks at the given seconds, all missing the slot: the second at which it is released.
+    fn released_at(held: &Held, looks: &[u64]) -> Option<u64> {
+        let mut missed = Missed::new();
+        for look in looks {
+            let begun = Duration::from_secs(*look);
+            let (releases, still) =
+                releases(std::slice::from_ref(held), &HeldIds::new(), begun, &missed);
+            missed = still;
+            if !releases.is_empty() {
+                return Some(*look);
+            }
+        }
+        None
+    }
+
+    #[test]
+    fn two_looks_ten_seconds_apart_release_a_slot() {
+        assert_eq!(released_at(&by_instance(0), &[5, 10, 15, 20]), Some(15));
+        assert_eq!(released_at(&by_instance(0), &[5, 6, 7, 8]), None);
+    }
+
+    #[test]
+    fn looks_begun_before_the_claim_was_answered_do_not_count() {
+        assert_eq!(released_at(&by_instance(12), &[0, 10, 20]), None);
+        assert_eq!(released_at(&by_instance(12), &[0, 10, 20, 30]), Some(30));
+    }
+
+    #[test]
+    fn a_slot_that_was_claimed_again_between_the_looks_stays() {
+        let missed = Missed::from([(SlotId::new("cam-8120fe", 0), Duration::from_secs(5))]);
+        let (releases, still) = releases(
+            &[by_instance(10)],
+            &HeldIds::new(),
+            Duration::from_secs(16),
+            &missed,
+        );
+        assert!(releases.is_empty());
+        assert_eq!(
+            still.into_values().collect::<Vec<_>>(),
+            [Duration::from_secs(16)]
+        );
+    }
+
+    #[test]
+    fn a_look_that_lists_the_slot_starts_the_count_again() {
+        let missed = Missed::from([(SlotId::new("cam-8120fe", 0), Duration::from_secs(5))]);
+        let listed = listing("cam-8120fe", "cam-8120fe-0");
+        let decided = releases(&[by_instance(0)], &listed, Duration::from_secs(30), &missed);
+        assert_eq!(decided, (vec![], Missed::new()));
+    }
+
+    #[test]
+    fn a_holder_is_looked_for_under_the_resource_it_used() {
+        let by_configuration = |slot: &str| {
+            held(
+                0,
+                SlotOwner::Configuration {
+                    slot: slot.to_owned(),
+                    node: "a".to_owned(),
+                },
+            )
+        };
+        assert!(is_listed(
+            &by_configuration("cam-3"),
+            &listing("cam", "cam-3")
+        ));
+        assert!(is_listed(&by_configuration("3"), &listing("cam", "cam-3")));
+        assert!(!is_listed(
+            &by_configuration("cam-3"),
+            &listing("cam-8120fe", "cam-8120fe-0")
+        ));
+        assert!(!is_listed(&by_instance(0), &listing("cam", "cam-0")));
+    }
+}
