@@ -21,6 +21,12 @@ const BROWSE_PAUSE: Duration = Duration::from_millis(100);
 const BROWSE_PAUSE_MAX: Duration = Duration::from_secs(10);
 /// A browse that held this long ended for a new reason.
 const BROWSE_HELD: Duration = Duration::from_secs(60);
+/// A service that slept through its questions is taken for dead, and nobody asks about it again: mdns-sd knows that it
+/// exists, so that it need not announce itself anew. So those missing are asked for, less and less often.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(2);
+const LOOK_AGAIN_MAX: Duration = Duration::from_secs(60);
+/// With the pauses above, for about six minutes after the last that went.
+const LOOKS_AGAIN: u32 = 10;
 /// Anyone on a LAN can announce services; past these, more are not taken in.
 pub(super) const SERVICES_MAX: usize = 4096;
 /// Up to this many services are each asked once in the interval; more share that traffic.
@@ -46,6 +52,8 @@ pub(super) struct Turn {
     pub(super) publish: Option<DeviceSet>,
     /// Start to browse, with nothing remembered.
     pub(super) browse: bool,
+    /// Ask for those that are known by name and do not answer.
+    pub(super) look_again: bool,
     /// Full names of services to ask whether they are still there.
     pub(super) verify: Vec<String>,
     /// Said once: services beyond [`SERVICES_MAX`] are left out.
@@ -81,6 +89,10 @@ pub(super) struct Tracker {
     complete_at: Option<Duration>,
     sweep_at: Option<Duration>,
     verify_not_before: Duration,
+    /// The pause before the next look, and how many follow.
+    look_pause: Duration,
+    looks_left: u32,
+    look_at: Option<Duration>,
     overfull: bool,
     overfull_said: bool,
 }
@@ -99,6 +111,9 @@ impl Tracker {
             complete_at: None,
             sweep_at: None,
             verify_not_before: Duration::ZERO,
+            look_pause: LOOK_AGAIN_AFTER,
+            looks_left: 0,
+            look_at: None,
             overfull: false,
             overfull_said: false,
         }
@@ -150,6 +165,11 @@ impl Tracker {
         if tracked.due.is_none() {
             self.services.remove(fullname);
         }
+        self.looks_left = LOOKS_AGAIN;
+        if self.look_at.is_none() {
+            self.look_pause = LOOK_AGAIN_AFTER;
+            self.look_at = Some(now + self.look_pause);
+        }
     }
 
     fn lapsed(&mut self, now: Duration) {
@@ -169,12 +189,14 @@ impl Tracker {
         let browse = self.browse(now);
         self.sweep(now);
         let publish = self.publish(now);
+        let look_again = self.look_again(now);
         let verify = self.verify(now);
         let overfull = self.overfull && !self.overfull_said;
         self.overfull_said |= overfull;
         Turn {
             publish,
             browse,
+            look_again,
             verify,
             overfull,
             wake: self.wake(),
@@ -245,6 +267,17 @@ impl Tracker {
         Some(first_to_go.map_or(last_together, |at| at.min(last_together)))
     }
 
+    /// A look that falls in a pause between two browses is the next browse.
+    fn look_again(&mut self, now: Duration) -> bool {
+        if self.look_at.is_none_or(|at| at > now) {
+            return false;
+        }
+        self.looks_left = self.looks_left.saturating_sub(1);
+        self.look_pause = (self.look_pause * 2).min(LOOK_AGAIN_MAX);
+        self.look_at = (self.looks_left > 0).then(|| now + self.look_pause);
+        self.browse_at.is_none()
+    }
+
     fn verify(&mut self, now: Duration) -> Vec<String> {
         let (Some(interval), None) = (self.details.verify, self.browse_at) else {
             return vec![];
@@ -283,6 +316,7 @@ impl Tracker {
             complete_at,
             self.sweep_at,
             self.flush_at(),
+            self.look_at,
             verify,
         ]
         .into_iter()

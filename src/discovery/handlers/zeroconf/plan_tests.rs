@@ -266,6 +266,26 @@ fn an_interface_that_goes_and_comes_back_takes_its_devices_along() {
     );
 }
 
+#[test]
+fn after_a_removal_missing_services_are_looked_for_less_and_less_often() {
+    let mut tracker = tracker("verify: off");
+    tracker.apply(resolved("a", "10.0.0.1"), ms(0));
+    run(&mut tracker, ms(0), ms(6000));
+    tracker.apply(removed("a"), ms(6000));
+    let (mut now, mut looks) = (ms(6000), vec![]);
+    loop {
+        let turn = tracker.turn(now);
+        if turn.look_again {
+            looks.push(now.as_secs() - 6);
+        }
+        match turn.wake {
+            Some(wake) => now = wake,
+            None => break,
+        }
+    }
+    assert_eq!(looks, [2, 6, 14, 30, 62, 122, 182, 242, 302, 362]);
+}
+
 /// When each service was asked, up to `until`.
 fn verified(tracker: &mut Tracker, until: Duration) -> BTreeMap<String, Vec<Duration>> {
     let mut asked: BTreeMap<String, Vec<Duration>> = BTreeMap::new();
