@@ -1,4 +1,8 @@
 //! Unix sockets for gRPC: bind one to serve on, dial one as a client.
+mod authority;
+mod header_block;
+
+use authority::LegalAuthority;
 use futures::{Stream, StreamExt as _};
 use hyper_util::rt::TokioIo;
 use std::{
@@ -13,8 +17,8 @@ use tonic::transport::{Channel, Endpoint, Uri};
 /// The longest socket path the kernel takes: `sun_path` less its closing NUL.
 pub const PATH_LIMIT: usize = 107;
 
-/// A connection that [`bind`] accepted.
-pub type Connection = UnixStream;
+/// A connection that [`bind`] accepted. Go clients may have dialled it by its bare path.
+pub type Connection = LegalAuthority<UnixStream>;
 
 /// Listens at `path`, readable and writable by the owner alone. A stale socket there is removed first.
 pub fn bind(path: &Path) -> io::Result<impl Stream<Item = io::Result<Connection>> + Send + use<>> {
@@ -34,7 +38,7 @@ pub fn bind(path: &Path) -> io::Result<impl Stream<Item = io::Result<Connection>
     }
     let listener = UnixListener::bind(path).map_err(at)?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(at)?;
-    Ok(UnixListenerStream::new(listener).map(|accepted| accepted))
+    Ok(UnixListenerStream::new(listener).map(|accepted| accepted.map(LegalAuthority::new)))
 }
 
 /// Connects a gRPC client to the server at `path`.
