@@ -10,7 +10,7 @@ const AUTHORITY: usize = 1;
 /// RFC 7541 5.2: set in a string's first byte when the string is Huffman coded.
 const HUFFMAN: u8 = 0x80;
 
-/// RFC 7541 appendix B, the printable characters but `\`: bits of the code, the first code, and the characters that
+/// RFC 7541 appendix B, the printable characters but `\`, and NUL: bits of the code, the first code, and the characters that
 /// have this code and the following ones. An authority with others is not one we can make sense of.
 const HUFFMAN_CODES: [(u32, u32, &[u8]); 10] = [
     (5, 0x0, b"012aceiost"),
@@ -158,7 +158,7 @@ fn from_huffman(coded: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// `text` has characters of [`HUFFMAN_CODES`] alone; others are left out.
-fn to_huffman(text: &[u8]) -> Vec<u8> {
+pub(super) fn to_huffman(text: &[u8]) -> Vec<u8> {
     let mut coded = Vec::new();
     let (mut pending, mut bits) = (0_u64, 0_u32);
     for character in text {
@@ -179,4 +179,120 @@ fn to_huffman(text: &[u8]) -> Vec<u8> {
         coded.push((pending << padding) as u8 | ((1 << padding) - 1));
     }
     coded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn literal(first: u8, value: &[u8]) -> Vec<u8> {
+        [&[first, u8::try_from(value.len()).unwrap()], value].concat()
+    }
+
+    fn huffman_literal(first: u8, value: &[u8]) -> Vec<u8> {
+        let mut literal = literal(first, &to_huffman(value));
+        literal[1] |= HUFFMAN;
+        literal
+    }
+
+    #[test]
+    fn strings_are_coded_as_in_the_rfc() {
+        // RFC 7541 C.4.1 and C.4.2.
+        let host = b"\xf1\xe3\xc2\xe5\xf2\x3a\x6b\xa0\xab\x90\xf4\xff";
+        assert_eq!(to_huffman(b"www.example.com"), host);
+        assert_eq!(from_huffman(host).unwrap(), b"www.example.com");
+        assert_eq!(to_huffman(b"no-cache"), b"\xa8\xeb\x10\x64\x9c\xbf");
+        // A whole byte of padding, padding with a zero, and a character that is not in the table.
+        assert_eq!(from_huffman(b"\xff"), None);
+        assert_eq!(from_huffman(b"\x18"), None);
+        assert_eq!(from_huffman(b"\xff\xfe\x1f"), None);
+    }
+
+    #[test]
+    fn every_form_of_an_illegal_literal_is_replaced_and_keeps_its_form() {
+        for first in [0x41, 0x01, 0x11] {
+            let expected = Some(huffman_literal(first, LOCALHOST));
+            for illegal in [
+                &b"%2Fvar%2Flib%2Fa.sock"[..],
+                b"/var/lib/a.sock",
+                b"a%2Fb.sock",
+            ] {
+                assert_eq!(with_legal_authority(&literal(first, illegal)), expected);
+                assert_eq!(
+                    with_legal_authority(&huffman_literal(first, illegal)),
+                    expected
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn other_fields_and_legal_authorities_stay() {
+        for field in [
+            literal(0x41, b"localhost"),
+            huffman_literal(0x41, b"example.com:443"),
+            literal(0x41, b"[::1]:80"),
+            literal(0x41, b""),
+            // `:path`, and a name that is spelt out.
+            literal(0x44, b"/v1beta1.Registration/Register"),
+            b"\x40\x01x\x02/y".to_vec(),
+            // An index, and a table size of more than one byte.
+            vec![0x81, 0x3f, 0xe1, 0x1f],
+        ] {
+            assert_eq!(with_legal_authority(&field), None, "{field:?}");
+        }
+    }
+
+    #[test]
+    fn the_fields_around_are_kept() {
+        let other = [
+            literal(0x44, b"/a%2F"),
+            vec![0x83, 0x3f, 0xe1, 0x1f],
+            b"\x00\x01x\x02/y".to_vec(),
+        ]
+        .concat();
+        let with = |field: Vec<u8>| [other.clone(), field, other.clone()].concat();
+        assert_eq!(
+            with_legal_authority(&with(literal(0x01, b"/var/lib/a.sock"))),
+            Some(with(huffman_literal(0x01, LOCALHOST)))
+        );
+    }
+
+    #[test]
+    fn an_authority_is_never_replaced_by_a_longer_one() {
+        assert_eq!(
+            with_legal_authority(&literal(0x41, b"/a.b")),
+            Some(huffman_literal(0x41, b"loca"))
+        );
+        // Four bytes as they are, five if it were `localh`.
+        assert_eq!(
+            with_legal_authority(&huffman_literal(0x41, b"/aaaaa")),
+            None
+        );
+    }
+
+    #[test]
+    fn numbers_without_end_are_malformed() {
+        assert_eq!(Reader(b"\x7f\x9a\x0a").integer(5), Some(1337));
+        assert_eq!(Reader(&[0xff; 20]).integer(7), None);
+        assert_eq!(Reader(b"\x1f").integer(5), None);
+    }
+
+    proptest! {
+        #[test]
+        fn a_block_never_grows(block: Vec<u8>, authority in "[%/][ -Z_a-z~]{0,99}", is_huffman: bool) {
+            let literal = if is_huffman { huffman_literal } else { literal };
+            let with = [literal(0x41, authority.as_bytes()), block.clone()].concat();
+            for block in [block, with] {
+                let len = block.len();
+                prop_assert!(with_legal_authority(&block).is_none_or(|legal| legal.len() <= len));
+            }
+        }
+
+        #[test]
+        fn strings_are_read_as_they_were_coded(text in "[ -Z_a-z~]*") {
+            prop_assert_eq!(from_huffman(&to_huffman(text.as_bytes())), Some(text.into_bytes()));
+        }
+    }
 }
