@@ -13,10 +13,13 @@ use axum::{
 };
 use k8s_openapi::{
     api::core::v1::{
-        ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting, ContainerStatus,
-        Node, NodeStatus, Pod, PodStatus, ResourceHealth, ResourceStatus,
+        ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
+        ContainerStatus, Node, NodeStatus, Pod, PodStatus, ResourceHealth, ResourceStatus,
     },
-    apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::{ObjectMeta, Time}},
+    apimachinery::pkg::{
+        api::resource::Quantity,
+        apis::meta::v1::{ObjectMeta, Time},
+    },
 };
 use std::{
     collections::BTreeMap,
@@ -44,7 +47,11 @@ impl Api {
     }
 
     /// Listens at `socket` until `shutdown`.
-    pub(super) async fn serve(self, socket: PathBuf, shutdown: CancellationToken) -> anyhow::Result<()> {
+    pub(super) async fn serve(
+        self,
+        socket: PathBuf,
+        shutdown: CancellationToken,
+    ) -> anyhow::Result<()> {
         crate::files::remove(&socket)?;
         let listener = UnixListener::bind(&socket).map_err(|e| crate::files::at(&socket, &e))?;
         fs::set_permissions(&socket, Permissions::from_mode(0o600))?;
@@ -55,7 +62,10 @@ impl Api {
             .route("/plugins", get(plugins))
             .route("/logs/{namespace}/{pod}/{container}", get(log))
             .with_state(self);
-        match shutdown.run_until_cancelled(axum::serve(listener, routes).into_future()).await {
+        match shutdown
+            .run_until_cancelled(axum::serve(listener, routes).into_future())
+            .await
+        {
             Some(ended) => Ok(ended?),
             None => Ok(()),
         }
@@ -74,7 +84,10 @@ impl Api {
             spec.node_name = Some(self.node_name.clone());
         }
         let statuses = |containers: &[k8s_openapi::api::core::v1::Container]| {
-            let statuses: Vec<_> = containers.iter().map(|c| self.container(state, &c.name)).collect();
+            let statuses: Vec<_> = containers
+                .iter()
+                .map(|c| self.container(state, &c.name))
+                .collect();
             (!statuses.is_empty()).then_some(statuses)
         };
         let (reason, message) = state.failure.clone().unzip();
@@ -91,9 +104,15 @@ impl Api {
     }
 
     fn container(&self, state: &PodState, name: &str) -> ContainerStatus {
-        let holder = Holder { pod_uid: state.pod.uid.clone(), container: name.to_owned() };
+        let holder = Holder {
+            pod_uid: state.pod.uid.clone(),
+            container: name.to_owned(),
+        };
         let devices = self.devices().devices_of(&holder).into_iter();
-        let health = |(id, health): (String, &str)| ResourceHealth { resource_id: id, health: Some(health.to_owned()) };
+        let health = |(id, health): (String, &str)| ResourceHealth {
+            resource_id: id,
+            health: Some(health.to_owned()),
+        };
         let allocated: Vec<_> = devices
             .map(|(resource, ids)| ResourceStatus {
                 name: resource,
@@ -128,7 +147,9 @@ fn container_state(now: &Now) -> ContainerState {
             });
         }
         Now::Running { since, .. } => {
-            state.running = Some(ContainerStateRunning { started_at: Some(Time(*since)) });
+            state.running = Some(ContainerStateRunning {
+                started_at: Some(Time(*since)),
+            });
         }
         Now::Ended { code, at } => {
             state.terminated = Some(ContainerStateTerminated {
@@ -144,11 +165,18 @@ fn container_state(now: &Now) -> ContainerState {
 
 async fn node(State(api): State<Api>) -> Json<Node> {
     let counts = api.devices().counts();
-    let quantities = |count: fn(&super::device_manager::Count) -> usize| -> BTreeMap<String, Quantity> {
-        counts.iter().map(|(name, c)| (name.clone(), Quantity(count(c).to_string()))).collect()
-    };
+    let quantities =
+        |count: fn(&super::device_manager::Count) -> usize| -> BTreeMap<String, Quantity> {
+            counts
+                .iter()
+                .map(|(name, c)| (name.clone(), Quantity(count(c).to_string())))
+                .collect()
+        };
     Json(Node {
-        metadata: ObjectMeta { name: Some(api.node_name.clone()), ..ObjectMeta::default() },
+        metadata: ObjectMeta {
+            name: Some(api.node_name.clone()),
+            ..ObjectMeta::default()
+        },
         status: Some(NodeStatus {
             capacity: Some(quantities(|count| count.capacity)),
             allocatable: Some(quantities(|count| count.allocatable)),
@@ -161,18 +189,27 @@ async fn node(State(api): State<Api>) -> Json<Node> {
 async fn pods(State(api): State<Api>) -> Json<k8s_openapi::List<Pod>> {
     let pods = api.context.pods.borrow().clone();
     let items = pods.values().map(|state| api.pod(state)).collect();
-    Json(k8s_openapi::List { items, ..k8s_openapi::List::default() })
+    Json(k8s_openapi::List {
+        items,
+        ..k8s_openapi::List::default()
+    })
 }
 
 async fn plugins(State(api): State<Api>) -> Json<Vec<Plugin>> {
     let sockets = api.devices().sockets();
-    let plugins = api.devices().counts().into_iter().map(|(resource, count)| Plugin {
-        socket: sockets.get(&resource).map(|socket| socket.display().to_string()),
-        is_connected: count.is_connected,
-        capacity: count.capacity,
-        allocatable: count.allocatable,
-        resource,
-    });
+    let plugins = api
+        .devices()
+        .counts()
+        .into_iter()
+        .map(|(resource, count)| Plugin {
+            socket: sockets
+                .get(&resource)
+                .map(|socket| socket.display().to_string()),
+            is_connected: count.is_connected,
+            capacity: count.capacity,
+            allocatable: count.allocatable,
+            resource,
+        });
     Json(plugins.collect())
 }
 
@@ -182,15 +219,29 @@ async fn log(
     Path((namespace, pod, container)): Path<(String, String, String)>,
 ) -> Result<String, (StatusCode, String)> {
     let pods = api.context.pods.borrow().clone();
-    let is_known = pods.get(&format!("{namespace}/{pod}")).is_some_and(|state| {
-        let mut containers = state.pod.init_containers().iter().chain(state.pod.containers());
-        containers.any(|c| c.name == container)
-    });
+    let is_known = pods
+        .get(&format!("{namespace}/{pod}"))
+        .is_some_and(|state| {
+            let mut containers = state
+                .pod
+                .init_containers()
+                .iter()
+                .chain(state.pod.containers());
+            containers.any(|c| c.name == container)
+        });
     if !is_known {
-        return Err((StatusCode::NOT_FOUND, format!("no container {container} of a Pod {namespace}/{pod}")));
+        return Err((
+            StatusCode::NOT_FOUND,
+            format!("no container {container} of a Pod {namespace}/{pod}"),
+        ));
     }
     let path = api.context.log_of(&namespace, &pod, &container);
-    tail(&path).map_err(|e| (StatusCode::NOT_FOUND, crate::files::at(&path, &e).to_string()))
+    tail(&path).map_err(|e| {
+        (
+            StatusCode::NOT_FOUND,
+            crate::files::at(&path, &e).to_string(),
+        )
+    })
 }
 
 fn tail(path: &std::path::Path) -> std::io::Result<String> {

@@ -37,7 +37,9 @@ pub struct KubeletClient {
 impl KubeletClient {
     /// The kubelet with this root folder.
     pub fn new(root_dir: &Path) -> Self {
-        Self { socket: super::api_socket(root_dir) }
+        Self {
+            socket: super::api_socket(root_dir),
+        }
     }
 
     pub async fn node(&self) -> anyhow::Result<Node> {
@@ -54,13 +56,16 @@ impl KubeletClient {
 
     /// The end of a container's output.
     pub async fn log(&self, namespace: &str, pod: &str, container: &str) -> anyhow::Result<String> {
-        let body = self.get(&format!("/logs/{namespace}/{pod}/{container}")).await?;
+        let body = self
+            .get(&format!("/logs/{namespace}/{pod}/{container}"))
+            .await?;
         Ok(String::from_utf8_lossy(&body).into_owned())
     }
 
     async fn json<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
         let body = self.get(path).await?;
-        serde_json::from_slice(&body).with_context(|| format!("{path} of {}", self.socket.display()))
+        serde_json::from_slice(&body)
+            .with_context(|| format!("{path} of {}", self.socket.display()))
     }
 
     async fn get(&self, path: &str) -> anyhow::Result<Bytes> {
@@ -71,10 +76,14 @@ impl KubeletClient {
     }
 
     async fn request(&self, path: &str) -> anyhow::Result<Bytes> {
-        let stream = UnixStream::connect(&self.socket).await.context("is the kubelet running?")?;
+        let stream = UnixStream::connect(&self.socket)
+            .await
+            .context("is the kubelet running?")?;
         let (mut requests, connection) = http1::handshake(TokioIo::new(stream)).await?;
-        let request = Request::get(path).header("host", "localhost").body(Empty::<Bytes>::new())?;
-        let exchange = async {
+        let request = Request::get(path)
+            .header("host", "localhost")
+            .body(Empty::<Bytes>::new())?;
+        let exchange = async move {
             let response = requests.send_request(request).await?;
             let status = response.status();
             let body = response.into_body().collect().await?.to_bytes();
@@ -83,15 +92,8 @@ impl KubeletClient {
             }
             Ok(body)
         };
-        // The connection is driven beside the exchange, and ends with it.
-        let (body, _) = tokio::join!(
-            async {
-                let body = exchange.await;
-                drop(requests);
-                body
-            },
-            connection
-        );
+        // The connection is driven beside the exchange, and ends when `requests` is dropped with it.
+        let (body, _) = tokio::join!(exchange, connection);
         body
     }
 }

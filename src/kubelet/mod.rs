@@ -71,7 +71,11 @@ pub fn api_socket(root_dir: &Path) -> PathBuf {
 pub async fn run(settings: Settings, shutdown: CancellationToken) -> anyhow::Result<()> {
     let plugin_folder = settings.plugin_folder();
     let pod_resources = settings.pod_resources_socket();
-    let parents = [Some(plugin_folder.as_path()), pod_resources.parent(), Some(&settings.manifests)];
+    let parents = [
+        Some(plugin_folder.as_path()),
+        pod_resources.parent(),
+        Some(&settings.manifests),
+    ];
     for folder in parents.into_iter().flatten() {
         fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     }
@@ -97,9 +101,15 @@ pub async fn run(settings: Settings, shutdown: CancellationToken) -> anyhow::Res
     let (handler, listed) = (devices.clone(), devices.clone());
     let mut tasks = Supervisor::new(shutdown);
     tasks.spawn("device manager", |stop| devices.run(registered, stop));
-    tasks.spawn("plugin manager", |stop| plugin_manager::run(handler, commanded, stop));
-    tasks.spawn("registration", |stop| plugin_manager::serve(folder, commands, stop));
-    tasks.spawn("pod resources", |stop| pod_resources::serve(pod_resources, listed, pods.subscribe(), stop));
+    tasks.spawn("plugin manager", |stop| {
+        plugin_manager::run(handler, commanded, stop)
+    });
+    tasks.spawn("registration", |stop| {
+        plugin_manager::serve(folder, commands, stop)
+    });
+    tasks.spawn("pod resources", |stop| {
+        pod_resources::serve(pod_resources, listed, pods.subscribe(), stop)
+    });
     tasks.spawn("API", |stop| api.serve(api_socket, stop));
     tasks.spawn("pods", |stop| pods::run(context, stop));
     tasks.run(GRACE).await

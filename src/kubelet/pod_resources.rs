@@ -5,9 +5,9 @@ use super::{
 };
 use crate::{
     proto::pod_resources::{
-        AllocatableResourcesRequest, AllocatableResourcesResponse, ContainerDevices, ContainerResources,
-        GetPodResourcesRequest, GetPodResourcesResponse, ListPodResourcesRequest, ListPodResourcesResponse,
-        PodResources,
+        AllocatableResourcesRequest, AllocatableResourcesResponse, ContainerDevices,
+        ContainerResources, GetPodResourcesRequest, GetPodResourcesResponse,
+        ListPodResourcesRequest, ListPodResourcesResponse, PodResources,
         pod_resources_lister_server::{PodResourcesLister, PodResourcesListerServer},
     },
     uds,
@@ -32,8 +32,14 @@ pub(super) async fn serve(
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let incoming = uds::bind(&socket)?;
-    let service = Service { devices, pods, limit: RateLimit::default() };
-    let server = Server::builder().add_service(PodResourcesListerServer::new(service)).serve_with_incoming(incoming);
+    let service = Service {
+        devices,
+        pods,
+        limit: RateLimit::default(),
+    };
+    let server = Server::builder()
+        .add_service(PodResourcesListerServer::new(service))
+        .serve_with_incoming(incoming);
     match shutdown.run_until_cancelled(server).await {
         Some(ended) => Ok(ended?),
         None => Ok(()),
@@ -48,7 +54,10 @@ struct Service {
 
 #[tonic::async_trait]
 impl PodResourcesLister for Service {
-    async fn list(&self, _: Request<ListPodResourcesRequest>) -> Result<Response<ListPodResourcesResponse>, Status> {
+    async fn list(
+        &self,
+        _: Request<ListPodResourcesRequest>,
+    ) -> Result<Response<ListPodResourcesResponse>, Status> {
         self.limit.take()?;
         let pods = self.pods.borrow().clone();
         // Pods that are over hold nothing, and have not been listed since Kubernetes 1.34.
@@ -63,29 +72,50 @@ impl PodResourcesLister for Service {
     ) -> Result<Response<AllocatableResourcesResponse>, Status> {
         self.limit.take()?;
         let healthy = self.devices.healthy().into_iter();
-        let devices = healthy.flat_map(|(resource, ids)| one_each(resource, ids)).collect();
-        Ok(Response::new(AllocatableResourcesResponse { devices, ..Default::default() }))
+        let devices = healthy
+            .flat_map(|(resource, ids)| one_each(resource, ids))
+            .collect();
+        Ok(Response::new(AllocatableResourcesResponse {
+            devices,
+            ..Default::default()
+        }))
     }
 
-    async fn get(&self, request: Request<GetPodResourcesRequest>) -> Result<Response<GetPodResourcesResponse>, Status> {
+    async fn get(
+        &self,
+        request: Request<GetPodResourcesRequest>,
+    ) -> Result<Response<GetPodResourcesResponse>, Status> {
         self.limit.take()?;
         let request = request.into_inner();
         let key = format!("{}/{}", request.pod_namespace, request.pod_name);
         let pods = self.pods.borrow().clone();
         let state = pods.get(&key).ok_or_else(|| {
-            Status::unknown(format!("pod {} in namespace {} not found", request.pod_name, request.pod_namespace))
+            Status::unknown(format!(
+                "pod {} in namespace {} not found",
+                request.pod_name, request.pod_namespace
+            ))
         })?;
-        Ok(Response::new(GetPodResourcesResponse { pod_resources: Some(self.resources_of(state)) }))
+        Ok(Response::new(GetPodResourcesResponse {
+            pod_resources: Some(self.resources_of(state)),
+        }))
     }
 }
 
 impl Service {
     fn resources_of(&self, state: &PodState) -> PodResources {
         let containers = state.pod.containers().iter().map(|container| {
-            let holder = Holder { pod_uid: state.pod.uid.clone(), container: container.name.clone() };
+            let holder = Holder {
+                pod_uid: state.pod.uid.clone(),
+                container: container.name.clone(),
+            };
             let devices = self.devices.devices_of(&holder).into_iter();
-            let devices = devices.flat_map(|(resource, ids)| one_each(resource, ids.into_iter().map(|(id, _)| id)));
-            ContainerResources { name: container.name.clone(), devices: devices.collect(), ..Default::default() }
+            let devices = devices
+                .flat_map(|(resource, ids)| one_each(resource, ids.into_iter().map(|(id, _)| id)));
+            ContainerResources {
+                name: container.name.clone(),
+                devices: devices.collect(),
+                ..Default::default()
+            }
         });
         PodResources {
             name: state.pod.name.clone(),
@@ -97,7 +127,10 @@ impl Service {
 }
 
 /// The kubelet sends one entry for each id.
-fn one_each(resource: String, ids: impl IntoIterator<Item = String>) -> impl Iterator<Item = ContainerDevices> {
+fn one_each(
+    resource: String,
+    ids: impl IntoIterator<Item = String>,
+) -> impl Iterator<Item = ContainerDevices> {
     ids.into_iter().map(move |id| ContainerDevices {
         resource_name: resource.clone(),
         device_ids: vec![id],

@@ -6,6 +6,7 @@ mod allocation;
 mod endpoint;
 mod plan;
 
+pub(super) use allocation::Request;
 pub(super) use plan::{Count, Held, Holder, is_extended_resource_name};
 
 use super::{
@@ -96,7 +97,11 @@ impl DeviceManager {
         let mut inventory = self.inventory.subscribe();
         let mut write_at: Option<Instant> = None;
         loop {
-            let expiry = self.inventory.borrow().next_expiry(self.settings.grace).map(|at| self.started + at);
+            let expiry = self
+                .inventory
+                .borrow()
+                .next_expiry(self.settings.grace)
+                .map(|at| self.started + at);
             tokio::select! {
                 () = shutdown.cancelled() => break,
                 Some(registered) = registered.recv() => {
@@ -136,10 +141,16 @@ impl DeviceManager {
     }
 
     /// What a container holds: by resource, the ids and the health of each.
-    pub(super) fn devices_of(&self, holder: &Holder) -> BTreeMap<String, Vec<(String, &'static str)>> {
+    pub(super) fn devices_of(
+        &self,
+        holder: &Holder,
+    ) -> BTreeMap<String, Vec<(String, &'static str)>> {
         let inventory = self.inventory.borrow();
         let devices = inventory.held_of(holder).iter().map(|(resource, held)| {
-            let ids = held.ids.iter().map(|id| (id.clone(), inventory.health(resource, id)));
+            let ids = held
+                .ids
+                .iter()
+                .map(|id| (id.clone(), inventory.health(resource, id)));
             (resource.clone(), ids.collect())
         });
         devices.collect()
@@ -148,7 +159,10 @@ impl DeviceManager {
     /// The socket of each connected plugin.
     pub(super) fn sockets(&self) -> BTreeMap<String, PathBuf> {
         let endpoints = self.endpoints();
-        endpoints.iter().map(|(resource, endpoint)| (resource.clone(), endpoint.socket.clone())).collect()
+        endpoints
+            .iter()
+            .map(|(resource, endpoint)| (resource.clone(), endpoint.socket.clone()))
+            .collect()
     }
 
     /// Frees the devices of all Pods but these.
@@ -165,7 +179,9 @@ impl DeviceManager {
     }
 
     fn endpoints(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Endpoint>> {
-        self.endpoints.lock().unwrap_or_else(PoisonError::into_inner)
+        self.endpoints
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Writes what containers hold before any of them starts, and at leisure what is registered.
@@ -187,21 +203,29 @@ impl DeviceManager {
             client: endpoint.client.clone(),
             stop,
         };
-        self.inventory.send_modify(|inventory| inventory.connected(&plugin.name, registration, options));
+        self.inventory
+            .send_modify(|inventory| inventory.connected(&plugin.name, registration, options));
         // The plugin it replaces is let go first: two streams for one resource would overwrite each other. The real
         // kubelet keeps both, and when the old one ends it disconnects the new one.
         if let Some(replaced) = self.endpoints().insert(plugin.name.clone(), endpoint) {
             replaced.stop.cancel();
         }
         info!(resource = %plugin.name, socket = %plugin.endpoint.display(), "device plugin connected");
-        self.streams.send(registered).await.map_err(|_| "the kubelet is stopping".to_owned())
+        self.streams
+            .send(registered)
+            .await
+            .map_err(|_| "the kubelet is stopping".to_owned())
     }
 
     fn disconnect(&self, resource: &str, registration: u64) {
         let now = self.uptime();
-        self.inventory.send_modify(|inventory| inventory.disconnected(resource, registration, now));
+        self.inventory
+            .send_modify(|inventory| inventory.disconnected(resource, registration, now));
         let mut endpoints = self.endpoints();
-        if endpoints.get(resource).is_some_and(|endpoint| endpoint.registration == registration) {
+        if endpoints
+            .get(resource)
+            .is_some_and(|endpoint| endpoint.registration == registration)
+        {
             endpoints.remove(resource);
             info!(%resource, "device plugin disconnected");
         }
@@ -230,7 +254,10 @@ impl PluginHandler for DeviceManager {
     }
 
     fn deregister(&self, name: &str) {
-        let registration = self.endpoints().get(name).map(|endpoint| endpoint.registration);
+        let registration = self
+            .endpoints()
+            .get(name)
+            .map(|endpoint| endpoint.registration);
         if let Some(registration) = registration {
             self.disconnect(name, registration);
         }
@@ -243,10 +270,16 @@ fn restore(inventory: &mut Inventory, checkpoint: &Checkpoint) {
     }
     for entry in &checkpoint.entries {
         let Ok(response) = ContainerAllocateResponse::decode(entry.alloc_resp.as_slice()) else {
-            warn!(pod = entry.pod_uid, "an answer in the checkpoint cannot be read: its container asks anew");
+            warn!(
+                pod = entry.pod_uid,
+                "an answer in the checkpoint cannot be read: its container asks anew"
+            );
             continue;
         };
-        let holder = Holder { pod_uid: entry.pod_uid.clone(), container: entry.container.clone() };
+        let holder = Holder {
+            pod_uid: entry.pod_uid.clone(),
+            container: entry.container.clone(),
+        };
         let ids = entry.device_ids.values().flatten().cloned().collect();
         inventory.restore_held(holder, entry.resource.clone(), Held { ids, response });
     }
@@ -262,7 +295,10 @@ fn snapshot(inventory: &Inventory) -> Checkpoint {
             alloc_resp: held.response.encode_to_vec(),
         })
     });
-    Checkpoint { entries: entries.collect(), registered: inventory.healthy() }
+    Checkpoint {
+        entries: entries.collect(),
+        registered: inventory.healthy(),
+    }
 }
 
 async fn at(instant: Option<Instant>) {

@@ -39,7 +39,10 @@ pub(super) trait PluginHandler: Send + Sync {
 #[derive(Debug)]
 pub(super) enum Command {
     /// This plugin should be registered, anew if it is; the reply tells what came of it.
-    Want { plugin: PluginInfo, reply: oneshot::Sender<Result<(), String>> },
+    Want {
+        plugin: PluginInfo,
+        reply: oneshot::Sender<Result<(), String>>,
+    },
     /// The plugin at this socket should be no longer.
     Forget(PathBuf),
 }
@@ -94,10 +97,22 @@ impl Manager {
             Command::Want { plugin, reply } => {
                 self.asked += 1;
                 let socket = plugin.endpoint.clone();
-                let replaced = self.desired.insert(socket, Wanted { plugin, asked: self.asked });
-                if let Some(earlier) = replaced.and_then(|wanted| self.replies.remove(&wanted.asked)) {
+                let replaced = self.desired.insert(
+                    socket,
+                    Wanted {
+                        plugin,
+                        asked: self.asked,
+                    },
+                );
+                if let Some(earlier) =
+                    replaced.and_then(|wanted| self.replies.remove(&wanted.asked))
+                {
                     // Nobody is hurt by an answer that nobody waits for.
-                    earlier.send(Err("another registration of the same socket came after".to_owned())).ok();
+                    earlier
+                        .send(Err(
+                            "another registration of the same socket came after".to_owned()
+                        ))
+                        .ok();
                 }
                 self.replies.insert(self.asked, reply);
             }
@@ -106,7 +121,9 @@ impl Manager {
     }
 
     fn reconcile(&mut self) {
-        for operation in plan(&self.desired, &self.actual, |socket| self.operations.contains_key(socket)) {
+        for operation in plan(&self.desired, &self.actual, |socket| {
+            self.operations.contains_key(socket)
+        }) {
             match operation {
                 Operation::Deregister(socket) => {
                     if let Some(registered) = self.actual.remove(&socket) {
@@ -128,7 +145,9 @@ impl Manager {
     }
 
     fn settle(&mut self, socket: PathBuf, result: Result<(), String>) {
-        let Some(tried) = self.actual.get(&socket).cloned() else { return };
+        let Some(tried) = self.actual.get(&socket).cloned() else {
+            return;
+        };
         if result.is_err() {
             self.actual.remove(&socket);
             // A plugin that asked for itself must ask again.

@@ -18,7 +18,9 @@ pub(super) fn plan(
     actual: &BTreeMap<PathBuf, Wanted>,
     is_busy: impl Fn(&Path) -> bool,
 ) -> Vec<Operation> {
-    let gone = actual.keys().filter(|socket| !desired.contains_key(*socket) && !is_busy(socket));
+    let gone = actual
+        .keys()
+        .filter(|socket| !desired.contains_key(*socket) && !is_busy(socket));
     let due = (desired.iter())
         .filter(|(socket, wanted)| actual.get(*socket) != Some(wanted) && !is_busy(socket));
     gone.map(|socket| Operation::Deregister(socket.clone()))
@@ -42,7 +44,10 @@ mod tests {
                 },
                 asked,
             };
-            sockets.iter().map(|(socket, asked)| (PathBuf::from(socket), wanted(socket, *asked))).collect()
+            sockets
+                .iter()
+                .map(|(socket, asked)| (PathBuf::from(socket), wanted(socket, *asked)))
+                .collect()
         })
     }
 

@@ -54,9 +54,15 @@ impl Registration for Service {
         };
         let (reply, registered) = oneshot::channel();
         let stopping = || Status::unavailable("the kubelet is stopping");
-        self.commands.send(Command::Want { plugin, reply }).await.map_err(|_| stopping())?;
+        self.commands
+            .send(Command::Want { plugin, reply })
+            .await
+            .map_err(|_| stopping())?;
         // The kubelet's own errors have no gRPC code of their own.
-        registered.await.map_err(|_| stopping())?.map_err(Status::unknown)?;
+        registered
+            .await
+            .map_err(|_| stopping())?
+            .map_err(Status::unknown)?;
         Ok(Response::new(Empty {}))
     }
 }

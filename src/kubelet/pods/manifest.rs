@@ -19,28 +19,59 @@ pub(in crate::kubelet) struct StaticPod {
 
 /// The Pod of a YAML or JSON text.
 pub(super) fn read(text: &str) -> Result<StaticPod, String> {
-    let document: Value = serde_saphyr::from_str(text).map_err(|e| format!("neither YAML nor JSON: {e}"))?;
-    let kind = document.get("kind").and_then(Value::as_str).unwrap_or_default();
+    let document: Value =
+        serde_saphyr::from_str(text).map_err(|e| format!("neither YAML nor JSON: {e}"))?;
+    let kind = document
+        .get("kind")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
     if kind != "Pod" {
         return Err(format!("kind is {kind:?}; it must be Pod"));
     }
     let pod = Pod::deserialize(&document).map_err(|e| e.to_string())?;
-    let name = pod.metadata.name.clone().filter(|name| is_path_segment(name));
+    let name = pod
+        .metadata
+        .name
+        .clone()
+        .filter(|name| is_path_segment(name));
     let name = name.ok_or("metadata.name must be lower-case letters, digits, dots and hyphens")?;
-    let namespace = pod.metadata.namespace.clone().unwrap_or_else(|| "default".to_owned());
+    let namespace = pod
+        .metadata
+        .namespace
+        .clone()
+        .unwrap_or_else(|| "default".to_owned());
     if !is_path_segment(&namespace) {
         return Err("metadata.namespace must be lower-case letters, digits and hyphens".to_owned());
     }
-    let containers = pod.spec.as_ref().map(|spec| &spec.containers).filter(|c| !c.is_empty());
+    let containers = pod
+        .spec
+        .as_ref()
+        .map(|spec| &spec.containers)
+        .filter(|c| !c.is_empty());
     for container in containers.ok_or("spec.containers is empty")? {
         if !is_path_segment(&container.name) {
-            return Err(format!("container name {:?} must be lower-case letters, digits and hyphens", container.name));
+            return Err(format!(
+                "container name {:?} must be lower-case letters, digits and hyphens",
+                container.name
+            ));
         }
     }
     // As it is written, not as it was parsed: what nobody knows counts too.
     let digest = digest_32(&format!("{namespace}/{name}/{document}"));
-    let uid = [&digest[..8], &digest[8..12], &digest[12..16], &digest[16..20], &digest[20..]].join("-");
-    Ok(StaticPod { namespace, name, uid, pod })
+    let uid = [
+        &digest[..8],
+        &digest[8..12],
+        &digest[12..16],
+        &digest[16..20],
+        &digest[20..],
+    ]
+    .join("-");
+    Ok(StaticPod {
+        namespace,
+        name,
+        uid,
+        pod,
+    })
 }
 
 impl StaticPod {
@@ -49,11 +80,19 @@ impl StaticPod {
     }
 
     pub(in crate::kubelet) fn init_containers(&self) -> &[Container] {
-        self.pod.spec.as_ref().and_then(|spec| spec.init_containers.as_deref()).unwrap_or_default()
+        self.pod
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.init_containers.as_deref())
+            .unwrap_or_default()
     }
 
     pub(in crate::kubelet) fn containers(&self) -> &[Container] {
-        self.pod.spec.as_ref().map(|spec| spec.containers.as_slice()).unwrap_or_default()
+        self.pod
+            .spec
+            .as_ref()
+            .map(|spec| spec.containers.as_slice())
+            .unwrap_or_default()
     }
 }
 
@@ -65,11 +104,17 @@ pub(super) fn is_sidecar(container: &Container) -> bool {
 /// The devices a container asks for: its limits with a `/` in their name, less those of Kubernetes' own.
 pub(super) fn device_limits(container: &Container) -> Result<BTreeMap<String, usize>, String> {
     let mut devices = BTreeMap::new();
-    let limits = container.resources.as_ref().and_then(|resources| resources.limits.as_ref());
+    let limits = container
+        .resources
+        .as_ref()
+        .and_then(|resources| resources.limits.as_ref());
     for (resource, Quantity(quantity)) in limits.into_iter().flatten() {
         if resource.contains('/') && !resource.contains("kubernetes.io/") {
             let count = quantity.parse().map_err(|_| {
-                format!("container {:?} asks for {quantity:?} of {resource}; it must be a whole number", container.name)
+                format!(
+                    "container {:?} asks for {quantity:?} of {resource}; it must be a whole number",
+                    container.name
+                )
             })?;
             devices.insert(resource.clone(), count);
         }
@@ -90,7 +135,9 @@ pub(super) fn expanded(text: &str, env: &BTreeMap<String, String>) -> String {
     while let Some(at) = rest.find('$') {
         expanded.push_str(&rest[..at]);
         rest = &rest[at + 1..];
-        let name = rest.strip_prefix('(').and_then(|inner| inner.split_once(')'));
+        let name = rest
+            .strip_prefix('(')
+            .and_then(|inner| inner.split_once(')'));
         match (rest.strip_prefix('$'), name) {
             (Some(after), _) => {
                 expanded.push('$');
@@ -135,9 +182,18 @@ spec:
     fn devices_are_the_limits_with_a_prefix() {
         let pod = read(POD).unwrap();
         let limits = device_limits(&pod.containers()[0]).unwrap();
-        assert_eq!(limits, [("akri.sh/cam-1", 1), ("example.com/x", 2)].map(|(k, v)| (k.to_owned(), v)).into());
+        assert_eq!(
+            limits,
+            [("akri.sh/cam-1", 1), ("example.com/x", 2)]
+                .map(|(k, v)| (k.to_owned(), v))
+                .into()
+        );
         let half = read(&POD.replace("cam-1: 1", "cam-1: 500m")).unwrap();
-        assert!(device_limits(&half.containers()[0]).unwrap_err().contains("\"500m\" of akri.sh/cam-1"));
+        assert!(
+            device_limits(&half.containers()[0])
+                .unwrap_err()
+                .contains("\"500m\" of akri.sh/cam-1")
+        );
     }
 
     #[test]
@@ -150,7 +206,10 @@ spec:
             (("containers:", "initContainers:"), "missing field"),
         ] {
             let refusal = read(&POD.replace(change.0, change.1)).unwrap_err();
-            assert!(refusal.contains(message) || message == "missing field", "{refusal}");
+            assert!(
+                refusal.contains(message) || message == "missing field",
+                "{refusal}"
+            );
         }
     }
 

@@ -7,7 +7,7 @@ mod pod;
 mod process;
 mod status;
 
-pub(super) use status::{Now, Phase, PodState, Pods};
+pub(super) use status::{Now, PodState, Pods};
 
 use super::device_manager::DeviceManager;
 use crate::folder_watch::FolderWatch;
@@ -44,13 +44,19 @@ pub(super) struct Context {
 
 impl Context {
     pub(super) fn log_of(&self, namespace: &str, pod: &str, container: &str) -> PathBuf {
-        self.settings.logs.join(format!("{namespace}_{pod}")).join(format!("{container}.log"))
+        self.settings
+            .logs
+            .join(format!("{namespace}_{pod}"))
+            .join(format!("{container}.log"))
     }
 
     /// Frees the devices of Pods that are over.
     fn release_ended(&self) {
         let pods = self.pods.borrow().clone();
-        let active = pods.values().filter(|state| !state.phase.is_over()).map(|state| state.pod.uid.clone());
+        let active = pods
+            .values()
+            .filter(|state| !state.phase.is_over())
+            .map(|state| state.pod.uid.clone());
         self.devices.retain_pods(&active.collect());
     }
 }
@@ -69,10 +75,18 @@ pub(super) async fn run(context: Arc<Context>, shutdown: CancellationToken) -> a
     let mut tasks = JoinMap::new();
     let mut desired = read(&folder, &mut refused);
     // What a checkpoint holds for Pods whose manifests went while no kubelet ran.
-    context.devices.retain_pods(&desired.values().map(|pod| pod.uid.clone()).collect());
+    context
+        .devices
+        .retain_pods(&desired.values().map(|pod| pod.uid.clone()).collect());
     loop {
-        let uids = desired.iter().map(|(key, pod)| (key.clone(), pod.uid.clone())).collect();
-        let running_uids = running.iter().map(|(key, r)| (key.clone(), r.uid.clone())).collect();
+        let uids = desired
+            .iter()
+            .map(|(key, pod)| (key.clone(), pod.uid.clone()))
+            .collect();
+        let running_uids = running
+            .iter()
+            .map(|(key, r)| (key.clone(), r.uid.clone()))
+            .collect();
         for action in plan(&uids, &running_uids) {
             match action {
                 Action::Stop(key) => running[&key].stop.cancel(),
@@ -87,7 +101,13 @@ pub(super) async fn run(context: Arc<Context>, shutdown: CancellationToken) -> a
                     };
                     info!(pod = %key, "static Pod added");
                     tasks.spawn(key.clone(), run.run());
-                    running.insert(key, Running { uid: pod.uid.clone(), stop });
+                    running.insert(
+                        key,
+                        Running {
+                            uid: pod.uid.clone(),
+                            stop,
+                        },
+                    );
                 }
             }
         }
@@ -118,17 +138,25 @@ fn read(folder: &Path, refused: &mut BTreeMap<String, String>) -> BTreeMap<Strin
             vec![]
         }
     };
-    let mut names: Vec<String> =
-        entries.iter().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    let mut names: Vec<String> = entries
+        .iter()
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
     names.sort();
     let is_manifest = |name: &&String| {
-        !name.starts_with('.') && [".yaml", ".yml", ".json"].iter().any(|end| name.ends_with(end))
+        !name.starts_with('.')
+            && [".yaml", ".yml", ".json"]
+                .iter()
+                .any(|end| name.ends_with(end))
     };
     for name in names.iter().filter(is_manifest) {
         let read = fs::read_to_string(folder.join(name)).map_err(|e| e.to_string());
         match read.and_then(|text| manifest::read(&text)) {
             Ok(pod) if pods.contains_key(&pod.key()) => {
-                refusals.insert(name.clone(), format!("{} is in another manifest already", pod.key()));
+                refusals.insert(
+                    name.clone(),
+                    format!("{} is in another manifest already", pod.key()),
+                );
             }
             Ok(pod) => drop(pods.insert(pod.key(), Arc::new(pod))),
             Err(refusal) => drop(refusals.insert(name.clone(), refusal)),

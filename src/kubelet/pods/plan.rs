@@ -27,7 +27,11 @@ pub(super) fn after_end(policy: &str, code: i32, ran: Duration, wait: Duration) 
     if is_over {
         return AfterEnd::Over;
     }
-    let next = if ran >= 2 * LAST_RESTART { wait } else { (wait * 2).min(LAST_RESTART) };
+    let next = if ran >= 2 * LAST_RESTART {
+        wait
+    } else {
+        (wait * 2).min(LAST_RESTART)
+    };
     AfterEnd::Restart { wait, next }
 }
 
@@ -40,7 +44,10 @@ pub(super) enum Action {
 
 /// Pods by `namespace/name` with their uids. A changed manifest is another Pod: the old one is stopped, and the new one
 /// starts when that has ended.
-pub(super) fn plan(desired: &BTreeMap<String, String>, running: &BTreeMap<String, String>) -> Vec<Action> {
+pub(super) fn plan(
+    desired: &BTreeMap<String, String>,
+    running: &BTreeMap<String, String>,
+) -> Vec<Action> {
     let stops = (running.iter())
         .filter(|(key, uid)| desired.get(*key) != Some(uid))
         .map(|(key, _)| Action::Stop(key.clone()));

@@ -45,7 +45,11 @@ impl PodRun {
 
     async fn admit(&self) -> Result<(), String> {
         let mut requests = vec![];
-        let init = self.pod.init_containers().iter().map(|c| (c, !is_sidecar(c)));
+        let init = self
+            .pod
+            .init_containers()
+            .iter()
+            .map(|c| (c, !is_sidecar(c)));
         for (container, is_init) in init.chain(self.pod.containers().iter().map(|c| (c, false))) {
             requests.push(Request {
                 container: container.name.clone(),
@@ -54,12 +58,18 @@ impl PodRun {
             });
         }
         let admission = self.context.devices.admit(&self.pod.uid, &requests);
-        self.stop.run_until_cancelled(admission).await.unwrap_or(Ok(()))
+        self.stop
+            .run_until_cancelled(admission)
+            .await
+            .unwrap_or(Ok(()))
     }
 
     async fn run_containers(&self) {
-        let (sidecars, init): (Vec<_>, Vec<_>) =
-            self.pod.init_containers().iter().partition(|container| is_sidecar(container));
+        let (sidecars, init): (Vec<_>, Vec<_>) = self
+            .pod
+            .init_containers()
+            .iter()
+            .partition(|container| is_sidecar(container));
         for container in init {
             let policy = match self.policy() {
                 "Always" => "OnFailure",
@@ -75,8 +85,14 @@ impl PodRun {
             }
         }
         self.reporter.phase(Phase::Running);
-        let sidecars = sidecars.into_iter().map(|container| self.run_container(container, "Always"));
-        let main = self.pod.containers().iter().map(|c| self.run_container(c, self.policy()));
+        let sidecars = sidecars
+            .into_iter()
+            .map(|container| self.run_container(container, "Always"));
+        let main = self
+            .pod
+            .containers()
+            .iter()
+            .map(|c| self.run_container(c, self.policy()));
         let sidecars = async {
             join_all(sidecars).await;
             std::future::pending().await
@@ -89,7 +105,9 @@ impl PodRun {
         match codes.iter().find(|code| **code != 0) {
             _ if self.stop.is_cancelled() => {}
             None => self.reporter.phase(Phase::Succeeded),
-            Some(code) => self.reporter.fail("ContainerFailed", format!("a container ended with {code}")),
+            Some(code) => self
+                .reporter
+                .fail("ContainerFailed", format!("a container ended with {code}")),
         }
     }
 
@@ -111,7 +129,8 @@ impl PodRun {
                     if self.stop.is_cancelled() {
                         return code;
                     }
-                    self.reporter.container(&container.name, |state| state.restarts += 1);
+                    self.reporter
+                        .container(&container.name, |state| state.restarts += 1);
                 }
             }
         }
@@ -123,43 +142,75 @@ impl PodRun {
             Ok(process) => process,
             Err((reason, message)) => {
                 warn!(pod = self.pod.key(), container = %name, %reason, "{message}");
-                self.reporter.container(name, |state| state.now = Now::Waiting { reason: reason.to_owned(), message });
+                self.reporter.container(name, |state| {
+                    state.now = Now::Waiting {
+                        reason: reason.to_owned(),
+                        message,
+                    }
+                });
                 return -1;
             }
         };
         let pid = process.pid();
         info!(pod = self.pod.key(), container = %name, pid, "container started");
         let since = Timestamp::now();
-        self.reporter.container(name, |state| state.now = Now::Running { since, pid });
+        self.reporter
+            .container(name, |state| state.now = Now::Running { since, pid });
         let code = process.ended(&self.stop, self.grace()).await;
         info!(pod = self.pod.key(), container = %name, code, "container ended");
-        self.reporter.container(name, |state| state.now = Now::Ended { code, at: Timestamp::now() });
+        self.reporter.container(name, |state| {
+            state.now = Now::Ended {
+                code,
+                at: Timestamp::now(),
+            }
+        });
         code
     }
 
     async fn start(&self, container: &Container) -> Result<Process, (&'static str, String)> {
-        let holder = Holder { pod_uid: self.pod.uid.clone(), container: container.name.clone() };
+        let holder = Holder {
+            pod_uid: self.pod.uid.clone(),
+            container: container.name.clone(),
+        };
         let bad = |message| ("CreateContainerConfigError", message);
-        let prepared = self.stop.run_until_cancelled(self.context.devices.prepare(&holder)).await;
-        let given = prepared.unwrap_or_else(|| Err("the Pod is stopping".to_owned())).map_err(bad)?;
-        for (kind, count) in [("mounts", given.mounts.len()), ("device nodes", given.devices.len()), ("CDI devices", given.cdi_devices.len())] {
+        let prepared = self
+            .stop
+            .run_until_cancelled(self.context.devices.prepare(&holder))
+            .await;
+        let given = prepared
+            .unwrap_or_else(|| Err("the Pod is stopping".to_owned()))
+            .map_err(bad)?;
+        for (kind, count) in [
+            ("mounts", given.mounts.len()),
+            ("device nodes", given.devices.len()),
+            ("CDI devices", given.cdi_devices.len()),
+        ] {
             if count > 0 {
-                warn!(pod = self.pod.key(), count, "{kind} are recorded and not applied: containers are plain processes here");
+                warn!(
+                    pod = self.pod.key(),
+                    count,
+                    "{kind} are recorded and not applied: containers are plain processes here"
+                );
             }
         }
         let env = environment(container, given.envs).map_err(bad)?;
-        let log = self.context.log_of(&self.pod.namespace, &self.pod.name, &container.name);
+        let log = self
+            .context
+            .log_of(&self.pod.namespace, &self.pod.name, &container.name);
         Process::start(container, &env, &log).map_err(|message| ("RunContainerError", message))
     }
 
     fn policy(&self) -> &str {
         let spec = self.pod.pod.spec.as_ref();
-        spec.and_then(|spec| spec.restart_policy.as_deref()).unwrap_or("Always")
+        spec.and_then(|spec| spec.restart_policy.as_deref())
+            .unwrap_or("Always")
     }
 
     fn grace(&self) -> Duration {
         let spec = self.pod.pod.spec.as_ref();
-        let seconds = spec.and_then(|spec| spec.termination_grace_period_seconds).unwrap_or(DEFAULT_GRACE);
+        let seconds = spec
+            .and_then(|spec| spec.termination_grace_period_seconds)
+            .unwrap_or(DEFAULT_GRACE);
         Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
     }
 }

@@ -87,10 +87,17 @@ impl Reporter {
 
     pub(super) fn container(&self, name: &str, change: impl FnOnce(&mut ContainerState)) {
         self.update(|state| {
-            let container = state.containers.entry(name.to_owned()).or_insert_with(|| ContainerState {
-                restarts: 0,
-                now: Now::Waiting { reason: "PodInitializing".to_owned(), message: String::new() },
-            });
+            let container =
+                state
+                    .containers
+                    .entry(name.to_owned())
+                    .or_insert_with(|| ContainerState {
+                        restarts: 0,
+                        now: Now::Waiting {
+                            reason: "PodInitializing".to_owned(),
+                            message: String::new(),
+                        },
+                    });
             change(container);
         });
     }
