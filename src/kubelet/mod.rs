@@ -1,1 +1,2 @@
 //! The kubelet's device manager.
+pub mod checkpoint;
