@@ -13,27 +13,27 @@ use std::{
 
 /// `kubelet_internal_checkpoint`
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Checkpoint {
+pub(super) struct Checkpoint {
     /// In an order of no meaning, which is kept: the checksum is over it.
-    pub entries: Vec<Entry>,
+    pub(super) entries: Vec<Entry>,
     /// The healthy device ids of each resource name.
-    pub registered: BTreeMap<String, Vec<String>>,
+    pub(super) registered: BTreeMap<String, Vec<String>>,
 }
 
 /// The devices of one resource that a container holds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Entry {
-    pub pod_uid: String,
-    pub container: String,
-    pub resource: String,
+pub(super) struct Entry {
+    pub(super) pod_uid: String,
+    pub(super) container: String,
+    pub(super) resource: String,
     /// By NUMA node, -1 for none. A device on two nodes is under both.
-    pub device_ids: BTreeMap<i64, Vec<String>>,
+    pub(super) device_ids: BTreeMap<i64, Vec<String>>,
     /// The `ContainerAllocateResponse`, encoded.
-    pub alloc_resp: Vec<u8>,
+    pub(super) alloc_resp: Vec<u8>,
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum CheckpointError {
+pub(super) enum CheckpointError {
     #[error("not the JSON of a checkpoint")]
     Json(#[source] serde_json::Error),
     #[error("checksum {found} is found, but the data's is {expected}")]
@@ -53,7 +53,7 @@ pub enum CheckpointError {
 }
 
 impl Checkpoint {
-    pub fn to_json(&self) -> String {
+    pub(super) fn to_json(&self) -> String {
         let data = Data::from(self);
         let file = File {
             checksum: data.checksum().into(),
@@ -69,7 +69,7 @@ impl Checkpoint {
             .replace('\u{2029}', "\\u2029")
     }
 
-    pub fn from_json(json: &str) -> Result<Self, CheckpointError> {
+    pub(super) fn from_json(json: &str) -> Result<Self, CheckpointError> {
         let file: File = serde_json::from_str(json).map_err(CheckpointError::Json)?;
         let expected = file.data.checksum();
         if file.checksum != u64::from(expected) {
@@ -82,7 +82,7 @@ impl Checkpoint {
     }
 
     /// `None` when there is no such file. Errors name the path.
-    pub fn load(path: &Path) -> Result<Option<Self>, CheckpointError> {
+    pub(super) fn load(path: &Path) -> Result<Option<Self>, CheckpointError> {
         let corrupt = |source| CheckpointError::Corrupt {
             path: path.to_owned(),
             source: Box::new(source),
@@ -104,7 +104,7 @@ impl Checkpoint {
     }
 
     /// Replaces the file at `path`. Errors name the path.
-    pub fn store(&self, path: &Path) -> io::Result<()> {
+    pub(super) fn store(&self, path: &Path) -> io::Result<()> {
         files::write_atomically(path, self.to_json().as_bytes(), 0o600)
     }
 }

@@ -127,11 +127,6 @@ impl DeviceManager {
         Ok(())
     }
 
-    /// Woken at each change of what the node offers or who holds what.
-    pub(super) fn changes(&self) -> watch::Receiver<Inventory> {
-        self.inventory.subscribe()
-    }
-
     pub(super) fn counts(&self) -> BTreeMap<String, Count> {
         self.inventory.borrow().counts()
     }
