@@ -61,7 +61,7 @@ enum Output {
     Yaml,
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let span: jiff::SignedDuration = text
         .parse()
         .map_err(|e| format!("{e}; write 5s or 1m30s"))?;

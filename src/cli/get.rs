@@ -1,9 +1,270 @@
-//! Flags.
-use clap::Args;
+//! `petiole get`: reads a running `petiole kubelet` and prints what kubectl would.
+use crate::kubelet::client::{Client, PluginState, PluginView};
+use anyhow::Context as _;
+use clap::{Args, ValueEnum};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::{
+    List,
+    api::core::v1::{ContainerStatus, Node, Pod},
+    apimachinery::pkg::apis::meta::v1::Time,
+};
+use serde::Serialize;
+use std::{
+    io::{Write as _, stdout},
+    path::PathBuf,
+};
+use tabwriter::TabWriter;
 
 #[derive(Debug, Args)]
-pub struct Flags {}
+pub struct Flags {
+    kind: Kind,
+    /// The root folder of the running kubelet
+    #[arg(
+        long,
+        env = "PETIOLE_ROOT_DIR",
+        value_name = "DIR",
+        default_value = "/var/lib/petiole/kubelet"
+    )]
+    root_dir: PathBuf,
+    /// How to print
+    #[arg(short, long, value_enum, default_value = "table")]
+    output: Output,
+}
 
-pub(super) async fn run(_flags: Flags) -> anyhow::Result<()> {
-    anyhow::bail!("not built yet")
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Kind {
+    /// The Pods, with the devices of their containers and the health of these
+    #[value(alias = "pod", alias = "po")]
+    Pods,
+    /// The device plugins, registered and stopped
+    #[value(alias = "plugin")]
+    Plugins,
+    /// What the node offers
+    #[value(alias = "nodes", alias = "no")]
+    Node,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Output {
+    Table,
+    Wide,
+    Json,
+    Yaml,
+}
+
+/// The first row names the columns.
+type Rows = Vec<Vec<String>>;
+
+pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
+    let Flags {
+        kind,
+        root_dir,
+        output,
+    } = flags;
+    let client = Client::new(&root_dir);
+    let is_wide = output == Output::Wide;
+    let now = Timestamp::now();
+    let text = match kind {
+        Kind::Pods => {
+            let pods = client.pods().await?;
+            render(output, &pods, || pod_rows(&pods, is_wide, now))
+        }
+        Kind::Plugins => {
+            let plugins = client.plugins().await?;
+            render(output, &plugins, || plugin_rows(&plugins, is_wide))
+        }
+        Kind::Node => {
+            let node = client.node().await?;
+            render(output, &node, || node_rows(&node))
+        }
+    }?;
+    // A reader such as `head` may have enough.
+    match stdout().lock().write_all(text.as_bytes()) {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(e.into()),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+fn render<T: Serialize>(
+    output: Output,
+    object: &T,
+    rows: impl FnOnce() -> Rows,
+) -> anyhow::Result<String> {
+    match output {
+        Output::Table | Output::Wide => table(&rows()),
+        Output::Json => Ok(serde_json::to_string_pretty(object)? + "\n"),
+        Output::Yaml => serde_saphyr::to_string(object).context("cannot print as YAML"),
+    }
+}
+
+fn table(rows: &Rows) -> anyhow::Result<String> {
+    let mut writer = TabWriter::new(Vec::new()).padding(3);
+    for row in rows {
+        writeln!(writer, "{}", row.join("\t"))?;
+    }
+    Ok(String::from_utf8(writer.into_inner()?)?)
+}
+
+fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
+    cells.map(str::to_owned).into()
+}
+
+fn pod_rows(pods: &List<Pod>, is_wide: bool, now: Timestamp) -> Rows {
+    let mut head = row(["NAMESPACE", "NAME", "READY", "STATUS", "RESTARTS", "AGE"]);
+    if is_wide {
+        head.extend(row(["DEVICES", "MESSAGE"]));
+    }
+    let mut rows = vec![head];
+    rows.extend(pods.items.iter().map(|pod| pod_row(pod, is_wide, now)));
+    rows
+}
+
+fn pod_row(pod: &Pod, is_wide: bool, now: Timestamp) -> Vec<String> {
+    let status = pod.status.clone().unwrap_or_default();
+    let containers = status.container_statuses.unwrap_or_default();
+    let ready = containers
+        .iter()
+        .filter(|container| container.ready)
+        .count();
+    let restarts: i32 = containers
+        .iter()
+        .map(|container| container.restart_count)
+        .sum();
+    let waiting = containers.iter().filter_map(waiting);
+    let (reasons, messages): (Vec<_>, Vec<_>) = waiting.unzip();
+    let shown = status.reason.or(reasons.into_iter().next());
+    let phase = status.phase.unwrap_or_default();
+    let mut cells = vec![
+        pod.metadata.namespace.clone().unwrap_or_default(),
+        pod.metadata.name.clone().unwrap_or_default(),
+        format!("{ready}/{}", containers.len()),
+        shown.unwrap_or(phase),
+        restarts.to_string(),
+        status
+            .start_time
+            .map_or_else(String::new, |Time(at)| age(now.duration_since(at))),
+    ];
+    if is_wide {
+        cells.push(devices(&containers));
+        let message = status.message.or(messages.into_iter().next());
+        cells.push(message.unwrap_or_default());
+    }
+    cells
+}
+
+/// Why a container waits.
+fn waiting(container: &ContainerStatus) -> Option<(String, String)> {
+    let waiting = container.state.as_ref()?.waiting.as_ref()?;
+    let reason = waiting.reason.clone()?;
+    Some((reason, waiting.message.clone().unwrap_or_default()))
+}
+
+/// `id` of each device, with its health where it is not well.
+fn devices(containers: &[ContainerStatus]) -> String {
+    let resources = containers
+        .iter()
+        .flat_map(|container| container.allocated_resources_status.iter().flatten());
+    let devices = resources.flat_map(|resource| resource.resources.iter().flatten());
+    let shown = devices.map(|device| match device.health.as_deref() {
+        None | Some("Healthy") => device.resource_id.clone(),
+        Some(health) => format!("{} ({health})", device.resource_id),
+    });
+    shown.collect::<Vec<_>>().join(", ")
+}
+
+fn plugin_rows(plugins: &[PluginView], is_wide: bool) -> Rows {
+    let mut head = row(["RESOURCE", "STATE", "HEALTHY", "UNHEALTHY", "ALLOCATED"]);
+    if is_wide {
+        head.extend(row(["ENDPOINT", "REASON"]));
+    }
+    let mut rows = vec![head];
+    rows.extend(plugins.iter().map(|plugin| {
+        let state = match plugin.state {
+            PluginState::Connected => "Connected",
+            PluginState::Stopped => "Stopped",
+        };
+        let mut cells = vec![
+            plugin.resource.clone(),
+            state.to_owned(),
+            plugin.healthy.to_string(),
+            plugin.unhealthy.to_string(),
+            plugin.allocated.to_string(),
+        ];
+        if is_wide {
+            cells.push(plugin.endpoint.clone());
+            cells.push(plugin.reason.clone().unwrap_or_default());
+        }
+        cells
+    }));
+    rows
+}
+
+fn node_rows(node: &Node) -> Rows {
+    let mut rows = vec![row(["NODE", "RESOURCE", "CAPACITY", "ALLOCATABLE"])];
+    let name = node.metadata.name.clone().unwrap_or_default();
+    let status = node.status.clone().unwrap_or_default();
+    let allocatable = status.allocatable.unwrap_or_default();
+    rows.extend(
+        status
+            .capacity
+            .unwrap_or_default()
+            .into_iter()
+            .map(|(resource, capacity)| {
+                let allocatable = allocatable.get(&resource).map(|q| q.0.clone());
+                vec![
+                    name.clone(),
+                    resource,
+                    capacity.0,
+                    allocatable.unwrap_or_default(),
+                ]
+            }),
+    );
+    rows
+}
+
+/// As kubectl shows ages: the two largest units at most, the smaller one while it matters.
+fn age(duration: SignedDuration) -> String {
+    let seconds = duration.as_secs().max(0);
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86400);
+    match seconds {
+        0..120 => format!("{seconds}s"),
+        120..600 => match seconds % 60 {
+            0 => format!("{minutes}m"),
+            rest => format!("{minutes}m{rest}s"),
+        },
+        600..10_800 => format!("{minutes}m"),
+        10_800..172_800 => format!("{hours}h"),
+        _ => format!("{days}d"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_read_as_in_kubectl() {
+        for (seconds, want) in [
+            (-5, "0s"),
+            (119, "119s"),
+            (120, "2m"),
+            (125, "2m5s"),
+            (3600, "60m"),
+            (10_800, "3h"),
+            (172_800, "2d"),
+        ] {
+            assert_eq!(age(SignedDuration::from_secs(seconds)), want);
+        }
+    }
+
+    #[test]
+    fn pods_without_a_status_are_shown_too() {
+        let pods = List {
+            items: vec![Pod::default()],
+            ..List::default()
+        };
+        let text = table(&pod_rows(&pods, true, Timestamp::UNIX_EPOCH)).unwrap();
+        assert_eq!(text.lines().count(), 2);
+        assert!(text.contains("0/0"));
+    }
 }

@@ -1,0 +1,261 @@
+//! Which plugins want to be registered, which are, and what brings the second to the first.
+//!
+//! The Registration service (`device-plugins/kubelet.sock`) and the watch of `plugins_registry` both feed the
+//! desired state; the reconciler runs one operation per registration at a time, through a [`PluginHandler`].
+mod folder;
+mod operation;
+pub(crate) mod plan;
+pub(crate) mod service;
+
+use crate::backoff::Backoff;
+use futures::future::BoxFuture;
+use plan::{Desired, Hold, Key, Operation, Source, plan};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::JoinSet,
+    time::{Instant, MissedTickBehavior, interval},
+};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+/// How often everything is looked at, as the kubelet does. A registration is acted on at once.
+const RECONCILE: Duration = Duration::from_secs(1);
+/// The kubelet's own.
+const FIRST_WAIT: Duration = Duration::from_millis(500);
+const LONGEST_WAIT: Duration = Duration::from_secs(122);
+const REQUEST_QUEUE: usize = 256;
+
+/// What a plugin says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PluginInfo {
+    /// The driver's name; a device plugin's resource.
+    pub(crate) name: String,
+    pub(crate) endpoint: PathBuf,
+    pub(crate) versions: Vec<String>,
+    /// Tells this registration from all others of this kubelet.
+    pub(crate) generation: u64,
+}
+
+/// What a type of plugin needs from the kubelet. Errors are told to the plugin.
+pub(crate) trait PluginHandler: Send + Sync {
+    fn validate(&self, plugin: &PluginInfo) -> Result<(), String>;
+    fn register(&self, plugin: PluginInfo) -> BoxFuture<'static, Result<(), String>>;
+    fn deregister(&self, plugin: &PluginInfo);
+    /// Whether that registration still stands: a plugin that died, or was replaced, is no longer wanted.
+    fn is_registered(&self, plugin: &PluginInfo) -> bool;
+}
+
+/// By the type that plugins say they are of.
+pub(crate) type Handlers = BTreeMap<&'static str, Arc<dyn PluginHandler>>;
+pub(crate) const DEVICE_PLUGIN: &str = "DevicePlugin";
+
+/// A call of the Registration service, answered when the plugin is registered or refused.
+#[derive(Debug)]
+pub(crate) struct Request {
+    name: String,
+    endpoint: PathBuf,
+    version: String,
+    reply: oneshot::Sender<Result<(), String>>,
+}
+
+pub(crate) struct PluginManager {
+    handlers: Handlers,
+    requests: mpsc::Receiver<Request>,
+    folder: folder::Folder,
+    started: Instant,
+    generation: u64,
+    desired: BTreeMap<Key, Desired>,
+    registered: BTreeMap<Key, Registered>,
+    /// Calls of the Registration service whose operation has not begun, by generation.
+    waiting: BTreeMap<u64, Request>,
+    failing: BTreeMap<Key, (Backoff, Duration)>,
+    busy: BTreeSet<Key>,
+    operations: JoinSet<Outcome>,
+}
+
+struct Registered {
+    handler: Arc<dyn PluginHandler>,
+    info: PluginInfo,
+}
+
+/// How a Register operation ended.
+struct Outcome {
+    key: Key,
+    generation: u64,
+    result: Result<Registered, String>,
+}
+
+impl PluginManager {
+    /// The sender is for the Registration service.
+    pub(crate) fn new(handlers: Handlers, registry: PathBuf) -> (Self, mpsc::Sender<Request>) {
+        let (sender, requests) = mpsc::channel(REQUEST_QUEUE);
+        let manager = Self {
+            handlers,
+            requests,
+            folder: folder::Folder::new(registry),
+            started: Instant::now(),
+            generation: 0,
+            desired: BTreeMap::new(),
+            registered: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            failing: BTreeMap::new(),
+            busy: BTreeSet::new(),
+            operations: JoinSet::new(),
+        };
+        (manager, sender)
+    }
+
+    pub(crate) async fn run(mut self, shutdown: CancellationToken) -> anyhow::Result<()> {
+        let mut tick = interval(RECONCILE);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = shutdown.cancelled() => return Ok(()),
+                Some(request) = self.requests.recv() => self.receive(request),
+                Some(outcome) = self.operations.join_next() => self.finish(outcome?),
+                () = self.folder.changed() => self.look_at_folder(),
+                _ = tick.tick() => self.reconcile_all(),
+            }
+        }
+    }
+
+    fn receive(&mut self, request: Request) {
+        let key = Key {
+            socket: request.endpoint.clone(),
+            resource: Some(request.name.clone()),
+        };
+        let generation = self.want(&key, Source::Service);
+        self.waiting.insert(generation, request);
+        self.reconcile(&key);
+    }
+
+    fn look_at_folder(&mut self) {
+        let changes = self.folder.look();
+        for key in changes.gone {
+            self.desired.remove(&key);
+            self.failing.remove(&key);
+            self.reconcile(&key);
+        }
+        for key in changes.new {
+            self.failing.remove(&key);
+            self.want(&key, Source::Folder);
+            self.reconcile(&key);
+        }
+    }
+
+    fn want(&mut self, key: &Key, source: Source) -> u64 {
+        self.generation += 1;
+        let generation = self.generation;
+        self.desired
+            .insert(key.clone(), Desired { generation, source });
+        generation
+    }
+
+    fn reconcile_all(&mut self) {
+        let died = self.registered.iter().filter(|(key, registered)| {
+            let desired = self.desired.get(key);
+            desired.is_some_and(|d| {
+                d.source == Source::Service && d.generation == registered.info.generation
+            }) && !registered.handler.is_registered(&registered.info)
+        });
+        let died: Vec<Key> = died.map(|(key, _)| key.clone()).collect();
+        for key in died {
+            // Only another call of the Registration service brings it back.
+            self.desired.remove(&key);
+        }
+        let keys = self.desired.keys().chain(self.registered.keys());
+        let keys: BTreeSet<Key> = keys.cloned().collect();
+        for key in keys {
+            self.reconcile(&key);
+        }
+    }
+
+    fn reconcile(&mut self, key: &Key) {
+        let hold = Hold {
+            is_busy: self.busy.contains(key),
+            not_before: self.failing.get(key).map(|(_, at)| *at),
+        };
+        let registered = self.registered.get(key).map(|r| r.info.generation);
+        let desired = self.desired.get(key).copied();
+        for operation in plan(desired, registered, hold, self.started.elapsed()) {
+            match operation {
+                Operation::Unregister => {
+                    if let Some(Registered { handler, info }) = self.registered.remove(key) {
+                        debug!(socket = %key.socket.display(), "plugin unregistered");
+                        handler.deregister(&info);
+                    }
+                }
+                Operation::Register { generation } => self.register(key.clone(), generation),
+            }
+        }
+    }
+
+    fn register(&mut self, key: Key, generation: u64) {
+        self.busy.insert(key.clone());
+        let handlers = self.handlers.clone();
+        let request = self.waiting.remove(&generation);
+        self.operations.spawn(async move {
+            let result = match request {
+                Some(request) => operation::answer(&handlers, request, generation).await,
+                None => operation::introduce(&handlers, &key.socket, generation).await,
+            };
+            Outcome {
+                key,
+                generation,
+                result,
+            }
+        });
+    }
+
+    fn finish(&mut self, outcome: Outcome) {
+        let Outcome {
+            key,
+            generation,
+            result,
+        } = outcome;
+        self.busy.remove(&key);
+        match result {
+            Ok(registered) => {
+                self.failing.remove(&key);
+                self.registered.insert(key.clone(), registered);
+            }
+            Err(error) => {
+                warn!(socket = %key.socket.display(), %error, "plugin not registered");
+                self.fail(&key, generation);
+            }
+        }
+        self.reconcile(&key);
+    }
+
+    /// A call of the Registration service is over with its answer; a socket in the folder is tried again.
+    fn fail(&mut self, key: &Key, generation: u64) {
+        if key.resource.is_some() {
+            if self
+                .desired
+                .get(key)
+                .is_some_and(|d| d.generation == generation)
+            {
+                self.desired.remove(key);
+                // An older registration of the same socket stays, if it still stands.
+                if let Some(older) = self.registered.get(key)
+                    && older.handler.is_registered(&older.info)
+                {
+                    let (generation, source) = (older.info.generation, Source::Service);
+                    self.desired
+                        .insert(key.clone(), Desired { generation, source });
+                }
+            }
+            return;
+        }
+        let now = self.started.elapsed();
+        let first = || (Backoff::new(FIRST_WAIT, LONGEST_WAIT), now);
+        let (backoff, not_before) = self.failing.entry(key.clone()).or_insert_with(first);
+        *not_before = now + backoff.next_wait();
+    }
+}
