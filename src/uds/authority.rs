@@ -336,7 +336,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for Connection<S> {
                     }
                 }
                 Poll::Ready(Ok(())) => this.rewriter.receive(received.filled()),
-                unfinished => return unfinished,
+                Poll::Ready(Err(e)) => return Poll::Ready(Err(e)),
+                Poll::Pending => return Poll::Pending,
             }
         }
     }
