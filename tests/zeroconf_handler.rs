@@ -138,6 +138,20 @@ async fn a_silent_death_shows_long_before_the_records_expire() {
 }
 
 #[tokio::test]
+async fn a_service_that_was_only_asleep_is_found_again_without_an_announcement() {
+    let kind = service_type("j");
+    let sleeper = Announced::new("sleeper", &kind);
+    let publisher = Publisher::start(vec![sleeper.clone()]);
+    let details = format!("kind: {kind}\nverify: {{intervalSeconds: 5}}");
+    let mut discovery = RunningDiscovery::zeroconf(&details);
+    discovery.device(&sleeper.fullname()).await;
+    publisher.die_silently(&sleeper.fullname());
+    discovery.gone(&sleeper.fullname()).await;
+    publisher.wake_up(sleeper.clone());
+    discovery.device(&sleeper.fullname()).await;
+}
+
+#[tokio::test]
 async fn a_service_without_an_address_is_not_a_device_yet() {
     let kind = service_type("f");
     let (late, whole) = (

@@ -1,5 +1,9 @@
 //! `petiole get`: reads a running `petiole kubelet` and prints what kubectl would.
-use crate::kubelet::client::{Client, PluginState, PluginView};
+use crate::{
+    api::{condition::Condition, instance::Instance, names},
+    kubelet::client::{Client, PluginState, PluginView},
+    store::folder,
+};
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use jiff::{SignedDuration, Timestamp};
@@ -26,6 +30,14 @@ pub struct Flags {
         default_value = "/var/lib/petiole/kubelet"
     )]
     root_dir: PathBuf,
+    /// The agent's state folder, for instances
+    #[arg(
+        long,
+        env = "PETIOLE_STATE",
+        value_name = "DIR",
+        default_value = "/var/lib/akri"
+    )]
+    state: PathBuf,
     /// How to print
     #[arg(short, long, value_enum, default_value = "table")]
     output: Output,
@@ -42,6 +54,9 @@ enum Kind {
     /// What the node offers
     #[value(alias = "nodes", alias = "no")]
     Node,
+    /// The devices that an agent found
+    #[value(alias = "instance", alias = "akrii")]
+    Instances,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -59,6 +74,7 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
     let Flags {
         kind,
         root_dir,
+        state,
         output,
     } = flags;
     let client = Client::new(&root_dir);
@@ -77,12 +93,75 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
             let node = client.node().await?;
             render(output, &node, || node_rows(&node))
         }
+        Kind::Instances => {
+            let instances = InstanceList {
+                api_version: names::API_VERSION,
+                kind: "InstanceList",
+                items: folder::instances(&state)?,
+            };
+            render(output, &instances, || {
+                instance_rows(&instances.items, is_wide, now)
+            })
+        }
     }?;
     // A reader such as `head` may have enough.
     match stdout().lock().write_all(text.as_bytes()) {
         Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(e.into()),
         Ok(()) | Err(_) => Ok(()),
     }
+}
+
+/// Instances, as an API server would list them.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct InstanceList {
+    api_version: &'static str,
+    kind: &'static str,
+    items: Vec<Instance>,
+}
+
+fn instance_rows(instances: &[Instance], is_wide: bool, now: Timestamp) -> Rows {
+    let mut head = row(["NAME", "CONFIG", "SHARED", "NODES", "AGE"]);
+    if is_wide {
+        head.extend(row(["AVAILABLE", "DEVICE"]));
+    }
+    let mut rows = vec![head];
+    rows.extend(
+        instances
+            .iter()
+            .map(|instance| instance_row(instance, is_wide, now)),
+    );
+    rows
+}
+
+fn instance_row(instance: &Instance, is_wide: bool, now: Timestamp) -> Vec<String> {
+    let (metadata, spec) = (&instance.metadata, &instance.spec);
+    let mut cells = vec![
+        metadata.name.clone().unwrap_or_default(),
+        spec.configuration_name.clone(),
+        spec.shared.to_string(),
+        format!("[{}]", spec.nodes.join(",")),
+        metadata
+            .creation_timestamp
+            .as_ref()
+            .map(|Time(at)| age(now.duration_since(*at)))
+            .unwrap_or_default(),
+    ];
+    if is_wide {
+        let conditions = instance.status.iter().flat_map(|status| &status.conditions);
+        let is_available = conditions
+            .filter(|c| c.type_ == "Available")
+            .any(Condition::is_true);
+        let device = metadata
+            .annotations
+            .as_ref()
+            .and_then(|a| a.get(names::DEVICE_ID));
+        cells.extend([
+            is_available.to_string(),
+            device.cloned().unwrap_or_default(),
+        ]);
+    }
+    cells
 }
 
 fn render<T: Serialize>(

@@ -1,5 +1,5 @@
 //! Flags of `petiole kubelet`.
-use super::{discover::duration, signals::until_told_to_stop};
+use super::{duration::duration, signals::until_told_to_stop};
 use crate::kubelet;
 use clap::Args;
 use std::{path::PathBuf, time::Duration};

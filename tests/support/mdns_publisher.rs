@@ -115,7 +115,15 @@ impl Announced {
     }
 
     fn is_asked_for(&self, query: &Message) -> bool {
-        let pointers = self.pointers(0);
+        // RFC 6762 7.1: what the asker knows already is not told again.
+        let known = |pointer: &Record| {
+            query
+                .answers
+                .iter()
+                .any(|a| a.name == pointer.name && a.data == pointer.data)
+        };
+        let mut pointers = self.pointers(0);
+        pointers.retain(|pointer| !known(pointer));
         let details = self.details(0);
         let mut names = pointers.iter().chain(&details).map(|r| &r.name);
         names.any(|own| query.queries.iter().any(|q| q.name() == own))
@@ -186,6 +194,11 @@ impl Publisher {
     /// Leaves without a word, as a device does that loses its power.
     pub fn die_silently(&self, fullname: &str) {
         self.take(fullname);
+    }
+
+    /// Answers again, without announcing itself: it had only slept.
+    pub fn wake_up(&self, service: Announced) {
+        self.services.lock().unwrap().push(service);
     }
 
     pub fn send_raw(&self, packet: &[u8]) {

@@ -24,7 +24,10 @@ const VERIFY_TIMEOUT: Duration = Duration::from_secs(5);
 /// A browse that runs until dropped.
 pub(super) struct Browser {
     daemon: ServiceDaemon,
+    name: String,
     events: Receiver<ServiceEvent>,
+    /// Takes the place of `events` when that has ended.
+    next_events: Option<Receiver<ServiceEvent>>,
     monitor: Receiver<DaemonEvent>,
     /// Whether the daemon has said which interfaces it uses.
     started: bool,
@@ -51,7 +54,9 @@ impl Browser {
         let events = daemon.browse(name)?;
         Ok(Self {
             daemon,
+            name: name.to_owned(),
             events,
+            next_events: None,
             monitor,
             started: false,
         })
@@ -65,7 +70,11 @@ impl Browser {
                 Ok(event) = self.monitor.recv_async() => { log(&event); continue }
             };
             let Ok(event) = event else {
-                return Ok(Event::Lapsed);
+                match self.next_events.take() {
+                    Some(events) => self.events = events,
+                    None => return Ok(Event::Lapsed),
+                }
+                continue;
             };
             if let Some(event) = self.translate(event)? {
                 return Ok(event);
@@ -82,6 +91,20 @@ impl Browser {
             }
         }
         Ok(None)
+    }
+
+    /// Asks for the services that are known by name, but whose details did not come or were not confirmed. The daemon
+    /// does so for none that it had resolved before, except in a new browse; what it knows, it repeats.
+    pub(super) fn look_again(&mut self) {
+        // The place is taken as long as nobody read the events of the look before; and a browse that has lapsed must
+        // be seen as such, not be carried on.
+        if self.next_events.is_some() || self.events.is_disconnected() {
+            return;
+        }
+        match self.daemon.browse(&self.name) {
+            Ok(events) => self.next_events = Some(events),
+            Err(error) => tracing::debug!(%error, "not looked again, the next time comes"),
+        }
     }
 
     /// Asks a service whether it is there; without an answer an [`Event::Removed`] follows.

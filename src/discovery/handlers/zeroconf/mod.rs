@@ -66,7 +66,7 @@ async fn run(
             browser = Some(Browser::start(&browsed, &interfaces)?);
         }
         let wake = turn.wake.map(|wake| start + wake);
-        execute(turn, &found, browser.as_ref(), &browsed);
+        execute(turn, &found, browser.as_mut(), &browsed);
         tokio::select! {
             biased;
             () = shutdown.cancelled() => return Ok(()),
@@ -76,7 +76,12 @@ async fn run(
     }
 }
 
-fn execute(turn: Turn, found: &watch::Sender<DeviceSet>, browser: Option<&Browser>, browsed: &str) {
+fn execute(
+    turn: Turn,
+    found: &watch::Sender<DeviceSet>,
+    browser: Option<&mut Browser>,
+    browsed: &str,
+) {
     if let Some(devices) = turn.publish {
         found.send_replace(devices);
     }
@@ -87,10 +92,14 @@ fn execute(turn: Turn, found: &watch::Sender<DeviceSet>, browser: Option<&Browse
             "more services than can be kept: the rest is left out; narrow the filters"
         );
     }
+    let Some(browser) = browser else {
+        return;
+    };
+    if turn.look_again {
+        browser.look_again();
+    }
     for fullname in turn.verify {
-        if let Some(browser) = browser {
-            browser.verify(fullname);
-        }
+        browser.verify(fullname);
     }
 }
 

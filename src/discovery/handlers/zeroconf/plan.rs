@@ -9,6 +9,13 @@ use std::{collections::BTreeMap, time::Duration};
 
 /// Address families and TXT records of one service arrive apart, within this time.
 pub(super) const SETTLE: Duration = Duration::from_millis(250);
+/// A service whose only addresses so far mean something on this machine alone is likely to announce others, the second
+/// time it announces itself (RFC 6762 8.3: 1 s after the first).
+const LOCAL_SETTLE: Duration = Duration::from_millis(1500);
+/// How long a device must be reached differently before that is published: its brokers are replaced for it. A host with
+/// several interfaces announces on each what is reached there, and such an announcement flushes the addresses of the
+/// others for a second or two (RFC 6762 10.2).
+const MOVE_SETTLE: Duration = Duration::from_secs(3);
 /// How long one settled device waits for others that still settle, so that many that come together are one set.
 const GATHER: Duration = Duration::from_millis(150);
 /// A service on the LAN answers the first three queries (after 0, 1 and 3 s) by then, or it is not there.
@@ -21,6 +28,12 @@ const BROWSE_PAUSE: Duration = Duration::from_millis(100);
 const BROWSE_PAUSE_MAX: Duration = Duration::from_secs(10);
 /// A browse that held this long ended for a new reason.
 const BROWSE_HELD: Duration = Duration::from_secs(60);
+/// A service that slept through its questions is taken for dead, and nobody asks about it again: mdns-sd knows that it
+/// exists, so that it need not announce itself anew. So those missing are asked for, less and less often.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(2);
+const LOOK_AGAIN_MAX: Duration = Duration::from_secs(60);
+/// With the pauses above, for about six minutes after the last that went.
+const LOOKS_AGAIN: u32 = 10;
 /// Anyone on a LAN can announce services; past these, more are not taken in.
 pub(super) const SERVICES_MAX: usize = 4096;
 /// Up to this many services are each asked once in the interval; more share that traffic.
@@ -46,6 +59,8 @@ pub(super) struct Turn {
     pub(super) publish: Option<DeviceSet>,
     /// Start to browse, with nothing remembered.
     pub(super) browse: bool,
+    /// Ask for those that are known by name and do not answer.
+    pub(super) look_again: bool,
     /// Full names of services to ask whether they are still there.
     pub(super) verify: Vec<String>,
     /// Said once: services beyond [`SERVICES_MAX`] are left out.
@@ -63,6 +78,8 @@ struct Tracked {
     /// When its latest change was published.
     changed: Option<Duration>,
     verify_at: Option<Duration>,
+    /// Since when it is reached differently than published.
+    moved: Option<Duration>,
     /// Not seen again since the browse lapsed.
     unconfirmed: bool,
 }
@@ -81,6 +98,10 @@ pub(super) struct Tracker {
     complete_at: Option<Duration>,
     sweep_at: Option<Duration>,
     verify_not_before: Duration,
+    /// The pause before the next look, and how many follow.
+    look_pause: Duration,
+    looks_left: u32,
+    look_at: Option<Duration>,
     overfull: bool,
     overfull_said: bool,
 }
@@ -99,6 +120,9 @@ impl Tracker {
             complete_at: None,
             sweep_at: None,
             verify_not_before: Duration::ZERO,
+            look_pause: LOOK_AGAIN_AFTER,
+            looks_left: 0,
+            look_at: None,
             overfull: false,
             overfull_said: false,
         }
@@ -118,20 +142,27 @@ impl Tracker {
         let full = self.services.len() >= SERVICES_MAX;
         let tracked = self.services.get_mut(&service.fullname);
         let earlier = tracked.as_ref().and_then(|t| t.device.as_ref());
-        let device = device_from_service(&self.details, service, earlier.or(published));
+        let device = device_from_service(&self.details, service, published.or(earlier));
         match tracked {
             Some(tracked) => {
                 tracked.unconfirmed = false;
-                tracked.becomes(device, published, now + SETTLE);
+                tracked.settles(device, published, now);
             }
             None if device.is_none() => {}
             None if full => self.overfull = true,
             None => {
+                let settle = if self.details.interfaces.are_all() && !service.is_reached_from_afar()
+                {
+                    LOCAL_SETTLE
+                } else {
+                    SETTLE
+                };
                 let tracked = Tracked {
                     device,
-                    due: Some(now + SETTLE),
+                    due: Some(now + settle),
                     changed: None,
                     verify_at: None,
+                    moved: None,
                     unconfirmed: false,
                 };
                 self.services.insert(service.fullname.clone(), tracked);
@@ -145,10 +176,16 @@ impl Tracker {
         let Some(tracked) = self.services.get_mut(fullname) else {
             return;
         };
+        tracked.moved = None;
         let calm_at = tracked.changed.map_or(now, |changed| changed + SETTLE);
         tracked.becomes(None, published, now.max(calm_at));
         if tracked.due.is_none() {
             self.services.remove(fullname);
+        }
+        self.looks_left = LOOKS_AGAIN;
+        if self.look_at.is_none() {
+            self.look_pause = LOOK_AGAIN_AFTER;
+            self.look_at = Some(now + self.look_pause);
         }
     }
 
@@ -169,12 +206,14 @@ impl Tracker {
         let browse = self.browse(now);
         self.sweep(now);
         let publish = self.publish(now);
+        let look_again = self.look_again(now);
         let verify = self.verify(now);
         let overfull = self.overfull && !self.overfull_said;
         self.overfull_said |= overfull;
         Turn {
             publish,
             browse,
+            look_again,
             verify,
             overfull,
             wake: self.wake(),
@@ -222,6 +261,7 @@ impl Tracker {
             if tracked.due.is_some_and(|due| due <= now) {
                 tracked.due = None;
                 tracked.changed = Some(now);
+                tracked.moved = None;
                 let id = DeviceId::new(fullname.as_str());
                 match &tracked.device {
                     Some(device) => drop(published.devices.insert(id, device.clone())),
@@ -243,6 +283,17 @@ impl Tracker {
         let goes = self.services.values().filter_map(due).filter(|(_, g)| *g);
         let first_to_go = goes.map(|(due, _)| due).min();
         Some(first_to_go.map_or(last_together, |at| at.min(last_together)))
+    }
+
+    /// A look that falls in a pause between two browses is the next browse.
+    fn look_again(&mut self, now: Duration) -> bool {
+        if self.look_at.is_none_or(|at| at > now) {
+            return false;
+        }
+        self.looks_left = self.looks_left.saturating_sub(1);
+        self.look_pause = (self.look_pause * 2).min(LOOK_AGAIN_MAX);
+        self.look_at = (self.looks_left > 0).then(|| now + self.look_pause);
+        self.browse_at.is_none()
     }
 
     fn verify(&mut self, now: Duration) -> Vec<String> {
@@ -283,6 +334,7 @@ impl Tracker {
             complete_at,
             self.sweep_at,
             self.flush_at(),
+            self.look_at,
             verify,
         ]
         .into_iter()
@@ -292,6 +344,23 @@ impl Tracker {
 }
 
 impl Tracked {
+    /// A change waits for others that come with it; one of how the device is reached waits longer.
+    fn settles(&mut self, device: Option<Device>, published: Option<&Device>, now: Duration) {
+        let moves = published
+            .zip(device.as_ref())
+            .is_some_and(|(published, device)| {
+                published.connection_digest() != device.connection_digest()
+            });
+        if moves {
+            let since = *self.moved.get_or_insert(now);
+            self.due = Some(since + MOVE_SETTLE);
+            self.device = device;
+        } else {
+            self.moved = None;
+            self.becomes(device, published, now + SETTLE);
+        }
+    }
+
     /// A change waits until `due`, or until an earlier one that waits already.
     fn becomes(&mut self, device: Option<Device>, published: Option<&Device>, due: Duration) {
         self.due = if device.as_ref() == published {
