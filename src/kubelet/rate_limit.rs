@@ -43,6 +43,6 @@ mod tests {
         let passed = (0..20).filter(|_| bucket.take(now)).count();
         assert_eq!(passed, 10);
         assert!(!bucket.take(now + Duration::from_millis(9)));
-        assert!(bucket.take(now + Duration::from_millis(10)));
+        assert!(bucket.take(now + Duration::from_millis(11)));
     }
 }
