@@ -1,4 +1,39 @@
-//! Petiole joins leaf devices to Kubernetes.
+//! Petiole joins leaf devices (cameras, sensors, printers, services on the LAN) to Kubernetes: it finds them, offers
+//! each as an `akri.sh/…` resource of the nodes that can reach it, and gives a container that asks for one what it
+//! needs to use it.
+//!
+//! # The way of a device
+//! ```text
+//! an mDNS packet
+//!  │ discovery::handlers::zeroconf     what is announced -> Device                                   pure after the socket
+//!  ▼
+//! DeviceSet                            whole sets over a watch, never changes to one
+//!  │ agent::instances                  devices + Configuration + Instances -> Create | Describe | … | Delete    plan.rs
+//!  ▼
+//! Instance                             store: a folder of manifests, or an API server
+//!  │ agent::plugins                    Instances -> Start | Stop; slots + health -> what each plugin lists      plan.rs
+//!  ▼
+//! <instance>-<seconds>.sock            serve, then Register; the kubelet opens ListAndWatch
+//!  │ Allocate
+//!  ▼
+//! model::slot_table                    which slots answer, all or none                                          pure
+//!  │ agent::slots                      writes the claim: deviceUsage of the Instance
+//!  ▼
+//! model::container_edits               environment, mounts, device nodes, CDI names of the container            pure
+//! ```
+//! Two things flow back: a claim, and its release once the kubelet's pod resources no longer list it.
+//!
+//! # Processes
+//! | `petiole …` | what it is | its home |
+//! |---|---|---|
+//! | `agent` | on each node: discovery, Instances, device plugins, slots | [`agent`], [`discovery`], [`store`] |
+//! | `kubelet` | the kubelet's device manager, with Pods as plain processes | [`kubelet`] |
+//! | `demo` | both of them and a few services of its own, with a live table | `demo` |
+//! | `discover` | one discovery handler, printed | [`discovery`] |
+//! | `get` | a view of a running `kubelet` | [`kubelet`] |
+//!
+//! [`agent`] and [`kubelet`] never import each other: they meet on the wire. Every decision is in a file named
+//! `plan.rs` or in [`model`], and those are pure; `tests/architecture.rs` holds both rules.
 pub mod agent;
 pub mod api;
 pub mod backoff;

@@ -1,9 +1,213 @@
-//! Flags.
-use clap::Args;
+//! `petiole discover`: runs one handler without an agent, a cluster or a kubelet, to try a Configuration.
+mod input;
+mod report;
 
+use crate::{
+    discovery::{DiscoveryHandler, handlers},
+    model::device::DeviceSet,
+};
+use anyhow::{Context as _, bail};
+use clap::{Args, ValueEnum};
+use input::Input;
+use report::{Naming, Report};
+use std::{io::Write as _, time::Duration};
+use tokio::{sync::watch, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+/// What to run, and how to print what it finds.
 #[derive(Debug, Args)]
-pub struct Flags {}
+#[command(after_help = "\
+`-o table` and `-o wide` print a line for each change until Ctrl-C, or for as long as --for says.
+`-o json` and `-o yaml` print one list at the end: of --for, else of the first look at everything (zeroconf: 5 s).
 
-pub(super) async fn run(_flags: Flags) -> anyhow::Result<()> {
-    anyhow::bail!("not built yet")
+Examples:
+  petiole discover zeroconf --details examples/zeroconf-http.yaml
+  echo 'kind: _ipp._tcp' | petiole discover zeroconf --details - --for 5s -o wide
+  petiole discover debugEcho --details examples/debug-echo.yaml -o json")]
+pub struct Flags {
+    /// The handler, as in `discoveryHandler.name` of a Configuration: zeroconf, debugEcho
+    handler: String,
+    /// A file with `discoveryDetails`, or with a whole Configuration; - is stdin
+    #[arg(long, value_name = "FILE")]
+    details: String,
+    /// How long to look: 5s, 500ms, 1m30s
+    #[arg(long = "for", value_name = "TIME", value_parser = duration)]
+    look: Option<Duration>,
+    /// How to print
+    #[arg(short, long, value_enum, default_value = "table")]
+    output: Output,
+    /// Names the Instances [default: the Configuration's name, else the handler's]
+    #[arg(long, value_name = "NAME")]
+    configuration: Option<String>,
+    /// The node that local devices would belong to: it is part of their Instances' names
+    #[arg(
+        long,
+        value_name = "NAME",
+        env = "PETIOLE_NODE_NAME",
+        default_value = "localhost"
+    )]
+    node_name: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Output {
+    /// A line for each change: Instance, how to reach the device, its id
+    Table,
+    /// The same, with all properties
+    Wide,
+    /// One list at the end
+    Json,
+    /// One list at the end
+    Yaml,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let span: jiff::SignedDuration = text
+        .parse()
+        .map_err(|e| format!("{e}; write 5s or 1m30s"))?;
+    match Duration::try_from(span) {
+        Ok(duration) if !duration.is_zero() => Ok(duration),
+        _ => Err("must be longer than nothing: 5s or 1m30s".into()),
+    }
+}
+
+pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
+    let handler = handler(&flags.handler)?;
+    let input = Input::read(&flags.details)?;
+    if let Some(named) = input.handler.as_ref().filter(|n| *n != handler.name()) {
+        bail!(
+            "the Configuration in {} is for handler {named}, not {}",
+            flags.details,
+            handler.name()
+        );
+    }
+    let discovery = handler
+        .prepare(&input.details)
+        .with_context(|| flags.details.clone())?;
+    let configuration = flags.configuration.or(input.name);
+    let naming = Naming {
+        configuration: configuration.unwrap_or_else(|| handler.name().to_lowercase()),
+        node: flags.node_name,
+        scope: discovery.scope(),
+    };
+    let (found, devices) = watch::channel(DeviceSet::default());
+    let shutdown = CancellationToken::new();
+    let report = Report::new(naming);
+    let show = async {
+        let shown = match flags.output {
+            Output::Table => stream(report, devices, flags.look, false).await,
+            Output::Wide => stream(report, devices, flags.look, true).await,
+            Output::Json | Output::Yaml => list(report, devices, flags.look, flags.output).await,
+        };
+        shutdown.cancel();
+        shown
+    };
+    let (ended, shown) = tokio::join!(discovery.run(found, shutdown.clone()), show);
+    ended.with_context(|| format!("handler {}", flags.handler))?;
+    shown
+}
+
+fn handler(name: &str) -> anyhow::Result<Box<dyn DiscoveryHandler>> {
+    let handlers = handlers::builtin();
+    let names: Vec<&str> = handlers.iter().map(|h| h.name()).collect();
+    let names = names.join(", ");
+    let named = handlers.into_iter().find(|h| h.name() == name);
+    named.with_context(|| format!("no handler is named {name}; there are {names}"))
+}
+
+/// Prints each change until the time is over, the user stops it, or the handler ends.
+async fn stream(
+    mut report: Report,
+    mut devices: watch::Receiver<DeviceSet>,
+    look: Option<Duration>,
+    wide: bool,
+) -> anyhow::Result<()> {
+    let end = look.map(|look| Instant::now() + look);
+    print(&report.header(wide))?;
+    loop {
+        tokio::select! {
+            changed = devices.changed() => if changed.is_err() { return Ok(()) },
+            () = over(end) => break,
+            stopped = tokio::signal::ctrl_c() => { stopped?; break }
+        }
+        let set = devices.borrow_and_update().clone();
+        print(&report.changes(&set, wide))?;
+        if set.complete && set.devices.is_empty() && !report.has_printed() {
+            tracing::info!("nothing found so far");
+        }
+    }
+    Ok(())
+}
+
+/// Waits for the whole set and prints it.
+async fn list(
+    report: Report,
+    mut devices: watch::Receiver<DeviceSet>,
+    look: Option<Duration>,
+    output: Output,
+) -> anyhow::Result<()> {
+    let end = look.map(|look| Instant::now() + look);
+    let complete = async {
+        match look {
+            Some(_) => std::future::pending().await,
+            None => devices.wait_for(|set| set.complete).await.map(drop),
+        }
+    };
+    tokio::select! {
+        complete = complete => if complete.is_err() { return Ok(()) },
+        () = over(end) => {}
+        stopped = tokio::signal::ctrl_c() => stopped?,
+    }
+    let set = devices.borrow().clone();
+    let list = report.list(&set);
+    let text = match output {
+        Output::Yaml => serde_saphyr::to_string(&list)?,
+        Output::Json | Output::Table | Output::Wide => serde_json::to_string_pretty(&list)? + "\n",
+    };
+    print(&text)
+}
+
+async fn over(end: Option<Instant>) {
+    match end {
+        Some(end) => tokio::time::sleep_until(end).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// To stdout, whole; a reader that went away (`| head`) ends the command.
+fn print(text: &str) -> anyhow::Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    stdout
+        .write_all(text.as_bytes())
+        .and_then(|()| stdout.flush())
+        .context("stdout cannot be written")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_written_as_everywhere_in_kubernetes() {
+        for (text, millis) in [
+            ("5s", 5000),
+            ("500ms", 500),
+            ("1m", 60_000),
+            ("1m30s", 90_000),
+        ] {
+            assert_eq!(duration(text), Ok(Duration::from_millis(millis)), "{text}");
+        }
+        for text in ["", "5", "-5s", "0s", "soon"] {
+            assert!(duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_handler_is_refused_with_those_there_are() {
+        let message = handler("zeroConf").err().unwrap().to_string();
+        assert_eq!(
+            message,
+            "no handler is named zeroConf; there are zeroconf, debugEcho"
+        );
+    }
 }

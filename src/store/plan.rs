@@ -11,11 +11,7 @@ use crate::{
 };
 
 /// `instance` after `change`, as `node` makes it; `None` where it is deleted by it.
-pub(super) fn changed(
-    instance: &Instance,
-    change: &InstanceChange,
-    node: &str,
-) -> Option<Instance> {
+pub fn changed(instance: &Instance, change: &InstanceChange, node: &str) -> Option<Instance> {
     let mut instance = instance.clone();
     match change {
         InstanceChange::Create(_) => {}

@@ -71,8 +71,9 @@ pub(super) fn plan(world: &World<'_>) -> Plan {
     room = (room + deleted).min(world.max_instances);
     for (key, accepted) in &world.judged.accepted {
         let mut part = PlanOfOne::new(world, key, accepted);
-        part.follow_devices(&mut room);
-        part.follow_absences();
+        let new = part.follow_devices();
+        part.follow_absences(&mut room);
+        part.welcome(new, &mut room);
         plan.changes.extend(part.changes);
         plan.absences.extend(part.absences);
         plan.wake_in = plan.wake_in.into_iter().chain(part.wake_in).min();
@@ -129,31 +130,61 @@ impl<'a> PlanOfOne<'a> {
         }
     }
 
-    /// Devices that have an Instance keep it; others get one while there is room.
-    fn follow_devices(&mut self, room: &mut usize) {
-        let Some(sighting) = self.sighting else {
-            return;
-        };
-        let limit =
-            usize::try_from(self.accepted.configuration.spec.max_instances).unwrap_or(usize::MAX);
-        let mut count = self.unseen.len();
-        let mut names: BTreeSet<String> = self
-            .world
-            .instances
-            .keys()
-            .map(|k| k.name.clone())
-            .collect();
-        let (mut left_out, mut nameless) = (0, vec![]);
+    /// Devices that have an Instance keep it; the others are returned.
+    fn follow_devices(&mut self) -> Vec<&'a Device> {
         let mut new = vec![];
+        let Some(sighting) = self.sighting else {
+            return new;
+        };
         for device in sighting.set.devices.values() {
             match self.instance_of(device) {
                 Some((key, instance)) => {
                     self.unseen.remove(key);
+                    self.report.instances += 1;
                     self.describe(key, instance, device);
                 }
                 None => new.push(device),
             }
         }
+        new
+    }
+
+    /// Instances whose device is missing turn unhealthy, and go when their grace period is over. Before a first
+    /// complete look nothing is missing, only not seen yet. Those that go make room.
+    fn follow_absences(&mut self, room: &mut usize) {
+        let is_complete = self.sighting.is_some_and(|s| s.set.complete);
+        let seconds = self.accepted.configuration.spec.grace_period_seconds;
+        let grace = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
+        for (key, instance) in std::mem::take(&mut self.unseen) {
+            let uptime = self.world.now.uptime;
+            let since = self.world.absences.get(key).copied().unwrap_or(uptime);
+            let left = (since + grace).saturating_sub(uptime);
+            if is_complete && left.is_zero() {
+                self.changes
+                    .push(leave(instance, key, self.world.node, "its device is gone"));
+                *room += 1;
+                continue;
+            }
+            self.report.instances += 1;
+            if is_complete {
+                self.health(key, instance, false);
+                self.absences.insert(key.clone(), since);
+                self.wake_in = self.wake_in.into_iter().chain([left]).min();
+            }
+        }
+    }
+
+    /// Devices without an Instance get one while there is room.
+    fn welcome(&mut self, new: Vec<&'a Device>, room: &mut usize) {
+        let limit =
+            usize::try_from(self.accepted.configuration.spec.max_instances).unwrap_or(usize::MAX);
+        let mut names: BTreeSet<String> = self
+            .world
+            .instances
+            .keys()
+            .map(|key| key.name.clone())
+            .collect();
+        let (mut left_out, mut nameless) = (0, vec![]);
         for device in new {
             let candidates = self.candidates(&device.id);
             let free = candidates
@@ -161,10 +192,10 @@ impl<'a> PlanOfOne<'a> {
                 .find(|name| !names.contains(name.as_str()));
             match free {
                 None => nameless.push(device.id.as_str()),
-                Some(_) if count >= limit || *room == 0 => left_out += 1,
+                Some(_) if self.report.instances >= limit || *room == 0 => left_out += 1,
                 Some(name) => {
                     names.insert(name.to_string());
-                    count += 1;
+                    self.report.instances += 1;
                     *room -= 1;
                     let instance = self.new_instance(name, device);
                     self.changes
@@ -172,7 +203,6 @@ impl<'a> PlanOfOne<'a> {
                 }
             }
         }
-        self.report.instances = count;
         if left_out > 0 {
             let message = format!(
                 "{left_out} more devices were found and are left out: maxInstances is {limit}, and all Configurations together may have {}",
@@ -190,31 +220,6 @@ impl<'a> PlanOfOne<'a> {
             self.report
                 .problems
                 .push(Problem::new("NameTaken", message));
-        }
-    }
-
-    /// Instances whose device is missing turn unhealthy, and go when their grace period is over. Before a first
-    /// complete look nothing is missing, only not seen yet.
-    fn follow_absences(&mut self) {
-        self.report.instances = self.report.instances.max(self.unseen.len());
-        if !self.sighting.is_some_and(|s| s.set.complete) {
-            return;
-        }
-        let seconds = self.accepted.configuration.spec.grace_period_seconds;
-        let grace = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
-        for (key, instance) in std::mem::take(&mut self.unseen) {
-            let uptime = self.world.now.uptime;
-            let since = self.world.absences.get(key).copied().unwrap_or(uptime);
-            let left = (since + grace).saturating_sub(uptime);
-            if left.is_zero() {
-                self.changes
-                    .push(leave(instance, key, self.world.node, "its device is gone"));
-                self.report.instances -= 1;
-            } else {
-                self.health(key, instance, false);
-                self.absences.insert(key.clone(), since);
-                self.wake_in = self.wake_in.into_iter().chain([left]).min();
-            }
         }
     }
 
@@ -333,3 +338,6 @@ fn device_id(instance: &Instance) -> Option<&str> {
 fn is_scoped_address(value: &str) -> bool {
     (value.split_once('%')).is_some_and(|(address, _)| address.parse::<Ipv6Addr>().is_ok())
 }
+
+#[cfg(test)]
+mod tests;

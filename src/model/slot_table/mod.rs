@@ -4,6 +4,8 @@
 //! They are kept apart, so that an observation that arrives while a claim is on its way cannot undo it.
 mod claim;
 mod listing;
+#[cfg(test)]
+mod tests;
 
 pub use claim::{Claim, ClaimError};
 pub use listing::ListedSlot;

@@ -1,0 +1,105 @@
+//! What `--details` names: bare `discoveryDetails`, or a manifest with a Configuration in it.
+use anyhow::{Context as _, bail};
+use serde_json::Value;
+use std::io::Read as _;
+
+/// The details, and what else a Configuration says.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Input {
+    pub(super) details: String,
+    pub(super) handler: Option<String>,
+    pub(super) name: Option<String>,
+}
+
+impl Input {
+    /// Reads a file, or stdin for `-`.
+    pub(super) fn read(path: &str) -> anyhow::Result<Self> {
+        let text = if path == "-" {
+            let mut text = String::new();
+            std::io::stdin()
+                .read_to_string(&mut text)
+                .map(|_| text)
+                .context("stdin cannot be read")?
+        } else {
+            std::fs::read_to_string(path).with_context(|| format!("{path} cannot be read"))?
+        };
+        Self::parse(text).with_context(|| path.to_owned())
+    }
+
+    fn parse(text: String) -> anyhow::Result<Self> {
+        let documents = serde_saphyr::from_multiple::<Value>(&text).unwrap_or_default();
+        let mut configurations = documents.iter().filter(|d| d["kind"] == "Configuration");
+        let Some(configuration) = configurations.next() else {
+            // Whatever this is, the handler says what is wrong with it.
+            return Ok(Self {
+                details: text,
+                handler: None,
+                name: None,
+            });
+        };
+        if configurations.next().is_some() {
+            bail!("holds several Configurations: give one");
+        }
+        let owned = |value: &Value| value.as_str().map(str::to_owned);
+        let handler = &configuration["spec"]["discoveryHandler"];
+        let details = match &handler["discoveryDetails"] {
+            Value::Null => String::new(),
+            Value::String(details) => details.clone(),
+            other @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
+                bail!(
+                    "spec.discoveryHandler.discoveryDetails must be text, which begins with |- in YAML, not {other}"
+                )
+            }
+        };
+        Ok(Self {
+            details,
+            handler: Some(
+                owned(&handler["name"]).context("spec.discoveryHandler.name is missing")?,
+            ),
+            name: owned(&configuration["metadata"]["name"]),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bare_details_are_taken_as_they_are() {
+        let input = Input::parse("kind: _http._tcp\n".into()).unwrap();
+        assert_eq!(input.details, "kind: _http._tcp\n");
+        assert_eq!((input.handler, input.name), (None, None));
+        assert_eq!(
+            Input::parse("not: [yaml".into()).unwrap().details,
+            "not: [yaml"
+        );
+    }
+
+    #[test]
+    fn a_configuration_is_found_among_the_documents_of_a_manifest() {
+        let manifest = "apiVersion: v1\nkind: Namespace\n---\nkind: Configuration\nmetadata: {name: cams}\n\
+            spec:\n  discoveryHandler:\n    name: zeroconf\n    discoveryDetails: |-\n      kind: _http._tcp\n";
+        let expected = Input {
+            details: "kind: _http._tcp".into(),
+            handler: Some("zeroconf".into()),
+            name: Some("cams".into()),
+        };
+        assert_eq!(Input::parse(manifest.into()).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_configuration_that_cannot_be_meant_is_refused() {
+        for (manifest, place) in [
+            ("kind: Configuration", "spec.discoveryHandler.name"),
+            ("kind: Configuration\n---\nkind: Configuration", "several"),
+            (
+                "{kind: Configuration, spec: {discoveryHandler: {name: a, discoveryDetails: {kind: b}}}}",
+                "must be text",
+            ),
+        ] {
+            let message = Input::parse(manifest.into()).unwrap_err().to_string();
+            assert!(message.contains(place), "{message}");
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! What `discover` prints: lines for changes of a set, and the whole set as a list. Pure.
+use crate::model::{
+    device::{Device, DeviceId, DeviceSet, Scope},
+    instance_name::InstanceName,
+};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Wide enough for a Configuration's name and its digest; longer ones push their line.
+const INSTANCE_WIDTH: usize = 32;
+const REACH_WIDTH: usize = 24;
+
+/// What the names of Instances are made of.
+#[derive(Debug, Clone)]
+pub(super) struct Naming {
+    pub(super) configuration: String,
+    pub(super) node: String,
+    pub(super) scope: Scope,
+}
+
+/// A device as it is listed.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Listed<'a> {
+    id: &'a str,
+    instance: String,
+    shared: bool,
+    properties: &'a BTreeMap<String, String>,
+    /// The properties that a running container cannot outlive a change of.
+    connection: Vec<&'a str>,
+}
+
+/// Turns sets into lines; remembers the last one.
+#[derive(Debug)]
+pub(super) struct Report {
+    naming: Naming,
+    last: DeviceSet,
+    has_printed: bool,
+}
+
+/// The name of the Instance that the device becomes, unless another device has that name.
+fn instance_name(naming: &Naming, device: &DeviceId) -> String {
+    let [name, _] =
+        InstanceName::candidates(&naming.configuration, device, naming.scope, &naming.node);
+    name.to_string()
+}
+
+impl Report {
+    pub(super) fn new(naming: Naming) -> Self {
+        Self {
+            naming,
+            last: DeviceSet::default(),
+            has_printed: false,
+        }
+    }
+
+    /// Whether any device was ever shown.
+    pub(super) fn has_printed(&self) -> bool {
+        self.has_printed
+    }
+
+    pub(super) fn header(&self, wide: bool) -> String {
+        let properties = if wide { ["PROPERTIES"].as_slice() } else { &[] };
+        row(["CHANGE", "INSTANCE", "REACH", "DEVICE"], properties)
+    }
+
+    /// A line for each device that is new, changed or gone.
+    pub(super) fn changes(&mut self, set: &DeviceSet, wide: bool) -> String {
+        let mut text = String::new();
+        for (id, device) in &self.last.devices {
+            if !set.devices.contains_key(id) {
+                text += &self.line("gone", device, false);
+            }
+        }
+        for (id, device) in &set.devices {
+            match self.last.devices.get(id) {
+                None => text += &self.line("new", device, wide),
+                Some(last) if last != device => text += &self.line("changed", device, wide),
+                Some(_) => {}
+            }
+        }
+        self.has_printed |= !text.is_empty();
+        self.last = set.clone();
+        text
+    }
+
+    fn line(&self, change: &str, device: &Device, wide: bool) -> String {
+        let instance = instance_name(&self.naming, &device.id);
+        let reach = device
+            .connection
+            .iter()
+            .filter_map(|k| device.properties.get(k));
+        let reach: Vec<&str> = reach.map(String::as_str).collect();
+        let reach = if reach.is_empty() {
+            "-".to_owned()
+        } else {
+            reach.join(" ")
+        };
+        let properties: Vec<String> = device
+            .properties
+            .iter()
+            .map(|(k, v)| format!("{k}={v}"))
+            .collect();
+        let properties: Vec<&str> = properties.iter().map(String::as_str).collect();
+        let columns = [change, &instance, &reach, device.id.as_str()];
+        row(columns, if wide { &properties } else { &[] })
+    }
+
+    pub(super) fn list<'a>(&self, set: &'a DeviceSet) -> Vec<Listed<'a>> {
+        let listed = |device: &'a Device| Listed {
+            id: device.id.as_str(),
+            instance: instance_name(&self.naming, &device.id),
+            shared: self.naming.scope == Scope::Shared,
+            properties: &device.properties,
+            connection: device.connection.iter().map(String::as_str).collect(),
+        };
+        set.devices.values().map(listed).collect()
+    }
+}
+
+fn row([change, instance, reach, device]: [&str; 4], properties: &[&str]) -> String {
+    let (reach, device) = (printable(reach), printable(device));
+    let mut row =
+        format!("{change:<8}  {instance:<INSTANCE_WIDTH$}  {reach:<REACH_WIDTH$}  {device}");
+    for (n, property) in properties.iter().enumerate() {
+        row += if n == 0 { "  " } else { " " };
+        row += &printable(property);
+    }
+    row.push('\n');
+    row
+}
+
+/// Names and values come from anyone on the LAN: what would steer a terminal is shown instead of sent.
+fn printable(text: &str) -> String {
+    text.chars().fold(String::new(), |mut safe, c| {
+        if c.is_control() {
+            safe.extend(c.escape_default());
+        } else {
+            safe.push(c);
+        }
+        safe
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(scope: Scope) -> Report {
+        Report::new(Naming {
+            configuration: "cams".into(),
+            node: "node-a".into(),
+            scope,
+        })
+    }
+
+    fn device(id: &str, port: &str) -> Device {
+        let mut device = Device::new(id);
+        device.properties.insert("PORT".into(), port.into());
+        device.connection.insert("PORT".into());
+        device
+    }
+
+    #[test]
+    fn each_change_of_a_set_is_a_line() {
+        let mut report = report(Scope::Shared);
+        let first = DeviceSet::complete([device("a", "1"), device("b", "1"), device("c", "1")]);
+        let then = DeviceSet::complete([device("b", "2"), device("c", "1"), device("d", "1")]);
+        assert_eq!(report.changes(&first, false).lines().count(), 3);
+        let text = report.changes(&then, false);
+        let lines: Vec<Vec<&str>> = text
+            .lines()
+            .map(|l| l.split_whitespace().collect())
+            .collect();
+        let short: Vec<_> = lines.iter().map(|l| (l[0], l[2], l[3])).collect();
+        assert_eq!(
+            short,
+            [("gone", "1", "a"), ("changed", "2", "b"), ("new", "1", "d")]
+        );
+        assert_eq!(report.changes(&then, false), "");
+    }
+
+    #[test]
+    fn a_name_cannot_steer_the_terminal() {
+        let mut report = report(Scope::Shared);
+        let set = DeviceSet::complete([device("a\x1b[2J\nb", "1")]);
+        let text = report.changes(&set, true);
+        assert!(text.ends_with("a\\u{1b}[2J\\nb  PORT=1\n"), "{text:?}");
+    }
+
+    #[test]
+    fn a_local_device_is_named_after_its_node_too() {
+        let set = DeviceSet::complete([device("a", "1")]);
+        let name = |scope| report(scope).list(&set)[0].instance.clone();
+        assert!(name(Scope::Shared).starts_with("cams-") && name(Scope::Shared).len() == 11);
+        assert_ne!(name(Scope::Shared), name(Scope::Node));
+    }
+}

@@ -1,0 +1,63 @@
+//! What the demo shows: values only. Everything about the node comes from the kubelet's sockets, the Instances from
+//! the agent's state folder.
+use std::{collections::BTreeMap, time::Duration};
+
+/// The node and its devices at one moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Snapshot {
+    /// Whether the kubelet answers.
+    pub(super) is_kubelet_up: bool,
+    pub(super) instances: BTreeMap<String, Instance>,
+    /// The plugins' sockets in the kubelet's folder, by file name.
+    pub(super) sockets: Vec<String>,
+    /// The node's resources, by name.
+    pub(super) resources: BTreeMap<String, Resource>,
+    /// By the Pod's name.
+    pub(super) brokers: BTreeMap<String, Broker>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Instance {
+    pub(super) configuration: String,
+    pub(super) device: String,
+    pub(super) is_shared: bool,
+    pub(super) nodes: Vec<String>,
+    pub(super) age: Duration,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Resource {
+    pub(super) capacity: u64,
+    pub(super) allocatable: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Broker {
+    pub(super) instance: String,
+    pub(super) phase: String,
+    pub(super) restarts: i32,
+    /// Why it does not run, if it does not.
+    pub(super) reason: String,
+    /// The `AKRI_ZEROCONF_*` variables it printed.
+    pub(super) printed: BTreeMap<String, String>,
+}
+
+impl Snapshot {
+    /// The resource of an Instance.
+    pub(super) fn resource_of(&self, instance: &str) -> Option<Resource> {
+        self.resources.get(&format!("akri.sh/{instance}")).copied()
+    }
+
+    pub(super) fn broker_of(&self, instance: &str) -> Option<&Broker> {
+        self.brokers.values().find(|broker| broker.instance == instance)
+    }
+
+    /// The socket of a resource, by the name after its prefix.
+    pub(super) fn socket_of(&self, resource: &str) -> Option<&str> {
+        let is_its = |socket: &&String| {
+            (socket.strip_prefix(resource).and_then(|rest| rest.strip_prefix('-')))
+                .is_some_and(|rest| rest.trim_end_matches(".sock").bytes().all(|b| b.is_ascii_digit()))
+        };
+        self.sockets.iter().find(is_its).map(String::as_str)
+    }
+}

@@ -1,0 +1,83 @@
+//! A snapshot as lines of text: for `--plain`, and for the tables on the screen. Pure.
+use super::snapshot::Snapshot;
+use std::time::Duration;
+
+/// Instances with their node's view of them.
+pub(super) const INSTANCE_COLUMNS: [&str; 7] = ["NAME", "CONFIG", "SHARED", "NODES", "AGE", "HEALTH", "DEVICE"];
+pub(super) const SOCKET_COLUMNS: [&str; 2] = ["RESOURCE", "SOCKET"];
+pub(super) const NODE_COLUMNS: [&str; 3] = ["RESOURCE", "CAPACITY", "ALLOCATABLE"];
+pub(super) const BROKER_COLUMNS: [&str; 5] = ["POD", "STATUS", "RESTARTS", "DEVICE NAME", "DEVICE ADDRESS"];
+
+pub(super) fn instances(snapshot: &Snapshot) -> Vec<[String; 7]> {
+    let row = |(name, instance): (&String, &super::snapshot::Instance)| {
+        let health = match snapshot.resource_of(name) {
+            None => "-",
+            Some(resource) if resource.allocatable > 0 => "Healthy",
+            Some(_) => "Unhealthy",
+        };
+        [
+            name.clone(),
+            instance.configuration.clone(),
+            instance.is_shared.to_string(),
+            format!("[{}]", instance.nodes.join(",")),
+            age(instance.age),
+            health.to_owned(),
+            instance.device.clone(),
+        ]
+    };
+    snapshot.instances.iter().map(row).collect()
+}
+
+pub(super) fn sockets(snapshot: &Snapshot) -> Vec<[String; 2]> {
+    let names = snapshot.resources.keys().filter_map(|name| name.strip_prefix("akri.sh/"));
+    names
+        .filter_map(|name| Some([format!("akri.sh/{name}"), snapshot.socket_of(name)?.to_owned()]))
+        .collect()
+}
+
+pub(super) fn node(snapshot: &Snapshot) -> Vec<[String; 3]> {
+    let row = |(name, resource): (&String, &super::snapshot::Resource)| {
+        [name.clone(), resource.capacity.to_string(), resource.allocatable.to_string()]
+    };
+    snapshot.resources.iter().map(row).collect()
+}
+
+pub(super) fn brokers(snapshot: &Snapshot) -> Vec<[String; 5]> {
+    let row = |(pod, broker): (&String, &super::snapshot::Broker)| {
+        let printed = |key: &str| broker.printed.get(key).cloned().unwrap_or_else(|| "-".to_owned());
+        let status = match broker.reason.as_str() {
+            "" => broker.phase.clone(),
+            reason => format!("{}: {reason}", broker.phase),
+        };
+        let port = printed("AKRI_ZEROCONF_DEVICE_PORT");
+        [
+            pod.clone(),
+            status,
+            broker.restarts.to_string(),
+            printed("AKRI_ZEROCONF_DEVICE_NAME"),
+            format!("{}:{port}", printed("AKRI_ZEROCONF_DEVICE_ADDR")),
+        ]
+    };
+    snapshot.brokers.iter().map(row).collect()
+}
+
+/// An age as kubectl prints it: `45s`, `12m`, `3h`.
+fn age(age: Duration) -> String {
+    match age.as_secs() {
+        seconds @ 0..120 => format!("{seconds}s"),
+        seconds @ 120..7200 => format!("{}m", seconds / 60),
+        seconds => format!("{}h", seconds / 3600),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_are_short() {
+        for (seconds, text) in [(0, "0s"), (119, "119s"), (120, "2m"), (7199, "119m"), (7200, "2h")] {
+            assert_eq!(age(Duration::from_secs(seconds)), text);
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Devices that are nothing but their names, for trying things out: the `debugEcho` of Akri.
+//!
+//! `descriptions` become devices. A file with the word OFFLINE takes all of them away while it is there.
+use super::yaml_error;
+use crate::{
+    discovery::{DetailsError, Discovery, DiscoveryError, DiscoveryHandler},
+    model::device::{Device, DeviceSet, Scope},
+};
+use futures::future::BoxFuture;
+use serde::Deserialize;
+use std::{path::PathBuf, time::Duration};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+/// Where Akri's users write OFFLINE.
+pub const AVAILABILITY_FILE: &str = "/tmp/debug-echo-availability.txt";
+const OFFLINE: &str = "OFFLINE";
+/// How often the file is read. Devices that are no devices are in no hurry.
+const POLL: Duration = Duration::from_secs(1);
+
+/// Finds what its details list.
+#[derive(Debug)]
+pub struct DebugEcho {
+    availability: PathBuf,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Details {
+    descriptions: Vec<String>,
+    /// Akri sets this for a whole agent, by DEBUG_ECHO_INSTANCES_SHARED.
+    #[serde(default = "shared_by_default")]
+    shared: bool,
+}
+
+fn shared_by_default() -> bool {
+    true
+}
+
+impl DebugEcho {
+    pub fn new(availability: impl Into<PathBuf>) -> Self {
+        Self {
+            availability: availability.into(),
+        }
+    }
+}
+
+impl DiscoveryHandler for DebugEcho {
+    fn name(&self) -> &'static str {
+        "debugEcho"
+    }
+
+    fn prepare(&self, details: &str) -> Result<Box<dyn Discovery>, DetailsError> {
+        let details: Details = serde_saphyr::from_str(details).map_err(|e| {
+            DetailsError(format!(
+                "{}; debugEcho takes `descriptions` (a list, required) and `shared` (true or false)",
+                yaml_error(e)
+            ))
+        })?;
+        let unfit = |d: &&String| d.is_empty() || d.contains('\0');
+        if let Some(description) = details.descriptions.iter().find(unfit) {
+            return Err(DetailsError(format!(
+                "`descriptions: {description:?}` must be text that is not empty and holds no NUL"
+            )));
+        }
+        Ok(Box::new(Echo {
+            details,
+            availability: self.availability.clone(),
+        }))
+    }
+}
+
+struct Echo {
+    details: Details,
+    availability: PathBuf,
+}
+
+impl Discovery for Echo {
+    fn scope(&self) -> Scope {
+        if self.details.shared {
+            Scope::Shared
+        } else {
+            Scope::Node
+        }
+    }
+
+    fn run(
+        self: Box<Self>,
+        found: watch::Sender<DeviceSet>,
+        shutdown: CancellationToken,
+    ) -> BoxFuture<'static, Result<(), DiscoveryError>> {
+        Box::pin(async move {
+            loop {
+                // No file, or one that cannot be read, takes nothing away.
+                let text = tokio::fs::read_to_string(&self.availability).await;
+                let devices = devices(&self.details, &text.unwrap_or_default());
+                found.send_if_modified(|last| {
+                    let changed = *last != devices;
+                    *last = devices;
+                    changed
+                });
+                tokio::select! {
+                    () = shutdown.cancelled() => return Ok(()),
+                    () = tokio::time::sleep(POLL) => {}
+                }
+            }
+        })
+    }
+}
+
+fn devices(details: &Details, availability: &str) -> DeviceSet {
+    if availability.contains(OFFLINE) {
+        return DeviceSet::complete([]);
+    }
+    DeviceSet::complete(details.descriptions.iter().map(|description| {
+        let mut device = Device::new(description.as_str());
+        let property = ("DEBUG_ECHO_DESCRIPTION".to_owned(), description.clone());
+        device.properties.extend([property]);
+        device
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prepare(details: &str) -> Result<Box<dyn Discovery>, DetailsError> {
+        DebugEcho::new("/nowhere").prepare(details)
+    }
+
+    #[test]
+    fn details_are_read_as_akri_does_and_the_scope_is_a_setting() {
+        let scope = |details| prepare(details).unwrap().scope();
+        assert_eq!(scope("descriptions: [a]"), Scope::Shared);
+        assert_eq!(scope("descriptions:\n- a\nshared: false"), Scope::Node);
+    }
+
+    #[test]
+    fn bad_details_are_refused_with_their_place() {
+        for (details, place) in [
+            ("", "descriptions"),
+            ("description: [a]", "description"),
+            ("descriptions: a", "sequence"),
+            ("descriptions: ['']", "not empty"),
+        ] {
+            let message = prepare(details).err().unwrap().to_string();
+            assert!(message.contains(place), "{details} said {message}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_word_offline_takes_the_devices_away_and_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("availability.txt");
+        let discovery = DebugEcho::new(&file)
+            .prepare("descriptions: [a, b, a]")
+            .unwrap();
+        let (found, mut seen) = watch::channel(DeviceSet::default());
+        let shutdown = CancellationToken::new();
+        let test = async {
+            let set = seen.wait_for(|s| s.complete).await.unwrap().clone();
+            let names: Vec<&str> = set.devices.keys().map(|id| id.as_str()).collect();
+            assert_eq!(names, ["a", "b"]);
+            let device = set.devices.values().next().unwrap();
+            assert_eq!(device.properties["DEBUG_ECHO_DESCRIPTION"], "a");
+            std::fs::write(&file, "OFFLINE\n").unwrap();
+            seen.wait_for(|s| s.devices.is_empty()).await.unwrap();
+            assert!(seen.borrow().complete);
+            std::fs::write(&file, "ONLINE").unwrap();
+            seen.wait_for(|s| s.devices.len() == 2).await.unwrap();
+            shutdown.cancel();
+        };
+        let (ended, ()) = tokio::join!(discovery.run(found, shutdown.clone()), test);
+        assert_eq!(ended, Ok(()));
+    }
+}

@@ -1,0 +1,341 @@
+//! `discoveryDetails` of the zeroconf handler: from YAML to a checked [`Details`]. Pure.
+//!
+//! Everything a user can get wrong is refused here, with the path of the key, before anything is started.
+use super::{
+    super::yaml_error,
+    filters::{Interfaces, Matcher},
+};
+use crate::{discovery::DetailsError, model::device::Scope};
+use ipnet::IpNet;
+use serde_json::{Map, Value};
+use std::{collections::BTreeMap, net::IpAddr, time::Duration};
+
+/// Shows a device that died without a goodbye within 30 s, together with the time it has for its answer.
+const VERIFY_INTERVAL: Duration = Duration::from_secs(20);
+/// Below it, the questions about one service would overlap.
+const VERIFY_INTERVAL_MIN: u64 = 5;
+const VERIFY_INTERVAL_MAX: u64 = 3600;
+
+/// What to browse for, what of it to take, and how.
+#[derive(Debug, Clone)]
+pub(super) struct Details {
+    pub(super) kind: Kind,
+    pub(super) name: Option<Matcher>,
+    pub(super) host: Option<Matcher>,
+    pub(super) port: Option<Matcher>,
+    /// By lower-cased key; RFC 6763 6.4: the case of a key is insignificant.
+    pub(super) txt: BTreeMap<String, Matcher>,
+    /// Only addresses inside one of these are used. None: any.
+    pub(super) addresses: Vec<IpNet>,
+    pub(super) interfaces: Interfaces,
+    pub(super) scope: Scope,
+    /// How often a service is asked whether it is still there. None: never, its TTL decides.
+    pub(super) verify: Option<Duration>,
+}
+
+/// A service type, such as `_http._tcp`, or a subtype of one, `_printer._sub._http._tcp`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Kind {
+    browsed: String,
+    service_type: String,
+}
+
+impl Kind {
+    /// The name to browse for, with its domain: `_printer._sub._http._tcp.local.`
+    pub(super) fn browse_name(&self) -> String {
+        format!("{}.local.", self.browsed)
+    }
+
+    /// Without a subtype and a domain: `_http._tcp`. Full names of services end with it, whatever was browsed for.
+    pub(super) fn service_type(&self) -> &str {
+        &self.service_type
+    }
+}
+
+impl Details {
+    pub(super) fn parse(yaml: &str) -> Result<Self, DetailsError> {
+        Self::read(yaml).map_err(DetailsError)
+    }
+
+    fn read(yaml: &str) -> Result<Self, String> {
+        let value: Value =
+            serde_saphyr::from_str(yaml).map_err(|e| format!("not YAML: {}", yaml_error(e)))?;
+        let mut fields = Fields::new("", value)?;
+        let kind = match fields.take("kind") {
+            Some(value) => kind(&value)?,
+            None => return Err("`kind` is missing: a service type such as _http._tcp".into()),
+        };
+        domain(fields.take("domain"))?;
+        let txt = match (fields.take("txt"), fields.take("txtRecords")) {
+            (Some(_), Some(_)) => {
+                return Err("`txt` and `txtRecords` are two names of one field: keep `txt`".into());
+            }
+            (Some(value), None) => txt("txt", value)?,
+            (None, Some(value)) => txt("txtRecords", value)?,
+            (None, None) => BTreeMap::new(),
+        };
+        let details = Self {
+            kind,
+            name: fields
+                .take("name")
+                .map(|v| matcher("name", &v))
+                .transpose()?,
+            host: fields
+                .take("host")
+                .map(|v| matcher("host", &v))
+                .transpose()?,
+            port: fields.take("port").map(|v| port(&v)).transpose()?,
+            txt,
+            addresses: addresses(fields.take("addresses"))?,
+            interfaces: interfaces(fields.take("interfaces"))?,
+            scope: scope(fields.take("identityScope"))?,
+            verify: verify(fields.take("verify"))?,
+        };
+        fields.finish(
+            "kind, name, host, port, txt, addresses, interfaces, identityScope, verify, domain",
+        )?;
+        Ok(details)
+    }
+}
+
+/// The keys of one mapping; what nobody took is unknown.
+struct Fields {
+    path: &'static str,
+    map: Map<String, Value>,
+}
+
+impl Fields {
+    fn new(path: &'static str, value: Value) -> Result<Self, String> {
+        match value {
+            Value::Object(map) => Ok(Self { path, map }),
+            Value::Null => Ok(Self {
+                path,
+                map: Map::new(),
+            }),
+            other @ (Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => {
+                Err(match path {
+                    "" => {
+                        format!("must be keys and values, such as `kind: _http._tcp`, not {other}")
+                    }
+                    path => format!("`{path}` must be keys and values, not {other}"),
+                })
+            }
+        }
+    }
+
+    /// A key without a value counts as absent.
+    fn take(&mut self, key: &str) -> Option<Value> {
+        self.map.remove(key).filter(|value| !value.is_null())
+    }
+
+    fn finish(self, known: &str) -> Result<(), String> {
+        let Some(key) = self.map.keys().next() else {
+            return Ok(());
+        };
+        let dot = if self.path.is_empty() { "" } else { "." };
+        Err(format!(
+            "`{}{dot}{key}` is no key of zeroconf; known here: {known}",
+            self.path
+        ))
+    }
+}
+
+fn kind(value: &Value) -> Result<Kind, String> {
+    let text = value.as_str().ok_or_else(|| {
+        format!("`kind` must be one service type such as _http._tcp, not {value}")
+    })?;
+    let wrong = |why: &str| Err(format!("`kind: {text}`: {why}"));
+    let browsed = text.strip_suffix('.').unwrap_or(text);
+    let browsed = browsed.strip_suffix(".local").unwrap_or(browsed);
+    let labels: Vec<&str> = browsed.split('.').collect();
+    let (subtype, service) = match labels.as_slice() {
+        [service, protocol] => (None, [*service, *protocol]),
+        [subtype, "_sub", service, protocol] => (Some(*subtype), [*service, *protocol]),
+        _ => {
+            return wrong(
+                "must look like _http._tcp or _printer._sub._http._tcp; mDNS has no domain but local",
+            );
+        }
+    };
+    if !matches!(service[1], "_tcp" | "_udp") {
+        return wrong("must end with ._tcp or ._udp");
+    }
+    if service[0] == "_dns-sd" || service[0] == "_services" {
+        return wrong("lists service types, not services; name one type");
+    }
+    let name = service[0].strip_prefix('_').unwrap_or_default();
+    // RFC 6763 says at most 15 characters; real devices go past it, and only the label's 63 bytes are hard.
+    let service_is_sound = !name.is_empty()
+        && name.len() < 63
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
+    if !service_is_sound {
+        return wrong("the type is an underscore, then letters, digits and hyphens: _http");
+    }
+    if subtype.is_some_and(|label| label.is_empty() || label.len() > 63) {
+        return wrong("a subtype has 1 to 63 bytes");
+    }
+    Ok(Kind {
+        browsed: browsed.to_owned(),
+        service_type: service.join("."),
+    })
+}
+
+fn domain(value: Option<Value>) -> Result<(), String> {
+    match value {
+        None => Ok(()),
+        Some(Value::String(domain)) if matches!(domain.as_str(), "local" | "local." | ".local") => {
+            Ok(())
+        }
+        Some(other) => Err(format!(
+            "`domain: {}` can never match: mDNS knows only the domain local; leave `domain` out",
+            other
+                .as_str()
+                .map_or_else(|| other.to_string(), str::to_owned)
+        )),
+    }
+}
+
+/// One alternative. Numbers and booleans are what YAML makes of an unquoted 554 or true.
+fn scalar(path: &str, value: &Value) -> Result<String, String> {
+    match value {
+        Value::String(text) => Ok(text.clone()),
+        Value::Bool(flag) => Ok(flag.to_string()),
+        Value::Number(number) if !number.is_f64() => Ok(number.to_string()),
+        // YAML reads 1.10 as 1.1, which would match nothing.
+        Value::Number(number) => Err(format!("`{path}: {number}`: put the number in quotes")),
+        Value::Null | Value::Array(_) | Value::Object(_) => {
+            Err(format!("`{path}` must be text, not {value}"))
+        }
+    }
+}
+
+/// A value, a list of alternatives, or `{regex: …}`.
+fn matcher(path: &str, value: &Value) -> Result<Matcher, String> {
+    match value {
+        Value::Array(values) if values.is_empty() => Err(format!(
+            "`{path}` is an empty list and can never match: leave it out to take any"
+        )),
+        Value::Array(values) => {
+            let texts = values.iter().map(|v| scalar(path, v));
+            Ok(Matcher::one_of(texts.collect::<Result<_, _>>()?))
+        }
+        Value::Object(map) => match (map.get("regex"), map.len()) {
+            (Some(Value::String(regex)), 1) => Matcher::regex(regex)
+                .map_err(|e| format!("`{path}.regex: {regex}` is no regular expression: {e}")),
+            _ => Err(format!(
+                "`{path}` must be a value, a list of values or {{regex: …}}, not {value}"
+            )),
+        },
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
+            Ok(Matcher::one_of(vec![scalar(path, value)?]))
+        }
+    }
+}
+
+fn port(value: &Value) -> Result<Matcher, String> {
+    let matcher = matcher("port", value)?;
+    for text in matcher.alternatives() {
+        if !text.parse::<u16>().is_ok_and(|p| p > 0) {
+            return Err(format!("`port: {text}` is no port: 1 to 65535"));
+        }
+    }
+    Ok(matcher)
+}
+
+fn txt(path: &'static str, value: Value) -> Result<BTreeMap<String, Matcher>, String> {
+    let mut matchers = BTreeMap::new();
+    for (key, value) in Fields::new(path, value)?.map {
+        let matcher = matcher(&format!("{path}.{key}"), &value)?;
+        if matchers.insert(key.to_lowercase(), matcher).is_some() {
+            return Err(format!(
+                "`{path}.{key}` is there twice: the case of a TXT key means nothing"
+            ));
+        }
+    }
+    Ok(matchers)
+}
+
+fn addresses(value: Option<Value>) -> Result<Vec<IpNet>, String> {
+    let parse = |text: String| {
+        let net = text.parse::<IpNet>();
+        net.or_else(|_| text.parse::<IpAddr>().map(IpNet::from))
+            .map_err(|_| {
+                format!("`addresses: {text}` is neither an address nor a range such as 10.0.0.0/8")
+            })
+    };
+    strings("addresses", value)?
+        .into_iter()
+        .map(parse)
+        .collect()
+}
+
+fn interfaces(value: Option<Value>) -> Result<Interfaces, String> {
+    let Some(value) = value else {
+        return Ok(Interfaces::default());
+    };
+    let mut fields = Fields::new("interfaces", value)?;
+    let allow = strings("interfaces.allow", fields.take("allow"))?;
+    let deny = match fields.take("deny") {
+        Some(value) => Some(strings("interfaces.deny", Some(value))?),
+        None => None,
+    };
+    fields.finish("allow, deny")?;
+    Ok(Interfaces::new(allow, deny))
+}
+
+/// A list of texts, or a single one.
+fn strings(path: &str, value: Option<Value>) -> Result<Vec<String>, String> {
+    match value {
+        None => Ok(vec![]),
+        Some(Value::Array(values)) => values.iter().map(|v| scalar(path, v)).collect(),
+        Some(value) => Ok(vec![scalar(path, &value)?]),
+    }
+}
+
+fn scope(value: Option<Value>) -> Result<Scope, String> {
+    match value.as_ref().map(|v| (v, v.as_str())) {
+        None | Some((_, Some("cluster"))) => Ok(Scope::Shared),
+        Some((_, Some("node"))) => Ok(Scope::Node),
+        Some((value, _)) => Err(format!(
+            "`identityScope: {value}` must be cluster (one device for all nodes that see it) or node"
+        )),
+    }
+}
+
+fn verify(value: Option<Value>) -> Result<Option<Duration>, String> {
+    let value = match value {
+        None | Some(Value::Bool(true)) => return Ok(Some(VERIFY_INTERVAL)),
+        Some(Value::Bool(false)) => return Ok(None),
+        // What YAML 1.1 calls false and YAML 1.2 calls text.
+        Some(Value::String(text)) if text == "off" => return Ok(None),
+        Some(Value::String(text)) if text == "on" => return Ok(Some(VERIFY_INTERVAL)),
+        Some(value @ Value::Object(_)) => value,
+        Some(value) => {
+            return Err(format!(
+                "`verify: {value}` must be off or {{intervalSeconds: 20}}"
+            ));
+        }
+    };
+    let mut fields = Fields::new("verify", value)?;
+    let interval = match fields.take("intervalSeconds") {
+        None => VERIFY_INTERVAL,
+        Some(value) => match value.as_u64() {
+            Some(seconds @ VERIFY_INTERVAL_MIN..=VERIFY_INTERVAL_MAX) => {
+                Duration::from_secs(seconds)
+            }
+            _ => {
+                return Err(format!(
+                    "`verify.intervalSeconds: {value}` must be {VERIFY_INTERVAL_MIN} to {VERIFY_INTERVAL_MAX}"
+                ));
+            }
+        },
+    };
+    fields.finish("intervalSeconds")?;
+    Ok(Some(interval))
+}
+
+#[cfg(test)]
+#[path = "details_tests.rs"]
+mod tests;

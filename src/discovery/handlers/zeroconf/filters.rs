@@ -1,0 +1,184 @@
+//! The tests a service or a network interface has to pass: exact texts, regular expressions, globs. Pure.
+use regex::Regex;
+
+/// Interfaces that lead to containers, virtual machines and tunnels: what is announced there is no leaf device, and
+/// joining them would find each node's own services a second time.
+const DENIED_BY_DEFAULT: [&str; 16] = [
+    "veth*",
+    "cali*",
+    "cni*",
+    "flannel*",
+    "docker*",
+    "br-*",
+    "lxc*",
+    "lxd*",
+    "tunl*",
+    "wg*",
+    "kube-*",
+    "virbr*",
+    "vnet*",
+    "cilium*",
+    "nodelocaldns*",
+    "podman*",
+];
+
+/// What a text must be.
+#[derive(Debug, Clone)]
+pub(super) enum Matcher {
+    OneOf(Vec<String>),
+    /// The whole text, not a part of it.
+    Regex(Regex),
+}
+
+impl Matcher {
+    pub(super) fn one_of(texts: Vec<String>) -> Self {
+        Self::OneOf(texts)
+    }
+
+    pub(super) fn regex(pattern: &str) -> Result<Self, regex::Error> {
+        // Compiled bare first, so that `a)|(b` is refused and messages show the user's pattern.
+        Regex::new(pattern)?;
+        Regex::new(&format!("^(?:{pattern})$")).map(Self::Regex)
+    }
+
+    pub(super) fn matches(&self, text: &str) -> bool {
+        match self {
+            Self::OneOf(texts) => texts.iter().any(|t| t == text),
+            Self::Regex(regex) => regex.is_match(text),
+        }
+    }
+
+    /// Names of hosts: case and the final dot mean nothing.
+    pub(super) fn matches_host(&self, host: &str) -> bool {
+        match self {
+            Self::OneOf(texts) => texts
+                .iter()
+                .any(|t| t.trim_end_matches('.').eq_ignore_ascii_case(host)),
+            Self::Regex(regex) => regex.is_match(host),
+        }
+    }
+
+    /// The exact texts; none for a regular expression.
+    pub(super) fn alternatives(&self) -> &[String] {
+        match self {
+            Self::OneOf(texts) => texts,
+            Self::Regex(_) => &[],
+        }
+    }
+}
+
+/// The network interfaces to browse on, as globs over their names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Interfaces {
+    /// Empty: any.
+    allow: Vec<String>,
+    deny: Vec<String>,
+}
+
+impl Default for Interfaces {
+    fn default() -> Self {
+        Self::new(vec![], None)
+    }
+}
+
+impl Interfaces {
+    /// Whoever names interfaces means them: the default deny list is for those who name none.
+    pub(super) fn new(allow: Vec<String>, deny: Option<Vec<String>>) -> Self {
+        let deny = match deny {
+            Some(deny) => deny,
+            None if allow.is_empty() => DENIED_BY_DEFAULT.map(str::to_owned).to_vec(),
+            None => vec![],
+        };
+        Self { allow, deny }
+    }
+
+    pub(super) fn uses(&self, interface: &str) -> bool {
+        let any = |globs: &[String]| globs.iter().any(|glob| glob_matches(glob, interface));
+        (self.allow.is_empty() || any(&self.allow)) && !any(&self.deny)
+    }
+}
+
+/// `*` is any text, also none; every other character is itself.
+fn glob_matches(glob: &str, text: &str) -> bool {
+    let mut parts = glob.split('*');
+    let first = parts.next().unwrap_or_default();
+    let Some(mut rest) = text.strip_prefix(first) else {
+        return false;
+    };
+    let Some(last) = parts.next_back() else {
+        return rest.is_empty();
+    };
+    for part in parts {
+        match rest.find(part) {
+            Some(at) => rest = &rest[at + part.len()..],
+            None => return false,
+        }
+    }
+    rest.ends_with(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn container_interfaces_are_left_out_unless_named() {
+        let default = Interfaces::default();
+        for used in ["lo", "eth0", "enp3s0", "wlan0", "br0", "bond0.12"] {
+            assert!(default.uses(used), "{used}");
+        }
+        for left_out in [
+            "veth1a",
+            "cali9",
+            "cni0",
+            "flannel.1",
+            "docker0",
+            "br-1f",
+            "wg0",
+            "virbr0",
+        ] {
+            assert!(!default.uses(left_out), "{left_out}");
+        }
+        let named = Interfaces::new(vec!["docker0".into(), "eth*".into()], None);
+        assert!(named.uses("docker0") && named.uses("eth1") && !named.uses("lo"));
+        let denied = Interfaces::new(vec![], Some(vec!["lo".into()]));
+        assert!(denied.uses("veth0") && !denied.uses("lo"));
+        let both = Interfaces::new(vec!["eth*".into()], Some(vec!["eth1".into()]));
+        assert!(both.uses("eth0") && !both.uses("eth1"));
+    }
+
+    #[test]
+    fn globs_match_whole_names() {
+        for (glob, text, matches) in [
+            ("eth0", "eth0", true),
+            ("eth0", "eth01", false),
+            ("eth*", "eth", true),
+            ("*", "", true),
+            ("e*0", "eth0", true),
+            ("e*0", "eth1", false),
+            ("a*a", "a", false),
+            ("*.*", "eth0.12", true),
+            ("a*b*c", "a-b-c", true),
+            ("a*b*c", "a-c-b", false),
+        ] {
+            assert_eq!(glob_matches(glob, text), matches, "{glob} on {text}");
+        }
+    }
+
+    #[test]
+    fn a_regex_is_about_the_whole_text() {
+        let matcher = Matcher::regex("cam|door").unwrap();
+        assert!(matcher.matches("cam") && matcher.matches("door"));
+        assert!(!matcher.matches("camera") && !matcher.matches("outdoor"));
+        assert!(Matcher::regex("a)|(b").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn a_glob_agrees_with_the_same_regex(glob in "[ab*]{0,6}", text in "[ab]{0,8}") {
+            let regex = Regex::new(&format!("^{}$", glob.replace('*', ".*"))).unwrap();
+            prop_assert_eq!(glob_matches(&glob, &text), regex.is_match(&text));
+        }
+    }
+}

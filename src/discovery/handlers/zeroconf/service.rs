@@ -1,0 +1,372 @@
+//! From a resolved service to a device: what is taken, which address it gets, what its broker is told. Pure.
+use super::{
+    details::Details,
+    environment::{self, PREFIX, Txt},
+};
+use crate::model::device::Device;
+use std::{collections::BTreeSet, net::IpAddr};
+
+/// How long a full name may be: 255 bytes on the wire. It becomes an annotation of an Instance.
+const FULLNAME_MAX: usize = 255;
+
+/// A service as mDNS has resolved it so far.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Service {
+    /// Not escaped: a dot in it may be part of the service's own name.
+    pub(super) fullname: String,
+    pub(super) host: String,
+    pub(super) port: u16,
+    pub(super) addresses: BTreeSet<Address>,
+    pub(super) txt: Vec<Txt>,
+}
+
+/// An address and, only where it means nothing without, the interface it is on.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Address {
+    ip: IpAddr,
+    interface: Option<String>,
+}
+
+/// The better kind comes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Reach {
+    RoutableV4,
+    RoutableV6,
+    /// A service of this very machine.
+    Loopback,
+    LinkLocal,
+}
+
+impl Address {
+    /// None for addresses that nothing can be reached at.
+    pub(super) fn new(ip: IpAddr, interface: &str) -> Option<Self> {
+        if ip.is_unspecified() || ip.is_multicast() {
+            return None;
+        }
+        let scoped = is_link_local_v6(ip);
+        if scoped && interface.is_empty() {
+            return None;
+        }
+        Some(Self {
+            ip,
+            interface: scoped.then(|| interface.to_owned()),
+        })
+    }
+
+    fn reach(&self) -> Reach {
+        match self.ip {
+            ip if ip.is_loopback() => Reach::Loopback,
+            IpAddr::V4(v4) if v4.is_link_local() => Reach::LinkLocal,
+            ip if is_link_local_v6(ip) => Reach::LinkLocal,
+            IpAddr::V4(_) => Reach::RoutableV4,
+            IpAddr::V6(_) => Reach::RoutableV6,
+        }
+    }
+
+    fn text(&self) -> String {
+        match &self.interface {
+            Some(interface) => format!("{}%{interface}", self.ip),
+            None => self.ip.to_string(),
+        }
+    }
+}
+
+fn is_link_local_v6(ip: IpAddr) -> bool {
+    matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local())
+}
+
+/// The device that `service` is, if `details` want it and it can be reached. `earlier` is what the same service was
+/// before: its address is kept while it is as good as any, so that brokers are not replaced for an order of answers.
+pub(super) fn device_from_service(
+    details: &Details,
+    service: &Service,
+    earlier: Option<&Device>,
+) -> Option<Device> {
+    let name = service_name(&service.fullname, details.kind.service_type())?;
+    let host = service.host.trim_end_matches('.');
+    // An environment holds no NUL, and neither do annotations.
+    if service.fullname.len() > FULLNAME_MAX
+        || service.fullname.contains('\0')
+        || host.contains('\0')
+    {
+        return None;
+    }
+    if !wanted(details, service, name, host) {
+        return None;
+    }
+    let earlier = earlier.and_then(|d| d.properties.get(&named("ADDR")));
+    let address = preferred(details, &service.addresses, earlier.map(String::as_str))?;
+    let mut device = Device::new(service.fullname.as_str());
+    device.properties = environment::variables(&service.txt);
+    device
+        .properties
+        .insert("AKRI_ZEROCONF".into(), "zeroconf".into());
+    for (key, value) in [
+        ("KIND", details.kind.service_type().to_owned()),
+        ("NAME", name.to_owned()),
+        ("HOST", host.to_owned()),
+        ("ADDR", address),
+        ("PORT", service.port.to_string()),
+    ] {
+        device.properties.insert(named(key), value);
+    }
+    device.connection = BTreeSet::from([named("ADDR"), named("PORT")]);
+    Some(device)
+}
+
+fn named(key: &str) -> String {
+    format!("{PREFIX}{key}")
+}
+
+/// The service's own name: the full name without its type and domain. It may hold dots of its own.
+fn service_name<'a>(fullname: &'a str, service_type: &str) -> Option<&'a str> {
+    let suffix = format!(".{service_type}.local.");
+    let at = fullname.len().checked_sub(suffix.len())?;
+    let (name, end) = fullname.split_at_checked(at)?;
+    (!name.is_empty() && end.eq_ignore_ascii_case(&suffix)).then_some(name)
+}
+
+fn wanted(details: &Details, service: &Service, name: &str, host: &str) -> bool {
+    let port = service.port.to_string();
+    // RFC 2782: a service at port 0 is not there.
+    service.port != 0
+        && details.name.as_ref().is_none_or(|m| m.matches(name))
+        && details.host.as_ref().is_none_or(|m| m.matches_host(host))
+        && details.port.as_ref().is_none_or(|m| m.matches(&port))
+        && details.txt.iter().all(|(key, matcher)| {
+            // RFC 6763 6.4: of several equal keys the first counts.
+            let found = service.txt.iter().find(|t| t.key.to_lowercase() == *key);
+            found
+                .and_then(Txt::text)
+                .is_some_and(|t| matcher.matches(t))
+        })
+}
+
+fn preferred(
+    details: &Details,
+    addresses: &BTreeSet<Address>,
+    earlier: Option<&str>,
+) -> Option<String> {
+    let inside = |a: &&Address| {
+        details.addresses.is_empty() || details.addresses.iter().any(|net| net.contains(&a.ip))
+    };
+    let usable: Vec<&Address> = addresses.iter().filter(inside).collect();
+    let best = usable.iter().map(|a| a.reach()).min()?;
+    let texts: Vec<String> = usable
+        .iter()
+        .filter(|a| a.reach() == best)
+        .map(|a| a.text())
+        .collect();
+    let kept = texts.iter().find(|t| Some(t.as_str()) == earlier);
+    kept.or(texts.first()).cloned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const FULLNAME: &str = "Door v1.2 caf\u{e9}._http._tcp.local.";
+
+    fn details(yaml: &str) -> Details {
+        Details::parse(&format!("kind: _http._tcp\n{yaml}")).unwrap()
+    }
+
+    fn address(text: &str) -> Address {
+        let (ip, interface) = text.split_once('%').unwrap_or((text, "eth0"));
+        Address::new(ip.parse().unwrap(), interface).unwrap()
+    }
+
+    fn service(addresses: &[&str]) -> Service {
+        Service {
+            fullname: FULLNAME.into(),
+            host: "Door.local.".into(),
+            port: 80,
+            addresses: addresses.iter().map(|a| address(a)).collect(),
+            txt: vec![Txt {
+                key: "Path".into(),
+                value: Some(b"/live".to_vec()),
+            }],
+        }
+    }
+
+    fn addr(service: &Service, earlier: Option<&Device>) -> String {
+        let device = device_from_service(&details(""), service, earlier).unwrap();
+        device.properties["AKRI_ZEROCONF_DEVICE_ADDR"].clone()
+    }
+
+    #[test]
+    fn a_service_with_dots_and_utf8_in_its_name_becomes_a_device() {
+        let device = device_from_service(&details(""), &service(&["10.0.0.7"]), None).unwrap();
+        assert_eq!(device.id.as_str(), FULLNAME);
+        let expected = [
+            ("AKRI_ZEROCONF", "zeroconf"),
+            ("AKRI_ZEROCONF_DEVICE_ADDR", "10.0.0.7"),
+            ("AKRI_ZEROCONF_DEVICE_HOST", "Door.local"),
+            ("AKRI_ZEROCONF_DEVICE_KIND", "_http._tcp"),
+            ("AKRI_ZEROCONF_DEVICE_NAME", "Door v1.2 caf\u{e9}"),
+            ("AKRI_ZEROCONF_DEVICE_PATH", "/live"),
+            ("AKRI_ZEROCONF_DEVICE_PORT", "80"),
+        ];
+        let properties: Vec<(&str, &str)> = device
+            .properties
+            .iter()
+            .map(|(k, v)| (k.as_str(), v.as_str()))
+            .collect();
+        assert_eq!(properties, expected);
+        assert_eq!(
+            device.connection.iter().collect::<Vec<_>>(),
+            ["AKRI_ZEROCONF_DEVICE_ADDR", "AKRI_ZEROCONF_DEVICE_PORT"]
+        );
+    }
+
+    #[test]
+    fn a_txt_key_cannot_take_the_place_of_what_the_handler_says() {
+        let mut service = service(&["10.0.0.7"]);
+        for key in ["port", "ADDR", "Kind", "name", "host"] {
+            let value = Some(b"evil".to_vec());
+            service.txt.push(Txt {
+                key: key.into(),
+                value,
+            });
+        }
+        let device = device_from_service(&details(""), &service, None).unwrap();
+        assert_eq!(device.properties["AKRI_ZEROCONF_DEVICE_PORT"], "80");
+        assert_eq!(device.properties["AKRI_ZEROCONF_DEVICE_PORT_2"], "evil");
+        assert_eq!(device.properties["AKRI_ZEROCONF_DEVICE_ADDR"], "10.0.0.7");
+    }
+
+    #[test]
+    fn the_best_reachable_address_is_taken() {
+        for (addresses, expected) in [
+            (&["fe80::1%eth0", "10.0.0.7", "2001:db8::1"][..], "10.0.0.7"),
+            (
+                &["fe80::1%eth0", "2001:db8::1", "fd00::1"][..],
+                "2001:db8::1",
+            ),
+            (&["169.254.1.1", "fd00::1"][..], "fd00::1"),
+            (&["127.0.0.1", "10.0.0.7"][..], "10.0.0.7"),
+            (&["127.0.0.1", "::1", "fe80::1%eth0"][..], "127.0.0.1"),
+            (&["fe80::1%eth1", "fe80::1%eth0"][..], "fe80::1%eth0"),
+            (&["10.0.0.9", "10.0.0.10"][..], "10.0.0.9"),
+        ] {
+            assert_eq!(addr(&service(addresses), None), expected, "{addresses:?}");
+        }
+    }
+
+    #[test]
+    fn an_address_is_kept_while_it_is_there_and_as_good_as_any() {
+        let earlier = device_from_service(&details(""), &service(&["10.0.0.9"]), None).unwrap();
+        let kept = addr(&service(&["10.0.0.1", "10.0.0.9"]), Some(&earlier));
+        assert_eq!(kept, "10.0.0.9");
+        assert_eq!(addr(&service(&["10.0.0.1"]), Some(&earlier)), "10.0.0.1");
+        let local = device_from_service(&details(""), &service(&["fe80::1%eth0"]), None).unwrap();
+        let better = addr(&service(&["fe80::1%eth0", "10.0.0.1"]), Some(&local));
+        assert_eq!(better, "10.0.0.1");
+    }
+
+    #[test]
+    fn a_scope_counts_only_where_an_address_needs_it() {
+        assert_eq!(address("10.0.0.1%eth0"), address("10.0.0.1%eth1"));
+        assert_eq!(address("2001:db8::1%eth0"), address("2001:db8::1%eth1"));
+        assert_ne!(address("fe80::1%eth0"), address("fe80::1%eth1"));
+        for unreachable in ["0.0.0.0", "::", "224.0.0.251", "ff02::fb"] {
+            assert_eq!(Address::new(unreachable.parse().unwrap(), "eth0"), None);
+        }
+        assert_eq!(Address::new("fe80::1".parse().unwrap(), ""), None);
+    }
+
+    #[test]
+    fn filters_take_or_leave_a_service() {
+        for (filter, taken) in [
+            ("name: Door v1.2 caf\u{e9}", true),
+            ("name: Door v1", false),
+            ("name: [Window, Gate]", false),
+            ("name: {regex: 'Door .*'}", true),
+            ("name: {regex: 'Door'}", false),
+            ("host: door.LOCAL.", true),
+            ("host: window.local", false),
+            ("port: [8080, 80]", true),
+            ("port: 8080", false),
+            ("port: {regex: '8.*'}", true),
+            ("txt: {path: /live}", true),
+            ("txt: {PATH: [/a, /live]}", true),
+            ("txt: {path: /Live}", false),
+            ("txtRecords: {path: /live, other: x}", false),
+            ("addresses: [10.0.0.0/8]", true),
+            ("addresses: 192.168.0.0/16", false),
+        ] {
+            let details = details(filter);
+            let device = device_from_service(&details, &service(&["10.0.0.7"]), None);
+            assert_eq!(device.is_some(), taken, "{filter}");
+        }
+    }
+
+    #[test]
+    fn an_address_outside_the_wanted_range_is_never_used() {
+        let service = service(&["10.0.0.7", "192.168.1.7"]);
+        let details = details("addresses: [192.168.0.0/16]");
+        let device = device_from_service(&details, &service, None).unwrap();
+        assert_eq!(
+            device.properties["AKRI_ZEROCONF_DEVICE_ADDR"],
+            "192.168.1.7"
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_reached_or_named_is_no_device() {
+        let none = |service: &Service| device_from_service(&details(""), service, None).is_none();
+        assert!(none(&service(&[])), "no address yet");
+        let ok = service(&["10.0.0.7"]);
+        assert!(none(&Service {
+            port: 0,
+            ..ok.clone()
+        }));
+        for fullname in [
+            "_http._tcp.local.",
+            "._http._tcp.local.",
+            "a._rtsp._tcp.local.",
+            "a\0b._http._tcp.local.",
+            "",
+            "\u{e9}",
+        ] {
+            let fullname = fullname.to_owned();
+            assert!(
+                none(&Service {
+                    fullname: fullname.clone(),
+                    ..ok.clone()
+                }),
+                "{fullname}"
+            );
+        }
+        assert!(none(&Service {
+            fullname: format!("{}._http._tcp.local.", "x".repeat(255)),
+            ..ok
+        }));
+    }
+
+    #[test]
+    fn a_service_found_by_subtype_is_named_by_its_type() {
+        let details = Details::parse("kind: _cam._sub._http._tcp").unwrap();
+        let device = device_from_service(&details, &service(&["10.0.0.7"]), None).unwrap();
+        assert_eq!(device.properties["AKRI_ZEROCONF_DEVICE_KIND"], "_http._tcp");
+        assert_eq!(
+            device.properties["AKRI_ZEROCONF_DEVICE_NAME"],
+            "Door v1.2 caf\u{e9}"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn every_name_comes_back_whole(name in "\\PC{1,60}") {
+            let fullname = format!("{name}._HTTP._tcp.local.");
+            prop_assert_eq!(service_name(&fullname, "_http._tcp"), Some(name.as_str()));
+        }
+
+        #[test]
+        fn no_full_name_makes_it_panic(fullname in "\\PC*", suffix in "(\\._http\\._tcp\\.local\\.)?") {
+            let fullname = fullname + &suffix;
+            let _ = device_from_service(&details(""), &Service { fullname, ..service(&["10.0.0.7"]) }, None);
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! An mDNS responder on `lo` that shares no code with the browser under test: packets by hickory-proto, a plain socket.
+//!
+//! It answers queries for its services, and does what real devices do: goodbyes, silent deaths, changes, garbage.
+use hickory_proto::{
+    op::{Message, MessageType, OpCode},
+    rr::{
+        Name, RData, Record,
+        rdata::{A, AAAA, PTR, SRV, TXT},
+    },
+};
+use socket2::{Domain, Protocol, Socket, Type};
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::JoinHandle,
+    time::Duration,
+};
+
+const GROUP: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 251);
+const PORT: u16 = 5353;
+/// Keeps a packet below what fits in one Ethernet frame, as responders do.
+const SERVICES_A_PACKET: usize = 4;
+
+/// One service as it is announced.
+#[derive(Debug, Clone)]
+pub struct Announced {
+    pub name: String,
+    pub service_type: String,
+    pub subtype: Option<String>,
+    pub host: String,
+    pub port: u16,
+    pub addresses: Vec<IpAddr>,
+    pub txt: Vec<Vec<u8>>,
+}
+
+impl Announced {
+    /// A service of a host of its own at 127.0.0.1:8080.
+    pub fn new(name: &str, service_type: &str) -> Self {
+        let label = |text: &str| text.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
+        Self {
+            name: name.into(),
+            service_type: service_type.into(),
+            subtype: None,
+            host: format!("h-{}-{}", label(name), label(service_type)),
+            port: 8080,
+            addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
+            txt: vec![],
+        }
+    }
+
+    pub fn fullname(&self) -> String {
+        format!("{}.{}.local.", self.name, self.service_type)
+    }
+
+    pub fn at(mut self, addresses: &[&str]) -> Self {
+        self.addresses = addresses.iter().map(|a| a.parse().unwrap()).collect();
+        self
+    }
+
+    pub fn txt(mut self, strings: &[&[u8]]) -> Self {
+        self.txt = strings.iter().map(|s| s.to_vec()).collect();
+        self
+    }
+
+    fn type_name(&self) -> Name {
+        name(&format!("{}.local", self.service_type))
+    }
+
+    /// The service's own name is one label, whatever dots are in it.
+    fn full_name(&self) -> Name {
+        let own: &[u8] = self.name.as_bytes();
+        Name::from_labels([own])
+            .unwrap()
+            .append_domain(&self.type_name())
+            .unwrap()
+    }
+
+    fn pointers(&self, ttl: u32) -> Vec<Record> {
+        let subtype = self.subtype.as_ref();
+        let subtype = subtype.map(|s| name(&format!("{s}._sub.{}.local", self.service_type)));
+        let pointer = |from| Record::from_rdata(from, ttl, RData::PTR(PTR(self.full_name())));
+        [Some(self.type_name()), subtype]
+            .into_iter()
+            .flatten()
+            .map(pointer)
+            .collect()
+    }
+
+    fn details(&self, ttl: u32) -> Vec<Record> {
+        let host = name(&format!("{}.local", self.host));
+        let txt: Vec<&[u8]> = match self.txt.as_slice() {
+            // RFC 6763 6.1: an empty TXT record is one empty string.
+            [] => vec![b""],
+            strings => strings.iter().map(Vec::as_slice).collect(),
+        };
+        let srv = RData::SRV(SRV::new(0, 0, self.port, host.clone()));
+        let mut records = vec![
+            Record::from_rdata(self.full_name(), ttl, srv),
+            Record::from_rdata(self.full_name(), ttl, RData::TXT(TXT::from_bytes(txt))),
+        ];
+        records.extend(self.addresses.iter().map(|address| {
+            let data = match address {
+                IpAddr::V4(v4) => RData::A(A(*v4)),
+                IpAddr::V6(v6) => RData::AAAA(AAAA(*v6)),
+            };
+            Record::from_rdata(host.clone(), ttl, data)
+        }));
+        for record in &mut records {
+            record.mdns_cache_flush = true;
+        }
+        records
+    }
+
+    fn is_asked_for(&self, query: &Message) -> bool {
+        // RFC 6762 7.1: what the asker knows already is not told again.
+        let known = |pointer: &Record| {
+            query
+                .answers
+                .iter()
+                .any(|a| a.name == pointer.name && a.data == pointer.data)
+        };
+        let mut pointers = self.pointers(0);
+        pointers.retain(|pointer| !known(pointer));
+        let details = self.details(0);
+        let mut names = pointers.iter().chain(&details).map(|r| &r.name);
+        names.any(|own| query.queries.iter().any(|q| q.name() == own))
+    }
+}
+
+fn name(text: &str) -> Name {
+    Name::from_utf8(format!("{text}.")).unwrap()
+}
+
+fn packet<'a>(services: impl IntoIterator<Item = &'a Announced>, ttl: u32) -> Vec<u8> {
+    let mut message = Message::new(0, MessageType::Response, OpCode::Query);
+    message.metadata.authoritative = true;
+    for service in services {
+        message.answers.extend(service.pointers(ttl));
+        // RFC 6762 10: records with a host name in them live 120 s.
+        message.answers.extend(service.details(ttl.min(120)));
+    }
+    message.to_vec().unwrap()
+}
+
+/// Answers until dropped.
+pub struct Publisher {
+    socket: UdpSocket,
+    services: Arc<Mutex<Vec<Announced>>>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Publisher {
+    /// Answers for `services` without announcing them: as if they had been there for long.
+    pub fn start(services: Vec<Announced>) -> Self {
+        let socket = socket().expect("an mDNS socket on lo");
+        let services = Arc::new(Mutex::new(services));
+        let stop = Arc::new(AtomicBool::new(false));
+        let thread = std::thread::spawn({
+            let (socket, services, stop) =
+                (socket.try_clone().unwrap(), services.clone(), stop.clone());
+            move || answer(&socket, &services, &stop)
+        });
+        Self {
+            socket,
+            services,
+            stop,
+            thread: Some(thread),
+        }
+    }
+
+    /// Announces a service; it replaces one of the same name.
+    pub fn announce(&self, service: Announced) {
+        self.announce_all(vec![service]);
+    }
+
+    pub fn announce_all(&self, new: Vec<Announced>) {
+        let mut services = self.services.lock().unwrap();
+        services.retain(|s| new.iter().all(|n| n.fullname() != s.fullname()));
+        services.extend(new.clone());
+        drop(services);
+        send(&self.socket, &new);
+    }
+
+    /// Leaves in good order, as RFC 6762 10.1 says: with a TTL of 0.
+    pub fn goodbye(&self, fullname: &str) {
+        let gone = self.take(fullname);
+        self.send_raw(&packet(&gone, 0));
+    }
+
+    /// Leaves without a word, as a device does that loses its power.
+    pub fn die_silently(&self, fullname: &str) {
+        self.take(fullname);
+    }
+
+    /// Answers again, without announcing itself: it had only slept.
+    pub fn wake_up(&self, service: Announced) {
+        self.services.lock().unwrap().push(service);
+    }
+
+    pub fn send_raw(&self, packet: &[u8]) {
+        self.socket.send_to(packet, (GROUP, PORT)).unwrap();
+    }
+
+    fn take(&self, fullname: &str) -> Vec<Announced> {
+        let mut services = self.services.lock().unwrap();
+        let (gone, stay) = services.drain(..).partition(|s| s.fullname() == fullname);
+        *services = stay;
+        gone
+    }
+}
+
+impl Drop for Publisher {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
+    }
+}
+
+fn socket() -> std::io::Result<UdpSocket> {
+    let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))?;
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(true)?;
+    let any: SocketAddr = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, PORT).into();
+    socket.bind(&any.into())?;
+    socket.join_multicast_v4(&GROUP, &Ipv4Addr::LOCALHOST)?;
+    socket.set_multicast_if_v4(&Ipv4Addr::LOCALHOST)?;
+    socket.set_multicast_loop_v4(true)?;
+    // How soon a stop is seen.
+    socket.set_read_timeout(Some(Duration::from_millis(50)))?;
+    Ok(socket.into())
+}
+
+fn answer(socket: &UdpSocket, services: &Mutex<Vec<Announced>>, stop: &AtomicBool) {
+    let mut buffer = [0; 9000];
+    while !stop.load(Ordering::Relaxed) {
+        let Ok(length) = socket.recv(&mut buffer) else {
+            continue;
+        };
+        let Ok(message) = Message::from_vec(&buffer[..length]) else {
+            continue;
+        };
+        if message.metadata.message_type != MessageType::Query {
+            continue;
+        }
+        let services = services.lock().unwrap();
+        let asked = services.iter().filter(|s| s.is_asked_for(&message));
+        let asked: Vec<Announced> = asked.cloned().collect();
+        drop(services);
+        send(socket, &asked);
+    }
+}
+
+fn send(socket: &UdpSocket, services: &[Announced]) {
+    for (n, some) in services.chunks(SERVICES_A_PACKET).enumerate() {
+        socket.send_to(&packet(some, 4500), (GROUP, PORT)).unwrap();
+        // A receiver's buffer holds about a hundred packets; a LAN has its own pace.
+        if n % 16 == 15 {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! What several integration tests share.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(dead_code, unreachable_pub, reason = "no test uses all of it")]
+pub mod mdns_publisher;
+pub mod running_discovery;

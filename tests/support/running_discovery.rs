@@ -1,0 +1,95 @@
+//! A handler at work: details in, sets out, conditions awaited under a timeout.
+use petiole::{
+    discovery::{DiscoveryError, handlers::builtin},
+    model::device::{Device, DeviceSet},
+};
+use std::time::Duration;
+use tokio::{sync::watch, task::JoinSet, time::timeout};
+use tokio_util::sync::CancellationToken;
+
+/// Long: it only ends a test that fails, and the machine may be busy with others.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+pub struct RunningDiscovery {
+    pub found: watch::Receiver<DeviceSet>,
+    shutdown: CancellationToken,
+    run: JoinSet<Result<(), DiscoveryError>>,
+}
+
+impl RunningDiscovery {
+    /// The zeroconf handler, on `lo` alone.
+    pub fn zeroconf(details: &str) -> Self {
+        Self::start(
+            "zeroconf",
+            &format!("{details}\ninterfaces: {{allow: [lo]}}"),
+        )
+    }
+
+    pub fn start(handler: &str, details: &str) -> Self {
+        let handlers = builtin();
+        let handler = handlers.iter().find(|h| h.name() == handler).unwrap();
+        let discovery = handler.prepare(details).unwrap();
+        let (tx, found) = watch::channel(DeviceSet::default());
+        let shutdown = CancellationToken::new();
+        let mut run = JoinSet::new();
+        run.spawn(discovery.run(tx, shutdown.clone()));
+        Self {
+            found,
+            shutdown,
+            run,
+        }
+    }
+
+    /// Waits for a set that satisfies `condition`; fails with the last one seen.
+    pub async fn until(
+        &mut self,
+        what: &str,
+        condition: impl FnMut(&DeviceSet) -> bool,
+    ) -> DeviceSet {
+        let seen = timeout(PATIENCE, self.found.wait_for(condition));
+        if let Ok(set) = seen.await {
+            return set.expect("the discovery runs").clone();
+        }
+        panic!("never {what}: {:#?}", *self.found.borrow())
+    }
+
+    pub async fn device(&mut self, fullname: &str) -> Device {
+        let set = self
+            .until(fullname, |set| find(set, fullname).is_some())
+            .await;
+        find(&set, fullname).unwrap().clone()
+    }
+
+    pub async fn gone(&mut self, fullname: &str) {
+        self.until("gone", |set| find(set, fullname).is_none())
+            .await;
+    }
+
+    pub async fn ended(&mut self) -> Result<(), DiscoveryError> {
+        timeout(PATIENCE, self.run.join_next())
+            .await
+            .expect("ends")
+            .unwrap()
+            .unwrap()
+    }
+
+    pub async fn stop(mut self) -> Result<(), DiscoveryError> {
+        self.shutdown.cancel();
+        self.ended().await
+    }
+}
+
+pub fn find<'a>(set: &'a DeviceSet, fullname: &str) -> Option<&'a Device> {
+    set.devices.values().find(|d| d.id.as_str() == fullname)
+}
+
+/// A property of a zeroconf device, by the last part of its name.
+pub fn property<'a>(device: &'a Device, key: &str) -> Option<&'a str> {
+    let name = format!("AKRI_ZEROCONF_DEVICE_{key}");
+    device.properties.get(&name).map(String::as_str)
+}
+
+/// A service type that no other test, and no other run of this one, uses.
+pub fn service_type(test: &str) -> String {
+    format!("_p{}{test}._tcp", std::process::id())
+}
