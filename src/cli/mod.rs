@@ -6,6 +6,7 @@ mod agent;
 #[cfg(feature = "demo")]
 mod demo;
 mod discover;
+mod duration;
 mod get;
 mod kubelet;
 mod signals;

@@ -75,13 +75,27 @@ pub(in crate::kubelet) struct Need {
 impl Inventory {
     /// A plugin has registered. An earlier one for the same resource is replaced; its devices stay until the new
     /// list comes, so that a plugin that re-registers is no blip.
-    pub(in crate::kubelet) fn connected(&mut self, resource: &str, registration: u64, options: Options) {
-        let endpoint = Endpoint::Connected { registration, options };
+    pub(in crate::kubelet) fn connected(
+        &mut self,
+        resource: &str,
+        registration: u64,
+        options: Options,
+    ) {
+        let endpoint = Endpoint::Connected {
+            registration,
+            options,
+        };
         match self.resources.get_mut(resource) {
             Some(known) => known.endpoint = endpoint,
             None => {
                 let resource = resource.to_owned();
-                self.resources.insert(resource, Resource { endpoint, devices: None });
+                self.resources.insert(
+                    resource,
+                    Resource {
+                        endpoint,
+                        devices: None,
+                    },
+                );
             }
         }
     }
@@ -104,10 +118,19 @@ impl Inventory {
     }
 
     /// A plugin's stream has ended: all its devices are unhealthy, and the grace period begins.
-    pub(in crate::kubelet) fn disconnected(&mut self, resource: &str, registration: u64, now: Duration) {
+    pub(in crate::kubelet) fn disconnected(
+        &mut self,
+        resource: &str,
+        registration: u64,
+        now: Duration,
+    ) {
         if let Some(known) = self.current(resource, registration) {
             known.endpoint = Endpoint::Stopped { since: now };
-            known.devices.get_or_insert_default().values_mut().for_each(|health| *health = false);
+            known
+                .devices
+                .get_or_insert_default()
+                .values_mut()
+                .for_each(|health| *health = false);
         }
     }
 
@@ -123,18 +146,22 @@ impl Inventory {
     /// Drops the resources whose grace period is over. The real kubelet leaves a `0` with the API server; this node
     /// has none, so the entry goes.
     pub(in crate::kubelet) fn expire(&mut self, now: Duration, grace: Duration) {
-        self.resources.retain(|_, resource| match resource.endpoint {
-            Endpoint::Stopped { since } => since + grace > now,
-            Endpoint::Connected { .. } => true,
-        });
+        self.resources
+            .retain(|_, resource| match resource.endpoint {
+                Endpoint::Stopped { since } => since + grace > now,
+                Endpoint::Connected { .. } => true,
+            });
     }
 
     /// When the next resource is to be dropped.
     pub(in crate::kubelet) fn next_expiry(&self, grace: Duration) -> Option<Duration> {
-        let stops = self.resources.values().filter_map(|resource| match resource.endpoint {
-            Endpoint::Stopped { since } => Some(since + grace),
-            Endpoint::Connected { .. } => None,
-        });
+        let stops = self
+            .resources
+            .values()
+            .filter_map(|resource| match resource.endpoint {
+                Endpoint::Stopped { since } => Some(since + grace),
+                Endpoint::Connected { .. } => None,
+            });
         stops.min()
     }
 
@@ -156,14 +183,23 @@ impl Inventory {
     pub(in crate::kubelet) fn healthy(&self) -> BTreeMap<String, Vec<String>> {
         let healthy = |resource: &Resource| {
             let devices = resource.devices.iter().flatten();
-            devices.filter(|(_, is_healthy)| **is_healthy).map(|(id, _)| id.clone()).collect()
+            devices
+                .filter(|(_, is_healthy)| **is_healthy)
+                .map(|(id, _)| id.clone())
+                .collect()
         };
-        self.resources.iter().map(|(name, resource)| (name.clone(), healthy(resource))).collect()
+        self.resources
+            .iter()
+            .map(|(name, resource)| (name.clone(), healthy(resource)))
+            .collect()
     }
 
     /// `Healthy` or `Unhealthy`. Unlike the real kubelet, which takes a device it has no word of for a healthy one.
     pub(in crate::kubelet) fn health(&self, resource: &str, id: &str) -> &'static str {
-        let devices = self.resources.get(resource).and_then(|resource| resource.devices.as_ref());
+        let devices = self
+            .resources
+            .get(resource)
+            .and_then(|resource| resource.devices.as_ref());
         match devices.and_then(|devices| devices.get(id)) {
             Some(true) => "Healthy",
             Some(false) | None => "Unhealthy",
@@ -179,7 +215,11 @@ impl Inventory {
         quantity: usize,
         reusable: &BTreeSet<String>,
     ) -> Result<Option<Need>, String> {
-        let held = self.held_of(holder).get(resource).map(|held| held.ids.clone()).unwrap_or_default();
+        let held = self
+            .held_of(holder)
+            .get(resource)
+            .map(|held| held.ids.clone())
+            .unwrap_or_default();
         let Some(known) = self.resources.get(resource) else {
             return match held.is_empty() {
                 true => Ok(None),
@@ -199,7 +239,9 @@ impl Inventory {
             .map(|(id, _)| id.clone())
             .collect();
         if healthy.is_empty() {
-            return Err(format!("no healthy devices present; cannot allocate unhealthy devices {resource}"));
+            return Err(format!(
+                "no healthy devices present; cannot allocate unhealthy devices {resource}"
+            ));
         }
         if !held.is_subset(&healthy) {
             return Err(format!(
@@ -222,13 +264,26 @@ impl Inventory {
                 available.len()
             ));
         }
-        Ok(Some(Need { size: quantity, taken, available, options }))
+        Ok(Some(Need {
+            size: quantity,
+            taken,
+            available,
+            options,
+        }))
     }
 
     /// Sets devices aside while their plugin is asked. They are held by [`Self::allocated`], or free again after
     /// [`Self::roll_back`].
-    pub(in crate::kubelet) fn choose(&mut self, holder: &Holder, resource: &str, ids: BTreeSet<String>) {
-        self.chosen.entry(holder.clone()).or_default().insert(resource.to_owned(), ids);
+    pub(in crate::kubelet) fn choose(
+        &mut self,
+        holder: &Holder,
+        resource: &str,
+        ids: BTreeSet<String>,
+    ) {
+        self.chosen
+            .entry(holder.clone())
+            .or_default()
+            .insert(resource.to_owned(), ids);
     }
 
     pub(in crate::kubelet) fn allocated(
@@ -237,10 +292,16 @@ impl Inventory {
         resource: &str,
         response: ContainerAllocateResponse,
     ) {
-        let chosen = self.chosen.get_mut(holder).and_then(|chosen| chosen.remove(resource));
+        let chosen = self
+            .chosen
+            .get_mut(holder)
+            .and_then(|chosen| chosen.remove(resource));
         if let Some(ids) = chosen {
             let held = Held { ids, response };
-            self.held.entry(holder.clone()).or_default().insert(resource.to_owned(), held);
+            self.held
+                .entry(holder.clone())
+                .or_default()
+                .insert(resource.to_owned(), held);
         }
     }
 
@@ -249,7 +310,12 @@ impl Inventory {
     }
 
     /// Takes over what a checkpoint says a container holds.
-    pub(in crate::kubelet) fn restore_held(&mut self, holder: Holder, resource: String, held: Held) {
+    pub(in crate::kubelet) fn restore_held(
+        &mut self,
+        holder: Holder,
+        resource: String,
+        held: Held,
+    ) {
         self.held.entry(holder).or_default().insert(resource, held);
     }
 
@@ -265,29 +331,42 @@ impl Inventory {
         self.held.get(holder).unwrap_or(NONE)
     }
 
-    pub(in crate::kubelet) fn holders(&self) -> impl Iterator<Item = (&Holder, &BTreeMap<String, Held>)> {
+    pub(in crate::kubelet) fn holders(
+        &self,
+    ) -> impl Iterator<Item = (&Holder, &BTreeMap<String, Held>)> {
         self.held.iter()
     }
 
     /// Whether a resource's plugin must be asked before each start of a container.
     pub(in crate::kubelet) fn is_pre_start_required(&self, resource: &str) -> bool {
-        self.resources.get(resource).is_some_and(|resource| match resource.endpoint {
-            Endpoint::Connected { options, .. } => options.is_pre_start_required,
-            Endpoint::Stopped { .. } => true,
-        })
+        self.resources
+            .get(resource)
+            .is_some_and(|resource| match resource.endpoint {
+                Endpoint::Connected { options, .. } => options.is_pre_start_required,
+                Endpoint::Stopped { .. } => true,
+            })
     }
 
     /// Whether a Pod that held devices in this kubelet's earlier life can be admitted now: `None` while its plugins
     /// may still come back. The real kubelet finds such containers running and asks nothing.
     pub(in crate::kubelet) fn is_restored_ready(&self, pod_uid: &str) -> Option<bool> {
         let mut is_ready = true;
-        for (_, resources) in self.held.iter().filter(|(holder, _)| holder.pod_uid == pod_uid) {
+        for (_, resources) in self
+            .held
+            .iter()
+            .filter(|(holder, _)| holder.pod_uid == pod_uid)
+        {
             for (name, held) in resources {
                 let resource = match self.resources.get(name) {
                     Some(resource) => resource,
                     None => return Some(false),
                 };
-                let is_healthy = |id| resource.devices.as_ref().is_some_and(|d| d.get(id) == Some(&true));
+                let is_healthy = |id| {
+                    resource
+                        .devices
+                        .as_ref()
+                        .is_some_and(|d| d.get(id) == Some(&true))
+                };
                 is_ready &= match resource.endpoint {
                     Endpoint::Stopped { .. } => return None,
                     Endpoint::Connected { .. } if resource.devices.is_none() => return None,
@@ -299,8 +378,16 @@ impl Inventory {
     }
 
     fn in_use(&self, resource: &str) -> BTreeSet<String> {
-        let held = self.held.values().filter_map(|held| held.get(resource)).flat_map(|held| &held.ids);
-        let chosen = self.chosen.values().filter_map(|chosen| chosen.get(resource)).flatten();
+        let held = self
+            .held
+            .values()
+            .filter_map(|held| held.get(resource))
+            .flat_map(|held| &held.ids);
+        let chosen = self
+            .chosen
+            .values()
+            .filter_map(|chosen| chosen.get(resource))
+            .flatten();
         held.chain(chosen).cloned().collect()
     }
 
@@ -340,7 +427,11 @@ pub(in crate::kubelet) fn merged(held: &BTreeMap<String, Held>) -> ContainerAllo
         let mounts: Vec<_> = response.mounts.into_iter().filter(add_mount).collect();
         all.mounts.extend(mounts);
         for device in response.devices {
-            if !all.devices.iter().any(|d| d.container_path == device.container_path) {
+            if !all
+                .devices
+                .iter()
+                .any(|d| d.container_path == device.container_path)
+            {
                 all.devices.push(device);
             }
         }
@@ -353,27 +444,36 @@ pub(in crate::kubelet) fn merged(held: &BTreeMap<String, Held>) -> ContainerAllo
     all
 }
 
-fn same_path(a: &crate::proto::device_plugin::Mount, b: &crate::proto::device_plugin::Mount) -> bool {
+fn same_path(
+    a: &crate::proto::device_plugin::Mount,
+    b: &crate::proto::device_plugin::Mount,
+) -> bool {
     a.container_path == b.container_path
 }
 
 /// Whether a resource may be registered: an extended resource's name (`IsExtendedResourceName`): one `/`, a DNS
 /// subdomain before it, a qualified name after it, and nothing of Kubernetes' own.
 pub(in crate::kubelet) fn is_extended_resource_name(name: &str) -> bool {
-    let Some((prefix, rest)) = name.split_once('/') else { return false };
+    let Some((prefix, rest)) = name.split_once('/') else {
+        return false;
+    };
     // `requests.` before it must be a DNS subdomain too.
     const PREFIX_LIMIT: usize = 253 - "requests.".len();
     let is_label = |label: &str| {
         let bytes = label.as_bytes();
         !label.is_empty()
             && label.len() <= 63
-            && bytes.iter().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-')
+            && bytes
+                .iter()
+                .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-')
             && bytes.first() != Some(&b'-')
             && bytes.last() != Some(&b'-')
     };
     let is_end = |byte: Option<u8>| byte.is_some_and(|b| b.is_ascii_alphanumeric());
     let is_qualified = (1..=63).contains(&rest.len())
-        && rest.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
+        && rest
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
         && is_end(rest.bytes().next())
         && is_end(rest.bytes().last());
     !name.contains("kubernetes.io/")
@@ -382,6 +482,3 @@ pub(in crate::kubelet) fn is_extended_resource_name(name: &str) -> bool {
         && prefix.split('.').all(is_label)
         && is_qualified
 }
-
-#[cfg(test)]
-mod tests;
