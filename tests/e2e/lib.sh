@@ -49,8 +49,8 @@ begin() {
   shift
   setsid cluster on "$@" >>"$SUITE/log/$name" 2>&1 </dev/null &
   local entered=$!
-  # `cluster on` becomes nsenter, whose child is CMD.
-  until grep -q . "/proc/$entered/task/$entered/children" 2>/dev/null; do
+  # `cluster on` has children of its own until it becomes nsenter, whose only child is CMD.
+  until grep -q nsenter "/proc/$entered/comm" 2>/dev/null && grep -q . "/proc/$entered/task/$entered/children" 2>/dev/null; do
     [ -d "/proc/$entered" ] || fail "$name ended at once: $(tail -n 5 "$SUITE/log/$name")"
     sleep 0.01
   done
