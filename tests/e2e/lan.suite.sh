@@ -15,7 +15,7 @@ set_up() {
   cluster avahi camera
 }
 
-# A node without a past that runs a broker for each camera.
+# A node without a past that runs a broker for each camera. In a manifest $$ is one $, as the kubelet has it.
 fresh() {
   stop_all
   rm -rf "$HOME_OF_NODE"
@@ -33,7 +33,7 @@ spec:
       containers:
         - name: broker
           image: localhost/none:1
-          command: [/bin/sh, -c, "env | sort; echo \$\$ >$TOLD/\$AKRI_ZEROCONF_DEVICE_NAME; exec sleep 2147483647"]
+          command: [/bin/sh, -c, "env | sort; echo \$\$\$\$ >\"$TOLD/\$AKRI_ZEROCONF_DEVICE_NAME\"; exec sleep 2147483647"]
           resources: {limits: {"{{PLACEHOLDER}}": "1"}}
 X
   begin_kubelet
@@ -64,7 +64,7 @@ broker_of() {
 }
 
 has_broker() {
-  broker_of "$1" && cluster on edge kill -0 "$(broker_of "$1")"
+  broker_of "$1" && cluster on edge test -d "/proc/$(broker_of "$1")"
 }
 
 has_another_broker_than() { # PID SERVICE
@@ -239,12 +239,12 @@ has_no_socket() {
 }
 
 has_ended() {
-  ! cluster on edge kill -0 "$1"
+  ! cluster on edge test -d "/proc/$1"
 }
 
 test_a_bad_configuration_is_reported_and_the_others_go_on() {
   fresh
-  printf 'apiVersion: akri.sh/v0\nkind: Configuration\nmetadata: {name: bad}\nspec: {discoveryHandler: {name: zeroconf, discoveryDetails: "knd: x"}}\n' \
+  printf 'apiVersion: akri.sh/v0\nkind: Configuration\nmetadata: {name: bad}\nspec: {discoveryHandler: {name: zeroconf, discoveryDetails: "{kind: _x._tcp, knd: x}"}}\n' \
     >"$CONFIGURATIONS/bad.yaml"
   within 3 "bad.yaml.error says why" grep -q knd "$STATE/bad.yaml.error"
   given_a_camera_with_a_broker
