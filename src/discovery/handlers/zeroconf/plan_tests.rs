@@ -367,6 +367,22 @@ fn services_past_the_limit_are_left_out_and_that_is_said_once() {
     );
 }
 
+#[test]
+fn an_address_that_comes_back_within_seconds_was_never_gone_and_a_real_move_is_published() {
+    let mut tracker = tracker("verify: off");
+    tracker.apply(resolved("a", "10.0.0.1 127.0.0.1"), ms(0));
+    run(&mut tracker, ms(0), ms(6000));
+    tracker.apply(resolved("a", "127.0.0.1"), ms(6000));
+    assert_eq!(story(&run(&mut tracker, ms(6000), ms(7500))), []);
+    tracker.apply(resolved("a", "10.0.0.1 127.0.0.1"), ms(7500));
+    assert_eq!(story(&run(&mut tracker, ms(7500), ms(20_000))), []);
+    tracker.apply(resolved("a", "10.0.0.2"), ms(20_000));
+    assert_eq!(
+        story(&run(&mut tracker, ms(20_000), ms(30_000))),
+        [(23_000, vec!["a"])]
+    );
+}
+
 #[derive(Debug, Clone)]
 enum Step {
     Resolved(u8, u8),
@@ -436,7 +452,7 @@ proptest! {
             }
         }
         let (mut tracker, now, _) = play(steps);
-        run(&mut tracker, now, now + ms(1000));
+        run(&mut tracker, now, now + MOVE_SETTLE + SETTLE);
         let published: BTreeMap<String, String> = tracker.published.devices.values()
             .map(|d| (d.id.to_string(), d.properties[ADDR].clone())).collect();
         prop_assert_eq!(&published, &expected);
