@@ -28,7 +28,7 @@ docs:
 
 # Shell scripts
 scripts:
-    shellcheck .ci/run tests/e2e/run tests/e2e/*.sh tests/e2e/cluster/{cluster,control,lan,node}
+    shellcheck -x .ci/run tests/e2e/run tests/e2e/*.sh tests/e2e/cluster/{cluster,control,lan,node}
 
 # Licenses, duplicate versions and sources of dependencies (needs `cargo install cargo-deny`)
 deny:
