@@ -83,6 +83,11 @@ impl Default for Interfaces {
 
 impl Interfaces {
     /// Whoever names interfaces means them: the default deny list is for those who name none.
+    /// Whether nobody chose: every interface that is not a container's or virtual.
+    pub(super) fn are_all(&self) -> bool {
+        self.allow.is_empty()
+    }
+
     pub(super) fn new(allow: Vec<String>, deny: Option<Vec<String>>) -> Self {
         let deny = match deny {
             Some(deny) => deny,

@@ -9,6 +9,9 @@ use std::{collections::BTreeMap, time::Duration};
 
 /// Address families and TXT records of one service arrive apart, within this time.
 pub(super) const SETTLE: Duration = Duration::from_millis(250);
+/// A service whose only addresses so far mean something on this machine alone is likely to announce others, the second
+/// time it announces itself (RFC 6762 8.3: 1 s after the first).
+const LOCAL_SETTLE: Duration = Duration::from_millis(1500);
 /// How long a device must be reached differently before that is published: its brokers are replaced for it. A host with
 /// several interfaces announces on each what is reached there, and such an announcement flushes the addresses of the
 /// others for a second or two (RFC 6762 10.2).
@@ -148,9 +151,15 @@ impl Tracker {
             None if device.is_none() => {}
             None if full => self.overfull = true,
             None => {
+                let settle = if self.details.interfaces.are_all() && !service.is_reached_from_afar()
+                {
+                    LOCAL_SETTLE
+                } else {
+                    SETTLE
+                };
                 let tracked = Tracked {
                     device,
-                    due: Some(now + SETTLE),
+                    due: Some(now + settle),
                     changed: None,
                     verify_at: None,
                     moved: None,

@@ -74,7 +74,8 @@ fn several_events_of_one_service_are_one_publication_of_the_last() {
     tracker.apply(resolved("a", "fe80::1%eth0"), ms(10));
     tracker.apply(resolved("a", "10.0.0.1"), ms(120));
     let published = run(&mut tracker, ms(120), ms(4000));
-    assert_eq!(story(&published), [(260, vec!["a"])]);
+    // It settles anew once it can be reached from afar.
+    assert_eq!(story(&published), [(370, vec!["a"])]);
     let device = published[0].1.devices.values().next().unwrap();
     assert_eq!(device.properties[ADDR], "10.0.0.1");
 }
@@ -365,6 +366,19 @@ fn services_past_the_limit_are_left_out_and_that_is_said_once() {
         names(&published[0].1).contains(&"one-more"),
         "there is room again"
     );
+}
+
+#[test]
+fn a_service_of_this_machine_alone_waits_for_its_second_announcement_unless_that_is_all_there_is() {
+    let mut everywhere = tracker("verify: off");
+    everywhere.apply(resolved("a", "127.0.0.1"), ms(0));
+    assert_eq!(
+        story(&run(&mut everywhere, ms(0), ms(4000))),
+        [(1500, vec!["a"])]
+    );
+    let mut on_lo = tracker("verify: off\ninterfaces: {allow: [lo]}");
+    on_lo.apply(resolved("a", "127.0.0.1"), ms(0));
+    assert_eq!(story(&run(&mut on_lo, ms(0), ms(4000))), [(250, vec!["a"])]);
 }
 
 #[test]
