@@ -59,6 +59,7 @@ const EFFECTS: &[&str] = &[
 ];
 /// What a pure file may import of the above: types that only hold values.
 const VALUES_AMONG_EFFECTS: &[&str] = &[
+    "fastrand::Rng",
     "std::io::Error",
     "std::io::ErrorKind",
     "tokio::time::Instant",
@@ -69,6 +70,8 @@ const EFFECTFUL_WORDS: &[&str] = &[
     "async move",
     ".await",
     "::now()",
+    // Without a seed.
+    "Rng::new(",
     "SystemTime::",
 ];
 
