@@ -178,11 +178,8 @@ impl Home {
 
     fn kubelet(&self) -> kubelet::Settings {
         kubelet::Settings {
-            node_name: NODE.to_owned(),
-            root_dir: self.root.clone(),
-            manifests: self.manifests(),
             endpoint_grace: ENDPOINT_GRACE,
-            first_restart: Duration::from_secs(1),
+            ..kubelet::Settings::new(&self.root, self.manifests(), NODE)
         }
     }
 
