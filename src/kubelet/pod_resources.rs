@@ -59,7 +59,6 @@ pub(crate) fn serve(
 }
 
 impl Service {
-    #[expect(clippy::result_large_err, reason = "tonic's error type")]
     fn admit(&self) -> Result<(), Status> {
         let uptime = self.started.elapsed();
         let mut bucket = self.bucket.lock().expect("taking a token does not panic");

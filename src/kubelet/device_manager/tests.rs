@@ -181,9 +181,10 @@ fn what_the_container_has_already_needs_no_call() {
     assert_eq!(ask(&inventory, "q", 0), Ok(Choice::Nothing));
     assert_eq!(ask(&Inventory::default(), "p", 1), Ok(Choice::Nothing));
     inventory.disconnect(CAM, 1, SECOND, "EOF");
+    let (holder, reusable) = (holder("p"), BTreeSet::new());
     let at_start = Request {
         had_devices_at_start: true,
-        ..request(&holder("p"), 1, &BTreeSet::new())
+        ..request(&holder, 1, &reusable)
     };
     assert_eq!(choose(&inventory, &at_start, None), Ok(Choice::Nothing));
 }
