@@ -3,6 +3,7 @@
 //! The parts are the real ones and meet on the wire: the agent gets its Configurations from a folder and registers with
 //! the kubelet's socket, the services are announced by multicast, the brokers are static Pods. The view reads what
 //! anybody could read.
+#![expect(clippy::print_stdout, reason = "the story is told on stdout")]
 mod observe;
 mod plan;
 mod publisher;

@@ -76,6 +76,10 @@ pub(super) fn keys() -> mpsc::Receiver<Key> {
     receiver
 }
 
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "of all keys there are, a few do something"
+)]
 fn key_of(event: &Event) -> Option<Key> {
     let key = event
         .as_key_event()
