@@ -80,7 +80,8 @@ impl Publisher {
         let Some((sample, is_announced)) = self.samples.get_mut(n) else {
             return Ok(());
         };
-        let host = format!("petiole-demo-{}.local.", process::id());
+        // A host for each, as devices are: our mDNS library says goodbye for a service's host along with the service.
+        let host = format!("petiole-demo-{}-{}.local.", process::id(), n + 1);
         let service = ServiceInfo::new(
             sample.kind,
             &sample.name,
