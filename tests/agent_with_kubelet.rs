@@ -255,7 +255,7 @@ mod restarts {
         node.devices.see("cam", ids.iter().map(|id| device(id)));
         let names: Vec<_> = ids.iter().map(|id| instance_name("cam", id)).collect();
         // `akri.sh/cam` is the one more.
-        until_registered(node, 201).await;
+        node.until_connected(201).await;
         for (n, name) in names.iter().take(3).enumerate() {
             node.run_pod(&format!("broker{n}"), &[(&format!("akri.sh/{name}"), 1)]);
         }
@@ -267,22 +267,9 @@ mod restarts {
         names
     }
 
-    async fn until_registered(node: &TestNode, count: usize) {
-        let what = format!("{count} resources are registered");
-        node.within(2 * PATIENCE, &what, async || {
-            let plugins = node.kubelet().plugins().await.ok()?;
-            let connected = plugins
-                .iter()
-                .filter(|p| p.is_connected && p.capacity > 0)
-                .count();
-            (connected == count).then_some(())
-        })
-        .await;
-    }
-
     async fn everything_is_back_after(node: &TestNode, what: &str, names: &[String]) {
         let begun = Instant::now();
-        until_registered(node, 201).await;
+        node.until_connected(201).await;
         eprintln!(
             "200 Instances are registered {:?} after the kubelet {what}",
             begun.elapsed()
@@ -358,14 +345,15 @@ mod restarts {
         let (before, sockets) = (node.instances(), node.sockets());
 
         go(&mut node).await;
+        node.until_connected(0).await;
         node.start_agent();
-        node.until("three resources are registered", async || {
-            (node.whole_resources().await >= 2
-                && node.sockets().is_disjoint(&sockets)
-                && node.sockets().len() == 3)
-                .then_some(())
-        })
-        .await;
+        node.until_connected(3).await;
+        assert_eq!(
+            node.sockets().len(),
+            3,
+            "{:?} after {sockets:?}",
+            node.sockets()
+        );
         let after = node.instances();
         assert_eq!(
             after, before,
@@ -567,19 +555,18 @@ mod registration {
         node.devices.see("cam", [device("door")]);
         let door = instance_name("cam", "door");
         node.until_counts(&door, 1, 1).await;
-        let before = node.socket_of(&door).unwrap();
-        fs::remove_file(node.agent_settings.plugin_folder.join(&before)).unwrap();
+        let folder = node.agent_settings.plugin_folder.clone();
+        let path = || Some(folder.join(node.socket_of(&door)?));
+        let before = fs::metadata(path().unwrap()).unwrap().modified().unwrap();
+        fs::remove_file(path().unwrap()).unwrap();
         node.until("another socket is registered", async || {
+            let made = fs::metadata(path()?).ok()?.modified().unwrap();
             let plugins = node.kubelet().plugins().await.ok()?;
-            let plugin = plugins
-                .into_iter()
-                .find(|p| p.resource == format!("akri.sh/{door}"))?;
-            let socket = plugin.socket.filter(|_| plugin.is_connected)?;
-            let is_other = !socket.ends_with(&before) && fs::exists(&socket).unwrap();
-            is_other.then_some(())
+            let plugin = (plugins.into_iter()).find(|p| p.resource == format!("akri.sh/{door}"))?;
+            let is_its = plugin.socket? == path()?.display().to_string();
+            (made != before && is_its && plugin.allocatable == 1).then_some(())
         })
         .await;
-        node.until_counts(&door, 1, 1).await;
         node.allocate(&door, &[&format!("{door}-0")]).await.unwrap();
     }
 

@@ -194,6 +194,12 @@ impl TestNode {
         fs::read_to_string(self.root.join("agent.log")).unwrap_or_default()
     }
 
+    fn shown(&self) -> String {
+        let instances = self.instances().into_iter().take(5);
+        let lines = instances.map(|(name, instance)| format!("{name}: {:?}\n", instance.spec));
+        format!("Instances:\n{}", lines.collect::<String>())
+    }
+
     fn logs(&self) -> String {
         let tail = |name: &str| {
             let text = fs::read_to_string(self.root.join(name)).unwrap_or_default();
@@ -224,8 +230,7 @@ impl TestNode {
                 return found;
             }
             if Instant::now() > end {
-                let instances = self.instances();
-                panic!("never: {what}; Instances {instances:#?}{}", self.logs());
+                panic!("never: {what}; {}{}", self.shown(), self.logs());
             }
             sleep(POLL).await;
         }
@@ -349,20 +354,28 @@ impl TestNode {
         });
         if seen.await.is_err() {
             panic!(
-                "{name} never had {wanted:?}, but {last:?}: {:#?}{}",
-                self.instances(),
+                "{name} never had {wanted:?}, but {last:?}: {}{}",
+                self.shown(),
                 self.logs()
             );
         }
     }
 
-    /// How many resources have all of their capacity allocatable, and a plugin.
-    pub async fn whole_resources(&self) -> usize {
-        let plugins = self.kubelet().plugins().await.unwrap_or_default();
-        let is_whole = |plugin: &&kubelet::client::Plugin| {
-            plugin.is_connected && plugin.capacity > 0 && plugin.allocatable == plugin.capacity
-        };
-        plugins.iter().filter(is_whole).count()
+    /// How many resources have a plugin and something to offer.
+    pub async fn connected(&self) -> Option<usize> {
+        let plugins = self.kubelet().plugins().await.ok()?;
+        let is_offered =
+            |plugin: &&kubelet::client::Plugin| plugin.is_connected && plugin.allocatable > 0;
+        Some(plugins.iter().filter(is_offered).count())
+    }
+
+    pub async fn until_connected(&self, count: usize) {
+        self.within(
+            2 * PATIENCE,
+            &format!("{count} resources are connected"),
+            async || (self.connected().await? == count).then_some(()),
+        )
+        .await;
     }
 
     /// The sockets in the plugin folder, less the kubelet's.
