@@ -286,7 +286,10 @@ mod restarts {
 
     #[tokio::test]
     async fn a_kubelet_restart_registers_200_instances_again_and_keeps_allocations() {
-        let mut node = TestNode::started();
+        let mut node = TestNode::new();
+        node.kubelet_settings.endpoint_grace = Duration::from_secs(60);
+        node.start_kubelet();
+        node.start_agent();
         let names = with_brokers_at_three_of_200(&node).await;
         let before = node.instances();
         node.stop_kubelet().await;
@@ -297,7 +300,10 @@ mod restarts {
 
     #[tokio::test]
     async fn a_killed_kubelet_finds_200_instances_and_their_allocations_again() {
-        let mut node = TestNode::started();
+        let mut node = TestNode::new();
+        node.kubelet_settings.endpoint_grace = Duration::from_secs(60);
+        node.start_kubelet();
+        node.start_agent();
         let names = with_brokers_at_three_of_200(&node).await;
         let before = node.instances();
         node.kill_kubelet();

@@ -117,6 +117,7 @@ pub async fn run(
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let node = Arc::new(Node::new(&settings, store.clone()));
+    plugins::remove_left_over_sockets(&node);
     let handlers = Arc::new(handlers);
     let (requests, requested) = mpsc::channel(64);
     let sessions = watch::Sender::new(BTreeMap::new());
