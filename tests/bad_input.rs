@@ -348,7 +348,8 @@ mod configurations {
             ("binary", "\u{1}\u{2}\u{fffd}".to_owned(), ""),
             (
                 "nospec",
-                "apiVersion: akri.sh/v0\nkind: Configuration\nmetadata: {name: n}\n".to_owned(),
+                "apiVersion: akri.sh/v0\nkind: Configuration\nmetadata: {name: nospec}\n"
+                    .to_owned(),
                 "spec",
             ),
             (
@@ -380,7 +381,7 @@ mod configurations {
             (
                 "many",
                 good("c2", &format!("{{{handler}, capacity: many}}")),
-                "capacity",
+                "spec.capacity: ",
             ),
             (
                 "grace",

@@ -197,7 +197,17 @@ impl TestNode {
     fn shown(&self) -> String {
         let instances = self.instances().into_iter().take(5);
         let lines = instances.map(|(name, instance)| format!("{name}: {:?}\n", instance.spec));
-        format!("Instances:\n{}", lines.collect::<String>())
+        let errors = fs::read_dir(self.state()).into_iter().flatten();
+        let errors = errors.filter_map(|entry| {
+            let path = entry.ok()?.path();
+            let text = fs::read_to_string(&path).ok()?;
+            Some(format!("{}: {text}", path.display()))
+        });
+        format!(
+            "Instances:\n{}Errors:\n{}",
+            lines.collect::<String>(),
+            errors.collect::<String>()
+        )
     }
 
     fn logs(&self) -> String {
