@@ -4,9 +4,7 @@ mod support;
 
 use petiole::{
     model::device::Device,
-    proto::device_plugin::{
-        Empty, RegisterRequest, VERSION, registration_client::RegistrationClient,
-    },
+    proto::device_plugin::{RegisterRequest, VERSION, registration_client::RegistrationClient},
     uds,
 };
 use std::{
@@ -333,9 +331,9 @@ mod peers_of_the_agent {
 mod configurations {
     use super::*;
 
-    #[tokio::test]
-    async fn each_bad_manifest_says_what_is_wrong_and_the_others_are_used() {
-        let (node, door) = at_work().await;
+    /// File, text, and a part of what is said of it.
+    #[expect(clippy::too_many_lines, reason = "a table")]
+    fn bad_manifests() -> Vec<(&'static str, String, &'static str)> {
         let good = |name: &str, spec: &str| {
             format!(
                 "apiVersion: akri.sh/v0\nkind: Configuration\nmetadata: {{name: {name}}}\nspec: {spec}\n"
@@ -343,7 +341,7 @@ mod configurations {
         };
         let handler = "discoveryHandler: {name: test, discoveryDetails: x}";
         let long = "a".repeat(53);
-        let rows = [
+        vec![
             ("text", "{{{".to_owned(), ""),
             ("binary", "\u{1}\u{2}\u{fffd}".to_owned(), ""),
             (
@@ -404,7 +402,13 @@ mod configurations {
                 good("good", &format!("{{{handler}}}")),
                 "is in good.yaml already",
             ),
-        ];
+        ]
+    }
+
+    #[tokio::test]
+    async fn each_bad_manifest_says_what_is_wrong_and_the_others_are_used() {
+        let (node, door) = at_work().await;
+        let rows = bad_manifests();
         for (file, text, _) in &rows {
             node.write_manifest(&format!("{file}.yaml"), text);
         }
