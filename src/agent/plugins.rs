@@ -52,13 +52,20 @@ pub(super) async fn run(
         shutdown: shutdown.clone(),
         node,
     };
-    plugins.observe();
+    instances.mark_changed();
     loop {
+        // What is marked as seen is read after that, so that nothing that changes meanwhile is missed.
+        discoveries.mark_unchanged();
+        if instances.has_changed()? {
+            instances.mark_unchanged();
+            plugins.observe();
+        }
+        slots.mark_unchanged();
         plugins.reconcile().await;
         plugins.publish_slots();
         tokio::select! {
             () = shutdown.cancelled() => break,
-            changed = instances.changed() => { changed?; plugins.observe(); }
+            changed = instances.changed() => { changed?; instances.mark_changed(); }
             changed = discoveries.changed() => changed?,
             changed = slots.changed() => changed?,
             changed = folder.changed() => { changed?; plugins.follow_folder(&mut folder); }
@@ -70,9 +77,6 @@ pub(super) async fn run(
                 plugins.forget(&name);
             }
         }
-        instances.mark_unchanged();
-        discoveries.mark_unchanged();
-        slots.mark_unchanged();
     }
     while plugins.tasks.join_next().await.is_some() {}
     Ok(())
