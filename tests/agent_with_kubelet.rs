@@ -569,8 +569,8 @@ mod registration {
             let made = fs::metadata(path()?).ok()?.modified().unwrap();
             let plugins = node.kubelet().plugins().await.ok()?;
             let plugin = (plugins.into_iter()).find(|p| p.resource == format!("akri.sh/{door}"))?;
-            let is_its = plugin.socket? == path()?.display().to_string();
-            (made != before && is_its && plugin.allocatable == 1).then_some(())
+            let is_its = plugin.endpoint == path()?.display().to_string();
+            (made != before && is_its && plugin.healthy == 1).then_some(())
         })
         .await;
         node.allocate(&door, &[&format!("{door}-0")]).await.unwrap();

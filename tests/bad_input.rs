@@ -232,8 +232,8 @@ mod peers_of_the_kubelet {
         let (node, door) = at_work().await;
         for socket in [
             node.agent_settings.plugin_folder.join("kubelet.sock"),
-            node.kubelet_settings.pod_resources_socket(),
-            node.kubelet_settings.api_socket(),
+            node.agent_settings.pod_resources_socket.clone(),
+            node.kubelet_settings.root_dir.join("kubelet-api.sock"),
         ] {
             let mut stream = UnixStream::connect(&socket).await.unwrap();
             stream.write_all(&garbage()).await.ok();

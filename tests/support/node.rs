@@ -14,7 +14,10 @@ use petiole::{
     api::instance::Instance,
     discovery::{DiscoveryHandler, handlers::builtin, session::Handlers},
     files,
-    kubelet::{self, client::KubeletClient},
+    kubelet::{
+        self,
+        client::{Client, PluginState},
+    },
     model::{
         device::{DeviceId, Scope},
         instance_name::InstanceName,
@@ -72,11 +75,9 @@ impl TestNode {
             .unwrap();
         let root = dir.path().to_owned();
         let kubelet_settings = kubelet::Settings {
-            node_name: NODE.to_owned(),
-            root_dir: root.join("k").join(folder),
-            manifests: root.join("manifests"),
             endpoint_grace: Duration::from_secs(1),
-            first_restart: Duration::from_millis(50),
+            restart_backoff: Duration::from_millis(50),
+            ..kubelet::Settings::new(root.join("k").join(folder), root.join("manifests"), NODE)
         };
         for folder in ["configurations", "manifests", "k"] {
             fs::create_dir_all(root.join(folder)).unwrap();
@@ -85,8 +86,8 @@ impl TestNode {
             agent_settings: agent::Settings {
                 node_name: NODE.to_owned(),
                 resource_prefix: "akri.sh".to_owned(),
-                plugin_folder: kubelet_settings.plugin_folder(),
-                pod_resources_socket: kubelet_settings.pod_resources_socket(),
+                plugin_folder: kubelet_settings.root_dir.join("device-plugins"),
+                pod_resources_socket: kubelet_settings.root_dir.join("pod-resources/kubelet.sock"),
                 kubelet_settles: Duration::from_secs(2),
                 between_looks: agent::BETWEEN_LOOKS,
                 max_instances: 5000,
@@ -282,7 +283,7 @@ impl TestNode {
                 "containers": [{
                     "name": "main",
                     "image": "none",
-                    "command": ["/bin/sh", "-c", "env; echo END; exec sleep 1000"],
+                    "command": ["/bin/sh", "-c", "echo PID=$$$$; env; echo END; exec sleep 1000"],
                     "resources": {"limits": limits},
                 }],
             },
@@ -337,8 +338,8 @@ pub fn request(ids: &[&str]) -> AllocateRequest {
 
 // What the test sees of the node.
 impl TestNode {
-    pub fn kubelet(&self) -> KubeletClient {
-        KubeletClient::new(&self.kubelet_settings.root_dir)
+    pub fn kubelet(&self) -> Client {
+        Client::new(&self.kubelet_settings.root_dir)
     }
 
     /// Node capacity and allocatable of `akri.sh/<name>`; `None` where there is no such entry.
@@ -374,8 +375,9 @@ impl TestNode {
     /// How many resources have a plugin and something to offer.
     pub async fn connected(&self) -> Option<usize> {
         let plugins = self.kubelet().plugins().await.ok()?;
-        let is_offered =
-            |plugin: &&kubelet::client::Plugin| plugin.is_connected && plugin.allocatable > 0;
+        let is_offered = |plugin: &&kubelet::client::PluginView| {
+            plugin.state == PluginState::Connected && plugin.healthy > 0
+        };
         Some(plugins.iter().filter(is_offered).count())
     }
 
@@ -489,17 +491,12 @@ impl TestNode {
     pub async fn pod(&self, name: &str) -> Option<Pod> {
         let pods = self.kubelet().pods().await.ok()?.items;
         pods.into_iter()
-            .find(|pod| pod.metadata.name.as_deref() == Some(name))
+            .find(|pod| pod.metadata.name.as_deref() == Some(&*format!("{name}-{NODE}")))
     }
 
     /// The process of a Pod's container, once there is one.
     pub async fn pid(&self, name: &str) -> i32 {
-        self.until(&format!("Pod {name} runs"), async || {
-            let status = self.pod(name).await?.status?;
-            let id = status.container_statuses?.remove(0).container_id?;
-            id.strip_prefix("process://")?.parse().ok()
-        })
-        .await
+        self.env(name).await["PID"].parse().unwrap()
     }
 
     /// Restarts of a Pod's container so far, if it runs.
@@ -529,9 +526,14 @@ impl TestNode {
 
     /// What the last process of a Pod has in its environment.
     pub async fn env(&self, pod: &str) -> Env {
-        self.pid(pod).await;
+        let full_name = format!("{pod}-{NODE}");
         self.until(&format!("Pod {pod} has printed"), async || {
-            let log = self.kubelet().log("default", pod, "main").await.ok()?;
+            self.restarts(pod).await?;
+            let log = self
+                .kubelet()
+                .logs("default", &full_name, "main")
+                .await
+                .ok()?;
             let printed = log.strip_suffix("END\n")?;
             let last = printed.rsplit("END\n").next()?;
             let pairs = last.lines().filter_map(|line| line.split_once('='));
