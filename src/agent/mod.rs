@@ -38,6 +38,8 @@ use tokio_util::sync::CancellationToken;
 
 /// How long tasks may take to end after a signal.
 const GRACE: Duration = Duration::from_secs(5);
+/// A Pod that is being admitted while the kubelet is looked at shows in the next look.
+pub const BETWEEN_LOOKS: Duration = Duration::from_secs(10);
 
 /// What an agent is told by its flags.
 #[derive(Debug, Clone)]
@@ -50,6 +52,8 @@ pub struct Settings {
     pub pod_resources_socket: PathBuf,
     /// How long a new kubelet may list no containers though they run.
     pub kubelet_settles: Duration,
+    /// Between the two looks at pod resources that must both miss a slot before it is released.
+    pub between_looks: Duration,
     /// The most Instances of all Configurations together.
     pub max_instances: usize,
     /// A folder for static Pods: one broker for each Instance.
@@ -63,6 +67,7 @@ struct Node {
     plugin_folder: PathBuf,
     pod_resources_socket: PathBuf,
     kubelet_settles: Duration,
+    between_looks: Duration,
     max_instances: usize,
     started: Instant,
     store: Arc<dyn Store>,
@@ -82,6 +87,7 @@ impl Node {
             plugin_folder: settings.plugin_folder.clone(),
             pod_resources_socket: settings.pod_resources_socket.clone(),
             kubelet_settles: settings.kubelet_settles,
+            between_looks: settings.between_looks,
             max_instances: settings.max_instances,
             started: Instant::now(),
             judged: watch::Sender::default(),
@@ -111,6 +117,7 @@ pub async fn run(
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let node = Arc::new(Node::new(&settings, store.clone()));
+    plugins::remove_left_over_sockets(&node);
     let handlers = Arc::new(handlers);
     let (requests, requested) = mpsc::channel(64);
     let sessions = watch::Sender::new(BTreeMap::new());

@@ -5,11 +5,15 @@ mod runner;
 mod service;
 
 use super::{Node, kubelet_folder::KubeletFolder, slots::Requests};
-use crate::model::slot_table::{ObservedSlots, Resource};
+use crate::{
+    files,
+    model::slot_table::{ObservedSlots, Resource},
+};
 use allocate::Allocator;
 use plan::{Action, Slot};
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fs,
     sync::Arc,
 };
 use tokio::sync::{Semaphore, watch};
@@ -76,6 +80,29 @@ pub(super) async fn run(
     }
     while plugins.tasks.join_next().await.is_some() {}
     Ok(())
+}
+
+/// Removes the sockets that an agent left when it was killed, of every resource that has an Instance now: one whose
+/// Configuration went meanwhile gets no plugin that would.
+pub(super) fn remove_left_over_sockets(node: &Node) {
+    let Ok(entries) = fs::read_dir(&node.plugin_folder) else {
+        return; // no folder, no sockets
+    };
+    let sockets = (entries.filter_map(Result::ok))
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    let folder = node.plugin_folder.as_os_str().len();
+    for resource in plan::desired(&node.store.instances().borrow(), &node.name).keys() {
+        let stem = plan::socket_stem(resource, folder);
+        for name in stem
+            .iter()
+            .flat_map(|stem| plan::sockets_of(stem, &sockets))
+        {
+            if let Err(e) = files::remove(&node.plugin_folder.join(name)) {
+                warn!("a socket of an earlier agent stays: {e}");
+            }
+        }
+    }
 }
 
 struct Plugins {

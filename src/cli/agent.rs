@@ -69,6 +69,7 @@ impl Flags {
                 .unwrap_or_else(|| self.kubelet_dir.join("device-plugins")),
             pod_resources_socket: self.kubelet_dir.join("pod-resources/kubelet.sock"),
             kubelet_settles: KUBELET_SETTLES,
+            between_looks: agent::BETWEEN_LOOKS,
             max_instances: self.max_instances,
             render_brokers: self.render_brokers.clone(),
         }

@@ -191,6 +191,7 @@ impl Home {
             plugin_folder: self.root.join("device-plugins"),
             pod_resources_socket: self.root.join("pod-resources/kubelet.sock"),
             kubelet_settles: Duration::from_secs(60),
+            between_looks: agent::BETWEEN_LOOKS,
             max_instances: 100,
             render_brokers: Some(self.manifests()),
         }

@@ -15,12 +15,14 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use tokio::{sync::watch, time::sleep};
+use tokio::{sync::watch, task::JoinSet, time::sleep};
 use tokio_util::{sync::CancellationToken, task::JoinMap};
 use tracing::{Instrument as _, info_span, warn};
 
 const FIRST_RETRY: Duration = Duration::from_millis(500);
 const LAST_RETRY: Duration = Duration::from_secs(30);
+/// How long a discovery may take to end when it is told to. Those that are to begin wait for it.
+const END_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What each Configuration's discovery sees.
 pub type Discoveries = BTreeMap<ObjectKey, Sighting>;
@@ -183,9 +185,23 @@ impl Session {
             }
             std::future::pending::<()>().await;
         };
+        // A task of its own: its panic is an error like another, and is tried again after a wait like another.
+        let mut run = JoinSet::new();
+        run.spawn(discovery.run(found, stop.clone()).in_current_span());
+        let too_late = async {
+            stop.cancelled().await;
+            sleep(END_TIMEOUT).await;
+        };
         tokio::select! {
             biased;
-            ended = discovery.run(found, stop.clone()) => ended.err().map(|e| e.to_string()),
+            Some(ended) = run.join_next() => match ended {
+                Ok(ended) => ended.err().map(|e| e.to_string()),
+                Err(panicked) => Some(panicked.to_string()),
+            },
+            () = too_late => {
+                warn!("the discovery did not end in {END_TIMEOUT:?} and is dropped");
+                None
+            }
             () = forward => None,
         }
     }

@@ -132,17 +132,17 @@ impl Store for FolderStore {
     fn run(&self, shutdown: CancellationToken) -> BoxFuture<'_, anyhow::Result<()>> {
         Box::pin(async move {
             let mut watch = FolderWatch::new(&self.inner.settings.configurations);
-            while shutdown
-                .run_until_cancelled(watch.changed())
-                .await
-                .is_some()
-            {
+            // Read once more at first: what changed since the folder was opened woke nobody.
+            loop {
                 if let Err(e) = self.blocking(Inner::read_configurations).await {
                     // What was read last goes on; the watch looks again.
                     warn!("cannot read the Configurations: {e:#}");
                 }
+                let changed = shutdown.run_until_cancelled(watch.changed()).await;
+                if changed.is_none() {
+                    return Ok(());
+                }
             }
-            Ok(())
         })
     }
 }

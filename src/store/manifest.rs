@@ -7,7 +7,6 @@ use crate::{
     },
     model::names::ObjectKey,
 };
-use serde::Deserialize;
 use serde_json::Value;
 
 /// A document of a manifest that is no usable Configuration.
@@ -72,9 +71,10 @@ fn configuration(document: Value) -> Result<Configuration, Unreadable> {
     }
     let mut unknown = vec![];
     let mut note = |path: serde_ignored::Path<'_>| unknown.push(path.to_string());
-    let mut configuration =
-        Configuration::deserialize(serde_ignored::Deserializer::new(&document, &mut note))
-            .map_err(|e| refused("Unreadable", e.to_string()))?;
+    let noting = serde_ignored::Deserializer::new(&document, &mut note);
+    // The error begins with the field's path.
+    let mut configuration: Configuration = serde_path_to_error::deserialize(noting)
+        .map_err(|e| refused("Unreadable", e.to_string()))?;
     // kubectl refuses a manifest with unknown fields too: a misspelt one would be lost without a word.
     let is_known =
         |field: &str| matches!(field, "apiVersion" | "kind") || field.starts_with("metadata.");

@@ -1,5 +1,10 @@
 //! What several integration tests share.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(dead_code, unreachable_pub, reason = "no test uses all of it")]
+pub mod fake_kubelet;
 pub mod mdns_publisher;
+pub mod node;
+pub mod process;
 pub mod running_discovery;
+pub mod test_handler;
+pub mod watched_store;

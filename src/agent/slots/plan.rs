@@ -8,23 +8,30 @@ use std::{
     time::Duration,
 };
 
-/// Between the two looks that must both miss a slot: a Pod that is being admitted shows in the second.
-pub(super) const BETWEEN_LOOKS: Duration = Duration::from_secs(10);
-
 /// The ids that containers hold, by the resource's name after its prefix.
 pub(in crate::agent) type HeldIds = BTreeMap<String, BTreeSet<String>>;
 
 /// When (uptime of the look's beginning) a slot was first missed, looks in between having missed it too.
 pub(super) type Missed = BTreeMap<SlotId, Duration>;
 
-/// Decides after one look at the kubelet's pod resources that was begun at uptime `begun`.
+/// When looks at pod resources are taken.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Looks {
+    /// The uptime at which this one was begun.
+    pub(super) begun: Duration,
+    /// The least time between two that both miss a slot: a Pod that is being admitted shows in the second.
+    pub(super) apart: Duration,
+}
+
+/// Decides after one look at the kubelet's pod resources.
 /// A slot goes when two looks have missed it, both begun after its claim was answered.
 pub(super) fn releases(
     held: &[Held],
     listed: &HeldIds,
-    begun: Duration,
+    looks: Looks,
     missed: &Missed,
 ) -> (Vec<SlotChange>, Missed) {
+    let begun = looks.begun;
     let mut still_missed = Missed::new();
     let mut releases = vec![];
     for slot in held
@@ -36,7 +43,7 @@ pub(super) fn releases(
             .copied()
             .filter(|first| *first >= slot.answered);
         match first {
-            Some(first) if begun.saturating_sub(first) >= BETWEEN_LOOKS => {
+            Some(first) if begun.saturating_sub(first) >= looks.apart => {
                 releases.push(SlotChange {
                     key: slot.key.clone(),
                     slot: slot.slot.clone(),
@@ -90,13 +97,23 @@ mod tests {
         BTreeMap::from([(resource.to_owned(), BTreeSet::from([id.to_owned()]))])
     }
 
+    fn at(seconds: u64) -> Looks {
+        Looks {
+            begun: Duration::from_secs(seconds),
+            apart: Duration::from_secs(10),
+        }
+    }
+
     /// Looks at the given seconds, all missing the slot: the second at which it is released.
     fn released_at(held: &Held, looks: &[u64]) -> Option<u64> {
         let mut missed = Missed::new();
         for look in looks {
-            let begun = Duration::from_secs(*look);
-            let (releases, still) =
-                releases(std::slice::from_ref(held), &HeldIds::new(), begun, &missed);
+            let (releases, still) = releases(
+                std::slice::from_ref(held),
+                &HeldIds::new(),
+                at(*look),
+                &missed,
+            );
             missed = still;
             if !releases.is_empty() {
                 return Some(*look);
@@ -120,12 +137,7 @@ mod tests {
     #[test]
     fn a_slot_that_was_claimed_again_between_the_looks_stays() {
         let missed = Missed::from([(SlotId::new("cam-8120fe", 0), Duration::from_secs(5))]);
-        let (releases, still) = releases(
-            &[by_instance(10)],
-            &HeldIds::new(),
-            Duration::from_secs(16),
-            &missed,
-        );
+        let (releases, still) = releases(&[by_instance(10)], &HeldIds::new(), at(16), &missed);
         assert!(releases.is_empty());
         assert_eq!(
             still.into_values().collect::<Vec<_>>(),
@@ -137,7 +149,7 @@ mod tests {
     fn a_look_that_lists_the_slot_starts_the_count_again() {
         let missed = Missed::from([(SlotId::new("cam-8120fe", 0), Duration::from_secs(5))]);
         let listed = listing("cam-8120fe", "cam-8120fe-0");
-        let decided = releases(&[by_instance(0)], &listed, Duration::from_secs(30), &missed);
+        let decided = releases(&[by_instance(0)], &listed, at(30), &missed);
         assert_eq!(decided, (vec![], Missed::new()));
     }
 

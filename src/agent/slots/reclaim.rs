@@ -1,7 +1,7 @@
 //! Releases slots whose containers are gone: the kubelet has no call for that, so its pod resources are looked at.
 use super::{
     Request, Requests,
-    plan::{BETWEEN_LOOKS, HeldIds, Missed, releases},
+    plan::{HeldIds, Looks, Missed, releases},
 };
 
 pub(in crate::agent) use super::plan::is_listed;
@@ -35,7 +35,11 @@ pub(in crate::agent) async fn run(
             match look(&node).await {
                 Ok(Some(listed)) => {
                     let held = node.slots.borrow().held();
-                    let (changes, still_missed) = releases(&held, &listed, begun, &missed);
+                    let looks = Looks {
+                        begun,
+                        apart: node.between_looks,
+                    };
+                    let (changes, still_missed) = releases(&held, &listed, looks, &missed);
                     missed = still_missed;
                     if !changes.is_empty() {
                         requests.send(Request::Release(changes)).await?;
@@ -49,7 +53,7 @@ pub(in crate::agent) async fn run(
                     missed.clear();
                 }
             }
-            sleep(BETWEEN_LOOKS / 2).await;
+            sleep(node.between_looks / 2).await;
         }
     };
     tokio::select! {

@@ -1,0 +1,128 @@
+//! A discovery handler whose devices a test puts there and takes away.
+use futures::future::BoxFuture;
+use petiole::{
+    discovery::{DetailsError, Discovery, DiscoveryError, DiscoveryHandler},
+    model::device::{Device, DeviceSet, Scope},
+};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+/// What discoveries see, by their details. It outlives the agent, as real devices do.
+#[derive(Clone, Default)]
+pub struct Devices {
+    sources: Arc<Mutex<BTreeMap<String, watch::Sender<Option<DeviceSet>>>>>,
+    /// How often a discovery was begun, by its details.
+    runs: Arc<Mutex<BTreeMap<String, Arc<AtomicUsize>>>>,
+}
+
+impl Devices {
+    fn source(&self, details: &str) -> watch::Sender<Option<DeviceSet>> {
+        let mut sources = self.sources.lock().unwrap();
+        sources.entry(details.to_owned()).or_default().clone()
+    }
+
+    fn count(&self, details: &str) -> Arc<AtomicUsize> {
+        let mut runs = self.runs.lock().unwrap();
+        runs.entry(details.to_owned()).or_default().clone()
+    }
+
+    pub fn runs(&self, details: &str) -> usize {
+        self.count(details).load(Ordering::SeqCst)
+    }
+
+    /// From now on the discovery with these details sees these devices, and has looked everywhere.
+    pub fn see(&self, details: &str, devices: impl IntoIterator<Item = Device>) {
+        let set = DeviceSet::complete(devices);
+        self.source(details).send_replace(Some(set));
+    }
+
+    /// From now on a discovery that begins sees nothing and says nothing.
+    pub fn silence(&self, details: &str) {
+        self.source(details).send_replace(None);
+    }
+}
+
+/// `name()` is `test`. Details that begin with `panic`, `fail`, `hang` or `spin` make a discovery that does so.
+pub struct TestHandler(pub Devices);
+
+impl DiscoveryHandler for TestHandler {
+    fn name(&self) -> &'static str {
+        "test"
+    }
+
+    fn prepare(&self, details: &str) -> Result<Box<dyn Discovery>, DetailsError> {
+        if details.starts_with("refused") {
+            return Err(DetailsError(format!("{details:?} is no test")));
+        }
+        Ok(Box::new(TestDiscovery {
+            details: details.to_owned(),
+            source: self.0.source(details),
+            runs: self.0.count(details),
+        }))
+    }
+}
+
+struct TestDiscovery {
+    details: String,
+    source: watch::Sender<Option<DeviceSet>>,
+    runs: Arc<AtomicUsize>,
+}
+
+impl Discovery for TestDiscovery {
+    fn scope(&self) -> Scope {
+        match self.details.ends_with("local") {
+            true => Scope::Node,
+            false => Scope::Shared,
+        }
+    }
+
+    fn run(
+        self: Box<Self>,
+        found: watch::Sender<DeviceSet>,
+        shutdown: CancellationToken,
+    ) -> BoxFuture<'static, Result<(), DiscoveryError>> {
+        Box::pin(async move {
+            self.runs.fetch_add(1, Ordering::SeqCst);
+            match self.details.split('-').next() {
+                Some("panic") => panic!("the handler of {} panics", self.details),
+                Some("fail") => {
+                    return Err(DiscoveryError(format!("{} fails", self.details)));
+                }
+                // Deaf to the signal.
+                Some("hang") => std::future::pending().await,
+                _ => {}
+            }
+            let mut source = self.source.subscribe();
+            source.mark_changed();
+            while let Some(Ok(())) = shutdown.run_until_cancelled(source.changed()).await {
+                if let Some(set) = source.borrow_and_update().clone() {
+                    found.send_replace(set);
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+/// A device with an address, which is how it is reached, and a number of pages, which is not.
+pub fn device(id: &str) -> Device {
+    with(Device::new(id), &[("ADDRESS", "10.0.0.1"), ("PAGES", "1")])
+}
+
+/// `device` with other values; `ADDRESS` is how it is reached.
+pub fn with(mut device: Device, properties: &[(&str, &str)]) -> Device {
+    device.connection.insert("ADDRESS".to_owned());
+    for (key, value) in properties {
+        device
+            .properties
+            .insert((*key).to_owned(), (*value).to_owned());
+    }
+    device
+}

@@ -1,0 +1,68 @@
+//! A store that counts what is written, and whose claims a test can hold up between their write and their answer.
+use futures::future::BoxFuture;
+use petiole::{
+    model::names::ObjectKey,
+    store::{
+        Configurations, Exchange, InstanceChange, Instances, Report, Store, StoreError,
+        folder::FolderStore,
+    },
+};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+/// What the test sees and says of stores. It outlives the agent.
+#[derive(Clone, Default)]
+pub struct StoreWatch {
+    /// Claims and releases that are written are not answered while this is set.
+    pub is_held_up: watch::Sender<bool>,
+    /// Instances written, by name.
+    pub writes: Arc<Mutex<BTreeMap<String, usize>>>,
+}
+
+pub struct WatchedStore {
+    pub inner: FolderStore,
+    pub watch: StoreWatch,
+}
+
+impl Store for WatchedStore {
+    fn configurations(&self) -> watch::Receiver<Arc<Configurations>> {
+        self.inner.configurations()
+    }
+
+    fn instances(&self) -> watch::Receiver<Arc<Instances>> {
+        self.inner.instances()
+    }
+
+    fn apply(&self, changes: Vec<InstanceChange>) -> BoxFuture<'_, Vec<Result<(), StoreError>>> {
+        let mut writes = self.watch.writes.lock().unwrap();
+        for change in &changes {
+            *writes.entry(change.key().name).or_default() += 1;
+        }
+        drop(writes);
+        self.inner.apply(changes)
+    }
+
+    fn exchange(&self, changes: Vec<Exchange>) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(async move {
+            let outcome = self.inner.exchange(changes).await;
+            let mut is_held_up = self.watch.is_held_up.subscribe();
+            is_held_up.wait_for(|is_held_up| !is_held_up).await.unwrap();
+            outcome
+        })
+    }
+
+    fn report(
+        &self,
+        reports: BTreeMap<ObjectKey, Report>,
+    ) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.inner.report(reports)
+    }
+
+    fn run(&self, shutdown: CancellationToken) -> BoxFuture<'_, anyhow::Result<()>> {
+        self.inner.run(shutdown)
+    }
+}
