@@ -1,12 +1,12 @@
 //! Brokers without a control plane: a static Pod manifest for each Instance, in a folder that a kubelet reads.
 mod plan;
 
-use super::Node;
+use super::{Node, pod_resources};
 use crate::{backoff::Backoff, files};
 use anyhow::Context as _;
 use plan::{Action, World, plan};
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
     sync::Arc,
@@ -17,6 +17,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 const MANIFEST_MODE: u32 = 0o644;
+/// Between looks at what the kubelet would give to a container.
+const KUBELET_LOOK: Duration = Duration::from_millis(50);
 const FIRST_RETRY: Duration = Duration::from_millis(500);
 const LAST_RETRY: Duration = Duration::from_secs(30);
 
@@ -34,10 +36,10 @@ pub(super) async fn run(
         discoveries.mark_unchanged();
         instances.mark_unchanged();
         registered.mark_unchanged();
-        let wait = match reconcile(&node, &folder) {
-            Ok(()) => {
+        let wait = match reconcile(&node, &folder).await {
+            Ok(is_done) => {
                 backoff.reset();
-                Duration::MAX
+                if is_done { Duration::MAX } else { KUBELET_LOOK }
             }
             Err(e) => {
                 let wait = backoff.next_wait();
@@ -56,17 +58,46 @@ pub(super) async fn run(
     }
 }
 
-fn reconcile(node: &Node, folder: &Path) -> anyhow::Result<()> {
+/// Whether nothing waits for the kubelet. It has a plugin's list a moment after it has opened the stream, and a Pod
+/// that it admits before starts without the device.
+async fn reconcile(node: &Node, folder: &Path) -> anyhow::Result<bool> {
     let existing = read(folder)?;
-    let actions = plan(&World {
+    let registered = node.registered.borrow().clone();
+    let mut actions = planned(node, &registered, &existing);
+    let mut is_done = true;
+    if actions
+        .iter()
+        .any(|action| matches!(action, Action::Write { .. }))
+    {
+        let allocatable = pod_resources::allocatable(node)
+            .await?
+            .into_keys()
+            .collect();
+        let ready = planned(node, &allocatable, &existing);
+        is_done = ready.len() >= actions.len();
+        actions = ready;
+    }
+    carry_out(folder, actions)?;
+    Ok(is_done)
+}
+
+fn planned(
+    node: &Node,
+    allocatable: &BTreeSet<String>,
+    existing: &BTreeMap<String, serde_json::Value>,
+) -> Vec<Action> {
+    plan(&World {
         node: &node.name,
         resource_prefix: &node.resource_prefix,
         judged: &node.judged.borrow().clone(),
         discoveries: &node.discoveries.borrow().clone(),
         instances: &node.store.instances().borrow().clone(),
-        registered: &node.registered.borrow().clone(),
-        existing: &existing,
-    });
+        allocatable,
+        existing,
+    })
+}
+
+fn carry_out(folder: &Path, actions: Vec<Action>) -> anyhow::Result<()> {
     for action in actions {
         match action {
             Action::Write { file, pod } => {

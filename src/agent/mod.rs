@@ -13,6 +13,7 @@ mod instances;
 mod kubelet_folder;
 mod plan_inputs;
 mod plugins;
+mod pod_resources;
 mod slots;
 
 use crate::{

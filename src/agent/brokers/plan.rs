@@ -22,7 +22,8 @@ pub(super) struct World<'a> {
     pub(super) judged: &'a Judged,
     pub(super) discoveries: &'a Discoveries,
     pub(super) instances: &'a Instances,
-    pub(super) registered: &'a BTreeSet<String>,
+    /// The resources that the kubelet would give to a container now, by the name after the prefix.
+    pub(super) allocatable: &'a BTreeSet<String>,
     /// Our manifests as they stand, by file name.
     pub(super) existing: &'a BTreeMap<String, Value>,
 }
@@ -53,7 +54,7 @@ pub(super) fn plan(world: &World<'_>) -> Vec<Action> {
         if let Sight::Seen(device) = sight(instance, world.discoveries) {
             let told = device.connection_digest();
             let pod = pod(world, key, instance, Rendered { spec, told: &told });
-            if existing != Some(&pod) && world.registered.contains(&key.name) {
+            if existing != Some(&pod) && world.allocatable.contains(&key.name) {
                 actions.push(Action::Write { file, pod });
             }
         }
@@ -163,7 +164,7 @@ spec:
         judged: Judged,
         discoveries: Discoveries,
         instances: Instances,
-        registered: BTreeSet<String>,
+        allocatable: BTreeSet<String>,
         existing: BTreeMap<String, Value>,
     }
 
@@ -184,7 +185,7 @@ spec:
                 judged: Judged::default(),
                 discoveries: Discoveries::new(),
                 instances: Instances::new(),
-                registered: BTreeSet::from(["cam-1".to_owned()]),
+                allocatable: BTreeSet::from(["cam-1".to_owned()]),
                 existing: BTreeMap::new(),
             };
             fixture.judged.accepted.insert(key.clone(), accepted);
@@ -222,7 +223,7 @@ spec:
                 judged: &self.judged,
                 discoveries: &self.discoveries,
                 instances: &self.instances,
-                registered: &self.registered,
+                allocatable: &self.allocatable,
                 existing: &self.existing,
             })
         }
@@ -259,11 +260,11 @@ spec:
     #[test]
     fn no_pod_is_written_before_the_kubelet_knows_its_resource_and_none_goes_when_it_forgets() {
         let mut fixture = Fixture::new();
-        let registered = std::mem::take(&mut fixture.registered);
+        let allocatable = std::mem::take(&mut fixture.allocatable);
         assert_eq!(fixture.plan(), vec![]);
-        fixture.registered = registered;
+        fixture.allocatable = allocatable;
         fixture.carry_out();
-        fixture.registered.clear();
+        fixture.allocatable.clear();
         assert_eq!(fixture.plan(), vec![]);
     }
 

@@ -1,15 +1,12 @@
 //! Which slots of this node no container holds any more. Pure.
-use crate::model::{
-    slot::{SlotId, SlotOwner},
-    slot_table::{Held, SlotChange},
+use crate::{
+    agent::pod_resources::Ids,
+    model::{
+        slot::{SlotId, SlotOwner},
+        slot_table::{Held, SlotChange},
+    },
 };
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
-
-/// The ids that containers hold, by the resource's name after its prefix.
-pub(in crate::agent) type HeldIds = BTreeMap<String, BTreeSet<String>>;
+use std::{collections::BTreeMap, time::Duration};
 
 /// When (uptime of the look's beginning) a slot was first missed, looks in between having missed it too.
 pub(super) type Missed = BTreeMap<SlotId, Duration>;
@@ -27,7 +24,7 @@ pub(super) struct Looks {
 /// A slot goes when two looks have missed it, both begun after its claim was answered.
 pub(super) fn releases(
     held: &[Held],
-    listed: &HeldIds,
+    listed: &Ids,
     looks: Looks,
     missed: &Missed,
 ) -> (Vec<SlotChange>, Missed) {
@@ -60,7 +57,7 @@ pub(super) fn releases(
 }
 
 /// Whether a container holds the slot by the resource it was claimed by.
-pub(in crate::agent) fn is_listed(held: &Held, listed: &HeldIds) -> bool {
+pub(in crate::agent) fn is_listed(held: &Held, listed: &Ids) -> bool {
     let instance = &held.slot.name;
     let holds = |resource: &str, id: &str| listed.get(resource).is_some_and(|ids| ids.contains(id));
     match &held.owner {
@@ -79,6 +76,7 @@ pub(in crate::agent) fn is_listed(held: &Held, listed: &HeldIds) -> bool {
 mod tests {
     use super::*;
     use crate::model::names::ObjectKey;
+    use std::collections::BTreeSet;
 
     fn held(answered: u64, owner: SlotOwner) -> Held {
         Held {
@@ -93,7 +91,7 @@ mod tests {
         held(answered, SlotOwner::Node("a".to_owned()))
     }
 
-    fn listing(resource: &str, id: &str) -> HeldIds {
+    fn listing(resource: &str, id: &str) -> Ids {
         BTreeMap::from([(resource.to_owned(), BTreeSet::from([id.to_owned()]))])
     }
 
@@ -108,12 +106,8 @@ mod tests {
     fn released_at(held: &Held, looks: &[u64]) -> Option<u64> {
         let mut missed = Missed::new();
         for look in looks {
-            let (releases, still) = releases(
-                std::slice::from_ref(held),
-                &HeldIds::new(),
-                at(*look),
-                &missed,
-            );
+            let (releases, still) =
+                releases(std::slice::from_ref(held), &Ids::new(), at(*look), &missed);
             missed = still;
             if !releases.is_empty() {
                 return Some(*look);
@@ -137,7 +131,7 @@ mod tests {
     #[test]
     fn a_slot_that_was_claimed_again_between_the_looks_stays() {
         let missed = Missed::from([(SlotId::new("cam-8120fe", 0), Duration::from_secs(5))]);
-        let (releases, still) = releases(&[by_instance(10)], &HeldIds::new(), at(16), &missed);
+        let (releases, still) = releases(&[by_instance(10)], &Ids::new(), at(16), &missed);
         assert!(releases.is_empty());
         assert_eq!(
             still.into_values().collect::<Vec<_>>(),

@@ -1,18 +1,18 @@
 //! Releases slots whose containers are gone: the kubelet has no call for that, so its pod resources are looked at.
-use super::{
-    Request, Requests,
-    plan::{HeldIds, Looks, Missed, releases},
-};
-
 pub(in crate::agent) use super::plan::is_listed;
 
-use crate::{agent::Node, proto::pod_resources as v1, uds};
-use std::{sync::Arc, time::Duration};
-use tokio::time::{sleep, timeout};
+use super::{
+    Request, Requests,
+    plan::{Looks, Missed, releases},
+};
+use crate::agent::{
+    Node,
+    pod_resources::{self, Ids},
+};
+use std::sync::Arc;
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
-
-const LOOK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Looks every few seconds while this node holds slots.
 pub(in crate::agent) async fn run(
@@ -64,7 +64,7 @@ pub(in crate::agent) async fn run(
 
 /// The ids that containers hold, or `None` where the answer cannot be trusted yet: for a while after its start a
 /// kubelet lists nothing, while containers run.
-pub(in crate::agent) async fn look(node: &Node) -> anyhow::Result<Option<HeldIds>> {
+pub(in crate::agent) async fn look(node: &Node) -> anyhow::Result<Option<Ids>> {
     let started = node
         .kubelet_folder
         .borrow()
@@ -76,37 +76,5 @@ pub(in crate::agent) async fn look(node: &Node) -> anyhow::Result<Option<HeldIds
     if age < node.kubelet_settles {
         return Ok(None);
     }
-    let answer = timeout(LOOK_TIMEOUT, async {
-        let channel = uds::dial(&node.pod_resources_socket).await?;
-        let mut client = v1::pod_resources_lister_client::PodResourcesListerClient::new(channel);
-        anyhow::Ok(
-            client
-                .list(v1::ListPodResourcesRequest {})
-                .await?
-                .into_inner(),
-        )
-    })
-    .await??;
-    Ok(Some(held_ids(answer, &node.resource_prefix)))
-}
-
-/// One entry a device id is what the kubelet sends; they are merged by resource.
-fn held_ids(answer: v1::ListPodResourcesResponse, prefix: &str) -> HeldIds {
-    let mut held = HeldIds::new();
-    let containers = answer
-        .pod_resources
-        .into_iter()
-        .flat_map(|pod| pod.containers);
-    for devices in containers.flat_map(|container| container.devices) {
-        let name = devices
-            .resource_name
-            .strip_prefix(prefix)
-            .and_then(|rest| rest.strip_prefix('/'));
-        if let Some(name) = name {
-            held.entry(name.to_owned())
-                .or_default()
-                .extend(devices.device_ids);
-        }
-    }
-    held
+    Ok(Some(pod_resources::held(node).await?))
 }

@@ -1,0 +1,73 @@
+//! The kubelet's pod resources API, as far as it is about our resources.
+use super::Node;
+use crate::{
+    proto::pod_resources::{
+        AllocatableResourcesRequest, ContainerDevices, ListPodResourcesRequest,
+        pod_resources_lister_client::PodResourcesListerClient,
+    },
+    uds,
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+use tokio::time::timeout;
+use tonic::transport::Channel;
+
+const CALL_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Ids of slots as the kubelet knows them, by the resource's name after its prefix.
+pub(super) type Ids = BTreeMap<String, BTreeSet<String>>;
+
+/// The ids that containers hold.
+pub(super) async fn held(node: &Node) -> anyhow::Result<Ids> {
+    timeout(CALL_TIMEOUT, async {
+        let mut client = client(node).await?;
+        let answer = client.list(ListPodResourcesRequest {}).await?.into_inner();
+        let containers = answer
+            .pod_resources
+            .into_iter()
+            .flat_map(|pod| pod.containers);
+        Ok(ids(
+            containers.flat_map(|container| container.devices),
+            &node.resource_prefix,
+        ))
+    })
+    .await?
+}
+
+/// The healthy ids that the kubelet would give to containers now.
+pub(super) async fn allocatable(node: &Node) -> anyhow::Result<Ids> {
+    timeout(CALL_TIMEOUT, async {
+        let mut client = client(node).await?;
+        let request = AllocatableResourcesRequest {};
+        let answer = client
+            .get_allocatable_resources(request)
+            .await?
+            .into_inner();
+        Ok(ids(answer.devices, &node.resource_prefix))
+    })
+    .await?
+}
+
+async fn client(node: &Node) -> anyhow::Result<PodResourcesListerClient<Channel>> {
+    let channel = uds::dial(&node.pod_resources_socket).await?;
+    Ok(PodResourcesListerClient::new(channel))
+}
+
+/// One entry a device id is what the kubelet sends; they are merged by resource.
+fn ids(devices: impl IntoIterator<Item = ContainerDevices>, prefix: &str) -> Ids {
+    let mut ids = Ids::new();
+    for devices in devices {
+        let name = devices
+            .resource_name
+            .strip_prefix(prefix)
+            .and_then(|rest| rest.strip_prefix('/'));
+        if let Some(name) = name {
+            ids.entry(name.to_owned())
+                .or_default()
+                .extend(devices.device_ids);
+        }
+    }
+    ids
+}
