@@ -238,13 +238,6 @@ impl Demo {
         self.events.push((self.started.elapsed(), event));
     }
 
-    async fn wait_until_down(&mut self) {
-        while self.snapshot.is_kubelet_up {
-            self.look().await;
-            tokio::task::yield_now().await;
-        }
-    }
-
     /// The live table, until somebody presses `q`.
     async fn live(&mut self) -> anyhow::Result<()> {
         let mut screen = Screen::open()?;

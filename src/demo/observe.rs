@@ -37,6 +37,9 @@ impl Observer {
         let mut snapshot = Snapshot {
             instances: self.instances(),
             sockets: self.sockets(),
+            kubelet_since: fs::metadata(self.plugin_folder.join("kubelet.sock"))
+                .and_then(|socket| socket.modified())
+                .ok(),
             ..Snapshot::default()
         };
         if let (Ok(node), Ok(pods)) = tokio::join!(self.kubelet.node(), self.kubelet.pods()) {

@@ -1,12 +1,17 @@
 //! What the demo shows: values only. Everything about the node comes from the kubelet's sockets, the Instances from
 //! the agent's state folder.
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, SystemTime},
+};
 
 /// The node and its devices at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Snapshot {
     /// Whether the kubelet answers.
     pub(super) is_kubelet_up: bool,
+    /// When the kubelet's registration socket was made: another kubelet makes another one.
+    pub(super) kubelet_since: Option<SystemTime>,
     pub(super) instances: BTreeMap<String, Instance>,
     /// The plugins' sockets in the kubelet's folder, by file name.
     pub(super) sockets: Vec<String>,

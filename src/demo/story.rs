@@ -2,6 +2,7 @@
 use super::{
     Demo,
     plan::{Step, is_reached, is_tidied},
+    snapshot::Snapshot,
 };
 use anyhow::bail;
 use std::time::Duration;
@@ -49,18 +50,32 @@ pub(super) async fn tell(demo: &mut Demo) -> anyhow::Result<()> {
         wait(demo, step, &devices, &gone).await?;
     }
     println!("           restarting the kubelet");
+    let before = demo.snapshot.kubelet_since;
     demo.restart_kubelet();
-    demo.wait_until_down().await;
-    wait(demo, Step::Back, &devices, &gone).await?;
+    wait_for(demo, Step::Back, |snapshot| {
+        snapshot.kubelet_since != before && is_reached(Step::Back, &devices, snapshot)
+    })
+    .await?;
     println!("all of it happened; nothing is left of the demo");
     Ok(())
 }
 
 async fn wait(demo: &mut Demo, step: Step, devices: &[String], gone: &str) -> anyhow::Result<()> {
+    wait_for(demo, step, |snapshot| {
+        is_reached(step, devices, snapshot) && is_tidied(step, gone, snapshot)
+    })
+    .await
+}
+
+async fn wait_for(
+    demo: &mut Demo,
+    step: Step,
+    is_reached: impl Fn(&Snapshot) -> bool,
+) -> anyhow::Result<()> {
     let begun = Instant::now();
     loop {
         demo.look().await;
-        if is_reached(step, devices, &demo.snapshot) && is_tidied(step, gone, &demo.snapshot) {
+        if is_reached(&demo.snapshot) {
             let (at, took) = (
                 demo.started.elapsed().as_secs_f64(),
                 begun.elapsed().as_secs_f64(),
