@@ -22,9 +22,9 @@ lint:
 test:
     cargo test
 
-# The documentation of the crate, without a broken link
+# The documentation of the whole crate, for those who work on it, without a broken link
 docs:
-    RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --document-private-items
+    RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" cargo doc --locked --no-deps --document-private-items
 
 # Shell scripts
 scripts:

@@ -1,7 +1,7 @@
 //! Makes an illegal `:authority` legal before h2 sees it.
 //!
 //! A grpc-go client that dials a bare path sends the path as `:authority: %2Fvar%2Flib…`, which h2 answers with
-//! `RST_STREAM PROTOCOL_ERROR`. [`LegalAuthority`] wraps a connection and puts [`LOCALHOST`] in its place; the pure
+//! `RST_STREAM PROTOCOL_ERROR`. [`LegalAuthority`] wraps a connection and puts `localhost` in its place; the pure
 //! [`Rewriter`] inside walks the frames, and `header_block` the header fields. All else passes as it came: what is
 //! malformed is h2's to refuse.
 use super::header_block;
