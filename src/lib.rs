@@ -38,7 +38,8 @@ pub mod agent;
 pub mod api;
 pub mod backoff;
 pub mod cli;
-
+#[cfg(feature = "demo")]
+pub mod demo;
 pub mod discovery;
 pub mod files;
 pub mod folder_watch;

@@ -13,7 +13,7 @@ async fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!("{error:#}");
+            eprintln!("petiole: {error:#}");
             ExitCode::FAILURE
         }
     }

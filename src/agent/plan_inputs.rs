@@ -34,12 +34,18 @@ pub(super) fn sight<'a>(instance: &Instance, discoveries: &'a Discoveries) -> Si
     let Some(sighting) = discoveries.get(&configuration) else {
         return Sight::Adopted;
     };
-    let id = (instance.metadata.annotations.as_ref())
-        .and_then(|annotations| annotations.get(names::DEVICE_ID))
-        .map(DeviceId::new);
-    match id.and_then(|id| sighting.set.devices.get(&id)) {
+    let Some(id) = device_id(instance) else {
+        return Sight::Adopted;
+    };
+    match sighting.set.devices.get(&id) {
         Some(device) => Sight::Seen(device),
-        None if sighting.set.complete => Sight::Gone,
+        None if sighting.is_missing(&id) => Sight::Gone,
         None => Sight::Adopted,
     }
+}
+
+/// The device an Instance was made for. One that Akri made has no note of it until its device is seen.
+pub(super) fn device_id(instance: &Instance) -> Option<DeviceId> {
+    let annotations = instance.metadata.annotations.as_ref()?;
+    annotations.get(names::DEVICE_ID).map(DeviceId::new)
 }

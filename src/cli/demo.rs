@@ -1,9 +1,31 @@
-//! Flags.
+//! Flags of `petiole demo`.
+use super::signals::until_told_to_stop;
+use crate::demo::{self, Mode};
 use clap::Args;
+use std::io::{IsTerminal as _, stdout};
 
 #[derive(Debug, Args)]
-pub struct Flags {}
+pub struct Flags {
+    /// A line for each event instead of the live table; also what happens where stdout is no terminal
+    #[arg(long, env = "PETIOLE_PLAIN")]
+    plain: bool,
+    /// Tell the story once, each step with its time, and exit: 1 if a step does not happen within 60 s
+    #[arg(long, conflicts_with = "plain")]
+    once: bool,
+}
 
-pub(super) async fn run(_flags: Flags) -> anyhow::Result<()> {
-    anyhow::bail!("not built yet")
+impl Flags {
+    fn mode(&self) -> Mode {
+        match self {
+            Self { once: true, .. } => Mode::Once,
+            Self { plain: true, .. } => Mode::Plain,
+            Self { .. } if !stdout().is_terminal() => Mode::Plain,
+            Self { .. } => Mode::Screen,
+        }
+    }
+}
+
+pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
+    let mode = flags.mode();
+    until_told_to_stop(|shutdown| demo::run(mode, shutdown)).await
 }

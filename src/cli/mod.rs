@@ -42,14 +42,9 @@ pub enum Command {
 #[derive(Debug, Args)]
 struct LogFlags {
     /// What to log: `error`, `warn`, `info`, `debug`, `trace`, or directives such as `petiole=debug,warn`
-    #[arg(
-        long,
-        global = true,
-        env = "PETIOLE_LOG",
-        default_value = "info",
-        help_heading = "Logging"
-    )]
-    log: String,
+    /// [default: info; for what prints to the terminal itself less]
+    #[arg(long, global = true, env = "PETIOLE_LOG", help_heading = "Logging")]
+    log: Option<String>,
     /// How to log to stderr
     #[arg(
         long,
@@ -64,8 +59,14 @@ struct LogFlags {
 
 impl Cli {
     pub fn telemetry(&self) -> telemetry::Settings {
+        let usual = match self.command {
+            Command::Agent(_) | Command::Kubelet(_) => "info",
+            Command::Discover(_) | Command::Get(_) => "warn",
+            #[cfg(feature = "demo")]
+            Command::Demo(_) => "off",
+        };
         telemetry::Settings {
-            filter: self.log.log.clone(),
+            filter: self.log.log.clone().unwrap_or_else(|| usual.to_owned()),
             format: self.log.log_format,
         }
     }

@@ -23,14 +23,9 @@ use observe::Observer;
 use publisher::{Publisher, samples};
 use screen::{Key, Screen, View};
 use snapshot::Snapshot;
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
+use std::{fs, path::PathBuf, sync::Arc, time::Duration};
 use tokio::{
-    sync::{mpsc, watch},
+    sync::watch,
     time::{Instant, MissedTickBehavior, interval},
 };
 use tokio_util::sync::CancellationToken;
@@ -41,14 +36,20 @@ const NODE: &str = "laptop";
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Real kubelets wait 5 min before they drop the resource of a plugin that is gone.
 const ENDPOINT_GRACE: Duration = Duration::from_secs(5);
-const GRACE_PERIOD_SECONDS: &str = "gracePeriodSeconds: 5";
+const GRACE_PERIOD_SECONDS: i64 = 5;
 /// The events that are kept for the view.
 const EVENTS_MAX: usize = 500;
 
 /// The Configurations of the demo, as they are in `examples/`.
 const CONFIGURATIONS: [(&str, &str); 2] = [
-    ("zeroconf-http.yaml", include_str!("../../examples/zeroconf-http.yaml")),
-    ("zeroconf-rtsp.yaml", include_str!("../../examples/zeroconf-rtsp.yaml")),
+    (
+        "zeroconf-http.yaml",
+        include_str!("../../examples/zeroconf-http.yaml"),
+    ),
+    (
+        "zeroconf-rtsp.yaml",
+        include_str!("../../examples/zeroconf-rtsp.yaml"),
+    ),
 ];
 
 /// How the demo shows itself.
@@ -82,7 +83,12 @@ async fn run_in(home: &Home, mode: Mode, shutdown: CancellationToken) -> anyhow:
         events: vec![],
     };
     demo.publisher.announce_all()?;
-    let agent = agent::run(home.agent(), home.store()?, Handlers::new(handlers::builtin()), stop.clone());
+    let agent = agent::run(
+        home.agent(),
+        home.store()?,
+        Handlers::new(handlers::builtin()),
+        stop.clone(),
+    );
     let kubelets = run_kubelets(home.kubelet(), restarted, stop.clone());
     let view = async {
         let result = tokio::select! {
@@ -170,6 +176,16 @@ impl Home {
         self.root.join("state")
     }
 
+    fn kubelet(&self) -> kubelet::Settings {
+        kubelet::Settings {
+            node_name: NODE.to_owned(),
+            root_dir: self.root.clone(),
+            manifests: self.manifests(),
+            endpoint_grace: ENDPOINT_GRACE,
+            first_restart: Duration::from_secs(1),
+        }
+    }
+
     fn agent(&self) -> agent::Settings {
         agent::Settings {
             node_name: NODE.to_owned(),
@@ -190,4 +206,108 @@ impl Home {
         })?;
         Ok(Arc::new(store))
     }
+}
+
+/// What the views share.
+struct Demo {
+    publisher: Publisher,
+    observer: Observer,
+    restarts: watch::Sender<u64>,
+    started: Instant,
+    snapshot: Snapshot,
+    events: Vec<(Duration, String)>,
+}
+
+impl Demo {
+    /// Takes a snapshot, and notes what changed since the last one.
+    async fn look(&mut self) {
+        let snapshot = self.observer.look().await;
+        let now = self.started.elapsed();
+        let news = plan::events(&self.snapshot, &snapshot)
+            .into_iter()
+            .map(|event| (now, event));
+        self.events.extend(news);
+        self.snapshot = snapshot;
+    }
+
+    fn restart_kubelet(&mut self) {
+        self.note("you restarted the kubelet".to_owned());
+        self.restarts.send_modify(|restarts| *restarts += 1);
+    }
+
+    fn note(&mut self, event: String) {
+        self.events.push((self.started.elapsed(), event));
+    }
+
+    async fn wait_until_down(&mut self) {
+        while self.snapshot.is_kubelet_up {
+            self.look().await;
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// The live table, until somebody presses `q`.
+    async fn live(&mut self) -> anyhow::Result<()> {
+        let mut screen = Screen::open()?;
+        let mut keys = screen::keys();
+        let mut looks = interval(LOOK_EVERY);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            self.look().await;
+            let surplus = self.events.len().saturating_sub(EVENTS_MAX);
+            self.events.drain(..surplus);
+            screen.draw(&View {
+                snapshot: &self.snapshot,
+                samples: self.publisher.samples(),
+                events: &self.events,
+            })?;
+            tokio::select! {
+                _ = looks.tick() => {}
+                key = keys.recv() => match key {
+                    Some(Key::Quit) | None => return Ok(()),
+                    Some(Key::RestartKubelet) => self.restart_kubelet(),
+                    Some(Key::Toggle(n)) => self.toggle(n)?,
+                }
+            }
+        }
+    }
+
+    fn toggle(&mut self, n: usize) -> anyhow::Result<()> {
+        self.publisher.toggle(n)?;
+        if let Some((sample, is_announced)) = self.publisher.samples().get(n).cloned() {
+            let what = if is_announced {
+                "brought back"
+            } else {
+                "took away"
+            };
+            self.note(format!("you {what} {}", sample.name));
+        }
+        Ok(())
+    }
+
+    /// A line for each event, until somebody stops it.
+    async fn plain(&mut self) -> anyhow::Result<()> {
+        println!(
+            "petiole demo: services on the network become Instances, resources of a node, and variables of a process"
+        );
+        println!(
+            "(no cluster: Pods are plain processes; endpoint grace 5 s instead of 5 min, gracePeriodSeconds 5 instead of 60)"
+        );
+        let mut looks = interval(LOOK_EVERY);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            looks.tick().await;
+            self.look().await;
+            for (at, event) in self.events.drain(..) {
+                println!("{:>7.2} s  {event}", at.as_secs_f64());
+            }
+        }
+    }
+}
+
+/// A Configuration that lets go of a vanished device after 5 s, so that one can watch it happen.
+fn hurried(text: &str) -> anyhow::Result<String> {
+    let mut document: serde_json::Value = serde_saphyr::from_str(text)?;
+    document["spec"]["gracePeriodSeconds"] = GRACE_PERIOD_SECONDS.into();
+    Ok(serde_saphyr::to_string(&document)?)
 }

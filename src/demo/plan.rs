@@ -21,10 +21,18 @@ pub(super) fn events(before: &Snapshot, after: &Snapshot) -> Vec<String> {
     for (pod, broker) in &after.brokers {
         events.extend(broker_event(pod, before.brokers.get(pod), broker));
     }
-    for pod in before.brokers.keys().filter(|pod| !after.brokers.contains_key(*pod)) {
+    for pod in before
+        .brokers
+        .keys()
+        .filter(|pod| !after.brokers.contains_key(*pod))
+    {
         events.push(format!("broker {pod} stopped"));
     }
-    for name in before.instances.keys().filter(|name| !after.instances.contains_key(*name)) {
+    for name in before
+        .instances
+        .keys()
+        .filter(|name| !after.instances.contains_key(*name))
+    {
         events.push(format!("Instance {name} deleted"));
     }
     events
@@ -34,16 +42,27 @@ fn resource_events(before: &Snapshot, after: &Snapshot, events: &mut Vec<String>
     for (name, now) in &after.resources {
         match before.resources.get(name) {
             None => events.push(format!("node offers {name}: {}", now.allocatable)),
-            Some(was) if now.allocatable < was.allocatable => {
-                events.push(format!("{name} is unhealthy: allocatable {} of {}", now.allocatable, now.capacity));
+            Some(was) if was == now => {}
+            Some(_) if now.allocatable < now.capacity => {
+                events.push(format!(
+                    "{name} is unhealthy: allocatable {} of {}",
+                    now.allocatable, now.capacity
+                ));
             }
-            Some(was) if now.allocatable > was.allocatable => {
-                events.push(format!("{name} is healthy: allocatable {} of {}", now.allocatable, now.capacity));
+            Some(was) if was.allocatable < was.capacity => {
+                events.push(format!(
+                    "{name} is healthy: allocatable {} of {}",
+                    now.allocatable, now.capacity
+                ));
             }
-            Some(_) => {}
+            Some(_) => events.push(format!("node offers {name}: {}", now.allocatable)),
         }
     }
-    for name in before.resources.keys().filter(|name| !after.resources.contains_key(*name)) {
+    for name in before
+        .resources
+        .keys()
+        .filter(|name| !after.resources.contains_key(*name))
+    {
         events.push(format!("node no longer lists {name}"));
     }
 }
@@ -51,7 +70,10 @@ fn resource_events(before: &Snapshot, after: &Snapshot, events: &mut Vec<String>
 fn broker_event(pod: &str, before: Option<&Broker>, after: &Broker) -> Option<String> {
     let printed = |broker: Option<&Broker>| broker.is_some_and(|b| !b.printed.is_empty());
     if printed(Some(after)) && !printed(before) {
-        return Some(format!("broker {pod} got {} variables by Allocate", after.printed.len()));
+        return Some(format!(
+            "broker {pod} got {} variables by Allocate",
+            after.printed.len()
+        ));
     }
     let phase = |broker: &Broker| (broker.phase.clone(), broker.reason.clone());
     (before.map(phase) != Some(phase(after)) && after.phase == "Failed")
@@ -76,10 +98,16 @@ impl Step {
     pub(super) fn title(self) -> &'static str {
         match self {
             Self::InstancesExist => "three services are three Instances",
-            Self::ResourcesOffered => "three resources stand in the node's capacity and allocatable",
+            Self::ResourcesOffered => {
+                "three resources stand in the node's capacity and allocatable"
+            }
             Self::BrokersPrinted => "three brokers printed the variables of their devices",
-            Self::Unhealthy => "one service said goodbye: its resource is unhealthy, allocatable is 0",
-            Self::InstanceGone => "its grace period is over: its Instance, socket and broker are gone",
+            Self::Unhealthy => {
+                "one service said goodbye: its resource is unhealthy, allocatable is 0"
+            }
+            Self::InstanceGone => {
+                "its grace period is over: its Instance, socket and broker are gone"
+            }
             Self::CapacityGone => "the kubelet dropped its capacity entry",
             Self::Back => "the kubelet was restarted: both other resources and brokers are back",
         }
@@ -94,7 +122,9 @@ pub(super) fn is_reached(step: Step, devices: &[String], snapshot: &Snapshot) ->
     let instance = |device: &String| by_device.get(device.as_str()).copied();
     let is_offered = |device: &String| {
         instance(device).is_some_and(|name| {
-            snapshot.resource_of(name).is_some_and(|r| r.capacity == 1 && r.allocatable == 1)
+            snapshot
+                .resource_of(name)
+                .is_some_and(|r| r.capacity > 0 && r.allocatable == r.capacity)
                 && snapshot.socket_of(name).is_some()
         })
     };
@@ -105,18 +135,21 @@ pub(super) fn is_reached(step: Step, devices: &[String], snapshot: &Snapshot) ->
             broker.phase == "Running" && name.is_some_and(|name| device.starts_with(name.as_str()))
         })
     };
-    let Some((gone, staying)) = devices.split_last() else { return false };
+    let Some((gone, staying)) = devices.split_last() else {
+        return false;
+    };
     match step {
         Step::InstancesExist => devices.iter().all(|device| instance(device).is_some()),
         Step::ResourcesOffered => devices.iter().all(is_offered),
         Step::BrokersPrinted => devices.iter().all(is_served),
         Step::Unhealthy => instance(gone)
             .and_then(|name| snapshot.resource_of(name))
-            .is_some_and(|resource| resource.capacity == 1 && resource.allocatable == 0),
+            .is_some_and(|resource| resource.capacity > 0 && resource.allocatable == 0),
         Step::InstanceGone | Step::CapacityGone | Step::Back => {
             instance(gone).is_none()
                 && snapshot.is_kubelet_up
-                && (step == Step::InstanceGone || (staying.iter().all(is_offered) && staying.iter().all(is_served)))
+                && (step == Step::InstanceGone
+                    || (staying.iter().all(is_offered) && staying.iter().all(is_served)))
         }
     }
 }
@@ -124,8 +157,14 @@ pub(super) fn is_reached(step: Step, devices: &[String], snapshot: &Snapshot) ->
 /// Whether nothing is left of an Instance that is gone, as far as `step` asks.
 pub(super) fn is_tidied(step: Step, instance: &str, snapshot: &Snapshot) -> bool {
     match step {
-        Step::InstanceGone => snapshot.socket_of(instance).is_none() && snapshot.broker_of(instance).is_none(),
+        Step::InstanceGone => {
+            snapshot.socket_of(instance).is_none() && snapshot.broker_of(instance).is_none()
+        }
         Step::CapacityGone => snapshot.resource_of(instance).is_none(),
-        Step::InstancesExist | Step::ResourcesOffered | Step::BrokersPrinted | Step::Unhealthy | Step::Back => true,
+        Step::InstancesExist
+        | Step::ResourcesOffered
+        | Step::BrokersPrinted
+        | Step::Unhealthy
+        | Step::Back => true,
     }
 }

@@ -29,9 +29,24 @@ pub(super) fn samples() -> Vec<Sample> {
         txt,
     };
     vec![
-        sample("Thermometer", "_http._tcp.local.", 8080, &[("path", "/metrics"), ("unit", "celsius")]),
-        sample("Camera", "_rtsp._tcp.local.", 8554, &[("path", "/live"), ("codec", "h264")]),
-        sample("Printer", "_http._tcp.local.", 8631, &[("path", "/"), ("color", "T")]),
+        sample(
+            "Thermometer",
+            "_http._tcp.local.",
+            8080,
+            &[("path", "/metrics"), ("unit", "celsius")],
+        ),
+        sample(
+            "Camera",
+            "_rtsp._tcp.local.",
+            8554,
+            &[("path", "/live"), ("codec", "h264")],
+        ),
+        sample(
+            "Printer",
+            "_http._tcp.local.",
+            8631,
+            &[("path", "/"), ("color", "T")],
+        ),
     ]
 }
 
@@ -44,7 +59,10 @@ pub(super) struct Publisher {
 impl Publisher {
     pub(super) fn new(samples: Vec<Sample>) -> anyhow::Result<Self> {
         let daemon = ServiceDaemon::new().context("cannot announce services by mDNS")?;
-        Ok(Self { daemon, samples: samples.into_iter().map(|sample| (sample, false)).collect() })
+        Ok(Self {
+            daemon,
+            samples: samples.into_iter().map(|sample| (sample, false)).collect(),
+        })
     }
 
     /// Each service, and whether it is announced.
@@ -57,21 +75,38 @@ impl Publisher {
     }
 
     fn announce(&mut self, n: usize) -> anyhow::Result<()> {
-        let Some((sample, is_announced)) = self.samples.get_mut(n) else { return Ok(()) };
+        let Some((sample, is_announced)) = self.samples.get_mut(n) else {
+            return Ok(());
+        };
         let host = format!("petiole-demo-{}.local.", process::id());
-        let service = ServiceInfo::new(sample.kind, &sample.name, &host, "", sample.port, sample.txt)
-            .with_context(|| sample.fullname())?
-            .enable_addr_auto();
-        self.daemon.register(service).with_context(|| sample.fullname())?;
+        let service = ServiceInfo::new(
+            sample.kind,
+            &sample.name,
+            &host,
+            "",
+            sample.port,
+            sample.txt,
+        )
+        .with_context(|| sample.fullname())?
+        .enable_addr_auto();
+        self.daemon
+            .register(service)
+            .with_context(|| sample.fullname())?;
         *is_announced = true;
         Ok(())
     }
 
     /// Says goodbye for service `n`.
     pub(super) fn say_goodbye(&mut self, n: usize) -> anyhow::Result<()> {
-        let Some((sample, is_announced)) = self.samples.get_mut(n) else { return Ok(()) };
+        let Some((sample, is_announced)) = self.samples.get_mut(n) else {
+            return Ok(());
+        };
         // The answer tells when the packets were sent; nobody waits for that.
-        drop(self.daemon.unregister(&sample.fullname()).with_context(|| sample.fullname())?);
+        drop(
+            self.daemon
+                .unregister(&sample.fullname())
+                .with_context(|| sample.fullname())?,
+        );
         *is_announced = false;
         Ok(())
     }

@@ -8,10 +8,7 @@ use ratatui::{
     text::{Line, Span},
     widgets::{Block, Borders, Paragraph, Row, Table},
 };
-use std::{
-    thread,
-    time::Duration,
-};
+use std::{thread, time::Duration};
 use tokio::sync::mpsc;
 
 /// How long the key reader waits before it looks whether anyone still listens.
@@ -41,7 +38,9 @@ pub(super) struct View<'a> {
 
 impl Screen {
     pub(super) fn open() -> anyhow::Result<Self> {
-        Ok(Self { terminal: ratatui::try_init()? })
+        Ok(Self {
+            terminal: ratatui::try_init()?,
+        })
     }
 
     pub(super) fn draw(&mut self, view: &View<'_>) -> anyhow::Result<()> {
@@ -78,7 +77,9 @@ pub(super) fn keys() -> mpsc::Receiver<Key> {
 }
 
 fn key_of(event: &Event) -> Option<Key> {
-    let key = event.as_key_event().filter(|key| key.kind == KeyEventKind::Press)?;
+    let key = event
+        .as_key_event()
+        .filter(|key| key.kind == KeyEventKind::Press)?;
     match key.code {
         KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => Some(Key::Quit),
         KeyCode::Char('q') | KeyCode::Esc => Some(Key::Quit),
@@ -102,14 +103,35 @@ fn draw(frame: &mut Frame<'_>, view: &View<'_>) {
         Constraint::Length(2),
     ])
     .areas(frame.area());
-    let [left, right] = Layout::horizontal([Constraint::Percentage(46), Constraint::Percentage(54)]).areas(middle);
+    let [left, right] =
+        Layout::horizontal([Constraint::Percentage(46), Constraint::Percentage(54)]).areas(middle);
     frame.render_widget(Paragraph::new(intro()), head);
     let widths = [20, 16, 6, 10, 5, 9, 30];
-    draw_table(frame, top, "Instances  (the agent: one for each device it found)", (&table::INSTANCE_COLUMNS, &instances, &widths));
-    draw_table(frame, left, "Node  (the kubelet: what Pods can ask for)", (&table::NODE_COLUMNS, &node, &[30, 8, 11]));
-    draw_table(frame, right, "Sockets  (where the kubelet reaches the agent)", (&table::SOCKET_COLUMNS, &sockets, &[30, 36]));
+    draw_table(
+        frame,
+        top,
+        "Instances  (the agent: one for each device it found)",
+        (&table::INSTANCE_COLUMNS, &instances, &widths),
+    );
+    draw_table(
+        frame,
+        left,
+        "Node  (the kubelet: what Pods can ask for)",
+        (&table::NODE_COLUMNS, &node, &[30, 8, 11]),
+    );
+    draw_table(
+        frame,
+        right,
+        "Sockets  (where the kubelet reaches the agent)",
+        (&table::SOCKET_COLUMNS, &sockets, &[30, 36]),
+    );
     let widths = [36, 24, 8, 26, 24];
-    draw_table(frame, bottom, "Brokers  (a Pod for each Instance, and what it was told)", (&table::BROKER_COLUMNS, &brokers, &widths));
+    draw_table(
+        frame,
+        bottom,
+        "Brokers  (a Pod for each Instance, and what it was told)",
+        (&table::BROKER_COLUMNS, &brokers, &widths),
+    );
     draw_events(frame, events, view.events);
     frame.render_widget(Paragraph::new(help(view.samples)), foot);
 }
@@ -119,7 +141,9 @@ fn intro() -> Vec<Line<'static>> {
     vec![
         Line::from(vec![
             Span::styled("petiole demo", bold),
-            Span::raw("  services on the network -> Instances -> resources of a node -> Pods with their variables"),
+            Span::raw(
+                "  services on the network -> Instances -> resources of a node -> Pods with their variables",
+            ),
         ]),
         Line::from(
             "No cluster here: a kubelet of our own runs Pods as plain processes, with a 5 s endpoint grace (5 min in real ones) and gracePeriodSeconds: 5 (60 by default).",
@@ -130,32 +154,61 @@ fn intro() -> Vec<Line<'static>> {
 fn help(samples: &[(Sample, bool)]) -> Vec<Line<'static>> {
     let mut keys = vec![Span::raw("keys: ")];
     for (n, (sample, is_announced)) in samples.iter().enumerate() {
-        let (verb, color) = if *is_announced { ("take away", Color::Green) } else { ("bring back", Color::Red) };
-        keys.push(Span::styled(format!("{}", n + 1), Style::new().add_modifier(Modifier::BOLD)));
+        let (verb, color) = if *is_announced {
+            ("take away", Color::Green)
+        } else {
+            ("bring back", Color::Red)
+        };
+        keys.push(Span::styled(
+            format!("{}", n + 1),
+            Style::new().add_modifier(Modifier::BOLD),
+        ));
         keys.push(Span::raw(format!(" {verb} ")));
-        keys.push(Span::styled(format!("{}  ", sample.name), Style::new().fg(color)));
+        keys.push(Span::styled(
+            format!("{}  ", sample.name),
+            Style::new().fg(color),
+        ));
     }
     vec![
         Line::from(keys),
-        Line::from("      k restart the kubelet   q quit   next: docs in README.md, or `petiole discover zeroconf --help`"),
+        Line::from(
+            "      k restart the kubelet   q quit   next: docs in README.md, or `petiole discover zeroconf --help`",
+        ),
     ]
 }
 
 /// Column names, rows and column widths of a table.
 type Content<'a, const N: usize> = (&'a [&'static str; N], &'a [[String; N]], &'a [u16; N]);
 
-fn draw_table<const N: usize>(frame: &mut Frame<'_>, area: Rect, title: &str, (columns, rows, widths): Content<'_, N>) {
+fn draw_table<const N: usize>(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    title: &str,
+    (columns, rows, widths): Content<'_, N>,
+) {
     let header = Row::new(*columns).style(Style::new().add_modifier(Modifier::BOLD));
     let rows = rows.iter().map(|cells| {
         let color = match cells {
-            _ if cells.iter().any(|cell| cell == "Unhealthy" || cell.starts_with("Failed")) => Color::Red,
-            _ if cells.iter().any(|cell| cell == "Healthy" || cell == "Running") => Color::Green,
+            _ if cells
+                .iter()
+                .any(|cell| cell == "Unhealthy" || cell.starts_with("Failed")) =>
+            {
+                Color::Red
+            }
+            _ if cells
+                .iter()
+                .any(|cell| cell == "Healthy" || cell == "Running") =>
+            {
+                Color::Green
+            }
             _ => Color::Reset,
         };
         Row::new(cells.clone()).style(Style::new().fg(color))
     });
     let widths = widths.iter().map(|width| Constraint::Min(*width));
-    let block = Block::new().borders(Borders::TOP).title(format!(" {title} "));
+    let block = Block::new()
+        .borders(Borders::TOP)
+        .title(format!(" {title} "));
     frame.render_widget(Table::new(rows, widths).header(header).block(block), area);
 }
 
@@ -164,7 +217,10 @@ fn draw_events(frame: &mut Frame<'_>, area: Rect, events: &[(Duration, String)])
     let lines: Vec<Line<'_>> = events[events.len().saturating_sub(room)..]
         .iter()
         .map(|(at, event)| {
-            let time = Span::styled(format!("{:>7.2} s  ", at.as_secs_f64()), Style::new().fg(Color::DarkGray));
+            let time = Span::styled(
+                format!("{:>7.2} s  ", at.as_secs_f64()),
+                Style::new().fg(Color::DarkGray),
+            );
             Line::from(vec![time, Span::raw(event.as_str())])
         })
         .collect();

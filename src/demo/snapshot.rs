@@ -49,14 +49,22 @@ impl Snapshot {
     }
 
     pub(super) fn broker_of(&self, instance: &str) -> Option<&Broker> {
-        self.brokers.values().find(|broker| broker.instance == instance)
+        self.brokers
+            .values()
+            .find(|broker| broker.instance == instance)
     }
 
     /// The socket of a resource, by the name after its prefix.
     pub(super) fn socket_of(&self, resource: &str) -> Option<&str> {
         let is_its = |socket: &&String| {
-            (socket.strip_prefix(resource).and_then(|rest| rest.strip_prefix('-')))
-                .is_some_and(|rest| rest.trim_end_matches(".sock").bytes().all(|b| b.is_ascii_digit()))
+            (socket
+                .strip_prefix(resource)
+                .and_then(|rest| rest.strip_prefix('-')))
+            .is_some_and(|rest| {
+                rest.trim_end_matches(".sock")
+                    .bytes()
+                    .all(|b| b.is_ascii_digit())
+            })
         };
         self.sockets.iter().find(is_its).map(String::as_str)
     }

@@ -3,10 +3,13 @@ use super::snapshot::Snapshot;
 use std::time::Duration;
 
 /// Instances with their node's view of them.
-pub(super) const INSTANCE_COLUMNS: [&str; 7] = ["NAME", "CONFIG", "SHARED", "NODES", "AGE", "HEALTH", "DEVICE"];
+pub(super) const INSTANCE_COLUMNS: [&str; 7] = [
+    "NAME", "CONFIG", "SHARED", "NODES", "AGE", "HEALTH", "DEVICE",
+];
 pub(super) const SOCKET_COLUMNS: [&str; 2] = ["RESOURCE", "SOCKET"];
 pub(super) const NODE_COLUMNS: [&str; 3] = ["RESOURCE", "CAPACITY", "ALLOCATABLE"];
-pub(super) const BROKER_COLUMNS: [&str; 5] = ["POD", "STATUS", "RESTARTS", "DEVICE NAME", "DEVICE ADDRESS"];
+pub(super) const BROKER_COLUMNS: [&str; 5] =
+    ["POD", "STATUS", "RESTARTS", "DEVICE NAME", "DEVICE ADDRESS"];
 
 pub(super) fn instances(snapshot: &Snapshot) -> Vec<[String; 7]> {
     let row = |(name, instance): (&String, &super::snapshot::Instance)| {
@@ -29,22 +32,40 @@ pub(super) fn instances(snapshot: &Snapshot) -> Vec<[String; 7]> {
 }
 
 pub(super) fn sockets(snapshot: &Snapshot) -> Vec<[String; 2]> {
-    let names = snapshot.resources.keys().filter_map(|name| name.strip_prefix("akri.sh/"));
+    let names = snapshot
+        .resources
+        .keys()
+        .filter_map(|name| name.strip_prefix("akri.sh/"));
     names
-        .filter_map(|name| Some([format!("akri.sh/{name}"), snapshot.socket_of(name)?.to_owned()]))
+        .filter_map(|name| {
+            Some([
+                format!("akri.sh/{name}"),
+                snapshot.socket_of(name)?.to_owned(),
+            ])
+        })
         .collect()
 }
 
 pub(super) fn node(snapshot: &Snapshot) -> Vec<[String; 3]> {
     let row = |(name, resource): (&String, &super::snapshot::Resource)| {
-        [name.clone(), resource.capacity.to_string(), resource.allocatable.to_string()]
+        [
+            name.clone(),
+            resource.capacity.to_string(),
+            resource.allocatable.to_string(),
+        ]
     };
     snapshot.resources.iter().map(row).collect()
 }
 
 pub(super) fn brokers(snapshot: &Snapshot) -> Vec<[String; 5]> {
     let row = |(pod, broker): (&String, &super::snapshot::Broker)| {
-        let printed = |key: &str| broker.printed.get(key).cloned().unwrap_or_else(|| "-".to_owned());
+        let printed = |key: &str| {
+            broker
+                .printed
+                .get(key)
+                .cloned()
+                .unwrap_or_else(|| "-".to_owned())
+        };
         let status = match broker.reason.as_str() {
             "" => broker.phase.clone(),
             reason => format!("{}: {reason}", broker.phase),
@@ -76,7 +97,13 @@ mod tests {
 
     #[test]
     fn ages_are_short() {
-        for (seconds, text) in [(0, "0s"), (119, "119s"), (120, "2m"), (7199, "119m"), (7200, "2h")] {
+        for (seconds, text) in [
+            (0, "0s"),
+            (119, "119s"),
+            (120, "2m"),
+            (7199, "119m"),
+            (7200, "2h"),
+        ] {
             assert_eq!(age(Duration::from_secs(seconds)), text);
         }
     }

@@ -5,9 +5,16 @@ use super::{
 };
 use crate::{
     backoff::Backoff,
-    model::{device::DeviceSet, names::ObjectKey},
+    model::{
+        device::{DeviceId, DeviceSet},
+        names::ObjectKey,
+    },
 };
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 use tokio::{sync::watch, time::sleep};
 use tokio_util::{sync::CancellationToken, task::JoinMap};
 use tracing::{Instrument as _, info_span, warn};
@@ -21,8 +28,18 @@ pub type Discoveries = BTreeMap<ObjectKey, Sighting>;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Sighting {
     pub set: Arc<DeviceSet>,
+    /// Devices that this run of the discovery saw before its first complete look, whether or not they are there now.
+    /// One of them that is missing has gone; any other may only be late.
+    pub seen: BTreeSet<DeviceId>,
     /// Why the discovery does not run just now.
     pub error: Option<String>,
+}
+
+impl Sighting {
+    /// Whether the device is known not to be there.
+    pub fn is_missing(&self, id: &DeviceId) -> bool {
+        !self.set.devices.contains_key(id) && (self.set.complete || self.seen.contains(id))
+    }
 }
 
 /// The discovery handlers there are, by name.
@@ -146,10 +163,23 @@ impl Session {
         let mut sets = found.subscribe();
         // The first set of a run counts, an empty one too, but not the value before it.
         sets.mark_unchanged();
+        let mut seen = BTreeSet::new();
         let forward = async {
             while sets.changed().await.is_ok() {
                 let set = Arc::new(sets.borrow_and_update().clone());
-                self.publish(|sighting| *sighting = Sighting { set, error: None });
+                if set.complete {
+                    seen.clear();
+                } else {
+                    seen.extend(set.devices.keys().cloned());
+                }
+                let seen = seen.clone();
+                self.publish(|sighting| {
+                    *sighting = Sighting {
+                        set,
+                        seen,
+                        error: None,
+                    }
+                });
             }
             std::future::pending::<()>().await;
         };

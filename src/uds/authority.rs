@@ -445,11 +445,16 @@ mod tests {
             vec![frame(HEADERS, END_HEADERS | PRIORITY, &[0, 0])],
             // The block ends within a field.
             vec![frame(HEADERS, END_HEADERS, &illegal[..illegal.len() - 1])],
-            // Something comes between the frames of a block.
+            // Something comes between the frames of a block: another kind, another stream.
             vec![
-                frame(HEADERS, 0, &illegal[..9]),
-                frame(DATA, 0, b"body"),
-                frame(CONTINUATION, END_HEADERS, &illegal[9..]),
+                frame(HEADERS, 0, &illegal[..1]),
+                frame(DATA, 0, &[0x83]),
+                frame(CONTINUATION, END_HEADERS, &illegal[1..]),
+            ],
+            vec![
+                frame(HEADERS, 0, &illegal[..1]),
+                vec![0, 0, 1, CONTINUATION, 0, 0, 0, 0, 3, 0x83],
+                frame(CONTINUATION, END_HEADERS, &illegal[1..]),
             ],
             // The connection ends before the block does.
             vec![frame(HEADERS, 0, &illegal), vec![0, 0]],

@@ -209,7 +209,7 @@ spec:
         fn see(&mut self, devices: impl IntoIterator<Item = Device>) {
             let sighting = Sighting {
                 set: Arc::new(DeviceSet::complete(devices)),
-                error: None,
+                ..Sighting::default()
             };
             self.discoveries
                 .insert(ObjectKey::new("default", "cam"), sighting);

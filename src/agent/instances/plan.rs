@@ -2,7 +2,7 @@
 use crate::{
     agent::{
         configurations::{AcceptedConfiguration, Judged},
-        plan_inputs::Now,
+        plan_inputs::{Now, device_id},
     },
     api::{
         configuration::Problem,
@@ -149,8 +149,8 @@ impl<'a> PlanOfOne<'a> {
         new
     }
 
-    /// Instances whose device is missing turn unhealthy, and go when their grace period is over. Before a first
-    /// complete look nothing is missing, only not seen yet. Those that go make room.
+    /// Instances whose device is missing turn unhealthy, and go when their grace period is over, but not before a
+    /// first complete look. Those that go make room.
     fn follow_absences(&mut self, room: &mut usize) {
         let is_complete = self.sighting.is_some_and(|s| s.set.complete);
         let seconds = self.accepted.configuration.spec.grace_period_seconds;
@@ -159,6 +159,12 @@ impl<'a> PlanOfOne<'a> {
             let uptime = self.world.now.uptime;
             let since = self.world.absences.get(key).copied().unwrap_or(uptime);
             let left = (since + grace).saturating_sub(uptime);
+            let id = device_id(instance);
+            let is_missing = match (self.sighting, &id) {
+                (Some(sighting), Some(id)) => sighting.is_missing(id),
+                (Some(_), None) => is_complete,
+                (None, _) => false,
+            };
             if is_complete && left.is_zero() {
                 self.changes
                     .push(leave(instance, key, self.world.node, "its device is gone"));
@@ -166,10 +172,12 @@ impl<'a> PlanOfOne<'a> {
                 continue;
             }
             self.report.instances += 1;
-            if is_complete {
+            if is_missing {
                 self.health(key, instance, false);
                 self.absences.insert(key.clone(), since);
-                self.wake_in = self.wake_in.into_iter().chain([left]).min();
+                // Before the first complete look there is nothing to wake for; its end is an event of its own.
+                let end = is_complete.then_some(left);
+                self.wake_in = self.wake_in.into_iter().chain(end).min();
             }
         }
     }
@@ -234,7 +242,7 @@ impl<'a> PlanOfOne<'a> {
             let key = ObjectKey::new(&self.key.namespace, name.as_str());
             let (key, instance) = self.unseen.get_key_value(&key)?;
             let is_its = match device_id(instance) {
-                Some(id) => id == device.id.as_str(),
+                Some(id) => id == device.id,
                 None => n == 0,
             };
             is_its.then_some((*key, *instance))
@@ -256,7 +264,7 @@ impl<'a> PlanOfOne<'a> {
             let capacity = self.accepted.configuration.spec.capacity;
             let broker_properties = self.stored_properties(device);
             let device_id =
-                (device_id(instance) != Some(device.id.as_str())).then(|| device.id.to_string());
+                (device_id(instance).as_ref() != Some(&device.id)).then(|| device.id.to_string());
             let is_same = instance.spec.capacity == capacity
                 && instance.spec.broker_properties == broker_properties
                 && device_id.is_none();
@@ -327,11 +335,6 @@ fn leave(instance: &Instance, key: &ObjectKey, node: &str, reason: &'static str)
         key: key.clone(),
         reason,
     }
-}
-
-fn device_id(instance: &Instance) -> Option<&str> {
-    let annotations = instance.metadata.annotations.as_ref()?;
-    annotations.get(names::DEVICE_ID).map(String::as_str)
 }
 
 /// `fe80::1%eth0` means something on one node only.

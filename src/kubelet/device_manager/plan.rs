@@ -32,7 +32,12 @@ pub(in crate::kubelet) struct Options {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Endpoint {
     /// Registrations are counted, so that the end of an earlier one does not disconnect a later one.
-    Connected { registration: u64, options: Options },
+    Connected {
+        registration: u64,
+        options: Options,
+        /// Whether this registration has sent a list; before, the devices are those of an earlier one.
+        has_listed: bool,
+    },
     /// Its devices are kept, unhealthy, for the grace period.
     Stopped { since: Duration },
 }
@@ -84,6 +89,7 @@ impl Inventory {
         let endpoint = Endpoint::Connected {
             registration,
             options,
+            has_listed: false,
         };
         match self.resources.get_mut(resource) {
             Some(known) => known.endpoint = endpoint,
@@ -114,6 +120,9 @@ impl Inventory {
                 *health &= is_healthy;
             }
             known.devices = Some(list);
+            if let Endpoint::Connected { has_listed, .. } = &mut known.endpoint {
+                *has_listed = true;
+            }
         }
     }
 
@@ -369,7 +378,9 @@ impl Inventory {
                 };
                 is_ready &= match resource.endpoint {
                     Endpoint::Stopped { .. } => return None,
-                    Endpoint::Connected { .. } if resource.devices.is_none() => return None,
+                    Endpoint::Connected {
+                        has_listed: false, ..
+                    } => return None,
                     Endpoint::Connected { .. } => held.ids.iter().all(is_healthy),
                 };
             }

@@ -72,8 +72,13 @@ impl Fixture {
             complete,
             ..DeviceSet::complete(devices)
         });
-        self.discoveries
-            .insert(key("cam"), Sighting { set, error: None });
+        self.discoveries.insert(
+            key("cam"),
+            Sighting {
+                set,
+                ..Sighting::default()
+            },
+        );
     }
 
     fn plan(&self) -> Plan {
@@ -227,6 +232,21 @@ fn nothing_is_deleted_before_a_first_complete_look() {
     fixture.see(&["a"], true);
     fixture.settle();
     assert_eq!(fixture.instances.len(), 1);
+}
+
+#[test]
+fn a_device_that_leaves_before_the_first_complete_look_is_unhealthy_at_once_and_stays_until_then() {
+    let mut fixture = Fixture::new(", gracePeriodSeconds: 0");
+    fixture.see(&["a"], false);
+    fixture.settle();
+    fixture.see(&[], false);
+    let sighting = fixture.discoveries.get_mut(&key("cam")).unwrap();
+    sighting.seen.insert(DeviceId::new("a"));
+    assert_eq!(fixture.settle().wake_in, None);
+    assert_eq!(health(fixture.only()), "Unhealthy");
+    fixture.see(&[], true);
+    fixture.settle();
+    assert!(fixture.instances.is_empty());
 }
 
 #[test]

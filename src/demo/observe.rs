@@ -1,0 +1,145 @@
+//! Takes snapshots: the node, its Pods and their logs from the kubelet's API socket, Instances from the state folder,
+//! sockets from the plugin folder.
+use super::snapshot::{Broker, Instance, Resource, Snapshot};
+use crate::{
+    api::{instance, names},
+    kubelet::client::KubeletClient,
+};
+use k8s_openapi::{
+    api::core::v1::{Node, Pod},
+    apimachinery::pkg::api::resource::Quantity,
+    jiff::Timestamp,
+};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+pub(super) struct Observer {
+    kubelet: KubeletClient,
+    plugin_folder: PathBuf,
+    instances: PathBuf,
+}
+
+impl Observer {
+    pub(super) fn new(root_dir: &Path, state: &Path) -> Self {
+        Self {
+            kubelet: KubeletClient::new(root_dir),
+            plugin_folder: root_dir.join("device-plugins"),
+            instances: state.join("instances"),
+        }
+    }
+
+    /// What is there now. A kubelet that does not answer is one that is down.
+    pub(super) async fn look(&self) -> Snapshot {
+        let mut snapshot = Snapshot {
+            instances: self.instances(),
+            sockets: self.sockets(),
+            ..Snapshot::default()
+        };
+        if let (Ok(node), Ok(pods)) = tokio::join!(self.kubelet.node(), self.kubelet.pods()) {
+            snapshot.is_kubelet_up = true;
+            snapshot.resources = resources(node);
+            for pod in pods.items {
+                if let Some((name, broker)) = self.broker(pod).await {
+                    snapshot.brokers.insert(name, broker);
+                }
+            }
+        }
+        snapshot
+    }
+
+    fn instances(&self) -> BTreeMap<String, Instance> {
+        let now = Timestamp::now();
+        let files = file_names(&self.instances)
+            .into_iter()
+            .filter(|name| !name.starts_with('.'));
+        // One that is just being replaced is read next time.
+        let read = |name: String| {
+            let text = fs::read_to_string(self.instances.join(name)).ok()?;
+            let instance: instance::Instance = serde_saphyr::from_str(&text).ok()?;
+            let metadata = instance.metadata;
+            let created = metadata.creation_timestamp.map_or(now, |time| time.0);
+            let shown = Instance {
+                configuration: instance.spec.configuration_name,
+                device: metadata.annotations?.remove(names::DEVICE_ID)?,
+                is_shared: instance.spec.shared,
+                nodes: instance.spec.nodes,
+                age: Duration::try_from(now.duration_since(created)).unwrap_or_default(),
+            };
+            Some((metadata.name?, shown))
+        };
+        files.filter_map(read).collect()
+    }
+
+    fn sockets(&self) -> Vec<String> {
+        file_names(&self.plugin_folder)
+            .into_iter()
+            .filter(|name| name.ends_with(".sock"))
+            .collect()
+    }
+
+    async fn broker(&self, pod: Pod) -> Option<(String, Broker)> {
+        let (name, namespace) = (pod.metadata.name?, pod.metadata.namespace?);
+        let status = pod.status?;
+        let containers = status.container_statuses.unwrap_or_default();
+        let waiting = containers
+            .iter()
+            .find_map(|c| c.state.as_ref()?.waiting.clone());
+        let mut printed = BTreeMap::new();
+        for container in &containers {
+            // A container that has not started has no log.
+            let log = self
+                .kubelet
+                .log(&namespace, &name, &container.name)
+                .await
+                .unwrap_or_default();
+            let lines = log.lines().filter_map(|line| line.split_once('='));
+            printed.extend(
+                lines
+                    .filter(|(key, _)| key.starts_with("AKRI_ZEROCONF"))
+                    .map(|(key, value)| (key.to_owned(), value.to_owned())),
+            );
+        }
+        let broker = Broker {
+            instance: pod.metadata.labels?.remove(names::INSTANCE_LABEL)?,
+            phase: status.phase.unwrap_or_default(),
+            restarts: containers.iter().map(|c| c.restart_count).sum(),
+            reason: waiting
+                .and_then(|w| w.message.or(w.reason))
+                .or(status.message)
+                .unwrap_or_default(),
+            printed,
+        };
+        Some((name, broker))
+    }
+}
+
+fn resources(node: Node) -> BTreeMap<String, Resource> {
+    let status = node.status.unwrap_or_default();
+    let allocatable = status.allocatable.unwrap_or_default();
+    let count = |quantity: Option<&Quantity>| quantity.and_then(|q| q.0.parse().ok()).unwrap_or(0);
+    let capacity = status.capacity.unwrap_or_default();
+    let resource = |name: &String, capacity: &Quantity| Resource {
+        capacity: count(Some(capacity)),
+        allocatable: count(allocatable.get(name)),
+    };
+    capacity
+        .iter()
+        .map(|(name, quantity)| (name.clone(), resource(name, quantity)))
+        .collect()
+}
+
+fn file_names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .filter_map(Result::ok);
+    let mut names: Vec<_> = entries
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
+}

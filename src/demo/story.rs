@@ -1,0 +1,102 @@
+//! `petiole demo --once`: the story from the first packet to the last entry, each step with its time.
+use super::{
+    Demo,
+    plan::{Step, is_reached, is_tidied},
+};
+use anyhow::bail;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+/// A step that has not happened by then will not.
+const STEP_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Tells the story; the error names the step that did not happen.
+pub(super) async fn tell(demo: &mut Demo) -> anyhow::Result<()> {
+    let samples: Vec<_> = demo
+        .publisher
+        .samples()
+        .iter()
+        .map(|(sample, _)| sample.clone())
+        .collect();
+    let devices: Vec<String> = samples
+        .iter()
+        .map(super::publisher::Sample::fullname)
+        .collect();
+    let Some((last, _)) = samples.split_last() else {
+        bail!("the demo has no services")
+    };
+    println!(
+        "petiole demo: three mDNS services on this machine, an agent, a kubelet, and a broker for each device"
+    );
+    println!(
+        "(no cluster: Pods are plain processes; endpoint grace 5 s instead of 5 min, gracePeriodSeconds 5 instead of 60)"
+    );
+    for sample in &samples {
+        println!("           announced {}", sample.fullname());
+    }
+    for step in [
+        Step::InstancesExist,
+        Step::ResourcesOffered,
+        Step::BrokersPrinted,
+    ] {
+        wait(demo, step, &devices, "").await?;
+    }
+    show_variables(demo);
+    let gone = instance_of(demo, &last.fullname());
+    println!("           goodbye from {}", last.fullname());
+    demo.publisher.say_goodbye(samples.len() - 1)?;
+    for step in [Step::Unhealthy, Step::InstanceGone, Step::CapacityGone] {
+        wait(demo, step, &devices, &gone).await?;
+    }
+    println!("           restarting the kubelet");
+    demo.restart_kubelet();
+    demo.wait_until_down().await;
+    wait(demo, Step::Back, &devices, &gone).await?;
+    println!("all of it happened; nothing is left of the demo");
+    Ok(())
+}
+
+async fn wait(demo: &mut Demo, step: Step, devices: &[String], gone: &str) -> anyhow::Result<()> {
+    let begun = Instant::now();
+    loop {
+        demo.look().await;
+        if is_reached(step, devices, &demo.snapshot) && is_tidied(step, gone, &demo.snapshot) {
+            let (at, took) = (
+                demo.started.elapsed().as_secs_f64(),
+                begun.elapsed().as_secs_f64(),
+            );
+            println!("{at:>7.2} s  {} (+{took:.2} s)", step.title());
+            return Ok(());
+        }
+        if begun.elapsed() > STEP_TIMEOUT {
+            for (at, event) in &demo.events {
+                println!("{:>7.2} s  {event}", at.as_secs_f64());
+            }
+            bail!(
+                "within {} s this did not happen: {}",
+                STEP_TIMEOUT.as_secs(),
+                step.title()
+            );
+        }
+        sleep(super::LOOK_EVERY).await;
+    }
+}
+
+fn show_variables(demo: &Demo) {
+    for (pod, broker) in &demo.snapshot.brokers {
+        println!("           {pod} printed:");
+        let is_plain = |key: &str| !key.chars().rev().take(6).all(|c| c.is_ascii_hexdigit());
+        for (key, value) in broker.printed.iter().filter(|(key, _)| is_plain(key)) {
+            println!("             {key}={value}");
+        }
+    }
+}
+
+fn instance_of(demo: &Demo, device: &str) -> String {
+    let instances = &demo.snapshot.instances;
+    instances
+        .iter()
+        .find(|(_, i)| i.device == device)
+        .map(|(name, _)| name.clone())
+        .unwrap_or_default()
+}
