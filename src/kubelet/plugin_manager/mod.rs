@@ -10,7 +10,11 @@ pub(super) use registration::serve;
 
 use futures::future::BoxFuture;
 use plan::{Operation, plan};
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::{sync::CancellationToken, task::JoinMap};
 
@@ -69,15 +73,16 @@ pub(super) async fn run(
         asked: 0,
     };
     loop {
-        manager.reconcile();
-        tokio::select! {
+        let socket = tokio::select! {
             () = shutdown.cancelled() => return Ok(()),
             Some(command) = commands.recv() => manager.take(command),
             Some((socket, ended)) = manager.operations.join_next() => {
                 let result = ended.unwrap_or_else(|e| Err(format!("registration was ended: {e}")));
-                manager.settle(socket, result);
+                manager.settle(&socket, result);
+                socket
             }
-        }
+        };
+        manager.reconcile(socket);
     }
 }
 
@@ -92,13 +97,14 @@ struct Manager {
 }
 
 impl Manager {
-    fn take(&mut self, command: Command) {
+    /// Returns the socket it is about.
+    fn take(&mut self, command: Command) -> PathBuf {
         match command {
             Command::Want { plugin, reply } => {
                 self.asked += 1;
                 let socket = plugin.endpoint.clone();
                 let replaced = self.desired.insert(
-                    socket,
+                    socket.clone(),
                     Wanted {
                         plugin,
                         asked: self.asked,
@@ -115,44 +121,46 @@ impl Manager {
                         .ok();
                 }
                 self.replies.insert(self.asked, reply);
+                socket
             }
-            Command::Forget(socket) => drop(self.desired.remove(&socket)),
-        }
-    }
-
-    fn reconcile(&mut self) {
-        for operation in plan(&self.desired, &self.actual, |socket| {
-            self.operations.contains_key(socket)
-        }) {
-            match operation {
-                Operation::Deregister(socket) => {
-                    if let Some(registered) = self.actual.remove(&socket) {
-                        self.handler.deregister(&registered.plugin.name);
-                    }
-                }
-                Operation::Register(wanted) => {
-                    let handler = self.handler.clone();
-                    let socket = wanted.plugin.endpoint.clone();
-                    // Known before it is registered, so that what comes in between is not lost.
-                    self.actual.insert(socket.clone(), wanted.clone());
-                    self.operations.spawn(socket, async move {
-                        handler.validate(&wanted.plugin)?;
-                        handler.register(&wanted.plugin).await
-                    });
-                }
+            Command::Forget(socket) => {
+                self.desired.remove(&socket);
+                socket
             }
         }
     }
 
-    fn settle(&mut self, socket: PathBuf, result: Result<(), String>) {
-        let Some(tried) = self.actual.get(&socket).cloned() else {
+    /// Only what was asked for or has ended at a socket changes what is to be done there.
+    fn reconcile(&mut self, socket: PathBuf) {
+        let is_busy = self.operations.contains_key(&socket);
+        match plan(self.desired.get(&socket), self.actual.get(&socket), is_busy) {
+            None => {}
+            Some(Operation::Deregister) => {
+                if let Some(registered) = self.actual.remove(&socket) {
+                    self.handler.deregister(&registered.plugin.name);
+                }
+            }
+            Some(Operation::Register(wanted)) => {
+                let handler = self.handler.clone();
+                // Known before it is registered, so that what comes in between is not lost.
+                self.actual.insert(socket.clone(), wanted.clone());
+                self.operations.spawn(socket, async move {
+                    handler.validate(&wanted.plugin)?;
+                    handler.register(&wanted.plugin).await
+                });
+            }
+        }
+    }
+
+    fn settle(&mut self, socket: &Path, result: Result<(), String>) {
+        let Some(tried) = self.actual.get(socket).cloned() else {
             return;
         };
         if result.is_err() {
-            self.actual.remove(&socket);
+            self.actual.remove(socket);
             // A plugin that asked for itself must ask again.
-            if self.desired.get(&socket) == Some(&tried) {
-                self.desired.remove(&socket);
+            if self.desired.get(socket) == Some(&tried) {
+                self.desired.remove(socket);
             }
         }
         if let Some(reply) = self.replies.remove(&tried.asked) {
