@@ -1,23 +1,31 @@
 //! The device plugins of this node: one for each resource, started and stopped as Instances come and go.
 mod allocate;
 mod plan;
+mod registrar;
 mod runner;
 mod service;
 
 use super::{Node, kubelet_folder::KubeletFolder, slots::Requests};
-use crate::model::slot_table::{ObservedSlots, Resource};
+use crate::{
+    model::slot_table::{ObservedSlots, Resource},
+    proto::DESCRIPTORS,
+};
 use allocate::Allocator;
 use plan::{Action, Slot};
+use registrar::Registrar;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
+    time::Duration,
 };
-use tokio::sync::{Semaphore, watch};
+use tokio::{sync::watch, time::sleep};
 use tokio_util::{sync::CancellationToken, task::JoinMap};
+use tonic::service::Routes;
 use tracing::warn;
 
-/// Registrations under way at once: the kubelet dials back in each.
-const REGISTRATIONS: usize = 64;
+/// How long after a change the plugins are looked at: a claim makes three, and is answered before its slots are listed
+/// anew.
+const SETTLE: Duration = Duration::from_millis(5);
 
 /// What the owner holds of a running plugin.
 struct Running {
@@ -42,22 +50,26 @@ pub(super) async fn run(
     let mut folder = node.kubelet_folder.subscribe();
     let mut plugins = Plugins {
         allocator: Arc::new(Allocator::new(node.clone(), requests)),
-        permits: Arc::new(Semaphore::new(REGISTRATIONS)),
+        registrar: Arc::new(Registrar::new(&node.plugin_folder)),
+        reflection: reflection()?,
         tasks: JoinMap::new(),
         running: BTreeMap::new(),
         shutdown: shutdown.clone(),
         node,
     };
     plugins.observe();
+    plugins.reconcile().await;
     loop {
-        plugins.reconcile().await;
-        plugins.publish_slots();
         tokio::select! {
             () = shutdown.cancelled() => break,
-            changed = instances.changed() => { changed?; plugins.observe(); }
+            changed = instances.changed() => { changed?; instances.mark_changed(); }
             changed = discoveries.changed() => changed?,
             changed = slots.changed() => changed?,
-            changed = folder.changed() => { changed?; plugins.follow_folder(&mut folder); }
+            changed = folder.changed() => {
+                changed?;
+                plugins.follow_folder(&mut folder);
+                continue;
+            }
             Some((name, ended)) = plugins.tasks.join_next() => {
                 // Only a panic ends a plugin unasked: the next round starts it anew.
                 if let Err(e) = ended {
@@ -66,9 +78,15 @@ pub(super) async fn run(
                 plugins.forget(&name);
             }
         }
-        instances.mark_unchanged();
+        shutdown.run_until_cancelled(sleep(SETTLE)).await;
+        if instances.has_changed()? {
+            instances.mark_unchanged();
+            plugins.observe();
+        }
         discoveries.mark_unchanged();
         slots.mark_unchanged();
+        plugins.reconcile().await;
+        plugins.publish_slots();
     }
     while plugins.tasks.join_next().await.is_some() {}
     Ok(())
@@ -77,7 +95,9 @@ pub(super) async fn run(
 struct Plugins {
     node: Arc<Node>,
     allocator: Arc<Allocator>,
-    permits: Arc<Semaphore>,
+    registrar: Arc<Registrar>,
+    /// One for all sockets: made anew for each it would be most of a plugin's memory.
+    reflection: Routes,
     tasks: JoinMap<String, ()>,
     running: BTreeMap<String, Running>,
     shutdown: CancellationToken,
@@ -106,10 +126,11 @@ impl Plugins {
             .iter()
             .map(|(name, r)| (name.clone(), r.resource.clone()))
             .collect();
+        let gone = self.gone();
         for action in plan::plan(&desired, &running) {
             match action {
                 Action::Stop(name) => self.stop(&name).await,
-                Action::Start(resource) => self.start(resource),
+                Action::Start(resource) => self.start(resource, &gone),
             }
         }
     }
@@ -133,9 +154,9 @@ impl Plugins {
             .send_if_modified(|registered| registered.remove(name));
     }
 
-    fn start(&mut self, resource: Resource) {
+    fn start(&mut self, resource: Resource, gone: &BTreeSet<String>) {
         let name = resource.name().to_owned();
-        let slots = watch::Sender::new(self.slots_of(&resource, &self.gone()));
+        let slots = watch::Sender::new(self.slots_of(&resource, gone));
         let rebind = watch::Sender::new(0);
         let socket = watch::Sender::new(None);
         let stop = self.shutdown.child_token();
@@ -149,7 +170,8 @@ impl Plugins {
         let plugin = runner::Plugin {
             node: self.node.clone(),
             allocator: self.allocator.clone(),
-            permits: self.permits.clone(),
+            registrar: self.registrar.clone(),
+            reflection: self.reflection.clone(),
             rebind: rebind.subscribe(),
             slots: slots.subscribe(),
             socket,
@@ -196,4 +218,12 @@ impl Plugins {
             }
         }
     }
+}
+
+/// What gRPC reflection tells of every plugin.
+fn reflection() -> anyhow::Result<Routes> {
+    let service = tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(DESCRIPTORS)
+        .build_v1()?;
+    Ok(Routes::new(service))
 }
