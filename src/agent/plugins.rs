@@ -86,7 +86,7 @@ pub(super) async fn run(
         discoveries.mark_unchanged();
         slots.mark_unchanged();
         plugins.reconcile().await;
-        plugins.publish_slots();
+        plugins.publish_slots().await;
     }
     while plugins.tasks.join_next().await.is_some() {}
     Ok(())
@@ -182,9 +182,13 @@ impl Plugins {
     }
 
     /// Tells each plugin what its slots are now; those whose slots are the same hear nothing.
-    fn publish_slots(&self) {
+    async fn publish_slots(&self) {
         let gone = self.gone();
-        for running in self.running.values() {
+        for (n, running) in self.running.values().enumerate() {
+            if n % 16 == 15 {
+                // Allocate calls wait for this thread.
+                tokio::task::yield_now().await;
+            }
             let now = self.slots_of(&running.resource, &gone);
             running.slots.send_if_modified(|before| {
                 let is_changed = *before != now;
