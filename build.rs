@@ -11,7 +11,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=proto");
     let descriptors = protox::compile(PROTOS, ["proto"])?;
     // Served by gRPC reflection, so that grpcurl needs no proto files.
-    let out = PathBuf::from(env::var("OUT_DIR")?);
+    let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("cargo sets OUT_DIR")?);
     fs::write(
         out.join("descriptors.bin"),
         protox::prost::Message::encode_to_vec(&descriptors),

@@ -30,7 +30,7 @@ fn observed(count: usize) -> Vec<ObservedSlots> {
             .collect()
     };
     let slots = |n| ObservedSlots {
-        key: ObjectKey::new("default", &instance_name(n)),
+        key: ObjectKey::new("default", instance_name(n)),
         configuration: "camera".to_owned(),
         capacity: CAPACITY,
         usage: usage(&instance_name(n)),
@@ -58,7 +58,7 @@ fn slot_table(criterion: &mut Criterion) {
         });
         group.bench_function(BenchmarkId::new("claim, begin, settle", count), |bencher| {
             let resource = Resource::Instance(instance_name(7));
-            let ids = [vec![SlotId::new(&instance_name(7), 1).to_string()]];
+            let ids = [vec![SlotId::new(instance_name(7), 1).to_string()]];
             let mut table = table(count);
             bencher.iter(|| {
                 let claim = table.plan_claim(&resource, &ids, &Default::default());
@@ -115,7 +115,7 @@ fn folder_store(criterion: &mut Criterion) {
         ..slots
     }));
     let resource = Resource::Instance(instance_name(7));
-    let ids = [vec![SlotId::new(&instance_name(7), 1).to_string()]];
+    let ids = [vec![SlotId::new(instance_name(7), 1).to_string()]];
     let claim = table
         .plan_claim(&resource, &ids, &Default::default())
         .unwrap();

@@ -2,6 +2,7 @@
 #![allow(
     unreachable_pub,
     clippy::all,
+    clippy::allow_attributes_without_reason,
     clippy::unwrap_used,
     clippy::wildcard_enum_match_arm,
     clippy::too_many_lines,

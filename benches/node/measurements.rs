@@ -37,6 +37,7 @@ impl Measurement {
     }
 }
 
+#[expect(clippy::too_many_lines, reason = "it is a table")]
 pub(super) fn all() -> Vec<Measurement> {
     use Unit::{Kilobytes, Megabytes, Milliseconds, Seconds};
     vec![

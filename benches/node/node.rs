@@ -3,7 +3,7 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
-use petiole::{kubelet::client::KubeletClient, model::slot::SlotId};
+use petiole::{kubelet::client::Client as KubeletClient, model::slot::SlotId};
 use std::{
     collections::BTreeMap,
     fs::{self, File},
@@ -234,7 +234,7 @@ spec:
         let plugins = KubeletClient::new(&self.path("kubelet")).plugins().await;
         let of_instances = plugins.unwrap().into_iter().filter_map(|plugin| {
             let name = plugin.resource.trim_start_matches("akri.sh/").to_owned();
-            (name != CONFIGURATION).then(|| (PathBuf::from(plugin.socket.unwrap()), name))
+            (name != CONFIGURATION).then(|| (PathBuf::from(plugin.endpoint), name))
         });
         of_instances.collect()
     }

@@ -57,9 +57,21 @@ pub(super) async fn run(
         shutdown: shutdown.clone(),
         node,
     };
-    plugins.observe();
-    plugins.reconcile().await;
+    instances.mark_changed();
+    let mut is_due = true;
     loop {
+        if is_due {
+            // What is marked as seen is read after that, so that nothing that changes meanwhile is missed.
+            discoveries.mark_unchanged();
+            if instances.has_changed()? {
+                instances.mark_unchanged();
+                plugins.observe();
+            }
+            slots.mark_unchanged();
+            plugins.reconcile().await;
+            plugins.publish_slots().await;
+        }
+        is_due = true;
         tokio::select! {
             () = shutdown.cancelled() => break,
             changed = instances.changed() => { changed?; instances.mark_changed(); }
@@ -68,7 +80,7 @@ pub(super) async fn run(
             changed = folder.changed() => {
                 changed?;
                 plugins.follow_folder(&mut folder);
-                continue;
+                is_due = false; // it changes with every socket
             }
             Some((name, ended)) = plugins.tasks.join_next() => {
                 // Only a panic ends a plugin unasked: the next round starts it anew.
@@ -78,15 +90,9 @@ pub(super) async fn run(
                 plugins.forget(&name);
             }
         }
-        shutdown.run_until_cancelled(sleep(SETTLE)).await;
-        if instances.has_changed()? {
-            instances.mark_unchanged();
-            plugins.observe();
+        if is_due {
+            shutdown.run_until_cancelled(sleep(SETTLE)).await;
         }
-        discoveries.mark_unchanged();
-        slots.mark_unchanged();
-        plugins.reconcile().await;
-        plugins.publish_slots().await;
     }
     while plugins.tasks.join_next().await.is_some() {}
     Ok(())

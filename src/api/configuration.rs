@@ -3,6 +3,10 @@
     unreachable_pub,
     reason = "the schema derive repeats each struct inside a function"
 )]
+#![allow(
+    clippy::duplicated_attributes,
+    reason = "columns share a type or a path"
+)]
 use super::condition::Condition;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;

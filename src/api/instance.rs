@@ -1,4 +1,8 @@
 //! Instance: one device, its usage slots, and the nodes that see it.
+#![allow(
+    clippy::duplicated_attributes,
+    reason = "columns share a type or a path"
+)]
 use super::condition::Condition;
 use kube::CustomResource;
 use schemars::JsonSchema;

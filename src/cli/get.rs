@@ -1,28 +1,36 @@
-//! `petiole get`: the objects of a running standalone node, as kubectl would print them.
-use crate::{api::instance::Instance, kubelet::client::KubeletClient};
+//! `petiole get`: reads a running `petiole kubelet` and prints what kubectl would.
+use crate::{
+    api::{condition::Condition, instance::Instance, names},
+    kubelet::client::{Client, PluginState, PluginView},
+    store::folder,
+};
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{
-    api::core::v1::{Node, Pod},
-    jiff::Timestamp,
+    List,
+    api::core::v1::{ContainerStatus, Node, Pod},
+    apimachinery::pkg::apis::meta::v1::Time,
 };
 use serde::Serialize;
 use std::{
-    fs,
-    io::Write as _,
-    path::{Path, PathBuf},
+    io::{Write as _, stdout},
+    path::PathBuf,
 };
 use tabwriter::TabWriter;
 
 #[derive(Debug, Args)]
 pub struct Flags {
-    /// What to print
-    #[arg(value_enum)]
     kind: Kind,
-    /// The root folder of the running `petiole kubelet`
-    #[arg(long, env = "PETIOLE_ROOT_DIR", value_name = "DIR", required_if_eq_any([("kind", "pods"), ("kind", "plugins"), ("kind", "node")]))]
-    root_dir: Option<PathBuf>,
-    /// The state folder of the agent, for Instances
+    /// The root folder of the running kubelet
+    #[arg(
+        long,
+        env = "PETIOLE_ROOT_DIR",
+        value_name = "DIR",
+        default_value = "/var/lib/petiole/kubelet"
+    )]
+    root_dir: PathBuf,
+    /// The agent's state folder, for instances
     #[arg(
         long,
         env = "PETIOLE_STATE",
@@ -37,69 +45,74 @@ pub struct Flags {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Kind {
+    /// The Pods, with the devices of their containers and the health of these
+    #[value(alias = "pod", alias = "po")]
     Pods,
-    Instances,
+    /// The device plugins, registered and stopped
+    #[value(alias = "plugin")]
     Plugins,
+    /// What the node offers
+    #[value(alias = "nodes", alias = "no")]
     Node,
+    /// The devices that an agent found
+    #[value(alias = "instance", alias = "akrii")]
+    Instances,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Output {
     Table,
-    /// The table with more columns
     Wide,
     Json,
     Yaml,
 }
 
+/// The first row names the columns.
+type Rows = Vec<Vec<String>>;
+
 pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
-    let client = || {
-        let root_dir = flags
-            .root_dir
-            .as_deref()
-            .context("--root-dir is needed for this")?;
-        anyhow::Ok(KubeletClient::new(root_dir))
-    };
-    let is_wide = flags.output == Output::Wide;
-    let text = match flags.kind {
+    let Flags {
+        kind,
+        root_dir,
+        state,
+        output,
+    } = flags;
+    let client = Client::new(&root_dir);
+    let is_wide = output == Output::Wide;
+    let now = Timestamp::now();
+    let text = match kind {
         Kind::Pods => {
-            let pods = client()?.pods().await?;
-            printed(flags.output, &pods, || pod_rows(&pods.items, is_wide))?
-        }
-        Kind::Node => {
-            let node = client()?.node().await?;
-            printed(flags.output, &node, || node_rows(&node))?
+            let pods = client.pods().await?;
+            render(output, &pods, || pod_rows(&pods, is_wide, now))
         }
         Kind::Plugins => {
-            let plugins = client()?.plugins().await?;
-            let rows = || {
-                let mut rows =
-                    vec!["RESOURCE\tCONNECTED\tCAPACITY\tALLOCATABLE\tSOCKET".to_owned()];
-                rows.extend(plugins.iter().map(|p| {
-                    let socket = p.socket.as_deref().unwrap_or("<none>");
-                    format!(
-                        "{}\t{}\t{}\t{}\t{socket}",
-                        p.resource, p.is_connected, p.capacity, p.allocatable
-                    )
-                }));
-                rows
-            };
-            printed(flags.output, &plugins, rows)?
+            let plugins = client.plugins().await?;
+            render(output, &plugins, || plugin_rows(&plugins, is_wide))
+        }
+        Kind::Node => {
+            let node = client.node().await?;
+            render(output, &node, || node_rows(&node))
         }
         Kind::Instances => {
-            let instances = k8s_openapi_list(instances(&flags.state)?);
-            printed(flags.output, &instances, || {
-                instance_rows(&instances.items, is_wide)
-            })?
+            let instances = InstanceList {
+                api_version: names::API_VERSION,
+                kind: "InstanceList",
+                items: folder::instances(&state)?,
+            };
+            render(output, &instances, || {
+                instance_rows(&instances.items, is_wide, now)
+            })
         }
-    };
-    // A reader such as `head` may have had enough.
-    std::io::stdout().write_all(text.as_bytes()).ok();
-    Ok(())
+    }?;
+    // A reader such as `head` may have enough.
+    match stdout().lock().write_all(text.as_bytes()) {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(e.into()),
+        Ok(()) | Err(_) => Ok(()),
+    }
 }
 
-/// A list of Instances, as the API server would send it.
-#[derive(Debug, Serialize)]
+/// Instances, as an API server would list them.
+#[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct InstanceList {
     api_version: &'static str,
@@ -107,150 +120,230 @@ struct InstanceList {
     items: Vec<Instance>,
 }
 
-fn k8s_openapi_list(items: Vec<Instance>) -> InstanceList {
-    InstanceList {
-        api_version: crate::api::names::API_VERSION,
-        kind: "InstanceList",
-        items,
+fn instance_rows(instances: &[Instance], is_wide: bool, now: Timestamp) -> Rows {
+    let mut head = row(["NAME", "CONFIG", "SHARED", "NODES", "AGE"]);
+    if is_wide {
+        head.extend(row(["AVAILABLE", "DEVICE"]));
     }
-}
-
-fn printed(
-    output: Output,
-    object: &impl Serialize,
-    rows: impl FnOnce() -> Vec<String>,
-) -> anyhow::Result<String> {
-    Ok(match output {
-        Output::Json => serde_json::to_string_pretty(object)? + "\n",
-        Output::Yaml => serde_saphyr::to_string(object)?,
-        Output::Table | Output::Wide => {
-            let mut table = TabWriter::new(vec![]).padding(3);
-            for row in rows() {
-                writeln!(table, "{row}")?;
-            }
-            String::from_utf8(table.into_inner().map_err(|e| anyhow::anyhow!("{e}"))?)?
-        }
-    })
-}
-
-fn pod_rows(pods: &[Pod], is_wide: bool) -> Vec<String> {
-    let mut rows = vec![
-        "NAMESPACE\tNAME\tREADY\tSTATUS\tRESTARTS\tAGE".to_owned()
-            + if is_wide { "\tMESSAGE" } else { "" },
-    ];
-    for pod in pods {
-        let status = pod.status.clone().unwrap_or_default();
-        let containers = status.container_statuses.unwrap_or_default();
-        let ready = containers.iter().filter(|c| c.ready).count();
-        let restarts: i32 = containers.iter().map(|c| c.restart_count).sum();
-        let waiting = containers
+    let mut rows = vec![head];
+    rows.extend(
+        instances
             .iter()
-            .find_map(|c| c.state.as_ref()?.waiting.clone());
-        let reason = waiting
-            .as_ref()
-            .and_then(|w| w.reason.clone())
-            .or(status.reason)
-            .or(status.phase);
-        let message = waiting
-            .and_then(|w| w.message)
-            .or(status.message)
-            .unwrap_or_default();
-        let mut row = format!(
-            "{}\t{}\t{ready}/{}\t{}\t{restarts}\t{}",
-            pod.metadata.namespace.as_deref().unwrap_or_default(),
-            pod.metadata.name.as_deref().unwrap_or_default(),
-            containers.len(),
-            reason.unwrap_or_default(),
-            age(pod.metadata.creation_timestamp.as_ref().map(|time| time.0)),
-        );
-        if is_wide {
-            row = row + "\t" + &message;
-        }
-        rows.push(row);
-    }
+            .map(|instance| instance_row(instance, is_wide, now)),
+    );
     rows
 }
 
-fn node_rows(node: &Node) -> Vec<String> {
+fn instance_row(instance: &Instance, is_wide: bool, now: Timestamp) -> Vec<String> {
+    let (metadata, spec) = (&instance.metadata, &instance.spec);
+    let mut cells = vec![
+        metadata.name.clone().unwrap_or_default(),
+        spec.configuration_name.clone(),
+        spec.shared.to_string(),
+        format!("[{}]", spec.nodes.join(",")),
+        metadata
+            .creation_timestamp
+            .as_ref()
+            .map(|Time(at)| age(now.duration_since(*at)))
+            .unwrap_or_default(),
+    ];
+    if is_wide {
+        let conditions = instance.status.iter().flat_map(|status| &status.conditions);
+        let is_available = conditions
+            .filter(|c| c.type_ == "Available")
+            .any(Condition::is_true);
+        let device = metadata
+            .annotations
+            .as_ref()
+            .and_then(|a| a.get(names::DEVICE_ID));
+        cells.extend([
+            is_available.to_string(),
+            device.cloned().unwrap_or_default(),
+        ]);
+    }
+    cells
+}
+
+fn render<T: Serialize>(
+    output: Output,
+    object: &T,
+    rows: impl FnOnce() -> Rows,
+) -> anyhow::Result<String> {
+    match output {
+        Output::Table | Output::Wide => table(&rows()),
+        Output::Json => Ok(serde_json::to_string_pretty(object)? + "\n"),
+        Output::Yaml => serde_saphyr::to_string(object).context("cannot print as YAML"),
+    }
+}
+
+fn table(rows: &Rows) -> anyhow::Result<String> {
+    let mut writer = TabWriter::new(Vec::new()).padding(3);
+    for row in rows {
+        writeln!(writer, "{}", row.join("\t"))?;
+    }
+    Ok(String::from_utf8(writer.into_inner()?)?)
+}
+
+fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
+    cells.map(str::to_owned).into()
+}
+
+fn pod_rows(pods: &List<Pod>, is_wide: bool, now: Timestamp) -> Rows {
+    let mut head = row(["NAMESPACE", "NAME", "READY", "STATUS", "RESTARTS", "AGE"]);
+    if is_wide {
+        head.extend(row(["DEVICES", "MESSAGE"]));
+    }
+    let mut rows = vec![head];
+    rows.extend(pods.items.iter().map(|pod| pod_row(pod, is_wide, now)));
+    rows
+}
+
+fn pod_row(pod: &Pod, is_wide: bool, now: Timestamp) -> Vec<String> {
+    let status = pod.status.clone().unwrap_or_default();
+    let containers = status.container_statuses.unwrap_or_default();
+    let ready = containers
+        .iter()
+        .filter(|container| container.ready)
+        .count();
+    let restarts: i32 = containers
+        .iter()
+        .map(|container| container.restart_count)
+        .sum();
+    let waiting = containers.iter().filter_map(waiting);
+    let (reasons, messages): (Vec<_>, Vec<_>) = waiting.unzip();
+    let shown = status.reason.or(reasons.into_iter().next());
+    let phase = status.phase.unwrap_or_default();
+    let mut cells = vec![
+        pod.metadata.namespace.clone().unwrap_or_default(),
+        pod.metadata.name.clone().unwrap_or_default(),
+        format!("{ready}/{}", containers.len()),
+        shown.unwrap_or(phase),
+        restarts.to_string(),
+        status
+            .start_time
+            .map_or_else(String::new, |Time(at)| age(now.duration_since(at))),
+    ];
+    if is_wide {
+        cells.push(devices(&containers));
+        let message = status.message.or(messages.into_iter().next());
+        cells.push(message.unwrap_or_default());
+    }
+    cells
+}
+
+/// Why a container waits.
+fn waiting(container: &ContainerStatus) -> Option<(String, String)> {
+    let waiting = container.state.as_ref()?.waiting.as_ref()?;
+    let reason = waiting.reason.clone()?;
+    Some((reason, waiting.message.clone().unwrap_or_default()))
+}
+
+/// `id` of each device, with its health where it is not well.
+fn devices(containers: &[ContainerStatus]) -> String {
+    let resources = containers
+        .iter()
+        .flat_map(|container| container.allocated_resources_status.iter().flatten());
+    let devices = resources.flat_map(|resource| resource.resources.iter().flatten());
+    let shown = devices.map(|device| match device.health.as_deref() {
+        None | Some("Healthy") => device.resource_id.clone(),
+        Some(health) => format!("{} ({health})", device.resource_id),
+    });
+    shown.collect::<Vec<_>>().join(", ")
+}
+
+fn plugin_rows(plugins: &[PluginView], is_wide: bool) -> Rows {
+    let mut head = row(["RESOURCE", "STATE", "HEALTHY", "UNHEALTHY", "ALLOCATED"]);
+    if is_wide {
+        head.extend(row(["ENDPOINT", "REASON"]));
+    }
+    let mut rows = vec![head];
+    rows.extend(plugins.iter().map(|plugin| {
+        let state = match plugin.state {
+            PluginState::Connected => "Connected",
+            PluginState::Stopped => "Stopped",
+        };
+        let mut cells = vec![
+            plugin.resource.clone(),
+            state.to_owned(),
+            plugin.healthy.to_string(),
+            plugin.unhealthy.to_string(),
+            plugin.allocated.to_string(),
+        ];
+        if is_wide {
+            cells.push(plugin.endpoint.clone());
+            cells.push(plugin.reason.clone().unwrap_or_default());
+        }
+        cells
+    }));
+    rows
+}
+
+fn node_rows(node: &Node) -> Rows {
+    let mut rows = vec![row(["NODE", "RESOURCE", "CAPACITY", "ALLOCATABLE"])];
+    let name = node.metadata.name.clone().unwrap_or_default();
     let status = node.status.clone().unwrap_or_default();
     let allocatable = status.allocatable.unwrap_or_default();
-    let mut rows = vec!["RESOURCE\tCAPACITY\tALLOCATABLE".to_owned()];
-    for (resource, capacity) in status.capacity.unwrap_or_default() {
-        let left = allocatable
-            .get(&resource)
-            .map_or("0", |quantity| &quantity.0);
-        rows.push(format!("{resource}\t{}\t{left}", capacity.0));
-    }
+    rows.extend(
+        status
+            .capacity
+            .unwrap_or_default()
+            .into_iter()
+            .map(|(resource, capacity)| {
+                let allocatable = allocatable.get(&resource).map(|q| q.0.clone());
+                vec![
+                    name.clone(),
+                    resource,
+                    capacity.0,
+                    allocatable.unwrap_or_default(),
+                ]
+            }),
+    );
     rows
 }
 
-fn instance_rows(instances: &[Instance], is_wide: bool) -> Vec<String> {
-    let mut rows = vec![
-        "NAME\tCONFIG\tSHARED\tNODES\tAGE".to_owned()
-            + if is_wide { "\tAVAILABLE\tDEVICE" } else { "" },
-    ];
-    for instance in instances {
-        let spec = &instance.spec;
-        let mut row = format!(
-            "{}\t{}\t{}\t[{}]\t{}",
-            instance.metadata.name.as_deref().unwrap_or_default(),
-            spec.configuration_name,
-            spec.shared,
-            spec.nodes.join(","),
-            age(instance
-                .metadata
-                .creation_timestamp
-                .as_ref()
-                .map(|time| time.0)),
-        );
-        if is_wide {
-            let status = instance.status.as_ref();
-            let is_available = status.is_some_and(|s| {
-                s.conditions
-                    .iter()
-                    .any(|c| c.type_ == "Available" && c.is_true())
-            });
-            let annotations = instance.metadata.annotations.as_ref();
-            let device = annotations
-                .and_then(|a| a.get(crate::api::names::DEVICE_ID))
-                .map_or("", String::as_str);
-            row = format!("{row}\t{is_available}\t{device}");
-        }
-        rows.push(row);
-    }
-    rows
-}
-
-fn instances(state: &Path) -> anyhow::Result<Vec<Instance>> {
-    let folder = state.join("instances");
-    let mut instances = vec![];
-    for entry in fs::read_dir(&folder)
-        .with_context(|| format!("{}: is that an agent's --state folder?", folder.display()))?
-    {
-        let path = entry?.path();
-        let is_manifest = path.extension().is_some_and(|end| end == "yaml");
-        let is_hidden = path
-            .file_name()
-            .is_some_and(|name| name.to_string_lossy().starts_with('.'));
-        if is_manifest && !is_hidden {
-            let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-            instances
-                .push(serde_saphyr::from_str(&text).with_context(|| path.display().to_string())?);
-        }
-    }
-    instances.sort_by_key(|instance: &Instance| instance.metadata.name.clone());
-    Ok(instances)
-}
-
-/// An age as kubectl prints it.
-fn age(since: Option<Timestamp>) -> String {
-    let seconds = since.map_or(0, |since| {
-        Timestamp::now().duration_since(since).as_secs().max(0)
-    });
+/// As kubectl shows ages: the two largest units at most, the smaller one while it matters.
+fn age(duration: SignedDuration) -> String {
+    let seconds = duration.as_secs().max(0);
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86400);
     match seconds {
         0..120 => format!("{seconds}s"),
-        120..7200 => format!("{}m", seconds / 60),
-        7200..172_800 => format!("{}h", seconds / 3600),
-        _ => format!("{}d", seconds / 86_400),
+        120..600 => match seconds % 60 {
+            0 => format!("{minutes}m"),
+            rest => format!("{minutes}m{rest}s"),
+        },
+        600..10_800 => format!("{minutes}m"),
+        10_800..172_800 => format!("{hours}h"),
+        _ => format!("{days}d"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_read_as_in_kubectl() {
+        for (seconds, want) in [
+            (-5, "0s"),
+            (119, "119s"),
+            (120, "2m"),
+            (125, "2m5s"),
+            (3600, "60m"),
+            (10_800, "3h"),
+            (172_800, "2d"),
+        ] {
+            assert_eq!(age(SignedDuration::from_secs(seconds)), want);
+        }
+    }
+
+    #[test]
+    fn pods_without_a_status_are_shown_too() {
+        let pods = List {
+            items: vec![Pod::default()],
+            ..List::default()
+        };
+        let text = table(&pod_rows(&pods, true, Timestamp::UNIX_EPOCH)).unwrap();
+        assert_eq!(text.lines().count(), 2);
+        assert!(text.contains("0/0"));
     }
 }

@@ -3,6 +3,7 @@
 //! The parts are the real ones and meet on the wire: the agent gets its Configurations from a folder and registers with
 //! the kubelet's socket, the services are announced by multicast, the brokers are static Pods. The view reads what
 //! anybody could read.
+#![expect(clippy::print_stdout, reason = "the story is told on stdout")]
 mod observe;
 mod plan;
 mod publisher;
@@ -178,11 +179,8 @@ impl Home {
 
     fn kubelet(&self) -> kubelet::Settings {
         kubelet::Settings {
-            node_name: NODE.to_owned(),
-            root_dir: self.root.clone(),
-            manifests: self.manifests(),
             endpoint_grace: ENDPOINT_GRACE,
-            first_restart: Duration::from_secs(1),
+            ..kubelet::Settings::new(&self.root, self.manifests(), NODE)
         }
     }
 

@@ -3,7 +3,7 @@
 use super::snapshot::{Broker, Instance, Resource, Snapshot};
 use crate::{
     api::{instance, names},
-    kubelet::client::KubeletClient,
+    kubelet::client::Client,
 };
 use k8s_openapi::{
     api::core::v1::{Node, Pod},
@@ -18,7 +18,7 @@ use std::{
 };
 
 pub(super) struct Observer {
-    kubelet: KubeletClient,
+    kubelet: Client,
     plugin_folder: PathBuf,
     instances: PathBuf,
 }
@@ -26,7 +26,7 @@ pub(super) struct Observer {
 impl Observer {
     pub(super) fn new(root_dir: &Path, state: &Path) -> Self {
         Self {
-            kubelet: KubeletClient::new(root_dir),
+            kubelet: Client::new(root_dir),
             plugin_folder: root_dir.join("device-plugins"),
             instances: state.join("instances"),
         }
@@ -93,7 +93,7 @@ impl Observer {
             // A container that has not started has no log.
             let log = self
                 .kubelet
-                .log(&namespace, &name, &container.name)
+                .logs(&namespace, &name, &container.name)
                 .await
                 .unwrap_or_default();
             let lines = log.lines().filter_map(|line| line.split_once('='));

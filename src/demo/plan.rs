@@ -142,9 +142,11 @@ pub(super) fn is_reached(step: Step, devices: &[String], snapshot: &Snapshot) ->
         Step::InstancesExist => devices.iter().all(|device| instance(device).is_some()),
         Step::ResourcesOffered => devices.iter().all(is_offered),
         Step::BrokersPrinted => devices.iter().all(is_served),
-        Step::Unhealthy => instance(gone)
-            .and_then(|name| snapshot.resource_of(name))
-            .is_some_and(|resource| resource.capacity > 0 && resource.allocatable == 0),
+        Step::Unhealthy => {
+            let resource = instance(gone).and_then(|name| snapshot.resource_of(name));
+            resource.is_some_and(|resource| resource.capacity > 0 && resource.allocatable == 0)
+                && staying.iter().all(is_offered)
+        }
         Step::InstanceGone | Step::CapacityGone | Step::Back => {
             instance(gone).is_none()
                 && snapshot.is_kubelet_up

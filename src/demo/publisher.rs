@@ -1,6 +1,6 @@
-//! The demo's own services, announced with real multicast packets: anything on the LAN can see them.
+//! The demo's own services, announced with real multicast packets, on loopback: other machines are spared them.
 use anyhow::Context as _;
-use mdns_sd::{ServiceDaemon, ServiceInfo};
+use mdns_sd::{IfKind, ServiceDaemon, ServiceInfo};
 use std::process;
 
 /// A service of the demo.
@@ -59,6 +59,8 @@ pub(super) struct Publisher {
 impl Publisher {
     pub(super) fn new(samples: Vec<Sample>) -> anyhow::Result<Self> {
         let daemon = ServiceDaemon::new().context("cannot announce services by mDNS")?;
+        daemon.disable_interface(IfKind::All)?;
+        daemon.enable_interface(IfKind::LoopbackV4)?;
         Ok(Self {
             daemon,
             samples: samples.into_iter().map(|sample| (sample, false)).collect(),
@@ -78,7 +80,8 @@ impl Publisher {
         let Some((sample, is_announced)) = self.samples.get_mut(n) else {
             return Ok(());
         };
-        let host = format!("petiole-demo-{}.local.", process::id());
+        // A host for each, as devices are: our mDNS library says goodbye for a service's host along with the service.
+        let host = format!("petiole-demo-{}-{}.local.", process::id(), n + 1);
         let service = ServiceInfo::new(
             sample.kind,
             &sample.name,

@@ -76,6 +76,10 @@ pub(super) fn keys() -> mpsc::Receiver<Key> {
     receiver
 }
 
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "of all keys there are, a few do something"
+)]
 fn key_of(event: &Event) -> Option<Key> {
     let key = event
         .as_key_event()
@@ -106,7 +110,7 @@ fn draw(frame: &mut Frame<'_>, view: &View<'_>) {
     let [left, right] =
         Layout::horizontal([Constraint::Percentage(46), Constraint::Percentage(54)]).areas(middle);
     frame.render_widget(Paragraph::new(intro()), head);
-    let widths = [20, 16, 6, 10, 5, 9, 30];
+    let widths = [22, 15, 6, 10, 5, 9, 0];
     draw_table(
         frame,
         top,
@@ -117,15 +121,15 @@ fn draw(frame: &mut Frame<'_>, view: &View<'_>) {
         frame,
         left,
         "Node  (the kubelet: what Pods can ask for)",
-        (&table::NODE_COLUMNS, &node, &[30, 8, 11]),
+        (&table::NODE_COLUMNS, &node, &[32, 8, 0]),
     );
     draw_table(
         frame,
         right,
         "Sockets  (where the kubelet reaches the agent)",
-        (&table::SOCKET_COLUMNS, &sockets, &[30, 36]),
+        (&table::SOCKET_COLUMNS, &sockets, &[32, 0]),
     );
-    let widths = [36, 24, 8, 26, 24];
+    let widths = [46, 20, 8, 26, 0];
     draw_table(
         frame,
         bottom,
@@ -146,7 +150,7 @@ fn intro() -> Vec<Line<'static>> {
             ),
         ]),
         Line::from(
-            "No cluster here: a kubelet of our own runs Pods as plain processes, with a 5 s endpoint grace (5 min in real ones) and gracePeriodSeconds: 5 (60 by default).",
+            "No cluster: Pods are plain processes of our own kubelet. Endpoint grace 5 s (5 min in real ones), gracePeriodSeconds 5 (default 60).",
         ),
     ]
 }
@@ -205,7 +209,11 @@ fn draw_table<const N: usize>(
         };
         Row::new(cells.clone()).style(Style::new().fg(color))
     });
-    let widths = widths.iter().map(|width| Constraint::Min(*width));
+    // The last column takes what is left.
+    let widths = (widths.iter().enumerate()).map(|(n, width)| match n + 1 == N {
+        true => Constraint::Fill(1),
+        false => Constraint::Length(*width),
+    });
     let block = Block::new()
         .borders(Borders::TOP)
         .title(format!(" {title} "));

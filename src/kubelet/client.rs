@@ -1,99 +1,107 @@
-//! Reads a running kubelet: its HTTP API, and nothing else of it.
+//! Reads a running kubelet through its status socket. Knows nothing else of the kubelet.
+use super::api::SOCKET;
+pub use super::view::{PluginState, PluginView};
 use anyhow::{Context as _, bail};
-use http_body_util::{BodyExt as _, Empty};
-use hyper::{Request, body::Bytes, client::conn::http1};
+use http_body_util::{BodyExt as _, Empty, Limited};
+use hyper::{Request, StatusCode, body::Bytes, client::conn::http1};
 use hyper_util::rt::TokioIo;
 use k8s_openapi::{
     List,
     api::core::v1::{Node, Pod},
 };
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::de::DeserializeOwned;
 use std::{
     path::{Path, PathBuf},
     time::Duration,
 };
 use tokio::{net::UnixStream, time::timeout};
 
-const TIMEOUT: Duration = Duration::from_secs(5);
+/// A kubelet on this machine answers at once, or something is wrong with it.
+const LIMIT: Duration = Duration::from_secs(5);
+/// No answer is larger: a thousand Pods are about 5 MB.
+const ANSWER_LIMIT: usize = 64 * 1024 * 1024;
 
-/// A resource and the device plugin behind it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Plugin {
-    pub resource: String,
-    /// Absent where the plugin is gone.
-    pub socket: Option<String>,
-    pub is_connected: bool,
-    pub capacity: usize,
-    pub allocatable: usize,
-}
-
-/// A kubelet, by its API socket.
+/// A kubelet, by its root folder. Each call is a connection of its own, so it may restart in between.
 #[derive(Debug, Clone)]
-pub struct KubeletClient {
+pub struct Client {
     socket: PathBuf,
 }
 
-impl KubeletClient {
-    /// The kubelet with this root folder.
+impl Client {
     pub fn new(root_dir: &Path) -> Self {
         Self {
-            socket: super::api_socket(root_dir),
+            socket: root_dir.join(SOCKET),
         }
     }
 
+    /// Whether it answers.
+    pub async fn healthz(&self) -> anyhow::Result<()> {
+        self.read("/healthz").await.map(|_| ())
+    }
+
+    /// The node: capacity and allocatable in its status.
     pub async fn node(&self) -> anyhow::Result<Node> {
-        self.json("/node").await
+        self.parse("/node").await
     }
 
     pub async fn pods(&self) -> anyhow::Result<List<Pod>> {
-        self.json("/pods").await
+        self.parse("/pods").await
     }
 
-    pub async fn plugins(&self) -> anyhow::Result<Vec<Plugin>> {
-        self.json("/plugins").await
+    pub async fn plugins(&self) -> anyhow::Result<Vec<PluginView>> {
+        self.parse("/plugins").await
     }
 
-    /// The end of a container's output.
-    pub async fn log(&self, namespace: &str, pod: &str, container: &str) -> anyhow::Result<String> {
-        let body = self
-            .get(&format!("/logs/{namespace}/{pod}/{container}"))
-            .await?;
+    /// The last of what a container printed; the Pod by its full name.
+    pub async fn logs(
+        &self,
+        namespace: &str,
+        pod: &str,
+        container: &str,
+    ) -> anyhow::Result<String> {
+        let path = format!("/logs/{namespace}/{pod}/{container}");
+        let body = self.read(&path).await?;
         Ok(String::from_utf8_lossy(&body).into_owned())
     }
 
-    async fn json<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
-        let body = self.get(path).await?;
-        serde_json::from_slice(&body)
-            .with_context(|| format!("{path} of {}", self.socket.display()))
+    async fn parse<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
+        let body = self.read(path).await?;
+        serde_json::from_slice(&body).with_context(|| format!("{}{path}", self.socket.display()))
     }
 
-    async fn get(&self, path: &str) -> anyhow::Result<Bytes> {
-        timeout(TIMEOUT, self.request(path))
-            .await
-            .with_context(|| format!("no answer from {} in {TIMEOUT:?}", self.socket.display()))?
-            .with_context(|| format!("{path} of {}", self.socket.display()))
+    async fn read(&self, path: &str) -> anyhow::Result<Bytes> {
+        let answer = timeout(LIMIT, self.request(path)).await;
+        let answer = answer.with_context(|| format!("no answer within {LIMIT:?}"));
+        answer
+            .and_then(|answer| answer)
+            .with_context(|| format!("kubelet at {}", self.socket.display()))
     }
 
     async fn request(&self, path: &str) -> anyhow::Result<Bytes> {
-        let stream = UnixStream::connect(&self.socket)
-            .await
-            .context("is the kubelet running?")?;
-        let (mut requests, connection) = http1::handshake(TokioIo::new(stream)).await?;
+        let stream = UnixStream::connect(&self.socket).await?;
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
         let request = Request::get(path)
             .header("host", "localhost")
             .body(Empty::<Bytes>::new())?;
-        let exchange = async move {
-            let response = requests.send_request(request).await?;
+        let answer = async {
+            let response = sender.send_request(request).await?;
             let status = response.status();
-            let body = response.into_body().collect().await?.to_bytes();
-            if !status.is_success() {
+            let body = Limited::new(response.into_body(), ANSWER_LIMIT).collect();
+            let body = body.await.map_err(|e| anyhow::anyhow!(e))?.to_bytes();
+            if status != StatusCode::OK {
                 bail!("{status}: {}", String::from_utf8_lossy(&body));
             }
             Ok(body)
         };
-        // The connection is driven beside the exchange, and ends when `requests` is dropped with it.
-        let (body, _) = tokio::join!(exchange, connection);
-        body
+        tokio::pin!(connection, answer);
+        tokio::select! {
+            biased;
+            answer = &mut answer => answer,
+            // Whoever closes the connection may have answered before.
+            ended = &mut connection => {
+                ended?;
+                answer.await
+            }
+        }
     }
 }

@@ -1,127 +1,120 @@
-//! `petiole kubelet`: the kubelet's device manager, with static Pods as plain processes.
+//! A kubelet's device manager that stands alone: device plugins cannot tell it from the real one, its Pods are static
+//! manifests, and their containers are plain processes.
 //!
-//! A second implementation of the protocol that device plugins speak: plugins are tested with it without a cluster, and
-//! newcomers see the whole way of a device. It is no node: nothing is isolated, and mounts and device nodes are
-//! recorded, not applied.
-//!
-//! | socket | what it serves |
-//! |---|---|
-//! | `device-plugins/kubelet.sock` | `v1beta1.Registration` |
-//! | `pod-resources/kubelet.sock` | `v1.PodResourcesLister` |
-//! | `kubelet-api.sock` | HTTP: `/node`, `/pods`, `/plugins`, `/logs/…` as JSON (`api.rs`; [`client`] reads it) |
+//! ```text
+//! plugins ─ Register ─▶ plugin_manager ─▶ device_manager ◀─ allocate ─ pods ◀─ manifests
+//!                                              │                        │
+//!                                              └── pod_resources, api ──┘   (sockets that others read)
+//! ```
+//! There is no isolation: mounts, device nodes and CDI names are recorded in a Pod's status, not applied. Containers
+//! end with their kubelet; the next one on the same folder starts them again with what their plugins answered before
+//! (PreStartContainer is called, Allocate is not).
 mod api;
-mod checkpoint;
 pub mod client;
 mod device_manager;
 mod plugin_manager;
 mod pod_resources;
 mod pods;
+mod rate_limit;
+mod view;
 
 use crate::{files, supervisor::Supervisor};
 use anyhow::Context as _;
 use device_manager::DeviceManager;
-use std::{
-    fs,
-    os::unix::fs::FileTypeExt as _,
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
-use tokio::sync::{mpsc, watch};
+use plugin_manager::{DEVICE_PLUGIN, Handlers, PluginHandler, PluginManager, service};
+use pods::{PodManager, Pods};
+use std::{fs, path::PathBuf, sync::Arc, time::Duration};
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
+use tracing::info;
 
-/// How long tasks may take to end after a signal: containers have 30 s by default, and are killed then.
-const GRACE: Duration = Duration::from_secs(35);
-/// Registrations that wait to be looked at.
-const COMMANDS_WAITING: usize = 1024;
+/// How long the Pods get to end beyond their own grace when the kubelet stops.
+const STOP_MARGIN: Duration = Duration::from_secs(5);
+/// How long calls that are under way get when the kubelet stops.
+const LAST_CALLS: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Clone)]
 pub struct Settings {
-    pub node_name: String,
-    /// The kubelet's own folder: sockets, checkpoint, logs.
+    /// Holds `device-plugins`, `plugins_registry`, `pod-resources`, `logs` and `kubelet-api.sock`.
     pub root_dir: PathBuf,
-    /// Static Pods.
     pub manifests: PathBuf,
-    /// How long the resources of a plugin that is gone stay in capacity; 5 min in the real kubelet.
+    pub node_name: String,
+    /// How long the devices of a plugin that went away still count as capacity.
     pub endpoint_grace: Duration,
-    /// The wait before a container's first restart; 10 s in the real kubelet.
-    pub first_restart: Duration,
+    /// The wait before a container is started for the second time; doubled each time up to 5 minutes. The kubelet
+    /// waits 10 s; containers that are processes start faster.
+    pub restart_backoff: Duration,
+    /// How long all Pods together may take to end when the kubelet stops.
+    pub stop_grace: Duration,
 }
 
 impl Settings {
-    pub fn plugin_folder(&self) -> PathBuf {
-        self.root_dir.join("device-plugins")
-    }
-
-    pub fn pod_resources_socket(&self) -> PathBuf {
-        self.root_dir.join("pod-resources/kubelet.sock")
-    }
-
-    pub fn api_socket(&self) -> PathBuf {
-        api_socket(&self.root_dir)
-    }
-}
-
-/// Where the kubelet with this root folder answers about itself.
-pub fn api_socket(root_dir: &Path) -> PathBuf {
-    root_dir.join("kubelet-api.sock")
-}
-
-/// Runs a kubelet until `shutdown`. Containers end with it; what they hold is in the checkpoint.
-pub async fn run(settings: Settings, shutdown: CancellationToken) -> anyhow::Result<()> {
-    let plugin_folder = settings.plugin_folder();
-    let pod_resources = settings.pod_resources_socket();
-    let parents = [
-        Some(plugin_folder.as_path()),
-        pod_resources.parent(),
-        Some(&settings.manifests),
-    ];
-    for folder in parents.into_iter().flatten() {
-        fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
-    }
-    let (devices, registered) = DeviceManager::new(device_manager::Settings {
-        folder: plugin_folder.clone(),
-        grace: settings.endpoint_grace,
-    });
-    remove_sockets(&plugin_folder)?;
-
-    let pods = watch::Sender::default();
-    let (commands, commanded) = mpsc::channel(COMMANDS_WAITING);
-    let context = Arc::new(pods::Context {
-        settings: pods::Settings {
-            manifests: settings.manifests.clone(),
-            logs: settings.root_dir.join("logs"),
-            first_restart: settings.first_restart,
-        },
-        devices: devices.clone(),
-        pods: pods.clone(),
-    });
-    let api = api::Api::new(settings.node_name.clone(), context.clone());
-    let (api_socket, folder) = (settings.api_socket(), Arc::new(plugin_folder));
-    let (handler, listed) = (devices.clone(), devices.clone());
-    let mut tasks = Supervisor::new(shutdown);
-    tasks.spawn("device manager", |stop| devices.run(registered, stop));
-    tasks.spawn("plugin manager", |stop| {
-        plugin_manager::run(handler, commanded, stop)
-    });
-    tasks.spawn("registration", |stop| {
-        plugin_manager::serve(folder, commands, stop)
-    });
-    tasks.spawn("pod resources", |stop| {
-        pod_resources::serve(pod_resources, listed, pods.subscribe(), stop)
-    });
-    tasks.spawn("API", |stop| api.serve(api_socket, stop));
-    tasks.spawn("pods", |stop| pods::run(context, stop));
-    tasks.run(GRACE).await
-}
-
-/// As the kubelet does at its start: every socket in the folder itself is of plugins that must register anew.
-fn remove_sockets(folder: &Path) -> anyhow::Result<()> {
-    for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {
-        let entry = entry?;
-        if entry.file_type()?.is_socket() {
-            files::remove(&entry.path())?;
+    /// As a real kubelet has it, apart from the shorter back-off.
+    pub fn new(
+        root_dir: impl Into<PathBuf>,
+        manifests: impl Into<PathBuf>,
+        node_name: impl Into<String>,
+    ) -> Self {
+        Self {
+            root_dir: root_dir.into(),
+            manifests: manifests.into(),
+            node_name: node_name.into(),
+            endpoint_grace: Duration::from_secs(300),
+            restart_backoff: Duration::from_secs(1),
+            stop_grace: Duration::from_secs(30),
         }
     }
-    Ok(())
+}
+
+/// Runs until `shutdown`, then ends the containers. All state is in `settings.root_dir`: several kubelets can run in
+/// one process, and one after another on the same folder.
+pub async fn run(settings: Settings, shutdown: CancellationToken) -> anyhow::Result<()> {
+    let settings = Arc::new(settings);
+    let plugins = settings.root_dir.join("device-plugins");
+    let registry = settings.root_dir.join("plugins_registry");
+    for folder in [&plugins, &registry, &settings.manifests] {
+        fs::create_dir_all(folder).map_err(|e| files::at(folder, &e))?;
+    }
+    // The kubelet's order: what was is read before the folder is swept and anyone can register.
+    let (devices, device_tasks) = DeviceManager::start(&plugins, settings.endpoint_grace);
+    let handler: Arc<dyn PluginHandler> = Arc::new(devices.clone());
+    let handlers = Handlers::from([(DEVICE_PLUGIN, handler)]);
+    let (plugin_manager, requests) = PluginManager::new(handlers, registry);
+    let pods = Pods::new();
+    let pod_manager = PodManager::new(settings.clone(), devices.clone(), pods.clone());
+    service::prepare(&plugins)?;
+
+    let mut supervisor = Supervisor::new(shutdown.clone());
+    device_tasks.spawn_into(&mut supervisor);
+    supervisor.spawn("plugin manager", |stop| plugin_manager.run(stop));
+    let registration = service::serve(&plugins, requests, shutdown.child_token())
+        .context("registration service")?;
+    supervisor.spawn("registration service", |_| registration);
+    let folder = settings.root_dir.join("pod-resources");
+    let resources = pod_resources::serve(
+        &folder,
+        devices.clone(),
+        pods.clone(),
+        shutdown.child_token(),
+    );
+    let resources = resources.context("pod resources API")?;
+    supervisor.spawn("pod resources API", |_| resources);
+    let api = api::serve(settings.clone(), devices, pods, shutdown.child_token());
+    let api = api.context("status socket")?;
+    supervisor.spawn("status socket", |_| api);
+    supervisor.spawn("pods", |stop| pod_manager.run(stop));
+    info!(node = %settings.node_name, root = %settings.root_dir.display(), "kubelet is up");
+    let grace = settings.stop_grace + STOP_MARGIN;
+    supervisor.run(grace).await
+}
+
+/// Runs a gRPC server until it is told to stop; connections that stay open do not keep it.
+async fn until_stopped(
+    server: impl Future<Output = Result<(), tonic::transport::Error>>,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
+    tokio::select! {
+        served = server => Ok(served?),
+        () = async { shutdown.cancelled().await; sleep(LAST_CALLS).await } => Ok(()),
+    }
 }

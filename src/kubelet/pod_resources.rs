@@ -1,55 +1,72 @@
-//! The pod resources API, `v1`: which device ids each container holds.
+//! The pod resources API, `v1`: which device each container of an active Pod holds.
 use super::{
-    device_manager::{DeviceManager, Holder},
-    pods::{PodState, Pods},
+    device_manager::{
+        DeviceManager,
+        inventory::{Claim, Holder, Inventory, NO_NUMA},
+    },
+    pods::{Pods, manifest::is_sidecar, record::PodRecord},
+    rate_limit::Bucket,
+    until_stopped,
 };
 use crate::{
+    files,
     proto::pod_resources::{
         AllocatableResourcesRequest, AllocatableResourcesResponse, ContainerDevices,
         ContainerResources, GetPodResourcesRequest, GetPodResourcesResponse,
-        ListPodResourcesRequest, ListPodResourcesResponse, PodResources,
+        ListPodResourcesRequest, ListPodResourcesResponse, NumaNode, PodResources, TopologyInfo,
         pod_resources_lister_server::{PodResourcesLister, PodResourcesListerServer},
     },
     uds,
 };
-use std::{
-    path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
-};
-use tokio::{sync::watch, time::Instant};
+use std::{fs, io, path::Path, sync::Mutex};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, transport::Server};
 
-/// As in the kubelet: so many calls a second, and so many at once after a rest.
+/// The kubelet's own.
 const CALLS_PER_SECOND: f64 = 100.0;
 const BURST: f64 = 10.0;
+const SOCKET: &str = "kubelet.sock";
 
-/// Listens at `socket` until `shutdown`.
-pub(super) async fn serve(
-    socket: PathBuf,
-    devices: Arc<DeviceManager>,
-    pods: watch::Receiver<Pods>,
+struct Service {
+    devices: DeviceManager,
+    pods: Pods,
+    started: Instant,
+    bucket: Mutex<Bucket>,
+}
+
+/// Serves in `folder` until `shutdown`.
+pub(crate) fn serve(
+    folder: &Path,
+    devices: DeviceManager,
+    pods: Pods,
     shutdown: CancellationToken,
-) -> anyhow::Result<()> {
-    let incoming = uds::bind(&socket)?;
+) -> io::Result<impl Future<Output = anyhow::Result<()>> + Send + use<>> {
+    fs::create_dir_all(folder).map_err(|e| files::at(folder, &e))?;
+    let incoming = uds::bind(&folder.join(SOCKET))?;
     let service = Service {
         devices,
         pods,
-        limit: RateLimit::default(),
+        started: Instant::now(),
+        bucket: Mutex::new(Bucket::new(CALLS_PER_SECOND, BURST)),
     };
-    let server = Server::builder()
-        .add_service(PodResourcesListerServer::new(service))
-        .serve_with_incoming(incoming);
-    match shutdown.run_until_cancelled(server).await {
-        Some(ended) => Ok(ended?),
-        None => Ok(()),
-    }
+    Ok(async move {
+        let server = Server::builder()
+            .add_service(PodResourcesListerServer::new(service))
+            .serve_with_incoming_shutdown(incoming, shutdown.clone().cancelled_owned());
+        until_stopped(server, shutdown).await
+    })
 }
 
-struct Service {
-    devices: Arc<DeviceManager>,
-    pods: watch::Receiver<Pods>,
-    limit: RateLimit,
+impl Service {
+    fn admit(&self) -> Result<(), Status> {
+        let uptime = self.started.elapsed();
+        let mut bucket = self.bucket.lock().expect("taking a token does not panic");
+        match bucket.take(uptime) {
+            true => Ok(()),
+            false => Err(Status::resource_exhausted("rejected by rate limit")),
+        }
+    }
 }
 
 #[tonic::async_trait]
@@ -58,26 +75,23 @@ impl PodResourcesLister for Service {
         &self,
         _: Request<ListPodResourcesRequest>,
     ) -> Result<Response<ListPodResourcesResponse>, Status> {
-        self.limit.take()?;
-        let pods = self.pods.borrow().clone();
-        // Pods that are over hold nothing, and have not been listed since Kubernetes 1.34.
-        let active = pods.values().filter(|state| !state.phase.is_over());
-        let pod_resources = active.map(|state| self.resources_of(state)).collect();
-        Ok(Response::new(ListPodResourcesResponse { pod_resources }))
+        self.admit()?;
+        let table = self.pods.table();
+        let inventory = self.devices.inventory();
+        let active = table.values().filter(|record| record.is_active());
+        Ok(Response::new(ListPodResourcesResponse {
+            pod_resources: active.map(|record| of_pod(record, &inventory)).collect(),
+        }))
     }
 
     async fn get_allocatable_resources(
         &self,
         _: Request<AllocatableResourcesRequest>,
     ) -> Result<Response<AllocatableResourcesResponse>, Status> {
-        self.limit.take()?;
-        let healthy = self.devices.healthy().into_iter();
-        let devices = healthy
-            .flat_map(|(resource, ids)| one_each(resource, ids))
-            .collect();
+        self.admit()?;
         Ok(Response::new(AllocatableResourcesResponse {
-            devices,
-            ..Default::default()
+            devices: allocatable(&self.devices.inventory()),
+            ..AllocatableResourcesResponse::default()
         }))
     }
 
@@ -85,89 +99,88 @@ impl PodResourcesLister for Service {
         &self,
         request: Request<GetPodResourcesRequest>,
     ) -> Result<Response<GetPodResourcesResponse>, Status> {
-        self.limit.take()?;
-        let request = request.into_inner();
-        let key = format!("{}/{}", request.pod_namespace, request.pod_name);
-        let pods = self.pods.borrow().clone();
-        let state = pods.get(&key).ok_or_else(|| {
-            Status::unknown(format!(
-                "pod {} in namespace {} not found",
-                request.pod_name, request.pod_namespace
-            ))
-        })?;
+        self.admit()?;
+        let GetPodResourcesRequest {
+            pod_name,
+            pod_namespace,
+        } = request.into_inner();
+        let table = self.pods.table();
+        let record = table
+            .values()
+            .find(|record| {
+                record.pod.key.name == pod_name && record.pod.key.namespace == pod_namespace
+            })
+            .ok_or_else(|| {
+                Status::unknown(format!(
+                    "pod {pod_name} in namespace {pod_namespace} not found"
+                ))
+            })?;
         Ok(Response::new(GetPodResourcesResponse {
-            pod_resources: Some(self.resources_of(state)),
+            pod_resources: Some(of_pod(record, &self.devices.inventory())),
         }))
     }
 }
 
-impl Service {
-    fn resources_of(&self, state: &PodState) -> PodResources {
-        let containers = state.pod.containers().iter().map(|container| {
-            let holder = Holder {
-                pod_uid: state.pod.uid.clone(),
-                container: container.name.clone(),
-            };
-            let devices = self.devices.devices_of(&holder).into_iter();
-            let devices = devices
-                .flat_map(|(resource, ids)| one_each(resource, ids.into_iter().map(|(id, _)| id)));
-            ContainerResources {
-                name: container.name.clone(),
-                devices: devices.collect(),
-                ..Default::default()
+/// Sidecars and main containers; init containers that have ended hold nothing that matters.
+fn of_pod<C>(record: &PodRecord, inventory: &Inventory<C>) -> PodResources {
+    let spec = &record.pod.spec;
+    let sidecars = spec.init_containers.iter().flatten();
+    let containers = sidecars
+        .filter(|container| is_sidecar(container))
+        .chain(&spec.containers);
+    let containers = containers.map(|container| {
+        let holder = Holder {
+            pod_uid: record.pod.uid.clone(),
+            container: container.name.clone(),
+        };
+        let claims = inventory.claims(&holder).into_iter();
+        ContainerResources {
+            name: container.name.clone(),
+            devices: claims
+                .flat_map(|(name, claim)| of_claim(name, claim))
+                .collect(),
+            ..ContainerResources::default()
+        }
+    });
+    PodResources {
+        name: record.pod.key.name.clone(),
+        namespace: record.pod.key.namespace.clone(),
+        containers: containers.collect(),
+        ..PodResources::default()
+    }
+}
+
+fn of_claim(resource: &str, claim: &Claim) -> Vec<ContainerDevices> {
+    let by_node = claim.ids.iter();
+    by_node
+        .flat_map(|(node, ids)| ids.iter().map(|id| one_device(resource, id, *node)))
+        .collect()
+}
+
+fn allocatable<C>(inventory: &Inventory<C>) -> Vec<ContainerDevices> {
+    let mut devices = Vec::new();
+    for (name, resource) in inventory.resources() {
+        for (id, device) in resource
+            .devices()
+            .iter()
+            .filter(|(_, device)| device.healthy)
+        {
+            if device.numa.is_empty() {
+                devices.push(one_device(name, id, NO_NUMA));
             }
-        });
-        PodResources {
-            name: state.pod.name.clone(),
-            namespace: state.pod.namespace.clone(),
-            containers: containers.collect(),
-            ..Default::default()
+            devices.extend(device.numa.iter().map(|node| one_device(name, id, *node)));
         }
     }
+    devices
 }
 
-/// The kubelet sends one entry for each id.
-fn one_each(
-    resource: String,
-    ids: impl IntoIterator<Item = String>,
-) -> impl Iterator<Item = ContainerDevices> {
-    ids.into_iter().map(move |id| ContainerDevices {
-        resource_name: resource.clone(),
-        device_ids: vec![id],
-        topology: None,
-    })
-}
-
-/// A bucket of calls that fills at a steady rate.
-#[derive(Default)]
-struct RateLimit(Mutex<Option<(Instant, f64)>>);
-
-impl RateLimit {
-    fn take(&self) -> Result<(), Status> {
-        let mut bucket = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = Instant::now();
-        let (since, left) = bucket.unwrap_or((now, BURST));
-        let left = (left + (now - since).as_secs_f64() * CALLS_PER_SECOND).min(BURST);
-        if left < 1.0 {
-            *bucket = Some((now, left));
-            return Err(Status::resource_exhausted("rejected by rate limit"));
-        }
-        *bucket = Some((now, left - 1.0));
-        Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::time::Duration;
-    use tokio::time::advance;
-
-    #[tokio::test(start_paused = true)]
-    async fn a_burst_is_let_through_and_then_a_call_every_ten_milliseconds() {
-        let limit = RateLimit::default();
-        assert_eq!((0..20).filter(|_| limit.take().is_ok()).count(), 10);
-        advance(Duration::from_millis(10)).await;
-        assert_eq!((0..20).filter(|_| limit.take().is_ok()).count(), 1);
+/// The kubelet's form: an entry for each device, and each of its NUMA nodes.
+fn one_device(resource: &str, id: &str, node: i64) -> ContainerDevices {
+    ContainerDevices {
+        resource_name: resource.to_owned(),
+        device_ids: vec![id.to_owned()],
+        topology: (node != NO_NUMA).then(|| TopologyInfo {
+            nodes: vec![NumaNode { id: node }],
+        }),
     }
 }

@@ -392,6 +392,14 @@ fn manifest_names(folder: &Path) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
+/// The Instances in an agent's state folder, by their names.
+pub fn instances(state: &Path) -> anyhow::Result<Vec<Instance>> {
+    let folder = state.join("instances");
+    let instances = read_instances(&folder)
+        .with_context(|| format!("is {} the state folder of an agent?", state.display()))?;
+    Ok(instances.into_values().map(Arc::unwrap_or_clone).collect())
+}
+
 /// The Instances of an earlier life. One that cannot be read is left out: its device will be found again.
 fn read_instances(folder: &Path) -> anyhow::Result<Instances> {
     let mut instances = Instances::new();

@@ -23,6 +23,12 @@ pub type Connection = LegalAuthority<UnixStream>;
 
 /// Listens at `path`, readable and writable by the owner alone. A stale socket there is removed first.
 pub fn bind(path: &Path) -> io::Result<impl Stream<Item = io::Result<Connection>> + Send + use<>> {
+    let listener = listener(path)?;
+    Ok(UnixListenerStream::new(listener).map(|accepted| accepted.map(LegalAuthority::new)))
+}
+
+/// Listens at `path` as [`bind`] does, for protocols other than gRPC.
+pub fn listener(path: &Path) -> io::Result<UnixListener> {
     if path.as_os_str().len() > PATH_LIMIT {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,
@@ -39,7 +45,7 @@ pub fn bind(path: &Path) -> io::Result<impl Stream<Item = io::Result<Connection>
     }
     let listener = UnixListener::bind(path).map_err(at)?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(at)?;
-    Ok(UnixListenerStream::new(listener).map(|accepted| accepted.map(LegalAuthority::new)))
+    Ok(listener)
 }
 
 /// Connects a gRPC client to the server at `path`.

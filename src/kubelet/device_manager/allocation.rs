@@ -1,137 +1,247 @@
-//! Gives the containers of a Pod their devices: at admission, and again at each start of a container.
+//! Devices for a container: the plan's choice, the plugin's answer, the checkpoint, and what to tell the container.
 use super::{
-    DeviceManager, Held, Holder,
-    plan::{Need, merged},
+    DeviceManager, Plugin,
+    edits::{self, Edits},
+    endpoint,
+    inventory::Holder,
+    plan::{self, Choice, Refusal, Request},
 };
-use crate::proto::device_plugin::ContainerAllocateResponse;
 use std::collections::{BTreeMap, BTreeSet};
+use tokio::sync::oneshot;
+use tracing::warn;
 
-/// A container as the device manager sees it.
-#[derive(Debug, Clone)]
-pub(in crate::kubelet) struct Request {
-    pub(in crate::kubelet) container: String,
-    /// An init container that ends before the next one starts: its devices go on to the others.
-    pub(in crate::kubelet) is_init: bool,
-    /// Limits, less those of Kubernetes' own resources.
-    pub(in crate::kubelet) limits: BTreeMap<String, usize>,
+/// By resource: how many a container asks for.
+pub(crate) type Limits = BTreeMap<String, usize>;
+/// By resource: devices that the Pod's init containers no longer need.
+pub(crate) type Reusable = BTreeMap<String, BTreeSet<String>>;
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AllocationError {
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    #[error("unknown Device Plugin {0}")]
+    UnknownPlugin(String),
+    #[error("endpoint {0} has been stopped")]
+    Stopped(String),
+    #[error(transparent)]
+    Plugin(#[from] endpoint::Error),
+    #[error("cannot write checkpoint: {0}")]
+    Checkpoint(String),
+}
+
+/// Why a container that has its devices cannot start now.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StartError {
+    #[error("device plugin of {0} has not registered since the kubelet started")]
+    NotRegisteredYet(String),
+    #[error("endpoint not found in cache for a registered resource: {0}")]
+    NoEndpoint(String),
+    #[error(
+        "no devices found allocated in local cache for pod {pod_uid}, container {container}, resource {resource}"
+    )]
+    NoDevices {
+        pod_uid: String,
+        container: String,
+        resource: String,
+    },
+    #[error(transparent)]
+    Allocation(#[from] AllocationError),
+}
+
+/// What [`DeviceManager::claim`] came to.
+enum Claimed {
+    Nothing,
+    Ask {
+        plugin: Plugin,
+        available: BTreeSet<String>,
+        must_include: BTreeSet<String>,
+    },
+    Devices(Option<Plugin>, BTreeSet<String>),
 }
 
 impl DeviceManager {
-    /// Allocates what all containers of a Pod ask for, init containers first. The error is the admission's message.
-    pub(in crate::kubelet) async fn admit(
+    /// Gives the container all it asks for. On an error what it got of earlier resources stays until its Pod ends.
+    pub(crate) async fn allocate(
         &self,
-        pod_uid: &str,
-        requests: &[Request],
-    ) -> Result<(), String> {
-        self.wait_until_restored(pod_uid).await;
-        let _turn = self
-            .admission
-            .acquire()
-            .await
-            .map_err(|_| "the kubelet is stopping")?;
-        let mut reusable: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-        for request in requests {
-            let holder = Holder {
-                pod_uid: pod_uid.to_owned(),
-                container: request.container.clone(),
+        holder: &Holder,
+        limits: &Limits,
+        reusable: &Reusable,
+    ) -> Result<(), AllocationError> {
+        let none = BTreeSet::new();
+        let mut allocated = false;
+        for (resource, quantity) in limits {
+            let request = Request {
+                resource,
+                quantity: *quantity,
+                holder,
+                reusable: reusable.get(resource).unwrap_or(&none),
+                had_devices_at_start: self.shared.restored.contains(holder),
             };
-            let allocated = self.allocate(&holder, request, &reusable).await;
-            if let Err(message) = allocated {
-                self.inventory
-                    .send_modify(|inventory| inventory.roll_back(&holder));
-                return Err(format!(
-                    "Allocate failed due to {message}, which is unexpected"
-                ));
-            }
-            for (resource, held) in self.inventory.borrow().held_of(&holder) {
-                let reusable = reusable.entry(resource.clone()).or_default();
-                match request.is_init {
-                    true => reusable.extend(held.ids.iter().cloned()),
-                    false => reusable.retain(|id| !held.ids.contains(id)),
+            allocated |= self.allocate_resource(&request).await?;
+        }
+        if allocated {
+            self.save().await.map_err(AllocationError::Checkpoint)?;
+        }
+        Ok(())
+    }
+
+    async fn allocate_resource(&self, request: &Request<'_>) -> Result<bool, AllocationError> {
+        let mut preferred = None;
+        let (plugin, ids) = loop {
+            match self.claim(request, preferred.as_deref())? {
+                Claimed::Nothing => return Ok(false),
+                Claimed::Ask {
+                    mut plugin,
+                    available,
+                    must_include,
+                } => {
+                    let size = request.quantity;
+                    let answer = plugin.preferred(&available, &must_include, size).await;
+                    preferred = Some(answer?);
                 }
+                Claimed::Devices(plugin, ids) => break (plugin, ids),
             }
-        }
-        // What a container was told must outlive this process: it is not told again.
-        self.write_checkpoint();
-        Ok(())
-    }
-
-    /// After a restart, the plugins of a Pod's devices are given time to come back.
-    async fn wait_until_restored(&self, pod_uid: &str) {
-        let mut inventory = self.inventory.subscribe();
-        // An error means that the sender is gone, and it is in `self`.
-        inventory
-            .wait_for(|inventory| inventory.is_restored_ready(pod_uid).is_some())
-            .await
-            .map(drop)
-            .ok();
-    }
-
-    async fn allocate(
-        &self,
-        holder: &Holder,
-        request: &Request,
-        reusable: &BTreeMap<String, BTreeSet<String>>,
-    ) -> Result<(), String> {
-        const NONE: &BTreeSet<String> = &BTreeSet::new();
-        for (resource, quantity) in &request.limits {
-            let reusable = reusable.get(resource).unwrap_or(NONE);
-            let need = self
-                .inventory
-                .borrow()
-                .need(holder, resource, *quantity, reusable)?;
-            if let Some(need) = need {
-                self.allocate_one(holder, resource, &need).await?;
-            }
-        }
-        Ok(())
-    }
-
-    async fn allocate_one(
-        &self,
-        holder: &Holder,
-        resource: &str,
-        need: &Need,
-    ) -> Result<(), String> {
-        let endpoint = self.endpoints().get(resource).cloned();
-        let endpoint = endpoint.ok_or_else(|| format!("unknown Device Plugin {resource}"))?;
-        let preferred = match need.options.has_preferred_allocation {
-            true => {
-                endpoint
-                    .preferred(&need.available, &need.taken, need.size)
-                    .await?
-            }
-            false => vec![],
         };
-        let ids = need.choice(&preferred);
-        self.inventory
-            .send_modify(|inventory| inventory.choose(holder, resource, ids.clone()));
-        let response = endpoint.allocate(&ids).await?;
-        self.inventory
-            .send_modify(|inventory| inventory.allocated(holder, resource, response));
-        Ok(())
+        let unanswered = Unanswered {
+            manager: self,
+            request,
+            is_answered: false,
+        };
+        let mut plugin =
+            plugin.ok_or_else(|| AllocationError::Stopped(request.resource.to_owned()))?;
+        let response = plugin.allocate(&ids).await?;
+        self.shared.inventory.send_modify(|inventory| {
+            inventory.answer(request.resource, request.holder, response);
+        });
+        unanswered.keep();
+        Ok(true)
     }
 
-    /// What a container starts with: the answers of its plugins, replayed. Those that want to be asked before each
-    /// start are asked, and may refuse.
-    pub(in crate::kubelet) async fn prepare(
+    /// Chooses and holds in one step, so that no two containers choose the same device.
+    fn claim(
+        &self,
+        request: &Request<'_>,
+        preferred: Option<&[String]>,
+    ) -> Result<Claimed, AllocationError> {
+        let mut outcome = Ok(Claimed::Nothing);
+        self.shared.inventory.send_if_modified(|inventory| {
+            let resource = inventory.resource(request.resource);
+            let endpoint = resource.and_then(|resource| resource.endpoint());
+            let plugin = endpoint.and_then(|endpoint| endpoint.client.clone());
+            let unknown = || AllocationError::UnknownPlugin(request.resource.to_owned());
+            outcome = match plan::choose(inventory, request, preferred) {
+                Ok(Choice::Nothing) => Ok(Claimed::Nothing),
+                Ok(Choice::AskPreferred {
+                    available,
+                    must_include,
+                }) => plugin.ok_or_else(unknown).map(|plugin| Claimed::Ask {
+                    plugin,
+                    available,
+                    must_include,
+                }),
+                Ok(Choice::Take(ids)) if endpoint.is_some() => {
+                    inventory.hold(request.resource, request.holder, &ids);
+                    Ok(Claimed::Devices(plugin, ids))
+                }
+                Ok(Choice::Take(_)) => Err(unknown()),
+                Err(refusal) => Err(refusal.into()),
+            };
+            matches!(outcome, Ok(Claimed::Devices(..)))
+        });
+        outcome
+    }
+
+    /// Waits until the checkpoint on the disk has all that is in the inventory.
+    async fn save(&self) -> Result<(), String> {
+        let (reply, saved) = oneshot::channel();
+        let stopping = || "the kubelet is stopping".to_owned();
+        let sent = self.shared.saves.send(reply).await;
+        sent.map_err(|_| stopping())?;
+        saved.await.map_err(|_| stopping())?
+    }
+
+    /// What the container is told, from the plugins' cached answers; asks them first where they want that.
+    pub(crate) async fn start_options(
         &self,
         holder: &Holder,
-    ) -> Result<ContainerAllocateResponse, String> {
-        let held: BTreeMap<String, Held> = self.inventory.borrow().held_of(holder).clone();
-        for (resource, held) in &held {
-            if self.inventory.borrow().is_pre_start_required(resource) {
-                let endpoint = self.endpoints().get(resource).cloned();
-                let endpoint =
-                    endpoint.ok_or_else(|| format!("endpoint of {resource} has been stopped"))?;
-                endpoint
-                    .pre_start(held.ids.iter().cloned().collect())
-                    .await
-                    .map_err(|e| {
-                        format!("device plugin PreStartContainer rpc failed with err: {e}")
-                    })?;
+        limits: &Limits,
+    ) -> Result<Edits, StartError> {
+        for (resource, _) in limits.iter().filter(|(_, quantity)| **quantity > 0) {
+            if self.inventory().is_managed(resource) {
+                self.pre_start(holder, resource).await?;
             }
         }
-        Ok(merged(&held))
+        let inventory = self.inventory();
+        let claims = inventory.claims(holder).into_iter();
+        let answers = claims.filter_map(|(name, claim)| Some((name, claim.response.as_ref()?)));
+        let (edits, conflicts) = edits::merge(answers);
+        for conflict in conflicts {
+            warn!(pod = %holder.pod_uid, container = %holder.container, "{conflict}");
+        }
+        Ok(edits)
+    }
+
+    /// Waits until the resource's plugin has registered in this life, or is given up; for ever without a resource.
+    pub(crate) async fn until_known(&self, resource: Option<&str>) {
+        let Some(name) = resource else {
+            return std::future::pending().await;
+        };
+        let mut changes = self.shared.inventory.subscribe();
+        let known = changes.wait_for(|inventory| {
+            let resource = inventory.resource(name);
+            let endpoint = resource.and_then(|resource| resource.endpoint());
+            endpoint.is_none_or(|endpoint| endpoint.options.is_some())
+        });
+        // The sender is in `self`.
+        drop(known.await);
+    }
+
+    async fn pre_start(&self, holder: &Holder, name: &str) -> Result<(), StartError> {
+        let (plugin, ids) = {
+            let inventory = self.inventory();
+            let resource = inventory.resource(name);
+            let endpoint = resource.and_then(|resource| resource.endpoint());
+            let endpoint = endpoint.ok_or_else(|| StartError::NoEndpoint(name.to_owned()))?;
+            let options = endpoint.options;
+            let options = options.ok_or_else(|| StartError::NotRegisteredYet(name.to_owned()))?;
+            if !options.pre_start_required {
+                return Ok(());
+            }
+            let claim = resource.and_then(|resource| resource.holders().get(holder));
+            let ids = claim.map(|claim| claim.device_ids());
+            (endpoint.client.clone(), ids)
+        };
+        let ids = ids.ok_or_else(|| StartError::NoDevices {
+            pod_uid: holder.pod_uid.clone(),
+            container: holder.container.clone(),
+            resource: name.to_owned(),
+        })?;
+        let mut plugin = plugin.ok_or_else(|| AllocationError::Stopped(name.to_owned()))?;
+        let started = plugin.pre_start(&ids).await;
+        started.map_err(|e| AllocationError::from(e).into())
+    }
+}
+
+/// Rolls a claim back unless the plugin has answered, also where the wait for the answer is given up.
+struct Unanswered<'a> {
+    manager: &'a DeviceManager,
+    request: &'a Request<'a>,
+    is_answered: bool,
+}
+
+impl Unanswered<'_> {
+    fn keep(mut self) {
+        self.is_answered = true;
+    }
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            let inventory = &self.manager.shared.inventory;
+            inventory.send_modify(|inventory| {
+                inventory.roll_back(self.request.resource, self.request.holder);
+            });
+        }
     }
 }

@@ -1,178 +1,157 @@
-//! One plugin, as the kubelet calls it.
-use super::{DeviceManager, plan::Options};
+//! One device plugin as the kubelet calls it. Errors read as the Go kubelet's do.
 use crate::{
     proto::device_plugin::{
         AllocateRequest, ContainerAllocateRequest, ContainerAllocateResponse,
-        ContainerPreferredAllocationRequest, Empty, HEALTHY, PreStartContainerRequest,
-        PreferredAllocationRequest, device_plugin_client::DevicePluginClient,
+        ContainerPreferredAllocationRequest, DevicePluginOptions, Empty, ListAndWatchResponse,
+        PreStartContainerRequest, PreferredAllocationRequest,
+        device_plugin_client::DevicePluginClient,
     },
     uds,
 };
-use std::{
-    collections::BTreeSet,
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
-use tokio::time::timeout;
+use std::{collections::BTreeSet, path::Path, time::Duration};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
-use tonic::transport::Channel;
-use tracing::warn;
+use tonic::{Status, Streaming, transport::Channel};
 
-const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
-/// The real kubelet waits for ever, and admits no other Pod meanwhile.
-const CALL_TIMEOUT: Duration = Duration::from_secs(30);
-/// gRPC's own default on the kubelet's side: a list beyond it ends the stream.
-const MESSAGE_LIMIT: usize = 4 * 1024 * 1024;
-
-pub(super) type Client = DevicePluginClient<Channel>;
+/// The kubelet's own limit; within it a plugin that registers before it serves is dialled again.
+const DIAL_LIMIT: Duration = Duration::from_secs(10);
+const DIAL_AGAIN: Duration = Duration::from_millis(50);
+const OPTIONS_LIMIT: Duration = Duration::from_secs(10);
+/// The kubelet's own limit.
+const PRE_START_LIMIT: Duration = Duration::from_secs(30);
+/// The kubelet waits for ever, and with it every other Pod of the node.
+const ALLOCATE_LIMIT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone)]
-pub(super) struct Endpoint {
-    pub(super) registration: u64,
-    pub(super) socket: PathBuf,
-    pub(super) client: Client,
-    /// Ends the stream of its lists.
+pub(crate) struct Plugin {
+    client: DevicePluginClient<Channel>,
+    /// Cancelled when another registration takes its place.
     pub(super) stop: CancellationToken,
 }
 
-/// A plugin whose lists are to be followed.
-#[derive(Debug)]
-pub(in crate::kubelet) struct Registered {
-    pub(super) resource: String,
-    pub(super) registration: u64,
-    pub(super) client: Client,
-    pub(super) stop: CancellationToken,
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    #[error("failed to dial device plugin: {0}")]
+    Dial(String),
+    #[error("failed to get device plugin options: {0}")]
+    Options(String),
+    #[error("{0}")]
+    Rpc(String),
+    #[error("no containers return in allocation response")]
+    EmptyResponse,
+    #[error("device plugin PreStartContainer rpc failed with err: {0}")]
+    PreStart(String),
 }
 
-impl Endpoint {
-    pub(super) async fn connect(
-        registration: u64,
-        socket: &Path,
-    ) -> Result<(Self, Options), String> {
-        let dialled = timeout(DIAL_TIMEOUT, uds::dial(socket)).await;
-        let channel = match dialled {
-            Ok(Ok(channel)) => channel,
-            Ok(Err(e)) => {
-                return Err(format!(
-                    "failed to dial device plugin: {}: {}",
-                    socket.display(),
-                    chain(&e)
-                ));
-            }
-            Err(_) => {
-                return Err(format!(
-                    "failed to dial device plugin: {}: no answer in 10 s",
-                    socket.display()
-                ));
-            }
-        };
-        let mut client = DevicePluginClient::new(channel).max_decoding_message_size(MESSAGE_LIMIT);
-        let options = call(client.get_device_plugin_options(Empty {}))
-            .await
-            .map_err(|e| format!("failed to get device plugin options: {e}"))?;
-        let endpoint = Self {
-            registration,
-            socket: socket.to_owned(),
-            client,
+impl Plugin {
+    /// Dials the plugin and asks its options: what a registration waits for.
+    pub(super) async fn connect(socket: &Path) -> Result<(Self, DevicePluginOptions), Error> {
+        let channel = dial(socket).await?;
+        let mut plugin = Self {
+            client: DevicePluginClient::new(channel),
             stop: CancellationToken::new(),
         };
-        let options = Options {
-            is_pre_start_required: options.pre_start_required,
-            has_preferred_allocation: options.get_preferred_allocation_available,
-        };
-        Ok((endpoint, options))
+        let options = within(
+            OPTIONS_LIMIT,
+            "GetDevicePluginOptions",
+            plugin.client.get_device_plugin_options(Empty {}),
+        );
+        let options = options.await.map_err(Error::Options)?;
+        Ok((plugin, options))
+    }
+
+    pub(super) async fn list_and_watch(
+        &mut self,
+    ) -> Result<Streaming<ListAndWatchResponse>, String> {
+        let stream = self.client.list_and_watch(Empty {}).await;
+        stream
+            .map(tonic::Response::into_inner)
+            .map_err(|status| go_text(&status))
     }
 
     pub(super) async fn allocate(
-        &self,
+        &mut self,
         ids: &BTreeSet<String>,
-    ) -> Result<ContainerAllocateResponse, String> {
-        let container = ContainerAllocateRequest {
-            devices_ids: ids.iter().cloned().collect(),
-        };
+    ) -> Result<ContainerAllocateResponse, Error> {
         let request = AllocateRequest {
-            container_requests: vec![container],
+            container_requests: vec![ContainerAllocateRequest {
+                devices_ids: ids.iter().cloned().collect(),
+            }],
         };
-        let answer = call(self.client.clone().allocate(request)).await?;
-        (answer.container_responses.into_iter().next())
-            .ok_or_else(|| "no containers return in allocation response".to_owned())
+        let answer = within(ALLOCATE_LIMIT, "Allocate", self.client.allocate(request));
+        let answer = answer.await.map_err(Error::Rpc)?;
+        let mut responses = answer.container_responses.into_iter();
+        responses.next().ok_or(Error::EmptyResponse)
     }
 
     pub(super) async fn preferred(
-        &self,
+        &mut self,
         available: &BTreeSet<String>,
-        must: &BTreeSet<String>,
+        must_include: &BTreeSet<String>,
         size: usize,
-    ) -> Result<Vec<String>, String> {
-        let container = ContainerPreferredAllocationRequest {
-            available_device_i_ds: available.union(must).cloned().collect(),
-            must_include_device_i_ds: must.iter().cloned().collect(),
-            allocation_size: i32::try_from(size).unwrap_or(i32::MAX),
-        };
+    ) -> Result<Vec<String>, Error> {
         let request = PreferredAllocationRequest {
-            container_requests: vec![container],
+            container_requests: vec![ContainerPreferredAllocationRequest {
+                available_device_i_ds: available.iter().cloned().collect(),
+                must_include_device_i_ds: must_include.iter().cloned().collect(),
+                allocation_size: i32::try_from(size).unwrap_or(i32::MAX),
+            }],
         };
-        let answer = call(self.client.clone().get_preferred_allocation(request)).await?;
-        let first = answer.container_responses.into_iter().next();
-        Ok(first
-            .map(|container| container.device_i_ds)
+        let call = self.client.get_preferred_allocation(request);
+        let answer = within(ALLOCATE_LIMIT, "GetPreferredAllocation", call).await;
+        let responses = answer.map_err(Error::Rpc)?.container_responses;
+        Ok(responses
+            .into_iter()
+            .next()
+            .map(|response| response.device_i_ds)
             .unwrap_or_default())
     }
 
-    pub(super) async fn pre_start(&self, ids: Vec<String>) -> Result<(), String> {
-        let request = PreStartContainerRequest { devices_ids: ids };
-        call(self.client.clone().pre_start_container(request))
-            .await
-            .map(drop)
+    pub(super) async fn pre_start(&mut self, ids: &BTreeSet<String>) -> Result<(), Error> {
+        let request = PreStartContainerRequest {
+            devices_ids: ids.iter().cloned().collect(),
+        };
+        let call = self.client.pre_start_container(request);
+        let answer = within(PRE_START_LIMIT, "PreStartContainer", call).await;
+        answer.map(|_| ()).map_err(Error::PreStart)
     }
 }
 
-/// Takes a plugin's lists until its stream ends, for whatever reason: the kubelet never opens it again.
-pub(super) async fn follow(manager: Arc<DeviceManager>, registered: Registered) {
-    let Registered {
-        resource,
-        registration,
-        mut client,
-        stop,
-    } = registered;
-    let lists = async {
-        let mut stream = client.list_and_watch(Empty {}).await?.into_inner();
-        while let Some(list) = stream.message().await? {
-            let devices = list
-                .devices
-                .into_iter()
-                .map(|device| (device.id, device.health == HEALTHY));
-            manager
-                .inventory
-                .send_modify(|inventory| inventory.listed(&resource, registration, devices));
+async fn dial(socket: &Path) -> Result<Channel, Error> {
+    let begun = Instant::now();
+    loop {
+        match timeout(DIAL_LIMIT, uds::dial(socket)).await {
+            Ok(Ok(channel)) => return Ok(channel),
+            Ok(Err(e)) if begun.elapsed() + DIAL_AGAIN > DIAL_LIMIT => {
+                let cause = std::error::Error::source(&e).map(ToString::to_string);
+                let cause = cause.unwrap_or_else(|| e.to_string());
+                return Err(Error::Dial(format!("{}: {cause}", socket.display())));
+            }
+            Ok(Err(_)) => sleep(DIAL_AGAIN).await,
+            Err(_) => return Err(Error::Dial(format!("{}: no answer", socket.display()))),
         }
-        Ok::<_, tonic::Status>(())
-    };
-    if let Some(Err(e)) = stop.run_until_cancelled(lists).await {
-        warn!(%resource, "ListAndWatch ended: {e}");
     }
-    manager.disconnect(&resource, registration);
 }
 
-async fn call<T>(
-    answer: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+async fn within<T>(
+    limit: Duration,
+    method: &str,
+    call: impl Future<Output = Result<tonic::Response<T>, Status>>,
 ) -> Result<T, String> {
-    match timeout(CALL_TIMEOUT, answer).await {
-        Ok(Ok(response)) => Ok(response.into_inner()),
-        Ok(Err(status)) => Err(status.message().to_owned()),
+    match timeout(limit, call).await {
+        Ok(Ok(answer)) => Ok(answer.into_inner()),
+        Ok(Err(status)) => Err(go_text(&status)),
         Err(_) => Err(format!(
-            "the plugin did not answer in {} s",
-            CALL_TIMEOUT.as_secs()
+            "rpc error: code = DeadlineExceeded desc = no answer to {method} within {limit:?}"
         )),
     }
 }
 
-/// An error with its causes: a transport error alone says no more than that it is one.
-fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |e| e.source());
-    std::iter::once(error.to_string())
-        .chain(causes.map(ToString::to_string))
-        .collect::<Vec<_>>()
-        .join(": ")
+/// How grpc-go prints a status.
+pub(super) fn go_text(status: &Status) -> String {
+    format!(
+        "rpc error: code = {:?} desc = {}",
+        status.code(),
+        status.message()
+    )
 }

@@ -1,304 +1,287 @@
-//! The device manager: which plugins are connected, what they offer, and which container has what.
+//! The device manager: which plugins there are, what devices they list, and which container has which of them.
 //!
-//! The inventory in `plan.rs` is the only state, and every decision is a method of it. Here are its effects: calls to
-//! plugins (`endpoint.rs`) and the checkpoint.
+//! ```text
+//! plugin_manager ─ register ─▶ endpoint ─ ListAndWatch ─▶ inventory ─▶ node status, pod resources, Pods' statuses
+//! pods ─ allocate ─▶ plan ─▶ inventory ─▶ endpoint (Allocate) ─▶ inventory ─▶ checkpoint ─▶ edits
+//! ```
+//! The inventory lives in one `watch`; every change is one call of one of its pure functions.
+//!
+//! Where it differs from the Go kubelet, on purpose: a registration that replaces another closes the old stream and
+//! is not touched by its end; a registration that fails leaves an older one alone; calls to plugins have limits; of
+//! devices that serve equally well the first by id is taken, not a random one; containers that the checkpoint lists
+//! wait for their plugin after a restart; a resource whose grace is over leaves the node instead of staying as "0".
 mod allocation;
+pub(crate) mod checkpoint;
+pub(crate) mod edits;
 mod endpoint;
+pub(crate) mod inventory;
+mod keeper;
 mod plan;
+pub(crate) mod resource_name;
+#[cfg(test)]
+mod tests;
 
-pub(super) use allocation::Request;
-pub(super) use plan::{Count, Held, Holder, is_extended_resource_name};
+pub(crate) use allocation::StartError;
+pub(crate) use endpoint::Plugin;
 
-use super::{
-    checkpoint::{Checkpoint, Entry},
-    plugin_manager::{PluginHandler, PluginInfo},
-};
-use crate::proto::device_plugin::{ContainerAllocateResponse, VERSION};
-use anyhow::Context as _;
-use endpoint::{Endpoint, Registered};
+use super::plugin_manager::{PluginHandler, PluginInfo};
+use crate::proto::device_plugin::VERSION;
+use crate::supervisor::Supervisor;
 use futures::future::BoxFuture;
-use plan::Inventory;
-use prost::Message as _;
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    path::PathBuf,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use inventory::{Endpoint, Holder, Inventory};
+use keeper::{Keeper, SaveRequest};
+use std::{collections::BTreeSet, path::Path, sync::Arc, time::Duration};
 use tokio::{
-    sync::{Semaphore, mpsc, watch},
+    sync::{mpsc, watch},
     task::JoinSet,
     time::{Instant, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-/// What registrations that are under way at once share.
-const STREAMS_WAITING: usize = 1024;
-/// Changes within this time make one checkpoint.
-const CHECKPOINT_SETTLE: Duration = Duration::from_millis(100);
-/// No NUMA node.
-const NO_NUMA: i64 = -1;
+/// Registrations that wait for their stream to be opened.
+const STREAM_QUEUE: usize = 64;
+const SAVE_QUEUE: usize = 64;
 
-pub(super) struct DeviceManager {
-    settings: Settings,
-    started: Instant,
-    inventory: watch::Sender<Inventory>,
-    /// The connected plugin of each resource. Never locked over an await.
-    endpoints: Mutex<BTreeMap<String, Endpoint>>,
-    registrations: AtomicU64,
-    streams: mpsc::Sender<Registered>,
-    /// Pods are admitted one after another, as the kubelet does.
-    admission: Semaphore,
+/// The way to the device manager; all clones are one.
+#[derive(Clone)]
+pub(crate) struct DeviceManager {
+    shared: Arc<Shared>,
 }
 
-#[derive(Debug, Clone)]
-pub(super) struct Settings {
-    /// Where plugins' sockets are.
-    pub(super) folder: PathBuf,
-    /// How long the resources of a plugin that is gone stay in capacity.
-    pub(super) grace: Duration,
+struct Shared {
+    inventory: watch::Sender<Inventory<Plugin>>,
+    started: Instant,
+    endpoint_grace: Duration,
+    /// Containers that had their devices when the kubelet started.
+    restored: BTreeSet<Holder>,
+    streams: mpsc::Sender<Stream>,
+    saves: mpsc::Sender<SaveRequest>,
+}
+
+struct Stream {
+    resource: String,
+    generation: u64,
+    plugin: Plugin,
+}
+
+/// What [`DeviceManager::start`] leaves to be run.
+pub(crate) struct Tasks {
+    manager: DeviceManager,
+    streams: mpsc::Receiver<Stream>,
+    keeper: Keeper,
 }
 
 impl DeviceManager {
-    /// A manager with what the checkpoint holds, and the work that [`Self::run`] does for it.
-    pub(super) fn new(settings: Settings) -> (Arc<Self>, mpsc::Receiver<Registered>) {
-        let (streams, registered) = mpsc::channel(STREAMS_WAITING);
+    /// Takes over what the checkpoint in `folder` says.
+    pub(crate) fn start(folder: &Path, endpoint_grace: Duration) -> (Self, Tasks) {
+        let restored = keeper::read(folder);
+        let holders = restored.claims.iter().map(|(_, holder, _)| holder.clone());
+        let holders = holders.collect();
         let mut inventory = Inventory::default();
-        let path = settings.folder.join(CHECKPOINT);
-        match Checkpoint::load(&path) {
-            Ok(Some(checkpoint)) => restore(&mut inventory, &checkpoint),
-            Ok(None) => {}
-            // As the kubelet does: containers get their devices anew.
-            Err(e) => warn!("continuing without the checkpoint: {e}"),
-        }
-        let manager = Self {
-            settings,
+        restored.put_into(&mut inventory, Duration::ZERO);
+        let (streams, streams_rx) = mpsc::channel(STREAM_QUEUE);
+        let (saves, requests) = mpsc::channel(SAVE_QUEUE);
+        let (inventory, inventory_rx) = watch::channel(inventory);
+        let shared = Shared {
+            inventory,
             started: Instant::now(),
-            inventory: watch::Sender::new(inventory),
-            endpoints: Mutex::default(),
-            registrations: AtomicU64::new(0),
+            endpoint_grace,
+            restored: holders,
             streams,
-            admission: Semaphore::new(1),
+            saves,
         };
-        (Arc::new(manager), registered)
+        let manager = Self {
+            shared: Arc::new(shared),
+        };
+        let tasks = Tasks {
+            manager: manager.clone(),
+            streams: streams_rx,
+            keeper: Keeper {
+                folder: folder.to_owned(),
+                inventory: inventory_rx,
+                requests,
+                written: Vec::new(),
+            },
+        };
+        (manager, tasks)
     }
 
-    /// Follows the plugins' lists, drops resources whose grace is over, writes the checkpoint.
-    pub(super) async fn run(
-        self: Arc<Self>,
-        mut registered: mpsc::Receiver<Registered>,
-        shutdown: CancellationToken,
-    ) -> anyhow::Result<()> {
-        let mut lists = JoinSet::new();
-        let mut inventory = self.inventory.subscribe();
-        let mut write_at: Option<Instant> = None;
-        loop {
-            let expiry = self
-                .inventory
-                .borrow()
-                .next_expiry(self.settings.grace)
-                .map(|at| self.started + at);
-            tokio::select! {
-                () = shutdown.cancelled() => break,
-                Some(registered) = registered.recv() => {
-                    lists.spawn(endpoint::follow(self.clone(), registered));
-                }
-                Some(ended) = lists.join_next() => ended.context("following a plugin's list")?,
-                changed = inventory.changed() => {
-                    changed?;
-                    write_at = write_at.or(Some(Instant::now() + CHECKPOINT_SETTLE));
-                }
-                () = at(write_at) => {
-                    write_at = None;
-                    self.write_checkpoint();
-                }
-                () = at(expiry) => {
-                    self.inventory.send_modify(|inventory| inventory.expire(self.uptime(), self.settings.grace));
-                }
-            }
-        }
-        // Streams end with the process; what they were counted as healthy stays so for the next kubelet.
-        lists.shutdown().await;
-        self.write_checkpoint();
-        Ok(())
+    pub(crate) fn inventory(&self) -> watch::Ref<'_, Inventory<Plugin>> {
+        self.shared.inventory.borrow()
     }
 
-    pub(super) fn counts(&self) -> BTreeMap<String, Count> {
-        self.inventory.borrow().counts()
-    }
-
-    pub(super) fn healthy(&self) -> BTreeMap<String, Vec<String>> {
-        self.inventory.borrow().healthy()
-    }
-
-    /// What a container holds: by resource, the ids and the health of each.
-    pub(super) fn devices_of(
-        &self,
-        holder: &Holder,
-    ) -> BTreeMap<String, Vec<(String, &'static str)>> {
-        let inventory = self.inventory.borrow();
-        let devices = inventory.held_of(holder).iter().map(|(resource, held)| {
-            let ids = held
-                .ids
-                .iter()
-                .map(|id| (id.clone(), inventory.health(resource, id)));
-            (resource.clone(), ids.collect())
-        });
-        devices.collect()
-    }
-
-    /// The socket of each connected plugin.
-    pub(super) fn sockets(&self) -> BTreeMap<String, PathBuf> {
-        let endpoints = self.endpoints();
-        endpoints
-            .iter()
-            .map(|(resource, endpoint)| (resource.clone(), endpoint.socket.clone()))
-            .collect()
-    }
-
-    /// Frees the devices of all Pods but these.
-    pub(super) fn retain_pods(&self, active: &BTreeSet<String>) {
-        self.inventory.send_if_modified(|inventory| {
-            let before = inventory.clone();
-            inventory.retain_pods(|uid| active.contains(uid));
-            *inventory != before
-        });
+    /// Frees what Pods hold that are not active.
+    pub(crate) fn retain_pods(&self, is_active: impl Fn(&str) -> bool) {
+        self.shared
+            .inventory
+            .send_if_modified(|inventory| inventory.retain_pods(is_active));
     }
 
     fn uptime(&self) -> Duration {
-        self.started.elapsed()
+        self.shared.started.elapsed()
     }
 
-    fn endpoints(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Endpoint>> {
-        self.endpoints
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Writes what containers hold before any of them starts, and at leisure what is registered.
-    fn write_checkpoint(&self) {
-        let checkpoint = snapshot(&self.inventory.borrow());
-        if let Err(e) = checkpoint.store(&self.settings.folder.join(CHECKPOINT)) {
-            warn!("the checkpoint cannot be written, it is tried again with the next change: {e}");
-        }
-    }
-
-    /// Dials a plugin and asks for its options; only then is it the plugin of its resource.
-    async fn connect(&self, plugin: &PluginInfo) -> Result<(), String> {
-        let registration = self.registrations.fetch_add(1, Ordering::Relaxed);
-        let (endpoint, options) = Endpoint::connect(registration, &plugin.endpoint).await?;
-        let stop = endpoint.stop.clone();
-        let registered = Registered {
-            resource: plugin.name.clone(),
-            registration,
-            client: endpoint.client.clone(),
-            stop,
+    async fn connect(&self, info: PluginInfo) -> Result<(), String> {
+        let connected = Plugin::connect(&info.endpoint).await;
+        let (plugin, options) = connected.map_err(|e| e.to_string())?;
+        let endpoint = Endpoint {
+            socket: info.endpoint,
+            generation: info.generation,
+            client: Some(plugin.clone()),
+            options: Some(options),
+            stopped: None,
         };
-        self.inventory
-            .send_modify(|inventory| inventory.connected(&plugin.name, registration, options));
-        // The plugin it replaces is let go first: two streams for one resource would overwrite each other. The real
-        // kubelet keeps both, and when the old one ends it disconnects the new one.
-        if let Some(replaced) = self.endpoints().insert(plugin.name.clone(), endpoint) {
+        let mut replaced = None;
+        self.shared.inventory.send_modify(|inventory| {
+            replaced = inventory.connect(&info.name, endpoint);
+        });
+        if let Some(replaced) = replaced {
             replaced.stop.cancel();
         }
-        info!(resource = %plugin.name, socket = %plugin.endpoint.display(), "device plugin connected");
-        self.streams
-            .send(registered)
-            .await
-            .map_err(|_| "the kubelet is stopping".to_owned())
+        info!(resource = %info.name, "device plugin registered");
+        let stream = Stream {
+            resource: info.name,
+            generation: info.generation,
+            plugin,
+        };
+        let queued = self.shared.streams.send(stream).await;
+        queued.map_err(|_| "the kubelet is stopping".to_owned())
     }
 
-    fn disconnect(&self, resource: &str, registration: u64) {
+    /// Follows one plugin until its stream ends, or another registration takes its place.
+    async fn follow(self, mut stream: Stream) {
+        let stop = stream.plugin.stop.clone();
+        let ended = tokio::select! {
+            () = stop.cancelled() => "replaced".to_owned(),
+            ended = self.receive_lists(&mut stream) => ended,
+        };
         let now = self.uptime();
-        self.inventory
-            .send_modify(|inventory| inventory.disconnected(resource, registration, now));
-        let mut endpoints = self.endpoints();
-        if endpoints
-            .get(resource)
-            .is_some_and(|endpoint| endpoint.registration == registration)
-        {
-            endpoints.remove(resource);
-            info!(%resource, "device plugin disconnected");
+        let was_current = self.shared.inventory.send_if_modified(|inventory| {
+            inventory.disconnect(&stream.resource, stream.generation, now, &ended)
+        });
+        if was_current {
+            warn!(resource = %stream.resource, reason = %ended, "device plugin is gone");
+        }
+    }
+
+    async fn receive_lists(&self, stream: &mut Stream) -> String {
+        let mut lists = match stream.plugin.list_and_watch().await {
+            Ok(lists) => lists,
+            Err(error) => return error,
+        };
+        loop {
+            match lists.message().await {
+                Ok(Some(list)) => {
+                    self.shared.inventory.send_if_modified(|inventory| {
+                        inventory.list(&stream.resource, stream.generation, list.devices)
+                    });
+                }
+                Ok(None) => return "ListAndWatch ended: EOF".to_owned(),
+                Err(status) => return endpoint::go_text(&status),
+            }
+        }
+    }
+
+    /// Drops resources whose plugin stays away.
+    async fn expire(self, shutdown: CancellationToken) -> anyhow::Result<()> {
+        let mut changes = self.shared.inventory.subscribe();
+        let grace = self.shared.endpoint_grace;
+        loop {
+            let next = changes.borrow_and_update().next_expiry(grace);
+            let at = next.map(|uptime| self.shared.started + uptime);
+            tokio::select! {
+                () = shutdown.cancelled() => return Ok(()),
+                changed = changes.changed() => changed?,
+                () = at_or_never(at) => {
+                    let now = self.uptime();
+                    self.shared.inventory.send_if_modified(|inventory| {
+                        let expired = inventory.expire(now, grace);
+                        info!(resources = ?expired, "plugins stayed away for the grace period: resources removed");
+                        !expired.is_empty()
+                    });
+                }
+            }
         }
     }
 }
 
-/// The file in the plugin folder, as the kubelet calls it.
-const CHECKPOINT: &str = "kubelet_internal_checkpoint";
+async fn at_or_never(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+impl Tasks {
+    pub(crate) fn spawn_into(self, supervisor: &mut Supervisor) {
+        let Self {
+            manager,
+            streams,
+            keeper,
+        } = self;
+        let expiring = manager.clone();
+        supervisor.spawn("endpoint grace", |stop| expiring.expire(stop));
+        supervisor.spawn("device plugin streams", |stop| {
+            run_streams(manager, streams, stop)
+        });
+        supervisor.spawn("checkpoint", |stop| keeper.run(stop));
+    }
+}
+
+async fn run_streams(
+    manager: DeviceManager,
+    mut requests: mpsc::Receiver<Stream>,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
+    let mut streams = JoinSet::new();
+    loop {
+        tokio::select! {
+            // Streams that are dropped mark nothing unhealthy: the checkpoint keeps what was.
+            () = shutdown.cancelled() => return Ok(()),
+            Some(stream) = requests.recv() => {
+                streams.spawn(manager.clone().follow(stream));
+            }
+            Some(ended) = streams.join_next() => ended?,
+        }
+    }
+}
 
 impl PluginHandler for DeviceManager {
     fn validate(&self, plugin: &PluginInfo) -> Result<(), String> {
         if !plugin.versions.iter().any(|version| version == VERSION) {
+            let requested = plugin.versions.join(", ");
             return Err(format!(
-                "requested API version {:?} is not supported by kubelet. Supported version is [\"{VERSION}\"]",
-                plugin.versions.join(",")
+                "requested API version {requested:?} is not supported by kubelet. Supported version is [{VERSION:?}]"
             ));
         }
-        if !is_extended_resource_name(&plugin.name) {
+        if !resource_name::is_extended(&plugin.name) {
             return Err(format!("the ResourceName {:?} is invalid", plugin.name));
         }
         Ok(())
     }
 
-    fn register<'a>(&'a self, plugin: &'a PluginInfo) -> BoxFuture<'a, Result<(), String>> {
-        Box::pin(self.connect(plugin))
+    fn register(&self, plugin: PluginInfo) -> BoxFuture<'static, Result<(), String>> {
+        let manager = self.clone();
+        Box::pin(async move { manager.connect(plugin).await })
     }
 
-    fn deregister(&self, name: &str) {
-        let registration = self
-            .endpoints()
-            .get(name)
-            .map(|endpoint| endpoint.registration);
-        if let Some(registration) = registration {
-            self.disconnect(name, registration);
-        }
+    fn deregister(&self, plugin: &PluginInfo) {
+        let now = self.uptime();
+        self.shared.inventory.send_if_modified(|inventory| {
+            let client = inventory.resource(&plugin.name);
+            let endpoint = client.and_then(|resource| resource.endpoint());
+            let current = endpoint.filter(|endpoint| endpoint.generation == plugin.generation);
+            if let Some(client) = current.and_then(|endpoint| endpoint.client.as_ref()) {
+                client.stop.cancel();
+            }
+            inventory.disconnect(&plugin.name, plugin.generation, now, "deregistered")
+        });
     }
-}
 
-fn restore(inventory: &mut Inventory, checkpoint: &Checkpoint) {
-    for resource in checkpoint.registered.keys() {
-        inventory.restored(resource, Duration::ZERO);
-    }
-    for entry in &checkpoint.entries {
-        let Ok(response) = ContainerAllocateResponse::decode(entry.alloc_resp.as_slice()) else {
-            warn!(
-                pod = entry.pod_uid,
-                "an answer in the checkpoint cannot be read: its container asks anew"
-            );
-            continue;
-        };
-        let holder = Holder {
-            pod_uid: entry.pod_uid.clone(),
-            container: entry.container.clone(),
-        };
-        let ids = entry.device_ids.values().flatten().cloned().collect();
-        inventory.restore_held(holder, entry.resource.clone(), Held { ids, response });
-    }
-}
-
-fn snapshot(inventory: &Inventory) -> Checkpoint {
-    let entries = inventory.holders().flat_map(|(holder, resources)| {
-        resources.iter().map(|(resource, held)| Entry {
-            pod_uid: holder.pod_uid.clone(),
-            container: holder.container.clone(),
-            resource: resource.clone(),
-            device_ids: BTreeMap::from([(NO_NUMA, held.ids.iter().cloned().collect())]),
-            alloc_resp: held.response.encode_to_vec(),
-        })
-    });
-    Checkpoint {
-        entries: entries.collect(),
-        registered: inventory.healthy(),
-    }
-}
-
-async fn at(instant: Option<Instant>) {
-    match instant {
-        Some(instant) => sleep_until(instant).await,
-        None => std::future::pending().await,
+    fn is_registered(&self, plugin: &PluginInfo) -> bool {
+        let inventory = self.inventory();
+        let endpoint = inventory.resource(&plugin.name).and_then(|r| r.endpoint());
+        endpoint.is_some_and(|e| e.generation == plugin.generation && e.stopped.is_none())
     }
 }

@@ -1,171 +1,261 @@
-//! Which plugins there should be, and which are registered: a reconciler brings the second to the first, one operation
-//! at a time for each socket.
+//! Which plugins want to be registered, which are, and what brings the second to the first.
 //!
-//! Plugins ask for themselves by `Registration.Register` (`registration.rs`); a watcher of `plugins_registry` can feed
-//! the same desired state. What becomes of a plugin is its [`PluginHandler`]'s affair.
-mod plan;
-mod registration;
+//! The Registration service (`device-plugins/kubelet.sock`) and the watch of `plugins_registry` both feed the
+//! desired state; the reconciler runs one operation per registration at a time, through a [`PluginHandler`].
+mod folder;
+mod operation;
+pub(crate) mod plan;
+pub(crate) mod service;
 
-pub(super) use registration::serve;
-
+use crate::backoff::Backoff;
 use futures::future::BoxFuture;
-use plan::{Operation, plan};
+use plan::{Desired, Hold, Key, Operation, Source, plan};
 use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
     sync::Arc,
+    time::Duration,
 };
-use tokio::sync::{mpsc, oneshot};
-use tokio_util::{sync::CancellationToken, task::JoinMap};
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::JoinSet,
+    time::{Instant, MissedTickBehavior, interval},
+};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+/// How often everything is looked at, as the kubelet does. A registration is acted on at once.
+const RECONCILE: Duration = Duration::from_secs(1);
+/// The kubelet's own.
+const FIRST_WAIT: Duration = Duration::from_millis(500);
+const LONGEST_WAIT: Duration = Duration::from_secs(122);
+const REQUEST_QUEUE: usize = 256;
 
 /// What a plugin says of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct PluginInfo {
-    /// The resource's name, for a device plugin.
-    pub(super) name: String,
-    /// The plugin's socket.
-    pub(super) endpoint: PathBuf,
-    /// The API versions it speaks.
-    pub(super) versions: Vec<String>,
+pub(crate) struct PluginInfo {
+    /// The driver's name; a device plugin's resource.
+    pub(crate) name: String,
+    pub(crate) endpoint: PathBuf,
+    pub(crate) versions: Vec<String>,
+    /// Tells this registration from all others of this kubelet.
+    pub(crate) generation: u64,
 }
 
-/// What is done with the plugins of one kind. Errors are texts, because the plugin is told them as they are.
-pub(super) trait PluginHandler: Send + Sync {
+/// What a type of plugin needs from the kubelet. Errors are told to the plugin.
+pub(crate) trait PluginHandler: Send + Sync {
     fn validate(&self, plugin: &PluginInfo) -> Result<(), String>;
-
-    /// Takes a plugin on; one of the same name is replaced.
-    fn register<'a>(&'a self, plugin: &'a PluginInfo) -> BoxFuture<'a, Result<(), String>>;
-
-    fn deregister(&self, name: &str);
+    fn register(&self, plugin: PluginInfo) -> BoxFuture<'static, Result<(), String>>;
+    fn deregister(&self, plugin: &PluginInfo);
+    /// Whether that registration still stands: a plugin that died, or was replaced, is no longer wanted.
+    fn is_registered(&self, plugin: &PluginInfo) -> bool;
 }
 
-/// A change of the desired state.
+/// By the type that plugins say they are of.
+pub(crate) type Handlers = BTreeMap<&'static str, Arc<dyn PluginHandler>>;
+pub(crate) const DEVICE_PLUGIN: &str = "DevicePlugin";
+
+/// A call of the Registration service, answered when the plugin is registered or refused.
 #[derive(Debug)]
-pub(super) enum Command {
-    /// This plugin should be registered, anew if it is; the reply tells what came of it.
-    Want {
-        plugin: PluginInfo,
-        reply: oneshot::Sender<Result<(), String>>,
-    },
-    /// The plugin at this socket should be no longer.
-    Forget(PathBuf),
+pub(crate) struct Request {
+    name: String,
+    endpoint: PathBuf,
+    version: String,
+    reply: oneshot::Sender<Result<(), String>>,
 }
 
-/// A plugin that should be registered. Each time it is asked for it gets another number.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Wanted {
-    plugin: PluginInfo,
-    asked: u64,
+pub(crate) struct PluginManager {
+    handlers: Handlers,
+    requests: mpsc::Receiver<Request>,
+    folder: folder::Folder,
+    started: Instant,
+    generation: u64,
+    desired: BTreeMap<Key, Desired>,
+    registered: BTreeMap<Key, Registered>,
+    /// Calls of the Registration service whose operation has not begun, by generation.
+    waiting: BTreeMap<u64, Request>,
+    failing: BTreeMap<Key, (Backoff, Duration)>,
+    busy: BTreeSet<Key>,
+    operations: JoinSet<Outcome>,
 }
 
-/// Reconciles at each command, until `shutdown`.
-pub(super) async fn run(
+struct Registered {
     handler: Arc<dyn PluginHandler>,
-    mut commands: mpsc::Receiver<Command>,
-    shutdown: CancellationToken,
-) -> anyhow::Result<()> {
-    let mut manager = Manager {
-        handler,
-        desired: BTreeMap::new(),
-        actual: BTreeMap::new(),
-        replies: BTreeMap::new(),
-        operations: JoinMap::new(),
-        asked: 0,
-    };
-    loop {
-        let socket = tokio::select! {
-            () = shutdown.cancelled() => return Ok(()),
-            Some(command) = commands.recv() => manager.take(command),
-            Some((socket, ended)) = manager.operations.join_next() => {
-                let result = ended.unwrap_or_else(|e| Err(format!("registration was ended: {e}")));
-                manager.settle(&socket, result);
-                socket
-            }
+    info: PluginInfo,
+}
+
+/// How a Register operation ended.
+struct Outcome {
+    key: Key,
+    generation: u64,
+    result: Result<Registered, String>,
+}
+
+impl PluginManager {
+    /// The sender is for the Registration service.
+    pub(crate) fn new(handlers: Handlers, registry: PathBuf) -> (Self, mpsc::Sender<Request>) {
+        let (sender, requests) = mpsc::channel(REQUEST_QUEUE);
+        let manager = Self {
+            handlers,
+            requests,
+            folder: folder::Folder::new(registry),
+            started: Instant::now(),
+            generation: 0,
+            desired: BTreeMap::new(),
+            registered: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            failing: BTreeMap::new(),
+            busy: BTreeSet::new(),
+            operations: JoinSet::new(),
         };
-        manager.reconcile(socket);
+        (manager, sender)
     }
-}
 
-struct Manager {
-    handler: Arc<dyn PluginHandler>,
-    desired: BTreeMap<PathBuf, Wanted>,
-    actual: BTreeMap<PathBuf, Wanted>,
-    /// Who waits for the outcome, by the number of the request.
-    replies: BTreeMap<u64, oneshot::Sender<Result<(), String>>>,
-    operations: JoinMap<PathBuf, Result<(), String>>,
-    asked: u64,
-}
+    pub(crate) async fn run(mut self, shutdown: CancellationToken) -> anyhow::Result<()> {
+        let mut tick = interval(RECONCILE);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = shutdown.cancelled() => return Ok(()),
+                Some(request) = self.requests.recv() => self.receive(request),
+                Some(outcome) = self.operations.join_next() => self.finish(outcome?),
+                () = self.folder.changed() => self.look_at_folder(),
+                _ = tick.tick() => self.reconcile_all(),
+            }
+        }
+    }
 
-impl Manager {
-    /// Returns the socket it is about.
-    fn take(&mut self, command: Command) -> PathBuf {
-        match command {
-            Command::Want { plugin, reply } => {
-                self.asked += 1;
-                let socket = plugin.endpoint.clone();
-                let replaced = self.desired.insert(
-                    socket.clone(),
-                    Wanted {
-                        plugin,
-                        asked: self.asked,
-                    },
-                );
-                if let Some(earlier) =
-                    replaced.and_then(|wanted| self.replies.remove(&wanted.asked))
+    fn receive(&mut self, request: Request) {
+        let key = Key {
+            socket: request.endpoint.clone(),
+            resource: Some(request.name.clone()),
+        };
+        let generation = self.want(&key, Source::Service);
+        self.waiting.insert(generation, request);
+        self.reconcile(&key);
+    }
+
+    fn look_at_folder(&mut self) {
+        let changes = self.folder.look();
+        for key in changes.gone {
+            self.desired.remove(&key);
+            self.failing.remove(&key);
+            self.reconcile(&key);
+        }
+        for key in changes.new {
+            self.failing.remove(&key);
+            self.want(&key, Source::Folder);
+            self.reconcile(&key);
+        }
+    }
+
+    fn want(&mut self, key: &Key, source: Source) -> u64 {
+        self.generation += 1;
+        let generation = self.generation;
+        self.desired
+            .insert(key.clone(), Desired { generation, source });
+        generation
+    }
+
+    fn reconcile_all(&mut self) {
+        let died = self.registered.iter().filter(|(key, registered)| {
+            let desired = self.desired.get(key);
+            desired.is_some_and(|d| {
+                d.source == Source::Service && d.generation == registered.info.generation
+            }) && !registered.handler.is_registered(&registered.info)
+        });
+        let died: Vec<Key> = died.map(|(key, _)| key.clone()).collect();
+        for key in died {
+            // Only another call of the Registration service brings it back.
+            self.desired.remove(&key);
+        }
+        let keys = self.desired.keys().chain(self.registered.keys());
+        let keys: BTreeSet<Key> = keys.cloned().collect();
+        for key in keys {
+            self.reconcile(&key);
+        }
+    }
+
+    fn reconcile(&mut self, key: &Key) {
+        let hold = Hold {
+            is_busy: self.busy.contains(key),
+            not_before: self.failing.get(key).map(|(_, at)| *at),
+        };
+        let registered = self.registered.get(key).map(|r| r.info.generation);
+        let desired = self.desired.get(key).copied();
+        for operation in plan(desired, registered, hold, self.started.elapsed()) {
+            match operation {
+                Operation::Unregister => {
+                    if let Some(Registered { handler, info }) = self.registered.remove(key) {
+                        debug!(socket = %key.socket.display(), "plugin unregistered");
+                        handler.deregister(&info);
+                    }
+                }
+                Operation::Register { generation } => self.register(key.clone(), generation),
+            }
+        }
+    }
+
+    fn register(&mut self, key: Key, generation: u64) {
+        self.busy.insert(key.clone());
+        let handlers = self.handlers.clone();
+        let request = self.waiting.remove(&generation);
+        self.operations.spawn(async move {
+            let result = match request {
+                Some(request) => operation::answer(&handlers, request, generation).await,
+                None => operation::introduce(&handlers, &key.socket, generation).await,
+            };
+            Outcome {
+                key,
+                generation,
+                result,
+            }
+        });
+    }
+
+    fn finish(&mut self, outcome: Outcome) {
+        let Outcome {
+            key,
+            generation,
+            result,
+        } = outcome;
+        self.busy.remove(&key);
+        match result {
+            Ok(registered) => {
+                self.failing.remove(&key);
+                self.registered.insert(key.clone(), registered);
+            }
+            Err(error) => {
+                warn!(socket = %key.socket.display(), %error, "plugin not registered");
+                self.fail(&key, generation);
+            }
+        }
+        self.reconcile(&key);
+    }
+
+    /// A call of the Registration service is over with its answer; a socket in the folder is tried again.
+    fn fail(&mut self, key: &Key, generation: u64) {
+        if key.resource.is_some() {
+            if self
+                .desired
+                .get(key)
+                .is_some_and(|d| d.generation == generation)
+            {
+                self.desired.remove(key);
+                // An older registration of the same socket stays, if it still stands.
+                if let Some(older) = self.registered.get(key)
+                    && older.handler.is_registered(&older.info)
                 {
-                    // Nobody is hurt by an answer that nobody waits for.
-                    earlier
-                        .send(Err(
-                            "another registration of the same socket came after".to_owned()
-                        ))
-                        .ok();
-                }
-                self.replies.insert(self.asked, reply);
-                socket
-            }
-            Command::Forget(socket) => {
-                self.desired.remove(&socket);
-                socket
-            }
-        }
-    }
-
-    /// Only what was asked for or has ended at a socket changes what is to be done there.
-    fn reconcile(&mut self, socket: PathBuf) {
-        let is_busy = self.operations.contains_key(&socket);
-        match plan(self.desired.get(&socket), self.actual.get(&socket), is_busy) {
-            None => {}
-            Some(Operation::Deregister) => {
-                if let Some(registered) = self.actual.remove(&socket) {
-                    self.handler.deregister(&registered.plugin.name);
+                    let (generation, source) = (older.info.generation, Source::Service);
+                    self.desired
+                        .insert(key.clone(), Desired { generation, source });
                 }
             }
-            Some(Operation::Register(wanted)) => {
-                let handler = self.handler.clone();
-                // Known before it is registered, so that what comes in between is not lost.
-                self.actual.insert(socket.clone(), wanted.clone());
-                self.operations.spawn(socket, async move {
-                    handler.validate(&wanted.plugin)?;
-                    handler.register(&wanted.plugin).await
-                });
-            }
-        }
-    }
-
-    fn settle(&mut self, socket: &Path, result: Result<(), String>) {
-        let Some(tried) = self.actual.get(socket).cloned() else {
             return;
-        };
-        if result.is_err() {
-            self.actual.remove(socket);
-            // A plugin that asked for itself must ask again.
-            if self.desired.get(socket) == Some(&tried) {
-                self.desired.remove(socket);
-            }
         }
-        if let Some(reply) = self.replies.remove(&tried.asked) {
-            // The plugin may have hung up.
-            reply.send(result).ok();
-        }
+        let now = self.started.elapsed();
+        let first = || (Backoff::new(FIRST_WAIT, LONGEST_WAIT), now);
+        let (backoff, not_before) = self.failing.entry(key.clone()).or_insert_with(first);
+        *not_before = now + backoff.next_wait();
     }
 }

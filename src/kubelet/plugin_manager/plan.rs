@@ -1,61 +1,145 @@
-//! Whether to register or to deregister the plugin of a socket. Pure.
-use super::Wanted;
+//! What brings the plugins that are registered to those that want to be. Pure.
+use std::{path::PathBuf, time::Duration};
 
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Operation {
-    Deregister,
-    Register(Wanted),
+/// One registration: a socket in `plugins_registry`, or a socket and resource given to the Registration service.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Key {
+    pub(crate) socket: PathBuf,
+    /// One socket may serve several resources.
+    pub(crate) resource: Option<String>,
 }
 
-/// Nothing is done at a socket while something is under way there. A plugin that asks again is registered again
-/// without being deregistered: its devices must not be unhealthy for that.
-pub(super) fn plan(
-    desired: Option<&Wanted>,
-    actual: Option<&Wanted>,
-    is_busy: bool,
-) -> Option<Operation> {
-    match desired {
-        _ if is_busy || desired == actual => None,
-        Some(wanted) => Some(Operation::Register(wanted.clone())),
-        None => Some(Operation::Deregister),
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// The Registration service: a plugin that registers again replaces itself without a gap.
+    Service,
+    /// A socket in `plugins_registry`: one that was created anew is another plugin.
+    Folder,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Desired {
+    pub(crate) generation: u64,
+    pub(crate) source: Source,
+}
+
+/// What keeps an operation from starting.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Hold {
+    /// Another one is under way for this registration.
+    pub(crate) is_busy: bool,
+    /// The last one failed: not before this uptime.
+    pub(crate) not_before: Option<Duration>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Operation {
+    Unregister,
+    Register { generation: u64 },
+}
+
+/// In the order in which they are to be executed.
+pub(crate) fn plan(
+    desired: Option<Desired>,
+    registered: Option<u64>,
+    hold: Hold,
+    now: Duration,
+) -> Vec<Operation> {
+    if hold.is_busy {
+        return vec![];
     }
+    let mut operations = Vec::new();
+    let is_other = |d: Desired| registered != Some(d.generation);
+    let unregister = match desired {
+        None => true,
+        Some(desired) => desired.source == Source::Folder && is_other(desired),
+    };
+    if unregister && registered.is_some() {
+        operations.push(Operation::Unregister);
+    }
+    if let Some(desired) = desired.filter(|desired| is_other(*desired))
+        && hold.not_before.is_none_or(|at| now >= at)
+    {
+        operations.push(Operation::Register {
+            generation: desired.generation,
+        });
+    }
+    operations
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kubelet::plugin_manager::PluginInfo;
-    use proptest::{option, prelude::*};
-    use std::path::PathBuf;
+    use proptest::prelude::*;
 
-    fn wanted() -> impl Strategy<Value = Option<Wanted>> {
-        option::of(0..3_u64).prop_map(|asked| {
-            asked.map(|asked| Wanted {
-                plugin: PluginInfo {
-                    name: "akri.sh/a".to_owned(),
-                    endpoint: PathBuf::from("a"),
-                    versions: vec![],
-                },
-                asked,
-            })
-        })
+    const NOW: Duration = Duration::from_secs(10);
+
+    fn desired(generation: u64, source: Source) -> Option<Desired> {
+        Some(Desired { generation, source })
+    }
+
+    #[test]
+    fn operations_by_what_is_desired_and_what_is_registered() {
+        use Operation::{Register, Unregister};
+        let free = Hold::default();
+        let cases = [
+            (None, None, vec![]),
+            (None, Some(1), vec![Unregister]),
+            (desired(1, Source::Folder), Some(1), vec![]),
+            (desired(1, Source::Service), Some(1), vec![]),
+            (
+                desired(1, Source::Folder),
+                None,
+                vec![Register { generation: 1 }],
+            ),
+            (
+                desired(2, Source::Folder),
+                Some(1),
+                vec![Unregister, Register { generation: 2 }],
+            ),
+            (
+                desired(2, Source::Service),
+                Some(1),
+                vec![Register { generation: 2 }],
+            ),
+        ];
+        for (desired, registered, want) in cases {
+            assert_eq!(plan(desired, registered, free, NOW), want);
+        }
+    }
+
+    #[test]
+    fn a_failed_registration_waits_and_a_busy_one_is_left_alone() {
+        let wants = desired(1, Source::Folder);
+        let later = Hold {
+            not_before: Some(NOW + Duration::from_millis(1)),
+            ..Hold::default()
+        };
+        assert_eq!(plan(wants, None, later, NOW), vec![]);
+        let busy = Hold {
+            is_busy: true,
+            ..Hold::default()
+        };
+        assert_eq!(plan(None, Some(1), busy, NOW), vec![]);
     }
 
     proptest! {
         #[test]
-        fn executing_the_plan_leaves_nothing_to_do(desired in wanted(), actual in wanted()) {
-            let after = match plan(desired.as_ref(), actual.as_ref(), false) {
-                None => actual,
-                Some(Operation::Deregister) => None,
-                Some(Operation::Register(wanted)) => Some(wanted),
-            };
-            prop_assert_eq!(&after, &desired);
-            prop_assert_eq!(plan(desired.as_ref(), after.as_ref(), false), None);
-        }
-
-        #[test]
-        fn a_busy_socket_is_left_alone(desired in wanted(), actual in wanted()) {
-            prop_assert_eq!(plan(desired.as_ref(), actual.as_ref(), true), None);
+        fn executing_the_plan_leaves_nothing_to_do(
+            wants in prop::option::of((0..3u64, any::<bool>())),
+            mut registered in prop::option::of(0..3u64),
+        ) {
+            let desired = wants.map(|(generation, folder)| Desired {
+                generation,
+                source: if folder { Source::Folder } else { Source::Service },
+            });
+            for operation in plan(desired, registered, Hold::default(), NOW) {
+                registered = match operation {
+                    Operation::Unregister => None,
+                    Operation::Register { generation } => Some(generation),
+                };
+            }
+            prop_assert_eq!(plan(desired, registered, Hold::default(), NOW), vec![]);
         }
     }
 }

@@ -1,156 +1,177 @@
-//! Reads static Pods from manifests. Pure.
-use crate::model::names::digest_32;
-use k8s_openapi::{
-    api::core::v1::{Container, Pod},
-    apimachinery::pkg::api::resource::Quantity,
+//! A static Pod from its manifest: read, checked, named and given its uid as the kubelet does. Pure.
+use crate::kubelet::device_manager::resource_name::{is_dns_label, is_dns_subdomain, is_extended};
+use blake2::{Blake2b, Digest as _, digest::consts::U16};
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
 };
-use serde::Deserialize as _;
-use serde_json::Value;
-use std::collections::BTreeMap;
 
-/// A Pod of a manifest. Another text makes another Pod, with another uid.
-#[derive(Debug, Clone, PartialEq)]
-pub(in crate::kubelet) struct StaticPod {
-    pub(in crate::kubelet) namespace: String,
-    pub(in crate::kubelet) name: String,
-    pub(in crate::kubelet) uid: String,
-    pub(in crate::kubelet) pod: Pod,
+pub(crate) const HASH_ANNOTATION: &str = "kubernetes.io/config.hash";
+const SOURCE_ANNOTATION: &str = "kubernetes.io/config.source";
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct PodKey {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
 }
 
-/// The Pod of a YAML or JSON text.
-pub(super) fn read(text: &str) -> Result<StaticPod, String> {
-    let document: Value =
-        serde_saphyr::from_str(text).map_err(|e| format!("neither YAML nor JSON: {e}"))?;
-    let kind = document
-        .get("kind")
-        .and_then(Value::as_str)
-        .unwrap_or_default();
-    if kind != "Pod" {
-        return Err(format!("kind is {kind:?}; it must be Pod"));
+/// A Pod that this kubelet can try to run.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct StaticPod {
+    pub(crate) key: PodKey,
+    pub(crate) uid: String,
+    /// The manifest, with what the kubelet fills in.
+    pub(crate) pod: Pod,
+    pub(crate) spec: PodSpec,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    #[error("{0}")]
+    Syntax(String),
+    #[error("apiVersion {version:?}, kind {kind:?}: only v1 Pods are run")]
+    NotAPod { version: String, kind: String },
+    #[error("{field}: {problem}")]
+    Invalid { field: String, problem: String },
+}
+
+/// Reads YAML or JSON. The Pod's name gets the node's, and its uid is made of all that was written: the same file
+/// is the same Pod after a restart, a changed file is another one.
+pub(crate) fn parse(text: &str, file: &str, node: &str) -> Result<StaticPod, Error> {
+    let value: serde_json::Value =
+        serde_saphyr::from_str(text).map_err(|e| Error::Syntax(first_line(&e.to_string())))?;
+    let field = |name: &str| value[name].as_str().unwrap_or_default().to_owned();
+    let (version, kind) = (field("apiVersion"), field("kind"));
+    if version != "v1" || kind != "Pod" {
+        return Err(Error::NotAPod { version, kind });
     }
-    let pod = Pod::deserialize(&document).map_err(|e| e.to_string())?;
-    let name = pod
-        .metadata
-        .name
-        .clone()
-        .filter(|name| is_path_segment(name));
-    let name = name.ok_or("metadata.name must be lower-case letters, digits, dots and hyphens")?;
-    let namespace = pod
-        .metadata
-        .namespace
-        .clone()
-        .unwrap_or_else(|| "default".to_owned());
-    if !is_path_segment(&namespace) {
-        return Err("metadata.namespace must be lower-case letters, digits and hyphens".to_owned());
+    let mut pod: Pod =
+        serde_json::from_value(value.clone()).map_err(|e| Error::Syntax(e.to_string()))?;
+    let name = pod.metadata.name.clone().unwrap_or_default();
+    check(is_dns_subdomain(&name), "metadata.name", || {
+        format!("{name:?} is no DNS-1123 subdomain")
+    })?;
+    let namespace = pod.metadata.namespace.get_or_insert("default".to_owned());
+    let key = PodKey {
+        namespace: namespace.clone(),
+        name: format!("{name}-{}", node.to_lowercase()),
+    };
+    check(is_dns_label(&key.namespace), "metadata.namespace", || {
+        format!("{:?} is no DNS-1123 label", key.namespace)
+    })?;
+    let spec = pod.spec.clone().ok_or_else(|| Error::Invalid {
+        field: "spec".to_owned(),
+        problem: "is missing".to_owned(),
+    })?;
+    check_containers(&spec)?;
+    let uid = uid(&[&value.to_string(), file, node]);
+    let annotations = pod.metadata.annotations.get_or_insert_default();
+    annotations.insert(HASH_ANNOTATION.to_owned(), uid.clone());
+    annotations.insert(SOURCE_ANNOTATION.to_owned(), "file".to_owned());
+    pod.metadata.name = Some(key.name.clone());
+    pod.metadata.uid = Some(uid.clone());
+    if let Some(spec) = &mut pod.spec {
+        spec.node_name = Some(node.to_owned());
     }
-    let containers = pod
-        .spec
-        .as_ref()
-        .map(|spec| &spec.containers)
-        .filter(|c| !c.is_empty());
-    for container in containers.ok_or("spec.containers is empty")? {
-        if !is_path_segment(&container.name) {
-            return Err(format!(
-                "container name {:?} must be lower-case letters, digits and hyphens",
-                container.name
-            ));
-        }
-    }
-    // As it is written, not as it was parsed: what nobody knows counts too.
-    let digest = digest_32(&format!("{namespace}/{name}/{document}"));
-    let uid = [
-        &digest[..8],
-        &digest[8..12],
-        &digest[12..16],
-        &digest[16..20],
-        &digest[20..],
-    ]
-    .join("-");
     Ok(StaticPod {
-        namespace,
-        name,
+        key,
         uid,
         pod,
+        spec,
     })
 }
 
-impl StaticPod {
-    pub(in crate::kubelet) fn key(&self) -> String {
-        format!("{}/{}", self.namespace, self.name)
-    }
-
-    pub(in crate::kubelet) fn init_containers(&self) -> &[Container] {
-        self.pod
-            .spec
-            .as_ref()
-            .and_then(|spec| spec.init_containers.as_deref())
-            .unwrap_or_default()
-    }
-
-    pub(in crate::kubelet) fn containers(&self) -> &[Container] {
-        self.pod
-            .spec
-            .as_ref()
-            .map(|spec| spec.containers.as_slice())
-            .unwrap_or_default()
-    }
-}
-
-/// An init container that goes on beside the others.
-pub(super) fn is_sidecar(container: &Container) -> bool {
+/// A container that starts before the main ones and runs beside them.
+pub(crate) fn is_sidecar(container: &Container) -> bool {
     container.restart_policy.as_deref() == Some("Always")
 }
 
-/// The devices a container asks for: its limits with a `/` in their name, less those of Kubernetes' own.
-pub(super) fn device_limits(container: &Container) -> Result<BTreeMap<String, usize>, String> {
-    let mut devices = BTreeMap::new();
-    let limits = container
-        .resources
-        .as_ref()
-        .and_then(|resources| resources.limits.as_ref());
-    for (resource, Quantity(quantity)) in limits.into_iter().flatten() {
-        if resource.contains('/') && !resource.contains("kubernetes.io/") {
-            let count = quantity.parse().map_err(|_| {
-                format!(
-                    "container {:?} asks for {quantity:?} of {resource}; it must be a whole number",
-                    container.name
-                )
+/// What the container asks of extended resources.
+pub(crate) fn limits(container: &Container) -> Result<BTreeMap<String, usize>, Error> {
+    let field = || format!("container {}: resources", container.name);
+    let resources = container.resources.clone().unwrap_or_default();
+    let limits = resources.limits.unwrap_or_default();
+    for (name, request) in resources.requests.unwrap_or_default() {
+        check(
+            !is_extended(&name) || limits.get(&name) == Some(&request),
+            &field(),
+            || format!("{name}: must be equal in requests and limits"),
+        )?;
+    }
+    let extended = limits.into_iter().filter(|(name, _)| is_extended(name));
+    extended
+        .map(|(name, quantity)| {
+            let count = quantity.0.parse().map_err(|_| Error::Invalid {
+                field: field(),
+                problem: format!("{name}: {:?} is no whole number", quantity.0),
             })?;
-            devices.insert(resource.clone(), count);
-        }
-    }
-    Ok(devices)
+            Ok((name, count))
+        })
+        .collect()
 }
 
-/// Names become folders and files.
-fn is_path_segment(name: &str) -> bool {
-    let is_inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'.';
-    (1..=253).contains(&name.len()) && name.bytes().all(is_inner) && !name.starts_with('.')
+fn check_containers(spec: &PodSpec) -> Result<(), Error> {
+    check(!spec.containers.is_empty(), "spec.containers", || {
+        "there are none".to_owned()
+    })?;
+    let policy = spec.restart_policy.as_deref().unwrap_or("Always");
+    check(
+        ["Always", "OnFailure", "Never"].contains(&policy),
+        "spec.restartPolicy",
+        || format!("{policy:?} is none of Always, OnFailure, Never"),
+    )?;
+    let mut names = BTreeSet::new();
+    for container in spec
+        .init_containers
+        .iter()
+        .flatten()
+        .chain(&spec.containers)
+    {
+        let name = &container.name;
+        check(is_dns_label(name), "container name", || {
+            format!("{name:?} is no DNS-1123 label")
+        })?;
+        check(names.insert(name), "container name", || {
+            format!("{name:?} is there twice")
+        })?;
+        limits(container)?;
+    }
+    Ok(())
 }
 
-/// `$(NAME)` becomes the variable's value, `$$` a dollar sign; a name that is not set stays as it stands.
-pub(super) fn expanded(text: &str, env: &BTreeMap<String, String>) -> String {
-    let mut expanded = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find('$') {
-        expanded.push_str(&rest[..at]);
-        rest = &rest[at + 1..];
-        let name = rest
-            .strip_prefix('(')
-            .and_then(|inner| inner.split_once(')'));
-        match (rest.strip_prefix('$'), name) {
-            (Some(after), _) => {
-                expanded.push('$');
-                rest = after;
-            }
-            (None, Some((name, after))) if env.contains_key(name) => {
-                expanded.push_str(&env[name]);
-                rest = after;
-            }
-            (None, _) => expanded.push('$'),
-        }
+fn check(holds: bool, field: &str, problem: impl FnOnce() -> String) -> Result<(), Error> {
+    if holds {
+        return Ok(());
     }
-    expanded + rest
+    Err(Error::Invalid {
+        field: field.to_owned(),
+        problem: problem(),
+    })
+}
+
+/// The digest of `parts`, in the form of a UUID without dashes, as the kubelet's are.
+fn uid(parts: &[&str]) -> String {
+    let mut hash = Blake2b::<U16>::new();
+    for part in parts {
+        hash.update(part.len().to_le_bytes());
+        hash.update(part.as_bytes());
+    }
+    hash.finalize()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
+
+/// Parsers that show the place do so over several lines.
+fn first_line(error: &str) -> String {
+    error.lines().next().unwrap_or_default().to_owned()
+}
+
+impl fmt::Display for PodKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
 }
 
 #[cfg(test)]
@@ -158,80 +179,85 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const POD: &str = "
-apiVersion: v1
-kind: Pod
-metadata: {name: broker}
-spec:
-  containers:
-  - name: c
-    image: busybox
-    resources: {limits: {akri.sh/cam-1: 1, cpu: 100m, example.com/x: '2'}}
-";
-
-    #[test]
-    fn a_pod_keeps_its_uid_while_its_text_says_the_same() {
-        let pod = read(POD).unwrap();
-        assert_eq!(pod.key(), "default/broker");
-        assert_eq!(pod.uid.len(), 36);
-        assert_eq!(read(&format!("# a comment\n{POD}")).unwrap().uid, pod.uid);
-        assert_ne!(read(&POD.replace("cam-1", "cam-2")).unwrap().uid, pod.uid);
+    fn manifest(container: &str) -> String {
+        format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: cam}}\nspec:\n  containers:\n  - name: c\n    image: none\n{container}"
+        )
     }
 
     #[test]
-    fn devices_are_the_limits_with_a_prefix() {
-        let pod = read(POD).unwrap();
-        let limits = device_limits(&pod.containers()[0]).unwrap();
+    fn the_same_file_is_the_same_pod_and_a_changed_one_is_not() {
+        let a = parse(&manifest(""), "a.yaml", "Node-1").unwrap();
+        let b = parse(&manifest("    command: [x]\n"), "a.yaml", "Node-1").unwrap();
         assert_eq!(
-            limits,
-            [("akri.sh/cam-1", 1), ("example.com/x", 2)]
-                .map(|(k, v)| (k.to_owned(), v))
-                .into()
+            a,
+            parse(&manifest("# no change\n"), "a.yaml", "Node-1").unwrap()
         );
-        let half = read(&POD.replace("cam-1: 1", "cam-1: 500m")).unwrap();
-        assert!(
-            device_limits(&half.containers()[0])
-                .unwrap_err()
-                .contains("\"500m\" of akri.sh/cam-1")
-        );
+        assert_eq!(a.key.to_string(), "default/cam-node-1");
+        assert_ne!(a.uid, b.uid);
+        assert_eq!(a.uid.len(), 32);
     }
 
     #[test]
-    fn refusals_name_the_place() {
-        for (change, message) in [
-            (("kind: Pod", "kind: Job"), "kind is \"Job\""),
-            (("name: broker", "name: ../x"), "metadata.name"),
-            (("{name: broker}", "{}"), "metadata.name"),
-            (("- name: c", "- name: a/b"), "container name \"a/b\""),
-            (("containers:", "initContainers:"), "missing field"),
-        ] {
-            let refusal = read(&POD.replace(change.0, change.1)).unwrap_err();
-            assert!(
-                refusal.contains(message) || message == "missing field",
-                "{refusal}"
-            );
-        }
+    fn only_extended_resources_are_asked_of_the_device_manager() {
+        let limits_text = "    resources: {limits: {akri.sh/cam: 2, cpu: 100m, memory: 1Gi}}\n";
+        let pod = parse(&manifest(limits_text), "a", "n").unwrap();
+        let limits = limits(&pod.spec.containers[0]).unwrap();
+        assert_eq!(limits, [("akri.sh/cam".to_owned(), 2)].into());
     }
 
     #[test]
-    fn variables_are_expanded_as_kubernetes_does() {
-        let env = BTreeMap::from([("A".to_owned(), "1".to_owned())]);
-        for (text, result) in [
-            ("$(A)-$(B)-$$(A)", "1-$(B)-$(A)"),
-            ("$", "$"),
-            ("$(A", "$(A"),
-            ("a$b", "a$b"),
-        ] {
-            assert_eq!(expanded(text, &env), result);
+    fn what_is_wrong_is_named() {
+        let with = |from: &str, to: &str| manifest("").replace(from, to);
+        let cases = [
+            (with("kind: Pod", "kind: Job"), "only v1 Pods are run"),
+            (
+                with("name: cam", "name: ../etc"),
+                "metadata.name: \"../etc\"",
+            ),
+            (
+                with("name: c\n", "name: ../c\n"),
+                "container name: \"../c\"",
+            ),
+            (
+                with("name: cam", "name: cam, namespace: a/b"),
+                "metadata.namespace",
+            ),
+            (
+                manifest("    resources: {limits: {akri.sh/cam: 500m}}\n"),
+                "akri.sh/cam: \"500m\" is no whole number",
+            ),
+            (
+                manifest("    resources: {limits: {akri.sh/cam: 1}, requests: {akri.sh/cam: 2}}\n"),
+                "must be equal in requests and limits",
+            ),
+            (
+                manifest("  - name: c\n    image: x\n"),
+                "\"c\" is there twice",
+            ),
+            (manifest("  restartPolicy: Sometimes\n"), "none of Always"),
+            ("{".to_owned(), ""),
+        ];
+        for (text, want) in cases {
+            let error = parse(&text, "a", "n").unwrap_err().to_string();
+            assert!(error.contains(want), "{error:?} has no {want:?}");
         }
     }
 
     proptest! {
         #[test]
-        fn no_manifest_is_too_odd_to_be_refused(text in "\\PC{0,200}", cut in 0_usize..200) {
-            read(&text).ok();
-            read(&POD[..cut.min(POD.len())]).ok();
-            expanded(&text, &BTreeMap::new());
+        fn arbitrary_text_never_panics(text in "\\PC{0,200}") {
+            parse(&text, "a", "n").ok();
+        }
+
+        #[test]
+        fn arbitrary_pods_never_panic(name in "\\PC{0,20}", quantity in "\\PC{0,8}", policy in "\\PC{0,8}") {
+            let pod = serde_json::json!({
+                "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
+                "spec": {"restartPolicy": policy, "containers": [
+                    {"name": "c", "resources": {"limits": {"a.b/c": quantity}}}]},
+            });
+            parse(&pod.to_string(), "a", "n").ok();
         }
     }
 }

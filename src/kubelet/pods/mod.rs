@@ -1,172 +1,235 @@
-//! Static Pods: manifests in a folder, their containers as plain processes.
+//! Static Pods: manifests of a folder in, processes and their states out.
 //!
-//! A folder is read whole at each change; each Pod is a task that lives from its manifest's appearance to its end.
-mod manifest;
-mod plan;
-mod pod;
-mod process;
-mod status;
+//! One worker a Pod admits it, runs its containers, and writes what happens into the table of Pods, which everyone
+//! else reads. A Pod that has ended, or was refused, stays in the table until its manifest goes or changes.
+mod expand;
+pub(crate) mod manifest;
+pub(crate) mod plan;
+pub(crate) mod process;
+pub(crate) mod record;
+pub(crate) mod status;
+mod worker;
 
-pub(super) use status::{Now, PodState, Pods};
-
-use super::device_manager::DeviceManager;
+use super::{Settings, device_manager::DeviceManager};
 use crate::folder_watch::FolderWatch;
-use manifest::StaticPod;
-use plan::{Action, plan};
-use pod::PodRun;
-use status::Reporter;
+use jiff::Timestamp;
+use manifest::{PodKey, StaticPod};
+use plan::{Action, Running, plan};
+use record::PodRecord;
 use std::{
-    collections::BTreeMap,
-    fs,
-    path::{Path, PathBuf},
+    collections::{BTreeMap, BTreeSet},
+    fs, io,
+    path::Path,
     sync::Arc,
-    time::Duration,
 };
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::JoinMap};
 use tracing::{info, warn};
+use worker::Worker;
 
-#[derive(Debug, Clone)]
-pub(super) struct Settings {
-    pub(super) manifests: PathBuf,
-    /// Containers' output goes to `<logs>/<namespace>_<pod>/<container>.log`.
-    pub(super) logs: PathBuf,
-    /// The wait before a container's first restart.
-    pub(super) first_restart: Duration,
+/// A manifest is a page of text.
+const MANIFEST_LIMIT: u64 = 1024 * 1024;
+
+/// All Pods of this kubelet; all clones are one table.
+#[derive(Clone)]
+pub(crate) struct Pods {
+    table: Arc<watch::Sender<BTreeMap<PodKey, PodRecord>>>,
 }
 
-/// What every Pod's task shares.
-pub(super) struct Context {
-    pub(super) settings: Settings,
-    pub(super) devices: Arc<DeviceManager>,
-    pub(super) pods: watch::Sender<Pods>,
-}
-
-impl Context {
-    pub(super) fn log_of(&self, namespace: &str, pod: &str, container: &str) -> PathBuf {
-        self.settings
-            .logs
-            .join(format!("{namespace}_{pod}"))
-            .join(format!("{container}.log"))
+impl Pods {
+    pub(crate) fn new() -> Self {
+        Self {
+            table: Arc::new(watch::Sender::new(BTreeMap::new())),
+        }
     }
 
-    /// Frees the devices of Pods that are over.
-    fn release_ended(&self) {
-        let pods = self.pods.borrow().clone();
-        let active = pods
-            .values()
-            .filter(|state| !state.phase.is_over())
-            .map(|state| state.pod.uid.clone());
-        self.devices.retain_pods(&active.collect());
+    pub(crate) fn table(&self) -> watch::Ref<'_, BTreeMap<PodKey, PodRecord>> {
+        self.table.borrow()
+    }
+
+    fn update(&self, key: &PodKey, change: impl FnOnce(&mut PodRecord)) {
+        self.table.send_modify(|table| {
+            if let Some(record) = table.get_mut(key) {
+                change(record);
+                record.update_phase();
+            }
+        });
     }
 }
 
-struct Running {
-    uid: String,
-    stop: CancellationToken,
+/// Keeps the Pods of the manifest folder running.
+pub(crate) struct PodManager {
+    settings: Arc<Settings>,
+    devices: DeviceManager,
+    pods: Pods,
+    /// By file: the last manifest in it that could be read, and what is wrong with the one that is there.
+    manifests: BTreeMap<String, StaticPod>,
+    problems: BTreeMap<String, String>,
+    stops: BTreeMap<PodKey, CancellationToken>,
+    workers: JoinMap<PodKey, ()>,
 }
 
-/// Runs the Pods of the folder until `shutdown`; then ends them.
-pub(super) async fn run(context: Arc<Context>, shutdown: CancellationToken) -> anyhow::Result<()> {
-    let folder = context.settings.manifests.clone();
-    let mut watch = FolderWatch::new(&folder);
-    let mut refused = BTreeMap::new();
-    let mut running: BTreeMap<String, Running> = BTreeMap::new();
-    let mut tasks = JoinMap::new();
-    let mut desired = read(&folder, &mut refused);
-    // What a checkpoint holds for Pods whose manifests went while no kubelet ran.
-    context
-        .devices
-        .retain_pods(&desired.values().map(|pod| pod.uid.clone()).collect());
-    loop {
-        let uids = desired
-            .iter()
-            .map(|(key, pod)| (key.clone(), pod.uid.clone()))
-            .collect();
-        let running_uids = running
-            .iter()
-            .map(|(key, r)| (key.clone(), r.uid.clone()))
-            .collect();
-        for action in plan(&uids, &running_uids) {
-            match action {
-                Action::Stop(key) => running[&key].stop.cancel(),
-                Action::Start(key) => {
-                    let pod = desired[&key].clone();
-                    let stop = shutdown.child_token();
-                    let run = PodRun {
-                        context: context.clone(),
-                        reporter: Reporter::new(context.pods.clone(), pod.clone()),
-                        stop: stop.clone(),
-                        pod: pod.clone(),
-                    };
-                    info!(pod = %key, "static Pod added");
-                    tasks.spawn(key.clone(), run.run());
-                    running.insert(
-                        key,
-                        Running {
-                            uid: pod.uid.clone(),
-                            stop,
-                        },
-                    );
+impl PodManager {
+    pub(crate) fn new(settings: Arc<Settings>, devices: DeviceManager, pods: Pods) -> Self {
+        Self {
+            settings,
+            devices,
+            pods,
+            manifests: BTreeMap::new(),
+            problems: BTreeMap::new(),
+            stops: BTreeMap::new(),
+            workers: JoinMap::new(),
+        }
+    }
+
+    pub(crate) async fn run(mut self, shutdown: CancellationToken) -> anyhow::Result<()> {
+        let mut watch = FolderWatch::new(&self.settings.manifests);
+        self.read_manifests();
+        // The manifests are all the Pods there are: what others held before the restart is free.
+        let known: BTreeSet<String> = self.manifests.values().map(|p| p.uid.clone()).collect();
+        self.devices.retain_pods(|uid| known.contains(uid));
+        self.reconcile();
+        loop {
+            tokio::select! {
+                () = shutdown.cancelled() => break,
+                () = watch.changed() => self.read_manifests(),
+                Some((key, ended)) = self.workers.join_next() => {
+                    ended?;
+                    self.forget_if_stopped(&key);
                 }
             }
+            self.reconcile();
         }
-        tokio::select! {
-            () = shutdown.cancelled() => break,
-            () = watch.changed() => desired = read(&folder, &mut refused),
-            Some((key, ended)) = tasks.join_next() => {
-                if let Err(e) = ended {
-                    warn!(pod = %key, "the Pod's task ended: {e}");
+        self.stops.values().for_each(CancellationToken::cancel);
+        while self.workers.join_next().await.is_some() {}
+        Ok(())
+    }
+
+    fn reconcile(&mut self) {
+        while self.act() {}
+    }
+
+    /// Returns whether a Pod that had ended by itself made room for its successor.
+    fn act(&mut self) -> bool {
+        let mut has_made_room = false;
+        let mut by_key: BTreeMap<PodKey, &StaticPod> = BTreeMap::new();
+        for pod in self.manifests.values() {
+            // Of two files with one Pod the first by name counts.
+            by_key.entry(pod.key.clone()).or_insert(pod);
+        }
+        let desired = by_key
+            .iter()
+            .map(|(key, pod)| (key.clone(), pod.uid.clone()));
+        let running: BTreeMap<PodKey, Running> = {
+            let table = self.pods.table();
+            let running = table.iter().map(|(key, record)| {
+                let (uid, is_stopping) = (record.pod.uid.clone(), record.is_terminating);
+                (key.clone(), Running { uid, is_stopping })
+            });
+            running.collect()
+        };
+        let actions = plan(&desired.collect(), &running).into_iter();
+        let actions = actions.map(|action| match action {
+            Action::Start(key) => (key.clone(), by_key.get(&key).map(|pod| (*pod).clone())),
+            Action::Stop(key) => (key, None),
+        });
+        for (key, pod) in actions.collect::<Vec<_>>() {
+            match pod {
+                Some(pod) => self.start(key, pod),
+                None => has_made_room |= self.stop(&key),
+            }
+        }
+        has_made_room
+    }
+
+    fn start(&mut self, key: PodKey, pod: StaticPod) {
+        let stop = CancellationToken::new();
+        self.stops.insert(key.clone(), stop.clone());
+        let record = PodRecord::new(pod.clone(), Timestamp::now());
+        self.pods.table.send_modify(|table| {
+            table.insert(key.clone(), record);
+        });
+        let worker = Worker {
+            settings: self.settings.clone(),
+            devices: self.devices.clone(),
+            pods: self.pods.clone(),
+            pod: Arc::new(pod),
+            stop,
+        };
+        info!(pod = %key, "pod started");
+        self.workers.spawn(key, worker.run());
+    }
+
+    /// Returns whether it is gone already, having ended by itself before.
+    fn stop(&mut self, key: &PodKey) -> bool {
+        self.pods.update(key, |record| record.is_terminating = true);
+        if let Some(stop) = self.stops.get(key) {
+            stop.cancel();
+        }
+        let has_ended = !self.workers.contains_key(key);
+        if has_ended {
+            self.forget_if_stopped(key);
+        }
+        has_ended
+    }
+
+    fn forget_if_stopped(&mut self, key: &PodKey) {
+        let removed = self.pods.table.send_if_modified(|table| {
+            let is_stopped = table.get(key).is_some_and(|record| record.is_terminating);
+            is_stopped && table.remove(key).is_some()
+        });
+        if removed {
+            self.stops.remove(key);
+            info!(pod = %key, "pod stopped");
+        }
+    }
+
+    fn read_manifests(&mut self) {
+        let files = match read_folder(&self.settings.manifests) {
+            Ok(files) => files,
+            Err(e) => {
+                let folder = self.settings.manifests.display();
+                self.problems.insert(String::new(), e.to_string());
+                warn!(%folder, error = %e, "cannot read manifests");
+                return;
+            }
+        };
+        self.manifests.retain(|file, _| files.contains_key(file));
+        self.problems.retain(|file, _| files.contains_key(file));
+        for (file, text) in files {
+            let parsed = text.map_err(|e| e.to_string()).and_then(|text| {
+                manifest::parse(&text, &file, &self.settings.node_name).map_err(|e| e.to_string())
+            });
+            match parsed {
+                Ok(pod) => {
+                    self.problems.remove(&file);
+                    self.manifests.insert(file, pod);
                 }
-                info!(pod = %key, "static Pod removed");
-                running.remove(&key);
+                // A file that is being written must not stop the Pod that it was.
+                Err(error) if self.problems.get(&file) != Some(&error) => {
+                    warn!(%file, %error, "manifest left out");
+                    self.problems.insert(file, error);
+                }
+                Err(_) => {}
             }
         }
     }
-    while tasks.join_next().await.is_some() {}
-    Ok(())
 }
 
-/// The Pods of the manifests, by `namespace/name`. One bad manifest is said to be so once, and left out.
-fn read(folder: &Path, refused: &mut BTreeMap<String, String>) -> BTreeMap<String, Arc<StaticPod>> {
-    let mut pods = BTreeMap::new();
-    let mut refusals = BTreeMap::new();
-    let entries = match fs::read_dir(folder) {
-        Ok(entries) => entries.filter_map(Result::ok).collect(),
-        Err(e) => {
-            refusals.insert(folder.display().to_string(), e.to_string());
-            vec![]
+/// The text of each file; hidden files are someone's unfinished work.
+fn read_folder(folder: &Path) -> io::Result<BTreeMap<String, io::Result<String>>> {
+    let mut files = BTreeMap::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if name.starts_with('.') || !path.is_file() {
+            continue;
         }
-    };
-    let mut names: Vec<String> = entries
-        .iter()
-        .map(|entry| entry.file_name().to_string_lossy().into_owned())
-        .collect();
-    names.sort();
-    let is_manifest = |name: &&String| {
-        !name.starts_with('.')
-            && [".yaml", ".yml", ".json"]
-                .iter()
-                .any(|end| name.ends_with(end))
-    };
-    for name in names.iter().filter(is_manifest) {
-        let read = fs::read_to_string(folder.join(name)).map_err(|e| e.to_string());
-        match read.and_then(|text| manifest::read(&text)) {
-            Ok(pod) if pods.contains_key(&pod.key()) => {
-                refusals.insert(
-                    name.clone(),
-                    format!("{} is in another manifest already", pod.key()),
-                );
-            }
-            Ok(pod) => drop(pods.insert(pod.key(), Arc::new(pod))),
-            Err(refusal) => drop(refusals.insert(name.clone(), refusal)),
-        }
+        let text = fs::metadata(&path).and_then(|metadata| match metadata.len() {
+            0..=MANIFEST_LIMIT => fs::read_to_string(&path),
+            _ => Err(io::Error::other("more than 1 MiB is no manifest")),
+        });
+        files.insert(name.into_owned(), text);
     }
-    for (name, refusal) in &refusals {
-        if refused.get(name) != Some(refusal) {
-            warn!(manifest = %name, "left out: {refusal}");
-        }
-    }
-    *refused = refusals;
-    pods
+    Ok(files)
 }

@@ -1,111 +1,75 @@
-//! Which Pods to start and to stop, and what comes after a container's end. Pure.
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+//! Which Pods to stop and to start, from the manifests and what runs. Pure.
+use super::manifest::PodKey;
+use std::collections::BTreeMap;
 
-/// As the kubelet: the wait before a restart doubles up to this, and starts over after a run twice as long.
-const LAST_RESTART: Duration = Duration::from_secs(300);
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum AfterEnd {
-    Over,
-    Restart {
-        wait: Duration,
-        /// The wait before the one after.
-        next: Duration,
-    },
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Running {
+    pub(crate) uid: String,
+    /// It has been told to stop, and is not gone yet.
+    pub(crate) is_stopping: bool,
 }
 
-/// What a restart policy says of a container that ended with `code` after `ran`.
-pub(super) fn after_end(policy: &str, code: i32, ran: Duration, wait: Duration) -> AfterEnd {
-    let is_over = match policy {
-        "Never" => true,
-        "OnFailure" => code == 0,
-        _ => false,
-    };
-    if is_over {
-        return AfterEnd::Over;
-    }
-    let next = if ran >= 2 * LAST_RESTART {
-        wait
-    } else {
-        (wait * 2).min(LAST_RESTART)
-    };
-    AfterEnd::Restart { wait, next }
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Action {
+    Stop(PodKey),
+    Start(PodKey),
 }
 
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Action {
-    /// By `namespace/name`.
-    Stop(String),
-    Start(String),
-}
-
-/// Pods by `namespace/name` with their uids. A changed manifest is another Pod: the old one is stopped, and the new one
-/// starts when that has ended.
-pub(super) fn plan(
-    desired: &BTreeMap<String, String>,
-    running: &BTreeMap<String, String>,
+/// A Pod whose manifest has changed starts once the old one is gone.
+pub(crate) fn plan(
+    desired: &BTreeMap<PodKey, String>,
+    running: &BTreeMap<PodKey, Running>,
 ) -> Vec<Action> {
-    let stops = (running.iter())
-        .filter(|(key, uid)| desired.get(*key) != Some(uid))
-        .map(|(key, _)| Action::Stop(key.clone()));
-    let running: BTreeSet<&String> = running.keys().collect();
-    let starts = (desired.keys())
-        .filter(|key| !running.contains(key))
-        .map(|key| Action::Start(key.clone()));
-    stops.chain(starts).collect()
+    let superfluous = running
+        .iter()
+        .filter(|(key, running)| !running.is_stopping && desired.get(*key) != Some(&running.uid));
+    let missing = desired.keys().filter(|key| !running.contains_key(*key));
+    superfluous
+        .map(|(key, _)| Action::Stop(key.clone()))
+        .chain(missing.map(|key| Action::Start(key.clone())))
+        .collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::{collection::btree_map, prelude::*};
+    use proptest::prelude::*;
 
-    const SECOND: Duration = Duration::from_secs(1);
-
-    #[test]
-    fn restarts_follow_the_policy() {
-        for (policy, code, is_over) in [
-            ("Always", 0, false),
-            ("Always", 1, false),
-            ("OnFailure", 0, true),
-            ("OnFailure", 1, false),
-            ("Never", 1, true),
-        ] {
-            let over = after_end(policy, code, SECOND, SECOND) == AfterEnd::Over;
-            assert_eq!(over, is_over, "{policy} {code}");
+    fn key(name: &str) -> PodKey {
+        PodKey {
+            namespace: "default".to_owned(),
+            name: name.to_owned(),
         }
     }
 
-    #[test]
-    fn waits_double_to_the_limit_and_stay_after_a_long_run() {
-        let next = |ran, wait| match after_end("Always", 1, ran, wait) {
-            AfterEnd::Restart { next, .. } => next,
-            AfterEnd::Over => unreachable!(),
-        };
-        assert_eq!(next(SECOND, SECOND), 2 * SECOND);
-        assert_eq!(next(SECOND, LAST_RESTART), LAST_RESTART);
-        assert_eq!(next(2 * LAST_RESTART, SECOND), SECOND);
+    fn world() -> impl Strategy<Value = BTreeMap<String, String>> {
+        prop::collection::btree_map("[a-d]", "[12]", 0..4)
     }
 
     proptest! {
         #[test]
-        fn executing_the_plan_twice_leaves_nothing_to_do(
-            desired in btree_map("[a-c]", "[x-z]", 0..4),
-            running in btree_map("[a-c]", "[x-z]", 0..4),
-        ) {
-            let mut after = running.clone();
+        fn executing_plans_until_the_old_are_gone_leaves_nothing_to_do(desired in world(), running in world()) {
+            let desired: BTreeMap<_, _> = desired.iter().map(|(name, uid)| (key(name), uid.clone())).collect();
+            let mut running: BTreeMap<_, _> = running
+                .iter()
+                .map(|(name, uid)| (key(name), Running { uid: uid.clone(), is_stopping: false }))
+                .collect();
             for _ in 0..2 {
-                for action in plan(&desired, &after.clone()) {
+                for action in plan(&desired, &running) {
                     match action {
-                        Action::Stop(key) => drop(after.remove(&key)),
-                        Action::Start(key) => drop(after.insert(key.clone(), desired[&key].clone())),
+                        Action::Stop(key) => running.get_mut(&key).unwrap().is_stopping = true,
+                        Action::Start(key) => {
+                            let uid = desired[&key].clone();
+                            let before = running.insert(key, Running { uid, is_stopping: false });
+                            prop_assert_eq!(before, None);
+                        }
                     }
                 }
+                prop_assert_eq!(plan(&desired, &running), vec![]);
+                running.retain(|_, running| !running.is_stopping);
             }
-            prop_assert_eq!(plan(&desired, &after), vec![]);
+            let left: BTreeMap<_, _> = running.into_iter().map(|(key, r)| (key, r.uid)).collect();
+            prop_assert_eq!(left, desired);
         }
     }
 }

@@ -1,16 +1,17 @@
-//! One run of a container: a plain process in a process group of its own, its output in a file.
-use super::manifest::expanded;
+//! A container as a plain process: its own process group, its own environment, its output in a file.
+use super::{expand::CommandLine, record::Ended};
 use crate::files;
-use k8s_openapi::api::core::v1::Container;
+use jiff::Timestamp;
 use nix::{
     sys::signal::{Signal, killpg},
     unistd::Pid,
 };
 use std::{
-    collections::BTreeMap,
-    fs::{File, OpenOptions, create_dir_all},
-    path::Path,
-    process::Stdio,
+    fs::{self, File},
+    io::{self, Read as _, Seek as _, SeekFrom},
+    os::unix::process::ExitStatusExt as _,
+    path::{Path, PathBuf},
+    process::{ExitStatus, Stdio},
     time::Duration,
 };
 use tokio::{
@@ -18,132 +19,142 @@ use tokio::{
     time::timeout,
 };
 use tokio_util::sync::CancellationToken;
+use tracing::debug;
 
-/// What a process sees beside its devices' and its own variables.
-const INHERITED: [(&str, &str); 2] = [
-    (
-        "PATH",
-        "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-    ),
-    ("HOME", "/"),
-];
+/// What images set; a container's own `PATH` wins.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// A log that is longer when its container starts makes room; the kubelet's `containerLogMaxSize`.
+const LOG_LIMIT: u64 = 10 * 1024 * 1024;
 
-/// A container's environment: its devices' variables, and over them its own.
-pub(super) fn environment(
-    container: &Container,
-    devices: BTreeMap<String, String>,
-) -> Result<BTreeMap<String, String>, String> {
-    let mut env: BTreeMap<String, String> = INHERITED
-        .iter()
-        .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
-        .collect();
-    env.extend(devices);
-    for variable in container.env.iter().flatten() {
-        if variable.value_from.is_some() {
-            return Err(format!(
-                "env {}: valueFrom needs an API server; give a value",
-                variable.name
-            ));
-        }
-        let value = expanded(variable.value.as_deref().unwrap_or_default(), &env);
-        env.insert(variable.name.clone(), value);
-    }
-    Ok(env)
-}
-
-/// A process that runs.
 pub(super) struct Process {
     child: Child,
-    pid: u32,
+    group: Group,
+    started: Timestamp,
+}
+
+/// Kills what is left of a process group when it is dropped: nothing that a container started outlives it.
+struct Group(Pid);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        signal(self.0, Signal::SIGKILL);
+    }
 }
 
 impl Process {
     pub(super) fn start(
-        container: &Container,
-        env: &BTreeMap<String, String>,
+        line: &CommandLine,
+        hostname: &str,
+        working_dir: Option<&str>,
         log: &Path,
-    ) -> Result<Self, String> {
-        let words = container
-            .command
-            .iter()
-            .flatten()
-            .chain(container.args.iter().flatten());
-        let words: Vec<String> = words.map(|word| expanded(word, env)).collect();
-        let [program, args @ ..] = words.as_slice() else {
-            return Err(
-                "it has no command; images are not used here, so that there is nothing to run"
-                    .to_owned(),
-            );
-        };
-        let output = open_log(log).map_err(|e| e.to_string())?;
-        let errors = output
-            .try_clone()
-            .map_err(|e| files::at(log, &e).to_string())?;
-        let mut command = Command::new(program);
-        command.args(args).env_clear().envs(env).process_group(0);
+    ) -> io::Result<Self> {
+        let output = open_log(log)?;
+        let mut command = Command::new(&line.program);
         command
+            .args(&line.arguments)
+            .env_clear()
+            .env("PATH", PATH)
+            .env("HOSTNAME", hostname)
+            .envs(&line.env)
             .stdin(Stdio::null())
+            .stderr(output.try_clone()?)
             .stdout(output)
-            .stderr(errors)
+            .process_group(0)
             .kill_on_drop(true);
-        if let Some(folder) = container
-            .working_dir
-            .as_deref()
-            .filter(|folder| Path::new(folder).is_dir())
-        {
+        // The folder of an image is seldom there; that is no reason not to start.
+        if let Some(folder) = working_dir.filter(|folder| Path::new(folder).is_dir()) {
             command.current_dir(folder);
         }
-        let child = command.spawn().map_err(|e| format!("{program}: {e}"))?;
-        let pid = child
-            .id()
-            .ok_or_else(|| format!("{program}: it ended at once"))?;
-        Ok(Self { child, pid })
+        let child = command
+            .spawn()
+            .map_err(|e| files::at(Path::new(&line.program), &e))?;
+        let id = child.id().and_then(|id| i32::try_from(id).ok());
+        let id = id.ok_or_else(|| io::Error::other("the process ended before it began"))?;
+        Ok(Self {
+            child,
+            group: Group(Pid::from_raw(id)),
+            started: Timestamp::now(),
+        })
     }
 
-    pub(super) fn pid(&self) -> u32 {
-        self.pid
+    pub(super) fn started(&self) -> Timestamp {
+        self.started
     }
 
-    /// Waits for its end; after `stop` it is asked to end, and after `grace` made to. The exit code, 128 and the
-    /// signal's number where a signal ended it.
-    pub(super) async fn ended(mut self, stop: &CancellationToken, grace: Duration) -> i32 {
-        if let Some(status) = stop.run_until_cancelled(self.child.wait()).await {
-            return code(status);
-        }
-        self.signal(Signal::SIGTERM);
+    /// Waits for its end. After `stop` it is asked to end, and killed when it has not within `grace`.
+    pub(super) async fn end(
+        mut self,
+        stop: &CancellationToken,
+        grace: Duration,
+    ) -> io::Result<Ended> {
+        let status = tokio::select! {
+            status = self.child.wait() => status?,
+            () = stop.cancelled() => self.terminate(grace).await?,
+        };
+        Ok(ended(status, self.started))
+    }
+
+    async fn terminate(&mut self, grace: Duration) -> io::Result<ExitStatus> {
+        signal(self.group.0, Signal::SIGTERM);
         if let Ok(status) = timeout(grace, self.child.wait()).await {
-            return code(status);
+            return status;
         }
-        self.signal(Signal::SIGKILL);
-        code(self.child.wait().await)
-    }
-
-    /// To the whole group: a shell does not pass signals on.
-    fn signal(&self, signal: Signal) {
-        if let Ok(pid) = i32::try_from(self.pid) {
-            // A group that has ended already needs no signal.
-            killpg(Pid::from_raw(pid), signal).ok();
-        }
+        signal(self.group.0, Signal::SIGKILL);
+        self.child.wait().await
     }
 }
 
-fn code(status: std::io::Result<std::process::ExitStatus>) -> i32 {
-    use std::os::unix::process::ExitStatusExt as _;
-    match status {
-        Ok(status) => status
+/// Groups end by themselves too: that one is no more is fine.
+fn signal(group: Pid, signal: Signal) {
+    if let Err(error) = killpg(group, signal) {
+        debug!(%group, %error, "no such process group");
+    }
+}
+
+fn ended(status: ExitStatus, started: Timestamp) -> Ended {
+    Ended {
+        // As container runtimes tell it.
+        exit_code: status
             .code()
-            .unwrap_or_else(|| 128 + status.signal().unwrap_or(0)),
-        Err(_) => -1,
+            .or(status.signal().map(|signal| 128 + signal))
+            .unwrap_or(255),
+        signal: status.signal(),
+        start_error: None,
+        started,
+        finished: Timestamp::now(),
     }
 }
 
-fn open_log(path: &Path) -> std::io::Result<File> {
+fn open_log(path: &Path) -> io::Result<File> {
+    let at = |e: io::Error| files::at(path, &e);
     if let Some(folder) = path.parent() {
-        create_dir_all(folder).map_err(|e| files::at(folder, &e))?;
+        fs::create_dir_all(folder).map_err(at)?;
     }
-    OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(path)
-        .map_err(|e| files::at(path, &e))
+    if fs::metadata(path).is_ok_and(|metadata| metadata.len() > LOG_LIMIT) {
+        fs::rename(path, path.with_extension("log.1")).map_err(at)?;
+    }
+    let mut options = File::options();
+    options.create(true).append(true).open(path).map_err(at)
+}
+
+/// Where the output of a container goes.
+pub(crate) fn log_path(root: &Path, namespace: &str, pod: &str, container: &str) -> PathBuf {
+    root.join("logs")
+        .join(format!("{namespace}_{pod}"))
+        .join(format!("{container}.log"))
+}
+
+/// The last `limit` bytes of a log, from the beginning of a line.
+pub(crate) fn tail(path: &Path, limit: u64) -> io::Result<String> {
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    let skipped = length.saturating_sub(limit);
+    file.seek(SeekFrom::Start(skipped))?;
+    let mut bytes = Vec::new();
+    file.take(limit).read_to_end(&mut bytes)?;
+    let text = String::from_utf8_lossy(&bytes);
+    Ok(match text.split_once('\n') {
+        Some((_, whole_lines)) if skipped > 0 => whole_lines.to_owned(),
+        Some(_) | None => text.into_owned(),
+    })
 }

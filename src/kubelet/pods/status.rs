@@ -1,121 +1,156 @@
-//! What became of each Pod: the one home of it, and its words in Kubernetes' terms.
-use super::manifest::StaticPod;
-use k8s_openapi::jiff::Timestamp;
-use std::{collections::BTreeMap, sync::Arc};
-use tokio::sync::watch;
+//! A Pod as kubectl would show it. Pure.
+use super::{
+    manifest::is_sidecar,
+    record::{ContainerRecord, Ended, Phase, PodRecord, State},
+};
+use crate::kubelet::device_manager::inventory::{Holder, Inventory};
+use crate::proto::device_plugin::{HEALTHY, UNHEALTHY};
+use k8s_openapi::{
+    api::core::v1::{
+        Container, ContainerState, ContainerStateRunning, ContainerStateTerminated,
+        ContainerStateWaiting, ContainerStatus, Pod, PodStatus, ResourceHealth, ResourceStatus,
+    },
+    apimachinery::pkg::apis::meta::v1::Time,
+};
 
-/// Every Pod there is, by `namespace/name`.
-pub(in crate::kubelet) type Pods = BTreeMap<String, Arc<PodState>>;
+/// Holds what the plugins told the container, as JSON: mounts, device nodes, CDI names and annotations. This kubelet
+/// only records them.
+const EDITS_ANNOTATION: &str = "edits.petiole.dev";
 
-#[derive(Debug, Clone, PartialEq)]
-pub(in crate::kubelet) struct PodState {
-    pub(in crate::kubelet) pod: Arc<StaticPod>,
-    pub(in crate::kubelet) phase: Phase,
-    /// Why a Pod failed as a whole, and the message.
-    pub(in crate::kubelet) failure: Option<(String, String)>,
-    pub(in crate::kubelet) started: Timestamp,
-    /// Init containers first, in the order of the manifest.
-    pub(in crate::kubelet) containers: BTreeMap<String, ContainerState>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::kubelet) enum Phase {
-    Pending,
-    Running,
-    Succeeded,
-    Failed,
-}
-
-impl Phase {
-    pub(in crate::kubelet) fn as_str(self) -> &'static str {
-        match self {
-            Self::Pending => "Pending",
-            Self::Running => "Running",
-            Self::Succeeded => "Succeeded",
-            Self::Failed => "Failed",
+pub(crate) fn pod<C>(record: &PodRecord, inventory: &Inventory<C>) -> Pod {
+    let mut pod = record.pod.pod.clone();
+    pod.metadata.creation_timestamp = Some(Time(record.started));
+    let annotations = pod.metadata.annotations.get_or_insert_default();
+    for (name, container) in &record.containers {
+        if let Some(edits) = &container.edits
+            && let Ok(json) = serde_json::to_string(edits)
+        {
+            annotations.insert(format!("{name}.{EDITS_ANNOTATION}"), json);
         }
     }
+    if record.is_terminating {
+        pod.metadata.deletion_timestamp = Some(Time(record.started));
+    }
+    let spec = &record.pod.spec;
+    let statuses = |containers: &[Container], is_main: bool| {
+        let statuses = containers.iter().map(|container| {
+            let mut status = container_status(record, container);
+            if is_main {
+                status.allocated_resources_status = resources(record, container, inventory);
+            }
+            status
+        });
+        Some(statuses.collect::<Vec<_>>()).filter(|statuses| !statuses.is_empty())
+    };
+    pod.status = Some(PodStatus {
+        phase: Some(phase(record.phase).to_owned()),
+        reason: record.reason.clone(),
+        message: record.message.clone(),
+        start_time: Some(Time(record.started)),
+        container_statuses: statuses(&spec.containers, true),
+        init_container_statuses: statuses(spec.init_containers.as_deref().unwrap_or(&[]), false),
+        ..PodStatus::default()
+    });
+    pod
+}
 
-    /// A Pod that has ended holds no devices any more.
-    pub(in crate::kubelet) fn is_over(self) -> bool {
-        matches!(self, Self::Succeeded | Self::Failed)
+fn phase(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Pending => "Pending",
+        Phase::Running => "Running",
+        Phase::Succeeded => "Succeeded",
+        Phase::Failed => "Failed",
     }
 }
 
-#[derive(Debug, Clone, PartialEq)]
-pub(in crate::kubelet) struct ContainerState {
-    pub(in crate::kubelet) restarts: i32,
-    pub(in crate::kubelet) now: Now,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub(in crate::kubelet) enum Now {
-    Waiting { reason: String, message: String },
-    Running { since: Timestamp, pid: u32 },
-    Ended { code: i32, at: Timestamp },
-}
-
-/// Writes one Pod's state.
-#[derive(Debug, Clone)]
-pub(super) struct Reporter {
-    pods: watch::Sender<Pods>,
-    key: String,
-}
-
-impl Reporter {
-    /// Begins a Pod's life.
-    pub(super) fn new(pods: watch::Sender<Pods>, pod: Arc<StaticPod>) -> Self {
-        let key = pod.key();
-        let state = PodState {
-            pod,
-            phase: Phase::Pending,
-            failure: None,
-            started: Timestamp::now(),
-            containers: BTreeMap::new(),
-        };
-        pods.send_modify(|pods| drop(pods.insert(key.clone(), Arc::new(state))));
-        Self { pods, key }
+fn container_status(record: &PodRecord, container: &Container) -> ContainerStatus {
+    let unknown = ContainerRecord::default();
+    let known = record.containers.get(&container.name).unwrap_or(&unknown);
+    let is_running = matches!(known.state, State::Running { .. });
+    let is_init = record.pod.spec.init_containers.iter().flatten();
+    let is_plain_init = is_init
+        .filter(|init| !is_sidecar(init))
+        .any(|init| init.name == container.name);
+    let ended_well = matches!(&known.state, State::Ended(ended) if ended.exit_code == 0);
+    ContainerStatus {
+        name: container.name.clone(),
+        image: container.image.clone().unwrap_or_default(),
+        ready: if is_plain_init {
+            ended_well
+        } else {
+            is_running
+        },
+        started: Some(is_running),
+        restart_count: known.restarts,
+        state: Some(state(&known.state)),
+        last_state: known.last.as_ref().map(|ended| ContainerState {
+            terminated: Some(terminated(ended)),
+            ..ContainerState::default()
+        }),
+        ..ContainerStatus::default()
     }
+}
 
-    pub(super) fn update(&self, change: impl FnOnce(&mut PodState)) {
-        self.pods.send_modify(|pods| {
-            if let Some(state) = pods.get_mut(&self.key) {
-                change(Arc::make_mut(state));
+fn state(state: &State) -> ContainerState {
+    let mut shown = ContainerState::default();
+    match state {
+        State::Waiting { reason, message } => {
+            shown.waiting = Some(ContainerStateWaiting {
+                reason: Some(reason.clone()),
+                message: Some(message.clone()).filter(|message| !message.is_empty()),
+            });
+        }
+        State::Running { started } => {
+            shown.running = Some(ContainerStateRunning {
+                started_at: Some(Time(*started)),
+            });
+        }
+        State::Ended(ended) => shown.terminated = Some(terminated(ended)),
+    }
+    shown
+}
+
+fn terminated(ended: &Ended) -> ContainerStateTerminated {
+    let reason = match (&ended.start_error, ended.exit_code) {
+        (Some(_), _) => "StartError",
+        (None, 0) => "Completed",
+        (None, _) => "Error",
+    };
+    ContainerStateTerminated {
+        exit_code: ended.exit_code,
+        signal: ended.signal,
+        reason: Some(reason.to_owned()),
+        message: ended.start_error.clone(),
+        started_at: Some(Time(ended.started)),
+        finished_at: Some(Time(ended.finished)),
+        ..ContainerStateTerminated::default()
+    }
+}
+
+fn resources<C>(
+    record: &PodRecord,
+    container: &Container,
+    inventory: &Inventory<C>,
+) -> Option<Vec<ResourceStatus>> {
+    let holder = Holder {
+        pod_uid: record.pod.uid.clone(),
+        container: container.name.clone(),
+    };
+    let statuses = inventory.claims(&holder).into_iter().map(|(name, claim)| {
+        let health = claim.device_ids().into_iter().map(|id| {
+            let health = match inventory.is_reported_healthy(name, &id) {
+                true => HEALTHY,
+                false => UNHEALTHY,
+            };
+            ResourceHealth {
+                health: Some(health.to_owned()),
+                resource_id: id,
             }
         });
-    }
-
-    pub(super) fn container(&self, name: &str, change: impl FnOnce(&mut ContainerState)) {
-        self.update(|state| {
-            let container =
-                state
-                    .containers
-                    .entry(name.to_owned())
-                    .or_insert_with(|| ContainerState {
-                        restarts: 0,
-                        now: Now::Waiting {
-                            reason: "PodInitializing".to_owned(),
-                            message: String::new(),
-                        },
-                    });
-            change(container);
-        });
-    }
-
-    /// Ends a Pod that could not start, or did not end well.
-    pub(super) fn fail(&self, reason: &str, message: String) {
-        self.update(|state| {
-            state.phase = Phase::Failed;
-            state.failure = Some((reason.to_owned(), message));
-        });
-    }
-
-    pub(super) fn phase(&self, phase: Phase) {
-        self.update(|state| state.phase = phase);
-    }
-
-    /// Ends the Pod's life: its manifest is gone.
-    pub(super) fn remove(self) {
-        self.pods.send_modify(|pods| drop(pods.remove(&self.key)));
-    }
+        ResourceStatus {
+            name: name.to_owned(),
+            resources: Some(health.collect()),
+        }
+    });
+    Some(statuses.collect::<Vec<_>>()).filter(|statuses| !statuses.is_empty())
 }

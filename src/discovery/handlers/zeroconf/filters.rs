@@ -82,6 +82,11 @@ impl Default for Interfaces {
 }
 
 impl Interfaces {
+    /// Whether nobody chose: every interface that is not a container's or virtual.
+    pub(super) fn are_all(&self) -> bool {
+        self.allow.is_empty()
+    }
+
     /// Whoever names interfaces means them: the default deny list is for those who name none.
     pub(super) fn new(allow: Vec<String>, deny: Option<Vec<String>>) -> Self {
         let deny = match deny {

@@ -9,6 +9,13 @@ use std::{collections::BTreeMap, time::Duration};
 
 /// Address families and TXT records of one service arrive apart, within this time.
 pub(super) const SETTLE: Duration = Duration::from_millis(250);
+/// A service whose only addresses so far mean something on this machine alone is likely to announce others, the second
+/// time it announces itself (RFC 6762 8.3: 1 s after the first).
+const LOCAL_SETTLE: Duration = Duration::from_millis(1500);
+/// How long a device must be reached differently before that is published: its brokers are replaced for it. A host with
+/// several interfaces announces on each what is reached there, and such an announcement flushes the addresses of the
+/// others for a second or two (RFC 6762 10.2).
+const MOVE_SETTLE: Duration = Duration::from_secs(3);
 /// How long one settled device waits for others that still settle, so that many that come together are one set.
 const GATHER: Duration = Duration::from_millis(150);
 /// A service on the LAN answers the first three queries (after 0, 1 and 3 s) by then, or it is not there.
@@ -71,6 +78,8 @@ struct Tracked {
     /// When its latest change was published.
     changed: Option<Duration>,
     verify_at: Option<Duration>,
+    /// Since when it is reached differently than published.
+    moved: Option<Duration>,
     /// Not seen again since the browse lapsed.
     unconfirmed: bool,
 }
@@ -133,20 +142,27 @@ impl Tracker {
         let full = self.services.len() >= SERVICES_MAX;
         let tracked = self.services.get_mut(&service.fullname);
         let earlier = tracked.as_ref().and_then(|t| t.device.as_ref());
-        let device = device_from_service(&self.details, service, earlier.or(published));
+        let device = device_from_service(&self.details, service, published.or(earlier));
         match tracked {
             Some(tracked) => {
                 tracked.unconfirmed = false;
-                tracked.becomes(device, published, now + SETTLE);
+                tracked.settles(device, published, now);
             }
             None if device.is_none() => {}
             None if full => self.overfull = true,
             None => {
+                let settle = if self.details.interfaces.are_all() && !service.is_reached_from_afar()
+                {
+                    LOCAL_SETTLE
+                } else {
+                    SETTLE
+                };
                 let tracked = Tracked {
                     device,
-                    due: Some(now + SETTLE),
+                    due: Some(now + settle),
                     changed: None,
                     verify_at: None,
+                    moved: None,
                     unconfirmed: false,
                 };
                 self.services.insert(service.fullname.clone(), tracked);
@@ -160,6 +176,7 @@ impl Tracker {
         let Some(tracked) = self.services.get_mut(fullname) else {
             return;
         };
+        tracked.moved = None;
         let calm_at = tracked.changed.map_or(now, |changed| changed + SETTLE);
         tracked.becomes(None, published, now.max(calm_at));
         if tracked.due.is_none() {
@@ -244,6 +261,7 @@ impl Tracker {
             if tracked.due.is_some_and(|due| due <= now) {
                 tracked.due = None;
                 tracked.changed = Some(now);
+                tracked.moved = None;
                 let id = DeviceId::new(fullname.as_str());
                 match &tracked.device {
                     Some(device) => drop(published.devices.insert(id, device.clone())),
@@ -326,6 +344,23 @@ impl Tracker {
 }
 
 impl Tracked {
+    /// A change waits for others that come with it; one of how the device is reached waits longer.
+    fn settles(&mut self, device: Option<Device>, published: Option<&Device>, now: Duration) {
+        let moves = published
+            .zip(device.as_ref())
+            .is_some_and(|(published, device)| {
+                published.connection_digest() != device.connection_digest()
+            });
+        if moves {
+            let since = *self.moved.get_or_insert(now);
+            self.due = Some(since + MOVE_SETTLE);
+            self.device = device;
+        } else {
+            self.moved = None;
+            self.becomes(device, published, now + SETTLE);
+        }
+    }
+
     /// A change waits until `due`, or until an earlier one that waits already.
     fn becomes(&mut self, device: Option<Device>, published: Option<&Device>, due: Duration) {
         self.due = if device.as_ref() == published {

@@ -74,7 +74,8 @@ fn several_events_of_one_service_are_one_publication_of_the_last() {
     tracker.apply(resolved("a", "fe80::1%eth0"), ms(10));
     tracker.apply(resolved("a", "10.0.0.1"), ms(120));
     let published = run(&mut tracker, ms(120), ms(4000));
-    assert_eq!(story(&published), [(260, vec!["a"])]);
+    // It settles anew once it can be reached from afar.
+    assert_eq!(story(&published), [(370, vec!["a"])]);
     let device = published[0].1.devices.values().next().unwrap();
     assert_eq!(device.properties[ADDR], "10.0.0.1");
 }
@@ -367,6 +368,35 @@ fn services_past_the_limit_are_left_out_and_that_is_said_once() {
     );
 }
 
+#[test]
+fn a_service_of_this_machine_alone_waits_for_its_second_announcement_unless_that_is_all_there_is() {
+    let mut everywhere = tracker("verify: off");
+    everywhere.apply(resolved("a", "127.0.0.1"), ms(0));
+    assert_eq!(
+        story(&run(&mut everywhere, ms(0), ms(4000))),
+        [(1500, vec!["a"])]
+    );
+    let mut on_lo = tracker("verify: off\ninterfaces: {allow: [lo]}");
+    on_lo.apply(resolved("a", "127.0.0.1"), ms(0));
+    assert_eq!(story(&run(&mut on_lo, ms(0), ms(4000))), [(250, vec!["a"])]);
+}
+
+#[test]
+fn an_address_that_comes_back_within_seconds_was_never_gone_and_a_real_move_is_published() {
+    let mut tracker = tracker("verify: off");
+    tracker.apply(resolved("a", "10.0.0.1 127.0.0.1"), ms(0));
+    run(&mut tracker, ms(0), ms(6000));
+    tracker.apply(resolved("a", "127.0.0.1"), ms(6000));
+    assert_eq!(story(&run(&mut tracker, ms(6000), ms(7500))), []);
+    tracker.apply(resolved("a", "10.0.0.1 127.0.0.1"), ms(7500));
+    assert_eq!(story(&run(&mut tracker, ms(7500), ms(20_000))), []);
+    tracker.apply(resolved("a", "10.0.0.2"), ms(20_000));
+    assert_eq!(
+        story(&run(&mut tracker, ms(20_000), ms(30_000))),
+        [(23_000, vec!["a"])]
+    );
+}
+
 #[derive(Debug, Clone)]
 enum Step {
     Resolved(u8, u8),
@@ -436,7 +466,7 @@ proptest! {
             }
         }
         let (mut tracker, now, _) = play(steps);
-        run(&mut tracker, now, now + ms(1000));
+        run(&mut tracker, now, now + MOVE_SETTLE + SETTLE);
         let published: BTreeMap<String, String> = tracker.published.devices.values()
             .map(|d| (d.id.to_string(), d.properties[ADDR].clone())).collect();
         prop_assert_eq!(&published, &expected);

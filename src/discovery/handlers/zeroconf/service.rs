@@ -75,6 +75,16 @@ fn is_link_local_v6(ip: IpAddr) -> bool {
     matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local())
 }
 
+impl Service {
+    /// Whether one of its addresses means the same on other machines.
+    pub(super) fn is_reached_from_afar(&self) -> bool {
+        self.addresses.iter().any(|address| match address.reach() {
+            Reach::RoutableV4 | Reach::RoutableV6 => true,
+            Reach::Loopback | Reach::LinkLocal => false,
+        })
+    }
+}
+
 /// The device that `service` is, if `details` want it and it can be reached. `earlier` is what the same service was
 /// before: its address is kept while it is as good as any, so that brokers are not replaced for an order of answers.
 pub(super) fn device_from_service(

@@ -1,0 +1,133 @@
+//! What a container gets from the plugins of all its resources. Pure.
+use crate::proto::device_plugin::{ContainerAllocateResponse, DeviceSpec, Mount};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// The answers of several plugins as one. Environment and annotations are applied; the rest is only recorded,
+/// because the containers of this kubelet are plain processes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Edits {
+    /// Not shown: it may hold credentials of a device.
+    #[serde(skip)]
+    pub(crate) env: BTreeMap<String, String>,
+    pub(crate) annotations: BTreeMap<String, String>,
+    pub(crate) mounts: BTreeMap<String, RecordedMount>,
+    pub(crate) devices: BTreeMap<String, RecordedDevice>,
+    pub(crate) cdi_devices: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct RecordedMount {
+    host_path: String,
+    read_only: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct RecordedDevice {
+    host_path: String,
+    permissions: String,
+}
+
+/// Merges answers by the kubelet's rules: by key, by path in the container, by CDI name; the first wins.
+/// The kubelet's order is random; here it is that of the resource names. Returns the conflicts beside the edits.
+pub(crate) fn merge<'a>(
+    responses: impl IntoIterator<Item = (&'a str, &'a ContainerAllocateResponse)>,
+) -> (Edits, Vec<String>) {
+    let mut edits = Edits::default();
+    let mut conflicts = Vec::new();
+    for (resource, response) in responses {
+        let mut conflict = |what: &str, key: &str| {
+            conflicts.push(format!(
+                "{what} {key} of {resource} is set by another resource"
+            ));
+        };
+        for (key, value) in &response.envs {
+            if !first_wins(&mut edits.env, key, value.clone()) {
+                conflict("variable", key);
+            }
+        }
+        for (key, value) in &response.annotations {
+            if !first_wins(&mut edits.annotations, key, value.clone()) {
+                conflict("annotation", key);
+            }
+        }
+        for mount in &response.mounts {
+            if !first_wins(&mut edits.mounts, &mount.container_path, mount.into()) {
+                conflict("mount", &mount.container_path);
+            }
+        }
+        for device in &response.devices {
+            if !first_wins(&mut edits.devices, &device.container_path, device.into()) {
+                conflict("device", &device.container_path);
+            }
+        }
+        for cdi in &response.cdi_devices {
+            if !edits.cdi_devices.contains(&cdi.name) {
+                edits.cdi_devices.push(cdi.name.clone());
+            }
+        }
+    }
+    (edits, conflicts)
+}
+
+/// `false` where the key has another value already.
+fn first_wins<V: PartialEq>(map: &mut BTreeMap<String, V>, key: &str, value: V) -> bool {
+    match map.get(key) {
+        Some(first) => *first == value,
+        None => {
+            map.insert(key.to_owned(), value);
+            true
+        }
+    }
+}
+
+impl From<&Mount> for RecordedMount {
+    fn from(mount: &Mount) -> Self {
+        Self {
+            host_path: mount.host_path.clone(),
+            read_only: mount.read_only,
+        }
+    }
+}
+
+impl From<&DeviceSpec> for RecordedDevice {
+    fn from(device: &DeviceSpec) -> Self {
+        Self {
+            host_path: device.host_path.clone(),
+            permissions: device.permissions.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn response(env: &[(&str, &str)], cdi: &str) -> ContainerAllocateResponse {
+        ContainerAllocateResponse {
+            envs: env
+                .iter()
+                .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+                .collect(),
+            cdi_devices: vec![crate::proto::device_plugin::CdiDevice {
+                name: cdi.to_owned(),
+            }],
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn the_first_resource_wins_and_the_conflict_is_named() {
+        let a = response(&[("K", "1"), ("SAME", "x")], "v/c=1");
+        let b = response(&[("K", "2"), ("SAME", "x"), ("B", "b")], "v/c=1");
+        let (edits, conflicts) = merge([("a/a", &a), ("b/b", &b)]);
+        let want = [("K", "1"), ("SAME", "x"), ("B", "b")];
+        let want = want.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+        assert_eq!(edits.env, want);
+        assert_eq!(edits.cdi_devices, ["v/c=1"]);
+        assert_eq!(conflicts, ["variable K of b/b is set by another resource"]);
+    }
+}

@@ -1,0 +1,339 @@
+//! The one table of the device manager: resources, their devices and health, who holds them, and whether their
+//! plugin is there. Pure: time comes in as the uptime of the kubelet, plugins as whatever `C` reaches them.
+use crate::proto::device_plugin::{
+    ContainerAllocateResponse, Device as ListedDevice, DevicePluginOptions, HEALTHY,
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    time::Duration,
+};
+
+/// NUMA id of a device without topology, as the checkpoint has it.
+pub(crate) const NO_NUMA: i64 = -1;
+
+#[derive(Debug, Clone)]
+pub(crate) struct Inventory<C> {
+    resources: BTreeMap<String, Resource<C>>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Resource<C> {
+    /// What the plugin listed last.
+    devices: BTreeMap<String, Device>,
+    /// Whether it counts as capacity: not before the first list, and no more once the grace is over.
+    is_listed: bool,
+    endpoint: Option<Endpoint<C>>,
+    holders: BTreeMap<Holder, Claim>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Device {
+    /// What the plugin said last. A plugin that died does not change it: Pods' statuses show this one.
+    pub(crate) reported_healthy: bool,
+    /// Whether it may be allocated.
+    pub(crate) healthy: bool,
+    pub(crate) numa: Vec<i64>,
+}
+
+/// A plugin, connected or stopped.
+#[derive(Debug, Clone)]
+pub(crate) struct Endpoint<C> {
+    pub(crate) socket: PathBuf,
+    /// Tells a registration from the one it replaced.
+    pub(crate) generation: u64,
+    pub(crate) client: Option<C>,
+    /// `None`: known from the checkpoint, not registered in this life.
+    pub(crate) options: Option<DevicePluginOptions>,
+    pub(crate) stopped: Option<Stopped>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Stopped {
+    pub(crate) at: Duration,
+    pub(crate) reason: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Holder {
+    pub(crate) pod_uid: String,
+    pub(crate) container: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct Claim {
+    pub(crate) ids: BTreeMap<i64, BTreeSet<String>>,
+    /// What the plugin answered; `None` while it has not.
+    pub(crate) response: Option<ContainerAllocateResponse>,
+}
+
+/// What a node has of one resource.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Count {
+    pub(crate) capacity: usize,
+    pub(crate) allocatable: usize,
+}
+
+// === impl Claim ===
+
+impl Claim {
+    pub(crate) fn device_ids(&self) -> BTreeSet<String> {
+        self.ids.values().flatten().cloned().collect()
+    }
+}
+
+// === impl Resource ===
+
+impl<C> Default for Resource<C> {
+    fn default() -> Self {
+        Self {
+            devices: BTreeMap::new(),
+            is_listed: false,
+            endpoint: None,
+            holders: BTreeMap::new(),
+        }
+    }
+}
+
+impl<C> Resource<C> {
+    pub(crate) fn devices(&self) -> &BTreeMap<String, Device> {
+        &self.devices
+    }
+
+    pub(crate) fn endpoint(&self) -> Option<&Endpoint<C>> {
+        self.endpoint.as_ref()
+    }
+
+    pub(crate) fn holders(&self) -> &BTreeMap<Holder, Claim> {
+        &self.holders
+    }
+
+    pub(crate) fn is_listed(&self) -> bool {
+        self.is_listed
+    }
+
+    pub(crate) fn healthy(&self) -> BTreeSet<String> {
+        let healthy = self.devices.iter().filter(|(_, device)| device.healthy);
+        healthy.map(|(id, _)| id.clone()).collect()
+    }
+
+    pub(crate) fn held(&self) -> BTreeSet<String> {
+        self.holders.values().flat_map(Claim::device_ids).collect()
+    }
+
+    pub(crate) fn count(&self) -> Count {
+        Count {
+            capacity: self.devices.len(),
+            allocatable: self.devices.values().filter(|d| d.healthy).count(),
+        }
+    }
+
+    fn is_current(&self, generation: u64) -> bool {
+        let endpoint = self.endpoint.as_ref();
+        endpoint.is_some_and(|e| e.generation == generation && e.stopped.is_none())
+    }
+
+    fn stop(&mut self, at: Duration, reason: &str) {
+        for device in self.devices.values_mut() {
+            device.healthy = false;
+        }
+        self.is_listed = true;
+        if let Some(endpoint) = &mut self.endpoint {
+            endpoint.client = None;
+            endpoint.stopped = Some(Stopped {
+                at,
+                reason: reason.to_owned(),
+            });
+        }
+    }
+}
+
+// === impl Inventory ===
+
+impl<C> Default for Inventory<C> {
+    fn default() -> Self {
+        Self {
+            resources: BTreeMap::new(),
+        }
+    }
+}
+
+impl<C> Inventory<C> {
+    pub(crate) fn resources(&self) -> &BTreeMap<String, Resource<C>> {
+        &self.resources
+    }
+
+    pub(crate) fn resource(&self, name: &str) -> Option<&Resource<C>> {
+        self.resources.get(name)
+    }
+
+    /// Whether a request for it concerns the device manager. One that does not is dropped, as in the kubelet.
+    pub(crate) fn is_managed(&self, name: &str) -> bool {
+        let resource = self.resources.get(name);
+        resource.is_some_and(|r| r.is_listed || !r.holders.is_empty())
+    }
+
+    /// A plugin has answered its options. Returns the client of the registration it replaces.
+    pub(crate) fn connect(&mut self, name: &str, endpoint: Endpoint<C>) -> Option<C> {
+        let resource = self.resources.entry(name.to_owned()).or_default();
+        let replaced = resource.endpoint.replace(endpoint);
+        replaced.and_then(|replaced| replaced.client)
+    }
+
+    /// A full list from the plugin. `false` where that registration is not the current one, or nothing changed.
+    /// Of two devices with one id the last counts.
+    pub(crate) fn list(&mut self, name: &str, generation: u64, devices: Vec<ListedDevice>) -> bool {
+        let Some(resource) = self.resources.get_mut(name) else {
+            return false;
+        };
+        if !resource.is_current(generation) {
+            return false;
+        }
+        let devices = devices.into_iter().map(|d| (d.id.clone(), device(&d)));
+        let devices: BTreeMap<_, _> = devices.collect();
+        let changed = !resource.is_listed || resource.devices != devices;
+        resource.is_listed = true;
+        resource.devices = devices;
+        changed
+    }
+
+    /// The stream of a registration has ended. `false` where another has replaced it: that one stays.
+    pub(crate) fn disconnect(
+        &mut self,
+        name: &str,
+        generation: u64,
+        now: Duration,
+        reason: &str,
+    ) -> bool {
+        match self.resources.get_mut(name) {
+            Some(resource) if resource.is_current(generation) => {
+                resource.stop(now, reason);
+                true
+            }
+            Some(_) | None => false,
+        }
+    }
+
+    /// Drops resources whose plugin has been away for the whole grace. What Pods hold of them stays held.
+    pub(crate) fn expire(&mut self, now: Duration, grace: Duration) -> Vec<String> {
+        let mut expired = Vec::new();
+        for (name, resource) in &mut self.resources {
+            let stopped = resource.endpoint.as_ref().and_then(|e| e.stopped.as_ref());
+            if stopped.is_some_and(|stopped| now >= stopped.at + grace) {
+                resource.endpoint = None;
+                resource.is_listed = false;
+                resource.devices.clear();
+                expired.push(name.clone());
+            }
+        }
+        self.forget_empty();
+        expired
+    }
+
+    /// When [`Self::expire`] will next have something to do.
+    pub(crate) fn next_expiry(&self, grace: Duration) -> Option<Duration> {
+        let endpoints = self.resources.values().filter_map(|r| r.endpoint.as_ref());
+        let stopped = endpoints.filter_map(|e| e.stopped.as_ref());
+        stopped.map(|stopped| stopped.at + grace).min()
+    }
+
+    /// Puts `ids` into the holder's hands until the plugin has answered.
+    pub(crate) fn hold(&mut self, name: &str, holder: &Holder, ids: &BTreeSet<String>) {
+        let resource = self.resources.entry(name.to_owned()).or_default();
+        let mut by_numa: BTreeMap<i64, BTreeSet<String>> = BTreeMap::new();
+        for id in ids {
+            let nodes = resource.devices.get(id).map(|d| d.numa.clone());
+            let nodes = nodes.filter(|n| !n.is_empty()).unwrap_or(vec![NO_NUMA]);
+            for node in nodes {
+                by_numa.entry(node).or_default().insert(id.clone());
+            }
+        }
+        let claim = Claim {
+            ids: by_numa,
+            response: None,
+        };
+        resource.holders.insert(holder.clone(), claim);
+    }
+
+    pub(crate) fn answer(
+        &mut self,
+        name: &str,
+        holder: &Holder,
+        response: ContainerAllocateResponse,
+    ) {
+        let resource = self.resources.get_mut(name);
+        if let Some(claim) = resource.and_then(|r| r.holders.get_mut(holder)) {
+            claim.response = Some(response);
+        }
+    }
+
+    /// Takes a claim back that the plugin did not answer.
+    pub(crate) fn roll_back(&mut self, name: &str, holder: &Holder) {
+        if let Some(resource) = self.resources.get_mut(name) {
+            resource.holders.remove(holder);
+        }
+        self.forget_empty();
+    }
+
+    /// Takes a claim over from the checkpoint, and the plugin as one that has just stopped.
+    pub(crate) fn restore_claim(&mut self, name: &str, holder: Holder, claim: Claim) {
+        let resource = self.resources.entry(name.to_owned()).or_default();
+        resource.holders.insert(holder, claim);
+    }
+
+    pub(crate) fn restore_resource(&mut self, name: &str, now: Duration) {
+        let resource = self.resources.entry(name.to_owned()).or_default();
+        resource.is_listed = true;
+        resource.endpoint = Some(Endpoint {
+            socket: PathBuf::new(),
+            generation: 0,
+            client: None,
+            options: None,
+            stopped: Some(Stopped {
+                at: now,
+                reason: "not registered since the kubelet started".to_owned(),
+            }),
+        });
+    }
+
+    /// Frees what Pods hold that are not among the active ones. `false` where there is nothing to free.
+    pub(crate) fn retain_pods(&mut self, is_active: impl Fn(&str) -> bool) -> bool {
+        let mut changed = false;
+        for resource in self.resources.values_mut() {
+            let before = resource.holders.len();
+            resource
+                .holders
+                .retain(|holder, _| is_active(&holder.pod_uid));
+            changed |= resource.holders.len() != before;
+        }
+        self.forget_empty();
+        changed
+    }
+
+    /// What a container holds, by resource.
+    pub(crate) fn claims(&self, holder: &Holder) -> BTreeMap<&str, &Claim> {
+        let held = self.resources.iter();
+        held.filter_map(|(name, resource)| Some((name.as_str(), resource.holders.get(holder)?)))
+            .collect()
+    }
+
+    /// As Pods' statuses show it: a device that is not listed is healthy, as in the kubelet.
+    pub(crate) fn is_reported_healthy(&self, name: &str, id: &str) -> bool {
+        let device = self.resources.get(name).and_then(|r| r.devices.get(id));
+        device.is_none_or(|device| device.reported_healthy)
+    }
+
+    fn forget_empty(&mut self) {
+        self.resources
+            .retain(|_, r| r.is_listed || r.endpoint.is_some() || !r.holders.is_empty());
+    }
+}
+
+fn device(listed: &ListedDevice) -> Device {
+    let nodes = listed.topology.iter().flat_map(|t| &t.nodes);
+    Device {
+        reported_healthy: listed.health == HEALTHY,
+        healthy: listed.health == HEALTHY,
+        numa: nodes.map(|node| node.id).collect(),
+    }
+}

@@ -1,0 +1,300 @@
+//! One Pod from admission to its end: devices for its containers, init containers in order, then the main ones.
+use super::{
+    Pods,
+    expand::command_line,
+    manifest::{StaticPod, is_sidecar, limits},
+    process::{Process, log_path},
+    record::{ContainerRecord, Ended, RestartPolicy, State, restart_wait},
+};
+use crate::kubelet::{
+    Settings,
+    device_manager::{DeviceManager, StartError, inventory::Holder},
+};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Container;
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use tokio::{task::JoinSet, time::sleep};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+/// What Kubernetes gives a Pod that does not say.
+const DEFAULT_GRACE_SECONDS: i64 = 30;
+
+#[derive(Clone)]
+pub(super) struct Worker {
+    pub(super) settings: Arc<Settings>,
+    pub(super) devices: DeviceManager,
+    pub(super) pods: Pods,
+    pub(super) pod: Arc<StaticPod>,
+    pub(super) stop: CancellationToken,
+}
+
+/// Why a container does not start now.
+enum NotStarted {
+    /// Tried again, whatever its restart policy.
+    Waiting { state: State, until: Option<String> },
+    /// It counts as a run that failed.
+    Failed(Ended),
+}
+
+impl Worker {
+    pub(super) async fn run(self) {
+        let admitted = tokio::select! {
+            admitted = self.admit() => admitted,
+            () = self.stop.cancelled() => Ok(()),
+        };
+        match admitted {
+            Err(message) => {
+                warn!(pod = %self.pod.key, %message, "pod not admitted");
+                self.pods.update(&self.pod.key, |record| {
+                    record.reject("UnexpectedAdmissionError", &message);
+                });
+            }
+            Ok(()) => {
+                self.run_containers().await;
+                self.pods.update(&self.pod.key, |record| record.end());
+            }
+        }
+        // A kubelet that is stopping leaves the devices with its Pods: they start again with it.
+        let is_kept = self.stop.is_cancelled() && !self.is_terminating();
+        if !is_kept {
+            self.devices.retain_pods(|uid| uid != self.pod.uid);
+        }
+    }
+
+    fn is_terminating(&self) -> bool {
+        let table = self.pods.table();
+        table
+            .get(&self.pod.key)
+            .is_none_or(|record| record.is_terminating)
+    }
+
+    /// Devices for all containers, in the kubelet's order. What an init container no longer needs, later ones reuse.
+    async fn admit(&self) -> Result<(), String> {
+        let unexpected =
+            |e: &dyn std::fmt::Display| format!("Allocate failed due to {e}, which is unexpected");
+        let mut reusable = BTreeMap::new();
+        let init = self.pod.spec.init_containers.iter().flatten();
+        let init = init.map(|container| (container, !is_sidecar(container)));
+        let mains = self.pod.spec.containers.iter().map(|c| (c, false));
+        for (container, frees_its_devices) in init.chain(mains) {
+            let holder = self.holder(container);
+            let limits = limits(container).map_err(|e| unexpected(&e))?;
+            let allocated = self.devices.allocate(&holder, &limits, &reusable).await;
+            allocated.map_err(|e| unexpected(&e))?;
+            for (resource, claim) in self.devices.inventory().claims(&holder) {
+                let ids: &mut std::collections::BTreeSet<String> =
+                    reusable.entry(resource.to_owned()).or_default();
+                for id in claim.device_ids() {
+                    if frees_its_devices {
+                        ids.insert(id);
+                    } else {
+                        ids.remove(&id);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn run_containers(&self) {
+        let spec = &self.pod.spec;
+        let stop_sidecars = CancellationToken::new();
+        let mut sidecars = JoinSet::new();
+        for container in spec.init_containers.iter().flatten() {
+            if self.stop.is_cancelled() {
+                break;
+            }
+            if is_sidecar(container) {
+                let (worker, stop) = (self.clone(), stop_sidecars.clone());
+                let sidecar = container.clone();
+                sidecars.spawn(async move {
+                    worker
+                        .keep_running(&sidecar, RestartPolicy::Always, &stop)
+                        .await;
+                });
+                self.until_started(&container.name).await;
+            } else {
+                let policy = RestartPolicy::of_init(spec);
+                if self.keep_running(container, policy, &self.stop).await != Some(0) {
+                    stop_sidecars.cancel();
+                    sidecars.join_all().await;
+                    return;
+                }
+            }
+        }
+        let mut mains = JoinSet::new();
+        for container in &spec.containers {
+            let (worker, container) = (self.clone(), container.clone());
+            mains.spawn(async move {
+                let policy = RestartPolicy::of(&worker.pod.spec);
+                worker.keep_running(&container, policy, &worker.stop).await
+            });
+        }
+        mains.join_all().await;
+        stop_sidecars.cancel();
+        sidecars.join_all().await;
+    }
+
+    /// Runs the container again and again, as the policy has it. Returns its last exit code.
+    async fn keep_running(
+        &self,
+        container: &Container,
+        policy: RestartPolicy,
+        stop: &CancellationToken,
+    ) -> Option<i32> {
+        let mut last_wait = None;
+        while !stop.is_cancelled() {
+            let started = tokio::select! {
+                started = self.start(container) => started,
+                () = stop.cancelled() => return None,
+            };
+            let mut awaited = None;
+            let ran = match started {
+                Ok(process) => {
+                    let ended = self.run_to_end(container, process, stop).await;
+                    let ran = ended.finished.duration_since(ended.started).unsigned_abs();
+                    if stop.is_cancelled() || !policy.restarts_after(ended.exit_code) {
+                        return Some(ended.exit_code);
+                    }
+                    ran
+                }
+                Err(NotStarted::Failed(ended)) => {
+                    let exit_code = ended.exit_code;
+                    self.update(container, |record| record.state = State::Ended(ended));
+                    if !policy.restarts_after(exit_code) {
+                        return Some(exit_code);
+                    }
+                    Duration::ZERO
+                }
+                Err(NotStarted::Waiting { state, until }) => {
+                    self.update(container, |record| record.state = state);
+                    awaited = until;
+                    Duration::ZERO
+                }
+            };
+            let wait = restart_wait(last_wait, ran, self.settings.restart_backoff);
+            last_wait = Some(wait);
+            self.update(container, |record| back_off(record, container, wait));
+            tokio::select! {
+                () = sleep(wait) => {}
+                () = stop.cancelled() => {}
+                () = self.devices.until_known(awaited.as_deref()) => {}
+            }
+        }
+        None
+    }
+
+    async fn start(&self, container: &Container) -> Result<Process, NotStarted> {
+        let limits = limits(container).map_err(|e| config_error(&e))?;
+        let holder = self.holder(container);
+        let edits = self.devices.start_options(&holder, &limits).await;
+        let edits = edits.map_err(|error| match &error {
+            StartError::NotRegisteredYet(resource) => NotStarted::Waiting {
+                state: State::waiting("DevicePluginNotReady", error.to_string()),
+                until: Some(resource.clone()),
+            },
+            StartError::NoEndpoint(_)
+            | StartError::NoDevices { .. }
+            | StartError::Allocation(_) => NotStarted::Waiting {
+                state: State::waiting("CreateContainerError", error.to_string()),
+                until: None,
+            },
+        })?;
+        let line = command_line(container, &edits.env).map_err(|e| config_error(&e))?;
+        self.update(container, |record| record.edits = Some(edits));
+        let key = &self.pod.key;
+        let log = log_path(
+            &self.settings.root_dir,
+            &key.namespace,
+            &key.name,
+            &container.name,
+        );
+        let working_dir = container.working_dir.as_deref();
+        Process::start(&line, &key.name, working_dir, &log).map_err(|error| {
+            let now = Timestamp::now();
+            NotStarted::Failed(Ended {
+                exit_code: 128,
+                signal: None,
+                start_error: Some(error.to_string()),
+                started: now,
+                finished: now,
+            })
+        })
+    }
+
+    async fn run_to_end(
+        &self,
+        container: &Container,
+        process: Process,
+        stop: &CancellationToken,
+    ) -> Ended {
+        let started = process.started();
+        info!(pod = %self.pod.key, container = %container.name, "container started");
+        self.update(container, |record| {
+            record.state = State::Running { started };
+        });
+        let seconds = self.pod.spec.termination_grace_period_seconds;
+        let seconds = u64::try_from(seconds.unwrap_or(DEFAULT_GRACE_SECONDS)).unwrap_or(0);
+        let ended = process.end(stop, Duration::from_secs(seconds)).await;
+        let ended = ended.unwrap_or_else(|error| Ended {
+            exit_code: 255,
+            signal: None,
+            start_error: Some(error.to_string()),
+            started,
+            finished: Timestamp::now(),
+        });
+        info!(pod = %self.pod.key, container = %container.name, exit_code = ended.exit_code, "container ended");
+        self.update(container, |record| {
+            record.state = State::Ended(ended.clone());
+        });
+        ended
+    }
+
+    /// A sidecar is no obstacle once it has run.
+    async fn until_started(&self, name: &str) {
+        let mut changes = self.pods.table.subscribe();
+        let started = changes.wait_for(|table| {
+            let record = table.get(&self.pod.key);
+            let record = record.and_then(|record| record.containers.get(name));
+            record.is_none_or(|record| {
+                record.restarts > 0
+                    || matches!(record.state, State::Running { .. } | State::Ended(_))
+            })
+        });
+        tokio::select! {
+            started = started => drop(started),
+            () = self.stop.cancelled() => {}
+        }
+    }
+
+    fn update(&self, container: &Container, change: impl FnOnce(&mut ContainerRecord)) {
+        self.pods.update(&self.pod.key, |record| {
+            change(record.containers.entry(container.name.clone()).or_default());
+        });
+    }
+
+    fn holder(&self, container: &Container) -> Holder {
+        Holder {
+            pod_uid: self.pod.uid.clone(),
+            container: container.name.clone(),
+        }
+    }
+}
+
+fn config_error(error: &dyn std::fmt::Display) -> NotStarted {
+    NotStarted::Waiting {
+        state: State::waiting("CreateContainerConfigError", error.to_string()),
+        until: None,
+    }
+}
+
+/// An end that is not the last becomes the state before, and the container waits for its next start.
+fn back_off(record: &mut ContainerRecord, container: &Container, wait: Duration) {
+    if let State::Ended(ended) = &record.state {
+        record.last = Some(ended.clone());
+        record.restarts += 1;
+        let message = format!("back-off {wait:?} restarting container {}", container.name);
+        record.state = State::waiting("CrashLoopBackOff", message);
+    }
+}

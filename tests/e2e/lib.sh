@@ -1,0 +1,130 @@
+# What the suites share. Sourced by `run` before each step, with SUITE (the suite's folder), PETIOLE and CLUSTER_DIR set.
+# shellcheck shell=bash
+
+mkdir -p "$SUITE/log" "$SUITE/pid"
+
+fail() {
+  echo "FAILED: $*"
+  exit 1
+}
+
+# A line of the report of a test that passed: what was measured.
+note() {
+  echo "note: $*"
+}
+
+# within SECONDS CLAIM CMD…: CMD succeeds in time. Leaves in TOOK how long it took.
+within() {
+  local limit=$1 claim=$2 began=$EPOCHREALTIME
+  shift 2
+  until "$@" >/dev/null 2>&1; do
+    TOOK=$(since "$began")
+    awk "BEGIN { exit !($TOOK < $limit) }" || fail "not within $limit s: $claim"
+    sleep 0.03
+  done
+  TOOK=$(since "$began")
+}
+
+since() {
+  awk "BEGIN { printf \"%.2f\", $EPOCHREALTIME - $1 }"
+}
+
+# for_all_of SECONDS CLAIM CMD…: CMD succeeds the whole time.
+for_all_of() {
+  local limit=$1 claim=$2 began=$EPOCHREALTIME
+  shift 2
+  while awk "BEGIN { exit !($(since "$began") < $limit) }"; do
+    "$@" >/dev/null 2>&1 || fail "not true after $(since "$began") s: $claim"
+    sleep 0.1
+  done
+}
+
+equal() { # WHAT EXPECTED ACTUAL
+  [ "$2" = "$3" ] || fail "$1 is '$3', should be '$2'"
+}
+
+# begin NAME MACHINE CMD…: CMD in the background on a machine. `stop NAME` ends it; its output is in log/NAME.
+begin() {
+  local name=$1
+  shift
+  setsid cluster on "$@" >>"$SUITE/log/$name" 2>&1 </dev/null &
+  local entered=$!
+  # `cluster on` has children of its own until it becomes nsenter, whose only child is CMD.
+  until grep -q nsenter "/proc/$entered/comm" 2>/dev/null && grep -q . "/proc/$entered/task/$entered/children" 2>/dev/null; do
+    [ -d "/proc/$entered" ] || fail "$name ended at once: $(tail -n 5 "$SUITE/log/$name")"
+    sleep 0.01
+  done
+  cut -d' ' -f1 "/proc/$entered/task/$entered/children" >"$SUITE/pid/$name"
+}
+
+# stop NAME [SIGNAL]: only what `begin` began; nothing if it has ended.
+stop() {
+  local pid
+  pid=$(cat "$SUITE/pid/$1" 2>/dev/null) || return 0
+  rm "$SUITE/pid/$1"
+  kill "-${2:-TERM}" "$pid" 2>/dev/null || return 0
+  within 10 "$1 ends after SIG${2:-TERM}" test ! -e "/proc/$pid"
+}
+
+stop_all() {
+  local file
+  for file in "$SUITE"/pid/*; do
+    [ ! -e "$file" ] || stop "$(basename "$file")" "${1:-TERM}"
+  done
+}
+
+# ---- devices ----
+
+# announce MACHINE SERVICE TYPE PORT [TXT…]: as long as `goodbye SERVICE` is not called.
+announce() {
+  local machine=$1 service=$2
+  shift
+  begin "service-$service" "$machine" avahi-publish -s "$@"
+  within 5 "avahi announces $service" grep -q Established "$SUITE/log/service-$service"
+  : >"$SUITE/log/service-$service"
+}
+
+goodbye() {
+  stop "service-$1"
+}
+
+# ---- what the agent knows: manifests in its state folder, $STATE ----
+
+# The Instance, NAMESPACE_NAME, of a service: its file without `.yaml`.
+instance_of() {
+  local file
+  file=$(grep -lE "^ *AKRI_ZEROCONF_DEVICE_NAME: *[\"']?$1[\"']?\$" "$STATE"/instances/*.yaml 2>/dev/null | head -n 1)
+  [ -n "$file" ] && basename "$file" .yaml
+}
+
+has_no_instance() {
+  ! instance_of "$1"
+}
+
+instance_name_of() {
+  local instance
+  instance=$(instance_of "$1") && echo "${instance#*_}"
+}
+
+health_of() { # SERVICE: as this node has it
+  local instance
+  instance=$(instance_of "$1") && sed -n 's/^ *health: *//p' "$STATE/instances/$instance.yaml"
+}
+
+is_healthy() {
+  [ "$(health_of "$1")" = Healthy ]
+}
+
+is_unhealthy() {
+  [ "$(health_of "$1")" = Unhealthy ]
+}
+
+# What makes an Instance the same one: its uid and when it was created.
+identity_of() {
+  local instance
+  instance=$(instance_of "$1") && grep -E '^ *(uid|creationTimestamp):' "$STATE/instances/$instance.yaml"
+}
+
+socket_of() { # SERVICE, in the folder of plugins $PLUGINS
+  find "$PLUGINS" -name "$(instance_name_of "$1")-*.sock" -type s | grep .
+}

@@ -1,0 +1,384 @@
+//! Device plugins against our kubelet, over real sockets: registration, lists, health, the end of plugins, and what
+//! containers get.
+#![allow(clippy::unwrap_used, reason = "a test")]
+#[path = "support/fake_plugin.rs"]
+mod fake_plugin;
+
+use fake_plugin::{Answer, FakePlugin, Node, Options, devices, eventually};
+use petiole::{
+    kubelet::client::PluginState,
+    proto::pod_resources::{
+        AllocatableResourcesRequest, GetPodResourcesRequest, ListPodResourcesRequest,
+        pod_resources_lister_client::PodResourcesListerClient,
+    },
+    uds,
+};
+use serde_json::json;
+use std::{path::Path, time::Duration};
+use tonic::{Code, transport::Channel};
+
+const CAM: &str = "akri.sh/cam";
+const MIC: &str = "akri.sh/mic";
+
+/// A Pod whose one container asks for `limits`, prints what it got and stays.
+fn asking(limits: &str) -> String {
+    format!(
+        "  terminationGracePeriodSeconds: 1
+  containers:
+  - name: c
+    image: none
+    command: [sh, -c, 'echo cam=$CAM mic=$MIC shared=$SHARED own=$OWN; exec sleep 1000']
+    env: [{{name: OWN, value: \"<$(CAM)>\"}}]
+    resources: {{limits: {{{limits}}}}}
+"
+    )
+}
+
+async fn pod_resources(node: &Node) -> PodResourcesListerClient<Channel> {
+    let socket = node.root().join("pod-resources/kubelet.sock");
+    PodResourcesListerClient::new(uds::dial(&socket).await.unwrap())
+}
+
+/// `(resource, id)` of all that containers hold.
+async fn held(node: &Node) -> Vec<(String, String)> {
+    let mut client = pod_resources(node).await;
+    let pods = client
+        .list(ListPodResourcesRequest {})
+        .await
+        .unwrap()
+        .into_inner();
+    let containers = pods
+        .pod_resources
+        .into_iter()
+        .flat_map(|pod| pod.containers);
+    let devices = containers.flat_map(|container| container.devices);
+    devices
+        .map(|mut d| {
+            assert_eq!(d.device_ids.len(), 1);
+            (d.resource_name, d.device_ids.remove(0))
+        })
+        .collect()
+}
+
+fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+    let pairs = pairs.iter();
+    pairs
+        .map(|(a, b)| ((*a).to_owned(), (*b).to_owned()))
+        .collect()
+}
+
+#[tokio::test]
+async fn refusals_of_registrations_have_the_kubelets_texts() {
+    let node = Node::start().await;
+    let refusals = [
+        (
+            node.register(CAM, "x.sock", "v1alpha").await,
+            r#"requested API version "v1alpha" is not supported by kubelet. Supported version is ["v1beta1"]"#,
+        ),
+        (
+            node.register("cam", "x.sock", "v1beta1").await,
+            r#"the ResourceName "cam" is invalid"#,
+        ),
+    ];
+    for (refusal, want) in refusals {
+        let status = refusal.unwrap_err();
+        assert_eq!((status.code(), status.message()), (Code::Unknown, want));
+    }
+    assert!(node.client.plugins().await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn capacity_follows_lists_health_and_the_end_of_a_plugin() {
+    let node =
+        Node::start_with(|settings| settings.endpoint_grace = Duration::from_millis(700)).await;
+    let plugin = FakePlugin::start(&node, CAM, &["a", "b"]).await;
+    node.until_counts(CAM, Some("2/2")).await;
+    plugin.list(devices(&["a"], &["b", "c"]));
+    node.until_counts(CAM, Some("3/1")).await;
+    plugin.list(vec![]);
+    node.until_counts(CAM, Some("0/0")).await;
+    plugin.list(devices(&["a"], &[]));
+    node.until_counts(CAM, Some("1/1")).await;
+
+    plugin.die().await;
+    node.until_counts(CAM, Some("1/0")).await;
+    node.until_counts(CAM, None).await;
+    assert!(node.client.plugins().await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_registration_that_replaces_another_outlives_its_end() {
+    let node = Node::start().await;
+    let old = FakePlugin::serve(&node, CAM, "old.sock", &["a"]);
+    old.register(&node).await.unwrap();
+    node.until_counts(CAM, Some("1/1")).await;
+    let new = FakePlugin::serve(&node, CAM, "new.sock", &["a", "b"]);
+    new.register(&node).await.unwrap();
+    node.until_counts(CAM, Some("2/2")).await;
+
+    old.list(devices(&["a", "b", "c"], &[]));
+    old.die().await;
+    new.list(devices(&["b"], &["a"]));
+    node.until_counts(CAM, Some("2/1")).await;
+    let plugins = node.client.plugins().await.unwrap();
+    assert_eq!(plugins[0].state, PluginState::Connected);
+    assert!(plugins[0].endpoint.ends_with("new.sock"));
+
+    // The same socket once more: no gap, and one more stream.
+    new.register(&node).await.unwrap();
+    eventually("a second stream", async || new.calls().list_and_watch == 2).await;
+    node.until_counts(CAM, Some("2/1")).await;
+}
+
+#[tokio::test]
+async fn two_resources_in_one_container_are_merged_and_shown() {
+    let node = Node::start().await;
+    let cam = FakePlugin::start(&node, CAM, &["c0", "c1"]).await;
+    let mic = FakePlugin::start(&node, MIC, &["m0"]).await;
+    node.until_counts(CAM, Some("2/2")).await;
+    node.until_counts(MIC, Some("1/1")).await;
+    node.manifest(
+        "both",
+        &asking(&format!("{CAM}: 2, {MIC}: 1, akri.sh/unknown: 1")),
+    );
+    node.until_log(
+        "both",
+        "c",
+        "cam=c0,c1 mic=m0 shared=akri.sh/cam own=<c0,c1>",
+    )
+    .await;
+    assert_eq!(cam.calls().allocate, [["c0", "c1"]]);
+    assert_eq!(mic.calls().allocate, [["m0"]]);
+    assert_eq!(
+        held(&node).await,
+        pairs(&[(CAM, "c0"), (CAM, "c1"), (MIC, "m0")])
+    );
+
+    cam.list(devices(&["c0"], &["c1"]));
+    let health = "/containerStatuses/0/allocatedResourcesStatus/0";
+    let want = json!({"name": CAM, "resources": [
+        {"resourceID": "c0", "health": "Healthy"}, {"resourceID": "c1", "health": "Unhealthy"}]});
+    node.until_pod("both", health, want).await;
+
+    node.remove_manifest("both");
+    eventually("the pod is gone", async || node.pod("both").await.is_none()).await;
+    assert!(held(&node).await.is_empty());
+}
+
+#[tokio::test]
+async fn pods_that_cannot_have_their_devices_fail_with_the_reason_and_hold_nothing() {
+    let node = Node::start().await;
+    let cam = FakePlugin::start(&node, CAM, &["a", "b"]).await;
+    let mic = FakePlugin::start(&node, MIC, &["m"]).await;
+    node.until_counts(CAM, Some("2/2")).await;
+    node.until_counts(MIC, Some("1/1")).await;
+    let failed = async |name: &str, why: &str| {
+        let message =
+            format!("Pod was rejected: Allocate failed due to {why}, which is unexpected");
+        node.until_pod(name, "/message", json!(message)).await;
+        node.until_pod(name, "/phase", json!("Failed")).await;
+        node.until_pod(name, "/reason", json!("UnexpectedAdmissionError"))
+            .await;
+        let plugins = node.client.plugins().await.unwrap();
+        assert!(plugins.iter().all(|plugin| plugin.allocated == 0));
+    };
+    node.manifest("many", &asking(&format!("{CAM}: 3")));
+    let text =
+        "requested number of devices unavailable for akri.sh/cam. Requested: 3, Available: 2";
+    failed("many", text).await;
+    mic.answer(Answer::Error("no such thing"));
+    node.manifest("error", &asking(&format!("{CAM}: 1, {MIC}: 1")));
+    failed("error", "rpc error: code = Unknown desc = no such thing").await;
+    cam.answer(Answer::Empty);
+    node.manifest("empty", &asking(&format!("{CAM}: 1")));
+    failed("empty", "no containers return in allocation response").await;
+    mic.list(devices(&[], &["m"]));
+    node.until_counts(MIC, Some("1/0")).await;
+    node.manifest("sick", &asking(&format!("{MIC}: 1")));
+    failed(
+        "sick",
+        "no healthy devices present; cannot allocate unhealthy devices akri.sh/mic",
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_plugin_that_hangs_does_not_disturb_the_others() {
+    let node = Node::start().await;
+    let cam = FakePlugin::start(&node, CAM, &["a"]).await;
+    let _mic = FakePlugin::start(&node, MIC, &["m"]).await;
+    node.until_counts(CAM, Some("1/1")).await;
+    node.until_counts(MIC, Some("1/1")).await;
+    cam.answer(Answer::Hang);
+    node.manifest("hangs", &asking(&format!("{CAM}: 1")));
+    eventually("Allocate", async || cam.calls().allocate.len() == 1).await;
+    node.manifest("runs", &asking(&format!("{MIC}: 1")));
+    node.until_log("runs", "c", "mic=m").await;
+    node.remove_manifest("hangs");
+    eventually("the hanging pod is gone", async || {
+        node.pod("hangs").await.is_none()
+    })
+    .await;
+    assert_eq!(held(&node).await, pairs(&[(MIC, "m")]));
+}
+
+#[tokio::test]
+async fn preferences_of_a_plugin_are_followed_where_they_can_be() {
+    let node = Node::start().await;
+    let options = Options {
+        prefers: ["c", "unheard-of"].map(str::to_owned).into(),
+        ..Options::default()
+    };
+    let plugin = FakePlugin::serve_with(&node, CAM, "cam.sock", &["a", "b", "c"], options);
+    plugin.register(&node).await.unwrap();
+    node.until_counts(CAM, Some("3/3")).await;
+    node.manifest("p", &asking(&format!("{CAM}: 2")));
+    node.until_log("p", "c", "cam=a,c").await;
+    assert_eq!(plugin.calls().preferred, 1);
+}
+
+#[tokio::test]
+async fn a_restarted_kubelet_keeps_allocations_and_waits_for_its_plugins() {
+    let mut node = Node::start().await;
+    let pre_start = || Options {
+        pre_start_required: true,
+        ..Options::default()
+    };
+    let plugin = FakePlugin::serve_with(&node, CAM, "cam.sock", &["a", "b"], pre_start());
+    plugin.register(&node).await.unwrap();
+    node.until_counts(CAM, Some("2/2")).await;
+    node.manifest("p", &asking(&format!("{CAM}: 1")));
+    node.until_log("p", "c", "cam=a").await;
+    assert_eq!(plugin.calls().pre_start, [["a"]]);
+    std::fs::remove_dir_all(node.root().join("logs")).unwrap();
+
+    node.restart().await;
+    assert_eq!(node.counts(CAM).await.unwrap(), "0/0");
+    let reason = "/containerStatuses/0/state/waiting/reason";
+    node.until_pod("p", reason, json!("DevicePluginNotReady"))
+        .await;
+    assert!(!node.root().join("device-plugins/cam.sock").exists());
+    let plugin = FakePlugin::serve_with(&node, CAM, "cam.sock", &["a", "b"], pre_start());
+    plugin.register(&node).await.unwrap();
+    node.until_log("p", "c", "cam=a").await;
+    let calls = plugin.calls();
+    assert_eq!(calls.pre_start, [["a"]]);
+    assert!(calls.allocate.is_empty(), "the first answer is replayed");
+    assert_eq!(held(&node).await, pairs(&[(CAM, "a")]));
+}
+
+#[tokio::test]
+async fn a_plugin_can_refuse_the_start_of_a_container() {
+    let node = Node::start().await;
+    let options = Options {
+        pre_start_required: true,
+        ..Options::default()
+    };
+    let plugin = FakePlugin::serve_with(&node, CAM, "cam.sock", &["a"], options);
+    plugin.register(&node).await.unwrap();
+    plugin.refuse_start(Some("it has moved"));
+    node.until_counts(CAM, Some("1/1")).await;
+    node.manifest("p", &asking(&format!("{CAM}: 1")));
+    let waiting = json!({
+        "reason": "CreateContainerError",
+        "message": "device plugin PreStartContainer rpc failed with err: rpc error: code = Unknown desc = it has moved",
+    });
+    node.until_pod("p", "/containerStatuses/0/state/waiting", waiting)
+        .await;
+    plugin.refuse_start(None);
+    node.until_log("p", "c", "cam=a").await;
+}
+
+#[tokio::test]
+async fn init_containers_pass_their_devices_on() {
+    let node = Node::start().await;
+    let plugin = FakePlugin::start(&node, CAM, &["a", "b"]).await;
+    node.until_counts(CAM, Some("2/2")).await;
+    let container = |name: &str, extra: &str| {
+        format!(
+            "  - name: {name}\n    image: x\n    command: [sh, -c, 'echo cam=$CAM']\n    resources: {{limits: {{{CAM}: 1}}}}\n{extra}"
+        )
+    };
+    let spec = format!(
+        "  restartPolicy: Never\n  initContainers:\n{}{}  containers:\n{}",
+        container("init", ""),
+        container("side", "    restartPolicy: Always\n"),
+        container("main", ""),
+    );
+    node.manifest("p", &spec);
+    node.until_pod("p", "/phase", json!("Succeeded")).await;
+    // The sidecar got the init container's device, and kept it: the main one needs another.
+    assert_eq!(plugin.calls().allocate, [["a"], ["a"], ["b"]]);
+    node.until_log("p", "main", "cam=b").await;
+    assert!(held(&node).await.is_empty());
+}
+
+#[tokio::test]
+async fn pod_resources_answer_get_and_allocatable_within_a_rate() {
+    let node = Node::start().await;
+    let _plugin = FakePlugin::start(&node, CAM, &["a", "b"]).await;
+    node.until_counts(CAM, Some("2/2")).await;
+    let mut client = pod_resources(&node).await;
+    let allocatable = client.get_allocatable_resources(AllocatableResourcesRequest {});
+    assert_eq!(allocatable.await.unwrap().into_inner().devices.len(), 2);
+    let unknown = client.get(GetPodResourcesRequest {
+        pod_name: "p".to_owned(),
+        pod_namespace: "default".to_owned(),
+    });
+    let message = unknown.await.unwrap_err().message().to_owned();
+    assert_eq!(message, "pod p in namespace default not found");
+
+    let calls = (0..100).map(|_| {
+        let mut client = client.clone();
+        async move { client.list(ListPodResourcesRequest {}).await }
+    });
+    let refused = futures::future::join_all(calls).await;
+    let refused = refused
+        .into_iter()
+        .filter_map(Result::err)
+        .collect::<Vec<_>>();
+    assert!(!refused.is_empty());
+    assert!(
+        refused
+            .iter()
+            .all(|status| status.code() == Code::ResourceExhausted)
+    );
+}
+
+#[tokio::test]
+async fn hundreds_of_plugins_register_side_by_side() {
+    let node = Node::start().await;
+    let plugins: Vec<FakePlugin> = (0..200)
+        .map(|n| {
+            FakePlugin::serve(
+                &node,
+                &format!("akri.sh/p{n}"),
+                &format!("p{n}.sock"),
+                &["a"],
+            )
+        })
+        .collect();
+    let registered = plugins.iter().map(|plugin| plugin.register(&node));
+    let registered = futures::future::join_all(registered).await;
+    assert!(registered.iter().all(Result::is_ok));
+    eventually("all are listed", async || {
+        let plugins = node.client.plugins().await.unwrap();
+        plugins.iter().filter(|plugin| plugin.healthy == 1).count() == 200
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn only_sockets_at_the_top_of_the_folder_are_swept() {
+    let mut node = Node::start().await;
+    let folder = node.root().join("device-plugins");
+    let bind = |path: &Path| drop(std::os::unix::net::UnixListener::bind(path).unwrap());
+    std::fs::create_dir(folder.join("sub")).unwrap();
+    std::fs::write(folder.join("file"), "").unwrap();
+    bind(&folder.join("a.sock"));
+    bind(&folder.join("sub/b.sock"));
+    std::fs::write(folder.join("kubelet_internal_checkpoint"), "{").unwrap();
+    node.restart().await;
+    assert!(!folder.join("a.sock").exists());
+    assert!(folder.join("sub/b.sock").exists() && folder.join("file").exists());
+}
