@@ -18,6 +18,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     )?;
     tonic_prost_build::configure()
         .btree_map(".")
+        .codec_path("crate::proto::codec::SmallMessages")
         .compile_fds(descriptors)?;
     Ok(())
 }

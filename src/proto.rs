@@ -1,4 +1,4 @@
-//! Generated from `proto/`: messages, clients and servers of the kubelet's APIs. No code of our own.
+//! Generated from `proto/`: messages, clients and servers of the kubelet's APIs.
 #![allow(
     unreachable_pub,
     clippy::all,
@@ -8,6 +8,8 @@
     clippy::too_many_lines,
     reason = "generated code"
 )]
+
+pub mod codec;
 
 /// The device plugin API, `v1beta1`: plugins call `Registration`, the kubelet calls `DevicePlugin`.
 pub mod device_plugin {

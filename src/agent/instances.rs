@@ -14,6 +14,8 @@ use tracing::{info, warn};
 
 const FIRST_RETRY: Duration = Duration::from_millis(200);
 const LAST_RETRY: Duration = Duration::from_secs(10);
+/// How long after a change all of it is looked at: what comes in one go makes one plan.
+const SETTLE: Duration = Duration::from_millis(5);
 
 /// Plans and carries out, at each change of what the plan depends on and when a grace period ends.
 pub(super) async fn run(node: Arc<Node>, shutdown: CancellationToken) -> anyhow::Result<()> {
@@ -59,8 +61,9 @@ pub(super) async fn run(node: Arc<Node>, shutdown: CancellationToken) -> anyhow:
             changed = discoveries.changed() => changed?,
             changed = instances.changed() => changed?,
             changed = configurations.changed() => changed?,
-            () = sleep(wait) => {}
+            () = sleep(wait) => continue,
         }
+        shutdown.run_until_cancelled(sleep(SETTLE)).await;
     }
 }
 

@@ -29,16 +29,18 @@ pub(super) struct KubeletSocket {
     inode: u64,
 }
 
-/// Publishes the folder at each change of it.
+/// Publishes the folder at each change of it, and after it the kubelet.
 pub(super) async fn run(
     path: Arc<Path>,
     folder: watch::Sender<KubeletFolder>,
+    kubelet: watch::Sender<Option<KubeletSocket>>,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let mut watch = FolderWatch::new(&*path);
     loop {
         match read(&path) {
             Ok(now) => {
+                let there = now.kubelet;
                 folder.send_if_modified(|before| {
                     if before.kubelet != now.kubelet {
                         let state = if now.kubelet.is_some() {
@@ -50,6 +52,11 @@ pub(super) async fn run(
                     }
                     let is_changed = *before != now;
                     *before = now;
+                    is_changed
+                });
+                kubelet.send_if_modified(|before| {
+                    let is_changed = *before != there;
+                    *before = there;
                     is_changed
                 });
             }

@@ -24,7 +24,7 @@ use crate::{
 };
 use configurations::Judged;
 use k8s_openapi::jiff::Timestamp;
-use kubelet_folder::KubeletFolder;
+use kubelet_folder::{KubeletFolder, KubeletSocket};
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
@@ -76,6 +76,8 @@ struct Node {
     discoveries: watch::Sender<Arc<Discoveries>>,
     slots: watch::Sender<SlotTable>,
     kubelet_folder: watch::Sender<KubeletFolder>,
+    /// The kubelet of that folder: every plugin waits for the next one, and the folder changes with every socket.
+    kubelet: watch::Sender<Option<KubeletSocket>>,
     /// The resources whose slots the kubelet is listening to, by name.
     registered: watch::Sender<BTreeSet<String>>,
 }
@@ -95,6 +97,7 @@ impl Node {
             discoveries: watch::Sender::default(),
             slots: watch::Sender::new(SlotTable::new(&settings.node_name)),
             kubelet_folder: watch::Sender::default(),
+            kubelet: watch::Sender::default(),
             registered: watch::Sender::default(),
             store,
         }
@@ -125,9 +128,9 @@ pub async fn run(
     let mut tasks = Supervisor::new(shutdown);
 
     let folder: Arc<Path> = node.plugin_folder.as_path().into();
-    let folder_changes = node.kubelet_folder.clone();
+    let (folder_changes, kubelet) = (node.kubelet_folder.clone(), node.kubelet.clone());
     tasks.spawn("kubelet folder", |stop| {
-        kubelet_folder::run(folder, folder_changes, stop)
+        kubelet_folder::run(folder, folder_changes, kubelet, stop)
     });
     let watched = store.clone();
     tasks.spawn("store", |stop| async move { watched.run(stop).await });

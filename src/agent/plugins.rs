@@ -1,6 +1,7 @@
 //! The device plugins of this node: one for each resource, started and stopped as Instances come and go.
 mod allocate;
 mod plan;
+mod registrar;
 mod runner;
 mod service;
 
@@ -8,20 +9,25 @@ use super::{Node, kubelet_folder::KubeletFolder, slots::Requests};
 use crate::{
     files,
     model::slot_table::{ObservedSlots, Resource},
+    proto::DESCRIPTORS,
 };
 use allocate::Allocator;
 use plan::{Action, Slot};
+use registrar::Registrar;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
     sync::Arc,
+    time::Duration,
 };
-use tokio::sync::{Semaphore, watch};
+use tokio::{sync::watch, time::sleep};
 use tokio_util::{sync::CancellationToken, task::JoinMap};
+use tonic::service::Routes;
 use tracing::warn;
 
-/// Registrations under way at once: the kubelet dials back in each.
-const REGISTRATIONS: usize = 64;
+/// How long after a change the plugins are looked at: a claim makes three, and is answered before its slots are listed
+/// anew.
+const SETTLE: Duration = Duration::from_millis(5);
 
 /// What the owner holds of a running plugin.
 struct Running {
@@ -46,29 +52,38 @@ pub(super) async fn run(
     let mut folder = node.kubelet_folder.subscribe();
     let mut plugins = Plugins {
         allocator: Arc::new(Allocator::new(node.clone(), requests)),
-        permits: Arc::new(Semaphore::new(REGISTRATIONS)),
+        registrar: Arc::new(Registrar::new(&node.plugin_folder)),
+        reflection: reflection()?,
         tasks: JoinMap::new(),
         running: BTreeMap::new(),
         shutdown: shutdown.clone(),
         node,
     };
     instances.mark_changed();
+    let mut is_due = true;
     loop {
-        // What is marked as seen is read after that, so that nothing that changes meanwhile is missed.
-        discoveries.mark_unchanged();
-        if instances.has_changed()? {
-            instances.mark_unchanged();
-            plugins.observe();
+        if is_due {
+            // What is marked as seen is read after that, so that nothing that changes meanwhile is missed.
+            discoveries.mark_unchanged();
+            if instances.has_changed()? {
+                instances.mark_unchanged();
+                plugins.observe();
+            }
+            slots.mark_unchanged();
+            plugins.reconcile().await;
+            plugins.publish_slots().await;
         }
-        slots.mark_unchanged();
-        plugins.reconcile().await;
-        plugins.publish_slots();
+        is_due = true;
         tokio::select! {
             () = shutdown.cancelled() => break,
             changed = instances.changed() => { changed?; instances.mark_changed(); }
             changed = discoveries.changed() => changed?,
             changed = slots.changed() => changed?,
-            changed = folder.changed() => { changed?; plugins.follow_folder(&mut folder); }
+            changed = folder.changed() => {
+                changed?;
+                plugins.follow_folder(&mut folder);
+                is_due = false; // it changes with every socket
+            }
             Some((name, ended)) = plugins.tasks.join_next() => {
                 // Only a panic ends a plugin unasked: the next round starts it anew.
                 if let Err(e) = ended {
@@ -76,6 +91,9 @@ pub(super) async fn run(
                 }
                 plugins.forget(&name);
             }
+        }
+        if is_due {
+            shutdown.run_until_cancelled(sleep(SETTLE)).await;
         }
     }
     while plugins.tasks.join_next().await.is_some() {}
@@ -108,7 +126,9 @@ pub(super) fn remove_left_over_sockets(node: &Node) {
 struct Plugins {
     node: Arc<Node>,
     allocator: Arc<Allocator>,
-    permits: Arc<Semaphore>,
+    registrar: Arc<Registrar>,
+    /// One for all sockets: made anew for each it would be most of a plugin's memory.
+    reflection: Routes,
     tasks: JoinMap<String, ()>,
     running: BTreeMap<String, Running>,
     shutdown: CancellationToken,
@@ -137,10 +157,11 @@ impl Plugins {
             .iter()
             .map(|(name, r)| (name.clone(), r.resource.clone()))
             .collect();
+        let gone = self.gone();
         for action in plan::plan(&desired, &running) {
             match action {
                 Action::Stop(name) => self.stop(&name).await,
-                Action::Start(resource) => self.start(resource),
+                Action::Start(resource) => self.start(resource, &gone),
             }
         }
     }
@@ -164,9 +185,9 @@ impl Plugins {
             .send_if_modified(|registered| registered.remove(name));
     }
 
-    fn start(&mut self, resource: Resource) {
+    fn start(&mut self, resource: Resource, gone: &BTreeSet<String>) {
         let name = resource.name().to_owned();
-        let slots = watch::Sender::new(self.slots_of(&resource, &self.gone()));
+        let slots = watch::Sender::new(self.slots_of(&resource, gone));
         let rebind = watch::Sender::new(0);
         let socket = watch::Sender::new(None);
         let stop = self.shutdown.child_token();
@@ -180,7 +201,8 @@ impl Plugins {
         let plugin = runner::Plugin {
             node: self.node.clone(),
             allocator: self.allocator.clone(),
-            permits: self.permits.clone(),
+            registrar: self.registrar.clone(),
+            reflection: self.reflection.clone(),
             rebind: rebind.subscribe(),
             slots: slots.subscribe(),
             socket,
@@ -191,9 +213,13 @@ impl Plugins {
     }
 
     /// Tells each plugin what its slots are now; those whose slots are the same hear nothing.
-    fn publish_slots(&self) {
+    async fn publish_slots(&self) {
         let gone = self.gone();
-        for running in self.running.values() {
+        for (n, running) in self.running.values().enumerate() {
+            if n % 16 == 15 {
+                // Allocate calls wait for this thread.
+                tokio::task::yield_now().await;
+            }
             let now = self.slots_of(&running.resource, &gone);
             running.slots.send_if_modified(|before| {
                 let is_changed = *before != now;
@@ -227,4 +253,12 @@ impl Plugins {
             }
         }
     }
+}
+
+/// What gRPC reflection tells of every plugin.
+fn reflection() -> anyhow::Result<Routes> {
+    let service = tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(DESCRIPTORS)
+        .build_v1()?;
+    Ok(Routes::new(service))
 }

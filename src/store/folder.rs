@@ -222,7 +222,7 @@ impl Inner {
 
     fn publish(&self, instances: Instances) {
         self.instances.send_if_modified(|current| {
-            let is_changed = **current != instances;
+            let is_changed = !is_same(current, &instances);
             *current = Arc::new(instances);
             is_changed
         });
@@ -419,6 +419,15 @@ fn read_instances(folder: &Path) -> anyhow::Result<Instances> {
         }
     }
     Ok(instances)
+}
+
+/// An Instance that nobody wrote is the same object, and most are: they need not be compared.
+fn is_same(before: &Instances, after: &Instances) -> bool {
+    before.len() == after.len()
+        && before
+            .iter()
+            .zip(after)
+            .all(|(b, a)| b.0 == a.0 && (Arc::ptr_eq(b.1, a.1) || b.1 == a.1))
 }
 
 /// Removes what an earlier life said of Configurations; this one says it anew.

@@ -13,6 +13,7 @@ use std::{
 use tokio::net::{UnixListener, UnixStream};
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::{Channel, Endpoint, Uri};
+use tower::Service;
 
 /// The longest socket path the kernel takes: `sun_path` less its closing NUL.
 pub const PATH_LIMIT: usize = 107;
@@ -49,14 +50,28 @@ pub fn listener(path: &Path) -> io::Result<UnixListener> {
 
 /// Connects a gRPC client to the server at `path`.
 pub async fn dial(path: &Path) -> Result<Channel, tonic::transport::Error> {
-    let path = PathBuf::from(path);
-    // The URI is never looked up: the connector knows the path. Its host becomes `:authority`.
+    endpoint().connect_with_connector(connector(path)).await
+}
+
+/// The same, connected by the first request, and again by the next one after the connection was lost.
+pub fn dial_when_used(path: &Path) -> Channel {
+    endpoint().connect_with_connector_lazy(connector(path))
+}
+
+/// Its URI is never looked up: the connector knows the path. Its host becomes `:authority`.
+fn endpoint() -> Endpoint {
     Endpoint::from_static("http://localhost")
-        .connect_with_connector(tower::service_fn(move |_: Uri| {
-            let path = path.clone();
-            async move { UnixStream::connect(path).await.map(TokioIo::new) }
-        }))
-        .await
+}
+
+fn connector(
+    path: &Path,
+) -> impl Service<Uri, Response = TokioIo<UnixStream>, Error = io::Error, Future: Send> + Send + use<>
+{
+    let path = PathBuf::from(path);
+    tower::service_fn(move |_: Uri| {
+        let path = path.clone();
+        async move { UnixStream::connect(path).await.map(TokioIo::new) }
+    })
 }
 
 #[cfg(test)]

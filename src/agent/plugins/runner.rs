@@ -1,20 +1,13 @@
 //! The life of one device plugin: bind a socket, serve, register with the kubelet, and again when the kubelet or the
 //! socket is lost.
-use super::{allocate::Allocator, plan, plan::Slot, service::Service};
+use super::{allocate::Allocator, plan, plan::Slot, registrar::Registrar, service::Service};
 use crate::{
-    agent::{
-        Node,
-        kubelet_folder::{KUBELET_SOCKET, KubeletSocket},
-    },
+    agent::{Node, kubelet_folder::KubeletSocket},
     backoff::Backoff,
     files,
     model::slot_table::Resource,
-    proto::{
-        DESCRIPTORS,
-        device_plugin::{
-            DevicePluginOptions, RegisterRequest, VERSION,
-            device_plugin_server::DevicePluginServer, registration_client::RegistrationClient,
-        },
+    proto::device_plugin::{
+        DevicePluginOptions, RegisterRequest, VERSION, device_plugin_server::DevicePluginServer,
     },
     uds,
 };
@@ -27,15 +20,13 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 use tokio::{
-    sync::{Semaphore, watch},
+    sync::watch,
     time::{Instant, sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
-use tonic::transport::Server;
+use tonic::{service::Routes, transport::Server};
 use tracing::{Instrument as _, debug, info, info_span, warn};
 
-/// The kubelet dials back within the call, for 10 s at most.
-const REGISTER_TIMEOUT: Duration = Duration::from_secs(15);
 /// The kubelet opens ListAndWatch right after it has answered.
 const FIRST_STREAM_TIMEOUT: Duration = Duration::from_secs(10);
 /// A stream that lived this long was no failure.
@@ -46,7 +37,8 @@ const LAST_RETRY: Duration = Duration::from_secs(10);
 pub(super) struct Plugin {
     pub(super) node: Arc<Node>,
     pub(super) allocator: Arc<Allocator>,
-    pub(super) permits: Arc<Semaphore>,
+    pub(super) registrar: Arc<Registrar>,
+    pub(super) reflection: Routes,
     pub(super) resource: Resource,
     pub(super) slots: watch::Receiver<Arc<[Slot]>>,
     pub(super) rebind: watch::Receiver<u64>,
@@ -78,12 +70,12 @@ impl Plugin {
 
     /// The kubelet that listens now, or the next one.
     async fn kubelet(&self) -> KubeletSocket {
-        let mut folder = self.node.kubelet_folder.subscribe();
-        let found = folder.wait_for(|folder| folder.kubelet.is_some()).await;
+        let mut kubelet = self.node.kubelet.subscribe();
+        let found = kubelet.wait_for(Option::is_some).await;
         found
             .ok()
-            .and_then(|folder| folder.kubelet)
-            .expect("the folder's sender is in the node, which this holds")
+            .and_then(|kubelet| *kubelet)
+            .expect("the kubelet's sender is in the node, which this holds")
     }
 
     /// Serves and registers until the socket must be made anew.
@@ -104,17 +96,14 @@ impl Plugin {
             streams: streams.clone(),
             closing,
         };
-        let reflection = tonic_reflection::server::Builder::configure()
-            .register_encoded_file_descriptor_set(DESCRIPTORS)
-            .build_v1()?;
+        let reflection = self.reflection.clone();
         let server = Server::builder()
-            .add_service(DevicePluginServer::new(service))
-            .add_service(reflection)
+            .add_routes(reflection.add_service(DevicePluginServer::new(service)))
             .serve_with_incoming(bound.incoming);
         let mut rebind = self.rebind.clone();
         tokio::select! {
             served = server => Err(anyhow!("the plugin's server ended: {served:?}")),
-            never = self.stay_registered(&bound.name, streams, backoff) => never,
+            never = self.stay_registered(kubelet, &bound.name, streams, backoff) => never,
             _ = rebind.changed() => {
                 info!(socket = %bound.name, "the plugin's socket is gone, it is made anew");
                 Ok(())
@@ -127,13 +116,9 @@ impl Plugin {
     }
 
     async fn another_kubelet(&self, kubelet: KubeletSocket) {
-        let mut folder = self.node.kubelet_folder.subscribe();
-        let is_other = |now: Option<KubeletSocket>| now.is_some_and(|now| now != kubelet);
-        if folder
-            .wait_for(|folder| is_other(folder.kubelet))
-            .await
-            .is_err()
-        {
+        let mut now = self.node.kubelet.subscribe();
+        let is_other = |now: &Option<KubeletSocket>| now.is_some_and(|now| now != kubelet);
+        if now.wait_for(is_other).await.is_err() {
             std::future::pending::<()>().await;
         }
     }
@@ -141,16 +126,16 @@ impl Plugin {
     /// Registers, and again whenever the kubelet has let go of the plugin: it never does so by itself.
     async fn stay_registered(
         &self,
+        kubelet: KubeletSocket,
         socket: &str,
         streams: watch::Sender<usize>,
         backoff: &mut Backoff,
     ) -> anyhow::Result<()> {
         let mut streams = streams.subscribe();
         loop {
-            let permit = self.permits.acquire().await?;
-            let registered = self.register(socket).await;
-            drop(permit);
-            match registered {
+            // In a box of its own, because its room would stay with every plugin.
+            let registered = Box::pin(self.registrar.register(kubelet, self.request(socket)));
+            match registered.await {
                 Ok(()) => {
                     let opened = timeout(FIRST_STREAM_TIMEOUT, streams.wait_for(|n| *n > 0))
                         .await
@@ -175,28 +160,19 @@ impl Plugin {
         }
     }
 
-    async fn register(&self, socket: &str) -> anyhow::Result<()> {
-        let path = self.node.plugin_folder.join(KUBELET_SOCKET);
-        let registering = async {
-            let mut client = RegistrationClient::new(uds::dial(&path).await?);
-            let request = RegisterRequest {
-                version: VERSION.to_owned(),
-                endpoint: socket.to_owned(),
-                resource_name: format!("{}/{}", self.node.resource_prefix, self.resource.name()),
-                options: Some(DevicePluginOptions {
-                    pre_start_required: true,
-                    get_preferred_allocation_available: matches!(
-                        self.resource,
-                        Resource::Configuration(_)
-                    ),
-                }),
-            };
-            client.register(request).await?;
-            anyhow::Ok(())
-        };
-        timeout(REGISTER_TIMEOUT, registering)
-            .await
-            .with_context(|| format!("{} did not answer", path.display()))?
+    fn request(&self, socket: &str) -> RegisterRequest {
+        RegisterRequest {
+            version: VERSION.to_owned(),
+            endpoint: socket.to_owned(),
+            resource_name: format!("{}/{}", self.node.resource_prefix, self.resource.name()),
+            options: Some(DevicePluginOptions {
+                pre_start_required: true,
+                get_preferred_allocation_available: matches!(
+                    self.resource,
+                    Resource::Configuration(_)
+                ),
+            }),
+        }
     }
 
     fn set_registered(&self, is_registered: bool) {
@@ -241,8 +217,10 @@ impl Socket<()> {
                 folder.display()
             )
         })?;
-        let left_over = node.kubelet_folder.borrow().sockets.clone();
-        for name in plan::sockets_of(&stem, &left_over) {
+        let left_over: Vec<String> = plan::sockets_of(&stem, &node.kubelet_folder.borrow().sockets)
+            .cloned()
+            .collect();
+        for name in &left_over {
             files::remove(&folder.join(name))?;
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();

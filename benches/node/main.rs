@@ -1,0 +1,77 @@
+//! How fast and how small a node is, measured from outside: the real binary as `petiole kubelet` and `petiole agent`,
+//! its sockets, its files, and what the kernel says of its memory.
+//!
+//! `cargo bench --bench node` prints a table; `-- --report docs/performance.md --check` writes it and fails over budget.
+#![allow(clippy::unwrap_used, reason = "a measurement that fails ends the run")]
+#![allow(clippy::print_stdout, reason = "the table is what it is for")]
+#[path = "../../tests/support/mdns_publisher.rs"]
+#[allow(dead_code, unreachable_pub, reason = "the tests use the rest of it")]
+mod mdns_publisher;
+mod measurements;
+mod node;
+mod report;
+
+use clap::Parser;
+use report::Row;
+use std::{path::PathBuf, process::ExitCode};
+
+/// Measures a node of one kubelet and one agent.
+#[derive(Debug, Parser)]
+struct Flags {
+    /// Write the table to this file, with the machine it was made on
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// Fail where a median is over its budget
+    #[arg(long)]
+    check: bool,
+    /// Only the measurements with this in their name
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    only: String,
+    /// How often each is repeated, on a new node each time
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    runs: usize,
+    /// Measure another build
+    #[arg(long, value_name = "FILE", default_value = env!("CARGO_BIN_EXE_petiole"))]
+    binary: PathBuf,
+    /// Cargo says so when it benchmarks, and not when it tests
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    let flags = Flags::parse();
+    if !flags.bench {
+        return ExitCode::SUCCESS; // `cargo test --all-targets`: that it builds is enough
+    }
+    let load_before = report::load();
+    let mut rows: Vec<Row> = vec![];
+    for measurement in measurements::all() {
+        if !measurement.name.contains(&flags.only) {
+            continue;
+        }
+        let mut measured = measurement.rows();
+        for run in 1..=flags.runs.max(1) {
+            eprintln!("{}: {run} of {}", measurement.name, flags.runs);
+            let values = (measurement.run)(flags.binary.clone()).await;
+            assert_eq!(values.len(), measured.len(), "{}", measurement.name);
+            for (row, value) in measured.iter_mut().zip(values) {
+                row.values.push(value);
+            }
+        }
+        rows.append(&mut measured);
+    }
+    let table = report::table(&rows);
+    println!("{table}");
+    if let Some(path) = &flags.report {
+        std::fs::write(path, report::page(&table, &load_before, flags.runs)).unwrap();
+    }
+    let over: Vec<_> = rows.iter().filter(|row| row.is_over_budget()).collect();
+    for row in &over {
+        println!("over budget: {}", row.what);
+    }
+    if flags.check && !over.is_empty() {
+        return ExitCode::FAILURE;
+    }
+    ExitCode::SUCCESS
+}

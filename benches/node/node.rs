@@ -1,0 +1,287 @@
+//! A kubelet and an agent as processes of their own, on a temporary folder. Both end with the value that holds them.
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use petiole::{kubelet::client::Client as KubeletClient, model::slot::SlotId};
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+use tempfile::TempDir;
+use tokio::time::{Instant, sleep};
+
+/// The least time between two looks at a condition: the error of every time that is measured.
+const LOOK: Duration = Duration::from_millis(2);
+/// A measurement that takes longer has failed.
+const PATIENCE: Duration = Duration::from_secs(120);
+const STOPS_WITHIN: Duration = Duration::from_secs(10);
+pub(super) const CONFIGURATION: &str = "bench";
+
+pub(super) struct Node {
+    binary: PathBuf,
+    folder: TempDir,
+    agent: Option<Process>,
+    kubelet: Option<Process>,
+}
+
+/// What the kubelet offers of a resource.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Offer {
+    pub(super) capacity: usize,
+    pub(super) allocatable: usize,
+}
+
+/// What a process has in memory, in MB of 10^6 bytes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Memory {
+    pub(super) now: f64,
+    pub(super) most: f64,
+}
+
+impl Node {
+    /// Both folders, and nothing running.
+    pub(super) fn new(binary: PathBuf) -> Self {
+        // A socket's path has 107 bytes at most.
+        let folder = tempfile::Builder::new()
+            .prefix("p")
+            .tempdir_in("/tmp")
+            .unwrap();
+        fs::create_dir(folder.path().join("configurations")).unwrap();
+        Self {
+            binary,
+            folder,
+            agent: None,
+            kubelet: None,
+        }
+    }
+
+    /// A kubelet that answers, and an agent that has found it.
+    pub(super) async fn running(binary: PathBuf) -> Self {
+        let mut node = Self::new(binary);
+        node.start_kubelet().await;
+        node.start_agent();
+        // The agent watches its Configurations once it has made its folders.
+        node.until("the agent's folders", || {
+            node.path("state/configurations").exists()
+        })
+        .await;
+        sleep(Duration::from_millis(300)).await;
+        node
+    }
+
+    /// Returns the moment at which `kubelet.sock` was there.
+    pub(super) async fn start_kubelet(&mut self) -> Instant {
+        let root = self.path("kubelet");
+        let pods = self.path("pods");
+        let socket = self.path("kubelet/device-plugins/kubelet.sock");
+        fs::remove_file(&socket).ok(); // of the last kubelet: a socket stays when its owner ends
+        let arguments = [("--root-dir", &root), ("--manifests", &pods)];
+        self.kubelet = Some(self.start("kubelet", &arguments));
+        self.until("kubelet.sock", || socket.exists()).await;
+        let there = Instant::now();
+        self.until("the kubelet's API", || {
+            self.path("kubelet/kubelet-api.sock").exists()
+        })
+        .await;
+        there
+    }
+
+    pub(super) fn start_agent(&mut self) {
+        let (configurations, state, kubelet) = (
+            self.path("configurations"),
+            self.path("state"),
+            self.path("kubelet"),
+        );
+        let arguments = [
+            ("--configurations", &configurations),
+            ("--state", &state),
+            ("--kubelet-dir", &kubelet),
+        ];
+        self.agent = Some(self.start("agent", &arguments));
+    }
+
+    pub(super) async fn stop_kubelet(&mut self) {
+        self.kubelet.take().unwrap().stop().await;
+    }
+
+    fn start(&self, subcommand: &str, arguments: &[(&str, &PathBuf)]) -> Process {
+        let log = File::create(self.path(&format!("{subcommand}.log"))).unwrap();
+        let mut command = Command::new(&self.binary);
+        command.arg(subcommand).args(["--node-name", "bench"]);
+        if subcommand == "agent" {
+            command.arg("--standalone");
+        }
+        for (flag, value) in arguments {
+            command.arg(flag).arg(value);
+        }
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null());
+        Process(child.stderr(log).spawn().unwrap())
+    }
+
+    pub(super) fn path(&self, relative: &str) -> PathBuf {
+        self.folder.path().join(relative)
+    }
+
+    /// Puts a Configuration in place; returns the moment before the rename.
+    pub(super) fn configure(&self, handler: &str, capacity: usize, details: &str) -> Instant {
+        let details: String = details.lines().map(|l| format!("      {l}\n")).collect();
+        let manifest = format!(
+            "apiVersion: akri.sh/v0
+kind: Configuration
+metadata:
+  name: {CONFIGURATION}
+spec:
+  discoveryHandler:
+    name: {handler}
+    discoveryDetails: |
+{details}  capacity: {capacity}
+  gracePeriodSeconds: 60
+"
+        );
+        let written = self.path("configuration.yaml");
+        fs::write(&written, manifest).unwrap();
+        let begun = Instant::now();
+        fs::rename(written, self.path("configurations/bench.yaml")).unwrap();
+        begun
+    }
+
+    /// A Configuration of this many debugEcho devices.
+    pub(super) fn configure_devices(&self, count: usize, capacity: usize) -> Instant {
+        let names: Vec<String> = (0..count).map(|n| format!("device-{n}")).collect();
+        let details = format!("descriptions: [{}]\n", names.join(", "));
+        self.configure("debugEcho", capacity, &details)
+    }
+
+    pub(super) fn instances(&self) -> usize {
+        fs::read_dir(self.path("state/instances")).map_or(0, |entries| {
+            let names = entries.map(|e| e.unwrap().file_name());
+            names
+                .filter(|name| !name.to_string_lossy().starts_with('.'))
+                .count()
+        })
+    }
+
+    /// By name, without the prefix `akri.sh/`.
+    pub(super) async fn offers(&self) -> BTreeMap<String, Offer> {
+        let node = KubeletClient::new(&self.path("kubelet")).node().await;
+        let status = node.unwrap().status.unwrap();
+        let (capacity, allocatable) = (status.capacity.unwrap(), status.allocatable.unwrap());
+        let number = |quantity: Option<
+            &k8s_openapi::apimachinery::pkg::api::resource::Quantity,
+        >| { quantity.map_or(0, |quantity| quantity.0.parse().unwrap()) };
+        let offer = |(name, of): (&String, _)| {
+            let offer = Offer {
+                capacity: number(Some(of)),
+                allocatable: number(allocatable.get(name)),
+            };
+            (name.trim_start_matches("akri.sh/").to_owned(), offer)
+        };
+        capacity.iter().map(offer).collect()
+    }
+
+    /// Until these many Instances and their Configuration are resources, all of them allocatable.
+    pub(super) async fn until_allocatable(&self, instances: usize) -> Instant {
+        let begun = Instant::now();
+        loop {
+            let looked = Instant::now();
+            let offers = self.offers().await;
+            let is_whole = |o: &&Offer| o.capacity > 0 && o.allocatable == o.capacity;
+            if offers.values().filter(is_whole).count() == instances + 1 {
+                return Instant::now();
+            }
+            self.check_patience(begun, "resources");
+            // To look at a thousand resources takes both processes some milliseconds of the same cores.
+            sleep(LOOK.max(looked.elapsed() * 5)).await;
+        }
+    }
+
+    /// Until some resource has a device that is not allocatable.
+    pub(super) async fn until_unhealthy(&self) -> Instant {
+        let begun = Instant::now();
+        loop {
+            let offers = self.offers().await;
+            if offers.values().any(|o| o.allocatable < o.capacity) {
+                return Instant::now();
+            }
+            self.check_patience(begun, "an unhealthy device");
+            sleep(LOOK).await;
+        }
+    }
+
+    pub(super) async fn until(&self, what: &str, condition: impl Fn() -> bool) -> Instant {
+        let begun = Instant::now();
+        while !condition() {
+            self.check_patience(begun, what);
+            sleep(LOOK).await;
+        }
+        Instant::now()
+    }
+
+    fn check_patience(&self, begun: Instant, what: &str) {
+        if begun.elapsed() > PATIENCE {
+            let log = fs::read_to_string(self.path("agent.log")).unwrap_or_default();
+            let end: Vec<_> = log.lines().rev().take(20).collect();
+            panic!("no {what} after {PATIENCE:?}; the agent's last lines: {end:#?}");
+        }
+    }
+
+    /// The sockets of the Instances' plugins, and a slot of each that can be asked for.
+    pub(super) async fn plugins(&self) -> Vec<(PathBuf, String)> {
+        let plugins = KubeletClient::new(&self.path("kubelet")).plugins().await;
+        let of_instances = plugins.unwrap().into_iter().filter_map(|plugin| {
+            let name = plugin.resource.trim_start_matches("akri.sh/").to_owned();
+            (name != CONFIGURATION).then(|| (PathBuf::from(plugin.endpoint), name))
+        });
+        of_instances.collect()
+    }
+
+    pub(super) fn agent_memory(&self) -> Memory {
+        let pid = self.agent.as_ref().unwrap().0.id();
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let field = |name: &str| {
+            let line = status.lines().find_map(|l| l.strip_prefix(name)).unwrap();
+            let kib: f64 = line.trim().trim_end_matches(" kB").parse().unwrap();
+            kib * 1024.0 / 1e6
+        };
+        Memory {
+            now: field("VmRSS:"),
+            most: field("VmHWM:"),
+        }
+    }
+}
+
+/// The id of an Instance's slot, as the kubelet asks for it.
+pub(super) fn slot(instance: &str, index: u32) -> String {
+    SlotId::new(instance, index).to_string()
+}
+
+struct Process(Child);
+
+impl Process {
+    /// As systemd would.
+    async fn stop(mut self) {
+        let pid = Pid::from_raw(i32::try_from(self.0.id()).unwrap());
+        kill(pid, Signal::SIGTERM).unwrap();
+        let begun = Instant::now();
+        while begun.elapsed() < STOPS_WITHIN {
+            if let Some(status) = self.0.try_wait().unwrap() {
+                assert!(status.success(), "{status}");
+                return;
+            }
+            sleep(LOOK).await;
+        }
+        panic!("it does not stop");
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // One that has ended is no error.
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}

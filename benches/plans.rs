@@ -1,0 +1,140 @@
+//! The parts that every claim goes through, alone: for finding out what a change of them costs.
+//! What users see is in `benches/node`.
+#![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
+use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
+use petiole::{
+    api::instance::{Instance, InstanceSpec},
+    model::{
+        names::ObjectKey,
+        slot::SlotId,
+        slot_table::{ObservedSlots, Resource, SlotTable},
+    },
+    store::{
+        Exchange, InstanceChange, Store as _,
+        folder::{FolderStore, Settings},
+    },
+};
+use std::{collections::BTreeMap, hint::black_box, time::Duration};
+
+const CAPACITY: u32 = 5;
+
+fn instance_name(n: usize) -> String {
+    format!("camera-{n:06x}")
+}
+
+/// Instances of one Configuration; every second slot is in use on this node.
+fn observed(count: usize) -> Vec<ObservedSlots> {
+    let usage = |name: &str| -> BTreeMap<String, String> {
+        let used = (0..CAPACITY).step_by(2);
+        used.map(|index| (SlotId::new(name, index).to_string(), "node-a".to_owned()))
+            .collect()
+    };
+    let slots = |n| ObservedSlots {
+        key: ObjectKey::new("default", instance_name(n)),
+        configuration: "camera".to_owned(),
+        capacity: CAPACITY,
+        usage: usage(&instance_name(n)),
+    };
+    (0..count).map(slots).collect()
+}
+
+fn table(count: usize) -> SlotTable {
+    let mut table = SlotTable::new("node-a");
+    table.observe(observed(count));
+    table
+}
+
+fn slot_table(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("slot table");
+    for count in [100, 1000] {
+        let instances = observed(count);
+        group.bench_function(BenchmarkId::new("observe", count), |bencher| {
+            let mut table = table(count);
+            bencher.iter_batched(
+                || instances.clone(),
+                |instances| table.observe(instances),
+                BatchSize::LargeInput,
+            );
+        });
+        group.bench_function(BenchmarkId::new("claim, begin, settle", count), |bencher| {
+            let resource = Resource::Instance(instance_name(7));
+            let ids = [vec![SlotId::new(instance_name(7), 1).to_string()]];
+            let mut table = table(count);
+            bencher.iter(|| {
+                let claim = table.plan_claim(&resource, &ids, &Default::default());
+                let changes: Vec<_> = claim.unwrap().changes().cloned().collect();
+                table.begin(&changes);
+                table.settle(&changes, Some(Duration::from_secs(1)));
+            });
+        });
+        group.bench_function(BenchmarkId::new("lists", count), |bencher| {
+            let table = table(count);
+            bencher.iter(|| {
+                for n in 0..count {
+                    black_box(table.instance_list(&instance_name(n)));
+                }
+                black_box(table.configuration_list("camera"));
+            });
+        });
+    }
+    group.finish();
+}
+
+fn folder_store(criterion: &mut Criterion) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let store = FolderStore::open(Settings {
+        node_name: "node-a".to_owned(),
+        configurations: folder.path().join("configurations"),
+        state: folder.path().join("state"),
+    })
+    .unwrap();
+    let instance = |n| {
+        let spec = InstanceSpec {
+            configuration_name: "camera".to_owned(),
+            cdi_name: format!("akri.sh/camera={n:06x}"),
+            capacity: i32::try_from(CAPACITY).unwrap(),
+            broker_properties: BTreeMap::from([("URL".to_owned(), "rtsp://10.0.0.7/".to_owned())]),
+            shared: true,
+            nodes: vec!["node-a".to_owned()],
+            device_usage: BTreeMap::new(),
+        };
+        let mut instance = Instance::new(&instance_name(n), spec);
+        instance.metadata.namespace = Some("default".to_owned());
+        InstanceChange::Create(Box::new(instance))
+    };
+    let created = runtime.block_on(store.apply((0..100).map(instance).collect()));
+    assert!(created.iter().all(Result::is_ok));
+
+    let mut table = table(0);
+    table.observe(observed(100).into_iter().map(|slots| ObservedSlots {
+        usage: BTreeMap::new(),
+        ..slots
+    }));
+    let resource = Resource::Instance(instance_name(7));
+    let ids = [vec![SlotId::new(instance_name(7), 1).to_string()]];
+    let claim = table
+        .plan_claim(&resource, &ids, &Default::default())
+        .unwrap();
+    let take = claim.changes().next().unwrap().clone();
+    criterion.bench_function(
+        "store: a slot claimed and released, of 100 Instances",
+        |bencher| {
+            bencher.iter(|| {
+                let mut back = take.clone();
+                std::mem::swap(&mut back.from, &mut back.to);
+                for change in [take.clone(), back] {
+                    let told = change.to.as_ref().map(|_| "digest".to_owned());
+                    let exchange = Exchange { change, told };
+                    runtime.block_on(store.exchange(vec![exchange])).unwrap();
+                }
+            });
+        },
+    );
+}
+
+criterion_group!(plans, slot_table, folder_store);
+criterion_main!(plans);
