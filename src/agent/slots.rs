@@ -7,12 +7,14 @@ pub(super) mod reclaim;
 
 use super::Node;
 use crate::{
+    api::{instance::Instance, names},
     model::{
         slot::SlotId,
         slot_table::{Claim, ClaimError, Resource, SlotChange},
     },
     store::{Exchange, StoreError},
 };
+use futures::future::BoxFuture;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -28,6 +30,8 @@ use tracing::{info, warn};
 /// How long a write of slots may take: an Allocate call is answered within 3 s, because the kubelet admits one Pod at
 /// a time and waits without end.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a write that was too late is waited for, so that it is not undone before it is done.
+const LATE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Another node may take the slot first, and the Configuration's resource has others to offer.
 const TRIES: usize = 3;
 
@@ -37,8 +41,11 @@ pub(super) type Requests = mpsc::Sender<Request>;
 #[derive(Debug)]
 pub(super) enum Request {
     Claim(ClaimRequest),
-    /// Slots of this node that no container holds any more.
-    Release(Vec<SlotChange>),
+    /// Slots that no container held when the pod resources were looked at, at uptime `begun`.
+    Release {
+        changes: Vec<SlotChange>,
+        begun: Duration,
+    },
 }
 
 #[derive(Debug)]
@@ -68,6 +75,27 @@ pub(super) enum Refusal {
     Changed,
 }
 
+impl Refusal {
+    /// Whether the same call may succeed a little later.
+    pub(super) fn is_passing(&self) -> bool {
+        match self {
+            Self::Slot(ClaimError::Busy { .. })
+            | Self::Store(_)
+            | Self::Timeout
+            | Self::Changed => true,
+            Self::Slot(
+                ClaimError::Unknown { .. }
+                | ClaimError::BeyondCapacity { .. }
+                | ClaimError::HeldElsewhere { .. }
+                | ClaimError::HeldHere { .. }
+                | ClaimError::Full { .. }
+                | ClaimError::SameDevice { .. }
+                | ClaimError::Twice { .. },
+            ) => false,
+        }
+    }
+}
+
 /// Serves requests until `shutdown`.
 pub(super) async fn run(
     node: Arc<Node>,
@@ -81,7 +109,22 @@ pub(super) async fn run(
     {
         match request {
             Request::Claim(request) => claim(&node, request).await,
-            Request::Release(changes) => release(&node, changes).await,
+            Request::Release { changes, begun } => {
+                // What was claimed again since that look is held again.
+                let held = node.slots.borrow().held();
+                let is_still = |change: &SlotChange| {
+                    held.iter().any(|held| {
+                        held.slot == change.slot
+                            && Some(&held.owner) == change.from.as_ref()
+                            && held.answered <= begun
+                    })
+                };
+                let changes = changes.into_iter().filter(is_still);
+                let exchanges = changes
+                    .map(|change| Exchange { change, told: None })
+                    .collect();
+                write_back(&node, exchanges, "slot released").await;
+            }
         }
     }
     Ok(())
@@ -91,91 +134,134 @@ async fn claim(node: &Node, request: ClaimRequest) {
     if request.reply.is_closed() {
         return; // whoever asked has gone while others were served
     }
-    let mut outcome = try_claim(node, &request).await;
-    for _ in 1..TRIES {
-        match &outcome {
-            Err(Refusal::Store(StoreError::SlotTaken { .. })) => {
-                outcome = try_claim(node, &request).await
+    let mut tries = 0;
+    let (claim, undo) = loop {
+        tries += 1;
+        match prepared(node, &request) {
+            Err(refusal) => return answer(request.reply, Err(refusal)),
+            Ok((claim, exchanges, undo)) => {
+                match write(node, &claim, exchanges).await {
+                    Written::Done => break (claim, undo),
+                    Written::Refused(StoreError::SlotTaken { .. }) if tries < TRIES => {
+                        write_back(node, undo, "claim undone").await;
+                    }
+                    Written::Refused(error) => {
+                        answer(request.reply, Err(Refusal::Store(error)));
+                        return write_back(node, undo, "claim undone").await;
+                    }
+                    Written::Late(rest) => {
+                        answer(request.reply, Err(Refusal::Timeout));
+                        // It may still be carried out: it is undone after that, not before.
+                        timeout(LATE_TIMEOUT, rest).await.map(drop).ok();
+                        return write_back(node, undo, "claim undone").await;
+                    }
+                }
             }
-            Ok(_) | Err(_) => break,
         }
-    }
-    let undo = outcome.as_ref().ok().map(undone);
-    if request.reply.send(outcome).is_err()
-        && let Some(undo) = undo.filter(|undo| !undo.is_empty())
-    {
+    };
+    if request.reply.send(Ok(claim)).is_err() && !undo.is_empty() {
         info!(
             resource = request.resource.name(),
             "an Allocate call was given up: its claim is undone"
         );
-        release(node, undo).await;
+        write_back(node, undo, "claim undone").await;
     }
 }
 
-async fn try_claim(node: &Node, request: &ClaimRequest) -> Result<Claim, Refusal> {
+/// Whoever asked may have hung up.
+fn answer(reply: oneshot::Sender<Result<Claim, Refusal>>, result: Result<Claim, Refusal>) {
+    reply.send(result).ok();
+}
+
+/// A claim as it would be now, how to write it, and what takes it back: only what it changes.
+fn prepared(
+    node: &Node,
+    request: &ClaimRequest,
+) -> Result<(Claim, Vec<Exchange>, Vec<Exchange>), Refusal> {
     let claim =
         node.slots
             .borrow()
             .plan_claim(&request.resource, &request.containers, &request.gone)?;
-    let exchanges: Option<Vec<Exchange>> = claim
-        .changes()
-        .map(|change| {
-            let told = Some(request.told.get(&change.slot.name)?.clone());
-            Some(Exchange {
-                change: change.clone(),
-                told,
-            })
-        })
-        .collect();
-    let exchanges = exchanges.ok_or(Refusal::Changed)?;
+    let instances = node.store.instances().borrow().clone();
+    let mut exchanges = vec![];
+    let mut undo = vec![];
+    for change in claim.changes() {
+        let told = request
+            .told
+            .get(&change.slot.name)
+            .ok_or(Refusal::Changed)?;
+        exchanges.push(Exchange {
+            change: change.clone(),
+            told: Some(told.clone()),
+        });
+        if change.from != change.to {
+            let back = SlotChange {
+                from: change.to.clone(),
+                to: change.from.clone(),
+                ..change.clone()
+            };
+            let before = instances.get(&change.key);
+            let told = before
+                .and_then(|instance| told_of(instance, change.slot.index))
+                .cloned();
+            undo.push(Exchange { change: back, told });
+        }
+    }
+    Ok((claim, exchanges, undo))
+}
+
+/// What the container that holds a slot was told, as the Instance remembers it.
+pub(super) fn told_of(instance: &Instance, index: u32) -> Option<&String> {
+    let annotations = instance.metadata.annotations.as_ref()?;
+    annotations.get(&format!("{}{index}", names::TOLD_PREFIX))
+}
+
+enum Written<'a> {
+    Done,
+    Refused(StoreError),
+    /// Not in time. The rest of the write goes on.
+    Late(BoxFuture<'a, Result<(), StoreError>>),
+}
+
+async fn write<'a>(node: &'a Node, claim: &Claim, exchanges: Vec<Exchange>) -> Written<'a> {
     let changes: Vec<SlotChange> = claim.changes().cloned().collect();
     node.slots.send_modify(|slots| slots.begin(&changes));
-    let written = timeout(WRITE_TIMEOUT, node.store.exchange(exchanges)).await;
+    let mut exchange = node.store.exchange(exchanges);
+    let written = timeout(WRITE_TIMEOUT, &mut exchange).await;
     let answered = matches!(written, Ok(Ok(()))).then(|| node.uptime());
     node.slots
         .send_modify(|slots| slots.settle(&changes, answered));
     match written {
-        Ok(Ok(())) => Ok(claim),
-        outcome => {
-            // Some Instances of the claim may have been written, or all, too late.
-            release(node, undone(&claim)).await;
-            Err(outcome.map_or(Refusal::Timeout, |failed| {
-                failed.err().map_or(Refusal::Changed, Refusal::Store)
-            }))
-        }
+        Ok(Ok(())) => Written::Done,
+        Ok(Err(error)) => Written::Refused(error),
+        Err(_) => Written::Late(exchange),
     }
 }
 
-/// What takes a claim back: only what it changed.
-fn undone(claim: &Claim) -> Vec<SlotChange> {
-    let changed = claim.changes().filter(|change| change.from != change.to);
-    changed
-        .map(|change| SlotChange {
-            from: change.to.clone(),
-            to: change.from.clone(),
-            ..change.clone()
-        })
-        .collect()
-}
-
-async fn release(node: &Node, changes: Vec<SlotChange>) {
-    node.slots.send_modify(|slots| slots.begin(&changes));
-    for change in &changes {
-        let exchange = Exchange {
-            change: change.clone(),
-            told: None,
-        };
-        let written = timeout(WRITE_TIMEOUT, node.store.exchange(vec![exchange])).await;
+/// Gives slots back, those whose Instance shows the owner they are to be taken from.
+async fn write_back(node: &Node, exchanges: Vec<Exchange>, what: &'static str) {
+    for exchange in exchanges {
+        let change = exchange.change.clone();
         let slot = &change.slot;
+        let instances = node.store.instances().borrow().clone();
+        let usage = instances
+            .get(&change.key)
+            .and_then(|i| i.spec.device_usage.get(&slot.to_string()));
+        if usage != change.from.as_ref().map(ToString::to_string).as_ref() {
+            continue; // never written, or somebody else's by now
+        }
+        node.slots
+            .send_modify(|slots| slots.begin(std::slice::from_ref(&change)));
+        let written = timeout(WRITE_TIMEOUT, node.store.exchange(vec![exchange])).await;
         match &written {
-            Ok(Ok(())) => info!(%slot, "slot released"),
-            // Not ours any more: that is what a release is for.
+            Ok(Ok(())) => info!(%slot, "{what}"),
+            // Not ours any more: that is what was wanted.
             Ok(Err(StoreError::SlotTaken { .. } | StoreError::Gone(_))) => {}
-            Ok(Err(e)) => warn!(%slot, "the slot cannot be released, and is tried again: {e}"),
-            Err(_) => warn!(%slot, "the slot could not be released in time, and is tried again"),
+            Ok(Err(e)) => warn!(%slot, "{what}: not written, pod resources will tell: {e}"),
+            Err(_) => warn!(%slot, "{what}: not written in time, pod resources will tell"),
         }
         let done = matches!(written, Ok(Ok(()))).then(|| node.uptime());
         node.slots
-            .send_modify(|slots| slots.settle(std::slice::from_ref(change), done));
+            .send_modify(|slots| slots.settle(std::slice::from_ref(&change), done));
     }
 }

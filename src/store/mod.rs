@@ -14,7 +14,10 @@ use crate::{
     model::{names::ObjectKey, slot_table::SlotChange},
 };
 use futures::future::BoxFuture;
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -22,7 +25,10 @@ use tokio_util::sync::CancellationToken;
 #[derive(Debug, Clone, Default)]
 pub struct Configurations {
     pub objects: BTreeMap<ObjectKey, Arc<Configuration>>,
-    /// Whether all of them are here. While one cannot be read, an Instance without a Configuration may be its own.
+    /// Those that were there, or may be, and cannot be read just now.
+    pub hidden: BTreeSet<ObjectKey>,
+    /// Whether it is known of each which it is. Before, an Instance without a Configuration may be of one that could
+    /// not be read since the start.
     pub is_complete: bool,
 }
 
@@ -56,7 +62,7 @@ pub enum InstanceChange {
     Join(ObjectKey),
     /// Takes this node out of `nodes`.
     Leave(ObjectKey),
-    /// Replaces what the Configuration and the device say: properties, capacity, annotations, scope.
+    /// Replaces what the Configuration and the device say: capacity, properties, the device's id.
     Describe {
         key: ObjectKey,
         capacity: i32,

@@ -55,6 +55,24 @@ pub fn changed(instance: &Instance, change: &InstanceChange, node: &str) -> Opti
     Some(instance)
 }
 
+/// An Instance of an earlier life in a folder, which has one node: under another name, the node was renamed.
+pub(super) fn adopted(instance: &Instance, node: &str) -> Instance {
+    let mut instance = instance.clone();
+    let is_others = |usage: &str| {
+        let owner = SlotOwner::from_usage(usage);
+        !owner.is_ok_and(|owner| owner.is_some_and(|owner| owner.node() == node))
+    };
+    instance.spec.nodes = vec![node.to_owned()];
+    instance
+        .spec
+        .device_usage
+        .retain(|_, usage| !is_others(usage));
+    if let Some(status) = &mut instance.status {
+        status.nodes.retain(|entry| entry.name == node);
+    }
+    instance
+}
+
 /// Whether [`with_health`] would change nothing.
 pub fn says_health(status: &InstanceStatus, node: &str, is_healthy: bool) -> bool {
     let says = |entry: &NodeHealth| (entry.health == HEALTHY) == is_healthy;

@@ -45,10 +45,15 @@ pub(super) fn plan(world: &World<'_>) -> Vec<Action> {
     let mut wanted = BTreeSet::new();
     for (key, instance) in world.instances {
         let configuration = ObjectKey::new(&key.namespace, &instance.spec.configuration_name);
-        let Some(spec) = world.judged.accepted.get(&configuration).and_then(pod_spec) else {
+        let file = format!("{FILE_START}{}_{}.yaml", key.namespace, key.name);
+        let Some(accepted) = world.judged.accepted.get(&configuration) else {
+            // Refused as it stands, or not judged yet: what runs goes on. One that is deleted takes its Instances along.
+            wanted.insert(file);
             continue;
         };
-        let file = format!("{FILE_START}{}_{}.yaml", key.namespace, key.name);
+        let Some(spec) = pod_spec(accepted) else {
+            continue;
+        };
         let existing = world.existing.get(&file);
         wanted.insert(file.clone());
         if let Sight::Seen(device) = sight(instance, world.discoveries) {
@@ -281,6 +286,14 @@ spec:
                 file: "petiole-default_cam-1.yaml".to_owned()
             }]
         );
+    }
+
+    #[test]
+    fn the_pod_of_a_configuration_that_is_not_accepted_stays() {
+        let mut fixture = Fixture::new();
+        fixture.carry_out();
+        fixture.judged.accepted.clear();
+        assert_eq!(fixture.plan(), vec![]);
     }
 
     #[test]

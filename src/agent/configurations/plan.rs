@@ -47,15 +47,15 @@ pub(super) fn judge(
         }
     }
     // A manifest that cannot be read just now is no deletion.
-    if !configurations.is_complete {
-        for (key, earlier) in before {
+    for key in &configurations.hidden {
+        if let Some(earlier) = before.get(key) {
             judged
                 .accepted
                 .entry(key.clone())
                 .or_insert_with(|| earlier.clone());
         }
     }
-    refuse_second_of_a_name(&mut judged);
+    refuse_second_of_a_name(&mut judged, before);
     judged
 }
 
@@ -133,8 +133,8 @@ fn check_spec(spec: &ConfigurationSpec) -> Result<(), Problem> {
     Err(Problem::new("BadSpec", message))
 }
 
-/// Two of one name would want one resource: the older works.
-fn refuse_second_of_a_name(judged: &mut Judged) {
+/// Two of one name would want one resource: the one that works goes on, else the older does.
+fn refuse_second_of_a_name(judged: &mut Judged, before: &Accepted) {
     let mut first: BTreeMap<String, ObjectKey> = BTreeMap::new();
     let age = |key: &ObjectKey| {
         let created = judged.accepted[key]
@@ -142,7 +142,7 @@ fn refuse_second_of_a_name(judged: &mut Judged) {
             .metadata
             .creation_timestamp
             .clone();
-        (created, key.clone())
+        (!before.contains_key(key), created, key.clone())
     };
     for key in judged.accepted.keys() {
         match first.entry(key.name.clone()) {
@@ -259,8 +259,9 @@ mod tests {
     fn a_manifest_that_cannot_be_read_is_no_deletion_and_a_missing_one_is() {
         let before = judged(&[GOOD], &Accepted::new()).accepted;
         let mut unreadable = Configurations::default();
+        unreadable.hidden.insert(ObjectKey::new("default", "good"));
         assert_eq!(judge(&unreadable, &before, &known).accepted, before);
-        unreadable.is_complete = true;
+        unreadable.hidden.clear();
         assert!(judge(&unreadable, &before, &known).accepted.is_empty());
     }
 
@@ -281,6 +282,18 @@ mod tests {
         );
         assert_eq!(
             judged.problems[&ObjectKey::new("a", "good")].reason,
+            "NameTaken"
+        );
+    }
+
+    #[test]
+    fn a_newcomer_does_not_take_the_name_of_one_that_works() {
+        let before = judged(&[GOOD], &Accepted::new()).accepted;
+        let newcomer = GOOD.replace("name: good", "name: good, namespace: aaa");
+        let judged = judged(&[GOOD, &newcomer], &before);
+        assert_eq!(judged.accepted, before);
+        assert_eq!(
+            judged.problems[&ObjectKey::new("aaa", "good")].reason,
             "NameTaken"
         );
     }

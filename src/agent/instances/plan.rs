@@ -54,12 +54,12 @@ pub(super) struct Plan {
 
 pub(super) fn plan(world: &World<'_>) -> Plan {
     let mut plan = Plan::default();
-    let mut room = world.max_instances.saturating_sub(world.instances.len());
-    let mut deleted = 0;
+    let mut room = Room(signed(world.max_instances) - signed(world.instances.len()));
     for (key, instance) in world.instances {
         let configuration = ObjectKey::new(&key.namespace, &instance.spec.configuration_name);
         let is_orphan = world.configurations.is_complete
             && !world.configurations.objects.contains_key(&configuration)
+            && !world.configurations.hidden.contains(&configuration)
             && !world.judged.accepted.contains_key(&configuration);
         if is_orphan {
             plan.changes.push(leave(
@@ -68,10 +68,9 @@ pub(super) fn plan(world: &World<'_>) -> Plan {
                 world.node,
                 "its Configuration was deleted",
             ));
-            deleted += 1;
+            room.0 += 1;
         }
     }
-    room = (room + deleted).min(world.max_instances);
     for (key, accepted) in &world.judged.accepted {
         let mut part = PlanOfOne::new(world, key, accepted);
         let new = part.follow_devices();
@@ -90,6 +89,13 @@ pub(super) fn plan(world: &World<'_>) -> Plan {
             .insert(0, problem.clone());
     }
     plan
+}
+
+/// How many Instances there may be more; below zero where there are too many already.
+struct Room(i64);
+
+fn signed(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 /// The part of the plan that concerns one Configuration.
@@ -154,7 +160,7 @@ impl<'a> PlanOfOne<'a> {
 
     /// Instances whose device is missing turn unhealthy, and go when their grace period is over, but not before a
     /// first complete look. Those that go make room.
-    fn follow_absences(&mut self, room: &mut usize) {
+    fn follow_absences(&mut self, room: &mut Room) {
         let is_complete = self.sighting.is_some_and(|s| s.set.complete);
         let seconds = self.accepted.configuration.spec.grace_period_seconds;
         let grace = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
@@ -163,6 +169,15 @@ impl<'a> PlanOfOne<'a> {
             let since = self.world.absences.get(key).copied().unwrap_or(uptime);
             let left = (since + grace).saturating_sub(uptime);
             let id = device_id(instance);
+            let is_elsewhere = (self.sighting.zip(id.as_ref()))
+                .is_some_and(|(sighting, id)| sighting.set.devices.contains_key(id));
+            if is_elsewhere {
+                let reason = "its device has another Instance now";
+                self.changes
+                    .push(leave(instance, key, self.world.node, reason));
+                room.0 += 1;
+                continue;
+            }
             let is_missing = match (self.sighting, &id) {
                 (Some(sighting), Some(id)) => sighting.is_missing(id),
                 (Some(_), None) => is_complete,
@@ -171,7 +186,7 @@ impl<'a> PlanOfOne<'a> {
             if is_complete && left.is_zero() {
                 self.changes
                     .push(leave(instance, key, self.world.node, "its device is gone"));
-                *room += 1;
+                room.0 += 1;
                 continue;
             }
             self.report.instances += 1;
@@ -186,7 +201,7 @@ impl<'a> PlanOfOne<'a> {
     }
 
     /// Devices without an Instance get one while there is room.
-    fn welcome(&mut self, new: Vec<&'a Device>, room: &mut usize) {
+    fn welcome(&mut self, new: Vec<&'a Device>, room: &mut Room) {
         let limit =
             usize::try_from(self.accepted.configuration.spec.max_instances).unwrap_or(usize::MAX);
         let mut names: BTreeSet<String> = self
@@ -203,11 +218,11 @@ impl<'a> PlanOfOne<'a> {
                 .find(|name| !names.contains(name.as_str()));
             match free {
                 None => nameless.push(device.id.as_str()),
-                Some(_) if self.report.instances >= limit || *room == 0 => left_out += 1,
+                Some(_) if self.report.instances >= limit || room.0 <= 0 => left_out += 1,
                 Some(name) => {
                     names.insert(name.to_string());
                     self.report.instances += 1;
-                    *room -= 1;
+                    room.0 -= 1;
                     let instance = self.new_instance(name, device);
                     self.changes
                         .push(InstanceChange::Create(Box::new(instance)));

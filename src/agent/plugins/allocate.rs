@@ -3,9 +3,8 @@ use crate::{
     agent::{
         Node,
         plan_inputs::{Sight, sight},
-        slots::{ClaimRequest, Refusal, Request, Requests, reclaim},
+        slots::{ClaimRequest, Refusal, Request, Requests, reclaim, told_of},
     },
-    api::names,
     model::{
         container_edits::{ContainerEdits, Given},
         device::Device,
@@ -21,17 +20,26 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use tokio::{sync::oneshot, time::timeout};
+use tokio::{
+    sync::{oneshot, watch},
+    time::timeout,
+};
 use tonic::Status;
 use tracing::{info, warn};
 
-/// How long a call waits for a device that was adopted and not seen yet: with the write of the claim it stays within
-/// the 3 s in which a call is answered.
-const SEEN_TIMEOUT: Duration = Duration::from_secs(3);
+/// An Allocate call is answered by then, because the kubelet waits without end, and admits no other Pod meanwhile.
+const ALLOCATE_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long a call waits for a device that was adopted and not seen yet. It leaves time for the claim.
+const SEEN_TIMEOUT: Duration = Duration::from_millis(2500);
+/// What containers were told is remembered for so many ids; then it is begun anew.
+const TOLD_MAX: usize = 10_000;
 
 pub(super) struct Allocator {
     node: Arc<Node>,
     requests: Requests,
+    /// What the container that was given an id was told, as a digest: an Instance that was deleted and created again
+    /// does not know it.
+    told: watch::Sender<BTreeMap<String, String>>,
 }
 
 /// An Instance's device, and all else that a container is told.
@@ -43,7 +51,11 @@ struct Found {
 
 impl Allocator {
     pub(super) fn new(node: Arc<Node>, requests: Requests) -> Self {
-        Self { node, requests }
+        Self {
+            node,
+            requests,
+            told: watch::Sender::default(),
+        }
     }
 
     /// Claims the slots that `containers` ask for, all or none; one response for each container.
@@ -52,20 +64,58 @@ impl Allocator {
         resource: &Resource,
         containers: Vec<Vec<String>>,
     ) -> Result<Vec<ContainerAllocateResponse>, Status> {
+        let allocated = timeout(ALLOCATE_TIMEOUT, self.claim(resource, containers, false)).await;
+        // The keeper undoes what was claimed for a call that has gone.
+        allocated.unwrap_or_else(|_| {
+            let seconds = ALLOCATE_TIMEOUT.as_secs();
+            Err(Status::unavailable(format!(
+                "no claim within {seconds} s: the next try may find it done"
+            )))
+        })
+    }
+
+    /// A container that `is_replayed` starts with what it was told at its first start.
+    async fn claim(
+        &self,
+        resource: &Resource,
+        containers: Vec<Vec<String>>,
+        is_replayed: bool,
+    ) -> Result<Vec<ContainerAllocateResponse>, Status> {
         let (gone, expected) = self.expected(resource, &containers).await?;
         let keys = expected
             .changes()
             .map(|change| change.key.clone())
             .collect();
         let found = self.seen(keys).await?;
+        let digest = |name: &String| {
+            found
+                .get(name)
+                .map(|found| found.device.connection_digest())
+        };
+        let told: Vec<(String, String)> = (containers.iter().flatten().cloned())
+            .zip(
+                expected
+                    .changes()
+                    .filter_map(|change| digest(&change.slot.name)),
+            )
+            .collect();
+        if is_replayed {
+            let before = self.told.borrow();
+            if told
+                .iter()
+                .any(|(id, now)| before.get(id).is_some_and(|told| told != now))
+            {
+                return Err(moved(resource.name()));
+            }
+        }
         let (reply, answer) = oneshot::channel();
         let request = ClaimRequest {
             resource: resource.clone(),
             containers,
             gone,
             told: found
-                .iter()
-                .map(|(name, found)| (name.clone(), found.device.connection_digest()))
+                .keys()
+                .filter_map(|name| Some((name.clone(), digest(name)?)))
                 .collect(),
             reply,
         };
@@ -77,7 +127,13 @@ impl Allocator {
         let claim = answer
             .await
             .map_err(|_| stopping(()))?
-            .map_err(|refusal| refused(resource, &refusal))?;
+            .map_err(|e| refused(resource, &e))?;
+        self.told.send_modify(|all| {
+            if all.len() > TOLD_MAX {
+                all.clear();
+            }
+            all.extend(told);
+        });
         let slots: Vec<_> = claim
             .changes()
             .map(|change| change.slot.to_string())
@@ -101,20 +157,11 @@ impl Allocator {
         resource: &Resource,
         ids: Vec<String>,
     ) -> Result<(), Status> {
-        let held = self.node.slots.borrow().held();
-        let is_it = |held: &&Held, id: &str| match resource {
-            Resource::Instance(_) => {
-                held.slot.to_string() == id && held.owner.configuration_index().is_none()
-            }
-            Resource::Configuration(name) => held
-                .owner
-                .configuration_index()
-                .is_some_and(|n| SlotId::new(name, n).to_string() == id),
-        };
         let (mut slots, mut lost) = (vec![], vec![]);
         for id in ids {
-            match held.iter().find(|held| is_it(held, &id)) {
-                Some(held) => slots.push(held.clone()),
+            let held = self.node.slots.borrow().held_as(resource, &id);
+            match held {
+                Some(held) => slots.push(held),
                 None => lost.push(id),
             }
         }
@@ -125,7 +172,7 @@ impl Allocator {
                 ?lost,
                 "a container starts with slots that were free: they are claimed again"
             );
-            self.allocate(resource, vec![lost]).await?;
+            self.claim(resource, vec![lost], true).await?;
         }
         let found = self
             .seen(slots.iter().map(|held| held.key.clone()).collect())
@@ -137,19 +184,15 @@ impl Allocator {
     }
 
     fn check_told(&self, held: &Held, found: &BTreeMap<String, Found>) -> Result<(), Status> {
-        let annotation = format!("{}{}", names::TOLD_PREFIX, held.slot.index);
         let instances = self.node.store.instances().borrow().clone();
-        let told = (instances.get(&held.key))
-            .and_then(|instance| instance.metadata.annotations.as_ref()?.get(&annotation));
+        let instance = instances.get(&held.key);
+        let told = instance.and_then(|instance| told_of(instance, held.slot.index));
         let now = found
             .get(&held.slot.name)
             .map(|found| found.device.connection_digest());
         // Slots that Akri claimed have no note of what was told.
         if told.is_some() && told != now.as_ref() {
-            return Err(Status::failed_precondition(format!(
-                "the device of Instance {} is reached differently now (its address, port, mounts, device nodes or CDI names changed) than this container was told: delete the Pod, its successor gets the new values",
-                held.key
-            )));
+            return Err(moved(&held.key.to_string()));
         }
         Ok(())
     }
@@ -174,25 +217,32 @@ impl Allocator {
         resource: &Resource,
         containers: &[Vec<String>],
     ) -> Result<(BTreeSet<SlotId>, Claim), Status> {
+        let mut slots = self.node.slots.subscribe();
         let mut gone = BTreeSet::new();
-        let planned = self
-            .node
-            .slots
-            .borrow()
-            .plan_claim(resource, containers, &gone);
-        let planned = match planned {
-            Err(ClaimError::HeldHere { .. }) => {
-                gone = self.gone().await;
-                self.node
-                    .slots
-                    .borrow()
-                    .plan_claim(resource, containers, &gone)
+        loop {
+            let planned = slots
+                .borrow_and_update()
+                .plan_claim(resource, containers, &gone);
+            match planned {
+                Ok(claim) => return Ok((gone, claim)),
+                // Just being released, say: it is free or taken in a moment.
+                Err(ClaimError::Busy { .. }) => {
+                    slots
+                        .changed()
+                        .await
+                        .map_err(|_| Status::unavailable("the agent is stopping"))?;
+                }
+                Err(ClaimError::HeldHere { .. }) if gone.is_empty() => {
+                    gone = self.gone().await;
+                    if gone.is_empty() {
+                        return planned
+                            .map(|claim| (gone, claim))
+                            .map_err(|e| refused(resource, &e.into()));
+                    }
+                }
+                Err(e) => return Err(refused(resource, &e.into())),
             }
-            planned => planned,
-        };
-        // A slot that is being written is settled before the keeper gets to this claim.
-        let claim = planned.map_err(|e| refused(resource, &Refusal::Slot(e)))?;
-        Ok((gone, claim))
+        }
     }
 
     /// The slots of this node that no container holds, by a look at pod resources just now.
@@ -312,5 +362,15 @@ fn to_wire(edits: ContainerEdits) -> ContainerAllocateResponse {
 
 fn refused(resource: &Resource, refusal: &Refusal) -> Status {
     warn!(resource = resource.name(), "Allocate refused: {refusal}");
-    Status::failed_precondition(refusal.to_string())
+    match refusal.is_passing() {
+        true => Status::unavailable(refusal.to_string()),
+        false => Status::failed_precondition(refusal.to_string()),
+    }
+}
+
+/// `whose` device, or devices, must be reached differently than their container was told.
+fn moved(whose: &str) -> Status {
+    Status::failed_precondition(format!(
+        "the device of {whose} is reached differently now (its address, port, mounts, device nodes or CDI names changed) than this container was told: delete the Pod, its successor gets the new values"
+    ))
 }

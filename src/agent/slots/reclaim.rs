@@ -42,7 +42,7 @@ pub(in crate::agent) async fn run(
                     let (changes, still_missed) = releases(&held, &listed, looks, &missed);
                     missed = still_missed;
                     if !changes.is_empty() {
-                        requests.send(Request::Release(changes)).await?;
+                        requests.send(Request::Release { changes, begun }).await?;
                     }
                 }
                 Ok(None) => missed.clear(),

@@ -176,6 +176,24 @@ impl SlotTable {
         }
     }
 
+    /// The slot that this node holds as `id` of `resource`.
+    pub fn held_as(&self, resource: &Resource, id: &str) -> Option<Held> {
+        let id: SlotId = id.parse().ok()?;
+        let slot = match resource {
+            Resource::Instance(_) => id,
+            Resource::Configuration(name) if *name == id.name => {
+                self.slot_in_use(name, id.index)?
+            }
+            Resource::Configuration(_) => return None,
+        };
+        let is_its = |held: &Held| {
+            held.slot == slot
+                && (held.owner.configuration_index().is_some()
+                    == matches!(resource, Resource::Configuration(_)))
+        };
+        self.held().into_iter().find(is_its)
+    }
+
     /// The slots this node holds and is not writing to now.
     pub fn held(&self) -> Vec<Held> {
         let mut held = vec![];

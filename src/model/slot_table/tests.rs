@@ -252,6 +252,31 @@ fn held_slots_carry_the_time_of_their_answer() {
     assert_eq!(held, [(0, 0), (1, 1)]);
 }
 
+#[test]
+fn an_id_of_one_configuration_is_not_taken_for_anothers() {
+    let other = ObservedSlots {
+        configuration: "bell".to_owned(),
+        ..observed("bell-1", 1, &[(0, "C:bell-0:node-a")])
+    };
+    let table = table([observed("cam-1", 1, &[(0, "C:cam-0:node-a")]), other]);
+    let held = |resource, id| {
+        table
+            .held_as(&resource, id)
+            .map(|held| held.slot.to_string())
+    };
+    assert_eq!(held(cam(), "cam-0").as_deref(), Some("cam-1-0"));
+    assert_eq!(
+        held(Resource::Configuration("bell".to_owned()), "bell-0").as_deref(),
+        Some("bell-1-0")
+    );
+    assert_eq!(held(cam(), "bell-0"), None);
+    assert_eq!(
+        held(instance("cam-1"), "cam-1-0"),
+        None,
+        "the other resource holds it"
+    );
+}
+
 /// What two nodes and one store can do to each other.
 #[derive(Debug, Clone)]
 enum Step {

@@ -355,6 +355,30 @@ fn devices_beyond_the_limit_are_left_out_and_the_configuration_says_so() {
 }
 
 #[test]
+fn a_limit_that_was_lowered_lets_nobody_in_before_enough_are_gone() {
+    let mut fixture = Fixture::new(", gracePeriodSeconds: 0");
+    fixture.see(&["a", "b", "c", "d"], true);
+    fixture.settle();
+    fixture.max_instances = 2;
+    fixture.see(&["b", "c", "d", "e"], true);
+    fixture.settle();
+    assert_eq!(fixture.instances.len(), 3);
+}
+
+#[test]
+fn a_device_whose_identity_changes_has_one_instance_in_the_end() {
+    let mut fixture = Fixture::new("");
+    fixture.see(&["a"], true);
+    fixture.settle();
+    let accepted = fixture.judged.accepted.get_mut(&key("cam")).unwrap();
+    accepted.scope = Scope::Node;
+    let shared = fixture.names()[0].to_owned();
+    fixture.settle();
+    assert_eq!(fixture.names().len(), 1);
+    assert_ne!(fixture.names()[0], shared);
+}
+
+#[test]
 fn of_a_shared_instance_only_the_first_node_writes_what_all_see() {
     let mut fixture = Fixture::new("");
     fixture.see(&["a"], true);

@@ -2,10 +2,12 @@
 //!
 //! `<state>/instances/<namespace>_<name>.yaml` are the Instances, `<state>/configurations/…` the status of each
 //! Configuration, and `<state>/<file>.error` says why a manifest is not used. The state folder is the agent's alone.
+mod plan;
+
 use super::{
     Configurations, Exchange, InstanceChange, Instances, Report, Store, StoreError, key_of,
     manifest::{self, Unreadable},
-    plan,
+    plan::{adopted, changed, exchanged, status_of},
 };
 use crate::{
     api::{
@@ -16,16 +18,17 @@ use crate::{
     folder_watch::FolderWatch,
     model::names::ObjectKey,
 };
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use futures::future::BoxFuture;
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
+use plan::{File, Known, take_stock};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs, io,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
-use tokio::{sync::watch, task::spawn_blocking};
+use tokio::{sync::watch, task::spawn_blocking, time::Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -51,17 +54,18 @@ struct Inner {
     /// What is on the disk beside the Instances. Its lock is held over every change of the folder, so that changes
     /// to one Instance follow one another; never over an await.
     written: Mutex<Written>,
+    started: Instant,
 }
 
 #[derive(Default)]
 struct Written {
-    /// The file of each Configuration.
-    files: BTreeMap<ObjectKey, String>,
+    known: Known,
     /// What is wrong with each file, as far as reading it tells.
     unreadable: BTreeMap<String, Vec<Problem>>,
     reports: BTreeMap<ObjectKey, Report>,
     errors: BTreeMap<String, String>,
-    statuses: BTreeMap<ObjectKey, ConfigurationStatus>,
+    /// The status files, each with what it shows.
+    statuses: BTreeMap<ObjectKey, (Arc<Configuration>, ConfigurationStatus)>,
 }
 
 impl FolderStore {
@@ -76,15 +80,23 @@ impl FolderStore {
             fs::create_dir_all(folder)
                 .with_context(|| format!("cannot create the folder {}", folder.display()))?;
         }
+        check_folders(&settings)?;
         clear_reports(&settings.state)?;
-        let instances = read_instances(&settings.state.join("instances"))?;
+        let mut instances = read_instances(&settings.state.join("instances"))?;
+        for instance in instances.values_mut() {
+            *instance = Arc::new(adopted(instance, &settings.node_name));
+        }
         let inner = Inner {
             configurations: watch::Sender::new(Arc::default()),
             instances: watch::Sender::new(Arc::new(instances)),
             written: Mutex::default(),
+            started: Instant::now(),
             settings,
         };
-        inner.read_configurations()?;
+        if let Err(e) = inner.read_configurations() {
+            // It is tried again with the next look.
+            warn!("the Configurations: {e:#}");
+        }
         Ok(Self {
             inner: Arc::new(inner),
         })
@@ -179,7 +191,7 @@ impl Inner {
             (Some(_), InstanceChange::Create(_)) => return Err(StoreError::Exists(key)),
             (None, InstanceChange::Delete { .. }) => None,
             (None, _) => return Err(StoreError::Gone(key)),
-            (Some(instance), _) => plan::changed(instance, change, &self.settings.node_name),
+            (Some(instance), _) => changed(instance, change, &self.settings.node_name),
         };
         match after {
             Some(instance) => {
@@ -210,7 +222,7 @@ impl Inner {
                 let instance = instances
                     .get(key)
                     .ok_or_else(|| StoreError::Gone(key.clone()))?;
-                let after = plan::exchanged(instance, &exchanges)?;
+                let after = exchanged(instance, &exchanges)?;
                 self.write_instance(key, &after)?;
                 instances.insert(key.clone(), Arc::new(after));
                 Ok(())
@@ -236,20 +248,30 @@ impl Inner {
         write_yaml(&self.instance_path(key), instance)
     }
 
-    /// Reads the whole folder and publishes it if anything changed.
+    /// Reads the whole folder and publishes it if anything changed, whether or not its report can be written.
     fn read_configurations(&self) -> anyhow::Result<()> {
+        let files = self.read_files()?;
         let mut written = self.lock();
+        let stock = take_stock(files, &mut written.known, self.started.elapsed());
+        self.configurations.send_if_modified(|current| {
+            let now = stock.configurations;
+            let is_changed = current.objects != now.objects
+                || current.hidden != now.hidden
+                || current.is_complete != now.is_complete;
+            *current = Arc::new(now);
+            is_changed
+        });
+        written.unreadable = stock.problems;
+        Ok(self.write_reports(&mut written)?)
+    }
+
+    fn read_files(&self) -> anyhow::Result<Vec<File>> {
         let folder = &self.settings.configurations;
-        let mut read = Configurations {
-            is_complete: true,
-            ..Configurations::default()
-        };
-        written.files.clear();
-        written.unreadable.clear();
-        for name in
-            manifest_names(folder).with_context(|| format!("cannot list {}", folder.display()))?
-        {
-            let (configurations, mut unreadable) = match fs::read_to_string(folder.join(&name)) {
+        let names =
+            manifest_names(folder).with_context(|| format!("cannot list {}", folder.display()))?;
+        let mut files = vec![];
+        for name in names {
+            let (configurations, unreadable) = match fs::read_to_string(folder.join(&name)) {
                 Ok(text) => manifest::read_each(&text),
                 Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
                 Err(e) => {
@@ -257,45 +279,20 @@ impl Inner {
                     (vec![], vec![Unreadable { key: None, problem }])
                 }
             };
-            for configuration in configurations {
-                let key = key_of(&configuration.metadata);
-                if let Some(earlier) = written.files.get(&key) {
-                    let message = format!("{key} is in {earlier} already; that one is used");
-                    let problem = Problem::new("Duplicate", message);
-                    unreadable.push(Unreadable {
-                        key: Some(key),
-                        problem,
-                    });
-                } else {
-                    written.files.insert(key.clone(), name.clone());
-                    read.objects.insert(key, Arc::new(configuration));
-                }
-            }
-            // An Instance without a Configuration may belong to one that cannot be read just now.
-            read.is_complete &= unreadable
-                .iter()
-                .all(|u| u.problem.reason == "NotAConfiguration");
-            let problems: Vec<_> = unreadable.into_iter().map(|u| u.problem).collect();
-            if !problems.is_empty() {
-                written.unreadable.insert(name, problems);
-            }
+            files.push(File {
+                name,
+                configurations,
+                unreadable,
+            });
         }
-        self.write_reports(&mut written)?;
-        drop(written);
-        self.configurations.send_if_modified(|current| {
-            let is_changed =
-                current.objects != read.objects || current.is_complete != read.is_complete;
-            *current = Arc::new(read);
-            is_changed
-        });
-        Ok(())
+        Ok(files)
     }
 
     /// Brings `<file>.error` and the status files to what is known now; writes only what changed.
     fn write_reports(&self, written: &mut Written) -> Result<(), StoreError> {
         let mut problems = written.unreadable.clone();
         for (key, report) in &written.reports {
-            if let Some(file) = written.files.get(key) {
+            if let Some(file) = written.known.files.get(key) {
                 let of_file = problems.entry(file.clone()).or_default();
                 of_file.extend(
                     report
@@ -355,13 +352,15 @@ impl Inner {
                 continue;
             };
             let before = written.statuses.get(key);
-            let after = plan::status_of(report, &self.settings.node_name, before, &now);
-            if before != Some(&after) {
+            let earlier = before.map(|(_, status)| status);
+            let after = status_of(report, &self.settings.node_name, earlier, &now);
+            let shown = (configuration.clone(), after.clone());
+            if before != Some(&shown) {
                 let mut shown = Configuration::clone(configuration);
                 shown.status = Some(after.clone());
                 write_yaml(&path(key), &shown)?;
             }
-            statuses.insert(key.clone(), after);
+            statuses.insert(key.clone(), shown);
         }
         let gone: BTreeSet<_> = written
             .statuses
@@ -432,15 +431,37 @@ fn is_same(before: &Instances, after: &Instances) -> bool {
 
 /// Removes what an earlier life said of Configurations; this one says it anew.
 fn clear_reports(state: &Path) -> anyhow::Result<()> {
-    for folder in [state.to_owned(), state.join("configurations")] {
+    for (folder, ending) in [
+        (state.to_owned(), "error"),
+        (state.join("configurations"), "yaml"),
+    ] {
         for entry in
             fs::read_dir(&folder).with_context(|| format!("cannot list {}", folder.display()))?
         {
             let path = entry?.path();
-            if path.is_file() {
+            if path.is_file() && path.extension().is_some_and(|end| end == ending) {
                 files::remove(&path)?;
             }
         }
+    }
+    Ok(())
+}
+
+/// The two folders must be two: what the agent writes is not what it reads, and it clears what it wrote.
+fn check_folders(settings: &Settings) -> anyhow::Result<()> {
+    let state = fs::canonicalize(&settings.state)?;
+    let configurations = fs::canonicalize(&settings.configurations)?;
+    let taken = [
+        state.clone(),
+        state.join("instances"),
+        state.join("configurations"),
+    ];
+    if taken.contains(&configurations) {
+        bail!(
+            "{} is the agent's own, in the state folder {}: keep the Configurations elsewhere",
+            configurations.display(),
+            state.display()
+        );
     }
     Ok(())
 }

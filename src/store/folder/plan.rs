@@ -1,0 +1,217 @@
+//! What the manifests of a folder come to. Pure.
+use crate::{
+    api::configuration::{Configuration, Problem},
+    model::names::ObjectKey,
+    store::{Configurations, key_of, manifest::Unreadable},
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+/// How long a Configuration must be missing from its file, which is still there, before it counts as deleted: a file
+/// that is being written is short for a moment.
+const BELIEVED_AFTER: Duration = Duration::from_secs(1);
+
+/// A file as it was read.
+#[derive(Debug)]
+pub(super) struct File {
+    pub(super) name: String,
+    pub(super) configurations: Vec<Configuration>,
+    pub(super) unreadable: Vec<Unreadable>,
+}
+
+/// What is remembered from one reading to the next.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    /// The file of each Configuration, the hidden ones' too.
+    pub(super) files: BTreeMap<ObjectKey, String>,
+    /// Since when (uptime) a Configuration has been missing from its file.
+    missing: BTreeMap<ObjectKey, Duration>,
+    /// The files that could not be read since the start, once there was a first reading.
+    never_read: Option<BTreeSet<String>>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Stock {
+    pub(super) configurations: Configurations,
+    /// What is wrong with each file.
+    pub(super) problems: BTreeMap<String, Vec<Problem>>,
+}
+
+/// A Configuration that was there and cannot be read now is hidden; one whose file is gone, or says other things for a
+/// while, is deleted.
+pub(super) fn take_stock(files: Vec<File>, known: &mut Known, now: Duration) -> Stock {
+    let mut stock = Stock::default();
+    let (mut found, mut names, mut opaque) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
+    for mut file in files {
+        if file.configurations.is_empty() && file.unreadable.is_empty() {
+            let message = "it has no Configuration; remove the file if those it had are to go";
+            file.unreadable.push(Unreadable {
+                key: None,
+                problem: Problem::new("Empty", message),
+            });
+        }
+        for configuration in file.configurations {
+            let key = key_of(&configuration.metadata);
+            if let Some(earlier) = found.get(&key) {
+                let message = format!("{key} is in {earlier} already; that one is used");
+                let problem = Problem::new("Duplicate", message);
+                file.unreadable.push(Unreadable {
+                    key: Some(key),
+                    problem,
+                });
+            } else {
+                found.insert(key.clone(), file.name.clone());
+                stock
+                    .configurations
+                    .objects
+                    .insert(key, Arc::new(configuration));
+            }
+        }
+        let is_opaque = |u: &Unreadable| u.key.is_none() && u.problem.reason != "NotAConfiguration";
+        if file.unreadable.iter().any(is_opaque) {
+            opaque.insert(file.name.clone());
+        }
+        stock
+            .configurations
+            .hidden
+            .extend(file.unreadable.iter().filter_map(|u| u.key.clone()));
+        if !file.unreadable.is_empty() {
+            let problems = file.unreadable.into_iter().map(|u| u.problem).collect();
+            stock.problems.insert(file.name.clone(), problems);
+        }
+        names.insert(file.name);
+    }
+    let mut missing = BTreeMap::new();
+    for (key, file) in &known.files {
+        if found.contains_key(key) || !names.contains(file) {
+            continue;
+        }
+        let since = known.missing.get(key).copied().unwrap_or(now);
+        if opaque.contains(file) || now.saturating_sub(since) < BELIEVED_AFTER {
+            stock.configurations.hidden.insert(key.clone());
+            missing.insert(key.clone(), since);
+        }
+    }
+    stock
+        .configurations
+        .hidden
+        .retain(|key| !found.contains_key(key));
+    let hidden = stock.configurations.hidden.iter();
+    let files = hidden.filter_map(|key| Some((key.clone(), known.files.get(key)?.clone())));
+    let files: BTreeMap<_, _> = files.chain(found).collect();
+    let never_read = match known.never_read.take() {
+        None => opaque,
+        Some(before) => before.intersection(&opaque).cloned().collect(),
+    };
+    stock.configurations.is_complete = never_read.is_empty();
+    *known = Known {
+        files,
+        missing,
+        never_read: Some(never_read),
+    };
+    stock
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::manifest;
+
+    fn manifest_of(names: &[&str]) -> String {
+        let document = |name: &&str| {
+            format!(
+                "{{apiVersion: akri.sh/v0, kind: Configuration, metadata: {{name: {name}}}, spec: {{discoveryHandler: {{name: echo}}}}}}"
+            )
+        };
+        names
+            .iter()
+            .map(document)
+            .collect::<Vec<_>>()
+            .join("\n---\n")
+    }
+
+    fn file(name: &str, text: &str) -> File {
+        let (configurations, unreadable) = manifest::read_each(text);
+        File {
+            name: name.to_owned(),
+            configurations,
+            unreadable,
+        }
+    }
+
+    /// The Configurations there are, those hidden in brackets, and whether all is known.
+    fn stock(known: &mut Known, seconds: u64, files: &[(&str, &str)]) -> (String, bool) {
+        let files = files.iter().map(|(name, text)| file(name, text)).collect();
+        let stock = take_stock(files, known, Duration::from_secs(seconds)).configurations;
+        let here = stock.objects.keys().map(|key| key.name.clone());
+        let hidden = stock.hidden.iter().map(|key| format!("({})", key.name));
+        (
+            here.chain(hidden).collect::<Vec<_>>().join(" "),
+            stock.is_complete,
+        )
+    }
+
+    #[test]
+    fn a_file_that_is_empty_or_cut_for_a_moment_deletes_nothing() {
+        let mut known = Known::default();
+        let whole = manifest_of(&["a", "b"]);
+        assert_eq!(
+            stock(&mut known, 0, &[("f", &whole)]),
+            ("a b".to_owned(), true)
+        );
+        assert_eq!(stock(&mut known, 10, &[("f", "")]).0, "(a) (b)");
+        assert_eq!(
+            stock(&mut known, 60, &[("f", "")]).0,
+            "(a) (b)",
+            "an empty file is no deletion"
+        );
+        assert_eq!(stock(&mut known, 61, &[("f", &whole)]).0, "a b");
+        assert_eq!(
+            stock(&mut known, 70, &[("f", &manifest_of(&["a"]))]).0,
+            "a (b)"
+        );
+        assert_eq!(stock(&mut known, 72, &[("f", &manifest_of(&["a"]))]).0, "a");
+        assert_eq!(stock(&mut known, 73, &[]).0, "");
+    }
+
+    #[test]
+    fn a_bad_file_hides_its_own_configurations_and_no_others() {
+        let mut known = Known::default();
+        let (a, b) = (manifest_of(&["a"]), manifest_of(&["b"]));
+        stock(&mut known, 0, &[("a", &a), ("b", &b)]);
+        assert_eq!(
+            stock(&mut known, 9, &[("a", "a: ["), ("b", &b)]),
+            ("b (a)".to_owned(), true)
+        );
+        assert_eq!(
+            stock(&mut known, 99, &[("a", "a: [")]),
+            ("(a)".to_owned(), true)
+        );
+        let misspelt = a.replace("spec:", "capcity: 2, spec:");
+        assert_eq!(
+            stock(&mut known, 100, &[("a", &misspelt)]),
+            ("(a)".to_owned(), true)
+        );
+    }
+
+    #[test]
+    fn a_file_that_was_never_read_may_hide_anything_until_it_is() {
+        let mut known = Known::default();
+        let a = manifest_of(&["a"]);
+        assert_eq!(
+            stock(&mut known, 0, &[("a", &a), ("z", "z: [")]),
+            ("a".to_owned(), false)
+        );
+        assert_eq!(
+            stock(&mut known, 9, &[("a", &a), ("z", &manifest_of(&["z"]))]),
+            ("a z".to_owned(), true)
+        );
+        assert_eq!(
+            stock(&mut known, 10, &[("a", &a), ("y", "y: [")]),
+            ("a".to_owned(), true)
+        );
+    }
+}
