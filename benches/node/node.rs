@@ -23,9 +23,10 @@ pub(super) const CONFIGURATION: &str = "bench";
 
 pub(super) struct Node {
     binary: PathBuf,
-    folder: TempDir,
     agent: Option<Process>,
     kubelet: Option<Process>,
+    /// The last to be dropped: a process that still runs would write into it.
+    folder: TempDir,
 }
 
 /// What the kubelet offers of a resource.
@@ -78,15 +79,15 @@ impl Node {
         let root = self.path("kubelet");
         let pods = self.path("pods");
         let socket = self.path("kubelet/device-plugins/kubelet.sock");
-        fs::remove_file(&socket).ok(); // of the last kubelet: a socket stays when its owner ends
+        let api = self.path("kubelet/kubelet-api.sock");
+        for left in [&socket, &api] {
+            fs::remove_file(left).ok(); // of the last kubelet: a socket stays when its owner ends
+        }
         let arguments = [("--root-dir", &root), ("--manifests", &pods)];
         self.kubelet = Some(self.start("kubelet", &arguments));
         self.until("kubelet.sock", || socket.exists()).await;
         let there = Instant::now();
-        self.until("the kubelet's API", || {
-            self.path("kubelet/kubelet-api.sock").exists()
-        })
-        .await;
+        self.until("the kubelet's API", || api.exists()).await;
         there
     }
 

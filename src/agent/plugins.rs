@@ -7,9 +7,14 @@ mod service;
 
 use super::{Node, kubelet_folder::KubeletFolder, slots::Requests};
 use crate::{
+    api::instance::Instance,
     files,
-    model::slot_table::{ObservedSlots, Resource},
+    model::{
+        names::ObjectKey,
+        slot_table::{ObservedSlots, Resource},
+    },
     proto::DESCRIPTORS,
+    store::Instances,
 };
 use allocate::Allocator;
 use plan::{Action, Slot};
@@ -56,6 +61,8 @@ pub(super) async fn run(
         reflection: reflection()?,
         tasks: JoinMap::new(),
         running: BTreeMap::new(),
+        observed: Arc::default(),
+        gone: BTreeSet::new(),
         shutdown: shutdown.clone(),
         node,
     };
@@ -131,21 +138,36 @@ struct Plugins {
     reflection: Routes,
     tasks: JoinMap<String, ()>,
     running: BTreeMap<String, Running>,
+    /// The Instances as the slot table knows them.
+    observed: Arc<Instances>,
+    /// The Instances whose device was gone when slots were published last.
+    gone: BTreeSet<String>,
     shutdown: CancellationToken,
 }
 
 impl Plugins {
-    /// Hands the slot table what the Instances say now. They are read under the table's lock, so that no claim is
+    /// Hands the slot table the Instances that changed. They are read under the table's lock, so that no claim is
     /// settled in between.
-    fn observe(&self) {
+    fn observe(&mut self) {
         self.node.slots.send_modify(|slots| {
-            let instances = self.node.store.instances().borrow().clone();
-            slots.observe(instances.iter().map(|(key, instance)| ObservedSlots {
-                key: key.clone(),
-                configuration: instance.spec.configuration_name.clone(),
-                capacity: u32::try_from(instance.spec.capacity).unwrap_or(0),
-                usage: instance.spec.device_usage.clone(),
-            }));
+            let now = self.node.store.instances().borrow().clone();
+            let before = std::mem::replace(&mut self.observed, now.clone());
+            let is_same = |key: &ObjectKey, instance: &Arc<Instance>| {
+                before
+                    .get(key)
+                    .is_some_and(|before| Arc::ptr_eq(before, instance))
+            };
+            let changed = now.iter().filter(|(key, instance)| !is_same(key, instance));
+            let gone = before.keys().filter(|key| !now.contains_key(*key));
+            slots.observe_changes(
+                changed.map(|(key, instance)| ObservedSlots {
+                    key: key.clone(),
+                    configuration: instance.spec.configuration_name.clone(),
+                    capacity: u32::try_from(instance.spec.capacity).unwrap_or(0),
+                    usage: instance.spec.device_usage.clone(),
+                }),
+                gone.map(|key| key.name.clone()),
+            );
         });
     }
 
@@ -213,20 +235,33 @@ impl Plugins {
     }
 
     /// Tells each plugin what its slots are now; those whose slots are the same hear nothing.
-    async fn publish_slots(&self) {
+    async fn publish_slots(&mut self) {
         let gone = self.gone();
+        let mut stale = BTreeSet::new();
+        self.node.slots.send_if_modified(|slots| {
+            stale = slots.take_touched();
+            false // nothing that anybody waits for
+        });
+        stale.extend(gone.symmetric_difference(&self.gone).cloned());
         for (n, running) in self.running.values().enumerate() {
             if n % 16 == 15 {
                 // Allocate calls wait for this thread.
                 tokio::task::yield_now().await;
             }
-            let now = self.slots_of(&running.resource, &gone);
-            running.slots.send_if_modified(|before| {
-                let is_changed = *before != now;
-                *before = now;
-                is_changed
-            });
+            let is_stale = match &running.resource {
+                Resource::Instance(name) => stale.contains(name),
+                Resource::Configuration(_) => !stale.is_empty(),
+            };
+            if is_stale {
+                let now = self.slots_of(&running.resource, &gone);
+                running.slots.send_if_modified(|before| {
+                    let is_changed = *before != now;
+                    *before = now;
+                    is_changed
+                });
+            }
         }
+        self.gone = gone;
     }
 
     fn gone(&self) -> BTreeSet<String> {

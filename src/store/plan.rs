@@ -10,6 +10,8 @@ use crate::{
     model::slot::SlotOwner,
 };
 
+const HEALTHY: &str = "Healthy";
+
 /// `instance` after `change`, as `node` makes it; `None` where it is deleted by it.
 pub fn changed(instance: &Instance, change: &InstanceChange, node: &str) -> Option<Instance> {
     let mut instance = instance.clone();
@@ -53,6 +55,17 @@ pub fn changed(instance: &Instance, change: &InstanceChange, node: &str) -> Opti
     Some(instance)
 }
 
+/// Whether [`with_health`] would change nothing.
+pub fn says_health(status: &InstanceStatus, node: &str, is_healthy: bool) -> bool {
+    let says = |entry: &NodeHealth| (entry.health == HEALTHY) == is_healthy;
+    let is_available = status.nodes.iter().any(|entry| entry.health == HEALTHY);
+    status
+        .nodes
+        .iter()
+        .any(|entry| entry.name == node && says(entry))
+        && (status.conditions.iter()).any(|c| c.type_ == "Available" && c.is_true() == is_available)
+}
+
 /// A status after `node` has looked at the device.
 pub fn with_health(
     status: &InstanceStatus,
@@ -61,7 +74,7 @@ pub fn with_health(
     now: &str,
 ) -> InstanceStatus {
     let mut status = status.clone();
-    let health = if is_healthy { "Healthy" } else { "Unhealthy" };
+    let health = if is_healthy { HEALTHY } else { "Unhealthy" };
     match status.nodes.iter_mut().find(|n| n.name == node) {
         Some(entry) if entry.health == health => {}
         Some(entry) => {
@@ -74,7 +87,7 @@ pub fn with_health(
             last_transition_time: now.to_owned(),
         }),
     }
-    let is_available = status.nodes.iter().any(|n| n.health == "Healthy");
+    let is_available = status.nodes.iter().any(|n| n.health == HEALTHY);
     let (value, reason, message) = if is_available {
         ("True", "DeviceSeen", "at least one node sees the device")
     } else {
@@ -228,6 +241,16 @@ mod tests {
         assert!(!gone.conditions[0].is_true());
         assert_eq!(gone.conditions[0].last_transition_time, "t3");
         assert_eq!(with_health(&gone, "a", false, "t4"), gone);
+        for (status, is_healthy) in [
+            (&status, true),
+            (&status, false),
+            (&gone, true),
+            (&gone, false),
+        ] {
+            let is_same = with_health(status, "a", is_healthy, "t5") == *status;
+            assert_eq!(says_health(status, "a", is_healthy), is_same);
+        }
+        assert!(!says_health(&gone, "c", false));
     }
 
     #[test]

@@ -16,7 +16,10 @@ use crate::{
         instance_name::InstanceName,
         names::ObjectKey,
     },
-    store::{Configurations, InstanceChange, Instances, Report, plan::with_health},
+    store::{
+        Configurations, InstanceChange, Instances, Report,
+        plan::{says_health, with_health},
+    },
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -282,8 +285,8 @@ impl<'a> PlanOfOne<'a> {
 
     fn health(&mut self, key: &ObjectKey, instance: &Instance, is_healthy: bool) {
         let now = self.world.now.text;
-        let before = instance.status.clone().unwrap_or_default();
-        if with_health(&before, self.world.node, is_healthy, now) != before {
+        let before = instance.status.as_ref();
+        if before.is_none_or(|before| !says_health(before, self.world.node, is_healthy)) {
             self.changes.push(InstanceChange::Health {
                 key: key.clone(),
                 is_healthy,

@@ -90,14 +90,16 @@ impl SlotTable {
             .iter()
             .filter_map(|c| Some(self.instances.get(&c.slot.name)?.configuration.clone()))
             .collect();
-        self.relist(Some(&configurations));
+        self.touched
+            .extend(changes.iter().map(|c| c.slot.name.clone()));
+        self.relist(&configurations);
     }
 
-    /// Brings the ids of `configurations`, or of all, up to date.
-    pub(super) fn relist(&mut self, configurations: Option<&BTreeSet<String>>) {
+    /// Brings the ids of `configurations` up to date.
+    pub(super) fn relist(&mut self, configurations: &BTreeSet<String>) {
         let mut instances: BTreeMap<&String, Vec<&String>> = BTreeMap::new();
         for (instance, slots) in &self.instances {
-            if configurations.is_none_or(|only| only.contains(&slots.configuration)) {
+            if configurations.contains(&slots.configuration) {
                 instances
                     .entry(&slots.configuration)
                     .or_default()
@@ -113,10 +115,10 @@ impl SlotTable {
                 )
             })
             .collect();
-        match configurations {
-            Some(_) => self.listed.extend(relisted),
-            None => self.listed = relisted,
-        }
+        // One without an Instance has no resource.
+        self.listed
+            .retain(|configuration, _| !configurations.contains(configuration));
+        self.listed.extend(relisted);
     }
 
     /// Ids in use stay, and so do free ones whose Instance still has a free slot; each Instance without one gets

@@ -14,7 +14,10 @@ use super::{
     names::ObjectKey,
     slot::{SlotId, SlotOwner},
 };
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 /// A resource of ours, by the name after its prefix.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -80,6 +83,8 @@ pub struct SlotTable {
     answered: BTreeMap<SlotId, Duration>,
     /// For each Configuration: the ids its resource lists, and the Instance behind each. Fixed while listed.
     listed: BTreeMap<String, BTreeMap<u32, String>>,
+    /// See [`Self::take_touched`].
+    touched: BTreeSet<String>,
 }
 
 impl SlotTable {
@@ -90,15 +95,37 @@ impl SlotTable {
             writing: BTreeMap::new(),
             answered: BTreeMap::new(),
             listed: BTreeMap::new(),
+            touched: BTreeSet::new(),
         }
     }
 
-    /// Takes over what the Instances say now. What is being written stays as it is until it is settled.
+    /// Takes over what all Instances say now. What is being written stays as it is until it is settled.
     pub fn observe(&mut self, observed: impl IntoIterator<Item = ObservedSlots>) {
-        self.instances = observed
+        let observed: Vec<_> = observed.into_iter().collect();
+        let names: BTreeSet<&String> = observed.iter().map(|o| &o.key.name).collect();
+        let gone = self.instances.keys().filter(|name| !names.contains(name));
+        let gone: Vec<String> = gone.cloned().collect();
+        self.observe_changes(observed, gone);
+    }
+
+    /// The same for the Instances that changed and those that are gone.
+    pub fn observe_changes(
+        &mut self,
+        changed: impl IntoIterator<Item = ObservedSlots>,
+        gone: impl IntoIterator<Item = String>,
+    ) {
+        let mut configurations = BTreeSet::new();
+        let changed = changed
             .into_iter()
-            .map(|o| (o.key.name.clone(), InstanceSlots::from(o)))
-            .collect();
+            .map(|o| (o.key.name.clone(), Some(InstanceSlots::from(o))));
+        for (name, slots) in changed.chain(gone.into_iter().map(|name| (name, None))) {
+            let before = match slots.clone() {
+                Some(slots) => self.instances.insert(name.clone(), slots),
+                None => self.instances.remove(&name),
+            };
+            configurations.extend(before.into_iter().chain(slots).map(|s| s.configuration));
+            self.touched.insert(name);
+        }
         let (instances, node) = (&self.instances, &self.node);
         self.answered.retain(|slot, _| {
             (instances
@@ -107,7 +134,12 @@ impl SlotTable {
             .is_some_and(|owner| owner.node() == node)
                 || self.writing.contains_key(slot)
         });
-        self.relist(None);
+        self.relist(&configurations);
+    }
+
+    /// The Instances whose slots may be others than at the last call.
+    pub fn take_touched(&mut self) -> BTreeSet<String> {
+        std::mem::take(&mut self.touched)
     }
 
     /// Marks the slots of a claim or a release as being written.
