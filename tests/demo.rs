@@ -1,5 +1,9 @@
 //! The demo, as its user starts it: the story to its end, and services of other programs in it.
 #![cfg(feature = "demo")]
+#![allow(
+    clippy::disallowed_types,
+    reason = "it watches another process, in real time"
+)]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod support;
 

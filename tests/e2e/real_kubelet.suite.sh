@@ -126,7 +126,7 @@ test_grpcurl_needs_no_proto_files() {
   equal "the list of slots" "[[\"$(instance_name_of cam-1)-0\",\"Healthy\"]]" "$slots"
 }
 
-test_the_configuration_s_resource_gives_a_device_too() {
+test_the_resource_of_the_configuration_gives_a_device_too() {
   fresh
   announce camera cam-1 _rtsp._tcp 554
   announce camera cam-2 _rtsp._tcp 555
