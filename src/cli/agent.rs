@@ -5,6 +5,7 @@ use crate::{
     discovery::{handlers, session::Handlers},
     store::folder::{self, FolderStore},
 };
+use anyhow::bail;
 use clap::Args;
 use std::{path::PathBuf, sync::Arc, time::Duration};
 use tracing::info;
@@ -77,6 +78,11 @@ impl Flags {
 }
 
 pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
+    if !flags.standalone {
+        bail!(
+            "PETIOLE_STANDALONE is false, and this version works without a cluster only: set it to true"
+        );
+    }
     let settings = flags.settings();
     info!(
         node = %settings.node_name,

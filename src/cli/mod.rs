@@ -1,7 +1,7 @@
 //! Flags and environment in, validated settings out. Nothing else in the project reads the environment.
 //!
-//! One file a subcommand: its flags, and the settings they become. Every flag `--some-flag` of a process can also
-//! be given as `PETIOLE_SOME_FLAG`.
+//! One file a subcommand: its flags, and the settings they become. Every flag `--some-flag` of the agent and the
+//! kubelet can also be given as `PETIOLE_SOME_FLAG`.
 mod agent;
 #[cfg(feature = "demo")]
 mod demo;

@@ -24,7 +24,13 @@ use observe::Observer;
 use publisher::{Publisher, samples};
 use screen::{Key, Screen, View};
 use snapshot::Snapshot;
-use std::{fs, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    fs::{self, DirBuilder},
+    os::unix::fs::DirBuilderExt as _,
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
 use tokio::{
     sync::watch,
     time::{Instant, MissedTickBehavior, interval},
@@ -68,8 +74,8 @@ pub enum Mode {
 pub async fn run(mode: Mode, shutdown: CancellationToken) -> anyhow::Result<()> {
     let home = Home::create()?;
     let result = run_in(&home, mode, shutdown).await;
-    fs::remove_dir_all(&home.root).with_context(|| home.root.display().to_string())?;
-    result
+    let removed = fs::remove_dir_all(&home.root).with_context(|| home.root.display().to_string());
+    result.and(removed)
 }
 
 async fn run_in(home: &Home, mode: Mode, shutdown: CancellationToken) -> anyhow::Result<()> {
@@ -153,8 +159,11 @@ impl Home {
     /// A new folder with the Configurations in it, which wait less than usual.
     fn create() -> anyhow::Result<Self> {
         let root = std::env::temp_dir().join(format!("petiole-demo-{}", std::process::id()));
+        // Made here and by nobody else: what stands in its manifests is run.
+        (DirBuilder::new().mode(0o700).create(&root))
+            .with_context(|| root.display().to_string())?;
         let home = Self { root };
-        for folder in [&home.root, &home.configurations(), &home.manifests()] {
+        for folder in [&home.configurations(), &home.manifests()] {
             fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
         }
         for (name, text) in CONFIGURATIONS {

@@ -15,7 +15,11 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use tokio::{sync::watch, task::JoinSet, time::sleep};
+use tokio::{
+    sync::watch,
+    task::JoinSet,
+    time::{Instant, sleep},
+};
 use tokio_util::{sync::CancellationToken, task::JoinMap};
 use tracing::{Instrument as _, info_span, warn};
 
@@ -143,7 +147,11 @@ impl Session {
                 });
                 return stop.cancelled().await;
             };
+            let begun = Instant::now();
             let error = self.run_once(discovery, &stop).await;
+            if begun.elapsed() > LAST_RETRY {
+                backoff.reset(); // it went well for a while: this is another failure, not the next of a row
+            }
             if stop.is_cancelled() {
                 return;
             }
@@ -163,8 +171,6 @@ impl Session {
     ) -> Option<String> {
         let found = watch::Sender::new(DeviceSet::default());
         let mut sets = found.subscribe();
-        // The first set of a run counts, an empty one too, but not the value before it.
-        sets.mark_unchanged();
         let mut seen = BTreeSet::new();
         let forward = async {
             while sets.changed().await.is_ok() {

@@ -50,7 +50,12 @@ impl Plugin {
         let span = info_span!("plugin", resource = self.resource.name());
         async {
             let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
+            let mut known = None;
             while let Some(kubelet) = stop.run_until_cancelled(self.kubelet()).await {
+                if known.replace(kubelet) != Some(kubelet) {
+                    // What the last one refused or was too late for is not this one's fault.
+                    backoff.reset();
+                }
                 self.rebind.mark_unchanged();
                 let ended = stop
                     .run_until_cancelled(self.run_once(kubelet, &mut backoff))
