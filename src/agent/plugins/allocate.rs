@@ -87,36 +87,24 @@ impl Allocator {
             .map(|change| change.key.clone())
             .collect();
         let found = self.seen(keys).await?;
-        let digest = |name: &String| {
-            found
-                .get(name)
-                .map(|found| found.device.connection_digest())
-        };
-        let told: Vec<(String, String)> = (containers.iter().flatten().cloned())
-            .zip(
-                expected
-                    .changes()
-                    .filter_map(|change| digest(&change.slot.name)),
-            )
+        let digest = |found: &Found| found.device.connection_digest();
+        let digests: BTreeMap<String, String> = found
+            .iter()
+            .map(|(name, found)| (name.clone(), digest(found)))
             .collect();
+        let told = expected
+            .changes()
+            .map(|change| digests[&change.slot.name].clone());
+        let told: Vec<(String, String)> = containers.iter().flatten().cloned().zip(told).collect();
         if is_replayed {
-            let before = self.told.borrow();
-            if told
-                .iter()
-                .any(|(id, now)| before.get(id).is_some_and(|told| told != now))
-            {
-                return Err(moved(resource.name()));
-            }
+            self.check_replayed(resource, &told)?;
         }
         let (reply, answer) = oneshot::channel();
         let request = ClaimRequest {
             resource: resource.clone(),
             containers,
             gone,
-            told: found
-                .keys()
-                .filter_map(|name| Some((name.clone(), digest(name)?)))
-                .collect(),
+            told: digests,
             reply,
         };
         let stopping = |_| Status::unavailable("the agent is stopping");
@@ -128,12 +116,7 @@ impl Allocator {
             .await
             .map_err(|_| stopping(()))?
             .map_err(|e| refused(resource, &e))?;
-        self.told.send_modify(|all| {
-            if all.len() > TOLD_MAX {
-                all.clear();
-            }
-            all.extend(told);
-        });
+        self.remember(told);
         let slots: Vec<_> = claim
             .changes()
             .map(|change| change.slot.to_string())
@@ -148,6 +131,26 @@ impl Allocator {
             .iter()
             .map(|slots| response(slots, &found))
             .collect()
+    }
+
+    /// Refuses ids whose containers were told something else.
+    fn check_replayed(&self, resource: &Resource, now: &[(String, String)]) -> Result<(), Status> {
+        let before = self.told.borrow();
+        let has_moved =
+            |(id, now): &(String, String)| before.get(id).is_some_and(|told| told != now);
+        match now.iter().any(has_moved) {
+            true => Err(moved(resource.name())),
+            false => Ok(()),
+        }
+    }
+
+    fn remember(&self, told: Vec<(String, String)>) {
+        self.told.send_modify(|all| {
+            if all.len() > TOLD_MAX {
+                all.clear();
+            }
+            all.extend(told);
+        });
     }
 
     /// Refuses a container whose device is gone, or is no longer to be reached as the container was told: the kubelet

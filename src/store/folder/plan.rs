@@ -44,7 +44,8 @@ pub(super) struct Stock {
 /// while, is deleted.
 pub(super) fn take_stock(files: Vec<File>, known: &mut Known, now: Duration) -> Stock {
     let mut stock = Stock::default();
-    let (mut found, mut names, mut opaque) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
+    let mut found: BTreeMap<ObjectKey, String> = BTreeMap::new();
+    let (mut names, mut opaque) = (BTreeSet::new(), BTreeSet::new());
     for mut file in files {
         if file.configurations.is_empty() && file.unreadable.is_empty() {
             let message = "it has no Configuration; remove the file if those it had are to go";
@@ -53,21 +54,15 @@ pub(super) fn take_stock(files: Vec<File>, known: &mut Known, now: Duration) -> 
                 problem: Problem::new("Empty", message),
             });
         }
-        for configuration in file.configurations {
+        for configuration in std::mem::take(&mut file.configurations) {
             let key = key_of(&configuration.metadata);
-            if let Some(earlier) = found.get(&key) {
-                let message = format!("{key} is in {earlier} already; that one is used");
-                let problem = Problem::new("Duplicate", message);
-                file.unreadable.push(Unreadable {
-                    key: Some(key),
-                    problem,
-                });
-            } else {
-                found.insert(key.clone(), file.name.clone());
-                stock
-                    .configurations
-                    .objects
-                    .insert(key, Arc::new(configuration));
+            match found.get(&key) {
+                Some(earlier) => file.unreadable.push(duplicate(key, earlier)),
+                None => {
+                    found.insert(key.clone(), file.name.clone());
+                    let objects = &mut stock.configurations.objects;
+                    objects.insert(key, Arc::new(configuration));
+                }
             }
         }
         let is_opaque = |u: &Unreadable| u.key.is_none() && u.problem.reason != "NotAConfiguration";
@@ -84,17 +79,11 @@ pub(super) fn take_stock(files: Vec<File>, known: &mut Known, now: Duration) -> 
         }
         names.insert(file.name);
     }
-    let mut missing = BTreeMap::new();
-    for (key, file) in &known.files {
-        if found.contains_key(key) || !names.contains(file) {
-            continue;
-        }
-        let since = known.missing.get(key).copied().unwrap_or(now);
-        if opaque.contains(file) || now.saturating_sub(since) < BELIEVED_AFTER {
-            stock.configurations.hidden.insert(key.clone());
-            missing.insert(key.clone(), since);
-        }
-    }
+    let is_believed = |since: Duration| now.saturating_sub(since) >= BELIEVED_AFTER;
+    let missing: BTreeMap<_, _> = missing(known, &found, &names, now)
+        .filter(|(key, since)| opaque.contains(&known.files[key]) || !is_believed(*since))
+        .collect();
+    stock.configurations.hidden.extend(missing.keys().cloned());
     stock
         .configurations
         .hidden
@@ -113,6 +102,26 @@ pub(super) fn take_stock(files: Vec<File>, known: &mut Known, now: Duration) -> 
         never_read: Some(never_read),
     };
     stock
+}
+
+fn duplicate(key: ObjectKey, earlier: &str) -> Unreadable {
+    let message = format!("{key} is in {earlier} already; that one is used");
+    Unreadable {
+        key: Some(key),
+        problem: Problem::new("Duplicate", message),
+    }
+}
+
+/// The Configurations that are not in their files, which are still there, and since when.
+fn missing<'a>(
+    known: &'a Known,
+    found: &'a BTreeMap<ObjectKey, String>,
+    names: &'a BTreeSet<String>,
+    now: Duration,
+) -> impl Iterator<Item = (ObjectKey, Duration)> + 'a {
+    let missing = (known.files.iter())
+        .filter(|(key, file)| !found.contains_key(*key) && names.contains(*file));
+    missing.map(move |(key, _)| (key.clone(), known.missing.get(key).copied().unwrap_or(now)))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Services that announce themselves by mDNS and DNS-SD (Bonjour, Avahi, zeroconf): cameras, printers, brokers, hubs.
 //!
-//! Only the wiring is here: [`plan`] decides, [`browser`] is the network.
+//! Only the wiring is here: `plan` decides, `browser` is the network.
 mod browser;
 mod details;
 mod environment;
