@@ -38,6 +38,8 @@ pub mod agent;
 pub mod api;
 pub mod backoff;
 pub mod cli;
+pub mod cluster;
+pub mod controller;
 #[cfg(feature = "demo")]
 pub mod demo;
 pub mod discovery;

@@ -22,6 +22,7 @@ const LAYERS: &[&[&str]] = &[
 /// Ways to touch the world, each with the ones it stands on. For every layer above the pure ones.
 const BASE: &[(&str, &[&str])] = &[
     ("backoff", &[]),
+    ("cluster", &["backoff", "model", "telemetry"]),
     ("files", &[]),
     ("folder_watch", &["backoff", "files"]),
     ("proto", &[]),
@@ -33,6 +34,7 @@ const BASE: &[(&str, &[&str])] = &[
 const VALUES: &[&str] = &["api", "model"];
 /// Paths that mean an effect.
 const EFFECTS: &[&str] = &[
+    "crate::cluster",
     "crate::files",
     "crate::folder_watch",
     "crate::uds",

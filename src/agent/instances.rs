@@ -85,8 +85,8 @@ fn log(change: &InstanceChange, outcome: Result<(), StoreError>) -> bool {
             info!(%instance, %reason, "Instance deleted");
             true
         }
-        (InstanceChange::Health { is_healthy, .. }, Ok(())) => {
-            let health = if *is_healthy { "seen" } else { "gone" };
+        (InstanceChange::Health { view, .. }, Ok(())) => {
+            let health = if view.is_healthy { "seen" } else { "gone" };
             info!(%instance, %health, "device");
             true
         }

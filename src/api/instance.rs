@@ -80,6 +80,10 @@ pub struct InstanceStatus {
     #[serde(default)]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub nodes: Vec<NodeHealth>,
+    /// The `metadata.generation` of the Configuration that the broker Job was last created for: a Job runs once for
+    /// each, also when it was collected after its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub broker_generation: Option<i64>,
 }
 
 /// One node's view of a device.
@@ -92,4 +96,7 @@ pub struct NodeHealth {
     pub health: String,
     /// When `health` last changed, RFC 3339.
     pub last_transition_time: String,
+    /// A digest of how the node reaches the device. A broker that was told another one is replaced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connection: Option<String>,
 }

@@ -16,10 +16,16 @@ pub const TOLD_PREFIX: &str = "told.akri.sh/";
 /// What a broker's resource is called in a Configuration, until the Instance's name is known.
 pub const PLACEHOLDER: &str = "{{PLACEHOLDER}}";
 
+/// Label of everything that is made for Configurations and Instances; its value is [`GROUP`].
+pub const CONTROLLER_LABEL: &str = "controller";
+
 /// Labels of broker Pods.
 pub const CONFIGURATION_LABEL: &str = "akri.sh/configuration";
 pub const INSTANCE_LABEL: &str = "akri.sh/instance";
 pub const TARGET_NODE_LABEL: &str = "akri.sh/target-node";
+
+/// Prefix of an Instance's labels, one for each node that sees its device: what an agent's watch selects.
+pub const NODE_LABEL_PREFIX: &str = "node.akri.sh/";
 
 /// The longest Configuration name: the longest resource name (63) less `-` and the ten digits of a long digest.
 pub const CONFIGURATION_NAME_LIMIT: usize = 52;

@@ -72,13 +72,21 @@ pub enum InstanceChange {
     /// Replaces this node's view of the device.
     Health {
         key: ObjectKey,
-        is_healthy: bool,
+        view: View,
         now: String,
     },
     Delete {
         key: ObjectKey,
         reason: &'static str,
     },
+}
+
+/// How a node sees a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct View {
+    pub is_healthy: bool,
+    /// How the device is reached, as a digest; of a device that is gone, how it was reached last.
+    pub connection: Option<String>,
 }
 
 impl InstanceChange {

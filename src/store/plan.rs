@@ -1,5 +1,5 @@
 //! What an Instance is after a change. Pure.
-use super::{Exchange, InstanceChange, Report, StoreError, key_of};
+use super::{Exchange, InstanceChange, Report, StoreError, View, key_of};
 use crate::{
     api::{
         condition::Condition,
@@ -44,11 +44,9 @@ pub fn changed(instance: &Instance, change: &InstanceChange, node: &str) -> Opti
                 annotations.insert(names::DEVICE_ID.to_owned(), id.clone());
             }
         }
-        InstanceChange::Health {
-            is_healthy, now, ..
-        } => {
+        InstanceChange::Health { view, now, .. } => {
             let status = instance.status.get_or_insert_default();
-            *status = with_health(status, node, *is_healthy, now);
+            *status = with_availability(with_health(status, node, view, now), now);
         }
         InstanceChange::Delete { .. } => return None,
     }
@@ -74,37 +72,42 @@ pub(super) fn adopted(instance: &Instance, node: &str) -> Instance {
 }
 
 /// Whether [`with_health`] would change nothing.
-pub fn says_health(status: &InstanceStatus, node: &str, is_healthy: bool) -> bool {
-    let says = |entry: &NodeHealth| (entry.health == HEALTHY) == is_healthy;
-    let is_available = status.nodes.iter().any(|entry| entry.health == HEALTHY);
-    status
-        .nodes
-        .iter()
-        .any(|entry| entry.name == node && says(entry))
-        && (status.conditions.iter()).any(|c| c.type_ == "Available" && c.is_true() == is_available)
+pub fn says_health(status: &InstanceStatus, node: &str, view: &View) -> bool {
+    let entry = status.nodes.iter().find(|entry| entry.name == node);
+    entry.is_some_and(|entry| {
+        entry.health == health(view)
+            && (view.connection.is_none() || entry.connection == view.connection)
+    })
+}
+
+fn health(view: &View) -> &'static str {
+    if view.is_healthy {
+        HEALTHY
+    } else {
+        "Unhealthy"
+    }
 }
 
 /// A status after `node` has looked at the device.
-pub fn with_health(
-    status: &InstanceStatus,
-    node: &str,
-    is_healthy: bool,
-    now: &str,
-) -> InstanceStatus {
+pub fn with_health(status: &InstanceStatus, node: &str, view: &View, now: &str) -> InstanceStatus {
     let mut status = status.clone();
-    let health = if is_healthy { HEALTHY } else { "Unhealthy" };
-    match status.nodes.iter_mut().find(|n| n.name == node) {
-        Some(entry) if entry.health == health => {}
-        Some(entry) => {
-            health.clone_into(&mut entry.health);
-            now.clone_into(&mut entry.last_transition_time);
-        }
-        None => status.nodes.push(NodeHealth {
-            name: node.to_owned(),
-            health: health.to_owned(),
-            last_transition_time: now.to_owned(),
-        }),
-    }
+    let before = status.nodes.iter().position(|entry| entry.name == node);
+    let before = before.map(|n| status.nodes.remove(n));
+    let is_same = |entry: &&NodeHealth| entry.health == health(view);
+    status.nodes.push(NodeHealth {
+        name: node.to_owned(),
+        health: health(view).to_owned(),
+        last_transition_time: (before.as_ref().filter(is_same))
+            .map_or(now, |entry| &entry.last_transition_time)
+            .to_owned(),
+        connection: (view.connection.clone()).or(before.and_then(|entry| entry.connection)),
+    });
+    status.nodes.sort_by(|a, b| a.name.cmp(&b.name));
+    status
+}
+
+/// A status whose condition `Available` says what its nodes do.
+pub fn with_availability(mut status: InstanceStatus, now: &str) -> InstanceStatus {
     let is_available = status.nodes.iter().any(|n| n.health == HEALTHY);
     let (value, reason, message) = if is_available {
         ("True", "DeviceSeen", "at least one node sees the device")
@@ -250,25 +253,49 @@ mod tests {
         assert!(released.metadata.annotations.unwrap().is_empty());
     }
 
+    fn view(is_healthy: bool, connection: Option<&str>) -> View {
+        View {
+            is_healthy,
+            connection: connection.map(str::to_owned),
+        }
+    }
+
+    fn seen(status: &InstanceStatus, node: &str, view: &View, now: &str) -> InstanceStatus {
+        with_availability(with_health(status, node, view, now), now)
+    }
+
     #[test]
     fn an_instance_is_available_while_one_node_sees_its_device() {
-        let status = with_health(&InstanceStatus::default(), "a", true, "t1");
-        let status = with_health(&status, "b", false, "t2");
+        let (healthy, lost) = (view(true, None), view(false, None));
+        let status = seen(&InstanceStatus::default(), "a", &healthy, "t1");
+        let status = seen(&status, "b", &lost, "t2");
         assert!(status.conditions[0].is_true());
-        let gone = with_health(&status, "a", false, "t3");
+        let gone = seen(&status, "a", &lost, "t3");
         assert!(!gone.conditions[0].is_true());
         assert_eq!(gone.conditions[0].last_transition_time, "t3");
-        assert_eq!(with_health(&gone, "a", false, "t4"), gone);
-        for (status, is_healthy) in [
-            (&status, true),
-            (&status, false),
-            (&gone, true),
-            (&gone, false),
-        ] {
-            let is_same = with_health(status, "a", is_healthy, "t5") == *status;
-            assert_eq!(says_health(status, "a", is_healthy), is_same);
+        assert_eq!(seen(&gone, "a", &lost, "t4"), gone);
+        assert!(!says_health(&gone, "c", &lost));
+    }
+
+    #[test]
+    fn a_view_that_is_said_already_changes_nothing() {
+        let views = [
+            view(true, Some("x")),
+            view(true, Some("y")),
+            view(false, Some("x")),
+            view(false, None),
+        ];
+        for before in &views {
+            let status = with_health(&InstanceStatus::default(), "a", before, "t1");
+            for now in &views {
+                let is_same = with_health(&status, "a", now, "t2") == status;
+                assert_eq!(
+                    says_health(&status, "a", now),
+                    is_same,
+                    "{before:?} {now:?}"
+                );
+            }
         }
-        assert!(!says_health(&gone, "c", false));
     }
 
     #[test]

@@ -17,8 +17,8 @@ use crate::{
         names::ObjectKey,
     },
     store::{
-        Configurations, InstanceChange, Instances, Report,
-        plan::{says_health, with_health},
+        Configurations, InstanceChange, Instances, Report, View,
+        plan::{says_health, with_availability, with_health},
     },
 };
 use std::{
@@ -191,7 +191,7 @@ impl<'a> PlanOfOne<'a> {
             }
             self.report.instances += 1;
             if is_missing {
-                self.health(key, instance, false);
+                self.health(key, instance, gone());
                 self.absences.insert(key.clone(), since);
                 // Before the first complete look there is nothing to wake for; its end is an event of its own.
                 let end = is_complete.then_some(left);
@@ -295,16 +295,16 @@ impl<'a> PlanOfOne<'a> {
                 });
             }
         }
-        self.health(key, instance, true);
+        self.health(key, instance, seen(device));
     }
 
-    fn health(&mut self, key: &ObjectKey, instance: &Instance, is_healthy: bool) {
+    fn health(&mut self, key: &ObjectKey, instance: &Instance, view: View) {
         let now = self.world.now.text;
         let before = instance.status.as_ref();
-        if before.is_none_or(|before| !says_health(before, self.world.node, is_healthy)) {
+        if before.is_none_or(|before| !says_health(before, self.world.node, &view)) {
             self.changes.push(InstanceChange::Health {
                 key: key.clone(),
-                is_healthy,
+                view,
                 now: now.to_owned(),
             });
         }
@@ -324,13 +324,9 @@ impl<'a> PlanOfOne<'a> {
         instance.metadata.namespace = Some(self.key.namespace.clone());
         let annotation = (names::DEVICE_ID.to_owned(), device.id.to_string());
         instance.metadata.annotations = Some(BTreeMap::from([annotation]));
-        let status = with_health(
-            &InstanceStatus::default(),
-            self.world.node,
-            true,
-            self.world.now.text,
-        );
-        instance.status = Some(status);
+        let (node, now) = (self.world.node, self.world.now.text);
+        let status = with_health(&InstanceStatus::default(), node, &seen(device), now);
+        instance.status = Some(with_availability(status, now));
         instance
     }
 
@@ -341,6 +337,20 @@ impl<'a> PlanOfOne<'a> {
             .filter(|(_, value)| !is_scoped_address(value))
             .map(|(key, value)| (key.clone(), value.clone()))
             .collect()
+    }
+}
+
+fn seen(device: &Device) -> View {
+    View {
+        is_healthy: true,
+        connection: Some(device.connection_digest()),
+    }
+}
+
+fn gone() -> View {
+    View {
+        is_healthy: false,
+        connection: None,
     }
 }
 

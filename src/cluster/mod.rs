@@ -1,0 +1,53 @@
+//! The API server, as every process of ours uses it: one client, watched sets of objects, Events.
+pub mod events;
+pub mod watch;
+
+use anyhow::Context as _;
+use kube::{Client, Config, core::ObjectMeta};
+use std::time::Duration;
+
+use crate::model::names::ObjectKey;
+
+/// A server that is there answers a handshake by then.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A client with the identity of the Pod this runs in or, outside a cluster, of the kubeconfig.
+pub async fn client() -> anyhow::Result<Client> {
+    let mut config = Config::infer()
+        .await
+        .context("no API server: neither a Pod's ServiceAccount nor a kubeconfig can be read")?;
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
+    // Who retries, and how long, is decided by each writer: an Allocate call has 3 s for all of it.
+    config.default_retry = false;
+    Client::try_from(config).context("the API server's client")
+}
+
+/// The key of an object; one without a namespace is of the whole cluster.
+pub fn key_of(metadata: &ObjectMeta) -> ObjectKey {
+    ObjectKey::new(
+        metadata.namespace.as_deref().unwrap_or_default(),
+        metadata.name.as_deref().unwrap_or_default(),
+    )
+}
+
+/// The status code of an answer that is a refusal.
+pub fn code(error: &kube::Error) -> Option<u16> {
+    match error {
+        kube::Error::Api(status) => Some(status.code),
+        _ => None,
+    }
+}
+
+pub fn is_not_found(error: &kube::Error) -> bool {
+    code(error) == Some(404)
+}
+
+/// Somebody else was faster: the object exists, or is no longer what was read.
+pub fn is_conflict(error: &kube::Error) -> bool {
+    code(error) == Some(409)
+}
+
+/// A `test` of a JSON patch did not hold, or the object would be invalid.
+pub fn is_unprocessable(error: &kube::Error) -> bool {
+    code(error) == Some(422)
+}

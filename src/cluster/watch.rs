@@ -1,0 +1,279 @@
+//! Whole sets of objects, kept up to date. Relists, expired versions and a server that is away are passed over: the
+//! last known set stays until there is a newer one.
+use super::key_of;
+use crate::{backoff, model::names::ObjectKey};
+use futures::{Stream, StreamExt as _, stream::select_all};
+use kube::{
+    Api, Client, Resource,
+    core::{DeserializeGuard, NamespaceResourceScope},
+    runtime::{
+        WatchStreamExt as _,
+        utils::Backoff,
+        watcher::{self, Event, watcher},
+    },
+};
+use serde::de::DeserializeOwned;
+use std::{collections::BTreeMap, fmt::Debug, sync::Arc, time::Duration};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+/// A server that restarts is found again within this time.
+const FIRST_RETRY: Duration = Duration::from_millis(200);
+const LAST_RETRY: Duration = Duration::from_secs(3);
+/// What comes in one go makes one new set.
+const BATCH: usize = 512;
+
+/// What a watch says of one object: it, or why it cannot be read.
+pub type Read<K> = DeserializeGuard<K>;
+
+/// The objects of one kind as they were seen last, each reduced to what is used of it.
+#[derive(Debug)]
+pub struct Objects<T> {
+    pub objects: BTreeMap<ObjectKey, Arc<T>>,
+    /// Those that are there and are not what their kind should be, with what is wrong.
+    pub unreadable: BTreeMap<ObjectKey, String>,
+}
+
+impl<T> Clone for Objects<T> {
+    fn clone(&self) -> Self {
+        Self {
+            objects: self.objects.clone(),
+            unreadable: self.unreadable.clone(),
+        }
+    }
+}
+
+impl<T> Default for Objects<T> {
+    fn default() -> Self {
+        Self {
+            objects: BTreeMap::new(),
+            unreadable: BTreeMap::new(),
+        }
+    }
+}
+
+/// `None` until the first complete list.
+pub type Set<T> = Option<Arc<Objects<T>>>;
+
+/// The events of a watch in batches, without end. Errors are in between, for those who want to know that the server
+/// is away; they are logged here.
+pub fn events<K>(
+    api: Api<Read<K>>,
+    config: watcher::Config,
+    what: &'static str,
+) -> impl Stream<Item = Vec<watcher::Result<Event<Read<K>>>>>
+where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+    K::DynamicType: Default + Clone,
+{
+    let mut is_away = false;
+    watcher(api, config)
+        .backoff(Retry(backoff::Backoff::new(FIRST_RETRY, LAST_RETRY)))
+        .inspect(move |event| match event {
+            Err(e) if !is_away => {
+                is_away = true;
+                warn!(what, "cannot be watched, the last known ones stay: {e}");
+            }
+            Err(_) => {}
+            Ok(_) if is_away => {
+                is_away = false;
+                info!(what, "watched again");
+            }
+            Ok(_) => {}
+        })
+        .ready_chunks(BATCH)
+}
+
+/// One `Api` for each namespace, or one for all of them where none is named.
+pub fn apis<K>(client: &Client, namespaces: &[String]) -> Vec<Api<Read<K>>>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+{
+    match namespaces {
+        [] => vec![Api::all(client.clone())],
+        some => (some.iter())
+            .map(|namespace| Api::namespaced(client.clone(), namespace))
+            .collect(),
+    }
+}
+
+/// Publishes the whole set, of all `apis` together, at each change of it until `shutdown`. What `reduce` leaves out
+/// costs no memory.
+pub async fn run<K, T>(
+    apis: Vec<Api<Read<K>>>,
+    (config, what): (watcher::Config, &'static str),
+    reduce: impl Fn(K) -> T,
+    set: watch::Sender<Set<T>>,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()>
+where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+    K::DynamicType: Default + Clone,
+{
+    let mut listings: Vec<Listing<T>> = apis.iter().map(|_| Listing::default()).collect();
+    let streams = apis.into_iter().enumerate().map(|(n, api)| {
+        let events = events(api, config.clone(), what);
+        Box::pin(events.map(move |batch| (n, batch)))
+    });
+    let mut streams = select_all(streams);
+    while let Some((n, batch)) = shutdown.run_until_cancelled(streams.next()).await.flatten() {
+        let mut is_changed = false;
+        for event in batch.into_iter().flatten() {
+            is_changed |= listings[n].follow(event, &reduce);
+        }
+        if is_changed && listings.iter().all(|listing| listing.is_complete) {
+            set.send_replace(Some(Arc::new(Listing::joined(&listings))));
+        }
+    }
+    Ok(())
+}
+
+/// A set, and the list that will replace it while the watch begins anew.
+struct Listing<T> {
+    current: Objects<T>,
+    next: Objects<T>,
+    /// Whether there was a whole list ever.
+    is_complete: bool,
+}
+
+impl<T> Default for Listing<T> {
+    fn default() -> Self {
+        Self {
+            current: Objects::default(),
+            next: Objects::default(),
+            is_complete: false,
+        }
+    }
+}
+
+impl<T> Listing<T> {
+    fn joined(listings: &[Self]) -> Objects<T> {
+        let mut all = Objects::default();
+        for Self { current, .. } in listings {
+            all.objects.extend(current.objects.clone());
+            all.unreadable.extend(current.unreadable.clone());
+        }
+        all
+    }
+
+    /// Whether the current set is another one now.
+    fn follow<K: Resource>(&mut self, event: Event<Read<K>>, reduce: impl Fn(K) -> T) -> bool {
+        match event {
+            Event::Init => self.next = Objects::default(),
+            Event::InitApply(object) => insert(&mut self.next, object, reduce),
+            Event::InitDone => {
+                self.current = std::mem::take(&mut self.next);
+                self.is_complete = true;
+                return true;
+            }
+            Event::Apply(object) => {
+                insert(&mut self.current, object, reduce);
+                return true;
+            }
+            Event::Delete(object) => {
+                let key = key_of(object.meta());
+                self.current.objects.remove(&key);
+                self.current.unreadable.remove(&key);
+                return true;
+            }
+        }
+        false
+    }
+}
+
+fn insert<K: Resource, T>(set: &mut Objects<T>, object: Read<K>, reduce: impl Fn(K) -> T) {
+    let key = key_of(object.meta());
+    match object.0 {
+        Ok(object) => {
+            set.unreadable.remove(&key);
+            set.objects.insert(key, Arc::new(reduce(object)));
+        }
+        Err(invalid) => {
+            set.objects.remove(&key);
+            set.unreadable.insert(key, invalid.error);
+        }
+    }
+}
+
+/// Our back-off, as a watch of kube's takes it.
+struct Retry(backoff::Backoff);
+
+impl Iterator for Retry {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        Some(self.0.next_wait())
+    }
+}
+
+impl Backoff for Retry {
+    fn reset(&mut self) {
+        self.0.reset();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::core::error_boundary::InvalidObject;
+
+    fn readable(name: &str, label: &str) -> Read<ConfigMap> {
+        let mut object = ConfigMap::default();
+        object.metadata.name = Some(name.to_owned());
+        object.immutable = Some(label == "b");
+        DeserializeGuard(Ok(object))
+    }
+
+    fn unreadable(name: &str) -> Read<ConfigMap> {
+        let mut invalid = InvalidObject {
+            error: "spec is missing".to_owned(),
+            metadata: Default::default(),
+        };
+        invalid.metadata.name = Some(name.to_owned());
+        DeserializeGuard(Err(invalid))
+    }
+
+    fn after(events: Vec<Event<Read<ConfigMap>>>) -> (Vec<(String, bool)>, Vec<String>) {
+        let mut listing = Listing::default();
+        for event in events {
+            listing.follow(event, |object| object.immutable == Some(true));
+        }
+        let current = listing.current;
+        let objects = current.objects.into_iter();
+        (
+            objects.map(|(key, value)| (key.name, *value)).collect(),
+            current.unreadable.into_keys().map(|key| key.name).collect(),
+        )
+    }
+
+    #[test]
+    fn a_set_is_replaced_when_its_successor_is_complete_and_not_before() {
+        let mut events = vec![
+            Event::Init,
+            Event::InitApply(readable("gone", "a")),
+            Event::InitDone,
+            Event::Init,
+            Event::InitApply(readable("new", "a")),
+        ];
+        assert_eq!(after(events.clone()).0, [("gone".to_owned(), false)]);
+        events.push(Event::InitDone);
+        assert_eq!(after(events).0, [("new".to_owned(), false)]);
+    }
+
+    #[test]
+    fn an_object_that_cannot_be_read_is_named_and_the_others_go_on() {
+        let listed = vec![
+            Event::Init,
+            Event::InitApply(unreadable("bad")),
+            Event::InitApply(readable("good", "a")),
+            Event::InitDone,
+            Event::Apply(readable("good", "b")),
+        ];
+        let expected = (vec![("good".to_owned(), true)], vec!["bad".to_owned()]);
+        assert_eq!(after(listed.clone()), expected);
+        let mended = [listed, vec![Event::Apply(readable("bad", "a"))]].concat();
+        assert_eq!(after(mended).1, [""; 0]);
+    }
+}

@@ -1,0 +1,256 @@
+//! Everything the controller knows of the cluster: six watched sets, each object reduced to what a plan reads.
+use crate::{
+    api::{configuration::Configuration, instance::Instance, names},
+    cluster::watch::{self, Objects, Read, Set, apis},
+    model::names::ObjectKey,
+    supervisor::Supervisor,
+};
+use k8s_openapi::{
+    api::{
+        batch::v1::Job,
+        core::v1::{Node, Pod, Service, ServiceSpec},
+    },
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    jiff::Timestamp,
+};
+use kube::{Api, Client, Resource, runtime::watcher};
+use serde::de::DeserializeOwned;
+use std::{collections::BTreeMap, fmt::Debug, sync::Arc, time::Duration};
+use tokio::{sync::watch as channel, time::sleep};
+use tokio_util::sync::CancellationToken;
+
+/// What comes within this time of a change is looked at together with it.
+const SETTLE: Duration = Duration::from_millis(20);
+
+/// The cluster as it was seen last. Deleted objects stay in it until they are gone.
+#[derive(Debug, Clone, Default)]
+pub(super) struct World {
+    pub(super) configurations: BTreeMap<ObjectKey, Arc<Configuration>>,
+    /// Configurations that are there and cannot be read, with what is wrong.
+    pub(super) unreadable: BTreeMap<ObjectKey, String>,
+    pub(super) instances: BTreeMap<ObjectKey, Arc<Instance>>,
+    /// By name.
+    pub(super) nodes: BTreeMap<String, Arc<NodeState>>,
+    /// Pods, Jobs and Services of ours.
+    pub(super) pods: BTreeMap<ObjectKey, Arc<BrokerPod>>,
+    pub(super) jobs: BTreeMap<ObjectKey, Arc<BrokerJob>>,
+    pub(super) services: BTreeMap<ObjectKey, Arc<OwnedService>>,
+}
+
+/// Of an object's metadata what plans read.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Meta {
+    pub(super) uid: String,
+    pub(super) labels: BTreeMap<String, String>,
+    /// Those of ours.
+    pub(super) annotations: BTreeMap<String, String>,
+    /// The uid of the controlling owner.
+    pub(super) owner: Option<String>,
+    pub(super) created: Option<Timestamp>,
+    pub(super) is_deleting: bool,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct NodeState {
+    pub(super) uid: String,
+    pub(super) is_ready: bool,
+    /// Since when it is ready, or is not.
+    pub(super) since: Option<Timestamp>,
+}
+
+/// A Pod with the label of a Configuration: a broker, or a Pod of a broker's Job.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct BrokerPod {
+    pub(super) meta: Meta,
+    /// Where it runs, once that is decided.
+    pub(super) node: Option<String>,
+    /// `Pending`, `Running`, `Succeeded`, `Failed` or `Unknown`.
+    pub(super) phase: String,
+    /// Why the whole Pod failed, such as `UnexpectedAdmissionError`.
+    pub(super) reason: String,
+    /// When its node took it.
+    pub(super) started: Option<Timestamp>,
+    /// When its last container ended.
+    pub(super) finished: Option<Timestamp>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct BrokerJob {
+    pub(super) meta: Meta,
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct OwnedService {
+    pub(super) meta: Meta,
+    pub(super) spec: ServiceSpec,
+}
+
+/// Starts a task for each set and one that joins them; `world` is `None` until all are complete.
+pub(super) fn spawn(
+    tasks: &mut Supervisor,
+    client: &Client,
+    namespaces: &[String],
+    world: channel::Sender<Option<Arc<World>>>,
+) {
+    let ours = || watcher::Config::default().labels(names::CONFIGURATION_LABEL);
+    let services = format!("{}={}", names::CONTROLLER_LABEL, names::GROUP);
+    let services = watcher::Config::default().labels(&services);
+    let all = watcher::Config::default;
+    let nodes = vec![Api::all(client.clone())];
+    let job = |job: Job| BrokerJob {
+        meta: meta(job.metadata),
+    };
+    let service = |service: Service| OwnedService {
+        meta: meta(service.metadata),
+        spec: service.spec.unwrap_or_default(),
+    };
+    let mut start = Start { tasks };
+    let parts = Parts {
+        configurations: start.part(
+            apis(client, namespaces),
+            ("configurations", all()),
+            without_fields::<Configuration>,
+        ),
+        instances: start.part(
+            apis(client, namespaces),
+            ("instances", all()),
+            without_fields::<Instance>,
+        ),
+        nodes: start.part(nodes, ("nodes", all()), node_state),
+        pods: start.part(apis(client, namespaces), ("pods", ours()), broker_pod),
+        jobs: start.part(apis(client, namespaces), ("jobs", ours()), job),
+        services: start.part(apis(client, namespaces), ("services", services), service),
+    };
+    tasks.spawn("world", |stop| join(parts, world, stop));
+}
+
+struct Start<'a> {
+    tasks: &'a mut Supervisor,
+}
+
+impl Start<'_> {
+    fn part<K, T>(
+        &mut self,
+        apis: Vec<Api<Read<K>>>,
+        (what, config): (&'static str, watcher::Config),
+        reduce: impl Fn(K) -> T + Send + Sync + 'static,
+    ) -> channel::Receiver<Set<T>>
+    where
+        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+        T: Send + Sync + 'static,
+    {
+        let set = channel::Sender::new(None);
+        let receiver = set.subscribe();
+        (self.tasks).spawn(what, |stop| {
+            watch::run(apis, (config, what), reduce, set, stop)
+        });
+        receiver
+    }
+}
+
+struct Parts {
+    configurations: channel::Receiver<Set<Configuration>>,
+    instances: channel::Receiver<Set<Instance>>,
+    nodes: channel::Receiver<Set<NodeState>>,
+    pods: channel::Receiver<Set<BrokerPod>>,
+    jobs: channel::Receiver<Set<BrokerJob>>,
+    services: channel::Receiver<Set<OwnedService>>,
+}
+
+async fn join(
+    mut parts: Parts,
+    world: channel::Sender<Option<Arc<World>>>,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
+    loop {
+        if let Some(now) = parts.now() {
+            world.send_replace(Some(Arc::new(now)));
+        }
+        tokio::select! {
+            () = shutdown.cancelled() => return Ok(()),
+            changed = parts.configurations.changed() => changed?,
+            changed = parts.instances.changed() => changed?,
+            changed = parts.nodes.changed() => changed?,
+            changed = parts.pods.changed() => changed?,
+            changed = parts.jobs.changed() => changed?,
+            changed = parts.services.changed() => changed?,
+        }
+        shutdown.run_until_cancelled(sleep(SETTLE)).await;
+    }
+}
+
+impl Parts {
+    fn now(&mut self) -> Option<World> {
+        let configurations = taken(&mut self.configurations);
+        let instances = taken(&mut self.instances);
+        let nodes = taken(&mut self.nodes);
+        let pods = taken(&mut self.pods);
+        let jobs = taken(&mut self.jobs);
+        let services = taken(&mut self.services);
+        let configurations = configurations?;
+        Some(World {
+            unreadable: configurations.unreadable.clone(),
+            configurations: configurations.objects.clone(),
+            instances: instances?.objects.clone(),
+            nodes: (nodes?.objects.iter())
+                .map(|(key, node)| (key.name.clone(), node.clone()))
+                .collect(),
+            pods: pods?.objects.clone(),
+            jobs: jobs?.objects.clone(),
+            services: services?.objects.clone(),
+        })
+    }
+}
+
+fn taken<T>(set: &mut channel::Receiver<Set<T>>) -> Option<Arc<Objects<T>>> {
+    set.borrow_and_update().clone()
+}
+
+/// Without the bookkeeping of server-side apply, which is larger than the rest.
+fn without_fields<K: Resource>(mut object: K) -> K {
+    object.meta_mut().managed_fields = None;
+    object
+}
+
+fn meta(metadata: ObjectMeta) -> Meta {
+    let annotations = metadata.annotations.unwrap_or_default();
+    let owners = metadata.owner_references.unwrap_or_default();
+    Meta {
+        uid: metadata.uid.unwrap_or_default(),
+        labels: metadata.labels.unwrap_or_default(),
+        annotations: (annotations.into_iter())
+            .filter(|(key, _)| key.contains(names::GROUP))
+            .collect(),
+        owner: (owners.into_iter())
+            .find(|owner| owner.controller == Some(true))
+            .map(|owner| owner.uid),
+        created: metadata.creation_timestamp.map(|time| time.0),
+        is_deleting: metadata.deletion_timestamp.is_some(),
+    }
+}
+
+fn node_state(node: Node) -> NodeState {
+    let conditions = node.status.and_then(|status| status.conditions);
+    let ready = (conditions.into_iter().flatten()).find(|condition| condition.type_ == "Ready");
+    NodeState {
+        uid: node.metadata.uid.unwrap_or_default(),
+        is_ready: ready.as_ref().is_some_and(|ready| ready.status == "True"),
+        since: ready
+            .and_then(|ready| ready.last_transition_time)
+            .map(|time| time.0),
+    }
+}
+
+fn broker_pod(pod: Pod) -> BrokerPod {
+    let status = pod.status.unwrap_or_default();
+    let states = status.container_statuses.into_iter().flatten();
+    let ends = states.filter_map(|container| container.state?.terminated?.finished_at);
+    BrokerPod {
+        meta: meta(pod.metadata),
+        node: pod.spec.and_then(|spec| spec.node_name),
+        phase: status.phase.unwrap_or_default(),
+        reason: status.reason.unwrap_or_default(),
+        started: status.start_time.map(|time| time.0),
+        finished: ends.map(|time| time.0).max(),
+    }
+}
