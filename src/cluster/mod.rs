@@ -2,11 +2,11 @@
 pub mod events;
 pub mod watch;
 
+use crate::model::names::ObjectKey;
 use anyhow::Context as _;
 use kube::{Client, Config, core::ObjectMeta};
-use std::time::Duration;
-
-use crate::model::names::ObjectKey;
+use std::{future::Future, time::Duration};
+use tokio::time::timeout;
 
 /// A server that is there answers a handshake by then.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -20,6 +20,17 @@ pub async fn client() -> anyhow::Result<Client> {
     // Who retries, and how long, is decided by each writer: an Allocate call has 3 s for all of it.
     config.default_retry = false;
     Client::try_from(config).context("the API server's client")
+}
+
+/// A slow server answers a request by then; one behind a broken network never does.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The answer to a request, or an error when it takes too long.
+pub async fn within<T>(request: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
+    let late = || kube::Error::Service(format!("no answer within {REQUEST_TIMEOUT:?}").into());
+    timeout(REQUEST_TIMEOUT, request)
+        .await
+        .unwrap_or_else(|_| Err(late()))
 }
 
 /// The key of an object; one without a namespace is of the whole cluster.
