@@ -14,6 +14,7 @@ use crate::{
         slot_table::{Claim, ClaimError, Held, Resource, SlotChange},
     },
     proto::device_plugin::{CdiDevice, ContainerAllocateResponse, DeviceSpec, Mount},
+    store::About,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -66,12 +67,31 @@ impl Allocator {
     ) -> Result<Vec<ContainerAllocateResponse>, Status> {
         let allocated = timeout(ALLOCATE_TIMEOUT, self.claim(resource, containers, false)).await;
         // The keeper undoes what was claimed for a call that has gone.
-        allocated.unwrap_or_else(|_| {
+        let answer = allocated.unwrap_or_else(|_| {
             let seconds = ALLOCATE_TIMEOUT.as_secs();
             Err(Status::unavailable(format!(
                 "no claim within {seconds} s: the next try may find it done"
             )))
-        })
+        });
+        answer.inspect_err(|status| self.tell(resource, "AllocateRefused", status))
+    }
+
+    /// Those who look at the Instance, or at the Configuration, see why a Pod was refused.
+    fn tell(&self, resource: &Resource, reason: &'static str, status: &Status) {
+        warn!(resource = resource.name(), "{reason}: {}", status.message());
+        let instances = self.node.store.instances().borrow().clone();
+        let about = match resource {
+            Resource::Instance(name) => (instances.keys())
+                .find(|key| key.name == *name)
+                .map(|key| About::Instance(key.clone())),
+            Resource::Configuration(name) => (instances.iter())
+                .find(|(_, instance)| instance.spec.configuration_name == *name)
+                .map(|(key, _)| About::Configuration(ObjectKey::new(&key.namespace, name))),
+        };
+        if let Some(about) = about {
+            let note = format!("node {}: {}", self.node.name, status.message());
+            self.node.store.warn(&about, reason, note);
+        }
     }
 
     /// A container that `is_replayed` starts with what it was told at its first start.
@@ -115,7 +135,7 @@ impl Allocator {
         let claim = answer
             .await
             .map_err(|_| stopping(()))?
-            .map_err(|e| refused(resource, &e))?;
+            .map_err(|e| refused(&e))?;
         self.remember(told);
         let slots: Vec<_> = claim
             .changes()
@@ -160,6 +180,11 @@ impl Allocator {
         resource: &Resource,
         ids: Vec<String>,
     ) -> Result<(), Status> {
+        let answer = self.check_start(resource, ids).await;
+        answer.inspect_err(|status| self.tell(resource, "StartRefused", status))
+    }
+
+    async fn check_start(&self, resource: &Resource, ids: Vec<String>) -> Result<(), Status> {
         let (mut slots, mut lost) = (vec![], vec![]);
         for id in ids {
             let held = self.node.slots.borrow().held_as(resource, &id);
@@ -240,10 +265,10 @@ impl Allocator {
                     if gone.is_empty() {
                         return planned
                             .map(|claim| (gone, claim))
-                            .map_err(|e| refused(resource, &e.into()));
+                            .map_err(|e| refused(&e.into()));
                     }
                 }
-                Err(e) => return Err(refused(resource, &e.into())),
+                Err(e) => return Err(refused(&e.into())),
             }
         }
     }
@@ -363,8 +388,7 @@ fn to_wire(edits: ContainerEdits) -> ContainerAllocateResponse {
     }
 }
 
-fn refused(resource: &Resource, refusal: &Refusal) -> Status {
-    warn!(resource = resource.name(), "Allocate refused: {refusal}");
+fn refused(refusal: &Refusal) -> Status {
     match refusal.is_passing() {
         true => Status::unavailable(refusal.to_string()),
         false => Status::failed_precondition(refusal.to_string()),
