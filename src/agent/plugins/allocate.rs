@@ -351,6 +351,7 @@ fn response(
             .ok_or_else(|| Status::internal(format!("{} was not looked at", slot.slot)))?;
         given.push(Given {
             digest: found.instance.digest(),
+            slot: &slot.slot,
             device: &found.device,
             broker_properties: &found.broker_properties,
         });
