@@ -1,9 +1,10 @@
 //! The API server, as every process of ours uses it: one client, watched sets of objects, Events.
 pub mod events;
 pub mod watch;
+mod writes;
 
 use anyhow::Context as _;
-use kube::{Client, Config, core::ObjectMeta};
+use kube::{Client, Config, client::ClientBuilder, core::ObjectMeta};
 use std::time::Duration;
 
 use crate::model::names::ObjectKey;
@@ -19,7 +20,8 @@ pub async fn client() -> anyhow::Result<Client> {
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     // Who retries, and how long, is decided by each writer: an Allocate call has 3 s for all of it.
     config.default_retry = false;
-    Client::try_from(config).context("the API server's client")
+    let builder = ClientBuilder::try_from(config).context("the API server's client")?;
+    Ok(builder.with_layer(&writes::CountWrites).build())
 }
 
 /// The key of an object; one without a namespace is of the whole cluster.
