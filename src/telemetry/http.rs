@@ -15,6 +15,7 @@ use axum::{
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 use tokio::{net::TcpListener, time::sleep};
 use tokio_util::sync::CancellationToken;
+use tracing::info;
 
 /// How long requests that are under way get when the process stops.
 const LAST_REQUESTS: Duration = Duration::from_millis(500);
@@ -53,6 +54,7 @@ async fn serve_on(
     health: Health,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
+    info!(address = %listener.local_addr()?, "metrics, health and readiness are served");
     let routes = Router::new()
         .route("/metrics", get(exposition))
         .route("/healthz", get(async || "ok\n"))

@@ -1,7 +1,7 @@
 //! What an agent lacks before it is ready. Pure.
 //!
-//! Only what is so now counts, nothing that was: while a kubelet restarts the agent is not ready, once, from the end of
-//! the old kubelet's socket until the new one listens to every plugin. A device that is new is not registered for the
+//! Only what is so now counts, nothing that was: while a kubelet restarts the agent is not ready, once, from when the
+//! old one lets go of the plugins until the new one listens to all of them. A device that is new is not registered for the
 //! few milliseconds its registration takes; a probe that looks just then is told so, and the next one is not.
 use crate::{model::slot_table::Resource, store::Configurations};
 use std::{
