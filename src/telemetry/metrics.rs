@@ -5,20 +5,13 @@
 //!
 //! `akri_…` are the metrics that Akri documents, with its labels; `petiole_…` are all others, so that nobody takes them
 //! for a part of Akri's contract, and none of Akri's later ones can get in their way.
+use super::values::{State, Timer, Untyped};
 use prometheus_client::{
-    encoding::{EncodeMetric, MetricEncoder, text},
-    metrics::{
-        MetricType, TypedMetric, counter::Counter, family::Family, histogram::Histogram, info::Info,
-    },
+    encoding::text,
+    metrics::{counter::Counter, family::Family, histogram::Histogram, info::Info},
     registry::Registry,
 };
-use std::{
-    collections::BTreeMap,
-    fmt,
-    sync::{Arc, LazyLock, PoisonError, RwLock},
-    time::Duration,
-};
-use tokio::time::Instant;
+use std::{collections::BTreeMap, fmt, sync::LazyLock, time::Duration};
 
 /// What [`Metrics::text`] writes.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -29,7 +22,7 @@ const DISCOVERY_SECONDS: [f64; 9] = [0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 6
 const ALLOCATE_SECONDS: [f64; 10] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1.0, 2.5, 3.0];
 
 /// Label names with their values.
-type Labels<const N: usize> = [(&'static str, String); N];
+pub(super) type Labels<const N: usize> = [(&'static str, String); N];
 
 /// What became of a try of a plugin to register with the kubelet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -301,10 +294,7 @@ impl Metrics {
 
     /// Measures an Allocate call until it is dropped.
     pub fn time_allocate(&self) -> Timer<'_> {
-        Timer {
-            histogram: &self.allocate_time,
-            begun: Instant::now(),
-        }
+        Timer::new(&self.allocate_time)
     }
 
     pub fn count_capacity_patch(&self, outcome: CapacityPatch) {
@@ -343,77 +333,6 @@ fn label(name: &'static str, value: impl ToString) -> (&'static str, String) {
 
 fn gauge(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
-}
-
-/// Observes the seconds of its life.
-pub struct Timer<'a> {
-    histogram: &'a Histogram,
-    begun: Instant,
-}
-
-impl Drop for Timer<'_> {
-    fn drop(&mut self) {
-        self.histogram.observe(self.begun.elapsed().as_secs_f64());
-    }
-}
-
-/// A gauge that is set as a whole, so that what is no longer there is no longer shown.
-#[derive(Debug, Clone)]
-struct State<const N: usize>(Arc<RwLock<BTreeMap<Labels<N>, i64>>>);
-
-impl<const N: usize> Default for State<N> {
-    fn default() -> Self {
-        Self(Arc::default())
-    }
-}
-
-impl<const N: usize> State<N> {
-    fn set(&self, whole: impl IntoIterator<Item = (Labels<N>, i64)>) {
-        let whole = whole.into_iter().collect();
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = whole;
-    }
-}
-
-impl<const N: usize> EncodeMetric for State<N> {
-    fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
-        let values = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        for (labels, value) in values.iter() {
-            match labels.is_empty() {
-                true => encoder.encode_gauge(value)?,
-                false => encoder.encode_family(labels)?.encode_gauge(value)?,
-            }
-        }
-        Ok(())
-    }
-
-    fn metric_type(&self) -> MetricType {
-        MetricType::Gauge
-    }
-
-    /// A process that never set it does not show it.
-    fn is_empty(&self) -> bool {
-        let values = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        values.is_empty()
-    }
-}
-
-/// A counter whose name is written as it stands. OpenMetrics has `_total` at the end of every counter's name, and
-/// Akri's documented one has not: as a metric of unknown type it keeps the name that dashboards ask for.
-#[derive(Debug, Clone, Default)]
-struct Untyped(Counter);
-
-impl TypedMetric for Untyped {
-    const TYPE: MetricType = MetricType::Unknown;
-}
-
-impl EncodeMetric for Untyped {
-    fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
-        encoder.encode_gauge(&self.0.get())
-    }
-
-    fn metric_type(&self) -> MetricType {
-        Self::TYPE
-    }
 }
 
 #[cfg(test)]
