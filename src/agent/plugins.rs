@@ -110,8 +110,8 @@ pub(super) async fn run(
     Ok(())
 }
 
-/// Removes the sockets that an agent left when it was killed, of every resource that has an Instance now: one whose
-/// Configuration went meanwhile gets no plugin that would.
+/// Removes the sockets that an agent left when it was killed, of every resource it had: one whose Configuration went
+/// meanwhile gets no plugin that would.
 pub(super) fn remove_left_over_sockets(node: &Node) {
     let Ok(entries) = fs::read_dir(&node.plugin_folder) else {
         return; // no folder, no sockets
@@ -120,7 +120,7 @@ pub(super) fn remove_left_over_sockets(node: &Node) {
         .map(|entry| entry.file_name().to_string_lossy().into_owned())
         .collect();
     let folder = node.plugin_folder.as_os_str().len();
-    for resource in plan::desired(&node.store.instances().borrow(), &node.name).keys() {
+    for resource in plan::desired(&node.store.earlier(), &node.name).keys() {
         let stem = plan::socket_stem(resource, folder);
         for name in stem
             .iter()

@@ -3,11 +3,11 @@ pub mod events;
 pub mod watch;
 mod writes;
 
+use crate::model::names::ObjectKey;
 use anyhow::Context as _;
 use kube::{Client, Config, client::ClientBuilder, core::ObjectMeta};
-use std::time::Duration;
-
-use crate::model::names::ObjectKey;
+use std::{future::Future, time::Duration};
+use tokio::time::timeout;
 
 /// A server that is there answers a handshake by then.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -22,6 +22,17 @@ pub async fn client() -> anyhow::Result<Client> {
     config.default_retry = false;
     let builder = ClientBuilder::try_from(config).context("the API server's client")?;
     Ok(builder.with_layer(&writes::CountWrites).build())
+}
+
+/// A slow server answers a request by then; one behind a broken network never does.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The answer to a request, or an error when it takes too long.
+pub async fn within<T>(request: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
+    let late = || kube::Error::Service(format!("no answer within {REQUEST_TIMEOUT:?}").into());
+    timeout(REQUEST_TIMEOUT, request)
+        .await
+        .unwrap_or_else(|_| Err(late()))
 }
 
 /// The key of an object; one without a namespace is of the whole cluster.

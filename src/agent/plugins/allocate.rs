@@ -15,6 +15,7 @@ use crate::{
         slot_table::{Claim, ClaimError, Held, Resource, SlotChange},
     },
     proto::device_plugin::{CdiDevice, ContainerAllocateResponse, DeviceSpec, Mount},
+    store::About,
     telemetry::metrics,
 };
 use std::{
@@ -71,7 +72,26 @@ impl Allocator {
         // The keeper undoes what was claimed for a call that has gone.
         let allocated =
             allocated.unwrap_or_else(|_| Err(Denied::too_late(ALLOCATE_TIMEOUT.as_secs())));
-        Ok(counted(allocated)?)
+        let answer = counted(allocated).map_err(Status::from);
+        answer.inspect_err(|status| self.tell(resource, "AllocateRefused", status))
+    }
+
+    /// Those who look at the Instance, or at the Configuration, see why a Pod was refused.
+    fn tell(&self, resource: &Resource, reason: &'static str, status: &Status) {
+        warn!(resource = resource.name(), "{reason}: {}", status.message());
+        let instances = self.node.store.instances().borrow().clone();
+        let about = match resource {
+            Resource::Instance(name) => (instances.keys())
+                .find(|key| key.name == *name)
+                .map(|key| About::Instance(key.clone())),
+            Resource::Configuration(name) => (instances.iter())
+                .find(|(_, instance)| instance.spec.configuration_name == *name)
+                .map(|(key, _)| About::Configuration(ObjectKey::new(&key.namespace, name))),
+        };
+        if let Some(about) = about {
+            let note = format!("node {}: {}", self.node.name, status.message());
+            self.node.store.warn(&about, reason, note);
+        }
     }
 
     /// A container that `is_replayed` starts with what it was told at its first start.
@@ -114,7 +134,7 @@ impl Allocator {
         let claim = answer
             .await
             .map_err(|_| Denied::stopping())?
-            .map_err(|e| Denied::claim(resource, &e))?;
+            .map_err(|e| Denied::claim(&e))?;
         self.remember(told);
         let slots: Vec<_> = claim
             .changes()
@@ -159,6 +179,11 @@ impl Allocator {
         resource: &Resource,
         ids: Vec<String>,
     ) -> Result<(), Status> {
+        let answer = self.check_start(resource, ids).await;
+        answer.inspect_err(|status| self.tell(resource, "StartRefused", status))
+    }
+
+    async fn check_start(&self, resource: &Resource, ids: Vec<String>) -> Result<(), Status> {
         let (mut slots, mut lost) = (vec![], vec![]);
         for id in ids {
             let held = self.node.slots.borrow().held_as(resource, &id);
@@ -236,10 +261,10 @@ impl Allocator {
                     if gone.is_empty() {
                         return planned
                             .map(|claim| (gone, claim))
-                            .map_err(|e| Denied::claim(resource, &e.into()));
+                            .map_err(|e| Denied::claim(&e.into()));
                     }
                 }
-                Err(e) => return Err(Denied::claim(resource, &e.into())),
+                Err(e) => return Err(Denied::claim(&e.into())),
             }
         }
     }

@@ -1,7 +1,6 @@
 //! Why a call of the kubelet is refused: as it is told, and in one word for the count.
-use crate::{agent::slots::Refusal, model::slot_table::Resource};
+use crate::agent::slots::Refusal;
 use tonic::Status;
-use tracing::warn;
 
 #[derive(Debug)]
 pub(super) struct Denied {
@@ -12,8 +11,7 @@ pub(super) struct Denied {
 
 impl Denied {
     /// A claim that is not to be had.
-    pub(super) fn claim(resource: &Resource, refusal: &Refusal) -> Self {
-        warn!(resource = resource.name(), "Allocate refused: {refusal}");
+    pub(super) fn claim(refusal: &Refusal) -> Self {
         let message = refusal.to_string();
         let status = match refusal.is_passing() {
             true => Status::unavailable(message),
