@@ -1,11 +1,12 @@
 //! The device plugins of this node: one for each resource, started and stopped as Instances come and go.
 mod allocate;
+mod denied;
 mod plan;
 mod registrar;
 mod runner;
 mod service;
 
-use super::{Node, kubelet_folder::KubeletFolder, slots::Requests};
+use super::{Node, kubelet_folder::KubeletFolder, slots::Requests, tally};
 use crate::{
     api::instance::Instance,
     files,
@@ -15,8 +16,10 @@ use crate::{
     },
     proto::DESCRIPTORS,
     store::Instances,
+    telemetry::metrics,
 };
 use allocate::Allocator;
+pub(super) use plan::desired;
 use plan::{Action, Slot};
 use registrar::Registrar;
 use std::{
@@ -186,6 +189,7 @@ impl Plugins {
                 Action::Start(resource) => self.start(resource, &gone),
             }
         }
+        metrics().set_plugins(desired.len());
     }
 
     async fn stop(&mut self, name: &str) {
@@ -202,9 +206,7 @@ impl Plugins {
 
     fn forget(&mut self, name: &str) {
         self.running.remove(name);
-        self.node
-            .registered
-            .send_if_modified(|registered| registered.remove(name));
+        self.node.set_registered(name, false);
     }
 
     fn start(&mut self, resource: Resource, gone: &BTreeSet<String>) {
@@ -261,6 +263,7 @@ impl Plugins {
                 });
             }
         }
+        metrics().set_slots(&tally::slots(&self.node.slots.borrow(), &gone));
         self.gone = gone;
     }
 

@@ -11,7 +11,7 @@ use crate::{
 };
 use anyhow::Context as _;
 use clap::Args;
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 use tracing::info;
 
 /// A kubelet that restarts lists no containers until it has looked at all of them.
@@ -76,6 +76,9 @@ pub struct Flags {
         default_value_t = 5000
     )]
     max_instances: usize,
+    /// Serve /metrics, /healthz and /readyz there [default: nowhere]
+    #[arg(long, env = "PETIOLE_HTTP_ADDRESS", value_name = "IP:PORT")]
+    http_address: Option<SocketAddr>,
 }
 
 impl Flags {
@@ -92,6 +95,7 @@ impl Flags {
             between_looks: agent::BETWEEN_LOOKS,
             max_instances: self.max_instances,
             render_brokers: self.render_brokers.clone(),
+            http_address: self.http_address,
         }
     }
 }

@@ -1,10 +1,11 @@
 //! The API server, as every process of ours uses it: one client, watched sets of objects, Events.
 pub mod events;
 pub mod watch;
+mod writes;
 
 use crate::model::names::ObjectKey;
 use anyhow::Context as _;
-use kube::{Client, Config, core::ObjectMeta};
+use kube::{Client, Config, client::ClientBuilder, core::ObjectMeta};
 use std::{future::Future, time::Duration};
 use tokio::time::timeout;
 
@@ -19,7 +20,8 @@ pub async fn client() -> anyhow::Result<Client> {
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     // Who retries, and how long, is decided by each writer: an Allocate call has 3 s for all of it.
     config.default_retry = false;
-    Client::try_from(config).context("the API server's client")
+    let builder = ClientBuilder::try_from(config).context("the API server's client")?;
+    Ok(builder.with_layer(&writes::CountWrites).build())
 }
 
 /// A slow server answers a request by then; one behind a broken network never does.
