@@ -232,8 +232,9 @@ impl Inner {
                     self.change(|known| known.follow(&namespace, event));
                 }
                 if is_complete {
-                    self.listed
-                        .send_modify(|listed| drop(listed.insert(namespace.clone())));
+                    self.listed.send_modify(|listed| {
+                        listed.insert(namespace.clone());
+                    });
                     if self.has_listed() {
                         self.change(Known::begin);
                         self.publish();
