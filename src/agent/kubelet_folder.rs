@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
     time::SystemTime,
 };
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -18,6 +18,8 @@ pub(super) const KUBELET_SOCKET: &str = "kubelet.sock";
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct KubeletFolder {
     pub(super) kubelet: Option<KubeletSocket>,
+    /// Since when this agent has known that kubelet: a clock that is set does not change it.
+    pub(super) since: Option<Instant>,
     /// File names of the sockets there.
     pub(super) sockets: BTreeSet<String>,
 }
@@ -39,8 +41,14 @@ pub(super) async fn run(
     let mut watch = FolderWatch::new(&*path);
     loop {
         match read(&path) {
-            Ok(now) => {
+            Ok(mut now) => {
                 let there = now.kubelet;
+                let before = folder.borrow().clone();
+                now.since = match there {
+                    Some(_) if before.kubelet == there => before.since,
+                    Some(_) => Some(Instant::now()),
+                    None => None,
+                };
                 folder.send_if_modified(|before| {
                     if before.kubelet != now.kubelet {
                         let state = if now.kubelet.is_some() {

@@ -20,7 +20,7 @@ mod tally;
 
 use crate::{
     discovery::session::{self, Discoveries, Handlers},
-    model::slot_table::SlotTable,
+    model::{names::ObjectKey, slot_table::SlotTable},
     store::Store,
     supervisor::Supervisor,
     telemetry::{http, metrics},
@@ -55,7 +55,9 @@ pub struct Settings {
     /// The kubelet's folder for device plugins; `kubelet.sock` is in it.
     pub plugin_folder: PathBuf,
     pub pod_resources_socket: PathBuf,
-    /// How long a new kubelet may list no containers though they run.
+    /// The Pod this agent is: a list of the kubelet's that has it is whole.
+    pub own_pod: Option<ObjectKey>,
+    /// Without an own Pod: how long a new kubelet may list no containers though they run.
     pub kubelet_settles: Duration,
     /// Between the two looks at pod resources that must both miss a slot before it is released.
     pub between_looks: Duration,
@@ -73,6 +75,7 @@ struct Node {
     resource_prefix: String,
     plugin_folder: PathBuf,
     pod_resources_socket: PathBuf,
+    own_pod: Option<ObjectKey>,
     kubelet_settles: Duration,
     between_looks: Duration,
     max_instances: usize,
@@ -95,6 +98,7 @@ impl Node {
             resource_prefix: settings.resource_prefix.clone(),
             plugin_folder: settings.plugin_folder.clone(),
             pod_resources_socket: settings.pod_resources_socket.clone(),
+            own_pod: settings.own_pod.clone(),
             kubelet_settles: settings.kubelet_settles,
             between_looks: settings.between_looks,
             max_instances: settings.max_instances,

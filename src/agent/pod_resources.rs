@@ -1,6 +1,7 @@
 //! The kubelet's pod resources API, as far as it is about our resources.
 use super::Node;
 use crate::{
+    model::names::ObjectKey,
     proto::pod_resources::{
         AllocatableResourcesRequest, ContainerDevices, ListPodResourcesRequest,
         pod_resources_lister_client::PodResourcesListerClient,
@@ -19,19 +20,32 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(2);
 /// Ids of slots as the kubelet knows them, by the resource's name after its prefix.
 pub(super) type Ids = BTreeMap<String, BTreeSet<String>>;
 
-/// The ids that containers hold.
-pub(super) async fn held(node: &Node) -> anyhow::Result<Ids> {
+/// What the kubelet lists.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    /// All Pods, also those without a device.
+    pub(super) pods: BTreeSet<ObjectKey>,
+    /// The ids that containers hold.
+    pub(super) ids: Ids,
+}
+
+pub(super) async fn held(node: &Node) -> anyhow::Result<Held> {
     timeout(CALL_TIMEOUT, async {
         let mut client = client(node).await?;
         let answer = client.list(ListPodResourcesRequest {}).await?.into_inner();
+        let pods = answer.pod_resources.iter();
+        let pods = pods
+            .map(|pod| ObjectKey::new(&pod.namespace, &pod.name))
+            .collect();
         let containers = answer
             .pod_resources
             .into_iter()
             .flat_map(|pod| pod.containers);
-        Ok(ids(
-            containers.flat_map(|container| container.devices),
-            &node.resource_prefix,
-        ))
+        let devices = containers.flat_map(|container| container.devices);
+        Ok(Held {
+            pods,
+            ids: ids(devices, &node.resource_prefix),
+        })
     })
     .await?
 }

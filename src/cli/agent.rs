@@ -3,6 +3,7 @@ use super::signals::until_told_to_stop;
 use crate::{
     agent, cluster,
     discovery::{handlers, session::Handlers},
+    model::names::ObjectKey,
     store::{
         Store,
         folder::{self, FolderStore},
@@ -65,6 +66,16 @@ pub struct Flags {
         conflicts_with = "standalone"
     )]
     watch_namespaces: Vec<String>,
+    /// In a cluster: the Pod this is, and its namespace. The kubelet's list of containers is believed when it has it
+    #[arg(
+        long,
+        env = "PETIOLE_POD_NAME",
+        requires = "namespace",
+        conflicts_with = "standalone"
+    )]
+    pod_name: Option<String>,
+    #[arg(long, env = "PETIOLE_NAMESPACE", hide_short_help = true)]
+    namespace: Option<String>,
     /// Folder of static Pods that the kubelet reads: the agent writes a broker there for each Instance
     #[arg(long, env = "PETIOLE_RENDER_BROKERS", value_name = "DIR")]
     render_brokers: Option<PathBuf>,
@@ -91,6 +102,8 @@ impl Flags {
             pod_resources_socket: (self.pod_resources_dir.clone())
                 .unwrap_or_else(|| self.kubelet_dir.join("pod-resources"))
                 .join("kubelet.sock"),
+            own_pod: (self.namespace.clone().zip(self.pod_name.clone()))
+                .map(|(namespace, name)| ObjectKey::new(namespace, name)),
             kubelet_settles: KUBELET_SETTLES,
             between_looks: agent::BETWEEN_LOOKS,
             max_instances: self.max_instances,

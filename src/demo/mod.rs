@@ -199,6 +199,7 @@ impl Home {
             resource_prefix: api::names::GROUP.to_owned(),
             plugin_folder: self.root.join("device-plugins"),
             pod_resources_socket: self.root.join("pod-resources/kubelet.sock"),
+            own_pod: None,
             kubelet_settles: Duration::from_secs(60),
             between_looks: agent::BETWEEN_LOOKS,
             max_instances: 100,

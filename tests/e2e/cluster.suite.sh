@@ -1,5 +1,5 @@
 # Petiole on a cluster of two nodes, installed by its chart: the story of the README, and what users do next.
-# shellcheck shell=bash disable=SC2153 # SUITE is set by run
+# shellcheck shell=bash disable=SC2119,SC2153 # SUITE is set by run
 # shellcheck source=tests/e2e/lib_cluster.sh
 . "$E2E/lib_cluster.sh"
 

@@ -1,6 +1,6 @@
 # What the suites of a whole cluster share: nodes node-1 and node-2, avahi devices on their LAN, Petiole by its chart in
 # the namespace petiole. Sourced by those suites.
-# shellcheck shell=bash disable=SC2153 # SUITE is set by run
+# shellcheck shell=bash disable=SC2034,SC2119,SC2120,SC2153 # SUITE is set by run, and suites use what is set here
 
 CHART=$E2E/../../charts/petiole
 EXAMPLES=$E2E/../../examples
@@ -45,7 +45,7 @@ clean() {
 }
 
 is_clean() {
-  [ -z "$(kubectl get "$AKRI,pods,jobs" --all-namespaces -o name 2>/dev/null | grep -v '^pod/petiole-')" ]
+  ! kubectl get "$AKRI,pods,jobs" --all-namespaces -o name 2>/dev/null | grep -qv '^pod/petiole-'
 }
 
 agents_are_ready() {

@@ -1,5 +1,5 @@
 # Installing over Akri, upgrading, and taking all of it away.
-# shellcheck shell=bash disable=SC2153 # SUITE is set by run
+# shellcheck shell=bash disable=SC2119,SC2153 # SUITE is set by run
 # shellcheck source=tests/e2e/lib_cluster.sh
 . "$E2E/lib_cluster.sh"
 

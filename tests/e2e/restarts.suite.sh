@@ -1,6 +1,6 @@
 # Somebody pulls the plug: kubelet, agent, API server, node, broker. What runs goes on, and nothing that should live is
 # deleted.
-# shellcheck shell=bash disable=SC2153 # SUITE is set by run
+# shellcheck shell=bash disable=SC2119,SC2153 # SUITE is set by run
 # shellcheck source=tests/e2e/lib_cluster.sh
 . "$E2E/lib_cluster.sh"
 
@@ -62,7 +62,8 @@ begin_samples() { # NODE
 
 # How long, in seconds, the longest run of samples of 0 lasted.
 end_samples() {
-  kill "$SAMPLER" && wait "$SAMPLER" 2>/dev/null || true
+  kill "$SAMPLER"
+  wait "$SAMPLER" 2>/dev/null || true
   awk '$2 == "0" { if (!since) since = $1; if ($1 - since > worst) worst = $1 - since; next } { since = 0 } END { printf "%.1f\n", worst }' "$SUITE/samples"
 }
 

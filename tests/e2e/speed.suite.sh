@@ -1,5 +1,5 @@
 # How fast it is, on a real node. Each number is a note against its limit; `just perf` writes them to docs/performance.md.
-# shellcheck shell=bash disable=SC2153 # SUITE is set by run
+# shellcheck shell=bash disable=SC2119,SC2153 # SUITE is set by run
 # shellcheck source=tests/e2e/lib_cluster.sh
 . "$E2E/lib_cluster.sh"
 

@@ -88,6 +88,7 @@ impl TestNode {
                 resource_prefix: "akri.sh".to_owned(),
                 plugin_folder: kubelet_settings.root_dir.join("device-plugins"),
                 pod_resources_socket: kubelet_settings.root_dir.join("pod-resources/kubelet.sock"),
+                own_pod: None,
                 kubelet_settles: Duration::from_secs(2),
                 between_looks: agent::BETWEEN_LOOKS,
                 max_instances: 5000,

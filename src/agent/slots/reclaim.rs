@@ -63,18 +63,22 @@ pub(in crate::agent) async fn run(
 }
 
 /// The ids that containers hold, or `None` where the answer cannot be trusted yet: for a while after its start a
-/// kubelet lists nothing, while containers run.
+/// kubelet lists nothing, while containers run, and so it does as long as it cannot reach the API server. A list with
+/// the agent's own Pod is whole; an agent that is no Pod waits.
 pub(in crate::agent) async fn look(node: &Node) -> anyhow::Result<Option<Ids>> {
-    let started = node
-        .kubelet_folder
-        .borrow()
-        .kubelet
-        .map(|kubelet| kubelet.created);
-    let Some(age) = started.and_then(|started| started.elapsed().ok()) else {
+    if let Some(own) = &node.own_pod {
+        let held = pod_resources::held(node).await?;
+        return Ok(held.pods.contains(own).then_some(held.ids));
+    }
+    let folder = node.kubelet_folder.borrow().clone();
+    let by_clock = (folder.kubelet).and_then(|kubelet| kubelet.created.elapsed().ok());
+    let known = folder.since.map(|since| since.elapsed());
+    // The smaller: a clock that was set just now says anything.
+    let Some(age) = by_clock.zip(known).map(|(a, b)| a.min(b)) else {
         return Ok(None);
     };
     if age < node.kubelet_settles {
         return Ok(None);
     }
-    Ok(Some(pod_resources::held(node).await?))
+    Ok(Some(pod_resources::held(node).await?.ids))
 }
