@@ -3,6 +3,7 @@
 //! One file a subcommand: its flags, and the settings they become. Every flag `--some-flag` of the agent and the
 //! kubelet can also be given as `PETIOLE_SOME_FLAG`.
 mod agent;
+mod check;
 mod crds;
 #[cfg(feature = "demo")]
 mod demo;
@@ -40,6 +41,8 @@ pub enum Command {
     Get(get::Flags),
     /// Print the CustomResourceDefinitions of Configuration and Instance
     Crds(crds::Flags),
+    /// Check an installation on a cluster: definitions, agents, controller
+    Check(check::Flags),
 }
 
 #[derive(Debug, Args)]
@@ -64,7 +67,7 @@ impl Cli {
     pub fn telemetry(&self) -> telemetry::Settings {
         let usual = match self.command {
             Command::Agent(_) | Command::Kubelet(_) => "info",
-            Command::Discover(_) | Command::Get(_) | Command::Crds(_) => "warn",
+            Command::Discover(_) | Command::Get(_) | Command::Crds(_) | Command::Check(_) => "warn",
             #[cfg(feature = "demo")]
             Command::Demo(_) => "off",
         };
@@ -85,5 +88,6 @@ pub async fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Discover(flags) => discover::run(flags).await,
         Command::Get(flags) => get::run(flags).await,
         Command::Crds(flags) => crds::run(&flags),
+        Command::Check(flags) => check::run(flags).await,
     }
 }
