@@ -95,6 +95,24 @@ fn values_that_are_unknown_or_wrong_are_refused_by_name() {
 }
 
 #[test]
+fn the_definitions_can_be_had_from_the_chart() {
+    let Some(helm) = helm() else { return };
+    let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("charts/petiole");
+    let output = Command::new(helm)
+        .args(["show", "crds"])
+        .arg(chart)
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let documents = serde_saphyr::from_multiple::<serde_json::Value>(&text).unwrap();
+    let names: Vec<_> = documents
+        .iter()
+        .map(|d| d["metadata"]["name"].clone())
+        .collect();
+    assert_eq!(names, ["configurations.akri.sh", "instances.akri.sh"]);
+}
+
+#[test]
 fn an_old_kubernetes_is_refused() {
     let Some(helm) = helm() else { return };
     let output = render_for(&helm, "1.31.9", &[]);

@@ -18,14 +18,14 @@ pub(super) fn run(flags: &Flags) -> anyhow::Result<()> {
     for crd in crds::all() {
         let name = crd.metadata.name.clone().unwrap_or_default();
         let yaml = serde_saphyr::to_string(&crd).with_context(|| format!("{name} as YAML"))?;
+        // Also in a file: `helm show crds` puts nothing between the files of a chart.
+        let document = format!("---\n{yaml}");
         match &flags.dir {
             Some(dir) => {
                 let path = dir.join(format!("{name}.yaml"));
-                files::write_atomically(&path, yaml.as_bytes(), 0o644)?;
+                files::write_atomically(&path, document.as_bytes(), 0o644)?;
             }
-            None => stdout()
-                .lock()
-                .write_all(format!("---\n{yaml}").as_bytes())?,
+            None => stdout().lock().write_all(document.as_bytes())?,
         }
     }
     Ok(())
