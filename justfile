@@ -7,7 +7,7 @@ default:
     @just --list --unsorted
 
 # Everything a change must pass, root or not
-check: format lint test docs scripts
+check: format lint test docs scripts chart
 
 # Formatting, unchanged
 format:
@@ -28,7 +28,29 @@ docs:
 
 # Shell scripts
 scripts:
-    shellcheck -x .ci/run tests/e2e/run tests/e2e/*.sh tests/e2e/cluster/{cluster,control,lan,node}
+    shellcheck -x .ci/run .ci/image tests/e2e/run tests/e2e/*.sh tests/e2e/cluster/{cluster,control,lan,node}
+
+# The chart, where helm is installed (the end-to-end tests keep one)
+chart:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    PATH=$PATH:${CLUSTER_BIN:-$HOME/.cache/cluster-bin}
+    if command -v helm >/dev/null; then
+      helm lint --strict --quiet charts/petiole
+    else
+      echo "SKIPPED chart: helm is not installed"
+    fi
+
+# The definitions and the rendered chart that tests compare with, written anew
+regenerate:
+    cargo run --quiet -- crds --dir crds
+    cargo run --quiet -- crds --dir charts/petiole/crds
+    PETIOLE_UPDATE_GOLDEN=1 cargo test --test chart_renders
+
+# The container image, static, as target/image/petiole.tar (localhost/petiole:dev): needs buildah
+image:
+    RUSTFLAGS="-C target-feature=+crt-static" cargo build --release --locked --no-default-features --target {{ arch() }}-unknown-linux-gnu
+    .ci/image target/{{ arch() }}-unknown-linux-gnu/release/petiole
 
 # Licenses, duplicate versions and sources of dependencies (needs `cargo install cargo-deny`)
 deny:

@@ -31,6 +31,8 @@
 //! | `demo` | both of them and a few services of its own, with a live table | `demo` |
 //! | `discover` | one discovery handler, printed | [`discovery`] |
 //! | `get` | a view of a running `kubelet` | [`kubelet`] |
+//! | `crds` | the CustomResourceDefinitions, printed | [`api`] |
+//! | `check` | an installation on a cluster, looked at: `helm test` | `cli` |
 //!
 //! [`agent`] and [`kubelet`] never import each other: they meet on the wire. Every decision is in a file named
 //! `plan.rs` or in [`model`], and those are pure; `tests/architecture.rs` holds both rules.

@@ -1,6 +1,7 @@
-//! Every Configuration in `examples/` is one that its handler takes and that asks for the device it finds.
+//! Every Configuration in `examples/` is one that its handler takes and that asks for the device it finds; those in
+//! `tests/akri/`, in the shapes of Akri's chart, are read whole.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-use petiole::discovery::handlers::builtin;
+use petiole::{api::configuration::Configuration, discovery::handlers::builtin};
 use serde_json::Value;
 use std::{collections::BTreeSet, path::Path};
 
@@ -23,6 +24,40 @@ fn every_example_is_taken_by_its_handler() {
     }
     let built_in: BTreeSet<String> = builtin().iter().map(|h| h.name().to_owned()).collect();
     assert_eq!(handlers_seen, built_in, "each handler has an example");
+}
+
+#[test]
+fn akris_configurations_are_read_whole() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/akri");
+    let mut names = BTreeSet::new();
+    for file in folder.read_dir().unwrap() {
+        let path = file.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let written: Value = serde_saphyr::from_str(&text).unwrap();
+        let read: Configuration = serde_json::from_value(written.clone()).unwrap();
+        let kept = serde_json::to_value(&read).unwrap();
+        assert_kept(&path.display().to_string(), &written, &kept);
+        names.insert(read.spec.discovery_handler.name);
+    }
+    let shapes = ["debugEcho", "onvif", "opcua", "udev"].map(String::from);
+    assert_eq!(names, BTreeSet::from(shapes));
+}
+
+/// Whatever is written is also kept; `null` says nothing.
+fn assert_kept(path: &str, written: &Value, kept: &Value) {
+    match written {
+        Value::Object(fields) => {
+            for (name, field) in fields {
+                assert_kept(&format!("{path}.{name}"), field, &kept[name]);
+            }
+        }
+        Value::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                assert_kept(&format!("{path}[{index}]"), item, &kept[index]);
+            }
+        }
+        scalar => assert_eq!(scalar, kept, "{path}"),
+    }
 }
 
 /// The name of its handler.

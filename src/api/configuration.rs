@@ -25,6 +25,10 @@ use std::collections::BTreeMap;
     derive = "PartialEq",
     shortname = "akric",
     category = "akri",
+    selectable = ".spec.discoveryHandler.name",
+    validation = Rule::new("oldSelf.hasValue() || (self.metadata.name.size() <= 52 && !self.metadata.name.contains('.'))")
+        .message("metadata.name must be 52 characters at most and have no dots: the names of its Instances and resources begin with it")
+        .optional_old_self(true),
     doc = "Which devices to find, and what to do with each of them.",
     printcolumn(
         name = "Handler",
@@ -170,6 +174,7 @@ pub struct ConfigurationStatus {
     pub observed_generation: Option<i64>,
     /// `Ready`: every node works with this Configuration as it stands.
     #[serde(default)]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
     /// How many Instances it has.
     #[serde(default)]

@@ -75,6 +75,7 @@ pub struct InstanceSpec {
 pub struct InstanceStatus {
     /// `Available`: at least one node sees the device.
     #[serde(default)]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
     /// Each node's view of the device.
     #[serde(default)]

@@ -1,5 +1,6 @@
 //! What users write and what we write for them: Akri's `akri.sh/v0` objects, with our additions.
 pub mod condition;
 pub mod configuration;
+pub mod crds;
 pub mod instance;
 pub mod names;

@@ -3,6 +3,8 @@
 //! One file a subcommand: its flags, and the settings they become. Every flag `--some-flag` of the agent and the
 //! kubelet can also be given as `PETIOLE_SOME_FLAG`.
 mod agent;
+mod check;
+mod crds;
 #[cfg(feature = "demo")]
 mod demo;
 mod discover;
@@ -37,6 +39,10 @@ pub enum Command {
     Discover(discover::Flags),
     /// Print the objects of a running `petiole kubelet`, as kubectl would
     Get(get::Flags),
+    /// Print the CustomResourceDefinitions of Configuration and Instance
+    Crds(crds::Flags),
+    /// Check an installation on a cluster: definitions, agents, controller
+    Check(check::Flags),
 }
 
 #[derive(Debug, Args)]
@@ -61,7 +67,7 @@ impl Cli {
     pub fn telemetry(&self) -> telemetry::Settings {
         let usual = match self.command {
             Command::Agent(_) | Command::Kubelet(_) => "info",
-            Command::Discover(_) | Command::Get(_) => "warn",
+            Command::Discover(_) | Command::Get(_) | Command::Crds(_) | Command::Check(_) => "warn",
             #[cfg(feature = "demo")]
             Command::Demo(_) => "off",
         };
@@ -81,5 +87,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Demo(flags) => demo::run(flags).await,
         Command::Discover(flags) => discover::run(flags).await,
         Command::Get(flags) => get::run(flags).await,
+        Command::Crds(flags) => crds::run(&flags),
+        Command::Check(flags) => check::run(flags).await,
     }
 }

@@ -1,0 +1,35 @@
+# The image: one static program and nothing else.
+#
+#   docker build -t petiole .                                     builds the program here (needs a registry for `rust`)
+#   docker build --target prebuilt --build-arg BINARY=petiole -t petiole DIR -f Dockerfile
+#                                                                 takes the static program DIR/petiole as it is
+# `just image` does the second without a daemon and without a registry.
+FROM scratch AS base
+ARG VERSION=dev
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="petiole" \
+      org.opencontainers.image.description="Joins leaf devices (cameras, sensors, printers, services on the LAN) to Kubernetes" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="$VERSION" \
+      org.opencontainers.image.revision="$REVISION"
+# The agent needs root: the kubelet's folders and sockets are root's. What else runs from this image is given a user of its
+# own by the chart (65532).
+USER 0:0
+ENTRYPOINT ["/petiole"]
+
+FROM base AS prebuilt
+ARG BINARY=petiole
+COPY --chmod=0755 $BINARY /petiole
+
+# As rust-toolchain.toml, or cargo fetches that one.
+FROM rust:1.95-bookworm AS builder
+WORKDIR /src
+COPY . .
+# With an explicit target the flag is not for build scripts and procedural macros, which cannot be static.
+RUN target="$(uname -m)-unknown-linux-gnu" \
+ && RUSTFLAGS="-C target-feature=+crt-static" \
+    cargo build --release --locked --no-default-features --target "$target" \
+ && mv "target/$target/release/petiole" /petiole
+
+FROM base
+COPY --from=builder /petiole /petiole

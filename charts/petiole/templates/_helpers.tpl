@@ -1,0 +1,156 @@
+{{/* The first part of every object's name. */}}
+{{- define "petiole.fullname" -}}
+{{- $name := default .Chart.Name .Values.nameOverride -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
+{{- else if contains $name .Release.Name -}}
+{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Labels that select a component's Pods. Call with (list . "agent"). */}}
+{{- define "petiole.selector" -}}
+{{- $root := index . 0 -}}
+app.kubernetes.io/name: {{ default $root.Chart.Name $root.Values.nameOverride }}
+app.kubernetes.io/instance: {{ $root.Release.Name }}
+app.kubernetes.io/component: {{ index . 1 }}
+{{- end -}}
+
+{{/* Labels of every object of a component. Call with (list . "agent"). */}}
+{{- define "petiole.labels" -}}
+{{- $root := index . 0 -}}
+{{ include "petiole.selector" . }}
+app.kubernetes.io/version: {{ $root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ $root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{- define "petiole.image" -}}
+image: {{ printf "%s:%s" .Values.image.repository .Values.image.tag | quote }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+{{- end -}}
+
+{{/* Environment that every subcommand reads. */}}
+{{- define "petiole.env" -}}
+- {name: PETIOLE_LOG, value: {{ .Values.log.level | quote }}}
+- {name: PETIOLE_LOG_FORMAT, value: {{ .Values.log.format | quote }}}
+- {name: PETIOLE_RESOURCE_PREFIXES, value: {{ join "," .Values.resourcePrefixes | quote }}}
+{{- with .Values.watchNamespaces }}
+- {name: PETIOLE_WATCH_NAMESPACES, value: {{ join "," . | quote }}}
+{{- end }}
+{{- end -}}
+
+{{/* What the `restricted` Pod Security level asks of a container. */}}
+{{- define "petiole.restricted" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end -}}
+
+{{/* The kubelet's root folder, for its pod resources. */}}
+{{- define "petiole.kubeletDir" -}}
+{{- get (dict "k0s" "/var/lib/k0s/kubelet" "microk8s" "/var/snap/microk8s/common/var/lib/kubelet" "k3s" "/var/lib/kubelet" "" "/var/lib/kubelet") .Values.kubelet.distribution -}}
+{{- end -}}
+
+{{- define "petiole.devicePluginDir" -}}
+{{- default "/var/lib/kubelet/device-plugins" .Values.kubelet.devicePluginDir -}}
+{{- end -}}
+
+{{- define "petiole.podResourcesDir" -}}
+{{- default (printf "%s/pod-resources" (include "petiole.kubeletDir" .)) .Values.kubelet.podResourcesDir -}}
+{{- end -}}
+
+{{/*
+Rights on namespaced kinds: a ClusterRole or, with watchNamespaces, a Role in each of them.
+Call with (dict "root" . "component" "agent" "name" "petiole-agent" "rules" "the name of a template").
+*/}}
+{{- define "petiole.namespacedRights" -}}
+{{- $namespaces := default (list "") .root.Values.watchNamespaces -}}
+{{- range $namespace := $namespaces }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ ternary "Role" "ClusterRole" (ne $namespace "") }}
+metadata:
+  name: {{ $.name }}-objects
+  {{- with $namespace }}
+  namespace: {{ . }}
+  {{- end }}
+  labels: {{- include "petiole.labels" (list $.root $.component) | nindent 4 }}
+rules:
+  {{- include $.rules $.root | nindent 2 }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ ternary "RoleBinding" "ClusterRoleBinding" (ne $namespace "") }}
+metadata:
+  name: {{ $.name }}-objects
+  {{- with $namespace }}
+  namespace: {{ . }}
+  {{- end }}
+  labels: {{- include "petiole.labels" (list $.root $.component) | nindent 4 }}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: {{ ternary "Role" "ClusterRole" (ne $namespace "") }}, name: {{ $.name }}-objects}
+subjects:
+  - {kind: ServiceAccount, name: {{ $.name }}, namespace: {{ $.root.Release.Namespace }}}
+{{- end }}
+{{- end -}}
+
+{{/*
+Rights on kinds of the whole cluster.
+Call with (dict "root" . "component" "agent" "name" "petiole-agent" "rules" "the name of a template").
+*/}}
+{{- define "petiole.clusterRights" -}}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata:
+  name: {{ .name }}
+  labels: {{- include "petiole.labels" (list .root .component) | nindent 4 }}
+rules:
+  {{- include .rules .root | nindent 2 }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata:
+  name: {{ .name }}
+  labels: {{- include "petiole.labels" (list .root .component) | nindent 4 }}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: {{ .name }}}
+subjects:
+  - {kind: ServiceAccount, name: {{ .name }}, namespace: {{ .root.Release.Namespace }}}
+{{- end -}}
+
+{{/*
+Events about objects of the whole cluster (Nodes, CustomResourceDefinitions) are in the namespace `default`; with
+watchNamespaces without it, that needs a Role there.
+*/}}
+{{- define "petiole.eventRights" -}}
+{{- if and .root.Values.watchNamespaces (not (has "default" .root.Values.watchNamespaces)) }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata:
+  name: {{ .name }}-events
+  namespace: default
+  labels: {{- include "petiole.labels" (list .root .component) | nindent 4 }}
+rules:
+  - {apiGroups: [events.k8s.io], resources: [events], verbs: [create, patch]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata:
+  name: {{ .name }}-events
+  namespace: default
+  labels: {{- include "petiole.labels" (list .root .component) | nindent 4 }}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: {{ .name }}-events}
+subjects:
+  - {kind: ServiceAccount, name: {{ .name }}, namespace: {{ .root.Release.Namespace }}}
+{{- end }}
+{{- end -}}
+
+{{- define "petiole.crdRule" -}}
+- apiGroups: [apiextensions.k8s.io]
+  resources: [customresourcedefinitions]
+  resourceNames: [configurations.akri.sh, instances.akri.sh]
+  verbs: [get]
+{{- end -}}

@@ -1,0 +1,221 @@
+//! `petiole check`: whether an installation is as it should be. What `helm test` runs.
+use super::duration::duration;
+use crate::{api::crds, cluster};
+use anyhow::{Context as _, bail};
+use clap::Args;
+use k8s_openapi::{
+    api::apps::v1::{DaemonSet, Deployment},
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::{Api, Client};
+use std::{
+    io::{Write as _, stdout},
+    time::Duration,
+};
+use tokio::time::{Instant, sleep};
+
+const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
+
+#[derive(Debug, Args)]
+pub struct Flags {
+    /// The namespace of the installation
+    #[arg(long, env = "PETIOLE_NAMESPACE", value_name = "NAMESPACE")]
+    namespace: String,
+    /// The DaemonSet of the agents
+    #[arg(long, value_name = "NAME", default_value = "petiole-agent")]
+    agent: String,
+    /// The Deployment of the controller
+    #[arg(long, value_name = "NAME", default_value = "petiole-controller")]
+    controller: String,
+    /// How long to wait for Pods that are not ready yet
+    #[arg(long, value_name = "TIME", default_value = "1m", value_parser = duration)]
+    timeout: Duration,
+}
+
+pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
+    let client = cluster::client().await?;
+    let deadline = Instant::now() + flags.timeout;
+    loop {
+        let findings = look(&client, &flags).await?;
+        let is_late = Instant::now() >= deadline;
+        if is_late || findings.iter().all(Result::is_ok) {
+            return report(&findings);
+        }
+        sleep(BETWEEN_LOOKS).await;
+    }
+}
+
+/// What is well, or what is wrong and what to do about it.
+type Finding = Result<String, String>;
+
+async fn look(client: &Client, flags: &Flags) -> anyhow::Result<Vec<Finding>> {
+    let mut findings = Vec::new();
+    let definitions = Api::<CustomResourceDefinition>::all(client.clone());
+    for ours in crds::all() {
+        let name = ours.metadata.name.clone().unwrap_or_default();
+        let on_cluster = definitions.get_opt(&name).await;
+        let on_cluster = on_cluster.with_context(|| format!("CustomResourceDefinition {name}"))?;
+        findings.push(definition(&name, &ours, on_cluster.as_ref())?);
+    }
+    let namespace = &flags.namespace;
+    let agents = Api::<DaemonSet>::namespaced(client.clone(), namespace);
+    let agents = agents.get_opt(&flags.agent).await;
+    let what = format!("DaemonSet {namespace}/{}", flags.agent);
+    findings.push(agent(&what, agents.with_context(|| what.clone())?.as_ref()));
+    let controllers = Api::<Deployment>::namespaced(client.clone(), namespace);
+    let controllers = controllers.get_opt(&flags.controller).await;
+    let what = format!("Deployment {namespace}/{}", flags.controller);
+    findings.push(controller(
+        &what,
+        controllers.with_context(|| what.clone())?.as_ref(),
+    ));
+    Ok(findings)
+}
+
+fn report(findings: &[Finding]) -> anyhow::Result<()> {
+    let mut out = stdout().lock();
+    for finding in findings {
+        match finding {
+            Ok(well) => writeln!(out, "ok    {well}")?,
+            Err(wrong) => writeln!(out, "WRONG {wrong}")?,
+        }
+    }
+    match findings.iter().filter(|f| f.is_err()).count() {
+        0 => Ok(()),
+        wrong => bail!("{wrong} of {} checks failed", findings.len()),
+    }
+}
+
+fn definition(
+    name: &str,
+    ours: &CustomResourceDefinition,
+    on_cluster: Option<&CustomResourceDefinition>,
+) -> anyhow::Result<Finding> {
+    let what = format!("CustomResourceDefinition {name}");
+    let Some(on_cluster) = on_cluster else {
+        return Ok(Err(format!("{what} is not there: {}", crds::HOW_TO_MEND)));
+    };
+    let missing = crds::missing(
+        &serde_json::to_value(ours)?,
+        &serde_json::to_value(on_cluster)?,
+    );
+    Ok(if missing.is_empty() {
+        Ok(format!("{what} has every field"))
+    } else {
+        let missing = missing.join(", ");
+        Err(format!("{what} lacks {missing}: {}", crds::HOW_TO_MEND))
+    })
+}
+
+fn agent(what: &str, daemon_set: Option<&DaemonSet>) -> Finding {
+    let Some(set) = daemon_set else {
+        return Err(format!("{what} is not there"));
+    };
+    let Some(status) = &set.status else {
+        return Err(format!("{what} has no status yet"));
+    };
+    let ready = status
+        .number_ready
+        .min(status.updated_number_scheduled.unwrap_or(0));
+    let desired = status.desired_number_scheduled;
+    if status.observed_generation != set.metadata.generation {
+        Err(format!("{what} is being looked at"))
+    } else if desired == 0 {
+        Err(format!(
+            "{what} fits no node: see its nodeSelector and affinity"
+        ))
+    } else if ready < desired {
+        Err(format!(
+            "{what} is ready on {ready} of {desired} nodes: see kubectl describe of its Pods"
+        ))
+    } else {
+        Ok(format!("{what} is ready on {ready} of {desired} nodes"))
+    }
+}
+
+fn controller(what: &str, deployment: Option<&Deployment>) -> Finding {
+    let Some(deployment) = deployment else {
+        return Err(format!("{what} is not there"));
+    };
+    let conditions = deployment
+        .status
+        .iter()
+        .flat_map(|s| s.conditions.iter().flatten());
+    let is_available = conditions
+        .clone()
+        .any(|c| c.type_ == "Available" && c.status == "True");
+    let observed = deployment
+        .status
+        .as_ref()
+        .and_then(|s| s.observed_generation);
+    if is_available && observed == deployment.metadata.generation {
+        return Ok(format!("{what} is available"));
+    }
+    let why: Vec<_> = conditions.filter_map(|c| c.message.as_deref()).collect();
+    Err(format!("{what} is not available: {}", why.join("; ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn daemon_set(ready: i32, updated: i32, desired: i32) -> DaemonSet {
+        let set = json!({
+            "metadata": {"generation": 2},
+            "status": {
+                "observedGeneration": 2, "currentNumberScheduled": desired, "numberMisscheduled": 0,
+                "desiredNumberScheduled": desired, "updatedNumberScheduled": updated, "numberReady": ready,
+            },
+        });
+        serde_json::from_value(set).unwrap()
+    }
+
+    #[test]
+    fn agents_are_well_where_every_node_has_the_present_one() {
+        assert_eq!(
+            agent("a", Some(&daemon_set(2, 2, 2))),
+            Ok("a is ready on 2 of 2 nodes".into())
+        );
+        for wrong in [
+            daemon_set(1, 2, 2),
+            daemon_set(2, 1, 2),
+            daemon_set(0, 0, 0),
+        ] {
+            assert!(agent("a", Some(&wrong)).is_err(), "{wrong:?}");
+        }
+        let mut unseen = daemon_set(2, 2, 2);
+        unseen.metadata.generation = Some(3);
+        assert!(agent("a", Some(&unseen)).is_err());
+        assert!(agent("a", None).is_err());
+    }
+
+    #[test]
+    fn a_controller_is_well_where_it_is_available() {
+        let with = |status: &str| -> Deployment {
+            let condition = json!({"type": "Available", "status": status, "message": "why"});
+            let deployment = json!({"status": {"conditions": [condition]}});
+            serde_json::from_value(deployment).unwrap()
+        };
+        assert!(controller("c", Some(&with("True"))).is_ok());
+        assert_eq!(
+            controller("c", Some(&with("False"))),
+            Err("c is not available: why".into())
+        );
+        assert!(controller("c", None).is_err());
+    }
+
+    #[test]
+    fn a_definition_that_lacks_something_says_what_and_how_to_mend_it() {
+        let [ours, _] = crds::all();
+        let mut old = ours.clone();
+        old.spec.versions[0].subresources = None;
+        let wrong = definition("x", &ours, Some(&old)).unwrap().unwrap_err();
+        assert!(
+            wrong.contains("lacks subresource status: helm show crds"),
+            "{wrong}"
+        );
+        assert!(definition("x", &ours, Some(&ours)).unwrap().is_ok());
+        assert!(definition("x", &ours, None).unwrap().is_err());
+    }
+}

@@ -1,0 +1,256 @@
+# What an agent's token may do and may not, with the chart installed as `petiole` in the namespace `petiole`. To be
+# sourced after lib.sh.
+#
+# The token is bound to leaf-1. It and leaf-2 are Nodes without a kubelet: nobody else writes there.
+# shellcheck shell=bash
+
+# may CLAIM ARGS…: kubectl ARGS with the stolen token is accepted.
+may() {
+  local claim=$1 output
+  shift
+  output=$(kubectl_with_token "$@" 2>&1) || fail "an agent may $claim, but: $output"
+}
+
+# may_not CLAIM MESSAGE ARGS…: it is refused, as Forbidden, with MESSAGE.
+may_not() {
+  local claim=$1 message=$2 output
+  shift 2
+  if output=$(kubectl_with_token "$@" 2>&1); then fail "an agent may not $claim, but can: $output"; fi
+  case $output in
+    *"(Forbidden)"*"$message"* | *forbidden*"$message"*) ;;
+    *) fail "an agent may not $claim; refused with another reason than '$message': $output" ;;
+  esac
+}
+
+kubectl_with_token() {
+  if [[ " $* " == *" --subresource status --type "* ]]; then
+    patch_status "$@"
+    return
+  fi
+  cluster kubectl --kubeconfig "$TOKEN_CONFIG" "$@"
+}
+
+# patch_status patch KIND NAME --subresource status --type TYPE -p PATCH: as kubectl does, but without reading the subresource
+# first, which an agent has no right to.
+patch_status() {
+  local path type=$7 answer server token
+  case $2 in
+    node) path=/api/v1/nodes/$3/status ;;
+    *) path=/apis/akri.sh/v0/namespaces/default/$2s/$3/status ;;
+  esac
+  case $type in
+    json) type=json-patch ;;
+    merge) type=merge-patch ;;
+    strategic) type=strategic-merge-patch ;;
+  esac
+  server=$(jq -r '.clusters[0].cluster.server' "$TOKEN_CONFIG")
+  token=$(jq -r '.users[0].user.token' "$TOKEN_CONFIG")
+  answer=$(cluster on control curl -sSk -X PATCH -H "Authorization: Bearer $token" \
+    -H "Content-Type: application/$type+json" -d "$9" "$server$path")
+  jq -e '.kind != "Status"' <<<"$answer" >/dev/null || {
+    jq -r '"(\(.reason)) \(.message)"' <<<"$answer"
+    return 1
+  }
+}
+
+# kubeconfig_with TOKEN >FILE: the admin's, with TOKEN instead of its user.
+kubeconfig_with() {
+  cluster kubectl config view --raw --minify -o json |
+    jq --arg token "$1" '.users[].user = {token: $token}'
+}
+
+# a_node NAME: one that is ready, as far as the API server knows. Without the label of its operating system no Pod of ours
+# fits it.
+a_node() {
+  cluster kubectl apply -f - <<<"{apiVersion: v1, kind: Node, metadata: {name: $1}}"
+  cluster kubectl patch node "$1" --subresource status --type merge -p '{"status": {
+    "capacity": {"cpu": "2", "memory": "1Gi"}, "allocatable": {"cpu": "2", "memory": "1Gi"},
+    "addresses": [{"type": "InternalIP", "address": "192.0.2.1"}],
+    "conditions": [{"type": "Ready", "status": "True", "reason": "Test", "lastHeartbeatTime": "'"$(date -u +%FT%TZ)"'"}]}}'
+}
+
+# an_instance NAME NODE: JSON of an Instance that NODE sees, owned by the Configuration `stolen`.
+an_instance() {
+  local uid
+  uid=$(cluster kubectl get configuration stolen -o jsonpath='{.metadata.uid}')
+  jq -n --arg name "$1" --arg node "$2" --arg uid "$uid" '{
+    apiVersion: "akri.sh/v0", kind: "Instance",
+    metadata: {
+      name: $name, labels: {("node.akri.sh/" + $node): ""}, annotations: {"akri.sh/device-id": $name},
+      ownerReferences: [{apiVersion: "akri.sh/v0", kind: "Configuration", name: "stolen", uid: $uid, controller: true}]
+    },
+    spec: {configurationName: "stolen", cdiName: "akri.sh/stolen=\($name)", capacity: 3, shared: true, nodes: [$node]}
+  }'
+}
+
+stolen_token_is_of_little_use() {
+  local dir
+  dir=$(mktemp -d "${SUITE:-/tmp}/token.XXXXXX")
+  export TOKEN_CONFIG=$dir/kubeconfig
+  a_node leaf-1
+  a_node leaf-2
+  kubeconfig_with "$(cluster kubectl create token petiole-agent -n petiole \
+    --bound-object-kind Node --bound-object-name leaf-1)" >"$TOKEN_CONFIG"
+  kubeconfig_with "$(cluster kubectl create token petiole-agent -n petiole)" >"$dir/unbound"
+  cluster kubectl apply -f - <<'END'
+apiVersion: akri.sh/v0
+kind: Configuration
+metadata: {name: stolen}
+spec: {discoveryHandler: {name: none}, capacity: 3}
+END
+  its_own_instance
+  another_nodes_instance
+  a_shared_instance
+  status_entries
+  node_status
+  reads
+  TOKEN_CONFIG=$dir/unbound
+  may_not "patch a Node without a node's claim" "own Node" \
+    patch node leaf-1 --subresource status --type merge -p '{"status":{"capacity":{"akri.sh/x":"1"}}}'
+  may_not "delete without a node's claim" "not bound to a node" delete instance stolen-shared
+  cluster kubectl delete configuration stolen
+  cluster kubectl delete instance stolen-other stolen-shared stolen-local --ignore-not-found
+  cluster kubectl delete node leaf-1 leaf-2
+  rm -r "$dir"
+}
+
+its_own_instance() {
+  an_instance stolen-own leaf-1 | may "create an Instance of its own node" create -f -
+  may "claim a slot" patch instance stolen-own --type json \
+    -p '[{"op":"test","path":"/spec/deviceUsage/stolen-own-0","value":null},{"op":"add","path":"/spec/deviceUsage/stolen-own-0","value":"leaf-1"},{"op":"add","path":"/metadata/annotations/told.akri.sh~10","value":"abc"}]'
+  may "claim a slot by the Configuration" patch instance stolen-own --type merge \
+    -p '{"spec":{"deviceUsage":{"stolen-own-1":"C:stolen-0:leaf-1"}}}'
+  may "release a slot" patch instance stolen-own --type merge \
+    -p '{"spec":{"deviceUsage":{"stolen-own-0":null}},"metadata":{"annotations":{"told.akri.sh/0":null}}}'
+  may "describe its device" patch instance stolen-own --type merge -p '{"spec":{"capacity":5,"brokerProperties":{"A":"b"}}}'
+  may "leave" patch instance stolen-own --type json \
+    -p '[{"op":"test","path":"/spec/nodes/0","value":"leaf-1"},{"op":"remove","path":"/spec/nodes/0"},{"op":"remove","path":"/metadata/labels/node.akri.sh~1leaf-1"}]'
+  may "come back" patch instance stolen-own --type merge \
+    -p '{"spec":{"nodes":["leaf-1"]},"metadata":{"labels":{"node.akri.sh/leaf-1":""}}}'
+  may_not "change what an Instance is" "what an Instance is" patch instance stolen-own --type merge \
+    -p '{"spec":{"configurationName":"other"}}'
+  may_not "remove the owner" "what an Instance is" patch instance stolen-own --type merge -p '{"metadata":{"ownerReferences":null}}'
+  may_not "add a finalizer" "what an Instance is" patch instance stolen-own --type merge -p '{"metadata":{"finalizers":["a.b/c"]}}'
+  may_not "change the device's id" "annotations" patch instance stolen-own --type merge \
+    -p '{"metadata":{"annotations":{"akri.sh/device-id":"other"}}}'
+  may_not "change other labels" "label" patch instance stolen-own --type merge -p '{"metadata":{"labels":{"a":"b"}}}'
+  may "delete its own Instance" delete instance stolen-own
+}
+
+another_nodes_instance() {
+  an_instance stolen-other leaf-2 | may_not "create an Instance of another node" "own node" create -f -
+  an_instance stolen-other leaf-1 | jq '.spec.nodes += ["leaf-2"]' |
+    may_not "create an Instance of two nodes" "own node" create -f -
+  an_instance stolen-other leaf-1 | jq '.spec.nodes = []' | may_not "create an Instance of no node" "own node" create -f -
+  an_instance stolen-other leaf-1 | jq 'del(.metadata.ownerReferences)' |
+    may_not "create an Instance of no Configuration" "own node" create -f -
+  an_instance stolen-other leaf-1 | jq '.spec.deviceUsage = {"stolen-other-0": "leaf-2"}' |
+    may_not "create an Instance with another's slot" "slots" create -f -
+  an_instance stolen-other leaf-1 | jq '.metadata.labels["node.akri.sh/leaf-2"] = ""' |
+    may_not "create an Instance with another's label" "label" create -f -
+  an_instance stolen-other leaf-2 | cluster kubectl create -f -
+  may_not "delete another's Instance" "no other node" delete instance stolen-other
+  may_not "describe a device it does not see" "its node sees" patch instance stolen-other --type merge -p '{"spec":{"capacity":9}}'
+  may_not "put environment into another's brokers" "its node sees" patch instance stolen-other --type merge \
+    -p '{"spec":{"brokerProperties":{"LD_PRELOAD":"x"}}}'
+  an_instance stolen-local leaf-2 | jq '.spec.shared = false' | cluster kubectl create -f -
+  may_not "join a device that is local to another" "local" patch instance stolen-local --type json \
+    -p '[{"op":"add","path":"/spec/nodes/-","value":"leaf-1"}]'
+}
+
+a_shared_instance() {
+  an_instance stolen-shared leaf-2 | jq '.spec.deviceUsage = {"stolen-shared-0": "leaf-2", "stolen-shared-1": "C:stolen-0:leaf-2"}
+    | .metadata.annotations["told.akri.sh/0"] = "abc"' | cluster kubectl create -f -
+  may "join" patch instance stolen-shared --type json \
+    -p '[{"op":"add","path":"/spec/nodes/-","value":"leaf-1"},{"op":"add","path":"/metadata/labels/node.akri.sh~1leaf-1","value":""}]'
+  may "claim a free slot" patch instance stolen-shared --type merge -p '{"spec":{"deviceUsage":{"stolen-shared-2":"leaf-1"}}}'
+  may_not "delete what another sees" "no other node" delete instance stolen-shared
+  may_not "take another's slot" "slots" patch instance stolen-shared --type merge -p '{"spec":{"deviceUsage":{"stolen-shared-0":"leaf-1"}}}'
+  may_not "release another's slot" "slots" patch instance stolen-shared --type merge -p '{"spec":{"deviceUsage":{"stolen-shared-0":null}}}'
+  may_not "blank another's slot" "slots" patch instance stolen-shared --type merge -p '{"spec":{"deviceUsage":{"stolen-shared-1":""}}}'
+  may_not "drop all slots" "slots" patch instance stolen-shared --type merge -p '{"spec":{"deviceUsage":null}}'
+  may_not "claim for another" "slots" patch instance stolen-shared --type merge -p '{"spec":{"deviceUsage":{"stolen-shared-2":"leaf-2"}}}'
+  may_not "claim for another by the Configuration" "slots" patch instance stolen-shared --type merge \
+    -p '{"spec":{"deviceUsage":{"stolen-shared-2":"C:stolen-1:leaf-2"}}}'
+  may_not "throw another out" "spec.nodes" patch instance stolen-shared --type merge -p '{"spec":{"nodes":["leaf-1"]}}'
+  may_not "bring another in" "spec.nodes" patch instance stolen-shared --type merge -p '{"spec":{"nodes":["leaf-2","leaf-1","leaf-3"]}}'
+  may_not "hide it from another's agent" "label" patch instance stolen-shared --type merge \
+    -p '{"metadata":{"labels":{"node.akri.sh/leaf-2":null}}}'
+  may_not "show it to another's agent" "label" patch instance stolen-shared --type merge \
+    -p '{"metadata":{"labels":{"node.akri.sh/leaf-12":""}}}'
+  may_not "forget what another's container was told" "annotations" patch instance stolen-shared --type merge \
+    -p '{"metadata":{"annotations":{"told.akri.sh/0":null}}}'
+}
+
+# status_of KIND NAME ENTRIES: an object to apply with only these entries of status.nodes, as agents do.
+status_of() {
+  jq -n --arg kind "$1" --arg name "$2" --argjson nodes "$3" \
+    '{apiVersion: "akri.sh/v0", kind: $kind, metadata: {name: $name}, status: {nodes: $nodes}}'
+}
+
+status_entries() {
+  local own='[{"name":"leaf-1","health":"Healthy","lastTransitionTime":"2026-01-01T00:00:00Z"}]'
+  local other='[{"name":"leaf-2","health":"Unhealthy","lastTransitionTime":"2026-01-01T00:00:00Z"}]'
+  status_of Instance stolen-shared "$own" |
+    may "say how its node sees a device" apply --server-side --field-manager petiole-leaf-1 --subresource status -f -
+  status_of Instance stolen-shared "$other" |
+    may_not "say how another node sees it" "status.nodes" apply --server-side --field-manager petiole-leaf-2 --subresource status -f -
+  status_of Instance stolen-shared "$other" |
+    cluster kubectl apply --server-side --field-manager petiole-leaf-2 --subresource status -f -
+  may "change its own entry" patch instance stolen-shared --subresource status --type json \
+    -p '[{"op":"test","path":"/status/nodes/0/name","value":"leaf-1"},{"op":"replace","path":"/status/nodes/0/health","value":"Unhealthy"}]'
+  may_not "change another's entry" "status.nodes" patch instance stolen-shared --subresource status --type json \
+    -p '[{"op":"test","path":"/status/nodes/1/name","value":"leaf-2"},{"op":"replace","path":"/status/nodes/1/health","value":"Healthy"}]'
+  may_not "remove another's entry" "status.nodes" patch instance stolen-shared --subresource status --type json \
+    -p '[{"op":"remove","path":"/status/nodes/1"}]'
+  may_not "set conditions" "only status.nodes" patch instance stolen-shared --subresource status --type merge \
+    -p '{"status":{"conditions":[{"type":"Available","status":"True","reason":"A","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}'
+  may_not "set the brokers' generation" "only status.nodes" patch instance stolen-shared --subresource status --type merge \
+    -p '{"status":{"brokerGeneration":7}}'
+  status_of Configuration stolen '[{"name":"leaf-1","instances":1}]' |
+    may "report on a Configuration" apply --server-side --field-manager petiole-leaf-1 --subresource status -f -
+  status_of Configuration stolen '[{"name":"leaf-2","instances":1}]' |
+    may_not "report for another node" "status.nodes" apply --server-side --field-manager petiole-leaf-2 --subresource status -f -
+  may_not "count Instances" "only status.nodes" patch configuration stolen --subresource status --type merge -p '{"status":{"instances":7}}'
+}
+
+node_status() {
+  local own="patch node leaf-1 --subresource status" other="patch node leaf-2 --subresource status"
+  # shellcheck disable=SC2086
+  {
+    may "publish its capacity" $own --type json \
+      -p '[{"op":"add","path":"/status/capacity/akri.sh~1stolen-1","value":"2"},{"op":"add","path":"/status/allocatable/akri.sh~1stolen-1","value":"2"}]'
+    may "change its capacity" $own --type json \
+      -p '[{"op":"test","path":"/status/capacity/akri.sh~1stolen-1","value":"2"},{"op":"replace","path":"/status/capacity/akri.sh~1stolen-1","value":"0"}]'
+    may "tidy its capacity" $own --type json \
+      -p '[{"op":"test","path":"/status/capacity/akri.sh~1stolen-1","value":"0"},{"op":"remove","path":"/status/capacity/akri.sh~1stolen-1"},{"op":"remove","path":"/status/allocatable/akri.sh~1stolen-1"}]'
+    may_not "publish for another node" "own Node" $other --type json \
+      -p '[{"op":"add","path":"/status/capacity/akri.sh~1stolen-1","value":"2"}]'
+    may_not "change cpu" "resourcePrefixes" $own --type merge -p '{"status":{"capacity":{"cpu":"1000"}}}'
+    may_not "remove memory" "resourcePrefixes" $own --type json -p '[{"op":"remove","path":"/status/allocatable/memory"}]'
+    may_not "publish a resource of others" "resourcePrefixes" $own --type merge -p '{"status":{"capacity":{"nvidia.com/gpu":"8"}}}'
+    may_not "publish a resource whose name only begins alike" "resourcePrefixes" $own --type merge \
+      -p '{"status":{"allocatable":{"akri.sh.example.org/x":"8"}}}'
+    may_not "change conditions" "capacity and allocatable" $own --type strategic \
+      -p '{"status":{"conditions":[{"type":"Ready","status":"False"}]}}'
+    may_not "change addresses" "capacity and allocatable" $own --type strategic \
+      -p '{"status":{"addresses":[{"type":"InternalIP","address":"1.2.3.4"}]}}'
+    may_not "label its Node" "only the status" $own --type merge -p '{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":""}}}'
+    may_not "annotate its Node" "only the status" $own --type merge -p '{"metadata":{"annotations":{"a":"b"}}}'
+  }
+}
+
+# What it has no right to at all.
+reads() {
+  local what
+  for what in pods secrets configmaps; do
+    may_not "list $what" "cannot list" get "$what" --all-namespaces
+  done
+  may_not "change a Node" "cannot patch" patch node leaf-1 --type merge -p '{"metadata":{"labels":{"a":"b"}}}'
+  may_not "change a Configuration" "cannot patch" patch configuration stolen --type merge -p '{"spec":{"capacity":9}}'
+  may_not "delete a Configuration" "cannot delete" delete configuration stolen
+  may_not "delete all Instances" "cannot deletecollection" delete --raw /apis/akri.sh/v0/namespaces/default/instances
+  may "read Configurations and Nodes" get configurations,nodes --all-namespaces
+  may "read its definitions" get crd configurations.akri.sh
+  may_not "read other definitions" "cannot list" get crd
+}
