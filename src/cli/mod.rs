@@ -3,6 +3,7 @@
 //! One file a subcommand: its flags, and the settings they become. Every flag `--some-flag` of the agent and the
 //! kubelet can also be given as `PETIOLE_SOME_FLAG`.
 mod agent;
+mod controller;
 #[cfg(feature = "demo")]
 mod demo;
 mod discover;
@@ -28,6 +29,8 @@ pub struct Cli {
 pub enum Command {
     /// Join this node's devices to its kubelet
     Agent(agent::Flags),
+    /// Look after a cluster: brokers, Services, lost nodes, status
+    Controller(controller::Flags),
     /// Run a kubelet's device manager, without a cluster and without containers
     Kubelet(kubelet::Flags),
     /// Show the whole way of a device on this machine: no cluster, no root
@@ -60,7 +63,7 @@ struct LogFlags {
 impl Cli {
     pub fn telemetry(&self) -> telemetry::Settings {
         let usual = match self.command {
-            Command::Agent(_) | Command::Kubelet(_) => "info",
+            Command::Agent(_) | Command::Controller(_) | Command::Kubelet(_) => "info",
             Command::Discover(_) | Command::Get(_) => "warn",
             #[cfg(feature = "demo")]
             Command::Demo(_) => "off",
@@ -76,6 +79,7 @@ impl Cli {
 pub async fn run(cli: Cli) -> anyhow::Result<()> {
     match cli.command {
         Command::Agent(flags) => agent::run(flags).await,
+        Command::Controller(flags) => controller::run(flags).await,
         Command::Kubelet(flags) => kubelet::run(flags).await,
         #[cfg(feature = "demo")]
         Command::Demo(flags) => demo::run(flags).await,

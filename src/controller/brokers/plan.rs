@@ -1,0 +1,459 @@
+//! Which brokers there should be, and what to do about it. Pure.
+use super::memory::Memory;
+use crate::{
+    api::{
+        broker::{self, SpecError, Subject, Wanted},
+        configuration::Configuration,
+        instance::{HEALTHY, Instance},
+        names,
+    },
+    controller::world::{BrokerJob, BrokerPod, World},
+    model::names::ObjectKey,
+};
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+pub(super) struct Input<'a> {
+    pub(super) world: &'a World,
+    pub(super) memory: &'a Memory,
+    /// Such as `akri.sh`.
+    pub(super) resource_prefix: &'a str,
+    pub(super) now: Timestamp,
+}
+
+/// A Pod or a Job, and why it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Broker {
+    pub(super) key: ObjectKey,
+    pub(super) instance: ObjectKey,
+    pub(super) configuration: ObjectKey,
+    /// What the Configuration says now.
+    pub(super) digest: String,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Action {
+    CreatePod {
+        broker: Broker,
+        /// The uid of the Instance.
+        owner: String,
+        pod: Value,
+    },
+    DeletePod {
+        key: ObjectKey,
+        uid: String,
+        why: &'static str,
+    },
+    /// Remembers the generation in the status of the Instance, then creates the Job.
+    CreateJob {
+        broker: Broker,
+        owner: String,
+        job: Value,
+        /// The generation it is for, and the one that the status has.
+        generation: (i64, Option<i64>),
+    },
+    DeleteJob {
+        key: ObjectKey,
+        uid: String,
+        why: &'static str,
+    },
+    /// Remembers in the status of the Instance that there is a Job.
+    Remember {
+        instance: ObjectKey,
+        owner: String,
+        generation: i64,
+    },
+}
+
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Plan {
+    pub(super) actions: Vec<Action>,
+    /// Configurations that no broker can be made of, with their digest. What runs of them goes on.
+    pub(super) broken: BTreeMap<ObjectKey, (String, SpecError)>,
+    /// When to look again if nothing changes before.
+    pub(super) wake: Option<Timestamp>,
+}
+
+pub(super) fn plan(input: &Input<'_>) -> Plan {
+    let mut planner = Planner {
+        input,
+        pods: owned(&input.world.pods, |pod| pod.meta.owner.as_deref()),
+        jobs: owned(&input.world.jobs, |job| job.meta.owner.as_deref()),
+        digests: BTreeMap::new(),
+        plan: Plan::default(),
+    };
+    planner.plan.wake = input.memory.wake();
+    for (key, instance) in &input.world.instances {
+        planner.instance(key, instance);
+    }
+    planner.plan
+}
+
+type Owned<'a, T> = BTreeMap<&'a str, BTreeMap<&'a ObjectKey, &'a T>>;
+
+/// By the uid of the owner. What is of no Instance that is known is left to garbage collection: the Instance may be
+/// newer than our list of them.
+fn owned<T>(
+    objects: &BTreeMap<ObjectKey, std::sync::Arc<T>>,
+    owner: impl Fn(&T) -> Option<&str>,
+) -> Owned<'_, T> {
+    let mut owned = Owned::new();
+    for (key, object) in objects {
+        if let Some(uid) = owner(object) {
+            owned.entry(uid).or_default().insert(key, &**object);
+        }
+    }
+    owned
+}
+
+struct Planner<'a> {
+    input: &'a Input<'a>,
+    pods: Owned<'a, BrokerPod>,
+    jobs: Owned<'a, BrokerJob>,
+    digests: BTreeMap<&'a ObjectKey, String>,
+    plan: Plan,
+}
+
+/// An Instance that brokers are planned for.
+#[derive(Clone, Copy)]
+struct Of<'a> {
+    subject: Subject<'a>,
+    uid: &'a str,
+    configuration: (&'a ObjectKey, &'a Configuration),
+}
+
+/// A node that sees the device, and the Pod there.
+struct Place<'a> {
+    node: &'a str,
+    key: ObjectKey,
+    /// Whether something new can start here: the device is there, and so is the node.
+    is_fit: bool,
+    /// How the device is reached from here.
+    connection: Option<&'a str>,
+}
+
+/// What a Pod that is in its place is good for.
+#[derive(Clone, Copy, PartialEq)]
+enum Standing {
+    /// It has the device until it is gone.
+    Leaves,
+    Serves {
+        is_running: bool,
+    },
+    Outdated(&'static str),
+    /// Another takes its place from then on.
+    Ended {
+        retry_at: Option<Timestamp>,
+    },
+}
+
+impl<'a> Planner<'a> {
+    fn instance(&mut self, key: &'a ObjectKey, instance: &'a Instance) {
+        let configuration = ObjectKey::new(&key.namespace, &instance.spec.configuration_name);
+        // One that is gone takes its Instances along; of one that cannot be read, what runs goes on.
+        let known = (self.input.world.configurations).get_key_value(&configuration);
+        let Some(((configuration_key, configuration), uid)) =
+            known.zip(instance.metadata.uid.as_deref())
+        else {
+            return;
+        };
+        if goes(instance, configuration) {
+            return;
+        }
+        let of = Of {
+            subject: Subject {
+                key,
+                instance,
+                resource_prefix: self.input.resource_prefix,
+            },
+            uid,
+            configuration: (configuration_key, configuration),
+        };
+        let wanted = broker::wanted(configuration.spec.broker_spec.as_ref());
+        if !matches!(wanted, Some(Wanted::Pod(_))) {
+            for (key, pod) in self.pods.remove(uid).unwrap_or_default() {
+                self.delete_pod((key, pod), "its Configuration asks for no Pod");
+            }
+        }
+        if !matches!(wanted, Some(Wanted::Job(_))) {
+            for (key, job) in self.jobs.remove(uid).unwrap_or_default() {
+                self.delete_job((key, job), "its Configuration asks for no Job");
+            }
+        }
+        match wanted {
+            None => {}
+            Some(Wanted::Pod(spec)) => self.pods(of, spec),
+            Some(Wanted::Job(spec)) => self.job(of, spec),
+        }
+    }
+
+    /// One Pod for each node that sees the device, at most as many as the device has slots.
+    fn pods(&mut self, of: Of<'a>, spec: &Value) {
+        let digest = self.digest(of.configuration);
+        let places = self.places(of);
+        let mut pods = self.pods.remove(of.uid).unwrap_or_default();
+        let capacity = usize::try_from(of.subject.instance.spec.capacity).unwrap_or(0);
+        let mut seats = capacity;
+        let mut serving = vec![];
+        let mut ended = vec![];
+        for place in &places {
+            match pods.remove(&place.key) {
+                None if self.input.memory.is_created(&place.key, of.uid) => {
+                    serving.push((false, place, None));
+                }
+                None => {}
+                Some(pod) => match self.standing(pod, place, &digest) {
+                    // A successor in the same place is to find a slot.
+                    Standing::Leaves if place.is_fit => seats = seats.saturating_sub(1),
+                    Standing::Leaves => seats = seats.saturating_sub(self.seat_of(pod)),
+                    Standing::Serves { is_running } => {
+                        serving.push((is_running, place, Some(pod)));
+                    }
+                    Standing::Outdated(why) => {
+                        self.delete_pod((&place.key, pod), why);
+                        seats = seats.saturating_sub(1);
+                    }
+                    Standing::Ended { retry_at } => ended.push((place, pod, retry_at)),
+                },
+            }
+        }
+        for (key, pod) in pods {
+            self.delete_pod((key, pod), "its node sees the device no more");
+            seats = seats.saturating_sub(self.seat_of(pod));
+        }
+        // Those that run stay before those that wait; what leaves gives way to them.
+        serving.sort_by_key(|(is_running, ..)| !is_running);
+        seats = seats.min(capacity.saturating_sub(serving.len()));
+        for (_, place, pod) in serving.iter().skip(capacity) {
+            if let Some(pod) = pod {
+                self.delete_pod((&place.key, pod), "the device has fewer slots");
+            }
+        }
+        for (place, pod, retry_at) in ended {
+            self.ended((place, pod), retry_at, &mut seats);
+        }
+        for place in &places {
+            if seats > 0 && self.is_free(place, of.uid) && self.may_start(&place.key, &digest) {
+                match create_pod(of, place, (spec, &digest)) {
+                    Ok(action) => self.plan.actions.push(action),
+                    Err(e) => self.broken(of, (&digest, e)),
+                }
+                seats -= 1;
+            }
+        }
+    }
+
+    fn places(&self, of: Of<'a>) -> Vec<Place<'a>> {
+        let instance = of.subject.instance;
+        let seen = instance.status.iter().flat_map(|status| &status.nodes);
+        let seen: BTreeMap<_, _> = seen.map(|node| (&node.name, node)).collect();
+        let place = |node: &'a String| {
+            let seen = seen.get(node);
+            let name = broker::pod_name(of.subject, node);
+            let is_ready = (self.input.world.nodes.get(node)).is_some_and(|node| node.is_ready);
+            Place {
+                node,
+                key: ObjectKey::new(&of.subject.key.namespace, name),
+                is_fit: is_ready && seen.is_some_and(|seen| seen.health == HEALTHY),
+                connection: seen.and_then(|seen| seen.connection.as_deref()),
+            }
+        };
+        instance.spec.nodes.iter().map(place).collect()
+    }
+
+    fn standing(&self, pod: &BrokerPod, place: &Place<'_>, digest: &str) -> Standing {
+        if pod.meta.is_deleting || self.input.memory.is_deleted(&pod.meta.uid) {
+            return Standing::Leaves;
+        }
+        if pod.has_ended() {
+            let retry_at = self.input.memory.not_before(&place.key, digest);
+            return Standing::Ended { retry_at };
+        }
+        // What is not known differs from nothing: Akri's Pods carry neither. Where nothing new can start, what runs
+        // is better than none.
+        let differs = |annotation: &str, now: Option<&str>| {
+            let then = pod.meta.annotations.get(annotation);
+            place.is_fit && then.zip(now).is_some_and(|(then, now)| then != now)
+        };
+        if differs(names::BROKER_DIGEST, Some(digest)) {
+            return Standing::Outdated("its Configuration asks for another");
+        }
+        if differs(names::TOLD_CONNECTION, place.connection) {
+            return Standing::Outdated("the device is reached differently");
+        }
+        Standing::Serves {
+            is_running: pod.phase == "Running",
+        }
+    }
+
+    /// How many slots a Pod that leaves still has: none where its node does not answer, and it may never be gone.
+    fn seat_of(&self, pod: &BrokerPod) -> usize {
+        let node = pod.node.as_ref();
+        let is_lost =
+            |node| !matches!(self.input.world.nodes.get(node), Some(node) if node.is_ready);
+        usize::from(!pod.has_ended() && !node.is_some_and(is_lost))
+    }
+
+    /// Its successor waits, so that a broker that fails at once does not fill the cluster with Pods.
+    fn ended(
+        &mut self,
+        (place, pod): (&Place<'_>, &BrokerPod),
+        retry_at: Option<Timestamp>,
+        seats: &mut usize,
+    ) {
+        if !place.is_fit {
+            return;
+        }
+        if *seats == 0 {
+            self.delete_pod((&place.key, pod), "it ended, and others have its slots");
+            return;
+        }
+        *seats -= 1;
+        match retry_at.filter(|at| *at > self.input.now) {
+            Some(at) => self.wake_at(at),
+            None => self.delete_pod((&place.key, pod), "it ended, and another takes its place"),
+        }
+    }
+
+    fn is_free(&self, place: &Place<'_>, uid: &str) -> bool {
+        let world = self.input.world;
+        let is_taken = world.pods.contains_key(&place.key);
+        place.is_fit && !is_taken && !self.input.memory.is_created(&place.key, uid)
+    }
+
+    /// One Job for each generation of the Configuration, started when a node has the device.
+    fn job(&mut self, of: Of<'a>, spec: &Value) {
+        let generation = of.configuration.1.metadata.generation.unwrap_or_default();
+        let status = of.subject.instance.status.as_ref();
+        let remembered = status.and_then(|status| status.broker_generation);
+        let name = broker::job_name(of.subject, generation);
+        let key = ObjectKey::new(&of.subject.key.namespace, name);
+        let mut jobs = self.jobs.remove(of.uid).unwrap_or_default();
+        let memory = self.input.memory;
+        let is_there = jobs.remove(&key).is_some();
+        let was_created = is_there
+            || memory.is_created(&key, of.uid)
+            || remembered == Some(generation) && !memory.is_owed(&key);
+        let is_fit = self.places(of).iter().any(|place| place.is_fit);
+        if was_created || is_fit {
+            for (key, job) in jobs {
+                self.delete_job((key, job), "its Configuration is a newer one");
+            }
+        }
+        if is_there && remembered != Some(generation) {
+            self.plan.actions.push(Action::Remember {
+                instance: of.subject.key.clone(),
+                owner: of.uid.to_owned(),
+                generation,
+            });
+        }
+        // Another Instance's of this name is on its way out.
+        let is_taken = self.input.world.jobs.contains_key(&key);
+        let digest = generation.to_string();
+        if was_created || is_taken || !is_fit || !self.may_start(&key, &digest) {
+            return;
+        }
+        match broker::job(of.subject, generation, spec) {
+            Ok(job) => self.plan.actions.push(Action::CreateJob {
+                broker: of.broker(key, &digest),
+                owner: of.uid.to_owned(),
+                job,
+                generation: (generation, remembered),
+            }),
+            Err(e) => self.broken(of, (&digest, e)),
+        }
+    }
+
+    fn may_start(&mut self, key: &ObjectKey, digest: &str) -> bool {
+        let at = self.input.memory.not_before(key, digest);
+        match at.filter(|at| *at > self.input.now) {
+            Some(at) => self.wake_at(at),
+            None => return true,
+        }
+        false
+    }
+
+    fn digest(&mut self, (key, configuration): (&'a ObjectKey, &Configuration)) -> String {
+        let digest = self.digests.entry(key);
+        digest
+            .or_insert_with(|| broker::digest(configuration))
+            .clone()
+    }
+
+    fn delete_pod(&mut self, (key, pod): (&ObjectKey, &BrokerPod), why: &'static str) {
+        if !pod.meta.is_deleting && !self.input.memory.is_deleted(&pod.meta.uid) {
+            self.plan.actions.push(Action::DeletePod {
+                key: key.clone(),
+                uid: pod.meta.uid.clone(),
+                why,
+            });
+        }
+    }
+
+    fn delete_job(&mut self, (key, job): (&ObjectKey, &BrokerJob), why: &'static str) {
+        if !job.meta.is_deleting && !self.input.memory.is_deleted(&job.meta.uid) {
+            self.plan.actions.push(Action::DeleteJob {
+                key: key.clone(),
+                uid: job.meta.uid.clone(),
+                why,
+            });
+        }
+    }
+
+    fn broken(&mut self, of: Of<'_>, (digest, error): (&str, SpecError)) {
+        let key = of.configuration.0.clone();
+        self.plan.broken.insert(key, (digest.to_owned(), error));
+    }
+
+    fn wake_at(&mut self, at: Timestamp) {
+        let wake = self.plan.wake.get_or_insert(at);
+        *wake = at.min(*wake);
+    }
+}
+
+impl Of<'_> {
+    fn broker(&self, key: ObjectKey, digest: &str) -> Broker {
+        Broker {
+            key,
+            instance: self.subject.key.clone(),
+            configuration: self.configuration.0.clone(),
+            digest: digest.to_owned(),
+        }
+    }
+}
+
+fn create_pod(
+    of: Of<'_>,
+    place: &Place<'_>,
+    (spec, digest): (&Value, &str),
+) -> Result<Action, SpecError> {
+    let mut pod = broker::pod(of.subject, place.node, spec)?;
+    let annotations = &mut pod["metadata"]["annotations"];
+    *annotations = json!({ (names::BROKER_DIGEST): digest });
+    if let Some(connection) = place.connection {
+        annotations[names::TOLD_CONNECTION] = json!(connection);
+    }
+    Ok(Action::CreatePod {
+        broker: of.broker(place.key.clone(), digest),
+        owner: of.uid.to_owned(),
+        pod,
+    })
+}
+
+/// Whether the Instance or its Configuration is on the way out: garbage collection has the rest.
+fn goes(instance: &Instance, configuration: &Configuration) -> bool {
+    let owners = instance.metadata.owner_references.iter().flatten();
+    let owner = owners
+        .into_iter()
+        .find(|owner| owner.controller == Some(true));
+    let is_anothers =
+        owner.is_some_and(|owner| Some(&owner.uid) != configuration.metadata.uid.as_ref());
+    let is_deleting = [&instance.metadata, &configuration.metadata]
+        .iter()
+        .any(|metadata| metadata.deletion_timestamp.is_some());
+    is_deleting || is_anothers
+}
+
+#[cfg(test)]
+mod tests;
