@@ -1,4 +1,6 @@
 //! Which brokers there should be, and what to do about it. Pure.
+mod jobs;
+
 use super::memory::Memory;
 use crate::{
     api::{
@@ -80,7 +82,7 @@ pub(super) fn plan(input: &Input<'_>) -> Plan {
         input,
         pods: owned(&input.world.pods, |pod| pod.meta.owner.as_deref()),
         jobs: owned(&input.world.jobs, |job| job.meta.owner.as_deref()),
-        digests: BTreeMap::new(),
+        asked: BTreeMap::new(),
         plan: Plan::default(),
     };
     planner.plan.wake = input.memory.wake();
@@ -111,8 +113,14 @@ struct Planner<'a> {
     input: &'a Input<'a>,
     pods: Owned<'a, BrokerPod>,
     jobs: Owned<'a, BrokerJob>,
-    digests: BTreeMap<&'a ObjectKey, String>,
+    asked: BTreeMap<&'a ObjectKey, Asked>,
     plan: Plan,
+}
+
+/// What a Configuration says of its brokers.
+struct Asked {
+    digest: String,
+    is_broken: bool,
 }
 
 /// An Instance that brokers are planned for.
@@ -121,13 +129,15 @@ struct Of<'a> {
     subject: Subject<'a>,
     uid: &'a str,
     configuration: (&'a ObjectKey, &'a Configuration),
+    /// Nothing can be made of what it asks for.
+    is_broken: bool,
 }
 
 /// A node that sees the device, and the Pod there.
 struct Place<'a> {
     node: &'a str,
     key: ObjectKey,
-    /// Whether something new can start here: the device is there, and so is the node.
+    /// Whether something new can start here: there is something to start, the device is there, and so is the node.
     is_fit: bool,
     /// How the device is reached from here.
     connection: Option<&'a str>,
@@ -169,6 +179,7 @@ impl<'a> Planner<'a> {
             },
             uid,
             configuration: (configuration_key, configuration),
+            is_broken: self.asked((configuration_key, configuration)).is_broken,
         };
         let wanted = broker::wanted(configuration.spec.broker_spec.as_ref());
         if !matches!(wanted, Some(Wanted::Pod(_))) {
@@ -190,7 +201,7 @@ impl<'a> Planner<'a> {
 
     /// One Pod for each node that sees the device, at most as many as the device has slots.
     fn pods(&mut self, of: Of<'a>, spec: &Value) {
-        let digest = self.digest(of.configuration);
+        let digest = self.asked(of.configuration).digest.clone();
         let places = self.places(of);
         let mut pods = self.pods.remove(of.uid).unwrap_or_default();
         let capacity = usize::try_from(of.subject.instance.spec.capacity).unwrap_or(0);
@@ -255,7 +266,9 @@ impl<'a> Planner<'a> {
             Place {
                 node,
                 key: ObjectKey::new(&of.subject.key.namespace, name),
-                is_fit: is_ready && seen.is_some_and(|seen| seen.health == HEALTHY),
+                is_fit: !of.is_broken
+                    && is_ready
+                    && seen.is_some_and(|seen| seen.health == HEALTHY),
                 connection: seen.and_then(|seen| seen.connection.as_deref()),
             }
         };
@@ -322,49 +335,6 @@ impl<'a> Planner<'a> {
         place.is_fit && !is_taken && !self.input.memory.is_created(&place.key, uid)
     }
 
-    /// One Job for each generation of the Configuration, started when a node has the device.
-    fn job(&mut self, of: Of<'a>, spec: &Value) {
-        let generation = of.configuration.1.metadata.generation.unwrap_or_default();
-        let status = of.subject.instance.status.as_ref();
-        let remembered = status.and_then(|status| status.broker_generation);
-        let name = broker::job_name(of.subject, generation);
-        let key = ObjectKey::new(&of.subject.key.namespace, name);
-        let mut jobs = self.jobs.remove(of.uid).unwrap_or_default();
-        let memory = self.input.memory;
-        let is_there = jobs.remove(&key).is_some();
-        let was_created = is_there
-            || memory.is_created(&key, of.uid)
-            || remembered == Some(generation) && !memory.is_owed(&key);
-        let is_fit = self.places(of).iter().any(|place| place.is_fit);
-        if was_created || is_fit {
-            for (key, job) in jobs {
-                self.delete_job((key, job), "its Configuration is a newer one");
-            }
-        }
-        if is_there && remembered != Some(generation) {
-            self.plan.actions.push(Action::Remember {
-                instance: of.subject.key.clone(),
-                owner: of.uid.to_owned(),
-                generation,
-            });
-        }
-        // Another Instance's of this name is on its way out.
-        let is_taken = self.input.world.jobs.contains_key(&key);
-        let digest = generation.to_string();
-        if was_created || is_taken || !is_fit || !self.may_start(&key, &digest) {
-            return;
-        }
-        match broker::job(of.subject, generation, spec) {
-            Ok(job) => self.plan.actions.push(Action::CreateJob {
-                broker: of.broker(key, &digest),
-                owner: of.uid.to_owned(),
-                job,
-                generation: (generation, remembered),
-            }),
-            Err(e) => self.broken(of, (&digest, e)),
-        }
-    }
-
     fn may_start(&mut self, key: &ObjectKey, digest: &str) -> bool {
         let at = self.input.memory.not_before(key, digest);
         match at.filter(|at| *at > self.input.now) {
@@ -374,11 +344,15 @@ impl<'a> Planner<'a> {
         false
     }
 
-    fn digest(&mut self, (key, configuration): (&'a ObjectKey, &Configuration)) -> String {
-        let digest = self.digests.entry(key);
-        digest
-            .or_insert_with(|| broker::digest(configuration))
-            .clone()
+    fn asked(&mut self, (key, configuration): (&'a ObjectKey, &Configuration)) -> &Asked {
+        let broken = &mut self.plan.broken;
+        self.asked.entry(key).or_insert_with(|| {
+            let digest = broker::digest(configuration);
+            let error = broker::check(configuration).err();
+            let is_broken = error.is_some();
+            broken.extend(error.map(|error| (key.clone(), (digest.clone(), error))));
+            Asked { digest, is_broken }
+        })
     }
 
     fn delete_pod(&mut self, (key, pod): (&ObjectKey, &BrokerPod), why: &'static str) {
@@ -386,16 +360,6 @@ impl<'a> Planner<'a> {
             self.plan.actions.push(Action::DeletePod {
                 key: key.clone(),
                 uid: pod.meta.uid.clone(),
-                why,
-            });
-        }
-    }
-
-    fn delete_job(&mut self, (key, job): (&ObjectKey, &BrokerJob), why: &'static str) {
-        if !job.meta.is_deleting && !self.input.memory.is_deleted(&job.meta.uid) {
-            self.plan.actions.push(Action::DeleteJob {
-                key: key.clone(),
-                uid: job.meta.uid.clone(),
                 why,
             });
         }
