@@ -119,9 +119,9 @@ async fn perform(shared: &Shared, action: &Action) -> Outcome {
             // First, so that a Job that ran and was collected by its TTL never runs a second time: not if this process
             // ends right after it was created, and not if the answer to its creation is lost. The price is that a
             // process that ends between the two requests leaves a Job out until the Configuration's next generation.
-            match write(Some(*generation)).await {
-                Outcome::Done(_) => {}
-                other => return other,
+            let written = write(Some(*generation)).await;
+            if !matches!(written, Outcome::Done(_)) {
+                return written;
             }
             let outcome = create(&jobs(shared, &broker.key.namespace), job).await;
             if matches!(outcome, Outcome::Refused { .. }) {
@@ -283,3 +283,6 @@ fn announce(shared: &Shared, world: &World, notice: &Notice) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,6 +8,7 @@ use crate::{
 };
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::OwnerReference, jiff::SignedDuration};
 use proptest::prelude::*;
+use serde_json::json;
 use std::sync::Arc;
 
 fn pod_spec() -> Value {
