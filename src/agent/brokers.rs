@@ -2,9 +2,9 @@
 mod plan;
 
 use super::{Node, pod_resources};
-use crate::{backoff::Backoff, files};
+use crate::{api::broker::SpecError, backoff::Backoff, files, model::names::ObjectKey};
 use anyhow::Context as _;
-use plan::{Action, World, plan};
+use plan::{Action, Plan, World, plan};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
@@ -31,12 +31,13 @@ pub(super) async fn run(
     let (mut judged, mut discoveries) = (node.judged.subscribe(), node.discoveries.subscribe());
     let (mut instances, mut registered) = (node.store.instances(), node.registered.subscribe());
     let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
+    let mut broken = BTreeMap::new();
     loop {
         judged.mark_unchanged();
         discoveries.mark_unchanged();
         instances.mark_unchanged();
         registered.mark_unchanged();
-        let wait = match reconcile(&node, &folder).await {
+        let wait = match reconcile(&node, &folder, &mut broken).await {
             Ok(is_done) => {
                 backoff.reset();
                 if is_done { Duration::MAX } else { KUBELET_LOOK }
@@ -60,10 +61,18 @@ pub(super) async fn run(
 
 /// Whether nothing waits for the kubelet. It has a plugin's list a moment after it has opened the stream, and a Pod
 /// that it admits before starts without the device.
-async fn reconcile(node: &Node, folder: &Path) -> anyhow::Result<bool> {
+async fn reconcile(
+    node: &Node,
+    folder: &Path,
+    broken: &mut BTreeMap<ObjectKey, SpecError>,
+) -> anyhow::Result<bool> {
     let existing = read(folder)?;
     let registered = node.registered.borrow().clone();
-    let mut actions = planned(node, &registered, &existing);
+    let Plan {
+        mut actions,
+        broken: now_broken,
+    } = planned(node, &registered, &existing);
+    report(broken, now_broken);
     let mut is_done = true;
     if actions
         .iter()
@@ -73,7 +82,7 @@ async fn reconcile(node: &Node, folder: &Path) -> anyhow::Result<bool> {
             .await?
             .into_keys()
             .collect();
-        let ready = planned(node, &allocatable, &existing);
+        let ready = planned(node, &allocatable, &existing).actions;
         is_done = ready.len() >= actions.len();
         actions = ready;
     }
@@ -81,11 +90,21 @@ async fn reconcile(node: &Node, folder: &Path) -> anyhow::Result<bool> {
     Ok(is_done)
 }
 
+/// Says what is wrong once, not at each look.
+fn report(before: &mut BTreeMap<ObjectKey, SpecError>, now: BTreeMap<ObjectKey, SpecError>) {
+    for (configuration, error) in &now {
+        if before.get(configuration) != Some(error) {
+            warn!(%configuration, "no broker can be made: {error}");
+        }
+    }
+    *before = now;
+}
+
 fn planned(
     node: &Node,
     allocatable: &BTreeSet<String>,
     existing: &BTreeMap<String, serde_json::Value>,
-) -> Vec<Action> {
+) -> Plan {
     plan(&World {
         node: &node.name,
         resource_prefix: &node.resource_prefix,

@@ -87,6 +87,9 @@ pub struct InstanceStatus {
     pub broker_generation: Option<i64>,
 }
 
+/// What `health` says of a device that can be used.
+pub const HEALTHY: &str = "Healthy";
+
 /// One node's view of a device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

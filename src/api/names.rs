@@ -13,6 +13,12 @@ pub const DEVICE_ID: &str = "akri.sh/device-id";
 /// holds.
 pub const TOLD_PREFIX: &str = "told.akri.sh/";
 
+/// Annotation of a broker: of what is above for its one device.
+pub const TOLD_CONNECTION: &str = "told.akri.sh/connection";
+
+/// Annotation of a broker: a digest of what its Configuration said when it was created.
+pub const BROKER_DIGEST: &str = "akri.sh/broker-digest";
+
 /// What a broker's resource is called in a Configuration, until the Instance's name is known.
 pub const PLACEHOLDER: &str = "{{PLACEHOLDER}}";
 

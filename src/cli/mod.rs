@@ -4,6 +4,7 @@
 //! kubelet can also be given as `PETIOLE_SOME_FLAG`.
 mod agent;
 mod check;
+mod controller;
 mod crds;
 #[cfg(feature = "demo")]
 mod demo;
@@ -30,6 +31,8 @@ pub struct Cli {
 pub enum Command {
     /// Join this node's devices to its kubelet
     Agent(agent::Flags),
+    /// Look after a cluster: brokers, Services, lost nodes, status
+    Controller(controller::Flags),
     /// Run a kubelet's device manager, without a cluster and without containers
     Kubelet(kubelet::Flags),
     /// Show the whole way of a device on this machine: no cluster, no root
@@ -66,7 +69,7 @@ struct LogFlags {
 impl Cli {
     pub fn telemetry(&self) -> telemetry::Settings {
         let usual = match self.command {
-            Command::Agent(_) | Command::Kubelet(_) => "info",
+            Command::Agent(_) | Command::Controller(_) | Command::Kubelet(_) => "info",
             Command::Discover(_) | Command::Get(_) | Command::Crds(_) | Command::Check(_) => "warn",
             #[cfg(feature = "demo")]
             Command::Demo(_) => "off",
@@ -82,6 +85,7 @@ impl Cli {
 pub async fn run(cli: Cli) -> anyhow::Result<()> {
     match cli.command {
         Command::Agent(flags) => agent::run(flags).await,
+        Command::Controller(flags) => controller::run(flags).await,
         Command::Kubelet(flags) => kubelet::run(flags).await,
         #[cfg(feature = "demo")]
         Command::Demo(flags) => demo::run(flags).await,

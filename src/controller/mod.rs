@@ -8,15 +8,25 @@
 //! ```
 //! Each reads the whole world at each change of it, plans, and carries out what the plan says. Only the holder of the
 //! Lease acts.
+mod brokers;
+mod lease;
 mod world;
 
-use crate::{backoff::Backoff, cluster::events::Events};
+use crate::{
+    backoff::Backoff,
+    cluster::{events, events::Events, watch as watched},
+    supervisor::Supervisor,
+};
 use kube::Client;
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 use tokio::{sync::watch, time::sleep};
 use tokio_util::sync::CancellationToken;
 use world::World;
 
+/// Of the Lease, and of who reports Events.
+const NAME: &str = "petiole-controller";
+/// How long tasks may take to end after a signal: two requests that are not answered. A Pod is given 30 s.
+const GRACE: Duration = Duration::from_secs(25);
 const FIRST_RETRY: Duration = Duration::from_millis(500);
 const LAST_RETRY: Duration = Duration::from_secs(30);
 
@@ -31,6 +41,40 @@ pub struct Settings {
     pub watch_namespaces: Vec<String>,
     /// The prefix of the resources that agents register, such as `akri.sh`.
     pub resource_prefix: String,
+    /// Where to answer for health and metrics.
+    pub http_address: Option<SocketAddr>,
+}
+
+/// Runs the controller until `shutdown`, or until a task of it fails.
+pub async fn run(
+    settings: Settings,
+    client: Client,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
+    let (events, writer) = events::events(client.clone(), NAME, &settings.identity);
+    let (world, is_leader) = (watch::Sender::new(None), watch::Sender::new(false));
+    let (seen_lease, lease) = watch::channel(None);
+    let shared = Arc::new(Shared {
+        client: client.clone(),
+        events,
+        settings,
+        world: world.subscribe(),
+        is_leader: is_leader.subscribe(),
+    });
+    let mut tasks = Supervisor::new(shutdown);
+    tasks.spawn("events", |stop| writer.run(stop));
+    tasks.spawn("lease watch", |stop| {
+        let (apis, config) = lease::watched(&shared);
+        watched::run(apis, (config, "lease"), lease::held, seen_lease, stop)
+    });
+    tasks.spawn("lease", |stop| {
+        lease::run(shared.clone(), lease, is_leader, stop)
+    });
+    let namespaces = &shared.settings.watch_namespaces;
+    world::spawn(&mut tasks, &client, namespaces, world);
+    tasks.spawn("brokers", |stop| brokers::run(shared.clone(), stop));
+    // ---- services, nodes and status are started here ----
+    tasks.run(GRACE).await
 }
 
 /// What the controller's tasks share.
@@ -62,28 +106,57 @@ async fn follow<F>(
 where
     F: Future<Output = Pass>,
 {
-    let (mut world, mut is_leader) = (shared.world.clone(), shared.is_leader.clone());
-    let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
-    loop {
-        let now = world.borrow_and_update().clone();
-        let leads = *is_leader.borrow_and_update();
-        let wait = match now.filter(|_| leads) {
-            None => Duration::MAX,
-            Some(now) => {
-                let done = pass(now).await;
-                if done.is_done {
-                    backoff.reset();
-                    done.wake_in.unwrap_or(Duration::MAX)
-                } else {
-                    backoff.next_wait()
-                }
-            }
-        };
-        tokio::select! {
-            () = shutdown.cancelled() => return Ok(()),
-            changed = world.changed() => changed?,
-            changed = is_leader.changed() => changed?,
-            () = sleep(wait) => {}
+    let mut turns = Turns::new(shared);
+    while let Some(world) = turns.next(&shutdown).await? {
+        turns.done(pass(world).await);
+    }
+    Ok(())
+}
+
+/// When to look at the world: at each change of it, and when the last look asked for it.
+struct Turns {
+    world: watch::Receiver<Option<Arc<World>>>,
+    is_leader: watch::Receiver<bool>,
+    backoff: Backoff,
+    wait: Duration,
+}
+
+impl Turns {
+    fn new(shared: &Shared) -> Self {
+        Self {
+            world: shared.world.clone(),
+            is_leader: shared.is_leader.clone(),
+            backoff: Backoff::new(FIRST_RETRY, LAST_RETRY),
+            wait: Duration::ZERO,
         }
+    }
+
+    /// The world, when it is time and this replica is the leader. `None` once the process is to stop.
+    async fn next(&mut self, shutdown: &CancellationToken) -> anyhow::Result<Option<Arc<World>>> {
+        loop {
+            tokio::select! {
+            () = shutdown.cancelled() => return Ok(None),
+                changed = self.world.changed() => changed?,
+                changed = self.is_leader.changed() => changed?,
+                () = sleep(self.wait) => {}
+            }
+            self.wait = Duration::MAX;
+            let now = self.world.borrow_and_update().clone();
+            let leads = *self.is_leader.borrow_and_update();
+            if let Some(world) = now.filter(|_| leads) {
+                return Ok(Some(world));
+            }
+        }
+    }
+
+    fn done(&mut self, pass: Pass) {
+        let retry = match pass.is_done {
+            true => {
+                self.backoff.reset();
+                Duration::MAX
+            }
+            false => self.backoff.next_wait(),
+        };
+        self.wait = pass.wake_in.unwrap_or(Duration::MAX).min(retry);
     }
 }

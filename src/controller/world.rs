@@ -68,10 +68,18 @@ pub(super) struct BrokerPod {
     pub(super) phase: String,
     /// Why the whole Pod failed, such as `UnexpectedAdmissionError`.
     pub(super) reason: String,
+    pub(super) message: String,
     /// When its node took it.
     pub(super) started: Option<Timestamp>,
     /// When its last container ended.
     pub(super) finished: Option<Timestamp>,
+}
+
+impl BrokerPod {
+    /// It does not run, and never will again.
+    pub(super) fn has_ended(&self) -> bool {
+        ["Succeeded", "Failed", "Unknown"].contains(&self.phase.as_str())
+    }
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -250,6 +258,7 @@ fn broker_pod(pod: Pod) -> BrokerPod {
         node: pod.spec.and_then(|spec| spec.node_name),
         phase: status.phase.unwrap_or_default(),
         reason: status.reason.unwrap_or_default(),
+        message: status.message.unwrap_or_default(),
         started: status.start_time.map(|time| time.0),
         finished: ends.map(|time| time.0).max(),
     }

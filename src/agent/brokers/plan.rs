@@ -4,17 +4,18 @@ use crate::{
         configurations::{AcceptedConfiguration, Judged},
         plan_inputs::{Sight, sight},
     },
-    api::{instance::Instance, names},
+    api::{
+        broker::{self, SpecError, Subject},
+        names,
+    },
     discovery::session::Discoveries,
-    model::names::{ObjectKey, shortened},
+    model::names::ObjectKey,
     store::Instances,
 };
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
 const FILE_START: &str = "petiole-";
-/// Pod names and label values: DNS labels.
-const NAME_LIMIT: usize = 63;
 
 pub(super) struct World<'a> {
     pub(super) node: &'a str,
@@ -34,14 +35,22 @@ pub(super) enum Action {
     Remove { file: String },
 }
 
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Plan {
+    pub(super) actions: Vec<Action>,
+    /// Configurations that no Pod can be made of. What runs of them goes on.
+    pub(super) broken: BTreeMap<ObjectKey, SpecError>,
+}
+
 pub(super) fn is_ours(file: &str) -> bool {
     file.starts_with(FILE_START) && file.ends_with(".yaml")
 }
 
 /// A new Pod waits until the kubelet knows its resource: it would start one without the device. One whose device is
 /// gone stays until its Instance goes, and one whose device is reached differently now is replaced.
-pub(super) fn plan(world: &World<'_>) -> Vec<Action> {
+pub(super) fn plan(world: &World<'_>) -> Plan {
     let mut actions = vec![];
+    let mut broken = BTreeMap::new();
     let mut wanted = BTreeSet::new();
     for (key, instance) in world.instances {
         let configuration = ObjectKey::new(&key.namespace, &instance.spec.configuration_name);
@@ -57,95 +66,46 @@ pub(super) fn plan(world: &World<'_>) -> Vec<Action> {
         let existing = world.existing.get(&file);
         wanted.insert(file.clone());
         if let Sight::Seen(device) = sight(instance, world.discoveries) {
-            let told = device.connection_digest();
-            let pod = pod(world, key, instance, Rendered { spec, told: &told });
-            if existing != Some(&pod) && world.allocatable.contains(&key.name) {
-                actions.push(Action::Write { file, pod });
+            let subject = Subject {
+                key,
+                instance,
+                resource_prefix: world.resource_prefix,
+            };
+            match pod(world, subject, (spec, &device.connection_digest())) {
+                Ok(pod) if existing != Some(&pod) && world.allocatable.contains(&key.name) => {
+                    actions.push(Action::Write { file, pod });
+                }
+                Ok(_) => {}
+                Err(e) => drop(broken.insert(configuration, e)),
             }
         }
     }
     let removed = world.existing.keys().filter(|file| !wanted.contains(*file));
     actions.extend(removed.map(|file| Action::Remove { file: file.clone() }));
-    actions
+    Plan { actions, broken }
 }
 
 fn pod_spec(accepted: &AcceptedConfiguration) -> Option<&Value> {
-    accepted
-        .configuration
-        .spec
-        .broker_spec
-        .as_ref()?
-        .broker_pod_spec
-        .as_ref()
+    let spec = accepted.configuration.spec.broker_spec.as_ref()?;
+    spec.broker_pod_spec.as_ref()
 }
 
-struct Rendered<'a> {
-    spec: &'a Value,
-    /// Changes when the device must be reached differently: another Pod then.
-    told: &'a str,
-}
-
-fn pod(world: &World<'_>, key: &ObjectKey, instance: &Instance, rendered: Rendered<'_>) -> Value {
-    let plain = key.name.replace('.', "-");
-    let name = match instance.spec.shared {
-        true => format!("{}-{plain}-pod", world.node),
-        false => format!("{plain}-pod"),
-    };
-    let name = shortened(&name, NAME_LIMIT);
-    let label = |value: &str| shortened(value, NAME_LIMIT);
-    let mut spec = rendered.spec.clone();
-    name_resource(
-        &mut spec,
-        &format!("{}/{}", world.resource_prefix, key.name),
-    );
-    json!({
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": name,
-            "namespace": key.namespace,
-            "labels": {
-                "app": name,
-                "controller": names::GROUP,
-                (names::CONFIGURATION_LABEL): label(&instance.spec.configuration_name),
-                (names::INSTANCE_LABEL): label(&key.name),
-                (names::TARGET_NODE_LABEL): label(world.node),
-            },
-            "annotations": { (format!("{}connection", names::TOLD_PREFIX)): rendered.told },
-        },
-        "spec": spec,
-    })
-}
-
-/// Gives the resource `{{PLACEHOLDER}}` of every container its name.
-fn name_resource(spec: &mut Value, resource: &str) {
-    for kind in ["initContainers", "containers"] {
-        let containers = spec.get_mut(kind).and_then(Value::as_array_mut);
-        for container in containers.into_iter().flatten() {
-            for bound in ["limits", "requests"] {
-                let quantities = container
-                    .get_mut("resources")
-                    .and_then(|resources| resources.get_mut(bound))
-                    .and_then(Value::as_object_mut);
-                if let Some(quantities) = quantities {
-                    rename(quantities, resource);
-                }
-            }
-        }
-    }
-}
-
-fn rename(quantities: &mut Map<String, Value>, resource: &str) {
-    if let Some(quantity) = quantities.remove(names::PLACEHOLDER) {
-        quantities.insert(resource.to_owned(), quantity);
-    }
+fn pod(
+    world: &World<'_>,
+    subject: Subject<'_>,
+    (spec, told): (&Value, &str),
+) -> Result<Value, SpecError> {
+    let mut pod = broker::static_pod(subject, world.node, spec)?;
+    // Changes when the device must be reached differently: another Pod then.
+    pod["metadata"]["annotations"] = json!({ (names::TOLD_CONNECTION): told });
+    Ok(pod)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{
-        api::instance::InstanceSpec,
+        api::instance::{Instance, InstanceSpec},
         discovery::{plan::SessionSpec, session::Sighting},
         model::device::{Device, DeviceSet, Scope},
         store::manifest,
@@ -222,6 +182,10 @@ spec:
         }
 
         fn plan(&self) -> Vec<Action> {
+            self.whole_plan().actions
+        }
+
+        fn whole_plan(&self) -> Plan {
             plan(&World {
                 node: "n",
                 resource_prefix: "akri.sh",
@@ -294,6 +258,20 @@ spec:
         fixture.carry_out();
         fixture.judged.accepted.clear();
         assert_eq!(fixture.plan(), vec![]);
+    }
+
+    #[test]
+    fn a_spec_that_nothing_can_be_made_of_is_named_and_what_runs_of_it_goes_on() {
+        let mut fixture = Fixture::new();
+        fixture.carry_out();
+        let key = ObjectKey::new("default", "cam");
+        let accepted = fixture.judged.accepted.get_mut(&key).unwrap();
+        let configuration = Arc::make_mut(&mut accepted.configuration);
+        let spec = configuration.spec.broker_spec.as_mut().unwrap();
+        spec.broker_pod_spec = Some(json!({"containers": "none"}));
+        let Plan { actions, broken } = fixture.whole_plan();
+        assert_eq!(actions, vec![]);
+        assert_eq!(broken[&key].path, "brokerPodSpec.containers");
     }
 
     #[test]

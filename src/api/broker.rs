@@ -1,0 +1,317 @@
+//! What is made of the broker specs that users write: a Pod for an Instance on a node, a Job for an Instance. Pure.
+//!
+//! The specs stay JSON, edited by path: types would drop fields that are newer than they are. Only what is edited is
+//! looked at; the rest is for the API server to judge.
+use crate::{
+    api::{
+        configuration::{BrokerSpec, Configuration},
+        instance::Instance,
+        names,
+    },
+    model::names::{ObjectKey, digest_32, shortened},
+};
+use serde_json::{Map, Value, json};
+
+/// Names that become host names, and label values: DNS labels.
+const NAME_LIMIT: usize = 63;
+
+/// What a user asks to run for each Instance.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Wanted<'a> {
+    /// A PodSpec: one Pod for each node that sees the device.
+    Pod(&'a Value),
+    /// A JobSpec: one Job.
+    Job(&'a Value),
+}
+
+/// A broker spec that nothing can be made of.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("spec.brokerSpec.{path} is {found}: it must be {expected}")]
+pub struct SpecError {
+    pub path: String,
+    pub found: &'static str,
+    pub expected: &'static str,
+}
+
+/// The Instance that a broker is for.
+#[derive(Debug, Clone, Copy)]
+pub struct Subject<'a> {
+    pub key: &'a ObjectKey,
+    pub instance: &'a Instance,
+    /// Such as `akri.sh`.
+    pub resource_prefix: &'a str,
+}
+
+/// What is asked for; nothing where the spec is empty.
+pub fn wanted(spec: Option<&BrokerSpec>) -> Option<Wanted<'_>> {
+    let spec = spec?;
+    let pod = spec.broker_pod_spec.as_ref().map(Wanted::Pod);
+    pod.or_else(|| spec.broker_job_spec.as_ref().map(Wanted::Job))
+}
+
+/// Why no broker can be made from a Configuration, whatever its Instances.
+pub fn check(configuration: &Configuration) -> Result<(), SpecError> {
+    match wanted(configuration.spec.broker_spec.as_ref()) {
+        None => Ok(()),
+        Some(Wanted::Pod(spec)) => {
+            let mut spec = spec.clone();
+            node_spec(&mut spec, ("", ""))?;
+            pin(&mut spec, "")
+        }
+        Some(Wanted::Job(spec)) => job_spec(&mut spec.clone(), "", &Map::new()),
+    }
+}
+
+/// Changes when a Pod that was made from this Configuration should be made anew: with its spec, and with the broker
+/// properties, which a container is told once, when it is given the device. It is of what users write and not of what
+/// becomes of it, so that another version of ours leaves alone what runs.
+pub fn digest(configuration: &Configuration) -> String {
+    let spec = &configuration.spec;
+    let pod = (spec.broker_spec.as_ref()).and_then(|spec| spec.broker_pod_spec.as_ref());
+    digest_32(&json!([pod, spec.broker_properties]).to_string())
+}
+
+pub fn pod_name(subject: Subject<'_>, node: &str) -> String {
+    let plain = subject.key.name.replace('.', "-");
+    let name = match subject.instance.spec.shared {
+        true => format!("{node}-{plain}-pod"),
+        false => format!("{plain}-pod"),
+    };
+    shortened(&name, NAME_LIMIT)
+}
+
+pub fn job_name(subject: Subject<'_>, generation: i64) -> String {
+    let plain = subject.key.name.replace('.', "-");
+    shortened(&format!("{plain}-{generation}-job"), NAME_LIMIT)
+}
+
+/// A Pod for one node, put there by whoever reads it: a kubelet, from its folder of manifests.
+pub fn static_pod(subject: Subject<'_>, node: &str, spec: &Value) -> Result<Value, SpecError> {
+    let mut spec = spec.clone();
+    node_spec(&mut spec, (&subject.resource(), ""))?;
+    let name = pod_name(subject, node);
+    let mut labels = labels(subject);
+    labels.insert("app".to_owned(), json!(name));
+    labels.insert(names::TARGET_NODE_LABEL.to_owned(), label(node));
+    Ok(json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": { "name": name, "namespace": subject.key.namespace, "labels": labels },
+        "spec": spec,
+    }))
+}
+
+/// A Pod that the scheduler is to put on `node`, and that goes with its Instance.
+pub fn pod(subject: Subject<'_>, node: &str, spec: &Value) -> Result<Value, SpecError> {
+    let mut pod = static_pod(subject, node, spec)?;
+    pin(&mut pod["spec"], node)?;
+    pod["metadata"]["ownerReferences"] = owners(subject);
+    Ok(pod)
+}
+
+/// A Job that goes with its Instance. The device's resource decides where its Pods run.
+pub fn job(subject: Subject<'_>, generation: i64, spec: &Value) -> Result<Value, SpecError> {
+    let mut spec = spec.clone();
+    let mut labels = labels(subject);
+    job_spec(&mut spec, &subject.resource(), &labels)?;
+    let name = job_name(subject, generation);
+    labels.insert("app".to_owned(), json!(name));
+    Ok(json!({
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": name,
+            "namespace": subject.key.namespace,
+            "labels": labels,
+            "ownerReferences": owners(subject),
+        },
+        "spec": spec,
+    }))
+}
+
+impl Subject<'_> {
+    fn resource(&self) -> String {
+        format!("{}/{}", self.resource_prefix, self.key.name)
+    }
+}
+
+/// Services select by these.
+fn labels(subject: Subject<'_>) -> Map<String, Value> {
+    let configuration = &subject.instance.spec.configuration_name;
+    Map::from_iter([
+        (names::CONTROLLER_LABEL.to_owned(), json!(names::GROUP)),
+        (names::CONFIGURATION_LABEL.to_owned(), label(configuration)),
+        (names::INSTANCE_LABEL.to_owned(), label(&subject.key.name)),
+    ])
+}
+
+fn label(value: &str) -> Value {
+    json!(shortened(value, NAME_LIMIT))
+}
+
+fn owners(subject: Subject<'_>) -> Value {
+    json!([{
+        "apiVersion": names::API_VERSION,
+        "kind": "Instance",
+        "name": subject.key.name,
+        "uid": subject.instance.metadata.uid,
+        "controller": true,
+        "blockOwnerDeletion": true,
+    }])
+}
+
+/// Names the resource in a JobSpec, and labels its Pods.
+fn job_spec(
+    spec: &mut Value,
+    resource: &str,
+    labels: &Map<String, Value>,
+) -> Result<(), SpecError> {
+    const PATH: &str = "brokerJobSpec";
+    let template = at(object(spec, PATH)?, "template");
+    let path = format!("{PATH}.template");
+    let template = object(template, &path)?;
+    node_spec(at(template, "spec"), (resource, &path))?;
+    let path = format!("{path}.metadata");
+    let metadata = object(or_empty(at(template, "metadata")), &path)?;
+    let path = format!("{path}.labels");
+    let own = object(or_empty(at(metadata, "labels")), &path)?;
+    own.extend(labels.clone());
+    Ok(())
+}
+
+/// Gives the resource `{{PLACEHOLDER}}` of every container of a PodSpec its name. `parent` is what the spec is in: a
+/// Job's template, or nothing.
+fn node_spec(spec: &mut Value, (resource, parent): (&str, &str)) -> Result<(), SpecError> {
+    let path = match parent {
+        "" => "brokerPodSpec".to_owned(),
+        parent => format!("{parent}.spec"),
+    };
+    let spec = object(spec, &path)?;
+    for kind in ["initContainers", "containers"] {
+        let path = format!("{path}.{kind}");
+        let Some(containers) = spec.get_mut(kind).filter(|value| !value.is_null()) else {
+            if kind == "containers" {
+                return Err(error(&Value::Null, &path, "a list of containers"));
+            }
+            continue;
+        };
+        if !containers.is_array() {
+            return Err(error(containers, &path, "a list of containers"));
+        }
+        for (n, container) in containers.as_array_mut().into_iter().flatten().enumerate() {
+            name_resource(container, resource, &format!("{path}[{n}]"))?;
+        }
+    }
+    Ok(())
+}
+
+fn name_resource(container: &mut Value, resource: &str, path: &str) -> Result<(), SpecError> {
+    let Some(resources) = member(object(container, path)?, "resources", path)? else {
+        return Ok(());
+    };
+    let path = format!("{path}.resources");
+    for bound in ["limits", "requests"] {
+        let Some(quantities) = member(resources, bound, &path)? else {
+            continue;
+        };
+        if let Some(quantity) = quantities.remove(names::PLACEHOLDER) {
+            quantities.insert(resource.to_owned(), quantity);
+        }
+    }
+    Ok(())
+}
+
+/// Adds to the user's affinity, whatever it is, that the node is this one.
+fn pin(spec: &mut Value, node: &str) -> Result<(), SpecError> {
+    let mut path = "brokerPodSpec".to_owned();
+    let mut here = spec;
+    for part in [
+        "affinity",
+        "nodeAffinity",
+        "requiredDuringSchedulingIgnoredDuringExecution",
+    ] {
+        let parent = object(here, &path)?;
+        path = format!("{path}.{part}");
+        here = or_empty(at(parent, part));
+    }
+    let terms = at(object(here, &path)?, "nodeSelectorTerms");
+    path = format!("{path}.nodeSelectorTerms");
+    if terms.is_null() {
+        *terms = json!([]);
+    }
+    let Some(terms) = terms.as_array_mut() else {
+        return Err(error(terms, &path, "a list"));
+    };
+    let this_node = json!({ "key": "metadata.name", "operator": "In", "values": [node] });
+    if terms.is_empty() {
+        terms.push(json!({ "matchFields": [this_node] }));
+        return Ok(());
+    }
+    for (n, term) in terms.iter_mut().enumerate() {
+        let path = format!("{path}[{n}]");
+        let term = object(term, &path)?;
+        // A term without requirements matches no node: one more requirement would let it match.
+        let is_empty = |part: &str| match term.get(part).and_then(Value::as_array) {
+            Some(requirements) => requirements.is_empty(),
+            None => true,
+        };
+        if is_empty("matchFields") && is_empty("matchExpressions") {
+            continue;
+        }
+        let fields = at(term, "matchFields");
+        if fields.is_null() {
+            *fields = json!([]);
+        }
+        match fields.as_array_mut() {
+            Some(fields) => fields.push(this_node.clone()),
+            None => return Err(error(fields, &format!("{path}.matchFields"), "a list")),
+        }
+    }
+    Ok(())
+}
+
+fn at<'a>(object: &'a mut Map<String, Value>, key: &str) -> &'a mut Value {
+    object.entry(key).or_insert(Value::Null)
+}
+
+fn or_empty(value: &mut Value) -> &mut Value {
+    if value.is_null() {
+        *value = json!({});
+    }
+    value
+}
+
+fn object<'a>(value: &'a mut Value, path: &str) -> Result<&'a mut Map<String, Value>, SpecError> {
+    let wrong = error(value, path, "an object");
+    value.as_object_mut().ok_or(wrong)
+}
+
+/// An object in an object; `None` where there is none.
+fn member<'a>(
+    object: &'a mut Map<String, Value>,
+    key: &str,
+    path: &str,
+) -> Result<Option<&'a mut Map<String, Value>>, SpecError> {
+    match object.get_mut(key) {
+        None | Some(Value::Null) => Ok(None),
+        Some(value) => self::object(value, &format!("{path}.{key}")).map(Some),
+    }
+}
+
+fn error(found: &Value, path: &str, expected: &'static str) -> SpecError {
+    SpecError {
+        path: path.to_owned(),
+        found: match found {
+            Value::Null => "missing",
+            Value::Bool(_) => "true or false",
+            Value::Number(_) => "a number",
+            Value::String(_) => "a text",
+            Value::Array(_) => "a list",
+            Value::Object(_) => "an object",
+        },
+        expected,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,288 @@
+//! Brokers: a Pod for each Instance on each node that sees its device, or a Job for each Instance.
+mod memory;
+mod plan;
+
+use super::{Pass, Shared, Turns, world::World};
+use crate::{cluster::events::about, model::names::ObjectKey};
+use futures::StreamExt as _;
+use k8s_openapi::{
+    api::{batch::v1::Job, core::v1::Pod},
+    jiff::Timestamp,
+};
+use kube::{
+    Api,
+    api::{
+        ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions,
+        PropagationPolicy,
+    },
+};
+use memory::{Memory, Notice, Outcome};
+use plan::{Action, Input, Plan, plan};
+use serde_json::{Value, json};
+use std::{sync::Arc, time::Duration};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+/// Requests on the way at a time.
+const CONCURRENCY: usize = 16;
+/// A request that takes longer is given up. Two of them fit in the time that the process has to stop.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+
+pub(super) async fn run(shared: Arc<Shared>, shutdown: CancellationToken) -> anyhow::Result<()> {
+    let (mut memory, mut turns) = (Memory::default(), Turns::new(&shared));
+    while let Some(world) = turns.next(&shutdown).await? {
+        turns.done(pass(&shared, &mut memory, &world, &shutdown).await);
+    }
+    Ok(())
+}
+
+async fn pass(
+    shared: &Shared,
+    memory: &mut Memory,
+    world: &World,
+    shutdown: &CancellationToken,
+) -> Pass {
+    let now = Timestamp::now();
+    let mut notices = memory.observe(world, now);
+    let first = planned(shared, memory, world);
+    for (configuration, (digest, error)) in &first.broken {
+        notices.extend(memory.invalid(configuration, (digest, &error.to_string()), now));
+    }
+    let results = carry_out(shared, first.actions, shutdown).await;
+    let mut is_done = true;
+    for (action, outcome) in results {
+        log(&action, &outcome);
+        let (is_settled, notice) = memory.settle(&action, &outcome, Timestamp::now());
+        is_done &= is_settled;
+        notices.extend(notice);
+    }
+    for notice in &notices {
+        announce(shared, world, notice);
+    }
+    // What is left to wait for after all this.
+    let wake = planned(shared, memory, world).wake;
+    Pass {
+        is_done,
+        wake_in: wake.map(|at| {
+            let wait = at.duration_since(Timestamp::now());
+            Duration::try_from(wait).unwrap_or_default()
+        }),
+    }
+}
+
+fn planned(shared: &Shared, memory: &Memory, world: &World) -> Plan {
+    plan(&Input {
+        world,
+        memory,
+        resource_prefix: &shared.settings.resource_prefix,
+        now: Timestamp::now(),
+    })
+}
+
+/// Nothing new is begun once the process is to stop or another replica leads. What was begun is ended: half a Job
+/// would be none.
+async fn carry_out(
+    shared: &Shared,
+    actions: Vec<Action>,
+    shutdown: &CancellationToken,
+) -> Vec<(Action, Outcome)> {
+    let may_begin = || !shutdown.is_cancelled() && *shared.is_leader.borrow();
+    let begun = futures::stream::iter(actions).map(|action| async {
+        match may_begin() {
+            false => None,
+            true => {
+                let outcome = perform(shared, &action).await;
+                Some((action, outcome))
+            }
+        }
+    });
+    let begun = begun.buffer_unordered(CONCURRENCY);
+    begun.filter_map(std::future::ready).collect().await
+}
+
+async fn perform(shared: &Shared, action: &Action) -> Outcome {
+    match action {
+        Action::CreatePod { broker, pod, .. } => {
+            create(&pods(shared, &broker.key.namespace), pod).await
+        }
+        Action::DeletePod { key, uid, .. } => {
+            delete(&pods(shared, &key.namespace), key, (uid, None)).await
+        }
+        Action::CreateJob {
+            broker,
+            owner,
+            job,
+            generation: (generation, before),
+        } => {
+            let write = |generation| remember(shared, &broker.instance, (owner, generation));
+            // First, so that a Job that ran and was collected by its TTL never runs a second time: not if this process
+            // ends right after it was created, and not if the answer to its creation is lost. The price is that a
+            // process that ends between the two requests leaves a Job out until the Configuration's next generation.
+            let written = write(Some(*generation)).await;
+            if !matches!(written, Outcome::Done(_)) {
+                return written;
+            }
+            let outcome = create(&jobs(shared, &broker.key.namespace), job).await;
+            if matches!(outcome, Outcome::Refused { .. }) {
+                // There is none for sure: another process may try again.
+                if let failed @ Outcome::Failed(_) = write(*before).await {
+                    return failed;
+                }
+            }
+            outcome
+        }
+        Action::DeleteJob { key, uid, .. } => {
+            let propagation = Some(PropagationPolicy::Background);
+            delete(&jobs(shared, &key.namespace), key, (uid, propagation)).await
+        }
+        Action::Remember {
+            instance,
+            owner,
+            generation,
+        } => remember(shared, instance, (owner, Some(*generation))).await,
+    }
+}
+
+fn pods(shared: &Shared, namespace: &str) -> Api<DynamicObject> {
+    let kind = ApiResource::erase::<Pod>(&());
+    Api::namespaced_with(shared.client.clone(), namespace, &kind)
+}
+
+fn jobs(shared: &Shared, namespace: &str) -> Api<DynamicObject> {
+    let kind = ApiResource::erase::<Job>(&());
+    Api::namespaced_with(shared.client.clone(), namespace, &kind)
+}
+
+async fn create(api: &Api<DynamicObject>, object: &Value) -> Outcome {
+    match serde_json::from_value(object.clone()) {
+        Ok(object) => {
+            let parameters = PostParams::default();
+            let created = api.create(&parameters, &object);
+            request(async { Ok(created.await?.metadata.uid) }).await
+        }
+        Err(e) => Outcome::Refused {
+            code: 400,
+            message: e.to_string(),
+        },
+    }
+}
+
+async fn delete(
+    api: &Api<DynamicObject>,
+    key: &ObjectKey,
+    (uid, propagation_policy): (&str, Option<PropagationPolicy>),
+) -> Outcome {
+    let parameters = DeleteParams {
+        preconditions: Some(Preconditions {
+            uid: Some(uid.to_owned()),
+            resource_version: None,
+        }),
+        propagation_policy,
+        ..DeleteParams::default()
+    };
+    let deleted = api.delete(&key.name, &parameters);
+    request(async { deleted.await.map(|_| None) }).await
+}
+
+/// Writes which generation the Job of an Instance is for. The uid makes it fail on an Instance that is another.
+async fn remember(
+    shared: &Shared,
+    instance: &ObjectKey,
+    (uid, generation): (&str, Option<i64>),
+) -> Outcome {
+    let kind = ApiResource::erase::<crate::api::instance::Instance>(&());
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(shared.client.clone(), &instance.namespace, &kind);
+    let patch = json!({
+        "metadata": { "uid": uid },
+        "status": { "brokerGeneration": generation },
+    });
+    let (parameters, patch) = (PatchParams::default(), Patch::Merge(patch));
+    let patched = api.patch_status(&instance.name, &parameters, &patch);
+    request(async { patched.await.map(|_| None) }).await
+}
+
+async fn request(request: impl Future<Output = Result<Option<String>, kube::Error>>) -> Outcome {
+    match timeout(REQUEST_TIMEOUT, request).await {
+        Ok(Ok(uid)) => Outcome::Done(uid),
+        Ok(Err(kube::Error::Api(status))) => Outcome::from_status(status.code, &status.message),
+        Ok(Err(e)) => Outcome::Failed(e.to_string()),
+        Err(_) => Outcome::Failed(format!("no answer within {REQUEST_TIMEOUT:?}")),
+    }
+}
+
+fn log(action: &Action, outcome: &Outcome) {
+    let (what, key, why) = match action {
+        Action::CreatePod { broker, .. } => ("create Pod", &broker.key, ""),
+        Action::DeletePod { key, why, .. } => ("delete Pod", key, *why),
+        Action::CreateJob { broker, .. } => ("create Job", &broker.key, ""),
+        Action::DeleteJob { key, why, .. } => ("delete Job", key, *why),
+        Action::Remember { instance, .. } => ("remember the Job's generation", instance, ""),
+    };
+    match outcome {
+        Outcome::Done(_) => info!(object = %key, why, "broker: {what}: done"),
+        Outcome::Gone => info!(object = %key, why, "broker: {what}: it is gone"),
+        Outcome::Conflict => info!(object = %key, why, "broker: {what}: it is another one now"),
+        Outcome::Refused { code, message } => {
+            warn!(object = %key, why, code, "broker: {what}: refused: {message}");
+        }
+        Outcome::Failed(e) => warn!(object = %key, why, "broker: {what}: {e}"),
+    }
+}
+
+/// Where users look: on the Instance, or on the Configuration that is to be changed.
+fn announce(shared: &Shared, world: &World, notice: &Notice) {
+    let object = match notice {
+        Notice::Created(broker) | Notice::Ended { broker, .. } | Notice::Refused { broker, .. } => {
+            let instance = world.instances.get(&broker.instance);
+            instance.map(|instance| about(&**instance))
+        }
+        Notice::SpecInvalid { configuration, .. } => {
+            let configuration = world.configurations.get(configuration);
+            configuration.map(|configuration| about(&**configuration))
+        }
+    };
+    let Some(object) = object else {
+        return;
+    };
+    let events = &shared.events;
+    match notice {
+        Notice::Created(broker) => {
+            events.normal(
+                object,
+                "BrokerCreated",
+                format!("created {}", broker.key.name),
+            );
+        }
+        Notice::Ended {
+            broker,
+            why,
+            retry_in,
+        } => {
+            let pod = &broker.key;
+            warn!(%pod, why, ?retry_in, "broker: it ended");
+            let note = format!("{} ended: {why}. Another follows in {retry_in:#}", pod.name);
+            events.warning(object, "BrokerFailed", note);
+        }
+        Notice::Refused {
+            broker,
+            message,
+            retry_in,
+        } => {
+            let name = &broker.key.name;
+            let note = format!("cannot create {name}: {message}. Next try in {retry_in:#}");
+            events.warning(object, "BrokerRefused", note);
+        }
+        Notice::SpecInvalid {
+            configuration,
+            message,
+        } => {
+            warn!(%configuration, "broker: the spec is not valid: {message}");
+            events.warning(object, "BrokerSpecInvalid", message.as_str());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

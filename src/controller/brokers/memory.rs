@@ -1,0 +1,342 @@
+//! What is remembered of brokers from one look at the world to the next: failures, for their back-off, and what was
+//! done and does not show yet. Pure. A controller that starts knows nothing, and is right all the same.
+use super::plan::{Action, Broker};
+use crate::{
+    api::names,
+    controller::world::{BrokerPod, World},
+    model::names::ObjectKey,
+};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use std::collections::{BTreeMap, BTreeSet};
+
+const FIRST_WAIT: SignedDuration = SignedDuration::from_secs(1);
+const LAST_WAIT: SignedDuration = SignedDuration::from_mins(5);
+/// A broker that ran for so long and fails then starts over with the shortest wait.
+const RAN_WELL: SignedDuration = SignedDuration::from_mins(10);
+/// What was created shows in a watch long before. If not it was deleted in between.
+const SHOWS_WITHIN: SignedDuration = SignedDuration::from_secs(30);
+/// A trouble of a whole Configuration is told once for all its brokers, and again after this time if it lasts.
+const TOLD_AGAIN: SignedDuration = SignedDuration::from_mins(5);
+/// A name that is taken is mostly a watch that is behind; after so many tries somebody else has it.
+const TRIES_BEFORE_TAKEN: u32 = 3;
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Memory {
+    failures: BTreeMap<ObjectKey, Failures>,
+    /// Created and not seen yet.
+    created: BTreeMap<ObjectKey, Created>,
+    /// The uids of what was deleted and still shows.
+    deleted: BTreeSet<String>,
+    /// Jobs that the status of their Instance has as created, and that may not be.
+    owed: BTreeSet<ObjectKey>,
+    told: BTreeMap<ObjectKey, (String, Timestamp)>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct Failures {
+    instance: ObjectKey,
+    /// What its Configuration said. Once that is another, the failures are no reason to wait.
+    digest: String,
+    count: u32,
+    last: Timestamp,
+    /// The uid of the Pod that was counted last.
+    pod: String,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct Created {
+    uid: String,
+    /// The uid of the Instance.
+    owner: String,
+    since: Timestamp,
+}
+
+/// What became of an action.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Outcome {
+    /// With the uid of what was created, if anything was.
+    Done(Option<String>),
+    /// The object is another one than was thought, or is there already.
+    Conflict,
+    /// The object is not there.
+    Gone,
+    /// The API server does not want it as it is.
+    Refused { code: u16, message: String },
+    /// The API server is away or busy.
+    Failed(String),
+}
+
+impl Outcome {
+    pub(super) fn from_status(code: u16, message: &str) -> Self {
+        match code {
+            404 => Self::Gone,
+            409 => Self::Conflict,
+            // Too many requests at a time; or the token was not accepted, and the next one may be.
+            401 | 408 | 429 | 500.. => Self::Failed(message.to_owned()),
+            code => Self::Refused {
+                code,
+                message: message.to_owned(),
+            },
+        }
+    }
+}
+
+/// What users are to be told.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Notice {
+    Created(Broker),
+    /// A Pod ended.
+    Ended {
+        broker: Broker,
+        why: String,
+        retry_in: SignedDuration,
+    },
+    Refused {
+        broker: Broker,
+        message: String,
+        retry_in: SignedDuration,
+    },
+    SpecInvalid {
+        configuration: ObjectKey,
+        message: String,
+    },
+}
+
+impl Memory {
+    /// Takes in what the world shows. Returns what is new of it.
+    pub(super) fn observe(&mut self, world: &World, now: Timestamp) -> Vec<Notice> {
+        let shows = |key: &ObjectKey, uid: &str| {
+            let pod = world.pods.get(key).map(|pod| &pod.meta);
+            let job = world.jobs.get(key).map(|job| &job.meta);
+            pod.or(job).is_some_and(|meta| meta.uid == uid)
+        };
+        (self.created)
+            .retain(|key, made| !shows(key, &made.uid) && now < made.since + SHOWS_WITHIN);
+        let pods = world.pods.values().map(|pod| &pod.meta.uid);
+        let uids: BTreeSet<_> = pods
+            .chain(world.jobs.values().map(|job| &job.meta.uid))
+            .collect();
+        self.deleted.retain(|uid| uids.contains(uid));
+        (self.owed).retain(|key| !world.jobs.contains_key(key));
+        (self.failures).retain(|_, failures| world.instances.contains_key(&failures.instance));
+        (self.told).retain(|configuration, _| world.configurations.contains_key(configuration));
+        let owners: BTreeMap<_, _> = (world.instances.iter())
+            .filter_map(|(key, instance)| {
+                let configuration = &instance.spec.configuration_name;
+                let configuration = ObjectKey::new(&key.namespace, configuration);
+                Some((instance.metadata.uid.as_deref()?, (key, configuration)))
+            })
+            .collect();
+        let mut notices = vec![];
+        for (key, pod) in &world.pods {
+            let owner = pod.meta.owner.as_deref();
+            let Some((instance, configuration)) = owner.and_then(|uid| owners.get(uid)) else {
+                continue;
+            };
+            let digest = pod.meta.annotations.get(names::BROKER_DIGEST);
+            let broker = Broker {
+                key: key.clone(),
+                instance: (*instance).clone(),
+                configuration: configuration.clone(),
+                digest: digest.cloned().unwrap_or_default(),
+            };
+            notices.extend(self.observe_pod(broker, pod, now));
+        }
+        notices
+    }
+
+    fn observe_pod(&mut self, broker: Broker, pod: &BrokerPod, now: Timestamp) -> Option<Notice> {
+        let key = &broker.key;
+        if pod.phase == "Running" && pod.started.is_some_and(|started| now >= started + RAN_WELL) {
+            self.failures.remove(key);
+        }
+        let known = self.failures.get(key);
+        let is_counted = known.is_some_and(|failures| failures.pod == pod.meta.uid);
+        if pod.meta.is_deleting || !pod.has_ended() || is_counted {
+            return None;
+        }
+        let ran = pod.finished.zip(pod.started);
+        if ran.is_some_and(|(finished, started)| finished.duration_since(started) >= RAN_WELL) {
+            self.failures.remove(key);
+        }
+        let retry_in = self.count(&broker, &pod.meta.uid, now);
+        let cause = [&pod.reason, &pod.message].into_iter();
+        let cause: Vec<_> = cause.filter(|text| !text.is_empty()).cloned().collect();
+        Some(Notice::Ended {
+            broker,
+            why: match cause.is_empty() {
+                true => pod.phase.clone(),
+                false => cause.join(": "),
+            },
+            retry_in,
+        })
+    }
+
+    /// Takes in what became of an action: whether it is settled, until the world changes or its wait is over.
+    pub(super) fn settle(
+        &mut self,
+        action: &Action,
+        outcome: &Outcome,
+        now: Timestamp,
+    ) -> (bool, Option<Notice>) {
+        match action {
+            Action::CreatePod { broker, owner, .. } => {
+                self.settle_creation((broker, owner), outcome, now)
+            }
+            Action::CreateJob { broker, owner, .. } => {
+                match outcome {
+                    Outcome::Done(_) | Outcome::Gone | Outcome::Refused { .. } => {
+                        self.owed.remove(&broker.key);
+                    }
+                    Outcome::Conflict | Outcome::Failed(_) => {
+                        self.owed.insert(broker.key.clone());
+                    }
+                }
+                self.settle_creation((broker, owner), outcome, now)
+            }
+            Action::DeletePod { uid, .. } | Action::DeleteJob { uid, .. } => match outcome {
+                Outcome::Done(_) | Outcome::Conflict | Outcome::Gone => {
+                    self.deleted.insert(uid.clone());
+                    (true, None)
+                }
+                Outcome::Refused { .. } | Outcome::Failed(_) => (false, None),
+            },
+            Action::Remember { .. } => match outcome {
+                Outcome::Done(_) | Outcome::Conflict | Outcome::Gone => (true, None),
+                Outcome::Refused { .. } | Outcome::Failed(_) => (false, None),
+            },
+        }
+    }
+
+    fn settle_creation(
+        &mut self,
+        (broker, owner): (&Broker, &str),
+        outcome: &Outcome,
+        now: Timestamp,
+    ) -> (bool, Option<Notice>) {
+        match outcome {
+            Outcome::Done(uid) => {
+                let created = Created {
+                    uid: uid.clone().unwrap_or_default(),
+                    owner: owner.to_owned(),
+                    since: now,
+                };
+                self.created.insert(broker.key.clone(), created);
+                (true, Some(Notice::Created(broker.clone())))
+            }
+            Outcome::Conflict => {
+                let retry_in = self.count(broker, "", now);
+                let is_taken = self.failures[&broker.key].count >= TRIES_BEFORE_TAKEN;
+                let refused = Notice::Refused {
+                    broker: broker.clone(),
+                    message:
+                        "there is another object of this name, which is not of this Instance: \
+                              delete or rename it"
+                            .to_owned(),
+                    retry_in,
+                };
+                (true, is_taken.then_some(refused))
+            }
+            // The Instance or its namespace goes.
+            Outcome::Gone => {
+                self.count(broker, "", now);
+                (true, None)
+            }
+            Outcome::Refused { code, message } => {
+                let retry_in = self.count(broker, "", now);
+                let refused = Notice::Refused {
+                    broker: broker.clone(),
+                    message: message.clone(),
+                    retry_in,
+                };
+                let notice = match code {
+                    // It cannot be read, or is not valid.
+                    400 | 422 => {
+                        self.invalid(&broker.configuration, (&broker.digest, message), now)
+                    }
+                    _ => Some(refused),
+                };
+                (true, notice)
+            }
+            Outcome::Failed(_) => (false, None),
+        }
+    }
+
+    /// That nothing can be made of a Configuration's broker spec, unless it was told.
+    pub(super) fn invalid(
+        &mut self,
+        configuration: &ObjectKey,
+        (digest, message): (&str, &str),
+        now: Timestamp,
+    ) -> Option<Notice> {
+        let told = self.told.get(configuration);
+        if told.is_some_and(|(of, at)| of == digest && now < *at + TOLD_AGAIN) {
+            return None;
+        }
+        (self.told).insert(configuration.clone(), (digest.to_owned(), now));
+        Some(Notice::SpecInvalid {
+            configuration: configuration.clone(),
+            message: message.to_owned(),
+        })
+    }
+
+    /// When a broker may be created again.
+    pub(super) fn not_before(&self, key: &ObjectKey, digest: &str) -> Option<Timestamp> {
+        let failures = self.failures.get(key)?;
+        // A Pod of Akri's carries no digest.
+        let is_of = failures.digest == digest || failures.digest.is_empty();
+        is_of.then(|| failures.last + wait(failures.count))
+    }
+
+    pub(super) fn is_created(&self, key: &ObjectKey, owner: &str) -> bool {
+        (self.created.get(key)).is_some_and(|created| created.owner == owner)
+    }
+
+    pub(super) fn is_deleted(&self, uid: &str) -> bool {
+        self.deleted.contains(uid)
+    }
+
+    pub(super) fn is_owed(&self, key: &ObjectKey) -> bool {
+        self.owed.contains(key)
+    }
+
+    /// When something that was created should have shown.
+    pub(super) fn wake(&self) -> Option<Timestamp> {
+        (self.created.values())
+            .map(|created| created.since + SHOWS_WITHIN)
+            .min()
+    }
+
+    /// Counts one more failure. Returns how long to wait after it.
+    fn count(&mut self, broker: &Broker, pod: &str, now: Timestamp) -> SignedDuration {
+        let before = self.failures.get(&broker.key);
+        let same = before.filter(|failures| failures.digest == broker.digest);
+        let count = same.map_or(0, |failures| failures.count) + 1;
+        let failures = Failures {
+            instance: broker.instance.clone(),
+            digest: broker.digest.clone(),
+            count,
+            last: now,
+            pod: pod.to_owned(),
+        };
+        self.failures.insert(broker.key.clone(), failures);
+        wait(count)
+    }
+}
+
+fn wait(count: u32) -> SignedDuration {
+    let doublings = count.saturating_sub(1).min(16);
+    (FIRST_WAIT * 2_i32.pow(doublings)).min(LAST_WAIT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wait_doubles_from_a_second_to_five_minutes() {
+        let seconds: Vec<_> = (1..=11).map(|count| wait(count).as_secs()).collect();
+        assert_eq!(seconds, [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]);
+        assert_eq!(wait(u32::MAX).as_secs(), 300);
+    }
+}

@@ -1,0 +1,264 @@
+//! Which brokers there should be, and what to do about it. Pure.
+mod jobs;
+mod pods;
+
+use super::memory::Memory;
+use crate::{
+    api::{
+        broker::{self, SpecError, Subject, Wanted},
+        configuration::Configuration,
+        instance::{HEALTHY, Instance},
+    },
+    controller::world::{BrokerJob, BrokerPod, World},
+    model::names::ObjectKey,
+};
+use k8s_openapi::jiff::Timestamp;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+pub(super) struct Input<'a> {
+    pub(super) world: &'a World,
+    pub(super) memory: &'a Memory,
+    /// Such as `akri.sh`.
+    pub(super) resource_prefix: &'a str,
+    pub(super) now: Timestamp,
+}
+
+/// A Pod or a Job, and why it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Broker {
+    pub(super) key: ObjectKey,
+    pub(super) instance: ObjectKey,
+    pub(super) configuration: ObjectKey,
+    /// What the Configuration says now.
+    pub(super) digest: String,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Action {
+    CreatePod {
+        broker: Broker,
+        /// The uid of the Instance.
+        owner: String,
+        pod: Value,
+    },
+    DeletePod {
+        key: ObjectKey,
+        uid: String,
+        why: &'static str,
+    },
+    /// Remembers the generation in the status of the Instance, then creates the Job.
+    CreateJob {
+        broker: Broker,
+        owner: String,
+        job: Value,
+        /// The generation it is for, and the one that the status has.
+        generation: (i64, Option<i64>),
+    },
+    DeleteJob {
+        key: ObjectKey,
+        uid: String,
+        why: &'static str,
+    },
+    /// Remembers in the status of the Instance that there is a Job.
+    Remember {
+        instance: ObjectKey,
+        owner: String,
+        generation: i64,
+    },
+}
+
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Plan {
+    pub(super) actions: Vec<Action>,
+    /// Configurations that no broker can be made of, with their digest. What runs of them goes on.
+    pub(super) broken: BTreeMap<ObjectKey, (String, SpecError)>,
+    /// When to look again if nothing changes before.
+    pub(super) wake: Option<Timestamp>,
+}
+
+pub(super) fn plan(input: &Input<'_>) -> Plan {
+    let mut planner = Planner {
+        input,
+        pods: owned(&input.world.pods, |pod| pod.meta.owner.as_deref()),
+        jobs: owned(&input.world.jobs, |job| job.meta.owner.as_deref()),
+        asked: BTreeMap::new(),
+        plan: Plan::default(),
+    };
+    planner.plan.wake = input.memory.wake();
+    for (key, instance) in &input.world.instances {
+        planner.instance(key, instance);
+    }
+    planner.plan
+}
+
+type Owned<'a, T> = BTreeMap<&'a str, BTreeMap<&'a ObjectKey, &'a T>>;
+
+/// By the uid of the owner. What is of no Instance that is known is left to garbage collection: the Instance may be
+/// newer than our list of them.
+fn owned<T>(
+    objects: &BTreeMap<ObjectKey, std::sync::Arc<T>>,
+    owner: impl Fn(&T) -> Option<&str>,
+) -> Owned<'_, T> {
+    let mut owned = Owned::new();
+    for (key, object) in objects {
+        if let Some(uid) = owner(object) {
+            owned.entry(uid).or_default().insert(key, &**object);
+        }
+    }
+    owned
+}
+
+struct Planner<'a> {
+    input: &'a Input<'a>,
+    pods: Owned<'a, BrokerPod>,
+    jobs: Owned<'a, BrokerJob>,
+    asked: BTreeMap<&'a ObjectKey, Asked>,
+    plan: Plan,
+}
+
+/// What a Configuration says of its brokers.
+struct Asked {
+    digest: String,
+    is_broken: bool,
+}
+
+/// An Instance that brokers are planned for.
+#[derive(Clone, Copy)]
+struct Of<'a> {
+    subject: Subject<'a>,
+    uid: &'a str,
+    configuration: (&'a ObjectKey, &'a Configuration),
+    /// Nothing can be made of what it asks for.
+    is_broken: bool,
+}
+
+/// A node that sees the device, and the Pod there.
+struct Place<'a> {
+    node: &'a str,
+    key: ObjectKey,
+    /// Whether something new can start here: there is something to start, the device is there, and so is the node.
+    is_fit: bool,
+    /// How the device is reached from here.
+    connection: Option<&'a str>,
+}
+
+impl<'a> Planner<'a> {
+    fn instance(&mut self, key: &'a ObjectKey, instance: &'a Instance) {
+        let configuration = ObjectKey::new(&key.namespace, &instance.spec.configuration_name);
+        // One that is gone takes its Instances along; of one that cannot be read, what runs goes on.
+        let known = (self.input.world.configurations).get_key_value(&configuration);
+        let Some(((configuration_key, configuration), uid)) =
+            known.zip(instance.metadata.uid.as_deref())
+        else {
+            return;
+        };
+        if goes(instance, configuration) {
+            return;
+        }
+        let of = Of {
+            subject: Subject {
+                key,
+                instance,
+                resource_prefix: self.input.resource_prefix,
+            },
+            uid,
+            configuration: (configuration_key, configuration),
+            is_broken: self.asked((configuration_key, configuration)).is_broken,
+        };
+        let wanted = broker::wanted(configuration.spec.broker_spec.as_ref());
+        if !matches!(wanted, Some(Wanted::Pod(_))) {
+            for (key, pod) in self.pods.remove(uid).unwrap_or_default() {
+                self.delete_pod((key, pod), "its Configuration asks for no Pod");
+            }
+        }
+        if !matches!(wanted, Some(Wanted::Job(_))) {
+            for (key, job) in self.jobs.remove(uid).unwrap_or_default() {
+                self.delete_job((key, job), "its Configuration asks for no Job");
+            }
+        }
+        match wanted {
+            None => {}
+            Some(Wanted::Pod(spec)) => self.pods(of, spec),
+            Some(Wanted::Job(spec)) => self.job(of, spec),
+        }
+    }
+
+    fn places(&self, of: Of<'a>) -> Vec<Place<'a>> {
+        let instance = of.subject.instance;
+        let seen = instance.status.iter().flat_map(|status| &status.nodes);
+        let seen: BTreeMap<_, _> = seen.map(|node| (&node.name, node)).collect();
+        let place = |node: &'a String| {
+            let seen = seen.get(node);
+            let name = broker::pod_name(of.subject, node);
+            let is_ready = (self.input.world.nodes.get(node)).is_some_and(|node| node.is_ready);
+            Place {
+                node,
+                key: ObjectKey::new(&of.subject.key.namespace, name),
+                is_fit: !of.is_broken
+                    && is_ready
+                    && seen.is_some_and(|seen| seen.health == HEALTHY),
+                connection: seen.and_then(|seen| seen.connection.as_deref()),
+            }
+        };
+        instance.spec.nodes.iter().map(place).collect()
+    }
+
+    fn may_start(&mut self, key: &ObjectKey, digest: &str) -> bool {
+        let at = self.input.memory.not_before(key, digest);
+        match at.filter(|at| *at > self.input.now) {
+            Some(at) => self.wake_at(at),
+            None => return true,
+        }
+        false
+    }
+
+    fn asked(&mut self, (key, configuration): (&'a ObjectKey, &Configuration)) -> &Asked {
+        let broken = &mut self.plan.broken;
+        self.asked.entry(key).or_insert_with(|| {
+            let digest = broker::digest(configuration);
+            let error = broker::check(configuration).err();
+            let is_broken = error.is_some();
+            broken.extend(error.map(|error| (key.clone(), (digest.clone(), error))));
+            Asked { digest, is_broken }
+        })
+    }
+
+    fn broken(&mut self, of: Of<'_>, (digest, error): (&str, SpecError)) {
+        let key = of.configuration.0.clone();
+        self.plan.broken.insert(key, (digest.to_owned(), error));
+    }
+
+    fn wake_at(&mut self, at: Timestamp) {
+        let wake = self.plan.wake.get_or_insert(at);
+        *wake = at.min(*wake);
+    }
+}
+
+impl Of<'_> {
+    fn broker(&self, key: ObjectKey, digest: &str) -> Broker {
+        Broker {
+            key,
+            instance: self.subject.key.clone(),
+            configuration: self.configuration.0.clone(),
+            digest: digest.to_owned(),
+        }
+    }
+}
+
+/// Whether the Instance or its Configuration is on the way out: garbage collection has the rest.
+fn goes(instance: &Instance, configuration: &Configuration) -> bool {
+    let owners = instance.metadata.owner_references.iter().flatten();
+    let owner = owners
+        .into_iter()
+        .find(|owner| owner.controller == Some(true));
+    let is_anothers =
+        owner.is_some_and(|owner| Some(&owner.uid) != configuration.metadata.uid.as_ref());
+    let is_deleting = [&instance.metadata, &configuration.metadata]
+        .iter()
+        .any(|metadata| metadata.deletion_timestamp.is_some());
+    is_deleting || is_anothers
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,59 @@
+//! Which Jobs there should be. Pure.
+use super::{Action, Of, Planner};
+use crate::{api::broker, controller::world::BrokerJob, model::names::ObjectKey};
+use serde_json::Value;
+
+impl<'a> Planner<'a> {
+    /// One Job for each generation of the Configuration, started when a node has the device.
+    pub(super) fn job(&mut self, of: Of<'a>, spec: &Value) {
+        let generation = of.configuration.1.metadata.generation.unwrap_or_default();
+        let status = of.subject.instance.status.as_ref();
+        let remembered = status.and_then(|status| status.broker_generation);
+        let name = broker::job_name(of.subject, generation);
+        let key = ObjectKey::new(&of.subject.key.namespace, name);
+        let mut jobs = self.jobs.remove(of.uid).unwrap_or_default();
+        let memory = self.input.memory;
+        let is_there = jobs.remove(&key).is_some();
+        let was_created = is_there
+            || memory.is_created(&key, of.uid)
+            || remembered == Some(generation) && !memory.is_owed(&key);
+        let is_fit = self.places(of).iter().any(|place| place.is_fit);
+        if was_created || is_fit {
+            for (key, job) in jobs {
+                self.delete_job((key, job), "its Configuration is a newer one");
+            }
+        }
+        if is_there && remembered != Some(generation) {
+            self.plan.actions.push(Action::Remember {
+                instance: of.subject.key.clone(),
+                owner: of.uid.to_owned(),
+                generation,
+            });
+        }
+        // Another Instance's of this name is on its way out.
+        let is_taken = self.input.world.jobs.contains_key(&key);
+        let digest = generation.to_string();
+        if was_created || is_taken || !is_fit || !self.may_start(&key, &digest) {
+            return;
+        }
+        match broker::job(of.subject, generation, spec) {
+            Ok(job) => self.plan.actions.push(Action::CreateJob {
+                broker: of.broker(key, &digest),
+                owner: of.uid.to_owned(),
+                job,
+                generation: (generation, remembered),
+            }),
+            Err(e) => self.broken(of, (&digest, e)),
+        }
+    }
+
+    pub(super) fn delete_job(&mut self, (key, job): (&ObjectKey, &BrokerJob), why: &'static str) {
+        if !job.meta.is_deleting && !self.input.memory.is_deleted(&job.meta.uid) {
+            self.plan.actions.push(Action::DeleteJob {
+                key: key.clone(),
+                uid: job.meta.uid.clone(),
+                why,
+            });
+        }
+    }
+}

@@ -1,0 +1,165 @@
+use super::*;
+use crate::{
+    api::{
+        configuration::Configuration,
+        instance::{Instance, InstanceSpec, InstanceStatus, NodeHealth},
+    },
+    cluster::events,
+    controller::{Settings, world::NodeState},
+};
+use http_body_util::Full;
+use hyper::{Request, Response, body::Bytes};
+use kube::{Client, client::Body};
+use std::{collections::BTreeMap, convert::Infallible, sync::Mutex};
+use tokio::sync::watch;
+
+type Requests = Arc<Mutex<Vec<(String, Value)>>>;
+
+/// An API server that answers every request by its method, and what was asked of it.
+fn api_server(answers: &[(&str, u16, Value)]) -> (Client, Requests) {
+    let requests = Requests::default();
+    let noted = requests.clone();
+    let answers: BTreeMap<_, _> = (answers.iter())
+        .map(|(method, code, body)| ((*method).to_owned(), (*code, body.to_string())))
+        .collect();
+    let answers = Arc::new(answers);
+    let server = tower::service_fn(move |request: Request<Body>| {
+        let (noted, answers) = (noted.clone(), answers.clone());
+        async move {
+            let (parts, body) = request.into_parts();
+            let line = format!("{} {}", parts.method, parts.uri.path());
+            let body = body.collect_bytes().await.unwrap();
+            let body = serde_json::from_slice(&body).unwrap_or_default();
+            noted.lock().unwrap().push((line, body));
+            let (code, body) = answers[parts.method.as_str()].clone();
+            let response = Response::builder().status(code);
+            Ok::<_, Infallible>(response.body(Full::new(Bytes::from(body))).unwrap())
+        }
+    });
+    (Client::new(server, "default"), requests)
+}
+
+fn status(code: u16, message: &str) -> Value {
+    json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "message": message, "reason": ""})
+}
+
+fn world(broker: Value) -> World {
+    let spec = json!({"discoveryHandler": {"name": "debugEcho"}, "brokerSpec": broker});
+    let mut configuration = Configuration::new("cam", serde_json::from_value(spec).unwrap());
+    configuration.metadata.generation = Some(3);
+    let mut instance = Instance::new(
+        "cam-1",
+        InstanceSpec {
+            configuration_name: "cam".to_owned(),
+            capacity: 1,
+            nodes: vec!["a".to_owned()],
+            ..InstanceSpec::default()
+        },
+    );
+    instance.metadata.uid = Some("instance".to_owned());
+    instance.status = Some(InstanceStatus {
+        nodes: vec![NodeHealth {
+            name: "a".to_owned(),
+            health: "Healthy".to_owned(),
+            last_transition_time: String::new(),
+            connection: None,
+        }],
+        ..InstanceStatus::default()
+    });
+    let node = NodeState {
+        is_ready: true,
+        ..NodeState::default()
+    };
+    World {
+        configurations: BTreeMap::from([(ObjectKey::new("ns", "cam"), Arc::new(configuration))]),
+        instances: BTreeMap::from([(ObjectKey::new("ns", "cam-1"), Arc::new(instance))]),
+        nodes: BTreeMap::from([("a".to_owned(), Arc::new(node))]),
+        ..World::default()
+    }
+}
+
+/// One pass of a replica over this world, with a memory that is empty.
+async fn one_pass(client: Client, world: World, leads: bool) -> (Pass, Memory) {
+    let shared = Shared {
+        events: events::events(client.clone(), "test", "test").0,
+        client,
+        settings: Settings {
+            identity: "me".to_owned(),
+            namespace: "petiole".to_owned(),
+            watch_namespaces: vec![],
+            resource_prefix: "akri.sh".to_owned(),
+            http_address: None,
+        },
+        world: watch::channel(None).1,
+        is_leader: watch::channel(leads).1,
+    };
+    let mut memory = Memory::default();
+    let pass = pass(&shared, &mut memory, &world, &CancellationToken::new()).await;
+    (pass, memory)
+}
+
+fn lines(requests: &Requests) -> Vec<String> {
+    let requests = requests.lock().unwrap();
+    requests.iter().map(|(line, _)| line.clone()).collect()
+}
+
+const PODS: &str = "POST /api/v1/namespaces/ns/pods";
+const JOBS: &str = "POST /apis/batch/v1/namespaces/ns/jobs";
+const STATUS: &str = "PATCH /apis/akri.sh/v0/namespaces/ns/instances/cam-1/status";
+
+#[tokio::test]
+async fn a_pod_is_sent_as_its_user_wrote_it() {
+    let spec = json!({"containers": [{"name": "a"}], "newerThanUs": {"kept": [1, null]}});
+    let created = json!({"metadata": {"name": "cam-1-pod", "uid": "new"}});
+    let (client, requests) = api_server(&[("POST", 201, created)]);
+    let (pass, memory) = one_pass(client, world(json!({"brokerPodSpec": spec})), true).await;
+    assert_eq!(lines(&requests), [PODS]);
+    let sent = &requests.lock().unwrap()[0].1;
+    assert_eq!(sent["kind"], "Pod");
+    assert_eq!(sent["spec"]["newerThanUs"], spec["newerThanUs"]);
+    assert_eq!(sent["metadata"]["ownerReferences"][0]["uid"], "instance");
+    assert!(pass.is_done);
+    assert!(memory.is_created(&ObjectKey::new("ns", "cam-1-pod"), "instance"));
+}
+
+#[tokio::test]
+async fn a_replica_that_does_not_lead_sends_nothing() {
+    let (client, requests) = api_server(&[]);
+    let spec = json!({"brokerPodSpec": {"containers": []}});
+    one_pass(client, world(spec), false).await;
+    assert_eq!(lines(&requests), [""; 0]);
+}
+
+#[tokio::test]
+async fn an_api_server_that_is_busy_is_tried_again_and_one_that_refuses_later() {
+    let spec = || world(json!({"brokerPodSpec": {"containers": []}}));
+    let (client, _) = api_server(&[("POST", 503, status(503, "busy"))]);
+    let (busy, memory) = one_pass(client, spec(), true).await;
+    assert!(!busy.is_done);
+    assert_eq!(memory, Memory::default());
+    let (client, _) = api_server(&[("POST", 422, status(422, "no image"))]);
+    let (refused, _) = one_pass(client, spec(), true).await;
+    assert!(refused.is_done);
+    assert!(refused.wake_in.unwrap() <= Duration::from_secs(1));
+}
+
+#[tokio::test]
+async fn the_generation_is_remembered_before_the_job_is_created_and_forgotten_if_it_is_refused() {
+    let spec = || world(json!({"brokerJobSpec": {"template": {"spec": {"containers": []}}}}));
+    let patched = || ("PATCH", 200, json!({"metadata": {"name": "cam-1"}}));
+    let (client, requests) = api_server(&[patched(), ("POST", 201, json!({"metadata": {}}))]);
+    one_pass(client, spec(), true).await;
+    assert_eq!(lines(&requests), [STATUS, JOBS]);
+    let written = json!({"metadata": {"uid": "instance"}, "status": {"brokerGeneration": 3}});
+    assert_eq!(requests.lock().unwrap()[0].1, written);
+
+    let (client, requests) = api_server(&[patched(), ("POST", 403, status(403, "quota"))]);
+    one_pass(client, spec(), true).await;
+    assert_eq!(lines(&requests), [STATUS, JOBS, STATUS]);
+    let written = json!({"metadata": {"uid": "instance"}, "status": {"brokerGeneration": null}});
+    assert_eq!(requests.lock().unwrap()[2].1, written);
+
+    let (client, requests) = api_server(&[("PATCH", 409, status(409, "another uid"))]);
+    one_pass(client, spec(), true).await;
+    assert_eq!(lines(&requests), [STATUS]);
+}

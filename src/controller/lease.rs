@@ -1,0 +1,228 @@
+//! Who of the replicas acts: the one whose name is in the Lease. What the Lease says is watched, and believed for as
+//! long as it is valid by its own times: a replica that cannot renew it stops acting before another begins.
+use super::{NAME, Shared};
+use crate::{
+    backoff::Backoff,
+    cluster::watch::{Read, Set},
+    model::names::ObjectKey,
+};
+use k8s_openapi::{
+    api::coordination::v1::Lease,
+    jiff::{SignedDuration, Timestamp},
+};
+use kube::{Api, runtime::watcher};
+use kube_lease_manager::{LeaseManager, LeaseManagerBuilder};
+use std::{sync::Arc, time::Duration};
+use tokio::{
+    sync::watch,
+    time::{sleep, timeout},
+};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+/// How long a Lease is valid that is not renewed.
+const DURATION_S: u64 = 15;
+/// How long before its end it is renewed.
+const RENEWED_BEFORE_S: u64 = 5;
+/// A step that takes longer hangs; one that only sleeps can be begun anew at any time.
+const STEP_MAX: Duration = Duration::from_secs(20);
+/// A release that takes longer is left to the Lease's own end.
+const RELEASE_MAX: Duration = Duration::from_secs(3);
+const FIRST_RETRY: Duration = Duration::from_millis(500);
+const LAST_RETRY: Duration = Duration::from_secs(3);
+
+/// Of a Lease what is read.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Held {
+    holder: Option<String>,
+    /// When it ends unless it is renewed.
+    until: Option<Timestamp>,
+}
+
+pub(super) fn watched(shared: &Shared) -> (Vec<Api<Read<Lease>>>, watcher::Config) {
+    let api = Api::namespaced(shared.client.clone(), &shared.settings.namespace);
+    let config = watcher::Config::default().fields(&format!("metadata.name={NAME}"));
+    (vec![api], config)
+}
+
+pub(super) fn held(lease: Lease) -> Held {
+    let spec = lease.spec.unwrap_or_default();
+    let valid = spec.lease_duration_seconds.map(i64::from);
+    let valid = valid.map(SignedDuration::from_secs);
+    Held {
+        holder: spec.holder_identity.filter(|holder| !holder.is_empty()),
+        until: (spec.renew_time.zip(valid)).map(|(renewed, valid)| renewed.0 + valid),
+    }
+}
+
+impl Held {
+    /// For how much longer `identity` leads.
+    fn leads_for(&self, identity: &str, now: Timestamp) -> Option<Duration> {
+        let is_holder = self.holder.as_deref() == Some(identity);
+        let left = self.until.filter(|_| is_holder)?.duration_since(now);
+        Duration::try_from(left).ok().filter(|left| !left.is_zero())
+    }
+}
+
+/// Takes the Lease when it is free and keeps it; gives it back at `shutdown`, so that another replica need not wait
+/// for its end. An API server that is away is waited for.
+pub(super) async fn run(
+    shared: Arc<Shared>,
+    lease: watch::Receiver<Set<Held>>,
+    is_leader: watch::Sender<bool>,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
+    let (published, ()) = tokio::join!(
+        publish(&shared, lease.clone(), is_leader, shutdown.clone()),
+        keep(&shared, lease, shutdown)
+    );
+    published
+}
+
+fn current(shared: &Shared, lease: &Set<Held>) -> Held {
+    let key = ObjectKey::new(&shared.settings.namespace, NAME);
+    let known = lease.as_ref().and_then(|leases| leases.objects.get(&key));
+    known.map(|held| (**held).clone()).unwrap_or_default()
+}
+
+/// Says whether this replica leads, as the Lease has it.
+async fn publish(
+    shared: &Shared,
+    mut lease: watch::Receiver<Set<Held>>,
+    is_leader: watch::Sender<bool>,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
+    let identity = &shared.settings.identity;
+    loop {
+        let now = current(shared, &lease.borrow_and_update());
+        let left = now.leads_for(identity, Timestamp::now());
+        let left = left.filter(|_| !shutdown.is_cancelled());
+        is_leader.send_if_modified(|leads| {
+            let is_changed = *leads != left.is_some();
+            *leads = left.is_some();
+            match (is_changed, *leads) {
+                (false, _) => {}
+                (true, true) => info!(%identity, "leads: holds the Lease"),
+                (true, false) => info!(%identity, holder = now.holder, "leads no more"),
+            }
+            is_changed
+        });
+        if shutdown.is_cancelled() {
+            return Ok(());
+        }
+        tokio::select! {
+            () = shutdown.cancelled() => {}
+            changed = lease.changed() => changed?,
+            () = sleep(left.unwrap_or(Duration::MAX)) => {}
+        }
+    }
+}
+
+/// Takes and renews the Lease.
+async fn keep(shared: &Shared, mut lease: watch::Receiver<Set<Held>>, shutdown: CancellationToken) {
+    let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
+    let mut is_failing = false;
+    let mut manager = None;
+    while !shutdown.is_cancelled() {
+        let outcome = tokio::select! {
+            () = shutdown.cancelled() => break,
+            // One who waits knows of the last holder's time only, and may look at once.
+            () = given_back(shared, &mut lease) => { manager = None; continue; }
+            outcome = timeout(STEP_MAX, step(shared, &mut manager)) => outcome,
+        };
+        match outcome {
+            Ok(Err(e)) => {
+                if !is_failing {
+                    warn!("the Lease cannot be taken or renewed, tried again until it can: {e:#}");
+                }
+                is_failing = true;
+                shutdown
+                    .run_until_cancelled(sleep(backoff.next_wait()))
+                    .await;
+            }
+            Ok(Ok(_)) | Err(_) => {
+                if is_failing {
+                    info!("the Lease can be taken and renewed again");
+                }
+                is_failing = false;
+                backoff.reset();
+            }
+        }
+    }
+    let leads =
+        current(shared, &lease.borrow()).leads_for(&shared.settings.identity, Timestamp::now());
+    if let Some(manager) = manager.filter(|_| leads.is_some()) {
+        match timeout(RELEASE_MAX, manager.release()).await {
+            Ok(Ok(())) => info!("the Lease is given back"),
+            Ok(Err(e)) => warn!("the Lease is not given back, it ends by itself: {e}"),
+            Err(_) => {
+                warn!("the Lease is not given back within {RELEASE_MAX:?}, it ends by itself")
+            }
+        }
+    }
+}
+
+/// Returns once the Lease changes to one that nobody holds.
+async fn given_back(shared: &Shared, lease: &mut watch::Receiver<Set<Held>>) {
+    let mut holder = current(shared, &lease.borrow_and_update()).holder;
+    while lease.changed().await.is_ok() {
+        let now = current(shared, &lease.borrow_and_update()).holder;
+        if holder.is_some() && now.is_none() {
+            return;
+        }
+        holder = now;
+    }
+    std::future::pending().await
+}
+
+/// Waits until the Lease has another holder, and renews it in between.
+async fn step(shared: &Shared, manager: &mut Option<LeaseManager>) -> anyhow::Result<bool> {
+    let manager = match manager {
+        Some(manager) => manager,
+        none => {
+            let settings = &shared.settings;
+            let built = LeaseManagerBuilder::new(shared.client.clone(), NAME)
+                .with_namespace(&settings.namespace)
+                .with_identity(&settings.identity)
+                .with_duration(DURATION_S)
+                .with_grace(RENEWED_BEFORE_S)
+                .build()
+                .await?;
+            none.insert(built)
+        }
+    };
+    Ok(manager.changed().await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::{
+        api::coordination::v1::LeaseSpec, apimachinery::pkg::apis::meta::v1::MicroTime,
+    };
+
+    fn lease(holder: &str, renewed: i64) -> Lease {
+        let spec = LeaseSpec {
+            holder_identity: Some(holder.to_owned()),
+            lease_duration_seconds: Some(15),
+            renew_time: Some(MicroTime(Timestamp::from_second(renewed).unwrap())),
+            ..LeaseSpec::default()
+        };
+        Lease {
+            spec: Some(spec),
+            ..Lease::default()
+        }
+    }
+
+    #[test]
+    fn a_replica_leads_while_the_lease_names_it_and_is_valid() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let mine = held(lease("me", 100));
+        assert_eq!(mine.leads_for("me", at(105)), Some(Duration::from_secs(10)));
+        assert_eq!(mine.leads_for("me", at(115)), None);
+        assert_eq!(mine.leads_for("me", at(200)), None);
+        assert_eq!(held(lease("other", 100)).leads_for("me", at(105)), None);
+        assert_eq!(held(lease("", 100)).leads_for("", at(105)), None);
+        assert_eq!(held(Lease::default()).leads_for("me", at(105)), None);
+    }
+}
