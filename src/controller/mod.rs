@@ -9,6 +9,7 @@
 //! Each reads the whole world at each change of it, plans, and carries out what the plan says. Only the holder of the
 //! Lease acts.
 mod brokers;
+mod definitions;
 mod lease;
 mod world;
 
@@ -16,6 +17,7 @@ use crate::{
     backoff::Backoff,
     cluster::{events, events::Events, watch as watched},
     supervisor::Supervisor,
+    telemetry::http::{self, Health},
 };
 use kube::Client;
 use std::{net::SocketAddr, sync::Arc, time::Duration};
@@ -72,9 +74,23 @@ pub async fn run(
     });
     let namespaces = &shared.settings.watch_namespaces;
     world::spawn(&mut tasks, &client, namespaces, world);
+    tasks.spawn("definitions", |stop| definitions::run(shared.clone(), stop));
     tasks.spawn("brokers", |stop| brokers::run(shared.clone(), stop));
     // ---- services, nodes and status are started here ----
+    if let Some(address) = shared.settings.http_address {
+        let world = shared.world.clone();
+        let health = Health::new(move || missing(world.borrow().is_some()));
+        tasks.spawn("http", |stop| http::serve(address, health, stop));
+    }
     tasks.run(GRACE).await
+}
+
+/// What keeps this replica from being ready: one that waits for the Lease is.
+fn missing(has_world: bool) -> Vec<String> {
+    match has_world {
+        true => vec![],
+        false => vec!["the cluster's objects have not been listed yet".to_owned()],
+    }
 }
 
 /// What the controller's tasks share.
