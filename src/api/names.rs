@@ -13,6 +13,12 @@ pub const DEVICE_ID: &str = "akri.sh/device-id";
 /// holds.
 pub const TOLD_PREFIX: &str = "told.akri.sh/";
 
+/// Annotation of a Service: a digest of the spec it was made from.
+pub const RENDERED: &str = "akri.sh/rendered";
+
+/// The controller's field manager.
+pub const CONTROLLER_MANAGER: &str = "petiole-controller";
+
 /// What a broker's resource is called in a Configuration, until the Instance's name is known.
 pub const PLACEHOLDER: &str = "{{PLACEHOLDER}}";
 

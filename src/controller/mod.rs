@@ -8,6 +8,11 @@
 //! ```
 //! Each reads the whole world at each change of it, plans, and carries out what the plan says. Only the holder of the
 //! Lease acts.
+mod nodes;
+mod outcome;
+mod pace;
+mod services;
+mod status;
 mod world;
 
 use crate::{backoff::Backoff, cluster::events::Events};
