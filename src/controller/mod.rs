@@ -8,6 +8,8 @@
 //! ```
 //! Each reads the whole world at each change of it, plans, and carries out what the plan says. Only the holder of the
 //! Lease acts.
+#[cfg(test)]
+mod fixtures;
 mod nodes;
 mod outcome;
 mod pace;

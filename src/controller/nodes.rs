@@ -30,6 +30,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
+const FIRST_WAIT: Duration = Duration::from_millis(500);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// So many nodes are asked for at a time.
 const SIDE_BY_SIDE: usize = 16;
@@ -43,7 +44,7 @@ struct State {
 pub(super) async fn run(shared: Arc<Shared>, shutdown: CancellationToken) -> anyhow::Result<()> {
     let state = Mutex::new(State {
         memory: Memory::default(),
-        pace: Pace::new(LONGEST_WAIT),
+        pace: Pace::new(FIRST_WAIT, LONGEST_WAIT),
     });
     follow(&shared, |world| pass(&shared, &state, world), shutdown).await
 }
@@ -65,8 +66,8 @@ async fn pass(shared: &Shared, state: &Mutex<State>, world: Arc<World>) -> Pass 
         .flat_map(|action| taken_for_gone(action).clone())
         .collect();
     let there = not_gone(shared, suspects).await;
-    let (sure, doubtful): (Vec<_>, Vec<_>) = (actions.into_iter())
-        .partition(|action| taken_for_gone(action).is_disjoint(&there));
+    let (sure, doubtful): (Vec<_>, Vec<_>) =
+        (actions.into_iter()).partition(|action| taken_for_gone(action).is_disjoint(&there));
     let is_done = all_done(sure.into_iter().map(|action| act(shared, state, action))).await;
     Pass {
         is_done: is_done && doubtful.is_empty(),
@@ -113,13 +114,7 @@ pub(super) async fn not_gone(shared: &Shared, suspects: BTreeSet<String>) -> BTr
 
 async fn act(shared: &Shared, state: &Mutex<State>, action: Action) -> bool {
     match action {
-        Action::Change(change) => {
-            let is_changed = change_instance(shared, &change).await;
-            if is_changed {
-                lock(state).memory.left(&change.key, &change.away);
-            }
-            is_changed
-        }
+        Action::Change(change) => change_instance(shared, state, &change).await,
         Action::Delete {
             key,
             uid,
@@ -144,21 +139,25 @@ async fn act(shared: &Shared, state: &Mutex<State>, action: Action) -> bool {
     }
 }
 
-async fn change_instance(shared: &Shared, change: &Change) -> bool {
+async fn change_instance(shared: &Shared, state: &Mutex<State>, change: &Change) -> bool {
     let Change { key, .. } = change;
     let api: Api<Instance> = Api::namespaced(shared.client.clone(), &key.namespace);
     if let Some(patch) = &change.patch {
-        let result = (api.patch(&key.name, &params(), &json_patch(patch))).await;
-        if !is_done(key, "Instance adjusted to its nodes", result.map(|_| ())) {
-            return false;
+        match api.patch(&key.name, &params(), &json_patch(patch)).await {
+            Ok(_) => {
+                lock(state).memory.left(key, &change.away);
+                info!(instance = %key, gone = ?change.gone, not_ready = ?change.away, %patch, "adjusted to its nodes");
+            }
+            Err(e) => return is_done(key, "adjusted to its nodes", Err(e)),
         }
-        info!(instance = %key, gone = ?change.gone, not_ready = ?change.away, %patch, "what changed");
     }
-    if let Some(patch) = &change.status {
-        let result = api.patch_status(&key.name, &params(), &json_patch(patch)).await;
-        return is_done(key, "views of lost nodes taken out", result.map(|_| ()));
-    }
-    true
+    let Some(patch) = &change.status else {
+        return true;
+    };
+    let result = api
+        .patch_status(&key.name, &params(), &json_patch(patch))
+        .await;
+    is_done(key, "views of lost nodes taken out", result.map(|_| ()))
 }
 
 fn params() -> PatchParams {

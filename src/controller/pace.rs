@@ -5,11 +5,10 @@ use k8s_openapi::jiff::Timestamp;
 use std::{collections::BTreeMap, time::Duration};
 use tokio::time::Instant;
 
-const FIRST_WAIT: Duration = Duration::from_millis(500);
-
 /// What was done not long ago. What is done again and again waits longer each time, whether it was refused or undone.
 #[derive(Debug)]
 pub(super) struct Pace<K> {
+    first: Duration,
     longest: Duration,
     done: BTreeMap<K, Done>,
 }
@@ -21,9 +20,10 @@ struct Done {
 }
 
 impl<K: Ord + Clone> Pace<K> {
-    /// `longest` is the most that anything waits.
-    pub(super) fn new(longest: Duration) -> Self {
+    /// The first time something waits for `first`, and never for more than `longest`.
+    pub(super) fn new(first: Duration, longest: Duration) -> Self {
         Self {
+            first,
             longest,
             done: BTreeMap::new(),
         }
@@ -44,7 +44,7 @@ impl<K: Ord + Clone> Pace<K> {
         for one in wanted {
             let done = self.done.entry(key(&one)).or_insert_with(|| Done {
                 not_before: now,
-                backoff: Backoff::new(FIRST_WAIT, self.longest),
+                backoff: Backoff::new(self.first, self.longest),
             });
             if done.not_before <= now {
                 done.not_before = now + done.backoff.next_wait();
@@ -75,11 +75,12 @@ pub(super) fn elapsed(since: Timestamp, now: Timestamp) -> Duration {
 mod tests {
     use super::*;
 
+    const FIRST: Duration = Duration::from_millis(500);
     const LONGEST: Duration = Duration::from_secs(30);
 
     #[test]
     fn what_is_done_again_waits_longer_each_time_and_the_others_do_not_wait() {
-        let mut pace = Pace::new(LONGEST);
+        let mut pace = Pace::new(FIRST, LONGEST);
         let mut now = Instant::now();
         let mut waits = vec![];
         for _ in 0..10 {
@@ -89,7 +90,7 @@ mod tests {
             waits.push(wait.unwrap());
             now += wait.unwrap();
         }
-        assert!(waits[0] <= FIRST_WAIT);
+        assert!(waits[0] <= FIRST);
         assert!(waits[9] > LONGEST / 2 && waits[9] <= LONGEST, "{waits:?}");
         let (due, wait) = pace.due(vec!["b"], |k| *k, now);
         assert_eq!((due, wait), (vec!["b"], None));
@@ -97,7 +98,7 @@ mod tests {
 
     #[test]
     fn what_was_left_alone_begins_anew_and_takes_no_memory() {
-        let mut pace = Pace::new(LONGEST);
+        let mut pace = Pace::new(FIRST, LONGEST);
         let now = Instant::now();
         pace.due(vec!["a"], |k| *k, now);
         pace.due(vec!["b"], |k| *k, now + LONGEST * 3);

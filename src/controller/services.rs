@@ -25,6 +25,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
+const FIRST_WAIT: Duration = Duration::from_millis(500);
 /// A spec that the API server refuses is tried again as often.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
@@ -38,7 +39,7 @@ struct Memory {
 pub(super) async fn run(shared: Arc<Shared>, shutdown: CancellationToken) -> anyhow::Result<()> {
     let memory = Mutex::new(Memory {
         idle: Idle::new(),
-        pace: Pace::new(LONGEST_WAIT),
+        pace: Pace::new(FIRST_WAIT, LONGEST_WAIT),
     });
     follow(&shared, |world| pass(&shared, &memory, world), shutdown).await
 }

@@ -180,8 +180,16 @@ struct View<'a> {
 
 impl View<'_> {
     fn wake_in(&self) -> Option<Duration> {
-        let settle = self.world.nodes.values().filter_map(|node| settles_in(node, self.now));
-        let release = self.memory.away.values().map(|away| away.release_in(self.now));
+        let settle = self
+            .world
+            .nodes
+            .values()
+            .filter_map(|node| settles_in(node, self.now));
+        let release = self
+            .memory
+            .away
+            .values()
+            .map(|away| away.release_in(self.now));
         settle.chain(release).filter(|left| !left.is_zero()).min()
     }
 
@@ -296,12 +304,7 @@ impl View<'_> {
             && away.is_some_and(|away| away.release_in(self.now).is_zero())
     }
 
-    fn status(
-        &self,
-        instance: &Instance,
-        kept: &[&String],
-        change: &mut Change,
-    ) -> Option<Patch> {
+    fn status(&self, instance: &Instance, kept: &[&String], change: &mut Change) -> Option<Patch> {
         let nodes = instance.status.iter().flat_map(|status| &status.nodes);
         let mut operations = vec![];
         // From the end: what is removed moves what comes after it.
@@ -381,9 +384,8 @@ fn strip(key: &ObjectKey, configuration: &Configuration) -> Option<Action> {
 /// need none.
 fn without_akris_finalizers(metadata: &ObjectMeta) -> Vec<PatchOperation> {
     let finalizers = metadata.finalizers.as_deref().unwrap_or_default();
-    let is_kept = |name: &&String| {
-        name.contains('/') || KUBERNETES_FINALIZERS.contains(&name.as_str())
-    };
+    let is_kept =
+        |name: &&String| name.contains('/') || KUBERNETES_FINALIZERS.contains(&name.as_str());
     let kept: Vec<&String> = finalizers.iter().filter(is_kept).collect();
     match kept.len() == finalizers.len() {
         true => vec![],

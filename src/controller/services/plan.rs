@@ -253,7 +253,9 @@ fn holds(existing: &OwnedService, wanted: &Wanted<'_>, digest: &str) -> bool {
     let ours = ours(wanted);
     let selector = existing.spec.selector.as_ref();
     let (labels, annotations) = (&existing.meta.labels, &existing.meta.annotations);
-    annotations.get(names::RENDERED).is_some_and(|d| d == digest)
+    annotations
+        .get(names::RENDERED)
+        .is_some_and(|d| d == digest)
         && (ours.iter()).all(|(key, value)| {
             labels.get(*key) == Some(value) && selector.and_then(|s| s.get(*key)) == Some(value)
         })
