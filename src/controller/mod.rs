@@ -8,6 +8,11 @@
 //! ```
 //! Each reads the whole world at each change of it, plans, and carries out what the plan says. Only the holder of the
 //! Lease acts.
+#![cfg_attr(
+    not(test),
+    expect(dead_code, reason = "wired up with the command of the controller")
+)]
+
 #[cfg(test)]
 mod fixtures;
 mod nodes;
