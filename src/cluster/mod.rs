@@ -32,10 +32,9 @@ pub fn key_of(metadata: &ObjectMeta) -> ObjectKey {
 
 /// The status code of an answer that is a refusal.
 pub fn code(error: &kube::Error) -> Option<u16> {
-    if let kube::Error::Api(status) = error {
-        Some(status.code)
-    } else {
-        None
+    match error {
+        kube::Error::Api(status) => Some(status.code),
+        _ => None,
     }
 }
 
