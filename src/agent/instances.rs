@@ -1,10 +1,11 @@
 //! Instances follow devices: what discovery sees is created, described, and deleted again.
 mod plan;
 
-use super::{Node, plan_inputs::Now};
+use super::{Node, plan_inputs::Now, tally};
 use crate::{
     backoff::Backoff,
     store::{InstanceChange, StoreError},
+    telemetry::metrics,
 };
 use plan::{Absences, World, plan};
 use std::{sync::Arc, time::Duration};
@@ -49,6 +50,10 @@ pub(super) async fn run(node: Arc<Node>, shutdown: CancellationToken) -> anyhow:
             warn!("the status of Configurations cannot be written: {e}");
             is_done = false;
         }
+        metrics().set_instances(&tally::instances(
+            &node.store.instances().borrow(),
+            &node.name,
+        ));
         let wait = if is_done {
             backoff.reset();
             planned.wake_in.unwrap_or(Duration::MAX)

@@ -14,19 +14,23 @@ mod kubelet_folder;
 mod plan_inputs;
 mod plugins;
 mod pod_resources;
+mod readiness;
 mod slots;
+mod tally;
 
 use crate::{
     discovery::session::{self, Discoveries, Handlers},
     model::slot_table::SlotTable,
     store::Store,
     supervisor::Supervisor,
+    telemetry::{http, metrics},
 };
 use configurations::Judged;
 use k8s_openapi::jiff::Timestamp;
 use kubelet_folder::{KubeletFolder, KubeletSocket};
 use std::{
     collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -59,6 +63,8 @@ pub struct Settings {
     pub max_instances: usize,
     /// A folder for static Pods: one broker for each Instance.
     pub render_brokers: Option<PathBuf>,
+    /// Where metrics, health and readiness are served.
+    pub http_address: Option<SocketAddr>,
 }
 
 /// What the tasks of an agent share.
@@ -107,6 +113,16 @@ impl Node {
         self.started.elapsed()
     }
 
+    /// Notes whether the kubelet is listening to the slots of a resource.
+    fn set_registered(&self, resource: &str, is_registered: bool) {
+        self.registered
+            .send_if_modified(|registered| match is_registered {
+                true => registered.insert(resource.to_owned()),
+                false => registered.remove(resource),
+            });
+        metrics().set_plugins_registered(self.registered.borrow().len());
+    }
+
     /// RFC 3339, to the second as Kubernetes writes it.
     fn clock(&self) -> String {
         Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
@@ -149,6 +165,10 @@ pub async fn run(
         slots::reclaim::run(node.clone(), requests.clone(), stop)
     });
     tasks.spawn("plugins", |stop| plugins::run(node.clone(), requests, stop));
+    if let Some(address) = settings.http_address {
+        let health = readiness::health(node.clone());
+        tasks.spawn("http", |stop| http::serve(address, health, stop));
+    }
     if let Some(folder) = settings.render_brokers {
         tasks.spawn("brokers", |stop| brokers::run(node.clone(), folder, stop));
     }

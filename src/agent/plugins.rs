@@ -1,11 +1,12 @@
 //! The device plugins of this node: one for each resource, started and stopped as Instances come and go.
 mod allocate;
+mod denied;
 mod plan;
 mod registrar;
 mod runner;
 mod service;
 
-use super::{Node, kubelet_folder::KubeletFolder, slots::Requests};
+use super::{Node, kubelet_folder::KubeletFolder, slots::Requests, tally};
 use crate::{
     api::instance::Instance,
     files,
@@ -15,8 +16,10 @@ use crate::{
     },
     proto::DESCRIPTORS,
     store::Instances,
+    telemetry::metrics,
 };
 use allocate::Allocator;
+pub(super) use plan::desired;
 use plan::{Action, Slot};
 use registrar::Registrar;
 use std::{
@@ -107,8 +110,8 @@ pub(super) async fn run(
     Ok(())
 }
 
-/// Removes the sockets that an agent left when it was killed, of every resource that has an Instance now: one whose
-/// Configuration went meanwhile gets no plugin that would.
+/// Removes the sockets that an agent left when it was killed, of every resource it had: one whose Configuration went
+/// meanwhile gets no plugin that would.
 pub(super) fn remove_left_over_sockets(node: &Node) {
     let Ok(entries) = fs::read_dir(&node.plugin_folder) else {
         return; // no folder, no sockets
@@ -117,7 +120,7 @@ pub(super) fn remove_left_over_sockets(node: &Node) {
         .map(|entry| entry.file_name().to_string_lossy().into_owned())
         .collect();
     let folder = node.plugin_folder.as_os_str().len();
-    for resource in plan::desired(&node.store.instances().borrow(), &node.name).keys() {
+    for resource in plan::desired(&node.store.earlier(), &node.name).keys() {
         let stem = plan::socket_stem(resource, folder);
         for name in stem
             .iter()
@@ -186,6 +189,7 @@ impl Plugins {
                 Action::Start(resource) => self.start(resource, &gone),
             }
         }
+        metrics().set_plugins(desired.len());
     }
 
     async fn stop(&mut self, name: &str) {
@@ -202,9 +206,7 @@ impl Plugins {
 
     fn forget(&mut self, name: &str) {
         self.running.remove(name);
-        self.node
-            .registered
-            .send_if_modified(|registered| registered.remove(name));
+        self.node.set_registered(name, false);
     }
 
     fn start(&mut self, resource: Resource, gone: &BTreeSet<String>) {
@@ -261,6 +263,7 @@ impl Plugins {
                 });
             }
         }
+        metrics().set_slots(&tally::slots(&self.node.slots.borrow(), &gone));
         self.gone = gone;
     }
 

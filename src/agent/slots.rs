@@ -76,6 +76,25 @@ pub(super) enum Refusal {
 }
 
 impl Refusal {
+    /// One word for it, out of a few.
+    pub(super) fn word(&self) -> &'static str {
+        match self {
+            Self::Slot(ClaimError::Unknown { .. }) => "unknown_slot",
+            Self::Slot(ClaimError::BeyondCapacity { .. }) => "beyond_capacity",
+            Self::Slot(ClaimError::HeldElsewhere { .. }) => "held_elsewhere",
+            Self::Slot(ClaimError::HeldHere { .. }) => "held_here",
+            Self::Slot(ClaimError::Full { .. }) => "full",
+            Self::Slot(ClaimError::SameDevice { .. }) => "same_device",
+            Self::Slot(ClaimError::Twice { .. }) => "twice",
+            Self::Slot(ClaimError::Busy { .. }) => "busy",
+            Self::Store(StoreError::SlotTaken { .. }) => "held_elsewhere",
+            Self::Store(StoreError::Gone(_)) => "device_gone",
+            Self::Store(StoreError::Exists(_) | StoreError::Unavailable(_)) => "store",
+            Self::Timeout => "timeout",
+            Self::Changed => "device_changed",
+        }
+    }
+
     /// Whether the same call may succeed a little later.
     pub(super) fn is_passing(&self) -> bool {
         match self {

@@ -1,13 +1,17 @@
 //! Flags of `petiole agent`.
 use super::signals::until_told_to_stop;
 use crate::{
-    agent,
+    agent, cluster,
     discovery::{handlers, session::Handlers},
-    store::folder::{self, FolderStore},
+    store::{
+        Store,
+        folder::{self, FolderStore},
+        kubernetes::{self, KubernetesStore},
+    },
 };
-use anyhow::bail;
+use anyhow::Context as _;
 use clap::Args;
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 use tracing::info;
 
 /// A kubelet that restarts lists no containers until it has looked at all of them.
@@ -16,12 +20,12 @@ const KUBELET_SETTLES: Duration = Duration::from_secs(60);
 #[derive(Debug, Args)]
 pub struct Flags {
     /// Work without a cluster: Configurations and Instances are manifests in folders
-    #[arg(long, env = "PETIOLE_STANDALONE", required = true)]
+    #[arg(long, env = "PETIOLE_STANDALONE")]
     standalone: bool,
     /// The name of this node, as its kubelet has it
     #[arg(long, env = "PETIOLE_NODE_NAME")]
     node_name: String,
-    /// Folder of Configuration manifests, read again at each change
+    /// Without a cluster: folder of Configuration manifests, read again at each change
     #[arg(
         long,
         env = "PETIOLE_CONFIGURATIONS",
@@ -29,7 +33,8 @@ pub struct Flags {
         default_value = "/etc/petiole/configurations"
     )]
     configurations: PathBuf,
-    /// Folder for what the agent knows: Instances, the status of Configurations, and errors
+    /// Folder for what the agent knows. In a cluster: what it begins with while the API server is away. Without one:
+    /// Instances, the status of Configurations, and errors
     #[arg(
         long,
         env = "PETIOLE_STATE",
@@ -48,6 +53,18 @@ pub struct Flags {
     /// The kubelet's folder for device plugins, where it is not in its root folder
     #[arg(long, env = "PETIOLE_DEVICE_PLUGIN_DIR", value_name = "DIR")]
     device_plugin_dir: Option<PathBuf>,
+    /// The kubelet's folder with the socket of its pod resources API, where it is not in its root folder
+    #[arg(long, env = "PETIOLE_POD_RESOURCES_DIR", value_name = "DIR")]
+    pod_resources_dir: Option<PathBuf>,
+    /// In a cluster: the namespaces to watch for Configurations, all of them if none is given
+    #[arg(
+        long,
+        env = "PETIOLE_WATCH_NAMESPACES",
+        value_name = "NAMESPACE,…",
+        value_delimiter = ',',
+        conflicts_with = "standalone"
+    )]
+    watch_namespaces: Vec<String>,
     /// Folder of static Pods that the kubelet reads: the agent writes a broker there for each Instance
     #[arg(long, env = "PETIOLE_RENDER_BROKERS", value_name = "DIR")]
     render_brokers: Option<PathBuf>,
@@ -59,6 +76,9 @@ pub struct Flags {
         default_value_t = 5000
     )]
     max_instances: usize,
+    /// Serve /metrics, /healthz and /readyz there [default: nowhere]
+    #[arg(long, env = "PETIOLE_HTTP_ADDRESS", value_name = "IP:PORT")]
+    http_address: Option<SocketAddr>,
 }
 
 impl Flags {
@@ -68,33 +88,47 @@ impl Flags {
             resource_prefix: crate::api::names::GROUP.to_owned(),
             plugin_folder: (self.device_plugin_dir.clone())
                 .unwrap_or_else(|| self.kubelet_dir.join("device-plugins")),
-            pod_resources_socket: self.kubelet_dir.join("pod-resources/kubelet.sock"),
+            pod_resources_socket: (self.pod_resources_dir.clone())
+                .unwrap_or_else(|| self.kubelet_dir.join("pod-resources"))
+                .join("kubelet.sock"),
             kubelet_settles: KUBELET_SETTLES,
             between_looks: agent::BETWEEN_LOOKS,
             max_instances: self.max_instances,
             render_brokers: self.render_brokers.clone(),
+            http_address: self.http_address,
         }
     }
 }
 
 pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
-    if !flags.standalone {
-        bail!(
-            "PETIOLE_STANDALONE is false, and this version works without a cluster only: set it to true"
-        );
-    }
     let settings = flags.settings();
     info!(
         node = %settings.node_name,
-        configurations = %flags.configurations.display(),
+        standalone = flags.standalone,
         plugins = %settings.plugin_folder.display(),
         "agent starting"
     );
-    let store = FolderStore::open(folder::Settings {
-        node_name: settings.node_name.clone(),
-        configurations: flags.configurations,
-        state: flags.state,
-    })?;
+    let store: Arc<dyn Store> = if flags.standalone {
+        Arc::new(FolderStore::open(folder::Settings {
+            node_name: settings.node_name.clone(),
+            configurations: flags.configurations,
+            state: flags.state,
+        })?)
+    } else {
+        let client = cluster::client()
+            .await
+            .context("with --standalone no API server is needed")?;
+        let settings = kubernetes::Settings {
+            node_name: settings.node_name.clone(),
+            namespaces: flags
+                .watch_namespaces
+                .into_iter()
+                .filter(|n| !n.is_empty())
+                .collect(),
+            state: flags.state,
+        };
+        Arc::new(KubernetesStore::new(client, settings)?)
+    };
     let handlers = Handlers::new(handlers::builtin());
-    until_told_to_stop(|shutdown| agent::run(settings, Arc::new(store), handlers, shutdown)).await
+    until_told_to_stop(|shutdown| agent::run(settings, store, handlers, shutdown)).await
 }

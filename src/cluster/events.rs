@@ -1,4 +1,5 @@
 //! Events on objects: what `kubectl describe` shows of what happened. Written one after another, beside the work.
+use crate::telemetry::metrics::{EventOutcome, metrics};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{
     Client, Resource,
@@ -60,6 +61,7 @@ impl Events {
             secondary: None,
         };
         if self.queue.try_send((event, object)).is_err() {
+            metrics().count_event(EventOutcome::Dropped);
             debug!(reason, "an Event is left out: too many wait to be written");
         }
     }
@@ -72,8 +74,12 @@ impl Writer {
             .await
             .flatten()
         {
-            if let Err(e) = self.recorder.publish(&event, &object).await {
-                warn!(reason = event.reason, "the Event is not written: {e}");
+            match self.recorder.publish(&event, &object).await {
+                Ok(()) => metrics().count_event(EventOutcome::Written),
+                Err(e) => {
+                    metrics().count_event(EventOutcome::Failed);
+                    warn!(reason = event.reason, "the Event is not written: {e}");
+                }
             }
         }
         Ok(())

@@ -1,12 +1,13 @@
 //! The API server, as every process of ours uses it: one client, watched sets of objects, Events.
 pub mod events;
 pub mod watch;
-
-use anyhow::Context as _;
-use kube::{Client, Config, core::ObjectMeta};
-use std::time::Duration;
+mod writes;
 
 use crate::model::names::ObjectKey;
+use anyhow::Context as _;
+use kube::{Client, Config, client::ClientBuilder, core::ObjectMeta};
+use std::{future::Future, time::Duration};
+use tokio::time::timeout;
 
 /// A server that is there answers a handshake by then.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -19,7 +20,19 @@ pub async fn client() -> anyhow::Result<Client> {
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     // Who retries, and how long, is decided by each writer: an Allocate call has 3 s for all of it.
     config.default_retry = false;
-    Client::try_from(config).context("the API server's client")
+    let builder = ClientBuilder::try_from(config).context("the API server's client")?;
+    Ok(builder.with_layer(&writes::CountWrites).build())
+}
+
+/// A slow server answers a request by then; one behind a broken network never does.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The answer to a request, or an error when it takes too long.
+pub async fn within<T>(request: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
+    let late = || kube::Error::Service(format!("no answer within {REQUEST_TIMEOUT:?}").into());
+    timeout(REQUEST_TIMEOUT, request)
+        .await
+        .unwrap_or_else(|_| Err(late()))
 }
 
 /// The key of an object; one without a namespace is of the whole cluster.
@@ -32,10 +45,10 @@ pub fn key_of(metadata: &ObjectMeta) -> ObjectKey {
 
 /// The status code of an answer that is a refusal.
 pub fn code(error: &kube::Error) -> Option<u16> {
-    match error {
-        kube::Error::Api(status) => Some(status.code),
-        _ => None,
-    }
+    let kube::Error::Api(status) = error else {
+        return None;
+    };
+    Some(status.code)
 }
 
 pub fn is_not_found(error: &kube::Error) -> bool {

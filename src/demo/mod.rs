@@ -203,6 +203,7 @@ impl Home {
             between_looks: agent::BETWEEN_LOOKS,
             max_instances: 100,
             render_brokers: Some(self.manifests()),
+            http_address: None,
         }
     }
 

@@ -9,6 +9,7 @@ use crate::{
         device::{DeviceId, DeviceSet},
         names::ObjectKey,
     },
+    telemetry::metrics,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -93,6 +94,9 @@ pub async fn run(
                             .retain(|key, _| ended.as_ref().is_none_or(|(ended, _)| ended != key));
                     }
                     seen.send_modify(|seen| drop(Arc::make_mut(seen).remove(&key)));
+                    if !desired.borrow().contains_key(&key) {
+                        metrics().forget_discovery(&key.name);
+                    }
                 }
                 Action::Start(key, spec) => {
                     let stop = shutdown.child_token();
@@ -131,6 +135,13 @@ pub async fn run(
     Ok(())
 }
 
+/// What one run of a discovery has come to.
+#[derive(Default)]
+struct Progress {
+    has_answered: bool,
+    has_completed: bool,
+}
+
 struct Session {
     key: ObjectKey,
     spec: SessionSpec,
@@ -156,6 +167,7 @@ impl Session {
                 return;
             }
             let error = error.unwrap_or_else(|| "it ended by itself".to_owned());
+            metrics().count_discovery(&self.spec.handler, false);
             let wait = backoff.next_wait();
             warn!(retry_in = ?wait, "discovery failed: {error}");
             self.publish(|sighting| sighting.error = Some(error));
@@ -172,9 +184,12 @@ impl Session {
         let found = watch::Sender::new(DeviceSet::default());
         let mut sets = found.subscribe();
         let mut seen = BTreeSet::new();
+        let mut progress = Progress::default();
+        let begun = Instant::now();
         let forward = async {
             while sets.changed().await.is_ok() {
                 let set = Arc::new(sets.borrow_and_update().clone());
+                self.measure(&mut progress, set.complete, begun);
                 if set.complete {
                     seen.clear();
                 } else {
@@ -209,6 +224,16 @@ impl Session {
                 None
             }
             () = forward => None,
+        }
+    }
+
+    /// The first answer of a run, and how long its first complete look took.
+    fn measure(&self, progress: &mut Progress, is_complete: bool, begun: Instant) {
+        if !std::mem::replace(&mut progress.has_answered, true) {
+            metrics().count_discovery(&self.spec.handler, true);
+        }
+        if is_complete && !std::mem::replace(&mut progress.has_completed, true) {
+            metrics().observe_discovery(&self.key.name, begun.elapsed());
         }
     }
 

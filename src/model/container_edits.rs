@@ -1,12 +1,21 @@
 //! What a container gets for the devices it is given: environment, mounts, device nodes, CDI devices.
-use super::device::{Device, DeviceNode, Mount};
+use super::{
+    device::{Device, DeviceNode, Mount},
+    slot::SlotId,
+};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// The variable with the slots a container holds, as `AKRI_SLOT` and `AKRI_SLOT_<DIGEST>`: with a capacity above 1
+/// it tells the users of one device apart.
+pub const SLOT_VARIABLE: &str = "AKRI_SLOT";
 
 /// One device of a container, with all that decides its environment.
 #[derive(Debug, Clone, Copy)]
 pub struct Given<'a> {
     /// The digest in the Instance's name.
     pub digest: &'a str,
+    /// The usage slot the container holds, `<instance>-<index>`.
+    pub slot: &'a SlotId,
     pub device: &'a Device,
     /// The Configuration's; they win over the device's own properties.
     pub broker_properties: &'a BTreeMap<String, String>,
@@ -24,7 +33,10 @@ impl ContainerEdits {
     /// Every property twice: as `KEY_<DIGEST>`, which is always its device's, and as `KEY`, which is the first
     /// device's where several differ. Of mounts and device nodes with one container path the first stays.
     pub fn of(devices: &[Given<'_>]) -> Self {
-        let mut edits = Self::default();
+        let mut edits = Self {
+            env: slots(devices),
+            ..Self::default()
+        };
         let mut suffixed = BTreeMap::new();
         let (mut paths, mut nodes, mut cdi) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         for given in devices {
@@ -67,6 +79,22 @@ impl ContainerEdits {
     }
 }
 
+/// All slots, and those of each device, separated by commas.
+fn slots(devices: &[Given<'_>]) -> BTreeMap<String, String> {
+    let mut env: BTreeMap<String, String> = BTreeMap::new();
+    for given in devices {
+        let suffixed = format!("{SLOT_VARIABLE}_{}", given.digest.to_uppercase());
+        for key in [SLOT_VARIABLE.to_owned(), suffixed] {
+            let slots = env.entry(key).or_default();
+            if !slots.is_empty() {
+                slots.push(',');
+            }
+            slots.push_str(&given.slot.to_string());
+        }
+    }
+    env
+}
+
 /// A device's properties overlaid by its Configuration's: `brokerProperties` of the Instance.
 pub fn environment<'a>(
     properties: &'a BTreeMap<String, String>,
@@ -95,16 +123,21 @@ mod tests {
     fn two_devices_in_one_container_keep_their_suffixed_variables_apart() {
         let (a, b) = (camera("a", "rtsp://a"), camera("b", "rtsp://b"));
         let more = BTreeMap::from([("MODE".to_owned(), "night".to_owned())]);
-        let given = |digest, device| Given {
+        let slots = ["aaaaaa", "bbbbbb"].map(|digest| SlotId::new(format!("cam-{digest}"), 0));
+        let given = |n: usize, digest, device| Given {
             digest,
+            slot: &slots[n],
             device,
             broker_properties: &more,
         };
-        let edits = ContainerEdits::of(&[given("aaaaaa", &a), given("bbbbbb", &b)]);
+        let edits = ContainerEdits::of(&[given(0, "aaaaaa", &a), given(1, "bbbbbb", &b)]);
         let env: Vec<_> = edits.env.iter().map(|(k, v)| format!("{k}={v}")).collect();
         assert_eq!(
             env,
             [
+                "AKRI_SLOT=cam-aaaaaa-0,cam-bbbbbb-0",
+                "AKRI_SLOT_AAAAAA=cam-aaaaaa-0",
+                "AKRI_SLOT_BBBBBB=cam-bbbbbb-0",
                 "MODE=night",
                 "MODE_AAAAAA=night",
                 "MODE_BBBBBB=night",
@@ -123,6 +156,7 @@ mod tests {
         let more = BTreeMap::from([("URL".to_owned(), "rtsp://proxy".to_owned())]);
         let edits = ContainerEdits::of(&[Given {
             digest: "aaaaaa",
+            slot: &SlotId::new("cam-aaaaaa", 0),
             device: &device,
             broker_properties: &more,
         }]);

@@ -3,6 +3,7 @@
 //! One trait, so that the agent is the same with a cluster and without one. A store publishes whole sets over a
 //! `watch`; when a write returns, the sets already show it.
 pub mod folder;
+pub mod kubernetes;
 pub mod manifest;
 pub mod plan;
 
@@ -22,7 +23,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 /// Every Configuration that can be read.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Configurations {
     pub objects: BTreeMap<ObjectKey, Arc<Configuration>>,
     /// Those that were there, or may be, and cannot be read just now.
@@ -40,6 +41,9 @@ pub trait Store: Send + Sync {
 
     fn instances(&self) -> watch::Receiver<Arc<Instances>>;
 
+    /// The Instances this node knew when its last agent ended; some of them may be gone.
+    fn earlier(&self) -> Instances;
+
     /// Carries out changes, each for itself; the answers are in the same order.
     fn apply(&self, changes: Vec<InstanceChange>) -> BoxFuture<'_, Vec<Result<(), StoreError>>>;
 
@@ -50,8 +54,18 @@ pub trait Store: Send + Sync {
     fn report(&self, reports: BTreeMap<ObjectKey, Report>)
     -> BoxFuture<'_, Result<(), StoreError>>;
 
+    /// Tells those who look at an object of something that should not be, beside the log.
+    fn warn(&self, object: &About, reason: &'static str, note: String);
+
     /// Keeps the sets up to date until `shutdown`.
     fn run(&self, shutdown: CancellationToken) -> BoxFuture<'_, anyhow::Result<()>>;
+}
+
+/// What something is told about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum About {
+    Instance(ObjectKey),
+    Configuration(ObjectKey),
 }
 
 /// A change to an Instance that its agent has decided on.
@@ -139,4 +153,11 @@ pub fn key_of(metadata: &kube::core::ObjectMeta) -> ObjectKey {
         metadata.namespace.as_deref().unwrap_or("default"),
         metadata.name.as_deref().unwrap_or_default(),
     )
+}
+
+/// An Instance that nobody wrote is the same object, and most are: they need not be compared.
+fn is_same(before: &Instances, after: &Instances) -> bool {
+    before.len() == after.len()
+        && (before.iter().zip(after))
+            .all(|(b, a)| b.0 == a.0 && (Arc::ptr_eq(b.1, a.1) || b.1 == a.1))
 }

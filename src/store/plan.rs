@@ -7,7 +7,7 @@ use crate::{
         instance::{Instance, InstanceStatus, NodeHealth},
         names,
     },
-    model::slot::SlotOwner,
+    model::{slot::SlotOwner, slot_table::SlotChange},
 };
 
 const HEALTHY: &str = "Healthy";
@@ -156,18 +156,35 @@ pub(super) fn exchanged(
                 owner: usage,
             });
         }
-        let annotation = format!("{}{}", names::TOLD_PREFIX, change.slot.index);
-        let annotations = instance.metadata.annotations.get_or_insert_default();
-        match told.as_ref().filter(|_| change.to.is_some()) {
-            Some(told) => annotations.insert(annotation, told.clone()),
-            None => annotations.remove(&annotation),
-        };
-        match &change.to {
-            Some(owner) => instance.spec.device_usage.insert(id, owner.to_string()),
-            None => instance.spec.device_usage.remove(&id),
-        };
+        write(&mut instance, change, told.as_ref());
     }
     Ok(instance)
+}
+
+/// `instance` with new owners for its slots, whoever has them.
+pub(super) fn forced<'a>(
+    instance: &Instance,
+    exchanges: impl IntoIterator<Item = &'a Exchange>,
+) -> Instance {
+    let mut instance = instance.clone();
+    for Exchange { change, told } in exchanges {
+        write(&mut instance, change, told.as_ref());
+    }
+    instance
+}
+
+fn write(instance: &mut Instance, change: &SlotChange, told: Option<&String>) {
+    let id = change.slot.to_string();
+    let annotation = format!("{}{}", names::TOLD_PREFIX, change.slot.index);
+    let annotations = instance.metadata.annotations.get_or_insert_default();
+    match told.filter(|_| change.to.is_some()) {
+        Some(told) => annotations.insert(annotation, told.clone()),
+        None => annotations.remove(&annotation),
+    };
+    match &change.to {
+        Some(owner) => instance.spec.device_usage.insert(id, owner.to_string()),
+        None => instance.spec.device_usage.remove(&id),
+    };
 }
 
 /// The status of a Configuration that has one node.
@@ -212,7 +229,7 @@ pub(super) fn status_of(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{names::ObjectKey, slot::SlotId, slot_table::SlotChange};
+    use crate::model::{names::ObjectKey, slot::SlotId};
 
     fn camera() -> Instance {
         let mut instance = Instance::new("cam-1", Default::default());

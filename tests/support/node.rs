@@ -92,6 +92,7 @@ impl TestNode {
                 between_looks: agent::BETWEEN_LOOKS,
                 max_instances: 5000,
                 render_brokers: None,
+                http_address: None,
             },
             kubelet_settings,
             devices: Devices::default(),

@@ -3,7 +3,7 @@ use futures::future::BoxFuture;
 use petiole::{
     model::names::ObjectKey,
     store::{
-        Configurations, Exchange, InstanceChange, Instances, Report, Store, StoreError,
+        About, Configurations, Exchange, InstanceChange, Instances, Report, Store, StoreError,
         folder::FolderStore,
     },
 };
@@ -35,6 +35,14 @@ impl Store for WatchedStore {
 
     fn instances(&self) -> watch::Receiver<Arc<Instances>> {
         self.inner.instances()
+    }
+
+    fn earlier(&self) -> Instances {
+        self.inner.earlier()
+    }
+
+    fn warn(&self, object: &About, reason: &'static str, note: String) {
+        self.inner.warn(object, reason, note);
     }
 
     fn apply(&self, changes: Vec<InstanceChange>) -> BoxFuture<'_, Vec<Result<(), StoreError>>> {

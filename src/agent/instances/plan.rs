@@ -21,6 +21,7 @@ use crate::{
         plan::{says_health, with_availability, with_health},
     },
 };
+use kube::Resource as _;
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::Ipv6Addr,
@@ -57,7 +58,9 @@ pub(super) fn plan(world: &World<'_>) -> Plan {
     let mut room = Room(signed(world.max_instances) - signed(world.instances.len()));
     for (key, instance) in world.instances {
         let configuration = ObjectKey::new(&key.namespace, &instance.spec.configuration_name);
-        let is_orphan = world.configurations.is_complete
+        let is_ours = is_empty_or_has(&instance.spec.nodes, world.node);
+        let is_orphan = is_ours
+            && world.configurations.is_complete
             && !world.configurations.objects.contains_key(&configuration)
             && !world.configurations.hidden.contains(&configuration)
             && !world.judged.accepted.contains_key(&configuration);
@@ -165,6 +168,9 @@ impl<'a> PlanOfOne<'a> {
         let seconds = self.accepted.configuration.spec.grace_period_seconds;
         let grace = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
         for (key, instance) in std::mem::take(&mut self.unseen) {
+            if !is_empty_or_has(&instance.spec.nodes, self.world.node) {
+                continue; // other nodes' alone
+            }
             let uptime = self.world.now.uptime;
             let since = self.world.absences.get(key).copied().unwrap_or(uptime);
             let left = (since + grace).saturating_sub(uptime);
@@ -322,6 +328,9 @@ impl<'a> PlanOfOne<'a> {
         };
         let mut instance = Instance::new(name.as_str(), spec);
         instance.metadata.namespace = Some(self.key.namespace.clone());
+        // Without a uid there is no API server that would collect it.
+        let owner = self.accepted.configuration.controller_owner_ref(&());
+        instance.metadata.owner_references = owner.map(|owner| vec![owner]);
         let annotation = (names::DEVICE_ID.to_owned(), device.id.to_string());
         instance.metadata.annotations = Some(BTreeMap::from([annotation]));
         let (node, now) = (self.world.node, self.world.now.text);
@@ -352,6 +361,10 @@ fn gone() -> View {
         is_healthy: false,
         connection: None,
     }
+}
+
+fn is_empty_or_has(nodes: &[String], node: &str) -> bool {
+    nodes.is_empty() || nodes.iter().any(|n| n == node)
 }
 
 /// The last node to leave deletes.

@@ -1,9 +1,10 @@
 //! Answers Allocate and PreStartContainer: which slots, and what the container is told of their devices.
+use super::denied::Denied;
 use crate::{
     agent::{
         Node,
         plan_inputs::{Sight, sight},
-        slots::{ClaimRequest, Refusal, Request, Requests, reclaim, told_of},
+        slots::{ClaimRequest, Request, Requests, reclaim, told_of},
     },
     model::{
         container_edits::{ContainerEdits, Given},
@@ -14,6 +15,8 @@ use crate::{
         slot_table::{Claim, ClaimError, Held, Resource, SlotChange},
     },
     proto::device_plugin::{CdiDevice, ContainerAllocateResponse, DeviceSpec, Mount},
+    store::About,
+    telemetry::metrics,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -64,14 +67,31 @@ impl Allocator {
         resource: &Resource,
         containers: Vec<Vec<String>>,
     ) -> Result<Vec<ContainerAllocateResponse>, Status> {
+        let _timer = metrics().time_allocate();
         let allocated = timeout(ALLOCATE_TIMEOUT, self.claim(resource, containers, false)).await;
         // The keeper undoes what was claimed for a call that has gone.
-        allocated.unwrap_or_else(|_| {
-            let seconds = ALLOCATE_TIMEOUT.as_secs();
-            Err(Status::unavailable(format!(
-                "no claim within {seconds} s: the next try may find it done"
-            )))
-        })
+        let allocated =
+            allocated.unwrap_or_else(|_| Err(Denied::too_late(ALLOCATE_TIMEOUT.as_secs())));
+        let answer = counted(allocated).map_err(Status::from);
+        answer.inspect_err(|status| self.tell(resource, "AllocateRefused", status))
+    }
+
+    /// Those who look at the Instance, or at the Configuration, see why a Pod was refused.
+    fn tell(&self, resource: &Resource, reason: &'static str, status: &Status) {
+        warn!(resource = resource.name(), "{reason}: {}", status.message());
+        let instances = self.node.store.instances().borrow().clone();
+        let about = match resource {
+            Resource::Instance(name) => (instances.keys())
+                .find(|key| key.name == *name)
+                .map(|key| About::Instance(key.clone())),
+            Resource::Configuration(name) => (instances.iter())
+                .find(|(_, instance)| instance.spec.configuration_name == *name)
+                .map(|(key, _)| About::Configuration(ObjectKey::new(&key.namespace, name))),
+        };
+        if let Some(about) = about {
+            let note = format!("node {}: {}", self.node.name, status.message());
+            self.node.store.warn(&about, reason, note);
+        }
     }
 
     /// A container that `is_replayed` starts with what it was told at its first start.
@@ -80,7 +100,7 @@ impl Allocator {
         resource: &Resource,
         containers: Vec<Vec<String>>,
         is_replayed: bool,
-    ) -> Result<Vec<ContainerAllocateResponse>, Status> {
+    ) -> Result<Vec<ContainerAllocateResponse>, Denied> {
         let (gone, expected) = self.expected(resource, &containers).await?;
         let keys = expected
             .changes()
@@ -107,15 +127,14 @@ impl Allocator {
             told: digests,
             reply,
         };
-        let stopping = |_| Status::unavailable("the agent is stopping");
         self.requests
             .send(Request::Claim(request))
             .await
-            .map_err(|_| stopping(()))?;
+            .map_err(|_| Denied::stopping())?;
         let claim = answer
             .await
-            .map_err(|_| stopping(()))?
-            .map_err(|e| refused(resource, &e))?;
+            .map_err(|_| Denied::stopping())?
+            .map_err(|e| Denied::claim(&e))?;
         self.remember(told);
         let slots: Vec<_> = claim
             .changes()
@@ -134,12 +153,12 @@ impl Allocator {
     }
 
     /// Refuses ids whose containers were told something else.
-    fn check_replayed(&self, resource: &Resource, now: &[(String, String)]) -> Result<(), Status> {
+    fn check_replayed(&self, resource: &Resource, now: &[(String, String)]) -> Result<(), Denied> {
         let before = self.told.borrow();
         let has_moved =
             |(id, now): &(String, String)| before.get(id).is_some_and(|told| told != now);
         match now.iter().any(has_moved) {
-            true => Err(moved(resource.name())),
+            true => Err(Denied::moved(resource.name())),
             false => Ok(()),
         }
     }
@@ -160,6 +179,11 @@ impl Allocator {
         resource: &Resource,
         ids: Vec<String>,
     ) -> Result<(), Status> {
+        let answer = self.check_start(resource, ids).await;
+        answer.inspect_err(|status| self.tell(resource, "StartRefused", status))
+    }
+
+    async fn check_start(&self, resource: &Resource, ids: Vec<String>) -> Result<(), Status> {
         let (mut slots, mut lost) = (vec![], vec![]);
         for id in ids {
             let held = self.node.slots.borrow().held_as(resource, &id);
@@ -175,7 +199,7 @@ impl Allocator {
                 ?lost,
                 "a container starts with slots that were free: they are claimed again"
             );
-            self.claim(resource, vec![lost], true).await?;
+            counted(self.claim(resource, vec![lost], true).await)?;
         }
         let found = self
             .seen(slots.iter().map(|held| held.key.clone()).collect())
@@ -186,7 +210,7 @@ impl Allocator {
         Ok(())
     }
 
-    fn check_told(&self, held: &Held, found: &BTreeMap<String, Found>) -> Result<(), Status> {
+    fn check_told(&self, held: &Held, found: &BTreeMap<String, Found>) -> Result<(), Denied> {
         let instances = self.node.store.instances().borrow().clone();
         let instance = instances.get(&held.key);
         let told = instance.and_then(|instance| told_of(instance, held.slot.index));
@@ -195,7 +219,7 @@ impl Allocator {
             .map(|found| found.device.connection_digest());
         // Slots that Akri claimed have no note of what was told.
         if told.is_some() && told != now.as_ref() {
-            return Err(moved(&held.key.to_string()));
+            return Err(Denied::moved(&held.key.to_string()));
         }
         Ok(())
     }
@@ -219,7 +243,7 @@ impl Allocator {
         &self,
         resource: &Resource,
         containers: &[Vec<String>],
-    ) -> Result<(BTreeSet<SlotId>, Claim), Status> {
+    ) -> Result<(BTreeSet<SlotId>, Claim), Denied> {
         let mut slots = self.node.slots.subscribe();
         let mut gone = BTreeSet::new();
         loop {
@@ -230,20 +254,17 @@ impl Allocator {
                 Ok(claim) => return Ok((gone, claim)),
                 // Just being released, say: it is free or taken in a moment.
                 Err(ClaimError::Busy { .. }) => {
-                    slots
-                        .changed()
-                        .await
-                        .map_err(|_| Status::unavailable("the agent is stopping"))?;
+                    slots.changed().await.map_err(|_| Denied::stopping())?;
                 }
                 Err(ClaimError::HeldHere { .. }) if gone.is_empty() => {
                     gone = self.gone().await;
                     if gone.is_empty() {
                         return planned
                             .map(|claim| (gone, claim))
-                            .map_err(|e| refused(resource, &e.into()));
+                            .map_err(|e| Denied::claim(&e.into()));
                     }
                 }
-                Err(e) => return Err(refused(resource, &e.into())),
+                Err(e) => return Err(Denied::claim(&e.into())),
             }
         }
     }
@@ -261,7 +282,7 @@ impl Allocator {
     }
 
     /// The devices of these Instances, once each was seen in this life of the agent.
-    async fn seen(&self, keys: BTreeSet<ObjectKey>) -> Result<BTreeMap<String, Found>, Status> {
+    async fn seen(&self, keys: BTreeSet<ObjectKey>) -> Result<BTreeMap<String, Found>, Denied> {
         let mut discoveries = self.node.discoveries.subscribe();
         let waiting = timeout(SEEN_TIMEOUT, async {
             loop {
@@ -274,27 +295,24 @@ impl Allocator {
         });
         match waiting.await {
             Ok(found) => found,
-            Err(_) => Err(Status::unavailable(format!(
-                "the device was not seen since the agent started {} s ago; it is offered again when it answers",
-                self.node.uptime().as_secs()
-            ))),
+            Err(_) => Err(Denied::not_seen(self.node.uptime().as_secs())),
         }
     }
 
     /// Those of the devices that are seen now; an error where one is gone.
-    fn find(&self, keys: &BTreeSet<ObjectKey>) -> Result<BTreeMap<String, Found>, Status> {
+    fn find(&self, keys: &BTreeSet<ObjectKey>) -> Result<BTreeMap<String, Found>, Denied> {
         let instances = self.node.store.instances().borrow().clone();
         let discoveries = self.node.discoveries.borrow().clone();
         let judged = self.node.judged.borrow().clone();
         let mut found = BTreeMap::new();
         for key in keys {
-            let missing = || Status::failed_precondition(format!("Instance {key} is gone"));
+            let missing = || Denied::gone(format!("Instance {key} is gone"));
             let instance = instances.get(key).ok_or_else(missing)?;
             match sight(instance, &discoveries) {
                 Sight::Adopted => {}
                 Sight::Gone => {
                     let message = format!("the device of Instance {key} is gone");
-                    return Err(Status::failed_precondition(message));
+                    return Err(Denied::gone(message));
                 }
                 Sight::Seen(device) => {
                     let configuration =
@@ -318,14 +336,15 @@ impl Allocator {
 fn response(
     slots: &[SlotChange],
     found: &BTreeMap<String, Found>,
-) -> Result<ContainerAllocateResponse, Status> {
+) -> Result<ContainerAllocateResponse, Denied> {
     let mut given = vec![];
     for slot in slots {
         let found = found
             .get(&slot.slot.name)
-            .ok_or_else(|| Status::internal(format!("{} was not looked at", slot.slot)))?;
+            .ok_or_else(|| Denied::internal(format!("{} was not looked at", slot.slot)))?;
         given.push(Given {
             digest: found.instance.digest(),
+            slot: &slot.slot,
             device: &found.device,
             broker_properties: &found.broker_properties,
         });
@@ -363,17 +382,8 @@ fn to_wire(edits: ContainerEdits) -> ContainerAllocateResponse {
     }
 }
 
-fn refused(resource: &Resource, refusal: &Refusal) -> Status {
-    warn!(resource = resource.name(), "Allocate refused: {refusal}");
-    match refusal.is_passing() {
-        true => Status::unavailable(refusal.to_string()),
-        false => Status::failed_precondition(refusal.to_string()),
-    }
-}
-
-/// `whose` device, or devices, must be reached differently than their container was told.
-fn moved(whose: &str) -> Status {
-    Status::failed_precondition(format!(
-        "the device of {whose} is reached differently now (its address, port, mounts, device nodes or CDI names changed) than this container was told: delete the Pod, its successor gets the new values"
-    ))
+/// Counts a claim, made or not.
+fn counted<T>(claimed: Result<T, Denied>) -> Result<T, Denied> {
+    metrics().count_claim(claimed.as_ref().err().map(Denied::word));
+    claimed
 }

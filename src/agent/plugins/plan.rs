@@ -28,7 +28,7 @@ pub(super) struct Slot {
 
 /// The resources of this node, by name: each Instance's, and that of each Configuration with an Instance.
 /// Where an Instance and a Configuration have one name, the Instance has the resource.
-pub(super) fn desired(instances: &Instances, node: &str) -> BTreeMap<String, Resource> {
+pub(in crate::agent) fn desired(instances: &Instances, node: &str) -> BTreeMap<String, Resource> {
     let ours = || {
         instances
             .values()

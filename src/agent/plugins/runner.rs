@@ -9,6 +9,7 @@ use crate::{
     proto::device_plugin::{
         DevicePluginOptions, RegisterRequest, VERSION, device_plugin_server::DevicePluginServer,
     },
+    telemetry::metrics::{Registration, metrics},
     uds,
 };
 use anyhow::{Context as _, anyhow};
@@ -147,6 +148,7 @@ impl Plugin {
                         .is_ok();
                     if opened {
                         self.set_registered(true);
+                        metrics().count_registration(Registration::Registered);
                         info!(%socket, "registered with the kubelet");
                         let since = Instant::now();
                         streams.wait_for(|n| *n == 0).await?;
@@ -156,10 +158,14 @@ impl Plugin {
                         }
                         debug!("the kubelet closed its stream");
                     } else {
+                        metrics().count_registration(Registration::NoStream);
                         warn!("the kubelet took the registration and opened no stream");
                     }
                 }
-                Err(e) => debug!("registration: {e:#}"),
+                Err(e) => {
+                    metrics().count_registration(Registration::Failed);
+                    debug!("registration: {e:#}");
+                }
             }
             sleep(backoff.next_wait()).await;
         }
@@ -181,13 +187,8 @@ impl Plugin {
     }
 
     fn set_registered(&self, is_registered: bool) {
-        let name = self.resource.name();
         self.node
-            .registered
-            .send_if_modified(|registered| match is_registered {
-                true => registered.insert(name.to_owned()),
-                false => registered.remove(name),
-            });
+            .set_registered(self.resource.name(), is_registered);
     }
 }
 

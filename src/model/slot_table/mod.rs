@@ -72,6 +72,15 @@ struct InstanceSlots {
     owners: BTreeMap<u32, SlotOwner>,
 }
 
+/// How many slots of an Instance are held, on whichever node, and how many are not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Usage<'a> {
+    pub configuration: &'a str,
+    pub instance: &'a str,
+    pub used: i64,
+    pub free: i64,
+}
+
 /// See the module's head.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SlotTable {
@@ -211,6 +220,21 @@ impl SlotTable {
             }
         }
         held
+    }
+
+    /// The usage of each Instance, as it was observed.
+    pub fn usage(&self) -> impl Iterator<Item = Usage<'_>> {
+        self.instances.iter().map(|(instance, slots)| {
+            let within = slots.owners.range(..slots.capacity).count();
+            let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+            Usage {
+                configuration: &slots.configuration,
+                instance,
+                // Those beyond the capacity are in use until their containers end.
+                used: count(slots.owners.len()),
+                free: i64::from(slots.capacity) - count(within),
+            }
+        })
     }
 
     fn capacity(&self, instance: &str) -> u32 {

@@ -5,7 +5,8 @@
 mod plan;
 
 use super::{
-    Configurations, Exchange, InstanceChange, Instances, Report, Store, StoreError, key_of,
+    About, Configurations, Exchange, InstanceChange, Instances, Report, Store, StoreError, is_same,
+    key_of,
     manifest::{self, Unreadable},
     plan::{adopted, changed, exchanged, status_of},
 };
@@ -122,6 +123,10 @@ impl Store for FolderStore {
         self.inner.instances.subscribe()
     }
 
+    fn earlier(&self) -> Instances {
+        Instances::clone(&self.inner.instances.borrow())
+    }
+
     fn apply(&self, changes: Vec<InstanceChange>) -> BoxFuture<'_, Vec<Result<(), StoreError>>> {
         Box::pin(self.blocking(move |inner| inner.apply(&changes)))
     }
@@ -140,6 +145,9 @@ impl Store for FolderStore {
             inner.write_reports(&mut written)
         }))
     }
+
+    /// The log has it.
+    fn warn(&self, _: &About, _: &'static str, _: String) {}
 
     fn run(&self, shutdown: CancellationToken) -> BoxFuture<'_, anyhow::Result<()>> {
         Box::pin(async move {
@@ -418,15 +426,6 @@ fn read_instances(folder: &Path) -> anyhow::Result<Instances> {
         }
     }
     Ok(instances)
-}
-
-/// An Instance that nobody wrote is the same object, and most are: they need not be compared.
-fn is_same(before: &Instances, after: &Instances) -> bool {
-    before.len() == after.len()
-        && before
-            .iter()
-            .zip(after)
-            .all(|(b, a)| b.0 == a.0 && (Arc::ptr_eq(b.1, a.1) || b.1 == a.1))
 }
 
 /// Removes what an earlier life said of Configurations; this one says it anew.

@@ -1,4 +1,10 @@
-//! What the process says of itself: logs on stderr, as text or JSON.
+//! What the process says of itself: logs on stderr, as text or JSON; metrics and its health over HTTP.
+pub mod http;
+pub mod metrics;
+mod values;
+
+pub use metrics::metrics;
+
 use clap::ValueEnum;
 use std::io::{IsTerminal as _, stderr};
 use tracing_subscriber::{EnvFilter, fmt};

@@ -1,0 +1,86 @@
+//! Why a call of the kubelet is refused: as it is told, and in one word for the count.
+use crate::agent::slots::Refusal;
+use tonic::Status;
+
+#[derive(Debug)]
+pub(super) struct Denied {
+    status: Status,
+    /// One of a few.
+    word: &'static str,
+}
+
+impl Denied {
+    /// A claim that is not to be had.
+    pub(super) fn claim(refusal: &Refusal) -> Self {
+        let message = refusal.to_string();
+        let status = match refusal.is_passing() {
+            true => Status::unavailable(message),
+            false => Status::failed_precondition(message),
+        };
+        Self {
+            status,
+            word: refusal.word(),
+        }
+    }
+
+    pub(super) fn stopping() -> Self {
+        Self {
+            status: Status::unavailable("the agent is stopping"),
+            word: "stopping",
+        }
+    }
+
+    pub(super) fn too_late(seconds: u64) -> Self {
+        Self {
+            status: Status::unavailable(format!(
+                "no claim within {seconds} s: the next try may find it done"
+            )),
+            word: "timeout",
+        }
+    }
+
+    pub(super) fn not_seen(uptime_seconds: u64) -> Self {
+        Self {
+            status: Status::unavailable(format!(
+                "the device was not seen since the agent started {uptime_seconds} s ago; it is offered again when it answers"
+            )),
+            word: "not_seen",
+        }
+    }
+
+    /// The device, or its Instance.
+    pub(super) fn gone(message: String) -> Self {
+        Self {
+            status: Status::failed_precondition(message),
+            word: "device_gone",
+        }
+    }
+
+    /// `whose` device, or devices, must be reached differently than their container was told.
+    pub(super) fn moved(whose: &str) -> Self {
+        Self {
+            status: Status::failed_precondition(format!(
+                "the device of {whose} is reached differently now (its address, port, mounts, device nodes or CDI names changed) than this container was told: delete the Pod, its successor gets the new values"
+            )),
+            word: "device_changed",
+        }
+    }
+
+    /// A fault of ours.
+    pub(super) fn internal(message: String) -> Self {
+        Self {
+            status: Status::internal(message),
+            word: "internal",
+        }
+    }
+
+    pub(super) fn word(&self) -> &'static str {
+        self.word
+    }
+}
+
+impl From<Denied> for Status {
+    fn from(denied: Denied) -> Self {
+        denied.status
+    }
+}

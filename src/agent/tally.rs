@@ -1,0 +1,101 @@
+//! The state of this node in numbers, for its gauges: counted from the whole each time. Pure.
+use crate::{model::slot_table::SlotTable, store::Instances, telemetry::metrics::SlotCounts};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How many Instances of this node each Configuration has, by whether they are shared.
+pub(super) fn instances(instances: &Instances, node: &str) -> BTreeMap<(String, bool), i64> {
+    let mut counts = BTreeMap::new();
+    for instance in instances.values() {
+        let spec = &instance.spec;
+        if spec.nodes.iter().any(|name| name == node) {
+            let key = (spec.configuration_name.clone(), spec.shared);
+            *counts.entry(key).or_default() += 1;
+        }
+    }
+    counts
+}
+
+/// How many slots each Configuration has on this node, and in which state. `gone` are the Instances whose device is.
+pub(super) fn slots(slots: &SlotTable, gone: &BTreeSet<String>) -> BTreeMap<String, SlotCounts> {
+    let mut counts: BTreeMap<String, SlotCounts> = BTreeMap::new();
+    for usage in slots.usage() {
+        let counts = counts.entry(usage.configuration.to_owned()).or_default();
+        if gone.contains(usage.instance) {
+            counts.unhealthy += usage.free + usage.used;
+        } else {
+            counts.free += usage.free;
+            counts.used += usage.used;
+        }
+    }
+    counts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        api::instance::{Instance, InstanceSpec},
+        model::{names::ObjectKey, slot_table::ObservedSlots},
+    };
+    use std::sync::Arc;
+
+    #[test]
+    fn only_instances_of_this_node_are_counted() {
+        let instance = |name: &str, configuration: &str, shared, nodes: &[&str]| {
+            let spec = InstanceSpec {
+                configuration_name: configuration.to_owned(),
+                shared,
+                nodes: nodes.iter().map(|&node| node.to_owned()).collect(),
+                ..InstanceSpec::default()
+            };
+            let key = ObjectKey::new("default", name);
+            (key, Arc::new(Instance::new(name, spec)))
+        };
+        let all = Instances::from([
+            instance("cam-1", "cam", true, &["node-a", "node-b"]),
+            instance("cam-2", "cam", true, &["node-a"]),
+            instance("cam-3", "cam", true, &["node-b"]),
+            instance("usb-1", "usb", false, &["node-a"]),
+        ]);
+        let expected = [
+            (("cam".to_owned(), true), 2),
+            (("usb".to_owned(), false), 1),
+        ];
+        assert_eq!(instances(&all, "node-a"), expected.into());
+    }
+
+    #[test]
+    fn every_slot_is_used_free_or_unhealthy() {
+        let observed = |name: &str, capacity, usage: &[(&str, &str)]| ObservedSlots {
+            key: ObjectKey::new("default", name),
+            configuration: "cam".to_owned(),
+            capacity,
+            usage: usage
+                .iter()
+                .map(|&(id, owner)| (id.to_owned(), owner.to_owned()))
+                .collect(),
+        };
+        let mut table = SlotTable::new("node-a");
+        table.observe([
+            observed(
+                "cam-1",
+                5,
+                &[
+                    ("cam-1-0", "node-b"),
+                    ("cam-1-1", "C:cam-0:node-a"),
+                    ("cam-1-2", ""),
+                ],
+            ),
+            observed("cam-2", 2, &[("cam-2-1", "node-a")]),
+            // One beyond the capacity, which was lowered.
+            observed("cam-3", 1, &[("cam-3-2", "node-a")]),
+        ]);
+        let expected = SlotCounts {
+            used: 3,
+            free: 4,
+            unhealthy: 2,
+        };
+        let gone = BTreeSet::from(["cam-2".to_owned()]);
+        assert_eq!(slots(&table, &gone), [("cam".to_owned(), expected)].into());
+    }
+}

@@ -1,0 +1,114 @@
+//! What was known last, on the disk: an agent that starts while the API server is away serves its devices from it.
+use super::Inner;
+use crate::{
+    api::{configuration::Configuration, instance::Instance},
+    files,
+    store::{Configurations, Instances, key_of},
+};
+use anyhow::Context as _;
+use serde::{Serialize, de::DeserializeOwned};
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+use tokio::{task::spawn_blocking, time::sleep};
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+const FILE_MODE: u32 = 0o600;
+/// What changes within this time is written together.
+const SETTLE: Duration = Duration::from_millis(500);
+
+/// `<state>/mirror/{instances,configurations}.json`, as they were when the agent started.
+pub(super) struct Mirror {
+    folder: PathBuf,
+    instances: Vec<Instance>,
+    configurations: Vec<Configuration>,
+}
+
+impl Mirror {
+    pub(super) fn open(state: &Path) -> anyhow::Result<Self> {
+        let folder = state.join("mirror");
+        fs::create_dir_all(&folder)
+            .with_context(|| format!("cannot create the folder {}", folder.display()))?;
+        Ok(Self {
+            instances: read(&folder.join("instances.json")),
+            configurations: read(&folder.join("configurations.json")),
+            folder,
+        })
+    }
+
+    pub(super) fn instances(&self) -> Instances {
+        let all = self.instances.iter();
+        all.map(|i| (key_of(&i.metadata), Arc::new(i.clone())))
+            .collect()
+    }
+
+    /// Not complete: what was deleted meanwhile is not known.
+    pub(super) fn configurations(&self) -> Configurations {
+        let all = self.configurations.iter();
+        Configurations {
+            objects: all
+                .map(|c| (key_of(&c.metadata), Arc::new(c.clone())))
+                .collect(),
+            ..Configurations::default()
+        }
+    }
+}
+
+/// A mirror that cannot be read is none: it is written anew.
+fn read<T: DeserializeOwned>(path: &Path) -> Vec<T> {
+    let text = match fs::read(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return vec![],
+        text => text,
+    };
+    let read = text
+        .map_err(anyhow::Error::from)
+        .and_then(|text| Ok(serde_json::from_slice(&text)?));
+    read.unwrap_or_else(|e| {
+        warn!("{}: not used: {e:#}", path.display());
+        vec![]
+    })
+}
+
+/// Writes what is published, at each change of it.
+pub(super) async fn run(inner: &Inner, shutdown: &CancellationToken) -> anyhow::Result<()> {
+    let mut instances = inner.instances.subscribe();
+    let mut configurations = inner.configurations.subscribe();
+    let write = async {
+        loop {
+            tokio::select! {
+                changed = instances.changed() => changed?,
+                changed = configurations.changed() => changed?,
+            }
+            sleep(SETTLE).await;
+            let (folder, now) = (
+                inner.mirror.folder.clone(),
+                instances.borrow_and_update().clone(),
+            );
+            let all = configurations.borrow_and_update().clone();
+            let written = spawn_blocking(move || {
+                write(
+                    &folder.join("instances.json"),
+                    &now.values().collect::<Vec<_>>(),
+                )?;
+                let all: Vec<_> = all.objects.values().collect();
+                write(&folder.join("configurations.json"), &all)
+            });
+            if let Err(e) = written.await? {
+                warn!(
+                    "the mirror is not written, a start without the API server would know less: {e:#}"
+                );
+            }
+        }
+    };
+    shutdown.run_until_cancelled(write).await.unwrap_or(Ok(()))
+}
+
+fn write<T: Serialize>(path: &Path, objects: &[&Arc<T>]) -> anyhow::Result<()> {
+    let objects: Vec<&T> = objects.iter().map(|object| &***object).collect();
+    let text = serde_json::to_vec(&objects)?;
+    files::write_atomically(path, &text, FILE_MODE).with_context(|| path.display().to_string())
+}

@@ -1,0 +1,391 @@
+//! The store of a cluster: the API server.
+//!
+//! ```text
+//! watches ─> known ─> Instances, Configurations ─> agent         (published over a watch)
+//!              ^                                     │
+//!              └── answers of the API server <── writes: one guarded patch a change
+//! ```
+//! An agent watches the Configurations and those Instances that carry its node's label. What it wrote stands in its
+//! sets as soon as the server has answered. A mirror on the disk lets it begin without the server; slots of devices
+//! that only this node sees are exchanged without it too, and written when it is back.
+mod mirror;
+pub mod plan;
+mod reports;
+mod view;
+mod writes;
+
+use super::{
+    About, Configurations, Exchange, InstanceChange, Instances, Report, Store, StoreError, is_same,
+};
+use crate::{
+    api::{configuration::Configuration, instance::Instance},
+    cluster::{
+        events::{self, Events, about},
+        watch::{self as objects, Objects, Read, apis},
+    },
+    model::names::ObjectKey,
+};
+use futures::{
+    StreamExt as _,
+    future::{BoxFuture, join_all},
+    stream::{self, select_all},
+};
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::{
+    Api, Client, Resource as _,
+    runtime::watcher::{self, Event},
+};
+use mirror::Mirror;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+use tokio::{sync::watch, time::sleep};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+use view::Known;
+
+/// Requests that are on their way at a time.
+const WRITES: usize = 16;
+/// How long the API server is waited for before the mirror is used.
+const FIRST_LIST: Duration = Duration::from_secs(2);
+
+#[derive(Debug, Clone)]
+pub struct Settings {
+    pub node_name: String,
+    /// The namespaces that are watched; all of them where none is named.
+    pub namespaces: Vec<String>,
+    /// Where the mirror is.
+    pub state: PathBuf,
+}
+
+pub struct KubernetesStore {
+    inner: Arc<Inner>,
+    /// Writes Events until the store ends; taken when it runs.
+    events: Mutex<Option<events::Writer>>,
+}
+
+struct Inner {
+    client: Client,
+    settings: Settings,
+    events: Events,
+    mirror: Mirror,
+    /// Never locked over an await.
+    known: Mutex<Known>,
+    instances: watch::Sender<Arc<Instances>>,
+    configurations: watch::Sender<Arc<Configurations>>,
+    /// The Configurations with their status, as the API server has them.
+    watched: watch::Sender<objects::Set<Configuration>>,
+    /// The watches of Instances that have had a whole list.
+    listed: watch::Sender<BTreeSet<Option<String>>>,
+    reports: watch::Sender<BTreeMap<ObjectKey, Report>>,
+}
+
+impl KubernetesStore {
+    /// Reads the mirror. Nothing is published before `run`.
+    pub fn new(client: Client, settings: Settings) -> anyhow::Result<Self> {
+        let (events, writer) = events::events(client.clone(), "petiole-agent", &settings.node_name);
+        let inner = Inner {
+            mirror: Mirror::open(&settings.state)?,
+            client,
+            events,
+            known: Mutex::default(),
+            instances: watch::Sender::default(),
+            configurations: watch::Sender::default(),
+            watched: watch::Sender::default(),
+            listed: watch::Sender::default(),
+            reports: watch::Sender::default(),
+            settings,
+        };
+        Ok(Self {
+            inner: Arc::new(inner),
+            events: Mutex::new(Some(writer)),
+        })
+    }
+}
+
+impl Store for KubernetesStore {
+    fn configurations(&self) -> watch::Receiver<Arc<Configurations>> {
+        self.inner.configurations.subscribe()
+    }
+
+    fn instances(&self) -> watch::Receiver<Arc<Instances>> {
+        self.inner.instances.subscribe()
+    }
+
+    fn earlier(&self) -> Instances {
+        self.inner.mirror.instances()
+    }
+
+    fn apply(&self, changes: Vec<InstanceChange>) -> BoxFuture<'_, Vec<Result<(), StoreError>>> {
+        Box::pin(self.inner.apply(changes))
+    }
+
+    fn exchange(&self, exchanges: Vec<Exchange>) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(async move {
+            let mut by_instance: BTreeMap<&ObjectKey, Vec<&Exchange>> = BTreeMap::new();
+            for exchange in &exchanges {
+                let of_one = by_instance.entry(&exchange.change.key).or_default();
+                of_one.push(exchange);
+            }
+            let writes = by_instance
+                .into_iter()
+                .map(|(key, exchanges)| self.inner.exchange(key, exchanges));
+            let outcomes = join_all(writes).await;
+            self.inner.publish();
+            outcomes.into_iter().collect()
+        })
+    }
+
+    fn report(
+        &self,
+        reports: BTreeMap<ObjectKey, Report>,
+    ) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.inner.reports.send_if_modified(|before| {
+            let is_changed = *before != reports;
+            *before = reports;
+            is_changed
+        });
+        Box::pin(async { Ok(()) })
+    }
+
+    fn warn(&self, object: &About, reason: &'static str, note: String) {
+        if let Some(object) = self.inner.reference(object) {
+            self.inner.events.warning(object, reason, note);
+        }
+    }
+
+    fn run(&self, shutdown: CancellationToken) -> BoxFuture<'_, anyhow::Result<()>> {
+        let writer = self
+            .events
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        let inner = &*self.inner;
+        Box::pin(async move {
+            let events = async {
+                match writer {
+                    Some(writer) => writer.run(shutdown.clone()).await,
+                    None => Ok(()),
+                }
+            };
+            tokio::try_join!(
+                events,
+                inner.follow_instances(&shutdown),
+                inner.follow_configurations(shutdown.clone()),
+                inner.publish_configurations(&shutdown),
+                inner.begin_without_server(&shutdown),
+                reports::run(inner, &shutdown),
+                mirror::run(inner, &shutdown),
+            )?;
+            Ok(())
+        })
+    }
+}
+
+impl Inner {
+    /// Changes what is known. It is published by [`Self::publish`].
+    fn change<T>(&self, change: impl FnOnce(&mut Known) -> T) -> T {
+        // A panic while it was held leaves values that the next event replaces.
+        change(&mut self.known.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Nothing before the first list: an empty set would be a lie.
+    fn publish(&self) {
+        let now = self.change(|known| known.has_begun().then(|| known.published()));
+        let Some(now) = now else { return };
+        self.instances.send_if_modified(|current| {
+            let is_changed = !is_same(current, &now);
+            *current = Arc::new(now);
+            is_changed
+        });
+    }
+
+    fn has_listed(&self) -> bool {
+        self.has_listed_all(&self.listed.borrow())
+    }
+
+    fn has_listed_all(&self, listed: &BTreeSet<Option<String>>) -> bool {
+        listed.len() >= self.settings.namespaces.len().max(1)
+    }
+
+    async fn follow_instances(&self, shutdown: &CancellationToken) -> anyhow::Result<()> {
+        let label = plan::node_label(&self.settings.node_name);
+        let config = watcher::Config::default().labels(&label);
+        let streams = apis::<Instance>(&self.client, &self.settings.namespaces)
+            .into_iter()
+            .map(|api| {
+                let namespace = api.namespace().map(str::to_owned);
+                let events = objects::events(api, config.clone(), "instances");
+                Box::pin(events.map(move |batch| (namespace.clone(), batch)))
+            });
+        let mut streams = select_all(streams);
+        while let Some((namespace, batch)) =
+            shutdown.run_until_cancelled(streams.next()).await.flatten()
+        {
+            // A server that is away is no news: what is known stays.
+            for event in batch.into_iter().flatten() {
+                let is_complete = matches!(event, Event::InitDone);
+                if let Some(event) = instance_event(event) {
+                    self.change(|known| known.follow(&namespace, event));
+                }
+                if is_complete {
+                    self.listed.send_modify(|listed| {
+                        listed.insert(namespace.clone());
+                    });
+                    if self.has_listed() {
+                        self.change(Known::begin);
+                        self.publish();
+                    }
+                }
+            }
+            self.publish();
+            self.make_up().await;
+        }
+        Ok(())
+    }
+
+    async fn follow_configurations(&self, shutdown: CancellationToken) -> anyhow::Result<()> {
+        let apis = apis::<Configuration>(&self.client, &self.settings.namespaces);
+        let what = (watcher::Config::default(), "configurations");
+        let slim = |mut configuration: Configuration| {
+            configuration.metadata.managed_fields = None;
+            configuration
+        };
+        objects::run(apis, what, slim, self.watched.clone(), shutdown).await
+    }
+
+    /// After the Instances: with a Configuration before its Instances each device would be created a second time.
+    async fn publish_configurations(&self, shutdown: &CancellationToken) -> anyhow::Result<()> {
+        let mut watched = self.watched.subscribe();
+        let mut listed = self.listed.subscribe();
+        let follow = async {
+            listed
+                .wait_for(|listed| self.has_listed_all(listed))
+                .await?;
+            loop {
+                if let Some(set) = &*watched.borrow_and_update() {
+                    let now = configurations(set);
+                    self.configurations.send_if_modified(|current| {
+                        let is_changed = **current != now;
+                        *current = Arc::new(now);
+                        is_changed
+                    });
+                }
+                watched.changed().await?;
+            }
+        };
+        shutdown.run_until_cancelled(follow).await.unwrap_or(Ok(()))
+    }
+
+    /// Publishes the mirror where the server does not answer. It is replaced as soon as the server does.
+    async fn begin_without_server(&self, shutdown: &CancellationToken) -> anyhow::Result<()> {
+        let mut listed = self.listed.subscribe();
+        let is_listed = listed.wait_for(|listed| self.has_listed_all(listed));
+        tokio::select! {
+            () = shutdown.cancelled() => {}
+            _ = is_listed => {}
+            () = sleep(FIRST_LIST) => {
+                let instances = self.mirror.instances();
+                if instances.is_empty() {
+                    return Ok(());
+                }
+                info!(
+                    instances = instances.len(),
+                    "the API server does not answer: the agent begins with what it knew in its last life"
+                );
+                self.change(|known| known.begin_with(instances));
+                self.publish();
+                self.configurations.send_replace(Arc::new(self.mirror.configurations()));
+            }
+        }
+        Ok(())
+    }
+
+    fn reference(&self, object: &About) -> Option<ObjectReference> {
+        match object {
+            About::Instance(key) => self.instances.borrow().get(key).map(|i| about(&**i)),
+            About::Configuration(key) => {
+                let watched = self.watched.borrow();
+                let set = watched.as_ref()?;
+                set.objects
+                    .get(key)
+                    .map(|configuration| about(&**configuration))
+            }
+        }
+    }
+
+    fn instance_api(&self, key: &ObjectKey) -> Api<Instance> {
+        Api::namespaced(self.client.clone(), &key.namespace)
+    }
+
+    /// Carries out changes: those of one Instance one after another, the others side by side.
+    async fn apply(&self, changes: Vec<InstanceChange>) -> Vec<Result<(), StoreError>> {
+        let mut by_instance: BTreeMap<ObjectKey, Vec<(usize, InstanceChange)>> = BTreeMap::new();
+        for (n, change) in changes.into_iter().enumerate() {
+            by_instance
+                .entry(change.key())
+                .or_default()
+                .push((n, change));
+        }
+        let groups = by_instance.into_values().map(|group| async move {
+            let mut outcomes = vec![];
+            for (n, change) in group {
+                outcomes.push((n, self.apply_one(&change).await));
+            }
+            outcomes
+        });
+        let mut outcomes: Vec<_> = stream::iter(groups)
+            .buffer_unordered(WRITES)
+            .collect::<Vec<_>>()
+            .await
+            .into_iter()
+            .flatten()
+            .collect();
+        self.publish();
+        outcomes.sort_by_key(|(n, _)| *n);
+        outcomes.into_iter().map(|(_, outcome)| outcome).collect()
+    }
+}
+
+/// The event as the view takes it; `None` of an object that is no Instance.
+fn instance_event(event: Event<Read<Instance>>) -> Option<view::Event> {
+    let read = |object: Read<Instance>| match object.0 {
+        Ok(instance) => Some(Box::new(instance)),
+        Err(invalid) => {
+            let name = invalid.metadata.name.unwrap_or_default();
+            warn!(
+                instance = name,
+                "it cannot be read and is left alone: {}", invalid.error
+            );
+            None
+        }
+    };
+    Some(match event {
+        Event::Init => view::Event::Init,
+        Event::InitApply(object) => view::Event::Listed(read(object)?),
+        Event::InitDone => view::Event::Complete,
+        Event::Apply(object) => view::Event::Applied(read(object)?),
+        Event::Delete(object) => view::Event::Deleted(read(object)?),
+    })
+}
+
+/// The Configurations as the agent needs them. Their status is not part of it: it changes with every node.
+fn configurations(set: &Objects<Configuration>) -> Configurations {
+    let mut all = Configurations {
+        hidden: set.unreadable.keys().cloned().collect(),
+        is_complete: true,
+        ..Configurations::default()
+    };
+    for (key, configuration) in &set.objects {
+        if configuration.meta().deletion_timestamp.is_none() {
+            let mut plain = Configuration::clone(configuration);
+            plain.status = None;
+            plain.metadata.resource_version = None;
+            all.objects.insert(key.clone(), Arc::new(plain));
+        }
+    }
+    all
+}

@@ -1,0 +1,320 @@
+//! The Instances of this node as they are known: what the watch says, what this node has just written, and what it
+//! could not write yet. Pure.
+use crate::{
+    api::instance::Instance,
+    model::{names::ObjectKey, slot::SlotId},
+    store::{Exchange, Instances, key_of, plan::forced},
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+/// An event of a watch, of the Instances of one namespace or of all.
+#[derive(Debug, Clone)]
+pub(super) enum Event {
+    Init,
+    Listed(Box<Instance>),
+    Complete,
+    Applied(Box<Instance>),
+    Deleted(Box<Instance>),
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    instances: BTreeMap<ObjectKey, Arc<Instance>>,
+    /// The lists that are being read, by the namespace of the watch.
+    listing: BTreeMap<Option<String>, BTreeMap<ObjectKey, Arc<Instance>>>,
+    /// uids of what this node has deleted: an earlier event may still be on its way.
+    deleted: BTreeSet<String>,
+    /// Instances of other devices that have a name this node wanted. They are in no watch of this node's, and
+    /// forgotten with the next list.
+    strangers: BTreeMap<ObjectKey, Arc<Instance>>,
+    /// Slots of this node's own devices that were exchanged while the API server was away, in order.
+    pending: BTreeMap<ObjectKey, BTreeMap<SlotId, Exchange>>,
+    /// Whether there was a list, or that of an earlier life must do.
+    has_begun: bool,
+}
+
+impl Known {
+    pub(super) fn has_begun(&self) -> bool {
+        self.has_begun
+    }
+
+    /// Every watch has had its list.
+    pub(super) fn begin(&mut self) {
+        self.has_begun = true;
+    }
+
+    /// Begins with what was known in an earlier life.
+    pub(super) fn begin_with(&mut self, instances: Instances) {
+        self.instances = instances;
+        self.has_begun = true;
+    }
+
+    /// Takes over an event of the watch of `namespace`.
+    pub(super) fn follow(&mut self, namespace: &Option<String>, event: Event) {
+        match event {
+            Event::Init => {
+                self.listing.insert(namespace.clone(), BTreeMap::new());
+            }
+            Event::Listed(instance) => {
+                let (key, instance) = (key_of(&instance.metadata), Arc::new(slim(*instance)));
+                self.listing
+                    .entry(namespace.clone())
+                    .or_default()
+                    .insert(key, instance);
+            }
+            Event::Complete => self.complete(namespace),
+            Event::Applied(instance) => self.take(Arc::new(slim(*instance))),
+            Event::Deleted(instance) => self.forget(&instance),
+        }
+    }
+
+    fn complete(&mut self, namespace: &Option<String>) {
+        let listed = self.listing.remove(namespace).unwrap_or_default();
+        let is_listed = |key: &ObjectKey| namespace.as_ref().is_none_or(|ns| *ns == key.namespace);
+        let before = std::mem::take(&mut self.instances);
+        for (key, instance) in before {
+            let is_newer = (listed.get(&key)).is_some_and(|listed| is_newer(&instance, listed));
+            if !is_listed(&key) || is_newer {
+                self.instances.insert(key, instance);
+            }
+        }
+        for instance in listed.into_values() {
+            self.take(instance);
+        }
+        self.strangers.clear();
+    }
+
+    /// What this node wrote, as the server answered; also what was read anew.
+    pub(super) fn written(&mut self, instance: Instance) {
+        let instance = Arc::new(slim(instance));
+        for listing in self.listing.values_mut() {
+            // It may have been read before this was written.
+            listing.insert(key_of(&instance.metadata), instance.clone());
+        }
+        self.take(instance);
+    }
+
+    /// An Instance of another device, which has a name this node wanted.
+    pub(super) fn met(&mut self, stranger: Instance) {
+        let key = key_of(&stranger.metadata);
+        self.strangers.insert(key, Arc::new(slim(stranger)));
+    }
+
+    /// An Instance that this node deleted, or found to be gone.
+    pub(super) fn deleted(&mut self, key: &ObjectKey) {
+        if let Some(instance) = self.instances.remove(key) {
+            self.deleted.extend(instance.metadata.uid.clone());
+        }
+        for listing in self.listing.values_mut() {
+            listing.remove(key);
+        }
+        self.pending.remove(key);
+    }
+
+    fn take(&mut self, instance: Arc<Instance>) {
+        let is_deleted =
+            (instance.metadata.uid.as_ref()).is_some_and(|uid| self.deleted.contains(uid));
+        let key = key_of(&instance.metadata);
+        let is_older = (self.instances.get(&key)).is_some_and(|known| is_newer(known, &instance));
+        if !is_deleted && !is_older {
+            self.strangers.remove(&key);
+            self.instances.insert(key, instance);
+        }
+    }
+
+    fn forget(&mut self, gone: &Instance) {
+        let key = key_of(&gone.metadata);
+        if let Some(uid) = &gone.metadata.uid {
+            self.deleted.remove(uid);
+        }
+        let is_it = |known: &Arc<Instance>| known.metadata.uid == gone.metadata.uid;
+        if self.instances.get(&key).is_some_and(is_it) {
+            self.instances.remove(&key);
+            self.pending.remove(&key);
+        }
+    }
+
+    /// Notes exchanges that could not be written.
+    pub(super) fn postpone(&mut self, key: &ObjectKey, exchanges: &[&Exchange]) {
+        let pending = self.pending.entry(key.clone()).or_default();
+        for exchange in exchanges {
+            pending.insert(exchange.change.slot.clone(), Exchange::clone(exchange));
+        }
+    }
+
+    pub(super) fn pending(&self) -> Vec<(ObjectKey, Vec<Exchange>)> {
+        let pending = self.pending.iter();
+        pending
+            .map(|(key, all)| (key.clone(), all.values().cloned().collect()))
+            .collect()
+    }
+
+    /// Forgets what was written of the pending exchanges; what was postponed meanwhile stays.
+    pub(super) fn made_up(&mut self, key: &ObjectKey, written: &[Exchange]) {
+        if let Some(pending) = self.pending.get_mut(key) {
+            pending.retain(|_, exchange| !written.contains(exchange));
+            if pending.is_empty() {
+                self.pending.remove(key);
+            }
+        }
+    }
+
+    /// An Instance as the server has it.
+    pub(super) fn stored(&self, key: &ObjectKey) -> Option<Arc<Instance>> {
+        self.instances.get(key).cloned()
+    }
+
+    /// All Instances as this node sees them: those being deleted are gone, what is pending is done.
+    pub(super) fn published(&self) -> Instances {
+        let is_there = |instance: &Arc<Instance>| instance.metadata.deletion_timestamp.is_none();
+        let mut all: Instances = (self.strangers.iter().chain(&self.instances))
+            .filter(|(_, instance)| is_there(instance))
+            .map(|(key, instance)| (key.clone(), instance.clone()))
+            .collect();
+        for (key, pending) in &self.pending {
+            if let Some(instance) = all.get_mut(key) {
+                *instance = Arc::new(forced(instance, pending.values()));
+            }
+        }
+        all
+    }
+}
+
+/// Without the bookkeeping of server-side apply, which is larger than the rest.
+pub(super) fn slim(mut instance: Instance) -> Instance {
+    instance.metadata.managed_fields = None;
+    instance
+}
+
+/// Versions of one object are ordered as numbers are (KEP-5504).
+fn is_newer(a: &Instance, b: &Instance) -> bool {
+    let version = |instance: &Instance| {
+        let version = instance.metadata.resource_version.as_ref();
+        version.and_then(|version| version.parse::<u64>().ok())
+    };
+    match (version(a), version(b)) {
+        (Some(a), Some(b)) => a > b,
+        (_, _) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{slot::SlotOwner, slot_table::SlotChange};
+
+    fn instance(name: &str, version: u64) -> Instance {
+        let mut instance = Instance::new(name, Default::default());
+        instance.metadata.namespace = Some("default".to_owned());
+        instance.metadata.uid = Some(format!("uid of {name}"));
+        instance.metadata.resource_version = Some(version.to_string());
+        instance
+    }
+
+    fn listed(known: &mut Known, instances: &[Instance]) {
+        known.follow(&None, Event::Init);
+        for instance in instances {
+            known.follow(&None, Event::Listed(Box::new(instance.clone())));
+        }
+        known.follow(&None, Event::Complete);
+    }
+
+    fn versions(known: &Known) -> Vec<(String, String)> {
+        let all = known.published().into_iter();
+        all.map(|(key, i)| (key.name, i.metadata.resource_version.clone().unwrap()))
+            .collect()
+    }
+
+    fn at(name: &str, version: &str) -> (String, String) {
+        (name.to_owned(), version.to_owned())
+    }
+
+    #[test]
+    fn what_was_written_is_not_undone_by_an_older_event_or_list() {
+        let mut known = Known::default();
+        listed(&mut known, &[instance("a", 1)]);
+        known.written(instance("a", 5));
+        known.follow(&None, Event::Applied(Box::new(instance("a", 3))));
+        listed(&mut known, &[instance("a", 4)]);
+        assert_eq!(versions(&known), [at("a", "5")]);
+        known.follow(&None, Event::Applied(Box::new(instance("a", 6))));
+        assert_eq!(versions(&known), [at("a", "6")]);
+    }
+
+    #[test]
+    fn an_instance_created_during_a_list_outlives_it_and_one_that_is_gone_does_not() {
+        let mut known = Known::default();
+        listed(&mut known, &[instance("gone", 1)]);
+        known.follow(&None, Event::Init);
+        known.written(instance("new", 9));
+        known.follow(&None, Event::Complete);
+        assert_eq!(versions(&known), [at("new", "9")]);
+    }
+
+    #[test]
+    fn what_was_deleted_does_not_come_back_with_an_older_event() {
+        let mut known = Known::default();
+        listed(&mut known, &[instance("a", 1)]);
+        known.deleted(&ObjectKey::new("default", "a"));
+        known.follow(&None, Event::Applied(Box::new(instance("a", 2))));
+        assert_eq!(versions(&known), []);
+        known.follow(&None, Event::Deleted(Box::new(instance("a", 3))));
+        let mut successor = instance("a", 4);
+        successor.metadata.uid = Some("another".to_owned());
+        known.follow(&None, Event::Applied(Box::new(successor)));
+        assert_eq!(versions(&known), [at("a", "4")]);
+    }
+
+    #[test]
+    fn a_list_of_one_namespace_says_nothing_of_the_others() {
+        let mut known = Known::default();
+        known.follow(&Some("default".to_owned()), Event::Init);
+        known.follow(
+            &Some("default".to_owned()),
+            Event::Listed(Box::new(instance("a", 1))),
+        );
+        known.follow(&Some("default".to_owned()), Event::Complete);
+        known.follow(&Some("other".to_owned()), Event::Init);
+        known.follow(&Some("other".to_owned()), Event::Complete);
+        assert_eq!(versions(&known), [at("a", "1")]);
+    }
+
+    #[test]
+    fn a_slot_taken_without_the_server_is_taken_until_it_is_written() {
+        let mut known = Known::default();
+        listed(&mut known, &[instance("a", 1)]);
+        let key = ObjectKey::new("default", "a");
+        let exchange = Exchange {
+            change: SlotChange {
+                key: key.clone(),
+                slot: SlotId::new("a", 0),
+                from: None,
+                to: Some(SlotOwner::Node("n".to_owned())),
+            },
+            told: None,
+        };
+        known.postpone(&key, &[&exchange]);
+        let usage = |known: &Known| known.published()[&key].spec.device_usage.clone();
+        assert_eq!(usage(&known)["a-0"], "n");
+        listed(&mut known, &[instance("a", 2)]);
+        assert_eq!(usage(&known)["a-0"], "n");
+        known.made_up(&key, &[exchange]);
+        assert!(known.pending().is_empty());
+        assert!(usage(&known).is_empty());
+    }
+
+    #[test]
+    fn an_instance_that_is_being_deleted_is_gone() {
+        let mut known = Known::default();
+        let mut leaving = instance("a", 1);
+        leaving.metadata.deletion_timestamp =
+            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(
+                k8s_openapi::jiff::Timestamp::UNIX_EPOCH,
+            ));
+        listed(&mut known, &[leaving, instance("b", 2)]);
+        assert_eq!(versions(&known), [at("b", "2")]);
+    }
+}

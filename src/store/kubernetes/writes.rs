@@ -1,0 +1,341 @@
+//! How Instances are written: each change is one request, tried again with a newer Instance where the guard of its
+//! patch did not hold.
+use super::{
+    Inner,
+    plan::{self, Description, Met, met},
+};
+use crate::{
+    api::instance::Instance,
+    cluster::{code, events::about, is_conflict, is_not_found, is_unprocessable, within},
+    model::names::ObjectKey,
+    store::{About, Exchange, InstanceChange, StoreError, View, key_of, plan::exchanged},
+};
+use json_patch::Patch as JsonPatch;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use serde_json::Value;
+use std::{sync::Arc, time::Duration};
+use tokio::time::timeout;
+use tracing::{info, warn};
+
+/// Somebody else may change the Instance between its reading and our patch.
+const TRIES: usize = 4;
+/// A container waits for this; what cannot be written by then is done without the server where that is safe.
+const LOCAL_WRITE_TIMEOUT: Duration = Duration::from_secs(1);
+
+impl Inner {
+    pub(super) async fn apply_one(&self, change: &InstanceChange) -> Result<(), StoreError> {
+        let key = change.key();
+        let node = &self.settings.node_name;
+        match change {
+            InstanceChange::Create(instance) => self.create(&key, instance).await,
+            InstanceChange::Join(_) => self.patch(&key, |i| plan::join(i, node)).await.map(drop),
+            InstanceChange::Leave(_) => self.leave(&key).await,
+            InstanceChange::Describe {
+                capacity,
+                broker_properties,
+                device_id,
+                ..
+            } => {
+                let said = Description {
+                    capacity: *capacity,
+                    broker_properties,
+                    device_id: device_id.as_ref(),
+                };
+                self.patch(&key, |i| plan::describe(i, node, &said))
+                    .await
+                    .map(drop)
+            }
+            InstanceChange::Health { view, now, .. } => self.health(&key, view, now).await,
+            InstanceChange::Delete { reason, .. } => self.delete(&key, reason).await,
+        }
+    }
+
+    async fn create(&self, key: &ObjectKey, instance: &Instance) -> Result<(), StoreError> {
+        let params = PostParams {
+            field_manager: Some(plan::field_manager(&self.settings.node_name)),
+            ..PostParams::default()
+        };
+        let new = plan::to_create(instance, &self.settings.node_name);
+        match within(self.instance_api(key).create(&params, &new)).await {
+            Ok(created) => {
+                self.events
+                    .normal(about(&created), "DeviceFound", "the device was found");
+                self.change(|known| known.written(created));
+            }
+            Err(e) if is_conflict(&e) => self.join_existing(key, instance).await?,
+            Err(e) => return Err(unavailable(&e)),
+        }
+        // Without it the next plan says it.
+        let seen = instance
+            .status
+            .as_ref()
+            .and_then(|status| status.nodes.first());
+        if let Some(entry) = seen {
+            let view = View {
+                is_healthy: true,
+                connection: entry.connection.clone(),
+            };
+            self.health(key, &view, &entry.last_transition_time).await?;
+        }
+        Ok(())
+    }
+
+    /// Another node was first, or another device has the name.
+    async fn join_existing(&self, key: &ObjectKey, ours: &Instance) -> Result<(), StoreError> {
+        let there = self.read(key).await?;
+        match met(&there, ours) {
+            Met::Same => {
+                let node = &self.settings.node_name;
+                self.change(|known| known.written(there));
+                self.patch(key, |i| plan::join(i, node)).await.map(drop)
+            }
+            Met::Other => {
+                self.change(|known| known.met(there));
+                Err(StoreError::Exists(key.clone()))
+            }
+            Met::Leaving => Err(StoreError::Unavailable(format!(
+                "an Instance {key} is still being deleted"
+            ))),
+        }
+    }
+
+    /// The last node to leave deletes, also where two left at once and each saw the other.
+    async fn leave(&self, key: &ObjectKey) -> Result<(), StoreError> {
+        let node = &self.settings.node_name;
+        let left = self.patch(key, |i| plan::leave(i, node)).await?;
+        if left.spec.nodes.is_empty() {
+            return self.delete(key, "no node sees its device").await;
+        }
+        let gone = plan::health(&left, node, None);
+        self.apply_status(key, gone).await
+    }
+
+    async fn health(&self, key: &ObjectKey, view: &View, now: &str) -> Result<(), StoreError> {
+        let node = &self.settings.node_name;
+        let instance = self.stored(key)?;
+        let before = (instance.status.iter().flat_map(|status| &status.nodes))
+            .find(|entry| entry.name == *node)
+            .map(|entry| entry.health == "Healthy");
+        self.apply_status(key, plan::health(&instance, node, Some((view, now))))
+            .await?;
+        match (before, view.is_healthy) {
+            (Some(true), false) => {
+                let note = format!("node {node} does not see the device any more");
+                self.events.warning(about(&*instance), "DeviceGone", note);
+            }
+            (Some(false), true) => {
+                let note = format!("node {node} sees the device again");
+                self.events.normal(about(&*instance), "DeviceBack", note);
+            }
+            (Some(_) | None, _) => {}
+        }
+        Ok(())
+    }
+
+    async fn apply_status(&self, key: &ObjectKey, status: Value) -> Result<(), StoreError> {
+        let manager = plan::field_manager(&self.settings.node_name);
+        let params = PatchParams::apply(&manager).force();
+        let api = self.instance_api(key);
+        match within(api.patch_status(&key.name, &params, &Patch::Apply(&status))).await {
+            Ok(written) => {
+                self.change(|known| known.written(written));
+                Ok(())
+            }
+            // Deleted meanwhile, or deleted and created again.
+            Err(e) if is_not_found(&e) || is_conflict(&e) => {
+                self.refresh(key).await?;
+                Err(StoreError::Gone(key.clone()))
+            }
+            Err(e) => Err(unavailable(&e)),
+        }
+    }
+
+    async fn delete(&self, key: &ObjectKey, reason: &'static str) -> Result<(), StoreError> {
+        let instance = self.stored(key)?;
+        let params = DeleteParams::default().preconditions(Preconditions {
+            uid: instance.metadata.uid.clone(),
+            resource_version: instance.metadata.resource_version.clone(),
+        });
+        match within(self.instance_api(key).delete(&key.name, &params)).await {
+            Ok(_) => {}
+            Err(e) if is_not_found(&e) => {}
+            Err(e) if is_conflict(&e) => {
+                self.refresh(key).await?;
+                let message = format!("Instance {key} changed meanwhile and is looked at again");
+                return Err(StoreError::Unavailable(message));
+            }
+            Err(e) => return Err(unavailable(&e)),
+        }
+        self.change(|known| known.deleted(key));
+        let configuration = ObjectKey::new(&key.namespace, &instance.spec.configuration_name);
+        if let Some(object) = self.reference(&About::Configuration(configuration)) {
+            let note = format!("Instance {} is deleted: {reason}", key.name);
+            self.events.normal(object, "InstanceDeleted", note);
+        }
+        Ok(())
+    }
+
+    /// Exchanges slots of one Instance, all or none.
+    pub(super) async fn exchange(
+        &self,
+        key: &ObjectKey,
+        exchanges: Vec<&Exchange>,
+    ) -> Result<(), StoreError> {
+        let instance = self.stored(key)?;
+        let is_local =
+            !instance.spec.shared && instance.spec.nodes == [self.settings.node_name.as_str()];
+        if !is_local {
+            return self.exchange_stored(key, &exchanges).await;
+        }
+        // Nobody else can take a slot of a device that only this node sees.
+        let written = timeout(LOCAL_WRITE_TIMEOUT, self.exchange_stored(key, &exchanges)).await;
+        match written {
+            Ok(Err(StoreError::Unavailable(reason))) => self.postpone(key, &exchanges, &reason),
+            Ok(outcome) => outcome,
+            Err(_) => self.postpone(key, &exchanges, "it does not answer"),
+        }
+    }
+
+    fn postpone(
+        &self,
+        key: &ObjectKey,
+        exchanges: &[&Exchange],
+        reason: &str,
+    ) -> Result<(), StoreError> {
+        warn!(instance = %key, "slots are exchanged without the API server and written when it is back: {reason}");
+        self.change(|known| known.postpone(key, exchanges));
+        Ok(())
+    }
+
+    async fn exchange_stored(
+        &self,
+        key: &ObjectKey,
+        exchanges: &[&Exchange],
+    ) -> Result<(), StoreError> {
+        let mut refused = None;
+        let mut reason = String::new();
+        for _ in 0..TRIES {
+            let instance = self.stored(key)?;
+            if let Err(error) = exchanged(&instance, exchanges) {
+                if refused.replace(error.clone()).is_some() {
+                    return Err(error);
+                }
+                // What is known may be old.
+                self.refresh(key).await?;
+                continue;
+            }
+            match self
+                .patch_once(key, plan::exchange(&instance, exchanges))
+                .await?
+            {
+                Attempt::Written(_) => return Ok(()),
+                Attempt::Stale(why) => reason = why,
+            }
+            self.refresh(key).await?;
+        }
+        Err(changing(key, &reason))
+    }
+
+    /// Writes what was exchanged without the server. This node's own devices: whatever stands there is older.
+    pub(super) async fn make_up(&self) {
+        for (key, exchanges) in self.change(|known| known.pending()) {
+            let all: Vec<&Exchange> = exchanges.iter().collect();
+            let written = self
+                .patch(&key, |instance| plan::exchange(instance, &all))
+                .await;
+            match written {
+                Ok(_) => {
+                    info!(instance = %key, "slots that were exchanged without the API server are written");
+                    self.change(|known| known.made_up(&key, &exchanges));
+                }
+                Err(StoreError::Gone(_)) => self.change(|known| known.deleted(&key)),
+                Err(e) => warn!(instance = %key, "slots are not written yet: {e}"),
+            }
+        }
+        self.publish();
+    }
+
+    /// Patches an Instance as it is known, and as it is read anew where that was old.
+    async fn patch(
+        &self,
+        key: &ObjectKey,
+        patch: impl Fn(&Instance) -> JsonPatch,
+    ) -> Result<Arc<Instance>, StoreError> {
+        let mut reason = String::new();
+        for _ in 0..TRIES {
+            let instance = self.stored(key)?;
+            match self.patch_once(key, patch(&instance)).await? {
+                Attempt::Written(written) => return Ok(written),
+                Attempt::Stale(why) => reason = why,
+            }
+            self.refresh(key).await?;
+        }
+        Err(changing(key, &reason))
+    }
+
+    async fn patch_once(&self, key: &ObjectKey, patch: JsonPatch) -> Result<Attempt, StoreError> {
+        let params = PatchParams {
+            field_manager: Some(plan::field_manager(&self.settings.node_name)),
+            ..PatchParams::default()
+        };
+        let api = self.instance_api(key);
+        match within(api.patch(&key.name, &params, &Patch::Json::<()>(patch))).await {
+            Ok(written) => {
+                self.change(|known| known.written(written.clone()));
+                Ok(Attempt::Written(Arc::new(written)))
+            }
+            Err(e) if is_not_found(&e) => {
+                self.change(|known| known.deleted(key));
+                Err(StoreError::Gone(key.clone()))
+            }
+            Err(e) if is_unprocessable(&e) || is_conflict(&e) => Ok(Attempt::Stale(e.to_string())),
+            Err(e) => Err(unavailable(&e)),
+        }
+    }
+
+    async fn read(&self, key: &ObjectKey) -> Result<Instance, StoreError> {
+        match within(self.instance_api(key).get(&key.name)).await {
+            Ok(instance) => Ok(instance),
+            Err(e) if is_not_found(&e) => {
+                self.change(|known| known.deleted(key));
+                Err(StoreError::Gone(key.clone()))
+            }
+            Err(e) => Err(unavailable(&e)),
+        }
+    }
+
+    async fn refresh(&self, key: &ObjectKey) -> Result<(), StoreError> {
+        let instance = self.read(key).await?;
+        debug_assert_eq!(key_of(&instance.metadata), *key);
+        self.change(|known| known.written(instance));
+        Ok(())
+    }
+
+    fn stored(&self, key: &ObjectKey) -> Result<Arc<Instance>, StoreError> {
+        let stored = self.change(|known| known.stored(key));
+        stored.ok_or_else(|| StoreError::Gone(key.clone()))
+    }
+}
+
+/// What became of a patch.
+enum Attempt {
+    Written(Arc<Instance>),
+    /// It does not fit the Instance as it is now.
+    Stale(String),
+}
+
+fn changing(key: &ObjectKey, reason: &str) -> StoreError {
+    StoreError::Unavailable(format!(
+        "Instance {key} cannot be patched, after {TRIES} tries: {reason}"
+    ))
+}
+
+fn unavailable(error: &kube::Error) -> StoreError {
+    StoreError::Unavailable(match code(error) {
+        Some(403) => {
+            format!("the API server refuses it, which RBAC or an admission policy decides: {error}")
+        }
+        Some(code) => format!("the API server refuses it ({code}): {error}"),
+        None => format!("the API server cannot be reached: {error}"),
+    })
+}

@@ -1,0 +1,340 @@
+//! What the process counts and measures, and how that is written for Prometheus. `docs/metrics.md` lists all of it.
+//!
+//! Counters and histograms go up where the thing happens. Gauges that describe a state are replaced as a whole by
+//! whoever reads the whole state ([`State`]), so that none can drift. No label ever names an Instance or a device.
+//!
+//! `akri_…` are the metrics that Akri documents, with its labels; `petiole_…` are all others, so that nobody takes them
+//! for a part of Akri's contract, and none of Akri's later ones can get in their way.
+use super::values::{State, Timer, Untyped};
+use prometheus_client::{
+    encoding::text,
+    metrics::{counter::Counter, family::Family, histogram::Histogram, info::Info},
+    registry::Registry,
+};
+use std::{collections::BTreeMap, fmt, sync::LazyLock, time::Duration};
+
+/// What [`Metrics::text`] writes.
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Akri's.
+const DISCOVERY_SECONDS: [f64; 9] = [0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 60.0];
+/// A call is answered within 3 s.
+const ALLOCATE_SECONDS: [f64; 10] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1.0, 2.5, 3.0];
+
+/// Label names with their values.
+pub(super) type Labels<const N: usize> = [(&'static str, String); N];
+
+/// What became of a try of a plugin to register with the kubelet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Registration {
+    Registered,
+    /// Refused, or not answered.
+    Failed,
+    /// The kubelet took it and never asked for the slots.
+    NoStream,
+}
+
+/// What became of a patch of the capacity of this process's node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CapacityPatch {
+    Applied,
+    /// Somebody else had written in between: the next look decides anew.
+    Superseded,
+    Failed,
+}
+
+/// What became of a Kubernetes Event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EventOutcome {
+    Written,
+    Failed,
+    /// Too many waited to be written.
+    Dropped,
+}
+
+/// One write to the API server, in words that are bounded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ApiWrite {
+    /// The resource's plural with its subresource, such as `instances/status`.
+    pub kind: &'static str,
+    pub verb: &'static str,
+    /// `2xx`, `4xx`, …, or `none` where there was no answer.
+    pub code: &'static str,
+}
+
+/// The slots of a Configuration on this node. Each slot is one of the three.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SlotCounts {
+    /// A container holds it, on whichever node, and the device is there.
+    pub used: i64,
+    /// To be had.
+    pub free: i64,
+    /// The device is gone, held or not.
+    pub unhealthy: i64,
+}
+
+/// All of a process's metrics.
+pub struct Metrics {
+    registry: Registry,
+    instances: State<2>,
+    broker_pods: State<2>,
+    slots: State<2>,
+    plugins: State<0>,
+    plugins_registered: State<0>,
+    discovery_results: Family<Labels<2>, Untyped>,
+    discovery_time: Family<Labels<1>, Histogram, fn() -> Histogram>,
+    registrations: Family<Labels<1>, Counter>,
+    claims: Family<Labels<2>, Counter>,
+    allocate_time: Histogram,
+    capacity_patches: Family<Labels<1>, Counter>,
+    api_writes: Family<Labels<3>, Counter>,
+    events: Family<Labels<1>, Counter>,
+}
+
+/// The metrics of this process. Process-wide, because many layers count and one registry is written out.
+pub fn metrics() -> &'static Metrics {
+    static METRICS: LazyLock<Metrics> = LazyLock::new(Metrics::new);
+    &METRICS
+}
+
+impl Metrics {
+    fn new() -> Self {
+        let seconds: fn() -> Histogram = || Histogram::new(DISCOVERY_SECONDS);
+        let mut metrics = Self {
+            registry: Registry::default(),
+            instances: State::default(),
+            broker_pods: State::default(),
+            slots: State::default(),
+            plugins: State::default(),
+            plugins_registered: State::default(),
+            discovery_results: Family::default(),
+            discovery_time: Family::new_with_constructor(seconds),
+            registrations: Family::default(),
+            claims: Family::default(),
+            allocate_time: Histogram::new(ALLOCATE_SECONDS),
+            capacity_patches: Family::default(),
+            api_writes: Family::default(),
+            events: Family::default(),
+        };
+        metrics.register_akris();
+        metrics.register_ours();
+        metrics
+    }
+
+    /// The names, labels and values of Akri 0.12, the last whose agent counted.
+    fn register_akris(&mut self) {
+        let registry = &mut self.registry;
+        registry.register(
+            "akri_instance_count",
+            "Instances whose device this node can reach",
+            self.instances.clone(),
+        );
+        registry.register(
+            "akri_discovery_response_result",
+            "Discoveries that gave their first answer (Success), and discoveries that ended unasked (Fail)",
+            self.discovery_results.clone(),
+        );
+        registry.register(
+            "akri_discovery_response_time",
+            "Seconds from the start of a discovery to its first complete set of devices",
+            self.discovery_time.clone(),
+        );
+        registry.register(
+            "akri_broker_pod_count",
+            "Broker Pods on each node",
+            self.broker_pods.clone(),
+        );
+    }
+
+    fn register_ours(&mut self) {
+        let registry = &mut self.registry;
+        let version = [("version", env!("CARGO_PKG_VERSION"))];
+        registry.register("petiole_build", "The version that runs", Info::new(version));
+        registry.register(
+            "petiole_slots",
+            "Usage slots of the Instances on this node: used (on whichever node), free, unhealthy (their device is gone)",
+            self.slots.clone(),
+        );
+        registry.register(
+            "petiole_plugins",
+            "Device plugins that should be registered with the kubelet",
+            self.plugins.clone(),
+        );
+        registry.register(
+            "petiole_plugins_registered",
+            "Device plugins whose slots the kubelet is listening to",
+            self.plugins_registered.clone(),
+        );
+        registry.register(
+            "petiole_plugin_registrations",
+            "Tries to register a device plugin with the kubelet",
+            self.registrations.clone(),
+        );
+        registry.register(
+            "petiole_claims",
+            "Claims of slots for containers; a refused one has its reason",
+            self.claims.clone(),
+        );
+        registry.register(
+            "petiole_allocate_duration_seconds",
+            "Seconds until an Allocate call of the kubelet was answered",
+            self.allocate_time.clone(),
+        );
+        registry.register(
+            "petiole_capacity_patches",
+            "Patches of the node's capacity and allocatable",
+            self.capacity_patches.clone(),
+        );
+        registry.register(
+            "petiole_api_writes",
+            "Requests to the API server that write",
+            self.api_writes.clone(),
+        );
+        registry.register(
+            "petiole_events",
+            "Kubernetes Events, written or not",
+            self.events.clone(),
+        );
+    }
+
+    /// All of it in the OpenMetrics text format.
+    pub fn text(&self) -> Result<String, fmt::Error> {
+        let mut text = String::new();
+        text::encode(&mut text, &self.registry)?;
+        Ok(text)
+    }
+
+    /// How many Instances each Configuration has on this node, by whether they are shared.
+    pub fn set_instances(&self, counts: &BTreeMap<(String, bool), i64>) {
+        self.instances
+            .set(counts.iter().map(|((name, is_shared), count)| {
+                let labels = [label("configuration", name), label("is_shared", is_shared)];
+                (labels, *count)
+            }));
+    }
+
+    /// How many broker Pods each Configuration has on each node: `(configuration, node)`.
+    pub fn set_broker_pods(&self, counts: &BTreeMap<(String, String), i64>) {
+        self.broker_pods
+            .set(counts.iter().map(|((name, node), count)| {
+                ([label("configuration", name), label("node", node)], *count)
+            }));
+    }
+
+    /// The slots of each Configuration on this node.
+    pub fn set_slots(&self, counts: &BTreeMap<String, SlotCounts>) {
+        self.slots.set(counts.iter().flat_map(|(name, slots)| {
+            let states = [
+                ("used", slots.used),
+                ("free", slots.free),
+                ("unhealthy", slots.unhealthy),
+            ];
+            states.map(|(state, count)| {
+                ([label("configuration", name), label("state", state)], count)
+            })
+        }));
+    }
+
+    /// How many device plugins there should be.
+    pub fn set_plugins(&self, count: usize) {
+        self.plugins.set([([], gauge(count))]);
+    }
+
+    /// How many device plugins the kubelet is listening to.
+    pub fn set_plugins_registered(&self, count: usize) {
+        self.plugins_registered.set([([], gauge(count))]);
+    }
+
+    /// A discovery of this handler gave its first answer or, not `is_answer`, ended unasked.
+    pub fn count_discovery(&self, handler: &str, is_answer: bool) {
+        let result = if is_answer { "Success" } else { "Fail" };
+        let labels = [
+            label("discovery_handler_name", handler),
+            label("result", result),
+        ];
+        self.discovery_results.get_or_create(&labels).0.inc();
+    }
+
+    /// A discovery published its first complete set so long after its start.
+    pub fn observe_discovery(&self, configuration: &str, took: Duration) {
+        let labels = [label("configuration", configuration)];
+        (self.discovery_time.get_or_create(&labels)).observe(took.as_secs_f64());
+    }
+
+    /// The Configuration has gone, and what was measured of it goes too.
+    pub fn forget_discovery(&self, configuration: &str) {
+        self.discovery_time
+            .remove(&[label("configuration", configuration)]);
+    }
+
+    pub fn count_registration(&self, outcome: Registration) {
+        let result = match outcome {
+            Registration::Registered => "registered",
+            Registration::Failed => "failed",
+            Registration::NoStream => "no_stream",
+        };
+        self.registrations
+            .get_or_create(&[label("result", result)])
+            .inc();
+    }
+
+    /// A claim was made, or refused for a reason out of a bounded list.
+    pub fn count_claim(&self, refused: Option<&'static str>) {
+        let result = if refused.is_some() {
+            "refused"
+        } else {
+            "granted"
+        };
+        let labels = [
+            label("result", result),
+            label("reason", refused.unwrap_or_default()),
+        ];
+        self.claims.get_or_create(&labels).inc();
+    }
+
+    /// Measures an Allocate call until it is dropped.
+    pub fn time_allocate(&self) -> Timer<'_> {
+        Timer::new(&self.allocate_time)
+    }
+
+    pub fn count_capacity_patch(&self, outcome: CapacityPatch) {
+        let result = match outcome {
+            CapacityPatch::Applied => "applied",
+            CapacityPatch::Superseded => "superseded",
+            CapacityPatch::Failed => "failed",
+        };
+        self.capacity_patches
+            .get_or_create(&[label("result", result)])
+            .inc();
+    }
+
+    pub fn count_api_write(&self, write: ApiWrite) {
+        let labels = [
+            label("kind", write.kind),
+            label("verb", write.verb),
+            label("code", write.code),
+        ];
+        self.api_writes.get_or_create(&labels).inc();
+    }
+
+    pub fn count_event(&self, outcome: EventOutcome) {
+        let result = match outcome {
+            EventOutcome::Written => "written",
+            EventOutcome::Failed => "failed",
+            EventOutcome::Dropped => "dropped",
+        };
+        self.events.get_or_create(&[label("result", result)]).inc();
+    }
+}
+
+fn label(name: &'static str, value: impl ToString) -> (&'static str, String) {
+    (name, value.to_string())
+}
+
+fn gauge(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+#[path = "metrics_tests.rs"]
+mod tests;

@@ -1,0 +1,167 @@
+use super::*;
+use std::collections::BTreeSet;
+
+/// Metrics in which everything has happened once.
+fn touched() -> Metrics {
+    let metrics = Metrics::new();
+    let cam = || "cam".to_owned();
+    metrics.set_instances(&[((cam(), true), 2)].into());
+    metrics.set_broker_pods(&[((cam(), "node-a".to_owned()), 3)].into());
+    let slots = SlotCounts {
+        used: 1,
+        free: 2,
+        unhealthy: 0,
+    };
+    metrics.set_slots(&[(cam(), slots)].into());
+    metrics.set_plugins(3);
+    metrics.set_plugins_registered(2);
+    metrics.count_discovery("zeroconf", true);
+    metrics.observe_discovery("cam", Duration::from_millis(300));
+    metrics.count_registration(Registration::Registered);
+    metrics.count_claim(None);
+    metrics.count_claim(Some("full"));
+    drop(metrics.time_allocate());
+    metrics.count_capacity_patch(CapacityPatch::Applied);
+    metrics.count_api_write(ApiWrite {
+        kind: "instances",
+        verb: "patch",
+        code: "2xx",
+    });
+    metrics.count_event(EventOutcome::Dropped);
+    metrics
+}
+
+fn assert_has(metrics: &Metrics, line: &str) {
+    let text = metrics.text().unwrap();
+    assert!(text.lines().any(|l| l == line), "no line {line} in\n{text}");
+}
+
+#[test]
+fn akris_metrics_have_the_names_and_labels_that_akri_documents() {
+    let metrics = touched();
+    for line in [
+        "# TYPE akri_instance_count gauge",
+        r#"akri_instance_count{configuration="cam",is_shared="true"} 2"#,
+        // A counter would be written as akri_discovery_response_result_total.
+        "# TYPE akri_discovery_response_result unknown",
+        r#"akri_discovery_response_result{discovery_handler_name="zeroconf",result="Success"} 1"#,
+        "# TYPE akri_discovery_response_time histogram",
+        r#"akri_discovery_response_time_bucket{le="0.25",configuration="cam"} 0"#,
+        r#"akri_discovery_response_time_bucket{le="0.5",configuration="cam"} 1"#,
+        r#"akri_discovery_response_time_bucket{le="60.0",configuration="cam"} 1"#,
+        "# TYPE akri_broker_pod_count gauge",
+        r#"akri_broker_pod_count{configuration="cam",node="node-a"} 3"#,
+    ] {
+        assert_has(&metrics, line);
+    }
+}
+
+#[test]
+fn a_gauge_is_set_as_a_whole_and_what_is_gone_is_not_shown() {
+    let metrics = touched();
+    metrics.set_instances(&[(("usb".to_owned(), false), 1)].into());
+    let text = metrics.text().unwrap();
+    let shown: Vec<_> = text
+        .lines()
+        .filter(|l| l.starts_with("akri_instance_count{"))
+        .collect();
+    assert_eq!(
+        shown,
+        [r#"akri_instance_count{configuration="usb",is_shared="false"} 1"#]
+    );
+}
+
+#[test]
+fn a_configuration_that_is_gone_is_forgotten() {
+    let metrics = touched();
+    metrics.forget_discovery("cam");
+    assert!(
+        !metrics
+            .text()
+            .unwrap()
+            .contains("akri_discovery_response_time")
+    );
+}
+
+#[test]
+fn a_claim_has_its_reason_where_it_is_refused() {
+    let metrics = touched();
+    assert_has(
+        &metrics,
+        r#"petiole_claims_total{result="granted",reason=""} 1"#,
+    );
+    assert_has(
+        &metrics,
+        r#"petiole_claims_total{result="refused",reason="full"} 1"#,
+    );
+}
+
+/// A metric as it is documented and as it is written: name, type, labels.
+type Row = (String, String, BTreeSet<String>);
+
+/// What an exposition has, by the names that a query uses.
+fn written(text: &str) -> BTreeSet<Row> {
+    let mut rows = BTreeSet::new();
+    for line in text.lines().filter_map(|line| line.strip_prefix("# TYPE ")) {
+        let (family, kind) = line.split_once(' ').unwrap();
+        let name = match kind {
+            "counter" => format!("{family}_total"),
+            "info" => format!("{family}_info"),
+            _ => family.to_owned(),
+        };
+        let samples = text.lines().filter(|line| {
+            let rest = line.strip_prefix(family).unwrap_or("#");
+            rest.starts_with(['{', ' '])
+                || rest.starts_with("_total")
+                || rest.starts_with("_info")
+                || rest.starts_with("_bucket")
+        });
+        let labels = samples
+            .flat_map(label_names)
+            .filter(|name| name != "le")
+            .collect();
+        rows.insert((name, kind.to_owned(), labels));
+    }
+    rows
+}
+
+fn label_names(sample: &str) -> Vec<String> {
+    let labels = sample
+        .split_once('{')
+        .map_or("", |(_, rest)| rest.split_once('}').unwrap().0);
+    let names = labels.split(',').filter_map(|label| label.split_once('='));
+    names.map(|(name, _)| name.to_owned()).collect()
+}
+
+/// The rows of the table in `docs/metrics.md`: `name`, type, `labels`, …
+fn documented() -> BTreeSet<Row> {
+    let text = include_str!("../../docs/metrics.md");
+    let rows = text.lines().filter(|line| line.starts_with("| `"));
+    rows.map(|row| {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        let labels = cells[3]
+            .split(',')
+            .map(|label| label.trim().trim_matches('`'));
+        let labels = labels
+            .filter(|label| !label.is_empty())
+            .map(str::to_owned)
+            .collect();
+        (
+            cells[1].trim_matches('`').to_owned(),
+            cells[2].to_owned(),
+            labels,
+        )
+    })
+    .collect()
+}
+
+#[test]
+fn the_documentation_has_every_metric_and_no_other() {
+    let (documented, written) = (documented(), written(&touched().text().unwrap()));
+    let undocumented: Vec<_> = written.difference(&documented).collect();
+    let untrue: Vec<_> = documented.difference(&written).collect();
+    assert!(
+        undocumented.is_empty() && untrue.is_empty(),
+        "not in docs/metrics.md: {undocumented:#?}\nonly in docs/metrics.md: {untrue:#?}"
+    );
+}

@@ -1,0 +1,92 @@
+//! Kinds of metrics that the library has not.
+use super::metrics::Labels;
+use prometheus_client::{
+    encoding::{EncodeMetric, MetricEncoder},
+    metrics::{MetricType, TypedMetric, counter::Counter, histogram::Histogram},
+};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, PoisonError, RwLock},
+};
+use tokio::time::Instant;
+
+/// Observes the seconds of its life.
+pub struct Timer<'a> {
+    histogram: &'a Histogram,
+    begun: Instant,
+}
+
+impl<'a> Timer<'a> {
+    pub(super) fn new(histogram: &'a Histogram) -> Self {
+        Self {
+            histogram,
+            begun: Instant::now(),
+        }
+    }
+}
+
+impl Drop for Timer<'_> {
+    fn drop(&mut self) {
+        self.histogram.observe(self.begun.elapsed().as_secs_f64());
+    }
+}
+
+/// A gauge that is set as a whole, so that what is no longer there is no longer shown.
+#[derive(Debug, Clone)]
+pub(super) struct State<const N: usize>(Arc<RwLock<BTreeMap<Labels<N>, i64>>>);
+
+impl<const N: usize> Default for State<N> {
+    fn default() -> Self {
+        Self(Arc::default())
+    }
+}
+
+impl<const N: usize> State<N> {
+    pub(super) fn set(&self, whole: impl IntoIterator<Item = (Labels<N>, i64)>) {
+        let whole = whole.into_iter().collect();
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = whole;
+    }
+}
+
+impl<const N: usize> EncodeMetric for State<N> {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
+        let values = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        for (labels, value) in values.iter() {
+            match labels.is_empty() {
+                true => encoder.encode_gauge(value)?,
+                false => encoder.encode_family(labels)?.encode_gauge(value)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn metric_type(&self) -> MetricType {
+        MetricType::Gauge
+    }
+
+    /// A process that never set it does not show it.
+    fn is_empty(&self) -> bool {
+        let values = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        values.is_empty()
+    }
+}
+
+/// A counter whose name is written as it stands. OpenMetrics has `_total` at the end of every counter's name, and
+/// Akri's documented one has not: as a metric of unknown type it keeps the name that dashboards ask for.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Untyped(pub(super) Counter);
+
+impl TypedMetric for Untyped {
+    const TYPE: MetricType = MetricType::Unknown;
+}
+
+impl EncodeMetric for Untyped {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
+        encoder.encode_gauge(&self.0.get())
+    }
+
+    fn metric_type(&self) -> MetricType {
+        Self::TYPE
+    }
+}

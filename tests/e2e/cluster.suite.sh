@@ -1,0 +1,295 @@
+# Petiole on a cluster of two nodes, installed by its chart: the story of the README, and what users do next.
+# shellcheck shell=bash disable=SC2153 # SUITE is set by run
+# shellcheck source=tests/e2e/lib_cluster.sh
+. "$E2E/lib_cluster.sh"
+
+set_up() {
+  up_with_images
+  install
+  cluster avahi camera
+}
+
+# The README's page of a cluster, command by command.
+test_the_story_of_the_readme() {
+  clean
+  local n began instance resource
+  for n in 1 2 3 4; do announce camera "page-$n" _http._tcp "808$n" "path=/$n"; done
+  kubectl apply -f "$EXAMPLES/zeroconf-http.yaml"
+  within 5 "four Instances" has_instances zeroconf-http 4
+  note "applied -> four Instances: $TOOK s"
+  kubectl get instances | tee "$SUITE/instances"
+  head -n 1 "$SUITE/instances" | grep -Eq '^NAME +CONFIG +SHARED +NODES +AGE$' || fail "columns of kubectl get instances"
+  for n in 1 2 3 4; do
+    instance=$(instance_of "page-$n")
+    within 5 "both nodes see page-$n" is_on "$instance" node-1 node-2
+    within 3 "node-1 offers it" node_holds node-1 allocatable "$instance" 1
+  done
+  instance=$(instance_of page-1)
+  kubectl describe node node-1 >"$SUITE/node"
+  [ "$(grep -cE "^ +akri.sh/$instance: +1\$" "$SUITE/node")" = 2 ] || fail "not in Capacity and Allocatable of kubectl describe node: $(grep akri "$SUITE/node")"
+  within 30 "four brokers run" has_brokers zeroconf-http 4
+  for n in 1 2 3 4; do
+    within 5 "a broker has the variables of page-$n" a_broker_says "AKRI_ZEROCONF_DEVICE_NAME=page-$n" "AKRI_ZEROCONF_DEVICE_PORT=808$n"
+  done
+  plugin_sockets node-1 | grep -Eq "^$instance-[0-9]{10}\.sock\$" || fail "no socket <instance>-<ts>.sock: $(plugin_sockets node-1)"
+  grpcurl_answers "$instance"
+  device_goes page-4
+  began=$EPOCHREALTIME
+  kubectl delete configuration zeroconf-http
+  within 10 "Instances, brokers and sockets are gone" is_nothing_left
+  note "Configuration deleted -> no Instance, broker or socket: $TOOK s"
+}
+
+a_broker_says() { # TEXT…
+  local pod text
+  for pod in $(brokers); do
+    for text in "$@"; do logs_have "$pod" "$text" || continue 2; done
+    return 0
+  done
+  return 1
+}
+
+grpcurl_answers() { # INSTANCE; no proto files
+  local socket
+  socket=/var/lib/kubelet/device-plugins/$(plugin_sockets node-1 | grep "^$1-")
+  cluster on node-1 grpcurl -plaintext -unix "$socket" v1beta1.DevicePlugin/GetDevicePluginOptions | jq -e .preStartRequired >/dev/null ||
+    fail "grpcurl gets no GetDevicePluginOptions"
+  { cluster on node-1 grpcurl -plaintext -unix -max-time 1 "$socket" v1beta1.DevicePlugin/ListAndWatch 2>/dev/null || true; } |
+    jq -e '.devices | length == 1' >/dev/null || fail "grpcurl gets no ListAndWatch"
+}
+
+device_goes() { # SERVICE
+  local instance node
+  instance=$(instance_of "$1")
+  goodbye "$1"
+  within 3 "node-1 says it is gone" is_unhealthy_on "$instance" node-1
+  within 3 "allocatable of node-1 is 0" node_holds node-1 allocatable "$instance" 0
+  note "goodbye -> allocatable 0: $TOOK s after it was unhealthy"
+  node_holds node-1 capacity "$instance" 1 || fail "capacity went with it"
+  has_brokers zeroconf-http 4 || fail "its broker did not outlive the grace period's beginning"
+  within 75 "its Instance goes after the grace period of 60 s" has_no_instance "$1"
+  note "unhealthy -> Instance gone: $TOOK s"
+  within 10 "its broker goes" has_brokers zeroconf-http 3
+  date +%s >"$SUITE/stopped-$instance"
+}
+
+is_nothing_left() {
+  is_clean && [ -z "$(plugin_sockets node-1)$(plugin_sockets node-2)" ] && [ -z "$(kubectl get services -l controller=akri.sh -o name)" ]
+}
+
+test_a_shared_device_is_used_by_one_of_two_nodes() {
+  clean
+  race door 1 1
+}
+
+test_two_slots_of_a_shared_device_by_both_resources() {
+  clean
+  race gate 2 2
+}
+
+# 50 rounds: a Pod on each node at once, by the Instance's resource and, with a second slot, by the Configuration's too.
+race() { # SERVICE CAPACITY RUNNING
+  local round node instance full=0 kind resource
+  announce camera "$1" _rtsp._tcp 554
+  configure race "kind: _rtsp._tcp" "capacity: $2, gracePeriodSeconds: 5"
+  within 5 "an Instance" has_instances race 1
+  instance=$(instance_of "$1")
+  within 5 "both nodes see it" is_on "$instance" node-1 node-2
+  for round in $(seq 50); do
+    for node in node-1 node-2; do within 45 "$node offers all slots in round $round" offers "$node" "$instance" "$2"; done
+    for node in node-1 node-2; do
+      for kind in $(seq "$2"); do
+        resource=$instance
+        [ "$kind" = 1 ] || resource=race
+        pod "$node-$kind" "$node" "$resource" &
+      done
+    done
+    wait
+    for node in node-1 node-2; do
+      for kind in $(seq "$2"); do within 20 "$node-$kind is settled" is_settled "$node-$kind"; done
+    done
+    slots_in_containers >"$SUITE/slots"
+    [ -z "$(sort "$SUITE/slots" | uniq -d)" ] || fail "two containers name one slot in round $round: $(cat "$SUITE/slots")"
+    [ "$(wc -l <"$SUITE/slots")" != "$3" ] || full=$((full + 1))
+    kubectl delete pods -l test=yes --now >/dev/null
+  done
+  note "of 50 rounds $full ended with $3 containers"
+  [ "$full" -ge 45 ] || fail "only $full of 50 rounds ended with $3 containers"
+}
+
+offers() { # NODE INSTANCE AMOUNT
+  node_holds "$1" allocatable "$2" "$3"
+}
+
+slots_in_containers() {
+  local pod
+  for pod in $(kubectl get pods -l test=yes -o json | jq -r '.items[] | select(.status.phase == "Running") | .metadata.name'); do
+    env_of "$pod" AKRI_SLOT
+  done
+}
+
+test_a_device_that_flaps() {
+  clean
+  local instance uid
+  announce camera lamp _rtsp._tcp 554
+  configure flaps "kind: _rtsp._tcp" "gracePeriodSeconds: 8, $BROKER"
+  within 5 "an Instance" has_instances flaps 1
+  instance=$(instance_of lamp)
+  within 20 "its broker runs" has_brokers flaps 1
+  uid=$(uids)
+  goodbye lamp
+  within 5 "it is unhealthy" is_unhealthy_on "$instance" node-1
+  announce camera lamp _rtsp._tcp 554
+  within 5 "it is back" is_healthy_on "$instance" node-1
+  within 5 "the node offers it again" node_holds node-1 allocatable "$instance" 1
+  equal "the Instance inside the grace period" "$uid" "$(uids)"
+  has_brokers flaps 1 || fail "the broker did not outlive the flap"
+  goodbye lamp
+  within 15 "outside the grace period the Instance goes" has_no_instance lamp
+  within 10 "and its broker" has_brokers flaps 0
+  announce camera lamp _rtsp._tcp 554
+  within 5 "it comes back" has_instances flaps 1
+  [ "$uid" != "$(uids)" ] || fail "the Instance is the old one"
+  within 20 "its broker runs again" has_brokers flaps 1
+}
+
+is_healthy_on() {
+  [ "$(health_on "$1" "$2")" = Healthy ]
+}
+
+test_a_configuration_is_edited() {
+  clean
+  local uid old
+  announce camera one _rtsp._tcp 554
+  announce camera two _ipp._tcp 631
+  configure edit "kind: _rtsp._tcp" "capacity: 1, gracePeriodSeconds: 5, brokerProperties: {MODE: slow}, $BROKER"
+  within 5 "an Instance of one" instance_of one
+  within 20 "its broker runs" has_brokers edit 1
+  uid=$(uids)
+  configure edit "kind: _rtsp._tcp" "capacity: 3, gracePeriodSeconds: 5, brokerProperties: {MODE: slow}, $BROKER"
+  within 3 "capacity 3 is offered" node_holds node-1 allocatable "$(instance_of one)" 3
+  note "capacity 1 -> 3: $TOOK s"
+  configure edit "kind: _rtsp._tcp" "capacity: 2, gracePeriodSeconds: 5, brokerProperties: {MODE: slow}, $BROKER"
+  within 3 "capacity 2 is offered" node_holds node-1 allocatable "$(instance_of one)" 2
+  equal "the Instance after changes of capacity" "$uid" "$(uids)"
+  configure edit "kind: _rtsp._tcp" "capacity: 2, gracePeriodSeconds: 5, brokerProperties: {MODE: fast}, $BROKER"
+  within 30 "a broker is told the new properties" a_broker_says MODE=fast
+  old=$(instance_of one)
+  configure edit "kind: _ipp._tcp" "capacity: 1, gracePeriodSeconds: 5, $BROKER"
+  within 5 "an Instance of two" instance_of two
+  within 15 "the Instance of one goes after the grace period" has_no_instance one
+  within 20 "a broker of two runs" a_broker_says AKRI_ZEROCONF_DEVICE_NAME=two
+  [ "$old" != "$(instance_of two)" ] || fail "two devices have one Instance"
+}
+
+test_two_devices_in_one_container_and_one_in_init_and_main() {
+  clean
+  local a b
+  announce camera left _rtsp._tcp 554
+  announce camera right _rtsp._tcp 555
+  configure pair "kind: _rtsp._tcp"
+  within 5 "two Instances" has_instances pair 2
+  a=$(instance_of left) b=$(instance_of right)
+  within 5 "node-1 offers two" node_holds node-1 allocatable pair 2
+  pod both node-1 pair=2
+  within 20 "it runs" is_running both
+  within 5 "it was told left" logs_have both "AKRI_ZEROCONF_DEVICE_NAME_$(suffix "$a")=left"
+  logs_have both "AKRI_ZEROCONF_DEVICE_NAME_$(suffix "$b")=right" || fail "it was not told right"
+  kubectl delete pod both --now >/dev/null
+  kubectl create -f - >/dev/null <<X
+apiVersion: v1
+kind: Pod
+metadata: {name: init-and-main}
+spec:
+  terminationGracePeriodSeconds: 0
+  nodeName: node-1
+  restartPolicy: Never
+  initContainers: [{name: init, image: "docker.io/library/busybox:stable", command: [/bin/sh, -c, "env | sort"], resources: {limits: {akri.sh/$a: 1}}}]
+  containers: [{name: main, image: "docker.io/library/busybox:stable", command: [/bin/sh, -c, "env | sort; exec sleep 2147483647"], resources: {limits: {akri.sh/$a: 1}}}]
+X
+  within 45 "it runs" is_running init-and-main
+  for container in init main; do
+    kubectl logs init-and-main -c $container | grep -q ^AKRI_ZEROCONF_DEVICE_NAME=left || fail "$container was not told left"
+  done
+}
+
+suffix() { # INSTANCE
+  local digest=${1##*-}
+  echo "${digest^^}"
+}
+
+test_two_configurations_of_one_name() {
+  clean
+  kubectl create namespace later >/dev/null 2>&1 || true
+  announce camera shared _rtsp._tcp 554
+  configure twice "kind: _rtsp._tcp"
+  within 5 "the older has an Instance" has_instances twice 1
+  within 10 "the older is ready" is_ready_as twice "True Working"
+  kubectl get configuration twice -o json | jq '.metadata |= {name: .name, namespace: "later"} | del(.status)' | kubectl apply -f - >/dev/null
+  within 10 "the later says why not" is_ready_as twice "False NameTaken" later
+  within 5 "an Event says it too" has_event_in later twice NameTaken
+  equal "Instances of the later" 0 "$(kubectl -n later get instances.akri.sh -o name | grep -c . || true)"
+  is_ready_as twice "True Working" || fail "the older does not work any more"
+  kubectl delete namespace later --wait=false >/dev/null
+}
+
+has_event_in() { # NAMESPACE NAME TEXT
+  kubectl -n "$1" get events --field-selector "involvedObject.name=$2" -o json | jq -r '.items[].reason' | grep -qx "$3"
+}
+
+test_a_hundred_devices() {
+  clean
+  echoes hundred 100
+  within 30 "a hundred Instances" has_instances hundred 100
+  within 10 "node-2 offers a hundred" node_holds node-2 allocatable hundred 100
+  note "applied -> 100 Instances, allocatable on both nodes: $TOOK s after the last Instance"
+  kubectl delete configuration hundred >/dev/null
+  within 20 "all are gone" is_nothing_left
+}
+
+test_no_write_at_rest_though_nodes_resolve_different_addresses() {
+  clean
+  local instance began
+  announce camera multi _rtsp._tcp 554
+  # The machine gets an address in another network of node-2's, which that node prefers.
+  configure rest "kind: _rtsp._tcp"
+  within 5 "an Instance" has_instances rest 1
+  instance=$(instance_of multi)
+  within 5 "both nodes see it" is_on "$instance" node-1 node-2
+  within 20 "the Configuration is ready" is_ready_as rest "True Working"
+  sleep 12 # the kubelets' own late reports may be answered once
+  began=$(mark)
+  for_all_of 60 "the Instance is there" instance_of multi
+  writes_since "$began" | grep -v " leases " >"$SUITE/writes" || true
+  [ ! -s "$SUITE/writes" ] || fail "written at rest: $(sort "$SUITE/writes" | uniq -c)"
+}
+
+test_with_a_stolen_token_only_its_own_node_can_be_touched() {
+  clean
+  # shellcheck source=tests/e2e/stolen_token.sh
+  . "$E2E/stolen_token.sh"
+  stolen_token_is_of_little_use
+}
+
+test_akris_own_samples_apply_unchanged() {
+  clean
+  local name
+  kubectl apply -f "$E2E/../akri/" --validate=strict
+  for name in $(kubectl get configurations.akri.sh -o name); do
+    within 10 "$name has a condition" ready_of "${name#*/}"
+    note "${name#*/}: $(ready_of "${name#*/}")"
+  done
+}
+
+# The capacity entries of every test before: all at once, because each takes the kubelet's 5 min.
+test_zz_capacity_entries_are_tidied() {
+  clean
+  local left
+  within 400 "no entry of ours is left on any node" has_no_entry
+  left=$(entries)
+  equal "entries left" "" "$left"
+}
+
+has_no_entry() {
+  [ -z "$(entries)" ]
+}

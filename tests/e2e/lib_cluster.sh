@@ -1,0 +1,257 @@
+# What the suites of a whole cluster share: nodes node-1 and node-2, avahi devices on their LAN, Petiole by its chart in
+# the namespace petiole. Sourced by those suites.
+# shellcheck shell=bash disable=SC2153 # SUITE is set by run
+
+CHART=$E2E/../../charts/petiole
+EXAMPLES=$E2E/../../examples
+IMAGE=${PETIOLE_IMAGE:-$E2E/../../target/image/petiole.tar}
+AKRI=configurations.akri.sh,instances.akri.sh
+
+kubectl() {
+  cluster kubectl --request-timeout=10s "$@"
+}
+
+helm() {
+  cluster on control helm --namespace petiole "$@"
+}
+
+CHART_VALUES=(--set image.repository=localhost/petiole --set image.tag=dev --set image.pullPolicy=Never)
+
+install() { # [ARGS… of helm install]
+  helm install petiole "$CHART" --create-namespace "${CHART_VALUES[@]}" --wait --timeout 90s "$@"
+}
+
+# A cluster whose nodes have the images of Petiole and of brokers.
+up_with_images() {
+  [ -e "$IMAGE" ] || { echo "no image at $IMAGE: just image"; return 1; }
+  cluster up 2
+  mkdir -p "$SUITE/image/bin"
+  cp "$(command -v busybox)" "$SUITE/image/bin/busybox"
+  for command in sh env sort sleep cat kill; do ln -s busybox "$SUITE/image/bin/$command"; done
+  # The name of the broker's image in examples/.
+  cluster image docker.io/library/busybox:stable "$SUITE/image" /bin/sh >"$SUITE/busybox.tar"
+  cluster load "$SUITE/busybox.tar" "$IMAGE"
+}
+
+# ---- tidy beginnings ----
+
+# No Configuration, Instance or Pod of an earlier test, and no service on the LAN. Capacity entries may stand for a while.
+clean() {
+  stop_all
+  kubectl delete "$AKRI" --all --all-namespaces --wait=false >/dev/null 2>&1 || true
+  kubectl delete pods,jobs --all --now --wait=false >/dev/null
+  within 60 "the objects of the last test are gone" is_clean
+  agents_are_ready
+}
+
+is_clean() {
+  [ -z "$(kubectl get "$AKRI,pods,jobs" --all-namespaces -o name 2>/dev/null | grep -v '^pod/petiole-')" ]
+}
+
+agents_are_ready() {
+  kubectl -n petiole rollout status daemonset/petiole-agent --timeout=60s >/dev/null
+  kubectl -n petiole rollout status deployment/petiole-controller --timeout=60s >/dev/null
+}
+
+# ---- Configurations ----
+
+# configure NAME DETAILS [FIELDS of spec, as YAML flow]: a zeroconf Configuration.
+configure() {
+  kubectl apply -f - >/dev/null <<X
+apiVersion: akri.sh/v0
+kind: Configuration
+metadata: {name: $1}
+spec: {discoveryHandler: {name: zeroconf, discoveryDetails: "$2"}, ${3:-gracePeriodSeconds: 5}}
+X
+}
+
+# echoes NAME COUNT [FIELDS]: a debugEcho Configuration of devices that are nothing but their names.
+echoes() {
+  local names
+  names=$(seq -f "device-%g" -s, "$2")
+  kubectl apply -f - >/dev/null <<X
+apiVersion: akri.sh/v0
+kind: Configuration
+metadata: {name: $1}
+spec: {discoveryHandler: {name: debugEcho, discoveryDetails: "descriptions: [$names]"}, ${3:-capacity: 1}}
+X
+}
+
+BROKER='brokerSpec: {brokerPodSpec: {terminationGracePeriodSeconds: 0, containers: [{name: broker, image: "docker.io/library/busybox:stable", command: [/bin/sh, -c, "env | sort; exec sleep 2147483647"], resources: {limits: {"{{PLACEHOLDER}}": "1"}}}]}}'
+
+# ---- what stands on the API server ----
+
+instance_of() { # SERVICE
+  kubectl get instances.akri.sh -o json | jq -re --arg s "$1" '.items[] | select(.spec.brokerProperties.AKRI_ZEROCONF_DEVICE_NAME == $s) | .metadata.name'
+}
+
+has_no_instance() {
+  ! instance_of "$1"
+}
+
+instances() { # CONFIGURATION: how many it has
+  kubectl get instances.akri.sh -o json | jq --arg c "$1" '[.items[] | select(.spec.configurationName == $c)] | length'
+}
+
+has_instances() { # CONFIGURATION COUNT
+  [ "$(instances "$1")" = "$2" ]
+}
+
+nodes_of() { # INSTANCE
+  kubectl get instances.akri.sh "$1" -o json | jq -r '.spec.nodes | sort | join(" ")'
+}
+
+is_on() { # INSTANCE NODES…
+  local instance=$1
+  shift
+  [ "$(nodes_of "$instance")" = "$*" ]
+}
+
+health_on() { # INSTANCE NODE
+  kubectl get instances.akri.sh "$1" -o json | jq -re --arg n "$2" '.status.nodes[] | select(.name == $n) | .health'
+}
+
+is_unhealthy_on() {
+  [ "$(health_on "$1" "$2")" = Unhealthy ]
+}
+
+ready_of() { # CONFIGURATION [NAMESPACE]: status and reason of its condition
+  kubectl -n "${2:-default}" get configurations.akri.sh "$1" -o json | jq -r '.status.conditions[] | select(.type == "Ready") | "\(.status) \(.reason)"'
+}
+
+is_ready_as() { # CONFIGURATION "STATUS REASON" [NAMESPACE]
+  [ "$(ready_of "$1" "${3:-default}")" = "$2" ]
+}
+
+# node_holds NODE capacity|allocatable RESOURCE AMOUNT; nothing counts as 0
+node_holds() {
+  local amount
+  amount=$(kubectl get node "$1" -o json | jq -r --arg r "akri.sh/$3" ".status.$2[\$r] // \"0\"")
+  [ "$amount" = "$4" ]
+}
+
+has_entry() { # NODE RESOURCE
+  kubectl get node "$1" -o json | jq -e --arg r "akri.sh/$2" '.status.capacity | has($r)'
+}
+
+entries() { # all of ours, of all nodes, with their node
+  kubectl get nodes -o json | jq -r '.items[] | .metadata.name as $n | .status.capacity | keys[] | select(startswith("akri.sh/")) | "\($n) \(.)"'
+}
+
+events_of() { # NAME: reasons and notes
+  kubectl get events --field-selector "involvedObject.name=$1" -o json | jq -r '.items[] | "\(.reason): \(.message)"'
+}
+
+has_event() { # NAME TEXT
+  events_of "$1" | grep -qF "$2"
+}
+
+# ---- Pods ----
+
+# pod NAME NODE|- RESOURCE[=AMOUNT]…: one container that says its environment and sleeps.
+pod() {
+  local name=$1 node=$2 limits='' resource
+  shift 2
+  for resource in "$@"; do limits+="\"akri.sh/${resource%%=*}\": $([[ $resource == *=* ]] && echo "${resource##*=}" || echo 1), "; done
+  kubectl create -f - >/dev/null <<X
+apiVersion: v1
+kind: Pod
+metadata: {name: $name, labels: {test: "yes"}}
+spec:
+  terminationGracePeriodSeconds: 0
+  restartPolicy: Never
+  $([ "$node" = - ] || echo "nodeName: $node")
+  containers:
+    - name: main
+      image: docker.io/library/busybox:stable
+      command: [/bin/sh, -c, "env | sort; exec sleep 2147483647"]
+      resources: {limits: {${limits%, }}}
+X
+}
+
+phase_of() {
+  kubectl get pod "$1" -o 'jsonpath={.status.phase}'
+}
+
+is_running() {
+  [ "$(phase_of "$1")" = Running ]
+}
+
+is_settled() { # Running, or refused
+  [[ $(phase_of "$1") =~ ^(Running|Failed)$ ]]
+}
+
+logs_have() { # POD TEXT
+  kubectl logs "$1" | grep -qF "$2"
+}
+
+env_of() { # POD VARIABLE
+  kubectl logs "$1" | sed -n "s/^$2=//p" | head -n 1
+}
+
+brokers() { # [CONFIGURATION]: names of broker Pods that run
+  kubectl get pods -l "akri.sh/configuration${1:+=$1}" -o json | jq -r '.items[] | select(.status.phase == "Running" and .metadata.deletionTimestamp == null) | .metadata.name'
+}
+
+has_brokers() { # CONFIGURATION COUNT
+  [ "$(brokers "$1" | grep -c .)" = "$2" ]
+}
+
+# What makes running brokers the same: their containers and how often they were started.
+containers() {
+  kubectl get pods -l akri.sh/configuration -o json |
+    jq -r '.items[] | "\(.metadata.name) \(.metadata.uid) \(.status.containerStatuses[0].containerID) \(.status.containerStatuses[0].restartCount)"' | sort
+}
+
+uids() {
+  kubectl get instances.akri.sh -o json | jq -r '.items[] | "\(.metadata.name) \(.metadata.uid)"' | sort
+}
+
+# ---- on the node ----
+
+plugin_sockets() { # NODE
+  find "$CLUSTER_DIR/$1/var/lib/kubelet/device-plugins" -name '*.sock' ! -name kubelet.sock -printf '%f\n' | sort
+}
+
+agent_of() { # NODE: its Pod
+  kubectl -n petiole get pods -o json | jq -r --arg n "$1" '.items[] | select(.spec.nodeName == $n and (.metadata.name | startswith("petiole-agent")) and .metadata.deletionTimestamp == null) | .metadata.name'
+}
+
+# The process of a node's agent, as this machine has it.
+agent_pid() { # NODE
+  local there
+  # shellcheck disable=SC2016 # expanded on the node
+  there=$(cluster on "$1" sh -c 'for p in /proc/[0-9]*; do [ "$(tr "\0" " " <$p/cmdline 2>/dev/null | cut -d" " -f1,2)" = "/petiole agent" ] && echo ${p#/proc/}; done' | head -n 1)
+  [ -n "$there" ] && echo "$there"
+}
+
+kill_agent() { # NODE SIGNAL
+  cluster on "$1" kill "-$2" "$(agent_pid "$1")"
+}
+
+# ---- what was asked of the API server ----
+
+# Requests of Petiole's ServiceAccounts since a mark, without reads; a line each: USER VERB RESOURCE SUBRESOURCE NAME
+writes_since() { # MARK
+  tail -n "+$(($1 + 1))" "$CLUSTER_DIR/log/audit.log" | jq -r 'select(.verb | IN("get", "list", "watch") | not) |
+    select(.user.username | contains(":petiole-")) |
+    "\(.user.username | sub(".*:"; "")) \(.verb) \(.objectRef.resource) \(.objectRef.subresource // "-") \(.objectRef.name // "-")"'
+}
+
+mark() {
+  wc -l <"$CLUSTER_DIR/log/audit.log"
+}
+
+# ---- when a test fails ----
+
+show() {
+  kubectl get nodes,pods,configurations,instances -A -o wide 2>&1
+  kubectl get instances,configurations -A -o yaml 2>&1 | tail -n 150
+  kubectl get events -A --sort-by=.lastTimestamp 2>&1 | grep -v "node/node-" | tail -n 40
+  entries
+  local pod
+  for pod in $(kubectl -n petiole get pods -o name); do
+    echo "--- $pod"
+    kubectl -n petiole logs "$pod" --tail=40 2>&1
+  done
+}

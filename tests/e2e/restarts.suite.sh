@@ -1,0 +1,215 @@
+# Somebody pulls the plug: kubelet, agent, API server, node, broker. What runs goes on, and nothing that should live is
+# deleted.
+# shellcheck shell=bash disable=SC2153 # SUITE is set by run
+# shellcheck source=tests/e2e/lib_cluster.sh
+. "$E2E/lib_cluster.sh"
+
+set_up() {
+  up_with_images
+  install
+  cluster avahi camera
+}
+
+# Two cameras, each with a running broker.
+with_brokers() {
+  clean
+  announce camera cam-1 _rtsp._tcp 554
+  announce camera cam-2 _rtsp._tcp 555
+  configure cams "kind: _rtsp._tcp" "gracePeriodSeconds: 60, $BROKER"
+  within 10 "two Instances" has_instances cams 2
+  within 30 "two brokers run" has_brokers cams 2
+  for node in node-1 node-2; do
+    for camera in cam-1 cam-2; do within 10 "$node offers $camera" has_entry "$node" "$(instance_of $camera)"; done
+  done
+  # An agent that restarts later must not find a mirror older than this.
+  within 5 "both nodes see both" both_nodes_see_both
+  uids >"$SUITE/uids"
+  containers >"$SUITE/containers"
+}
+
+both_nodes_see_both() {
+  is_on "$(instance_of cam-1)" node-1 node-2 && is_on "$(instance_of cam-2)" node-1 node-2
+}
+
+nothing_was_lost() {
+  equal "Instances" "$(cat "$SUITE/uids")" "$(uids)"
+  equal "brokers and their containers" "$(cat "$SUITE/containers")" "$(containers)"
+  [ -z "$(refused_pods)" ] || fail "Pods were refused: $(refused_pods)"
+}
+
+refused_pods() {
+  kubectl get pods -o json | jq -r '.items[] | select(.status.reason == "UnexpectedAdmissionError") | .metadata.name'
+}
+
+# The slots of both cameras, as brokers hold them: each camera has one broker, on one of the nodes.
+slots() {
+  kubectl get instances.akri.sh -o json | jq -c '[.items[] | {(.metadata.name): .spec.deviceUsage}] | add'
+}
+
+# Samples of what a node offers, ten a second, until `stop`: a line each, SECONDS AMOUNT, of the first camera.
+begin_samples() { # NODE
+  local resource
+  resource="akri.sh/$(instance_of cam-1)"
+  rm -f "$SUITE/samples"
+  (
+    while :; do
+      echo "$EPOCHREALTIME $(kubectl get node "$1" -o json 2>/dev/null | jq -r --arg r "$resource" '.status.capacity[$r] // "0"')"
+      sleep 0.1
+    done
+  ) >"$SUITE/samples" &
+  SAMPLER=$!
+}
+
+# How long, in seconds, the longest run of samples of 0 lasted.
+end_samples() {
+  kill "$SAMPLER" && wait "$SAMPLER" 2>/dev/null || true
+  awk '$2 == "0" { if (!since) since = $1; if ($1 - since > worst) worst = $1 - since; next } { since = 0 } END { printf "%.1f\n", worst }' "$SUITE/samples"
+}
+
+test_a_kubelet_restart_is_survived() {
+  with_brokers
+  local before node=node-1
+  before=$(slots)
+  cluster kubelet $node restart
+  for camera in cam-1 cam-2; do
+    within 20 "the kubelet's own books have $camera" kubelet_has $node "$(instance_of $camera)"
+  done
+  note "kubelet killed -> its books have both devices: $TOOK s"
+  for_all_of 15 "brokers run" has_brokers cams 2
+  for camera in cam-1 cam-2; do
+    within 15 "$node has the entry of $camera" has_entry $node "$(instance_of $camera)"
+  done
+  equal "slots" "$before" "$(slots)"
+  nothing_was_lost
+}
+
+kubelet_has() { # NODE INSTANCE: registered again
+  local checkpoint=$CLUSTER_DIR/$1/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint
+  jq -e --arg r "akri.sh/$2" '.Data.RegisteredDevices | has($r)' "$checkpoint" && plugin_sockets "$1" | grep -q "^$2-"
+}
+
+test_agents_restart_and_nothing_is_felt() {
+  with_brokers
+  local signal zero before
+  before=$(slots)
+  begin_samples node-1
+  for signal in TERM KILL; do
+    old=$(agent_pid node-1)
+    kill_agent node-1 $signal
+    within 40 "another agent runs after SIG$signal" another_agent node-1 "$old"
+    within 20 "it is ready" agents_are_ready
+  done
+  kubectl -n petiole rollout restart daemonset/petiole-agent >/dev/null
+  agents_are_ready
+  zero=$(end_samples)
+  note "capacity was 0 for $zero s at most, while the agent ended by SIGTERM, SIGKILL and a rolling update"
+  awk "BEGIN { exit !($zero <= 3) }" || fail "capacity was 0 for $zero s"
+  equal "slots" "$before" "$(slots)"
+  nothing_was_lost
+}
+
+another_agent() { # NODE OLD
+  local now
+  now=$(agent_pid "$1") && [ "$now" != "$2" ]
+}
+
+test_the_api_server_is_away_for_30_s() {
+  with_brokers
+  local before zero
+  before=$(slots)
+  begin_samples node-1
+  cluster apiserver stop
+  old=$(agent_pid node-1)
+  kill_agent node-1 TERM
+  within 40 "another agent runs without the API server" another_agent node-1 "$old"
+  within 20 "it serves from its mirror" serves node-1 2
+  note "agent ended without the API server -> its successor serves from the mirror: $TOOK s after it ran"
+  for_all_of 30 "it goes on" serves node-1 2
+  cluster apiserver start
+  within 30 "agents are ready" agents_are_ready
+  within 30 "brokers run" has_brokers cams 2
+  zero=$(end_samples)
+  equal "slots" "$before" "$(slots)"
+  nothing_was_lost
+}
+
+# Sockets of that many devices, that answer.
+serves() { # NODE COUNT
+  local socket count=0
+  for socket in $(plugin_sockets "$1" | grep -v '^cams-[0-9]*\.sock'); do
+    cluster on "$1" grpcurl -plaintext -unix -max-time 2 "/var/lib/kubelet/device-plugins/$socket" v1beta1.DevicePlugin/GetDevicePluginOptions >/dev/null && count=$((count + 1))
+  done
+  [ "$count" = "$2" ]
+}
+
+test_no_slot_is_released_while_the_kubelet_knows_nothing() {
+  with_brokers
+  local before
+  before=$(slots)
+  cluster apiserver stop
+  cluster kubelet node-1 restart
+  cluster kubelet node-2 restart
+  # Without the API server the kubelet lists no Pods, while they run.
+  for_all_of 120 "the agents serve" serves node-1 2
+  cluster apiserver start
+  within 30 "the API server shows the brokers" has_brokers cams 2
+  equal "slots after 2 min" "$before" "$(slots)"
+  for_all_of 25 "they stay" slots_are "$before"
+  equal "Instances" "$(cat "$SUITE/uids")" "$(uids)"
+}
+
+slots_are() {
+  [ "$(slots)" = "$1" ]
+}
+
+test_a_broker_that_crashed_while_the_agent_was_away_runs_again() {
+  with_brokers
+  local broker node back
+  broker=$(brokers cams | head -n 1)
+  node=$(kubectl get pod "$broker" -o 'jsonpath={.spec.nodeName}')
+  # The agent cannot come back before it is let.
+  kubectl -n petiole patch daemonset petiole-agent --type=merge -p '{"spec":{"template":{"spec":{"nodeSelector":{"nobody":"here"}}}}}' >/dev/null
+  within 30 "no agent runs on $node" no_agent "$node"
+  kubectl exec "$broker" -- kill -9 1 2>/dev/null || cluster on "$node" sh -c "kill -9 \$(pgrep -f 'sleep 2147483647' | head -n 1)"
+  sleep 3
+  kubectl -n petiole patch daemonset petiole-agent --type=json -p '[{"op":"remove","path":"/spec/template/spec/nodeSelector/nobody"}]' >/dev/null
+  back=$EPOCHREALTIME
+  within 60 "the agent is back" another_agent "$node" none
+  back=$EPOCHREALTIME
+  within 15 "the broker runs again" has_brokers cams 2
+  note "agent back -> crashed broker runs: $(since "$back") s"
+}
+
+no_agent() {
+  [ -z "$(agent_of "$1")" ] && ! agent_pid "$1"
+}
+
+test_zz_a_node_is_killed() {
+  with_brokers
+  cluster kill node-2
+  within 180 "node-2 leaves the Instances" without_node_2
+  note "node killed -> it left the Instances: $TOOK s"
+  within 60 "node-1 offers both" both_on_node_1
+  kubectl delete node node-2 >/dev/null
+  within 30 "its slots are free" no_slot_of node-2
+  within 60 "brokers run on node-1" has_brokers_on_node_1
+  kubectl delete configuration cams >/dev/null
+  within 20 "Instances go without the node" has_instances cams 0
+}
+
+without_node_2() {
+  is_on "$(instance_of cam-1)" node-1 && is_on "$(instance_of cam-2)" node-1
+}
+
+both_on_node_1() {
+  local camera
+  for camera in cam-1 cam-2; do has_entry node-1 "$(instance_of $camera)" || return 1; done
+}
+
+no_slot_of() {
+  ! slots | grep -q "$1"
+}
+
+has_brokers_on_node_1() {
+  [ "$(kubectl get pods -l akri.sh/configuration=cams -o json | jq '[.items[] | select(.spec.nodeName == "node-1" and .status.phase == "Running")] | length')" = 2 ]
+}
