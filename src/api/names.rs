@@ -19,6 +19,12 @@ pub const TOLD_CONNECTION: &str = "told.akri.sh/connection";
 /// Annotation of a broker: a digest of what its Configuration said when it was created.
 pub const BROKER_DIGEST: &str = "akri.sh/broker-digest";
 
+/// Annotation of a Service: a digest of the spec it was made from.
+pub const RENDERED: &str = "akri.sh/rendered";
+
+/// The controller's field manager.
+pub const CONTROLLER_MANAGER: &str = "petiole-controller";
+
 /// What a broker's resource is called in a Configuration, until the Instance's name is known.
 pub const PLACEHOLDER: &str = "{{PLACEHOLDER}}";
 

@@ -10,7 +10,14 @@
 //! Lease acts.
 mod brokers;
 mod definitions;
+#[cfg(test)]
+mod fixtures;
 mod lease;
+mod nodes;
+mod outcome;
+mod pace;
+mod services;
+mod status;
 mod world;
 
 use crate::{
@@ -76,7 +83,9 @@ pub async fn run(
     world::spawn(&mut tasks, &client, namespaces, world);
     tasks.spawn("definitions", |stop| definitions::run(shared.clone(), stop));
     tasks.spawn("brokers", |stop| brokers::run(shared.clone(), stop));
-    // ---- services, nodes and status are started here ----
+    tasks.spawn("services", |stop| services::run(shared.clone(), stop));
+    tasks.spawn("nodes", |stop| nodes::run(shared.clone(), stop));
+    tasks.spawn("status", |stop| status::run(shared.clone(), stop));
     if let Some(address) = shared.settings.http_address {
         let world = shared.world.clone();
         let health = Health::new(move || missing(world.borrow().is_some()));

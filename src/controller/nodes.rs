@@ -1,0 +1,172 @@
+//! Instances of nodes that are lost, and what Akri's agents left on Instances and Configurations.
+mod plan;
+
+pub(super) use plan::{is_working, settles_in, without_entry};
+
+use super::{
+    Pass, Shared, follow,
+    outcome::{all_done, is_done},
+    pace::{Pace, sooner},
+    world::World,
+};
+use crate::{
+    api::{configuration::Configuration, instance::Instance, names},
+    model::names::ObjectKey,
+};
+use futures::{StreamExt as _, stream};
+use json_patch::Patch as JsonPatch;
+use k8s_openapi::{api::core::v1::Node, jiff::Timestamp};
+use kube::{
+    Api,
+    api::{DeleteParams, Patch, PatchParams, Preconditions},
+};
+use plan::{Action, Change, Memory, plan};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info};
+
+const FIRST_WAIT: Duration = Duration::from_millis(500);
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+/// So many nodes are asked for at a time.
+const SIDE_BY_SIDE: usize = 16;
+
+struct State {
+    memory: Memory,
+    /// By what is done, and to which object.
+    pace: Pace<(&'static str, ObjectKey)>,
+}
+
+pub(super) async fn run(shared: Arc<Shared>, shutdown: CancellationToken) -> anyhow::Result<()> {
+    let state = Mutex::new(State {
+        memory: Memory::default(),
+        pace: Pace::new(FIRST_WAIT, LONGEST_WAIT),
+    });
+    follow(&shared, |world| pass(&shared, &state, world), shutdown).await
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn pass(shared: &Shared, state: &Mutex<State>, world: Arc<World>) -> Pass {
+    let (actions, wake_in) = {
+        let mut state = lock(state);
+        let now = Timestamp::now();
+        state.memory.notice(&world, now);
+        let planned = plan(&world, &state.memory, now);
+        let (actions, wait) = state.pace.due(planned.actions, step, Instant::now());
+        (actions, sooner(planned.wake_in, wait))
+    };
+    let suspects: BTreeSet<String> = (actions.iter())
+        .flat_map(|action| taken_for_gone(action).clone())
+        .collect();
+    let there = not_gone(shared, suspects).await;
+    let (sure, doubtful): (Vec<_>, Vec<_>) =
+        (actions.into_iter()).partition(|action| taken_for_gone(action).is_disjoint(&there));
+    let is_done = all_done(sure.into_iter().map(|action| act(shared, state, action))).await;
+    Pass {
+        is_done: is_done && doubtful.is_empty(),
+        wake_in,
+    }
+}
+
+fn step(action: &Action) -> (&'static str, ObjectKey) {
+    match action {
+        Action::Change(change) => ("change", change.key.clone()),
+        Action::Delete { key, .. } => ("delete", key.clone()),
+        Action::Strip { key, .. } => ("strip", key.clone()),
+    }
+}
+
+fn taken_for_gone(action: &Action) -> &BTreeSet<String> {
+    const NONE: &BTreeSet<String> = &BTreeSet::new();
+    match action {
+        Action::Change(change) => &change.gone,
+        Action::Delete { .. } | Action::Strip { .. } => NONE,
+    }
+}
+
+/// Those of `suspects` that may be there. The watch of the Nodes can be behind that of the Instances: the slots of a
+/// node that has just come must not be given to others.
+pub(super) async fn not_gone(shared: &Shared, suspects: BTreeSet<String>) -> BTreeSet<String> {
+    let nodes: Api<Node> = Api::all(shared.client.clone());
+    let looks = suspects.into_iter().map(|name| {
+        let nodes = &nodes;
+        async move {
+            match nodes.get_metadata_opt(&name).await {
+                Ok(None) => None,
+                Ok(Some(_)) => Some(name),
+                Err(e) => {
+                    debug!(node = name, "not known whether it is gone: {e}");
+                    Some(name)
+                }
+            }
+        }
+    });
+    let found = stream::iter(looks).buffer_unordered(SIDE_BY_SIDE);
+    found.filter_map(async |name| name).collect().await
+}
+
+async fn act(shared: &Shared, state: &Mutex<State>, action: Action) -> bool {
+    match action {
+        Action::Change(change) => change_instance(shared, state, &change).await,
+        Action::Delete {
+            key,
+            uid,
+            resource_version,
+        } => {
+            let api: Api<Instance> = Api::namespaced(shared.client.clone(), &key.namespace);
+            let params = DeleteParams {
+                preconditions: Some(Preconditions {
+                    uid: Some(uid),
+                    resource_version: Some(resource_version),
+                }),
+                ..DeleteParams::default()
+            };
+            let result = api.delete(&key.name, &params).await;
+            is_done(&key, "Instance without nodes deleted", result.map(|_| ()))
+        }
+        Action::Strip { key, patch } => {
+            let api: Api<Configuration> = Api::namespaced(shared.client.clone(), &key.namespace);
+            let result = (api.patch(&key.name, &params(), &json_patch(&patch))).await;
+            is_done(&key, "Akri's finalizers taken off", result.map(|_| ()))
+        }
+    }
+}
+
+async fn change_instance(shared: &Shared, state: &Mutex<State>, change: &Change) -> bool {
+    let Change { key, .. } = change;
+    let api: Api<Instance> = Api::namespaced(shared.client.clone(), &key.namespace);
+    if let Some(patch) = &change.patch {
+        match api.patch(&key.name, &params(), &json_patch(patch)).await {
+            Ok(_) => {
+                lock(state).memory.left(key, &change.away);
+                info!(instance = %key, gone = ?change.gone, not_ready = ?change.away, %patch, "adjusted to its nodes");
+            }
+            Err(e) => return is_done(key, "adjusted to its nodes", Err(e)),
+        }
+    }
+    let Some(patch) = &change.status else {
+        return true;
+    };
+    let result = api
+        .patch_status(&key.name, &params(), &json_patch(patch))
+        .await;
+    is_done(key, "views of lost nodes taken out", result.map(|_| ()))
+}
+
+fn params() -> PatchParams {
+    PatchParams {
+        field_manager: Some(names::CONTROLLER_MANAGER.to_owned()),
+        ..PatchParams::default()
+    }
+}
+
+pub(super) fn json_patch(patch: &JsonPatch) -> Patch<()> {
+    Patch::Json(patch.clone())
+}

@@ -1,0 +1,362 @@
+use super::*;
+use crate::controller::fixtures::{at, configuration, instance, key, not_ready, ready, text};
+use proptest::prelude::*;
+use serde::{Serialize, de::DeserializeOwned};
+use std::sync::Arc;
+
+fn patched<T: Serialize + DeserializeOwned>(object: &T, patch: &Patch) -> T {
+    let mut value = serde_json::to_value(object).unwrap();
+    json_patch::patch(&mut value, patch).unwrap();
+    serde_json::from_value(value).unwrap()
+}
+
+/// The API server, as far as this plan goes.
+fn execute(world: &mut World, memory: &mut Memory, plan: &Plan) {
+    for action in &plan.actions {
+        match action {
+            Action::Change(change) => {
+                let instance = world.instances.get_mut(&change.key).unwrap();
+                for patch in [&change.patch, &change.status].into_iter().flatten() {
+                    *instance = Arc::new(patched(instance.as_ref(), patch));
+                }
+                memory.left(&change.key, &change.away);
+            }
+            Action::Delete { key, .. } => drop(world.instances.remove(key)),
+            Action::Strip { key, patch } => {
+                let configuration = world.configurations.get_mut(key).unwrap();
+                *configuration = Arc::new(patched(configuration.as_ref(), patch));
+            }
+        }
+    }
+}
+
+fn looked(world: &World, memory: &mut Memory, seconds: i64) -> Plan {
+    memory.notice(world, at(seconds));
+    plan(world, memory, at(seconds))
+}
+
+/// What is left of the Instance `cam-1` after a look by a controller that has just begun.
+fn after(world: &World, seconds: i64) -> Instance {
+    let (mut world, mut memory) = (world.clone(), Memory::default());
+    let planned = looked(&world, &mut memory, seconds);
+    execute(&mut world, &mut memory, &planned);
+    world.instances[&key("cam-1")].as_ref().clone()
+}
+
+/// Seen by `a`, which is ready, and by `b`; both hold a slot.
+fn shared() -> Instance {
+    let time = text(at(0));
+    instance(
+        "cam-1",
+        json!({
+            "metadata": {
+                "labels": { "node.akri.sh/a": "", "node.akri.sh/b": "", "theirs": "kept" },
+                "annotations": { "told.akri.sh/0": "x", "told.akri.sh/1": "y", "akri.sh/device-id": "kept" },
+            },
+            "spec": {
+                "nodes": ["a", "b"],
+                "deviceUsage": { "cam-1-0": "a", "cam-1-1": "b", "cam-1-2": "C:cam-3:b", "cam-1-3": "", "cam-1-4": "C:?" },
+            },
+            "status": { "nodes": [
+                { "name": "a", "health": "Healthy", "lastTransitionTime": time },
+                { "name": "b", "health": "Healthy", "lastTransitionTime": time },
+            ] },
+        }),
+    )
+}
+
+fn names_of(instance: &Instance) -> (Vec<&str>, Vec<&str>, Vec<&str>, Vec<&str>) {
+    let status = instance.status.iter().flat_map(|status| &status.nodes);
+    let labels = instance.metadata.labels.iter().flatten();
+    (
+        instance.spec.nodes.iter().map(String::as_str).collect(),
+        labels.map(|(key, _)| key.as_str()).collect(),
+        status.map(|entry| entry.name.as_str()).collect(),
+        (instance.spec.device_usage.keys())
+            .map(String::as_str)
+            .collect(),
+    )
+}
+
+const BOTH: (&[&str], &[&str]) = (&["a", "b"], &["node.akri.sh/a", "node.akri.sh/b", "theirs"]);
+const ONLY_A: (&[&str], &[&str]) = (&["a"], &["node.akri.sh/a", "theirs"]);
+const ALL_SLOTS: &[&str] = &["cam-1-0", "cam-1-1", "cam-1-2", "cam-1-3", "cam-1-4"];
+
+#[test]
+fn a_node_leaves_its_instances_by_what_became_of_it() {
+    let others_slots: &[&str] = &["cam-1-0", "cam-1-3", "cam-1-4"];
+    for (b, seconds, (nodes, labels), slots) in [
+        (Some(ready()), 0, BOTH, ALL_SLOTS),
+        (Some(not_ready(at(0))), 59, BOTH, ALL_SLOTS),
+        (Some(not_ready(at(0))), 60, ONLY_A, ALL_SLOTS),
+        // It may have joined again: only a controller that saw it stay away frees its slots.
+        (Some(not_ready(at(0))), 9_000, ONLY_A, ALL_SLOTS),
+        (None, 0, ONLY_A, others_slots),
+    ] {
+        let mut world = World::default()
+            .with_nodes([("a", ready())])
+            .with_instance(shared());
+        (world.nodes).extend(b.clone().map(|b| ("b".to_owned(), Arc::new(b))));
+        let left = after(&world, seconds);
+        let expected = (nodes, labels, nodes, slots);
+        let names = names_of(&left);
+        assert_eq!(
+            (&*names.0, &*names.1, &*names.2, &*names.3),
+            expected,
+            "{b:?}"
+        );
+    }
+}
+
+#[test]
+fn what_was_remembered_with_a_freed_slot_goes_with_it() {
+    let world = World::default()
+        .with_nodes([("a", ready())])
+        .with_instance(shared());
+    let annotations = after(&world, 0).metadata.annotations.unwrap();
+    let kept: Vec<&str> = annotations.keys().map(String::as_str).collect();
+    assert_eq!(kept, ["akri.sh/device-id", "told.akri.sh/0"]);
+}
+
+#[test]
+fn slots_of_a_node_that_is_not_ready_are_free_after_five_minutes() {
+    let mut world = World::default()
+        .with_nodes([("a", ready()), ("b", not_ready(at(0)))])
+        .with_instance(shared());
+    let mut memory = Memory::default();
+    for (seconds, slots) in [(60, 5), (299, 5), (300, 3)] {
+        let planned = looked(&world, &mut memory, seconds);
+        execute(&mut world, &mut memory, &planned);
+        let usage = &world.instances[&key("cam-1")].spec.device_usage;
+        assert_eq!(usage.len(), slots, "{seconds}");
+    }
+}
+
+#[test]
+fn a_node_whose_agent_joins_again_keeps_its_place_and_its_slots() {
+    let mut world = World::default()
+        .with_nodes([("a", ready()), ("b", not_ready(at(0)))])
+        .with_instance(shared());
+    let mut memory = Memory::default();
+    let planned = looked(&world, &mut memory, 60);
+    execute(&mut world, &mut memory, &planned);
+    assert_ne!(*world.instances[&key("cam-1")], shared());
+    let joined = world.clone().with_instance(shared());
+    for seconds in [61, 300, 9_000] {
+        assert_eq!(looked(&joined, &mut memory, seconds).actions, []);
+    }
+    // Not ready again: another time.
+    let again = joined.with_nodes([("a", ready()), ("b", not_ready(at(10_000)))]);
+    assert_eq!(looked(&again, &mut memory, 10_060).actions.len(), 1);
+}
+
+#[test]
+fn a_change_is_tried_again_until_it_is_carried_out() {
+    let world = World::default()
+        .with_nodes([("a", ready()), ("b", not_ready(at(0)))])
+        .with_instance(shared());
+    let mut memory = Memory::default();
+    let refused = looked(&world, &mut memory, 60);
+    assert_eq!(looked(&world, &mut memory, 61).actions, refused.actions);
+}
+
+#[test]
+fn a_change_holds_only_for_what_was_seen() {
+    let world = World::default()
+        .with_nodes([("a", ready())])
+        .with_instance(shared());
+    let planned = looked(&world, &mut Memory::default(), 0);
+    let [Action::Change(change)] = planned.actions.as_slice() else {
+        panic!("{planned:?}")
+    };
+    assert_eq!(change.gone, BTreeSet::from(["b".to_owned()]));
+    let mut claimed = serde_json::to_value(shared()).unwrap();
+    claimed["metadata"]["resourceVersion"] = json!("2");
+    let patch = change.patch.as_ref().unwrap();
+    assert!(json_patch::patch(&mut claimed, patch).is_err());
+    claimed["status"]["nodes"][1]["name"] = json!("c");
+    let patch = change.status.as_ref().unwrap();
+    assert!(json_patch::patch(&mut claimed, patch).is_err());
+}
+
+#[test]
+fn akris_instances_get_labels_and_lose_finalizers() {
+    let long = format!("{}.example", "n".repeat(60));
+    let akris = instance(
+        "cam-1",
+        json!({
+            "metadata": { "finalizers": ["a", "gone", "foregroundDeletion", "orphan", "who/theirs"] },
+            "spec": { "nodes": ["a", long] },
+        }),
+    );
+    let nodes = [("a", ready()), (long.as_str(), ready())];
+    let world = World::default()
+        .with_nodes(nodes)
+        .with_instance(akris.clone())
+        .with_configuration(configuration(
+            "cam",
+            json!({ "metadata": { "finalizers": ["a"] } }),
+        ));
+    let adopted = after(&world, 0);
+    let labels = adopted.metadata.labels.clone().unwrap();
+    assert_eq!(labels.len(), 2);
+    assert!(labels.contains_key("node.akri.sh/a"));
+    assert!(
+        labels
+            .keys()
+            .all(|key| key.len() <= "node.akri.sh/".len() + 63)
+    );
+    assert_eq!(
+        adopted.metadata.finalizers.unwrap(),
+        ["foregroundDeletion", "orphan", "who/theirs"]
+    );
+    assert_eq!(adopted.spec, akris.spec);
+
+    let planned = looked(&world, &mut Memory::default(), 0);
+    let [_, Action::Strip { patch, .. }] = planned.actions.as_slice() else {
+        panic!("{planned:?}")
+    };
+    let stripped = patched(world.configurations[&key("cam")].as_ref(), patch);
+    assert_eq!(stripped.metadata.finalizers, Some(vec![]));
+}
+
+#[test]
+fn an_instance_that_is_being_deleted_only_loses_finalizers() {
+    let mut going = shared();
+    going.metadata.finalizers = Some(vec!["b".to_owned()]);
+    going.metadata.deletion_timestamp =
+        Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(0)));
+    let world = World::default().with_instance(going.clone());
+    let left = after(&world, 0);
+    assert_eq!(left.metadata.finalizers, Some(vec![]));
+    assert_eq!(left.spec, going.spec);
+}
+
+/// Without nodes, not seen since second 0.
+fn abandoned(usage: Value) -> Instance {
+    let time = text(at(0));
+    instance(
+        "cam-1",
+        json!({
+            "spec": { "deviceUsage": usage },
+            "status": { "conditions": [{
+                "type": "Available", "status": "False", "reason": "DeviceGone", "lastTransitionTime": time,
+            }] },
+        }),
+    )
+}
+
+#[test]
+fn an_instance_without_nodes_is_deleted_after_the_grace_period() {
+    let grace =
+        |seconds: i64| configuration("cam", json!({ "spec": { "gracePeriodSeconds": seconds } }));
+    let delete = || Action::Delete {
+        key: key("cam-1"),
+        uid: "uid-cam-1".to_owned(),
+        resource_version: "1".to_owned(),
+    };
+    for (configuration, seconds, actions, wake) in [
+        (Some(grace(90)), 89, vec![], Some(1)),
+        (Some(grace(90)), 90, vec![delete()], None),
+        (Some(grace(0)), 0, vec![delete()], None),
+        (None, 59, vec![], Some(1)),
+        (None, 60, vec![delete()], None),
+    ] {
+        let mut world = World::default()
+            .with_nodes([("a", ready())])
+            .with_instance(abandoned(json!({})));
+        if let Some(configuration) = configuration {
+            world = world.with_configuration(configuration);
+        }
+        let planned = looked(&world, &mut Memory::default(), seconds);
+        assert_eq!(planned.actions, actions, "{seconds}");
+        assert_eq!(planned.wake_in, wake.map(Duration::from_secs), "{seconds}");
+    }
+}
+
+#[test]
+fn an_instance_is_kept_while_a_container_may_use_its_device_or_while_it_is_not_known_to_be_gone() {
+    let held = abandoned(json!({ "cam-1-0": "b" }));
+    let mut unknown = abandoned(json!({}));
+    unknown.status = None;
+    let mut seen = abandoned(json!({}));
+    seen.status.as_mut().unwrap().conditions[0].status = "True".to_owned();
+    for kept in [held, unknown, seen] {
+        let world = World::default()
+            .with_nodes([("b", not_ready(at(0)))])
+            .with_instance(kept);
+        let planned = looked(&world, &mut Memory::default(), 100);
+        assert_eq!(planned.actions, []);
+    }
+}
+
+#[test]
+fn a_node_that_has_said_nothing_yet_is_no_lost_one() {
+    let new = NodeState::default();
+    let world = World::default()
+        .with_nodes([("a", ready()), ("b", new)])
+        .with_instance(shared());
+    assert_eq!(looked(&world, &mut Memory::default(), 9_000).actions, []);
+}
+
+#[test]
+fn the_next_look_is_when_the_next_node_is_given_up() {
+    for (since, expected) in [(0, Some(50)), (-100, Some(190)), (-1_000, Some(60))] {
+        let world = World::default().with_nodes([("b", not_ready(at(since)))]);
+        let planned = looked(&world, &mut Memory::default(), 10);
+        assert_eq!(
+            planned.wake_in,
+            expected.map(Duration::from_secs),
+            "{since}"
+        );
+    }
+}
+
+proptest! {
+    #[test]
+    fn executing_the_plan_leaves_nothing_to_do(
+        nodes in proptest::collection::vec(0..4_u8, 4),
+        named in proptest::collection::btree_set(0..5_usize, 0..5),
+        labelled in proptest::collection::btree_set(0..5_usize, 0..5),
+        told in proptest::collection::btree_set(0..5_usize, 0..5),
+        usage in proptest::collection::btree_map(0..5_usize, 0..5_usize, 0..5),
+        finalizers in proptest::collection::vec("[a-d]|x/y|orphan", 0..4),
+        seconds in 0..1_000_i64,
+    ) {
+        let name = |n: usize| format!("n{n}");
+        let time = text(at(0));
+        let mut device = instance("cam-1", json!({ "metadata": { "finalizers": finalizers } }));
+        device.spec.nodes = named.iter().map(|n| name(*n)).collect();
+        device.spec.device_usage = (usage.iter())
+            .map(|(slot, n)| (format!("cam-1-{slot}"), if slot % 2 == 0 { name(*n) } else { format!("C:cam-{slot}:{}", name(*n)) }))
+            .collect();
+        device.metadata.labels = (!labelled.is_empty())
+            .then(|| labelled.iter().map(|n| (label(&name(*n)), String::new())).collect());
+        device.metadata.annotations = (!told.is_empty())
+            .then(|| told.iter().map(|n| (format!("told.akri.sh/{n}"), String::new())).collect());
+        device.status = Some(InstanceStatus {
+            nodes: told.iter().map(|n| crate::api::instance::NodeHealth {
+                name: name(*n), health: "Healthy".to_owned(), last_transition_time: time.clone(), connection: None,
+            }).collect(),
+            ..InstanceStatus::default()
+        });
+        let mut world = World::default().with_instance(device);
+        for (n, state) in nodes.into_iter().enumerate() {
+            let state = match state {
+                0 => continue,
+                1 => not_ready(at(0)),
+                2 => not_ready(at(500)),
+                _ => ready(),
+            };
+            world.nodes.insert(name(n), Arc::new(state));
+        }
+        let mut memory = Memory::default();
+        let planned = looked(&world, &mut memory, seconds);
+        execute(&mut world, &mut memory, &planned);
+        let again = looked(&world, &mut memory, seconds);
+        prop_assert_eq!(again.actions, vec![]);
+        for left in world.instances.values() {
+            prop_assert!(left.spec.nodes.iter().all(|node| world.nodes.contains_key(node)));
+        }
+    }
+}

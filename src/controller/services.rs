@@ -1,0 +1,187 @@
+//! Services of Instances and Configurations: they follow the specs in the Configuration while brokers run.
+mod plan;
+
+use super::{
+    Pass, Shared, follow,
+    outcome::{all_done, is_done},
+    pace::{Pace, sooner},
+    world::World,
+};
+use crate::{api::names, model::names::ObjectKey};
+use k8s_openapi::{
+    api::core::v1::{ObjectReference, Service},
+    jiff::Timestamp,
+};
+use kube::{
+    Api,
+    api::{DeleteParams, Patch, PatchParams, Preconditions},
+    core::Status,
+};
+use plan::{Action, Apply, Idle, Owner, plan};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+const FIRST_WAIT: Duration = Duration::from_millis(500);
+/// A spec that the API server refuses is tried again as often.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
+/// What is known from earlier looks at the world.
+struct Memory {
+    idle: Idle,
+    /// By the Service, and by what is done to it.
+    pace: Pace<(ObjectKey, String)>,
+    /// What is wrong with Services, as it was said last.
+    troubles: BTreeMap<ObjectKey, String>,
+}
+
+/// The parts that a write uses.
+#[derive(Clone, Copy)]
+struct Writer<'a> {
+    shared: &'a Shared,
+    memory: &'a Mutex<Memory>,
+}
+
+pub(super) async fn run(shared: Arc<Shared>, shutdown: CancellationToken) -> anyhow::Result<()> {
+    let memory = Mutex::new(Memory {
+        idle: Idle::new(),
+        pace: Pace::new(FIRST_WAIT, LONGEST_WAIT),
+        troubles: BTreeMap::new(),
+    });
+    follow(&shared, |world| pass(&shared, &memory, world), shutdown).await
+}
+
+async fn pass(shared: &Shared, memory: &Mutex<Memory>, world: Arc<World>) -> Pass {
+    let (actions, wake_in) = {
+        let mut memory = lock(memory);
+        let planned = plan(&world, &memory.idle, Timestamp::now());
+        memory.idle = planned.idle;
+        let wanted: BTreeSet<ObjectKey> = planned.actions.iter().map(|a| step(a).0).collect();
+        memory.troubles.retain(|key, _| wanted.contains(key));
+        let (actions, wait) = (memory.pace).due(planned.actions, step, Instant::now());
+        (actions, sooner(planned.wake_in, wait))
+    };
+    let writer = Writer { shared, memory };
+    let is_done = all_done(actions.into_iter().map(|action| writer.act(action))).await;
+    Pass { is_done, wake_in }
+}
+
+fn lock(memory: &Mutex<Memory>) -> MutexGuard<'_, Memory> {
+    memory.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn step(action: &Action) -> (ObjectKey, String) {
+    match action {
+        Action::Apply(apply) => (apply.key.clone(), apply.digest.clone()),
+        Action::Delete { key, .. } => (key.clone(), "delete".to_owned()),
+        Action::Report(_, key) => (key.clone(), "report".to_owned()),
+    }
+}
+
+impl Writer<'_> {
+    async fn act(self, action: Action) -> bool {
+        match action {
+            Action::Apply(apply) => self.apply(*apply).await,
+            Action::Delete { key, uid, reason } => {
+                let params = DeleteParams {
+                    preconditions: Some(Preconditions {
+                        uid: Some(uid),
+                        resource_version: None,
+                    }),
+                    ..DeleteParams::default()
+                };
+                debug!(service = %key, reason, "to be deleted");
+                let result = self.api(&key).delete(&key.name, &params).await;
+                is_done(&key, "Service deleted", result.map(|_| ()))
+            }
+            Action::Report(owner, key) => {
+                self.name_is_taken(&owner, &key);
+                true
+            }
+        }
+    }
+
+    fn api(self, key: &ObjectKey) -> Api<Service> {
+        Api::namespaced(self.shared.client.clone(), &key.namespace)
+    }
+
+    async fn apply(self, mut apply: Apply) -> bool {
+        let key = apply.key.clone();
+        let api = self.api(&key);
+        if apply.uid.is_none() {
+            // Somebody else's has no label of ours, so that it is not among those watched.
+            match api.get_opt(&key.name).await {
+                Ok(None) => {}
+                Ok(Some(found)) if is_owned(&found, &apply.owner) => apply.uid = found.metadata.uid,
+                Ok(Some(_)) => {
+                    self.name_is_taken(&apply.owner, &key);
+                    return true;
+                }
+                Err(e) => return is_done(&key, "Service looked for", Err(e)),
+            }
+        }
+        let mut params = PatchParams::apply(names::CONTROLLER_MANAGER);
+        if let Some(uid) = &apply.uid {
+            // One that was deleted meanwhile is not made again.
+            apply.manifest["metadata"]["uid"] = uid.as_str().into();
+            params = params.force();
+        }
+        let result = api
+            .patch(&key.name, &params, &Patch::Apply(&apply.manifest))
+            .await;
+        if let Err(kube::Error::Api(status)) = &result
+            && is_refused(status)
+        {
+            let note = format!(
+                "Service {} is refused: {}; correct the ServiceSpec in the Configuration",
+                key.name, status.message
+            );
+            self.trouble(&apply.owner, &key, ("ServiceRefused", note));
+            return false;
+        }
+        is_done(&key, "Service applied", result.map(|_| ()))
+    }
+
+    fn name_is_taken(self, owner: &Owner, key: &ObjectKey) {
+        let note = format!(
+            "Service {} exists and is not of this {}: it is left as it is; delete or rename it",
+            key.name, owner.kind
+        );
+        self.trouble(owner, key, ("ServiceNameTaken", note));
+    }
+
+    /// Says it once, in the log and on the owner.
+    fn trouble(self, owner: &Owner, key: &ObjectKey, (reason, note): (&str, String)) {
+        let before = lock(self.memory).troubles.insert(key.clone(), note.clone());
+        if before.as_ref() != Some(&note) {
+            warn!(owner = %owner.key, "{note}");
+            (self.shared.events).warning(reference(owner), reason, note);
+        }
+    }
+}
+
+/// A spec that does not have the types of a ServiceSpec is answered with 500, as a server that is ill would.
+fn is_refused(status: &Status) -> bool {
+    matches!(status.code, 400 | 422) || status.message.contains("typed patch object")
+}
+
+fn is_owned(service: &Service, owner: &Owner) -> bool {
+    let mut owners = service.metadata.owner_references.iter().flatten();
+    owners.any(|found| found.controller == Some(true) && found.uid == owner.uid)
+}
+
+fn reference(owner: &Owner) -> ObjectReference {
+    ObjectReference {
+        api_version: Some(names::API_VERSION.to_owned()),
+        kind: Some(owner.kind.to_owned()),
+        name: Some(owner.key.name.clone()),
+        namespace: Some(owner.key.namespace.clone()),
+        uid: Some(owner.uid.clone()),
+        ..ObjectReference::default()
+    }
+}

@@ -1,0 +1,329 @@
+//! Which Services there should be, and what is in them. Pure.
+use crate::{
+    api::{configuration::Configuration, instance::Instance, names},
+    controller::{
+        pace::{elapsed, sooner},
+        world::{OwnedService, World},
+    },
+    model::names::{ObjectKey, digest_32, shortened},
+};
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Map, Value, json};
+use std::{collections::BTreeMap, time::Duration};
+
+/// How long a Service without brokers stays. A broker that is replaced is gone for a moment: a Service that went with
+/// it would come back under another address, and names that were looked up meanwhile would be remembered as missing.
+const IDLE_TIME: Duration = Duration::from_secs(60);
+/// Service names and label values: DNS labels.
+const NAME_LIMIT: usize = 63;
+/// Changes when the same spec makes another Service than before.
+const FORMAT: &str = "1";
+
+/// Since when Services have no brokers.
+pub(super) type Idle = BTreeMap<ObjectKey, Timestamp>;
+
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Plan {
+    pub(super) actions: Vec<Action>,
+    pub(super) idle: Idle,
+    pub(super) wake_in: Option<Duration>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Action {
+    Apply(Box<Apply>),
+    Delete {
+        key: ObjectKey,
+        uid: String,
+        reason: &'static str,
+    },
+    /// Somebody else's Service has the name.
+    Report(Owner, ObjectKey),
+}
+
+/// A Service to be made, or to be as its manifest says.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Apply {
+    pub(super) key: ObjectKey,
+    pub(super) owner: Owner,
+    /// Of the Service that is there.
+    pub(super) uid: Option<String>,
+    pub(super) digest: String,
+    pub(super) manifest: Value,
+}
+
+/// The object a Service is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Owner {
+    pub(super) kind: &'static str,
+    pub(super) key: ObjectKey,
+    pub(super) uid: String,
+}
+
+/// A Service that is asked for, or that was.
+struct Wanted<'a> {
+    key: ObjectKey,
+    owner: Owner,
+    label: &'static str,
+    /// `None` where there should be none any more.
+    spec: Option<Spec<'a>>,
+}
+
+/// What the user wrote.
+#[derive(Clone, Copy)]
+struct Spec<'a> {
+    value: &'a Value,
+    digest: &'a str,
+}
+
+/// The brokers of an Instance or of a Configuration.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Brokers {
+    /// Whether there are any that have not ended and are not being deleted.
+    is_any: bool,
+    is_running: bool,
+}
+
+/// A Service comes when the first of its brokers runs. While it has brokers it follows its spec; it goes when it has
+/// had none for [`IDLE_TIME`], or at once when its spec was taken out. The Services of deleted owners are garbage.
+pub(super) fn plan(world: &World, idle: &Idle, now: Timestamp) -> Plan {
+    let brokers = brokers(world);
+    let digests = Digests::new(world);
+    let mut plan = Plan::default();
+    let instances = world.instances.iter();
+    let of_instances =
+        instances.filter_map(|(key, instance)| instance_service(world, &digests, key, instance));
+    let of_configurations = (world.configurations.iter())
+        .map(|(key, configuration)| configuration_service(&digests, key, configuration));
+    for wanted in of_instances.chain(of_configurations) {
+        let value = label_value(&wanted.owner.key.name);
+        let key = (wanted.label, wanted.key.namespace.as_str(), value.as_str());
+        let brokers = brokers.get(&key).copied().unwrap_or_default();
+        decide(world, &wanted, brokers, (idle, now), &mut plan);
+    }
+    plan
+}
+
+fn brokers(world: &World) -> BTreeMap<(&str, &str, &str), Brokers> {
+    let mut all: BTreeMap<_, Brokers> = BTreeMap::new();
+    for (key, pod) in &world.pods {
+        if pod.meta.is_deleting || matches!(pod.phase.as_str(), "Succeeded" | "Failed") {
+            continue;
+        }
+        for label in [names::INSTANCE_LABEL, names::CONFIGURATION_LABEL] {
+            if let Some(value) = pod.meta.labels.get(label) {
+                let entry = (label, key.namespace.as_str(), value.as_str());
+                let brokers = all.entry(entry).or_default();
+                brokers.is_any = true;
+                brokers.is_running |= pod.phase == "Running";
+            }
+        }
+    }
+    all
+}
+
+/// The digests of the specs: one of each, not one for each Instance.
+struct Digests {
+    instance: BTreeMap<ObjectKey, String>,
+    configuration: BTreeMap<ObjectKey, String>,
+}
+
+impl Digests {
+    fn new(world: &World) -> Self {
+        let of = |spec: fn(&Configuration) -> Option<&Value>| {
+            let all = world.configurations.iter();
+            all.filter_map(|(key, configuration)| {
+                let text = format!("{FORMAT} {}", spec(configuration)?);
+                Some((key.clone(), digest_32(&text)))
+            })
+            .collect()
+        };
+        Self {
+            instance: of(|c| given(c.spec.instance_service_spec.as_ref())),
+            configuration: of(|c| given(c.spec.configuration_service_spec.as_ref())),
+        }
+    }
+}
+
+fn given(spec: Option<&Value>) -> Option<&Value> {
+    spec.filter(|spec| !spec.is_null())
+}
+
+/// `None` where the Configuration cannot be read, or is gone: what is there stays.
+fn instance_service<'a>(
+    world: &'a World,
+    digests: &'a Digests,
+    key: &ObjectKey,
+    instance: &Instance,
+) -> Option<Wanted<'a>> {
+    if instance.metadata.deletion_timestamp.is_some() {
+        return None;
+    }
+    let of = ObjectKey::new(&key.namespace, &instance.spec.configuration_name);
+    let configuration = world.configurations.get(&of)?;
+    let spec = given(configuration.spec.instance_service_spec.as_ref());
+    Some(Wanted {
+        key: service_key(key),
+        owner: Owner {
+            kind: "Instance",
+            key: key.clone(),
+            uid: instance.metadata.uid.clone().unwrap_or_default(),
+        },
+        label: names::INSTANCE_LABEL,
+        spec: spec.map(|value| Spec {
+            value,
+            digest: &digests.instance[&of],
+        }),
+    })
+}
+
+fn configuration_service<'a>(
+    digests: &'a Digests,
+    key: &ObjectKey,
+    configuration: &'a Configuration,
+) -> Wanted<'a> {
+    let spec = given(configuration.spec.configuration_service_spec.as_ref());
+    Wanted {
+        key: service_key(key),
+        owner: Owner {
+            kind: "Configuration",
+            key: key.clone(),
+            uid: configuration.metadata.uid.clone().unwrap_or_default(),
+        },
+        label: names::CONFIGURATION_LABEL,
+        spec: spec.map(|value| Spec {
+            value,
+            digest: &digests.configuration[key],
+        }),
+    }
+}
+
+fn service_key(owner: &ObjectKey) -> ObjectKey {
+    let name = format!("{}-svc", owner.name.replace('.', "-"));
+    ObjectKey::new(&owner.namespace, shortened(&name, NAME_LIMIT))
+}
+
+fn label_value(name: &str) -> String {
+    shortened(name, NAME_LIMIT)
+}
+
+fn decide(
+    world: &World,
+    wanted: &Wanted<'_>,
+    brokers: Brokers,
+    (idle, now): (&Idle, Timestamp),
+    plan: &mut Plan,
+) {
+    let existing = world.services.get(&wanted.key);
+    let is_ours = |service: &OwnedService| service.meta.owner.as_ref() == Some(&wanted.owner.uid);
+    match (existing, &wanted.spec) {
+        (None, Some(spec)) if brokers.is_running => plan.apply(wanted, *spec, None),
+        (None, _) => {}
+        (Some(existing), _) if existing.meta.is_deleting => {}
+        (Some(existing), Some(_)) if !is_ours(existing) => {
+            if brokers.is_running {
+                let report = Action::Report(wanted.owner.clone(), wanted.key.clone());
+                plan.actions.push(report);
+            }
+        }
+        (Some(existing), None) => {
+            if is_ours(existing) {
+                plan.delete(wanted, existing, "its spec was taken out");
+            }
+        }
+        (Some(existing), Some(spec)) => {
+            if !brokers.is_any {
+                let since = idle.get(&wanted.key).copied().unwrap_or(now);
+                let left = IDLE_TIME.saturating_sub(elapsed(since, now));
+                plan.idle.insert(wanted.key.clone(), since);
+                if left.is_zero() {
+                    return plan.delete(wanted, existing, "it has no brokers");
+                }
+                plan.wake_in = sooner(plan.wake_in, Some(left));
+            }
+            if !holds(existing, wanted, spec.digest) {
+                plan.apply(wanted, *spec, Some(existing));
+            }
+        }
+    }
+}
+
+/// Whether the Service is what its spec makes. What others added to it is theirs.
+fn holds(existing: &OwnedService, wanted: &Wanted<'_>, digest: &str) -> bool {
+    let ours = ours(wanted);
+    let selector = existing.spec.selector.as_ref();
+    let (labels, annotations) = (&existing.meta.labels, &existing.meta.annotations);
+    annotations
+        .get(names::RENDERED)
+        .is_some_and(|d| d == digest)
+        && (ours.iter()).all(|(key, value)| {
+            labels.get(*key) == Some(value) && selector.and_then(|s| s.get(*key)) == Some(value)
+        })
+}
+
+/// The labels of a Service, and of the Pods it selects.
+fn ours(wanted: &Wanted<'_>) -> [(&'static str, String); 2] {
+    [
+        (names::CONTROLLER_LABEL, names::GROUP.to_owned()),
+        (wanted.label, label_value(&wanted.owner.key.name)),
+    ]
+}
+
+impl Plan {
+    fn apply(&mut self, wanted: &Wanted<'_>, spec: Spec<'_>, existing: Option<&OwnedService>) {
+        let apply = Apply {
+            key: wanted.key.clone(),
+            owner: wanted.owner.clone(),
+            uid: existing.map(|service| service.meta.uid.clone()),
+            digest: spec.digest.to_owned(),
+            manifest: manifest(wanted, spec),
+        };
+        self.actions.push(Action::Apply(Box::new(apply)));
+    }
+
+    fn delete(&mut self, wanted: &Wanted<'_>, existing: &OwnedService, reason: &'static str) {
+        self.actions.push(Action::Delete {
+            key: wanted.key.clone(),
+            uid: existing.meta.uid.clone(),
+            reason,
+        });
+    }
+}
+
+fn manifest(wanted: &Wanted<'_>, spec: Spec<'_>) -> Value {
+    let mut labels = Map::from_iter([("app".to_owned(), json!(wanted.key.name))]);
+    let ours = ours(wanted).map(|(key, value)| (key.to_owned(), Value::String(value)));
+    labels.extend(ours.clone());
+    let mut service = spec.value.clone();
+    if let Some(service) = service.as_object_mut() {
+        let selector = service.entry("selector").or_insert(Value::Null);
+        if !selector.is_object() {
+            *selector = json!({});
+        }
+        if let Some(selector) = selector.as_object_mut() {
+            selector.extend(ours);
+        }
+    }
+    json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": wanted.key.name,
+            "namespace": wanted.key.namespace,
+            "labels": labels,
+            "annotations": { (names::RENDERED): spec.digest },
+            "ownerReferences": [{
+                "apiVersion": names::API_VERSION,
+                "kind": wanted.owner.kind,
+                "name": wanted.owner.key.name,
+                "uid": wanted.owner.uid,
+                "controller": true,
+                "blockOwnerDeletion": true,
+            }],
+        },
+        "spec": service,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,162 @@
+//! What `kubectl get` and `kubectl describe` say of Configurations and Instances.
+mod plan;
+
+use super::{
+    Pass, Shared, follow,
+    nodes::{json_patch, not_gone},
+    outcome::{all_done, is_done},
+    pace::{Pace, sooner},
+    world::World,
+};
+use crate::{
+    api::{
+        configuration::{Configuration, Problem},
+        instance::Instance,
+        names,
+    },
+    cluster::events::about,
+    model::names::ObjectKey,
+};
+use json_patch::Patch as JsonPatch;
+use k8s_openapi::{api::core::v1::ObjectReference, jiff::Timestamp};
+use kube::{
+    Api, Resource,
+    api::{Patch, PatchParams},
+    core::NamespaceResourceScope,
+};
+use plan::{Action, plan};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Debug,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+const FIRST_WAIT: Duration = Duration::from_millis(200);
+/// A status is behind by this at most, however fast things change.
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+
+struct Memory {
+    pace: Pace<(&'static str, ObjectKey)>,
+    /// The Configurations that cannot be read and what is wrong, as it was reported.
+    unreadable: BTreeMap<ObjectKey, String>,
+}
+
+pub(super) async fn run(shared: Arc<Shared>, shutdown: CancellationToken) -> anyhow::Result<()> {
+    let memory = Mutex::new(Memory {
+        pace: Pace::new(FIRST_WAIT, LONGEST_WAIT),
+        unreadable: BTreeMap::new(),
+    });
+    follow(&shared, |world| pass(&shared, &memory, world), shutdown).await
+}
+
+async fn pass(shared: &Shared, memory: &Mutex<Memory>, world: Arc<World>) -> Pass {
+    let (actions, wake_in) = {
+        let mut memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
+        report_unreadable(shared, &mut memory.unreadable, &world.unreadable);
+        let planned = plan(&world, Timestamp::now());
+        let (actions, wait) = (memory.pace).due(planned.actions, step, Instant::now());
+        (actions, sooner(planned.wake_in, wait))
+    };
+    let writes = actions.into_iter();
+    let is_done = all_done(writes.map(|action| act(shared, &world, action))).await;
+    Pass { is_done, wake_in }
+}
+
+fn step(action: &Action) -> (&'static str, ObjectKey) {
+    match action {
+        Action::Instance { key, .. } => ("instance", key.clone()),
+        Action::Configuration { key, .. } => ("configuration", key.clone()),
+        Action::Forget { key, .. } => ("forget", key.clone()),
+    }
+}
+
+async fn act(shared: &Shared, world: &World, action: Action) -> bool {
+    match action {
+        Action::Instance { key, status } => apply::<Instance>(shared, &key, &status).await,
+        Action::Configuration {
+            key,
+            status,
+            trouble,
+        } => {
+            let is_done = apply::<Configuration>(shared, &key, &status).await;
+            let configuration = world.configurations.get(&key);
+            if let Some((problem, configuration)) = trouble.zip(configuration)
+                && is_done
+            {
+                let Problem { reason, message } = problem;
+                (shared.events).warning(about(configuration.as_ref()), &reason, message);
+            }
+            is_done
+        }
+        Action::Forget { key, gone, patch } => forget(shared, &key, gone, &patch).await,
+    }
+}
+
+async fn apply<K>(shared: &Shared, key: &ObjectKey, status: &Value) -> bool
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + DeserializeOwned
+        + Debug,
+{
+    let api: Api<K> = Api::namespaced(shared.client.clone(), &key.namespace);
+    let params = PatchParams::apply(names::CONTROLLER_MANAGER).force();
+    let result = api
+        .patch_status(&key.name, &params, &Patch::Apply(status))
+        .await;
+    is_done(key, "status written", result.map(|_| ()))
+}
+
+async fn forget(
+    shared: &Shared,
+    key: &ObjectKey,
+    gone: BTreeSet<String>,
+    patch: &JsonPatch,
+) -> bool {
+    if !not_gone(shared, gone).await.is_empty() {
+        return false;
+    }
+    let api: Api<Configuration> = Api::namespaced(shared.client.clone(), &key.namespace);
+    let params = PatchParams {
+        field_manager: Some(names::CONTROLLER_MANAGER.to_owned()),
+        ..PatchParams::default()
+    };
+    let result = api
+        .patch_status(&key.name, &params, &json_patch(patch))
+        .await;
+    is_done(
+        key,
+        "reports of deleted nodes taken out",
+        result.map(|_| ()),
+    )
+}
+
+/// A status cannot be trusted to an object that is not what its kind should be: the log and an Event name it, once.
+fn report_unreadable(
+    shared: &Shared,
+    reported: &mut BTreeMap<ObjectKey, String>,
+    unreadable: &BTreeMap<ObjectKey, String>,
+) {
+    for (key, error) in unreadable {
+        if reported.get(key) == Some(error) {
+            continue;
+        }
+        warn!(configuration = %key, "cannot be read and is left as it is: {error}");
+        let object = ObjectReference {
+            api_version: Some(names::API_VERSION.to_owned()),
+            kind: Some("Configuration".to_owned()),
+            name: Some(key.name.clone()),
+            namespace: Some(key.namespace.clone()),
+            ..ObjectReference::default()
+        };
+        let note = format!("this Configuration cannot be read: {error}; correct it");
+        shared.events.warning(object, "Unreadable", note);
+    }
+    reported.clone_from(unreadable);
+}
