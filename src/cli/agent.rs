@@ -1,5 +1,5 @@
 //! Flags of `petiole agent`.
-use super::signals::until_told_to_stop;
+use super::{prefixes::PrefixFlags, signals::until_told_to_stop};
 use crate::{
     agent,
     discovery::{handlers, session::Handlers},
@@ -51,6 +51,8 @@ pub struct Flags {
     /// Folder of static Pods that the kubelet reads: the agent writes a broker there for each Instance
     #[arg(long, env = "PETIOLE_RENDER_BROKERS", value_name = "DIR")]
     render_brokers: Option<PathBuf>,
+    #[command(flatten)]
+    prefixes: PrefixFlags,
     /// The most Instances of all Configurations together; more devices are left out
     #[arg(
         long,
@@ -65,7 +67,9 @@ impl Flags {
     fn settings(&self) -> agent::Settings {
         agent::Settings {
             node_name: self.node_name.clone(),
-            resource_prefix: crate::api::names::GROUP.to_owned(),
+            resource_prefix: self.prefixes.resource_prefixes[0].clone(),
+            resource_prefixes: self.prefixes.resource_prefixes.clone(),
+            nodes: None,
             plugin_folder: (self.device_plugin_dir.clone())
                 .unwrap_or_else(|| self.kubelet_dir.join("device-plugins")),
             pod_resources_socket: self.kubelet_dir.join("pod-resources/kubelet.sock"),

@@ -9,6 +9,7 @@ mod discover;
 mod duration;
 mod get;
 mod kubelet;
+mod prefixes;
 mod signals;
 
 use crate::telemetry::{self, LogFormat};

@@ -1,5 +1,6 @@
 //! The API server, as every process of ours uses it: one client, watched sets of objects, Events.
 pub mod events;
+pub mod node;
 pub mod watch;
 
 use anyhow::Context as _;
