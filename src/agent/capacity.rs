@@ -126,7 +126,9 @@ impl Keeper {
             ids = match pod_resources::healthy(&self.node, self.nodes.prefixes()).await {
                 Ok(ids) => ids,
                 Err(e) => {
-                    debug!("node capacity waits, the kubelet's pod resources cannot be read: {e:#}");
+                    debug!(
+                        "node capacity waits, the kubelet's pod resources cannot be read: {e:#}"
+                    );
                     self.memory = plan_now.memory;
                     return self.failing.next_wait();
                 }
@@ -175,7 +177,9 @@ impl Keeper {
                 match timeout(REQUEST_TIMEOUT, self.nodes.read(name)).await {
                     Ok(Ok(now)) => self.newest = Some(Arc::new(now)),
                     Ok(Err(e)) => warn!(node = %name, "the node cannot be read: {e}"),
-                    Err(_) => warn!(node = %name, "the node cannot be read: no answer in {REQUEST_TIMEOUT:?}"),
+                    Err(_) => {
+                        warn!(node = %name, "the node cannot be read: no answer in {REQUEST_TIMEOUT:?}")
+                    }
                 }
                 false
             }

@@ -29,7 +29,10 @@ fn prefix(text: &str) -> Result<String, String> {
             && !label.ends_with('-')
     };
     if text.len() > LIMIT {
-        return Err(format!("has {} characters, {LIMIT} are allowed", text.len()));
+        return Err(format!(
+            "has {} characters, {LIMIT} are allowed",
+            text.len()
+        ));
     }
     if !text.split('.').all(is_label) {
         return Err(
@@ -55,8 +58,18 @@ mod tests {
         }
         let long = "a.".repeat(122) + "b";
         for text in [
-            "", "Akri.sh", "akri.sh/", "-a.sh", "a-.sh", "a..sh", ".sh", "a_b.sh", "kubernetes.io",
-            "x.kubernetes.io", "requests.akri.sh", &long,
+            "",
+            "Akri.sh",
+            "akri.sh/",
+            "-a.sh",
+            "a-.sh",
+            "a..sh",
+            ".sh",
+            "a_b.sh",
+            "kubernetes.io",
+            "x.kubernetes.io",
+            "requests.akri.sh",
+            &long,
         ] {
             assert!(prefix(text).is_err(), "{text}");
         }

@@ -78,7 +78,10 @@ impl NodeResources {
         if !changes.iter().all(is_still) {
             return false;
         }
-        for EntryChange { part, resource, to, .. } in changes {
+        for EntryChange {
+            part, resource, to, ..
+        } in changes
+        {
             let map = match part {
                 Part::Capacity => &mut self.capacity,
                 Part::Allocatable => &mut self.allocatable,
@@ -153,6 +156,9 @@ mod tests {
         (node.capacity).insert("akri.sh/cam".to_owned(), "1k".to_owned());
         assert_eq!(node.change(Part::Capacity, "akri.sh/cam", 1000), None);
         let change = node.change(Part::Capacity, "akri.sh/cam", 999).unwrap();
-        assert_eq!((change.from.as_deref(), change.to.as_deref()), (Some("1k"), Some("999")));
+        assert_eq!(
+            (change.from.as_deref(), change.to.as_deref()),
+            (Some("1k"), Some("999"))
+        );
     }
 }

@@ -133,7 +133,10 @@ fn tidy(known: Known<'_>, memory: &Memory, plan: &mut Plan) {
     for resource in unbacked {
         let mut since = memory.unbacked.get(resource).copied().unwrap_or(known.now);
         let age = known.now.saturating_sub(since);
-        if known.kubelet_age.is_some_and(|kubelet| age.min(kubelet) >= UNTIL_STALE) {
+        if known
+            .kubelet_age
+            .is_some_and(|kubelet| age.min(kubelet) >= UNTIL_STALE)
+        {
             match known.kubelet {
                 None => plan.awaits_kubelet = true,
                 Some(ids) if !ids.contains_key(resource) => {
