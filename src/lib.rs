@@ -31,6 +31,7 @@
 //! | `demo` | both of them and a few services of its own, with a live table | `demo` |
 //! | `discover` | one discovery handler, printed | [`discovery`] |
 //! | `get` | a view of a running `kubelet` | [`kubelet`] |
+//! | `tidy`, `uninstall` | capacity entries, or all of an installation, taken away by hand | [`mod@tidy`] |
 //!
 //! [`agent`] and [`kubelet`] never import each other: they meet on the wire. Every decision is in a file named
 //! `plan.rs` or in [`model`], and those are pure; `tests/architecture.rs` holds both rules.
@@ -51,4 +52,5 @@ pub mod proto;
 pub mod store;
 pub mod supervisor;
 pub mod telemetry;
+pub mod tidy;
 pub mod uds;

@@ -11,6 +11,8 @@ mod get;
 mod kubelet;
 mod prefixes;
 mod signals;
+mod tidy;
+mod uninstall;
 
 use crate::telemetry::{self, LogFormat};
 use clap::{Args, Parser, Subcommand};
@@ -38,6 +40,10 @@ pub enum Command {
     Discover(discover::Flags),
     /// Print the objects of a running `petiole kubelet`, as kubectl would
     Get(get::Flags),
+    /// Remove what the capacity of nodes says of devices that are gone
+    Tidy(tidy::Flags),
+    /// Delete all Configurations and wait until nothing of them is left
+    Uninstall(uninstall::Flags),
 }
 
 #[derive(Debug, Args)]
@@ -62,7 +68,9 @@ impl Cli {
     pub fn telemetry(&self) -> telemetry::Settings {
         let usual = match self.command {
             Command::Agent(_) | Command::Kubelet(_) => "info",
-            Command::Discover(_) | Command::Get(_) => "warn",
+            Command::Discover(_) | Command::Get(_) | Command::Tidy(_) | Command::Uninstall(_) => {
+                "warn"
+            }
             #[cfg(feature = "demo")]
             Command::Demo(_) => "off",
         };
@@ -82,5 +90,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Demo(flags) => demo::run(flags).await,
         Command::Discover(flags) => discover::run(flags).await,
         Command::Get(flags) => get::run(flags).await,
+        Command::Tidy(flags) => tidy::run(flags).await,
+        Command::Uninstall(flags) => uninstall::run(flags).await,
     }
 }

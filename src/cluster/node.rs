@@ -32,6 +32,14 @@ impl fmt::Debug for Nodes {
     }
 }
 
+/// One node of all.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ListedNode {
+    pub resources: NodeResources,
+    /// Whether its kubelet reports.
+    pub is_ready: bool,
+}
+
 impl Nodes {
     pub fn new(client: Client, prefixes: &[String]) -> Self {
         Self {
@@ -63,14 +71,18 @@ impl Nodes {
     }
 
     /// All of them by name.
-    pub async fn list(&self) -> kube::Result<BTreeMap<String, NodeResources>> {
+    pub async fn list(&self) -> kube::Result<BTreeMap<String, ListedNode>> {
         let mut all = BTreeMap::new();
         let mut page = ListParams::default().limit(500);
         loop {
             let list = self.api().list(&page).await?;
             for node in list.items {
                 let name = node.metadata.name.clone().unwrap_or_default();
-                all.insert(name, resources(node, &self.prefixes));
+                let listed = ListedNode {
+                    is_ready: is_ready(&node),
+                    resources: resources(node, &self.prefixes),
+                };
+                all.insert(name, listed);
             }
             match list.metadata.continue_ {
                 Some(token) if !token.is_empty() => page = page.continue_token(&token),
@@ -105,6 +117,12 @@ fn resources(node: Node, prefixes: &[String]) -> NodeResources {
         capacity: ours(status.capacity),
         allocatable: ours(status.allocatable),
     }
+}
+
+fn is_ready(node: &Node) -> bool {
+    let status = node.status.as_ref();
+    let conditions = status.and_then(|status| status.conditions.as_ref());
+    (conditions.into_iter().flatten()).any(|c| c.type_ == "Ready" && c.status == "True")
 }
 
 /// Each change is preceded by a test of what it replaces; a test for null holds where there is no such key.
