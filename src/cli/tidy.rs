@@ -60,7 +60,7 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
         waits: flags.wait,
     };
     let client = cluster::client().await?;
-    until_told_to_stop(|stop| or_stopped(print(settings, client), stop)).await
+    until_told_to_stop(|stop| or_stopped(Box::pin(print(settings, client)), stop)).await
 }
 
 /// Work that has not been done is an error also when somebody ended it.

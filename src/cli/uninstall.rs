@@ -30,7 +30,7 @@ pub struct Flags {
 
 pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
     let client = cluster::client().await?;
-    until_told_to_stop(|stop| or_stopped(remove(flags, client), stop)).await
+    until_told_to_stop(|stop| or_stopped(Box::pin(remove(flags, client)), stop)).await
 }
 
 async fn remove(flags: Flags, client: kube::Client) -> anyhow::Result<()> {

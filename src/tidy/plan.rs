@@ -207,8 +207,8 @@ mod tests {
     proptest! {
         #[test]
         fn executing_the_plan_leaves_nothing_stale_and_all_that_is_backed(
-            capacity in btree_map("akri.sh/[a-c](-[1-3])?", "[0-3]", 0..6),
-            allocatable in btree_map("akri.sh/[a-c](-[1-3])?", "[0-3]", 0..6),
+            capacity in btree_map("akri\\.sh/[a-c](-[1-3])?", "[0-3]", 0..6),
+            allocatable in btree_map("akri\\.sh/[a-c](-[1-3])?", "[0-3]", 0..6),
             instances in vec(("[a-c]-[1-3]", btree_set("[nm]", 0..2)), 0..4),
         ) {
             let instances: Vec<_> = instances
