@@ -9,7 +9,11 @@ use crate::{
     model::node_resources::{EntryChange, NodeResources},
 };
 use plan::{Known, Memory, Offer, plan};
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 use tokio::{
     sync::watch,
     time::{Instant, sleep, timeout},
@@ -122,7 +126,7 @@ impl Keeper {
         };
         let mut plan_now = plan(known, &self.memory);
         let ids;
-        if plan_now.awaits_kubelet {
+        if plan_now.asks_kubelet {
             ids = match pod_resources::healthy(&self.node, self.nodes.prefixes()).await {
                 Ok(ids) => ids,
                 Err(e) => {
@@ -141,7 +145,7 @@ impl Keeper {
             return self.failing.next_wait();
         }
         self.failing.reset();
-        let asked_again = plan_now.awaits_kubelet.then(|| self.asking.next_wait());
+        let asked_again = plan_now.asks_kubelet.then(|| self.asking.next_wait());
         if asked_again.is_none() {
             self.asking.reset();
         }
@@ -173,10 +177,15 @@ impl Keeper {
                 true
             }
             Ok(Err(e)) if cluster::is_unprocessable(&e) => {
-                debug!("node capacity: an entry changed meanwhile, it is read anew: {e}");
+                debug!(
+                    "node capacity: an entry changed meanwhile, it is read anew: {}",
+                    cluster::reason(&e)
+                );
                 match timeout(REQUEST_TIMEOUT, self.nodes.read(name)).await {
                     Ok(Ok(now)) => self.newest = Some(Arc::new(now)),
-                    Ok(Err(e)) => warn!(node = %name, "the node cannot be read: {e}"),
+                    Ok(Err(e)) => {
+                        warn!(node = %name, "the node cannot be read: {}", cluster::reason(&e))
+                    }
                     Err(_) => {
                         warn!(node = %name, "the node cannot be read: no answer in {REQUEST_TIMEOUT:?}")
                     }
@@ -188,7 +197,7 @@ impl Keeper {
                     Some(403) => "; the agent's ServiceAccount needs `patch` on `nodes/status`",
                     Some(_) | None => "",
                 };
-                warn!(node = %name, entries = changes.len(), "node capacity is not written, it is tried again: {e}{hint}");
+                warn!(node = %name, entries = changes.len(), "node capacity is not written, it is tried again: {}{hint}", cluster::reason(&e));
                 false
             }
             Err(_) => {
@@ -204,7 +213,8 @@ fn log(changes: &[EntryChange]) {
     if !written.is_empty() {
         info!(entries = written.len(), "node capacity published");
     }
-    for change in removed {
-        info!(resource = %change.resource, part = ?change.part, "stale node capacity removed");
+    let removed: BTreeSet<_> = removed.iter().map(|change| &change.resource).collect();
+    for resource in removed {
+        info!(%resource, "stale node capacity removed");
     }
 }

@@ -107,7 +107,6 @@ fn table(entries: &[(Entry, Action)], has_head: bool) -> anyhow::Result<String> 
         let action = match action {
             Action::WouldBeRemoved => "would be removed",
             Action::Removed => "removed",
-            Action::RemovedAgain => "removed again",
         };
         let Entry {
             node,
@@ -132,12 +131,12 @@ mod tests {
         };
         let entries = [
             (entry("akri.sh/a"), Action::Removed),
-            (entry("akri.sh/long"), Action::RemovedAgain),
+            (entry("akri.sh/long"), Action::WouldBeRemoved),
         ];
         let expected = "\
 NODE     RESOURCE       CAPACITY   ACTION
 node-1   akri.sh/a      2          removed
-node-1   akri.sh/long   2          removed again
+node-1   akri.sh/long   2          would be removed
 ";
         assert_eq!(table(&entries, true).unwrap(), expected);
         assert_eq!(table(&entries, false).unwrap().lines().count(), 2);

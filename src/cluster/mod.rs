@@ -33,9 +33,19 @@ pub fn key_of(metadata: &ObjectMeta) -> ObjectKey {
 
 /// The status code of an answer that is a refusal.
 pub fn code(error: &kube::Error) -> Option<u16> {
-    match error {
-        kube::Error::Api(status) => Some(status.code),
-        _ => None,
+    if let kube::Error::Api(status) = error {
+        Some(status.code)
+    } else {
+        None
+    }
+}
+
+/// Why a request was in vain, in the API server's words where it has answered.
+pub fn reason(error: &kube::Error) -> String {
+    if let kube::Error::Api(status) = error {
+        format!("{} ({})", status.message, status.code)
+    } else {
+        error.to_string()
     }
 }
 

@@ -20,7 +20,7 @@ use plan::InstanceUse;
 use serde::de::DeserializeOwned;
 use std::{collections::BTreeSet, fmt::Debug, time::Duration};
 use tokio::time::{Instant, sleep, timeout};
-use tracing::warn;
+use tracing::{info, warn};
 
 /// Two syncs of a kubelet, and some: what it puts back it has put back by then.
 const STAYS_AWAY: Duration = Duration::from_secs(25);
@@ -48,8 +48,6 @@ pub struct Settings {
 pub enum Action {
     WouldBeRemoved,
     Removed,
-    /// The kubelet had put it back.
-    RemovedAgain,
 }
 
 /// What there is to say meanwhile.
@@ -100,7 +98,7 @@ pub async fn tidy(
                 false => Ok(()),
             };
         }
-        if round.has_changed || !round.entries.is_empty() {
+        if round.has_changed || !round.is_clean {
             last_stale = Instant::now();
         }
         if last_stale.elapsed() >= STAYS_AWAY {
@@ -124,7 +122,10 @@ struct Tidying<'a> {
 }
 
 struct Round {
+    /// Those to be told of.
     entries: Vec<(Entry, Action)>,
+    /// Nothing was stale.
+    is_clean: bool,
     /// An entry changed while it was to be removed.
     has_changed: bool,
 }
@@ -140,6 +141,7 @@ impl Tidying<'_> {
         }
         let mut round = Round {
             entries: vec![],
+            is_clean: true,
             has_changed: false,
         };
         let chosen = (nodes.iter()).filter(|(name, _)| only.is_none_or(|only| only == *name));
@@ -159,11 +161,14 @@ impl Tidying<'_> {
                 Ok(Ok(_)) => {
                     for entry in stale.entries {
                         let key = (entry.node.clone(), entry.resource.clone());
-                        let action = match self.removed.insert(key) {
-                            true => Action::Removed,
-                            false => Action::RemovedAgain,
-                        };
-                        round.entries.push((entry, action));
+                        round.is_clean = false;
+                        match self.removed.insert(key) {
+                            true => round.entries.push((entry, Action::Removed)),
+                            // Every 10 s for 5 min: nothing to print.
+                            false => {
+                                info!(node = %entry.node, resource = %entry.resource, "the kubelet had put it back, removed again")
+                            }
+                        }
                     }
                 }
                 Ok(Err(e)) if cluster::is_unprocessable(&e) => round.has_changed = true,
@@ -192,7 +197,10 @@ impl Failure {
         };
         Self {
             may_pass: code.is_none_or(|code| code == 429 || code >= 500),
-            error: anyhow!("cannot {verb} {resource}: {error}{hint}"),
+            error: anyhow!(
+                "cannot {verb} {resource}: {}{hint}",
+                cluster::reason(&error)
+            ),
         }
     }
 
@@ -295,5 +303,8 @@ fn left_after(left: &[String], timeout: Duration) -> anyhow::Result<()> {
     if left.is_empty() {
         return Ok(());
     }
-    bail!("after {timeout:?} there is still {}", left.join("; "))
+    bail!(
+        "not done within {timeout:?}; still there: {}",
+        left.join("; ")
+    )
 }

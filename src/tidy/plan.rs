@@ -115,7 +115,7 @@ pub(super) fn left(look: &Look, before: &Before, waits_for_ghosts: bool) -> Vec<
     [
         ("Configurations", look.configurations.clone()),
         ("Instances", instances),
-        ("still allocatable", allocatable),
+        ("allocatable", allocatable),
     ]
     .into_iter()
     .filter(|(_, names)| !names.is_empty())
@@ -242,7 +242,7 @@ mod tests {
         let expected = [
             "Configurations: default/cam".to_owned(),
             format!("Instances: {shown}"),
-            "still allocatable: akri.sh/cam-1 on a".to_owned(),
+            "allocatable: akri.sh/cam-1 on a".to_owned(),
         ];
         assert_eq!(left(&look, &before, false), expected);
         look.configurations.clear();

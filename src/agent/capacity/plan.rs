@@ -53,7 +53,7 @@ pub(super) struct Memory {
 pub(super) struct Plan {
     pub(super) changes: Vec<EntryChange>,
     /// Something waits for the kubelet to say so too: it is to be asked, or asked again.
-    pub(super) awaits_kubelet: bool,
+    pub(super) asks_kubelet: bool,
     /// When to plan again if nothing changes before.
     pub(super) wake_in: Option<Duration>,
     pub(super) memory: Memory,
@@ -63,7 +63,7 @@ pub(super) struct Plan {
 pub(super) fn plan(known: Known<'_>, memory: &Memory) -> Plan {
     let mut plan = Plan {
         changes: vec![],
-        awaits_kubelet: false,
+        asks_kubelet: false,
         wake_in: None,
         memory: Memory {
             offered: known.offers.keys().cloned().collect(),
@@ -99,7 +99,7 @@ fn publish(known: Known<'_>, plan: &mut Plan) {
         });
         match is_known {
             true => plan.changes.extend(changes),
-            false => plan.awaits_kubelet = true,
+            false => plan.asks_kubelet = true,
         }
     }
 }
@@ -122,7 +122,7 @@ fn withdraw(known: Known<'_>, memory: &Memory, plan: &mut Plan) {
         plan.memory.stopped.insert(resource.clone(), since);
         match known.kubelet {
             Some(ids) if !ids.contains_key(resource) => plan.changes.push(change),
-            Some(_) | None => plan.awaits_kubelet = true,
+            Some(_) | None => plan.asks_kubelet = true,
         }
     }
 }
@@ -138,7 +138,7 @@ fn tidy(known: Known<'_>, memory: &Memory, plan: &mut Plan) {
             .is_some_and(|kubelet| age.min(kubelet) >= UNTIL_STALE)
         {
             match known.kubelet {
-                None => plan.awaits_kubelet = true,
+                None => plan.asks_kubelet = true,
                 Some(ids) if !ids.contains_key(resource) => {
                     plan.changes.retain(|change| &change.resource != resource);
                     plan.changes.extend(known.node.removal(resource));

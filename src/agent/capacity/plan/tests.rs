@@ -111,7 +111,7 @@ impl Story {
         );
         assert_eq!(unasked.changes, [], "the kubelet was not asked");
         let asked = plan(known, &self.memory);
-        if !unasked.awaits_kubelet {
+        if !unasked.asks_kubelet {
             assert_eq!(asked, unasked, "it made a difference to ask the kubelet");
         }
         self.memory = asked.memory.clone();
@@ -159,7 +159,7 @@ fn what_a_plugin_lists_is_published_once_the_kubelet_has_it() {
         assert!(story.node.apply(&plan.changes));
         let case = format!("{entries:?} {health} {kubelet}");
         assert_eq!(values(&story.node), expected, "{case}");
-        assert_eq!(plan.awaits_kubelet, awaits, "{case}");
+        assert_eq!(plan.asks_kubelet, awaits, "{case}");
         assert_eq!(plan.wake_in, None, "{case}");
     }
 }
@@ -167,7 +167,7 @@ fn what_a_plugin_lists_is_published_once_the_kubelet_has_it() {
 #[test]
 fn equal_numbers_of_other_slots_are_not_yet_what_is_listed() {
     let mut story = Story::new(&[]).offers(CAM, "-h").kubelet_has(CAM, 1);
-    assert!(story.plan().awaits_kubelet);
+    assert!(story.plan().asks_kubelet);
     assert_eq!(story.round(), []);
 }
 
@@ -177,7 +177,7 @@ fn a_plugin_that_starts_publishes_nothing_and_loses_nothing() {
     for _ in 0..3 {
         let plan = story.plan();
         assert_eq!(
-            (plan.changes, plan.awaits_kubelet, plan.wake_in),
+            (plan.changes, plan.asks_kubelet, plan.wake_in),
             (vec![], false, None)
         );
         story.now += UNTIL_STALE;
@@ -192,7 +192,7 @@ fn nothing_is_allocatable_of_a_plugin_that_has_stopped() {
     story.round();
     story.offers.clear();
     // The kubelet has not seen the end of the stream.
-    assert!(story.plan().awaits_kubelet);
+    assert!(story.plan().asks_kubelet);
     assert_eq!(story.round(), is(CAM, "2/2"));
     story.stop(CAM);
     assert_eq!(story.round(), is(CAM, "2/0"));
@@ -252,7 +252,7 @@ fn what_another_plugin_backs_stays() {
     story.round();
     story.now += UNTIL_STALE;
     let plan = story.plan();
-    assert_eq!((plan.changes, plan.awaits_kubelet), (vec![], false));
+    assert_eq!((plan.changes, plan.asks_kubelet), (vec![], false));
     assert_eq!(plan.wake_in, Some(UNTIL_STALE));
 }
 
@@ -351,7 +351,7 @@ proptest! {
         story.node.retain(is_ours);
         let second = story.plan();
         prop_assert_eq!(second.changes, vec![]);
-        prop_assert_eq!(second.awaits_kubelet, first.awaits_kubelet);
+        prop_assert_eq!(second.asks_kubelet, first.asks_kubelet);
     }
 
     #[test]
