@@ -33,6 +33,7 @@
 //! | `get` | a view of a running `kubelet` | [`kubelet`] |
 //! | `crds` | the CustomResourceDefinitions, printed | [`api`] |
 //! | `check` | an installation on a cluster, looked at: `helm test` | `cli` |
+//! | `tidy`, `uninstall` | capacity entries, or all of an installation, taken away by hand | [`mod@tidy`] |
 //!
 //! [`agent`] and [`kubelet`] never import each other: they meet on the wire. Every decision is in a file named
 //! `plan.rs` or in [`model`], and those are pure; `tests/architecture.rs` holds both rules.
@@ -53,4 +54,5 @@ pub mod proto;
 pub mod store;
 pub mod supervisor;
 pub mod telemetry;
+pub mod tidy;
 pub mod uds;

@@ -14,7 +14,7 @@ const LAYERS: &[&[&str]] = &[
     &["main", "lib"],
     &["cli"],
     &["demo"],
-    &["agent", "controller", "kubelet"],
+    &["agent", "controller", "kubelet", "tidy"],
     &["discovery", "store"],
     &["api"],
     &["model"],

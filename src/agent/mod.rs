@@ -5,9 +5,11 @@
 //!                          └─> instances <────────────────────────┤   writes the store
 //! store's Instances ─> plugins (one task a resource) <────────────┘   <─> kubelet
 //!                      Allocate ─> slots (the only writer of claims) <─ reclaim <─ pod resources
+//! plugins' lists ──> capacity <─ own Node, pod resources   writes the Node's status
 //! ```
 //! Every arrow is a `watch` of whole values, but for requests to `slots`. This file only wires.
 mod brokers;
+mod capacity;
 mod configurations;
 mod instances;
 mod kubelet_folder;
@@ -19,6 +21,7 @@ mod slots;
 mod tally;
 
 use crate::{
+    cluster::node::Nodes,
     discovery::session::{self, Discoveries, Handlers},
     model::{names::ObjectKey, slot_table::SlotTable},
     store::Store,
@@ -52,6 +55,10 @@ pub struct Settings {
     pub node_name: String,
     /// The prefix of every resource this agent registers, such as `akri.sh`.
     pub resource_prefix: String,
+    /// The prefixes of all that is ours on this node, the one above among them: entries of others are left alone.
+    pub resource_prefixes: Vec<String>,
+    /// Access to the Node of this node, whose capacity is kept true; `None` without a cluster.
+    pub nodes: Option<Nodes>,
     /// The kubelet's folder for device plugins; `kubelet.sock` is in it.
     pub plugin_folder: PathBuf,
     pub pod_resources_socket: PathBuf,
@@ -87,6 +94,8 @@ struct Node {
     kubelet_folder: watch::Sender<KubeletFolder>,
     /// The kubelet of that folder: every plugin waits for the next one, and the folder changes with every socket.
     kubelet: watch::Sender<Option<KubeletSocket>>,
+    /// What each plugin lists, by its resource's name: those that run, and those that start.
+    listed: watch::Sender<BTreeMap<String, Arc<[plugins::Slot]>>>,
     /// The resources whose slots the kubelet is listening to, by name.
     registered: watch::Sender<BTreeSet<String>>,
 }
@@ -108,6 +117,7 @@ impl Node {
             slots: watch::Sender::new(SlotTable::new(&settings.node_name)),
             kubelet_folder: watch::Sender::default(),
             kubelet: watch::Sender::default(),
+            listed: watch::Sender::default(),
             registered: watch::Sender::default(),
             store,
         }
@@ -172,6 +182,15 @@ pub async fn run(
     if let Some(address) = settings.http_address {
         let health = readiness::health(node.clone());
         tasks.spawn("http", |stop| http::serve(address, health, stop));
+    }
+    if let Some(nodes) = settings.nodes {
+        let own = watch::Sender::new(None);
+        let (watched, seen) = (nodes.clone(), own.subscribe());
+        let name = settings.node_name;
+        tasks.spawn("own node", |stop| watched.watch(name, own, stop));
+        tasks.spawn("node capacity", |stop| {
+            capacity::run(node.clone(), nodes, seen, stop)
+        });
     }
     if let Some(folder) = settings.render_brokers {
         tasks.spawn("brokers", |stop| brokers::run(node.clone(), folder, stop));

@@ -19,8 +19,8 @@ use crate::{
     telemetry::metrics,
 };
 use allocate::Allocator;
-pub(super) use plan::desired;
-use plan::{Action, Slot};
+use plan::Action;
+pub(super) use plan::{Slot, desired};
 use registrar::Registrar;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -207,11 +207,18 @@ impl Plugins {
     fn forget(&mut self, name: &str) {
         self.running.remove(name);
         self.node.set_registered(name, false);
+        self.node
+            .listed
+            .send_if_modified(|listed| listed.remove(name).is_some());
     }
 
     fn start(&mut self, resource: Resource, gone: &BTreeSet<String>) {
         let name = resource.name().to_owned();
-        let slots = watch::Sender::new(self.slots_of(&resource, gone));
+        let list = self.slots_of(&resource, gone);
+        let slots = watch::Sender::new(list.clone());
+        self.node.listed.send_modify(|listed| {
+            listed.insert(name.clone(), list);
+        });
         let rebind = watch::Sender::new(0);
         let socket = watch::Sender::new(None);
         let stop = self.shutdown.child_token();
@@ -245,7 +252,8 @@ impl Plugins {
             false // nothing that anybody waits for
         });
         stale.extend(gone.symmetric_difference(&self.gone).cloned());
-        for (n, running) in self.running.values().enumerate() {
+        let mut relisted = vec![];
+        for (n, (name, running)) in self.running.iter().enumerate() {
             if n % 16 == 15 {
                 // Allocate calls wait for this thread.
                 tokio::task::yield_now().await;
@@ -256,12 +264,14 @@ impl Plugins {
             };
             if is_stale {
                 let now = self.slots_of(&running.resource, &gone);
-                running.slots.send_if_modified(|before| {
-                    let is_changed = *before != now;
-                    *before = now;
-                    is_changed
-                });
+                if *running.slots.borrow() != now {
+                    running.slots.send_replace(now.clone());
+                    relisted.push((name.clone(), now));
+                }
             }
+        }
+        if !relisted.is_empty() {
+            (self.node.listed).send_modify(|listed| listed.extend(relisted));
         }
         metrics().set_slots(&tally::slots(&self.node.slots.borrow(), &gone));
         self.gone = gone;

@@ -1,7 +1,7 @@
 //! The kubelet's pod resources API, as far as it is about our resources.
 use super::Node;
 use crate::{
-    model::names::ObjectKey,
+    model::{names::ObjectKey, node_resources::has_prefix},
     proto::pod_resources::{
         AllocatableResourcesRequest, ContainerDevices, ListPodResourcesRequest,
         pod_resources_lister_client::PodResourcesListerClient,
@@ -17,7 +17,7 @@ use tonic::transport::Channel;
 
 const CALL_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Ids of slots as the kubelet knows them, by the resource's name after its prefix.
+/// Ids of slots as the kubelet knows them, by the resource's name after its prefix where nothing else is said.
 pub(super) type Ids = BTreeMap<String, BTreeSet<String>>;
 
 /// What the kubelet lists.
@@ -52,14 +52,28 @@ pub(super) async fn held(node: &Node) -> anyhow::Result<Held> {
 
 /// The healthy ids that the kubelet would give to containers now.
 pub(super) async fn allocatable(node: &Node) -> anyhow::Result<Ids> {
+    Ok(ids(all_allocatable(node).await?, &node.resource_prefix))
+}
+
+/// The same for the resources with one of these prefixes, by their whole names.
+pub(super) async fn healthy(node: &Node, prefixes: &[String]) -> anyhow::Result<Ids> {
+    let mut ids = Ids::new();
+    for devices in all_allocatable(node).await? {
+        if has_prefix(&devices.resource_name, prefixes) && !devices.device_ids.is_empty() {
+            ids.entry(devices.resource_name)
+                .or_default()
+                .extend(devices.device_ids);
+        }
+    }
+    Ok(ids)
+}
+
+async fn all_allocatable(node: &Node) -> anyhow::Result<Vec<ContainerDevices>> {
     timeout(CALL_TIMEOUT, async {
         let mut client = client(node).await?;
         let request = AllocatableResourcesRequest {};
-        let answer = client
-            .get_allocatable_resources(request)
-            .await?
-            .into_inner();
-        Ok(ids(answer.devices, &node.resource_prefix))
+        let answer = client.get_allocatable_resources(request).await?;
+        Ok(answer.into_inner().devices)
     })
     .await?
 }

@@ -1,7 +1,8 @@
 //! Flags of `petiole agent`.
-use super::signals::until_told_to_stop;
+use super::{prefixes::PrefixFlags, signals::until_told_to_stop};
 use crate::{
-    agent, cluster,
+    agent,
+    cluster::{self, node::Nodes},
     discovery::{handlers, session::Handlers},
     model::names::ObjectKey,
     store::{
@@ -79,6 +80,8 @@ pub struct Flags {
     /// Folder of static Pods that the kubelet reads: the agent writes a broker there for each Instance
     #[arg(long, env = "PETIOLE_RENDER_BROKERS", value_name = "DIR")]
     render_brokers: Option<PathBuf>,
+    #[command(flatten)]
+    prefixes: PrefixFlags,
     /// The most Instances of all Configurations together; more devices are left out
     #[arg(
         long,
@@ -96,7 +99,9 @@ impl Flags {
     fn settings(&self) -> agent::Settings {
         agent::Settings {
             node_name: self.node_name.clone(),
-            resource_prefix: crate::api::names::GROUP.to_owned(),
+            resource_prefix: self.prefixes.resource_prefixes[0].clone(),
+            resource_prefixes: self.prefixes.resource_prefixes.clone(),
+            nodes: None,
             plugin_folder: (self.device_plugin_dir.clone())
                 .unwrap_or_else(|| self.kubelet_dir.join("device-plugins")),
             pod_resources_socket: (self.pod_resources_dir.clone())
@@ -114,7 +119,7 @@ impl Flags {
 }
 
 pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
-    let settings = flags.settings();
+    let mut settings = flags.settings();
     info!(
         node = %settings.node_name,
         standalone = flags.standalone,
@@ -131,6 +136,7 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
         let client = cluster::client()
             .await
             .context("with --standalone no API server is needed")?;
+        settings.nodes = Some(Nodes::new(client.clone(), &settings.resource_prefixes));
         let settings = kubernetes::Settings {
             node_name: settings.node_name.clone(),
             namespaces: flags

@@ -12,7 +12,10 @@ mod discover;
 mod duration;
 mod get;
 mod kubelet;
+mod prefixes;
 mod signals;
+mod tidy;
+mod uninstall;
 
 use crate::telemetry::{self, LogFormat};
 use clap::{Args, Parser, Subcommand};
@@ -46,6 +49,10 @@ pub enum Command {
     Crds(crds::Flags),
     /// Check an installation on a cluster: definitions, agents, controller
     Check(check::Flags),
+    /// Remove what the capacity of nodes says of devices that are gone
+    Tidy(tidy::Flags),
+    /// Delete all Configurations and wait until nothing of them is left
+    Uninstall(uninstall::Flags),
 }
 
 #[derive(Debug, Args)]
@@ -70,7 +77,12 @@ impl Cli {
     pub fn telemetry(&self) -> telemetry::Settings {
         let usual = match self.command {
             Command::Agent(_) | Command::Controller(_) | Command::Kubelet(_) => "info",
-            Command::Discover(_) | Command::Get(_) | Command::Crds(_) | Command::Check(_) => "warn",
+            Command::Discover(_)
+            | Command::Get(_)
+            | Command::Crds(_)
+            | Command::Check(_)
+            | Command::Tidy(_)
+            | Command::Uninstall(_) => "warn",
             #[cfg(feature = "demo")]
             Command::Demo(_) => "off",
         };
@@ -93,5 +105,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Get(flags) => get::run(flags).await,
         Command::Crds(flags) => crds::run(&flags),
         Command::Check(flags) => check::run(flags).await,
+        Command::Tidy(flags) => tidy::run(flags).await,
+        Command::Uninstall(flags) => uninstall::run(flags).await,
     }
 }

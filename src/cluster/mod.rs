@@ -1,5 +1,6 @@
 //! The API server, as every process of ours uses it: one client, watched sets of objects, Events.
 pub mod events;
+pub mod node;
 pub mod watch;
 mod writes;
 
@@ -49,6 +50,15 @@ pub fn code(error: &kube::Error) -> Option<u16> {
         return None;
     };
     Some(status.code)
+}
+
+/// Why a request was in vain, in the API server's words where it has answered.
+pub fn reason(error: &kube::Error) -> String {
+    if let kube::Error::Api(status) = error {
+        format!("{} ({})", status.message, status.code)
+    } else {
+        error.to_string()
+    }
 }
 
 pub fn is_not_found(error: &kube::Error) -> bool {

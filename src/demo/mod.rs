@@ -197,6 +197,8 @@ impl Home {
         agent::Settings {
             node_name: NODE.to_owned(),
             resource_prefix: api::names::GROUP.to_owned(),
+            resource_prefixes: vec![api::names::GROUP.to_owned()],
+            nodes: None,
             plugin_folder: self.root.join("device-plugins"),
             pod_resources_socket: self.root.join("pod-resources/kubelet.sock"),
             own_pod: None,

@@ -3,5 +3,6 @@ pub mod container_edits;
 pub mod device;
 pub mod instance_name;
 pub mod names;
+pub mod node_resources;
 pub mod slot;
 pub mod slot_table;

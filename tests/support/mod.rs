@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(dead_code, unreachable_pub, reason = "no test uses all of it")]
 pub mod fake_kubelet;
+pub mod fake_nodes;
 pub mod mdns_publisher;
 pub mod node;
 pub mod process;

@@ -86,6 +86,8 @@ impl TestNode {
             agent_settings: agent::Settings {
                 node_name: NODE.to_owned(),
                 resource_prefix: "akri.sh".to_owned(),
+                resource_prefixes: vec!["akri.sh".to_owned()],
+                nodes: None,
                 plugin_folder: kubelet_settings.root_dir.join("device-plugins"),
                 pod_resources_socket: kubelet_settings.root_dir.join("pod-resources/kubelet.sock"),
                 own_pod: None,

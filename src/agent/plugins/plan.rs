@@ -21,9 +21,9 @@ pub(super) enum Action {
 
 /// A slot as its plugin tells the kubelet of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Slot {
-    pub(super) id: String,
-    pub(super) is_healthy: bool,
+pub(in crate::agent) struct Slot {
+    pub(in crate::agent) id: String,
+    pub(in crate::agent) is_healthy: bool,
 }
 
 /// The resources of this node, by name: each Instance's, and that of each Configuration with an Instance.

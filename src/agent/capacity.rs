@@ -1,0 +1,220 @@
+//! Keeps what this node's status says of our resources true: published as soon as the kubelet has them, up to 10 s
+//! before the kubelet does so itself, and tidied when no plugin backs them any more.
+mod plan;
+
+use super::{Node, kubelet_folder::KubeletSocket, pod_resources};
+use crate::{
+    backoff::Backoff,
+    cluster::{self, node::Nodes, watch::Set},
+    model::node_resources::{EntryChange, NodeResources},
+};
+use plan::{Known, Memory, Offer, plan};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep, timeout},
+};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+
+/// The least time between two rounds, which is as long as the last one took where that is longer: plugins that
+/// register in one go are published in few patches, and the kubelet answers 100 questions a second at most.
+const BETWEEN_ROUNDS: Duration = Duration::from_millis(20);
+/// How long the kubelet is given before it is asked again: it has what a plugin lists within milliseconds.
+const FIRST_ASKED_AGAIN: Duration = Duration::from_millis(20);
+const LAST_ASKED_AGAIN: Duration = Duration::from_secs(1);
+const FIRST_RETRY: Duration = Duration::from_millis(20);
+const LAST_RETRY: Duration = Duration::from_secs(5);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Rounds until `shutdown`, each after a change of anything it depends on. `own` is this node as it was seen last.
+pub(super) async fn run(
+    node: Arc<Node>,
+    nodes: Nodes,
+    own: watch::Receiver<Set<NodeResources>>,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
+    let mut listed = node.listed.subscribe();
+    let mut registered = node.registered.subscribe();
+    let mut kubelet = node.kubelet.subscribe();
+    let mut own = own;
+    let mut keeper = Keeper {
+        nodes,
+        newest: None,
+        kubelet: None,
+        memory: Memory::default(),
+        asking: Backoff::new(FIRST_ASKED_AGAIN, LAST_ASKED_AGAIN),
+        failing: Backoff::new(FIRST_RETRY, LAST_RETRY),
+        node,
+    };
+    let rounds = async {
+        loop {
+            // What is marked as seen is read after that, so that nothing that changes meanwhile is missed.
+            listed.mark_unchanged();
+            registered.mark_unchanged();
+            if own.has_changed()? {
+                keeper.newest = own_of(&own.borrow_and_update(), &keeper.node.name);
+            }
+            keeper.follow_kubelet(*kubelet.borrow_and_update());
+            let began = Instant::now();
+            let wait = keeper.round().await;
+            sleep(began.elapsed().max(BETWEEN_ROUNDS)).await;
+            tokio::select! {
+                changed = listed.changed() => { changed?; keeper.asking.reset(); }
+                changed = registered.changed() => { changed?; keeper.asking.reset(); }
+                changed = own.changed() => { changed?; own.mark_changed(); }
+                changed = kubelet.changed() => changed?,
+                () = sleep(wait) => {}
+            }
+        }
+    };
+    tokio::select! {
+        () = shutdown.cancelled() => Ok(()),
+        ended = rounds => ended,
+    }
+}
+
+fn own_of(set: &Set<NodeResources>, name: &str) -> Option<Arc<NodeResources>> {
+    let objects = &set.as_ref()?.objects;
+    let own = objects.iter().find(|(key, _)| key.name == name);
+    own.map(|(_, own)| own.clone())
+}
+
+struct Keeper {
+    node: Arc<Node>,
+    nodes: Nodes,
+    /// This node as the watch, or the answer to a patch, had it last; `None` where it is not registered.
+    newest: Option<Arc<NodeResources>>,
+    /// The kubelet, and the uptime at which it was first seen.
+    kubelet: Option<(KubeletSocket, Duration)>,
+    memory: Memory,
+    asking: Backoff,
+    failing: Backoff,
+}
+
+impl Keeper {
+    fn follow_kubelet(&mut self, now: Option<KubeletSocket>) {
+        let before = self.kubelet.map(|(kubelet, _)| kubelet);
+        if before != now {
+            self.kubelet = now.map(|kubelet| (kubelet, self.node.uptime()));
+        }
+    }
+
+    /// The wall clock may have been set since the socket was made: what this agent has seen counts too.
+    fn kubelet_age(&self) -> Option<Duration> {
+        let (kubelet, seen) = self.kubelet?;
+        let by_clock = kubelet.created.elapsed().unwrap_or_default();
+        Some(by_clock.max(self.node.uptime().saturating_sub(seen)))
+    }
+
+    /// Returns how long to wait for the next one if nothing changes.
+    async fn round(&mut self) -> Duration {
+        let Some(newest) = self.newest.clone() else {
+            return Duration::MAX;
+        };
+        let offers = self.offers();
+        let mut known = Known {
+            offers: &offers,
+            node: &newest,
+            kubelet: None,
+            kubelet_age: self.kubelet_age(),
+            now: self.node.uptime(),
+        };
+        let mut plan_now = plan(known, &self.memory);
+        let ids;
+        if plan_now.asks_kubelet {
+            ids = match pod_resources::healthy(&self.node, self.nodes.prefixes()).await {
+                Ok(ids) => ids,
+                Err(e) => {
+                    debug!(
+                        "node capacity waits, the kubelet's pod resources cannot be read: {e:#}"
+                    );
+                    self.memory = plan_now.memory;
+                    return self.failing.next_wait();
+                }
+            };
+            known.kubelet = Some(&ids);
+            plan_now = plan(known, &self.memory);
+        }
+        self.memory = plan_now.memory;
+        if !plan_now.changes.is_empty() && !self.patch(&plan_now.changes).await {
+            return self.failing.next_wait();
+        }
+        self.failing.reset();
+        let asked_again = plan_now.asks_kubelet.then(|| self.asking.next_wait());
+        if asked_again.is_none() {
+            self.asking.reset();
+        }
+        let waits = asked_again.into_iter().chain(plan_now.wake_in);
+        waits.min().unwrap_or(Duration::MAX)
+    }
+
+    /// What plugins list, by the resources' whole names.
+    fn offers(&self) -> BTreeMap<String, Offer> {
+        let registered = self.node.registered.borrow().clone();
+        let listed = self.node.listed.borrow();
+        let offer = |(name, slots): (&String, &Arc<[_]>)| {
+            let offer = Offer {
+                slots: slots.clone(),
+                is_registered: registered.contains(name),
+            };
+            (format!("{}/{name}", self.node.resource_prefix), offer)
+        };
+        listed.iter().map(offer).collect()
+    }
+
+    /// Whether it was carried out. Where an entry is another one by now, the newest ones are there afterwards.
+    async fn patch(&mut self, changes: &[EntryChange]) -> bool {
+        let name = &self.node.name;
+        match timeout(REQUEST_TIMEOUT, self.nodes.patch(name, changes)).await {
+            Ok(Ok(now)) => {
+                log(changes);
+                self.newest = Some(Arc::new(now));
+                true
+            }
+            Ok(Err(e)) if cluster::is_unprocessable(&e) => {
+                debug!(
+                    "node capacity: an entry changed meanwhile, it is read anew: {}",
+                    cluster::reason(&e)
+                );
+                match timeout(REQUEST_TIMEOUT, self.nodes.read(name)).await {
+                    Ok(Ok(now)) => self.newest = Some(Arc::new(now)),
+                    Ok(Err(e)) => {
+                        warn!(node = %name, "the node cannot be read: {}", cluster::reason(&e))
+                    }
+                    Err(_) => {
+                        warn!(node = %name, "the node cannot be read: no answer in {REQUEST_TIMEOUT:?}")
+                    }
+                }
+                false
+            }
+            Ok(Err(e)) => {
+                let hint = match cluster::code(&e) {
+                    Some(403) => "; the agent's ServiceAccount needs `patch` on `nodes/status`",
+                    Some(_) | None => "",
+                };
+                warn!(node = %name, entries = changes.len(), "node capacity is not written, it is tried again: {}{hint}", cluster::reason(&e));
+                false
+            }
+            Err(_) => {
+                warn!(node = %name, "node capacity is not written, it is tried again: no answer in {REQUEST_TIMEOUT:?}");
+                false
+            }
+        }
+    }
+}
+
+fn log(changes: &[EntryChange]) {
+    let (written, removed): (Vec<_>, Vec<_>) = changes.iter().partition(|c| c.to.is_some());
+    if !written.is_empty() {
+        info!(entries = written.len(), "node capacity published");
+    }
+    let removed: BTreeSet<_> = removed.iter().map(|change| &change.resource).collect();
+    for resource in removed {
+        info!(%resource, "stale node capacity removed");
+    }
+}

@@ -1,0 +1,160 @@
+//! What this node's status should say of our resources, and when stale entries go. Pure.
+use crate::{
+    agent::{plugins::Slot, pod_resources::Ids},
+    model::node_resources::{EntryChange, NodeResources, Part},
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+/// For 5 min after a plugin has stopped, and for 5 min after its own start, the kubelet puts back what is removed;
+/// then it writes its own 0 at the next of its syncs, which are 10 s apart, and one more sync may be on its way.
+pub(super) const UNTIL_STALE: Duration = Duration::from_secs(330);
+/// A stream's end reaches the kubelet within milliseconds. Devices that it still has after this time are another
+/// plugin's.
+const STREAM_ENDS: Duration = Duration::from_secs(10);
+
+/// What a plugin of ours lists now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Offer {
+    pub(super) slots: Arc<[Slot]>,
+    /// Whether the kubelet listens to it.
+    pub(super) is_registered: bool,
+}
+
+/// What is known of the node. Resources go by their whole names.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Known<'a> {
+    /// Of every plugin that runs, or starts.
+    pub(super) offers: &'a BTreeMap<String, Offer>,
+    pub(super) node: &'a NodeResources,
+    /// The healthy ids that the kubelet has; `None` while it has not been asked.
+    pub(super) kubelet: Option<&'a Ids>,
+    /// How long the kubelet has been there; `None` where there is none.
+    pub(super) kubelet_age: Option<Duration>,
+    /// The agent's uptime.
+    pub(super) now: Duration,
+}
+
+/// What is remembered from one plan to the next.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Memory {
+    /// The resources that had a plugin.
+    offered: BTreeSet<String>,
+    /// Those whose plugin has stopped, and when: their allocatable goes to 0 once.
+    stopped: BTreeMap<String, Duration>,
+    /// Since when an entry has had no plugin.
+    unbacked: BTreeMap<String, Duration>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Plan {
+    pub(super) changes: Vec<EntryChange>,
+    /// Something waits for the kubelet to say so too: it is to be asked, or asked again.
+    pub(super) asks_kubelet: bool,
+    /// When to plan again if nothing changes before.
+    pub(super) wake_in: Option<Duration>,
+    pub(super) memory: Memory,
+}
+
+/// Never changes anything that the kubelet was not asked about.
+pub(super) fn plan(known: Known<'_>, memory: &Memory) -> Plan {
+    let mut plan = Plan {
+        changes: vec![],
+        asks_kubelet: false,
+        wake_in: None,
+        memory: Memory {
+            offered: known.offers.keys().cloned().collect(),
+            ..Memory::default()
+        },
+    };
+    publish(known, &mut plan);
+    withdraw(known, memory, &mut plan);
+    tidy(known, memory, &mut plan);
+    plan
+}
+
+/// What plugins list, as soon as the kubelet has it.
+fn publish(known: Known<'_>, plan: &mut Plan) {
+    let registered = known.offers.iter().filter(|(_, offer)| offer.is_registered);
+    for (resource, offer) in registered {
+        let healthy = || offer.slots.iter().filter(|slot| slot.is_healthy);
+        let counts = [
+            (Part::Capacity, offer.slots.len()),
+            (Part::Allocatable, healthy().count()),
+        ];
+        let changes: Vec<_> = counts
+            .into_iter()
+            .filter_map(|(part, n)| known.node.change(part, resource, n as u64))
+            .collect();
+        if changes.is_empty() {
+            continue;
+        }
+        let is_known = known.kubelet.is_some_and(|ids| {
+            let ids = ids.get(resource);
+            ids.map_or(0, BTreeSet::len) == healthy().count()
+                && healthy().all(|slot| ids.is_some_and(|ids| ids.contains(&slot.id)))
+        });
+        match is_known {
+            true => plan.changes.extend(changes),
+            false => plan.asks_kubelet = true,
+        }
+    }
+}
+
+/// Nothing is allocatable of a resource whose plugin has stopped. Only once for each stop: what the kubelet does not
+/// know, it would set again for ever.
+fn withdraw(known: Known<'_>, memory: &Memory, plan: &mut Plan) {
+    let ended = (memory.offered.iter()).map(|resource| (resource, known.now));
+    let stopped = (memory.stopped.iter()).map(|(resource, since)| (resource, *since));
+    for (resource, since) in ended.chain(stopped) {
+        if known.offers.contains_key(resource)
+            || !known.node.allocatable.contains_key(resource)
+            || known.now.saturating_sub(since) > STREAM_ENDS
+        {
+            continue;
+        }
+        let Some(change) = known.node.change(Part::Allocatable, resource, 0) else {
+            continue;
+        };
+        plan.memory.stopped.insert(resource.clone(), since);
+        match known.kubelet {
+            Some(ids) if !ids.contains_key(resource) => plan.changes.push(change),
+            Some(_) | None => plan.asks_kubelet = true,
+        }
+    }
+}
+
+/// Entries that no plugin backs go once the kubelet does not put them back.
+fn tidy(known: Known<'_>, memory: &Memory, plan: &mut Plan) {
+    let unbacked = (known.node.names()).filter(|resource| !known.offers.contains_key(*resource));
+    for resource in unbacked {
+        let mut since = memory.unbacked.get(resource).copied().unwrap_or(known.now);
+        let age = known.now.saturating_sub(since);
+        if known
+            .kubelet_age
+            .is_some_and(|kubelet| age.min(kubelet) >= UNTIL_STALE)
+        {
+            match known.kubelet {
+                None => plan.asks_kubelet = true,
+                Some(ids) if !ids.contains_key(resource) => {
+                    plan.changes.retain(|change| &change.resource != resource);
+                    plan.changes.extend(known.node.removal(resource));
+                }
+                // Somebody else's plugin: it is looked at again when it may have stopped.
+                Some(_) => since = known.now,
+            }
+        }
+        plan.memory.unbacked.insert(resource.clone(), since);
+        let left = |kubelet: Duration| {
+            UNTIL_STALE.saturating_sub(known.now.saturating_sub(since).min(kubelet))
+        };
+        let due_in = known.kubelet_age.map(left).filter(|left| !left.is_zero());
+        plan.wake_in = plan.wake_in.into_iter().chain(due_in).min();
+    }
+}
+
+#[cfg(test)]
+mod tests;

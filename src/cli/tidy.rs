@@ -1,0 +1,144 @@
+//! Flags of `petiole tidy`.
+use super::{prefixes::PrefixFlags, signals::until_told_to_stop};
+use crate::{
+    cluster,
+    tidy::{self, Action, Entry, Progress, Settings},
+};
+use anyhow::bail;
+use clap::Args;
+use std::io::{Write as _, stderr, stdout};
+use tabwriter::TabWriter;
+use tokio_util::sync::CancellationToken;
+
+/// Agents do this by themselves, five and a half minutes after a device's plugin stopped. This is for a cluster whose
+/// agents are gone: entries with our prefixes that no Instance backs are removed from the capacity of all nodes. For
+/// 5 minutes after a plugin stopped its kubelet puts the entry back: --wait sees to these too.
+#[derive(Debug, Args)]
+pub struct Flags {
+    /// Only this node
+    #[arg(long, value_name = "NAME")]
+    node: Option<String>,
+    /// Print what would be removed, and remove nothing
+    #[arg(long, conflicts_with = "wait")]
+    dry_run: bool,
+    /// Go on until every entry has stayed away for 25 s, which takes up to 6 minutes
+    #[arg(long)]
+    wait: bool,
+    #[command(flatten)]
+    scope: ScopeFlags,
+}
+
+/// What of a cluster is ours.
+#[derive(Debug, Args)]
+pub(super) struct ScopeFlags {
+    /// The namespaces that the agents watch [default: all]
+    #[arg(
+        long,
+        env = "PETIOLE_WATCH_NAMESPACES",
+        value_name = "NAMESPACE,...",
+        value_delimiter = ','
+    )]
+    pub(super) watch_namespaces: Vec<String>,
+    #[command(flatten)]
+    pub(super) prefixes: PrefixFlags,
+}
+
+impl ScopeFlags {
+    /// A variable that is set to nothing names no namespace.
+    pub(super) fn namespaces(&self) -> Vec<String> {
+        let named = self.watch_namespaces.iter().filter(|name| !name.is_empty());
+        named.cloned().collect()
+    }
+}
+
+pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
+    let settings = Settings {
+        prefixes: flags.scope.prefixes.resource_prefixes.clone(),
+        namespaces: flags.scope.namespaces(),
+        node: flags.node,
+        is_dry_run: flags.dry_run,
+        waits: flags.wait,
+    };
+    let client = cluster::client().await?;
+    until_told_to_stop(|stop| or_stopped(Box::pin(print(settings, client)), stop)).await
+}
+
+/// Work that has not been done is an error also when somebody ended it.
+pub(super) async fn or_stopped(
+    work: impl Future<Output = anyhow::Result<()>>,
+    stop: CancellationToken,
+) -> anyhow::Result<()> {
+    match stop.run_until_cancelled(work).await {
+        Some(outcome) => outcome,
+        None => bail!("stopped before it was done"),
+    }
+}
+
+/// Tidies, with a table of what it does.
+pub(super) async fn print(settings: Settings, client: kube::Client) -> anyhow::Result<()> {
+    let mut is_first = true;
+    tidy::tidy(&settings, &client, |progress| {
+        match progress {
+            Progress::Entries([]) => {}
+            Progress::Entries(entries) => {
+                stdout().write_all(table(entries, is_first)?.as_bytes())?;
+                is_first = false;
+            }
+            Progress::Waits => writeln!(
+                stderr(),
+                "waiting until every entry has stayed away for 25 s: for 5 minutes after a plugin stopped its kubelet puts them back"
+            )?,
+        }
+        Ok(())
+    })
+    .await?;
+    if is_first {
+        writeln!(stdout(), "no stale entries")?;
+    }
+    Ok(())
+}
+
+fn table(entries: &[(Entry, Action)], has_head: bool) -> anyhow::Result<String> {
+    let mut writer = TabWriter::new(Vec::new()).padding(3);
+    if has_head {
+        writeln!(writer, "NODE\tRESOURCE\tCAPACITY\tACTION")?;
+    }
+    for (entry, action) in entries {
+        let action = match action {
+            Action::WouldBeRemoved => "would be removed",
+            Action::Removed => "removed",
+        };
+        let Entry {
+            node,
+            resource,
+            capacity,
+        } = entry;
+        writeln!(writer, "{node}\t{resource}\t{capacity}\t{action}")?;
+    }
+    Ok(String::from_utf8(writer.into_inner()?)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_entry_has_a_line_that_says_what_was_done() {
+        let entry = |resource: &str| Entry {
+            node: "node-1".to_owned(),
+            resource: resource.to_owned(),
+            capacity: "2".to_owned(),
+        };
+        let entries = [
+            (entry("akri.sh/a"), Action::Removed),
+            (entry("akri.sh/long"), Action::WouldBeRemoved),
+        ];
+        let expected = "\
+NODE     RESOURCE       CAPACITY   ACTION
+node-1   akri.sh/a      2          removed
+node-1   akri.sh/long   2          would be removed
+";
+        assert_eq!(table(&entries, true).unwrap(), expected);
+        assert_eq!(table(&entries, false).unwrap().lines().count(), 2);
+    }
+}

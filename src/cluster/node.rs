@@ -1,0 +1,194 @@
+//! What Nodes offer of our resources: watched, read, and patched entry by entry.
+use super::watch::{self, Set};
+use crate::model::node_resources::{EntryChange, NodeResources, Part, has_prefix};
+use json_patch::{
+    AddOperation, Patch as JsonPatch, PatchOperation, RemoveOperation, TestOperation,
+    jsonptr::PointerBuf,
+};
+use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::api::resource::Quantity};
+use kube::{
+    Api, Client,
+    api::{ListParams, Patch, PatchParams},
+    runtime::watcher,
+};
+use serde_json::Value;
+use std::{collections::BTreeMap, fmt, sync::Arc};
+use tokio::sync;
+use tokio_util::sync::CancellationToken;
+
+/// Access to the resources of Nodes. Sees and changes only entries with our prefixes.
+#[derive(Clone)]
+pub struct Nodes {
+    client: Client,
+    prefixes: Arc<[String]>,
+}
+
+impl fmt::Debug for Nodes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let prefixes = &self.prefixes;
+        f.debug_struct("Nodes")
+            .field("prefixes", prefixes)
+            .finish_non_exhaustive()
+    }
+}
+
+/// One node of all.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ListedNode {
+    pub resources: NodeResources,
+    /// Whether its kubelet reports.
+    pub is_ready: bool,
+}
+
+impl Nodes {
+    pub fn new(client: Client, prefixes: &[String]) -> Self {
+        Self {
+            client,
+            prefixes: prefixes.into(),
+        }
+    }
+
+    pub fn prefixes(&self) -> &[String] {
+        &self.prefixes
+    }
+
+    /// Publishes what one node offers, at each change of its Node.
+    pub async fn watch(
+        self,
+        node: String,
+        set: sync::watch::Sender<Set<NodeResources>>,
+        shutdown: CancellationToken,
+    ) -> anyhow::Result<()> {
+        let config = watcher::Config::default().fields(&format!("metadata.name={node}"));
+        let apis = vec![Api::all(self.client.clone())];
+        let reduce = move |node| resources(node, &self.prefixes);
+        watch::run(apis, (config, "this node"), reduce, set, shutdown).await
+    }
+
+    pub async fn read(&self, node: &str) -> kube::Result<NodeResources> {
+        let node = self.api().get(node).await?;
+        Ok(resources(node, &self.prefixes))
+    }
+
+    /// All of them by name.
+    pub async fn list(&self) -> kube::Result<BTreeMap<String, ListedNode>> {
+        let mut all = BTreeMap::new();
+        let mut page = ListParams::default().limit(500);
+        loop {
+            let list = self.api().list(&page).await?;
+            for node in list.items {
+                let name = node.metadata.name.clone().unwrap_or_default();
+                let listed = ListedNode {
+                    is_ready: is_ready(&node),
+                    resources: resources(node, &self.prefixes),
+                };
+                all.insert(name, listed);
+            }
+            match list.metadata.continue_ {
+                Some(token) if !token.is_empty() => page = page.continue_token(&token),
+                Some(_) | None => return Ok(all),
+            }
+        }
+    }
+
+    /// All changes or none, with what the node offers then. The API server refuses (422) where an entry is another
+    /// one by now.
+    pub async fn patch(&self, node: &str, changes: &[EntryChange]) -> kube::Result<NodeResources> {
+        let patch = Patch::Json::<()>(json_patch(changes));
+        let params = PatchParams::default();
+        let node = self.api().patch_status(node, &params, &patch).await?;
+        Ok(resources(node, &self.prefixes))
+    }
+
+    fn api(&self) -> Api<Node> {
+        Api::all(self.client.clone())
+    }
+}
+
+fn resources(node: Node, prefixes: &[String]) -> NodeResources {
+    let status = node.status.unwrap_or_default();
+    let ours = |map: Option<BTreeMap<String, Quantity>>| {
+        let ours = map.into_iter().flatten();
+        ours.filter(|(resource, _)| has_prefix(resource, prefixes))
+            .map(|(resource, quantity)| (resource, quantity.0))
+            .collect()
+    };
+    NodeResources {
+        capacity: ours(status.capacity),
+        allocatable: ours(status.allocatable),
+    }
+}
+
+fn is_ready(node: &Node) -> bool {
+    let status = node.status.as_ref();
+    let conditions = status.and_then(|status| status.conditions.as_ref());
+    (conditions.into_iter().flatten()).any(|c| c.type_ == "Ready" && c.status == "True")
+}
+
+/// Each change is preceded by a test of what it replaces; a test for null holds where there is no such key.
+fn json_patch(changes: &[EntryChange]) -> JsonPatch {
+    let operations = changes.iter().flat_map(|change| {
+        let part = match change.part {
+            Part::Capacity => "capacity",
+            Part::Allocatable => "allocatable",
+        };
+        let path = PointerBuf::from_tokens(["status", part, &change.resource]);
+        let test = TestOperation {
+            path: path.clone(),
+            value: change.from.clone().map_or(Value::Null, Value::String),
+        };
+        let write = match &change.to {
+            Some(to) => PatchOperation::Add(AddOperation {
+                path,
+                value: Value::String(to.clone()),
+            }),
+            None => PatchOperation::Remove(RemoveOperation { path }),
+        };
+        [PatchOperation::Test(test), write]
+    });
+    JsonPatch(operations.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_patch_tests_each_entry_before_it_writes_it() {
+        let change = |part, from: Option<&str>, to: Option<&str>| EntryChange {
+            part,
+            resource: "akri.sh/cam".to_owned(),
+            from: from.map(str::to_owned),
+            to: to.map(str::to_owned),
+        };
+        let patch = json_patch(&[
+            change(Part::Capacity, None, Some("2")),
+            change(Part::Allocatable, Some("0"), None),
+        ]);
+        let expected = json!([
+            {"op": "test", "path": "/status/capacity/akri.sh~1cam", "value": null},
+            {"op": "add", "path": "/status/capacity/akri.sh~1cam", "value": "2"},
+            {"op": "test", "path": "/status/allocatable/akri.sh~1cam", "value": "0"},
+            {"op": "remove", "path": "/status/allocatable/akri.sh~1cam"},
+        ]);
+        assert_eq!(serde_json::to_value(patch).unwrap(), expected);
+    }
+
+    #[test]
+    fn only_entries_with_our_prefixes_are_seen() {
+        let node = serde_json::from_value(json!({
+            "status": {
+                "capacity": {"cpu": "2", "akri.sh/cam": "1", "example.com/gpu": "4"},
+                "allocatable": {"cpu": "2", "akri.sh/cam": "0"},
+            }
+        }));
+        let seen = resources(node.unwrap(), &["akri.sh".to_owned()]);
+        let entry = |value: &str| BTreeMap::from([("akri.sh/cam".to_owned(), value.to_owned())]);
+        let expected = NodeResources {
+            capacity: entry("1"),
+            allocatable: entry("0"),
+        };
+        assert_eq!(seen, expected);
+    }
+}

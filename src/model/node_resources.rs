@@ -1,0 +1,164 @@
+//! What a Node's status offers of our resources, and changes to it.
+use std::collections::BTreeMap;
+
+/// The two maps of a Node's status, as far as they are ours: quantities by the resource's whole name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NodeResources {
+    pub capacity: BTreeMap<String, String>,
+    pub allocatable: BTreeMap<String, String>,
+}
+
+/// One of these maps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    Capacity,
+    Allocatable,
+}
+
+/// An entry exchanged for another: written only if `from` is still there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EntryChange {
+    pub part: Part,
+    pub resource: String,
+    pub from: Option<String>,
+    pub to: Option<String>,
+}
+
+impl NodeResources {
+    /// Only what `is_ours`.
+    pub fn retain(&mut self, is_ours: impl Fn(&str) -> bool) {
+        self.capacity.retain(|resource, _| is_ours(resource));
+        self.allocatable.retain(|resource, _| is_ours(resource));
+    }
+
+    pub fn part(&self, part: Part) -> &BTreeMap<String, String> {
+        match part {
+            Part::Capacity => &self.capacity,
+            Part::Allocatable => &self.allocatable,
+        }
+    }
+
+    /// Every resource with an entry in either map, once, in order.
+    pub fn names(&self) -> impl Iterator<Item = &String> {
+        let only_allocatable = (self.allocatable.keys())
+            .filter(|resource| !self.capacity.contains_key(resource.as_str()));
+        self.capacity.keys().chain(only_allocatable)
+    }
+
+    /// What makes an entry `to`, or `None` where it is so already.
+    pub fn change(&self, part: Part, resource: &str, to: u64) -> Option<EntryChange> {
+        let from = self.part(part).get(resource);
+        (from.and_then(|from| count(from)) != Some(to)).then(|| EntryChange {
+            part,
+            resource: resource.to_owned(),
+            from: from.cloned(),
+            to: Some(to.to_string()),
+        })
+    }
+
+    /// What removes a resource from both maps.
+    pub fn removal(&self, resource: &str) -> impl Iterator<Item = EntryChange> {
+        [Part::Capacity, Part::Allocatable]
+            .into_iter()
+            .filter_map(|part| {
+                let from = self.part(part).get(resource)?;
+                Some(EntryChange {
+                    part,
+                    resource: resource.to_owned(),
+                    from: Some(from.clone()),
+                    to: None,
+                })
+            })
+    }
+
+    /// As the API server would carry it out: `false`, and nothing is changed, where an entry is another one by now.
+    #[cfg(test)]
+    pub(crate) fn apply(&mut self, changes: &[EntryChange]) -> bool {
+        let is_still = |c: &EntryChange| self.part(c.part).get(&c.resource) == c.from.as_ref();
+        if !changes.iter().all(is_still) {
+            return false;
+        }
+        for EntryChange {
+            part, resource, to, ..
+        } in changes
+        {
+            let map = match part {
+                Part::Capacity => &mut self.capacity,
+                Part::Allocatable => &mut self.allocatable,
+            };
+            match to {
+                Some(to) => drop(map.insert(resource.clone(), to.clone())),
+                None => drop(map.remove(resource)),
+            }
+        }
+        true
+    }
+}
+
+/// Whether a resource has one of these prefixes, such as `akri.sh`.
+pub fn has_prefix(resource: &str, prefixes: &[String]) -> bool {
+    resource
+        .split_once('/')
+        .is_some_and(|(prefix, _)| prefixes.iter().any(|ours| ours == prefix))
+}
+
+/// A whole number as Kubernetes writes it: the API server makes `1k` of 1000.
+pub fn count(quantity: &str) -> Option<u64> {
+    const KILO: u64 = 1000;
+    let digits = quantity.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let factor = match &quantity[digits.len()..] {
+        "" => 1,
+        "k" => KILO,
+        "M" => KILO.pow(2),
+        "G" => KILO.pow(3),
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(factor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_read_as_the_api_server_writes_them() {
+        for (quantity, expected) in [
+            ("0", Some(0)),
+            ("12", Some(12)),
+            ("1k", Some(1000)),
+            ("3M", Some(3_000_000)),
+            ("1500m", None),
+            ("", None),
+            ("-1", None),
+            ("1Ki", None),
+        ] {
+            assert_eq!(count(quantity), expected, "{quantity}");
+        }
+    }
+
+    #[test]
+    fn a_prefix_is_all_that_is_before_the_slash() {
+        let ours = ["akri.sh".to_owned()];
+        for (resource, expected) in [
+            ("akri.sh/cam", true),
+            ("akri.sh.example.com/cam", false),
+            ("not-akri.sh/cam", false),
+            ("akri.sh", false),
+            ("cpu", false),
+        ] {
+            assert_eq!(has_prefix(resource, &ours), expected, "{resource}");
+        }
+    }
+
+    #[test]
+    fn an_entry_that_says_the_same_in_other_words_is_left_alone() {
+        let mut node = NodeResources::default();
+        (node.capacity).insert("akri.sh/cam".to_owned(), "1k".to_owned());
+        assert_eq!(node.change(Part::Capacity, "akri.sh/cam", 1000), None);
+        let change = node.change(Part::Capacity, "akri.sh/cam", 999).unwrap();
+        assert_eq!(
+            (change.from.as_deref(), change.to.as_deref()),
+            (Some("1k"), Some("999"))
+        );
+    }
+}

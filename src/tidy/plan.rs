@@ -1,0 +1,265 @@
+//! Which capacity entries are stale, and what is left of an installation that goes. Pure.
+use crate::model::node_resources::{EntryChange, NodeResources, count};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What is used of an Instance.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct InstanceUse {
+    /// `<namespace>/<name>`
+    pub(super) key: String,
+    pub(super) name: String,
+    pub(super) configuration: String,
+    /// The nodes that see it; `None` where that cannot be read: it may be any.
+    pub(super) nodes: Option<BTreeSet<String>>,
+}
+
+/// A stale entry of one node.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Entry {
+    pub node: String,
+    pub resource: String,
+    /// Its value, or `-` where only allocatable has it.
+    pub capacity: String,
+}
+
+/// The stale entries of one node, and what removes them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Stale {
+    pub(super) entries: Vec<Entry>,
+    pub(super) changes: Vec<EntryChange>,
+}
+
+/// The names of resources, after their prefix, that Instances give a node.
+fn backed<'a>(node: &str, instances: &'a [InstanceUse]) -> BTreeSet<&'a str> {
+    let here = instances.iter().filter(|instance| {
+        let nodes = instance.nodes.as_ref();
+        nodes.is_none_or(|nodes| nodes.contains(node))
+    });
+    here.flat_map(|instance| [instance.name.as_str(), instance.configuration.as_str()])
+        .collect()
+}
+
+/// Entries of a node that no Instance there, and no Configuration with an Instance there, has.
+fn unbacked<'a>(
+    node: &str,
+    resources: &'a NodeResources,
+    instances: &[InstanceUse],
+) -> Vec<&'a String> {
+    let backed = backed(node, instances);
+    let name = |resource: &'a str| resource.split_once('/').map_or(resource, |(_, name)| name);
+    (resources.names())
+        .filter(|resource| !backed.contains(name(resource)))
+        .collect()
+}
+
+/// `resources` hold only entries with our prefixes.
+pub(super) fn stale(node: &str, resources: &NodeResources, instances: &[InstanceUse]) -> Stale {
+    let unbacked = unbacked(node, resources, instances);
+    let entry = |resource: &&String| Entry {
+        node: node.to_owned(),
+        resource: (*resource).clone(),
+        capacity: (resources.capacity.get(*resource))
+            .map_or("-", String::as_str)
+            .to_owned(),
+    };
+    Stale {
+        entries: unbacked.iter().map(entry).collect(),
+        changes: (unbacked.iter())
+            .flat_map(|resource| resources.removal(resource))
+            .collect(),
+    }
+}
+
+/// What there was before anything was deleted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Before {
+    /// Entries that no Instance backed: nobody may be there to bring them to 0.
+    ghosts: BTreeSet<(String, String)>,
+}
+
+/// What is looked at again and again while an installation goes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Look {
+    /// `<namespace>/<name>`
+    pub(super) configurations: Vec<String>,
+    pub(super) instances: Vec<InstanceUse>,
+    /// Those whose kubelet reports: the others keep what they said last.
+    pub(super) nodes: BTreeMap<String, NodeResources>,
+}
+
+impl Before {
+    pub(super) fn new(look: &Look) -> Self {
+        let ghosts = look.nodes.iter().flat_map(|(node, resources)| {
+            let unbacked = unbacked(node, resources, &look.instances);
+            unbacked
+                .into_iter()
+                .map(|resource| (node.clone(), resource.clone()))
+        });
+        Self {
+            ghosts: ghosts.collect(),
+        }
+    }
+}
+
+/// What is still there, a line for each kind; nothing when the agents have stopped their plugins.
+pub(super) fn left(look: &Look, before: &Before, waits_for_ghosts: bool) -> Vec<String> {
+    let allocatable = look.nodes.iter().flat_map(|(node, resources)| {
+        let above_0 = (resources.allocatable.iter()).filter(|(_, n)| count(n) != Some(0));
+        above_0.map(move |(resource, _)| (node.clone(), resource.clone()))
+    });
+    let allocatable = allocatable
+        .filter(|entry| waits_for_ghosts || !before.ghosts.contains(entry))
+        .map(|(node, resource)| format!("{resource} on {node}"))
+        .collect();
+    let instances = look.instances.iter().map(|i| i.key.clone()).collect();
+    [
+        ("Configurations", look.configurations.clone()),
+        ("Instances", instances),
+        ("allocatable", allocatable),
+    ]
+    .into_iter()
+    .filter(|(_, names)| !names.is_empty())
+    .map(|(what, names)| format!("{what}: {}", some_of(&names)))
+    .collect()
+}
+
+/// The first few, and how many more there are.
+fn some_of(names: &[String]) -> String {
+    const SHOWN: usize = 5;
+    let shown = names[..names.len().min(SHOWN)].join(", ");
+    match names.len().saturating_sub(SHOWN) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::{
+        collection::{btree_map, btree_set, vec},
+        prelude::*,
+    };
+
+    fn instance(name: &str, nodes: &[&str]) -> InstanceUse {
+        let (configuration, _) = name.rsplit_once('-').unwrap();
+        InstanceUse {
+            key: format!("default/{name}"),
+            name: name.to_owned(),
+            configuration: configuration.to_owned(),
+            nodes: Some(nodes.iter().map(|&node| node.to_owned()).collect()),
+        }
+    }
+
+    fn map(entries: &[(&str, &str)]) -> BTreeMap<String, String> {
+        let owned = |(resource, n): &(&str, &str)| (format!("akri.sh/{resource}"), (*n).to_owned());
+        entries.iter().map(owned).collect()
+    }
+
+    fn resources(entries: &[(&str, &str)]) -> NodeResources {
+        NodeResources {
+            capacity: map(entries),
+            allocatable: map(entries),
+        }
+    }
+
+    fn stale_names(node: &str, resources: &NodeResources, instances: &[InstanceUse]) -> String {
+        let entries = stale(node, resources, instances).entries.into_iter();
+        let names: Vec<_> = entries
+            .map(|e| format!("{}={}", e.resource, e.capacity))
+            .collect();
+        names.join(" ")
+    }
+
+    #[test]
+    fn an_entry_is_stale_where_no_instance_on_that_node_has_its_name() {
+        let entries = resources(&[("cam", "2"), ("cam-1", "1"), ("cam-2", "0"), ("old-3", "5")]);
+        let both = [instance("cam-1", &["a", "b"]), instance("cam-2", &["b"])];
+        assert_eq!(
+            stale_names("a", &entries, &both),
+            "akri.sh/cam-2=0 akri.sh/old-3=5"
+        );
+        assert_eq!(stale_names("b", &entries, &both), "akri.sh/old-3=5");
+        assert_eq!(
+            stale_names("c", &entries, &both),
+            "akri.sh/cam=2 akri.sh/cam-1=1 akri.sh/cam-2=0 akri.sh/old-3=5"
+        );
+    }
+
+    #[test]
+    fn an_instance_that_cannot_be_read_backs_its_entries_everywhere() {
+        let mut unreadable = instance("cam-1", &[]);
+        unreadable.nodes = None;
+        let entries = resources(&[("cam", "2"), ("cam-1", "1")]);
+        assert_eq!(stale_names("a", &entries, &[unreadable]), "");
+    }
+
+    #[test]
+    fn an_entry_of_one_map_only_is_removed_from_that() {
+        let node = NodeResources {
+            capacity: map(&[]),
+            allocatable: map(&[("cam-1", "3")]),
+        };
+        let Stale { entries, changes } = stale("a", &node, &[]);
+        assert_eq!((entries[0].capacity.as_str(), changes.len()), ("-", 1));
+    }
+
+    proptest! {
+        #[test]
+        fn executing_the_plan_leaves_nothing_stale_and_all_that_is_backed(
+            capacity in btree_map("akri\\.sh/[a-c](-[1-3])?", "[0-3]", 0..6),
+            allocatable in btree_map("akri\\.sh/[a-c](-[1-3])?", "[0-3]", 0..6),
+            instances in vec(("[a-c]-[1-3]", btree_set("[nm]", 0..2)), 0..4),
+        ) {
+            let instances: Vec<_> = instances
+                .iter()
+                .map(|(name, nodes)| instance(name, &nodes.iter().map(String::as_str).collect::<Vec<_>>()))
+                .collect();
+            let before = NodeResources { capacity, allocatable };
+            let mut after = before.clone();
+            prop_assert!(after.apply(&stale("n", &before, &instances).changes));
+            prop_assert_eq!(stale("n", &after, &instances).entries, vec![]);
+            let backed = backed("n", &instances);
+            for resource in before.names().filter(|name| backed.contains(&name[8..])) {
+                prop_assert_eq!(before.capacity.get(resource), after.capacity.get(resource));
+                prop_assert_eq!(before.allocatable.get(resource), after.allocatable.get(resource));
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_left_is_named() {
+        let mut look = Look {
+            configurations: vec!["default/cam".to_owned()],
+            instances: (1..=7)
+                .map(|n| instance(&format!("cam-{n}"), &["a"]))
+                .collect(),
+            nodes: BTreeMap::from([("a".to_owned(), resources(&[("cam-1", "1"), ("cam-2", "0")]))]),
+        };
+        let before = Before::new(&look);
+        let shown =
+            "default/cam-1, default/cam-2, default/cam-3, default/cam-4, default/cam-5 and 2 more";
+        let expected = [
+            "Configurations: default/cam".to_owned(),
+            format!("Instances: {shown}"),
+            "allocatable: akri.sh/cam-1 on a".to_owned(),
+        ];
+        assert_eq!(left(&look, &before, false), expected);
+        look.configurations.clear();
+        look.instances.clear();
+        assert_eq!(left(&look, &before, false), [&*expected[2]]);
+        look.nodes = BTreeMap::from([("a".to_owned(), resources(&[("cam-1", "0")]))]);
+        assert_eq!(left(&look, &before, true), [""; 0]);
+    }
+
+    #[test]
+    fn what_was_stale_before_is_not_waited_for_without_end() {
+        let look = Look {
+            nodes: BTreeMap::from([("a".to_owned(), resources(&[("ghost", "5")]))]),
+            ..Look::default()
+        };
+        let before = Before::new(&look);
+        assert_eq!(left(&look, &before, true).len(), 1);
+        assert_eq!(left(&look, &before, false), [""; 0]);
+    }
+}

@@ -1,0 +1,213 @@
+//! An API server with one Node: it lists, watches and patches, and is away when a test says so.
+use axum::{
+    Json, Router,
+    body::{Body, Bytes},
+    extract::{RawQuery, State},
+    http::StatusCode,
+    response::{IntoResponse as _, Response},
+    routing::{get, patch},
+};
+use futures::StreamExt as _;
+use kube::{Client, Config};
+use petiole::cluster::node::Nodes;
+use serde_json::{Value, json};
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+use tokio::{net::TcpListener, sync::watch, task::JoinSet};
+use tokio_stream::wrappers::WatchStream;
+
+pub const NODE: &str = "node-a";
+
+pub struct FakeNodes {
+    address: SocketAddr,
+    shared: Shared,
+    server: JoinSet<()>,
+}
+
+#[derive(Clone)]
+struct Shared {
+    node: Arc<watch::Sender<Value>>,
+    /// Every request that came.
+    requests: Arc<AtomicUsize>,
+    patches: Arc<AtomicUsize>,
+    /// Put into the node, just before the next patch.
+    meanwhile: Arc<watch::Sender<Option<(String, String)>>>,
+}
+
+impl FakeNodes {
+    pub async fn start() -> Self {
+        let node = json!({
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": NODE, "resourceVersion": "1"},
+            "status": {"capacity": {"cpu": "2"}, "allocatable": {"cpu": "2"}},
+        });
+        let mut fake = Self {
+            address: ([127, 0, 0, 1], 0).into(),
+            shared: Shared {
+                node: Arc::new(watch::Sender::new(node)),
+                requests: Arc::default(),
+                patches: Arc::default(),
+                meanwhile: Arc::default(),
+            },
+            server: JoinSet::new(),
+        };
+        fake.listen().await;
+        fake
+    }
+
+    /// Comes back with what it had.
+    pub async fn listen(&mut self) {
+        let listener = TcpListener::bind(self.address).await.unwrap();
+        self.address = listener.local_addr().unwrap();
+        let routes = Router::new()
+            .route("/api/v1/nodes", get(list))
+            .route("/api/v1/nodes/{name}", get(read))
+            .route("/api/v1/nodes/{name}/status", patch(patch_status))
+            .with_state(self.shared.clone());
+        self.server
+            .spawn(async move { axum::serve(listener, routes).await.unwrap() });
+    }
+
+    /// Nobody listens, and every open watch ends.
+    pub async fn go_away(&mut self) {
+        self.server.shutdown().await;
+        // Connections have tasks of their own: their watches end with this.
+        self.shared.edit(|node| node["gone"] = json!(true));
+        self.shared
+            .edit(|node| drop(node.as_object_mut().unwrap().remove("gone")));
+    }
+
+    pub fn nodes(&self) -> Nodes {
+        let config = Config::new(format!("http://{}", self.address).parse().unwrap());
+        let client = Client::try_from(config).unwrap();
+        Nodes::new(client, &["akri.sh".to_owned()])
+    }
+
+    /// Capacity and allocatable of a resource; `-` where there is none.
+    pub fn entry(&self, resource: &str) -> String {
+        let node = self.shared.node.borrow();
+        let value = |part: &str| {
+            let value = &node["status"][part][resource];
+            value.as_str().unwrap_or("-").to_owned()
+        };
+        format!("{}/{}", value("capacity"), value("allocatable"))
+    }
+
+    /// As the kubelet, or somebody by hand, would.
+    pub fn set(&self, resource: &str, capacity: &str, allocatable: &str) {
+        self.shared.set(resource, capacity, allocatable);
+    }
+
+    /// Lets somebody else be faster than the next patch.
+    pub fn set_before_next_patch(&self, resource: &str, value: &str) {
+        (self.shared.meanwhile).send_replace(Some((resource.to_owned(), value.to_owned())));
+    }
+
+    pub fn patches(&self) -> usize {
+        self.shared.patches.load(Ordering::SeqCst)
+    }
+
+    pub fn requests(&self) -> usize {
+        self.shared.requests.load(Ordering::SeqCst)
+    }
+}
+
+impl Shared {
+    fn edit(&self, edit: impl FnOnce(&mut Value)) {
+        self.node.send_modify(|node| {
+            let version = &mut node["metadata"]["resourceVersion"];
+            let next = version.as_str().unwrap().parse::<u64>().unwrap() + 1;
+            *version = json!(next.to_string());
+            edit(node);
+        });
+    }
+
+    fn set(&self, resource: &str, capacity: &str, allocatable: &str) {
+        self.edit(|node| {
+            node["status"]["capacity"][resource] = json!(capacity);
+            node["status"]["allocatable"][resource] = json!(allocatable);
+        });
+    }
+
+    fn count(&self) {
+        self.requests.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+async fn list(State(shared): State<Shared>, RawQuery(query): RawQuery) -> Response {
+    shared.count();
+    let query = query.unwrap_or_default();
+    let query: BTreeMap<_, _> = (query.split('&'))
+        .filter_map(|pair| pair.split_once('='))
+        .collect();
+    let selector = query.get("fieldSelector").copied();
+    assert_eq!(
+        selector,
+        Some("metadata.name%3Dnode-a"),
+        "only its own Node"
+    );
+    if query.get("watch") != Some(&"true") {
+        let node = shared.node.borrow().clone();
+        let version = node["metadata"]["resourceVersion"].clone();
+        return Json(json!({
+            "apiVersion": "v1",
+            "kind": "NodeList",
+            "metadata": {"resourceVersion": version},
+            "items": [node],
+        }))
+        .into_response();
+    }
+    let from: u64 = query["resourceVersion"].parse().unwrap();
+    let changes = WatchStream::new(shared.node.subscribe())
+        .filter(move |node| {
+            let version = node["metadata"]["resourceVersion"].as_str().unwrap();
+            std::future::ready(version.parse::<u64>().unwrap() > from)
+        })
+        .map(|node| {
+            if node.get("gone").is_some() {
+                return Err(std::io::Error::other("the server goes away"));
+            }
+            let event = json!({"type": "MODIFIED", "object": node});
+            Ok(Bytes::from(format!("{event}\n")))
+        });
+    Body::from_stream(changes).into_response()
+}
+
+async fn read(State(shared): State<Shared>) -> Json<Value> {
+    shared.count();
+    Json(shared.node.borrow().clone())
+}
+
+async fn patch_status(State(shared): State<Shared>, body: Bytes) -> Response {
+    shared.count();
+    shared.patches.fetch_add(1, Ordering::SeqCst);
+    if let Some((resource, value)) = shared.meanwhile.send_replace(None) {
+        shared.set(&resource, &value, &value);
+    }
+    let mut node = shared.node.borrow().clone();
+    let operations: Vec<Value> = serde_json::from_slice(&body).unwrap();
+    // As the API server's library has it: a test for null holds where there is no such key.
+    let holds_trivially = |operation: &Value| {
+        operation["op"] == "test"
+            && operation["value"].is_null()
+            && node.pointer(operation["path"].as_str().unwrap()).is_none()
+    };
+    let left = operations.into_iter().filter(|o| !holds_trivially(o));
+    let left: json_patch::Patch = serde_json::from_value(Value::Array(left.collect())).unwrap();
+    if let Err(e) = json_patch::patch(&mut node, &left) {
+        let status = json!({
+            "apiVersion": "v1", "kind": "Status", "status": "Failure", "metadata": {},
+            "code": 422, "reason": "Invalid", "message": e.to_string(),
+        });
+        return (StatusCode::UNPROCESSABLE_ENTITY, Json(status)).into_response();
+    }
+    shared.edit(|now| now["status"] = node["status"].clone());
+    Json(shared.node.borrow().clone()).into_response()
+}
