@@ -1,7 +1,9 @@
 //! Instances of nodes that are lost, and what Akri's agents left on Instances and Configurations.
+mod patch;
 mod plan;
 
-pub(super) use plan::{is_working, settles_in, without_entry};
+pub(super) use patch::without_entry;
+pub(super) use plan::{is_working, settles_in};
 
 use super::{
     Pass, Shared, follow,
