@@ -1,12 +1,23 @@
 //! Worlds for tests.
-use super::world::{BrokerPod, Meta, NodeState, World};
+use super::{
+    Settings, Shared,
+    world::{BrokerPod, Meta, NodeState, World},
+};
 use crate::{
     api::{configuration::Configuration, instance::Instance},
+    cluster::events::{Writer, events},
     model::names::ObjectKey,
 };
+use axum::http::{Request, Response};
 use k8s_openapi::jiff::Timestamp;
+use kube::{Client, client::Body};
 use serde_json::{Value, json};
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    convert::Infallible,
+    sync::{Arc, Mutex},
+};
+use tokio::sync::watch;
 
 pub(super) fn key(name: &str) -> ObjectKey {
     ObjectKey::new("default", name)
@@ -103,4 +114,58 @@ pub(super) fn not_ready(since: Timestamp) -> NodeState {
         since: Some(since),
         ..NodeState::default()
     }
+}
+
+/// What the controller's tasks share, with an API server that is asked by method and path.
+pub(super) struct Fake {
+    pub(super) shared: Shared,
+    asked: Arc<Mutex<Vec<String>>>,
+    /// Without it, Events have nowhere to go.
+    _writer: Writer,
+}
+
+impl Fake {
+    pub(super) fn new(answer: impl Fn(&str) -> (u16, Value) + Send + Sync + 'static) -> Self {
+        let asked: Arc<Mutex<Vec<String>>> = Arc::default();
+        let (log, answer) = (asked.clone(), Arc::new(answer));
+        let server = tower::service_fn(move |request: Request<Body>| {
+            let asked = format!("{} {}", request.method(), request.uri());
+            let (code, answer) = answer(&asked);
+            log.lock().unwrap().push(asked);
+            let body = Body::from(answer.to_string().into_bytes());
+            let response = Response::builder().status(code).body(body).unwrap();
+            async move { Ok::<_, Infallible>(response) }
+        });
+        let client = Client::new(server, "default");
+        let (events, writer) = events(client.clone(), "petiole-controller", "test");
+        let shared = Shared {
+            client,
+            events,
+            settings: Settings {
+                identity: String::new(),
+                namespace: String::new(),
+                watch_namespaces: vec![],
+                resource_prefix: "akri.sh".to_owned(),
+            },
+            world: watch::channel(None).1,
+            is_leader: watch::channel(true).1,
+        };
+        Self {
+            shared,
+            asked,
+            _writer: writer,
+        }
+    }
+
+    /// What the server was asked since the last time.
+    pub(super) fn asked(&self) -> Vec<String> {
+        std::mem::take(&mut self.asked.lock().unwrap())
+    }
+}
+
+/// The answer to something that fails.
+pub(super) fn refusal(code: u16) -> (u16, Value) {
+    let reason = if code == 404 { "NotFound" } else { "Other" };
+    let status = json!({ "kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": "x" });
+    (code, status)
 }

@@ -1,7 +1,9 @@
 //! Instances of nodes that are lost, and what Akri's agents left on Instances and Configurations.
+mod patch;
 mod plan;
 
-pub(super) use plan::{is_working, settles_in, without_entry};
+pub(super) use patch::without_entry;
+pub(super) use plan::{is_working, settles_in};
 
 use super::{
     Pass, Shared, follow,
@@ -169,4 +171,60 @@ fn params() -> PatchParams {
 
 pub(super) fn json_patch(patch: &JsonPatch) -> Patch<()> {
     Patch::Json(patch.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controller::fixtures::{Fake, instance, refusal};
+    use serde_json::json;
+
+    const PATH: &str = "PATCH /apis/akri.sh/v0/namespaces/default/instances/cam-1";
+
+    /// What is asked of a server that answers so for a Node that is not in the watched set, and to patches.
+    async fn asked(node: u16, patched: u16) -> (Vec<String>, bool) {
+        let lost = json!({ "spec": { "nodes": ["b"] } });
+        let world = World::default().with_instance(instance("cam-1", lost.clone()));
+        let fake = Fake::new(
+            move |request| match (request.starts_with("GET"), node, patched) {
+                (true, 200, _) => (
+                    200,
+                    json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "b" } }),
+                ),
+                (true, code, _) | (false, _, code @ 400..) => refusal(code),
+                (false, ..) => {
+                    let instance = instance("cam-1", lost.clone());
+                    (200, serde_json::to_value(instance).unwrap())
+                }
+            },
+        );
+        let state = Mutex::new(State {
+            memory: Memory::default(),
+            pace: Pace::new(FIRST_WAIT, LONGEST_WAIT),
+        });
+        let pass = pass(&fake.shared, &state, Arc::new(world)).await;
+        (fake.asked(), pass.is_done)
+    }
+
+    #[tokio::test]
+    async fn only_a_node_that_the_server_does_not_have_is_taken_for_deleted() {
+        for (node, patched, patches, is_done) in [
+            (404, 200, 1, true),
+            (404, 404, 1, true),
+            (404, 422, 1, false),
+            (404, 409, 1, false),
+            (200, 200, 0, false),
+            (503, 200, 0, false),
+        ] {
+            let (asked, done) = asked(node, patched).await;
+            assert_eq!(asked[0], "GET /api/v1/nodes/b", "{node} {patched}");
+            let written = asked.iter().filter(|request| request.starts_with(PATH));
+            assert_eq!(
+                (written.count(), asked.len()),
+                (patches, patches + 1),
+                "{asked:?}"
+            );
+            assert_eq!(done, is_done, "{node} {patched}");
+        }
+    }
 }

@@ -40,6 +40,16 @@ struct Memory {
     troubles: BTreeMap<ObjectKey, String>,
 }
 
+impl Memory {
+    fn new() -> Self {
+        Self {
+            idle: Idle::new(),
+            pace: Pace::new(FIRST_WAIT, LONGEST_WAIT),
+            troubles: BTreeMap::new(),
+        }
+    }
+}
+
 /// The parts that a write uses.
 #[derive(Clone, Copy)]
 struct Writer<'a> {
@@ -48,11 +58,7 @@ struct Writer<'a> {
 }
 
 pub(super) async fn run(shared: Arc<Shared>, shutdown: CancellationToken) -> anyhow::Result<()> {
-    let memory = Mutex::new(Memory {
-        idle: Idle::new(),
-        pace: Pace::new(FIRST_WAIT, LONGEST_WAIT),
-        troubles: BTreeMap::new(),
-    });
+    let memory = Mutex::new(Memory::new());
     follow(&shared, |world| pass(&shared, &memory, world), shutdown).await
 }
 
@@ -183,5 +189,77 @@ fn reference(owner: &Owner) -> ObjectReference {
         namespace: Some(owner.key.namespace.clone()),
         uid: Some(owner.uid.clone()),
         ..ObjectReference::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controller::fixtures::{Fake, configuration, instance, key, pod, refusal};
+    use serde_json::{Value, json};
+
+    const PATH: &str = "/api/v1/namespaces/default/services/cam-svc?";
+
+    fn world() -> Arc<World> {
+        let spec = json!({ "spec": { "configurationServiceSpec": { "ports": [{ "port": 1 }] } } });
+        let world = World::default()
+            .with_configuration(configuration("cam", spec))
+            .with_instance(instance("cam-1", json!({})))
+            .with_pod("broker", pod("cam-1", "Running"));
+        Arc::new(world)
+    }
+
+    fn service(owner: &str) -> Value {
+        let owner = json!({ "apiVersion": "v1", "kind": "X", "name": "x", "uid": owner, "controller": true });
+        let metadata = json!({ "name": "cam-svc", "uid": "u", "ownerReferences": [owner] });
+        json!({ "apiVersion": "v1", "kind": "Service", "metadata": metadata })
+    }
+
+    /// What is asked of a server that has `found` under the name of the Service.
+    async fn asked(found: (u16, Value)) -> (Vec<String>, Pass, Option<String>) {
+        let fake = Fake::new(move |request| match request.starts_with("GET") {
+            true => found.clone(),
+            false => (200, service("uid-cam")),
+        });
+        let memory = Mutex::new(Memory::new());
+        let pass = pass(&fake.shared, &memory, world()).await;
+        let trouble = lock(&memory).troubles.get(&key("cam-svc")).cloned();
+        (fake.asked(), pass, trouble)
+    }
+
+    #[tokio::test]
+    async fn a_name_that_is_free_is_taken_without_force() {
+        let (asked, pass, trouble) = asked(refusal(404)).await;
+        let written = format!("PATCH {PATH}&fieldManager=petiole-controller");
+        assert_eq!(
+            asked,
+            [format!("GET {PATH}").trim_end_matches('?'), &written]
+        );
+        assert!(pass.is_done && trouble.is_none());
+    }
+
+    #[tokio::test]
+    async fn our_own_service_that_lost_its_labels_is_mended() {
+        let (asked, pass, _) = asked((200, service("uid-cam"))).await;
+        assert!(
+            asked[1].starts_with("PATCH") && asked[1].contains("force=true"),
+            "{asked:?}"
+        );
+        assert!(pass.is_done);
+    }
+
+    #[tokio::test]
+    async fn a_service_of_somebody_else_is_never_written_to() {
+        let (asked, pass, trouble) = asked((200, service("other"))).await;
+        assert_eq!(asked.len(), 1, "{asked:?}");
+        assert!(trouble.unwrap().contains("is not of this Configuration"));
+        assert!(pass.is_done);
+    }
+
+    #[tokio::test]
+    async fn a_server_that_cannot_answer_is_asked_again_and_nothing_is_written() {
+        let (asked, pass, _) = asked(refusal(503)).await;
+        assert_eq!(asked.len(), 1, "{asked:?}");
+        assert!(!pass.is_done);
     }
 }

@@ -9,6 +9,7 @@
 //! A node that is not ready may run its containers, and its agent: only the kubelet must be silent for that. So its
 //! slots wait as long as Kubernetes waits before it gives up the node's Pods, and an agent that joins again after its
 //! node was taken out is there, and keeps its node's place and slots.
+use super::patch::{add, guarded, remove, replace, without_entry};
 use crate::{
     api::{
         configuration::Configuration,
@@ -24,12 +25,9 @@ use crate::{
         slot::{SlotId, SlotOwner},
     },
 };
-use json_patch::{
-    AddOperation, Patch, PatchOperation, RemoveOperation, ReplaceOperation, TestOperation,
-    jsonptr::PointerBuf,
-};
+use json_patch::{Patch, PatchOperation};
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::ObjectMeta, jiff::Timestamp};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
@@ -393,48 +391,9 @@ fn without_akris_finalizers(metadata: &ObjectMeta) -> Vec<PatchOperation> {
     }
 }
 
-/// Only on the object as it was seen.
-fn guarded(metadata: &ObjectMeta, mut operations: Vec<PatchOperation>) -> Option<Patch> {
-    if operations.is_empty() {
-        return None;
-    }
-    let version = json!(metadata.resource_version);
-    operations.insert(0, test(["metadata", "resourceVersion"], version));
-    Some(Patch(operations))
-}
-
-/// Takes the entry of a node out of `status.nodes`, if it is still the one at that place.
-pub(in crate::controller) fn without_entry(n: usize, node: &str) -> [PatchOperation; 2] {
-    let n = n.to_string();
-    [
-        test(["status", "nodes", &n, "name"], json!(node)),
-        remove(["status", "nodes", &n]),
-    ]
-}
-
 fn label(node: &str) -> String {
     let node = shortened(node, LABEL_LIMIT);
     format!("{}{node}", names::NODE_LABEL_PREFIX)
-}
-
-fn test<const N: usize>(path: [&str; N], value: Value) -> PatchOperation {
-    let path = PointerBuf::from_tokens(path);
-    PatchOperation::Test(TestOperation { path, value })
-}
-
-fn add<const N: usize>(path: [&str; N], value: Value) -> PatchOperation {
-    let path = PointerBuf::from_tokens(path);
-    PatchOperation::Add(AddOperation { path, value })
-}
-
-fn replace<const N: usize>(path: [&str; N], value: Value) -> PatchOperation {
-    let path = PointerBuf::from_tokens(path);
-    PatchOperation::Replace(ReplaceOperation { path, value })
-}
-
-fn remove<const N: usize>(path: [&str; N]) -> PatchOperation {
-    let path = PointerBuf::from_tokens(path);
-    PatchOperation::Remove(RemoveOperation { path })
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@ use super::*;
 use crate::controller::fixtures::{at, configuration, instance, key, not_ready, ready, text};
 use proptest::prelude::*;
 use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
 use std::sync::Arc;
 
 fn patched<T: Serialize + DeserializeOwned>(object: &T, patch: &Patch) -> T {
