@@ -27,6 +27,7 @@
 //! | `petiole …` | what it is | its home |
 //! |---|---|---|
 //! | `agent` | on each node: discovery, Instances, device plugins, slots | [`agent`], [`discovery`], [`store`] |
+//! | `controller` | once per cluster: brokers, Services, lost nodes, status | [`controller`] |
 //! | `kubelet` | the kubelet's device manager, with Pods as plain processes | [`kubelet`] |
 //! | `demo` | both of them and a few services of its own, with a live table | `demo` |
 //! | `discover` | one discovery handler, printed | [`discovery`] |

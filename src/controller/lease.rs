@@ -197,9 +197,18 @@ async fn step(shared: &Shared, manager: &mut Option<LeaseManager>) -> anyhow::Re
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        cluster::{events, watch::Objects},
+        controller::Settings,
+    };
+    use http_body_util::Full;
+    use hyper::{Method, Request, Response, body::Bytes};
     use k8s_openapi::{
         api::coordination::v1::LeaseSpec, apimachinery::pkg::apis::meta::v1::MicroTime,
     };
+    use kube::{Client, client::Body};
+    use serde_json::{Value, json};
+    use std::convert::Infallible;
 
     fn lease(holder: &str, renewed: i64) -> Lease {
         let spec = LeaseSpec {
@@ -224,5 +233,92 @@ mod tests {
         assert_eq!(held(lease("other", 100)).leads_for("me", at(105)), None);
         assert_eq!(held(lease("", 100)).leads_for("", at(105)), None);
         assert_eq!(held(Lease::default()).leads_for("me", at(105)), None);
+    }
+
+    /// An API server with one Lease, which is not there at first; each change of it is seen at once.
+    fn api_server(seen: Arc<watch::Sender<Set<Held>>>) -> Client {
+        let lease = Arc::new(std::sync::Mutex::new(None::<Value>));
+        let server = tower::service_fn(move |request: Request<Body>| {
+            let (lease, seen) = (lease.clone(), seen.clone());
+            async move {
+                let method = request.method().clone();
+                let body = request.into_body().collect_bytes().await.unwrap();
+                let mut lease = lease.lock().unwrap();
+                if method != Method::GET {
+                    let change: Value = serde_json::from_slice(&body).unwrap();
+                    let now = lease.get_or_insert_with(|| json!({"metadata": {"name": NAME}}));
+                    json_patch::merge(now, &change);
+                    let held = held(serde_json::from_value(now.clone()).unwrap());
+                    let mut all = Objects::default();
+                    let key = ObjectKey::new("petiole", NAME);
+                    all.objects.insert(key, Arc::new(held));
+                    seen.send_replace(Some(Arc::new(all)));
+                }
+                let (code, body) = match &*lease {
+                    Some(lease) => (200, lease.to_string()),
+                    None => (404, json!({"status": "Failure", "code": 404, "message": "", "reason": "NotFound"}).to_string()),
+                };
+                let response = Response::builder().status(code);
+                Ok::<_, Infallible>(response.body(Full::new(Bytes::from(body))).unwrap())
+            }
+        });
+        Client::new(server, "petiole")
+    }
+
+    fn replica(client: &Client, identity: &str) -> Arc<Shared> {
+        Arc::new(Shared {
+            events: events::events(client.clone(), "test", "test").0,
+            client: client.clone(),
+            settings: Settings {
+                identity: identity.to_owned(),
+                namespace: "petiole".to_owned(),
+                watch_namespaces: vec![],
+                resource_prefix: "akri.sh".to_owned(),
+                http_address: None,
+            },
+            world: watch::channel(None).1,
+            is_leader: watch::channel(false).1,
+        })
+    }
+
+    #[tokio::test]
+    async fn a_lease_that_is_given_back_is_taken_at_once() {
+        let lease = Arc::new(watch::Sender::new(None));
+        let client = api_server(lease.clone());
+        let start = |identity| {
+            let stop = CancellationToken::new();
+            let (leads, leads_rx) = watch::channel(false);
+            let shared = replica(&client, identity);
+            let run = run(shared, lease.subscribe(), leads, stop.clone());
+            (run, leads_rx, stop)
+        };
+        let (first, mut first_leads, stop_first) = start("first");
+        let (second, mut second_leads, stop_second) = start("second");
+        let story = async {
+            first_leads.wait_for(|leads| *leads).await.unwrap();
+            // The other knows that it has to wait, and for whom.
+            sleep(Duration::from_millis(50)).await;
+            assert!(!*second_leads.borrow());
+            stop_first.cancel();
+            second_leads.wait_for(|leads| *leads).await.unwrap();
+            assert!(!*first_leads.borrow());
+            stop_second.cancel();
+        };
+        let second = async {
+            somebody_leads(&lease).await;
+            second.await
+        };
+        let all = async { tokio::join!(first, second, story) };
+        let (first, second, ()) = timeout(Duration::from_secs(5), all).await.unwrap();
+        assert!(first.is_ok() && second.is_ok());
+    }
+
+    async fn somebody_leads(lease: &watch::Sender<Set<Held>>) {
+        let mut lease = lease.subscribe();
+        let is_held = |set: &Set<Held>| {
+            let mut held = set.iter().flat_map(|set| set.objects.values());
+            held.any(|held| held.holder.is_some())
+        };
+        lease.wait_for(is_held).await.unwrap();
     }
 }
