@@ -145,7 +145,7 @@ fn helm() -> Option<PathBuf> {
         .map(|dir| dir.join("helm"))
         .find(|p| p.is_file());
     if found.is_none() {
-        println!("SKIPPED: helm is not installed");
+        eprintln!("SKIPPED: helm is not installed");
     }
     found
 }

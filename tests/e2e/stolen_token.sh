@@ -153,6 +153,8 @@ another_nodes_instance() {
   may_not "describe a device it does not see" "its node sees" patch instance stolen-other --type merge -p '{"spec":{"capacity":9}}'
   may_not "put environment into another's brokers" "its node sees" patch instance stolen-other --type merge \
     -p '{"spec":{"brokerProperties":{"LD_PRELOAD":"x"}}}'
+  an_instance stolen-last leaf-1 | jq '.spec.deviceUsage = {"stolen-last-0": "leaf-2"}' | cluster kubectl create -f -
+  may "delete what it sees last, though another has a slot of it" delete instance stolen-last
   an_instance stolen-local leaf-2 | jq '.spec.shared = false' | cluster kubectl create -f -
   may_not "join a device that is local to another" "local" patch instance stolen-local --type json \
     -p '[{"op":"add","path":"/spec/nodes/-","value":"leaf-1"}]'
