@@ -7,6 +7,7 @@ use crate::{
     backoff::Backoff,
     cluster::{self, node::Nodes, watch::Set},
     model::node_resources::{EntryChange, NodeResources},
+    telemetry::{metrics, metrics::CapacityPatch},
 };
 use plan::{Known, Memory, Offer, plan};
 use std::{
@@ -173,10 +174,12 @@ impl Keeper {
         match timeout(REQUEST_TIMEOUT, self.nodes.patch(name, changes)).await {
             Ok(Ok(now)) => {
                 log(changes);
+                metrics().count_capacity_patch(CapacityPatch::Applied);
                 self.newest = Some(Arc::new(now));
                 true
             }
             Ok(Err(e)) if cluster::is_unprocessable(&e) => {
+                metrics().count_capacity_patch(CapacityPatch::Superseded);
                 debug!(
                     "node capacity: an entry changed meanwhile, it is read anew: {}",
                     cluster::reason(&e)
@@ -193,6 +196,7 @@ impl Keeper {
                 false
             }
             Ok(Err(e)) => {
+                metrics().count_capacity_patch(CapacityPatch::Failed);
                 let hint = match cluster::code(&e) {
                     Some(403) => "; the agent's ServiceAccount needs `patch` on `nodes/status`",
                     Some(_) | None => "",
@@ -201,6 +205,7 @@ impl Keeper {
                 false
             }
             Err(_) => {
+                metrics().count_capacity_patch(CapacityPatch::Failed);
                 warn!(node = %name, "node capacity is not written, it is tried again: no answer in {REQUEST_TIMEOUT:?}");
                 false
             }

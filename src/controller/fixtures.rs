@@ -146,6 +146,7 @@ impl Fake {
                 namespace: String::new(),
                 watch_namespaces: vec![],
                 resource_prefix: "akri.sh".to_owned(),
+                http_address: None,
             },
             world: watch::channel(None).1,
             is_leader: watch::channel(true).1,

@@ -18,6 +18,7 @@ mod outcome;
 mod pace;
 mod services;
 mod status;
+mod tally;
 mod world;
 
 use crate::{
@@ -86,6 +87,7 @@ pub async fn run(
     tasks.spawn("services", |stop| services::run(shared.clone(), stop));
     tasks.spawn("nodes", |stop| nodes::run(shared.clone(), stop));
     tasks.spawn("status", |stop| status::run(shared.clone(), stop));
+    tasks.spawn("tally", |stop| tally::run(shared.clone(), stop));
     if let Some(address) = shared.settings.http_address {
         let world = shared.world.clone();
         let health = Health::new(move || missing(world.borrow().is_some()));
