@@ -1,6 +1,6 @@
 //! Whole sets of objects, kept up to date. Relists, expired versions and a server that is away are passed over: the
 //! last known set stays until there is a newer one.
-use super::key_of;
+use super::{key_of, reason};
 use crate::{backoff, model::names::ObjectKey};
 use futures::{Stream, StreamExt as _, stream::select_all};
 use kube::{
@@ -14,13 +14,15 @@ use kube::{
 };
 use serde::de::DeserializeOwned;
 use std::{collections::BTreeMap, fmt::Debug, sync::Arc, time::Duration};
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 /// A server that restarts is found again within this time.
 const FIRST_RETRY: Duration = Duration::from_millis(200);
 const LAST_RETRY: Duration = Duration::from_secs(3);
+/// A failure so long after another is a new trouble.
+const LONG_PAST: Duration = Duration::from_secs(30);
 /// What comes in one go makes one new set.
 const BATCH: usize = 512;
 
@@ -69,18 +71,19 @@ where
 {
     let mut is_away = false;
     watcher(api, config)
-        .backoff(Retry(backoff::Backoff::new(FIRST_RETRY, LAST_RETRY)))
+        .backoff(Retry::default())
         .inspect(move |event| match event {
             Err(e) if !is_away => {
                 is_away = true;
-                warn!(what, "cannot be watched, the last known ones stay: {e}");
+                warn!(what, "cannot be watched, the last known ones stay: {}", why(e));
             }
-            Err(_) => {}
-            Ok(_) if is_away => {
+            // A list that has begun may fail yet.
+            Err(_) | Ok(Event::Init | Event::InitApply(_)) => {}
+            Ok(Event::InitDone | Event::Apply(_) | Event::Delete(_)) if is_away => {
                 is_away = false;
                 info!(what, "watched again");
             }
-            Ok(_) => {}
+            Ok(Event::InitDone | Event::Apply(_) | Event::Delete(_)) => {}
         })
         .ready_chunks(BATCH)
 }
@@ -196,21 +199,46 @@ fn insert<K: Resource, T>(set: &mut Objects<T>, object: Read<K>, reduce: impl Fn
     }
 }
 
-/// Our back-off, as a watch of kube's takes it.
-struct Retry(backoff::Backoff);
+fn why(error: &watcher::Error) -> String {
+    match error {
+        watcher::Error::InitialListFailed(e)
+        | watcher::Error::WatchStartFailed(e)
+        | watcher::Error::WatchFailed(e) => reason(e),
+        watcher::Error::WatchError(status) => status.message.clone(),
+        watcher::Error::NoResourceVersion => error.to_string(),
+    }
+}
+
+/// Our back-off, as a watch of kube's takes it. It asks for a reset with every event, of a list that fails at once
+/// too: here it begins anew where the last failure is long past.
+struct Retry {
+    backoff: backoff::Backoff,
+    failed: Option<Instant>,
+}
+
+impl Default for Retry {
+    fn default() -> Self {
+        Self {
+            backoff: backoff::Backoff::new(FIRST_RETRY, LAST_RETRY),
+            failed: None,
+        }
+    }
+}
 
 impl Iterator for Retry {
     type Item = Duration;
 
     fn next(&mut self) -> Option<Duration> {
-        Some(self.0.next_wait())
+        let now = Instant::now();
+        if (self.failed.replace(now)).is_some_and(|failed| now - failed > LONG_PAST) {
+            self.backoff.reset();
+        }
+        Some(self.backoff.next_wait())
     }
 }
 
 impl Backoff for Retry {
-    fn reset(&mut self) {
-        self.0.reset();
-    }
+    fn reset(&mut self) {}
 }
 
 #[cfg(test)]
@@ -246,6 +274,20 @@ mod tests {
             objects.map(|(key, value)| (key.name, *value)).collect(),
             current.unreadable.into_keys().map(|key| key.name).collect(),
         )
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_list_that_fails_at_once_is_tried_less_and_less_often() {
+        let mut retry = Retry::default();
+        let mut wait = Duration::ZERO;
+        for _ in 0..10 {
+            retry.reset(); // the list began
+            wait = retry.next().unwrap();
+            tokio::time::advance(wait).await;
+        }
+        assert!(wait > LAST_RETRY / 2);
+        tokio::time::advance(LONG_PAST * 2).await;
+        assert!(retry.next().unwrap() <= FIRST_RETRY);
     }
 
     #[test]

@@ -27,6 +27,11 @@ pub struct Settings {
 pub fn start(settings: &Settings) -> anyhow::Result<()> {
     let filter = EnvFilter::try_new(&settings.filter)
         .map_err(|e| anyhow::anyhow!("--log {:?}: {e}", settings.filter))?;
+    // What it warns of is told by `cluster::watch`, once for each trouble.
+    let filter = match settings.filter.contains("kube_runtime") {
+        true => filter,
+        false => filter.add_directive("kube_runtime=error".parse()?),
+    };
     let logs = fmt().with_env_filter(filter).with_writer(stderr);
     match settings.format {
         LogFormat::Text => logs.with_ansi(stderr().is_terminal()).init(),

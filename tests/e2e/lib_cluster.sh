@@ -252,6 +252,6 @@ show() {
   local pod
   for pod in $(kubectl -n petiole get pods -o name); do
     echo "--- $pod"
-    kubectl -n petiole logs "$pod" --tail=40 2>&1
+    kubectl -n petiole logs "$pod" --tail=25 2>&1 | cut -c1-400
   done
 }
