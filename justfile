@@ -49,8 +49,8 @@ regenerate:
 
 # The container image, static, as target/image/petiole.tar (localhost/petiole:dev): needs buildah
 image:
-    RUSTFLAGS="-C target-feature=+crt-static" cargo build --release --locked --no-default-features --target {{ arch() }}-unknown-linux-gnu
-    .ci/image target/{{ arch() }}-unknown-linux-gnu/release/petiole
+    RUSTFLAGS="-C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs" cargo build --profile image --locked --no-default-features --target {{ arch() }}-unknown-linux-gnu
+    .ci/image target/{{ arch() }}-unknown-linux-gnu/image/petiole
 
 # Licenses, duplicate versions and sources of dependencies (needs `cargo install cargo-deny`)
 deny:
