@@ -75,7 +75,11 @@ where
         .inspect(move |event| match event {
             Err(e) if !is_away => {
                 is_away = true;
-                warn!(what, "cannot be watched, the last known ones stay: {}", why(e));
+                warn!(
+                    what,
+                    "cannot be watched, the last known ones stay: {}",
+                    why(e)
+                );
             }
             // A list that has begun may fail yet.
             Err(_) | Ok(Event::Init | Event::InitApply(_)) => {}

@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 /// Requests on the way at a time.
 const CONCURRENCY: usize = 16;
@@ -213,21 +213,21 @@ async fn request(request: impl Future<Output = Result<Option<String>, kube::Erro
 }
 
 fn log(action: &Action, outcome: &Outcome) {
-    let (what, key, why) = match action {
-        Action::CreatePod { broker, .. } => ("create Pod", &broker.key, ""),
-        Action::DeletePod { key, why, .. } => ("delete Pod", key, *why),
-        Action::CreateJob { broker, .. } => ("create Job", &broker.key, ""),
-        Action::DeleteJob { key, why, .. } => ("delete Job", key, *why),
-        Action::Remember { instance, .. } => ("remember the Job's generation", instance, ""),
+    let (what, object, why) = match action {
+        Action::CreatePod { broker, .. } => ("broker Pod created", &broker.key, "wanted"),
+        Action::DeletePod { key, why, .. } => ("broker Pod deleted", key, *why),
+        Action::CreateJob { broker, .. } => ("broker Job created", &broker.key, "wanted"),
+        Action::DeleteJob { key, why, .. } => ("broker Job deleted", key, *why),
+        Action::Remember { instance, .. } => ("generation of the broker Job noted", instance, ""),
     };
     match outcome {
-        Outcome::Done(_) => info!(object = %key, why, "broker: {what}: done"),
-        Outcome::Gone => info!(object = %key, why, "broker: {what}: it is gone"),
-        Outcome::Conflict => info!(object = %key, why, "broker: {what}: it is another one now"),
+        Outcome::Done(_) => info!(%object, why, "{what}"),
+        Outcome::Gone => debug!(%object, why, "not {what}: it is gone"),
+        Outcome::Conflict => debug!(%object, why, "not {what}: it is another one now"),
         Outcome::Refused { code, message } => {
-            warn!(object = %key, why, code, "broker: {what}: refused: {message}");
+            warn!(%object, why, code, "not {what}, refused: {message}");
         }
-        Outcome::Failed(e) => warn!(object = %key, why, "broker: {what}: {e}"),
+        Outcome::Failed(e) => warn!(%object, why, "not {what}, tried again: {e}"),
     }
 }
 

@@ -309,7 +309,9 @@ mod tests {
             second.await
         };
         let all = async { tokio::join!(first, second, story) };
-        let (first, second, ()) = timeout(Duration::from_secs(5), all).await.unwrap();
+        let (first, second, ()) = Box::pin(timeout(Duration::from_secs(5), all))
+            .await
+            .unwrap();
         assert!(first.is_ok() && second.is_ok());
     }
 

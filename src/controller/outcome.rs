@@ -2,7 +2,7 @@
 use crate::{cluster, model::names::ObjectKey};
 use futures::{StreamExt as _, stream};
 use std::future::Future;
-use tracing::{debug, info, warn};
+use tracing::{debug, warn};
 
 /// So many writes are under way at a time.
 const SIDE_BY_SIDE: usize = 16;
@@ -16,7 +16,7 @@ pub(super) fn is_done(
 ) -> bool {
     match result {
         Ok(()) => {
-            info!(%object, "{what}");
+            debug!(%object, "{what}");
             true
         }
         Err(e) if cluster::is_not_found(&e) => {

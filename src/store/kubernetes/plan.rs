@@ -275,12 +275,14 @@ mod tests {
         value["spec"]["deviceUsage"] = json!(instance.spec.device_usage);
         // An absent key is `null` to the API server's `test`, and an error to this crate's.
         let mut patch = patch.clone();
-        patch.0.retain(|operation| match operation {
-            PatchOperation::Test(test) if test.value.is_null() => {
+        patch.0.retain(|operation| {
+            let PatchOperation::Test(test) = operation else {
+                return true;
+            };
+            if test.value.is_null() {
                 assert_eq!(test.path.resolve(&value).ok(), None);
-                false
             }
-            _ => true,
+            !test.value.is_null()
         });
         json_patch::patch(&mut value, &patch)?;
         Ok(serde_json::from_value(value).unwrap())

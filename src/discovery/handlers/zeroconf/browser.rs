@@ -164,7 +164,7 @@ fn log(event: &DaemonEvent) {
     match event {
         DaemonEvent::Error(error) => tracing::warn!(%error, "mDNS"),
         DaemonEvent::IpAdd(address) => tracing::info!(%address, "mDNS browses on a new address"),
-        DaemonEvent::IpDel(address) => tracing::info!(%address, "mDNS lost an address"),
+        DaemonEvent::IpDel(address) => tracing::debug!(%address, "mDNS lost an address"),
         // These are about services that we would publish ourselves.
         DaemonEvent::Announce(..) | DaemonEvent::NameChange(_) | DaemonEvent::Respond(_) | _ => {}
     }
