@@ -381,10 +381,10 @@ fn instance_event(event: Event<Read<Instance>>) -> view::Event {
         object.0.map(Box::new).map_err(|invalid| {
             let key = key_of(&invalid.metadata);
             warn!(instance = %key, "it cannot be read and stays as it was: {}", invalid.error);
-            invalid.metadata
+            Box::new(invalid.metadata)
         })
     };
-    let unreadable = |metadata: ObjectMeta| view::Event::Unreadable(key_of(&metadata));
+    let unreadable = |metadata: Box<ObjectMeta>| view::Event::Unreadable(key_of(&metadata));
     match event {
         Event::Init => view::Event::Init,
         Event::InitDone => view::Event::Complete,
@@ -393,7 +393,7 @@ fn instance_event(event: Event<Read<Instance>>) -> view::Event {
         Event::Delete(object) => {
             let gone = read(object).unwrap_or_else(|metadata| {
                 let mut gone = Instance::new("", InstanceSpec::default());
-                gone.metadata = metadata;
+                gone.metadata = *metadata;
                 Box::new(gone)
             });
             view::Event::Deleted(gone)
