@@ -12,35 +12,27 @@ mod mirror;
 pub mod plan;
 mod reports;
 mod view;
+mod watches;
 mod writes;
 
 use super::{
     About, Configurations, Exchange, InstanceChange, Instances, Report, Store, StoreError, is_same,
-    key_of,
 };
 use crate::{
-    api::{
-        configuration::Configuration,
-        instance::{Instance, InstanceSpec},
-    },
-    backoff::Backoff,
+    api::{configuration::Configuration, instance::Instance},
     cluster::{
         events::{self, Events, about},
-        watch::{self as objects, Objects, Read, apis},
+        watch::{self as objects},
     },
     model::names::ObjectKey,
 };
 use futures::{
     StreamExt as _,
     future::{BoxFuture, join_all},
-    stream::{self, select_all},
+    stream::{self},
 };
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::{
-    Api, Client, Resource as _,
-    core::ObjectMeta,
-    runtime::watcher::{self, Event},
-};
+use kube::{Api, Client};
 use mirror::Mirror;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -50,13 +42,11 @@ use std::{
 };
 use tokio::{sync::watch, time::sleep};
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::info;
 use view::Known;
 
 /// Requests that are on their way at a time.
 const WRITES: usize = 16;
-const FIRST_RETRY: Duration = Duration::from_millis(500);
-const LAST_RETRY: Duration = Duration::from_secs(10);
 /// How long the API server is waited for before the mirror is used.
 const FIRST_LIST: Duration = Duration::from_secs(2);
 
@@ -219,89 +209,6 @@ impl Inner {
         listed.len() >= self.settings.namespaces.len().max(1)
     }
 
-    async fn follow_instances(&self, shutdown: &CancellationToken) -> anyhow::Result<()> {
-        let label = plan::node_label(&self.settings.node_name);
-        let config = watcher::Config::default().labels(&label);
-        let streams = apis::<Instance>(&self.client, &self.settings.namespaces)
-            .into_iter()
-            .map(|api| {
-                let namespace = api.namespace().map(str::to_owned);
-                let events = objects::events(api, config.clone(), "instances");
-                Box::pin(events.map(move |batch| (namespace.clone(), batch)))
-            });
-        let mut streams = select_all(streams);
-        let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
-        loop {
-            // Nothing tells that the server takes writes again, where the watch was never broken.
-            let wait = match self.change(|known| known.is_pending()) {
-                true => backoff.next_wait(),
-                false => Duration::MAX,
-            };
-            tokio::select! {
-                () = shutdown.cancelled() => return Ok(()),
-                () = sleep(wait) => {}
-                batch = streams.next() => match batch {
-                    Some((namespace, batch)) => self.take(&namespace, batch),
-                    None => return Ok(()),
-                }
-            }
-            if self.make_up().await {
-                backoff.reset();
-            }
-        }
-    }
-
-    fn take(&self, namespace: &Option<String>, batch: Vec<watcher::Result<Event<Read<Instance>>>>) {
-        // A server that is away is no news: what is known stays.
-        for event in batch.into_iter().flatten() {
-            let is_complete = matches!(event, Event::InitDone);
-            let event = instance_event(event);
-            self.change(|known| known.follow(namespace, event));
-            if is_complete {
-                self.listed.send_modify(|listed| {
-                    listed.insert(namespace.clone());
-                });
-                if self.has_listed() {
-                    self.change(Known::begin);
-                }
-            }
-        }
-        self.publish();
-    }
-
-    async fn follow_configurations(&self, shutdown: CancellationToken) -> anyhow::Result<()> {
-        let apis = apis::<Configuration>(&self.client, &self.settings.namespaces);
-        let what = (watcher::Config::default(), "configurations");
-        let slim = |mut configuration: Configuration| {
-            configuration.metadata.managed_fields = None;
-            configuration
-        };
-        objects::run(apis, what, slim, self.watched.clone(), shutdown).await
-    }
-
-    /// After the Instances: with a Configuration before its Instances each device would be created a second time.
-    async fn publish_configurations(&self, shutdown: &CancellationToken) -> anyhow::Result<()> {
-        let mut watched = self.watched.subscribe();
-        let mut listed = self.listed.subscribe();
-        let follow = async {
-            listed
-                .wait_for(|listed| self.has_listed_all(listed))
-                .await?;
-            loop {
-                if let Some(set) = &*watched.borrow_and_update() {
-                    let now = configurations(set);
-                    self.configurations.send_if_modified(|current| {
-                        let is_changed = **current != now;
-                        *current = Arc::new(now);
-                        is_changed
-                    });
-                }
-                watched.changed().await?;
-            }
-        };
-        shutdown.run_until_cancelled(follow).await.unwrap_or(Ok(()))
-    }
-
     /// Publishes the mirror where the server does not answer. It is replaced as soon as the server does.
     async fn begin_without_server(&self, shutdown: &CancellationToken) -> anyhow::Result<()> {
         let mut listed = self.listed.subscribe();
@@ -373,48 +280,4 @@ impl Inner {
         outcomes.sort_by_key(|(n, _)| *n);
         outcomes.into_iter().map(|(_, outcome)| outcome).collect()
     }
-}
-
-/// The event as the view takes it.
-fn instance_event(event: Event<Read<Instance>>) -> view::Event {
-    let read = |object: Read<Instance>| {
-        object.0.map(Box::new).map_err(|invalid| {
-            let key = key_of(&invalid.metadata);
-            warn!(instance = %key, "it cannot be read and stays as it was: {}", invalid.error);
-            Box::new(invalid.metadata)
-        })
-    };
-    let unreadable = |metadata: Box<ObjectMeta>| view::Event::Unreadable(key_of(&metadata));
-    match event {
-        Event::Init => view::Event::Init,
-        Event::InitDone => view::Event::Complete,
-        Event::InitApply(object) => read(object).map_or_else(unreadable, view::Event::Listed),
-        Event::Apply(object) => read(object).map_or_else(unreadable, view::Event::Applied),
-        Event::Delete(object) => {
-            let gone = read(object).unwrap_or_else(|metadata| {
-                let mut gone = Instance::new("", InstanceSpec::default());
-                gone.metadata = *metadata;
-                Box::new(gone)
-            });
-            view::Event::Deleted(gone)
-        }
-    }
-}
-
-/// The Configurations as the agent needs them. Their status is not part of it: it changes with every node.
-fn configurations(set: &Objects<Configuration>) -> Configurations {
-    let mut all = Configurations {
-        hidden: set.unreadable.keys().cloned().collect(),
-        is_complete: true,
-        ..Configurations::default()
-    };
-    for (key, configuration) in &set.objects {
-        if configuration.meta().deletion_timestamp.is_none() {
-            let mut plain = Configuration::clone(configuration);
-            plain.status = None;
-            plain.metadata.resource_version = None;
-            all.objects.insert(key.clone(), Arc::new(plain));
-        }
-    }
-    all
 }

@@ -1,0 +1,200 @@
+use super::*;
+use crate::{
+    model::{
+        names::ObjectKey,
+        slot::{SlotId, SlotOwner},
+        slot_table::SlotChange,
+    },
+    store::plan::exchanged,
+};
+
+fn camera(nodes: &[&str]) -> Instance {
+    let mut instance = Instance::new("cam-1", Default::default());
+    instance.metadata.namespace = Some("default".to_owned());
+    instance.metadata.uid = Some("u".to_owned());
+    instance.spec.nodes = nodes.iter().map(ToString::to_string).collect();
+    for node in nodes {
+        let labels = instance.metadata.labels.get_or_insert_default();
+        labels.insert(node_label(node), String::new());
+    }
+    instance
+}
+
+/// The Instance as the server has it after the patch; the patch's `test`s must hold.
+fn patched(instance: &Instance, patch: &Patch) -> Result<Instance, json_patch::PatchError> {
+    let mut value = serde_json::to_value(instance).unwrap();
+    // The schema's default.
+    value["spec"]["deviceUsage"] = json!(instance.spec.device_usage);
+    // An absent key is `null` to the API server's `test`, and an error to this crate's.
+    let mut patch = patch.clone();
+    patch.0.retain(|operation| {
+        let PatchOperation::Test(test) = operation else {
+            return true;
+        };
+        if test.value.is_null() {
+            assert_eq!(test.path.resolve(&value).ok(), None);
+        }
+        !test.value.is_null()
+    });
+    json_patch::patch(&mut value, &patch)?;
+    Ok(serde_json::from_value(value).unwrap())
+}
+
+fn exchange_of(from: Option<&str>, to: Option<&str>) -> Exchange {
+    let owner = |o: &str| SlotOwner::Node(o.to_owned());
+    Exchange {
+        change: SlotChange {
+            key: ObjectKey::new("default", "cam-1"),
+            slot: SlotId::new("cam-1", 0),
+            from: from.map(owner),
+            to: to.map(owner),
+        },
+        told: Some("digest".to_owned()),
+    }
+}
+
+#[test]
+fn a_node_joins_and_leaves_with_its_label_and_the_others_stay() {
+    let alone = camera(&["a"]);
+    let both = patched(&alone, &join(&alone, "b")).unwrap();
+    assert_eq!(both, camera(&["a", "b"]));
+    assert_eq!(patched(&both, &join(&both, "b")).unwrap(), both);
+    assert_eq!(patched(&both, &leave(&both, "b")).unwrap(), alone);
+    let bare = Instance::new("cam-1", Default::default());
+    assert_eq!(patched(&bare, &join(&bare, "a")).unwrap().spec.nodes, ["a"]);
+}
+
+#[test]
+fn a_patch_made_of_what_was_known_before_does_not_fit_another() {
+    let both = camera(&["a", "b"]);
+    let leaves_second = leave(&both, "b");
+    assert!(patched(&camera(&["b"]), &leaves_second).is_err());
+    let said = Description {
+        capacity: 2,
+        broker_properties: &BTreeMap::new(),
+        device_id: None,
+    };
+    assert!(patched(&both, &describe(&both, "b", &said)).is_err());
+    assert_eq!(
+        patched(&both, &describe(&both, "a", &said))
+            .unwrap()
+            .spec
+            .capacity,
+        2
+    );
+    let mut successor = both.clone();
+    successor.metadata.uid = Some("v".to_owned());
+    assert!(patched(&successor, &join(&both, "c")).is_err());
+}
+
+#[test]
+fn slots_are_exchanged_as_the_folder_does_it() {
+    let claim = exchange_of(None, Some("a"));
+    let release = exchange_of(Some("a"), None);
+    let free = camera(&["a"]);
+    let claimed = patched(&free, &exchange(&free, "a", &[&claim])).unwrap();
+    assert_eq!(claimed, exchanged(&free, &[&claim]).unwrap());
+    let released = patched(&claimed, &exchange(&claimed, "a", &[&release])).unwrap();
+    assert_eq!(released, exchanged(&claimed, &[&release]).unwrap());
+    // Akri 0.12 wrote free slots out.
+    let mut written_out = free.clone();
+    written_out
+        .spec
+        .device_usage
+        .insert("cam-1-0".to_owned(), String::new());
+    let claimed = patched(&written_out, &exchange(&written_out, "a", &[&claim])).unwrap();
+    assert_eq!(claimed.spec.device_usage["cam-1-0"], "a");
+}
+
+#[test]
+fn a_node_that_left_keeps_its_label_until_its_last_slot_is_released() {
+    let both = camera(&["a", "b"]);
+    let held = exchanged(&both, &[&exchange_of(None, Some("b"))]).unwrap();
+    let left = patched(&held, &leave(&held, "b")).unwrap();
+    assert_eq!(left.spec.nodes, ["a"]);
+    assert!(
+        left.metadata
+            .labels
+            .as_ref()
+            .unwrap()
+            .contains_key(&node_label("b"))
+    );
+    let release = exchange_of(Some("b"), None);
+    let released = patched(&left, &exchange(&left, "b", &[&release])).unwrap();
+    assert_eq!(released.metadata.labels, camera(&["a"]).metadata.labels);
+    assert!(released.spec.device_usage.is_empty());
+}
+
+#[test]
+fn a_slot_that_another_node_took_meanwhile_is_not_taken() {
+    let free = camera(&["a", "b"]);
+    let ours = exchange(&free, "a", &[&exchange_of(None, Some("a"))]);
+    let theirs = exchanged(&free, &[&exchange_of(None, Some("b"))]).unwrap();
+    let tests: Vec<_> = ours
+        .0
+        .iter()
+        .filter(|o| matches!(o, PatchOperation::Test(_)))
+        .collect();
+    let slot = PatchOperation::Test(TestOperation {
+        path: PointerBuf::from_tokens(["spec", "deviceUsage", "cam-1-0"]),
+        value: Value::Null,
+    });
+    assert!(tests.contains(&&slot), "{ours}");
+    assert!(theirs.spec.device_usage.contains_key("cam-1-0"));
+}
+
+#[test]
+fn only_this_nodes_entry_is_applied_and_none_takes_it_away() {
+    let mut instance = camera(&["a", "b"]);
+    let view = View {
+        is_healthy: true,
+        connection: Some("x".to_owned()),
+    };
+    let status = with_health(&Default::default(), "b", &view, "t0");
+    instance.status = Some(status);
+    let applied = health(&instance, "a", Some((&view, "t1")));
+    assert_eq!(
+        applied["status"]["nodes"],
+        json!([{"name": "a", "health": "Healthy", "lastTransitionTime": "t1", "connection": "x"}])
+    );
+    assert_eq!(applied["metadata"], json!({"name": "cam-1", "uid": "u"}));
+    assert_eq!(health(&instance, "a", None)["status"], json!({"nodes": []}));
+}
+
+#[test]
+fn an_instance_of_the_same_device_is_joined_and_another_is_not() {
+    let with_id = |id: Option<&str>| {
+        let mut instance = camera(&["b"]);
+        let id = id.map(|id| BTreeMap::from([(names::DEVICE_ID.to_owned(), id.to_owned())]));
+        instance.metadata.annotations = id;
+        instance
+    };
+    let ours = with_id(Some("d"));
+    assert_eq!(met(&with_id(Some("d")), &ours), Met::Same);
+    assert_eq!(met(&with_id(None), &ours), Met::Same);
+    assert_eq!(met(&with_id(Some("e")), &ours), Met::Other);
+    let mut leaving = with_id(Some("d"));
+    leaving.metadata.deletion_timestamp =
+        Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(
+            k8s_openapi::jiff::Timestamp::UNIX_EPOCH,
+        ));
+    assert_eq!(met(&leaving, &ours), Met::Leaving);
+}
+
+#[test]
+fn only_problems_that_are_new_are_told() {
+    let entry = |reasons: &[&str]| NodeReport {
+        name: "a".to_owned(),
+        instances: 0,
+        problems: reasons.iter().map(|r| Problem::new(r, "m")).collect(),
+    };
+    let now = entry(&["A", "B"]);
+    assert_eq!(new_problems(None, &now).len(), 2);
+    assert_eq!(new_problems(Some(&entry(&["A"])), &now), [&now.problems[1]]);
+}
+
+#[test]
+fn a_long_node_name_has_a_label_all_the_same() {
+    let label = node_label(&"n".repeat(200));
+    assert_eq!(label.len(), names::NODE_LABEL_PREFIX.len() + LABEL_LIMIT);
+}
