@@ -10,7 +10,7 @@
 //! DeviceSet                            whole sets over a watch, never changes to one
 //!  │ agent::instances                  devices + Configuration + Instances -> Create | Describe | … | Delete    plan.rs
 //!  ▼
-//! Instance                             store: a folder of manifests, or an API server
+//! Instance                             store: a folder of manifests, or the API server, where a controller adds brokers
 //!  │ agent::plugins                    Instances -> Start | Stop; slots + health -> what each plugin lists      plan.rs
 //!  ▼
 //! <instance>-<seconds>.sock            serve, then Register; the kubelet opens ListAndWatch
@@ -28,6 +28,7 @@
 //! |---|---|---|
 //! | `agent` | on each node: discovery, Instances, device plugins, slots | [`agent`], [`discovery`], [`store`] |
 //! | `controller` | once per cluster: brokers, Services, lost nodes, status | [`controller`] |
+//! | `controller` | once per cluster: brokers, Services, lost nodes, status | [`controller`], [`cluster`] |
 //! | `kubelet` | the kubelet's device manager, with Pods as plain processes | [`kubelet`] |
 //! | `demo` | both of them and a few services of its own, with a live table | `demo` |
 //! | `discover` | one discovery handler, printed | [`discovery`] |
@@ -36,7 +37,7 @@
 //! | `check` | an installation on a cluster, looked at: `helm test` | `cli` |
 //! | `tidy`, `uninstall` | capacity entries, or all of an installation, taken away by hand | [`mod@tidy`] |
 //!
-//! [`agent`] and [`kubelet`] never import each other: they meet on the wire. Every decision is in a file named
+//! [`agent`], [`controller`] and [`kubelet`] never import each other: they meet on the wire. Every decision is in a file named
 //! `plan.rs` or in [`model`], and those are pure; `tests/architecture.rs` holds both rules.
 pub mod agent;
 pub mod api;

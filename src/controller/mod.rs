@@ -162,7 +162,7 @@ impl Turns {
     async fn next(&mut self, shutdown: &CancellationToken) -> anyhow::Result<Option<Arc<World>>> {
         loop {
             tokio::select! {
-            () = shutdown.cancelled() => return Ok(None),
+                () = shutdown.cancelled() => return Ok(None),
                 changed = self.world.changed() => changed?,
                 changed = self.is_leader.changed() => changed?,
                 () = sleep(self.wait) => {}
