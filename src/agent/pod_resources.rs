@@ -17,7 +17,7 @@ use tonic::transport::Channel;
 
 const CALL_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Ids of slots as the kubelet knows them, by the resource's name after its prefix where nothing else is said.
+/// Ids of slots as the kubelet knows them, by resource.
 pub(super) type Ids = BTreeMap<String, BTreeSet<String>>;
 
 /// What the kubelet lists.
@@ -25,7 +25,7 @@ pub(super) type Ids = BTreeMap<String, BTreeSet<String>>;
 pub(super) struct Held {
     /// All Pods, also those without a device.
     pub(super) pods: BTreeSet<ObjectKey>,
-    /// The ids that containers hold.
+    /// The ids that containers hold, by the name of the Instance or Configuration they were made for.
     pub(super) ids: Ids,
 }
 
@@ -44,22 +44,20 @@ pub(super) async fn held(node: &Node) -> anyhow::Result<Held> {
         let devices = containers.flat_map(|container| container.devices);
         Ok(Held {
             pods,
-            ids: ids(devices, &node.resource_prefix),
+            ids: held_ids(devices, &node.resource_prefixes),
         })
     })
     .await?
 }
 
-/// The healthy ids that the kubelet would give to containers now.
-pub(super) async fn allocatable(node: &Node) -> anyhow::Result<Ids> {
-    Ok(ids(all_allocatable(node).await?, &node.resource_prefix))
-}
-
-/// The same for the resources with one of these prefixes, by their whole names.
-pub(super) async fn healthy(node: &Node, prefixes: &[String]) -> anyhow::Result<Ids> {
+/// The healthy ids that the kubelet would give to containers now, of the resources with our prefixes, by their whole
+/// names.
+pub(super) async fn healthy(node: &Node) -> anyhow::Result<Ids> {
     let mut ids = Ids::new();
     for devices in all_allocatable(node).await? {
-        if has_prefix(&devices.resource_name, prefixes) && !devices.device_ids.is_empty() {
+        if has_prefix(&devices.resource_name, &node.resource_prefixes)
+            && !devices.device_ids.is_empty()
+        {
             ids.entry(devices.resource_name)
                 .or_default()
                 .extend(devices.device_ids);
@@ -83,19 +81,45 @@ async fn client(node: &Node) -> anyhow::Result<PodResourcesListerClient<Channel>
     Ok(PodResourcesListerClient::new(channel))
 }
 
-/// One entry a device id is what the kubelet sends; they are merged by resource.
-fn ids(devices: impl IntoIterator<Item = ContainerDevices>, prefix: &str) -> Ids {
+/// The ids of our resources, by what they were made for. An id begins with that name, whatever the resource is called:
+/// a container that was given it keeps it when its Configuration's resource gets another name.
+fn held_ids(devices: impl IntoIterator<Item = ContainerDevices>, prefixes: &[String]) -> Ids {
+    let ours = (devices.into_iter()).filter(|d| has_prefix(&d.resource_name, prefixes));
     let mut ids = Ids::new();
-    for devices in devices {
-        let name = devices
-            .resource_name
-            .strip_prefix(prefix)
-            .and_then(|rest| rest.strip_prefix('/'));
-        if let Some(name) = name {
-            ids.entry(name.to_owned())
-                .or_default()
-                .extend(devices.device_ids);
+    // One entry a device id is what the kubelet sends.
+    for id in ours.flat_map(|devices| devices.device_ids) {
+        if let Some((name, _)) = id.rsplit_once('-') {
+            ids.entry(name.to_owned()).or_default().insert(id);
         }
     }
     ids
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_held_id_belongs_to_what_it_was_made_for_whatever_its_resource_is_called() {
+        let prefixes = ["akri.sh".to_owned(), "pflex.io".to_owned()];
+        let device = |(resource, id): (&str, &str)| ContainerDevices {
+            resource_name: resource.to_owned(),
+            device_ids: vec![id.to_owned()],
+            ..ContainerDevices::default()
+        };
+        let devices = [
+            ("akri.sh/block-8120fe", "block-8120fe-0"),
+            ("akri.sh/block", "block-0"),
+            ("pflex.io/block", "block-1"),
+            ("example.com/block", "block-2"),
+        ];
+        let ids = |of: &[&str]| of.iter().map(|&id| id.to_owned()).collect::<BTreeSet<_>>();
+        assert_eq!(
+            held_ids(devices.map(device), &prefixes),
+            Ids::from([
+                ("block-8120fe".to_owned(), ids(&["block-8120fe-0"])),
+                ("block".to_owned(), ids(&["block-0", "block-1"])),
+            ])
+        );
+    }
 }
