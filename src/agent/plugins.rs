@@ -1,6 +1,7 @@
 //! The device plugins of this node: one for each resource, started and stopped as Instances come and go.
 mod allocate;
 mod denied;
+mod former_name;
 mod plan;
 mod registrar;
 mod runner;

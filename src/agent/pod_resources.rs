@@ -25,7 +25,9 @@ pub(super) type Ids = BTreeMap<String, BTreeSet<String>>;
 pub(super) struct Held {
     /// All Pods, also those without a device.
     pub(super) pods: BTreeSet<ObjectKey>,
-    /// The ids that containers hold, by the name of the Instance or Configuration they were made for.
+    /// The ids of our resources that containers hold, by the resources' whole names.
+    pub(super) by_resource: Ids,
+    /// The same, by the name of the Instance or Configuration they were made for.
     pub(super) ids: Ids,
 }
 
@@ -42,9 +44,11 @@ pub(super) async fn held(node: &Node) -> anyhow::Result<Held> {
             .into_iter()
             .flat_map(|pod| pod.containers);
         let devices = containers.flat_map(|container| container.devices);
+        let by_resource = of_prefixes(devices, &node.resource_prefixes);
         Ok(Held {
             pods,
-            ids: held_ids(devices, &node.resource_prefixes),
+            ids: by_maker(&by_resource),
+            by_resource,
         })
     })
     .await?
@@ -53,17 +57,8 @@ pub(super) async fn held(node: &Node) -> anyhow::Result<Held> {
 /// The healthy ids that the kubelet would give to containers now, of the resources with our prefixes, by their whole
 /// names.
 pub(super) async fn healthy(node: &Node) -> anyhow::Result<Ids> {
-    let mut ids = Ids::new();
-    for devices in all_allocatable(node).await? {
-        if has_prefix(&devices.resource_name, &node.resource_prefixes)
-            && !devices.device_ids.is_empty()
-        {
-            ids.entry(devices.resource_name)
-                .or_default()
-                .extend(devices.device_ids);
-        }
-    }
-    Ok(ids)
+    let devices = all_allocatable(node).await?;
+    Ok(of_prefixes(devices, &node.resource_prefixes))
 }
 
 async fn all_allocatable(node: &Node) -> anyhow::Result<Vec<ContainerDevices>> {
@@ -81,15 +76,26 @@ async fn client(node: &Node) -> anyhow::Result<PodResourcesListerClient<Channel>
     Ok(PodResourcesListerClient::new(channel))
 }
 
-/// The ids of our resources, by what they were made for. An id begins with that name, whatever the resource is called:
-/// a container that was given it keeps it when its Configuration's resource gets another name.
-fn held_ids(devices: impl IntoIterator<Item = ContainerDevices>, prefixes: &[String]) -> Ids {
-    let ours = (devices.into_iter()).filter(|d| has_prefix(&d.resource_name, prefixes));
+/// One entry a device id is what the kubelet sends; they are merged by resource.
+fn of_prefixes(devices: impl IntoIterator<Item = ContainerDevices>, prefixes: &[String]) -> Ids {
     let mut ids = Ids::new();
-    // One entry a device id is what the kubelet sends.
-    for id in ours.flat_map(|devices| devices.device_ids) {
+    for devices in devices {
+        if has_prefix(&devices.resource_name, prefixes) && !devices.device_ids.is_empty() {
+            ids.entry(devices.resource_name)
+                .or_default()
+                .extend(devices.device_ids);
+        }
+    }
+    ids
+}
+
+/// Ids by what they were made for. An id begins with that name, whatever the resource is called: a container that was
+/// given it keeps it when its Configuration's resource gets another name.
+fn by_maker(by_resource: &Ids) -> Ids {
+    let mut ids = Ids::new();
+    for id in by_resource.values().flatten() {
         if let Some((name, _)) = id.rsplit_once('-') {
-            ids.entry(name.to_owned()).or_default().insert(id);
+            ids.entry(name.to_owned()).or_default().insert(id.clone());
         }
     }
     ids
@@ -115,7 +121,7 @@ mod tests {
         ];
         let ids = |of: &[&str]| of.iter().map(|&id| id.to_owned()).collect::<BTreeSet<_>>();
         assert_eq!(
-            held_ids(devices.map(device), &prefixes),
+            by_maker(&of_prefixes(devices.map(device), &prefixes)),
             Ids::from([
                 ("block-8120fe".to_owned(), ids(&["block-8120fe-0"])),
                 ("block".to_owned(), ids(&["block-0", "block-1"])),
