@@ -183,7 +183,7 @@ mod tests {
         let message = handler("zeroConf").err().unwrap().to_string();
         assert_eq!(
             message,
-            "no handler is named zeroConf; there are zeroconf, debugEcho"
+            "no handler is named zeroConf; there are zeroconf, cdi, debugEcho"
         );
     }
 }

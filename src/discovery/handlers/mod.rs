@@ -10,8 +10,8 @@ use super::DiscoveryHandler;
 /// Every handler this binary has.
 pub fn builtin() -> Vec<Box<dyn DiscoveryHandler>> {
     vec![
-        Box::new(cdi::Cdi::new(cdi::FOLDERS)),
         Box::new(zeroconf::Zeroconf),
+        Box::new(cdi::Cdi::new(cdi::FOLDERS)),
         Box::new(debug_echo::DebugEcho::new(debug_echo::AVAILABILITY_FILE)),
     ]
 }

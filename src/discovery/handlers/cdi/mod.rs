@@ -2,7 +2,7 @@
 //!
 //! Each device of the kind that is asked for becomes one of this node: its container gets `CDI_DEVICE`, `CDI_KIND`,
 //! `CDI_NAME` and `CDI_ANNOTATION_…`, and its CDI name, which the container runtime resolves by the same files. So a
-//! device is offered only where the runtime would find it: what is refused here the runtime refuses too.
+//! device is offered only where the runtime would find it: what the runtime refuses is refused here too.
 //!
 //! Only the wiring is here: `spec` reads a file, `plan` decides. The crate `container-device-interface` would bring
 //! more than two hundred others; those in `schema` are held against its schema by tests.

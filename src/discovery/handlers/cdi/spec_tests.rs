@@ -25,7 +25,7 @@ devices:
         - {hostInterfaceName: eth1, name: net0}
       hooks:
         - {hookName: createContainer, path: /bin/true, args: [hello], env: [A=b], timeout: 3}
-      intelRdt: {closID: a, l3CacheSchema: x, memBwSchema: y, schemata: [z], enableMonitoring: true}
+      intelRdt: {closID: a, l3CacheSchema: x, memBwSchema: MB, schemata: [z], enableMonitoring: true}
       additionalGids: [5]
 "#;
 
