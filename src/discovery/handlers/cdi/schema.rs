@@ -130,67 +130,32 @@ impl SpecFile {
 
     /// A container runtime refuses a file that uses what its version did not have yet.
     fn check_version(&self, version: Version) -> Result<(), String> {
-        let edits = || {
-            let devices = self.devices.iter().map(|device| &device.container_edits);
-            devices.chain(&self.container_edits)
-        };
         let annotated = |a: &Option<Annotations>| a.as_ref().is_some_and(|a| !a.is_empty());
-        let has_rdt = |has: fn(&IntelRdt) -> bool| {
-            edits().any(|edits| edits.intel_rdt.as_ref().is_some_and(has))
-        };
-        let rules: [(Version, &str, bool); 8] = [
-            (
-                (1, 1),
-                "netDevices",
-                edits().any(|e| !is_none(&e.net_devices)),
-            ),
-            (
-                (1, 1),
-                "intelRdt.schemata and intelRdt.enableMonitoring",
-                has_rdt(|rdt| rdt.schemata.is_some() || rdt.enable_monitoring.is_some()),
-            ),
-            ((0, 7), "intelRdt", has_rdt(|_| true)),
-            (
-                (0, 7),
-                "additionalGids",
-                edits().any(|e| !is_none(&e.additional_gids)),
-            ),
+        let class = self.kind.split_once('/').map(|(_, class)| class);
+        let is_digit = |c: char| c.is_ascii_digit();
+        let own = [
             (
                 (0, 6),
                 "annotations",
                 annotated(&self.annotations)
-                    || self
-                        .devices
-                        .iter()
-                        .any(|device| annotated(&device.annotations)),
+                    || self.devices.iter().any(|d| annotated(&d.annotations)),
             ),
             (
                 (0, 6),
                 "a class with a dot",
-                self.kind
-                    .split_once('/')
-                    .is_some_and(|(_, class)| class.contains('.')),
+                class.is_some_and(|class| class.contains('.')),
             ),
             (
                 (0, 5),
-                "a device name that begins with a digit, and deviceNodes.hostPath,",
-                self.devices
-                    .iter()
-                    .any(|d| d.name.starts_with(|c: char| c.is_ascii_digit()))
-                    || edits()
-                        .flat_map(|e| e.device_nodes.iter().flatten())
-                        .any(|node| node.host_path.as_ref().is_some_and(|path| !path.is_empty())),
-            ),
-            (
-                (0, 4),
-                "mounts.type",
-                edits()
-                    .flat_map(|e| e.mounts.iter().flatten())
-                    .any(|mount| mount.r#type.as_ref().is_some_and(|text| !text.is_empty())),
+                "a device name that begins with a digit",
+                self.devices.iter().any(|d| d.name.starts_with(is_digit)),
             ),
         ];
-        let too_new = rules
-            .iter()
+        let edits = self.devices.iter().map(|device| &device.container_edits);
+        let of_edits = edits
+            .chain(&self.container_edits)
+            .flat_map(ContainerEdits::newer);
+        let too_new = (own.into_iter().chain(of_edits))
             .find(|(since, _, is_used)| *is_used && version < *since);
         match too_new {
             Some(((major, minor), what, _)) => Err(format!(
@@ -207,6 +172,34 @@ fn is_none<T>(list: &Option<Vec<T>>) -> bool {
 }
 
 impl ContainerEdits {
+    /// What was not there from the beginning: since when, its name, and whether it is used.
+    fn newer(&self) -> [(Version, &'static str, bool); 6] {
+        let is_set = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
+        let rdt = self.intel_rdt.as_ref();
+        let mut nodes = self.device_nodes.iter().flatten();
+        let mut mounts = self.mounts.iter().flatten();
+        [
+            ((1, 1), "netDevices", !is_none(&self.net_devices)),
+            (
+                (1, 1),
+                "intelRdt.schemata or intelRdt.enableMonitoring",
+                rdt.is_some_and(|rdt| rdt.schemata.is_some() || rdt.enable_monitoring.is_some()),
+            ),
+            ((0, 7), "intelRdt", rdt.is_some()),
+            ((0, 7), "additionalGids", !is_none(&self.additional_gids)),
+            (
+                (0, 5),
+                "deviceNodes.hostPath",
+                nodes.any(|node| is_set(&node.host_path)),
+            ),
+            (
+                (0, 4),
+                "mounts.type",
+                mounts.any(|mount| is_set(&mount.r#type)),
+            ),
+        ]
+    }
+
     fn is_empty(&self) -> bool {
         is_none(&self.env)
             && is_none(&self.device_nodes)

@@ -49,14 +49,25 @@ fn json_is_read_whatever_its_white_space() {
     assert_eq!(Spec::parse(json).unwrap().devices[0].name, "pflex1");
 }
 
+fn smallest(from: &str, to: &str) -> String {
+    assert!(SMALLEST.contains(from), "{from}");
+    SMALLEST.replace(from, to)
+}
+
+fn edits(edits: &str) -> String {
+    smallest("{env: [A=b]}", edits).replace("0.3.0", "1.0.0")
+}
+
+fn refuses<const N: usize>(cases: [(String, &str); N]) {
+    for (text, place) in cases {
+        let refused = Spec::parse(&text).unwrap_err();
+        assert!(refused.why.contains(place), "{text}\n said {}", refused.why);
+    }
+}
+
 #[test]
-fn what_a_container_runtime_refuses_is_refused_with_its_place() {
-    let smallest = |from: &str, to: &str| {
-        assert!(SMALLEST.contains(from), "{from}");
-        SMALLEST.replace(from, to)
-    };
-    let edits = |edits: &str| smallest("{env: [A=b]}", edits).replace("0.3.0", "1.0.0");
-    for (text, place) in [
+fn a_file_without_what_it_must_have_is_refused_with_its_place() {
+    refuses([
         ("".to_owned(), "keys and values"),
         ("{".to_owned(), "neither YAML nor JSON"),
         ("[]".to_owned(), "keys and values"),
@@ -97,6 +108,16 @@ fn what_a_container_runtime_refuses_is_refused_with_its_place() {
             smallest("[{", "[{name: a, containerEdits: {env: [B=c]}}, {"),
             "device \"a\" is there twice",
         ),
+        (
+            smallest("name: a,", "name: a, annotations: {a b: b},").replace("0.3.0", "0.6.0"),
+            "annotation \"a b\"",
+        ),
+    ]);
+}
+
+#[test]
+fn edits_that_no_runtime_would_make_are_refused_with_their_place() {
+    refuses([
         (edits("{env: [A]}"), "env \"A\""),
         (edits("{env: [=b]}"), "env \"=b\""),
         (
@@ -128,6 +149,19 @@ fn what_a_container_runtime_refuses_is_refused_with_its_place() {
         (edits("{intelRdt: {closID: a/b}}"), "closID \"a/b\""),
         (edits("{additionalGids: [-1]}"), "additionalGids"),
         (
+            edits(
+                "{netDevices: [{hostInterfaceName: a, name: b}, {hostInterfaceName: c, name: b}]}",
+            )
+            .replace("1.0.0", "1.1.0"),
+            "is there twice",
+        ),
+    ]);
+}
+
+#[test]
+fn what_came_with_a_later_version_is_refused_in_a_file_of_an_earlier_one() {
+    refuses([
+        (
             edits("{netDevices: [{hostInterfaceName: a, name: b}]}"),
             "netDevices came with 1.1.0",
         ),
@@ -135,13 +169,6 @@ fn what_a_container_runtime_refuses_is_refused_with_its_place() {
         (
             edits("{intelRdt: {enableCMT: true}}").replace("1.0.0", "1.1.0"),
             "enableMonitoring since 1.1.0",
-        ),
-        (
-            edits(
-                "{netDevices: [{hostInterfaceName: a, name: b}, {hostInterfaceName: c, name: b}]}",
-            )
-            .replace("1.0.0", "1.1.0"),
-            "is there twice",
         ),
         (
             edits("{intelRdt: {}}").replace("1.0.0", "0.6.0"),
@@ -156,10 +183,6 @@ fn what_a_container_runtime_refuses_is_refused_with_its_place() {
             "annotations came with 0.6.0",
         ),
         (
-            smallest("name: a,", "name: a, annotations: {a b: b},").replace("0.3.0", "0.6.0"),
-            "annotation \"a b\"",
-        ),
-        (
             smallest("vendor.com/device", "vendor.com/a.b"),
             "dot came with 0.6.0",
         ),
@@ -171,10 +194,7 @@ fn what_a_container_runtime_refuses_is_refused_with_its_place() {
             ),
             "mounts.type came with 0.4.0",
         ),
-    ] {
-        let refused = Spec::parse(&text).unwrap_err();
-        assert!(refused.why.contains(place), "{text}\n said {}", refused.why);
-    }
+    ]);
 }
 
 #[test]
