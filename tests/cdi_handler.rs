@@ -2,9 +2,14 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod support;
 
-use petiole::files;
-use std::{fs, time::Duration};
-use support::node::TestNode;
+use petiole::{
+    agent,
+    discovery::{handlers::cdi::Cdi, session::Handlers},
+    files,
+    store::folder::{self, FolderStore},
+};
+use std::{fs, sync::Arc, time::Duration};
+use support::{node::TestNode, process::Process};
 
 const THREE: [&str; 3] = ["pflex1", "pflex2", "pflex3"];
 
@@ -189,6 +194,53 @@ async fn another_name_moves_the_plugin_and_what_a_container_holds_stays_its_own(
     .await;
     node.run_pod("third", &[("pflex.io/disk", 2)]);
     assert!(node.env("third").await.contains_key("CDI_DEVICE"));
+}
+
+#[tokio::test]
+async fn a_name_that_another_plugin_has_is_refused_until_it_is_free() {
+    let mut node = node();
+    node.start_agent();
+    describe(&node, "pflex.json", &cdi_file(&THREE));
+    configure(&node, "pflex.io/block");
+    node.until_counts("pflex.io/block", 3, 3).await;
+
+    // Another agent is somebody else's plugin to this one.
+    let (configurations, state) = (node.root().join("rivals"), node.root().join("rival-state"));
+    fs::create_dir(&configurations).unwrap();
+    let own = fs::read_to_string(node.configurations().join("block.yaml")).unwrap();
+    let text = own.replace("name: block", "name: rival");
+    fs::write(configurations.join("rival.yaml"), text).unwrap();
+    let store = FolderStore::open(folder::Settings {
+        node_name: "node-a".to_owned(),
+        configurations,
+        state: state.clone(),
+    });
+    let (store, settings) = (Arc::new(store.unwrap()), node.agent_settings.clone());
+    let handlers = Handlers::new(vec![Box::new(Cdi::new(node.cdi_folders()))]);
+    let log = node.root().join("rival.log");
+    let rival = Process::start(&log, |shutdown| {
+        agent::run(settings, store, handlers, shutdown)
+    });
+    node.until("the rival is refused", async || {
+        let entries = fs::read_dir(state.join("configurations")).ok()?;
+        let texts = entries.filter_map(|entry| fs::read_to_string(entry.ok()?.path()).ok());
+        (texts.into_iter().any(|text| text.contains("ResourceTaken"))).then_some(())
+    })
+    .await;
+    assert_eq!(node.counts("pflex.io/block").await, Some((3, 3)));
+
+    node.remove_manifest("block.yaml");
+    node.until("the rival has it", async || {
+        let sockets = node.sockets();
+        let is_whole = |s: &String| {
+            s.strip_prefix("rival-")
+                .is_some_and(|s| s.len() == "1700000000.sock".len())
+        };
+        sockets.iter().any(is_whole).then_some(())
+    })
+    .await;
+    node.until_counts("pflex.io/block", 3, 3).await;
+    rival.stop().await.unwrap();
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@ use crate::{
     model::{device::Scope, slot_table::Resource},
     store::{key_of, manifest},
 };
+use proptest::prelude::*;
 use std::sync::Arc;
 
 fn scope(_: &SessionSpec) -> Result<Scope, Problem> {
@@ -194,3 +195,43 @@ fn only_a_name_that_is_new_is_asked_the_kubelet_about() {
     }
     assert!(are_new(&all, &nothing) && !are_new(&all, &accepted));
 }
+
+proptest! {
+    /// Whatever is written: no two have one resource, who keeps its name keeps its resource, and judging again changes
+    /// nothing.
+    #[test]
+    fn every_resource_has_one_owner_and_nothing_moves_by_itself(
+        first in prop::collection::btree_map("[abc]", 0_usize..NAMES.len(), 0..4),
+        then in prop::collection::btree_map("[abc]", 0_usize..NAMES.len(), 0..4),
+    ) {
+        let all = |of: &BTreeMap<String, usize>, before: &Accepted| {
+            let of: Vec<(&str, &str)> = of.iter().map(|(c, n)| (c.as_str(), NAMES[*n])).collect();
+            judged(&of, before, &Ids::new())
+        };
+        let before = all(&first, &Accepted::new());
+        let now = all(&then, &before.accepted);
+        let owned = |judged: &Judged| -> Vec<(String, String)> {
+            let keys = judged.accepted.keys();
+            keys.map(|key| (name(judged, &key.name).unwrap(), key.name.clone())).collect()
+        };
+        let distinct: BTreeMap<_, _> = owned(&now).into_iter().collect();
+        prop_assert_eq!(distinct.len(), now.accepted.len());
+        for (resource, owner) in owned(&before) {
+            if then.get(&owner) == first.get(&owner) {
+                prop_assert_eq!(distinct.get(&resource), Some(&owner));
+            }
+        }
+        let again = all(&then, &now.accepted);
+        prop_assert_eq!(&again.accepted, &now.accepted);
+        prop_assert_eq!(again.names, now.names);
+    }
+}
+
+const NAMES: [&str; 6] = [
+    "",
+    BLOCK,
+    DISK,
+    ", resourceName: akri.sh/a",
+    ", resourceName: akri.sh/b",
+    ", resourceName: example.com/x",
+];
