@@ -33,6 +33,7 @@ fn observed(count: usize) -> Vec<ObservedSlots> {
         key: ObjectKey::new("default", instance_name(n)),
         configuration: "camera".to_owned(),
         capacity: CAPACITY,
+        is_offered: true,
         usage: usage(&instance_name(n)),
     };
     (0..count).map(slots).collect()

@@ -17,7 +17,7 @@ use std::{
 };
 use tokio::{
     sync::watch,
-    time::{Instant, sleep, timeout},
+    time::{Instant, sleep},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
@@ -30,7 +30,6 @@ const FIRST_ASKED_AGAIN: Duration = Duration::from_millis(20);
 const LAST_ASKED_AGAIN: Duration = Duration::from_secs(1);
 const FIRST_RETRY: Duration = Duration::from_millis(20);
 const LAST_RETRY: Duration = Duration::from_secs(5);
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Rounds until `shutdown`, each after a change of anything it depends on. `own` is this node as it was seen last.
 pub(super) async fn run(
@@ -171,42 +170,34 @@ impl Keeper {
     /// Whether it was carried out. Where an entry is another one by now, the newest ones are there afterwards.
     async fn patch(&mut self, changes: &[EntryChange]) -> bool {
         let name = &self.node.name;
-        match timeout(REQUEST_TIMEOUT, self.nodes.patch(name, changes)).await {
-            Ok(Ok(now)) => {
+        match self.nodes.patch(name, changes).await {
+            Ok(now) => {
                 log(changes);
                 metrics().count_capacity_patch(CapacityPatch::Applied);
                 self.newest = Some(Arc::new(now));
                 true
             }
-            Ok(Err(e)) if cluster::is_unprocessable(&e) => {
+            Err(e) if cluster::is_unprocessable(&e) => {
                 metrics().count_capacity_patch(CapacityPatch::Superseded);
                 debug!(
                     "node capacity: an entry changed meanwhile, it is read anew: {}",
                     cluster::reason(&e)
                 );
-                match timeout(REQUEST_TIMEOUT, self.nodes.read(name)).await {
-                    Ok(Ok(now)) => self.newest = Some(Arc::new(now)),
-                    Ok(Err(e)) => {
+                match self.nodes.read(name).await {
+                    Ok(now) => self.newest = Some(Arc::new(now)),
+                    Err(e) => {
                         warn!(node = %name, "the node cannot be read: {}", cluster::reason(&e))
-                    }
-                    Err(_) => {
-                        warn!(node = %name, "the node cannot be read: no answer in {REQUEST_TIMEOUT:?}")
                     }
                 }
                 false
             }
-            Ok(Err(e)) => {
+            Err(e) => {
                 metrics().count_capacity_patch(CapacityPatch::Failed);
                 let hint = match cluster::code(&e) {
                     Some(403) => "; the agent's ServiceAccount needs `patch` on `nodes/status`",
                     Some(_) | None => "",
                 };
                 warn!(node = %name, entries = changes.len(), "node capacity is not written, it is tried again: {}{hint}", cluster::reason(&e));
-                false
-            }
-            Err(_) => {
-                metrics().count_capacity_patch(CapacityPatch::Failed);
-                warn!(node = %name, "node capacity is not written, it is tried again: no answer in {REQUEST_TIMEOUT:?}");
                 false
             }
         }

@@ -171,6 +171,7 @@ impl Plugins {
                     key: key.clone(),
                     configuration: instance.spec.configuration_name.clone(),
                     capacity: u32::try_from(instance.spec.capacity).unwrap_or(0),
+                    is_offered: instance.spec.nodes.contains(&self.node.name),
                     usage: instance.spec.device_usage.clone(),
                 }),
                 gone.map(|key| key.name.clone()),

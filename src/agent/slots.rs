@@ -14,7 +14,11 @@ use crate::{
     },
     store::{Exchange, StoreError},
 };
-use futures::future::BoxFuture;
+use futures::{
+    FutureExt as _, StreamExt as _,
+    future::{BoxFuture, OptionFuture, join_all},
+    stream::FuturesUnordered,
+};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -89,7 +93,9 @@ impl Refusal {
             Self::Slot(ClaimError::Busy { .. }) => "busy",
             Self::Store(StoreError::SlotTaken { .. }) => "held_elsewhere",
             Self::Store(StoreError::Gone(_)) => "device_gone",
-            Self::Store(StoreError::Exists(_) | StoreError::Unavailable(_)) => "store",
+            Self::Store(
+                StoreError::Exists(_) | StoreError::Refused(_) | StoreError::Unavailable(_),
+            ) => "store",
             Self::Timeout => "timeout",
             Self::Changed => "device_changed",
         }
@@ -99,7 +105,12 @@ impl Refusal {
     pub(super) fn is_passing(&self) -> bool {
         match self {
             Self::Slot(ClaimError::Busy { .. })
-            | Self::Store(_)
+            | Self::Store(
+                StoreError::SlotTaken { .. }
+                | StoreError::Gone(_)
+                | StoreError::Exists(_)
+                | StoreError::Unavailable(_),
+            )
             | Self::Timeout
             | Self::Changed => true,
             Self::Slot(
@@ -110,72 +121,93 @@ impl Refusal {
                 | ClaimError::Full { .. }
                 | ClaimError::SameDevice { .. }
                 | ClaimError::Twice { .. },
-            ) => false,
+            )
+            | Self::Store(StoreError::Refused(_)) => false,
         }
     }
 }
 
-/// Serves requests until `shutdown`.
+/// Serves requests until `shutdown`: claims one after another, so that two never want one slot; releases and what is
+/// late beside them, so that a server that does not answer keeps no container waiting.
 pub(super) async fn run(
     node: Arc<Node>,
     mut requests: mpsc::Receiver<Request>,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
-    while let Some(request) = shutdown
-        .run_until_cancelled(requests.recv())
-        .await
-        .flatten()
-    {
-        match request {
-            Request::Claim(request) => claim(&node, request).await,
-            Request::Release { changes, begun } => {
-                // What was claimed again since that look is held again.
-                let held = node.slots.borrow().held();
-                let is_still = |change: &SlotChange| {
-                    held.iter().any(|held| {
-                        held.slot == change.slot
-                            && Some(&held.owner) == change.from.as_ref()
-                            && held.answered <= begun
-                    })
-                };
-                let changes = changes.into_iter().filter(is_still);
-                let exchanges = changes
-                    .map(|change| Exchange { change, told: None })
-                    .collect();
-                write_back(&node, exchanges, "slot released").await;
+    let node = &*node;
+    let mut beside: FuturesUnordered<BoxFuture<'_, ()>> = FuturesUnordered::new();
+    let mut claiming: OptionFuture<BoxFuture<'_, Option<BoxFuture<'_, ()>>>> = None.into();
+    let mut is_claiming = false;
+    loop {
+        tokio::select! {
+            // A claim that has begun is seen through.
+            () = shutdown.cancelled(), if !is_claiming => return Ok(()),
+            Some(late) = &mut claiming, if is_claiming => {
+                is_claiming = false;
+                beside.extend(late);
+            }
+            Some(()) = beside.next() => {}
+            request = requests.recv(), if !is_claiming => match request {
+                None => return Ok(()),
+                Some(Request::Claim(request)) => {
+                    claiming = Some(claim(node, request).boxed()).into();
+                    is_claiming = true;
+                }
+                Some(Request::Release { changes, begun }) => {
+                    beside.push(release(node, changes, begun).boxed());
+                }
             }
         }
     }
-    Ok(())
 }
 
-async fn claim(node: &Node, request: ClaimRequest) {
+fn release(
+    node: &Node,
+    changes: Vec<SlotChange>,
+    begun: Duration,
+) -> impl Future<Output = ()> + use<'_> {
+    // What was claimed again since that look is held again.
+    let held = node.slots.borrow().held();
+    let is_still = |change: &SlotChange| {
+        held.iter().any(|held| {
+            held.slot == change.slot
+                && Some(&held.owner) == change.from.as_ref()
+                && held.answered <= begun
+        })
+    };
+    let exchanges = (changes.into_iter().filter(is_still))
+        .map(|change| Exchange { change, told: None })
+        .collect();
+    write_back(node, exchanges, "slot released")
+}
+
+/// What is returned goes on after the answer.
+async fn claim(node: &Node, request: ClaimRequest) -> Option<BoxFuture<'_, ()>> {
     if request.reply.is_closed() {
-        return; // whoever asked has gone while others were served
+        return None; // whoever asked has gone while others were served
     }
     let mut tries = 0;
     let (claim, undo) = loop {
         tries += 1;
         match prepared(node, &request) {
-            Err(refusal) => return answer(request.reply, Err(refusal)),
-            Ok((claim, exchanges, undo)) => {
-                match write(node, &claim, exchanges).await {
-                    Written::Done => break (claim, undo),
-                    Written::Refused(StoreError::SlotTaken { .. }) if tries < TRIES => {
-                        write_back(node, undo, "claim undone").await;
-                    }
-                    Written::Refused(error) => {
-                        answer(request.reply, Err(Refusal::Store(error)));
-                        return write_back(node, undo, "claim undone").await;
-                    }
-                    Written::Late(rest) => {
-                        answer(request.reply, Err(Refusal::Timeout));
-                        // It may still be carried out: it is undone after that, not before.
-                        timeout(LATE_TIMEOUT, rest).await.map(drop).ok();
-                        return write_back(node, undo, "claim undone").await;
-                    }
-                }
+            Err(refusal) => {
+                answer(request.reply, Err(refusal));
+                return None;
             }
+            Ok((claim, exchanges, undo)) => match write(node, &claim, exchanges).await {
+                Written::Done => break (claim, undo),
+                Written::Refused(StoreError::SlotTaken { .. }) if tries < TRIES => {
+                    write_back(node, undo, "claim undone").await;
+                }
+                Written::Refused(error) => {
+                    answer(request.reply, Err(Refusal::Store(error)));
+                    return Some(write_back(node, undo, "claim undone").boxed());
+                }
+                Written::Late(rest) => {
+                    answer(request.reply, Err(Refusal::Timeout));
+                    return Some(undo_late(node, &claim, rest, undo).boxed());
+                }
+            },
         }
     };
     if request.reply.send(Ok(claim)).is_err() && !undo.is_empty() {
@@ -183,6 +215,23 @@ async fn claim(node: &Node, request: ClaimRequest) {
             resource = request.resource.name(),
             "an Allocate call was given up: its claim is undone"
         );
+        return Some(write_back(node, undo, "claim undone").boxed());
+    }
+    None
+}
+
+/// A write that was too late may still be carried out: it is undone after that, not before. Its slots count as being
+/// written until then.
+fn undo_late<'a>(
+    node: &'a Node,
+    claim: &Claim,
+    rest: BoxFuture<'a, Result<(), StoreError>>,
+    undo: Vec<Exchange>,
+) -> impl Future<Output = ()> + use<'a> {
+    let changes: Vec<SlotChange> = claim.changes().cloned().collect();
+    async move {
+        timeout(LATE_TIMEOUT, rest).await.map(drop).ok();
+        node.slots.send_modify(|slots| slots.settle(&changes, None));
         write_back(node, undo, "claim undone").await;
     }
 }
@@ -246,41 +295,51 @@ async fn write<'a>(node: &'a Node, claim: &Claim, exchanges: Vec<Exchange>) -> W
     let changes: Vec<SlotChange> = claim.changes().cloned().collect();
     node.slots.send_modify(|slots| slots.begin(&changes));
     let mut exchange = node.store.exchange(exchanges);
-    let written = timeout(WRITE_TIMEOUT, &mut exchange).await;
-    let answered = matches!(written, Ok(Ok(()))).then(|| node.uptime());
+    let Ok(written) = timeout(WRITE_TIMEOUT, &mut exchange).await else {
+        return Written::Late(exchange);
+    };
+    let answered = written.is_ok().then(|| node.uptime());
     node.slots
         .send_modify(|slots| slots.settle(&changes, answered));
     match written {
-        Ok(Ok(())) => Written::Done,
-        Ok(Err(error)) => Written::Refused(error),
-        Err(_) => Written::Late(exchange),
+        Ok(()) => Written::Done,
+        Err(error) => Written::Refused(error),
     }
 }
 
-/// Gives slots back, those whose Instance shows the owner they are to be taken from.
-async fn write_back(node: &Node, exchanges: Vec<Exchange>, what: &'static str) {
-    for exchange in exchanges {
-        let change = exchange.change.clone();
-        let slot = &change.slot;
-        let instances = node.store.instances().borrow().clone();
-        let usage = instances
-            .get(&change.key)
-            .and_then(|i| i.spec.device_usage.get(&slot.to_string()));
-        if usage != change.from.as_ref().map(ToString::to_string).as_ref() {
-            continue; // never written, or somebody else's by now
-        }
-        node.slots
-            .send_modify(|slots| slots.begin(std::slice::from_ref(&change)));
-        let written = timeout(WRITE_TIMEOUT, node.store.exchange(vec![exchange])).await;
-        match &written {
-            Ok(Ok(())) => info!(%slot, "{what}"),
-            // Not ours any more: that is what was wanted.
-            Ok(Err(StoreError::SlotTaken { .. } | StoreError::Gone(_))) => {}
-            Ok(Err(e)) => warn!(%slot, "{what}: not written, pod resources will tell: {e}"),
-            Err(_) => warn!(%slot, "{what}: not written in time, pod resources will tell"),
-        }
-        let done = matches!(written, Ok(Ok(()))).then(|| node.uptime());
-        node.slots
-            .send_modify(|slots| slots.settle(std::slice::from_ref(&change), done));
+/// Gives slots back, side by side: those whose Instance shows the owner they are to be taken from. They count as being
+/// written from now on.
+fn write_back<'a>(
+    node: &'a Node,
+    exchanges: Vec<Exchange>,
+    what: &'static str,
+) -> impl Future<Output = ()> + use<'a> {
+    let instances = node.store.instances().borrow().clone();
+    // Otherwise never written, or somebody else's by now.
+    let stands = |Exchange { change, .. }: &Exchange| {
+        let usage = (instances.get(&change.key))
+            .and_then(|instance| instance.spec.device_usage.get(&change.slot.to_string()));
+        usage == change.from.as_ref().map(ToString::to_string).as_ref()
+    };
+    let exchanges: Vec<_> = exchanges.into_iter().filter(stands).collect();
+    let changes: Vec<_> = exchanges.iter().map(|e| e.change.clone()).collect();
+    node.slots.send_modify(|slots| slots.begin(&changes));
+    let writes = exchanges.into_iter().map(move |e| give_back(node, e, what));
+    join_all(writes).map(drop)
+}
+
+async fn give_back(node: &Node, exchange: Exchange, what: &'static str) {
+    let change = exchange.change.clone();
+    let slot = &change.slot;
+    let written = timeout(WRITE_TIMEOUT, node.store.exchange(vec![exchange])).await;
+    match &written {
+        Ok(Ok(())) => info!(%slot, "{what}"),
+        // Not ours any more: that is what was wanted.
+        Ok(Err(StoreError::SlotTaken { .. } | StoreError::Gone(_))) => {}
+        Ok(Err(e)) => warn!(%slot, "{what}: not written, pod resources will tell: {e}"),
+        Err(_) => warn!(%slot, "{what}: not written in time, pod resources will tell"),
     }
+    let done = matches!(written, Ok(Ok(()))).then(|| node.uptime());
+    node.slots
+        .send_modify(|slots| slots.settle(std::slice::from_ref(&change), done));
 }

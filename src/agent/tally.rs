@@ -70,6 +70,7 @@ mod tests {
             key: ObjectKey::new("default", name),
             configuration: "cam".to_owned(),
             capacity,
+            is_offered: true,
             usage: usage
                 .iter()
                 .map(|&(id, owner)| (id.to_owned(), owner.to_owned()))

@@ -1,7 +1,6 @@
 //! Flags of `petiole controller`.
-use super::signals::until_told_to_stop;
-use crate::{api::names, cluster, controller};
-use anyhow::bail;
+use super::{prefixes::PrefixFlags, signals::until_told_to_stop};
+use crate::{cluster, controller};
 use clap::{Args, builder::NonEmptyStringValueParser};
 use std::net::SocketAddr;
 use tracing::info;
@@ -22,38 +21,28 @@ pub struct Flags {
         value_delimiter = ','
     )]
     watch_namespaces: Vec<String>,
-    /// The prefixes of our resources; that of new ones first
-    #[arg(
-        long,
-        env = "PETIOLE_RESOURCE_PREFIXES",
-        value_name = "PREFIXES",
-        value_delimiter = ',',
-        default_value = names::GROUP
-    )]
-    resource_prefixes: Vec<String>,
+    #[command(flatten)]
+    prefixes: PrefixFlags,
     /// Where to answer for health and metrics
     #[arg(long, env = "PETIOLE_HTTP_ADDRESS", value_name = "IP:PORT")]
     http_address: Option<SocketAddr>,
 }
 
 impl Flags {
-    fn settings(self) -> anyhow::Result<controller::Settings> {
-        let named = |names: Vec<String>| names.into_iter().filter(|name| !name.is_empty());
-        let Some(resource_prefix) = named(self.resource_prefixes).next() else {
-            bail!("--resource-prefixes names none: leave it out, or name one such as akri.sh");
-        };
-        Ok(controller::Settings {
+    fn settings(self) -> controller::Settings {
+        let namespaces = self.watch_namespaces.into_iter();
+        controller::Settings {
             identity: self.identity,
             namespace: self.namespace,
-            watch_namespaces: named(self.watch_namespaces).collect(),
-            resource_prefix,
+            watch_namespaces: namespaces.filter(|name| !name.is_empty()).collect(),
+            resource_prefix: self.prefixes.resource_prefixes[0].clone(),
             http_address: self.http_address,
-        })
+        }
     }
 }
 
 pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
-    let settings = flags.settings()?;
+    let settings = flags.settings();
     info!(identity = %settings.identity, namespace = %settings.namespace, "controller starting");
     let client = cluster::client().await?;
     until_told_to_stop(|shutdown| controller::run(settings, client, shutdown)).await

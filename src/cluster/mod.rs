@@ -1,4 +1,5 @@
 //! The API server, as every process of ours uses it: one client, watched sets of objects, Events.
+mod deadline;
 pub mod events;
 pub mod node;
 pub mod watch;
@@ -7,11 +8,12 @@ mod writes;
 use crate::model::names::ObjectKey;
 use anyhow::Context as _;
 use kube::{Client, Config, client::ClientBuilder, core::ObjectMeta};
-use std::{future::Future, time::Duration};
-use tokio::time::timeout;
+use std::time::Duration;
 
 /// A server that is there answers a handshake by then.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+const READ_TIMEOUT: Duration = Duration::from_secs(310);
 
 /// A client with the identity of the Pod this runs in or, outside a cluster, of the kubeconfig.
 pub async fn client() -> anyhow::Result<Client> {
@@ -19,21 +21,14 @@ pub async fn client() -> anyhow::Result<Client> {
         .await
         .context("no API server: neither a Pod's ServiceAccount nor a kubeconfig can be read")?;
     config.connect_timeout = Some(CONNECT_TIMEOUT);
+    // Of an answer that has begun: a watch is ended by the server after 290 s.
+    config.read_timeout = Some(READ_TIMEOUT);
+    config.reset_reader_on_write = true;
     // Who retries, and how long, is decided by each writer: an Allocate call has 3 s for all of it.
     config.default_retry = false;
     let builder = ClientBuilder::try_from(config).context("the API server's client")?;
+    let builder = builder.with_layer(&deadline::Deadline);
     Ok(builder.with_layer(&writes::CountWrites).build())
-}
-
-/// A slow server answers a request by then; one behind a broken network never does.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// The answer to a request, or an error when it takes too long.
-pub async fn within<T>(request: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
-    let late = || kube::Error::Service(format!("no answer within {REQUEST_TIMEOUT:?}").into());
-    timeout(REQUEST_TIMEOUT, request)
-        .await
-        .unwrap_or_else(|_| Err(late()))
 }
 
 /// The key of an object; one without a namespace is of the whole cluster.

@@ -20,14 +20,11 @@ use memory::{Memory, Notice, Outcome};
 use plan::{Action, Input, Plan, plan};
 use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
-use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 /// Requests on the way at a time.
 const CONCURRENCY: usize = 16;
-/// A request that takes longer is given up. Two of them fit in the time that the process has to stop.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) async fn run(shared: Arc<Shared>, shutdown: CancellationToken) -> anyhow::Result<()> {
     let (mut memory, mut turns) = (Memory::default(), Turns::new(&shared));
@@ -113,22 +110,14 @@ async fn perform(shared: &Shared, action: &Action) -> Outcome {
             broker,
             owner,
             job,
-            generation: (generation, before),
+            generation,
         } => {
-            let write = |generation| remember(shared, &broker.instance, (owner, generation));
-            // First, so that a Job that ran and was collected by its TTL never runs a second time: not if this process
-            // ends right after it was created, and not if the answer to its creation is lost. The price is that a
-            // process that ends between the two requests leaves a Job out until the Configuration's next generation.
-            let written = write(Some(*generation)).await;
-            if !matches!(written, Outcome::Done(_)) {
-                return written;
-            }
             let outcome = create(&jobs(shared, &broker.key.namespace), job).await;
-            if matches!(outcome, Outcome::Refused { .. }) {
-                // There is none for sure: another process may try again.
-                if let failed @ Outcome::Failed(_) = write(*before).await {
-                    return failed;
-                }
+            // Afterwards, so that no end of this process and no outage leaves a device without its Job. As long as
+            // the Job is there a note that could not be written is made up for; a Job that is collected within that
+            // time runs twice.
+            if matches!(outcome, Outcome::Done(_) | Outcome::Conflict) {
+                remember(shared, &broker.instance, (owner, *generation)).await;
             }
             outcome
         }
@@ -140,7 +129,7 @@ async fn perform(shared: &Shared, action: &Action) -> Outcome {
             instance,
             owner,
             generation,
-        } => remember(shared, instance, (owner, Some(*generation))).await,
+        } => remember(shared, instance, (owner, *generation)).await,
     }
 }
 
@@ -189,7 +178,7 @@ async fn delete(
 async fn remember(
     shared: &Shared,
     instance: &ObjectKey,
-    (uid, generation): (&str, Option<i64>),
+    (uid, generation): (&str, i64),
 ) -> Outcome {
     let kind = ApiResource::erase::<crate::api::instance::Instance>(&());
     let api: Api<DynamicObject> =
@@ -204,11 +193,10 @@ async fn remember(
 }
 
 async fn request(request: impl Future<Output = Result<Option<String>, kube::Error>>) -> Outcome {
-    match timeout(REQUEST_TIMEOUT, request).await {
-        Ok(Ok(uid)) => Outcome::Done(uid),
-        Ok(Err(kube::Error::Api(status))) => Outcome::from_status(status.code, &status.message),
-        Ok(Err(e)) => Outcome::Failed(e.to_string()),
-        Err(_) => Outcome::Failed(format!("no answer within {REQUEST_TIMEOUT:?}")),
+    match request.await {
+        Ok(uid) => Outcome::Done(uid),
+        Err(kube::Error::Api(status)) => Outcome::from_status(status.code, &status.message),
+        Err(e) => Outcome::Failed(e.to_string()),
     }
 }
 

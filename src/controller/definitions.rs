@@ -4,7 +4,7 @@ use super::Shared;
 use crate::{
     api::crds,
     backoff::Backoff,
-    cluster::{events::about, is_not_found, within},
+    cluster::{events::about, is_not_found},
 };
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
@@ -35,7 +35,7 @@ async fn look(shared: &Shared) -> anyhow::Result<()> {
     let api: Api<CustomResourceDefinition> = Api::all(shared.client.clone());
     for ours in crds::all() {
         let name = ours.metadata.name.clone().unwrap_or_default();
-        let there = match within(api.get(&name)).await {
+        let there = match api.get(&name).await {
             Err(e) if is_not_found(&e) => {
                 warn!(definition = name, "it is not there: {}", crds::HOW_TO_MEND);
                 continue;

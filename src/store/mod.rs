@@ -143,6 +143,10 @@ pub enum StoreError {
     Gone(ObjectKey),
     #[error("Instance {0} exists already")]
     Exists(ObjectKey),
+    /// Whoever keeps it says no, and will say so again.
+    #[error("{0}")]
+    Refused(String),
+    /// It may work a little later.
     #[error("{0}")]
     Unavailable(String),
 }

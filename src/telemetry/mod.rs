@@ -27,10 +27,11 @@ pub struct Settings {
 pub fn start(settings: &Settings) -> anyhow::Result<()> {
     let filter = EnvFilter::try_new(&settings.filter)
         .map_err(|e| anyhow::anyhow!("--log {:?}: {e}", settings.filter))?;
-    // What it warns of is told by `cluster::watch`, once for each trouble.
-    let filter = match settings.filter.contains("kube_runtime") {
+    // What these say of each try is told once for each trouble by whoever tries.
+    let filter = match settings.filter.contains("kube_") {
         true => filter,
-        false => filter.add_directive("kube_runtime=error".parse()?),
+        false => (filter.add_directive("kube_runtime=error".parse()?))
+            .add_directive("kube_client=off".parse()?),
     };
     let logs = fmt().with_env_filter(filter).with_writer(stderr);
     match settings.format {

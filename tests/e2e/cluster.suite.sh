@@ -186,10 +186,10 @@ test_a_configuration_is_edited() {
   within 20 "its broker runs" has_brokers edit 1
   uid=$(uids)
   configure edit "kind: _rtsp._tcp" "capacity: 3, gracePeriodSeconds: 5, brokerProperties: {MODE: slow}, $BROKER"
-  within 3 "capacity 3 is offered" node_holds node-1 allocatable "$(instance_of one)" 3
+  within 3 "capacity 3 is offered" node_holds node-1 capacity "$(instance_of one)" 3
   note "capacity 1 -> 3: $TOOK s"
   configure edit "kind: _rtsp._tcp" "capacity: 2, gracePeriodSeconds: 5, brokerProperties: {MODE: slow}, $BROKER"
-  within 3 "capacity 2 is offered" node_holds node-1 allocatable "$(instance_of one)" 2
+  within 3 "capacity 2 is offered" node_holds node-1 capacity "$(instance_of one)" 2
   equal "the Instance after changes of capacity" "$uid" "$(uids)"
   configure edit "kind: _rtsp._tcp" "capacity: 2, gracePeriodSeconds: 5, brokerProperties: {MODE: fast}, $BROKER"
   within 30 "a broker is told the new properties" a_broker_says MODE=fast
@@ -215,6 +215,8 @@ test_two_devices_in_one_container_and_one_in_init_and_main() {
   within 5 "it was told left" logs_have both "AKRI_ZEROCONF_DEVICE_NAME_$(suffix "$a")=left"
   logs_have both "AKRI_ZEROCONF_DEVICE_NAME_$(suffix "$b")=right" || fail "it was not told right"
   kubectl delete pod both --now >/dev/null
+  # It was claimed by the Configuration's resource: free for the Instance's when two looks have missed it.
+  within 40 "node-1 offers left again" node_holds node-1 allocatable "$a" 1
   kubectl create -f - >/dev/null <<X
 apiVersion: v1
 kind: Pod
@@ -235,6 +237,46 @@ X
 suffix() { # INSTANCE
   local digest=${1##*-}
   echo "${digest^^}"
+}
+
+test_jobs_run_once_for_each_device_and_generation() {
+  clean
+  local job='containers: [{name: job, image: "docker.io/library/busybox:stable", command: [/bin/sh, -c, "env | sort"], resources: {limits: {"{{PLACEHOLDER}}": "1"}}}]'
+  echoes jobs 2 "brokerSpec: {brokerJobSpec: {ttlSecondsAfterFinished: 2, template: {spec: {restartPolicy: Never, $job}}}}"
+  within 30 "two Jobs are done" have_been_done jobs 2
+  within 30 "both are collected" has_no_job
+  for_all_of 8 "none is made again" has_no_job
+  equal "generations that Instances remember" "1 1" "$(kubectl get instances.akri.sh -o json | jq -r '[.items[].status.brokerGeneration] | join(" ")')"
+  kubectl patch configuration jobs --type=merge -p '{"spec":{"brokerProperties":{"MODE":"again"}}}' >/dev/null
+  within 30 "the next generation's two are done" have_been_done jobs 4
+  within 30 "those are collected too" has_no_job
+}
+
+# Events outlive the Jobs.
+have_been_done() { # CONFIGURATION COUNT
+  [ "$(kubectl get events --field-selector reason=Completed,involvedObject.kind=Job -o json | jq --arg c "$1-" '[.items[].involvedObject.name | select(startswith($c))] | unique | length')" = "$2" ]
+}
+
+has_no_job() {
+  [ -z "$(kubectl get jobs -o name)" ]
+}
+
+test_services_lead_to_brokers() {
+  clean
+  local instance
+  announce camera web _http._tcp 8080
+  configure served "kind: _http._tcp" "gracePeriodSeconds: 5, $BROKER, instanceServiceSpec: {ports: [{port: 80, targetPort: 8080}]}, configurationServiceSpec: {ports: [{port: 80, targetPort: 8080}]}"
+  within 10 "an Instance" has_instances served 1
+  within 30 "its broker runs" has_brokers served 1
+  instance=$(instance_of web)
+  within 15 "the Instance's Service leads to it" leads_to_a_pod "$instance-svc"
+  within 15 "the Configuration's Service leads to it" leads_to_a_pod served-svc
+  kubectl delete configuration served >/dev/null
+  within 20 "the Services are gone" is_nothing_left
+}
+
+leads_to_a_pod() { # SERVICE
+  kubectl get endpointslices -l "kubernetes.io/service-name=$1" -o json | jq -e '[.items[].endpoints[]? | select(.conditions.ready)] | length == 1'
 }
 
 test_two_configurations_of_one_name() {

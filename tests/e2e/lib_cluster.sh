@@ -18,7 +18,7 @@ helm() {
 CHART_VALUES=(--set image.repository=localhost/petiole --set image.tag=dev --set image.pullPolicy=Never)
 
 install() { # [ARGS… of helm install]
-  helm install petiole "$CHART" --create-namespace "${CHART_VALUES[@]}" --wait --timeout 90s "$@"
+  helm install petiole "$CHART" --create-namespace "${CHART_VALUES[@]}" --wait --timeout 90s "$@" >/dev/null
 }
 
 # A cluster whose nodes have the images of Petiole and of brokers.

@@ -20,12 +20,6 @@ is_fast() {
   [ ! -s "$SUITE/slow" ] || fail "over the limit: $(cat "$SUITE/slow")"
 }
 
-# The node's objects as they change, so that no request of the test's own is in the way.
-watch_node() {
-  cluster kubectl get node node-1 --watch -o json --output-watch-events=false >"$SUITE/node-watch" 2>/dev/null &
-  WATCH=$!
-  within 5 "the node is watched" test -s "$SUITE/node-watch"
-}
 
 offers_of() { # CONFIGURATION COUNT: what the last seen node offers of it
   [ "$(kubectl get node node-1 -o json | jq --arg c "akri.sh/$1-" '[.status.allocatable | to_entries[] | select((.key | startswith($c)) and .value == "1")] | length')" = "$2" ]

@@ -5,7 +5,7 @@ use super::{
     plan,
     plan::{Offered, Slot},
     registrar::Registrar,
-    service::Service,
+    service::{Service, Streams},
 };
 use crate::{
     agent::{Node, kubelet_folder::KubeletSocket},
@@ -100,7 +100,7 @@ impl Plugin {
         let closing = CancellationToken::new();
         // Ends the streams of connections that outlive the server.
         let _closing = closing.clone().drop_guard();
-        let streams = watch::Sender::new(0_usize);
+        let streams = watch::Sender::new(Streams::default());
         let service = Service {
             allocator: self.allocator.clone(),
             resource: self.offered.resource.clone(),
@@ -140,24 +140,26 @@ impl Plugin {
         &self,
         kubelet: KubeletSocket,
         socket: &str,
-        streams: watch::Sender<usize>,
+        streams: watch::Sender<Streams>,
         backoff: &mut Backoff,
     ) -> anyhow::Result<()> {
         let mut streams = streams.subscribe();
         loop {
+            let before = streams.borrow().opened;
             // In a box of its own, because its room would stay with every plugin.
             let registered = Box::pin(self.registrar.register(kubelet, self.request(socket)));
             match registered.await {
                 Ok(()) => {
-                    let opened = timeout(FIRST_STREAM_TIMEOUT, streams.wait_for(|n| *n > 0))
-                        .await
-                        .is_ok();
-                    if opened {
+                    let opened = streams.wait_for(|streams| streams.opened > before);
+                    if timeout(FIRST_STREAM_TIMEOUT, opened).await.is_ok() {
                         self.set_registered(true);
                         metrics().count_registration(Registration::Registered);
                         info!(%socket, "registered with the kubelet");
                         let since = Instant::now();
-                        streams.wait_for(|n| *n == 0).await?;
+                        let kubelets = before + 1;
+                        streams
+                            .wait_for(|streams| !streams.open.contains(&kubelets))
+                            .await?;
                         self.set_registered(false);
                         if since.elapsed() > STABLE {
                             backoff.reset();

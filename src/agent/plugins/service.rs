@@ -11,7 +11,7 @@ use crate::{
     },
 };
 use futures::{Stream, StreamExt as _};
-use std::{pin::Pin, sync::Arc};
+use std::{collections::BTreeSet, pin::Pin, sync::Arc};
 use tokio::sync::watch;
 use tokio_stream::wrappers::WatchStream;
 use tokio_util::sync::CancellationToken;
@@ -21,8 +21,7 @@ pub(super) struct Service {
     pub(super) allocator: Arc<Allocator>,
     pub(super) resource: Resource,
     pub(super) slots: watch::Receiver<Arc<[Slot]>>,
-    /// How many ListAndWatch streams are open.
-    pub(super) streams: watch::Sender<usize>,
+    pub(super) streams: watch::Sender<Streams>,
     /// Ends the streams.
     pub(super) closing: CancellationToken,
 }
@@ -112,18 +111,36 @@ fn device(slot: &Slot) -> Device {
     }
 }
 
-/// Counts a stream for as long as it lives.
-struct OpenStream(watch::Sender<usize>);
+/// The ListAndWatch streams of a plugin, numbered as they were opened. The kubelet's is the one that follows a
+/// registration; others are people's who look.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Streams {
+    pub(super) opened: u64,
+    pub(super) open: BTreeSet<u64>,
+}
+
+/// A stream for as long as it lives.
+struct OpenStream {
+    streams: watch::Sender<Streams>,
+    number: u64,
+}
 
 impl OpenStream {
-    fn new(streams: watch::Sender<usize>) -> Self {
-        streams.send_modify(|open| *open += 1);
-        Self(streams)
+    fn new(streams: watch::Sender<Streams>) -> Self {
+        let mut number = 0;
+        streams.send_modify(|all| {
+            all.opened += 1;
+            number = all.opened;
+            all.open.insert(number);
+        });
+        Self { streams, number }
     }
 }
 
 impl Drop for OpenStream {
     fn drop(&mut self) {
-        self.0.send_modify(|open| *open -= 1);
+        self.streams.send_modify(|all| {
+            all.open.remove(&self.number);
+        });
     }
 }

@@ -21,14 +21,14 @@ pub(in crate::agent) async fn run(
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let mut slots = node.slots.subscribe();
-    let mut folder = node.kubelet_folder.subscribe();
+    let mut kubelet = node.kubelet.subscribe();
     let mut missed = Missed::new();
     let looks = async {
         loop {
             slots.wait_for(|slots| !slots.held().is_empty()).await?;
-            if folder.has_changed()? {
+            if kubelet.has_changed()? {
                 // A new kubelet lists nothing for a while, though containers run.
-                folder.borrow_and_update();
+                kubelet.borrow_and_update();
                 missed.clear();
             }
             let begun = node.uptime();

@@ -27,8 +27,6 @@ pub(super) struct Memory {
     created: BTreeMap<ObjectKey, Created>,
     /// The uids of what was deleted and still shows.
     deleted: BTreeSet<String>,
-    /// Jobs that the status of their Instance has as created, and that may not be.
-    owed: BTreeSet<ObjectKey>,
     told: BTreeMap<ObjectKey, (String, Timestamp)>,
 }
 
@@ -117,7 +115,6 @@ impl Memory {
             .chain(world.jobs.values().map(|job| &job.meta.uid))
             .collect();
         self.deleted.retain(|uid| uids.contains(uid));
-        (self.owed).retain(|key| !world.jobs.contains_key(key));
         (self.failures).retain(|_, failures| world.instances.contains_key(&failures.instance));
         (self.told).retain(|configuration, _| world.configurations.contains_key(configuration));
         let owners: BTreeMap<_, _> = (world.instances.iter())
@@ -180,18 +177,7 @@ impl Memory {
         now: Timestamp,
     ) -> (bool, Option<Notice>) {
         match action {
-            Action::CreatePod { broker, owner, .. } => {
-                self.settle_creation((broker, owner), outcome, now)
-            }
-            Action::CreateJob { broker, owner, .. } => {
-                match outcome {
-                    Outcome::Done(_) | Outcome::Gone | Outcome::Refused { .. } => {
-                        self.owed.remove(&broker.key);
-                    }
-                    Outcome::Conflict | Outcome::Failed(_) => {
-                        self.owed.insert(broker.key.clone());
-                    }
-                }
+            Action::CreatePod { broker, owner, .. } | Action::CreateJob { broker, owner, .. } => {
                 self.settle_creation((broker, owner), outcome, now)
             }
             Action::DeletePod { uid, .. } | Action::DeleteJob { uid, .. } => match outcome {
@@ -294,10 +280,6 @@ impl Memory {
 
     pub(super) fn is_deleted(&self, uid: &str) -> bool {
         self.deleted.contains(uid)
-    }
-
-    pub(super) fn is_owed(&self, key: &ObjectKey) -> bool {
-        self.owed.contains(key)
     }
 
     /// When something that was created should have shown.

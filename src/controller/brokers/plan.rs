@@ -47,13 +47,12 @@ pub(super) enum Action {
         uid: String,
         why: &'static str,
     },
-    /// Remembers the generation in the status of the Instance, then creates the Job.
+    /// Creates the Job, then remembers its generation in the status of the Instance.
     CreateJob {
         broker: Broker,
         owner: String,
         job: Value,
-        /// The generation it is for, and the one that the status has.
-        generation: (i64, Option<i64>),
+        generation: i64,
     },
     DeleteJob {
         key: ObjectKey,

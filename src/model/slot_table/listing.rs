@@ -132,6 +132,7 @@ impl SlotTable {
             })
             .collect();
         let mut without_free_id: BTreeSet<&String> = (instances.iter().copied())
+            .filter(|instance| self.instances[*instance].is_offered)
             .filter(|instance| self.free_slots(instance).next().is_some())
             .collect();
         for (n, instance) in self.listed.get(configuration).into_iter().flatten() {

@@ -42,6 +42,8 @@ pub struct ObservedSlots {
     pub key: ObjectKey,
     pub configuration: String,
     pub capacity: u32,
+    /// Whether this node sees the device: it offers no slot of others, though it may still hold one.
+    pub is_offered: bool,
     /// `spec.deviceUsage` as it stands.
     pub usage: BTreeMap<String, String>,
 }
@@ -69,6 +71,7 @@ struct InstanceSlots {
     key: ObjectKey,
     configuration: String,
     capacity: u32,
+    is_offered: bool,
     owners: BTreeMap<u32, SlotOwner>,
 }
 
@@ -285,6 +288,7 @@ impl From<ObservedSlots> for InstanceSlots {
             key: observed.key,
             configuration: observed.configuration,
             capacity: observed.capacity,
+            is_offered: observed.is_offered,
         }
     }
 }

@@ -9,6 +9,7 @@ fn observed(instance: &str, capacity: u32, usage: &[(u32, &str)]) -> ObservedSlo
         key: ObjectKey::new("default", instance),
         configuration: "cam".to_owned(),
         capacity,
+        is_offered: true,
         usage: (usage.iter())
             .map(|(index, owner)| (format!("{instance}-{index}"), (*owner).to_owned()))
             .collect(),

@@ -16,9 +16,14 @@ mod writes;
 
 use super::{
     About, Configurations, Exchange, InstanceChange, Instances, Report, Store, StoreError, is_same,
+    key_of,
 };
 use crate::{
-    api::{configuration::Configuration, instance::Instance},
+    api::{
+        configuration::Configuration,
+        instance::{Instance, InstanceSpec},
+    },
+    backoff::Backoff,
     cluster::{
         events::{self, Events, about},
         watch::{self as objects, Objects, Read, apis},
@@ -33,6 +38,7 @@ use futures::{
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{
     Api, Client, Resource as _,
+    core::ObjectMeta,
     runtime::watcher::{self, Event},
 };
 use mirror::Mirror;
@@ -49,6 +55,8 @@ use view::Known;
 
 /// Requests that are on their way at a time.
 const WRITES: usize = 16;
+const FIRST_RETRY: Duration = Duration::from_millis(500);
+const LAST_RETRY: Duration = Duration::from_secs(10);
 /// How long the API server is waited for before the mirror is used.
 const FIRST_LIST: Duration = Duration::from_secs(2);
 
@@ -222,29 +230,43 @@ impl Inner {
                 Box::pin(events.map(move |batch| (namespace.clone(), batch)))
             });
         let mut streams = select_all(streams);
-        while let Some((namespace, batch)) =
-            shutdown.run_until_cancelled(streams.next()).await.flatten()
-        {
-            // A server that is away is no news: what is known stays.
-            for event in batch.into_iter().flatten() {
-                let is_complete = matches!(event, Event::InitDone);
-                if let Some(event) = instance_event(event) {
-                    self.change(|known| known.follow(&namespace, event));
-                }
-                if is_complete {
-                    self.listed.send_modify(|listed| {
-                        listed.insert(namespace.clone());
-                    });
-                    if self.has_listed() {
-                        self.change(Known::begin);
-                        self.publish();
-                    }
+        let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
+        loop {
+            // Nothing tells that the server takes writes again, where the watch was never broken.
+            let wait = match self.change(|known| known.is_pending()) {
+                true => backoff.next_wait(),
+                false => Duration::MAX,
+            };
+            tokio::select! {
+                () = shutdown.cancelled() => return Ok(()),
+                () = sleep(wait) => {}
+                batch = streams.next() => match batch {
+                    Some((namespace, batch)) => self.take(&namespace, batch),
+                    None => return Ok(()),
                 }
             }
-            self.publish();
-            self.make_up().await;
+            if self.make_up().await {
+                backoff.reset();
+            }
         }
-        Ok(())
+    }
+
+    fn take(&self, namespace: &Option<String>, batch: Vec<watcher::Result<Event<Read<Instance>>>>) {
+        // A server that is away is no news: what is known stays.
+        for event in batch.into_iter().flatten() {
+            let is_complete = matches!(event, Event::InitDone);
+            let event = instance_event(event);
+            self.change(|known| known.follow(namespace, event));
+            if is_complete {
+                self.listed.send_modify(|listed| {
+                    listed.insert(namespace.clone());
+                });
+                if self.has_listed() {
+                    self.change(Known::begin);
+                }
+            }
+        }
+        self.publish();
     }
 
     async fn follow_configurations(&self, shutdown: CancellationToken) -> anyhow::Result<()> {
@@ -285,6 +307,7 @@ impl Inner {
         let mut listed = self.listed.subscribe();
         let is_listed = listed.wait_for(|listed| self.has_listed_all(listed));
         tokio::select! {
+            biased; // what the server says is better
             () = shutdown.cancelled() => {}
             _ = is_listed => {}
             () = sleep(FIRST_LIST) => {
@@ -296,7 +319,9 @@ impl Inner {
                     instances = instances.len(),
                     "the API server does not answer: the agent begins with what it knew in its last life"
                 );
-                self.change(|known| known.begin_with(instances));
+                let listed = self.listed.borrow().clone();
+                let is_listed = |namespace: &str| listed.contains(&Some(namespace.to_owned()));
+                self.change(|known| known.begin_with(instances, is_listed));
                 self.publish();
                 self.configurations.send_replace(Arc::new(self.mirror.configurations()));
             }
@@ -350,26 +375,30 @@ impl Inner {
     }
 }
 
-/// The event as the view takes it; `None` of an object that is no Instance.
-fn instance_event(event: Event<Read<Instance>>) -> Option<view::Event> {
-    let read = |object: Read<Instance>| match object.0 {
-        Ok(instance) => Some(Box::new(instance)),
-        Err(invalid) => {
-            let name = invalid.metadata.name.unwrap_or_default();
-            warn!(
-                instance = name,
-                "it cannot be read and is left alone: {}", invalid.error
-            );
-            None
-        }
+/// The event as the view takes it.
+fn instance_event(event: Event<Read<Instance>>) -> view::Event {
+    let read = |object: Read<Instance>| {
+        object.0.map(Box::new).map_err(|invalid| {
+            let key = key_of(&invalid.metadata);
+            warn!(instance = %key, "it cannot be read and stays as it was: {}", invalid.error);
+            Box::new(invalid.metadata)
+        })
     };
-    Some(match event {
+    let unreadable = |metadata: Box<ObjectMeta>| view::Event::Unreadable(key_of(&metadata));
+    match event {
         Event::Init => view::Event::Init,
-        Event::InitApply(object) => view::Event::Listed(read(object)?),
         Event::InitDone => view::Event::Complete,
-        Event::Apply(object) => view::Event::Applied(read(object)?),
-        Event::Delete(object) => view::Event::Deleted(read(object)?),
-    })
+        Event::InitApply(object) => read(object).map_or_else(unreadable, view::Event::Listed),
+        Event::Apply(object) => read(object).map_or_else(unreadable, view::Event::Applied),
+        Event::Delete(object) => {
+            let gone = read(object).unwrap_or_else(|metadata| {
+                let mut gone = Instance::new("", InstanceSpec::default());
+                gone.metadata = *metadata;
+                Box::new(gone)
+            });
+            view::Event::Deleted(gone)
+        }
+    }
 }
 
 /// The Configurations as the agent needs them. Their status is not part of it: it changes with every node.

@@ -9,8 +9,11 @@ use crate::{
         instance::Instance,
         names,
     },
-    model::names::shortened,
-    store::{Exchange, Report, View, plan::with_health},
+    model::{names::shortened, slot::SlotOwner},
+    store::{
+        Exchange, Report, View,
+        plan::{forced, with_health},
+    },
 };
 use json_patch::{
     AddOperation, Patch, PatchOperation, RemoveOperation, TestOperation, jsonptr::PointerBuf,
@@ -82,7 +85,7 @@ pub(super) fn join(instance: &Instance, node: &str) -> Patch {
     Patch(patch)
 }
 
-/// Takes this node out.
+/// Takes this node out. As long as it holds a slot its label stays, so that its agent can release it.
 pub(super) fn leave(instance: &Instance, node: &str) -> Patch {
     let mut patch = guarded(instance);
     if let Some(n) = instance.spec.nodes.iter().position(|n| n == node) {
@@ -90,12 +93,19 @@ pub(super) fn leave(instance: &Instance, node: &str) -> Patch {
         patch.push(test(&["spec", "nodes", &at], json!(node)));
         patch.push(remove(&["spec", "nodes", &at]));
     }
-    let label = node_label(node);
-    let labels = instance.metadata.labels.as_ref();
-    if labels.is_some_and(|labels| labels.contains_key(&label)) {
-        patch.push(remove(&["metadata", "labels", &label]));
+    if !holds_slot(instance, node) {
+        patch.extend(without_label(instance, node));
     }
     Patch(patch)
+}
+
+fn holds_slot(instance: &Instance, node: &str) -> bool {
+    let mut owners = instance
+        .spec
+        .device_usage
+        .values()
+        .map(|usage| SlotOwner::from_usage(usage));
+    owners.any(|owner| owner.is_ok_and(|owner| owner.is_some_and(|owner| owner.node() == node)))
 }
 
 /// What the Configuration and the device say. Only the first node of an Instance writes that.
@@ -127,7 +137,7 @@ pub(super) fn describe(instance: &Instance, node: &str, said: &Description<'_>) 
 }
 
 /// Exchanges the owners of slots, each only where it has the owner it had when the Instance was read.
-pub(super) fn exchange(instance: &Instance, exchanges: &[&Exchange]) -> Patch {
+pub(super) fn exchange(instance: &Instance, node: &str, exchanges: &[&Exchange]) -> Patch {
     let mut patch = guarded(instance);
     let annotations = instance.metadata.annotations.as_ref();
     let told =
@@ -162,6 +172,10 @@ pub(super) fn exchange(instance: &Instance, exchanges: &[&Exchange]) -> Patch {
             }
             None => {}
         }
+    }
+    let has_left = !instance.spec.nodes.iter().any(|n| n == node);
+    if has_left && !holds_slot(&forced(instance, exchanges.iter().copied()), node) {
+        patch.extend(without_label(instance, node));
     }
     Patch(patch)
 }
@@ -216,6 +230,12 @@ fn with_label(instance: &Instance, node: &str) -> Vec<PatchOperation> {
     let mut patch = with_map(instance.metadata.labels.as_ref(), "labels");
     patch.push(add(&["metadata", "labels", &node_label(node)], json!("")));
     patch
+}
+
+fn without_label(instance: &Instance, node: &str) -> Option<PatchOperation> {
+    let (label, labels) = (node_label(node), instance.metadata.labels.as_ref());
+    let is_there = labels.is_some_and(|labels| labels.contains_key(&label));
+    is_there.then(|| remove(&["metadata", "labels", &label]))
 }
 
 /// Makes a map of the metadata that is not there.
@@ -340,9 +360,9 @@ mod tests {
         let claim = exchange_of(None, Some("a"));
         let release = exchange_of(Some("a"), None);
         let free = camera(&["a"]);
-        let claimed = patched(&free, &exchange(&free, &[&claim])).unwrap();
+        let claimed = patched(&free, &exchange(&free, "a", &[&claim])).unwrap();
         assert_eq!(claimed, exchanged(&free, &[&claim]).unwrap());
-        let released = patched(&claimed, &exchange(&claimed, &[&release])).unwrap();
+        let released = patched(&claimed, &exchange(&claimed, "a", &[&release])).unwrap();
         assert_eq!(released, exchanged(&claimed, &[&release]).unwrap());
         // Akri 0.12 wrote free slots out.
         let mut written_out = free.clone();
@@ -350,14 +370,33 @@ mod tests {
             .spec
             .device_usage
             .insert("cam-1-0".to_owned(), String::new());
-        let claimed = patched(&written_out, &exchange(&written_out, &[&claim])).unwrap();
+        let claimed = patched(&written_out, &exchange(&written_out, "a", &[&claim])).unwrap();
         assert_eq!(claimed.spec.device_usage["cam-1-0"], "a");
+    }
+
+    #[test]
+    fn a_node_that_left_keeps_its_label_until_its_last_slot_is_released() {
+        let both = camera(&["a", "b"]);
+        let held = exchanged(&both, &[&exchange_of(None, Some("b"))]).unwrap();
+        let left = patched(&held, &leave(&held, "b")).unwrap();
+        assert_eq!(left.spec.nodes, ["a"]);
+        assert!(
+            left.metadata
+                .labels
+                .as_ref()
+                .unwrap()
+                .contains_key(&node_label("b"))
+        );
+        let release = exchange_of(Some("b"), None);
+        let released = patched(&left, &exchange(&left, "b", &[&release])).unwrap();
+        assert_eq!(released.metadata.labels, camera(&["a"]).metadata.labels);
+        assert!(released.spec.device_usage.is_empty());
     }
 
     #[test]
     fn a_slot_that_another_node_took_meanwhile_is_not_taken() {
         let free = camera(&["a", "b"]);
-        let ours = exchange(&free, &[&exchange_of(None, Some("a"))]);
+        let ours = exchange(&free, "a", &[&exchange_of(None, Some("a"))]);
         let theirs = exchanged(&free, &[&exchange_of(None, Some("b"))]).unwrap();
         let tests: Vec<_> = ours
             .0

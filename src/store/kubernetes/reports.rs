@@ -6,7 +6,7 @@ use super::{
 use crate::{
     api::configuration::{Configuration, NodeReport},
     backoff::Backoff,
-    cluster::{events::about, is_conflict, is_not_found, within},
+    cluster::{events::about, is_conflict, is_not_found},
     model::names::ObjectKey,
 };
 use kube::{
@@ -101,7 +101,10 @@ async fn write(inner: &Inner, configuration: &Configuration, entry: &NodeReport)
     let manager = plan::field_manager(&inner.settings.node_name);
     let params = PatchParams::apply(&manager).force();
     let status = applied(configuration, json!({ "nodes": [entry] }));
-    match within(api.patch_status(name, &params, &Patch::Apply(&status))).await {
+    match api
+        .patch_status(name, &params, &Patch::Apply(&status))
+        .await
+    {
         Ok(written) => Some(version(&written)),
         // Deleted, or deleted and created again: the watch will say so.
         Err(e) if is_not_found(&e) || is_conflict(&e) => Some(version(configuration)),

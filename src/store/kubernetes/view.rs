@@ -17,6 +17,8 @@ pub(super) enum Event {
     Listed(Box<Instance>),
     Complete,
     Applied(Box<Instance>),
+    /// One that is there, and is not what an Instance should be.
+    Unreadable(ObjectKey),
     Deleted(Box<Instance>),
 }
 
@@ -46,9 +48,13 @@ impl Known {
         self.has_begun = true;
     }
 
-    /// Begins with what was known in an earlier life.
-    pub(super) fn begin_with(&mut self, instances: Instances) {
-        self.instances = instances;
+    /// Begins with what was known in an earlier life, in the namespaces of which nothing is known yet.
+    pub(super) fn begin_with(&mut self, earlier: Instances, is_listed: impl Fn(&str) -> bool) {
+        for (key, instance) in earlier {
+            if !is_listed(&key.namespace) {
+                self.instances.entry(key).or_insert(instance);
+            }
+        }
         self.has_begun = true;
     }
 
@@ -67,6 +73,14 @@ impl Known {
             }
             Event::Complete => self.complete(namespace),
             Event::Applied(instance) => self.take(Arc::new(slim(*instance))),
+            // It stays as it was last: nothing says that its device is gone.
+            Event::Unreadable(key) => {
+                if let (Some(listing), Some(known)) =
+                    (self.listing.get_mut(namespace), self.instances.get(&key))
+                {
+                    listing.insert(key, known.clone());
+                }
+            }
             Event::Deleted(instance) => self.forget(&instance),
         }
     }
@@ -130,7 +144,10 @@ impl Known {
         if let Some(uid) = &gone.metadata.uid {
             self.deleted.remove(uid);
         }
-        let is_it = |known: &Arc<Instance>| known.metadata.uid == gone.metadata.uid;
+        // Out of the watch, and back in it by what this node has written since: that is newer.
+        let is_it = |known: &Arc<Instance>| {
+            known.metadata.uid == gone.metadata.uid && !is_newer(known, gone)
+        };
         if self.instances.get(&key).is_some_and(is_it) {
             self.instances.remove(&key);
             self.pending.remove(&key);
@@ -143,6 +160,16 @@ impl Known {
         for exchange in exchanges {
             pending.insert(exchange.change.slot.clone(), Exchange::clone(exchange));
         }
+    }
+
+    /// What of an Instance is not written yet.
+    pub(super) fn pending_of(&self, key: &ObjectKey) -> Vec<Exchange> {
+        let pending = self.pending.get(key).into_iter().flatten();
+        pending.map(|(_, exchange)| exchange.clone()).collect()
+    }
+
+    pub(super) fn is_pending(&self) -> bool {
+        !self.pending.is_empty()
     }
 
     pub(super) fn pending(&self) -> Vec<(ObjectKey, Vec<Exchange>)> {
@@ -304,6 +331,37 @@ mod tests {
         known.made_up(&key, &[exchange]);
         assert!(known.pending().is_empty());
         assert!(usage(&known).is_empty());
+    }
+
+    #[test]
+    fn an_instance_that_was_left_and_joined_again_outlives_the_event_of_the_leaving() {
+        let mut known = Known::default();
+        listed(&mut known, &[instance("a", 1)]);
+        known.written(instance("a", 5));
+        known.follow(&None, Event::Deleted(Box::new(instance("a", 3))));
+        assert_eq!(versions(&known), [at("a", "5")]);
+        known.follow(&None, Event::Deleted(Box::new(instance("a", 6))));
+        assert_eq!(versions(&known), []);
+    }
+
+    #[test]
+    fn an_instance_that_cannot_be_read_stays_as_it_was() {
+        let mut known = Known::default();
+        listed(&mut known, &[instance("a", 1)]);
+        known.follow(&None, Event::Init);
+        known.follow(&None, Event::Unreadable(ObjectKey::new("default", "a")));
+        known.follow(&None, Event::Complete);
+        assert_eq!(versions(&known), [at("a", "1")]);
+    }
+
+    #[test]
+    fn an_earlier_life_says_nothing_of_what_was_listed_in_this_one() {
+        let mut known = Known::default();
+        listed(&mut known, &[instance("a", 7)]);
+        let earlier = [instance("a", 1), instance("gone", 2)];
+        let earlier = earlier.map(|i| (key_of(&i.metadata), Arc::new(i))).into();
+        known.begin_with(earlier, |namespace| namespace == "default");
+        assert_eq!(versions(&known), [at("a", "7")]);
     }
 
     #[test]

@@ -6,16 +6,19 @@ use super::{
 };
 use crate::{
     api::instance::Instance,
-    cluster::{code, events::about, is_conflict, is_not_found, is_unprocessable, within},
+    cluster::{code, events::about, is_conflict, is_not_found, is_unprocessable, reason},
     model::names::ObjectKey,
-    store::{About, Exchange, InstanceChange, StoreError, View, key_of, plan::exchanged},
+    store::{
+        About, Exchange, InstanceChange, StoreError, View, key_of,
+        plan::{exchanged, forced},
+    },
 };
 use json_patch::Patch as JsonPatch;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use serde_json::Value;
 use std::{sync::Arc, time::Duration};
 use tokio::time::timeout;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 /// Somebody else may change the Instance between its reading and our patch.
 const TRIES: usize = 4;
@@ -56,7 +59,7 @@ impl Inner {
             ..PostParams::default()
         };
         let new = plan::to_create(instance, &self.settings.node_name);
-        match within(self.instance_api(key).create(&params, &new)).await {
+        match self.instance_api(key).create(&params, &new).await {
             Ok(created) => {
                 self.events
                     .normal(about(&created), "DeviceFound", "the device was found");
@@ -136,7 +139,10 @@ impl Inner {
         let manager = plan::field_manager(&self.settings.node_name);
         let params = PatchParams::apply(&manager).force();
         let api = self.instance_api(key);
-        match within(api.patch_status(&key.name, &params, &Patch::Apply(&status))).await {
+        match api
+            .patch_status(&key.name, &params, &Patch::Apply(&status))
+            .await
+        {
             Ok(written) => {
                 self.change(|known| known.written(written));
                 Ok(())
@@ -156,7 +162,7 @@ impl Inner {
             uid: instance.metadata.uid.clone(),
             resource_version: instance.metadata.resource_version.clone(),
         });
-        match within(self.instance_api(key).delete(&key.name, &params)).await {
+        match self.instance_api(key).delete(&key.name, &params).await {
             Ok(_) => {}
             Err(e) if is_not_found(&e) => {}
             Err(e) if is_conflict(&e) => {
@@ -182,16 +188,20 @@ impl Inner {
         exchanges: Vec<&Exchange>,
     ) -> Result<(), StoreError> {
         let instance = self.stored(key)?;
-        let is_local =
-            !instance.spec.shared && instance.spec.nodes == [self.settings.node_name.as_str()];
-        if !is_local {
-            return self.exchange_stored(key, &exchanges).await;
+        let nodes = &instance.spec.nodes;
+        if instance.spec.shared || *nodes != [self.settings.node_name.as_str()] {
+            return self.exchange_stored(key, &exchanges, &[]).await;
         }
         // Nobody else can take a slot of a device that only this node sees.
-        let written = timeout(LOCAL_WRITE_TIMEOUT, self.exchange_stored(key, &exchanges)).await;
-        match written {
+        let pending = self.change(|known| known.pending_of(key));
+        let write = self.exchange_stored(key, &exchanges, &pending);
+        match timeout(LOCAL_WRITE_TIMEOUT, write).await {
+            Ok(Ok(())) => {
+                self.change(|known| known.made_up(key, &pending));
+                Ok(())
+            }
             Ok(Err(StoreError::Unavailable(reason))) => self.postpone(key, &exchanges, &reason),
-            Ok(outcome) => outcome,
+            Ok(Err(error)) => Err(error),
             Err(_) => self.postpone(key, &exchanges, "it does not answer"),
         }
     }
@@ -202,21 +212,25 @@ impl Inner {
         exchanges: &[&Exchange],
         reason: &str,
     ) -> Result<(), StoreError> {
+        let pending = self.change(|known| known.pending_of(key));
+        exchanged(&forced(&*self.stored(key)?, &pending), exchanges)?;
         warn!(instance = %key, "slots are exchanged without the API server and written when it is back: {reason}");
         self.change(|known| known.postpone(key, exchanges));
         Ok(())
     }
 
+    /// Writes `exchanges` together with those that could not be written before.
     async fn exchange_stored(
         &self,
         key: &ObjectKey,
         exchanges: &[&Exchange],
+        pending: &[Exchange],
     ) -> Result<(), StoreError> {
         let mut refused = None;
         let mut reason = String::new();
         for _ in 0..TRIES {
             let instance = self.stored(key)?;
-            if let Err(error) = exchanged(&instance, exchanges) {
+            if let Err(error) = exchanged(&forced(&instance, pending), exchanges) {
                 if refused.replace(error.clone()).is_some() {
                     return Err(error);
                 }
@@ -224,10 +238,16 @@ impl Inner {
                 self.refresh(key).await?;
                 continue;
             }
-            match self
-                .patch_once(key, plan::exchange(&instance, exchanges))
-                .await?
-            {
+            let is_superseded = |old: &&Exchange| {
+                exchanges
+                    .iter()
+                    .any(|new| new.change.slot == old.change.slot)
+            };
+            let all: Vec<&Exchange> = (pending.iter().filter(|old| !is_superseded(old)))
+                .chain(exchanges.iter().copied())
+                .collect();
+            let patch = plan::exchange(&instance, &self.settings.node_name, &all);
+            match self.patch_once(key, patch).await? {
                 Attempt::Written(_) => return Ok(()),
                 Attempt::Stale(why) => reason = why,
             }
@@ -236,23 +256,29 @@ impl Inner {
         Err(changing(key, &reason))
     }
 
-    /// Writes what was exchanged without the server. This node's own devices: whatever stands there is older.
-    pub(super) async fn make_up(&self) {
+    /// Writes what was exchanged without the server: this node's own devices, whatever stands there is older. Whether
+    /// all of it is written.
+    pub(super) async fn make_up(&self) -> bool {
         for (key, exchanges) in self.change(|known| known.pending()) {
             let all: Vec<&Exchange> = exchanges.iter().collect();
-            let written = self
-                .patch(&key, |instance| plan::exchange(instance, &all))
-                .await;
-            match written {
+            let node = &self.settings.node_name;
+            match self
+                .patch(&key, |instance| plan::exchange(instance, node, &all))
+                .await
+            {
                 Ok(_) => {
                     info!(instance = %key, "slots that were exchanged without the API server are written");
                     self.change(|known| known.made_up(&key, &exchanges));
+                    self.publish();
                 }
                 Err(StoreError::Gone(_)) => self.change(|known| known.deleted(&key)),
-                Err(e) => warn!(instance = %key, "slots are not written yet: {e}"),
+                Err(e) => {
+                    debug!(instance = %key, "slots are not written yet: {e}");
+                    return false;
+                }
             }
         }
-        self.publish();
+        true
     }
 
     /// Patches an Instance as it is known, and as it is read anew where that was old.
@@ -279,7 +305,10 @@ impl Inner {
             ..PatchParams::default()
         };
         let api = self.instance_api(key);
-        match within(api.patch(&key.name, &params, &Patch::Json::<()>(patch))).await {
+        match api
+            .patch(&key.name, &params, &Patch::Json::<()>(patch))
+            .await
+        {
             Ok(written) => {
                 self.change(|known| known.written(written.clone()));
                 Ok(Attempt::Written(Arc::new(written)))
@@ -294,7 +323,7 @@ impl Inner {
     }
 
     async fn read(&self, key: &ObjectKey) -> Result<Instance, StoreError> {
-        match within(self.instance_api(key).get(&key.name)).await {
+        match self.instance_api(key).get(&key.name).await {
             Ok(instance) => Ok(instance),
             Err(e) if is_not_found(&e) => {
                 self.change(|known| known.deleted(key));
@@ -325,17 +354,22 @@ enum Attempt {
 }
 
 fn changing(key: &ObjectKey, reason: &str) -> StoreError {
-    StoreError::Unavailable(format!(
+    StoreError::Refused(format!(
         "Instance {key} cannot be patched, after {TRIES} tries: {reason}"
     ))
 }
 
+/// An error as those who asked for the write can use it.
 fn unavailable(error: &kube::Error) -> StoreError {
-    StoreError::Unavailable(match code(error) {
-        Some(403) => {
-            format!("the API server refuses it, which RBAC or an admission policy decides: {error}")
+    let said = reason(error);
+    match code(error) {
+        None => StoreError::Unavailable(format!("the API server cannot be reached: {said}")),
+        Some(401 | 408 | 429 | 500..) => {
+            StoreError::Unavailable(format!("the API server is not able to: {said}"))
         }
-        Some(code) => format!("the API server refuses it ({code}): {error}"),
-        None => format!("the API server cannot be reached: {error}"),
-    })
+        Some(403) => StoreError::Refused(format!(
+            "the API server refuses it, which RBAC or an admission policy decides: {said}"
+        )),
+        Some(_) => StoreError::Refused(format!("the API server refuses it: {said}")),
+    }
 }

@@ -14,9 +14,8 @@ impl<'a> Planner<'a> {
         let mut jobs = self.jobs.remove(of.uid).unwrap_or_default();
         let memory = self.input.memory;
         let is_there = jobs.remove(&key).is_some();
-        let was_created = is_there
-            || memory.is_created(&key, of.uid)
-            || remembered == Some(generation) && !memory.is_owed(&key);
+        let was_created =
+            is_there || memory.is_created(&key, of.uid) || remembered == Some(generation);
         let is_fit = self.places(of).iter().any(|place| place.is_fit);
         if was_created || is_fit {
             for (key, job) in jobs {
@@ -41,7 +40,7 @@ impl<'a> Planner<'a> {
                 broker: of.broker(key, &digest),
                 owner: of.uid.to_owned(),
                 job,
-                generation: (generation, remembered),
+                generation,
             }),
             Err(e) => self.broken(of, (&digest, e)),
         }
