@@ -30,6 +30,7 @@ const VARIANTS: &[(&str, &[&str])] = &[
             "resourcePrefixes={akri.sh,devices.example.org}",
             "kubelet.devicePluginDir=/plugins",
             "kubelet.podResourcesDir=/resources",
+            "cdi.enabled=true",
             "agent.extraArgs={--some-flag=1}",
             "agent.extraEnv[0].name=A,agent.extraEnv[0].value=b",
             "agent.podLabels.a=b,agent.podAnnotations.c=d",

@@ -78,10 +78,7 @@ async fn reconcile(
         .iter()
         .any(|action| matches!(action, Action::Write { .. }))
     {
-        let allocatable = pod_resources::allocatable(node)
-            .await?
-            .into_keys()
-            .collect();
+        let allocatable = pod_resources::healthy(node).await?.into_keys().collect();
         let ready = planned(node, &allocatable, &existing).actions;
         is_done = ready.len() >= actions.len();
         actions = ready;

@@ -127,7 +127,7 @@ impl Keeper {
         let mut plan_now = plan(known, &self.memory);
         let ids;
         if plan_now.asks_kubelet {
-            ids = match pod_resources::healthy(&self.node, self.nodes.prefixes()).await {
+            ids = match pod_resources::healthy(&self.node).await {
                 Ok(ids) => ids,
                 Err(e) => {
                     debug!(
@@ -162,7 +162,7 @@ impl Keeper {
                 slots: slots.clone(),
                 is_registered: registered.contains(name),
             };
-            (format!("{}/{name}", self.node.resource_prefix), offer)
+            (name.clone(), offer)
         };
         listed.iter().map(offer).collect()
     }

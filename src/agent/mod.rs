@@ -80,6 +80,7 @@ pub struct Settings {
 struct Node {
     name: String,
     resource_prefix: String,
+    resource_prefixes: Vec<String>,
     plugin_folder: PathBuf,
     pod_resources_socket: PathBuf,
     own_pod: Option<ObjectKey>,
@@ -94,9 +95,9 @@ struct Node {
     kubelet_folder: watch::Sender<KubeletFolder>,
     /// The kubelet of that folder: every plugin waits for the next one, and the folder changes with every socket.
     kubelet: watch::Sender<Option<KubeletSocket>>,
-    /// What each plugin lists, by its resource's name: those that run, and those that start.
+    /// What each plugin lists, by its resource's whole name: those that run, and those that start.
     listed: watch::Sender<BTreeMap<String, Arc<[plugins::Slot]>>>,
-    /// The resources whose slots the kubelet is listening to, by name.
+    /// The resources whose slots the kubelet is listening to, by their whole names.
     registered: watch::Sender<BTreeSet<String>>,
 }
 
@@ -105,6 +106,7 @@ impl Node {
         Self {
             name: settings.node_name.clone(),
             resource_prefix: settings.resource_prefix.clone(),
+            resource_prefixes: settings.resource_prefixes.clone(),
             plugin_folder: settings.plugin_folder.clone(),
             pod_resources_socket: settings.pod_resources_socket.clone(),
             own_pod: settings.own_pod.clone(),
@@ -162,12 +164,10 @@ pub async fn run(
     tasks.spawn("kubelet folder", |stop| {
         kubelet_folder::run(folder, folder_changes, kubelet, stop)
     });
-    let watched = store.clone();
-    tasks.spawn("store", |stop| async move { watched.run(stop).await });
-    let (judged, desired) = (node.judged.clone(), sessions.subscribe());
-    let judging = handlers.clone();
+    tasks.spawn("store", |stop| async move { store.run(stop).await });
+    let (judging, desired) = (handlers.clone(), sessions.subscribe());
     tasks.spawn("configurations", |stop| {
-        configurations::run(store, judging, judged, sessions, stop)
+        configurations::run(node.clone(), judging, sessions, stop)
     });
     let seen = node.discoveries.clone();
     tasks.spawn("discovery", |stop| {

@@ -1,6 +1,7 @@
 //! The device plugins of this node: one for each resource, started and stopped as Instances come and go.
 mod allocate;
 mod denied;
+mod former_name;
 mod plan;
 mod registrar;
 mod runner;
@@ -20,7 +21,7 @@ use crate::{
 };
 use allocate::Allocator;
 use plan::Action;
-pub(super) use plan::{Slot, desired};
+pub(super) use plan::{Offered, Slot, desired};
 use registrar::Registrar;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -39,7 +40,7 @@ const SETTLE: Duration = Duration::from_millis(5);
 
 /// What the owner holds of a running plugin.
 struct Running {
-    resource: Resource,
+    offered: Offered,
     slots: watch::Sender<Arc<[Slot]>>,
     /// Counts up whenever the plugin must make a new socket.
     rebind: watch::Sender<u64>,
@@ -58,6 +59,7 @@ pub(super) async fn run(
     let mut discoveries = node.discoveries.subscribe();
     let mut slots = node.slots.subscribe();
     let mut folder = node.kubelet_folder.subscribe();
+    let mut judged = node.judged.subscribe();
     let mut plugins = Plugins {
         allocator: Arc::new(Allocator::new(node.clone(), requests)),
         registrar: Arc::new(Registrar::new(&node.plugin_folder)),
@@ -80,6 +82,7 @@ pub(super) async fn run(
                 plugins.observe();
             }
             slots.mark_unchanged();
+            judged.mark_unchanged();
             plugins.reconcile().await;
             plugins.publish_slots().await;
         }
@@ -89,6 +92,7 @@ pub(super) async fn run(
             changed = instances.changed() => { changed?; instances.mark_changed(); }
             changed = discoveries.changed() => changed?,
             changed = slots.changed() => changed?,
+            changed = judged.changed() => changed?, // what the resources are called
             changed = folder.changed() => {
                 changed?;
                 plugins.follow_folder(&mut folder);
@@ -120,7 +124,7 @@ pub(super) fn remove_left_over_sockets(node: &Node) {
         .map(|entry| entry.file_name().to_string_lossy().into_owned())
         .collect();
     let folder = node.plugin_folder.as_os_str().len();
-    for resource in plan::desired(&node.store.earlier(), &node.name).keys() {
+    for resource in plan::resources(&node.store.earlier(), &node.name).keys() {
         let stem = plan::socket_stem(resource, folder);
         for name in stem
             .iter()
@@ -177,17 +181,18 @@ impl Plugins {
 
     async fn reconcile(&mut self) {
         let instances = self.node.store.instances().borrow().clone();
-        let desired = plan::desired(&instances, &self.node.name);
+        let names = self.node.judged.borrow().names.clone();
+        let desired = plan::desired(&instances, &self.node.name, &names);
         let running = self
             .running
             .iter()
-            .map(|(name, r)| (name.clone(), r.resource.clone()))
+            .map(|(name, r)| (name.clone(), r.offered.clone()))
             .collect();
         let gone = self.gone();
         for action in plan::plan(&desired, &running) {
             match action {
                 Action::Stop(name) => self.stop(&name).await,
-                Action::Start(resource) => self.start(resource, &gone),
+                Action::Start(offered) => self.start(offered, &gone),
             }
         }
         metrics().set_plugins(desired.len());
@@ -206,25 +211,27 @@ impl Plugins {
     }
 
     fn forget(&mut self, name: &str) {
-        self.running.remove(name);
-        self.node.set_registered(name, false);
+        let Some(Running { offered, .. }) = self.running.remove(name) else {
+            return;
+        };
+        self.node.set_registered(&offered.full_name, false);
         self.node
             .listed
-            .send_if_modified(|listed| listed.remove(name).is_some());
+            .send_if_modified(|listed| listed.remove(&offered.full_name).is_some());
     }
 
-    fn start(&mut self, resource: Resource, gone: &BTreeSet<String>) {
-        let name = resource.name().to_owned();
-        let list = self.slots_of(&resource, gone);
+    fn start(&mut self, offered: Offered, gone: &BTreeSet<String>) {
+        let name = offered.resource.name().to_owned();
+        let list = self.slots_of(&offered.resource, gone);
         let slots = watch::Sender::new(list.clone());
         self.node.listed.send_modify(|listed| {
-            listed.insert(name.clone(), list);
+            listed.insert(offered.full_name.clone(), list);
         });
         let rebind = watch::Sender::new(0);
         let socket = watch::Sender::new(None);
         let stop = self.shutdown.child_token();
         let running = Running {
-            resource: resource.clone(),
+            offered: offered.clone(),
             socket: socket.subscribe(),
             stop: stop.clone(),
             rebind: rebind.clone(),
@@ -238,7 +245,7 @@ impl Plugins {
             rebind: rebind.subscribe(),
             slots: slots.subscribe(),
             socket,
-            resource,
+            offered,
         };
         self.tasks.spawn(name.clone(), plugin.run(stop));
         self.running.insert(name, running);
@@ -254,20 +261,20 @@ impl Plugins {
         });
         stale.extend(gone.symmetric_difference(&self.gone).cloned());
         let mut relisted = vec![];
-        for (n, (name, running)) in self.running.iter().enumerate() {
+        for (n, running) in self.running.values().enumerate() {
             if n % 16 == 15 {
                 // Allocate calls wait for this thread.
                 tokio::task::yield_now().await;
             }
-            let is_stale = match &running.resource {
+            let is_stale = match &running.offered.resource {
                 Resource::Instance(name) => stale.contains(name),
                 Resource::Configuration(_) => !stale.is_empty(),
             };
             if is_stale {
-                let now = self.slots_of(&running.resource, &gone);
+                let now = self.slots_of(&running.offered.resource, &gone);
                 if *running.slots.borrow() != now {
                     running.slots.send_replace(now.clone());
-                    relisted.push((name.clone(), now));
+                    relisted.push((running.offered.full_name.clone(), now));
                 }
             }
         }

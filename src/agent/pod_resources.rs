@@ -17,7 +17,7 @@ use tonic::transport::Channel;
 
 const CALL_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Ids of slots as the kubelet knows them, by the resource's name after its prefix where nothing else is said.
+/// Ids of slots as the kubelet knows them, by resource.
 pub(super) type Ids = BTreeMap<String, BTreeSet<String>>;
 
 /// What the kubelet lists.
@@ -25,7 +25,9 @@ pub(super) type Ids = BTreeMap<String, BTreeSet<String>>;
 pub(super) struct Held {
     /// All Pods, also those without a device.
     pub(super) pods: BTreeSet<ObjectKey>,
-    /// The ids that containers hold.
+    /// The ids of our resources that containers hold, by the resources' whole names.
+    pub(super) by_resource: Ids,
+    /// The same, by the name of the Instance or Configuration they were made for.
     pub(super) ids: Ids,
 }
 
@@ -42,30 +44,21 @@ pub(super) async fn held(node: &Node) -> anyhow::Result<Held> {
             .into_iter()
             .flat_map(|pod| pod.containers);
         let devices = containers.flat_map(|container| container.devices);
+        let by_resource = of_prefixes(devices, &node.resource_prefixes);
         Ok(Held {
             pods,
-            ids: ids(devices, &node.resource_prefix),
+            ids: by_maker(&by_resource),
+            by_resource,
         })
     })
     .await?
 }
 
-/// The healthy ids that the kubelet would give to containers now.
-pub(super) async fn allocatable(node: &Node) -> anyhow::Result<Ids> {
-    Ok(ids(all_allocatable(node).await?, &node.resource_prefix))
-}
-
-/// The same for the resources with one of these prefixes, by their whole names.
-pub(super) async fn healthy(node: &Node, prefixes: &[String]) -> anyhow::Result<Ids> {
-    let mut ids = Ids::new();
-    for devices in all_allocatable(node).await? {
-        if has_prefix(&devices.resource_name, prefixes) && !devices.device_ids.is_empty() {
-            ids.entry(devices.resource_name)
-                .or_default()
-                .extend(devices.device_ids);
-        }
-    }
-    Ok(ids)
+/// The healthy ids that the kubelet would give to containers now, of the resources with our prefixes, by their whole
+/// names.
+pub(super) async fn healthy(node: &Node) -> anyhow::Result<Ids> {
+    let devices = all_allocatable(node).await?;
+    Ok(of_prefixes(devices, &node.resource_prefixes))
 }
 
 async fn all_allocatable(node: &Node) -> anyhow::Result<Vec<ContainerDevices>> {
@@ -84,18 +77,55 @@ async fn client(node: &Node) -> anyhow::Result<PodResourcesListerClient<Channel>
 }
 
 /// One entry a device id is what the kubelet sends; they are merged by resource.
-fn ids(devices: impl IntoIterator<Item = ContainerDevices>, prefix: &str) -> Ids {
+fn of_prefixes(devices: impl IntoIterator<Item = ContainerDevices>, prefixes: &[String]) -> Ids {
     let mut ids = Ids::new();
     for devices in devices {
-        let name = devices
-            .resource_name
-            .strip_prefix(prefix)
-            .and_then(|rest| rest.strip_prefix('/'));
-        if let Some(name) = name {
-            ids.entry(name.to_owned())
+        if has_prefix(&devices.resource_name, prefixes) && !devices.device_ids.is_empty() {
+            ids.entry(devices.resource_name)
                 .or_default()
                 .extend(devices.device_ids);
         }
     }
     ids
+}
+
+/// Ids by what they were made for. An id begins with that name, whatever the resource is called: a container that was
+/// given it keeps it when its Configuration's resource gets another name.
+fn by_maker(by_resource: &Ids) -> Ids {
+    let mut ids = Ids::new();
+    for id in by_resource.values().flatten() {
+        if let Some((name, _)) = id.rsplit_once('-') {
+            ids.entry(name.to_owned()).or_default().insert(id.clone());
+        }
+    }
+    ids
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_held_id_belongs_to_what_it_was_made_for_whatever_its_resource_is_called() {
+        let prefixes = ["akri.sh".to_owned(), "pflex.io".to_owned()];
+        let device = |(resource, id): (&str, &str)| ContainerDevices {
+            resource_name: resource.to_owned(),
+            device_ids: vec![id.to_owned()],
+            ..ContainerDevices::default()
+        };
+        let devices = [
+            ("akri.sh/block-8120fe", "block-8120fe-0"),
+            ("akri.sh/block", "block-0"),
+            ("pflex.io/block", "block-1"),
+            ("example.com/block", "block-2"),
+        ];
+        let ids = |of: &[&str]| of.iter().map(|&id| id.to_owned()).collect::<BTreeSet<_>>();
+        assert_eq!(
+            by_maker(&of_prefixes(devices.map(device), &prefixes)),
+            Ids::from([
+                ("block-8120fe".to_owned(), ids(&["block-8120fe-0"])),
+                ("block".to_owned(), ids(&["block-0", "block-1"])),
+            ])
+        );
+    }
 }

@@ -86,6 +86,17 @@ pub struct ConfigurationSpec {
     #[serde(default = "default_max_instances")]
     #[schemars(range(min = 1))]
     pub max_instances: i64,
+
+    /// A name of its own for the resource that gives any of the devices, such as `example.com/camera`; otherwise it is
+    /// named after the Configuration. Its prefix must be one that the agents have (`--resource-prefixes`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(
+        length(max = 317),
+        regex(
+            pattern = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
+        )
+    )]
+    pub resource_name: Option<String>,
 }
 
 /// How to find devices.

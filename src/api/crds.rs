@@ -137,6 +137,7 @@ mod tests {
                 "spec.discoveryHandler.discoveryProperties[].valueFrom",
                 "spec.gracePeriodSeconds",
                 "spec.maxInstances",
+                "spec.resourceName",
                 "status",
             ]
         );

@@ -48,10 +48,6 @@ impl Nodes {
         }
     }
 
-    pub fn prefixes(&self) -> &[String] {
-        &self.prefixes
-    }
-
     /// Publishes what one node offers, at each change of its Node.
     pub async fn watch(
         self,

@@ -7,6 +7,8 @@ use std::{
     fmt,
 };
 
+const PROBLEMS_SHOWN: usize = 5;
+
 /// A handler's own name for a device. Equal ids are one device; ids survive restarts of the agent.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeviceId(String);
@@ -114,6 +116,8 @@ pub struct DeviceSet {
     pub devices: BTreeMap<DeviceId, Device>,
     /// Whether the handler has looked everywhere once. Until then a missing device may only be late.
     pub complete: bool,
+    /// What could not be used, each with its place and the reason: the devices above are all the others.
+    pub problems: Vec<String>,
 }
 
 impl DeviceSet {
@@ -122,13 +126,37 @@ impl DeviceSet {
         Self {
             devices: devices.into_iter().map(|d| (d.id.clone(), d)).collect(),
             complete: true,
+            problems: Vec::new(),
         }
+    }
+
+    /// The first problems, for a condition, which has room for some kilobytes; `None` where there are none.
+    pub fn problems_in_short(&self) -> Option<String> {
+        let (shown, rest) = self
+            .problems
+            .split_at(self.problems.len().min(PROBLEMS_SHOWN));
+        let more = (!rest.is_empty()).then(|| format!("; and {} more", rest.len()));
+        (!shown.is_empty()).then(|| shown.join("; ") + &more.unwrap_or_default())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_many_problems_a_few_are_shown_and_the_rest_is_counted() {
+        let set = |n: usize| DeviceSet {
+            problems: (0..n).map(|n| n.to_string()).collect(),
+            ..DeviceSet::default()
+        };
+        assert_eq!(set(0).problems_in_short(), None);
+        assert_eq!(set(2).problems_in_short().unwrap(), "0; 1");
+        assert_eq!(
+            set(7).problems_in_short().unwrap(),
+            "0; 1; 2; 3; 4; and 2 more"
+        );
+    }
 
     #[test]
     fn the_connection_digest_follows_the_address_and_the_mounts_and_nothing_else() {

@@ -12,7 +12,11 @@ use nix::{
 use petiole::{
     agent,
     api::instance::Instance,
-    discovery::{DiscoveryHandler, handlers::builtin, session::Handlers},
+    discovery::{
+        DiscoveryHandler,
+        handlers::{builtin, cdi::Cdi},
+        session::Handlers,
+    },
     files,
     kubelet::{
         self,
@@ -127,7 +131,9 @@ impl TestNode {
             watch: self.store.clone(),
         };
         let test: Box<dyn DiscoveryHandler> = Box::new(TestHandler(self.devices.clone()));
-        let handlers = Handlers::new(builtin().into_iter().chain([test]).collect());
+        // Not those of the machine.
+        let cdi: Box<dyn DiscoveryHandler> = Box::new(Cdi::new(self.cdi_folders()));
+        let handlers = Handlers::new(builtin().into_iter().chain([test, cdi]).collect());
         let settings = self.agent_settings.clone();
         let log = self.root.join("agent.log");
         self.agent = Some(Process::start(&log, |shutdown| {
@@ -189,6 +195,11 @@ impl TestNode {
 
     pub fn configurations(&self) -> PathBuf {
         self.root.join("configurations")
+    }
+
+    /// `/etc/cdi` and `/var/run/cdi` of this node.
+    pub fn cdi_folders(&self) -> [PathBuf; 2] {
+        ["etc-cdi", "run-cdi"].map(|folder| self.root.join(folder))
     }
 
     pub fn state(&self) -> PathBuf {
@@ -346,10 +357,13 @@ impl TestNode {
         Client::new(&self.kubelet_settings.root_dir)
     }
 
-    /// Node capacity and allocatable of `akri.sh/<name>`; `None` where there is no such entry.
+    /// Node capacity and allocatable of a whole name, or of `akri.sh/<name>`; `None` where there is no such entry.
     pub async fn counts(&self, name: &str) -> Option<(u32, u32)> {
         let status = self.kubelet().node().await.ok()?.status?;
-        let resource = format!("akri.sh/{name}");
+        let resource = match name.contains('/') {
+            true => name.to_owned(),
+            false => format!("akri.sh/{name}"),
+        };
         let count = |quantities: Option<BTreeMap<String, _>>| {
             let quantity: k8s_openapi::apimachinery::pkg::api::resource::Quantity =
                 quantities?.remove(&resource)?;

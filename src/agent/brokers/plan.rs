@@ -23,7 +23,7 @@ pub(super) struct World<'a> {
     pub(super) judged: &'a Judged,
     pub(super) discoveries: &'a Discoveries,
     pub(super) instances: &'a Instances,
-    /// The resources that the kubelet would give to a container now, by the name after the prefix.
+    /// The resources that the kubelet would give to a container now, by their whole names.
     pub(super) allocatable: &'a BTreeSet<String>,
     /// Our manifests as they stand, by file name.
     pub(super) existing: &'a BTreeMap<String, Value>,
@@ -65,6 +65,7 @@ pub(super) fn plan(world: &World<'_>) -> Plan {
         };
         let existing = world.existing.get(&file);
         wanted.insert(file.clone());
+        let resource = format!("{}/{}", world.resource_prefix, key.name);
         if let Sight::Seen(device) = sight(instance, world.discoveries) {
             let subject = Subject {
                 key,
@@ -72,7 +73,7 @@ pub(super) fn plan(world: &World<'_>) -> Plan {
                 resource_prefix: world.resource_prefix,
             };
             match pod(world, subject, (spec, &device.connection_digest())) {
-                Ok(pod) if existing != Some(&pod) && world.allocatable.contains(&key.name) => {
+                Ok(pod) if existing != Some(&pod) && world.allocatable.contains(&resource) => {
                     actions.push(Action::Write { file, pod });
                 }
                 Ok(_) => {}
@@ -150,7 +151,7 @@ spec:
                 judged: Judged::default(),
                 discoveries: Discoveries::new(),
                 instances: Instances::new(),
-                allocatable: BTreeSet::from(["cam-1".to_owned()]),
+                allocatable: BTreeSet::from(["akri.sh/cam-1".to_owned()]),
                 existing: BTreeMap::new(),
             };
             fixture.judged.accepted.insert(key.clone(), accepted);

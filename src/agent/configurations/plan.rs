@@ -1,6 +1,7 @@
 //! Which Configurations are accepted, and what is wrong with the others. Pure.
-use super::Judged;
+use super::{Judged, resource};
 use crate::{
+    agent::pod_resources::Ids,
     api::{
         configuration::{Configuration, ConfigurationSpec, Problem},
         names::CONFIGURATION_NAME_LIMIT,
@@ -24,17 +25,30 @@ pub(in crate::agent) struct AcceptedConfiguration {
     pub(in crate::agent) scope: Scope,
 }
 
+/// What Configurations are judged by.
+pub(super) struct World<'a> {
+    pub(super) configurations: &'a Configurations,
+    pub(super) before: &'a Accepted,
+    /// Of a resource without a name of its own.
+    pub(super) prefix: &'a str,
+    pub(super) prefixes: &'a [String],
+    /// What the kubelet has from all plugins, ours and others, by the resources' whole names.
+    pub(super) offered: &'a Ids,
+    pub(super) scope_of: &'a dyn Fn(&SessionSpec) -> Result<Scope, Problem>,
+}
+
 /// A Configuration that was accepted before and is not as it stands now goes on as it was: a typing mistake must not
 /// end what runs.
-pub(super) fn judge(
-    configurations: &Configurations,
-    before: &Accepted,
-    scope_of: &dyn Fn(&SessionSpec) -> Result<Scope, Problem>,
-) -> Judged {
+pub(super) fn judge(world: &World<'_>) -> Judged {
+    let World {
+        configurations,
+        before,
+        ..
+    } = *world;
     let mut judged = Judged::default();
     for (key, configuration) in &configurations.objects {
         let earlier = before.get(key);
-        match accept(configuration, earlier, scope_of) {
+        match accept(world, key, configuration) {
             Ok(accepted) => {
                 judged.accepted.insert(key.clone(), accepted);
             }
@@ -55,18 +69,22 @@ pub(super) fn judge(
                 .or_insert_with(|| earlier.clone());
         }
     }
-    refuse_second_of_a_name(&mut judged, before);
+    refuse_second_of_a_name(world, &mut judged);
+    resource::refuse_second(world, &mut judged.accepted, &mut judged.problems);
+    judged.names = resource::names(world, &judged.accepted);
     judged
 }
 
 fn accept(
+    world: &World<'_>,
+    key: &ObjectKey,
     configuration: &Arc<Configuration>,
-    earlier: Option<&AcceptedConfiguration>,
-    scope_of: &dyn Fn(&SessionSpec) -> Result<Scope, Problem>,
 ) -> Result<AcceptedConfiguration, Problem> {
+    let earlier = world.before.get(key);
     let name = configuration.metadata.name.as_deref().unwrap_or_default();
     check_name(name)?;
     check_spec(&configuration.spec)?;
+    resource::check(world, key, configuration)?;
     let handler = &configuration.spec.discovery_handler;
     if let Some(earlier) = earlier.filter(|e| e.session.handler != handler.name) {
         let message = format!(
@@ -80,7 +98,7 @@ fn accept(
         details: handler.discovery_details.clone(),
     };
     Ok(AcceptedConfiguration {
-        scope: scope_of(&session)?,
+        scope: (world.scope_of)(&session)?,
         configuration: configuration.clone(),
         session,
     })
@@ -134,7 +152,7 @@ fn check_spec(spec: &ConfigurationSpec) -> Result<(), Problem> {
 }
 
 /// Two of one name would want one resource: the one that works goes on, else the older does.
-fn refuse_second_of_a_name(judged: &mut Judged, before: &Accepted) {
+fn refuse_second_of_a_name(world: &World<'_>, judged: &mut Judged) {
     let mut first: BTreeMap<String, ObjectKey> = BTreeMap::new();
     let age = |key: &ObjectKey| {
         let created = judged.accepted[key]
@@ -142,7 +160,7 @@ fn refuse_second_of_a_name(judged: &mut Judged, before: &Accepted) {
             .metadata
             .creation_timestamp
             .clone();
-        (!before.contains_key(key), created, key.clone())
+        (!world.before.contains_key(key), created, key.clone())
     };
     for key in judged.accepted.keys() {
         match first.entry(key.name.clone()) {
@@ -160,8 +178,8 @@ fn refuse_second_of_a_name(judged: &mut Judged, before: &Accepted) {
         let working = &first[&key.name];
         if key != working {
             let message = format!(
-                "{working} has the same name and is older, and both would offer the resource akri.sh/{}: rename this one",
-                key.name
+                "{working} has the same name and is older, and both would offer the resource {}/{}: rename this one",
+                world.prefix, key.name
             );
             problems.insert(key.clone(), Problem::new("NameTaken", message));
         }
@@ -197,7 +215,18 @@ mod tests {
     }
 
     fn judged(texts: &[&str], before: &Accepted) -> Judged {
-        judge(&configurations(texts), before, &known)
+        judge_all(&configurations(texts), before)
+    }
+
+    fn judge_all(configurations: &Configurations, before: &Accepted) -> Judged {
+        judge(&World {
+            configurations,
+            before,
+            prefix: "akri.sh",
+            prefixes: &["akri.sh".to_owned()],
+            offered: &Ids::new(),
+            scope_of: &known,
+        })
     }
 
     const GOOD: &str = "metadata: {name: good}, spec: {discoveryHandler: {name: echo}}";
@@ -260,9 +289,9 @@ mod tests {
         let before = judged(&[GOOD], &Accepted::new()).accepted;
         let mut unreadable = Configurations::default();
         unreadable.hidden.insert(ObjectKey::new("default", "good"));
-        assert_eq!(judge(&unreadable, &before, &known).accepted, before);
+        assert_eq!(judge_all(&unreadable, &before).accepted, before);
         unreadable.hidden.clear();
-        assert!(judge(&unreadable, &before, &known).accepted.is_empty());
+        assert!(judge_all(&unreadable, &before).accepted.is_empty());
     }
 
     #[test]

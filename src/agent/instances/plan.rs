@@ -125,6 +125,8 @@ impl<'a> PlanOfOne<'a> {
                 format!("discovery failed and is tried again: {error}"),
             ));
         }
+        let unusable = sighting.and_then(|s| s.set.problems_in_short());
+        (report.problems).extend(unusable.map(|text| Problem::new("DiscoveryIncomplete", text)));
         let unseen = (world.instances.iter())
             .filter(|(k, i)| k.namespace == key.namespace && i.spec.configuration_name == key.name)
             .map(|(k, i)| (k, i.as_ref()))

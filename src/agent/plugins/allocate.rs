@@ -1,5 +1,5 @@
 //! Answers Allocate and PreStartContainer: which slots, and what the container is told of their devices.
-use super::denied::Denied;
+use super::{denied::Denied, former_name};
 use crate::{
     agent::{
         Node,
@@ -101,6 +101,7 @@ impl Allocator {
         containers: Vec<Vec<String>>,
         is_replayed: bool,
     ) -> Result<Vec<ContainerAllocateResponse>, Denied> {
+        former_name::check(&self.node, resource, &containers).await?;
         let (gone, expected) = self.expected(resource, &containers).await?;
         let keys = expected
             .changes()

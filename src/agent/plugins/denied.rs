@@ -66,6 +66,16 @@ impl Denied {
         }
     }
 
+    /// A container has the slot by a name that its resource had before.
+    pub(super) fn former_name(id: &str, resource: &str) -> Self {
+        Self {
+            status: Status::failed_precondition(format!(
+                "a container that still runs holds {id} as {resource}, which is what the resource was called before: delete its Pod, or ask again"
+            )),
+            word: "held_here",
+        }
+    }
+
     /// A fault of ours.
     pub(super) fn internal(message: String) -> Self {
         Self {

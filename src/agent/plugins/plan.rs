@@ -4,6 +4,7 @@ use crate::{
     discovery::session::Discoveries,
     model::{
         names::{ObjectKey, shortened},
+        resource_names::ResourceNames,
         slot_table::{ListedSlot, Resource, SlotTable},
     },
     store::Instances,
@@ -16,7 +17,14 @@ use std::{
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Action {
     Stop(String),
-    Start(Resource),
+    Start(Offered),
+}
+
+/// A resource, and what the kubelet calls it. With another name it is another plugin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::agent) struct Offered {
+    pub(in crate::agent) resource: Resource,
+    pub(in crate::agent) full_name: String,
 }
 
 /// A slot as its plugin tells the kubelet of it.
@@ -26,9 +34,32 @@ pub(in crate::agent) struct Slot {
     pub(in crate::agent) is_healthy: bool,
 }
 
+/// What to offer on this node, by the name of the Instance or Configuration it is for. No two have one whole name:
+/// where an Instance and a Configuration would, the Instance has it.
+pub(in crate::agent) fn desired(
+    instances: &Instances,
+    node: &str,
+    names: &ResourceNames,
+) -> BTreeMap<String, Offered> {
+    let mut offered: BTreeMap<String, Offered> = BTreeMap::new();
+    let (of_configurations, of_instances): (Vec<_>, Vec<_>) = resources(instances, node)
+        .into_values()
+        .partition(|resource| matches!(resource, Resource::Configuration(_)));
+    for resource in of_instances.into_iter().chain(of_configurations) {
+        if let Some(full_name) = names.of(&resource) {
+            offered.entry(full_name.clone()).or_insert(Offered {
+                resource,
+                full_name,
+            });
+        }
+    }
+    let by_name = |offered: Offered| (offered.resource.name().to_owned(), offered);
+    offered.into_values().map(by_name).collect()
+}
+
 /// The resources of this node, by name: each Instance's, and that of each Configuration with an Instance.
 /// Where an Instance and a Configuration have one name, the Instance has the resource.
-pub(in crate::agent) fn desired(instances: &Instances, node: &str) -> BTreeMap<String, Resource> {
+pub(super) fn resources(instances: &Instances, node: &str) -> BTreeMap<String, Resource> {
     let ours = || {
         instances
             .values()
@@ -44,15 +75,15 @@ pub(in crate::agent) fn desired(instances: &Instances, node: &str) -> BTreeMap<S
 
 /// Stops come first: never two plugins for one resource.
 pub(super) fn plan(
-    desired: &BTreeMap<String, Resource>,
-    running: &BTreeMap<String, Resource>,
+    desired: &BTreeMap<String, Offered>,
+    running: &BTreeMap<String, Offered>,
 ) -> Vec<Action> {
     let stops = (running.iter())
-        .filter(|(name, resource)| desired.get(*name) != Some(resource))
+        .filter(|(name, offered)| desired.get(*name) != Some(offered))
         .map(|(name, _)| Action::Stop(name.clone()));
     let starts = (desired.iter())
-        .filter(|(name, resource)| running.get(*name) != Some(resource))
-        .map(|(_, resource)| Action::Start(resource.clone()));
+        .filter(|(name, offered)| running.get(*name) != Some(offered))
+        .map(|(_, offered)| Action::Start(offered.clone()));
     stops.chain(starts).collect()
 }
 
@@ -125,25 +156,85 @@ fn is_socket_of(stem: &str, name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::{collection::btree_set, prelude::*};
+    use crate::api::instance::{Instance, InstanceSpec};
+    use proptest::prelude::*;
+    use std::sync::Arc;
 
-    fn resources() -> impl Strategy<Value = BTreeMap<String, Resource>> {
-        let resource = ("[a-d]", any::<bool>()).prop_map(|(name, is_instance)| match is_instance {
-            true => (name.clone(), Resource::Instance(name)),
-            false => (name.clone(), Resource::Configuration(name)),
+    fn offers() -> impl Strategy<Value = BTreeMap<String, Offered>> {
+        let offer = ("[a-d]", any::<bool>(), "[xy]").prop_map(|(name, is_instance, full_name)| {
+            let resource = match is_instance {
+                true => Resource::Instance(name.clone()),
+                false => Resource::Configuration(name.clone()),
+            };
+            let offered = Offered {
+                resource,
+                full_name,
+            };
+            (name, offered)
         });
-        btree_set(resource, 0..5).prop_map(|set| set.into_iter().collect())
+        prop::collection::vec(offer, 0..5).prop_map(|all| all.into_iter().collect())
+    }
+
+    fn instances(of: &[(&str, &str)]) -> Instances {
+        let instance = |(name, configuration): &(&str, &str)| {
+            let spec = InstanceSpec {
+                configuration_name: (*configuration).to_owned(),
+                nodes: vec!["n".to_owned()],
+                ..InstanceSpec::default()
+            };
+            let key = ObjectKey::new("default", *name);
+            (key, Arc::new(Instance::new(name, spec)))
+        };
+        of.iter().map(instance).collect()
+    }
+
+    #[test]
+    fn a_configuration_is_offered_by_the_name_it_has_and_no_two_by_one_name() {
+        let instances = instances(&[("block-8120fe", "block"), ("cam-1", "cam")]);
+        let offered = |names: &ResourceNames| -> Vec<String> {
+            let desired = desired(&instances, "n", names).into_values();
+            desired.map(|offered| offered.full_name).collect()
+        };
+        let block = ObjectKey::new("default", "block");
+        let mut names = ResourceNames::new("akri.sh", true);
+        let instances_alone = ["akri.sh/block-8120fe", "akri.sh/cam-1"];
+        for (own, expected) in [
+            (
+                "pflex.io/block",
+                vec![
+                    "pflex.io/block",
+                    "akri.sh/block-8120fe",
+                    "akri.sh/cam",
+                    "akri.sh/cam-1",
+                ],
+            ),
+            // An Instance's.
+            (
+                "akri.sh/cam-1",
+                vec!["akri.sh/block-8120fe", "akri.sh/cam", "akri.sh/cam-1"],
+            ),
+        ] {
+            names.set(&block, Some(own.to_owned()));
+            assert_eq!(offered(&names), expected, "{own}");
+        }
+        names.set(&block, Some("akri.sh/cam".to_owned()));
+        assert_eq!(offered(&names).len(), 3, "one of the two");
+        assert_eq!(
+            offered(&ResourceNames::new("akri.sh", false)),
+            instances_alone
+        );
     }
 
     proptest! {
         #[test]
-        fn executing_the_plan_leaves_nothing_to_do(desired in resources(), running in resources()) {
+        fn executing_the_plan_leaves_nothing_to_do(desired in offers(), running in offers()) {
             let mut after = running.clone();
             for action in plan(&desired, &running) {
                 match action {
                     Action::Stop(name) => prop_assert!(after.remove(&name).is_some()),
-                    Action::Start(resource) => {
-                        prop_assert!(after.insert(resource.name().to_owned(), resource).is_none());
+                    Action::Start(offered) => {
+                        let name = offered.resource.name().to_owned();
+                        prop_assert!(after.insert(name, offered).is_none());
                     }
                 }
             }

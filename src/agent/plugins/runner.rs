@@ -3,7 +3,7 @@
 use super::{
     allocate::Allocator,
     plan,
-    plan::Slot,
+    plan::{Offered, Slot},
     registrar::Registrar,
     service::{Service, Streams},
 };
@@ -46,7 +46,7 @@ pub(super) struct Plugin {
     pub(super) allocator: Arc<Allocator>,
     pub(super) registrar: Arc<Registrar>,
     pub(super) reflection: Routes,
-    pub(super) resource: Resource,
+    pub(super) offered: Offered,
     pub(super) slots: watch::Receiver<Arc<[Slot]>>,
     pub(super) rebind: watch::Receiver<u64>,
     pub(super) socket: watch::Sender<Option<String>>,
@@ -54,7 +54,7 @@ pub(super) struct Plugin {
 
 impl Plugin {
     pub(super) async fn run(mut self, stop: CancellationToken) {
-        let span = info_span!("plugin", resource = self.resource.name());
+        let span = info_span!("plugin", resource = self.offered.full_name);
         async {
             let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
             let mut known = None;
@@ -96,14 +96,14 @@ impl Plugin {
         kubelet: KubeletSocket,
         backoff: &mut Backoff,
     ) -> anyhow::Result<()> {
-        let bound = Socket::bind(&self.node, self.resource.name(), &self.socket)?;
+        let bound = Socket::bind(&self.node, self.offered.resource.name(), &self.socket)?;
         let closing = CancellationToken::new();
         // Ends the streams of connections that outlive the server.
         let _closing = closing.clone().drop_guard();
         let streams = watch::Sender::new(Streams::default());
         let service = Service {
             allocator: self.allocator.clone(),
-            resource: self.resource.clone(),
+            resource: self.offered.resource.clone(),
             slots: self.slots.clone(),
             streams: streams.clone(),
             closing,
@@ -183,11 +183,11 @@ impl Plugin {
         RegisterRequest {
             version: VERSION.to_owned(),
             endpoint: socket.to_owned(),
-            resource_name: format!("{}/{}", self.node.resource_prefix, self.resource.name()),
+            resource_name: self.offered.full_name.clone(),
             options: Some(DevicePluginOptions {
                 pre_start_required: true,
                 get_preferred_allocation_available: matches!(
-                    self.resource,
+                    self.offered.resource,
                     Resource::Configuration(_)
                 ),
             }),
@@ -196,7 +196,7 @@ impl Plugin {
 
     fn set_registered(&self, is_registered: bool) {
         self.node
-            .set_registered(self.resource.name(), is_registered);
+            .set_registered(&self.offered.full_name, is_registered);
     }
 }
 

@@ -7,13 +7,14 @@ use std::sync::Arc;
 
 pub(super) fn health(node: Arc<Node>) -> Health {
     Health::new(move || {
-        let desired = plugins::desired(&node.store.instances().borrow(), &node.name);
+        let names = node.judged.borrow().names.clone();
+        let desired = plugins::desired(&node.store.instances().borrow(), &node.name, &names);
+        let desired = desired.into_values().map(|offered| offered.full_name);
         plan::missing(&plan::World {
-            resource_prefix: &node.resource_prefix,
             plugin_folder: &node.plugin_folder,
             has_kubelet: node.kubelet.borrow().is_some(),
             configurations: &node.store.configurations().borrow().clone(),
-            desired: &desired,
+            desired: &desired.collect(),
             registered: &node.registered.borrow(),
         })
     })

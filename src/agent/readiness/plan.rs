@@ -3,20 +3,16 @@
 //! Only what is so now counts, nothing that was: while a kubelet restarts the agent is not ready, once, from when the
 //! old one lets go of the plugins until the new one listens to all of them. A device that is new is not registered for the
 //! few milliseconds its registration takes; a probe that looks just then is told so, and the next one is not.
-use crate::{model::slot_table::Resource, store::Configurations};
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    path::Path,
-};
+use crate::store::Configurations;
+use std::{collections::BTreeSet, path::Path};
 
 /// What readiness depends on.
 pub(super) struct World<'a> {
-    pub(super) resource_prefix: &'a str,
     pub(super) plugin_folder: &'a Path,
     pub(super) has_kubelet: bool,
     pub(super) configurations: &'a Configurations,
-    /// The resources that this node's Instances ask for, by name.
-    pub(super) desired: &'a BTreeMap<String, Resource>,
+    /// The resources that this node's Instances ask for, by their whole names.
+    pub(super) desired: &'a BTreeSet<String>,
     /// Those whose slots the kubelet is listening to.
     pub(super) registered: &'a BTreeSet<String>,
 }
@@ -27,12 +23,8 @@ pub(super) fn missing(world: &World) -> Vec<String> {
         .then(|| "the Configurations have not been read".to_owned());
     let kubelet = (!world.has_kubelet)
         .then(|| format!("no kubelet.sock in {}", world.plugin_folder.display()));
-    let unregistered = (world.desired.keys())
-        .filter(|name| !world.registered.contains(*name))
-        .map(|name| {
-            let prefix = world.resource_prefix;
-            format!("{prefix}/{name} is not registered with the kubelet")
-        });
+    let unregistered = (world.desired.difference(world.registered))
+        .map(|name| format!("{name} is not registered with the kubelet"));
     configurations
         .into_iter()
         .chain(kubelet)
@@ -70,18 +62,13 @@ mod tests {
         has_kubelet: bool,
         registered: &[&str],
     ) -> Vec<String> {
-        let resources = [
-            Resource::Configuration("cam".to_owned()),
-            Resource::Instance("cam-1".to_owned()),
-        ];
-        let desired = resources.map(|resource| (resource.name().to_owned(), resource));
+        let whole = |name: &&str| format!("akri.sh/{name}");
         missing(&World {
-            resource_prefix: "akri.sh",
             plugin_folder: Path::new("/var/lib/kubelet/device-plugins"),
             has_kubelet,
             configurations,
-            desired: &desired.into(),
-            registered: &registered.iter().map(|&name| name.to_owned()).collect(),
+            desired: &["cam", "cam-1"].iter().map(whole).collect(),
+            registered: &registered.iter().map(whole).collect(),
         })
     }
 
@@ -127,11 +114,10 @@ mod tests {
     fn without_an_instance_only_the_kubelet_and_the_configurations_count() {
         let world = |has_kubelet| {
             missing(&World {
-                resource_prefix: "akri.sh",
                 plugin_folder: Path::new("/var/lib/kubelet/device-plugins"),
                 has_kubelet,
                 configurations: &read(),
-                desired: &BTreeMap::new(),
+                desired: &BTreeSet::new(),
                 registered: &BTreeSet::new(),
             })
         };

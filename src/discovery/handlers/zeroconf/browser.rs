@@ -4,7 +4,7 @@
 //! says comes from the network, not from a cache that nobody kept while the old browse was closed.
 use super::{
     environment::Txt,
-    filters::Interfaces,
+    interfaces::Interfaces,
     plan::Event,
     service::{Address, Service},
 };

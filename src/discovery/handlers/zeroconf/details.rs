@@ -2,14 +2,22 @@
 //!
 //! Everything a user can get wrong is refused here, with the path of the key, before anything is started.
 use super::{
-    super::yaml_error,
-    filters::{Interfaces, Matcher},
+    super::{
+        fields::{Fields, Handler, matcher, strings},
+        matcher::Matcher,
+    },
+    interfaces::Interfaces,
 };
 use crate::{discovery::DetailsError, model::device::Scope};
 use ipnet::IpNet;
-use serde_json::{Map, Value};
+use serde_json::Value;
 use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
+/// How messages name this handler.
+const HANDLER: Handler = Handler {
+    name: "zeroconf",
+    example: "kind: _http._tcp",
+};
 /// Shows a device that died without a goodbye within 30 s, together with the time it has for its answer.
 const VERIFY_INTERVAL: Duration = Duration::from_secs(20);
 /// Below it, the questions about one service would overlap.
@@ -58,9 +66,7 @@ impl Details {
     }
 
     fn read(yaml: &str) -> Result<Self, String> {
-        let value: Value =
-            serde_saphyr::from_str(yaml).map_err(|e| format!("not YAML: {}", yaml_error(e)))?;
-        let mut fields = Fields::new("", value)?;
+        let mut fields = Fields::read(HANDLER, yaml)?;
         let kind = match fields.take("kind") {
             Some(value) => kind(&value)?,
             None => return Err("`kind` is missing: a service type such as _http._tcp".into()),
@@ -95,48 +101,6 @@ impl Details {
             "kind, name, host, port, txt, addresses, interfaces, identityScope, verify, domain",
         )?;
         Ok(details)
-    }
-}
-
-/// The keys of one mapping; what nobody took is unknown.
-struct Fields {
-    path: &'static str,
-    map: Map<String, Value>,
-}
-
-impl Fields {
-    fn new(path: &'static str, value: Value) -> Result<Self, String> {
-        match value {
-            Value::Object(map) => Ok(Self { path, map }),
-            Value::Null => Ok(Self {
-                path,
-                map: Map::new(),
-            }),
-            other @ (Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => {
-                Err(match path {
-                    "" => {
-                        format!("must be keys and values, such as `kind: _http._tcp`, not {other}")
-                    }
-                    path => format!("`{path}` must be keys and values, not {other}"),
-                })
-            }
-        }
-    }
-
-    /// A key without a value counts as absent.
-    fn take(&mut self, key: &str) -> Option<Value> {
-        self.map.remove(key).filter(|value| !value.is_null())
-    }
-
-    fn finish(self, known: &str) -> Result<(), String> {
-        let Some(key) = self.map.keys().next() else {
-            return Ok(());
-        };
-        let dot = if self.path.is_empty() { "" } else { "." };
-        Err(format!(
-            "`{}{dot}{key}` is no key of zeroconf; known here: {known}",
-            self.path
-        ))
     }
 }
 
@@ -197,43 +161,6 @@ fn domain(value: Option<Value>) -> Result<(), String> {
     }
 }
 
-/// One alternative. Numbers and booleans are what YAML makes of an unquoted 554 or true.
-fn scalar(path: &str, value: &Value) -> Result<String, String> {
-    match value {
-        Value::String(text) => Ok(text.clone()),
-        Value::Bool(flag) => Ok(flag.to_string()),
-        Value::Number(number) if !number.is_f64() => Ok(number.to_string()),
-        // YAML reads 1.10 as 1.1, which would match nothing.
-        Value::Number(number) => Err(format!("`{path}: {number}`: put the number in quotes")),
-        Value::Null | Value::Array(_) | Value::Object(_) => {
-            Err(format!("`{path}` must be text, not {value}"))
-        }
-    }
-}
-
-/// A value, a list of alternatives, or `{regex: …}`.
-fn matcher(path: &str, value: &Value) -> Result<Matcher, String> {
-    match value {
-        Value::Array(values) if values.is_empty() => Err(format!(
-            "`{path}` is an empty list and can never match: leave it out to take any"
-        )),
-        Value::Array(values) => {
-            let texts = values.iter().map(|v| scalar(path, v));
-            Ok(Matcher::one_of(texts.collect::<Result<_, _>>()?))
-        }
-        Value::Object(map) => match (map.get("regex"), map.len()) {
-            (Some(Value::String(regex)), 1) => Matcher::regex(regex)
-                .map_err(|e| format!("`{path}.regex: {regex}` is no regular expression: {e}")),
-            _ => Err(format!(
-                "`{path}` must be a value, a list of values or {{regex: …}}, not {value}"
-            )),
-        },
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
-            Ok(Matcher::one_of(vec![scalar(path, value)?]))
-        }
-    }
-}
-
 fn port(value: &Value) -> Result<Matcher, String> {
     let matcher = matcher("port", value)?;
     for text in matcher.alternatives() {
@@ -246,7 +173,7 @@ fn port(value: &Value) -> Result<Matcher, String> {
 
 fn txt(path: &'static str, value: Value) -> Result<BTreeMap<String, Matcher>, String> {
     let mut matchers = BTreeMap::new();
-    for (key, value) in Fields::new(path, value)?.map {
+    for (key, value) in Fields::new(HANDLER, path, value)?.into_map() {
         let matcher = matcher(&format!("{path}.{key}"), &value)?;
         if matchers.insert(key.to_lowercase(), matcher).is_some() {
             return Err(format!(
@@ -275,7 +202,7 @@ fn interfaces(value: Option<Value>) -> Result<Interfaces, String> {
     let Some(value) = value else {
         return Ok(Interfaces::default());
     };
-    let mut fields = Fields::new("interfaces", value)?;
+    let mut fields = Fields::new(HANDLER, "interfaces", value)?;
     let allow = strings("interfaces.allow", fields.take("allow"))?;
     let deny = match fields.take("deny") {
         Some(value) => Some(strings("interfaces.deny", Some(value))?),
@@ -283,15 +210,6 @@ fn interfaces(value: Option<Value>) -> Result<Interfaces, String> {
     };
     fields.finish("allow, deny")?;
     Ok(Interfaces::new(allow, deny))
-}
-
-/// A list of texts, or a single one.
-fn strings(path: &str, value: Option<Value>) -> Result<Vec<String>, String> {
-    match value {
-        None => Ok(vec![]),
-        Some(Value::Array(values)) => values.iter().map(|v| scalar(path, v)).collect(),
-        Some(value) => Ok(vec![scalar(path, &value)?]),
-    }
 }
 
 fn scope(value: Option<Value>) -> Result<Scope, String> {
@@ -318,7 +236,7 @@ fn verify(value: Option<Value>) -> Result<Option<Duration>, String> {
             ));
         }
     };
-    let mut fields = Fields::new("verify", value)?;
+    let mut fields = Fields::new(HANDLER, "verify", value)?;
     let interval = match fields.take("intervalSeconds") {
         None => VERIFY_INTERVAL,
         Some(value) => match value.as_u64() {

@@ -4,7 +4,7 @@
 mod browser;
 mod details;
 mod environment;
-mod filters;
+mod interfaces;
 mod plan;
 mod service;
 

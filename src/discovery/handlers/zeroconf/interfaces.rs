@@ -1,5 +1,4 @@
-//! The tests a service or a network interface has to pass: exact texts, regular expressions, globs. Pure.
-use regex::Regex;
+//! The network interfaces to browse on. Pure.
 
 /// Interfaces that lead to containers, virtual machines and tunnels: what is announced there is no leaf device, and
 /// joining them would find each node's own services a second time.
@@ -21,51 +20,6 @@ const DENIED_BY_DEFAULT: [&str; 16] = [
     "nodelocaldns*",
     "podman*",
 ];
-
-/// What a text must be.
-#[derive(Debug, Clone)]
-pub(super) enum Matcher {
-    OneOf(Vec<String>),
-    /// The whole text, not a part of it.
-    Regex(Regex),
-}
-
-impl Matcher {
-    pub(super) fn one_of(texts: Vec<String>) -> Self {
-        Self::OneOf(texts)
-    }
-
-    pub(super) fn regex(pattern: &str) -> Result<Self, regex::Error> {
-        // Compiled bare first, so that `a)|(b` is refused and messages show the user's pattern.
-        Regex::new(pattern)?;
-        Regex::new(&format!("^(?:{pattern})$")).map(Self::Regex)
-    }
-
-    pub(super) fn matches(&self, text: &str) -> bool {
-        match self {
-            Self::OneOf(texts) => texts.iter().any(|t| t == text),
-            Self::Regex(regex) => regex.is_match(text),
-        }
-    }
-
-    /// Names of hosts: case and the final dot mean nothing.
-    pub(super) fn matches_host(&self, host: &str) -> bool {
-        match self {
-            Self::OneOf(texts) => texts
-                .iter()
-                .any(|t| t.trim_end_matches('.').eq_ignore_ascii_case(host)),
-            Self::Regex(regex) => regex.is_match(host),
-        }
-    }
-
-    /// The exact texts; none for a regular expression.
-    pub(super) fn alternatives(&self) -> &[String] {
-        match self {
-            Self::OneOf(texts) => texts,
-            Self::Regex(_) => &[],
-        }
-    }
-}
 
 /// The network interfaces to browse on, as globs over their names.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -126,6 +80,7 @@ fn glob_matches(glob: &str, text: &str) -> bool {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use regex::Regex;
 
     #[test]
     fn container_interfaces_are_left_out_unless_named() {
@@ -169,14 +124,6 @@ mod tests {
         ] {
             assert_eq!(glob_matches(glob, text), matches, "{glob} on {text}");
         }
-    }
-
-    #[test]
-    fn a_regex_is_about_the_whole_text() {
-        let matcher = Matcher::regex("cam|door").unwrap();
-        assert!(matcher.matches("cam") && matcher.matches("door"));
-        assert!(!matcher.matches("camera") && !matcher.matches("outdoor"));
-        assert!(Matcher::regex("a)|(b").is_err());
     }
 
     proptest! {

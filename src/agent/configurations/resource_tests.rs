@@ -1,0 +1,237 @@
+//! Who gets which resource, and what the others are told.
+use super::super::{Judged, plan::judge};
+use super::*;
+use crate::{
+    agent::pod_resources::Ids,
+    discovery::plan::SessionSpec,
+    model::{device::Scope, slot_table::Resource},
+    store::{key_of, manifest},
+};
+use proptest::prelude::*;
+use std::sync::Arc;
+
+fn scope(_: &SessionSpec) -> Result<Scope, Problem> {
+    Ok(Scope::Node)
+}
+
+/// Configurations as `name: resourceName`, the first is the oldest.
+fn judged(of: &[(&str, &str)], before: &Accepted, offered: &Ids) -> Judged {
+    let mut configurations = Configurations {
+        is_complete: true,
+        ..Configurations::default()
+    };
+    for (n, (name, resource)) in of.iter().enumerate() {
+        let text = format!(
+            "{{apiVersion: akri.sh/v0, kind: Configuration, metadata: {{name: {name}, creationTimestamp: 2026-01-0{}T00:00:00Z}}, spec: {{discoveryHandler: {{name: echo}}{resource}}}}}",
+            n + 1
+        );
+        for c in manifest::read(&text).unwrap() {
+            (configurations.objects).insert(key_of(&c.metadata), Arc::new(c));
+        }
+    }
+    judge(&World {
+        configurations: &configurations,
+        before,
+        prefix: "akri.sh",
+        prefixes: &["akri.sh".to_owned(), "pflex.io".to_owned()],
+        offered,
+        scope_of: &scope,
+    })
+}
+
+const BLOCK: &str = ", resourceName: pflex.io/block";
+const DISK: &str = ", resourceName: pflex.io/disk";
+
+fn name(judged: &Judged, configuration: &str) -> Option<String> {
+    let resource = Resource::Configuration(configuration.to_owned());
+    judged.names.of(&resource)
+}
+
+fn reason(judged: &Judged, configuration: &str) -> String {
+    let problem = judged
+        .problems
+        .get(&ObjectKey::new("default", configuration));
+    problem.map(|p| p.reason.clone()).unwrap_or_default()
+}
+
+#[test]
+fn a_name_of_its_own_has_one_of_our_prefixes_and_is_nobody_elses() {
+    for (resource, expected) in [
+        (BLOCK, ""),
+        (", resourceName: akri.sh/block", ""),
+        (", resourceName: example.com/block", "ResourcePrefix"),
+        (", resourceName: block", "BadSpec"),
+        (", resourceName: pflex.io/a/b", "BadSpec"),
+        (", resourceName: akri.sh/cam", "ResourceTaken"),
+        (", resourceName: akri.sh/cam-8120fe", "ResourceTaken"),
+        (", resourceName: akri.sh/block-8120fe", "ResourceTaken"),
+        (", resourceName: akri.sh/cam-8120", ""),
+    ] {
+        let judged = judged(
+            &[("cam", ""), ("block", resource)],
+            &Accepted::new(),
+            &Ids::new(),
+        );
+        assert_eq!(reason(&judged, "block"), expected, "{resource}");
+        assert_eq!(name(&judged, "cam").unwrap(), "akri.sh/cam");
+        let is_offered = name(&judged, "block").is_some();
+        assert_eq!(is_offered, expected.is_empty(), "{resource}");
+        let accepted = judged.accepted.len();
+        assert_eq!(
+            accepted,
+            if expected.is_empty() { 2 } else { 1 },
+            "{resource}"
+        );
+    }
+}
+
+#[test]
+fn the_prefix_that_is_refused_comes_with_the_flag_and_the_value_of_the_chart() {
+    let resource = ", resourceName: example.com/block";
+    let judged = judged(&[("block", resource)], &Accepted::new(), &Ids::new());
+    let message = &judged.problems.values().next().unwrap().message;
+    for part in [
+        "example.com/block",
+        "akri.sh, pflex.io",
+        "--resource-prefixes",
+        "resourcePrefixes",
+    ] {
+        assert!(message.contains(part), "{message}");
+    }
+}
+
+#[test]
+fn a_name_that_another_plugin_has_is_refused_and_slots_of_an_earlier_agent_are_no_other() {
+    let offered = |id: &str| Ids::from([("pflex.io/block".to_owned(), [id.to_owned()].into())]);
+    for (id, expected) in [
+        ("pflex1", "ResourceTaken"),
+        ("block-0", ""),
+        ("block-", "ResourceTaken"),
+        ("block-8120fe-0", "ResourceTaken"),
+    ] {
+        let judged = judged(&[("block", BLOCK)], &Accepted::new(), &offered(id));
+        assert_eq!(reason(&judged, "block"), expected, "{id}");
+    }
+    // Who has it keeps it.
+    let before = judged(&[("block", BLOCK)], &Accepted::new(), &Ids::new()).accepted;
+    let now = judged(&[("block", BLOCK)], &before, &offered("pflex1"));
+    assert_eq!(
+        (reason(&now, "block"), now.accepted),
+        (String::new(), before)
+    );
+}
+
+#[test]
+fn of_two_with_one_name_the_one_that_has_it_goes_on_else_the_older() {
+    let two = [("b", BLOCK), ("a", BLOCK)];
+    let fresh = judged(&two, &Accepted::new(), &Ids::new());
+    assert_eq!(name(&fresh, "b").unwrap(), "pflex.io/block");
+    assert_eq!(
+        (reason(&fresh, "a"), name(&fresh, "a")),
+        (TAKEN.to_owned(), None)
+    );
+
+    let before = judged(&[("a", BLOCK)], &Accepted::new(), &Ids::new()).accepted;
+    let now = judged(&two, &before, &Ids::new());
+    assert_eq!(name(&now, "a").unwrap(), "pflex.io/block");
+    assert_eq!(reason(&now, "b"), TAKEN);
+    // Nothing new: nothing moves.
+    assert_eq!(
+        judged(&two, &now.accepted, &Ids::new()).accepted,
+        now.accepted
+    );
+}
+
+#[test]
+fn a_default_name_is_a_name_like_any_other() {
+    let before = judged(
+        &[("a", ", resourceName: akri.sh/b")],
+        &Accepted::new(),
+        &Ids::new(),
+    );
+    assert_eq!(reason(&before, "a"), "");
+    let now = judged(
+        &[("a", ", resourceName: akri.sh/b"), ("b", "")],
+        &before.accepted,
+        &Ids::new(),
+    );
+    assert_eq!(
+        (reason(&now, "a"), reason(&now, "b").as_str()),
+        (String::new(), TAKEN)
+    );
+    assert!(!now.accepted.contains_key(&ObjectKey::new("default", "b")));
+}
+
+#[test]
+fn an_edit_that_wants_what_another_has_changes_nothing_and_a_swap_works() {
+    let before = judged(&[("a", BLOCK), ("b", DISK)], &Accepted::new(), &Ids::new()).accepted;
+    let greedy = judged(&[("a", DISK), ("b", DISK)], &before, &Ids::new());
+    assert_eq!(greedy.accepted, before);
+    assert_eq!(reason(&greedy, "a"), TAKEN);
+    assert_eq!(name(&greedy, "a").unwrap(), "pflex.io/block");
+    // What the first keeps, a third cannot have.
+    let third = judged(
+        &[("a", DISK), ("b", DISK), ("c", BLOCK)],
+        &before,
+        &Ids::new(),
+    );
+    assert_eq!(
+        (reason(&third, "c").as_str(), third.accepted.len()),
+        (TAKEN, 2)
+    );
+
+    let swapped = judged(&[("a", DISK), ("b", BLOCK)], &before, &Ids::new());
+    assert!(swapped.problems.is_empty());
+    assert_eq!(name(&swapped, "a").unwrap(), "pflex.io/disk");
+}
+
+#[test]
+fn only_a_name_that_is_new_is_asked_the_kubelet_about() {
+    let nothing = Accepted::new();
+    let mut all = Configurations::default();
+    let accepted = judged(&[("a", BLOCK)], &nothing, &Ids::new()).accepted;
+    for (key, a) in &accepted {
+        all.objects.insert(key.clone(), a.configuration.clone());
+    }
+    assert!(are_new(&all, &nothing) && !are_new(&all, &accepted));
+}
+
+proptest! {
+    /// Whatever is written: no two have one resource, who keeps its name keeps its resource, and judging again changes
+    /// nothing.
+    #[test]
+    fn every_resource_has_one_owner_and_nothing_moves_by_itself(
+        first in prop::collection::btree_map("[abc]", 0_usize..NAMES.len(), 0..4),
+        then in prop::collection::btree_map("[abc]", 0_usize..NAMES.len(), 0..4),
+    ) {
+        let all = |of: &BTreeMap<String, usize>, before: &Accepted| {
+            let of: Vec<(&str, &str)> = of.iter().map(|(c, n)| (c.as_str(), NAMES[*n])).collect();
+            judged(&of, before, &Ids::new())
+        };
+        let before = all(&first, &Accepted::new());
+        let now = all(&then, &before.accepted);
+        let owned = |judged: &Judged| -> Vec<(String, String)> {
+            let keys = judged.accepted.keys();
+            keys.map(|key| (name(judged, &key.name).unwrap(), key.name.clone())).collect()
+        };
+        let distinct: BTreeMap<_, _> = owned(&now).into_iter().collect();
+        prop_assert_eq!(distinct.len(), now.accepted.len());
+        for (resource, owner) in owned(&before) {
+            if then.get(&owner) == first.get(&owner) {
+                prop_assert_eq!(distinct.get(&resource), Some(&owner));
+            }
+        }
+        let again = all(&then, &now.accepted);
+        prop_assert_eq!(&again.accepted, &now.accepted);
+        prop_assert_eq!(again.names, now.names);
+    }
+}
+
+const NAMES: [&str; 6] = [
+    "",
+    BLOCK,
+    DISK,
+    ", resourceName: akri.sh/a",
+    ", resourceName: akri.sh/b",
+    ", resourceName: example.com/x",
+];

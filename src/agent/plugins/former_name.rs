@@ -1,0 +1,44 @@
+//! Slots that containers hold by a name their Configuration's resource had before.
+//!
+//! To the kubelet a resource with another name is another resource, all of whose ids are free: it would give a
+//! container what one has that still runs.
+use super::denied::Denied;
+use crate::{
+    agent::{Node, pod_resources},
+    model::slot_table::Resource,
+};
+
+/// Refuses ids that a container holds by another name of the resource. Asks the kubelet only about those that are held.
+pub(super) async fn check(
+    node: &Node,
+    resource: &Resource,
+    containers: &[Vec<String>],
+) -> Result<(), Denied> {
+    let name = node.judged.borrow().names.of(resource);
+    let (Resource::Configuration(_), Some(name)) = (resource, name) else {
+        return Ok(());
+    };
+    let held: Vec<&String> = {
+        let slots = node.slots.borrow();
+        let ids = containers.iter().flatten();
+        ids.filter(|id| slots.held_as(resource, id).is_some())
+            .collect()
+    };
+    if held.is_empty() {
+        return Ok(());
+    }
+    // Whoever cannot be asked says nothing against it: the kubelet is right on its own node.
+    let Ok(listed) = pod_resources::held(node).await else {
+        return Ok(());
+    };
+    for (other, ids) in listed
+        .by_resource
+        .iter()
+        .filter(|(other, _)| **other != name)
+    {
+        if let Some(id) = held.iter().find(|id| ids.contains(**id)) {
+            return Err(Denied::former_name(id, other));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,170 @@
+//! Devices that CDI files describe, as vendors' tools write them: <https://github.com/cncf-tags/container-device-interface>.
+//!
+//! Each device of the kind that is asked for becomes one of this node: its container gets `CDI_DEVICE`, `CDI_KIND`,
+//! `CDI_NAME` and `CDI_ANNOTATION_…`, and its CDI name, which the container runtime resolves by the same files. So a
+//! device is offered only where the runtime would find it: what the runtime refuses is refused here too.
+//!
+//! Only the wiring is here: `spec` reads a file, `plan` decides. The crate `container-device-interface` would bring
+//! more than two hundred others; those in `schema` are held against its schema by tests.
+mod details;
+mod plan;
+mod schema;
+mod spec;
+
+use super::super::{DetailsError, Discovery, DiscoveryError, DiscoveryHandler};
+use crate::{
+    folder_watch::FolderWatch,
+    model::device::{DeviceSet, Scope},
+};
+use details::Details;
+use futures::future::BoxFuture;
+use plan::File;
+use std::{
+    fs,
+    io::{self, Read as _},
+    path::{Path, PathBuf},
+};
+use tokio::{sync::watch, task::spawn_blocking};
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+/// Where container runtimes look for CDI files; what is in the second wins.
+pub const FOLDERS: [&str; 2] = ["/etc/cdi", "/var/run/cdi"];
+/// The largest files there are describe some hundred devices in a tenth of it.
+const FILE_SIZE_MAX: u64 = 4 << 20;
+
+/// Finds the devices of CDI files.
+#[derive(Debug)]
+pub struct Cdi {
+    folders: [PathBuf; 2],
+}
+
+impl Cdi {
+    /// `folders` in the order of precedence, the last one wins.
+    pub fn new(folders: [impl Into<PathBuf>; 2]) -> Self {
+        Self {
+            folders: folders.map(Into::into),
+        }
+    }
+}
+
+impl DiscoveryHandler for Cdi {
+    fn name(&self) -> &'static str {
+        "cdi"
+    }
+
+    fn prepare(&self, details: &str) -> Result<Box<dyn Discovery>, DetailsError> {
+        Ok(Box::new(CdiDiscovery {
+            details: Details::parse(details)?,
+            folders: self.folders.clone(),
+        }))
+    }
+}
+
+struct CdiDiscovery {
+    details: Details,
+    folders: [PathBuf; 2],
+}
+
+impl Discovery for CdiDiscovery {
+    /// A CDI name means something on its own node only.
+    fn scope(&self) -> Scope {
+        Scope::Node
+    }
+
+    fn run(
+        self: Box<Self>,
+        found: watch::Sender<DeviceSet>,
+        shutdown: CancellationToken,
+    ) -> BoxFuture<'static, Result<(), DiscoveryError>> {
+        Box::pin(async move {
+            let watches = self.folders.each_ref().map(FolderWatch::new);
+            tokio::select! {
+                () = shutdown.cancelled() => Ok(()),
+                ended = self.follow(watches, &found) => ended,
+            }
+        })
+    }
+}
+
+impl CdiDiscovery {
+    /// Reads both folders whole at each change.
+    async fn follow(
+        &self,
+        mut watches: [FolderWatch; 2],
+        found: &watch::Sender<DeviceSet>,
+    ) -> Result<(), DiscoveryError> {
+        let mut known: Option<Vec<File>> = None;
+        loop {
+            let folders = self.folders.clone();
+            let files = spawn_blocking(move || read_all(&folders));
+            let files = files.await.map_err(|e| DiscoveryError(e.to_string()))?;
+            if known.as_ref() != Some(&files) {
+                publish(plan::devices(&files, &self.details), found);
+                known = Some(files);
+            }
+            let [first, second] = &mut watches;
+            tokio::select! {
+                () = first.changed() => {}
+                () = second.changed() => {}
+            }
+        }
+    }
+}
+
+fn publish(devices: DeviceSet, found: &watch::Sender<DeviceSet>) {
+    found.send_if_modified(|last| {
+        for problem in (devices.problems.iter()).filter(|p| !last.problems.contains(p)) {
+            warn!("{problem}");
+        }
+        let is_changed = *last != devices;
+        *last = devices;
+        is_changed
+    });
+}
+
+fn read_all(folders: &[PathBuf]) -> Vec<File> {
+    let of_folder = |(n, folder): (usize, &PathBuf)| read_folder(n, folder);
+    folders.iter().enumerate().flat_map(of_folder).collect()
+}
+
+/// What container runtimes read of a folder: `*.json` and `*.yaml`, no sub-folders.
+fn read_folder(precedence: usize, folder: &Path) -> Vec<File> {
+    let file = |path: &Path, text| File {
+        precedence,
+        path: path.display().to_string(),
+        text,
+    };
+    let entries: io::Result<Vec<_>> = fs::read_dir(folder).and_then(Iterator::collect);
+    let mut paths: Vec<PathBuf> = match entries {
+        Ok(entries) => entries.into_iter().map(|entry| entry.path()).collect(),
+        // Nobody has described a device yet.
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return vec![],
+        Err(e) => return vec![file(folder, Err(e.to_string()))],
+    };
+    paths.retain(|path| {
+        let extension = path.extension().unwrap_or_default();
+        (extension == "json" || extension == "yaml") && !path.is_dir()
+    });
+    paths.sort();
+    let read = |path: PathBuf| match read(&path) {
+        // It went between the two looks.
+        Err(e) if e.kind() == io::ErrorKind::NotFound => None,
+        text => Some(file(&path, text.map_err(|e| e.to_string()))),
+    };
+    paths.into_iter().filter_map(read).collect()
+}
+
+fn read(path: &Path) -> io::Result<String> {
+    let opened = fs::File::open(path)?;
+    if !opened.metadata()?.is_file() {
+        return Err(io::Error::other("it is no regular file"));
+    }
+    let mut text = String::new();
+    opened.take(FILE_SIZE_MAX + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > FILE_SIZE_MAX {
+        let why = format!("it has more than {} MiB", FILE_SIZE_MAX >> 20);
+        return Err(io::Error::other(why));
+    }
+    Ok(text)
+}

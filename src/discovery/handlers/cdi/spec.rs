@@ -1,0 +1,152 @@
+//! One CDI file: from its text to the devices it describes, by the rules of CDI 1.1.0. Pure.
+//!
+//! The fields are those of the specification's JSON schema; the rules beyond it are the ones that container runtimes
+//! hold a file to before they resolve a device of it.
+use super::{
+    super::yaml_error,
+    schema::{Device, SpecFile, is_name},
+};
+use serde_json::Value;
+use std::{collections::BTreeMap, fmt, str::FromStr};
+
+/// As in `cdiVersion`, the major and the minor number. Every release had a third number of 0.
+pub(super) type Version = (u64, u64);
+
+const NEWEST: Version = (1, 1);
+const VERSIONS: [Version; 10] = [
+    (0, 1),
+    (0, 2),
+    (0, 3),
+    (0, 4),
+    (0, 5),
+    (0, 6),
+    (0, 7),
+    (0, 8),
+    (1, 0),
+    NEWEST,
+];
+
+/// What kind of device it is: `vendor/class`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Kind {
+    vendor: String,
+    class: String,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.vendor, self.class)
+    }
+}
+
+impl FromStr for Kind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let Some((vendor, class)) = text.split_once('/') else {
+            return Err("must be vendor/class, such as vendor.com/device".to_owned());
+        };
+        for (what, name, limit) in [("vendor", vendor, 253), ("class", class, 63)] {
+            let is_first = |c: char| c.is_ascii_alphabetic();
+            let is_inner = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
+            if name.len() > limit || !is_name(name, is_first, is_inner) {
+                return Err(format!(
+                    "the {what} has a letter first, then letters, digits, `_`, `-` and `.`, a letter or digit last, and {limit} characters at most"
+                ));
+            }
+        }
+        Ok(Self {
+            vendor: vendor.to_owned(),
+            class: class.to_owned(),
+        })
+    }
+}
+
+/// A CDI file that can be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Spec {
+    pub(super) kind: Kind,
+    pub(super) devices: Vec<Described>,
+}
+
+/// A device that a file describes. What it does to a container is between the file and the container runtime.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Described {
+    pub(super) name: String,
+    pub(super) annotations: BTreeMap<String, String>,
+}
+
+/// A file that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Refused {
+    /// What its `kind` says, where that much can be read.
+    pub(super) kind: Option<String>,
+    pub(super) why: String,
+}
+
+impl Spec {
+    /// Reads YAML, and so JSON. A file of a newer minor version may have fields that nobody here knows.
+    pub(super) fn parse(text: &str) -> Result<Self, Refused> {
+        let value: Value = serde_saphyr::from_str(text).map_err(|e| Refused {
+            kind: None,
+            why: format!("it is neither YAML nor JSON: {}", yaml_error(e)),
+        })?;
+        let kind = value.get("kind").and_then(Value::as_str);
+        Self::read(&value).map_err(|why| Refused {
+            kind: kind.map(str::to_owned),
+            why,
+        })
+    }
+
+    fn read(value: &Value) -> Result<Self, String> {
+        if !value.is_object() {
+            return Err("it must be keys and values".to_owned());
+        }
+        let mut unknown = vec![];
+        let mut note = |path: serde_ignored::Path<'_>| unknown.push(path.to_string());
+        let noting = serde_ignored::Deserializer::new(value, &mut note);
+        // The error begins with the field's path.
+        let file: SpecFile = serde_path_to_error::deserialize(noting).map_err(|e| e.to_string())?;
+        let version = version(&file.cdi_version)?;
+        if version <= NEWEST && !unknown.is_empty() {
+            let unknown = unknown.join(", ");
+            return Err(format!("unknown field {unknown}"));
+        }
+        let kind: Kind =
+            (file.kind.parse()).map_err(|why| format!("kind {:?}: {why}", file.kind))?;
+        file.check(version)?;
+        let described = |device: Device| Described {
+            name: device.name,
+            annotations: device.annotations.unwrap_or_default(),
+        };
+        Ok(Self {
+            kind,
+            devices: file.devices.into_iter().map(described).collect(),
+        })
+    }
+}
+
+fn version(text: &str) -> Result<Version, String> {
+    let mut numbers = text.trim_start_matches('v').split('.').map(str::parse);
+    let parsed = match (
+        numbers.next(),
+        numbers.next(),
+        numbers.next(),
+        numbers.next(),
+    ) {
+        (Some(Ok(major)), Some(Ok(minor)), Some(Ok(patch)), None) => Some((major, minor, patch)),
+        _ => None,
+    };
+    match parsed {
+        Some((major, minor, 0)) if VERSIONS.contains(&(major, minor)) => Ok((major, minor)),
+        Some((major, minor, _)) if major == NEWEST.0 && minor > NEWEST.1 => Ok((major, minor)),
+        Some(_) | None => Err(format!(
+            "cdiVersion {text:?} is no version of CDI that is known: 0.1.0 to {}.{}.0",
+            NEWEST.0, NEWEST.1
+        )),
+    }
+}
+
+#[cfg(test)]
+#[path = "spec_tests.rs"]
+mod tests;

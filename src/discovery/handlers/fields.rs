@@ -1,0 +1,113 @@
+//! `discoveryDetails` as keys and values: what all handlers read alike. Pure.
+//!
+//! Everything a user can get wrong is named with the path of its key.
+use super::{matcher::Matcher, yaml_error};
+use serde_json::{Map, Value};
+
+/// How messages speak of a handler.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Handler {
+    pub(super) name: &'static str,
+    /// A line of its details.
+    pub(super) example: &'static str,
+}
+
+/// The keys of one mapping; what nobody took is unknown.
+pub(super) struct Fields {
+    handler: Handler,
+    path: &'static str,
+    map: Map<String, Value>,
+}
+
+impl Fields {
+    /// The keys of a whole YAML text.
+    pub(super) fn read(handler: Handler, yaml: &str) -> Result<Self, String> {
+        let value =
+            serde_saphyr::from_str(yaml).map_err(|e| format!("not YAML: {}", yaml_error(e)))?;
+        Self::new(handler, "", value)
+    }
+
+    pub(super) fn new(handler: Handler, path: &'static str, value: Value) -> Result<Self, String> {
+        let fields = |map| Self { handler, path, map };
+        match value {
+            Value::Object(map) => Ok(fields(map)),
+            Value::Null => Ok(fields(Map::new())),
+            other @ (Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => {
+                Err(match path {
+                    "" => format!(
+                        "must be keys and values, such as `{}`, not {other}",
+                        handler.example
+                    ),
+                    path => format!("`{path}` must be keys and values, not {other}"),
+                })
+            }
+        }
+    }
+
+    /// A key without a value counts as absent.
+    pub(super) fn take(&mut self, key: &str) -> Option<Value> {
+        self.map.remove(key).filter(|value| !value.is_null())
+    }
+
+    pub(super) fn into_map(self) -> Map<String, Value> {
+        self.map
+    }
+
+    /// Refuses what nobody took.
+    pub(super) fn finish(self, known: &str) -> Result<(), String> {
+        let Some(key) = self.map.keys().next() else {
+            return Ok(());
+        };
+        let dot = if self.path.is_empty() { "" } else { "." };
+        Err(format!(
+            "`{}{dot}{key}` is no key of {}; known here: {known}",
+            self.path, self.handler.name
+        ))
+    }
+}
+
+/// One alternative. Numbers and booleans are what YAML makes of an unquoted 554 or true.
+pub(super) fn scalar(path: &str, value: &Value) -> Result<String, String> {
+    match value {
+        Value::String(text) => Ok(text.clone()),
+        Value::Bool(flag) => Ok(flag.to_string()),
+        Value::Number(number) if !number.is_f64() => Ok(number.to_string()),
+        // YAML reads 1.10 as 1.1, which would match nothing.
+        Value::Number(number) => Err(format!("`{path}: {number}`: put the number in quotes")),
+        Value::Null | Value::Array(_) | Value::Object(_) => {
+            Err(format!("`{path}` must be text, not {value}"))
+        }
+    }
+}
+
+/// A value, a list of alternatives, or `{regex: …}`.
+pub(super) fn matcher(path: &str, value: &Value) -> Result<Matcher, String> {
+    match value {
+        Value::Array(values) if values.is_empty() => Err(format!(
+            "`{path}` is an empty list and can never match: leave it out to take any"
+        )),
+        Value::Array(values) => {
+            let texts = values.iter().map(|v| scalar(path, v));
+            Ok(Matcher::one_of(texts.collect::<Result<_, _>>()?))
+        }
+        Value::Object(map) => match (map.get("regex"), map.len()) {
+            (Some(Value::String(regex)), 1) => Matcher::regex(regex)
+                .map_err(|e| format!("`{path}.regex: {regex}` is no regular expression: {e}")),
+            _ => Err(format!(
+                "`{path}` must be a value, a list of values or {{regex: …}}, not {value}"
+            )),
+        },
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
+            Ok(Matcher::one_of(vec![scalar(path, value)?]))
+        }
+    }
+}
+
+/// A list of texts, or a single one.
+pub(super) fn strings(path: &str, value: Option<Value>) -> Result<Vec<String>, String> {
+    match value {
+        None => Ok(vec![]),
+        Some(Value::Array(values)) => values.iter().map(|v| scalar(path, v)).collect(),
+        Some(value) => Ok(vec![scalar(path, &value)?]),
+    }
+}

@@ -1,0 +1,156 @@
+# The standalone agent, the kubelet of a real Kubernetes and containerd: devices of CDI files become a resource by its own
+# name, and containerd puts into a container what the file says.
+# shellcheck shell=bash disable=SC2153 # SUITE is set by run
+
+NODE=$CLUSTER_DIR/node-1
+STATE=$NODE/var/lib/akri
+PLUGINS=$NODE/var/lib/kubelet/device-plugins
+CONFIGURATIONS=$NODE/var/lib/akri-configurations
+CDI=$NODE/etc/cdi
+
+set_up() {
+  cluster up 1
+  mkdir -p "$SUITE/image/bin" "$CONFIGURATIONS"
+  cp "$(command -v busybox)" "$SUITE/image/bin/busybox"
+  for command in sh env sort sleep ls stat; do ln -s busybox "$SUITE/image/bin/$command"; done
+  cluster image localhost/busybox:1 "$SUITE/image" /bin/sh >"$SUITE/busybox.tar"
+  cluster load "$SUITE/busybox.tar"
+}
+
+kubectl() {
+  cluster kubectl --request-timeout=10s "$@"
+}
+
+# An agent without a past, three devices in a CDI file, no Pod.
+fresh() {
+  kubectl delete pods --all --now --wait --timeout=60s >/dev/null
+  stop_all
+  rm -rf "${STATE:?}"/* "${CONFIGURATIONS:?}"/* "${CDI:?}"/*
+  describe pflex1 pflex2 pflex3
+  configure block pflex.io/block
+  begin agent node-1 "$PETIOLE" agent --standalone --node-name node-1 --resource-prefixes akri.sh,pflex.io \
+    --configurations "$CONFIGURATIONS" --state /var/lib/akri --kubelet-dir /var/lib/kubelet
+}
+
+configure() { # NAME RESOURCE
+  cat >"$CONFIGURATIONS/$1.yaml" <<X
+apiVersion: akri.sh/v0
+kind: Configuration
+metadata: {name: $1}
+spec:
+  discoveryHandler: {name: cdi, discoveryDetails: "kind: pflex.io/block"}
+  resourceName: $2
+  gracePeriodSeconds: 3
+X
+}
+
+# The three are /dev/null by other names: the machine needs no device of its own.
+describe() { # NAME…
+  local devices
+  devices=$(printf '%s\n' "$@" | jq -R '{name: ., containerEdits: {
+    deviceNodes: [{path: ("/dev/" + .), hostPath: "/dev/null", type: "c", permissions: "rw"}],
+    env: ["PFLEX_DEVICE=" + .]}}' | jq -s .)
+  jq -n --argjson devices "$devices" '{cdiVersion: "0.5.0", kind: "pflex.io/block", devices: $devices}' >"$SUITE/pflex.json"
+  cp "$SUITE/pflex.json" "$CDI/.pflex.json.tmp"
+  mv "$CDI/.pflex.json.tmp" "$CDI/pflex.json"
+}
+
+node_holds() { # capacity|allocatable RESOURCE AMOUNT; nothing counts as 0
+  local amount
+  amount=$(kubectl get node node-1 -o json | jq -r --arg r "$2" ".status.$1[\$r] // \"0\"")
+  [ "$amount" = "$3" ]
+}
+
+run_pod() { # NAME RESOURCE
+  kubectl create -f - >/dev/null <<X
+apiVersion: v1
+kind: Pod
+metadata: {name: $1}
+spec:
+  terminationGracePeriodSeconds: 0
+  restartPolicy: Never
+  containers:
+    - name: user
+      image: localhost/busybox:1
+      imagePullPolicy: Never
+      command: [/bin/sh, -c, "env | sort; ls /dev; exec sleep 2147483647"]
+      resources: {limits: {$2: 1}}
+X
+}
+
+is_running() {
+  [ "$(kubectl get pod "$1" -o 'jsonpath={.status.phase}')" = Running ]
+}
+
+value_of() { # POD VARIABLE
+  kubectl logs "$1" | sed -n "s/^$2=//p" | grep .
+}
+
+status_says() { # TEXT
+  grep -rqF "$1" "$STATE/configurations"
+}
+
+test_devices_of_a_file_are_a_resource_and_containerd_puts_them_in() {
+  fresh
+  local device
+  within 20 "the node has pflex.io/block: 3" node_holds allocatable pflex.io/block 3
+  note "agent started -> pflex.io/block: 3 (the kubelet's own tick, at most 10.5 s): $TOOK s"
+  node_holds capacity pflex.io/block 3 || fail "capacity is not 3"
+  node_holds capacity akri.sh/block 0 || fail "it is offered by its default name too"
+  run_pod user pflex.io/block
+  within 20 "the Pod runs" is_running user
+  note "Pod created -> Running: $TOOK s"
+  within 5 "it was told its device by the file" value_of user PFLEX_DEVICE
+  device=$(value_of user PFLEX_DEVICE)
+  equal "the device it was told by the agent" "pflex.io/block=$device" "$(value_of user CDI_DEVICE)"
+  equal "the device nodes of that name" "$device" "$(kubectl logs user | grep '^pflex')"
+  equal "the kind of /dev/$device" "character special file" "$(kubectl exec user -- stat -c %F "/dev/$device")"
+  kubectl exec user -- sh -c "echo x >/dev/$device" || fail "/dev/$device cannot be written"
+  note "in the container: PFLEX_DEVICE=$device, /dev/$device"
+}
+
+test_a_device_that_is_described_no_more_is_offered_no_more() {
+  fresh
+  within 20 "the node has pflex.io/block: 3" node_holds allocatable pflex.io/block 3
+  describe pflex1 pflex2
+  within 20 "two are left" node_holds allocatable pflex.io/block 2
+  note "file changed -> allocatable 2 (the kubelet's tick): $TOOK s"
+  printf 'kind: [' >"$CDI/bad.yaml"
+  within 5 "a file that cannot be read is named" status_says /etc/cdi/bad.yaml
+  node_holds allocatable pflex.io/block 2 || fail "the others went with it"
+}
+
+test_a_name_that_another_plugin_has_is_refused() {
+  fresh
+  within 20 "the node has pflex.io/block: 3" node_holds allocatable pflex.io/block 3
+  # Another agent, of other Configurations, is another plugin to this one.
+  mkdir -p "$NODE/var/lib/akri/other"
+  cp "$CONFIGURATIONS/block.yaml" "$NODE/var/lib/akri/other/rival.yaml"
+  sed -i 's/name: block/name: rival/' "$NODE/var/lib/akri/other/rival.yaml"
+  begin rival node-1 "$PETIOLE" agent --standalone --node-name node-1 --resource-prefixes akri.sh,pflex.io \
+    --configurations /var/lib/akri/other --state /var/lib/akri/rival --kubelet-dir /var/lib/kubelet
+  within 10 "it is refused" grep -rq ResourceTaken "$STATE/rival"
+  for_all_of 5 "the first goes on" node_holds allocatable pflex.io/block 3
+  stop agent
+  rm "$CONFIGURATIONS/block.yaml"
+  within 25 "the name is free, and the other takes it" is_of rival
+}
+
+is_of() { # CONFIGURATION: whose slots pflex.io/block has
+  jq -e --arg c "$1-" '.Data.RegisteredDevices["pflex.io/block"] | length == 3 and all(startswith($c))' \
+    "$PLUGINS/kubelet_internal_checkpoint"
+}
+
+show() {
+  kubectl get nodes,pods -o wide
+  kubectl get node node-1 -o json | jq -c '.status.capacity, .status.allocatable'
+  kubectl describe pods | tail -n 30
+  ls -l "$PLUGINS" "$CONFIGURATIONS" "$CDI"
+  tail -n +1 "$STATE"/configurations/* "$STATE"/*.error 2>/dev/null
+  echo "--- agent"
+  tail -n 40 "$SUITE/log/agent"
+  echo "--- rival"
+  tail -n 40 "$SUITE/log/rival"
+  echo "--- kubelet"
+  grep -iE 'plugin|device|pflex|cdi' "$CLUSTER_DIR/log/node-1-kubelet.log" | tail -n 30
+}
