@@ -11,17 +11,22 @@
 //! (PreStartContainer is called, Allocate is not).
 mod api;
 pub mod client;
+mod csi;
 mod device_manager;
+mod dra;
 mod plugin_manager;
 mod pod_resources;
 mod pods;
 mod rate_limit;
+mod texts;
 mod view;
 
 use crate::{files, supervisor::Supervisor};
 use anyhow::Context as _;
 use device_manager::DeviceManager;
-use plugin_manager::{DEVICE_PLUGIN, Handlers, PluginHandler, PluginManager, service};
+use plugin_manager::{
+    CSI_PLUGIN, DEVICE_PLUGIN, DRA_PLUGIN, Handlers, PluginHandler, PluginManager, service,
+};
 use pods::{PodManager, Pods};
 use std::{fs, path::PathBuf, sync::Arc, time::Duration};
 use tokio::time::sleep;
@@ -77,9 +82,13 @@ pub async fn run(settings: Settings, shutdown: CancellationToken) -> anyhow::Res
     }
     // The kubelet's order: what was is read before the folder is swept and anyone can register.
     let (devices, device_tasks) = DeviceManager::start(&plugins, settings.endpoint_grace);
-    let handler: Arc<dyn PluginHandler> = Arc::new(devices.clone());
-    let handlers = Handlers::from([(DEVICE_PLUGIN, handler)]);
-    let (plugin_manager, requests) = PluginManager::new(handlers, registry);
+    let drivers = csi::Drivers::default();
+    let (plugin_manager, requests) = PluginManager::new(handlers(&devices, &drivers), registry);
+    let plugins_shown = api::Plugins {
+        devices: devices.clone(),
+        drivers,
+        report: plugin_manager.report(),
+    };
     let pods = Pods::new();
     let pod_manager = PodManager::new(settings.clone(), devices.clone(), pods.clone());
     service::prepare(&plugins)?;
@@ -99,13 +108,29 @@ pub async fn run(settings: Settings, shutdown: CancellationToken) -> anyhow::Res
     );
     let resources = resources.context("pod resources API")?;
     supervisor.spawn("pod resources API", |_| resources);
-    let api = api::serve(settings.clone(), devices, pods, shutdown.child_token());
+    let api = api::serve(
+        settings.clone(),
+        plugins_shown,
+        pods,
+        shutdown.child_token(),
+    );
     let api = api.context("status socket")?;
     supervisor.spawn("status socket", |_| api);
     supervisor.spawn("pods", |stop| pod_manager.run(stop));
     info!(node = %settings.node_name, root = %settings.root_dir.display(), "kubelet is up");
     let grace = settings.stop_grace + STOP_MARGIN;
     supervisor.run(grace).await
+}
+
+fn handlers(devices: &DeviceManager, drivers: &csi::Drivers) -> Handlers {
+    let device_plugins: Arc<dyn PluginHandler> = Arc::new(devices.clone());
+    let csi_drivers: Arc<dyn PluginHandler> = Arc::new(drivers.clone());
+    let dra_drivers: Arc<dyn PluginHandler> = Arc::new(dra::NotSupported);
+    Handlers::from([
+        (DEVICE_PLUGIN, device_plugins),
+        (CSI_PLUGIN, csi_drivers),
+        (DRA_PLUGIN, dra_drivers),
+    ])
 }
 
 /// Runs a gRPC server until it is told to stop; connections that stay open do not keep it.

@@ -1,5 +1,6 @@
 //! One device plugin as the kubelet calls it. Errors read as the Go kubelet's do.
 use crate::{
+    kubelet::texts,
     proto::device_plugin::{
         AllocateRequest, ContainerAllocateRequest, ContainerAllocateResponse,
         ContainerPreferredAllocationRequest, DevicePluginOptions, Empty, ListAndWatchResponse,
@@ -41,6 +42,8 @@ pub(crate) enum Error {
     EmptyResponse,
     #[error("device plugin PreStartContainer rpc failed with err: {0}")]
     PreStart(String),
+    #[error("device plugin GetPreferredAllocation rpc failed with err: {0}")]
+    Preferred(String),
 }
 
 impl Plugin {
@@ -66,7 +69,7 @@ impl Plugin {
         let stream = self.client.list_and_watch(Empty {}).await;
         stream
             .map(tonic::Response::into_inner)
-            .map_err(|status| go_text(&status))
+            .map_err(|status| texts::status(&status))
     }
 
     pub(super) async fn allocate(
@@ -99,7 +102,7 @@ impl Plugin {
         };
         let call = self.client.get_preferred_allocation(request);
         let answer = within(ALLOCATE_LIMIT, "GetPreferredAllocation", call).await;
-        let responses = answer.map_err(Error::Rpc)?.container_responses;
+        let responses = answer.map_err(Error::Preferred)?.container_responses;
         Ok(responses
             .into_iter()
             .next()
@@ -123,8 +126,7 @@ async fn dial(socket: &Path) -> Result<Channel, Error> {
         match timeout(DIAL_LIMIT, uds::dial(socket)).await {
             Ok(Ok(channel)) => return Ok(channel),
             Ok(Err(e)) if begun.elapsed() + DIAL_AGAIN > DIAL_LIMIT => {
-                let cause = std::error::Error::source(&e).map(ToString::to_string);
-                let cause = cause.unwrap_or_else(|| e.to_string());
+                let cause = texts::cause(&e);
                 return Err(Error::Dial(format!("{}: {cause}", socket.display())));
             }
             Ok(Err(_)) => sleep(DIAL_AGAIN).await,
@@ -140,18 +142,9 @@ async fn within<T>(
 ) -> Result<T, String> {
     match timeout(limit, call).await {
         Ok(Ok(answer)) => Ok(answer.into_inner()),
-        Ok(Err(status)) => Err(go_text(&status)),
+        Ok(Err(status)) => Err(texts::status(&status)),
         Err(_) => Err(format!(
             "rpc error: code = DeadlineExceeded desc = no answer to {method} within {limit:?}"
         )),
     }
-}
-
-/// How grpc-go prints a status.
-pub(super) fn go_text(status: &Status) -> String {
-    format!(
-        "rpc error: code = {:?} desc = {}",
-        status.code(),
-        status.message()
-    )
 }

@@ -24,7 +24,10 @@ mod tests;
 pub(crate) use allocation::StartError;
 pub(crate) use endpoint::Plugin;
 
-use super::plugin_manager::{PluginHandler, PluginInfo};
+use super::{
+    plugin_manager::{PluginHandler, PluginInfo, plan::Source},
+    texts,
+};
 use crate::proto::device_plugin::VERSION;
 use crate::supervisor::Supervisor;
 use futures::future::BoxFuture;
@@ -178,7 +181,7 @@ impl DeviceManager {
                     });
                 }
                 Ok(None) => return "ListAndWatch ended: EOF".to_owned(),
-                Err(status) => return endpoint::go_text(&status),
+                Err(status) => return texts::status(&status),
             }
         }
     }
@@ -248,17 +251,28 @@ async fn run_streams(
 }
 
 impl PluginHandler for DeviceManager {
+    /// The kubelet has texts of its own for each of the two ways to register.
     fn validate(&self, plugin: &PluginInfo) -> Result<(), String> {
-        if !plugin.versions.iter().any(|version| version == VERSION) {
-            let requested = plugin.versions.join(", ");
-            return Err(format!(
-                "requested API version {requested:?} is not supported by kubelet. Supported version is [{VERSION:?}]"
-            ));
+        let PluginInfo { name, versions, .. } = plugin;
+        if !versions.iter().any(|version| version == VERSION) {
+            let requested = versions.join(" ");
+            return Err(match plugin.source {
+                Source::Service => format!(
+                    "requested API version {requested:?} is not supported by kubelet. Supported version is [{VERSION:?}]"
+                ),
+                Source::Folder => format!(
+                    "manager version, {VERSION}, is not among plugin supported versions [{requested}]"
+                ),
+            });
         }
-        if !resource_name::is_extended(&plugin.name) {
-            return Err(format!("the ResourceName {:?} is invalid", plugin.name));
+        if resource_name::is_extended(name) {
+            return Ok(());
         }
-        Ok(())
+        let invalid = format!("the ResourceName {name:?} is invalid");
+        Err(match plugin.source {
+            Source::Service => invalid,
+            Source::Folder => format!("invalid name of device plugin socket: {invalid}"),
+        })
     }
 
     fn register(&self, plugin: PluginInfo) -> BoxFuture<'static, Result<(), String>> {
