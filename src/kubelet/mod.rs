@@ -7,8 +7,8 @@
 //!                                              └── pod_resources, api ──┘   (sockets that others read)
 //! ```
 //! There is no isolation: mounts, device nodes and CDI names are recorded in a Pod's status, not applied. Containers
-//! end with their kubelet; the next one on the same folder starts them again with what their plugins answered before
-//! (PreStartContainer is called, Allocate is not).
+//! end with their kubelet, those of one that was killed with the start of the next; that one starts them again with
+//! what their plugins answered before (PreStartContainer is called, Allocate is not).
 mod api;
 pub mod client;
 mod csi;
@@ -40,7 +40,7 @@ const LAST_CALLS: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Holds `device-plugins`, `plugins_registry`, `pod-resources`, `logs` and `kubelet-api.sock`.
+    /// Holds `device-plugins`, `plugins_registry`, `pod-resources`, `logs`, `containers` and `kubelet-api.sock`.
     pub root_dir: PathBuf,
     pub manifests: PathBuf,
     pub node_name: String,
@@ -51,6 +51,30 @@ pub struct Settings {
     pub restart_backoff: Duration,
     /// How long all Pods together may take to end when the kubelet stops.
     pub stop_grace: Duration,
+    pub call_limits: CallLimits,
+}
+
+/// How long plugins may take to answer.
+#[derive(Debug, Clone, Copy)]
+pub struct CallLimits {
+    pub options: Duration,
+    /// Allocate and GetPreferredAllocation: the kubelet waits for ever, and with it every other Pod of the node.
+    pub allocate: Duration,
+    pub pre_start: Duration,
+    /// NodeGetInfo: a driver may have to ask its storage.
+    pub node_info: Duration,
+}
+
+impl Default for CallLimits {
+    fn default() -> Self {
+        Self {
+            options: Duration::from_secs(10),
+            allocate: Duration::from_secs(30),
+            // The kubelet's own, as the next one.
+            pre_start: Duration::from_secs(30),
+            node_info: Duration::from_secs(120),
+        }
+    }
 }
 
 impl Settings {
@@ -67,6 +91,7 @@ impl Settings {
             endpoint_grace: Duration::from_secs(300),
             restart_backoff: Duration::from_secs(1),
             stop_grace: Duration::from_secs(30),
+            call_limits: CallLimits::default(),
         }
     }
 }
@@ -81,8 +106,9 @@ pub async fn run(settings: Settings, shutdown: CancellationToken) -> anyhow::Res
         fs::create_dir_all(folder).map_err(|e| files::at(folder, &e))?;
     }
     // The kubelet's order: what was is read before the folder is swept and anyone can register.
-    let (devices, device_tasks) = DeviceManager::start(&plugins, settings.endpoint_grace);
-    let drivers = csi::Drivers::default();
+    let (devices, device_tasks) =
+        DeviceManager::start(&plugins, settings.endpoint_grace, settings.call_limits);
+    let drivers = csi::Drivers::new(settings.call_limits.node_info);
     let (plugin_manager, requests) = PluginManager::new(handlers(&devices, &drivers), registry);
     let plugins_shown = api::Plugins {
         devices: devices.clone(),

@@ -16,13 +16,12 @@ use tokio::{sync::watch, time::timeout};
 use tonic::Code;
 use tracing::info;
 
-/// The kubelet's own; a driver may have to ask its storage.
-const NODE_INFO_LIMIT: Duration = Duration::from_secs(120);
 const DIAL_LIMIT: Duration = Duration::from_secs(10);
 
 /// The drivers that are registered, by name; all clones are one.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct Drivers {
+    node_info_limit: Duration,
     table: Arc<watch::Sender<BTreeMap<String, Driver>>>,
 }
 
@@ -42,6 +41,13 @@ pub(crate) struct NodeInfo {
 }
 
 impl Drivers {
+    pub(crate) fn new(node_info_limit: Duration) -> Self {
+        Self {
+            node_info_limit,
+            table: Arc::default(),
+        }
+    }
+
     pub(crate) fn table(&self) -> watch::Ref<'_, BTreeMap<String, Driver>> {
         self.table.borrow()
     }
@@ -53,7 +59,7 @@ impl Drivers {
     }
 
     async fn add(self, plugin: PluginInfo) -> Result<(), String> {
-        let node = node_info(&plugin.endpoint).await?;
+        let node = node_info(&plugin.endpoint, self.node_info_limit).await?;
         // Another one may have come while this one was asked.
         let version = self.version(&plugin)?;
         info!(driver = %plugin.name, endpoint = %plugin.endpoint.display(), %version, "CSI driver registered");
@@ -101,7 +107,7 @@ impl PluginHandler for Drivers {
     }
 }
 
-async fn node_info(endpoint: &Path) -> Result<Option<NodeInfo>, String> {
+async fn node_info(endpoint: &Path, limit: Duration) -> Result<Option<NodeInfo>, String> {
     let failed = |error: &dyn std::fmt::Display| {
         format!("NodeGetInfo at {} failed: {error}", endpoint.display())
     };
@@ -110,8 +116,8 @@ async fn node_info(endpoint: &Path) -> Result<Option<NodeInfo>, String> {
         .map_err(|_| failed(&"the driver does not take the connection"))?
         .map_err(|e| failed(&texts::cause(&e)))?;
     let mut client = NodeClient::new(channel);
-    let asked = timeout(NODE_INFO_LIMIT, client.node_get_info(NodeGetInfoRequest {})).await;
-    match asked.map_err(|_| failed(&format!("no answer within {NODE_INFO_LIMIT:?}")))? {
+    let asked = timeout(limit, client.node_get_info(NodeGetInfoRequest {})).await;
+    match asked.map_err(|_| failed(&format!("no answer within {limit:?}")))? {
         Ok(answer) => {
             let answer = answer.into_inner();
             Ok(Some(NodeInfo {

@@ -25,6 +25,7 @@ pub(crate) use allocation::StartError;
 pub(crate) use endpoint::Plugin;
 
 use super::{
+    CallLimits,
     plugin_manager::{PluginHandler, PluginInfo, plan::Source},
     texts,
 };
@@ -56,6 +57,7 @@ struct Shared {
     inventory: watch::Sender<Inventory<Plugin>>,
     started: Instant,
     endpoint_grace: Duration,
+    call_limits: CallLimits,
     /// Containers that had their devices when the kubelet started.
     restored: BTreeSet<Holder>,
     streams: mpsc::Sender<Stream>,
@@ -77,7 +79,11 @@ pub(crate) struct Tasks {
 
 impl DeviceManager {
     /// Takes over what the checkpoint in `folder` says.
-    pub(crate) fn start(folder: &Path, endpoint_grace: Duration) -> (Self, Tasks) {
+    pub(crate) fn start(
+        folder: &Path,
+        endpoint_grace: Duration,
+        call_limits: CallLimits,
+    ) -> (Self, Tasks) {
         let restored = keeper::read(folder);
         let holders = restored.claims.iter().map(|(_, holder, _)| holder.clone());
         let holders = holders.collect();
@@ -90,6 +96,7 @@ impl DeviceManager {
             inventory,
             started: Instant::now(),
             endpoint_grace,
+            call_limits,
             restored: holders,
             streams,
             saves,
@@ -126,7 +133,7 @@ impl DeviceManager {
     }
 
     async fn connect(&self, info: PluginInfo) -> Result<(), String> {
-        let connected = Plugin::connect(&info.endpoint).await;
+        let connected = Plugin::connect(&info.endpoint, self.shared.call_limits).await;
         let (plugin, options) = connected.map_err(|e| e.to_string())?;
         let endpoint = Endpoint {
             socket: info.endpoint,
