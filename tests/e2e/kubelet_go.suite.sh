@@ -251,6 +251,39 @@ test_the_sample_device_plugin_serves_a_pod() {
   within 5 "its end is seen" node_holds example.com/resource 2 0
 }
 
+# Every block of the document, one after another, with a plugin started after the first.
+test_the_commands_of_the_document_run_as_written() {
+  stop_all
+  cat >"$SUITE/document.sh" <<'X'
+set -euo pipefail
+mkdir -p /tmp/kubelet
+mount -t tmpfs tmpfs /tmp/kubelet
+PATH=$(dirname "$PETIOLE"):$PATH
+blocks=0
+trap 'kill $(jobs -p); wait' EXIT
+until_true() { for _ in $(seq 100); do ! "$@" >/dev/null 2>&1 || return 0; sleep 0.05; done; "$@"; }
+is_connected() { petiole get plugins --root-dir /tmp/kubelet -o json | jq -e '.[0].healthy == 2'; }
+block_ends() {
+  blocks=$((blocks + 1))
+  case $blocks in
+    1)
+      until_true test -S /tmp/kubelet/kubelet-api.sock
+      kubelet_go stub /tmp/kubelet example.com/thing </dev/null 2>/tmp/kubelet/stub.log &
+      until_true is_connected
+      ;;
+    3) until_true grep -q GO_DEVICES=a /tmp/kubelet/logs/default_try-box/shell.log ;;
+  esac
+}
+X
+  awk '/^```console$/ { on = 1; next } /^```$/ { if (on) print "block_ends"; on = 0 } on' "$E2E/../../docs/kubelet.md" >>"$SUITE/document.sh"
+  local said
+  said=$(cluster on edge bash "$SUITE/document.sh" 2>&1) || fail "$said"
+  for line in '^example.com/thing *DevicePlugin *Connected *2 *0 *0' '^box *example.com/thing *2 *2' \
+    '^default *try-box *1/1 *Running *0 .* a ' 'health: Healthy' '^GO_DEVICES=a$' '"name":"example.com/thing"'; do
+    grep -q "$line" <<<"$said" || fail "the commands did not print $line: $said"
+  done
+}
+
 show() {
   get plugins | jq -c '.[]'
   get node | jq -c .status
