@@ -26,7 +26,7 @@ use raw_plugin::{
     RawPlugin,
 };
 use serde_json::json;
-use std::{fs, path::PathBuf, time::Duration};
+use std::{fs, path::PathBuf, sync::Arc, time::Duration};
 
 const CAM: &str = "akri.sh/cam";
 /// Longer than plugins on this machine need; the kubelet's own limits are half a minute.
@@ -383,6 +383,29 @@ async fn a_refused_plugin_is_told_why_and_asked_again_until_it_can_be_registered
     plugin.die();
 }
 
+fn csi_driver(
+    node: &Node,
+    socket: &str,
+    name: &str,
+    versions: &[&str],
+    node_get_info: Option<Behaviour>,
+) -> Arc<RawPlugin> {
+    let mut methods = vec![
+        ("GetInfo", info("CSIPlugin", name, versions)),
+        ("NotifyRegistrationStatus", Answer(vec![])),
+    ];
+    methods.extend(node_get_info.map(|behaviour| ("NodeGetInfo", behaviour)));
+    RawPlugin::serve(&in_registry(node, socket), methods)
+}
+
+fn csi_view(version: &str, node_id: Option<&str>, max_volumes: i64) -> CsiView {
+    CsiView {
+        version: version.to_owned(),
+        node_id: node_id.map(str::to_owned),
+        max_volumes,
+    }
+}
+
 #[tokio::test]
 async fn csi_drivers_are_registered_with_what_they_say_of_the_node() {
     let (node, _works) = node().await;
@@ -391,88 +414,73 @@ async fn csi_drivers_are_registered_with_what_they_say_of_the_node() {
         max_volumes_per_node: 3,
         accessible_topology: None,
     };
-    let driver = |name: &'static str, versions: &[&str], node_get_info: Option<Behaviour>| {
-        let mut methods = vec![
-            ("GetInfo", info("CSIPlugin", name, versions)),
-            ("NotifyRegistrationStatus", Answer(vec![])),
-        ];
-        methods.extend(node_get_info.map(|behaviour| ("NodeGetInfo", behaviour)));
-        RawPlugin::serve(&in_registry(&node, &format!("{name}.sock")), methods)
-    };
-    let drivers = [
-        driver(
-            "full.io",
-            &["0.3.0", "v1.5.0"],
-            Some(Answer(said.encode_to_vec())),
-        ),
-        driver("plain.io", &["1.0.0"], None),
-        driver("none.io", &[], None),
-        driver("two.io", &["2.0.0"], None),
-        driver("fails.io", &["1.0.0"], Some(Error("no disk"))),
-        driver("hangs.io", &["1.0.0"], Some(Hang)),
-        driver("dies.io", &["1.0.0"], Some(Die)),
-    ];
-    for (name, reason) in [
-        (
-            "none.io",
-            "validation failed for CSI Driver none.io at endpoint",
-        ),
-        (
-            "none.io",
-            "Plugin returned an empty list for supported versions",
-        ),
-        ("two.io", "None of the versions specified"),
-        ("fails.io", "code = Unknown desc = no disk"),
-        ("hangs.io", "no answer within 700ms"),
-        ("dies.io", "NodeGetInfo at"),
-    ] {
-        until_shown(&node, name, PluginState::Refused, reason).await;
-    }
+    let said = Answer(said.encode_to_vec());
+    let full = csi_driver(
+        &node,
+        "full.sock",
+        "full.io",
+        &["0.3.0", "v1.5.0"],
+        Some(said),
+    );
+    let plain = csi_driver(&node, "plain.sock", "plain.io", &["1.0.0"], None);
     until_shown(&node, "full.io", PluginState::Registered, "").await;
     until_shown(&node, "plain.io", PluginState::Registered, "").await;
-    let csi = |version: &str, node_id: Option<&str>, max_volumes| CsiView {
-        version: version.to_owned(),
-        node_id: node_id.map(str::to_owned),
-        max_volumes,
-    };
-    assert_eq!(
-        shown(&node, "full.io").await[0].csi,
-        Some(csi("1.5.0", Some("here"), 3))
-    );
-    assert_eq!(
-        shown(&node, "plain.io").await[0].csi,
-        Some(csi("1.0.0", None, 0))
-    );
-    assert_eq!(told(&drivers[0]), Some((true, String::new())));
-    assert!(told(&drivers[4]).unwrap().1.contains("no disk"));
-
-    // A second one of the same name, and the end of the first.
-    let path = in_registry(&node, "twin.sock");
-    let twin = RawPlugin::serve(
-        &path,
-        [
-            ("GetInfo", info("CSIPlugin", "full.io", &["1.5.0"])),
-            ("NotifyRegistrationStatus", Answer(vec![])),
-        ],
-    );
-    until_shown(
-        &node,
-        "full.io",
-        PluginState::Refused,
-        r#"already registered with a higher supported version: "1.5.0""#,
-    )
+    let csi = shown(&node, "full.io").await.remove(0).csi;
+    assert_eq!(csi, Some(csi_view("1.5.0", Some("here"), 3)));
+    let csi = shown(&node, "plain.io").await.remove(0).csi;
+    assert_eq!(csi, Some(csi_view("1.0.0", None, 0)));
+    eventually("it is told", async || {
+        told(&full) == Some((true, String::new()))
+    })
     .await;
+
+    let twin = csi_driver(&node, "twin.sock", "full.io", &["1.5.0"], None);
+    let why = r#"already registered with a higher supported version: "1.5.0""#;
+    until_shown(&node, "full.io", PluginState::Refused, why).await;
     until_shown(&node, "full.io", PluginState::Registered, "").await;
-    fs::remove_file(&path).unwrap();
-    fs::remove_file(in_registry(&node, "full.io.sock")).unwrap();
+    fs::remove_file(in_registry(&node, "twin.sock")).unwrap();
+    fs::remove_file(in_registry(&node, "full.sock")).unwrap();
     eventually("they are gone", async || {
         shown(&node, "full.io").await.is_empty()
     })
     .await;
-    drivers
-        .iter()
-        .chain([&twin])
-        .for_each(|driver| driver.die());
+    [full, plain, twin].iter().for_each(|driver| driver.die());
+}
+
+#[tokio::test]
+async fn csi_drivers_that_cannot_be_registered_are_refused_with_the_reason() {
+    let (node, _works) = node().await;
+    let none: &[&str] = &[];
+    let one: &[&str] = &["1.0.0"];
+    let cases = [
+        (
+            "none.io",
+            none,
+            None,
+            "Plugin returned an empty list for supported versions",
+        ),
+        ("two.io", &["2.0.0"], None, "None of the versions specified"),
+        (
+            "fails.io",
+            one,
+            Some(Error("no disk")),
+            "code = Unknown desc = no disk",
+        ),
+        ("hangs.io", one, Some(Hang), "no answer within 700ms"),
+        ("dies.io", one, Some(Die), "dial failed at socket"),
+    ];
+    let mut drivers = vec![];
+    for (name, versions, node_get_info, reason) in cases {
+        let driver = csi_driver(&node, name, name, versions, node_get_info);
+        drivers.push((driver, name, reason));
+    }
+    for (driver, name, reason) in drivers {
+        until_shown(&node, name, PluginState::Refused, reason).await;
+        let told = told(&driver);
+        assert!(name == "dies.io" || !told.unwrap().0, "{name}");
+        driver.die();
+    }
+    is_undisturbed(&node).await;
 }
 
 #[tokio::test]

@@ -1,19 +1,21 @@
 //! Errors as Go programs print them: plugins' authors know these texts. Pure.
-use tonic::{Code, Status};
+use tonic::Status;
 
 /// How grpc-go prints a status.
 pub(crate) fn status(status: &Status) -> String {
-    let code = match status.code() {
-        Code::Ok => "OK".to_owned(),
-        Code::Cancelled => "Canceled".to_owned(),
-        code => format!("{code:?}"),
+    let code = format!("{:?}", status.code());
+    // The two that Go spells in another way.
+    let code = match code.as_str() {
+        "Ok" => "OK",
+        "Cancelled" => "Canceled",
+        same => same,
     };
     format!("rpc error: code = {code} desc = {}", status.message())
 }
 
 /// What is behind tonic's "transport error".
-pub(crate) fn cause(error: &tonic::transport::Error) -> String {
-    let cause = std::error::Error::source(error).map(ToString::to_string);
+pub(crate) fn cause(error: &dyn std::error::Error) -> String {
+    let cause = error.source().map(ToString::to_string);
     cause.unwrap_or_else(|| error.to_string())
 }
 
