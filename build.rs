@@ -5,6 +5,7 @@ const PROTOS: &[&str] = &[
     "deviceplugin_v1beta1.proto",
     "podresources_v1.proto",
     "pluginregistration_v1.proto",
+    "csi_v1.proto",
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {

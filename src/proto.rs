@@ -32,5 +32,10 @@ pub mod plugin_registration {
     tonic::include_proto!("pluginregistration");
 }
 
+/// The container storage interface, `v1`: what the kubelet asks a driver when it registers.
+pub mod csi {
+    tonic::include_proto!("csi.v1");
+}
+
 /// What gRPC reflection serves.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));

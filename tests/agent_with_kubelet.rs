@@ -568,7 +568,7 @@ mod registration {
         node.until("another socket is registered", async || {
             let made = fs::metadata(path()?).ok()?.modified().unwrap();
             let plugins = node.kubelet().plugins().await.ok()?;
-            let plugin = (plugins.into_iter()).find(|p| p.resource == format!("akri.sh/{door}"))?;
+            let plugin = (plugins.into_iter()).find(|p| p.name == format!("akri.sh/{door}"))?;
             let is_its = plugin.endpoint == path()?.display().to_string();
             (made != before && is_its && plugin.healthy == 1).then_some(())
         })

@@ -80,11 +80,18 @@ async fn refusals_of_registrations_have_the_kubelets_texts() {
             r#"the ResourceName "cam" is invalid"#,
         ),
     ];
-    for (refusal, want) in refusals {
-        let status = refusal.unwrap_err();
-        assert_eq!((status.code(), status.message()), (Code::Unknown, want));
+    for (refusal, want) in &refusals {
+        let status = refusal.as_ref().unwrap_err();
+        assert_eq!((status.code(), status.message()), (Code::Unknown, *want));
     }
-    assert!(node.client.plugins().await.unwrap().is_empty());
+    let shown = node.client.plugins().await.unwrap();
+    let reasons: Vec<_> = shown
+        .iter()
+        .map(|p| (p.state, p.reason.as_deref()))
+        .collect();
+    let want = refusals.map(|(_, want)| (PluginState::Refused, Some(want)));
+    assert_eq!(reasons, want);
+    assert!(node.counts(CAM).await.is_none());
 }
 
 #[tokio::test]

@@ -48,7 +48,7 @@ enum Kind {
     /// The Pods, with the devices of their containers and the health of these
     #[value(alias = "pod", alias = "po")]
     Pods,
-    /// The device plugins, registered and stopped
+    /// The plugins: device plugins and drivers, those that are registered, have stopped or were refused
     #[value(alias = "plugin")]
     Plugins,
     /// What the node offers
@@ -252,30 +252,39 @@ fn devices(containers: &[ContainerStatus]) -> String {
 }
 
 fn plugin_rows(plugins: &[PluginView], is_wide: bool) -> Rows {
-    let mut head = row(["RESOURCE", "STATE", "HEALTHY", "UNHEALTHY", "ALLOCATED"]);
+    let mut head = row(["NAME", "TYPE", "STATE", "HEALTHY", "UNHEALTHY", "ALLOCATED"]);
     if is_wide {
         head.extend(row(["ENDPOINT", "REASON"]));
     }
     let mut rows = vec![head];
-    rows.extend(plugins.iter().map(|plugin| {
-        let state = match plugin.state {
-            PluginState::Connected => "Connected",
-            PluginState::Stopped => "Stopped",
-        };
-        let mut cells = vec![
-            plugin.resource.clone(),
-            state.to_owned(),
-            plugin.healthy.to_string(),
-            plugin.unhealthy.to_string(),
-            plugin.allocated.to_string(),
-        ];
-        if is_wide {
-            cells.push(plugin.endpoint.clone());
-            cells.push(plugin.reason.clone().unwrap_or_default());
-        }
-        cells
-    }));
+    rows.extend(plugins.iter().map(|plugin| plugin_row(plugin, is_wide)));
     rows
+}
+
+fn plugin_row(plugin: &PluginView, is_wide: bool) -> Vec<String> {
+    let state = match plugin.state {
+        PluginState::Connected => "Connected",
+        PluginState::Registered => "Registered",
+        PluginState::Stopped => "Stopped",
+        PluginState::Refused => "Refused",
+    };
+    let mut cells = row([&plugin.name, &plugin.kind, state]);
+    // Only device plugins have devices.
+    let has_devices = matches!(plugin.state, PluginState::Connected | PluginState::Stopped);
+    let counts = [plugin.healthy, plugin.unhealthy, plugin.allocated];
+    cells.extend(counts.map(|count| match has_devices {
+        true => count.to_string(),
+        false => "-".to_owned(),
+    }));
+    if is_wide {
+        cells.push(plugin.endpoint.clone());
+        let csi = plugin.csi.as_ref().map(|csi| match &csi.node_id {
+            Some(node) => format!("CSI {}, node {node}", csi.version),
+            None => format!("CSI {}", csi.version),
+        });
+        cells.push(plugin.reason.clone().or(csi).unwrap_or_default());
+    }
+    cells
 }
 
 fn node_rows(node: &Node) -> Rows {

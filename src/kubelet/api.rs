@@ -1,7 +1,9 @@
 //! The status socket, `kubelet-api.sock`: what the kubelet knows, as JSON over HTTP.
 use super::{
     Settings,
+    csi::Drivers,
     device_manager::DeviceManager,
+    plugin_manager::report::Report,
     pods::{
         Pods,
         manifest::PodKey,
@@ -22,7 +24,7 @@ use k8s_openapi::{
     api::core::v1::{Node, Pod},
 };
 use std::{io, sync::Arc, time::Duration};
-use tokio::time::sleep;
+use tokio::{sync::watch, time::sleep};
 use tokio_util::sync::CancellationToken;
 
 pub(crate) const SOCKET: &str = "kubelet-api.sock";
@@ -34,14 +36,22 @@ const LAST_REQUESTS: Duration = Duration::from_millis(500);
 #[derive(Clone)]
 struct Context {
     settings: Arc<Settings>,
-    devices: DeviceManager,
+    plugins: Plugins,
     pods: Pods,
+}
+
+/// All that is known of plugins.
+#[derive(Clone)]
+pub(crate) struct Plugins {
+    pub(crate) devices: DeviceManager,
+    pub(crate) drivers: Drivers,
+    pub(crate) report: watch::Receiver<Report>,
 }
 
 /// Serves in the root folder until `shutdown`.
 pub(crate) fn serve(
     settings: Arc<Settings>,
-    devices: DeviceManager,
+    plugins: Plugins,
     pods: Pods,
     shutdown: CancellationToken,
 ) -> io::Result<impl Future<Output = anyhow::Result<()>> + Send + use<>> {
@@ -50,11 +60,11 @@ pub(crate) fn serve(
         .route("/healthz", get(async || "ok"))
         .route("/node", get(node))
         .route("/pods", get(list_pods))
-        .route("/plugins", get(plugins))
+        .route("/plugins", get(list_plugins))
         .route("/logs/{namespace}/{pod}/{container}", get(logs))
         .with_state(Context {
             settings,
-            devices,
+            plugins,
             pods,
         });
     Ok(async move {
@@ -69,12 +79,12 @@ pub(crate) fn serve(
 
 async fn node(State(context): State<Context>) -> Json<Node> {
     let name = &context.settings.node_name;
-    Json(view::node(name, &context.devices.inventory()))
+    Json(view::node(name, &context.plugins.devices.inventory()))
 }
 
 async fn list_pods(State(context): State<Context>) -> Json<List<Pod>> {
     let table = context.pods.table();
-    let inventory = context.devices.inventory();
+    let inventory = context.plugins.devices.inventory();
     let items = table.values().map(|record| status::pod(record, &inventory));
     Json(List {
         items: items.collect(),
@@ -82,8 +92,14 @@ async fn list_pods(State(context): State<Context>) -> Json<List<Pod>> {
     })
 }
 
-async fn plugins(State(context): State<Context>) -> Json<Vec<PluginView>> {
-    Json(view::plugins(&context.devices.inventory()))
+async fn list_plugins(State(context): State<Context>) -> Json<Vec<PluginView>> {
+    let Plugins {
+        devices,
+        drivers,
+        report,
+    } = &context.plugins;
+    let shown = view::plugins(&devices.inventory(), &report.borrow(), &drivers.table());
+    Json(shown)
 }
 
 /// The name is the Pod's, which ends with the node's.

@@ -1,6 +1,6 @@
 //! Reads a running kubelet through its status socket. Knows nothing else of the kubelet.
 use super::api::SOCKET;
-pub use super::view::{PluginState, PluginView};
+pub use super::view::{CsiView, PluginState, PluginView};
 use anyhow::{Context as _, bail};
 use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper::{Request, StatusCode, body::Bytes, client::conn::http1};

@@ -7,21 +7,26 @@
 //!                                              └── pod_resources, api ──┘   (sockets that others read)
 //! ```
 //! There is no isolation: mounts, device nodes and CDI names are recorded in a Pod's status, not applied. Containers
-//! end with their kubelet; the next one on the same folder starts them again with what their plugins answered before
-//! (PreStartContainer is called, Allocate is not).
+//! end with their kubelet, those of one that was killed with the start of the next; that one starts them again with
+//! what their plugins answered before (PreStartContainer is called, Allocate is not).
 mod api;
 pub mod client;
+mod csi;
 mod device_manager;
+mod dra;
 mod plugin_manager;
 mod pod_resources;
 mod pods;
 mod rate_limit;
+mod texts;
 mod view;
 
 use crate::{files, supervisor::Supervisor};
 use anyhow::Context as _;
 use device_manager::DeviceManager;
-use plugin_manager::{DEVICE_PLUGIN, Handlers, PluginHandler, PluginManager, service};
+use plugin_manager::{
+    CSI_PLUGIN, DEVICE_PLUGIN, DRA_PLUGIN, Handlers, PluginHandler, PluginManager, service,
+};
 use pods::{PodManager, Pods};
 use std::{fs, path::PathBuf, sync::Arc, time::Duration};
 use tokio::time::sleep;
@@ -35,7 +40,7 @@ const LAST_CALLS: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Holds `device-plugins`, `plugins_registry`, `pod-resources`, `logs` and `kubelet-api.sock`.
+    /// Holds `device-plugins`, `plugins_registry`, `pod-resources`, `logs`, `containers` and `kubelet-api.sock`.
     pub root_dir: PathBuf,
     pub manifests: PathBuf,
     pub node_name: String,
@@ -46,6 +51,30 @@ pub struct Settings {
     pub restart_backoff: Duration,
     /// How long all Pods together may take to end when the kubelet stops.
     pub stop_grace: Duration,
+    pub call_limits: CallLimits,
+}
+
+/// How long plugins may take to answer.
+#[derive(Debug, Clone, Copy)]
+pub struct CallLimits {
+    pub options: Duration,
+    /// Allocate and GetPreferredAllocation: the kubelet waits for ever, and with it every other Pod of the node.
+    pub allocate: Duration,
+    pub pre_start: Duration,
+    /// NodeGetInfo: a driver may have to ask its storage.
+    pub node_info: Duration,
+}
+
+impl Default for CallLimits {
+    fn default() -> Self {
+        Self {
+            options: Duration::from_secs(10),
+            allocate: Duration::from_secs(30),
+            // The kubelet's own, as the next one.
+            pre_start: Duration::from_secs(30),
+            node_info: Duration::from_secs(120),
+        }
+    }
 }
 
 impl Settings {
@@ -62,6 +91,7 @@ impl Settings {
             endpoint_grace: Duration::from_secs(300),
             restart_backoff: Duration::from_secs(1),
             stop_grace: Duration::from_secs(30),
+            call_limits: CallLimits::default(),
         }
     }
 }
@@ -76,10 +106,15 @@ pub async fn run(settings: Settings, shutdown: CancellationToken) -> anyhow::Res
         fs::create_dir_all(folder).map_err(|e| files::at(folder, &e))?;
     }
     // The kubelet's order: what was is read before the folder is swept and anyone can register.
-    let (devices, device_tasks) = DeviceManager::start(&plugins, settings.endpoint_grace);
-    let handler: Arc<dyn PluginHandler> = Arc::new(devices.clone());
-    let handlers = Handlers::from([(DEVICE_PLUGIN, handler)]);
-    let (plugin_manager, requests) = PluginManager::new(handlers, registry);
+    let (devices, device_tasks) =
+        DeviceManager::start(&plugins, settings.endpoint_grace, settings.call_limits);
+    let drivers = csi::Drivers::new(settings.call_limits.node_info);
+    let (plugin_manager, requests) = PluginManager::new(handlers(&devices, &drivers), registry);
+    let plugins_shown = api::Plugins {
+        devices: devices.clone(),
+        drivers,
+        report: plugin_manager.report(),
+    };
     let pods = Pods::new();
     let pod_manager = PodManager::new(settings.clone(), devices.clone(), pods.clone());
     service::prepare(&plugins)?;
@@ -99,13 +134,29 @@ pub async fn run(settings: Settings, shutdown: CancellationToken) -> anyhow::Res
     );
     let resources = resources.context("pod resources API")?;
     supervisor.spawn("pod resources API", |_| resources);
-    let api = api::serve(settings.clone(), devices, pods, shutdown.child_token());
+    let api = api::serve(
+        settings.clone(),
+        plugins_shown,
+        pods,
+        shutdown.child_token(),
+    );
     let api = api.context("status socket")?;
     supervisor.spawn("status socket", |_| api);
     supervisor.spawn("pods", |stop| pod_manager.run(stop));
     info!(node = %settings.node_name, root = %settings.root_dir.display(), "kubelet is up");
     let grace = settings.stop_grace + STOP_MARGIN;
     supervisor.run(grace).await
+}
+
+fn handlers(devices: &DeviceManager, drivers: &csi::Drivers) -> Handlers {
+    let device_plugins: Arc<dyn PluginHandler> = Arc::new(devices.clone());
+    let csi_drivers: Arc<dyn PluginHandler> = Arc::new(drivers.clone());
+    let dra_drivers: Arc<dyn PluginHandler> = Arc::new(dra::NotSupported);
+    Handlers::from([
+        (DEVICE_PLUGIN, device_plugins),
+        (CSI_PLUGIN, csi_drivers),
+        (DRA_PLUGIN, dra_drivers),
+    ])
 }
 
 /// Runs a gRPC server until it is told to stop; connections that stay open do not keep it.

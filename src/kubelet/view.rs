@@ -1,5 +1,12 @@
 //! The kubelet's state as objects that others can read. Pure.
-use super::device_manager::inventory::{Inventory, Resource};
+use super::{
+    csi::Driver,
+    device_manager::inventory::{Inventory, Resource},
+    plugin_manager::{
+        CSI_PLUGIN, DEVICE_PLUGIN,
+        report::{Entry, Report},
+    },
+};
 use k8s_openapi::{
     api::core::v1::{Node, NodeStatus},
     apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::ObjectMeta},
@@ -7,28 +14,51 @@ use k8s_openapi::{
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A device plugin as this kubelet knows it.
+/// A plugin as this kubelet knows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PluginView {
-    pub resource: String,
+    /// The resource of a device plugin, the name of a driver; of a socket that could not be asked, the file's.
+    pub name: String,
+    /// `DevicePlugin`, `CSIPlugin`, `DRAPlugin`, or what else it says it is; empty where it could not be asked.
+    #[serde(rename = "type")]
+    pub kind: String,
     /// The path of its socket; empty for one that the checkpoint knows and that has not registered since.
     pub endpoint: String,
     pub state: PluginState,
-    /// Why it is stopped.
+    /// Why it is stopped or refused, or what it still has to do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     pub healthy: usize,
     pub unhealthy: usize,
     /// Devices that containers hold.
     pub allocated: usize,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub csi: Option<CsiView>,
+}
+
+/// What a CSI driver said.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CsiView {
+    /// The highest one that both sides speak.
+    pub version: String,
+    /// What it calls this node; nothing where it does not serve NodeGetInfo.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_id: Option<String>,
+    /// 0: no limit.
+    pub max_volumes: i64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum PluginState {
+    /// A device plugin whose stream is open.
     Connected,
+    /// A driver that is known.
+    Registered,
     Stopped,
+    Refused,
 }
 
 /// Capacity and allocatable of extended resources. Unlike the Go kubelet, which leaves a "0" in the API server, this
@@ -55,29 +85,62 @@ pub(crate) fn node<C>(name: &str, inventory: &Inventory<C>) -> Node {
     }
 }
 
-pub(crate) fn plugins<C>(inventory: &Inventory<C>) -> Vec<PluginView> {
+/// Device plugins by their state now; of the other registrations how they went.
+pub(crate) fn plugins<C>(
+    inventory: &Inventory<C>,
+    report: &Report,
+    drivers: &BTreeMap<String, Driver>,
+) -> Vec<PluginView> {
     let resources = inventory.resources().iter();
-    resources
-        .filter_map(|(name, resource)| plugin(name, resource))
+    let device_plugins = resources.filter_map(|(name, resource)| device_plugin(name, resource));
+    let others = report
+        .entries()
+        .filter(|entry| entry.refused.is_some() || entry.kind != DEVICE_PLUGIN);
+    device_plugins
+        .chain(others.map(|entry| other(entry, drivers)))
         .collect()
 }
 
-fn plugin<C>(name: &str, resource: &Resource<C>) -> Option<PluginView> {
+fn device_plugin<C>(name: &str, resource: &Resource<C>) -> Option<PluginView> {
     let endpoint = resource.endpoint()?;
     let count = resource.count();
+    let stopped = endpoint.stopped.as_ref().map(|stopped| &stopped.reason);
+    let silent = (!resource.is_listed()).then_some("it has not listed its devices yet");
     Some(PluginView {
-        resource: name.to_owned(),
+        name: name.to_owned(),
+        kind: DEVICE_PLUGIN.to_owned(),
         endpoint: endpoint.socket.display().to_string(),
         state: match endpoint.stopped {
             Some(_) => PluginState::Stopped,
             None => PluginState::Connected,
         },
-        reason: endpoint
-            .stopped
-            .as_ref()
-            .map(|stopped| stopped.reason.clone()),
+        reason: stopped.cloned().or(silent.map(str::to_owned)),
         healthy: count.allocatable,
         unhealthy: count.capacity - count.allocatable,
         allocated: resource.held().len(),
+        csi: None,
     })
+}
+
+fn other(entry: &Entry, drivers: &BTreeMap<String, Driver>) -> PluginView {
+    let driver = drivers.get(&entry.name);
+    let is_driver = entry.kind == CSI_PLUGIN && entry.refused.is_none();
+    PluginView {
+        name: entry.name.clone(),
+        kind: entry.kind.clone(),
+        endpoint: entry.endpoint.display().to_string(),
+        state: match entry.refused {
+            Some(_) => PluginState::Refused,
+            None => PluginState::Registered,
+        },
+        reason: entry.refused.clone(),
+        healthy: 0,
+        unhealthy: 0,
+        allocated: 0,
+        csi: driver.filter(|_| is_driver).map(|driver| CsiView {
+            version: driver.version.to_string(),
+            node_id: driver.node.as_ref().map(|node| node.id.clone()),
+            max_volumes: driver.node.as_ref().map_or(0, |node| node.max_volumes),
+        }),
+    }
 }

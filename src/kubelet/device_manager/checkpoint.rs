@@ -85,7 +85,22 @@ pub(crate) fn write<C>(inventory: &Inventory<C>) -> Vec<u8> {
         registered_devices: Some(registered),
     };
     let checksum = u64::from(checksum(&data));
-    serde_json::to_vec(&File { data, checksum }).expect("strings and numbers are always JSON")
+    let json = serde_json::to_string(&File { data, checksum });
+    go_json(&json.expect("strings and numbers are always JSON")).into_bytes()
+}
+
+/// Go writes these as escapes, so that JSON may stand in HTML. Outside of strings there are none of them.
+fn go_json(json: &str) -> String {
+    let mut escaped = String::with_capacity(json.len());
+    for c in json.chars() {
+        match c {
+            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
+                escaped.push_str(&format!("\\u{:04x}", u32::from(c)));
+            }
+            c => escaped.push(c),
+        }
+    }
+    escaped
 }
 
 pub(crate) fn read(bytes: &[u8]) -> Result<Restored, Error> {
@@ -292,6 +307,26 @@ mod tests {
             };
             assert_eq!(checksum(&data), want, "{}", dump(&data));
         }
+    }
+
+    #[test]
+    fn what_go_escapes_is_escaped_and_read_back() {
+        let mut inventory = Inventory::<()>::default();
+        inventory.restore_resource("x.io/r", Duration::ZERO);
+        let holder = Holder {
+            pod_uid: "<a&b>".to_owned(),
+            container: "\u{2028}".to_owned(),
+        };
+        let claim = Claim {
+            response: Some(ContainerAllocateResponse::default()),
+            ..Claim::default()
+        };
+        inventory.restore_claim("x.io/r", holder.clone(), claim);
+        let bytes = write(&inventory);
+        let text = String::from_utf8(bytes.clone()).unwrap();
+        let want = r#""PodUID":"\u003ca\u0026b\u003e","ContainerName":"\u2028""#;
+        assert!(text.contains(want), "{text}");
+        assert_eq!(read(&bytes).unwrap().claims[0].1, holder);
     }
 
     #[test]

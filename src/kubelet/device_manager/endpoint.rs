@@ -1,5 +1,6 @@
 //! One device plugin as the kubelet calls it. Errors read as the Go kubelet's do.
 use crate::{
+    kubelet::{CallLimits, texts},
     proto::device_plugin::{
         AllocateRequest, ContainerAllocateRequest, ContainerAllocateResponse,
         ContainerPreferredAllocationRequest, DevicePluginOptions, Empty, ListAndWatchResponse,
@@ -16,15 +17,11 @@ use tonic::{Status, Streaming, transport::Channel};
 /// The kubelet's own limit; within it a plugin that registers before it serves is dialled again.
 const DIAL_LIMIT: Duration = Duration::from_secs(10);
 const DIAL_AGAIN: Duration = Duration::from_millis(50);
-const OPTIONS_LIMIT: Duration = Duration::from_secs(10);
-/// The kubelet's own limit.
-const PRE_START_LIMIT: Duration = Duration::from_secs(30);
-/// The kubelet waits for ever, and with it every other Pod of the node.
-const ALLOCATE_LIMIT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone)]
 pub(crate) struct Plugin {
     client: DevicePluginClient<Channel>,
+    limits: CallLimits,
     /// Cancelled when another registration takes its place.
     pub(super) stop: CancellationToken,
 }
@@ -41,18 +38,24 @@ pub(crate) enum Error {
     EmptyResponse,
     #[error("device plugin PreStartContainer rpc failed with err: {0}")]
     PreStart(String),
+    #[error("device plugin GetPreferredAllocation rpc failed with err: {0}")]
+    Preferred(String),
 }
 
 impl Plugin {
     /// Dials the plugin and asks its options: what a registration waits for.
-    pub(super) async fn connect(socket: &Path) -> Result<(Self, DevicePluginOptions), Error> {
+    pub(super) async fn connect(
+        socket: &Path,
+        limits: CallLimits,
+    ) -> Result<(Self, DevicePluginOptions), Error> {
         let channel = dial(socket).await?;
         let mut plugin = Self {
             client: DevicePluginClient::new(channel),
+            limits,
             stop: CancellationToken::new(),
         };
         let options = within(
-            OPTIONS_LIMIT,
+            limits.options,
             "GetDevicePluginOptions",
             plugin.client.get_device_plugin_options(Empty {}),
         );
@@ -66,7 +69,7 @@ impl Plugin {
         let stream = self.client.list_and_watch(Empty {}).await;
         stream
             .map(tonic::Response::into_inner)
-            .map_err(|status| go_text(&status))
+            .map_err(|status| texts::status(&status))
     }
 
     pub(super) async fn allocate(
@@ -78,7 +81,11 @@ impl Plugin {
                 devices_ids: ids.iter().cloned().collect(),
             }],
         };
-        let answer = within(ALLOCATE_LIMIT, "Allocate", self.client.allocate(request));
+        let answer = within(
+            self.limits.allocate,
+            "Allocate",
+            self.client.allocate(request),
+        );
         let answer = answer.await.map_err(Error::Rpc)?;
         let mut responses = answer.container_responses.into_iter();
         responses.next().ok_or(Error::EmptyResponse)
@@ -98,8 +105,8 @@ impl Plugin {
             }],
         };
         let call = self.client.get_preferred_allocation(request);
-        let answer = within(ALLOCATE_LIMIT, "GetPreferredAllocation", call).await;
-        let responses = answer.map_err(Error::Rpc)?.container_responses;
+        let answer = within(self.limits.allocate, "GetPreferredAllocation", call).await;
+        let responses = answer.map_err(Error::Preferred)?.container_responses;
         Ok(responses
             .into_iter()
             .next()
@@ -112,7 +119,7 @@ impl Plugin {
             devices_ids: ids.iter().cloned().collect(),
         };
         let call = self.client.pre_start_container(request);
-        let answer = within(PRE_START_LIMIT, "PreStartContainer", call).await;
+        let answer = within(self.limits.pre_start, "PreStartContainer", call).await;
         answer.map(|_| ()).map_err(Error::PreStart)
     }
 }
@@ -123,8 +130,7 @@ async fn dial(socket: &Path) -> Result<Channel, Error> {
         match timeout(DIAL_LIMIT, uds::dial(socket)).await {
             Ok(Ok(channel)) => return Ok(channel),
             Ok(Err(e)) if begun.elapsed() + DIAL_AGAIN > DIAL_LIMIT => {
-                let cause = std::error::Error::source(&e).map(ToString::to_string);
-                let cause = cause.unwrap_or_else(|| e.to_string());
+                let cause = texts::cause(&e);
                 return Err(Error::Dial(format!("{}: {cause}", socket.display())));
             }
             Ok(Err(_)) => sleep(DIAL_AGAIN).await,
@@ -140,18 +146,9 @@ async fn within<T>(
 ) -> Result<T, String> {
     match timeout(limit, call).await {
         Ok(Ok(answer)) => Ok(answer.into_inner()),
-        Ok(Err(status)) => Err(go_text(&status)),
+        Ok(Err(status)) => Err(texts::status(&status)),
         Err(_) => Err(format!(
             "rpc error: code = DeadlineExceeded desc = no answer to {method} within {limit:?}"
         )),
     }
-}
-
-/// How grpc-go prints a status.
-pub(super) fn go_text(status: &Status) -> String {
-    format!(
-        "rpc error: code = {:?} desc = {}",
-        status.code(),
-        status.message()
-    )
 }

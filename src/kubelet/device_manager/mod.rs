@@ -24,7 +24,11 @@ mod tests;
 pub(crate) use allocation::StartError;
 pub(crate) use endpoint::Plugin;
 
-use super::plugin_manager::{PluginHandler, PluginInfo};
+use super::{
+    CallLimits,
+    plugin_manager::{PluginHandler, PluginInfo, plan::Source},
+    texts,
+};
 use crate::proto::device_plugin::VERSION;
 use crate::supervisor::Supervisor;
 use futures::future::BoxFuture;
@@ -53,6 +57,7 @@ struct Shared {
     inventory: watch::Sender<Inventory<Plugin>>,
     started: Instant,
     endpoint_grace: Duration,
+    call_limits: CallLimits,
     /// Containers that had their devices when the kubelet started.
     restored: BTreeSet<Holder>,
     streams: mpsc::Sender<Stream>,
@@ -74,7 +79,11 @@ pub(crate) struct Tasks {
 
 impl DeviceManager {
     /// Takes over what the checkpoint in `folder` says.
-    pub(crate) fn start(folder: &Path, endpoint_grace: Duration) -> (Self, Tasks) {
+    pub(crate) fn start(
+        folder: &Path,
+        endpoint_grace: Duration,
+        call_limits: CallLimits,
+    ) -> (Self, Tasks) {
         let restored = keeper::read(folder);
         let holders = restored.claims.iter().map(|(_, holder, _)| holder.clone());
         let holders = holders.collect();
@@ -87,6 +96,7 @@ impl DeviceManager {
             inventory,
             started: Instant::now(),
             endpoint_grace,
+            call_limits,
             restored: holders,
             streams,
             saves,
@@ -123,7 +133,7 @@ impl DeviceManager {
     }
 
     async fn connect(&self, info: PluginInfo) -> Result<(), String> {
-        let connected = Plugin::connect(&info.endpoint).await;
+        let connected = Plugin::connect(&info.endpoint, self.shared.call_limits).await;
         let (plugin, options) = connected.map_err(|e| e.to_string())?;
         let endpoint = Endpoint {
             socket: info.endpoint,
@@ -178,7 +188,7 @@ impl DeviceManager {
                     });
                 }
                 Ok(None) => return "ListAndWatch ended: EOF".to_owned(),
-                Err(status) => return endpoint::go_text(&status),
+                Err(status) => return texts::status(&status),
             }
         }
     }
@@ -248,17 +258,28 @@ async fn run_streams(
 }
 
 impl PluginHandler for DeviceManager {
+    /// The kubelet has texts of its own for each of the two ways to register.
     fn validate(&self, plugin: &PluginInfo) -> Result<(), String> {
-        if !plugin.versions.iter().any(|version| version == VERSION) {
-            let requested = plugin.versions.join(", ");
-            return Err(format!(
-                "requested API version {requested:?} is not supported by kubelet. Supported version is [{VERSION:?}]"
-            ));
+        let PluginInfo { name, versions, .. } = plugin;
+        if !versions.iter().any(|version| version == VERSION) {
+            let requested = versions.join(" ");
+            return Err(match plugin.source {
+                Source::Service => format!(
+                    "requested API version {requested:?} is not supported by kubelet. Supported version is [{VERSION:?}]"
+                ),
+                Source::Folder => format!(
+                    "manager version, {VERSION}, is not among plugin supported versions [{requested}]"
+                ),
+            });
         }
-        if !resource_name::is_extended(&plugin.name) {
-            return Err(format!("the ResourceName {:?} is invalid", plugin.name));
+        if resource_name::is_extended(name) {
+            return Ok(());
         }
-        Ok(())
+        let invalid = format!("the ResourceName {name:?} is invalid");
+        Err(match plugin.source {
+            Source::Service => invalid,
+            Source::Folder => format!("invalid name of device plugin socket: {invalid}"),
+        })
     }
 
     fn register(&self, plugin: PluginInfo) -> BoxFuture<'static, Result<(), String>> {

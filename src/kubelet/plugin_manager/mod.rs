@@ -5,11 +5,13 @@
 mod folder;
 mod operation;
 pub(crate) mod plan;
+pub(crate) mod report;
 pub(crate) mod service;
 
 use crate::backoff::Backoff;
 use futures::future::BoxFuture;
 use plan::{Desired, Hold, Key, Operation, Source, plan};
+use report::{Refusal, Report};
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::PathBuf,
@@ -17,7 +19,7 @@ use std::{
     time::Duration,
 };
 use tokio::{
-    sync::{mpsc, oneshot},
+    sync::{mpsc, oneshot, watch},
     task::JoinSet,
     time::{Instant, MissedTickBehavior, interval},
 };
@@ -40,6 +42,7 @@ pub(crate) struct PluginInfo {
     pub(crate) versions: Vec<String>,
     /// Tells this registration from all others of this kubelet.
     pub(crate) generation: u64,
+    pub(crate) source: Source,
 }
 
 /// What a type of plugin needs from the kubelet. Errors are told to the plugin.
@@ -54,6 +57,8 @@ pub(crate) trait PluginHandler: Send + Sync {
 /// By the type that plugins say they are of.
 pub(crate) type Handlers = BTreeMap<&'static str, Arc<dyn PluginHandler>>;
 pub(crate) const DEVICE_PLUGIN: &str = "DevicePlugin";
+pub(crate) const CSI_PLUGIN: &str = "CSIPlugin";
+pub(crate) const DRA_PLUGIN: &str = "DRAPlugin";
 
 /// A call of the Registration service, answered when the plugin is registered or refused.
 #[derive(Debug)]
@@ -77,10 +82,12 @@ pub(crate) struct PluginManager {
     failing: BTreeMap<Key, (Backoff, Duration)>,
     busy: BTreeSet<Key>,
     operations: JoinSet<Outcome>,
+    report: watch::Sender<Report>,
 }
 
 struct Registered {
     handler: Arc<dyn PluginHandler>,
+    kind: &'static str,
     info: PluginInfo,
 }
 
@@ -88,7 +95,7 @@ struct Registered {
 struct Outcome {
     key: Key,
     generation: u64,
-    result: Result<Registered, String>,
+    result: Result<Registered, Refusal>,
 }
 
 impl PluginManager {
@@ -107,8 +114,14 @@ impl PluginManager {
             failing: BTreeMap::new(),
             busy: BTreeSet::new(),
             operations: JoinSet::new(),
+            report: watch::Sender::default(),
         };
         (manager, sender)
+    }
+
+    /// How each registration went.
+    pub(crate) fn report(&self) -> watch::Receiver<Report> {
+        self.report.subscribe()
     }
 
     pub(crate) async fn run(mut self, shutdown: CancellationToken) -> anyhow::Result<()> {
@@ -120,7 +133,11 @@ impl PluginManager {
                 Some(request) = self.requests.recv() => self.receive(request),
                 Some(outcome) = self.operations.join_next() => self.finish(outcome?),
                 () = self.folder.changed() => self.look_at_folder(),
-                _ = tick.tick() => self.reconcile_all(),
+                _ = tick.tick() => {
+                    // Sub-folders have no watch of their own.
+                    self.look_at_folder();
+                    self.reconcile_all();
+                }
             }
         }
     }
@@ -140,6 +157,7 @@ impl PluginManager {
         for key in changes.gone {
             self.desired.remove(&key);
             self.failing.remove(&key);
+            self.report.send_modify(|report| report.forget(&key));
             self.reconcile(&key);
         }
         for key in changes.new {
@@ -186,9 +204,10 @@ impl PluginManager {
         for operation in plan(desired, registered, hold, self.started.elapsed()) {
             match operation {
                 Operation::Unregister => {
-                    if let Some(Registered { handler, info }) = self.registered.remove(key) {
+                    if let Some(Registered { handler, info, .. }) = self.registered.remove(key) {
                         debug!(socket = %key.socket.display(), "plugin unregistered");
                         handler.deregister(&info);
+                        self.report.send_modify(|report| report.forget(key));
                     }
                 }
                 Operation::Register { generation } => self.register(key.clone(), generation),
@@ -223,14 +242,26 @@ impl PluginManager {
         match result {
             Ok(registered) => {
                 self.failing.remove(&key);
+                self.report.send_modify(|report| {
+                    report.registered(&key, registered.kind, &registered.info);
+                });
                 self.registered.insert(key.clone(), registered);
             }
-            Err(error) => {
-                warn!(socket = %key.socket.display(), %error, "plugin not registered");
+            Err(refusal) => {
+                warn!(socket = %key.socket.display(), error = %refusal.error, "plugin not registered");
+                if self.is_wanted(&key) {
+                    self.report.send_modify(|report| {
+                        report.refused(&key, generation, refusal);
+                    });
+                }
                 self.fail(&key, generation);
             }
         }
         self.reconcile(&key);
+    }
+
+    fn is_wanted(&self, key: &Key) -> bool {
+        self.desired.contains_key(key)
     }
 
     /// A call of the Registration service is over with its answer; a socket in the folder is tried again.

@@ -4,6 +4,7 @@
 //! else reads. A Pod that has ended, or was refused, stays in the table until its manifest goes or changes.
 mod expand;
 pub(crate) mod manifest;
+mod orphans;
 pub(crate) mod plan;
 pub(crate) mod process;
 pub(crate) mod record;
@@ -84,6 +85,7 @@ impl PodManager {
 
     pub(crate) async fn run(mut self, shutdown: CancellationToken) -> anyhow::Result<()> {
         let mut watch = FolderWatch::new(&self.settings.manifests);
+        orphans::end_all(&self.settings.root_dir, self.settings.stop_grace).await;
         self.read_manifests();
         // The manifests are all the Pods there are: what others held before the restart is free.
         let known: BTreeSet<String> = self.manifests.values().map(|p| p.uid.clone()).collect();

@@ -1,5 +1,5 @@
 //! A container as a plain process: its own process group, its own environment, its output in a file.
-use super::{expand::CommandLine, record::Ended};
+use super::{expand::CommandLine, orphans::Place, record::Ended};
 use crate::files;
 use jiff::Timestamp;
 use nix::{
@@ -19,7 +19,7 @@ use tokio::{
     time::timeout,
 };
 use tokio_util::sync::CancellationToken;
-use tracing::debug;
+use tracing::{debug, warn};
 
 /// What images set; a container's own `PATH` wins.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -33,11 +33,18 @@ pub(super) struct Process {
 }
 
 /// Kills what is left of a process group when it is dropped: nothing that a container started outlives it.
-struct Group(Pid);
+struct Group {
+    id: Pid,
+    /// What the next kubelet finds it by, should this one be killed.
+    record: Option<PathBuf>,
+}
 
 impl Drop for Group {
     fn drop(&mut self) {
-        signal(self.0, Signal::SIGKILL);
+        signal(self.id, Signal::SIGKILL);
+        if let Some(Err(error)) = self.record.as_ref().map(fs::remove_file) {
+            debug!(group = %self.id, %error, "its record is gone already");
+        }
     }
 }
 
@@ -47,6 +54,7 @@ impl Process {
         hostname: &str,
         working_dir: Option<&str>,
         log: &Path,
+        place: &Place,
     ) -> io::Result<Self> {
         let output = open_log(log)?;
         let mut command = Command::new(&line.program);
@@ -70,9 +78,16 @@ impl Process {
             .map_err(|e| files::at(Path::new(&line.program), &e))?;
         let id = child.id().and_then(|id| i32::try_from(id).ok());
         let id = id.ok_or_else(|| io::Error::other("the process ended before it began"))?;
+        let id = Pid::from_raw(id);
+        let mut group = Group { id, record: None };
+        // A container runs without its record too, on a full disk say.
+        match place.write(id) {
+            Ok(record) => group.record = Some(record),
+            Err(error) => warn!(%id, %error, "container not written down"),
+        }
         Ok(Self {
             child,
-            group: Group(Pid::from_raw(id)),
+            group,
             started: Timestamp::now(),
         })
     }
@@ -95,17 +110,17 @@ impl Process {
     }
 
     async fn terminate(&mut self, grace: Duration) -> io::Result<ExitStatus> {
-        signal(self.group.0, Signal::SIGTERM);
+        signal(self.group.id, Signal::SIGTERM);
         if let Ok(status) = timeout(grace, self.child.wait()).await {
             return status;
         }
-        signal(self.group.0, Signal::SIGKILL);
+        signal(self.group.id, Signal::SIGKILL);
         self.child.wait().await
     }
 }
 
 /// Groups end by themselves too: that one is no more is fine.
-fn signal(group: Pid, signal: Signal) {
+pub(super) fn signal(group: Pid, signal: Signal) {
     if let Err(error) = killpg(group, signal) {
         debug!(%group, %error, "no such process group");
     }

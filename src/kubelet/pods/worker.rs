@@ -3,6 +3,7 @@ use super::{
     Pods,
     expand::command_line,
     manifest::{StaticPod, is_sidecar, limits},
+    orphans::Place,
     process::{Process, log_path},
     record::{ContainerRecord, Ended, RestartPolicy, State, restart_wait},
 };
@@ -211,7 +212,9 @@ impl Worker {
             &container.name,
         );
         let working_dir = container.working_dir.as_deref();
-        Process::start(&line, &key.name, working_dir, &log).map_err(|error| {
+        let place = Place::new(&self.settings.root_dir, self.grace());
+        let started = Process::start(&line, &key.name, working_dir, &log, &place);
+        started.map_err(|error| {
             let now = Timestamp::now();
             NotStarted::Failed(Ended {
                 exit_code: 128,
@@ -234,9 +237,7 @@ impl Worker {
         self.update(container, |record| {
             record.state = State::Running { started };
         });
-        let seconds = self.pod.spec.termination_grace_period_seconds;
-        let seconds = u64::try_from(seconds.unwrap_or(DEFAULT_GRACE_SECONDS)).unwrap_or(0);
-        let ended = process.end(stop, Duration::from_secs(seconds)).await;
+        let ended = process.end(stop, self.grace()).await;
         let ended = ended.unwrap_or_else(|error| Ended {
             exit_code: 255,
             signal: None,
@@ -249,6 +250,13 @@ impl Worker {
             record.state = State::Ended(ended.clone());
         });
         ended
+    }
+
+    /// How long a container has between SIGTERM and SIGKILL.
+    fn grace(&self) -> Duration {
+        let seconds = self.pod.spec.termination_grace_period_seconds;
+        let seconds = u64::try_from(seconds.unwrap_or(DEFAULT_GRACE_SECONDS));
+        Duration::from_secs(seconds.unwrap_or(0))
     }
 
     /// A sidecar is no obstacle once it has run.

@@ -1,0 +1,296 @@
+# No cluster and no agent: Go's own plugins and clients against our kubelet.
+# shellcheck shell=bash disable=SC2153 # SUITE is set by run
+
+HOME_OF_NODE=$SUITE/edge
+ROOT=$HOME_OF_NODE/kubelet
+MANIFESTS=$ROOT/manifests
+GO_BIN=${CLUSTER_BIN:-$HOME/.cache/cluster-bin}
+
+set_up() {
+  build_programs
+  mkdir -p "$ROOT"
+  cluster lan
+  # The sample device plugin knows one folder only; on this machine it is the kubelet's root.
+  mkdir -p /var/lib/kubelet
+  # shellcheck disable=SC2016 # expanded by the inner shell
+  cluster device edge sh -c 'mount --bind "$0" /var/lib/kubelet && exec sleep infinity' "$ROOT"
+}
+
+build_programs() (
+  cd "$E2E/kubelet_go" || exit
+  export CGO_ENABLED=0 GOFLAGS=-buildvcs=false
+  if [ ! -x "$GO_BIN/kubelet_go" ] || [ -n "$(find . -newer "$GO_BIN/kubelet_go" -type f)" ]; then
+    go build -p 1 -ldflags="-s -w" -o "$GO_BIN/kubelet_go" .
+  fi
+  [ -x "$GO_BIN/sample-device-plugin" ] || go build -p 1 -ldflags="-s -w" -o "$GO_BIN/sample-device-plugin" \
+    k8s.io/kubernetes/test/images/sample-device-plugin
+)
+
+# A kubelet without a past, and nothing that wants to register.
+fresh() {
+  stop_all
+  find "$ROOT" -mindepth 1 -delete
+  rm -f "$SUITE"/log/*
+  mkdir -p "$MANIFESTS"
+  begin_kubelet
+}
+
+begin_kubelet() {
+  begin kubelet edge "$PETIOLE" kubelet --root-dir "$ROOT" --node-name edge --restart-backoff 100ms
+  within 5 "the kubelet answers" get node
+}
+
+begin_stub() { # RESOURCE [probe]: `tell` it what to list
+  local name=${1#*/}
+  rm -f "$SUITE/$name.fifo"
+  mkfifo "$SUITE/$name.fifo"
+  # shellcheck disable=SC2016 # expanded by the inner shell
+  begin "$name" edge sh -c 'fifo=$1; shift; exec kubelet_go stub "$@" <>"$fifo"' - "$SUITE/$name.fifo" "$ROOT" "$@"
+}
+
+tell() { # NAME LIST…
+  echo "${*:2}" >"$SUITE/$1.fifo"
+}
+
+calls_of() { # NAME METHOD
+  grep -c "\"$2\" request" "$SUITE/log/$1" || true
+}
+
+get() {
+  cluster on edge "$PETIOLE" get "$@" --root-dir "$ROOT" -o json
+}
+
+node_holds() { # RESOURCE CAPACITY ALLOCATABLE
+  get node | jq -e --arg r "$1" --arg c "$2" --arg a "$3" '.status | .capacity[$r] == $c and .allocatable[$r] == $a'
+}
+
+plugin_is() { # NAME STATE [TEXT OF THE REASON]
+  get plugins | jq -e --arg n "$1" --arg s "$2" --arg t "${3:-}" \
+    'any(.[]; .name == $n and .state == $s and ((.reason // "") | contains($t)))'
+}
+
+has_no_plugin() { # NAME
+  get plugins | jq -e --arg n "$1" 'all(.[]; .name != $n)'
+}
+
+run_pod() { # LIMITS, as YAML. In a manifest $$ is one $.
+  cat >"$MANIFESTS/.pod" <<X
+apiVersion: v1
+kind: Pod
+metadata: {name: pod}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+    - name: c
+      image: none
+      command: [/bin/sh, -c, "echo began with \$\$GO_DEVICES; exec sleep 2147483647"]
+      resources: {limits: {$1}}
+X
+  mv "$MANIFESTS/.pod" "$MANIFESTS/pod.yaml"
+}
+
+pod_has() { # JQ
+  get pods | jq -e ".items[0].status | $1"
+}
+
+log_has() { # TEXT [TIMES]
+  [ "$(grep -c "$1" "$ROOT/logs/default_pod-edge/c.log")" -ge "${2:-1}" ]
+}
+
+clients() {
+  cluster on edge kubelet_go podresources "$ROOT/pod-resources/kubelet.sock"
+}
+
+checkpoint() { # read|write
+  cluster on edge kubelet_go checkpoint "$1" "$ROOT/device-plugins"
+}
+
+test_the_stub_registers_by_a_bare_path_and_a_pod_gets_its_devices() {
+  fresh
+  begin_stub example.com/go
+  within 5 "its devices are there" node_holds example.com/go 2 2
+  note "begun -> allocatable: $TOOK s"
+  run_pod "example.com/go: 2"
+  within 5 "the container has both" log_has "began with a,b"
+  note "manifest -> container: $TOOK s"
+  equal "calls of GetPreferredAllocation" 1 "$(calls_of go GetPreferredAllocation)"
+  equal "calls of Allocate" 1 "$(calls_of go Allocate)"
+  equal "calls of PreStartContainer" 1 "$(calls_of go PreStartContainer)"
+}
+
+test_health_is_in_the_node_and_in_the_pod() {
+  fresh
+  begin_stub example.com/go
+  within 5 "its devices are there" node_holds example.com/go 2 2
+  run_pod "example.com/go: 2"
+  within 5 "the Pod runs" pod_has '.phase == "Running"'
+  tell go "a b:Unhealthy"
+  within 3 "one is not allocatable" node_holds example.com/go 2 1
+  within 3 "the Pod says which" pod_has '.containerStatuses[0].allocatedResourcesStatus ==
+    [{name: "example.com/go", resources: [{resourceID: "a", health: "Healthy"}, {resourceID: "b", health: "Unhealthy"}]}]'
+  tell go "a b"
+  within 3 "it is well again" pod_has '[.containerStatuses[0].allocatedResourcesStatus[0].resources[].health] == ["Healthy", "Healthy"]'
+}
+
+test_the_stub_registers_again_after_a_kubelet_restart_and_allocate_is_not_called_again() {
+  fresh
+  local signal
+  begin_stub example.com/go
+  within 5 "its devices are there" node_holds example.com/go 2 2
+  run_pod "example.com/go: 1"
+  within 5 "the container has one" log_has "began with a"
+  for signal in TERM KILL; do
+    stop kubelet $signal
+    : >"$ROOT/logs/default_pod-edge/c.log"
+    begin_kubelet
+    # The stub looks for a new kubelet.sock every 10 s.
+    within 25 "the stub is back" node_holds example.com/go 2 2
+    note "kubelet up after SIG$signal -> registered again: $TOOK s"
+    within 5 "the container has the same" log_has "began with a"
+  done
+  equal "calls of Allocate" 1 "$(calls_of go Allocate)"
+  equal "calls of PreStartContainer" 3 "$(calls_of go PreStartContainer)"
+}
+
+test_the_stub_in_plugins_registry_is_registered_and_gone_with_its_socket() {
+  fresh
+  begin_stub example.com/probe probe
+  within 5 "its devices are there" node_holds example.com/probe 2 2
+  note "begun -> allocatable: $TOOK s"
+  run_pod "example.com/probe: 1"
+  within 5 "the container has one" log_has "began with a"
+  rm "$ROOT/plugins_registry/stub-probe.sock"
+  within 5 "it is deregistered" plugin_is example.com/probe stopped deregistered
+  node_holds example.com/probe 2 0 >/dev/null || fail "its devices can still be allocated"
+}
+
+test_a_stub_that_was_there_first_is_found_at_start() {
+  fresh
+  begin_stub example.com/probe probe
+  within 5 "its devices are there" node_holds example.com/probe 2 2
+  stop kubelet KILL
+  begin_kubelet
+  within 5 "it is registered without a call of its own" node_holds example.com/probe 2 2
+}
+
+test_the_pod_resources_client_reads_list_get_and_allocatable() {
+  fresh
+  begin_stub example.com/go
+  within 5 "its devices are there" node_holds example.com/go 2 2
+  run_pod "example.com/go: 1"
+  within 5 "the Pod runs" pod_has '.phase == "Running"'
+  local said pod
+  said=$(clients)
+  pod='{"name":"pod-edge","namespace":"default","containers":[{"name":"c","devices":[{"resource_name":"example.com/go","device_ids":["a"]}]}]}'
+  equal List "{\"list\":[$pod]}" "$(sed -n 1p <<<"$said")"
+  equal Get "{\"get\":$pod}" "$(sed -n 2p <<<"$said")"
+  equal "Get of an unknown Pod" '{"unknown":"rpc error: code = Unknown desc = pod none in namespace default not found"}' \
+    "$(sed -n 3p <<<"$said")"
+  equal Allocatable '{"allocatable":[{"resource_name":"example.com/go","device_ids":["a"]},{"resource_name":"example.com/go","device_ids":["b"]}]}' \
+    "$(sed -n 4p <<<"$said")"
+}
+
+test_the_checkpoint_is_read_both_ways() {
+  fresh
+  local said
+  begin_stub example.com/go
+  within 5 "its devices are there" node_holds example.com/go 2 2
+  run_pod "example.com/go: 1"
+  within 5 "the container has one" log_has "began with a"
+  stop kubelet
+  said=$(checkpoint read)
+  equal "what Go reads" '["c","example.com/go",{"-1":["a"]},{"example.com/go":["a","b"]}]' \
+    "$(jq -c '[(.entries[0] | .ContainerName, .ResourceName, .DeviceIDs), .registered]' <<<"$said")"
+  cp "$ROOT/device-plugins/kubelet_internal_checkpoint" "$SUITE/ours"
+  checkpoint write
+  cmp "$SUITE/ours" "$ROOT/device-plugins/kubelet_internal_checkpoint" || fail "Go writes the same data in another way"
+  begin_kubelet
+  within 25 "the stub is back" node_holds example.com/go 2 2
+  within 5 "the container has the same" log_has "began with a" 2
+  equal "calls of Allocate" 1 "$(calls_of go Allocate)"
+  ! grep -q checkpoint "$SUITE/log/kubelet" || fail "$(grep checkpoint "$SUITE/log/kubelet")"
+}
+
+test_plugins_of_each_type_are_told_how_it_went() {
+  fresh
+  begin csi edge kubelet_go csi "$ROOT" csi.example.com 0.3.0 1.0.0 1.5.0
+  begin plain edge kubelet_go watcher "$ROOT" CSIPlugin plain.example.com 1.0.0
+  begin old edge kubelet_go watcher "$ROOT" CSIPlugin old.example.com 0.3.0
+  begin dra edge kubelet_go watcher "$ROOT" DRAPlugin dra.example.com v1.DRAPlugin
+  begin odd edge kubelet_go watcher "$ROOT" DevicePlugin example.com/odd v1alpha1
+  begin mute edge kubelet_go watcher "$ROOT" DevicePlugin example.com/mute v1beta1
+  begin other edge kubelet_go watcher "$ROOT" Another other.example.com 1
+  within 5 "a driver is registered" plugin_is csi.example.com registered
+  get plugins | jq -e 'any(.[]; .csi == {version: "1.5.0", nodeId: "go-node", maxVolumes: 7})' >/dev/null || fail "$(get plugins)"
+  within 5 "one without NodeGetInfo too" plugin_is plain.example.com registered
+  within 5 "an old one is refused" plugin_is old.example.com refused "must be v1.x"
+  within 5 "DRA is refused" plugin_is dra.example.com refused "dynamic resource allocation is not supported"
+  within 5 "another version is refused" plugin_is example.com/odd refused "manager version, v1beta1, is not among"
+  within 5 "a plugin that serves nothing is refused" plugin_is example.com/mute refused "failed to get device plugin options"
+  within 5 "another type is refused" plugin_is other.example.com refused "no handler registered for plugin type: Another"
+  local name
+  for name in csi plain; do grep -q '^registered=true error=$' "$SUITE/log/$name" || fail "$name was not told"; done
+  for name in old dra odd mute other; do
+    grep -q '^registered=false error=RegisterPlugin error -- ' "$SUITE/log/$name" || fail "$name was not told"
+  done
+  for_all_of 2 "it stays" plugin_is csi.example.com registered
+  for name in csi old; do stop $name; done
+  within 5 "the driver is gone with its socket" has_no_plugin csi.example.com
+  within 5 "so is the refused one" has_no_plugin old.example.com
+}
+
+test_the_sample_device_plugin_serves_a_pod() {
+  fresh
+  begin sample edge sample-device-plugin
+  within 15 "its devices are there" node_holds example.com/resource 2 2
+  run_pod "example.com/resource: 1"
+  within 5 "the Pod runs" pod_has '.phase == "Running"'
+  get pods | jq -e '.items[0].metadata.annotations["c.edits.petiole.dev"] | fromjson | .mounts | has("/tmp/Dev-1")' >/dev/null ||
+    fail "the Pod lacks the mount: $(get pods)"
+  stop sample
+  within 5 "its end is seen" node_holds example.com/resource 2 0
+}
+
+# Every block of the document, one after another, with a plugin started after the first.
+test_the_commands_of_the_document_run_as_written() {
+  stop_all
+  cat >"$SUITE/document.sh" <<'X'
+set -euo pipefail
+mkdir -p /tmp/kubelet
+mount -t tmpfs tmpfs /tmp/kubelet
+PATH=$(dirname "$PETIOLE"):$PATH
+blocks=0
+trap 'kill $(jobs -p); wait' EXIT
+until_true() { for _ in $(seq 100); do ! "$@" >/dev/null 2>&1 || return 0; sleep 0.05; done; "$@"; }
+is_connected() { petiole get plugins --root-dir /tmp/kubelet -o json | jq -e '.[0].healthy == 2'; }
+block_ends() {
+  blocks=$((blocks + 1))
+  case $blocks in
+    1)
+      until_true test -S /tmp/kubelet/kubelet-api.sock
+      kubelet_go stub /tmp/kubelet example.com/thing </dev/null 2>/tmp/kubelet/stub.log &
+      until_true is_connected
+      ;;
+    3) until_true grep -q GO_DEVICES=a /tmp/kubelet/logs/default_try-box/shell.log ;;
+  esac
+}
+X
+  awk '/^```console$/ { on = 1; next } /^```$/ { if (on) print "block_ends"; on = 0 } on' "$E2E/../../docs/kubelet.md" >>"$SUITE/document.sh"
+  local said
+  said=$(cluster on edge bash "$SUITE/document.sh" 2>&1) || fail "$said"
+  for line in '^example.com/thing *DevicePlugin *Connected *2 *0 *0' '^box *example.com/thing *2 *2' \
+    '^default *try-box *1/1 *Running *0 .* a ' 'health: Healthy' '^GO_DEVICES=a$' '"name":"example.com/thing"'; do
+    grep -q "$line" <<<"$said" || fail "the commands did not print $line: $said"
+  done
+}
+
+show() {
+  get plugins | jq -c '.[]'
+  get node | jq -c .status
+  get pods | jq -c '.items[] | [.metadata.name, .status]'
+  find "$ROOT" -type s -o -name '*checkpoint*'
+  for log in "$SUITE"/log/* "$ROOT"/logs/*/*; do
+    echo "--- $log"
+    tail -n 20 "$log"
+  done
+}
