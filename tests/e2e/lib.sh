@@ -39,6 +39,12 @@ for_all_of() {
   done
 }
 
+# Whether CMD succeeds and says nothing. `[ -z "$(CMD)" ]` would be true of a CMD that cannot say.
+is_empty() { # CMD…
+  local said
+  said=$("$@") && [ -z "$said" ]
+}
+
 equal() { # WHAT EXPECTED ACTUAL
   [ "$2" = "$3" ] || fail "$1 is '$3', should be '$2'"
 }

@@ -31,7 +31,11 @@ test_what_akri_left_is_adopted() {
 }
 
 no_finalizer() {
-  [ -z "$(kubectl get "$AKRI" -A -o json | jq -r '.items[].metadata.finalizers[]?')" ]
+  is_empty finalizers
+}
+
+finalizers() {
+  kubectl get "$AKRI" -A -o json | jq -r '.items[].metadata.finalizers[]?'
 }
 
 test_an_upgrade_is_not_felt() {
@@ -68,5 +72,5 @@ test_waiting_for_tidy_leaves_no_entry_either() {
   local began=$EPOCHREALTIME
   helm uninstall petiole --wait --timeout 10m >/dev/null
   note "helm uninstall that waits for tidying: $(since "$began") s"
-  equal "entries" "" "$(entries)"
+  is_empty entries || fail "entries are left: $(entries)"
 }
