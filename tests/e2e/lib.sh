@@ -3,6 +3,10 @@
 
 mkdir -p "$SUITE/log" "$SUITE/pid"
 
+# Where a step ended that no `fail` explains. In `$(…)` a command may fail and the rest go on: not told.
+set -E
+trap 'case $- in *e*) echo "FAILED: ${BASH_SOURCE[0]##*/}:$LINENO: $BASH_COMMAND" >&2 ;; esac' ERR
+
 fail() {
   echo "FAILED: $*"
   exit 1
