@@ -28,7 +28,7 @@ docs:
 
 # Shell scripts
 scripts:
-    shellcheck -x .ci/run .ci/image tests/e2e/run tests/e2e/*.sh tests/e2e/cluster/{cluster,control,lan,node}
+    shellcheck -x .ci/run .ci/image tests/e2e/run tests/e2e/performance tests/e2e/*.sh tests/e2e/cluster/{cluster,control,lan,node}
 
 # The chart, where helm is installed (the end-to-end tests keep one)
 chart:
@@ -61,6 +61,7 @@ e2e *patterns:
     cargo build --release --locked
     tests/e2e/run {{ patterns }}
 
-# Measures against the budget and writes docs/performance.md; fails over budget
+# Measures against the budget and writes docs/performance.md and, as root on Linux with an image, docs/performance-cluster.md; fails over budget
 perf:
     cargo bench --bench node -- --report docs/performance.md --check
+    tests/e2e/performance docs/performance-cluster.md

@@ -1,4 +1,4 @@
-# Petiole on a cluster of two nodes, installed by its chart: the story of the README, and what users do next.
+# Petiole on a cluster of two nodes, installed by its chart: what users do.
 # shellcheck shell=bash disable=SC2119,SC2153 # SUITE is set by run
 # shellcheck source=tests/e2e/lib_cluster.sh
 . "$E2E/lib_cluster.sh"
@@ -9,7 +9,7 @@ set_up() {
   cluster avahi camera
 }
 
-# The README's page of a cluster, command by command.
+# What the README shows of a cluster, looked at closely. As it is written there: lifecycle.suite.sh.
 test_the_story_of_the_readme() {
   clean
   local n instance node

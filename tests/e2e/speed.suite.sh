@@ -1,4 +1,5 @@
-# How fast it is, on a real node. Each number is a note against its limit; `just perf` writes them to docs/performance.md.
+# How fast it is, on a real node. Each number is a note against its limit; `just perf` writes them to
+# docs/performance-cluster.md.
 # shellcheck shell=bash disable=SC2119,SC2153 # SUITE is set by run
 # shellcheck source=tests/e2e/lib_cluster.sh
 . "$E2E/lib_cluster.sh"
@@ -12,7 +13,7 @@ set_up() {
 # measure WHAT LIMIT UNIT VALUE: a number of the report; beyond its limit the test fails, once all was measured.
 measure() {
   note "$1: $4 $3 (limit $2)"
-  echo "$1|$2|$3|$4" >>"$WORK/measurements"
+  echo "$1|$2|$3|$4" >>"$MEASUREMENTS"
   awk "BEGIN { exit !($4 <= $2) }" || echo "$1: $4 $3, limit $2" >>"$SUITE/slow"
 }
 
