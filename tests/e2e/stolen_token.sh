@@ -175,7 +175,6 @@ a_shared_instance() {
   may_not "put environment into all brokers of a shared device" "first node" patch instance stolen-shared --type merge \
     -p '{"spec":{"brokerProperties":{"LD_PRELOAD":"x"}}}'
   may_not "become the first" "as the last" patch instance stolen-shared --type merge -p '{"spec":{"nodes":["leaf-1","leaf-2"]}}'
-  may_not "be there twice" "as the last" patch instance stolen-shared --type merge -p '{"spec":{"nodes":["leaf-2","leaf-1","leaf-1"]}}'
   may_not "take another's slot" "slots" patch instance stolen-shared --type merge -p '{"spec":{"deviceUsage":{"stolen-shared-0":"leaf-1"}}}'
   may_not "release another's slot" "slots" patch instance stolen-shared --type merge -p '{"spec":{"deviceUsage":{"stolen-shared-0":null}}}'
   may_not "blank another's slot" "slots" patch instance stolen-shared --type merge -p '{"spec":{"deviceUsage":{"stolen-shared-1":""}}}'
