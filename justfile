@@ -57,11 +57,12 @@ deny:
     cargo deny --locked check bans licenses sources
 
 # End to end, against real avahi and a real Kubernetes (Linux, root); patterns choose tests
-e2e *patterns:
+e2e *patterns: image
     cargo build --release --locked
     tests/e2e/run {{ patterns }}
 
 # Measures against the budget and writes docs/performance.md and, as root on Linux with an image, docs/performance-cluster.md; fails over budget
-perf:
+perf: image
     cargo bench --bench node -- --report docs/performance.md --check
+    cargo build --release --locked
     tests/e2e/performance docs/performance-cluster.md
