@@ -28,7 +28,7 @@ docs:
 
 # Shell scripts
 scripts:
-    shellcheck -x .ci/run .ci/image tests/e2e/run tests/e2e/*.sh tests/e2e/cluster/{cluster,control,lan,node}
+    shellcheck -x .ci/run .ci/image tests/e2e/run tests/e2e/performance tests/e2e/*.sh tests/e2e/cluster/{cluster,control,lan,node}
 
 # The chart, where helm is installed (the end-to-end tests keep one)
 chart:
@@ -57,10 +57,12 @@ deny:
     cargo deny --locked check bans licenses sources
 
 # End to end, against real avahi and a real Kubernetes (Linux, root); patterns choose tests
-e2e *patterns:
+e2e *patterns: image
     cargo build --release --locked
     tests/e2e/run {{ patterns }}
 
-# Measures against the budget and writes docs/performance.md; fails over budget
-perf:
+# Measures against the budget and writes docs/performance.md and, as root on Linux with an image, docs/performance-cluster.md; fails over budget
+perf: image
     cargo bench --bench node -- --report docs/performance.md --check
+    cargo build --release --locked
+    tests/e2e/performance docs/performance-cluster.md

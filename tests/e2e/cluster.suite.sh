@@ -1,4 +1,4 @@
-# Petiole on a cluster of two nodes, installed by its chart: the story of the README, and what users do next.
+# Petiole on a cluster of two nodes, installed by its chart: what users do.
 # shellcheck shell=bash disable=SC2119,SC2153 # SUITE is set by run
 # shellcheck source=tests/e2e/lib_cluster.sh
 . "$E2E/lib_cluster.sh"
@@ -9,7 +9,7 @@ set_up() {
   cluster avahi camera
 }
 
-# The README's page of a cluster, command by command.
+# What the README shows of a cluster, looked at closely. As it is written there: lifecycle.suite.sh.
 test_the_story_of_the_readme() {
   clean
   local n instance node
@@ -36,8 +36,10 @@ test_the_story_of_the_readme() {
   grpcurl_answers "$instance"
   device_goes page-4
   kubectl delete configuration zeroconf-http
-  within 10 "Instances, brokers and sockets are gone" is_nothing_left
-  note "Configuration deleted -> no Instance, broker or socket: $TOOK s"
+  within 10 "Instances and sockets are gone, and brokers are told to end" is_all_leaving
+  note "Configuration deleted -> no Instance or socket, no broker that is not about to end: $TOOK s"
+  # The sample's brokers do not heed SIGTERM.
+  within 45 "brokers are gone" is_nothing_left
 }
 
 a_broker_says() { # TEXT…
@@ -72,11 +74,14 @@ device_goes() { # SERVICE
   within 75 "its Instance goes after the grace period of 60 s" has_no_instance "$1"
   note "unhealthy -> Instance gone: $TOOK s"
   within 10 "its broker goes" has_brokers zeroconf-http 3
-  date +%s >"$SUITE/stopped-$instance"
+}
+
+is_all_leaving() {
+  is_empty kubectl get "$AKRI" -A -o name && is_empty brokers && is_empty plugin_sockets node-1 && is_empty plugin_sockets node-2
 }
 
 is_nothing_left() {
-  is_clean && [ -z "$(plugin_sockets node-1)$(plugin_sockets node-2)" ] && [ -z "$(kubectl get services -l controller=akri.sh -o name)" ]
+  is_clean && is_empty plugin_sockets node-1 && is_empty plugin_sockets node-2 && is_empty kubectl get services -l controller=akri.sh -o name
 }
 
 test_a_shared_device_is_used_by_one_of_two_nodes() {
@@ -258,7 +263,7 @@ have_been_done() { # CONFIGURATION COUNT
 }
 
 has_no_job() {
-  [ -z "$(kubectl get jobs -o name)" ]
+  is_empty kubectl get jobs -o name
 }
 
 test_services_lead_to_brokers() {
@@ -289,7 +294,7 @@ test_two_configurations_of_one_name() {
   kubectl get configuration twice -o json | jq '.metadata |= {name: .name, namespace: "later"} | del(.status)' | kubectl apply -f - >/dev/null
   within 10 "the later says why not" is_ready_as twice "False NameTaken" later
   within 5 "an Event says it too" has_event_in later twice NameTaken
-  equal "Instances of the later" 0 "$(kubectl -n later get instances.akri.sh -o name | grep -c . || true)"
+  is_empty kubectl -n later get instances.akri.sh -o name || fail "the later has Instances"
   is_ready_as twice "True Working" || fail "the older does not work any more"
   kubectl delete namespace later --wait=false >/dev/null
 }
@@ -311,18 +316,86 @@ test_a_hundred_devices() {
 test_no_write_at_rest_though_nodes_resolve_different_addresses() {
   clean
   local instance began
+  # The machine is in a network of node-2's alone, too: there it says another address, of two equally good ones the
+  # lower, which node-1 never hears.
+  cluster cable camera node-2
+  trap 'cluster cut camera' EXIT
   announce camera multi _rtsp._tcp 554
-  # The machine gets an address in another network of node-2's, which that node prefers.
   configure rest "kind: _rtsp._tcp"
   within 5 "an Instance" has_instances rest 1
   instance=$(instance_of multi)
   within 5 "both nodes see it" is_on "$instance" node-1 node-2
   within 20 "the Configuration is ready" is_ready_as rest "True Working"
+  within 60 "the nodes reach it differently" are_reached_differently "$instance"
+  note "digests of how each node reaches it: $(connections "$instance" | paste -sd' ')"
   sleep 12 # the kubelets' own late reports may be answered once
   began=$(mark)
-  for_all_of 60 "the Instance is there" instance_of multi
-  writes_since "$began" | grep -v " leases " >"$SUITE/writes" || true
+  for_all_of 60 "the Instance is there, and the nodes reach it differently" are_reached_differently "$instance"
+  writes_since "$began" >"$SUITE/writes"
   [ ! -s "$SUITE/writes" ] || fail "written at rest: $(sort "$SUITE/writes" | uniq -c)"
+}
+
+connections() { # INSTANCE
+  kubectl get instances.akri.sh "$1" -o json | jq -r '.status.nodes[].connection'
+}
+
+are_reached_differently() { # INSTANCE
+  kubectl get instances.akri.sh "$1" -o json | jq -e '[.status.nodes[].connection | strings] | length == 2 and (unique | length) == 2'
+}
+
+# The node's firewall lets through nothing of the camera: the API server and kubelet are as before.
+test_a_node_that_cannot_see_a_shared_device_any_more_hands_it_over() {
+  clean
+  local instance node other
+  announce camera drive _rtsp._tcp 554
+  configure handed "kind: _rtsp._tcp" "gracePeriodSeconds: 5, $BROKER"
+  within 5 "an Instance" has_instances handed 1
+  instance=$(instance_of drive)
+  within 5 "both nodes see it" is_on "$instance" node-1 node-2
+  within 30 "its broker runs" has_brokers handed 1
+  node=$(node_of_broker handed)
+  other=$([ "$node" = node-1 ] && echo node-2 || echo node-1)
+  block "$node" A
+  # shellcheck disable=SC2064 # this node
+  trap "block $node D" EXIT
+  within 45 "$node does not see it" is_unhealthy_on "$instance" "$node"
+  note "cut off from the camera -> unhealthy: $TOOK s"
+  within 15 "$node leaves it" is_on "$instance" "$other"
+  within 60 "a broker runs on $other" has_broker_on handed "$other"
+  note "left -> a broker on $other: $TOOK s"
+  within 10 "its slot is $other's" has_slot_of "$instance" "$other"
+  within 10 "and there is no other broker" has_brokers handed 1
+  within 10 "$node is not in its labels" has_labels_of "$instance" "$other"
+  block "$node" D
+  trap - EXIT
+  within 70 "$node sees it again" is_on "$instance" node-1 node-2
+  has_broker_on handed "$other" || fail "the broker did not stay on $other"
+}
+
+block() { # NODE A|D: as iptables has it
+  local family address
+  for family in 4 6; do # avahi speaks both
+    for address in $(cluster on camera ip "-$family" -o addr show dev eth0 | awk '{ sub("/.*", "", $4); print $4 }'); do
+      cluster on "$1" "ip${family#4}tables" "-$2" INPUT -s "$address" -j DROP
+    done
+  done
+}
+
+node_of_broker() { # CONFIGURATION
+  kubectl get pods -l "akri.sh/configuration=$1" -o json |
+    jq -re '.items[] | select(.status.phase == "Running" and .metadata.deletionTimestamp == null) | .spec.nodeName'
+}
+
+has_broker_on() { # CONFIGURATION NODE
+  [ "$(node_of_broker "$1")" = "$2" ]
+}
+
+has_slot_of() { # INSTANCE NODE: one, and no other's
+  kubectl get instances.akri.sh "$1" -o json | jq -e --arg n "$2" '[.spec.deviceUsage[] | select(. != "") | sub(".*:"; "")] == [$n]'
+}
+
+has_labels_of() { # INSTANCE NODE: its, and no other node's
+  kubectl get instances.akri.sh "$1" -o json | jq -e --arg n "node.akri.sh/$2" '[.metadata.labels | keys[] | select(startswith("node.akri.sh/"))] == [$n]'
 }
 
 test_with_a_stolen_token_only_its_own_node_can_be_touched() {
@@ -335,6 +408,9 @@ test_with_a_stolen_token_only_its_own_node_can_be_touched() {
 test_akris_own_samples_apply_unchanged() {
   clean
   local name
+  # Of the samples' brokers. A kubelet that tries to pull it takes minutes to let go of them.
+  cluster image docker.io/library/nginx:stable-alpine "$SUITE/image" /bin/sleep 2147483647 >"$SUITE/nginx.tar"
+  cluster load "$SUITE/nginx.tar"
   kubectl apply -f "$E2E/../akri/" --validate=strict
   for name in $(kubectl get configurations.akri.sh -o name); do
     within 10 "$name has a condition" ready_of "${name#*/}"
@@ -342,15 +418,32 @@ test_akris_own_samples_apply_unchanged() {
   done
 }
 
-# The capacity entries of every test before: all at once, because each takes the kubelet's 5 min.
+# The kubelet keeps an entry for 5 min, and the agent gives it 30 s more to write its 0. All tests' entries wait at once.
 test_zz_capacity_entries_are_tidied() {
   clean
-  local left
-  within 400 "no entry of ours is left on any node" has_no_entry
-  left=$(entries)
-  equal "entries left" "" "$left"
+  local entry stopped
+  announce camera last _rtsp._tcp 554
+  configure tidied "kind: _rtsp._tcp"
+  within 5 "an Instance" has_instances tidied 1
+  entry=$(instance_of last)
+  within 15 "node-1 offers it" node_holds node-1 allocatable "$entry" 1
+  kubectl delete configuration tidied >/dev/null
+  within 10 "its plugins have stopped" has_no_socket
+  stopped=$EPOCHREALTIME
+  for_all_of 329 "its entry stays for 5.5 min" has_entry node-1 "$entry"
+  within "$(awk "BEGIN { print 390 - $(since "$stopped") }")" "its entry is gone after 6.5 min" lacks_entry node-1 "$entry"
+  note "plugin stopped -> entry gone: $(since "$stopped") s"
+  within 60 "no entry of ours is left on any node" has_no_entry
+}
+
+has_no_socket() {
+  is_empty plugin_sockets node-1
+}
+
+lacks_entry() { # NODE RESOURCE
+  kubectl get node "$1" -o json | jq -e --arg r "akri.sh/$2" '.status.capacity | has($r) | not'
 }
 
 has_no_entry() {
-  [ -z "$(entries)" ]
+  is_empty entries
 }

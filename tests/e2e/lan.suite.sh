@@ -239,7 +239,7 @@ has_no_socket() {
 }
 
 has_ended() {
-  ! cluster on edge test -d "/proc/$1"
+  cluster on edge test ! -d "/proc/$1"
 }
 
 test_a_bad_configuration_is_reported_and_the_others_go_on() {

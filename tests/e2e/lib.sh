@@ -3,6 +3,10 @@
 
 mkdir -p "$SUITE/log" "$SUITE/pid"
 
+# Where a step ended that no `fail` explains. In `$(…)` a command may fail and the rest go on: not told.
+set -E
+trap 'case $- in *e*) echo "FAILED: ${BASH_SOURCE[0]##*/}:$LINENO: $BASH_COMMAND" >&2 ;; esac' ERR
+
 fail() {
   echo "FAILED: $*"
   exit 1
@@ -37,6 +41,12 @@ for_all_of() {
     "$@" >/dev/null 2>&1 || fail "not true after $(since "$began") s: $claim"
     sleep 0.1
   done
+}
+
+# Whether CMD succeeds and says nothing. `[ -z "$(CMD)" ]` would be true of a CMD that cannot say.
+is_empty() { # CMD…
+  local said
+  said=$("$@") && [ -z "$said" ]
 }
 
 equal() { # WHAT EXPECTED ACTUAL

@@ -45,7 +45,10 @@ clean() {
 }
 
 is_clean() {
-  ! kubectl get "$AKRI,pods,jobs" --all-namespaces -o name 2>/dev/null | grep -qv '^pod/petiole-'
+  local left
+  left=$(kubectl get "$AKRI,pods,jobs" --all-namespaces -o name) || return 1
+  # An answer without a line is one empty line here.
+  ! grep -Eqv '^(pod/petiole-.*)?$' <<<"$left"
 }
 
 agents_are_ready() {
@@ -85,8 +88,10 @@ instance_of() { # SERVICE
   kubectl get instances.akri.sh -o json | jq -re --arg s "$1" '.items[] | select(.spec.brokerProperties.AKRI_ZEROCONF_DEVICE_NAME == $s) | .metadata.name'
 }
 
-has_no_instance() {
-  ! instance_of "$1"
+has_no_instance() { # SERVICE
+  local instances
+  instances=$(kubectl get instances.akri.sh -o json) || return 1
+  jq -e --arg s "$1" 'all(.items[]; .spec.brokerProperties.AKRI_ZEROCONF_DEVICE_NAME != $s)' <<<"$instances"
 }
 
 instances() { # CONFIGURATION: how many it has
@@ -194,7 +199,9 @@ brokers() { # [CONFIGURATION]: names of broker Pods that run
 }
 
 has_brokers() { # CONFIGURATION COUNT
-  [ "$(brokers "$1" | grep -c .)" = "$2" ]
+  local running
+  running=$(brokers "$1") || return 1
+  [ "$(wc -w <<<"$running")" = "$2" ]
 }
 
 # What makes running brokers the same: their containers and how often they were started.
@@ -217,12 +224,16 @@ agent_of() { # NODE: its Pod
   kubectl -n petiole get pods -o json | jq -r --arg n "$1" '.items[] | select(.spec.nodeName == $n and (.metadata.name | startswith("petiole-agent")) and .metadata.deletionTimestamp == null) | .metadata.name'
 }
 
-# The process of a node's agent, as this machine has it.
+# The process of a node's agent, as the node has it.
 agent_pid() { # NODE
   local there
+  there=$(agent_processes "$1") && [ -n "$there" ] && echo "${there%%[^0-9]*}"
+}
+
+agent_processes() { # NODE; none is no error
   # shellcheck disable=SC2016 # expanded on the node
-  there=$(cluster on "$1" sh -c 'for p in /proc/[0-9]*; do [ "$(tr "\0" " " <$p/cmdline 2>/dev/null | cut -d" " -f1,2)" = "/petiole agent" ] && echo ${p#/proc/}; done' | head -n 1)
-  [ -n "$there" ] && echo "$there"
+  cluster on "$1" sh -c 'for p in /proc/[0-9]*; do
+    if [ "$(tr "\0" " " <$p/cmdline 2>/dev/null | cut -d" " -f1,2)" = "/petiole agent" ]; then echo ${p#/proc/}; fi; done'
 }
 
 kill_agent() { # NODE SIGNAL
@@ -231,10 +242,10 @@ kill_agent() { # NODE SIGNAL
 
 # ---- what was asked of the API server ----
 
-# Requests of Petiole's ServiceAccounts since a mark, without reads; a line each: USER VERB RESOURCE SUBRESOURCE NAME
+# Requests of Petiole's ServiceAccounts since a mark, without reads and the Lease; a line each: USER VERB RESOURCE SUBRESOURCE NAME
 writes_since() { # MARK
   tail -n "+$(($1 + 1))" "$CLUSTER_DIR/log/audit.log" | jq -r 'select(.verb | IN("get", "list", "watch") | not) |
-    select(.user.username | contains(":petiole-")) |
+    select(.user.username | contains(":petiole-")) | select(.objectRef.resource != "leases") |
     "\(.user.username | sub(".*:"; "")) \(.verb) \(.objectRef.resource) \(.objectRef.subresource // "-") \(.objectRef.name // "-")"'
 }
 

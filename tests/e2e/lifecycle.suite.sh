@@ -1,4 +1,4 @@
-# Installing over Akri, upgrading, and taking all of it away.
+# The README as it is written, installing over Akri, upgrading, and taking all of it away.
 # shellcheck shell=bash disable=SC2119,SC2153 # SUITE is set by run
 # shellcheck source=tests/e2e/lib_cluster.sh
 . "$E2E/lib_cluster.sh"
@@ -6,6 +6,85 @@
 set_up() {
   up_with_images
   cluster avahi camera
+}
+
+# Every command of the README's "Step 2", as it is written, in one shell at the root of the repository. `helm` and
+# `kubectl` stand for those on a machine beside the nodes, `avahi-publish` for the camera's.
+test_the_readme_as_it_is_written() {
+  local line n
+  awk '/^## / { step = /^## Step 2/ } /^```/ { block = step && /^```sh$/; next } block' "$E2E/../../README.md" >"$SUITE/readme"
+  for line in "helm install" "kubectl get instances" "kill %4" "helm uninstall"; do
+    grep -q "^$line" "$SUITE/readme" || fail "the README's Step 2 has no $line: $(cat "$SUITE/readme")"
+  done
+  {
+    # shellcheck disable=SC2016 # expanded by the reader's shell
+    echo '. "$E2E/lib.sh"; . "$E2E/lifecycle.suite.sh"; become_the_reader'
+    while IFS= read -r line; do printf 'look_before %q\n%s\n' "$line" "$line"; done <"$SUITE/readme"
+  } >"$SUITE/reader"
+  (cd "$E2E/../.." && bash -euo pipefail "$SUITE/reader") >"$SUITE/said" 2>&1 || fail "$(cat "$SUITE/said")"
+  was_said 2 '^NAME +CONFIG +SHARED +NODES +AGE$' # of both looks
+  was_said 4 '^zeroconf-http-[0-9a-f]{6} +zeroconf-http +true +\["node-[12]","node-[12]"\] +[0-9]+s$'
+  for n in 1 2 3 4; do was_said 1 "^\\[pod/[^ ]*\\] AKRI_ZEROCONF_DEVICE_PATH=/$n\$"; done
+  # The one slot of each: Capacity of both nodes, and Allocatable of the one that has it.
+  was_said 12 '^ +akri.sh/zeroconf-http-[0-9a-f]{6}: +1$'
+  grep -Eq ' DeviceGone +instance/zeroconf-http-' "$SUITE/said" || fail "no DeviceGone: $(cat "$SUITE/said")"
+  within 60 "no Pod is left" is_empty kubectl get pods -A -o name
+  # What comes next finds a cluster without our definitions.
+  kubectl delete crd configurations.akri.sh instances.akri.sh >/dev/null
+}
+
+was_said() { # TIMES LINE
+  equal "the number of lines '$2'" "$1" "$(grep -cE -- "$2" "$SUITE/said" || true)"
+}
+
+# shellcheck disable=SC2317 # called by the README's commands
+become_the_reader() {
+  helm() {
+    # shellcheck disable=SC2016 # expanded on the machine
+    cluster on control sh -c 'cd "$0" && exec helm "$@"' "$PWD" "$@"
+  }
+  avahi-publish() { # in the background
+    exec cluster on camera avahi-publish "$@" >>"$SUITE/log/pages" 2>&1
+  }
+  trap end_jobs EXIT
+  set -m # as at a terminal
+}
+
+# shellcheck disable=SC2317 # called by trap
+end_jobs() {
+  local job
+  for job in $(jobs -p); do kill -- "-$job" || true; done
+}
+
+# What a person waits for before the next command makes sense.
+look_before() { # COMMAND
+  echo "\$ $1"
+  case $1 in
+    # Agents may have to start first.
+    "kubectl get instances "*) within 20 "four Instances of two nodes" pages_are_seen ;;
+    "kubectl get pods "*) within 30 "four brokers run" has_brokers zeroconf-http 4 ;;
+    "kubectl logs "*) within 5 "each says its service" pages_are_told ;;
+    "kubectl describe node "*) within 5 "each is offered where it is used" pages_are_offered ;;
+    "kubectl get instances,"*) within 5 "one is gone" one_page_is_gone ;;
+    "helm uninstall "*) within 45 "all of it is gone" is_clean ;; # its brokers do not heed SIGTERM: 30 s
+  esac
+}
+
+pages_are_seen() {
+  kubectl get instances.akri.sh -o json | jq -e '[.items[].spec.nodes | length] == [2, 2, 2, 2]'
+}
+
+pages_are_told() {
+  [ "$(kubectl logs -l akri.sh/configuration=zeroconf-http | grep -c DEVICE_NAME=page-)" = 4 ]
+}
+
+pages_are_offered() {
+  kubectl get nodes -o json | jq -e '[.items[].status.allocatable | to_entries[] | select((.key | startswith("akri.sh/zeroconf-http-")) and .value == "1")] | length == 4'
+}
+
+one_page_is_gone() {
+  kubectl get instances.akri.sh -o json | jq -e '[.items[] | select(any(.status.nodes[]; .health == "Unhealthy"))] | length == 1' &&
+    kubectl get events -o json | jq -e 'any(.items[]; .reason == "DeviceGone")'
 }
 
 # What a cluster has whose Akri 0.13 was taken away without its objects: CRDs, a Configuration, Instances with a
@@ -31,7 +110,11 @@ test_what_akri_left_is_adopted() {
 }
 
 no_finalizer() {
-  [ -z "$(kubectl get "$AKRI" -A -o json | jq -r '.items[].metadata.finalizers[]?')" ]
+  is_empty finalizers
+}
+
+finalizers() {
+  kubectl get "$AKRI" -A -o json | jq -r '.items[].metadata.finalizers[]?'
 }
 
 test_an_upgrade_is_not_felt() {
@@ -68,5 +151,5 @@ test_waiting_for_tidy_leaves_no_entry_either() {
   local began=$EPOCHREALTIME
   helm uninstall petiole --wait --timeout 10m >/dev/null
   note "helm uninstall that waits for tidying: $(since "$began") s"
-  equal "entries" "" "$(entries)"
+  is_empty entries || fail "entries are left: $(entries)"
 }

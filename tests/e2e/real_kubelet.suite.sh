@@ -208,7 +208,7 @@ test_a_service_that_goes_is_offered_no_more() {
   within 20 "allocatable is 0" node_holds allocatable "$resource" 0
   note "then -> allocatable 0 (the kubelet's tick): $TOOK s"
   within 15 "the Instance goes after its grace period" has_no_instance cam-1
-  within 5 "its socket goes" test -z "$(find "$PLUGINS" -name "$resource-*.sock")"
+  within 5 "its socket goes" is_empty find "$PLUGINS" -name "$resource-*.sock"
 }
 
 test_a_configuration_that_goes_takes_all_with_it_at_once() {

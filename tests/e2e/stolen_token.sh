@@ -150,8 +150,8 @@ another_nodes_instance() {
     may_not "create an Instance with another's label" "label" create -f -
   an_instance stolen-other leaf-2 | cluster kubectl create -f -
   may_not "delete another's Instance" "no other node" delete instance stolen-other
-  may_not "describe a device it does not see" "its node sees" patch instance stolen-other --type merge -p '{"spec":{"capacity":9}}'
-  may_not "put environment into another's brokers" "its node sees" patch instance stolen-other --type merge \
+  may_not "describe a device it does not see" "first node" patch instance stolen-other --type merge -p '{"spec":{"capacity":9}}'
+  may_not "put environment into another's brokers" "first node" patch instance stolen-other --type merge \
     -p '{"spec":{"brokerProperties":{"LD_PRELOAD":"x"}}}'
   an_instance stolen-last leaf-1 | jq '.spec.deviceUsage = {"stolen-last-0": "leaf-2"}' | cluster kubectl create -f -
   may "delete what it sees last, though another has a slot of it" delete instance stolen-last
@@ -163,10 +163,18 @@ another_nodes_instance() {
 a_shared_instance() {
   an_instance stolen-shared leaf-2 | jq '.spec.deviceUsage = {"stolen-shared-0": "leaf-2", "stolen-shared-1": "C:stolen-0:leaf-2"}
     | .metadata.annotations["told.akri.sh/0"] = "abc"' | cluster kubectl create -f -
+  may_not "join as the first" "as the last" patch instance stolen-shared --type json \
+    -p '[{"op":"add","path":"/spec/nodes/0","value":"leaf-1"},{"op":"add","path":"/metadata/labels/node.akri.sh~1leaf-1","value":""}]'
+  may_not "join and describe at once" "first node" patch instance stolen-shared --type json \
+    -p '[{"op":"add","path":"/spec/nodes/-","value":"leaf-1"},{"op":"replace","path":"/spec/capacity","value":0}]'
   may "join" patch instance stolen-shared --type json \
     -p '[{"op":"add","path":"/spec/nodes/-","value":"leaf-1"},{"op":"add","path":"/metadata/labels/node.akri.sh~1leaf-1","value":""}]'
   may "claim a free slot" patch instance stolen-shared --type merge -p '{"spec":{"deviceUsage":{"stolen-shared-2":"leaf-1"}}}'
   may_not "delete what another sees" "no other node" delete instance stolen-shared
+  may_not "make a shared device useless" "first node" patch instance stolen-shared --type merge -p '{"spec":{"capacity":0}}'
+  may_not "put environment into all brokers of a shared device" "first node" patch instance stolen-shared --type merge \
+    -p '{"spec":{"brokerProperties":{"LD_PRELOAD":"x"}}}'
+  may_not "become the first" "as the last" patch instance stolen-shared --type merge -p '{"spec":{"nodes":["leaf-1","leaf-2"]}}'
   may_not "take another's slot" "slots" patch instance stolen-shared --type merge -p '{"spec":{"deviceUsage":{"stolen-shared-0":"leaf-1"}}}'
   may_not "release another's slot" "slots" patch instance stolen-shared --type merge -p '{"spec":{"deviceUsage":{"stolen-shared-0":null}}}'
   may_not "blank another's slot" "slots" patch instance stolen-shared --type merge -p '{"spec":{"deviceUsage":{"stolen-shared-1":""}}}'
@@ -182,6 +190,13 @@ a_shared_instance() {
     -p '{"metadata":{"labels":{"node.akri.sh/leaf-12":""}}}'
   may_not "forget what another's container was told" "annotations" patch instance stolen-shared --type merge \
     -p '{"metadata":{"annotations":{"told.akri.sh/0":null}}}'
+  # A node that no longer sees a device keeps its label while a container of its own has a slot.
+  may "leave with a slot" patch instance stolen-shared --type json \
+    -p '[{"op":"test","path":"/spec/nodes/1","value":"leaf-1"},{"op":"remove","path":"/spec/nodes/1"}]'
+  may "release its last slot and drop its label" patch instance stolen-shared --type json \
+    -p '[{"op":"test","path":"/spec/deviceUsage/stolen-shared-2","value":"leaf-1"},{"op":"remove","path":"/spec/deviceUsage/stolen-shared-2"},{"op":"remove","path":"/metadata/labels/node.akri.sh~1leaf-1"}]'
+  may "join again" patch instance stolen-shared --type json \
+    -p '[{"op":"add","path":"/spec/nodes/-","value":"leaf-1"},{"op":"add","path":"/metadata/labels/node.akri.sh~1leaf-1","value":""}]'
 }
 
 # status_of KIND NAME ENTRIES: an object to apply with only these entries of status.nodes, as agents do.
@@ -253,6 +268,5 @@ reads() {
   may_not "delete a Configuration" "cannot delete" delete configuration stolen
   may_not "delete all Instances" "cannot deletecollection" delete --raw /apis/akri.sh/v0/namespaces/default/instances
   may "read Configurations and Nodes" get configurations,nodes --all-namespaces
-  may "read its definitions" get crd configurations.akri.sh
-  may_not "read other definitions" "cannot list" get crd
+  may_not "read definitions" "cannot get" get crd configurations.akri.sh
 }
