@@ -234,7 +234,7 @@ spec:
     pub(super) async fn plugins(&self) -> Vec<(PathBuf, String)> {
         let plugins = KubeletClient::new(&self.path("kubelet")).plugins().await;
         let of_instances = plugins.unwrap().into_iter().filter_map(|plugin| {
-            let name = plugin.resource.trim_start_matches("akri.sh/").to_owned();
+            let name = plugin.name.trim_start_matches("akri.sh/").to_owned();
             (name != CONFIGURATION).then(|| (PathBuf::from(plugin.endpoint), name))
         });
         of_instances.collect()
