@@ -251,6 +251,24 @@ test_the_sample_device_plugin_serves_a_pod() {
   within 5 "its end is seen" node_holds example.com/resource 2 0
 }
 
+test_the_plugin_of_the_node_tests_is_refused_served_and_stopped_with_its_own_reason() {
+  fresh
+  local said
+  ! said=$(cluster on edge kubelet_go testplugin example.com/bad GetDevicePluginOptions / 2>&1) || fail "it was registered"
+  equal "the refusal" "rpc error: code = Unknown desc = failed to get device plugin options: rpc error: code = Unknown desc = as it was told" \
+    "$(tail -n 1 <<<"$said")"
+  plugin_is example.com/bad refused "as it was told" >/dev/null || fail "it is not shown: $(get plugins)"
+  rm -f "$SUITE/fail"
+  begin node edge kubelet_go testplugin example.com/node ListAndWatch "$SUITE/fail"
+  within 5 "its device is there" node_holds example.com/node 1 1
+  run_pod "example.com/node: 1"
+  within 5 "the Pod runs" pod_has '.phase == "Running"'
+  touch "$SUITE/fail"
+  within 5 "its stream has ended" plugin_is example.com/node stopped "as it was told"
+  node_holds example.com/node 1 0 >/dev/null || fail "its device can still be allocated"
+  for_all_of 1 "the Pod runs on" pod_has '.phase == "Running"'
+}
+
 # Every block of the document, one after another, with a plugin started after the first.
 test_the_commands_of_the_document_run_as_written() {
   stop_all

@@ -8,7 +8,6 @@ pub(crate) mod plan;
 pub(crate) mod report;
 pub(crate) mod service;
 
-use crate::backoff::Backoff;
 use futures::future::BoxFuture;
 use plan::{Desired, Hold, Key, Operation, Source, plan};
 use report::{Refusal, Report};
@@ -28,9 +27,6 @@ use tracing::{debug, warn};
 
 /// How often everything is looked at, as the kubelet does. A registration is acted on at once.
 const RECONCILE: Duration = Duration::from_secs(1);
-/// The kubelet's own.
-const FIRST_WAIT: Duration = Duration::from_millis(500);
-const LONGEST_WAIT: Duration = Duration::from_secs(122);
 const REQUEST_QUEUE: usize = 256;
 
 /// What a plugin says of itself.
@@ -79,10 +75,17 @@ pub(crate) struct PluginManager {
     registered: BTreeMap<Key, Registered>,
     /// Calls of the Registration service whose operation has not begun, by generation.
     waiting: BTreeMap<u64, Request>,
-    failing: BTreeMap<Key, (Backoff, Duration)>,
+    failing: BTreeMap<Key, Failing>,
     busy: BTreeSet<Key>,
     operations: JoinSet<Outcome>,
     report: watch::Sender<Report>,
+}
+
+/// A socket that was not registered.
+struct Failing {
+    wait: Duration,
+    /// Uptime.
+    not_before: Duration,
 }
 
 struct Registered {
@@ -197,7 +200,7 @@ impl PluginManager {
     fn reconcile(&mut self, key: &Key) {
         let hold = Hold {
             is_busy: self.busy.contains(key),
-            not_before: self.failing.get(key).map(|(_, at)| *at),
+            not_before: self.failing.get(key).map(|failing| failing.not_before),
         };
         let registered = self.registered.get(key).map(|r| r.info.generation);
         let desired = self.desired.get(key).copied();
@@ -284,9 +287,9 @@ impl PluginManager {
             }
             return;
         }
-        let now = self.started.elapsed();
-        let first = || (Backoff::new(FIRST_WAIT, LONGEST_WAIT), now);
-        let (backoff, not_before) = self.failing.entry(key.clone()).or_insert_with(first);
-        *not_before = now + backoff.next_wait();
+        let wait = plan::next_wait(self.failing.get(key).map(|failing| failing.wait));
+        let not_before = self.started.elapsed() + wait;
+        self.failing
+            .insert(key.clone(), Failing { wait, not_before });
     }
 }

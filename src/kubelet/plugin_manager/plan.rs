@@ -38,6 +38,15 @@ pub(crate) enum Operation {
     Register { generation: u64 },
 }
 
+/// The kubelet's own.
+const FIRST_WAIT: Duration = Duration::from_millis(500);
+const LONGEST_WAIT: Duration = Duration::from_secs(122);
+
+/// How long a socket that was not registered is left alone; `last`: how long it was the last time.
+pub(crate) fn next_wait(last: Option<Duration>) -> Duration {
+    last.map_or(FIRST_WAIT, |last| (last * 2).min(LONGEST_WAIT))
+}
+
 /// In the order in which they are to be executed.
 pub(crate) fn plan(
     desired: Option<Desired>,
@@ -121,6 +130,17 @@ mod tests {
             ..Hold::default()
         };
         assert_eq!(plan(None, Some(1), busy, NOW), vec![]);
+    }
+
+    #[test]
+    fn waits_double_from_half_a_second_to_two_minutes_and_two_seconds() {
+        let mut waits = vec![];
+        for _ in 0..10 {
+            waits.push(next_wait(waits.last().copied()));
+        }
+        let seconds = waits.iter().map(Duration::as_secs_f64);
+        let want = [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 122.0, 122.0];
+        assert_eq!(seconds.collect::<Vec<_>>(), want);
     }
 
     proptest! {

@@ -1,10 +1,11 @@
 // Go's own code against `petiole kubelet`: what the project cannot have got wrong in the same way on both sides.
 //
-//	kubelet_go stub ROOT RESOURCE [probe]     the device plugin stub of the kubelet's tests; probe: in plugins_registry
-//	kubelet_go podresources SOCKET            List, Get of each Pod, GetAllocatableResources, as JSON
-//	kubelet_go checkpoint read|write FOLDER   the kubelet's checkpoint: read and verified, or written anew
-//	kubelet_go watcher ROOT TYPE NAME VERSION…  the plugin watcher's example plugin; prints what it is told
-//	kubelet_go csi ROOT NAME VERSION…         a CSI driver that serves NodeGetInfo
+//	kubelet_go stub ROOT RESOURCE [probe]         the kubelet's device plugin stub; probe: in plugins_registry
+//	kubelet_go testplugin RESOURCE METHOD FAIL    the plugin of the kubelet's node tests, in /var/lib/kubelet
+//	kubelet_go podresources SOCKET                List, Get of each Pod, GetAllocatableResources, as JSON
+//	kubelet_go checkpoint read|write FOLDER       the kubelet's checkpoint: read and verified, or written anew
+//	kubelet_go watcher ROOT TYPE NAME VERSION…    the plugin watcher's example plugin; prints what it is told
+//	kubelet_go csi ROOT NAME VERSION…             a CSI driver that serves NodeGetInfo
 package main
 
 import (
@@ -23,9 +24,10 @@ func main() {
 		"checkpoint":   checkpoints,
 		"watcher":      watcher,
 		"csi":          csiDriver,
+		"testplugin":   testPlugin,
 	}
 	if len(os.Args) < 3 || commands[os.Args[1]] == nil {
-		fmt.Fprintln(os.Stderr, "usage: kubelet_go stub|podresources|checkpoint|watcher|csi ARGS")
+		fmt.Fprintln(os.Stderr, "usage: kubelet_go stub|podresources|checkpoint|watcher|csi|testplugin ARGS")
 		os.Exit(2)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -1,0 +1,35 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/onsi/gomega"
+	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+	"k8s.io/kubernetes/test/e2e_node/testdeviceplugin"
+)
+
+// testPlugin runs the plugin of the kubelet's own node tests, which fails at METHOD once the file FAIL is there.
+func testPlugin(ctx context.Context, args []string) error {
+	if len(args) != 3 {
+		return errors.New("testplugin RESOURCE METHOD FAIL")
+	}
+	resource, method, fail := args[0], args[1], args[2]
+	gomega.RegisterFailHandler(func(message string, _ ...int) { fmt.Fprintln(os.Stderr, message) })
+	plugin := testdeviceplugin.NewDevicePlugin(func(called string) error {
+		if _, err := os.Stat(fail); err == nil && called == method {
+			return errors.New("as it was told")
+		}
+		return nil
+	})
+	devices := []*pluginapi.Device{{ID: "t", Health: pluginapi.Healthy}}
+	// Its socket's path has 107 bytes at most.
+	if err := plugin.RegisterDevicePlugin(ctx, method[:3], resource, devices); err != nil {
+		return err
+	}
+	fmt.Println("registered")
+	<-ctx.Done()
+	return nil
+}
