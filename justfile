@@ -16,7 +16,7 @@ format:
 # Clippy, as the default build and as the image's
 lint:
     cargo clippy --locked --all-targets -- -D warnings
-    cargo clippy --locked --all-targets --no-default-features -- -D warnings
+    cargo clippy --locked --lib --bins --no-default-features -- -D warnings
 
 # The README's test command
 test:

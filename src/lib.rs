@@ -50,6 +50,7 @@ pub mod demo;
 pub mod discovery;
 pub mod files;
 pub mod folder_watch;
+#[cfg(feature = "kubelet")]
 pub mod kubelet;
 pub mod model;
 pub mod proto;

@@ -1,12 +1,15 @@
 //! `petiole check`: whether an installation is as it should be. What `helm test` runs.
 use super::duration::duration;
-use crate::{api::crds, cluster};
+use crate::{
+    api::crds,
+    cluster::{
+        self,
+        parts::{DaemonSetPart, DeploymentPart},
+    },
+};
 use anyhow::{Context as _, bail};
 use clap::Args;
-use k8s_openapi::{
-    api::apps::v1::{DaemonSet, Deployment},
-    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
-};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{Api, Client};
 use std::{
     io::{Write as _, stdout},
@@ -58,11 +61,11 @@ async fn look(client: &Client, flags: &Flags) -> anyhow::Result<Vec<Finding>> {
         findings.push(definition(&name, &ours, on_cluster.as_ref())?);
     }
     let namespace = &flags.namespace;
-    let agents = Api::<DaemonSet>::namespaced(client.clone(), namespace);
+    let agents = Api::<DaemonSetPart>::namespaced(client.clone(), namespace);
     let agents = agents.get_opt(&flags.agent).await;
     let what = format!("DaemonSet {namespace}/{}", flags.agent);
     findings.push(agent(&what, agents.with_context(|| what.clone())?.as_ref()));
-    let controllers = Api::<Deployment>::namespaced(client.clone(), namespace);
+    let controllers = Api::<DeploymentPart>::namespaced(client.clone(), namespace);
     let controllers = controllers.get_opt(&flags.controller).await;
     let what = format!("Deployment {namespace}/{}", flags.controller);
     findings.push(controller(
@@ -107,7 +110,7 @@ fn definition(
     })
 }
 
-fn agent(what: &str, daemon_set: Option<&DaemonSet>) -> Finding {
+fn agent(what: &str, daemon_set: Option<&DaemonSetPart>) -> Finding {
     let Some(set) = daemon_set else {
         return Err(format!("{what} is not there"));
     };
@@ -133,7 +136,7 @@ fn agent(what: &str, daemon_set: Option<&DaemonSet>) -> Finding {
     }
 }
 
-fn controller(what: &str, deployment: Option<&Deployment>) -> Finding {
+fn controller(what: &str, deployment: Option<&DeploymentPart>) -> Finding {
     let Some(deployment) = deployment else {
         return Err(format!("{what} is not there"));
     };
@@ -160,7 +163,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn daemon_set(ready: i32, updated: i32, desired: i32) -> DaemonSet {
+    fn daemon_set(ready: i32, updated: i32, desired: i32) -> DaemonSetPart {
         let set = json!({
             "metadata": {"generation": 2},
             "status": {
@@ -192,7 +195,7 @@ mod tests {
 
     #[test]
     fn a_controller_is_well_where_it_is_available() {
-        let with = |status: &str| -> Deployment {
+        let with = |status: &str| -> DeploymentPart {
             let condition = json!({"type": "Available", "status": status, "message": "why"});
             let deployment = json!({"status": {"conditions": [condition]}});
             serde_json::from_value(deployment).unwrap()

@@ -10,7 +10,9 @@ mod crds;
 mod demo;
 mod discover;
 mod duration;
+#[cfg(feature = "kubelet")]
 mod get;
+#[cfg(feature = "kubelet")]
 mod kubelet;
 mod prefixes;
 mod signals;
@@ -37,6 +39,7 @@ pub enum Command {
     /// Look after a cluster: brokers, Services, lost nodes, status
     Controller(controller::Flags),
     /// Run a kubelet's device manager, without a cluster and without containers
+    #[cfg(feature = "kubelet")]
     Kubelet(kubelet::Flags),
     /// Show the whole way of a device on this machine: no cluster, no root
     #[cfg(feature = "demo")]
@@ -44,6 +47,7 @@ pub enum Command {
     /// Run one discovery handler and print what it finds
     Discover(discover::Flags),
     /// Print the objects of a running `petiole kubelet`, as kubectl would
+    #[cfg(feature = "kubelet")]
     Get(get::Flags),
     /// Print the CustomResourceDefinitions of Configuration and Instance
     Crds(crds::Flags),
@@ -76,9 +80,12 @@ struct LogFlags {
 impl Cli {
     pub fn telemetry(&self) -> telemetry::Settings {
         let usual = match self.command {
-            Command::Agent(_) | Command::Controller(_) | Command::Kubelet(_) => "info",
+            Command::Agent(_) | Command::Controller(_) => "info",
+            #[cfg(feature = "kubelet")]
+            Command::Kubelet(_) => "info",
+            #[cfg(feature = "kubelet")]
+            Command::Get(_) => "warn",
             Command::Discover(_)
-            | Command::Get(_)
             | Command::Crds(_)
             | Command::Check(_)
             | Command::Tidy(_)
@@ -98,10 +105,12 @@ pub async fn run(cli: Cli) -> anyhow::Result<()> {
     match cli.command {
         Command::Agent(flags) => agent::run(flags).await,
         Command::Controller(flags) => controller::run(flags).await,
+        #[cfg(feature = "kubelet")]
         Command::Kubelet(flags) => kubelet::run(flags).await,
         #[cfg(feature = "demo")]
         Command::Demo(flags) => demo::run(flags).await,
         Command::Discover(flags) => discover::run(flags).await,
+        #[cfg(feature = "kubelet")]
         Command::Get(flags) => get::run(flags).await,
         Command::Crds(flags) => crds::run(&flags),
         Command::Check(flags) => check::run(flags).await,

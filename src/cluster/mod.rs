@@ -2,6 +2,7 @@
 mod deadline;
 pub mod events;
 pub mod node;
+pub mod parts;
 pub mod watch;
 mod writes;
 

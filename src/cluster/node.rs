@@ -1,11 +1,14 @@
 //! What Nodes offer of our resources: watched, read, and patched entry by entry.
-use super::watch::{self, Set};
+use super::{
+    parts::NodePart,
+    watch::{self, Set},
+};
 use crate::model::node_resources::{EntryChange, NodeResources, Part, has_prefix};
 use json_patch::{
     AddOperation, Patch as JsonPatch, PatchOperation, RemoveOperation, TestOperation,
     jsonptr::PointerBuf,
 };
-use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::api::resource::Quantity};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::{
     Api, Client,
     api::{ListParams, Patch, PatchParams},
@@ -75,7 +78,7 @@ impl Nodes {
             for node in list.items {
                 let name = node.metadata.name.clone().unwrap_or_default();
                 let listed = ListedNode {
-                    is_ready: is_ready(&node),
+                    is_ready: node.ready().is_some_and(|ready| ready.status == "True"),
                     resources: resources(node, &self.prefixes),
                 };
                 all.insert(name, listed);
@@ -96,29 +99,22 @@ impl Nodes {
         Ok(resources(node, &self.prefixes))
     }
 
-    fn api(&self) -> Api<Node> {
+    fn api(&self) -> Api<NodePart> {
         Api::all(self.client.clone())
     }
 }
 
-fn resources(node: Node, prefixes: &[String]) -> NodeResources {
-    let status = node.status.unwrap_or_default();
-    let ours = |map: Option<BTreeMap<String, Quantity>>| {
-        let ours = map.into_iter().flatten();
-        ours.filter(|(resource, _)| has_prefix(resource, prefixes))
+fn resources(node: NodePart, prefixes: &[String]) -> NodeResources {
+    let ours = |map: BTreeMap<String, Quantity>| {
+        map.into_iter()
+            .filter(|(resource, _)| has_prefix(resource, prefixes))
             .map(|(resource, quantity)| (resource, quantity.0))
             .collect()
     };
     NodeResources {
-        capacity: ours(status.capacity),
-        allocatable: ours(status.allocatable),
+        capacity: ours(node.status.capacity),
+        allocatable: ours(node.status.allocatable),
     }
-}
-
-fn is_ready(node: &Node) -> bool {
-    let status = node.status.as_ref();
-    let conditions = status.and_then(|status| status.conditions.as_ref());
-    (conditions.into_iter().flatten()).any(|c| c.type_ == "Ready" && c.status == "True")
 }
 
 /// Each change is preceded by a test of what it replaces; a test for null holds where there is no such key.

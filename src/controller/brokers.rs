@@ -3,12 +3,15 @@ mod memory;
 mod plan;
 
 use super::{Pass, Shared, Turns, world::World};
-use crate::{cluster::events::about, model::names::ObjectKey};
-use futures::StreamExt as _;
-use k8s_openapi::{
-    api::{batch::v1::Job, core::v1::Pod},
-    jiff::Timestamp,
+use crate::{
+    cluster::{
+        events::about,
+        parts::{JobPart, PodPart},
+    },
+    model::names::ObjectKey,
 };
+use futures::StreamExt as _;
+use k8s_openapi::jiff::Timestamp;
 use kube::{
     Api,
     api::{
@@ -134,12 +137,12 @@ async fn perform(shared: &Shared, action: &Action) -> Outcome {
 }
 
 fn pods(shared: &Shared, namespace: &str) -> Api<DynamicObject> {
-    let kind = ApiResource::erase::<Pod>(&());
+    let kind = ApiResource::erase::<PodPart>(&());
     Api::namespaced_with(shared.client.clone(), namespace, &kind)
 }
 
 fn jobs(shared: &Shared, namespace: &str) -> Api<DynamicObject> {
-    let kind = ApiResource::erase::<Job>(&());
+    let kind = ApiResource::erase::<JobPart>(&());
     Api::namespaced_with(shared.client.clone(), namespace, &kind)
 }
 

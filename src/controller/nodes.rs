@@ -13,11 +13,12 @@ use super::{
 };
 use crate::{
     api::{configuration::Configuration, instance::Instance, names},
+    cluster::parts::NodePart,
     model::names::ObjectKey,
 };
 use futures::{StreamExt as _, stream};
 use json_patch::Patch as JsonPatch;
-use k8s_openapi::{api::core::v1::Node, jiff::Timestamp};
+use k8s_openapi::jiff::Timestamp;
 use kube::{
     Api,
     api::{DeleteParams, Patch, PatchParams, Preconditions},
@@ -96,7 +97,7 @@ fn taken_for_gone(action: &Action) -> &BTreeSet<String> {
 /// Those of `suspects` that may be there. The watch of the Nodes can be behind that of the Instances: the slots of a
 /// node that has just come must not be given to others.
 pub(super) async fn not_gone(shared: &Shared, suspects: BTreeSet<String>) -> BTreeSet<String> {
-    let nodes: Api<Node> = Api::all(shared.client.clone());
+    let nodes: Api<NodePart> = Api::all(shared.client.clone());
     let looks = suspects.into_iter().map(|name| {
         let nodes = &nodes;
         async move {

@@ -1,15 +1,15 @@
 //! Everything the controller knows of the cluster: six watched sets, each object reduced to what a plan reads.
 use crate::{
     api::{configuration::Configuration, instance::Instance, names},
-    cluster::watch::{self, Objects, Read, Set, apis},
+    cluster::{
+        parts::{JobPart, NodePart, PodPart},
+        watch::{self, Objects, Read, Set, apis},
+    },
     model::names::ObjectKey,
     supervisor::Supervisor,
 };
 use k8s_openapi::{
-    api::{
-        batch::v1::Job,
-        core::v1::{Node, Pod, Service, ServiceSpec},
-    },
+    api::core::v1::{Service, ServiceSpec},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
     jiff::Timestamp,
 };
@@ -105,7 +105,7 @@ pub(super) fn spawn(
     let services = watcher::Config::default().labels(&services);
     let all = watcher::Config::default;
     let nodes = vec![Api::all(client.clone())];
-    let job = |job: Job| BrokerJob {
+    let job = |job: JobPart| BrokerJob {
         meta: meta(job.metadata),
     };
     let service = |service: Service| OwnedService {
@@ -237,9 +237,8 @@ fn meta(metadata: ObjectMeta) -> Meta {
     }
 }
 
-fn node_state(node: Node) -> NodeState {
-    let conditions = node.status.and_then(|status| status.conditions);
-    let ready = (conditions.into_iter().flatten()).find(|condition| condition.type_ == "Ready");
+fn node_state(node: NodePart) -> NodeState {
+    let ready = node.ready().cloned();
     NodeState {
         uid: node.metadata.uid.unwrap_or_default(),
         is_ready: ready.as_ref().is_some_and(|ready| ready.status == "True"),
@@ -249,16 +248,16 @@ fn node_state(node: Node) -> NodeState {
     }
 }
 
-fn broker_pod(pod: Pod) -> BrokerPod {
-    let status = pod.status.unwrap_or_default();
-    let states = status.container_statuses.into_iter().flatten();
+fn broker_pod(pod: PodPart) -> BrokerPod {
+    let status = pod.status;
+    let states = status.container_statuses.into_iter();
     let ends = states.filter_map(|container| container.state?.terminated?.finished_at);
     BrokerPod {
         meta: meta(pod.metadata),
-        node: pod.spec.and_then(|spec| spec.node_name),
-        phase: status.phase.unwrap_or_default(),
-        reason: status.reason.unwrap_or_default(),
-        message: status.message.unwrap_or_default(),
+        node: pod.spec.node_name,
+        phase: status.phase,
+        reason: status.reason,
+        message: status.message,
         started: status.start_time.map(|time| time.0),
         finished: ends.map(|time| time.0).max(),
     }

@@ -1,0 +1,112 @@
+//! Kubernetes' own objects, as far as they are read here: the whole types are a tenth of the program, and nobody looks
+//! at the rest of a Pod.
+use k8s_openapi::{
+    api::{
+        apps::v1::{DaemonSet, DaemonSetStatus, Deployment, DeploymentStatus},
+        batch::v1::Job,
+        core::v1::{Node, NodeCondition, Pod},
+    },
+    apimachinery::pkg::{
+        api::resource::Quantity,
+        apis::meta::v1::{ObjectMeta, Time},
+    },
+};
+use kube::Resource;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+
+#[derive(Debug, Clone, Default, Deserialize, Resource)]
+#[resource(inherit = Pod)]
+pub struct PodPart {
+    #[serde(default)]
+    pub metadata: ObjectMeta,
+    #[serde(default)]
+    pub spec: PodSpecPart,
+    #[serde(default)]
+    pub status: PodStatusPart,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PodSpecPart {
+    pub node_name: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PodStatusPart {
+    #[serde(default)]
+    pub phase: String,
+    #[serde(default)]
+    pub reason: String,
+    #[serde(default)]
+    pub message: String,
+    pub start_time: Option<Time>,
+    #[serde(default)]
+    pub container_statuses: Vec<ContainerStatusPart>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+pub struct ContainerStatusPart {
+    pub state: Option<ContainerStatePart>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+pub struct ContainerStatePart {
+    pub terminated: Option<TerminatedPart>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TerminatedPart {
+    pub finished_at: Option<Time>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize, Resource)]
+#[resource(inherit = Job)]
+pub struct JobPart {
+    #[serde(default)]
+    pub metadata: ObjectMeta,
+}
+
+#[derive(Debug, Clone, Default, Deserialize, Resource)]
+#[resource(inherit = Node)]
+pub struct NodePart {
+    #[serde(default)]
+    pub metadata: ObjectMeta,
+    #[serde(default)]
+    pub status: NodeStatusPart,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+pub struct NodeStatusPart {
+    #[serde(default)]
+    pub conditions: Vec<NodeCondition>,
+    #[serde(default)]
+    pub capacity: BTreeMap<String, Quantity>,
+    #[serde(default)]
+    pub allocatable: BTreeMap<String, Quantity>,
+}
+
+impl NodePart {
+    pub fn ready(&self) -> Option<&NodeCondition> {
+        let mut conditions = self.status.conditions.iter();
+        conditions.find(|condition| condition.type_ == "Ready")
+    }
+}
+
+#[derive(Debug, Clone, Default, Deserialize, Resource)]
+#[resource(inherit = DaemonSet)]
+pub struct DaemonSetPart {
+    #[serde(default)]
+    pub metadata: ObjectMeta,
+    pub status: Option<DaemonSetStatus>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize, Resource)]
+#[resource(inherit = Deployment)]
+pub struct DeploymentPart {
+    #[serde(default)]
+    pub metadata: ObjectMeta,
+    pub status: Option<DeploymentStatus>,
+}
