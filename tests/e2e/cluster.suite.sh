@@ -320,11 +320,11 @@ test_no_write_at_rest_though_nodes_resolve_different_addresses() {
   # lower, which node-1 never hears.
   cluster cable camera node-2
   trap 'cluster cut camera' EXIT
+  configure rest "kind: _rtsp._tcp" # without any, an agent listens nowhere
   # An address is kept while it is as good as any: both have to be there from the first answer on.
   within 60 "avahi is on the cable" hears_mdns camera
   within 60 "the agent of node-2 is on the cable" hears_mdns node-2
   announce camera multi _rtsp._tcp 554
-  configure rest "kind: _rtsp._tcp"
   within 5 "an Instance" has_instances rest 1
   instance=$(instance_of multi)
   within 5 "both nodes see it" is_on "$instance" node-1 node-2
@@ -339,6 +339,7 @@ test_no_write_at_rest_though_nodes_resolve_different_addresses() {
 }
 
 hears_mdns() { # MACHINE: on its eth1; an interface's groups follow its line, in hex as the machine stores them
+  # shellcheck disable=SC2016 # awk's own
   cluster on "$1" awk '/eth1/ { own = 1; next } /^[0-9]/ { own = 0 } own && $1 == "FB0000E0" { found = 1 } END { exit !found }' /proc/net/igmp
 }
 
