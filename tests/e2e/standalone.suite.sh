@@ -23,6 +23,8 @@ fresh() {
   stop_all
   rm -rf "${STATE:?}"/* "${CONFIGURATIONS:?}"/* "${MANIFESTS:?}"/*
   within 60 "no Pod of a test before is left" has_no_pods
+  # The uid of a static Pod is the digest of its manifest: the kubelet would take the log of a test before for this Pod's.
+  rm -rf "${EDGE:?}"/var/log/pods/*
   cat >"$CONFIGURATIONS/cameras.yaml" <<X
 apiVersion: akri.sh/v0
 kind: Configuration
@@ -56,7 +58,11 @@ pods() {
 }
 
 has_no_pods() {
-  pods | jq -e '.items | length == 0' && is_empty cluster on edge ctr -n k8s.io tasks list -q
+  pods | jq -e '.items | length == 0' && is_empty tasks -q
+}
+
+tasks() { # ARGS of ctr
+  (cluster on edge ctr -n k8s.io tasks list "$@" 2>/dev/null)
 }
 
 pod_of() { # SERVICE: the Pod that its Instance was rendered as
@@ -72,10 +78,6 @@ is_running() {
   status_is "$1" '.phase == "Running" and .containerStatuses[0].state.running != null'
 }
 
-health_in_status() { # SERVICE
-  status_is "$1" -r 2>/dev/null || true
-}
-
 status_has_health() { # SERVICE HEALTH of the device in its container's status
   status_is "$1" "[.containerStatuses[0].allocatedResourcesStatus[].resources[].health] == [\"$2\"]"
 }
@@ -84,28 +86,197 @@ container_of() { # SERVICE: which container, and how often one was started
   pod_of "$1" | jq -r '.status.containerStatuses[0] | "\(.containerID) \(.restartCount)"'
 }
 
-printed() { # SERVICE TEXT: a whole line of what its broker printed
+printed() { # SERVICE TEXT: a whole line of what its broker printed, since it was started last
   local log
-  for log in "$EDGE/var/log/pods/"*"$(instance_name_of "$1")"*/broker/*.log; do
-    sed 's/^[^ ]* [^ ]* [^ ]* //' "$log" | grep -qxF "$2" && return
-  done
-  return 1
+  log=$(find "$EDGE/var/log/pods" -path "*$(instance_name_of "$1")*/broker/*.log" | sort -V | tail -n 1)
+  [ -n "$log" ] && sed 's/^[^ ]* [^ ]* [^ ]* //' "$log" | grep -xF "$2"
 }
 
-# ask_kubelet METHOD: what the pod resources API answers. grpcurl has no word of it but the file of the project.
-ask_kubelet() {
-  (cluster on edge grpcurl -plaintext -unix -import-path "$E2E/../../proto" -proto "$PROTO" \
+ask_kubelet() { # METHOD of the pod resources API
+  (cluster on edge grpcurl -plaintext -unix -import-path "$E2E/../../proto" -proto podresources_v1.proto \
     /var/lib/kubelet/pod-resources/kubelet.sock "v1.PodResourcesLister/$1")
 }
 
-is_allocatable() { # SERVICE: and no other device of ours
-  local resource
-  resource=akri.sh/$(instance_name_of "$1") &&
-    ask_kubelet GetAllocatableResources | jq -e --arg r "$resource" '[.devices[] | select(.resourceName == $r) | .deviceIds[]] == [($r | ltrimstr("akri.sh/")) + "-0"]'
+is_allocatable() { # SERVICE: one slot of it
+  local instance
+  instance=$(instance_name_of "$1") && ask_kubelet GetAllocatableResources |
+    jq -e --arg i "$instance" '[.devices[] | select(.resourceName == "akri.sh/" + $i) | .deviceIds[]] == [$i + "-0"]'
 }
 
 holds_its_device() { # SERVICE: by the kubelet's books its container has the slot
   local resource
-  resource=akri.sh/$(instance_name_of "$1") &&
-    ask_kubelet List | jq -e --arg r "$resource" '[.podResources[].containers[].devices[]? | select(.resourceName == $r)] | length == 1'
+  resource=akri.sh/$(instance_name_of "$1") && ask_kubelet List |
+    jq -e --arg r "$resource" '[.podResources[].containers[].devices[]? | select(.resourceName == $r)] | length == 1'
+}
+
+# ---- one camera, as the tests begin ----
+
+run_a_broker() {
+  fresh
+  announce camera cam-1 _rtsp._tcp 554 path=/live
+  within 10 "cam-1 is an Instance" is_healthy cam-1
+  within 30 "its static Pod runs" is_running cam-1
+}
+
+# What must be true of a broker, whatever was started again: it runs, and it has its device.
+has_a_whole_broker() { # SERVICE
+  is_running "$1" && holds_its_device "$1" && printed "$1" "AKRI_ZEROCONF_DEVICE_NAME=$1"
+}
+
+# What the kubelet has refused to run since the machine began.
+refused() {
+  grep -c UnexpectedAdmissionError "$CLUSTER_DIR/log/edge-kubelet.log" || true
+}
+
+describe() { # SERVICE: its Pod in a line, for the report
+  pod_of "$1" | jq -r '.status | "\(.phase) \(.reason // "-") \(.message // "-") restarts \(.containerStatuses[0].restartCount // "-")"'
+}
+
+# ---- tests ----
+
+test_a_service_becomes_a_static_pod_with_its_environment() {
+  fresh
+  announce camera cam-1 _rtsp._tcp 554 path=/live model=A1
+  within 10 "cam-1 is an Instance" is_healthy cam-1
+  note "announced -> Instance: $TOOK s"
+  within 10 "the kubelet has its slot to give" is_allocatable cam-1
+  note "Instance -> allocatable in the kubelet: $TOOK s"
+  within 30 "its static Pod runs" is_running cam-1
+  note "then -> static Pod Running: $TOOK s"
+  local suffix expected
+  suffix=$(instance_name_of cam-1)
+  suffix=${suffix##*-}
+  for expected in AKRI_ZEROCONF=zeroconf AKRI_ZEROCONF_DEVICE_KIND=_rtsp._tcp AKRI_ZEROCONF_DEVICE_NAME=cam-1 \
+    AKRI_ZEROCONF_DEVICE_HOST=camera.local AKRI_ZEROCONF_DEVICE_ADDR=198.51.100.101 AKRI_ZEROCONF_DEVICE_PORT=554 \
+    AKRI_ZEROCONF_DEVICE_PATH=/live AKRI_ZEROCONF_DEVICE_MODEL=A1 SITE=e2e \
+    "AKRI_ZEROCONF_DEVICE_ADDR_${suffix^^}=198.51.100.101"; do
+    within 5 "the broker printed $expected" printed cam-1 "$expected"
+  done
+  holds_its_device cam-1 || fail "the kubelet's books do not say that the broker has the slot"
+  announce camera cam-2 _rtsp._tcp 555
+  within 40 "a second camera gets a broker of its own" has_a_whole_broker cam-2
+}
+
+test_a_goodbye_shows_in_the_status_of_the_pod_and_a_return_too() {
+  run_a_broker
+  local container
+  container=$(container_of cam-1)
+  within 15 "its device is Healthy" status_has_health cam-1 Healthy
+  goodbye cam-1
+  within 8 "its device is Unhealthy, before the grace period is over" status_has_health cam-1 Unhealthy
+  note "goodbye -> Unhealthy in /pods: $TOOK s"
+  is_unhealthy cam-1 || fail "the Instance went first"
+  announce camera cam-1 _rtsp._tcp 554 path=/live
+  within 15 "its device is Healthy again" status_has_health cam-1 Healthy
+  note "announced again -> Healthy in /pods: $TOOK s"
+  equal "the container and its restarts" "$container" "$(container_of cam-1)"
+}
+
+test_a_static_pod_goes_with_its_instance() {
+  run_a_broker
+  goodbye cam-1
+  within 20 "the Instance goes after its grace period" has_no_instance cam-1
+  within 5 "its manifest goes" is_empty find "$MANIFESTS" -type f
+  within 30 "its Pod and its containers go" has_no_pods
+  note "manifest removed -> Pod and containers gone: $TOOK s"
+}
+
+test_a_kubelet_restart_leaves_the_broker_alone() {
+  run_a_broker
+  local container before
+  container=$(container_of cam-1)
+  before=$(refused)
+  cluster kubelet edge restart
+  within 30 "the kubelet has the slot to give again" is_allocatable cam-1
+  within 30 "the broker is whole" has_a_whole_broker cam-1
+  for_all_of 12 "and stays so" has_a_whole_broker cam-1
+  within 15 "its device is Healthy" status_has_health cam-1 Healthy
+  equal "the container and its restarts" "$container" "$(container_of cam-1)"
+  equal "Pods refused" "$before" "$(refused)"
+}
+
+test_an_agent_restart_leaves_the_broker_alone() {
+  run_a_broker
+  local container before signal
+  container=$(container_of cam-1)
+  before=$(refused)
+  for signal in TERM KILL; do
+    stop agent $signal
+    begin_agent
+    within 10 "the kubelet has the slot to give after SIG$signal" is_allocatable cam-1
+    for_all_of 5 "the broker is whole after SIG$signal" has_a_whole_broker cam-1
+    within 15 "its device is Healthy after SIG$signal" status_has_health cam-1 Healthy
+    equal "the container and its restarts after SIG$signal" "$container" "$(container_of cam-1)"
+  done
+  equal "Pods refused" "$before" "$(refused)"
+}
+
+test_a_kubelet_that_restarts_while_the_agent_is_away_does_not_lose_the_broker() {
+  run_a_broker
+  local container before
+  container=$(container_of cam-1)
+  before=$(refused)
+  stop agent
+  cluster kubelet edge restart
+  within 30 "the kubelet is back and knows its Pod" is_running cam-1
+  sleep 5 # what the kubelet would do wrong without the plugin it does in these seconds
+  note "without the agent: $(describe cam-1)"
+  begin_agent
+  within 30 "the broker is whole" has_a_whole_broker cam-1
+  within 15 "its device is Healthy" status_has_health cam-1 Healthy
+  equal "the container and its restarts" "$container" "$(container_of cam-1)"
+  equal "Pods refused" "$before" "$(refused)"
+}
+
+# The manifests are there before the plugin, and no container runs that the kubelet could take over.
+cut_the_power() {
+  stop agent KILL
+  cluster kubelet edge stop
+  local container
+  for container in $(tasks -q); do
+    (cluster on edge ctr -n k8s.io tasks kill -s KILL "$container" 2>/dev/null)
+  done
+  within 10 "no container runs" no_container_runs
+}
+
+no_container_runs() {
+  local list
+  list=$(tasks) && [[ $list != *RUNNING* ]]
+}
+
+test_after_a_power_cut_with_the_agent_first_the_broker_gets_its_device() {
+  run_a_broker
+  cut_the_power
+  begin_agent
+  within 10 "cam-1 is healthy" is_healthy cam-1
+  cluster kubelet edge start
+  within 10 "the kubelet has its slot to give" is_allocatable cam-1
+  note "slot to give: $(describe cam-1)"
+  within 30 "the broker is whole" has_a_whole_broker cam-1
+  note "then -> broker whole: $TOOK s"
+}
+
+test_after_a_power_cut_with_the_kubelet_first_the_broker_gets_its_device() {
+  run_a_broker
+  cut_the_power
+  cluster kubelet edge start
+  within 30 "the kubelet has judged its Pod" status_is cam-1 '.phase == "Failed" or .containerStatuses[0].state.running != null'
+  note "before the agent is there: $(describe cam-1)"
+  begin_agent
+  within 10 "cam-1 is healthy" is_healthy cam-1
+  within 10 "the kubelet has its slot to give" is_allocatable cam-1
+  within 30 "the broker is whole" has_a_whole_broker cam-1
+  note "then -> broker whole: $TOOK s"
+}
+
+show() {
+  pods | jq -c '.items[] | .metadata.name, .status' || true
+  tasks
+  ls -l "$PLUGINS" "$MANIFESTS"
+  tail -n +1 "$MANIFESTS"/* "$STATE"/instances/* "$STATE"/*.error 2>/dev/null || true
+  tail -n 30 "$EDGE"/var/log/pods/*/*/*.log || true
+  echo "--- agent"
+  tail -n 40 "$SUITE/log/agent"
+  echo "--- kubelet"
+  grep -iE 'plugin|device|akri|admi' "$CLUSTER_DIR/log/edge-kubelet.log" | tail -n 40
 }
