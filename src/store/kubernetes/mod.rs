@@ -40,13 +40,18 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
-use tokio::{sync::watch, time::sleep};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep},
+};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 use view::Known;
 
 /// Requests that are on their way at a time.
 const WRITES: usize = 16;
+/// The whole set is compared and handed on each time.
+const BETWEEN_PUBLISHING: Duration = Duration::from_millis(50);
 /// How long the API server is waited for before the mirror is used.
 const FIRST_LIST: Duration = Duration::from_secs(2);
 
@@ -269,13 +274,17 @@ impl Inner {
             }
             outcomes
         });
-        let mut outcomes: Vec<_> = stream::iter(groups)
-            .buffer_unordered(WRITES)
-            .collect::<Vec<_>>()
-            .await
-            .into_iter()
-            .flatten()
-            .collect();
+        let mut groups = stream::iter(groups).buffer_unordered(WRITES);
+        let (mut outcomes, mut published) = (vec![], Instant::now());
+        while let Some(group) = groups.next().await {
+            outcomes.extend(group);
+            // The plugins of the first need not wait for the last.
+            if published.elapsed() > BETWEEN_PUBLISHING {
+                self.publish();
+                published = Instant::now();
+            }
+        }
+        drop(groups);
         self.publish();
         outcomes.sort_by_key(|(n, _)| *n);
         outcomes.into_iter().map(|(_, outcome)| outcome).collect()

@@ -60,35 +60,25 @@ impl Inner {
         };
         let new = plan::to_create(instance, &self.settings.node_name);
         match self.instance_api(key).create(&params, &new).await {
+            // What this node sees is said next, as of every Instance that does not say it: its plugin need not wait.
             Ok(created) => {
-                self.events
-                    .normal(about(&created), "DeviceFound", "the device was found");
                 self.change(|known| known.written(created));
+                Ok(())
             }
-            Err(e) if is_conflict(&e) => self.join_existing(key, instance).await?,
-            Err(e) => return Err(unavailable(&e)),
+            Err(e) if is_conflict(&e) => self.join_existing(key, &new).await,
+            Err(e) => Err(unavailable(&e)),
         }
-        // Without it the next plan says it.
-        let seen = instance
-            .status
-            .as_ref()
-            .and_then(|status| status.nodes.first());
-        if let Some(entry) = seen {
-            let view = View {
-                is_healthy: true,
-                connection: entry.connection.clone(),
-            };
-            self.health(key, &view, &entry.last_transition_time).await?;
-        }
-        Ok(())
     }
 
-    /// Another node was first, or another device has the name.
+    /// Another node was first, which is the rule with many nodes: one request then. Or another device has the name.
     async fn join_existing(&self, key: &ObjectKey, ours: &Instance) -> Result<(), StoreError> {
+        let node = &self.settings.node_name;
+        if let Attempt::Written(_) = self.patch_once(key, plan::join_same(ours, node)).await? {
+            return Ok(());
+        }
         let there = self.read(key).await?;
         match met(&there, ours) {
             Met::Same => {
-                let node = &self.settings.node_name;
                 self.change(|known| known.written(there));
                 self.patch(key, |i| plan::join(i, node)).await.map(drop)
             }
