@@ -40,7 +40,7 @@ clean() {
   stop_all
   kubectl delete "$AKRI" --all --all-namespaces --wait=false >/dev/null 2>&1 || true
   kubectl delete pods,jobs --all --now --wait=false >/dev/null
-  within 60 "the objects of the last test are gone" is_clean
+  within 120 "the objects of the last test are gone" is_clean
   agents_are_ready
 }
 

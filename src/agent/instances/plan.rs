@@ -192,6 +192,8 @@ impl<'a> PlanOfOne<'a> {
                 (None, _) => false,
             };
             if is_complete && left.is_zero() {
+                // Until it is gone: what cannot be written now is not given another grace period.
+                self.absences.insert(key.clone(), since);
                 self.changes
                     .push(leave(instance, key, self.world.node, "its device is gone"));
                 room.0 += 1;

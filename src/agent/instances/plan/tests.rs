@@ -194,6 +194,28 @@ fn a_vanished_device_is_unhealthy_at_once_and_its_instance_goes_after_the_grace_
 }
 
 #[test]
+fn a_deletion_that_could_not_be_written_is_tried_again_at_once() {
+    let mut fixture = Fixture::new(", gracePeriodSeconds: 60");
+    fixture.see(&["a"], true);
+    fixture.settle();
+    fixture.see(&[], true);
+    fixture.settle();
+    fixture.uptime = 60;
+    for _ in 0..3 {
+        let planned = fixture.plan();
+        let is_deletion = |change: &InstanceChange| matches!(change, InstanceChange::Delete { .. });
+        assert!(
+            planned.changes.iter().all(is_deletion),
+            "{:?}",
+            planned.changes
+        );
+        assert_eq!(planned.changes.len(), 1);
+        fixture.absences = planned.absences; // and nothing was written
+        fixture.uptime += 1;
+    }
+}
+
+#[test]
 fn a_device_that_comes_back_in_time_keeps_its_instance_and_its_slots() {
     let mut fixture = Fixture::new("");
     fixture.see(&["a"], true);
