@@ -38,6 +38,8 @@ up_with_images() {
 # No Configuration, Instance or Pod of an earlier test, and no service on the LAN. Capacity entries may stand for a while.
 clean() {
   stop_all
+  # A test that failed may have left it stopped.
+  kubectl get --raw /readyz >/dev/null 2>&1 || cluster apiserver start
   kubectl delete "$AKRI" --all --all-namespaces --wait=false >/dev/null 2>&1 || true
   kubectl delete pods,jobs --all --now --wait=false >/dev/null
   within 120 "the objects of the last test are gone" is_clean

@@ -160,12 +160,14 @@ serves() { # NODE COUNT
 
 test_no_slot_is_released_while_the_kubelet_knows_nothing() {
   with_brokers
-  local before
+  local before old node
   before=$(slots)
   cluster apiserver stop
-  cluster kubelet node-1 restart
-  cluster kubelet node-2 restart
-  within 20 "the plugins are there again" serves node-1 2
+  for node in node-1 node-2; do
+    old=$(plugin_sockets "$node")
+    cluster kubelet "$node" restart
+    within 30 "the kubelet of $node has the plugins by new sockets" has_only_new_sockets "$node" "$old"
+  done
   # Without the API server the kubelet lists no Pods, while they run.
   for_all_of 115 "the agents serve" serves node-1 2
   cluster apiserver start
@@ -173,6 +175,12 @@ test_no_slot_is_released_while_the_kubelet_knows_nothing() {
   equal "slots after 2 min" "$before" "$(slots)"
   for_all_of 25 "they stay" slots_are "$before"
   equal "Instances" "$(cat "$SUITE/uids")" "$(uids)"
+}
+
+has_only_new_sockets() { # NODE OLD
+  local now
+  now=$(plugin_sockets "$1") && [ "$(grep -c . <<<"$now")" = "$(grep -c . <<<"$2")" ] &&
+    [ -z "$(sort <(echo "$now") <(echo "$2") | uniq -d)" ]
 }
 
 slots_are() {
