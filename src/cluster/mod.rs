@@ -8,13 +8,17 @@ mod writes;
 
 use crate::model::names::ObjectKey;
 use anyhow::Context as _;
-use kube::{Client, Config, client::ClientBuilder, core::ObjectMeta};
-use std::time::Duration;
+use kube::{Api, Client, Config, api::ListParams, client::ClientBuilder, core::ObjectMeta};
+use serde::de::DeserializeOwned;
+use std::{fmt::Debug, time::Duration};
 
 /// A server that is there answers a handshake by then.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-
+/// Of an answer that has begun: a watch is ended by the server after 290 s.
 const READ_TIMEOUT: Duration = Duration::from_secs(310);
+const PAGE: u32 = 500;
+/// Requests that one task has on their way at a time.
+pub const SIDE_BY_SIDE: usize = 16;
 
 /// A client with the identity of the Pod this runs in or, outside a cluster, of the kubeconfig.
 pub async fn client() -> anyhow::Result<Client> {
@@ -22,7 +26,6 @@ pub async fn client() -> anyhow::Result<Client> {
         .await
         .context("no API server: neither a Pod's ServiceAccount nor a kubeconfig can be read")?;
     config.connect_timeout = Some(CONNECT_TIMEOUT);
-    // Of an answer that has begun: a watch is ended by the server after 290 s.
     config.read_timeout = Some(READ_TIMEOUT);
     config.reset_reader_on_write = true;
     // Who retries, and how long, is decided by each writer: an Allocate call has 3 s for all of it.
@@ -30,6 +33,23 @@ pub async fn client() -> anyhow::Result<Client> {
     let builder = ClientBuilder::try_from(config).context("the API server's client")?;
     let builder = builder.with_layer(&deadline::Deadline);
     Ok(builder.with_layer(&writes::CountWrites).build())
+}
+
+/// All objects of an `Api`, page by page.
+pub async fn list_all<K>(api: &Api<K>) -> kube::Result<Vec<K>>
+where
+    K: Clone + DeserializeOwned + Debug,
+{
+    let mut objects = vec![];
+    let mut page = ListParams::default().limit(PAGE);
+    loop {
+        let list = api.list(&page).await?;
+        objects.extend(list.items);
+        match list.metadata.continue_ {
+            Some(token) if !token.is_empty() => page = page.continue_token(&token),
+            Some(_) | None => return Ok(objects),
+        }
+    }
 }
 
 /// The key of an object; one without a namespace is of the whole cluster.

@@ -1,20 +1,21 @@
 //! What Nodes offer of our resources: watched, read, and patched entry by entry.
 use super::{
+    list_all,
     parts::NodePart,
     watch::{self, Set},
 };
-use crate::model::node_resources::{EntryChange, NodeResources, Part, has_prefix};
-use json_patch::{
-    AddOperation, Patch as JsonPatch, PatchOperation, RemoveOperation, TestOperation,
-    jsonptr::PointerBuf,
+use crate::model::{
+    node_resources::{EntryChange, NodeResources, Part, has_prefix},
+    patch,
 };
+use json_patch::Patch as JsonPatch;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::{
     Api, Client,
-    api::{ListParams, Patch, PatchParams},
+    api::{Patch, PatchParams},
     runtime::watcher,
 };
-use serde_json::Value;
+use serde_json::json;
 use std::{collections::BTreeMap, fmt, sync::Arc};
 use tokio::sync;
 use tokio_util::sync::CancellationToken;
@@ -71,23 +72,16 @@ impl Nodes {
 
     /// All of them by name.
     pub async fn list(&self) -> kube::Result<BTreeMap<String, ListedNode>> {
-        let mut all = BTreeMap::new();
-        let mut page = ListParams::default().limit(500);
-        loop {
-            let list = self.api().list(&page).await?;
-            for node in list.items {
-                let name = node.metadata.name.clone().unwrap_or_default();
-                let listed = ListedNode {
-                    is_ready: node.ready().is_some_and(|ready| ready.status == "True"),
-                    resources: resources(node, &self.prefixes),
-                };
-                all.insert(name, listed);
-            }
-            match list.metadata.continue_ {
-                Some(token) if !token.is_empty() => page = page.continue_token(&token),
-                Some(_) | None => return Ok(all),
-            }
-        }
+        let nodes = list_all(&self.api()).await?;
+        let listed = nodes.into_iter().map(|node| {
+            let name = node.metadata.name.clone().unwrap_or_default();
+            let listed = ListedNode {
+                is_ready: node.ready().is_some_and(|ready| ready.status == "True"),
+                resources: resources(node, &self.prefixes),
+            };
+            (name, listed)
+        });
+        Ok(listed.collect())
     }
 
     /// All changes or none, with what the node offers then. The API server refuses (422) where an entry is another
@@ -124,19 +118,12 @@ fn json_patch(changes: &[EntryChange]) -> JsonPatch {
             Part::Capacity => "capacity",
             Part::Allocatable => "allocatable",
         };
-        let path = PointerBuf::from_tokens(["status", part, &change.resource]);
-        let test = TestOperation {
-            path: path.clone(),
-            value: change.from.clone().map_or(Value::Null, Value::String),
-        };
+        let path = ["status", part, change.resource.as_str()];
         let write = match &change.to {
-            Some(to) => PatchOperation::Add(AddOperation {
-                path,
-                value: Value::String(to.clone()),
-            }),
-            None => PatchOperation::Remove(RemoveOperation { path }),
+            Some(to) => patch::add(&path, json!(to)),
+            None => patch::remove(&path),
         };
-        [PatchOperation::Test(test), write]
+        [patch::test(&path, json!(change.from)), write]
     });
     JsonPatch(operations.collect())
 }
@@ -144,7 +131,6 @@ fn json_patch(changes: &[EntryChange]) -> JsonPatch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn a_patch_tests_each_entry_before_it_writes_it() {

@@ -5,6 +5,7 @@ mod plan;
 use super::{Pass, Shared, Turns, world::World};
 use crate::{
     cluster::{
+        SIDE_BY_SIDE,
         events::about,
         parts::{JobPart, PodPart},
     },
@@ -25,9 +26,6 @@ use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
-
-/// Requests on the way at a time.
-const CONCURRENCY: usize = 16;
 
 pub(super) async fn run(shared: Arc<Shared>, shutdown: CancellationToken) -> anyhow::Result<()> {
     let (mut memory, mut turns) = (Memory::default(), Turns::new(&shared));
@@ -97,7 +95,7 @@ async fn carry_out(
             }
         }
     });
-    let begun = begun.buffer_unordered(CONCURRENCY);
+    let begun = begun.buffer_unordered(SIDE_BY_SIDE);
     begun.filter_map(std::future::ready).collect().await
 }
 

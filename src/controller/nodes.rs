@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     api::{configuration::Configuration, instance::Instance, names},
-    cluster::parts::NodePart,
+    cluster::{SIDE_BY_SIDE, parts::NodePart},
     model::names::ObjectKey,
 };
 use futures::{StreamExt as _, stream};
@@ -35,8 +35,6 @@ use tracing::{debug, info};
 
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
-/// So many nodes are asked for at a time.
-const SIDE_BY_SIDE: usize = 16;
 
 struct State {
     memory: Memory,

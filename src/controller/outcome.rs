@@ -1,11 +1,11 @@
 //! What became of a write, logged once; and many writes side by side, few at a time.
-use crate::{cluster, model::names::ObjectKey};
+use crate::{
+    cluster::{self, SIDE_BY_SIDE},
+    model::names::ObjectKey,
+};
 use futures::{StreamExt as _, stream};
 use std::future::Future;
 use tracing::{debug, warn};
-
-/// So many writes are under way at a time.
-const SIDE_BY_SIDE: usize = 16;
 
 /// Whether a write needs no other try. An object that is gone needs none; one that is no longer what was read is
 /// looked at again with a newer world.

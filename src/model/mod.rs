@@ -4,6 +4,7 @@ pub mod device;
 pub mod instance_name;
 pub mod names;
 pub mod node_resources;
+pub mod patch;
 pub mod resource_names;
 pub mod slot;
 pub mod slot_table;

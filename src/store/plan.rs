@@ -4,13 +4,11 @@ use crate::{
     api::{
         condition::Condition,
         configuration::{ConfigurationStatus, NodeReport},
-        instance::{Instance, InstanceStatus, NodeHealth},
+        instance::{HEALTHY, Instance, InstanceStatus, NodeHealth},
         names,
     },
     model::{slot::SlotOwner, slot_table::SlotChange},
 };
-
-const HEALTHY: &str = "Healthy";
 
 /// `instance` after `change`, as `node` makes it; `None` where it is deleted by it.
 pub fn changed(instance: &Instance, change: &InstanceChange, node: &str) -> Option<Instance> {

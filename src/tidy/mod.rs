@@ -15,11 +15,11 @@ use crate::{
     },
 };
 use anyhow::{anyhow, bail};
-use kube::{Api, Client, Resource, api::ListParams, core::NamespaceResourceScope};
+use kube::{Client, Resource, core::NamespaceResourceScope};
 use plan::InstanceUse;
 use serde::de::DeserializeOwned;
 use std::{collections::BTreeSet, fmt::Debug, time::Duration};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
 /// Two syncs of a kubelet, and some: what it puts back it has put back by then.
@@ -27,8 +27,6 @@ const STAYS_AWAY: Duration = Duration::from_secs(25);
 const BETWEEN_ROUNDS: Duration = Duration::from_secs(5);
 /// An entry that changes while it is removed is looked at again.
 const TRIES: usize = 5;
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-const PAGE: u32 = 500;
 
 /// What to tidy.
 #[derive(Debug, Clone)]
@@ -132,7 +130,7 @@ struct Round {
 
 impl Tidying<'_> {
     async fn round(&mut self) -> Result<Round, Failure> {
-        let nodes = answered(self.nodes.list(), "list", "nodes").await?;
+        let nodes = (self.nodes.list().await).map_err(|e| Failure::new(e, "list", "nodes"))?;
         // After the Nodes: a plugin has an Instance before the node has an entry.
         let instances = instances(self.client, &self.settings.namespaces).await?;
         let only = self.settings.node.as_ref();
@@ -157,8 +155,8 @@ impl Tidying<'_> {
                     .extend(entries.map(|entry| (entry, Action::WouldBeRemoved)));
                 continue;
             }
-            match timeout(REQUEST_TIMEOUT, self.nodes.patch(name, &stale.changes)).await {
-                Ok(Ok(_)) => {
+            match self.nodes.patch(name, &stale.changes).await {
+                Ok(_) => {
                     for entry in stale.entries {
                         let key = (entry.node.clone(), entry.resource.clone());
                         round.is_clean = false;
@@ -171,10 +169,9 @@ impl Tidying<'_> {
                         }
                     }
                 }
-                Ok(Err(e)) if cluster::is_unprocessable(&e) => round.has_changed = true,
-                Ok(Err(e)) if cluster::is_not_found(&e) => {} // the node has gone
-                Ok(Err(e)) => return Err(Failure::new(e, "patch", "nodes/status")),
-                Err(_) => return Err(Failure::unanswered("patch", "nodes/status")),
+                Err(e) if cluster::is_unprocessable(&e) => round.has_changed = true,
+                Err(e) if cluster::is_not_found(&e) => {} // the node has gone
+                Err(e) => return Err(Failure::new(e, "patch", "nodes/status")),
             }
         }
         Ok(round)
@@ -210,24 +207,6 @@ impl Failure {
             may_pass: false,
         }
     }
-
-    fn unanswered(verb: &str, resource: &str) -> Self {
-        Self {
-            error: anyhow!("cannot {verb} {resource}: no answer within {REQUEST_TIMEOUT:?}"),
-            may_pass: true,
-        }
-    }
-}
-
-async fn answered<T>(
-    request: impl Future<Output = kube::Result<T>>,
-    verb: &str,
-    resource: &str,
-) -> Result<T, Failure> {
-    match timeout(REQUEST_TIMEOUT, request).await {
-        Ok(answer) => answer.map_err(|e| Failure::new(e, verb, resource)),
-        Err(_) => Err(Failure::unanswered(verb, resource)),
-    }
 }
 
 /// All objects of a kind; none where the cluster does not know the kind.
@@ -246,30 +225,13 @@ where
 {
     let mut objects = vec![];
     for api in watch::apis::<K>(client, namespaces) {
-        objects.extend(all_of(&api, resource).await?);
-    }
-    Ok(objects)
-}
-
-async fn all_of<K>(api: &Api<Read<K>>, resource: &str) -> Result<Vec<Read<K>>, Failure>
-where
-    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
-{
-    let mut objects = vec![];
-    let mut page = ListParams::default().limit(PAGE);
-    loop {
-        let list = match timeout(REQUEST_TIMEOUT, api.list(&page)).await {
-            Ok(Ok(list)) => list,
-            Ok(Err(e)) if cluster::is_not_found(&e) => return Ok(vec![]),
-            Ok(Err(e)) => return Err(Failure::new(e, "list", resource)),
-            Err(_) => return Err(Failure::unanswered("list", resource)),
-        };
-        objects.extend(list.items);
-        match list.metadata.continue_ {
-            Some(token) if !token.is_empty() => page = page.continue_token(&token),
-            Some(_) | None => return Ok(objects),
+        match cluster::list_all(&api).await {
+            Ok(of_namespace) => objects.extend(of_namespace),
+            Err(e) if cluster::is_not_found(&e) => {}
+            Err(e) => return Err(Failure::new(e, "list", resource)),
         }
     }
+    Ok(objects)
 }
 
 async fn instances(client: &Client, namespaces: &[String]) -> Result<Vec<InstanceUse>, Failure> {

@@ -1,6 +1,6 @@
 //! Takes away what Configurations have made, before the agents go: they stop their plugins and remove the sockets.
 use super::{
-    Failure, all, answered, instances, left_after,
+    Failure, all, instances, left_after,
     plan::{Before, Look, left},
 };
 use crate::{
@@ -72,7 +72,7 @@ async fn look(
     let namespaces = &settings.namespaces;
     let found = all::<Configuration>(client, namespaces, "configurations.akri.sh").await?;
     let configurations: Vec<ObjectMeta> = found.iter().map(|c| c.meta().clone()).collect();
-    let nodes = answered(nodes.list(), "list", "nodes").await?;
+    let nodes = (nodes.list().await).map_err(|e| Failure::new(e, "list", "nodes"))?;
     let look = Look {
         configurations: (configurations.iter())
             .map(|metadata| cluster::key_of(metadata).to_string())
@@ -101,15 +101,12 @@ async fn delete(client: &Client, metadata: ObjectMeta) -> Result<(), Failure> {
         }),
         ..DeleteParams::background()
     };
-    let deleted = async {
-        match api.delete(&key.name, &params).await {
-            Err(e) if cluster::is_not_found(&e) || cluster::is_conflict(&e) => Ok(()),
-            Err(e) => Err(e),
-            Ok(_) => {
-                info!(configuration = %key, "deleted");
-                Ok(())
-            }
+    match api.delete(&key.name, &params).await {
+        Err(e) if cluster::is_not_found(&e) || cluster::is_conflict(&e) => Ok(()),
+        Err(e) => Err(Failure::new(e, "delete", "configurations.akri.sh")),
+        Ok(_) => {
+            info!(configuration = %key, "deleted");
+            Ok(())
         }
-    };
-    answered(deleted, "delete", "configurations.akri.sh").await
+    }
 }

@@ -9,7 +9,7 @@
 //! A node that is not ready may run its containers, and its agent: only the kubelet must be silent for that. So its
 //! slots wait as long as Kubernetes waits before it gives up the node's Pods, and an agent that joins again after its
 //! node was taken out is there, and keeps its node's place and slots.
-use super::patch::{add, guarded, remove, replace, without_entry};
+use super::patch::{guarded, without_entry};
 use crate::{
     api::{
         configuration::Configuration,
@@ -22,6 +22,7 @@ use crate::{
     },
     model::{
         names::{ObjectKey, shortened},
+        patch::{add, remove, replace},
         slot::{SlotId, SlotOwner},
     },
 };
@@ -207,7 +208,7 @@ impl View<'_> {
         if instance.metadata.deletion_timestamp.is_none() {
             let kept = self.kept(key, instance, &mut change);
             if kept.len() < instance.spec.nodes.len() {
-                operations.push(replace(["spec", "nodes"], json!(kept)));
+                operations.push(replace(&["spec", "nodes"], json!(kept)));
             }
             operations.extend(self.relabelled(instance, &kept, &mut change));
             operations.extend(self.released(instance, &mut change));
@@ -258,15 +259,15 @@ impl View<'_> {
         }
         let is_there = |key: &String| labels.is_some_and(|labels| labels.contains_key(key));
         let removed = removed.into_iter().filter(is_there);
-        operations.extend(removed.map(|key| remove(["metadata", "labels", &key])));
+        operations.extend(removed.map(|key| remove(&["metadata", "labels", &key])));
         let added: BTreeSet<String> = (kept.iter())
             .map(|node| label(node))
             .filter(|key| !is_there(key))
             .collect();
         if labels.is_none() && !added.is_empty() {
-            operations.push(add(["metadata", "labels"], json!({})));
+            operations.push(add(&["metadata", "labels"], json!({})));
         }
-        operations.extend((added.iter()).map(|key| add(["metadata", "labels", key], json!(""))));
+        operations.extend((added.iter()).map(|key| add(&["metadata", "labels", key], json!(""))));
         operations
     }
 
@@ -289,7 +290,7 @@ impl View<'_> {
             } else if !self.is_given_up(instance, owner.node()) {
                 continue;
             }
-            operations.push(remove(["spec", "deviceUsage", slot]));
+            operations.push(remove(&["spec", "deviceUsage", slot]));
             operations.extend(untold(instance, slot));
         }
         operations
@@ -358,7 +359,7 @@ fn untold(instance: &Instance, slot: &str) -> Option<PatchOperation> {
     let annotation = format!("{}{index}", names::TOLD_PREFIX);
     let annotations = instance.metadata.annotations.as_ref()?;
     let is_told = annotations.contains_key(&annotation);
-    is_told.then(|| remove(["metadata", "annotations", &annotation]))
+    is_told.then(|| remove(&["metadata", "annotations", &annotation]))
 }
 
 fn delete(key: &ObjectKey, metadata: &ObjectMeta) -> Action {
@@ -387,7 +388,7 @@ fn without_akris_finalizers(metadata: &ObjectMeta) -> Vec<PatchOperation> {
     let kept: Vec<&String> = finalizers.iter().filter(is_kept).collect();
     match kept.len() == finalizers.len() {
         true => vec![],
-        false => vec![replace(["metadata", "finalizers"], json!(kept))],
+        false => vec![replace(&["metadata", "finalizers"], json!(kept))],
     }
 }
 

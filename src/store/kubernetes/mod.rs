@@ -21,15 +21,16 @@ use super::{
 use crate::{
     api::{configuration::Configuration, instance::Instance},
     cluster::{
+        SIDE_BY_SIDE,
         events::{self, Events, about},
-        watch::{self as objects},
+        watch as objects,
     },
     model::names::ObjectKey,
 };
 use futures::{
     StreamExt as _,
     future::{BoxFuture, join_all},
-    stream::{self},
+    stream,
 };
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{Api, Client};
@@ -48,8 +49,6 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 use view::Known;
 
-/// Requests that are on their way at a time.
-const WRITES: usize = 16;
 /// The whole set is compared and handed on each time.
 const BETWEEN_PUBLISHING: Duration = Duration::from_millis(50);
 /// How long the API server is waited for before the mirror is used.
@@ -274,7 +273,7 @@ impl Inner {
             }
             outcomes
         });
-        let mut groups = stream::iter(groups).buffer_unordered(WRITES);
+        let mut groups = stream::iter(groups).buffer_unordered(SIDE_BY_SIDE);
         let (mut outcomes, mut published) = (vec![], Instant::now());
         while let Some(group) = groups.next().await {
             outcomes.extend(group);

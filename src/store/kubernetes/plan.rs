@@ -9,15 +9,17 @@ use crate::{
         instance::Instance,
         names,
     },
-    model::{names::shortened, slot::SlotOwner},
+    model::{
+        names::shortened,
+        patch::{add, remove, test},
+        slot::SlotOwner,
+    },
     store::{
         Exchange, Report, View,
         plan::{forced, with_health},
     },
 };
-use json_patch::{
-    AddOperation, Patch, PatchOperation, RemoveOperation, TestOperation, jsonptr::PointerBuf,
-};
+use json_patch::{Patch, PatchOperation};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
@@ -263,21 +265,6 @@ fn with_map(map: Option<&BTreeMap<String, String>>, name: &str) -> Vec<PatchOper
             add(&["metadata", name], Value::Object(Map::new())),
         ],
     }
-}
-
-fn test(path: &[&str], value: Value) -> PatchOperation {
-    let path = PointerBuf::from_tokens(path.iter().copied());
-    PatchOperation::Test(TestOperation { path, value })
-}
-
-fn add(path: &[&str], value: Value) -> PatchOperation {
-    let path = PointerBuf::from_tokens(path.iter().copied());
-    PatchOperation::Add(AddOperation { path, value })
-}
-
-fn remove(path: &[&str]) -> PatchOperation {
-    let path = PointerBuf::from_tokens(path.iter().copied());
-    PatchOperation::Remove(RemoveOperation { path })
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use super::{
     plan::{self, Description, Met, met},
 };
 use crate::{
-    api::instance::Instance,
+    api::instance::{HEALTHY, Instance},
     cluster::{code, events::about, is_conflict, is_not_found, is_unprocessable, reason},
     model::names::ObjectKey,
     store::{
@@ -108,7 +108,7 @@ impl Inner {
         let instance = self.stored(key)?;
         let before = (instance.status.iter().flat_map(|status| &status.nodes))
             .find(|entry| entry.name == *node)
-            .map(|entry| entry.health == "Healthy");
+            .map(|entry| entry.health == HEALTHY);
         self.apply_status(key, plan::health(&instance, node, Some((view, now))))
             .await?;
         match (before, view.is_healthy) {

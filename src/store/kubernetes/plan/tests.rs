@@ -148,10 +148,7 @@ fn a_slot_that_another_node_took_meanwhile_is_not_taken() {
         .iter()
         .filter(|o| matches!(o, PatchOperation::Test(_)))
         .collect();
-    let slot = PatchOperation::Test(TestOperation {
-        path: PointerBuf::from_tokens(["spec", "deviceUsage", "cam-1-0"]),
-        value: Value::Null,
-    });
+    let slot = test(&["spec", "deviceUsage", "cam-1-0"], Value::Null);
     assert!(tests.contains(&&slot), "{ours}");
     assert!(theirs.spec.device_usage.contains_key("cam-1-0"));
 }
