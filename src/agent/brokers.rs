@@ -1,10 +1,15 @@
 //! Brokers without a control plane: a static Pod manifest for each Instance, in a folder that a kubelet reads.
+mod admission;
 mod plan;
 
 use super::{Node, pod_resources};
-use crate::{api::broker::SpecError, backoff::Backoff, files, model::names::ObjectKey};
+use crate::{
+    api::broker::SpecError, backoff::Backoff, files, folder_watch::FolderWatch,
+    model::names::ObjectKey,
+};
+use admission::Kubelet;
 use anyhow::Context as _;
-use plan::{Action, Plan, World, plan};
+use plan::{Action, Lacking, Plan, World, plan};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
@@ -17,8 +22,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 const MANIFEST_MODE: u32 = 0o644;
-/// Between looks at what the kubelet would give to a container.
-const KUBELET_LOOK: Duration = Duration::from_millis(50);
+/// Between looks at what the kubelet would give to a container, while a Pod waits to be written.
+const FOR_A_DEVICE: Duration = Duration::from_millis(50);
+/// Between looks while a Pod stands without its device.
+const FOR_A_BROKER: Duration = Duration::from_secs(1);
 const FIRST_RETRY: Duration = Duration::from_millis(500);
 const LAST_RETRY: Duration = Duration::from_secs(30);
 
@@ -31,16 +38,17 @@ pub(super) async fn run(
     let (mut judged, mut discoveries) = (node.judged.subscribe(), node.discoveries.subscribe());
     let (mut instances, mut registered) = (node.store.instances(), node.registered.subscribe());
     let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
-    let mut broken = BTreeMap::new();
+    let mut memory = Memory::default();
+    let mut files = FolderWatch::new(&folder);
     loop {
         judged.mark_unchanged();
         discoveries.mark_unchanged();
         instances.mark_unchanged();
         registered.mark_unchanged();
-        let wait = match reconcile(&node, &folder, &mut broken).await {
-            Ok(is_done) => {
+        let wait = match reconcile(&node, &folder, &mut memory).await {
+            Ok(wait) => {
                 backoff.reset();
-                if is_done { Duration::MAX } else { KUBELET_LOOK }
+                wait
             }
             Err(e) => {
                 let wait = backoff.next_wait();
@@ -54,37 +62,49 @@ pub(super) async fn run(
             changed = discoveries.changed() => changed?,
             changed = instances.changed() => changed?,
             changed = registered.changed() => changed?,
+            () = files.changed() => {}
             () = sleep(wait) => {}
         }
     }
 }
 
-/// Whether nothing waits for the kubelet. It has a plugin's list a moment after it has opened the stream, and a Pod
-/// that it admits before starts without the device.
-async fn reconcile(
-    node: &Node,
-    folder: &Path,
-    broken: &mut BTreeMap<ObjectKey, SpecError>,
-) -> anyhow::Result<bool> {
+/// What one look leaves for the next.
+#[derive(Debug, Default)]
+struct Memory {
+    lacking: Lacking,
+    broken: BTreeMap<ObjectKey, SpecError>,
+}
+
+/// Returns when to look again. The kubelet has a plugin's list a moment after it has opened the stream, and a Pod that
+/// it admits before starts without the device; what became of those that stand is looked at now and then.
+async fn reconcile(node: &Node, folder: &Path, memory: &mut Memory) -> anyhow::Result<Duration> {
     let existing = read(folder)?;
-    let registered = node.registered.borrow().clone();
-    let Plan {
-        mut actions,
-        broken: now_broken,
-    } = planned(node, &registered, &existing);
-    report(broken, now_broken);
-    let mut is_done = true;
-    if actions
-        .iter()
-        .any(|action| matches!(action, Action::Write { .. }))
-    {
-        let allocatable = pod_resources::healthy(node).await?.into_keys().collect();
-        let ready = planned(node, &allocatable, &existing).actions;
-        is_done = ready.len() >= actions.len();
-        actions = ready;
+    let registered = (node.registered.borrow().iter())
+        .map(|resource| (resource.clone(), BTreeSet::new()))
+        .collect::<BTreeMap<_, _>>();
+    let is_served = !registered.is_empty();
+    let mut kubelet = Kubelet {
+        allocatable: registered,
+        ..Kubelet::default()
+    };
+    let mut plan = planned(node, &kubelet, (&existing, memory));
+    let writes = plan.writes();
+    if is_served && (writes > 0 || !existing.is_empty()) {
+        kubelet.allocatable = pod_resources::healthy(node).await?;
+        kubelet.held = pod_resources::held(node).await?;
+        plan = planned(node, &kubelet, (&existing, memory));
     }
-    carry_out(folder, actions)?;
-    Ok(is_done)
+    let wait = if plan.writes() < writes {
+        FOR_A_DEVICE
+    } else if !plan.lacking.is_empty() {
+        FOR_A_BROKER
+    } else {
+        Duration::MAX // the folder's watch returns every few seconds
+    };
+    report(&mut memory.broken, plan.broken);
+    memory.lacking = plan.lacking;
+    carry_out(folder, plan.actions)?;
+    Ok(wait)
 }
 
 /// Says what is wrong once, not at each look.
@@ -99,8 +119,8 @@ fn report(before: &mut BTreeMap<ObjectKey, SpecError>, now: BTreeMap<ObjectKey, 
 
 fn planned(
     node: &Node,
-    allocatable: &BTreeSet<String>,
-    existing: &BTreeMap<String, serde_json::Value>,
+    kubelet: &Kubelet,
+    (existing, memory): (&BTreeMap<String, serde_json::Value>, &Memory),
 ) -> Plan {
     plan(&World {
         node: &node.name,
@@ -108,8 +128,10 @@ fn planned(
         judged: &node.judged.borrow().clone(),
         discoveries: &node.discoveries.borrow().clone(),
         instances: &node.store.instances().borrow().clone(),
-        allocatable,
+        kubelet,
         existing,
+        lacking: &memory.lacking,
+        now: node.uptime(),
     })
 }
 
@@ -117,9 +139,13 @@ fn carry_out(folder: &Path, actions: Vec<Action>) -> anyhow::Result<()> {
     for action in actions {
         match action {
             Action::Write { file, pod } => {
-                let text = serde_saphyr::to_string(&pod).with_context(|| file.clone())?;
-                files::write_atomically(&folder.join(&file), text.as_bytes(), MANIFEST_MODE)?;
+                write(folder, &file, &pod)?;
                 info!(%file, "broker: static Pod written");
+            }
+            Action::Retry { file, pod } => {
+                write(folder, &file, &pod)?;
+                let attempt = plan::attempt(&pod);
+                warn!(%file, attempt, "broker: the kubelet has not given the Pod its device: written anew");
             }
             Action::Remove { file } => {
                 files::remove(&folder.join(&file))?;
@@ -128,6 +154,15 @@ fn carry_out(folder: &Path, actions: Vec<Action>) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+fn write(folder: &Path, file: &str, pod: &serde_json::Value) -> anyhow::Result<()> {
+    let text = serde_saphyr::to_string(pod).with_context(|| file.to_owned())?;
+    Ok(files::write_atomically(
+        &folder.join(file),
+        text.as_bytes(),
+        MANIFEST_MODE,
+    )?)
 }
 
 /// The manifests that an agent wrote; those of others are not read.

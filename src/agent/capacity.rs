@@ -2,7 +2,7 @@
 //! before the kubelet does so itself, and tidied when no plugin backs them any more.
 mod plan;
 
-use super::{Node, kubelet_folder::KubeletSocket, pod_resources};
+use super::{Node, pod_resources};
 use crate::{
     backoff::Backoff,
     cluster::{self, node::Nodes, watch::Set},
@@ -45,7 +45,6 @@ pub(super) async fn run(
     let mut keeper = Keeper {
         nodes,
         newest: None,
-        kubelet: None,
         memory: Memory::default(),
         asking: Backoff::new(FIRST_ASKED_AGAIN, LAST_ASKED_AGAIN),
         failing: Backoff::new(FIRST_RETRY, LAST_RETRY),
@@ -56,10 +55,10 @@ pub(super) async fn run(
             // What is marked as seen is read after that, so that nothing that changes meanwhile is missed.
             listed.mark_unchanged();
             registered.mark_unchanged();
+            kubelet.mark_unchanged();
             if own.has_changed()? {
                 keeper.newest = own_of(&own.borrow_and_update(), &keeper.node.name);
             }
-            keeper.follow_kubelet(*kubelet.borrow_and_update());
             let began = Instant::now();
             let wait = keeper.round().await;
             sleep(began.elapsed().max(BETWEEN_ROUNDS)).await;
@@ -89,26 +88,17 @@ struct Keeper {
     nodes: Nodes,
     /// This node as the watch, or the answer to a patch, had it last; `None` where it is not registered.
     newest: Option<Arc<NodeResources>>,
-    /// The kubelet, and the uptime at which it was first seen.
-    kubelet: Option<(KubeletSocket, Duration)>,
     memory: Memory,
     asking: Backoff,
     failing: Backoff,
 }
 
 impl Keeper {
-    fn follow_kubelet(&mut self, now: Option<KubeletSocket>) {
-        let before = self.kubelet.map(|(kubelet, _)| kubelet);
-        if before != now {
-            self.kubelet = now.map(|kubelet| (kubelet, self.node.uptime()));
-        }
-    }
-
     /// The wall clock may have been set since the socket was made: what this agent has seen counts too.
     fn kubelet_age(&self) -> Option<Duration> {
-        let (kubelet, seen) = self.kubelet?;
-        let by_clock = kubelet.created.elapsed().unwrap_or_default();
-        Some(by_clock.max(self.node.uptime().saturating_sub(seen)))
+        let folder = self.node.kubelet_folder.borrow();
+        let by_clock = folder.kubelet?.created.elapsed().unwrap_or_default();
+        Some(by_clock.max(folder.since?.elapsed()))
     }
 
     /// Returns how long to wait for the next one if nothing changes.

@@ -3,7 +3,7 @@ use super::Node;
 use crate::{
     model::{names::ObjectKey, node_resources::has_prefix},
     proto::pod_resources::{
-        AllocatableResourcesRequest, ContainerDevices, ListPodResourcesRequest,
+        AllocatableResourcesRequest, ContainerDevices, ListPodResourcesRequest, PodResources,
         pod_resources_lister_client::PodResourcesListerClient,
     },
     uds,
@@ -29,29 +29,36 @@ pub(super) struct Held {
     pub(super) by_resource: Ids,
     /// The same, by the name of the Instance or Configuration they were made for.
     pub(super) ids: Ids,
+    /// The Pods that hold them, by the resources' whole names.
+    pub(super) holders: BTreeMap<String, BTreeSet<ObjectKey>>,
 }
 
 pub(super) async fn held(node: &Node) -> anyhow::Result<Held> {
     timeout(CALL_TIMEOUT, async {
         let mut client = client(node).await?;
         let answer = client.list(ListPodResourcesRequest {}).await?.into_inner();
-        let pods = answer.pod_resources.iter();
-        let pods = pods
-            .map(|pod| ObjectKey::new(&pod.namespace, &pod.name))
-            .collect();
-        let containers = answer
-            .pod_resources
-            .into_iter()
-            .flat_map(|pod| pod.containers);
-        let devices = containers.flat_map(|container| container.devices);
-        let by_resource = of_prefixes(devices, &node.resource_prefixes);
-        Ok(Held {
-            pods,
-            ids: by_maker(&by_resource),
-            by_resource,
-        })
+        Ok(listed(answer.pod_resources, &node.resource_prefixes))
     })
     .await?
+}
+
+fn listed(pods: Vec<PodResources>, prefixes: &[String]) -> Held {
+    let mut held = Held::default();
+    for pod in pods {
+        let key = ObjectKey::new(&pod.namespace, &pod.name);
+        let devices = pod
+            .containers
+            .into_iter()
+            .flat_map(|container| container.devices);
+        for (resource, ids) in of_prefixes(devices, prefixes) {
+            let holders = held.holders.entry(resource.clone()).or_default();
+            holders.insert(key.clone());
+            held.by_resource.entry(resource).or_default().extend(ids);
+        }
+        held.pods.insert(key);
+    }
+    held.ids = by_maker(&held.by_resource);
+    held
 }
 
 /// The healthy ids that the kubelet would give to containers now, of the resources with our prefixes, by their whole

@@ -19,6 +19,9 @@ pub const TOLD_CONNECTION: &str = "told.akri.sh/connection";
 /// Annotation of a broker: a digest of what its Configuration said when it was created.
 pub const BROKER_DIGEST: &str = "akri.sh/broker-digest";
 
+/// Annotation of a rendered static Pod that the kubelet took without its device, from the second try on: which it is.
+pub const ATTEMPT: &str = "akri.sh/attempt";
+
 /// Annotation of a Service: a digest of the spec it was made from.
 pub const RENDERED: &str = "akri.sh/rendered";
 

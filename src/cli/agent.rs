@@ -1,5 +1,5 @@
 //! Flags of `petiole agent`.
-use super::{prefixes::PrefixFlags, signals::until_told_to_stop};
+use super::{scope::ScopeFlags, signals::until_told_to_stop};
 use crate::{
     agent,
     cluster::{self, node::Nodes},
@@ -22,7 +22,7 @@ const KUBELET_SETTLES: Duration = Duration::from_secs(60);
 #[derive(Debug, Args)]
 pub struct Flags {
     /// Work without a cluster: Configurations and Instances are manifests in folders
-    #[arg(long, env = "PETIOLE_STANDALONE")]
+    #[arg(long, env = "PETIOLE_STANDALONE", conflicts_with = "watch_namespaces")]
     standalone: bool,
     /// The name of this node, as its kubelet has it
     #[arg(long, env = "PETIOLE_NODE_NAME")]
@@ -58,15 +58,6 @@ pub struct Flags {
     /// The kubelet's folder with the socket of its pod resources API, where it is not in its root folder
     #[arg(long, env = "PETIOLE_POD_RESOURCES_DIR", value_name = "DIR")]
     pod_resources_dir: Option<PathBuf>,
-    /// In a cluster: the namespaces to watch for Configurations, all of them if none is given
-    #[arg(
-        long,
-        env = "PETIOLE_WATCH_NAMESPACES",
-        value_name = "NAMESPACE,…",
-        value_delimiter = ',',
-        conflicts_with = "standalone"
-    )]
-    watch_namespaces: Vec<String>,
     /// In a cluster: the Pod this is, and its namespace. The kubelet's list of containers is believed when it has it
     #[arg(
         long,
@@ -81,7 +72,7 @@ pub struct Flags {
     #[arg(long, env = "PETIOLE_RENDER_BROKERS", value_name = "DIR")]
     render_brokers: Option<PathBuf>,
     #[command(flatten)]
-    prefixes: PrefixFlags,
+    scope: ScopeFlags,
     /// The most Instances of all Configurations together; more devices are left out
     #[arg(
         long,
@@ -99,8 +90,8 @@ impl Flags {
     fn settings(&self) -> agent::Settings {
         agent::Settings {
             node_name: self.node_name.clone(),
-            resource_prefix: self.prefixes.resource_prefixes[0].clone(),
-            resource_prefixes: self.prefixes.resource_prefixes.clone(),
+            resource_prefix: self.scope.resource_prefixes[0].clone(),
+            resource_prefixes: self.scope.resource_prefixes.clone(),
             nodes: None,
             plugin_folder: (self.device_plugin_dir.clone())
                 .unwrap_or_else(|| self.kubelet_dir.join("device-plugins")),
@@ -139,11 +130,7 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
         settings.nodes = Some(Nodes::new(client.clone(), &settings.resource_prefixes));
         let settings = kubernetes::Settings {
             node_name: settings.node_name.clone(),
-            namespaces: flags
-                .watch_namespaces
-                .into_iter()
-                .filter(|n| !n.is_empty())
-                .collect(),
+            namespaces: flags.scope.namespaces(),
             state: flags.state,
         };
         Arc::new(KubernetesStore::new(client, settings)?)

@@ -1,5 +1,5 @@
 //! Flags of `petiole controller`.
-use super::{prefixes::PrefixFlags, signals::until_told_to_stop};
+use super::{scope::ScopeFlags, signals::until_told_to_stop};
 use crate::{cluster, controller};
 use clap::{Args, builder::NonEmptyStringValueParser};
 use std::net::SocketAddr;
@@ -13,16 +13,8 @@ pub struct Flags {
     /// The namespace of the Lease: that of the Pod
     #[arg(long, env = "PETIOLE_NAMESPACE", value_parser = NonEmptyStringValueParser::new())]
     namespace: String,
-    /// The namespaces whose Configurations and Instances are looked after [default: all]
-    #[arg(
-        long,
-        env = "PETIOLE_WATCH_NAMESPACES",
-        value_name = "NAMES",
-        value_delimiter = ','
-    )]
-    watch_namespaces: Vec<String>,
     #[command(flatten)]
-    prefixes: PrefixFlags,
+    scope: ScopeFlags,
     /// Where to answer for health and metrics
     #[arg(long, env = "PETIOLE_HTTP_ADDRESS", value_name = "IP:PORT")]
     http_address: Option<SocketAddr>,
@@ -30,12 +22,11 @@ pub struct Flags {
 
 impl Flags {
     fn settings(self) -> controller::Settings {
-        let namespaces = self.watch_namespaces.into_iter();
         controller::Settings {
             identity: self.identity,
             namespace: self.namespace,
-            watch_namespaces: namespaces.filter(|name| !name.is_empty()).collect(),
-            resource_prefix: self.prefixes.resource_prefixes[0].clone(),
+            watch_namespaces: self.scope.namespaces(),
+            resource_prefix: self.scope.resource_prefixes[0].clone(),
             http_address: self.http_address,
         }
     }

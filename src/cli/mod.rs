@@ -14,7 +14,7 @@ mod duration;
 mod get;
 #[cfg(feature = "kubelet")]
 mod kubelet;
-mod prefixes;
+mod scope;
 mod signals;
 mod tidy;
 mod uninstall;

@@ -1,5 +1,5 @@
 //! Flags of `petiole tidy`.
-use super::{prefixes::PrefixFlags, signals::until_told_to_stop};
+use super::{scope::ScopeFlags, signals::until_told_to_stop};
 use crate::{
     cluster,
     tidy::{self, Action, Entry, Progress, Settings},
@@ -28,32 +28,9 @@ pub struct Flags {
     scope: ScopeFlags,
 }
 
-/// What of a cluster is ours.
-#[derive(Debug, Args)]
-pub(super) struct ScopeFlags {
-    /// The namespaces that the agents watch [default: all]
-    #[arg(
-        long,
-        env = "PETIOLE_WATCH_NAMESPACES",
-        value_name = "NAMESPACE,...",
-        value_delimiter = ','
-    )]
-    pub(super) watch_namespaces: Vec<String>,
-    #[command(flatten)]
-    pub(super) prefixes: PrefixFlags,
-}
-
-impl ScopeFlags {
-    /// A variable that is set to nothing names no namespace.
-    pub(super) fn namespaces(&self) -> Vec<String> {
-        let named = self.watch_namespaces.iter().filter(|name| !name.is_empty());
-        named.cloned().collect()
-    }
-}
-
 pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
     let settings = Settings {
-        prefixes: flags.scope.prefixes.resource_prefixes.clone(),
+        prefixes: flags.scope.resource_prefixes.clone(),
         namespaces: flags.scope.namespaces(),
         node: flags.node,
         is_dry_run: flags.dry_run,

@@ -1,8 +1,9 @@
 //! Flags of `petiole uninstall`.
 use super::{
     duration::duration,
+    scope::ScopeFlags,
     signals::until_told_to_stop,
-    tidy::{self, ScopeFlags, or_stopped},
+    tidy::{self, or_stopped},
 };
 use crate::{
     cluster,
@@ -34,7 +35,7 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
 }
 
 async fn remove(flags: Flags, client: kube::Client) -> anyhow::Result<()> {
-    let prefixes = flags.scope.prefixes.resource_prefixes.clone();
+    let prefixes = flags.scope.resource_prefixes.clone();
     let namespaces = flags.scope.namespaces();
     let settings = Uninstall {
         prefixes: prefixes.clone(),

@@ -248,11 +248,8 @@ no_container_runs() {
   list=$(tasks) && [[ $list != *RUNNING* ]]
 }
 
-# Pending: a kubelet that admits the rendered Pod before its plugin is registered refuses it for good, or starts it without
-# its device. The agent does not write such a manifest anew yet.
-
 # The kubelet reads the manifests while the agent registers: who comes first is chance.
-pending_when_all_starts_at_once_the_broker_gets_its_device() {
+test_when_all_starts_at_once_the_broker_gets_its_device() {
   run_a_broker
   local round
   for round in 1 2 3; do
@@ -263,7 +260,7 @@ pending_when_all_starts_at_once_the_broker_gets_its_device() {
   done
 }
 
-pending_when_kubelet_and_broker_die_together_the_broker_gets_its_device() {
+test_when_kubelet_and_broker_die_together_the_broker_gets_its_device() {
   run_a_broker
   local round
   for round in 1 2 3 4 5; do
@@ -282,7 +279,7 @@ gets_its_device() { # ROUND
   note "round $1: slot to give -> broker whole: $TOOK s"
 }
 
-pending_when_the_kubelet_starts_long_before_the_agent_the_broker_gets_its_device() {
+test_when_the_kubelet_starts_long_before_the_agent_the_broker_gets_its_device() {
   run_a_broker
   cut_the_power
   cluster kubelet edge start
@@ -295,7 +292,7 @@ pending_when_the_kubelet_starts_long_before_the_agent_the_broker_gets_its_device
 }
 
 # As after five minutes without the agent: the kubelet leaves a resource that it does not know out of what a Pod asks for.
-pending_when_the_kubelet_has_forgotten_the_resource_the_broker_gets_its_device() {
+test_when_the_kubelet_has_forgotten_the_resource_the_broker_gets_its_device() {
   run_a_broker
   cut_the_power
   rm "$PLUGINS/kubelet_internal_checkpoint"

@@ -161,20 +161,14 @@ fn instance_service<'a>(
     }
     let of = ObjectKey::new(&key.namespace, &instance.spec.configuration_name);
     let configuration = world.configurations.get(&of)?;
+    let owner = Owner {
+        kind: "Instance",
+        key: key.clone(),
+        uid: instance.metadata.uid.clone().unwrap_or_default(),
+    };
     let spec = given(configuration.spec.instance_service_spec.as_ref());
-    Some(Wanted {
-        key: service_key(key),
-        owner: Owner {
-            kind: "Instance",
-            key: key.clone(),
-            uid: instance.metadata.uid.clone().unwrap_or_default(),
-        },
-        label: names::INSTANCE_LABEL,
-        spec: spec.map(|value| Spec {
-            value,
-            digest: &digests.instance[&of],
-        }),
-    })
+    let digest = digests.instance.get(&of);
+    Some(wanted(owner, names::INSTANCE_LABEL, spec.zip(digest)))
 }
 
 fn configuration_service<'a>(
@@ -182,19 +176,26 @@ fn configuration_service<'a>(
     key: &ObjectKey,
     configuration: &'a Configuration,
 ) -> Wanted<'a> {
+    let owner = Owner {
+        kind: "Configuration",
+        key: key.clone(),
+        uid: configuration.metadata.uid.clone().unwrap_or_default(),
+    };
     let spec = given(configuration.spec.configuration_service_spec.as_ref());
+    let digest = digests.configuration.get(key);
+    wanted(owner, names::CONFIGURATION_LABEL, spec.zip(digest))
+}
+
+fn wanted<'a>(
+    owner: Owner,
+    label: &'static str,
+    spec: Option<(&'a Value, &'a String)>,
+) -> Wanted<'a> {
     Wanted {
-        key: service_key(key),
-        owner: Owner {
-            kind: "Configuration",
-            key: key.clone(),
-            uid: configuration.metadata.uid.clone().unwrap_or_default(),
-        },
-        label: names::CONFIGURATION_LABEL,
-        spec: spec.map(|value| Spec {
-            value,
-            digest: &digests.configuration[key],
-        }),
+        key: service_key(&owner.key),
+        owner,
+        label,
+        spec: spec.map(|(value, digest)| Spec { value, digest }),
     }
 }
 

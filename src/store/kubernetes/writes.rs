@@ -31,7 +31,10 @@ impl Inner {
         let node = &self.settings.node_name;
         match change {
             InstanceChange::Create(instance) => self.create(&key, instance).await,
-            InstanceChange::Join(_) => self.patch(&key, |i| plan::join(i, node)).await.map(drop),
+            InstanceChange::Join(_) => self
+                .patch(&key, |i| Ok(plan::join(i, node)))
+                .await
+                .map(drop),
             InstanceChange::Leave(_) => self.leave(&key).await,
             InstanceChange::Describe {
                 capacity,
@@ -44,7 +47,7 @@ impl Inner {
                     broker_properties,
                     device_id: device_id.as_ref(),
                 };
-                self.patch(&key, |i| plan::describe(i, node, &said))
+                self.patch(&key, |i| Ok(plan::describe(i, node, &said)))
                     .await
                     .map(drop)
             }
@@ -80,7 +83,7 @@ impl Inner {
         match met(&there, ours) {
             Met::Same => {
                 self.change(|known| known.written(there));
-                self.patch(key, |i| plan::join(i, node)).await.map(drop)
+                self.patch(key, |i| Ok(plan::join(i, node))).await.map(drop)
             }
             Met::Other => {
                 self.change(|known| known.met(there));
@@ -95,7 +98,7 @@ impl Inner {
     /// The last node to leave deletes, also where two left at once and each saw the other.
     async fn leave(&self, key: &ObjectKey) -> Result<(), StoreError> {
         let node = &self.settings.node_name;
-        let left = self.patch(key, |i| plan::leave(i, node)).await?;
+        let left = self.patch(key, |i| Ok(plan::leave(i, node))).await?;
         if left.spec.nodes.is_empty() {
             return self.delete(key, "no node sees its device").await;
         }
@@ -216,34 +219,16 @@ impl Inner {
         exchanges: &[&Exchange],
         pending: &[Exchange],
     ) -> Result<(), StoreError> {
-        let mut refused = None;
-        let mut reason = String::new();
-        for _ in 0..TRIES {
-            let instance = self.stored(key)?;
-            if let Err(error) = exchanged(&forced(&instance, pending), exchanges) {
-                if refused.replace(error.clone()).is_some() {
-                    return Err(error);
-                }
-                // What is known may be old.
-                self.refresh(key).await?;
-                continue;
-            }
-            let is_superseded = |old: &&Exchange| {
-                exchanges
-                    .iter()
-                    .any(|new| new.change.slot == old.change.slot)
-            };
-            let all: Vec<&Exchange> = (pending.iter().filter(|old| !is_superseded(old)))
-                .chain(exchanges.iter().copied())
-                .collect();
-            let patch = plan::exchange(&instance, &self.settings.node_name, &all);
-            match self.patch_once(key, patch).await? {
-                Attempt::Written(_) => return Ok(()),
-                Attempt::Stale(why) => reason = why,
-            }
-            self.refresh(key).await?;
-        }
-        Err(changing(key, &reason))
+        let is_superseded =
+            |old: &&Exchange| (exchanges.iter()).any(|new| new.change.slot == old.change.slot);
+        let all: Vec<&Exchange> = (pending.iter().filter(|old| !is_superseded(old)))
+            .chain(exchanges.iter().copied())
+            .collect();
+        let patch = |instance: &Instance| {
+            exchanged(&forced(instance, pending), exchanges)?;
+            Ok(plan::exchange(instance, &self.settings.node_name, &all))
+        };
+        self.patch(key, patch).await.map(drop)
     }
 
     /// Writes what was exchanged without the server: this node's own devices, whatever stands there is older. Whether
@@ -253,7 +238,7 @@ impl Inner {
             let all: Vec<&Exchange> = exchanges.iter().collect();
             let node = &self.settings.node_name;
             match self
-                .patch(&key, |instance| plan::exchange(instance, node, &all))
+                .patch(&key, |instance| Ok(plan::exchange(instance, node, &all)))
                 .await
             {
                 Ok(_) => {
@@ -271,18 +256,22 @@ impl Inner {
         true
     }
 
-    /// Patches an Instance as it is known, and as it is read anew where that was old.
+    /// Patches an Instance as it is known, and as it is read anew where that was old. What cannot be patched so may
+    /// be old too, once.
     async fn patch(
         &self,
         key: &ObjectKey,
-        patch: impl Fn(&Instance) -> JsonPatch,
+        patch: impl Fn(&Instance) -> Result<JsonPatch, StoreError>,
     ) -> Result<Arc<Instance>, StoreError> {
-        let mut reason = String::new();
+        let (mut reason, mut is_refused) = (String::new(), false);
         for _ in 0..TRIES {
-            let instance = self.stored(key)?;
-            match self.patch_once(key, patch(&instance)).await? {
-                Attempt::Written(written) => return Ok(written),
-                Attempt::Stale(why) => reason = why,
+            match patch(&*self.stored(key)?) {
+                Ok(patch) => match self.patch_once(key, patch).await? {
+                    Attempt::Written(written) => return Ok(written),
+                    Attempt::Stale(why) => reason = why,
+                },
+                Err(error) if is_refused => return Err(error),
+                Err(_) => is_refused = true,
             }
             self.refresh(key).await?;
         }

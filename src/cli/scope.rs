@@ -1,4 +1,4 @@
-//! The prefixes of the resources that are ours, on the command line.
+//! What of a cluster is ours, on the command line: the same flags for every process.
 use crate::api::names;
 use clap::Args;
 
@@ -6,7 +6,15 @@ use clap::Args;
 const LIMIT: usize = 244;
 
 #[derive(Debug, Args)]
-pub(super) struct PrefixFlags {
+pub(super) struct ScopeFlags {
+    /// The namespaces whose Configurations and Instances are looked after [default: all]
+    #[arg(
+        long,
+        env = "PETIOLE_WATCH_NAMESPACES",
+        value_name = "NAMESPACE,...",
+        value_delimiter = ','
+    )]
+    watch_namespaces: Vec<String>,
     /// Prefixes of the resources that are ours, the first for new ones; all others are left alone
     #[arg(
         long,
@@ -17,6 +25,14 @@ pub(super) struct PrefixFlags {
         value_parser = prefix
     )]
     pub(super) resource_prefixes: Vec<String>,
+}
+
+impl ScopeFlags {
+    /// A variable that is set to nothing names no namespace.
+    pub(super) fn namespaces(&self) -> Vec<String> {
+        let named = self.watch_namespaces.iter().filter(|name| !name.is_empty());
+        named.cloned().collect()
+    }
 }
 
 /// Reads one prefix of an extended resource.

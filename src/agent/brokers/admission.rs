@@ -1,0 +1,224 @@
+//! Which rendered Pods the kubelet has taken without their device, or not at all, and when they are tried anew. Pure.
+//!
+//! A kubelet judges a static Pod once, when it first reads its manifest. Where that was before the agent had offered
+//! the device (after a power cut, say), the Pod has failed for good, or runs without the device (kubelet.go:
+//! `HandlePodAdditions`; devicemanager: `Allocate`). A manifest with other contents is another Pod to it.
+use crate::{
+    agent::pod_resources::{Held, Ids},
+    model::names::ObjectKey,
+};
+use serde_json::Value;
+use std::{collections::BTreeSet, time::Duration};
+
+/// A kubelet that starts has read its manifests by then, and one that runs has read a new one.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Between tries of a Pod that is refused for another reason: there is no memory for it, say.
+const LONGEST_PATIENCE: Duration = Duration::from_secs(300);
+
+/// What the kubelet says of our resources.
+#[derive(Debug, Default)]
+pub(super) struct Kubelet {
+    /// What it would give to a container now, and what containers hold.
+    pub(super) allocatable: Ids,
+    pub(super) held: Held,
+}
+
+/// A Pod that lacks its device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Lack {
+    /// The uptime since when it lacks it, its last try, or since when there is one to give.
+    since: Duration,
+    tries: u32,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum State {
+    Held,
+    /// Its device could be given to it.
+    Lacking,
+    /// Its device is somebody else's, or not there.
+    Unknown,
+}
+
+/// How a Pod is to be judged at the next look, and whether it is to be tried anew now.
+pub(super) fn judged(
+    pod: &Value,
+    kubelet: &Kubelet,
+    (before, now): (Option<Lack>, Duration),
+) -> (Option<Lack>, bool) {
+    let begun = Lack {
+        since: now,
+        tries: before.map_or(0, |lack| lack.tries),
+    };
+    match state(pod, kubelet) {
+        State::Held => (None, false),
+        State::Unknown => (before.map(|_| begun), false),
+        State::Lacking => {
+            let lack = before.unwrap_or(begun);
+            match now.saturating_sub(lack.since) >= patience(lack.tries) {
+                false => (Some(lack), false),
+                true => {
+                    let tries = lack.tries + 1;
+                    (Some(Lack { since: now, tries }), true)
+                }
+            }
+        }
+    }
+}
+
+fn patience(tries: u32) -> Duration {
+    (PATIENCE * 2_u32.saturating_pow(tries)).min(LONGEST_PATIENCE)
+}
+
+fn state(pod: &Value, kubelet: &Kubelet) -> State {
+    // One that has ended holds nothing either, and is not to run again.
+    let ends = (pod["spec"]["restartPolicy"].as_str()).is_some_and(|policy| policy != "Always");
+    if ends {
+        return State::Unknown;
+    }
+    let asked = asked(pod);
+    let ours =
+        (kubelet.allocatable.iter()).filter(|(resource, _)| asked.contains(resource.as_str()));
+    let mut state = State::Unknown;
+    for (resource, healthy) in ours {
+        let taken = kubelet.held.by_resource.get(resource);
+        let is_taken = |id: &String| taken.is_some_and(|taken| taken.contains(id));
+        if kubelet.holds(pod, resource) {
+            state = State::Held;
+        } else if healthy.iter().all(is_taken) {
+            return State::Unknown;
+        } else {
+            return State::Lacking;
+        }
+    }
+    state
+}
+
+impl Kubelet {
+    /// By the name that a kubelet gives to a static Pod: its own and the node's.
+    fn holds(&self, pod: &Value, resource: &str) -> bool {
+        let metadata = &pod["metadata"];
+        let namespace = metadata["namespace"].as_str().unwrap_or("default");
+        let name = metadata["name"].as_str().unwrap_or_default();
+        let is_this = |holder: &ObjectKey| {
+            let node = holder.name.strip_prefix(name);
+            holder.namespace == namespace && node.is_some_and(|node| node.starts_with('-'))
+        };
+        (self.held.holders.get(resource)).is_some_and(|holders| holders.iter().any(is_this))
+    }
+}
+
+/// The resources that containers ask for as long as the Pod runs: pod resources do not list what an init container
+/// was given.
+fn asked(pod: &Value) -> BTreeSet<&str> {
+    let containers = pod["spec"]["containers"].as_array();
+    let lists = containers.into_iter().flatten().flat_map(|container| {
+        let resources = &container["resources"];
+        [&resources["limits"], &resources["requests"]]
+    });
+    let entries = lists.filter_map(Value::as_object).flatten();
+    entries.map(|(resource, _)| resource.as_str()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const RESOURCE: &str = "akri.sh/cam-1";
+
+    fn broker() -> Value {
+        json!({
+            "metadata": {"name": "box-cam-1-pod", "namespace": "default"},
+            "spec": {"containers": [
+                {"name": "main", "resources": {"limits": {"cpu": "100m", (RESOURCE): 1}}},
+            ]},
+        })
+    }
+
+    /// The kubelet has one slot to give, and these Pods hold ids.
+    fn kubelet(holders: &[(&str, &str, &str)]) -> Kubelet {
+        let mut kubelet = Kubelet::default();
+        let slots = BTreeSet::from(["cam-1-0".to_owned()]);
+        kubelet.allocatable.insert(RESOURCE.to_owned(), slots);
+        for &(namespace, pod, id) in holders {
+            let held = &mut kubelet.held;
+            let ids = held.by_resource.entry(RESOURCE.to_owned()).or_default();
+            ids.insert(id.to_owned());
+            let holders = held.holders.entry(RESOURCE.to_owned()).or_default();
+            holders.insert(ObjectKey::new(namespace, pod));
+        }
+        kubelet
+    }
+
+    const NONE: [u64; 0] = [];
+    const HELD: &[(&str, &str, &str)] = &[("default", "box-cam-1-pod-box", "cam-1-0")];
+
+    /// The seconds at which a Pod is tried anew, if it is looked at each second.
+    fn tries(pod: &Value, looks: impl IntoIterator<Item = Kubelet>) -> Vec<u64> {
+        let mut lack = None;
+        let mut tries = vec![];
+        for (second, kubelet) in (0..).zip(looks) {
+            let (next, is_tried) = judged(pod, &kubelet, (lack, Duration::from_secs(second)));
+            lack = next;
+            tries.extend(is_tried.then_some(second));
+        }
+        tries
+    }
+
+    fn always(holders: &[(&str, &str, &str)], seconds: usize) -> Vec<Kubelet> {
+        (0..seconds).map(|_| kubelet(holders)).collect()
+    }
+
+    #[test]
+    fn a_pod_that_holds_its_device_is_left_alone() {
+        assert_eq!(tries(&broker(), always(HELD, 100)), NONE);
+    }
+
+    #[test]
+    fn a_pod_without_its_device_is_tried_anew_ever_more_seldom() {
+        let all = tries(&broker(), always(&[], 2000));
+        assert_eq!(all[..5], [5, 15, 35, 75, 155]);
+        assert!(all.windows(2).all(|two| two[1] - two[0] <= 300), "{all:?}");
+        assert_eq!(all.last(), Some(&1815));
+    }
+
+    #[test]
+    fn one_that_gets_its_device_in_time_is_not_tried_and_one_that_loses_it_is_soon() {
+        let looks = [always(&[], 4), always(HELD, 10), always(&[], 6)];
+        assert_eq!(tries(&broker(), looks.into_iter().flatten()), [19]);
+        let looks = [always(&[], 6), always(HELD, 1), always(&[], 6)];
+        assert_eq!(tries(&broker(), looks.into_iter().flatten()), [5, 12]);
+    }
+
+    #[test]
+    fn while_its_device_is_somebody_elses_or_not_there_it_is_not_tried() {
+        let others = [
+            ("default", "mine-box", "cam-1-0"),
+            ("default", "box-cam-1-podium-box", "cam-1-0"),
+            ("elsewhere", "box-cam-1-pod-box", "cam-1-0"),
+        ];
+        for other in others {
+            assert_eq!(tries(&broker(), always(&[other], 100)), NONE, "{other:?}");
+        }
+        let gone = (0..100).map(|_| Kubelet::default());
+        assert_eq!(tries(&broker(), gone), NONE);
+        // Its patience begins when there is a device to give.
+        let looks = [always(&[others[0]], 50), always(&[], 7)];
+        assert_eq!(tries(&broker(), looks.into_iter().flatten()), [55]);
+    }
+
+    #[test]
+    fn one_that_ends_by_itself_or_asks_for_nothing_is_not_tried() {
+        for policy in ["Never", "OnFailure"] {
+            let mut pod = broker();
+            pod["spec"]["restartPolicy"] = json!(policy);
+            assert_eq!(tries(&pod, always(&[], 100)), NONE);
+        }
+        let mut pod = broker();
+        let containers = pod["spec"]["containers"].take();
+        pod["spec"]["initContainers"] = containers;
+        pod["spec"]["containers"] = json!([{"name": "main"}]);
+        assert_eq!(tries(&pod, always(&[], 100)), NONE);
+    }
+}

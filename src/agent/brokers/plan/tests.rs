@@ -1,0 +1,224 @@
+use super::*;
+use crate::{
+    api::instance::{Instance, InstanceSpec},
+    discovery::{plan::SessionSpec, session::Sighting},
+    model::device::{Device, DeviceSet, Scope},
+    store::manifest,
+};
+use std::sync::Arc;
+
+const CONFIGURATION: &str = "
+apiVersion: akri.sh/v0
+kind: Configuration
+metadata: {name: cam}
+spec:
+  discoveryHandler: {name: echo}
+  brokerSpec:
+    brokerPodSpec:
+      unknownToUs: kept
+      initContainers: [{name: init, resources: {requests: {'{{PLACEHOLDER}}': 1}}}]
+      containers: [{name: main, resources: {limits: {'{{PLACEHOLDER}}': 1, cpu: 100m}}}]
+";
+
+struct Fixture {
+    judged: Judged,
+    discoveries: Discoveries,
+    instances: Instances,
+    kubelet: Kubelet,
+    existing: BTreeMap<String, Value>,
+    lacking: Lacking,
+    now: Duration,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let configuration = Arc::new(manifest::read(CONFIGURATION).unwrap().remove(0));
+        let key = ObjectKey::new("default", "cam");
+        let session = SessionSpec {
+            handler: "echo".to_owned(),
+            details: String::new(),
+        };
+        let accepted = AcceptedConfiguration {
+            configuration,
+            session,
+            scope: Scope::Shared,
+        };
+        let mut fixture = Self {
+            judged: Judged::default(),
+            discoveries: Discoveries::new(),
+            instances: Instances::new(),
+            kubelet: Kubelet::default(),
+            existing: BTreeMap::new(),
+            lacking: Lacking::new(),
+            now: Duration::ZERO,
+        };
+        let slots = BTreeSet::from(["cam-1-0".to_owned()]);
+        (fixture.kubelet.allocatable).insert("akri.sh/cam-1".to_owned(), slots);
+        fixture.judged.accepted.insert(key.clone(), accepted);
+        fixture.see([Device::new("d")]);
+        let spec = InstanceSpec {
+            configuration_name: "cam".to_owned(),
+            shared: true,
+            nodes: vec!["n".to_owned()],
+            ..InstanceSpec::default()
+        };
+        let mut instance = Instance::new("cam-1", spec);
+        instance.metadata.annotations = Some(BTreeMap::from([(
+            names::DEVICE_ID.to_owned(),
+            "d".to_owned(),
+        )]));
+        fixture
+            .instances
+            .insert(ObjectKey::new("default", "cam-1"), Arc::new(instance));
+        fixture
+    }
+
+    fn see(&mut self, devices: impl IntoIterator<Item = Device>) {
+        let sighting = Sighting {
+            set: Arc::new(DeviceSet::complete(devices)),
+            ..Sighting::default()
+        };
+        self.discoveries
+            .insert(ObjectKey::new("default", "cam"), sighting);
+    }
+
+    fn plan(&self) -> Vec<Action> {
+        self.whole_plan().actions
+    }
+
+    fn whole_plan(&self) -> Plan {
+        plan(&World {
+            node: "n",
+            resource_prefix: "akri.sh",
+            judged: &self.judged,
+            discoveries: &self.discoveries,
+            instances: &self.instances,
+            kubelet: &self.kubelet,
+            existing: &self.existing,
+            lacking: &self.lacking,
+            now: self.now,
+        })
+    }
+
+    fn carry_out(&mut self) {
+        let plan = self.whole_plan();
+        self.lacking = plan.lacking;
+        for action in plan.actions {
+            match action {
+                Action::Write { file, pod } | Action::Retry { file, pod } => {
+                    drop(self.existing.insert(file, pod))
+                }
+                Action::Remove { file } => drop(self.existing.remove(&file)),
+            }
+        }
+    }
+}
+
+#[test]
+fn the_placeholder_becomes_the_resource_and_all_else_is_kept() {
+    let mut fixture = Fixture::new();
+    fixture.carry_out();
+    let pod = &fixture.existing["petiole-default_cam-1.yaml"];
+    assert_eq!(pod["metadata"]["name"], "n-cam-1-pod");
+    assert_eq!(pod["metadata"]["labels"]["akri.sh/target-node"], "n");
+    assert_eq!(pod["spec"]["unknownToUs"], "kept");
+    assert_eq!(
+        pod["spec"]["containers"][0]["resources"]["limits"],
+        json!({"akri.sh/cam-1": 1, "cpu": "100m"})
+    );
+    assert_eq!(
+        pod["spec"]["initContainers"][0]["resources"]["requests"],
+        json!({"akri.sh/cam-1": 1})
+    );
+    assert_eq!(fixture.plan(), vec![]);
+}
+
+#[test]
+fn no_pod_is_written_before_the_kubelet_knows_its_resource_and_none_goes_when_it_forgets() {
+    let mut fixture = Fixture::new();
+    let kubelet = std::mem::take(&mut fixture.kubelet);
+    assert_eq!(fixture.plan(), vec![]);
+    fixture.kubelet = kubelet;
+    fixture.carry_out();
+    fixture.kubelet = Kubelet::default();
+    assert_eq!(fixture.plan(), vec![]);
+}
+
+#[test]
+fn the_pod_of_a_device_that_is_gone_stays_until_its_instance_goes() {
+    let mut fixture = Fixture::new();
+    fixture.carry_out();
+    fixture.see([]);
+    assert_eq!(fixture.plan(), vec![]);
+    fixture.instances.clear();
+    assert_eq!(
+        fixture.plan(),
+        [Action::Remove {
+            file: "petiole-default_cam-1.yaml".to_owned()
+        }]
+    );
+}
+
+#[test]
+fn the_pod_of_a_configuration_that_is_not_accepted_stays() {
+    let mut fixture = Fixture::new();
+    fixture.carry_out();
+    fixture.judged.accepted.clear();
+    assert_eq!(fixture.plan(), vec![]);
+}
+
+#[test]
+fn a_spec_that_nothing_can_be_made_of_is_named_and_what_runs_of_it_goes_on() {
+    let mut fixture = Fixture::new();
+    fixture.carry_out();
+    let key = ObjectKey::new("default", "cam");
+    let accepted = fixture.judged.accepted.get_mut(&key).unwrap();
+    let configuration = Arc::make_mut(&mut accepted.configuration);
+    let spec = configuration.spec.broker_spec.as_mut().unwrap();
+    spec.broker_pod_spec = Some(json!({"containers": "none"}));
+    let Plan {
+        actions, broken, ..
+    } = fixture.whole_plan();
+    assert_eq!(actions, vec![]);
+    assert_eq!(broken[&key].path, "brokerPodSpec.containers");
+}
+
+#[test]
+fn a_device_that_moved_gets_another_pod_and_one_that_says_more_does_not() {
+    let mut fixture = Fixture::new();
+    let mut device = Device::new("d");
+    device
+        .properties
+        .insert("ADDR".to_owned(), "10.0.0.1".to_owned());
+    device.connection.insert("ADDR".to_owned());
+    fixture.see([device.clone()]);
+    fixture.carry_out();
+    device.properties.insert("PAGES".to_owned(), "3".to_owned());
+    fixture.see([device.clone()]);
+    assert_eq!(fixture.plan(), vec![]);
+    device
+        .properties
+        .insert("ADDR".to_owned(), "10.0.0.2".to_owned());
+    fixture.see([device]);
+    assert_eq!(fixture.plan().len(), 1);
+}
+
+#[test]
+fn a_pod_that_the_kubelet_took_without_its_device_is_written_as_another_one() {
+    const FILE: &str = "petiole-default_cam-1.yaml";
+    let mut fixture = Fixture::new();
+    fixture.carry_out();
+    let first = fixture.existing[FILE].clone();
+    for (second, expected) in [(0, 1), (4, 1), (5, 2), (14, 2), (15, 3)] {
+        fixture.now = Duration::from_secs(second);
+        fixture.carry_out();
+        assert_eq!(attempt(&fixture.existing[FILE]), expected, "at {second} s");
+    }
+    let mut third = fixture.existing[FILE].clone();
+    let annotations = third["metadata"]["annotations"].as_object_mut().unwrap();
+    assert_eq!(annotations.remove(names::ATTEMPT), Some(json!("3")));
+    assert_eq!(third, first);
+    // An agent that begins anew leaves it as it is.
+    fixture.lacking.clear();
+    assert_eq!(fixture.plan(), vec![]);
+}
