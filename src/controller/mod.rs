@@ -22,6 +22,7 @@ mod tally;
 mod world;
 
 use crate::{
+    api::names,
     backoff::Backoff,
     cluster::{events, events::Events, watch as watched},
     supervisor::Supervisor,
@@ -34,7 +35,7 @@ use tokio_util::sync::CancellationToken;
 use world::World;
 
 /// Of the Lease, and of who reports Events.
-const NAME: &str = "petiole-controller";
+const NAME: &str = names::CONTROLLER_MANAGER;
 /// How long tasks may take to end after a signal: two requests that are not answered. A Pod is given 30 s.
 const GRACE: Duration = Duration::from_secs(25);
 const FIRST_RETRY: Duration = Duration::from_millis(500);

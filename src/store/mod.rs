@@ -2,6 +2,8 @@
 //!
 //! One trait, so that the agent is the same with a cluster and without one. A store publishes whole sets over a
 //! `watch`; when a write returns, the sets already show it.
+#[cfg(test)]
+mod fixtures;
 pub mod folder;
 pub mod kubernetes;
 pub mod manifest;

@@ -227,7 +227,7 @@ pub(super) fn status_of(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{names::ObjectKey, slot::SlotId};
+    use crate::{model::names::ObjectKey, store::fixtures::exchange_of};
 
     fn camera() -> Instance {
         let mut instance = Instance::new("cam-1", Default::default());
@@ -235,35 +235,22 @@ mod tests {
         instance
     }
 
-    fn exchange(from: Option<&str>, to: Option<&str>) -> Exchange {
-        let owner = |o: &str| SlotOwner::Node(o.to_owned());
-        Exchange {
-            change: SlotChange {
-                key: ObjectKey::new("default", "cam-1"),
-                slot: SlotId::new("cam-1", 0),
-                from: from.map(owner),
-                to: to.map(owner),
-            },
-            told: Some("digest".to_owned()),
-        }
-    }
-
     #[test]
     fn a_slot_goes_only_from_the_owner_that_was_expected() {
-        let claimed = exchanged(&camera(), &[&exchange(None, Some("a"))]).unwrap();
+        let claimed = exchanged(&camera(), &[&exchange_of(None, Some("a"))]).unwrap();
         assert_eq!(claimed.spec.device_usage["cam-1-0"], "a");
         assert_eq!(
             claimed.metadata.annotations.as_ref().unwrap()["told.akri.sh/0"],
             "digest"
         );
 
-        let refused = exchanged(&claimed, &[&exchange(None, Some("b"))]).unwrap_err();
+        let refused = exchanged(&claimed, &[&exchange_of(None, Some("b"))]).unwrap_err();
         assert_eq!(
             refused.to_string(),
             "slot cam-1-0 of Instance default/cam-1 was just taken by a"
         );
 
-        let released = exchanged(&claimed, &[&exchange(Some("a"), None)]).unwrap();
+        let released = exchanged(&claimed, &[&exchange_of(Some("a"), None)]).unwrap();
         assert!(released.spec.device_usage.is_empty());
         assert!(released.metadata.annotations.unwrap().is_empty());
     }

@@ -10,15 +10,8 @@ CDI=$NODE/etc/cdi
 
 set_up() {
   cluster up 1
-  mkdir -p "$SUITE/image/bin" "$CONFIGURATIONS"
-  cp "$(command -v busybox)" "$SUITE/image/bin/busybox"
-  for command in sh env sort sleep ls stat; do ln -s busybox "$SUITE/image/bin/$command"; done
-  cluster image localhost/busybox:1 "$SUITE/image" /bin/sh >"$SUITE/busybox.tar"
-  cluster load "$SUITE/busybox.tar"
-}
-
-kubectl() {
-  cluster kubectl --request-timeout=10s "$@"
+  mkdir -p "$CONFIGURATIONS"
+  load_busybox localhost/busybox:1
 }
 
 # An agent without a past, three devices in a CDI file, no Pod.

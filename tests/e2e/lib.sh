@@ -83,6 +83,22 @@ stop_all() {
   done
 }
 
+# ---- machines ----
+
+kubectl() {
+  cluster kubectl --request-timeout=10s "$@"
+}
+
+# An image for Pods, of this machine's busybox: nothing is pulled.
+load_busybox() { # IMAGE
+  local root=$SUITE/image command
+  mkdir -p "$root/bin"
+  cp "$(command -v busybox)" "$root/bin/busybox"
+  for command in sh env sort sleep cat kill ls stat; do ln -s busybox "$root/bin/$command"; done
+  cluster image "$1" "$root" /bin/sh >"$SUITE/busybox.tar"
+  cluster load "$SUITE/busybox.tar"
+}
+
 # ---- devices ----
 
 # announce MACHINE SERVICE TYPE PORT [TXT…]: as long as `goodbye SERVICE` is not called.

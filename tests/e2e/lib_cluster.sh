@@ -7,10 +7,6 @@ EXAMPLES=$E2E/../../examples
 IMAGE=${PETIOLE_IMAGE:-$E2E/../../target/image/petiole.tar}
 AKRI=configurations.akri.sh,instances.akri.sh
 
-kubectl() {
-  cluster kubectl --request-timeout=10s "$@"
-}
-
 helm() {
   cluster on control helm --namespace petiole "$@"
 }
@@ -25,12 +21,9 @@ install() { # [ARGS… of helm install]
 up_with_images() {
   [ -e "$IMAGE" ] || { echo "no image at $IMAGE: just image"; return 1; }
   cluster up 2
-  mkdir -p "$SUITE/image/bin"
-  cp "$(command -v busybox)" "$SUITE/image/bin/busybox"
-  for command in sh env sort sleep cat kill; do ln -s busybox "$SUITE/image/bin/$command"; done
   # The name of the broker's image in examples/.
-  cluster image docker.io/library/busybox:stable "$SUITE/image" /bin/sh >"$SUITE/busybox.tar"
-  cluster load "$SUITE/busybox.tar" "$IMAGE"
+  load_busybox docker.io/library/busybox:stable
+  cluster load "$IMAGE"
 }
 
 # ---- tidy beginnings ----

@@ -9,15 +9,8 @@ CONFIGURATIONS=$NODE/var/lib/akri-configurations
 set_up() {
   cluster up 1
   cluster avahi camera
-  mkdir -p "$SUITE/image/bin" "$CONFIGURATIONS"
-  cp "$(command -v busybox)" "$SUITE/image/bin/busybox"
-  for command in sh env sort sleep; do ln -s busybox "$SUITE/image/bin/$command"; done
-  cluster image localhost/busybox:1 "$SUITE/image" /bin/sh >"$SUITE/busybox.tar"
-  cluster load "$SUITE/busybox.tar"
-}
-
-kubectl() {
-  cluster kubectl --request-timeout=10s "$@"
+  mkdir -p "$CONFIGURATIONS"
+  load_busybox localhost/busybox:1
 }
 
 # An agent without a past, one camera on the LAN, no Pod.

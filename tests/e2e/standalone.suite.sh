@@ -11,11 +11,8 @@ CONFIGURATIONS=$EDGE/var/lib/akri-configurations
 set_up() {
   cluster standalone
   cluster avahi camera
-  mkdir -p "$SUITE/image/bin" "$CONFIGURATIONS"
-  cp "$(command -v busybox)" "$SUITE/image/bin/busybox"
-  for command in sh env sort sleep; do ln -s busybox "$SUITE/image/bin/$command"; done
-  cluster image localhost/busybox:1 "$SUITE/image" /bin/sh >"$SUITE/busybox.tar"
-  cluster load "$SUITE/busybox.tar"
+  mkdir -p "$CONFIGURATIONS"
+  load_busybox localhost/busybox:1
 }
 
 # An agent without a past, no service on the LAN, no Pod.

@@ -1,12 +1,5 @@
 use super::*;
-use crate::{
-    model::{
-        names::ObjectKey,
-        slot::{SlotId, SlotOwner},
-        slot_table::SlotChange,
-    },
-    store::plan::exchanged,
-};
+use crate::store::{fixtures::exchange_of, plan::exchanged};
 
 fn camera(nodes: &[&str]) -> Instance {
     let mut instance = Instance::new("cam-1", Default::default());
@@ -38,19 +31,6 @@ fn patched(instance: &Instance, patch: &Patch) -> Result<Instance, json_patch::P
     });
     json_patch::patch(&mut value, &patch)?;
     Ok(serde_json::from_value(value).unwrap())
-}
-
-fn exchange_of(from: Option<&str>, to: Option<&str>) -> Exchange {
-    let owner = |o: &str| SlotOwner::Node(o.to_owned());
-    Exchange {
-        change: SlotChange {
-            key: ObjectKey::new("default", "cam-1"),
-            slot: SlotId::new("cam-1", 0),
-            from: from.map(owner),
-            to: to.map(owner),
-        },
-        told: Some("digest".to_owned()),
-    }
 }
 
 #[test]

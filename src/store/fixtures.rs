@@ -1,0 +1,21 @@
+//! What tests of several modules begin with.
+use super::Exchange;
+use crate::model::{
+    names::ObjectKey,
+    slot::{SlotId, SlotOwner},
+    slot_table::SlotChange,
+};
+
+/// Of the first slot of `default/cam-1`, between nodes.
+pub(super) fn exchange_of(from: Option<&str>, to: Option<&str>) -> Exchange {
+    let owner = |o: &str| SlotOwner::Node(o.to_owned());
+    Exchange {
+        change: SlotChange {
+            key: ObjectKey::new("default", "cam-1"),
+            slot: SlotId::new("cam-1", 0),
+            from: from.map(owner),
+            to: to.map(owner),
+        },
+        told: Some("digest".to_owned()),
+    }
+}
