@@ -85,7 +85,8 @@ container_of() { # SERVICE: one that was started again is another
 
 printed() { # SERVICE TEXT: a whole line of what its broker printed, since it was started last
   local log
-  log=$(find "$EDGE/var/log/pods" -path "*$(instance_name_of "$1")*/broker/*.log" | sort -V | tail -n 1)
+  # By age: another Pod of that name has another folder.
+  log=$(find "$EDGE/var/log/pods" -path "*$(instance_name_of "$1")*/broker/*.log" -printf '%T@ %p\n' | sort -n | tail -n 1 | cut -d' ' -f2-)
   [ -n "$log" ] && sed 's/^[^ ]* [^ ]* [^ ]* //' "$log" | grep -xF "$2"
 }
 
