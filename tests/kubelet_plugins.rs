@@ -143,16 +143,16 @@ fn no_utf8(field: u8) -> Vec<u8> {
     vec![field << 3 | 2, 2, 0xff, 0xfe]
 }
 
-#[tokio::test]
-async fn a_plugin_that_misbehaves_while_it_registers_is_refused_with_the_reason() {
-    let (node, _works) = node().await;
+/// It is tried again, and then is not there.
+const DEAD: &str = "RegisterPlugin error -- dial failed at socket";
+
+/// How each method may go wrong, and what is shown then.
+fn misbehaviours() -> Vec<(&'static str, Behaviour, String)> {
     let options = "failed to get device plugin options: rpc error: code = ";
-    // It is tried again, and then is not there.
-    let dead = "RegisterPlugin error -- dial failed at socket";
-    let cases: [(&'static str, Behaviour, String); 13] = [
+    vec![
         ("GetInfo", Hang, "using RPC GetInfo at socket".into()),
         ("GetInfo", Error("no"), "code = Unknown desc = no".into()),
-        ("GetInfo", Die, dead.into()),
+        ("GetInfo", Die, DEAD.into()),
         ("GetInfo", End, "using RPC GetInfo at socket".into()),
         ("GetInfo", Answer(no_utf8(2)), "invalid string value".into()),
         (
@@ -165,7 +165,12 @@ async fn a_plugin_that_misbehaves_while_it_registers_is_refused_with_the_reason(
             Error("no"),
             "failed to send registration status at socket".into(),
         ),
-        ("NotifyRegistrationStatus", Die, dead.into()),
+        (
+            "NotifyRegistrationStatus",
+            Hang,
+            "no answer within 5s".into(),
+        ),
+        ("NotifyRegistrationStatus", Die, DEAD.into()),
         (
             "GetDevicePluginOptions",
             Hang,
@@ -176,22 +181,27 @@ async fn a_plugin_that_misbehaves_while_it_registers_is_refused_with_the_reason(
             Error("no"),
             format!("{options}Unknown desc = no"),
         ),
-        ("GetDevicePluginOptions", Die, dead.into()),
+        ("GetDevicePluginOptions", Die, DEAD.into()),
         ("GetDevicePluginOptions", End, options.into()),
         (
             "GetDevicePluginOptions",
             Answer(vec![0xff]),
             format!("{options}Internal"),
         ),
-    ];
+    ]
+}
+
+#[tokio::test]
+async fn a_plugin_that_misbehaves_while_it_registers_is_refused_with_the_reason() {
+    let (node, _works) = node().await;
     let mut plugins = vec![];
-    for (n, (method, behaviour, reason)) in cases.into_iter().enumerate() {
+    for (n, (method, behaviour, reason)) in misbehaviours().into_iter().enumerate() {
         let resource = format!("x.io/r{n}");
         let socket = format!("r{n}.sock");
         let methods = device_plugin(&resource, vec![(method, behaviour)]);
         let plugin = RawPlugin::serve(&in_registry(&node, &socket), methods);
         // One that does not get to its name is shown by its socket.
-        let has_no_name = method == "GetInfo" || reason == dead;
+        let has_no_name = method == "GetInfo" || reason == DEAD;
         let name = if has_no_name { socket } else { resource };
         let name = if reason.contains("type:  at") {
             String::new()

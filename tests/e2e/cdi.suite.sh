@@ -19,7 +19,7 @@ fresh() {
   kubectl delete pods --all --now --wait --timeout=60s >/dev/null
   stop_all
   rm -rf "${STATE:?}"/* "${CONFIGURATIONS:?}"/* "${CDI:?}"/*
-  describe pflex1 pflex2 pflex3
+  describe_devices "$CDI" pflex1 pflex2 pflex3
   configure block pflex.io/block
   begin agent node-1 "$PETIOLE" agent --standalone --node-name node-1 --resource-prefixes akri.sh,pflex.io \
     --configurations "$CONFIGURATIONS" --state /var/lib/akri --kubelet-dir /var/lib/kubelet
@@ -35,17 +35,6 @@ spec:
   resourceName: $2
   gracePeriodSeconds: 3
 X
-}
-
-# The three are /dev/null by other names: the machine needs no device of its own.
-describe() { # NAME…
-  local devices
-  devices=$(printf '%s\n' "$@" | jq -R '{name: ., containerEdits: {
-    deviceNodes: [{path: ("/dev/" + .), hostPath: "/dev/null", type: "c", permissions: "rw"}],
-    env: ["PFLEX_DEVICE=" + .]}}' | jq -s .)
-  jq -n --argjson devices "$devices" '{cdiVersion: "0.5.0", kind: "pflex.io/block", devices: $devices}' >"$SUITE/pflex.json"
-  cp "$SUITE/pflex.json" "$CDI/.pflex.json.tmp"
-  mv "$CDI/.pflex.json.tmp" "$CDI/pflex.json"
 }
 
 node_holds() { # capacity|allocatable RESOURCE AMOUNT; nothing counts as 0
@@ -105,7 +94,7 @@ test_devices_of_a_file_are_a_resource_and_containerd_puts_them_in() {
 test_a_device_that_is_described_no_more_is_offered_no_more() {
   fresh
   within 20 "the node has pflex.io/block: 3" node_holds allocatable pflex.io/block 3
-  describe pflex1 pflex2
+  describe_devices "$CDI" pflex1 pflex2
   within 20 "two are left" node_holds allocatable pflex.io/block 2
   note "file changed -> allocatable 2 (the kubelet's tick): $TOOK s"
   printf 'kind: [' >"$CDI/bad.yaml"

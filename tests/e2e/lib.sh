@@ -114,6 +114,18 @@ goodbye() {
   stop "service-$1"
 }
 
+# A CDI file of the kind pflex.io/block. The devices are /dev/null by other names: the machine needs none of its own.
+describe_devices() { # FOLDER NAME…
+  local folder=$1 devices
+  shift
+  mkdir -p "$folder"
+  devices=$(printf '%s\n' "$@" | jq -R '{name: ., containerEdits: {
+    deviceNodes: [{path: ("/dev/" + .), hostPath: "/dev/null", type: "c", permissions: "rw"}],
+    env: ["PFLEX_DEVICE=" + .]}}' | jq -s .)
+  jq -n --argjson devices "$devices" '{cdiVersion: "0.5.0", kind: "pflex.io/block", devices: $devices}' >"$folder/.pflex.json.tmp"
+  mv "$folder/.pflex.json.tmp" "$folder/pflex.json"
+}
+
 # ---- what the agent knows: manifests in its state folder, $STATE ----
 
 # The Instance, NAMESPACE_NAME, of a service: its file without `.yaml`.

@@ -130,6 +130,38 @@ test_an_upgrade_is_not_felt() {
   helm test petiole --timeout 60s >/dev/null || fail "helm test: $(helm test petiole --logs 2>&1 | tail -n 5)"
 }
 
+# The example, and what it asks of the chart: folders that agents see, and a prefix that their policy lets them publish.
+test_devices_of_cdi_files_are_a_resource_by_its_own_name() {
+  local device
+  describe_devices "$CLUSTER_DIR/node-1/etc/cdi" pflex1 pflex2 pflex3
+  helm upgrade petiole "$CHART" "${CHART_VALUES[@]}" --set cdi.enabled=true --set 'resourcePrefixes={akri.sh,pflex.io}' \
+    --wait --timeout 90s >/dev/null
+  agents_are_ready
+  kubectl apply -f "$EXAMPLES/cdi-block.yaml" >/dev/null
+  within 10 "node-1 has pflex.io/block: 3" has_blocks node-1 3
+  note "applied -> pflex.io/block: 3: $TOOK s"
+  has_blocks node-2 3 && fail "node-2 has them too"
+  within 30 "each has its broker" has_brokers cdi-block 3
+  for device in pflex1 pflex2 pflex3; do
+    within 5 "a broker has /dev/$device" a_broker_has "$device"
+  done
+  kubectl delete configuration cdi-block >/dev/null
+  # They do not heed SIGTERM.
+  kubectl delete pods -l akri.sh/configuration=cdi-block --now --wait --timeout=30s >/dev/null
+}
+
+has_blocks() { # NODE AMOUNT
+  kubectl get node "$1" -o json | jq -e --arg n "$2" '.status.capacity["pflex.io/block"] == $n'
+}
+
+a_broker_has() { # DEVICE: it was told so, and the node is in /dev
+  local pod
+  for pod in $(brokers cdi-block); do
+    logs_have "$pod" "I have pflex.io/block=$1" && kubectl exec "$pod" -- stat "/dev/$1" && return
+  done
+  return 1
+}
+
 test_uninstalling_leaves_nothing() {
   # After the upgrade's: a Configuration, an Instance and a broker are there.
   local began=$EPOCHREALTIME

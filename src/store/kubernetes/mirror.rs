@@ -77,34 +77,33 @@ fn read<T: DeserializeOwned>(path: &Path) -> Vec<T> {
 pub(super) async fn run(inner: &Inner, shutdown: &CancellationToken) -> anyhow::Result<()> {
     let mut instances = inner.instances.subscribe();
     let mut configurations = inner.configurations.subscribe();
-    let write = async {
-        loop {
-            tokio::select! {
-                changed = instances.changed() => changed?,
-                changed = configurations.changed() => changed?,
-            }
-            sleep(SETTLE).await;
-            let (folder, now) = (
-                inner.mirror.folder.clone(),
-                instances.borrow_and_update().clone(),
-            );
-            let all = configurations.borrow_and_update().clone();
-            let written = spawn_blocking(move || {
-                write(
-                    &folder.join("instances.json"),
-                    &now.values().collect::<Vec<_>>(),
-                )?;
-                let all: Vec<_> = all.objects.values().collect();
-                write(&folder.join("configurations.json"), &all)
-            });
-            if let Err(e) = written.await? {
-                warn!(
-                    "the mirror is not written, a start without the API server would know less: {e:#}"
-                );
+    loop {
+        tokio::select! {
+            changed = instances.changed() => changed?,
+            changed = configurations.changed() => changed?,
+            // What has just changed is written also at the end; what was never known is not.
+            () = shutdown.cancelled() => {
+                if !instances.has_changed()? && !configurations.has_changed()? {
+                    return Ok(());
+                }
             }
         }
-    };
-    shutdown.run_until_cancelled(write).await.unwrap_or(Ok(()))
+        shutdown.run_until_cancelled(sleep(SETTLE)).await;
+        let folder = inner.mirror.folder.clone();
+        let now = instances.borrow_and_update().clone();
+        let all = configurations.borrow_and_update().clone();
+        let written = spawn_blocking(move || {
+            let now: Vec<_> = now.values().collect();
+            write(&folder.join("instances.json"), &now)?;
+            let all: Vec<_> = all.objects.values().collect();
+            write(&folder.join("configurations.json"), &all)
+        });
+        if let Err(e) = written.await? {
+            warn!(
+                "the mirror is not written, a start without the API server would know less: {e:#}"
+            );
+        }
+    }
 }
 
 fn write<T: Serialize>(path: &Path, objects: &[&Arc<T>]) -> anyhow::Result<()> {

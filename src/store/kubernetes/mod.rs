@@ -89,11 +89,12 @@ impl KubernetesStore {
     /// Reads the mirror. Nothing is published before `run`.
     pub fn new(client: Client, settings: Settings) -> anyhow::Result<Self> {
         let (events, writer) = events::events(client.clone(), "petiole-agent", &settings.node_name);
+        let mirror = Mirror::open(&settings.state)?;
         let inner = Inner {
-            mirror: Mirror::open(&settings.state)?,
+            known: Mutex::new(Known::new(&settings.node_name, mirror.instances())),
+            mirror,
             client,
             events,
-            known: Mutex::default(),
             instances: watch::Sender::default(),
             configurations: watch::Sender::default(),
             watched: watch::Sender::default(),

@@ -12,10 +12,11 @@ use crate::{
     model::{
         names::shortened,
         patch::{add, remove, test},
-        slot::SlotOwner,
+        slot::{SlotId, SlotOwner},
+        slot_table::SlotChange,
     },
     store::{
-        Exchange, Report, View,
+        Exchange, Report, View, key_of,
         plan::{forced, with_health},
     },
 };
@@ -224,6 +225,41 @@ pub(super) fn new_problems<'a>(
     let is_new =
         |problem: &&Problem| before.is_none_or(|before| !before.problems.contains(problem));
     now.problems.iter().filter(is_new).collect()
+}
+
+/// The slots of a device of this node's own that an earlier life has taken, and the server knows nothing of: that life
+/// could not write them. One that it has released since is released once more, when no container holds it.
+pub(super) fn unwritten(earlier: &Instance, now: &Instance, node: &str) -> Vec<Exchange> {
+    let is_own = !now.spec.shared && now.spec.nodes == [node];
+    if !is_own || now.metadata.uid != earlier.metadata.uid {
+        return vec![];
+    }
+    let exchange = |(slot, usage): (&String, &String)| {
+        let owner = SlotOwner::from_usage(usage).ok()??;
+        let is_free = (now.spec.device_usage.get(slot)).is_none_or(String::is_empty);
+        if owner.node() != node || !is_free {
+            return None;
+        }
+        let slot: SlotId = slot.parse().ok()?;
+        let annotations = earlier.metadata.annotations.as_ref();
+        let told =
+            annotations.and_then(|a| a.get(&format!("{}{}", names::TOLD_PREFIX, slot.index)));
+        Some(Exchange {
+            told: told.cloned(),
+            change: SlotChange {
+                key: key_of(&now.metadata),
+                slot,
+                from: None,
+                to: Some(owner),
+            },
+        })
+    };
+    earlier
+        .spec
+        .device_usage
+        .iter()
+        .filter_map(exchange)
+        .collect()
 }
 
 /// An object with nothing but `status`. With its uid it is not created again where it was just deleted.

@@ -1,5 +1,6 @@
 //! The Instances of this node as they are known: what the watch says, what this node has just written, and what it
 //! could not write yet. Pure.
+use super::plan::unwritten;
 use crate::{
     api::instance::Instance,
     model::{names::ObjectKey, slot::SlotId},
@@ -34,11 +35,23 @@ pub(super) struct Known {
     strangers: BTreeMap<ObjectKey, Arc<Instance>>,
     /// Slots of this node's own devices that were exchanged while the API server was away, in order.
     pending: BTreeMap<ObjectKey, BTreeMap<SlotId, Exchange>>,
+    /// This node, and the Instances of an earlier life that were not compared with a list yet.
+    node: String,
+    earlier: Instances,
     /// Whether there was a list, or that of an earlier life must do.
     has_begun: bool,
 }
 
 impl Known {
+    /// With what an earlier life knew last: what it could not write is still to be written.
+    pub(super) fn new(node: &str, earlier: Instances) -> Self {
+        Self {
+            node: node.to_owned(),
+            earlier,
+            ..Self::default()
+        }
+    }
+
     pub(super) fn has_begun(&self) -> bool {
         self.has_begun
     }
@@ -99,6 +112,21 @@ impl Known {
             self.take(instance);
         }
         self.strangers.clear();
+        let earlier = std::mem::take(&mut self.earlier);
+        for (key, earlier) in earlier {
+            if !is_listed(&key) {
+                self.earlier.insert(key, earlier);
+            } else if let Some(now) = self.instances.get(&key) {
+                let unwritten = unwritten(&earlier, now, &self.node);
+                let pending = self.pending.entry(key).or_default();
+                for exchange in unwritten {
+                    pending
+                        .entry(exchange.change.slot.clone())
+                        .or_insert(exchange);
+                }
+            }
+        }
+        self.pending.retain(|_, pending| !pending.is_empty());
     }
 
     /// What this node wrote, as the server answered; also what was read anew.
@@ -229,150 +257,4 @@ fn is_newer(a: &Instance, b: &Instance) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::model::{slot::SlotOwner, slot_table::SlotChange};
-
-    fn instance(name: &str, version: u64) -> Instance {
-        let mut instance = Instance::new(name, Default::default());
-        instance.metadata.namespace = Some("default".to_owned());
-        instance.metadata.uid = Some(format!("uid of {name}"));
-        instance.metadata.resource_version = Some(version.to_string());
-        instance
-    }
-
-    fn listed(known: &mut Known, instances: &[Instance]) {
-        known.follow(&None, Event::Init);
-        for instance in instances {
-            known.follow(&None, Event::Listed(Box::new(instance.clone())));
-        }
-        known.follow(&None, Event::Complete);
-    }
-
-    fn versions(known: &Known) -> Vec<(String, String)> {
-        let all = known.published().into_iter();
-        all.map(|(key, i)| (key.name, i.metadata.resource_version.clone().unwrap()))
-            .collect()
-    }
-
-    fn at(name: &str, version: &str) -> (String, String) {
-        (name.to_owned(), version.to_owned())
-    }
-
-    #[test]
-    fn what_was_written_is_not_undone_by_an_older_event_or_list() {
-        let mut known = Known::default();
-        listed(&mut known, &[instance("a", 1)]);
-        known.written(instance("a", 5));
-        known.follow(&None, Event::Applied(Box::new(instance("a", 3))));
-        listed(&mut known, &[instance("a", 4)]);
-        assert_eq!(versions(&known), [at("a", "5")]);
-        known.follow(&None, Event::Applied(Box::new(instance("a", 6))));
-        assert_eq!(versions(&known), [at("a", "6")]);
-    }
-
-    #[test]
-    fn an_instance_created_during_a_list_outlives_it_and_one_that_is_gone_does_not() {
-        let mut known = Known::default();
-        listed(&mut known, &[instance("gone", 1)]);
-        known.follow(&None, Event::Init);
-        known.written(instance("new", 9));
-        known.follow(&None, Event::Complete);
-        assert_eq!(versions(&known), [at("new", "9")]);
-    }
-
-    #[test]
-    fn what_was_deleted_does_not_come_back_with_an_older_event() {
-        let mut known = Known::default();
-        listed(&mut known, &[instance("a", 1)]);
-        known.deleted(&ObjectKey::new("default", "a"));
-        known.follow(&None, Event::Applied(Box::new(instance("a", 2))));
-        assert_eq!(versions(&known), []);
-        known.follow(&None, Event::Deleted(Box::new(instance("a", 3))));
-        let mut successor = instance("a", 4);
-        successor.metadata.uid = Some("another".to_owned());
-        known.follow(&None, Event::Applied(Box::new(successor)));
-        assert_eq!(versions(&known), [at("a", "4")]);
-    }
-
-    #[test]
-    fn a_list_of_one_namespace_says_nothing_of_the_others() {
-        let mut known = Known::default();
-        known.follow(&Some("default".to_owned()), Event::Init);
-        known.follow(
-            &Some("default".to_owned()),
-            Event::Listed(Box::new(instance("a", 1))),
-        );
-        known.follow(&Some("default".to_owned()), Event::Complete);
-        known.follow(&Some("other".to_owned()), Event::Init);
-        known.follow(&Some("other".to_owned()), Event::Complete);
-        assert_eq!(versions(&known), [at("a", "1")]);
-    }
-
-    #[test]
-    fn a_slot_taken_without_the_server_is_taken_until_it_is_written() {
-        let mut known = Known::default();
-        listed(&mut known, &[instance("a", 1)]);
-        let key = ObjectKey::new("default", "a");
-        let exchange = Exchange {
-            change: SlotChange {
-                key: key.clone(),
-                slot: SlotId::new("a", 0),
-                from: None,
-                to: Some(SlotOwner::Node("n".to_owned())),
-            },
-            told: None,
-        };
-        known.postpone(&key, &[&exchange]);
-        let usage = |known: &Known| known.published()[&key].spec.device_usage.clone();
-        assert_eq!(usage(&known)["a-0"], "n");
-        listed(&mut known, &[instance("a", 2)]);
-        assert_eq!(usage(&known)["a-0"], "n");
-        known.made_up(&key, &[exchange]);
-        assert!(known.pending().is_empty());
-        assert!(usage(&known).is_empty());
-    }
-
-    #[test]
-    fn an_instance_that_was_left_and_joined_again_outlives_the_event_of_the_leaving() {
-        let mut known = Known::default();
-        listed(&mut known, &[instance("a", 1)]);
-        known.written(instance("a", 5));
-        known.follow(&None, Event::Deleted(Box::new(instance("a", 3))));
-        assert_eq!(versions(&known), [at("a", "5")]);
-        known.follow(&None, Event::Deleted(Box::new(instance("a", 6))));
-        assert_eq!(versions(&known), []);
-    }
-
-    #[test]
-    fn an_instance_that_cannot_be_read_stays_as_it_was() {
-        let mut known = Known::default();
-        listed(&mut known, &[instance("a", 1)]);
-        known.follow(&None, Event::Init);
-        known.follow(&None, Event::Unreadable(ObjectKey::new("default", "a")));
-        known.follow(&None, Event::Complete);
-        assert_eq!(versions(&known), [at("a", "1")]);
-    }
-
-    #[test]
-    fn an_earlier_life_says_nothing_of_what_was_listed_in_this_one() {
-        let mut known = Known::default();
-        listed(&mut known, &[instance("a", 7)]);
-        let earlier = [instance("a", 1), instance("gone", 2)];
-        let earlier = earlier.map(|i| (key_of(&i.metadata), Arc::new(i))).into();
-        known.begin_with(earlier, |namespace| namespace == "default");
-        assert_eq!(versions(&known), [at("a", "7")]);
-    }
-
-    #[test]
-    fn an_instance_that_is_being_deleted_is_gone() {
-        let mut known = Known::default();
-        let mut leaving = instance("a", 1);
-        leaving.metadata.deletion_timestamp =
-            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(
-                k8s_openapi::jiff::Timestamp::UNIX_EPOCH,
-            ));
-        listed(&mut known, &[leaving, instance("b", 2)]);
-        assert_eq!(versions(&known), [at("b", "2")]);
-    }
-}
+mod tests;

@@ -1,0 +1,190 @@
+use super::*;
+use crate::model::{slot::SlotOwner, slot_table::SlotChange};
+
+fn instance(name: &str, version: u64) -> Instance {
+    let mut instance = Instance::new(name, Default::default());
+    instance.metadata.namespace = Some("default".to_owned());
+    instance.metadata.uid = Some(format!("uid of {name}"));
+    instance.metadata.resource_version = Some(version.to_string());
+    instance
+}
+
+fn listed(known: &mut Known, instances: &[Instance]) {
+    known.follow(&None, Event::Init);
+    for instance in instances {
+        known.follow(&None, Event::Listed(Box::new(instance.clone())));
+    }
+    known.follow(&None, Event::Complete);
+}
+
+fn versions(known: &Known) -> Vec<(String, String)> {
+    let all = known.published().into_iter();
+    all.map(|(key, i)| (key.name, i.metadata.resource_version.clone().unwrap()))
+        .collect()
+}
+
+fn at(name: &str, version: &str) -> (String, String) {
+    (name.to_owned(), version.to_owned())
+}
+
+#[test]
+fn what_was_written_is_not_undone_by_an_older_event_or_list() {
+    let mut known = Known::default();
+    listed(&mut known, &[instance("a", 1)]);
+    known.written(instance("a", 5));
+    known.follow(&None, Event::Applied(Box::new(instance("a", 3))));
+    listed(&mut known, &[instance("a", 4)]);
+    assert_eq!(versions(&known), [at("a", "5")]);
+    known.follow(&None, Event::Applied(Box::new(instance("a", 6))));
+    assert_eq!(versions(&known), [at("a", "6")]);
+}
+
+#[test]
+fn an_instance_created_during_a_list_outlives_it_and_one_that_is_gone_does_not() {
+    let mut known = Known::default();
+    listed(&mut known, &[instance("gone", 1)]);
+    known.follow(&None, Event::Init);
+    known.written(instance("new", 9));
+    known.follow(&None, Event::Complete);
+    assert_eq!(versions(&known), [at("new", "9")]);
+}
+
+#[test]
+fn what_was_deleted_does_not_come_back_with_an_older_event() {
+    let mut known = Known::default();
+    listed(&mut known, &[instance("a", 1)]);
+    known.deleted(&ObjectKey::new("default", "a"));
+    known.follow(&None, Event::Applied(Box::new(instance("a", 2))));
+    assert_eq!(versions(&known), []);
+    known.follow(&None, Event::Deleted(Box::new(instance("a", 3))));
+    let mut successor = instance("a", 4);
+    successor.metadata.uid = Some("another".to_owned());
+    known.follow(&None, Event::Applied(Box::new(successor)));
+    assert_eq!(versions(&known), [at("a", "4")]);
+}
+
+#[test]
+fn a_list_of_one_namespace_says_nothing_of_the_others() {
+    let mut known = Known::default();
+    known.follow(&Some("default".to_owned()), Event::Init);
+    known.follow(
+        &Some("default".to_owned()),
+        Event::Listed(Box::new(instance("a", 1))),
+    );
+    known.follow(&Some("default".to_owned()), Event::Complete);
+    known.follow(&Some("other".to_owned()), Event::Init);
+    known.follow(&Some("other".to_owned()), Event::Complete);
+    assert_eq!(versions(&known), [at("a", "1")]);
+}
+
+#[test]
+fn what_an_earlier_life_could_not_write_is_still_to_be_written() {
+    let mut own = instance("a", 1);
+    own.spec.nodes = vec!["n".to_owned()];
+    let mut held = own.clone();
+    held.spec.device_usage = BTreeMap::from(
+        [("a-0", "n"), ("a-1", "C:cam-0:n")]
+            .map(|(slot, owner)| (slot.to_owned(), owner.to_owned())),
+    );
+    let told = BTreeMap::from([("told.akri.sh/1".to_owned(), "digest".to_owned())]);
+    held.metadata.annotations = Some(told);
+    let earlier = |instance: &Instance| {
+        Instances::from([(key_of(&instance.metadata), Arc::new(instance.clone()))])
+    };
+    let after = |earlier: Instances, now: &Instance| {
+        let mut known = Known::new("n", earlier);
+        listed(&mut known, std::slice::from_ref(now));
+        // Once: the next list is not compared with it again.
+        let pending = known.pending_of(&key_of(&now.metadata));
+        known.made_up(&key_of(&now.metadata), &pending);
+        listed(&mut known, std::slice::from_ref(now));
+        assert!(!known.is_pending());
+        pending
+    };
+
+    let pending = after(earlier(&held), &own);
+    let changed = forced(&own, &pending);
+    assert_eq!(changed.spec.device_usage, held.spec.device_usage);
+    assert_eq!(changed.metadata.annotations, held.metadata.annotations);
+
+    let mut taken = own.clone();
+    let owners = [("a-0", "n"), ("a-1", "n")].map(|(s, o)| (s.to_owned(), o.to_owned()));
+    taken.spec.device_usage = BTreeMap::from(owners);
+    let mut another = own.clone();
+    another.metadata.uid = Some("another".to_owned());
+    let mut joined = own.clone();
+    joined.spec.nodes.push("m".to_owned());
+    let mut shared = own.clone();
+    shared.spec.shared = true;
+    for now in [taken, another, joined, shared] {
+        assert_eq!(after(earlier(&held), &now), []);
+    }
+    assert_eq!(after(earlier(&own), &held), []);
+}
+
+#[test]
+fn a_slot_taken_without_the_server_is_taken_until_it_is_written() {
+    let mut known = Known::default();
+    listed(&mut known, &[instance("a", 1)]);
+    let key = ObjectKey::new("default", "a");
+    let exchange = Exchange {
+        change: SlotChange {
+            key: key.clone(),
+            slot: SlotId::new("a", 0),
+            from: None,
+            to: Some(SlotOwner::Node("n".to_owned())),
+        },
+        told: None,
+    };
+    known.postpone(&key, &[&exchange]);
+    let usage = |known: &Known| known.published()[&key].spec.device_usage.clone();
+    assert_eq!(usage(&known)["a-0"], "n");
+    listed(&mut known, &[instance("a", 2)]);
+    assert_eq!(usage(&known)["a-0"], "n");
+    known.made_up(&key, &[exchange]);
+    assert!(known.pending().is_empty());
+    assert!(usage(&known).is_empty());
+}
+
+#[test]
+fn an_instance_that_was_left_and_joined_again_outlives_the_event_of_the_leaving() {
+    let mut known = Known::default();
+    listed(&mut known, &[instance("a", 1)]);
+    known.written(instance("a", 5));
+    known.follow(&None, Event::Deleted(Box::new(instance("a", 3))));
+    assert_eq!(versions(&known), [at("a", "5")]);
+    known.follow(&None, Event::Deleted(Box::new(instance("a", 6))));
+    assert_eq!(versions(&known), []);
+}
+
+#[test]
+fn an_instance_that_cannot_be_read_stays_as_it_was() {
+    let mut known = Known::default();
+    listed(&mut known, &[instance("a", 1)]);
+    known.follow(&None, Event::Init);
+    known.follow(&None, Event::Unreadable(ObjectKey::new("default", "a")));
+    known.follow(&None, Event::Complete);
+    assert_eq!(versions(&known), [at("a", "1")]);
+}
+
+#[test]
+fn an_earlier_life_says_nothing_of_what_was_listed_in_this_one() {
+    let mut known = Known::default();
+    listed(&mut known, &[instance("a", 7)]);
+    let earlier = [instance("a", 1), instance("gone", 2)];
+    let earlier = earlier.map(|i| (key_of(&i.metadata), Arc::new(i))).into();
+    known.begin_with(earlier, |namespace| namespace == "default");
+    assert_eq!(versions(&known), [at("a", "7")]);
+}
+
+#[test]
+fn an_instance_that_is_being_deleted_is_gone() {
+    let mut known = Known::default();
+    let mut leaving = instance("a", 1);
+    leaving.metadata.deletion_timestamp =
+        Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(
+            k8s_openapi::jiff::Timestamp::UNIX_EPOCH,
+        ));
+    listed(&mut known, &[leaving, instance("b", 2)]);
+    assert_eq!(versions(&known), [at("b", "2")]);
+}
