@@ -1,9 +1,10 @@
-# No cluster and no agent: Go's own plugins and clients against our kubelet.
+# No cluster and no agent: Go's own plugins and clients, and a plugin of another project, against our kubelet.
 # shellcheck shell=bash disable=SC2153 # SUITE is set by run
 
 HOME_OF_NODE=$SUITE/edge
 ROOT=$HOME_OF_NODE/kubelet
 MANIFESTS=$ROOT/manifests
+RDMA=$SUITE/rdma
 GO_BIN=${CLUSTER_BIN:-$HOME/.cache/cluster-bin}
 
 set_up() {
@@ -17,14 +18,17 @@ set_up() {
 }
 
 build_programs() (
-  cd "$E2E/kubelet_go" || exit
   export CGO_ENABLED=0 GOFLAGS=-buildvcs=false
-  if [ ! -x "$GO_BIN/kubelet_go" ] || [ -n "$(find . -newer "$GO_BIN/kubelet_go" -type f)" ]; then
-    go build -p 1 -ldflags="-s -w" -o "$GO_BIN/kubelet_go" .
-  fi
-  [ -x "$GO_BIN/sample-device-plugin" ] || go build -p 1 -ldflags="-s -w" -o "$GO_BIN/sample-device-plugin" \
-    k8s.io/kubernetes/test/images/sample-device-plugin
+  build_module kubelet_go
+  build_module rdma_plugin
+  [ -x "$GO_BIN/sample-device-plugin" ] || go -C "$E2E/kubelet_go" build -p 1 -ldflags="-s -w" \
+    -o "$GO_BIN/sample-device-plugin" k8s.io/kubernetes/test/images/sample-device-plugin
 )
+
+build_module() { # NAME: of its folder and of its program, which may be there and as new as its source
+  [ ! -x "$GO_BIN/$1" ] || [ -n "$(find "$E2E/$1" -newer "$GO_BIN/$1" -type f)" ] || return 0
+  go -C "$E2E/$1" build -p 1 -ldflags="-s -w" -o "$GO_BIN/$1" .
+}
 
 # A kubelet without a past, and nothing that wants to register.
 fresh() {
@@ -54,6 +58,42 @@ tell() { # NAME LIST…
 
 calls_of() { # NAME METHOD
   grep -c "\"$2\" request" "$SUITE/log/$1" || true
+}
+
+# What the RDMA plugin reads of a machine, in $RDMA: one NIC, and no database that names vendors.
+make_up_a_nic() {
+  local nic=$RDMA/sys/bus/pci/devices/0000:0a:00.0 class=$RDMA/sys/class device
+  rm -rf "$RDMA"
+  mkdir -p "$nic"/{infiniband/mlx5_0,net/eth0} "$class"/infiniband_verbs/uverbs0 "$class"/infiniband_mad/{umad0,issm0} \
+    "$RDMA"/{sys/devices/system/node,dev/infiniband,kubelet}
+  echo pci:v000015B3d00001017sv000015B3sd00000020bc02sc00i00 >"$nic/modalias"
+  ln -s ../../drivers/mlx5_core "$nic/driver"
+  for device in "$class"/infiniband_*/*; do echo mlx5_0 >"$device/ibdev"; done
+  touch "$RDMA/dev/infiniband/rdma_cm" "$RDMA/pci.ids"
+  cat >"$RDMA/config.json" <<'X'
+{"periodicUpdateInterval": 1, "configList": [{"resourceName": "hca_shared", "rdmaHcaMax": 3, "selectors":
+  {"vendors": ["15b3"], "deviceIDs": ["1017"], "drivers": ["mlx5_core"], "ifNames": ["eth0"], "linkTypes": ["ether"]}}]}
+X
+}
+
+# It reads /sys, /dev and /var/lib/kubelet: it has its own, the last with those folders alone that a DaemonSet would mount.
+begin_rdma() { # FOLDER… of the kubelet's root
+  make_up_a_nic
+  # shellcheck disable=SC2016 # expanded by the inner shell
+  begin rdma edge unshare --mount bash -euc '
+    rdma=$1 root=$2
+    for folder in "${@:3}"; do
+      mkdir "$rdma/kubelet/$folder"
+      mount --bind "$root/$folder" "$rdma/kubelet/$folder"
+    done
+    mount --rbind "$rdma/kubelet" /var/lib/kubelet
+    mount --bind "$rdma/sys" /sys
+    mount --bind "$rdma/dev" /dev
+    PCIDB_PATH=$rdma/pci.ids exec rdma_plugin "$rdma/config.json"' - "$RDMA" "$ROOT" "$@"
+}
+
+rdma_says() { # TIMES TEXT
+  [ "$(grep -c "$2" "$SUITE/log/rdma")" = "$1" ]
 }
 
 get() {
@@ -249,6 +289,55 @@ test_the_sample_device_plugin_serves_a_pod() {
     fail "the Pod lacks the mount: $(get pods)"
   stop sample
   within 5 "its end is seen" node_holds example.com/resource 2 0
+}
+
+# A plugin of others, for hardware of others: nothing in it knows that it is tested.
+test_the_rdma_plugin_in_plugins_registry_serves_a_pod_and_is_found_after_a_kubelet_restart() {
+  fresh
+  begin_rdma device-plugins plugins_registry
+  within 15 "its devices are there" node_holds rdma/hca_shared 3 3
+  note "begun -> allocatable: $TOOK s"
+  plugin_is rdma/hca_shared connected >/dev/null || fail "it is not shown as connected: $(get plugins)"
+  within 5 "it was told" rdma_says 1 "hca_shared.sock gets registered successfully at Kubelet"
+  run_pod "rdma/hca_shared: 1"
+  within 5 "the Pod runs" pod_has '.phase == "Running"'
+  equal "the device nodes of the container" \
+    '["/dev/infiniband/issm0 rwm","/dev/infiniband/rdma_cm rwm","/dev/infiniband/umad0 rwm","/dev/infiniband/uverbs0 rwm"]' \
+    "$(get pods | jq -c '.items[0].metadata.annotations["c.edits.petiole.dev"] | fromjson |
+      [.devices | to_entries[] | select(.key == .value.hostPath) | "\(.key) \(.value.permissions)"]')"
+  equal "what pod resources list" '[{"resource_name":"rdma/hca_shared","device_ids":["0"]}]' \
+    "$(clients | sed -n 1p | jq -c '.list[0].containers[0].devices')"
+  equal "what Go reads in the checkpoint" '["c","rdma/hca_shared",{"-1":["0"]},{"rdma/hca_shared":["0","1","2"]}]' \
+    "$(checkpoint read | jq -c '[(.entries[0] | .ContainerName, .ResourceName, .DeviceIDs), .registered]')"
+  stop kubelet
+  begin_kubelet
+  within 5 "it is registered again" rdma_says 2 "hca_shared.sock gets registered successfully at Kubelet"
+  within 5 "its devices are back" node_holds rdma/hca_shared 3 3
+  within 5 "the Pod runs again" pod_has '.phase == "Running"'
+  rdma_says 1 "allocate request" || fail "Allocate was called again"
+  mv "$RDMA/sys/class/infiniband_verbs/uverbs0" "$RDMA/uverbs0"
+  within 5 "the NIC without its device node has no devices" node_holds rdma/hca_shared 0 0
+  mv "$RDMA/uverbs0" "$RDMA/sys/class/infiniband_verbs/uverbs0"
+  within 5 "it has them with it" node_holds rdma/hca_shared 3 3
+  stop rdma
+  within 5 "its end is seen" node_holds rdma/hca_shared 3 0
+}
+
+test_the_rdma_plugin_without_plugins_registry_registers_itself_and_again_after_a_kubelet_restart() {
+  fresh
+  begin_rdma device-plugins
+  within 15 "its devices are there" node_holds rdma/hca_shared 3 3
+  run_pod "rdma/hca_shared: 1"
+  within 5 "the Pod runs" pod_has '.phase == "Running"'
+  stop kubelet
+  begin_kubelet
+  # It looks for its own socket every 5 s.
+  within 15 "it is registered again" node_holds rdma/hca_shared 3 3
+  note "kubelet up -> registered again: $TOOK s"
+  grep -q "most likely Kubelet restarted" "$SUITE/log/rdma" || fail "it did not see the restart"
+  rdma_says 1 "allocate request" || fail "Allocate was called again"
+  stop rdma
+  within 5 "its end is seen" node_holds rdma/hca_shared 3 0
 }
 
 test_the_plugin_of_the_node_tests_is_refused_served_and_stopped_with_its_own_reason() {
