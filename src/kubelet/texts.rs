@@ -1,8 +1,12 @@
 //! Errors as Go programs print them: plugins' authors know these texts. Pure.
-use tonic::Status;
+use std::error::Error as _;
+use tonic::{Code, Status};
 
-/// How grpc-go prints a status.
+/// How grpc-go prints a status. One with a source is no plugin's word: its connection is gone.
 pub(crate) fn status(status: &Status) -> String {
+    if status.code() == Code::Unknown && status.source().is_some() {
+        return "rpc error: code = Unavailable desc = error reading from server: EOF".to_owned();
+    }
     let code = format!("{:?}", status.code());
     // The two that Go spells in another way.
     let code = match code.as_str() {
@@ -33,5 +37,15 @@ mod tests {
             let want = format!("rpc error: code = {want} desc = x");
             assert_eq!(status(&found), want);
         }
+    }
+
+    #[test]
+    fn a_connection_that_is_gone_is_said_as_in_go() {
+        let reset = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
+        let gone = status(&Status::from_error(Box::new(reset)));
+        assert!(
+            gone.ends_with("code = Unavailable desc = error reading from server: EOF"),
+            "{gone}"
+        );
     }
 }
