@@ -15,6 +15,8 @@ mod get;
 #[cfg(feature = "kubelet")]
 mod kubelet;
 mod scope;
+#[cfg(feature = "shell")]
+mod shell;
 mod signals;
 mod tidy;
 mod uninstall;
@@ -51,6 +53,12 @@ pub enum Command {
     Get(get::Flags),
     /// Print the CustomResourceDefinitions of Configuration and Instance
     Crds(crds::Flags),
+    /// Print a script that completes commands and flags: petiole completions bash >/etc/bash_completion.d/petiole
+    #[cfg(feature = "shell")]
+    Completions(shell::CompletionsFlags),
+    /// Print the man page, or write those of all subcommands
+    #[cfg(feature = "shell")]
+    Man(shell::ManFlags),
     /// Check an installation on a cluster: definitions, agents, controller
     Check(check::Flags),
     /// Remove what the capacity of nodes says of devices that are gone
@@ -85,6 +93,8 @@ impl Cli {
             Command::Kubelet(_) => "info",
             #[cfg(feature = "kubelet")]
             Command::Get(_) => "warn",
+            #[cfg(feature = "shell")]
+            Command::Completions(_) | Command::Man(_) => "warn",
             Command::Discover(_)
             | Command::Crds(_)
             | Command::Check(_)
@@ -113,6 +123,10 @@ pub async fn run(cli: Cli) -> anyhow::Result<()> {
         #[cfg(feature = "kubelet")]
         Command::Get(flags) => get::run(flags).await,
         Command::Crds(flags) => crds::run(&flags),
+        #[cfg(feature = "shell")]
+        Command::Completions(flags) => shell::completions(&flags),
+        #[cfg(feature = "shell")]
+        Command::Man(flags) => shell::man(&flags),
         Command::Check(flags) => check::run(flags).await,
         Command::Tidy(flags) => tidy::run(flags).await,
         Command::Uninstall(flags) => uninstall::run(flags).await,
