@@ -19,15 +19,17 @@ use std::{
 };
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 const MANIFEST_MODE: u32 = 0o644;
 /// Between looks at what the kubelet would give to a container, while a Pod waits to be written.
-const FOR_A_DEVICE: Duration = Duration::from_millis(50);
-/// Between looks while a Pod stands without its device.
-const FOR_A_BROKER: Duration = Duration::from_secs(1);
+const FIRST_LOOK: Duration = Duration::from_millis(50);
+/// Between later ones, and while a Pod stands without its device.
+const LAST_LOOK: Duration = Duration::from_secs(1);
 const FIRST_RETRY: Duration = Duration::from_millis(500);
-const LAST_RETRY: Duration = Duration::from_secs(30);
+const LAST_RETRY: Duration = Duration::from_secs(5);
+/// A kubelet that restarts is back by then, and nobody needs to be told.
+const TOLD_AFTER: u32 = 3;
 
 /// Keeps the manifests in `folder` as the Instances ask for.
 pub(super) async fn run(
@@ -37,8 +39,9 @@ pub(super) async fn run(
 ) -> anyhow::Result<()> {
     let (mut judged, mut discoveries) = (node.judged.subscribe(), node.discoveries.subscribe());
     let (mut instances, mut registered) = (node.store.instances(), node.registered.subscribe());
-    let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
-    let mut memory = Memory::default();
+    let mut looking = Backoff::new(FIRST_LOOK, LAST_LOOK);
+    let mut failing = Backoff::new(FIRST_RETRY, LAST_RETRY);
+    let (mut memory, mut failures) = (Memory::default(), 0);
     let mut files = FolderWatch::new(&folder);
     loop {
         judged.mark_unchanged();
@@ -46,22 +49,34 @@ pub(super) async fn run(
         instances.mark_unchanged();
         registered.mark_unchanged();
         let wait = match reconcile(&node, &folder, &mut memory).await {
-            Ok(wait) => {
-                backoff.reset();
-                wait
+            Ok(next) => {
+                failing.reset();
+                failures = 0;
+                match next {
+                    Next::Device => looking.next_wait(),
+                    Next::Broker => LAST_LOOK,
+                    Next::Change => Duration::MAX,
+                }
             }
             Err(e) => {
-                let wait = backoff.next_wait();
-                warn!(retry_in = ?wait, "static Pods of brokers: {e:#}");
-                wait
+                failures += 1;
+                if failures == TOLD_AFTER {
+                    warn!("static Pods of brokers, tried again until it works: {e:#}");
+                }
+                debug!("static Pods of brokers: {e:#}");
+                tokio::select! {
+                    () = shutdown.cancelled() => return Ok(()),
+                    () = sleep(failing.next_wait()) => continue,
+                }
             }
         };
         tokio::select! {
             () = shutdown.cancelled() => return Ok(()),
-            changed = judged.changed() => changed?,
-            changed = discoveries.changed() => changed?,
-            changed = instances.changed() => changed?,
-            changed = registered.changed() => changed?,
+            changed = judged.changed() => { changed?; looking.reset(); }
+            changed = discoveries.changed() => { changed?; looking.reset(); }
+            changed = instances.changed() => { changed?; looking.reset(); }
+            changed = registered.changed() => { changed?; looking.reset(); }
+            // At a change, and every few seconds anyway: the kubelet's books are looked at then.
             () = files.changed() => {}
             () = sleep(wait) => {}
         }
@@ -75,36 +90,53 @@ struct Memory {
     broken: BTreeMap<ObjectKey, SpecError>,
 }
 
-/// Returns when to look again. The kubelet has a plugin's list a moment after it has opened the stream, and a Pod that
-/// it admits before starts without the device; what became of those that stand is looked at now and then.
-async fn reconcile(node: &Node, folder: &Path, memory: &mut Memory) -> anyhow::Result<Duration> {
+/// What is waited for.
+enum Next {
+    /// A device that a new Pod may have.
+    Device,
+    /// That a Pod which stands gets its device.
+    Broker,
+    Change,
+}
+
+/// The kubelet has a plugin's list a moment after it has opened the stream, and a Pod that it admits before starts
+/// without the device: it is asked before a Pod is written, and what became of those that stand.
+async fn reconcile(node: &Node, folder: &Path, memory: &mut Memory) -> anyhow::Result<Next> {
     let existing = read(folder)?;
-    let registered = (node.registered.borrow().iter())
-        .map(|resource| (resource.clone(), BTreeSet::new()))
-        .collect::<BTreeMap<_, _>>();
+    let registered = node.registered.borrow().clone();
     let is_served = !registered.is_empty();
     let mut kubelet = Kubelet {
-        allocatable: registered,
+        allocatable: (registered.into_iter())
+            .map(|resource| (resource, BTreeSet::new()))
+            .collect(),
         ..Kubelet::default()
     };
     let mut plan = planned(node, &kubelet, (&existing, memory));
+    // Whatever the kubelet says, and before anything that may fail.
+    let (removals, others) = (plan.actions.drain(..)).partition(Action::is_removal);
+    carry_out(folder, removals, memory)?;
+    plan.actions = others;
     let writes = plan.writes();
     if is_served && (writes > 0 || !existing.is_empty()) {
-        kubelet.allocatable = pod_resources::healthy(node).await?;
-        kubelet.held = pod_resources::held(node).await?;
+        kubelet = Kubelet {
+            allocatable: pod_resources::healthy(node).await?,
+            held: pod_resources::held(node).await?,
+            age: (node.kubelet_folder.borrow().kubelet_age()).unwrap_or_default(),
+        };
         plan = planned(node, &kubelet, (&existing, memory));
+        plan.actions.retain(|action| !action.is_removal());
     }
-    let wait = if plan.writes() < writes {
-        FOR_A_DEVICE
+    let next = if plan.writes() < writes {
+        Next::Device
     } else if !plan.lacking.is_empty() {
-        FOR_A_BROKER
+        Next::Broker
     } else {
-        Duration::MAX // the folder's watch returns every few seconds
+        Next::Change
     };
     report(&mut memory.broken, plan.broken);
     memory.lacking = plan.lacking;
-    carry_out(folder, plan.actions)?;
-    Ok(wait)
+    carry_out(folder, plan.actions, memory)?;
+    Ok(next)
 }
 
 /// Says what is wrong once, not at each look.
@@ -135,25 +167,29 @@ fn planned(
     })
 }
 
-fn carry_out(folder: &Path, actions: Vec<Action>) -> anyhow::Result<()> {
+/// All that can be carried out; the first error of what cannot.
+fn carry_out(folder: &Path, actions: Vec<Action>, memory: &mut Memory) -> anyhow::Result<()> {
+    let mut outcome = Ok(());
     for action in actions {
-        match action {
-            Action::Write { file, pod } => {
-                write(folder, &file, &pod)?;
+        let done = match &action {
+            Action::Write { file, pod } => write(folder, file, pod).map(|()| {
                 info!(%file, "broker: static Pod written");
-            }
-            Action::Retry { file, pod } => {
-                write(folder, &file, &pod)?;
-                let attempt = plan::attempt(&pod);
+            }),
+            Action::Retry { file, pod } => write(folder, file, pod).map(|()| {
+                let attempt = plan::attempt(pod);
                 warn!(%file, attempt, "broker: the kubelet has not given the Pod its device: written anew");
-            }
-            Action::Remove { file } => {
-                files::remove(&folder.join(&file))?;
-                info!(%file, "broker: static Pod removed");
-            }
+            }),
+            Action::Remove { file } => (files::remove(&folder.join(file)))
+                .map(|()| info!(%file, "broker: static Pod removed"))
+                .map_err(Into::into),
+        };
+        if let Err(e) = done {
+            // It counts as no try.
+            memory.lacking.remove(action.file());
+            outcome = outcome.and(Err(e));
         }
     }
-    Ok(())
+    outcome
 }
 
 fn write(folder: &Path, file: &str, pod: &serde_json::Value) -> anyhow::Result<()> {

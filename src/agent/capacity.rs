@@ -94,13 +94,6 @@ struct Keeper {
 }
 
 impl Keeper {
-    /// The wall clock may have been set since the socket was made: what this agent has seen counts too.
-    fn kubelet_age(&self) -> Option<Duration> {
-        let folder = self.node.kubelet_folder.borrow();
-        let by_clock = folder.kubelet?.created.elapsed().unwrap_or_default();
-        Some(by_clock.max(folder.since?.elapsed()))
-    }
-
     /// Returns how long to wait for the next one if nothing changes.
     async fn round(&mut self) -> Duration {
         let Some(newest) = self.newest.clone() else {
@@ -111,7 +104,7 @@ impl Keeper {
             offers: &offers,
             node: &newest,
             kubelet: None,
-            kubelet_age: self.kubelet_age(),
+            kubelet_age: self.node.kubelet_folder.borrow().kubelet_age(),
             now: self.node.uptime(),
         };
         let mut plan_now = plan(known, &self.memory);

@@ -6,7 +6,7 @@ use std::{
     os::unix::fs::{FileTypeExt as _, MetadataExt as _},
     path::Path,
     sync::Arc,
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
@@ -22,6 +22,15 @@ pub(super) struct KubeletFolder {
     pub(super) since: Option<Instant>,
     /// File names of the sockets there.
     pub(super) sockets: BTreeSet<String>,
+}
+
+impl KubeletFolder {
+    /// How long the kubelet has been there. The wall clock may have been set since the socket was made: what this
+    /// agent has seen counts too.
+    pub(super) fn kubelet_age(&self) -> Option<Duration> {
+        let by_clock = self.kubelet?.created.elapsed().unwrap_or_default();
+        Some(by_clock.max(self.since?.elapsed()))
+    }
 }
 
 /// Tells one kubelet's socket from the next one's: a kubelet makes its own at each start.

@@ -10,8 +10,11 @@ use crate::{
 use serde_json::Value;
 use std::{collections::BTreeSet, time::Duration};
 
-/// A kubelet that starts has read its manifests by then, and one that runs has read a new one.
+/// A kubelet that runs has read a new manifest by then.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// And one that starts has begun to read them: its loop waits so long at most for the container runtime (kubelet.go:
+/// `syncLoop`).
+const STARTS: Duration = Duration::from_secs(5);
 /// Between tries of a Pod that is refused for another reason: there is no memory for it, say.
 const LONGEST_PATIENCE: Duration = Duration::from_secs(300);
 
@@ -21,6 +24,8 @@ pub(super) struct Kubelet {
     /// What it would give to a container now, and what containers hold.
     pub(super) allocatable: Ids,
     pub(super) held: Held,
+    /// How long it has been there.
+    pub(super) age: Duration,
 }
 
 /// A Pod that lacks its device.
@@ -36,7 +41,7 @@ enum State {
     Held,
     /// Its device could be given to it.
     Lacking,
-    /// Its device is somebody else's, or not there.
+    /// Its device is somebody else's, or not there; or the kubelet has just started.
     Unknown,
 }
 
@@ -73,7 +78,7 @@ fn patience(tries: u32) -> Duration {
 fn state(pod: &Value, kubelet: &Kubelet) -> State {
     // One that has ended holds nothing either, and is not to run again.
     let ends = (pod["spec"]["restartPolicy"].as_str()).is_some_and(|policy| policy != "Always");
-    if ends {
+    if ends || kubelet.age < STARTS {
         return State::Unknown;
     }
     let asked = asked(pod);
@@ -138,7 +143,10 @@ mod tests {
 
     /// The kubelet has one slot to give, and these Pods hold ids.
     fn kubelet(holders: &[(&str, &str, &str)]) -> Kubelet {
-        let mut kubelet = Kubelet::default();
+        let mut kubelet = Kubelet {
+            age: Duration::from_secs(3600),
+            ..Kubelet::default()
+        };
         let slots = BTreeSet::from(["cam-1-0".to_owned()]);
         kubelet.allocatable.insert(RESOURCE.to_owned(), slots);
         for &(namespace, pod, id) in holders {
@@ -206,6 +214,15 @@ mod tests {
         // Its patience begins when there is a device to give.
         let looks = [always(&[others[0]], 50), always(&[], 7)];
         assert_eq!(tries(&broker(), looks.into_iter().flatten()), [55]);
+    }
+
+    #[test]
+    fn a_kubelet_that_starts_is_given_time_to_read_its_manifests() {
+        let looks = (0..12).map(|second| Kubelet {
+            age: Duration::from_secs(second),
+            ..kubelet(&[])
+        });
+        assert_eq!(tries(&broker(), looks), [10]);
     }
 
     #[test]

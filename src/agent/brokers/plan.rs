@@ -2,11 +2,11 @@
 use super::admission::{Kubelet, Lack, judged};
 use crate::{
     agent::{
-        configurations::{AcceptedConfiguration, Judged},
+        configurations::Judged,
         plan_inputs::{Sight, sight},
     },
     api::{
-        broker::{self, SpecError, Subject},
+        broker::{self, SpecError, Subject, Wanted},
         names,
     },
     discovery::session::Discoveries,
@@ -55,6 +55,18 @@ pub(super) enum Action {
     },
 }
 
+impl Action {
+    pub(super) fn file(&self) -> &str {
+        match self {
+            Self::Write { file, .. } | Self::Retry { file, .. } | Self::Remove { file } => file,
+        }
+    }
+
+    pub(super) fn is_removal(&self) -> bool {
+        matches!(self, Self::Remove { .. })
+    }
+}
+
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Plan {
     pub(super) actions: Vec<Action>,
@@ -63,8 +75,20 @@ pub(super) struct Plan {
     pub(super) broken: BTreeMap<ObjectKey, SpecError>,
 }
 
+fn file_name(key: &ObjectKey) -> String {
+    format!("{FILE_START}{}_{}.yaml", key.namespace, key.name)
+}
+
+/// Whether a file may be one of ours, by its name.
 pub(super) fn is_ours(file: &str) -> bool {
-    file.starts_with(FILE_START) && file.ends_with(".yaml")
+    let rest = file.strip_prefix(FILE_START);
+    let key = rest.and_then(|rest| rest.strip_suffix(".yaml")?.split_once('_'));
+    key.is_some_and(|(namespace, name)| !namespace.is_empty() && !name.is_empty())
+}
+
+/// Whether an agent rendered this Pod: the folder is everybody's, and only our own are taken away.
+fn is_rendered(pod: &Value) -> bool {
+    pod["metadata"]["annotations"][names::TOLD_CONNECTION].is_string()
 }
 
 /// A new Pod waits until the kubelet knows its resource: it would start one without the device. One whose device is
@@ -75,14 +99,19 @@ pub(super) fn plan(world: &World<'_>) -> Plan {
     let mut wanted = BTreeSet::new();
     for (key, instance) in world.instances {
         let configuration = ObjectKey::new(&key.namespace, &instance.spec.configuration_name);
-        let file = format!("{FILE_START}{}_{}.yaml", key.namespace, key.name);
+        let file = file_name(key);
         let Some(accepted) = world.judged.accepted.get(&configuration) else {
             // Refused as it stands, or not judged yet: what runs goes on. One that is deleted takes its Instances along.
             wanted.insert(file);
             continue;
         };
-        let Some(spec) = pod_spec(accepted) else {
-            continue;
+        let spec = match broker::wanted(accepted.configuration.spec.broker_spec.as_ref()) {
+            None => continue,
+            Some(Wanted::Pod(spec)) => spec,
+            Some(Wanted::Job(_)) => {
+                plan.broken.insert(configuration, no_job());
+                continue;
+            }
         };
         let existing = world.existing.get(&file);
         wanted.insert(file.clone());
@@ -105,9 +134,10 @@ pub(super) fn plan(world: &World<'_>) -> Plan {
             }
         }
     }
-    let removed = world.existing.keys().filter(|file| !wanted.contains(*file));
-    plan.actions
-        .extend(removed.map(|file| Action::Remove { file: file.clone() }));
+    let removed = (world.existing.iter())
+        .filter(|(file, pod)| !wanted.contains(*file) && is_rendered(pod))
+        .map(|(file, _)| Action::Remove { file: file.clone() });
+    plan.actions.extend(removed);
     plan
 }
 
@@ -145,9 +175,12 @@ pub(super) fn attempt(pod: &Value) -> u64 {
     attempt.and_then(|text| text.parse().ok()).unwrap_or(1)
 }
 
-fn pod_spec(accepted: &AcceptedConfiguration) -> Option<&Value> {
-    let spec = accepted.configuration.spec.broker_spec.as_ref()?;
-    spec.broker_pod_spec.as_ref()
+fn no_job() -> SpecError {
+    SpecError {
+        path: "brokerJobSpec".to_owned(),
+        found: "for a cluster, whose controllers run Jobs",
+        expected: "a brokerPodSpec for static Pods",
+    }
 }
 
 fn pod(

@@ -1,5 +1,6 @@
 use super::*;
 use crate::{
+    agent::configurations::AcceptedConfiguration,
     api::instance::{Instance, InstanceSpec},
     discovery::{plan::SessionSpec, session::Sighting},
     model::device::{Device, DeviceSet, Scope},
@@ -47,7 +48,10 @@ impl Fixture {
             judged: Judged::default(),
             discoveries: Discoveries::new(),
             instances: Instances::new(),
-            kubelet: Kubelet::default(),
+            kubelet: Kubelet {
+                age: Duration::from_secs(3600),
+                ..Kubelet::default()
+            },
             existing: BTreeMap::new(),
             lacking: Lacking::new(),
             now: Duration::ZERO,
@@ -221,4 +225,47 @@ fn a_pod_that_the_kubelet_took_without_its_device_is_written_as_another_one() {
     // An agent that begins anew leaves it as it is.
     fixture.lacking.clear();
     assert_eq!(fixture.plan(), vec![]);
+}
+
+#[test]
+fn only_what_an_agent_rendered_is_taken_away() {
+    let mut fixture = Fixture::new();
+    fixture.carry_out();
+    let ours = fixture.existing["petiole-default_cam-1.yaml"].clone();
+    fixture.instances.clear();
+    fixture.existing = BTreeMap::from([
+        (
+            "petiole-default_theirs.yaml".to_owned(),
+            json!({"kind": "Pod"}),
+        ),
+        ("petiole-default_broken.yaml".to_owned(), Value::Null),
+        ("petiole-default_cam-2.yaml".to_owned(), ours),
+    ]);
+    let file = "petiole-default_cam-2.yaml".to_owned();
+    assert_eq!(fixture.plan(), [Action::Remove { file }]);
+    for name in [
+        "petiole-agent.yaml",
+        "petiole-_x.yaml",
+        "petiole-x_.yaml",
+        "a_b.yaml",
+        "petiole-a_b.yml",
+    ] {
+        assert!(!is_ours(name), "{name}");
+    }
+}
+
+#[test]
+fn a_job_is_said_to_be_nothing_for_a_lone_kubelet() {
+    let mut fixture = Fixture::new();
+    let key = ObjectKey::new("default", "cam");
+    let accepted = fixture.judged.accepted.get_mut(&key).unwrap();
+    let configuration = Arc::make_mut(&mut accepted.configuration);
+    let spec = configuration.spec.broker_spec.as_mut().unwrap();
+    spec.broker_job_spec = Some(json!({"template": {}}));
+    spec.broker_pod_spec = None;
+    let Plan {
+        actions, broken, ..
+    } = fixture.whole_plan();
+    assert_eq!(actions, vec![]);
+    assert_eq!(broken[&key].path, "brokerJobSpec");
 }
