@@ -147,7 +147,8 @@ async fn change_instance(shared: &Shared, state: &Mutex<State>, change: &Change)
         match api.patch(&key.name, &params(), &json_patch(patch)).await {
             Ok(_) => {
                 lock(state).memory.left(key, &change.away);
-                info!(instance = %key, gone = ?change.gone, not_ready = ?change.away, %patch, "adjusted to its nodes");
+                info!(instance = %key, gone = ?change.gone, not_ready = ?change.away, "adjusted to its nodes");
+                debug!(instance = %key, %patch, "the patch");
             }
             Err(e) => return is_done(key, "adjusted to its nodes", Err(e)),
         }

@@ -67,9 +67,11 @@ kubelet_has_all() {
 }
 
 memory() { # INSTANCES LIMIT
-  local kb
-  kb=$(cluster on node-1 sed -nE 's/^VmRSS:[[:space:]]*([0-9]+) kB$/\1/p' "/proc/$(agent_pid node-1)/status")
-  measure "agent memory, $1 Instances" "$2" MB "$(awk "BEGIN { printf \"%.1f\", $kb / 1024 }")"
+  measure "agent memory, $1 Instances" "$2" MB "$(resident node-1 "$(agent_pid node-1)")"
+}
+
+resident() { # NODE PID: MiB
+  cluster on "$1" awk '/^VmRSS:/ { printf "%.1f", $2 / 1024 }' "/proc/$2/status"
 }
 
 test_a_broker_runs_soon_after_the_first_announcement() {
@@ -108,4 +110,43 @@ test_requests_of_a_devices_life_and_at_rest() {
   measure "writes at rest in 2 min, without the Lease" 0 requests "$(wc -l <"$SUITE/rest")"
   [ ! -s "$SUITE/rest" ] || sort "$SUITE/rest" | uniq -c
   is_fast
+}
+
+# Without agents, which would have discovered them. Last, because nobody waits until 5000 objects are deleted.
+test_zz_the_controllers_memory_is_bounded() {
+  clean
+  local pod node uid
+  helm upgrade petiole "$CHART" "${CHART_VALUES[@]}" --set agent.nodeSelector.agents=none --wait --timeout 90s >/dev/null
+  within 60 "no agent is left" is_empty agent_of node-1
+  pod=$(kubectl -n petiole get lease petiole-controller -o 'jsonpath={.spec.holderIdentity}')
+  node=$(kubectl -n petiole get pod "$pod" -o 'jsonpath={.spec.nodeName}')
+  note "the controller that leads, 0 Instances: $(resident "$node" "$(controller_pid "$node")") MB"
+  echoes many 0
+  uid=$(kubectl get configuration many -o 'jsonpath={.metadata.uid}')
+  seq 5000 | jq -c --arg uid "$uid" '{apiVersion: "akri.sh/v0", kind: "Instance", metadata: {name: "many-\(. + 1048576)",
+    ownerReferences: [{apiVersion: "akri.sh/v0", kind: "Configuration", name: "many", uid: $uid, controller: true}]},
+    spec: {configurationName: "many", cdiName: "akri.sh/many=\(.)", capacity: 1, shared: true, nodes: ["node-1"],
+      brokerProperties: {AKRI_ZEROCONF_DEVICE_ADDR: "198.51.100.1", AKRI_ZEROCONF_DEVICE_PORT: "554"}}}' >"$SUITE/many"
+  create_all "$SUITE/many"
+  within 300 "the controller has labelled all of them" have_labels 5000
+  measure "memory of the controller that leads, 5000 Instances" 64 MB "$(resident "$node" "$(controller_pid "$node")")"
+  equal "the leader" "$pod" "$(kubectl -n petiole get lease petiole-controller -o 'jsonpath={.spec.holderIdentity}')"
+  is_fast
+}
+
+# kubectl asks 50 times a second at most: several of it.
+create_all() { # FILE, an object a line
+  local part
+  split -n l/4 "$1" "$1."
+  for part in "$1".a?; do kubectl create -f "$part" >/dev/null & done
+  wait
+}
+
+have_labels() { # COUNT
+  [ "$(kubectl get instances.akri.sh -l node.akri.sh/node-1 -o name | wc -l)" = "$1" ]
+}
+
+controller_pid() { # NODE
+  cluster on "$1" sh -c 'for p in /proc/[0-9]*; do
+    if [ "$(tr "\0" " " <$p/cmdline 2>/dev/null | cut -d" " -f1,2)" = "/petiole controller" ]; then echo ${p#/proc/}; fi; done'
 }
