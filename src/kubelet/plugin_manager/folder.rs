@@ -1,11 +1,13 @@
-//! The sockets in `plugins_registry`: which are there, which came, which went. A socket that was created anew is new.
+//! The sockets in `plugins_registry`: which are there, which came, which went. A socket that was created anew is new;
+//! one whose mode or owner has changed is not.
 use super::plan::Key;
 use crate::folder_watch::FolderWatch;
 use std::{
     collections::BTreeMap,
-    fs,
+    fs::{self, Metadata},
     os::unix::fs::{FileTypeExt as _, MetadataExt as _},
     path::{Path, PathBuf},
+    time::SystemTime,
 };
 
 /// How deep sub-folders are looked into.
@@ -14,8 +16,16 @@ const DEPTH: usize = 8;
 pub(super) struct Folder {
     path: PathBuf,
     watch: FolderWatch,
-    /// Each socket, with its inode and the time of its creation.
-    seen: BTreeMap<PathBuf, (u64, i64, i64)>,
+    seen: BTreeMap<PathBuf, Identity>,
+}
+
+/// What tells a socket from another one that was at its path before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Identity {
+    device: u64,
+    inode: u64,
+    /// A new file may get the inode of one that was removed.
+    created: Option<SystemTime>,
 }
 
 #[derive(Debug, Default)]
@@ -54,6 +64,18 @@ impl Folder {
     }
 }
 
+impl Identity {
+    /// Where the file system does not keep the time of creation, that of the last write is as good: nobody writes to
+    /// a socket's file, and a change of its mode or owner leaves that time alone.
+    fn of(metadata: &Metadata) -> Self {
+        Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            created: metadata.created().or_else(|_| metadata.modified()).ok(),
+        }
+    }
+}
+
 fn key(socket: &Path) -> Key {
     Key {
         socket: socket.to_owned(),
@@ -62,7 +84,7 @@ fn key(socket: &Path) -> Key {
 }
 
 /// A folder that cannot be read has no sockets; it is looked at again.
-fn sockets(folder: &Path, depth: usize, found: &mut BTreeMap<PathBuf, (u64, i64, i64)>) {
+fn sockets(folder: &Path, depth: usize, found: &mut BTreeMap<PathBuf, Identity>) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
         let Ok(metadata) = entry.metadata() else {
@@ -71,8 +93,7 @@ fn sockets(folder: &Path, depth: usize, found: &mut BTreeMap<PathBuf, (u64, i64,
         if metadata.is_dir() && depth > 0 {
             sockets(&entry.path(), depth - 1, found);
         } else if metadata.file_type().is_socket() && !hidden {
-            let id = (metadata.ino(), metadata.ctime(), metadata.ctime_nsec());
-            found.insert(entry.path(), id);
+            found.insert(entry.path(), Identity::of(&metadata));
         }
     }
 }
@@ -103,5 +124,28 @@ mod tests {
         fs::remove_file(&b).unwrap();
         let changes = folder.look();
         assert_eq!((changes.new, changes.gone), (vec![key(&a)], vec![key(&b)]));
+    }
+    #[test]
+    fn a_socket_whose_mode_changes_is_the_same() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("a.sock");
+        drop(UnixListener::bind(&socket).unwrap());
+        let mut folder = Folder::new(dir.path().to_owned());
+        assert_eq!(folder.look().new, [key(&socket)]);
+
+        let changed = || {
+            let metadata = fs::metadata(&socket).unwrap();
+            (metadata.ctime(), metadata.ctime_nsec())
+        };
+        let before = changed();
+        // That time moves in steps of milliseconds.
+        while changed() == before {
+            for mode in [0o600, 0o666] {
+                fs::set_permissions(&socket, fs::Permissions::from_mode(mode)).unwrap();
+            }
+        }
+        let changes = folder.look();
+        assert_eq!((changes.new, changes.gone), (vec![], vec![]));
     }
 }
