@@ -177,6 +177,9 @@ impl PluginManager {
 
     fn look_at_folder(&mut self) {
         let changes = self.folder.look();
+        for (path, error) in changes.unreadable {
+            warn!(path = %path.display(), %error, "cannot look for plugins there: those that were seen stay");
+        }
         for key in changes.gone {
             self.desired.remove(&key);
             self.failing.remove(&key);
