@@ -58,6 +58,25 @@ impl Pods {
     }
 }
 
+/// By file: what is wrong with it. The folder is looked at every few seconds, and each problem is said once.
+#[derive(Debug, Default)]
+struct Problems(BTreeMap<String, String>);
+
+/// No file has this name.
+const THE_FOLDER: &str = "";
+
+impl Problems {
+    /// Returns whether it is another problem than before.
+    fn is_news(&mut self, file: &str, problem: &str) -> bool {
+        let before = self.0.insert(file.to_owned(), problem.to_owned());
+        before.as_deref() != Some(problem)
+    }
+
+    fn retain(&mut self, is_kept: impl Fn(&str) -> bool) {
+        self.0.retain(|file, _| is_kept(file));
+    }
+}
+
 /// Keeps the Pods of the manifest folder running.
 pub(crate) struct PodManager {
     settings: Arc<Settings>,
@@ -65,7 +84,7 @@ pub(crate) struct PodManager {
     pods: Pods,
     /// By file: the last manifest in it that could be read, and what is wrong with the one that is there.
     manifests: BTreeMap<String, StaticPod>,
-    problems: BTreeMap<String, String>,
+    problems: Problems,
     stops: BTreeMap<PodKey, CancellationToken>,
     workers: JoinMap<PodKey, ()>,
 }
@@ -77,7 +96,7 @@ impl PodManager {
             devices,
             pods,
             manifests: BTreeMap::new(),
-            problems: BTreeMap::new(),
+            problems: Problems::default(),
             stops: BTreeMap::new(),
             workers: JoinMap::new(),
         }
@@ -190,27 +209,27 @@ impl PodManager {
         let files = match read_folder(&self.settings.manifests) {
             Ok(files) => files,
             Err(e) => {
-                let folder = self.settings.manifests.display();
-                self.problems.insert(String::new(), e.to_string());
-                warn!(%folder, error = %e, "cannot read manifests");
+                if self.problems.is_news(THE_FOLDER, &e.to_string()) {
+                    let folder = self.settings.manifests.display();
+                    warn!(%folder, error = %e, "cannot read manifests: the pods stay as they are");
+                }
                 return;
             }
         };
         self.manifests.retain(|file, _| files.contains_key(file));
-        self.problems.retain(|file, _| files.contains_key(file));
+        self.problems.retain(|file| files.contains_key(file));
         for (file, text) in files {
             let parsed = text.map_err(|e| e.to_string()).and_then(|text| {
                 manifest::parse(&text, &file, &self.settings.node_name).map_err(|e| e.to_string())
             });
             match parsed {
                 Ok(pod) => {
-                    self.problems.remove(&file);
+                    self.problems.retain(|other| other != file);
                     self.manifests.insert(file, pod);
                 }
                 // A file that is being written must not stop the Pod that it was.
-                Err(error) if self.problems.get(&file) != Some(&error) => {
+                Err(error) if self.problems.is_news(&file, &error) => {
                     warn!(%file, %error, "manifest left out");
-                    self.problems.insert(file, error);
                 }
                 Err(_) => {}
             }
@@ -234,4 +253,27 @@ fn read_folder(folder: &Path) -> io::Result<BTreeMap<String, io::Result<String>>
         files.insert(name.into_owned(), text);
     }
     Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_problem_is_news_once_and_again_after_it_was_solved() {
+        let mut problems = Problems::default();
+        let seen = [
+            (THE_FOLDER, "no", true),
+            (THE_FOLDER, "no", false),
+            (THE_FOLDER, "no more", true),
+            ("a.yaml", "no more", true),
+            (THE_FOLDER, "no more", false),
+        ];
+        for (file, problem, is_news) in seen {
+            assert_eq!(problems.is_news(file, problem), is_news, "{file} {problem}");
+        }
+        problems.retain(|file| file != THE_FOLDER);
+        assert!(problems.is_news(THE_FOLDER, "no more"));
+        assert!(!problems.is_news("a.yaml", "no more"));
+    }
 }
