@@ -85,13 +85,18 @@ pub(crate) struct PodManager {
     /// By file: the last manifest in it that could be read, and what is wrong with the one that is there.
     manifests: BTreeMap<String, StaticPod>,
     problems: Problems,
+    watch: FolderWatch,
+    /// Of the Pods that were started.
     stops: BTreeMap<PodKey, CancellationToken>,
     workers: JoinMap<PodKey, ()>,
 }
 
 impl PodManager {
+    /// Fills the table at once: who asks this kubelet before its first Pod has started, and that may take a while
+    /// after one that was killed, is to see who holds what.
     pub(crate) fn new(settings: Arc<Settings>, devices: DeviceManager, pods: Pods) -> Self {
-        Self {
+        let mut manager = Self {
+            watch: FolderWatch::new(&settings.manifests),
             settings,
             devices,
             pods,
@@ -99,13 +104,17 @@ impl PodManager {
             problems: Problems::default(),
             stops: BTreeMap::new(),
             workers: JoinMap::new(),
-        }
+        };
+        manager.read_manifests();
+        manager.show_all();
+        manager
     }
 
     pub(crate) async fn run(mut self, shutdown: CancellationToken) -> anyhow::Result<()> {
-        let mut watch = FolderWatch::new(&self.settings.manifests);
         orphans::end_all(&self.settings.root_dir, self.settings.stop_grace).await;
+        // What has changed meanwhile has not run yet.
         self.read_manifests();
+        self.show_all();
         // The manifests are all the Pods there are: what others held before the restart is free.
         let known: BTreeSet<String> = self.manifests.values().map(|p| p.uid.clone()).collect();
         self.devices.retain_pods(|uid| known.contains(uid));
@@ -113,7 +122,7 @@ impl PodManager {
         loop {
             tokio::select! {
                 () = shutdown.cancelled() => break,
-                () = watch.changed() => self.read_manifests(),
+                () = self.watch.changed() => self.read_manifests(),
                 Some((key, ended)) = self.workers.join_next() => {
                     ended?;
                     self.forget_if_stopped(&key);
@@ -126,6 +135,23 @@ impl PodManager {
         Ok(())
     }
 
+    /// The Pods of the manifests; of two files with one Pod the first by name counts.
+    fn desired(&self) -> BTreeMap<PodKey, &StaticPod> {
+        let mut desired = BTreeMap::new();
+        for pod in self.manifests.values() {
+            desired.entry(pod.key.clone()).or_insert(pod);
+        }
+        desired
+    }
+
+    /// Before any has started.
+    fn show_all(&self) {
+        let now = Timestamp::now();
+        let pods = self.desired().into_iter();
+        let records = pods.map(|(key, pod)| (key, PodRecord::new(pod.clone(), now)));
+        self.pods.table.send_replace(records.collect());
+    }
+
     fn reconcile(&mut self) {
         while self.act() {}
     }
@@ -133,17 +159,15 @@ impl PodManager {
     /// Returns whether a Pod that had ended by itself made room for its successor.
     fn act(&mut self) -> bool {
         let mut has_made_room = false;
-        let mut by_key: BTreeMap<PodKey, &StaticPod> = BTreeMap::new();
-        for pod in self.manifests.values() {
-            // Of two files with one Pod the first by name counts.
-            by_key.entry(pod.key.clone()).or_insert(pod);
-        }
+        let by_key = self.desired();
         let desired = by_key
             .iter()
             .map(|(key, pod)| (key.clone(), pod.uid.clone()));
         let running: BTreeMap<PodKey, Running> = {
             let table = self.pods.table();
-            let running = table.iter().map(|(key, record)| {
+            let started = table.iter();
+            let started = started.filter(|(key, _)| self.stops.contains_key(key));
+            let running = started.map(|(key, record)| {
                 let (uid, is_stopping) = (record.pod.uid.clone(), record.is_terminating);
                 (key.clone(), Running { uid, is_stopping })
             });
