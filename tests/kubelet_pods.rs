@@ -82,8 +82,11 @@ async fn a_changed_manifest_is_another_pod_and_a_removed_one_ends() {
     node.manifest("p", &spec("second"));
     node.until_log("p", "c", "second").await;
     assert_ne!(node.pod("p").await.unwrap()["metadata"]["uid"], uid);
+    let logs = node.root().join("logs/default_p-n");
+    assert!(logs.exists());
     node.remove_manifest("p");
     eventually("the pod is gone", async || node.pod("p").await.is_none()).await;
+    eventually("its logs are gone", async || !logs.exists()).await;
 }
 
 #[tokio::test]

@@ -3,10 +3,11 @@
 //! One worker a Pod admits it, runs its containers, and writes what happens into the table of Pods, which everyone
 //! else reads. A Pod that has ended, or was refused, stays in the table until its manifest goes or changes.
 mod expand;
+pub(crate) mod logs;
 pub(crate) mod manifest;
 mod orphans;
 pub(crate) mod plan;
-pub(crate) mod process;
+mod process;
 pub(crate) mod record;
 pub(crate) mod status;
 mod worker;
@@ -66,6 +67,10 @@ struct Problems(BTreeMap<String, String>);
 const THE_FOLDER: &str = "";
 
 impl Problems {
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Returns whether it is another problem than before.
     fn is_news(&mut self, file: &str, problem: &str) -> bool {
         let before = self.0.insert(file.to_owned(), problem.to_owned());
@@ -111,13 +116,18 @@ impl PodManager {
     }
 
     pub(crate) async fn run(mut self, shutdown: CancellationToken) -> anyhow::Result<()> {
-        orphans::end_all(&self.settings.root_dir, self.settings.stop_grace).await;
+        let root = self.settings.root_dir.clone();
+        orphans::end_all(&root, self.settings.stop_grace).await;
         // What has changed meanwhile has not run yet.
         self.read_manifests();
         self.show_all();
         // The manifests are all the Pods there are: what others held before the restart is free.
         let known: BTreeSet<String> = self.manifests.values().map(|p| p.uid.clone()).collect();
         self.devices.retain_pods(|uid| known.contains(uid));
+        // One that cannot be read is a Pod too.
+        if self.problems.is_empty() {
+            logs::retain(&root, self.manifests.values().map(|pod| &pod.key));
+        }
         self.reconcile();
         loop {
             tokio::select! {
@@ -225,6 +235,7 @@ impl PodManager {
         });
         if removed {
             self.stops.remove(key);
+            logs::remove(&self.settings.root_dir, key);
             info!(pod = %key, "pod stopped");
         }
     }
