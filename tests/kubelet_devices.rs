@@ -14,7 +14,13 @@ use petiole::{
     uds,
 };
 use serde_json::json;
-use std::{path::Path, time::Duration};
+use std::{
+    io::{BufRead as _, BufReader},
+    os::unix::process::CommandExt as _,
+    path::Path,
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
 use tonic::{Code, transport::Channel};
 
 const CAM: &str = "akri.sh/cam";
@@ -271,6 +277,55 @@ async fn a_restarted_kubelet_keeps_allocations_and_waits_for_its_plugins() {
     let calls = plugin.calls();
     assert_eq!(calls.pre_start, [["a"]]);
     assert!(calls.allocate.is_empty(), "the first answer is replayed");
+    assert_eq!(held(&node).await, pairs(&[(CAM, "a")]));
+}
+
+/// A container that a kubelet left behind when it was killed; it does not end when it is asked to.
+fn leave_behind(node: &Node) -> Child {
+    let mut left = Command::new("sh");
+    left.args([
+        "-c",
+        "trap '' TERM; echo up; for i in $(seq 600); do sleep 0.1; done",
+    ]);
+    let mut left = left
+        .process_group(0)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut up = String::new();
+    let mut output = BufReader::new(left.stdout.take().unwrap());
+    output.read_line(&mut up).unwrap();
+    let read = |path: &str| std::fs::read_to_string(path).unwrap().trim().to_owned();
+    let stat = read(&format!("/proc/{}/stat", left.id()));
+    let started: u64 = stat.split(' ').nth(21).unwrap().parse().unwrap();
+    let boot = read("/proc/sys/kernel/random/boot_id");
+    let record = json!({"pid": left.id(), "started": started, "boot": boot, "graceSeconds": 20});
+    let folder = node.root().join("containers");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("left.json"), record.to_string()).unwrap();
+    left
+}
+
+#[tokio::test]
+async fn pods_and_their_devices_are_known_while_containers_of_a_killed_kubelet_end() {
+    let mut node = Node::start().await;
+    let _plugin = FakePlugin::start(&node, CAM, &["a", "b"]).await;
+    node.until_counts(CAM, Some("2/2")).await;
+    node.manifest("p", &asking(&format!("{CAM}: 1")));
+    node.until_log("p", "c", "cam=a").await;
+    node.stop().await;
+    let mut left = leave_behind(&node);
+
+    node.restart_stopped().await;
+    assert_eq!(held(&node).await, pairs(&[(CAM, "a")]));
+    assert_eq!(node.pod("p").await.unwrap()["status"]["phase"], "Pending");
+    assert_eq!(left.try_wait().unwrap(), None, "it still ends");
+
+    left.kill().unwrap();
+    left.wait().unwrap();
+    let reason = "/containerStatuses/0/state/waiting/reason";
+    node.until_pod("p", reason, json!("DevicePluginNotReady"))
+        .await;
     assert_eq!(held(&node).await, pairs(&[(CAM, "a")]));
 }
 

@@ -7,6 +7,7 @@ mod fake_plugin;
 mod raw_plugin;
 
 use fake_plugin::{FakePlugin, Node, devices, eventually};
+use futures::future::select;
 use petiole::{
     kubelet::{
         CallLimits,
@@ -27,10 +28,13 @@ use raw_plugin::{
 };
 use serde_json::json;
 use std::{fs, path::PathBuf, sync::Arc, time::Duration};
+use tokio::time::timeout;
 
 const CAM: &str = "akri.sh/cam";
 /// Longer than plugins on this machine need; the kubelet's own limits are half a minute.
 const SHORT: Duration = Duration::from_millis(700);
+/// It only ends a test that fails.
+const LONG: Duration = Duration::from_secs(30);
 
 type Methods = Vec<(&'static str, Behaviour)>;
 
@@ -216,6 +220,35 @@ async fn a_plugin_that_misbehaves_while_it_registers_is_refused_with_the_reason(
     }
     is_undisturbed(&node).await;
     plugins.iter().for_each(|(plugin, ..)| plugin.die());
+}
+
+#[tokio::test]
+async fn a_registration_that_is_replaced_while_it_waits_is_told_so() {
+    // The first one ends with its caller.
+    let node = Node::start_with(|settings| settings.call_limits.options = LONG).await;
+    let methods = device_plugin("x.io/r", vec![("GetDevicePluginOptions", Hang)]);
+    let plugin = RawPlugin::serve(&node.root().join("device-plugins/r.sock"), methods);
+    let register = || node.register("x.io/r", "r.sock", "v1beta1");
+    let mut first = Box::pin(register());
+    tokio::select! {
+        _ = &mut first => panic!("the plugin has not answered"),
+        () = eventually("it is asked", async || plugin.was_called("GetDevicePluginOptions")) => {}
+    }
+
+    let answered = timeout(LONG, select(Box::pin(register()), Box::pin(register())));
+    let (answer, last) = answered.await.unwrap().factor_first();
+    let error = answer.unwrap_err().message().to_owned();
+    assert!(
+        error.contains("replaced by a newer registration"),
+        "{error}"
+    );
+
+    let options = DevicePluginOptions::default().encode_to_vec();
+    plugin.set("GetDevicePluginOptions", Answer(options));
+    drop(first);
+    timeout(LONG, last).await.unwrap().unwrap();
+    node.until_counts("x.io/r", Some("1/1")).await;
+    plugin.die();
 }
 
 #[tokio::test]

@@ -4,7 +4,11 @@
 mod fake_plugin;
 
 use fake_plugin::{Node, eventually};
+use petiole::kubelet;
 use serde_json::json;
+use std::time::Duration;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 fn container(name: &str, script: &str) -> String {
     format!("  - {{name: {name}, image: none, command: [sh, -c], args: ['{script}']}}\n")
@@ -82,8 +86,11 @@ async fn a_changed_manifest_is_another_pod_and_a_removed_one_ends() {
     node.manifest("p", &spec("second"));
     node.until_log("p", "c", "second").await;
     assert_ne!(node.pod("p").await.unwrap()["metadata"]["uid"], uid);
+    let logs = node.root().join("logs/default_p-n");
+    assert!(logs.exists());
     node.remove_manifest("p");
     eventually("the pod is gone", async || node.pod("p").await.is_none()).await;
+    eventually("its logs are gone", async || !logs.exists()).await;
 }
 
 #[tokio::test]
@@ -159,4 +166,22 @@ async fn a_kubelet_that_stops_takes_its_containers_along_and_the_next_starts_the
             .count()
     };
     eventually("it runs again", async || starts() == 2).await;
+}
+
+#[tokio::test]
+async fn a_second_kubelet_on_the_same_folder_is_refused_and_the_first_goes_on() {
+    let node = Node::start().await;
+    let script = container("c", "echo up; while :; do sleep 0.05; done");
+    node.manifest("p", &format!("  containers:\n{script}"));
+    node.until_log("p", "c", "up").await;
+    let root = node.root().to_owned();
+    let second = kubelet::Settings::new(&root, root.join("manifests"), "other");
+    let second = kubelet::run(second, CancellationToken::new());
+    let refused = timeout(Duration::from_secs(20), second).await.unwrap();
+    assert_eq!(
+        refused.unwrap_err().to_string(),
+        format!("root folder {}: another kubelet has it", root.display())
+    );
+    let phase = node.pod("p").await.unwrap()["status"]["phase"].clone();
+    assert_eq!(phase, "Running");
 }

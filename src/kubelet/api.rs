@@ -6,8 +6,8 @@ use super::{
     plugin_manager::report::Report,
     pods::{
         Pods,
+        logs::{log_path, tail},
         manifest::PodKey,
-        process::{log_path, tail},
         status,
     },
     view::{self, PluginView},
@@ -126,7 +126,7 @@ async fn logs(
         }
     }
     let root = &context.settings.root_dir;
-    let path = log_path(root, &key.namespace, &key.name, &container);
+    let path = log_path(root, &key, &container);
     match tail(&path, LOG_TAIL) {
         Ok(text) => Ok(text),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(String::new()),

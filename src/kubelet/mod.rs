@@ -22,13 +22,18 @@ mod texts;
 mod view;
 
 use crate::{files, supervisor::Supervisor};
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use device_manager::DeviceManager;
 use plugin_manager::{
     CSI_PLUGIN, DEVICE_PLUGIN, DRA_PLUGIN, Handlers, PluginHandler, PluginManager, service,
 };
 use pods::{PodManager, Pods};
-use std::{fs, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    fs::{self, File, TryLockError},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
@@ -40,7 +45,8 @@ const LAST_CALLS: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Holds `device-plugins`, `plugins_registry`, `pod-resources`, `logs`, `containers` and `kubelet-api.sock`.
+    /// Holds `device-plugins`, `plugins_registry`, `pod-resources`, `logs`, `containers`, `kubelet-api.sock` and
+    /// `kubelet.lock`, which one kubelet has at a time.
     pub root_dir: PathBuf,
     pub manifests: PathBuf,
     pub node_name: String,
@@ -105,6 +111,7 @@ pub async fn run(settings: Settings, shutdown: CancellationToken) -> anyhow::Res
     for folder in [&plugins, &registry, &settings.manifests] {
         fs::create_dir_all(folder).map_err(|e| files::at(folder, &e))?;
     }
+    let _until_the_end = lock(&settings.root_dir)?;
     // The kubelet's order: what was is read before the folder is swept and anyone can register.
     let (devices, device_tasks) =
         DeviceManager::start(&plugins, settings.endpoint_grace, settings.call_limits);
@@ -146,6 +153,21 @@ pub async fn run(settings: Settings, shutdown: CancellationToken) -> anyhow::Res
     info!(node = %settings.node_name, root = %settings.root_dir.display(), "kubelet is up");
     let grace = settings.stop_grace + STOP_MARGIN;
     supervisor.run(grace).await
+}
+
+/// Two kubelets on one folder would remove each other's sockets and end each other's containers. The lock ends with its
+/// process, however that ends.
+fn lock(root: &Path) -> anyhow::Result<File> {
+    let path = root.join("kubelet.lock");
+    let at = |e| files::at(&path, &e);
+    let file = File::create(&path).map_err(at)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => {
+            bail!("root folder {}: another kubelet has it", root.display())
+        }
+        Err(TryLockError::Error(e)) => Err(at(e).into()),
+    }
 }
 
 fn handlers(devices: &DeviceManager, drivers: &csi::Drivers) -> Handlers {

@@ -1,11 +1,14 @@
-//! The sockets in `plugins_registry`: which are there, which came, which went. A socket that was created anew is new.
+//! The sockets in `plugins_registry`: which are there, which came, which went. A socket that was created anew is new;
+//! one whose mode or owner has changed is not.
 use super::plan::Key;
 use crate::folder_watch::FolderWatch;
 use std::{
     collections::BTreeMap,
-    fs,
+    fs::{self, DirEntry, Metadata},
+    io,
     os::unix::fs::{FileTypeExt as _, MetadataExt as _},
     path::{Path, PathBuf},
+    time::SystemTime,
 };
 
 /// How deep sub-folders are looked into.
@@ -14,14 +17,33 @@ const DEPTH: usize = 8;
 pub(super) struct Folder {
     path: PathBuf,
     watch: FolderWatch,
-    /// Each socket, with its inode and the time of its creation.
-    seen: BTreeMap<PathBuf, (u64, i64, i64)>,
+    seen: BTreeMap<PathBuf, Identity>,
+    /// What could not be read at the last look, and why.
+    unreadable: BTreeMap<PathBuf, String>,
+}
+
+/// What tells a socket from another one that was at its path before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Identity {
+    device: u64,
+    inode: u64,
+    /// A new file may get the inode of one that was removed.
+    created: Option<SystemTime>,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Changes {
     pub(super) new: Vec<Key>,
     pub(super) gone: Vec<Key>,
+    /// Folders and files that cannot be read, and why: only those of which that was not said yet.
+    pub(super) unreadable: BTreeMap<PathBuf, String>,
+}
+
+/// What one look has found.
+#[derive(Debug, Default)]
+struct Found {
+    sockets: BTreeMap<PathBuf, Identity>,
+    unreadable: BTreeMap<PathBuf, String>,
 }
 
 impl Folder {
@@ -30,6 +52,7 @@ impl Folder {
             watch: FolderWatch::new(&path),
             path,
             seen: BTreeMap::new(),
+            unreadable: BTreeMap::new(),
         }
     }
 
@@ -39,18 +62,84 @@ impl Folder {
     }
 
     pub(super) fn look(&mut self) -> Changes {
-        let mut now = BTreeMap::new();
-        sockets(&self.path, DEPTH, &mut now);
+        let mut found = Found::default();
+        found.look_into(&self.path, DEPTH);
+        let now = found.with_those_not_seen_to_go(&self.seen);
         let new = now
             .iter()
             .filter(|(path, id)| self.seen.get(*path) != Some(id));
         let gone = self.seen.keys().filter(|path| !now.contains_key(*path));
+        let unreadable = found.unreadable.iter();
         let changes = Changes {
             new: new.map(|(path, _)| key(path)).collect(),
             gone: gone.map(|path| key(path)).collect(),
+            unreadable: unreadable
+                .filter(|(path, error)| self.unreadable.get(*path) != Some(error))
+                .map(|(path, error)| (path.clone(), error.clone()))
+                .collect(),
         };
         self.seen = now;
+        self.unreadable = found.unreadable;
         changes
+    }
+}
+
+impl Found {
+    fn look_into(&mut self, folder: &Path, depth: usize) {
+        let listed = fs::read_dir(folder).and_then(|entries| entries.collect());
+        let entries: Vec<DirEntry> = self.readable(folder, listed).unwrap_or_default();
+        for entry in entries {
+            let path = entry.path();
+            let hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
+            let Some(metadata) = self.readable(&path, entry.metadata()) else {
+                continue;
+            };
+            if metadata.is_dir() && depth > 0 {
+                self.look_into(&path, depth - 1);
+            } else if metadata.file_type().is_socket() && !hidden {
+                self.sockets.insert(path, Identity::of(&metadata));
+            }
+        }
+    }
+
+    /// What is not there is gone; any other error, too many open files say, tells nothing of what is there.
+    fn readable<T>(&mut self, path: &Path, read: io::Result<T>) -> Option<T> {
+        let error = match read {
+            Ok(read) => return Some(read),
+            Err(error) => error,
+        };
+        let is_gone = [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory];
+        if !is_gone.contains(&error.kind()) {
+            self.unreadable.insert(path.to_owned(), error.to_string());
+        }
+        None
+    }
+
+    /// A socket goes when its folder was read and does not have it.
+    fn with_those_not_seen_to_go(
+        &self,
+        seen: &BTreeMap<PathBuf, Identity>,
+    ) -> BTreeMap<PathBuf, Identity> {
+        let is_unknown = |socket: &Path| {
+            let mut unreadable = self.unreadable.keys();
+            unreadable.any(|path| socket.starts_with(path))
+        };
+        let mut sockets = seen.clone();
+        sockets.retain(|socket, _| is_unknown(socket));
+        sockets.extend(self.sockets.clone());
+        sockets
+    }
+}
+
+impl Identity {
+    /// Where the file system does not keep the time of creation, that of the last write is as good: nobody writes to
+    /// a socket's file, and a change of its mode or owner leaves that time alone.
+    fn of(metadata: &Metadata) -> Self {
+        Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            created: metadata.created().or_else(|_| metadata.modified()).ok(),
+        }
     }
 }
 
@@ -58,22 +147,6 @@ fn key(socket: &Path) -> Key {
     Key {
         socket: socket.to_owned(),
         resource: None,
-    }
-}
-
-/// A folder that cannot be read has no sockets; it is looked at again.
-fn sockets(folder: &Path, depth: usize, found: &mut BTreeMap<PathBuf, (u64, i64, i64)>) {
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        let hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
-        let Ok(metadata) = entry.metadata() else {
-            continue;
-        };
-        if metadata.is_dir() && depth > 0 {
-            sockets(&entry.path(), depth - 1, found);
-        } else if metadata.file_type().is_socket() && !hidden {
-            let id = (metadata.ino(), metadata.ctime(), metadata.ctime_nsec());
-            found.insert(entry.path(), id);
-        }
     }
 }
 
@@ -103,5 +176,71 @@ mod tests {
         fs::remove_file(&b).unwrap();
         let changes = folder.look();
         assert_eq!((changes.new, changes.gone), (vec![key(&a)], vec![key(&b)]));
+    }
+    #[test]
+    fn a_socket_whose_mode_changes_is_the_same() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("a.sock");
+        drop(UnixListener::bind(&socket).unwrap());
+        let mut folder = Folder::new(dir.path().to_owned());
+        assert_eq!(folder.look().new, [key(&socket)]);
+
+        let changed = || {
+            let metadata = fs::metadata(&socket).unwrap();
+            (metadata.ctime(), metadata.ctime_nsec())
+        };
+        let before = changed();
+        // That time moves in steps of milliseconds.
+        while changed() == before {
+            for mode in [0o600, 0o666] {
+                fs::set_permissions(&socket, fs::Permissions::from_mode(mode)).unwrap();
+            }
+        }
+        let changes = folder.look();
+        assert_eq!((changes.new, changes.gone), (vec![], vec![]));
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_read_keeps_its_sockets_and_is_named_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, aside) = (dir.path().join("registry"), dir.path().join("aside"));
+        fs::create_dir(&path).unwrap();
+        let socket = path.join("a.sock");
+        drop(UnixListener::bind(&socket).unwrap());
+        let mut folder = Folder::new(path.clone());
+        assert_eq!(folder.look().new, [key(&socket)]);
+
+        // A link to itself: even root cannot read that.
+        fs::rename(&path, &aside).unwrap();
+        std::os::unix::fs::symlink(&path, &path).unwrap();
+        for is_said in [true, false] {
+            let changes = folder.look();
+            assert_eq!((changes.new, changes.gone), (vec![], vec![]));
+            assert_eq!(changes.unreadable.contains_key(&path), is_said);
+        }
+
+        fs::remove_file(&path).unwrap();
+        fs::rename(&aside, &path).unwrap();
+        let changes = folder.look();
+        assert_eq!((changes.new, changes.gone), (vec![], vec![]));
+        fs::remove_dir_all(&path).unwrap();
+        assert_eq!(folder.look().gone, [key(&socket)]);
+    }
+
+    #[test]
+    fn of_a_folder_in_it_that_cannot_be_read_only_its_own_sockets_stay() {
+        let id = Identity {
+            device: 1,
+            inode: 1,
+            created: None,
+        };
+        let seen = ["r/a.sock", "r/sub/b.sock", "r/sub-c.sock"].map(|path| (path.into(), id));
+        let found = Found {
+            sockets: BTreeMap::new(),
+            unreadable: [("r/sub".into(), "no".to_owned())].into(),
+        };
+        let now = found.with_those_not_seen_to_go(&seen.into());
+        assert_eq!(now, [("r/sub/b.sock".into(), id)].into());
     }
 }

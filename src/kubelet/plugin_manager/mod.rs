@@ -65,6 +65,20 @@ pub(crate) struct Request {
     reply: oneshot::Sender<Result<(), String>>,
 }
 
+impl Request {
+    /// Only the newest call for a key has its turn; a plugin that is not told so would wait for ever.
+    fn replaced(self) {
+        let (name, endpoint) = (&self.name, self.endpoint.display());
+        let error = format!(
+            "registration of {name:?} at {endpoint}: replaced by a newer registration of the same resource and socket"
+        );
+        debug!(%error, "plugin not registered");
+        if self.reply.send(Err(error)).is_err() {
+            debug!("a plugin went away before it was told");
+        }
+    }
+}
+
 pub(crate) struct PluginManager {
     handlers: Handlers,
     requests: mpsc::Receiver<Request>,
@@ -73,8 +87,8 @@ pub(crate) struct PluginManager {
     generation: u64,
     desired: BTreeMap<Key, Desired>,
     registered: BTreeMap<Key, Registered>,
-    /// Calls of the Registration service whose operation has not begun, by generation.
-    waiting: BTreeMap<u64, Request>,
+    /// The last call of the Registration service for each key, until its operation begins.
+    waiting: BTreeMap<Key, Request>,
     failing: BTreeMap<Key, Failing>,
     busy: BTreeSet<Key>,
     operations: JoinSet<Outcome>,
@@ -146,17 +160,26 @@ impl PluginManager {
     }
 
     fn receive(&mut self, request: Request) {
+        // Nobody waits for the answer, and it would take the place of a call that someone waits for.
+        if request.reply.is_closed() {
+            return;
+        }
         let key = Key {
             socket: request.endpoint.clone(),
             resource: Some(request.name.clone()),
         };
-        let generation = self.want(&key, Source::Service);
-        self.waiting.insert(generation, request);
+        self.want(&key, Source::Service);
+        if let Some(older) = self.waiting.insert(key.clone(), request) {
+            older.replaced();
+        }
         self.reconcile(&key);
     }
 
     fn look_at_folder(&mut self) {
         let changes = self.folder.look();
+        for (path, error) in changes.unreadable {
+            warn!(path = %path.display(), %error, "cannot look for plugins there: those that were seen stay");
+        }
         for key in changes.gone {
             self.desired.remove(&key);
             self.failing.remove(&key);
@@ -170,12 +193,11 @@ impl PluginManager {
         }
     }
 
-    fn want(&mut self, key: &Key, source: Source) -> u64 {
+    fn want(&mut self, key: &Key, source: Source) {
         self.generation += 1;
         let generation = self.generation;
         self.desired
             .insert(key.clone(), Desired { generation, source });
-        generation
     }
 
     fn reconcile_all(&mut self) {
@@ -221,7 +243,7 @@ impl PluginManager {
     fn register(&mut self, key: Key, generation: u64) {
         self.busy.insert(key.clone());
         let handlers = self.handlers.clone();
-        let request = self.waiting.remove(&generation);
+        let request = self.waiting.remove(&key);
         self.operations.spawn(async move {
             let result = match request {
                 Some(request) => operation::answer(&handlers, request, generation).await,

@@ -38,8 +38,10 @@ pub(super) async fn answer(
     };
     let refusal = |error: String| refusal(DEVICE_PLUGIN, &info, error);
     let result = tokio::select! {
-        result = accept(handlers, DEVICE_PLUGIN, info.clone()) => result.map_err(Failed::told_plainly),
+        // A caller may have gone before its turn: its plugin is not even dialled.
+        biased;
         () = request.reply.closed() => Err("the plugin did not wait for the answer".to_owned()),
+        result = accept(handlers, DEVICE_PLUGIN, info.clone()) => result.map_err(Failed::told_plainly),
     };
     let told = request.reply.send(match &result {
         Ok(_) => Ok(()),
@@ -185,4 +187,50 @@ async fn notify(
     told.map_err(|_| format!("no answer within {NOTIFY_LIMIT:?}"))?
         .map_err(|e| texts::status(&e))
         .map(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kubelet::plugin_manager::PluginHandler;
+    use futures::future::BoxFuture;
+    use std::sync::Arc;
+    use tokio::sync::oneshot;
+
+    /// Takes every plugin.
+    struct Takes;
+
+    impl PluginHandler for Takes {
+        fn validate(&self, _: &PluginInfo) -> Result<(), String> {
+            Ok(())
+        }
+
+        fn register(&self, _: PluginInfo) -> BoxFuture<'static, Result<(), String>> {
+            Box::pin(async { Ok(()) })
+        }
+
+        fn deregister(&self, _: &PluginInfo) {}
+
+        fn is_registered(&self, _: &PluginInfo) -> bool {
+            true
+        }
+    }
+
+    #[tokio::test]
+    async fn a_plugin_whose_caller_is_gone_is_not_registered() {
+        let takes: Arc<dyn PluginHandler> = Arc::new(Takes);
+        let handlers = Handlers::from([(DEVICE_PLUGIN, takes)]);
+        for is_gone in [false, true] {
+            let (reply, caller) = oneshot::channel();
+            let _waits = (!is_gone).then_some(caller);
+            let request = Request {
+                name: "x.y/a".to_owned(),
+                endpoint: "a.sock".into(),
+                version: "v1beta1".to_owned(),
+                reply,
+            };
+            let refused = answer(&handlers, request, 1).await.err();
+            assert_eq!(refused.is_some(), is_gone);
+        }
+    }
 }

@@ -1,5 +1,8 @@
 //! A static Pod from its manifest: read, checked, named and given its uid as the kubelet does. Pure.
-use crate::kubelet::device_manager::resource_name::{is_dns_label, is_dns_subdomain, is_extended};
+use crate::{
+    kubelet::device_manager::resource_name::{is_dns_label, is_dns_subdomain, is_extended},
+    model::node_resources::count,
+};
 use blake2::{Blake2b, Digest as _, digest::consts::U16};
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use std::{
@@ -94,7 +97,9 @@ pub(crate) fn limits(container: &Container) -> Result<BTreeMap<String, usize>, E
     let limits = resources.limits.unwrap_or_default();
     for (name, request) in resources.requests.unwrap_or_default() {
         check(
-            !is_extended(&name) || limits.get(&name) == Some(&request),
+            // `1k` and `1000` are one quantity. Two that are no counts are told of below.
+            !is_extended(&name)
+                || limits.get(&name).map(|l| count(&l.0)) == Some(count(&request.0)),
             &field(),
             || format!("{name}: must be equal in requests and limits"),
         )?;
@@ -102,7 +107,8 @@ pub(crate) fn limits(container: &Container) -> Result<BTreeMap<String, usize>, E
     let extended = limits.into_iter().filter(|(name, _)| is_extended(name));
     extended
         .map(|(name, quantity)| {
-            let count = quantity.0.parse().map_err(|_| Error::Invalid {
+            let count = count(&quantity.0).and_then(|count| usize::try_from(count).ok());
+            let count = count.ok_or_else(|| Error::Invalid {
                 field: field(),
                 problem: format!("{name}: {:?} is no whole number", quantity.0),
             })?;
@@ -204,6 +210,19 @@ mod tests {
         let pod = parse(&manifest(limits_text), "a", "n").unwrap();
         let limits = limits(&pod.spec.containers[0]).unwrap();
         assert_eq!(limits, [("akri.sh/cam".to_owned(), 2)].into());
+    }
+
+    #[test]
+    fn a_thousand_may_be_written_short() {
+        let resources = "{limits: {akri.sh/cam: 1k}, requests: {akri.sh/cam: 1000}}";
+        let pod = parse(
+            &manifest(&format!("    resources: {resources}\n")),
+            "a",
+            "n",
+        )
+        .unwrap();
+        let limits = limits(&pod.spec.containers[0]).unwrap();
+        assert_eq!(limits, [("akri.sh/cam".to_owned(), 1000)].into());
     }
 
     #[test]

@@ -3,10 +3,11 @@
 //! One worker a Pod admits it, runs its containers, and writes what happens into the table of Pods, which everyone
 //! else reads. A Pod that has ended, or was refused, stays in the table until its manifest goes or changes.
 mod expand;
+pub(crate) mod logs;
 pub(crate) mod manifest;
 mod orphans;
 pub(crate) mod plan;
-pub(crate) mod process;
+mod process;
 pub(crate) mod record;
 pub(crate) mod status;
 mod worker;
@@ -58,6 +59,29 @@ impl Pods {
     }
 }
 
+/// By file: what is wrong with it. The folder is looked at every few seconds, and each problem is said once.
+#[derive(Debug, Default)]
+struct Problems(BTreeMap<String, String>);
+
+/// No file has this name.
+const THE_FOLDER: &str = "";
+
+impl Problems {
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns whether it is another problem than before.
+    fn is_news(&mut self, file: &str, problem: &str) -> bool {
+        let before = self.0.insert(file.to_owned(), problem.to_owned());
+        before.as_deref() != Some(problem)
+    }
+
+    fn retain(&mut self, is_kept: impl Fn(&str) -> bool) {
+        self.0.retain(|file, _| is_kept(file));
+    }
+}
+
 /// Keeps the Pods of the manifest folder running.
 pub(crate) struct PodManager {
     settings: Arc<Settings>,
@@ -65,36 +89,50 @@ pub(crate) struct PodManager {
     pods: Pods,
     /// By file: the last manifest in it that could be read, and what is wrong with the one that is there.
     manifests: BTreeMap<String, StaticPod>,
-    problems: BTreeMap<String, String>,
+    problems: Problems,
+    watch: FolderWatch,
+    /// Of the Pods that were started.
     stops: BTreeMap<PodKey, CancellationToken>,
     workers: JoinMap<PodKey, ()>,
 }
 
 impl PodManager {
+    /// Fills the table at once: who asks this kubelet before its first Pod has started, and that may take a while
+    /// after one that was killed, is to see who holds what.
     pub(crate) fn new(settings: Arc<Settings>, devices: DeviceManager, pods: Pods) -> Self {
-        Self {
+        let mut manager = Self {
+            watch: FolderWatch::new(&settings.manifests),
             settings,
             devices,
             pods,
             manifests: BTreeMap::new(),
-            problems: BTreeMap::new(),
+            problems: Problems::default(),
             stops: BTreeMap::new(),
             workers: JoinMap::new(),
-        }
+        };
+        manager.read_manifests();
+        manager.show_all();
+        manager
     }
 
     pub(crate) async fn run(mut self, shutdown: CancellationToken) -> anyhow::Result<()> {
-        let mut watch = FolderWatch::new(&self.settings.manifests);
-        orphans::end_all(&self.settings.root_dir, self.settings.stop_grace).await;
+        let root = self.settings.root_dir.clone();
+        orphans::end_all(&root, self.settings.stop_grace).await;
+        // What has changed meanwhile has not run yet.
         self.read_manifests();
+        self.show_all();
         // The manifests are all the Pods there are: what others held before the restart is free.
         let known: BTreeSet<String> = self.manifests.values().map(|p| p.uid.clone()).collect();
         self.devices.retain_pods(|uid| known.contains(uid));
+        // One that cannot be read is a Pod too.
+        if self.problems.is_empty() {
+            logs::retain(&root, self.manifests.values().map(|pod| &pod.key));
+        }
         self.reconcile();
         loop {
             tokio::select! {
                 () = shutdown.cancelled() => break,
-                () = watch.changed() => self.read_manifests(),
+                () = self.watch.changed() => self.read_manifests(),
                 Some((key, ended)) = self.workers.join_next() => {
                     ended?;
                     self.forget_if_stopped(&key);
@@ -107,6 +145,23 @@ impl PodManager {
         Ok(())
     }
 
+    /// The Pods of the manifests; of two files with one Pod the first by name counts.
+    fn desired(&self) -> BTreeMap<PodKey, &StaticPod> {
+        let mut desired = BTreeMap::new();
+        for pod in self.manifests.values() {
+            desired.entry(pod.key.clone()).or_insert(pod);
+        }
+        desired
+    }
+
+    /// Before any has started.
+    fn show_all(&self) {
+        let now = Timestamp::now();
+        let pods = self.desired().into_iter();
+        let records = pods.map(|(key, pod)| (key, PodRecord::new(pod.clone(), now)));
+        self.pods.table.send_replace(records.collect());
+    }
+
     fn reconcile(&mut self) {
         while self.act() {}
     }
@@ -114,17 +169,15 @@ impl PodManager {
     /// Returns whether a Pod that had ended by itself made room for its successor.
     fn act(&mut self) -> bool {
         let mut has_made_room = false;
-        let mut by_key: BTreeMap<PodKey, &StaticPod> = BTreeMap::new();
-        for pod in self.manifests.values() {
-            // Of two files with one Pod the first by name counts.
-            by_key.entry(pod.key.clone()).or_insert(pod);
-        }
+        let by_key = self.desired();
         let desired = by_key
             .iter()
             .map(|(key, pod)| (key.clone(), pod.uid.clone()));
         let running: BTreeMap<PodKey, Running> = {
             let table = self.pods.table();
-            let running = table.iter().map(|(key, record)| {
+            let started = table.iter();
+            let started = started.filter(|(key, _)| self.stops.contains_key(key));
+            let running = started.map(|(key, record)| {
                 let (uid, is_stopping) = (record.pod.uid.clone(), record.is_terminating);
                 (key.clone(), Running { uid, is_stopping })
             });
@@ -182,6 +235,7 @@ impl PodManager {
         });
         if removed {
             self.stops.remove(key);
+            logs::remove(&self.settings.root_dir, key);
             info!(pod = %key, "pod stopped");
         }
     }
@@ -190,27 +244,27 @@ impl PodManager {
         let files = match read_folder(&self.settings.manifests) {
             Ok(files) => files,
             Err(e) => {
-                let folder = self.settings.manifests.display();
-                self.problems.insert(String::new(), e.to_string());
-                warn!(%folder, error = %e, "cannot read manifests");
+                if self.problems.is_news(THE_FOLDER, &e.to_string()) {
+                    let folder = self.settings.manifests.display();
+                    warn!(%folder, error = %e, "cannot read manifests: the pods stay as they are");
+                }
                 return;
             }
         };
         self.manifests.retain(|file, _| files.contains_key(file));
-        self.problems.retain(|file, _| files.contains_key(file));
+        self.problems.retain(|file| files.contains_key(file));
         for (file, text) in files {
             let parsed = text.map_err(|e| e.to_string()).and_then(|text| {
                 manifest::parse(&text, &file, &self.settings.node_name).map_err(|e| e.to_string())
             });
             match parsed {
                 Ok(pod) => {
-                    self.problems.remove(&file);
+                    self.problems.retain(|other| other != file);
                     self.manifests.insert(file, pod);
                 }
                 // A file that is being written must not stop the Pod that it was.
-                Err(error) if self.problems.get(&file) != Some(&error) => {
+                Err(error) if self.problems.is_news(&file, &error) => {
                     warn!(%file, %error, "manifest left out");
-                    self.problems.insert(file, error);
                 }
                 Err(_) => {}
             }
@@ -234,4 +288,27 @@ fn read_folder(folder: &Path) -> io::Result<BTreeMap<String, io::Result<String>>
         files.insert(name.into_owned(), text);
     }
     Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_problem_is_news_once_and_again_after_it_was_solved() {
+        let mut problems = Problems::default();
+        let seen = [
+            (THE_FOLDER, "no", true),
+            (THE_FOLDER, "no", false),
+            (THE_FOLDER, "no more", true),
+            ("a.yaml", "no more", true),
+            (THE_FOLDER, "no more", false),
+        ];
+        for (file, problem, is_news) in seen {
+            assert_eq!(problems.is_news(file, problem), is_news, "{file} {problem}");
+        }
+        problems.retain(|file| file != THE_FOLDER);
+        assert!(problems.is_news(THE_FOLDER, "no more"));
+        assert!(!problems.is_news("a.yaml", "no more"));
+    }
 }

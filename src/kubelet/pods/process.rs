@@ -1,5 +1,5 @@
 //! A container as a plain process: its own process group, its own environment, its output in a file.
-use super::{expand::CommandLine, orphans::Place, record::Ended};
+use super::{expand::CommandLine, logs, orphans::Place, record::Ended};
 use crate::files;
 use jiff::Timestamp;
 use nix::{
@@ -7,8 +7,7 @@ use nix::{
     unistd::Pid,
 };
 use std::{
-    fs::{self, File},
-    io::{self, Read as _, Seek as _, SeekFrom},
+    fs, io,
     os::unix::process::ExitStatusExt as _,
     path::{Path, PathBuf},
     process::{ExitStatus, Stdio},
@@ -23,12 +22,11 @@ use tracing::{debug, warn};
 
 /// What images set; a container's own `PATH` wins.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// A log that is longer when its container starts makes room; the kubelet's `containerLogMaxSize`.
-const LOG_LIMIT: u64 = 10 * 1024 * 1024;
 
 pub(super) struct Process {
     child: Child,
     group: Group,
+    log: PathBuf,
     started: Timestamp,
 }
 
@@ -56,7 +54,7 @@ impl Process {
         log: &Path,
         place: &Place,
     ) -> io::Result<Self> {
-        let output = open_log(log)?;
+        let output = logs::open(log)?;
         let mut command = Command::new(&line.program);
         command
             .args(&line.arguments)
@@ -88,6 +86,7 @@ impl Process {
         Ok(Self {
             child,
             group,
+            log: log.to_owned(),
             started: Timestamp::now(),
         })
     }
@@ -96,7 +95,7 @@ impl Process {
         self.started
     }
 
-    /// Waits for its end. After `stop` it is asked to end, and killed when it has not within `grace`.
+    /// Waits for its end, and keeps its log short. After `stop` it is asked to end, and killed when it has not within `grace`.
     pub(super) async fn end(
         mut self,
         stop: &CancellationToken,
@@ -105,6 +104,7 @@ impl Process {
         let status = tokio::select! {
             status = self.child.wait() => status?,
             () = stop.cancelled() => self.terminate(grace).await?,
+            never = logs::keep_short(&self.log) => match never {},
         };
         Ok(ended(status, self.started))
     }
@@ -138,38 +138,4 @@ fn ended(status: ExitStatus, started: Timestamp) -> Ended {
         started,
         finished: Timestamp::now(),
     }
-}
-
-fn open_log(path: &Path) -> io::Result<File> {
-    let at = |e: io::Error| files::at(path, &e);
-    if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder).map_err(at)?;
-    }
-    if fs::metadata(path).is_ok_and(|metadata| metadata.len() > LOG_LIMIT) {
-        fs::rename(path, path.with_extension("log.1")).map_err(at)?;
-    }
-    let mut options = File::options();
-    options.create(true).append(true).open(path).map_err(at)
-}
-
-/// Where the output of a container goes.
-pub(crate) fn log_path(root: &Path, namespace: &str, pod: &str, container: &str) -> PathBuf {
-    root.join("logs")
-        .join(format!("{namespace}_{pod}"))
-        .join(format!("{container}.log"))
-}
-
-/// The last `limit` bytes of a log, from the beginning of a line.
-pub(crate) fn tail(path: &Path, limit: u64) -> io::Result<String> {
-    let mut file = File::open(path)?;
-    let length = file.metadata()?.len();
-    let skipped = length.saturating_sub(limit);
-    file.seek(SeekFrom::Start(skipped))?;
-    let mut bytes = Vec::new();
-    file.take(limit).read_to_end(&mut bytes)?;
-    let text = String::from_utf8_lossy(&bytes);
-    Ok(match text.split_once('\n') {
-        Some((_, whole_lines)) if skipped > 0 => whole_lines.to_owned(),
-        Some(_) | None => text.into_owned(),
-    })
 }

@@ -2,9 +2,10 @@
 use super::{
     Pods,
     expand::command_line,
+    logs::log_path,
     manifest::{StaticPod, is_sidecar, limits},
     orphans::Place,
-    process::{Process, log_path},
+    process::Process,
     record::{ContainerRecord, Ended, RestartPolicy, State, restart_wait},
 };
 use crate::kubelet::{
@@ -205,12 +206,7 @@ impl Worker {
         let line = command_line(container, &edits.env).map_err(|e| config_error(&e))?;
         self.update(container, |record| record.edits = Some(edits));
         let key = &self.pod.key;
-        let log = log_path(
-            &self.settings.root_dir,
-            &key.namespace,
-            &key.name,
-            &container.name,
-        );
+        let log = log_path(&self.settings.root_dir, key, &container.name);
         let working_dir = container.working_dir.as_deref();
         let place = Place::new(&self.settings.root_dir, self.grace());
         let started = Process::start(&line, &key.name, working_dir, &log, &place);

@@ -1,0 +1,185 @@
+//! What containers print: a file each, in a folder of their Pod, kept to a length. As the kubelet does it, in the same
+//! numbers.
+use super::manifest::PodKey;
+use crate::files;
+use std::{
+    collections::BTreeSet,
+    convert::Infallible,
+    fs::{self, File},
+    io::{self, Read as _, Seek as _, SeekFrom},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+use tokio::{task::spawn_blocking, time::sleep};
+use tracing::warn;
+
+/// A log that is longer makes room; the kubelet's `containerLogMaxSize`.
+const LIMIT: u64 = 10 * 1024 * 1024;
+/// How many there are of a container, with the one that is written to; the kubelet's `containerLogMaxFiles`.
+const FILES: usize = 5;
+/// How often a log is looked at; the kubelet's `containerLogMonitorInterval`.
+const LOOK: Duration = Duration::from_secs(10);
+
+/// The log of a container that starts.
+pub(super) fn open(path: &Path) -> io::Result<File> {
+    let at = |e: io::Error| files::at(path, &e);
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder).map_err(at)?;
+    }
+    if is_too_long(path) {
+        make_room(path)?;
+        fs::rename(path, rotated(path, 1)).map_err(at)?;
+    }
+    // Appending is what lets a log be cut while it is written to: the next line is the first again.
+    let mut options = File::options();
+    options.create(true).append(true).open(path).map_err(at)
+}
+
+/// Keeps the log of a container that runs to its length.
+pub(super) async fn keep_short(path: &Path) -> Infallible {
+    let mut said: Option<String> = None;
+    loop {
+        sleep(LOOK).await;
+        let log = path.to_owned();
+        let shortened = spawn_blocking(move || shorten(&log)).await;
+        let error = match shortened.map_err(io::Error::other).flatten() {
+            Ok(()) => None,
+            Err(error) => Some(error.to_string()),
+        };
+        if let Some(error) = error.as_ref().filter(|error| said.as_ref() != Some(error)) {
+            warn!(%error, "log grows on");
+        }
+        said = error;
+    }
+}
+
+/// Its process has the file open, so the file stays and what is in it goes: what is printed in between is lost.
+fn shorten(path: &Path) -> io::Result<()> {
+    let at = |e: io::Error| files::at(path, &e);
+    if !is_too_long(path) {
+        return Ok(());
+    }
+    make_room(path)?;
+    fs::copy(path, rotated(path, 1)).map_err(at)?;
+    let file = File::options().write(true).open(path).map_err(at)?;
+    file.set_len(0).map_err(at)
+}
+
+fn is_too_long(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|metadata| metadata.len() > LIMIT)
+}
+
+/// Moves the old ones on; the oldest goes.
+fn make_room(path: &Path) -> io::Result<()> {
+    for number in (1..FILES - 1).rev() {
+        let (from, to) = (rotated(path, number), rotated(path, number + 1));
+        match fs::rename(&from, to) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(files::at(&from, &e)),
+            Ok(()) | Err(_) => {}
+        }
+    }
+    Ok(())
+}
+
+fn rotated(path: &Path, number: usize) -> PathBuf {
+    path.with_extension(format!("log.{number}"))
+}
+
+/// Where the output of a container goes.
+pub(crate) fn log_path(root: &Path, pod: &PodKey, container: &str) -> PathBuf {
+    folder(root, pod).join(format!("{container}.log"))
+}
+
+fn folder(root: &Path, pod: &PodKey) -> PathBuf {
+    root.join("logs").join(folder_name(pod))
+}
+
+/// Neither part has a `_` in it.
+fn folder_name(pod: &PodKey) -> String {
+    format!("{}_{}", pod.namespace, pod.name)
+}
+
+/// The logs of a Pod go with it.
+pub(super) fn remove(root: &Path, pod: &PodKey) {
+    remove_folder(&folder(root, pod));
+}
+
+/// Removes those of Pods that went while there was no kubelet.
+pub(super) fn retain<'a>(root: &Path, pods: impl Iterator<Item = &'a PodKey>) {
+    let known: BTreeSet<String> = pods.map(folder_name).collect();
+    let entries = fs::read_dir(root.join("logs")).into_iter().flatten();
+    for entry in entries.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.contains('_') && !known.contains(&name) {
+            remove_folder(&entry.path());
+        }
+    }
+}
+
+fn remove_folder(folder: &Path) {
+    if let Err(error) = fs::remove_dir_all(folder)
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        warn!(folder = %folder.display(), %error, "cannot remove the logs of a pod that is gone");
+    }
+}
+
+/// The last `limit` bytes of a log, from the beginning of a line.
+pub(crate) fn tail(path: &Path, limit: u64) -> io::Result<String> {
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    let skipped = length.saturating_sub(limit);
+    file.seek(SeekFrom::Start(skipped))?;
+    let mut bytes = Vec::new();
+    file.take(limit).read_to_end(&mut bytes)?;
+    let text = String::from_utf8_lossy(&bytes);
+    Ok(match text.split_once('\n') {
+        Some((_, whole_lines)) if skipped > 0 => whole_lines.to_owned(),
+        Some(_) | None => text.into_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write as _;
+    use tokio::time::timeout;
+
+    fn length(path: &Path) -> Option<u64> {
+        fs::metadata(path).map(|metadata| metadata.len()).ok()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_log_that_grows_too_long_is_cut_while_it_is_written_to() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("p/c.log");
+        let mut log = open(&path).unwrap();
+        for round in 0..7 {
+            log.set_len(LIMIT + 1 + round).unwrap();
+            let looked = timeout(LOOK * 3 / 2, keep_short(&path)).await;
+            assert!(looked.is_err(), "it looks as long as the container runs");
+            assert_eq!(length(&path), Some(0));
+            assert_eq!(length(&rotated(&path, 1)), Some(LIMIT + 1 + round));
+        }
+        log.write_all(b"next\n").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "next\n");
+        assert_eq!(length(&rotated(&path, 4)), Some(LIMIT + 4));
+        assert_eq!(fs::read_dir(dir.path().join("p")).unwrap().count(), FILES);
+    }
+
+    #[test]
+    fn logs_of_pods_that_are_not_known_go_and_all_else_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        for folder in ["default_a", "default_b", "else"] {
+            fs::create_dir_all(dir.path().join("logs").join(folder)).unwrap();
+        }
+        let a = PodKey {
+            namespace: "default".to_owned(),
+            name: "a".to_owned(),
+        };
+        retain(dir.path(), [&a].into_iter());
+        let left = ["default_a", "default_b", "else"]
+            .map(|folder| dir.path().join("logs").join(folder).exists());
+        assert_eq!(left, [true, false, true]);
+    }
+}
