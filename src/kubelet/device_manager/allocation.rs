@@ -160,16 +160,23 @@ impl DeviceManager {
         saved.await.map_err(|_| stopping())?
     }
 
-    /// What the container is told, from the plugins' cached answers; asks them first where they want that.
+    /// What the container is told, from the plugins' cached answers; asks them first where they want that. A container
+    /// whose Pod was admitted before the plugin of a resource was there gets its devices now.
     pub(crate) async fn start_options(
         &self,
         holder: &Holder,
         limits: &Limits,
+        reusable: &Reusable,
     ) -> Result<Edits, StartError> {
+        let mut lacks_devices = false;
         for (resource, _) in limits.iter().filter(|(_, quantity)| **quantity > 0) {
             if self.inventory().is_managed(resource) {
                 self.pre_start(holder, resource).await?;
+                lacks_devices |= !self.inventory().holds(resource, holder);
             }
+        }
+        if lacks_devices {
+            self.allocate(holder, limits, reusable).await?;
         }
         let inventory = self.inventory();
         let claims = inventory.claims(holder).into_iter();

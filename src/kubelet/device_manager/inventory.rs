@@ -310,6 +310,11 @@ impl<C> Inventory<C> {
         changed
     }
 
+    pub(crate) fn holds(&self, name: &str, holder: &Holder) -> bool {
+        let resource = self.resources.get(name);
+        resource.is_some_and(|r| r.holders.contains_key(holder))
+    }
+
     /// What a container holds, by resource.
     pub(crate) fn claims(&self, holder: &Holder) -> BTreeMap<&str, &Claim> {
         let held = self.resources.iter();

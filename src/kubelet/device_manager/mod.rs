@@ -21,7 +21,7 @@ pub(crate) mod resource_name;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use allocation::StartError;
+pub(crate) use allocation::{Reusable, StartError};
 pub(crate) use endpoint::Plugin;
 
 use super::{
