@@ -9,7 +9,7 @@ mod raw_plugin;
 use fake_plugin::{FakePlugin, Node, devices, eventually};
 use petiole::{
     kubelet::{
-        CallLimits,
+        CallLimits, Settings,
         client::{CsiView, PluginState, PluginView},
     },
     proto::{
@@ -36,7 +36,12 @@ type Methods = Vec<(&'static str, Behaviour)>;
 
 /// A node whose plugins have little time to answer, with one that works.
 async fn node() -> (Node, FakePlugin) {
+    node_with(|_| {}).await
+}
+
+async fn node_with(change: impl FnOnce(&mut Settings)) -> (Node, FakePlugin) {
     let node = Node::start_with(|settings| {
+        change(settings);
         settings.call_limits = CallLimits {
             options: SHORT,
             allocate: SHORT,
@@ -512,7 +517,8 @@ async fn dra_drivers_are_told_that_they_are_not_supported() {
 
 #[tokio::test]
 async fn a_dead_plugins_device_keeps_its_last_health_and_a_dropped_one_is_healthy() {
-    let (node, works) = node().await;
+    let grace = Duration::from_secs(2);
+    let (node, works) = node_with(|settings| settings.endpoint_grace = grace).await;
     node.manifest("p", &asking(CAM));
     let health = "/containerStatuses/0/allocatedResourcesStatus";
     let is =
@@ -526,5 +532,7 @@ async fn a_dead_plugins_device_keeps_its_last_health_and_a_dropped_one_is_health
     node.until_pod("p", health, is("Unhealthy")).await;
     works.die().await;
     node.until_counts(CAM, Some("1/0")).await;
+    node.until_pod("p", health, is("Unhealthy")).await;
+    node.until_counts(CAM, None).await;
     node.until_pod("p", health, is("Unhealthy")).await;
 }
