@@ -3,7 +3,7 @@
 #[path = "support/fake_plugin.rs"]
 mod fake_plugin;
 
-use fake_plugin::{FakePlugin, Node, Options};
+use fake_plugin::{FakePlugin, Node, Options, devices, eventually};
 use petiole::{
     proto::pod_resources::{
         ContainerDevices, ListPodResourcesRequest,
@@ -12,6 +12,8 @@ use petiole::{
     uds,
 };
 use serde_json::json;
+use std::fs;
+use tonic::transport::Channel;
 
 const CAM: &str = "akri.sh/cam";
 const WAITING: &str = "/containerStatuses/0/state/waiting/message";
@@ -34,10 +36,14 @@ fn container(name: &str) -> String {
     )
 }
 
+async fn pod_resources(node: &Node) -> PodResourcesListerClient<Channel> {
+    let socket = node.root().join("pod-resources/kubelet.sock");
+    PodResourcesListerClient::new(uds::dial(&socket).await.unwrap())
+}
+
 /// All that containers hold, as the pod resources API has it.
 async fn held(node: &Node) -> Vec<ContainerDevices> {
-    let socket = node.root().join("pod-resources/kubelet.sock");
-    let mut client = PodResourcesListerClient::new(uds::dial(&socket).await.unwrap());
+    let mut client = pod_resources(node).await;
     let pods = client.list(ListPodResourcesRequest {}).await.unwrap();
     let pods = pods.into_inner().pod_resources.into_iter();
     let containers = pods.flat_map(|pod| pod.containers);
@@ -95,4 +101,45 @@ async fn a_late_plugin_that_wants_to_prepare_devices_keeps_the_container_waiting
     );
     node.until_pod("p", WAITING, json!(message)).await;
     assert!(plugin.calls().allocate.is_empty());
+}
+
+#[tokio::test]
+async fn a_checkpoint_that_cannot_be_written_fails_the_pod_and_is_made_up_for_later() {
+    let node = Node::start().await;
+    let plugin = FakePlugin::start(&node, CAM, &["a", "b"]).await;
+    node.until_counts(CAM, Some("2/2")).await;
+    let checkpoint = node
+        .root()
+        .join("device-plugins/kubelet_internal_checkpoint");
+    eventually("the first checkpoint", async || checkpoint.exists()).await;
+    fs::remove_file(&checkpoint).unwrap();
+    fs::create_dir(&checkpoint).unwrap();
+    node.manifest("p", &asking());
+    eventually("the pod is refused", async || {
+        let pod = node.pod("p").await.unwrap_or_default();
+        let message = pod["status"]["message"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
+        message.starts_with("Pod was rejected: Allocate failed due to cannot write checkpoint: ")
+    })
+    .await;
+    // The rest goes on.
+    plugin.list(devices(&["a"], &["b"]));
+    node.until_counts(CAM, Some("2/1")).await;
+    assert!(held_ids(&node).await.is_empty());
+
+    fs::remove_dir(&checkpoint).unwrap();
+    eventually("it is written, unasked", async || {
+        let text = fs::read_to_string(&checkpoint).unwrap_or_default();
+        text.contains(r#""RegisteredDevices":{"akri.sh/cam":["a"]}"#)
+    })
+    .await;
+    node.manifest("q", &asking());
+    node.until_log("q", "c", "cam=a.").await;
+    assert!(
+        fs::read_to_string(&checkpoint)
+            .unwrap()
+            .contains(r#"{"-1":["a"]}"#)
+    );
 }

@@ -107,12 +107,7 @@ impl DeviceManager {
         let tasks = Tasks {
             manager: manager.clone(),
             streams: streams_rx,
-            keeper: Keeper {
-                folder: folder.to_owned(),
-                inventory: inventory_rx,
-                requests,
-                written: Vec::new(),
-            },
+            keeper: Keeper::new(folder, inventory_rx, requests),
         };
         (manager, tasks)
     }
