@@ -5,14 +5,17 @@ mod fake_plugin;
 
 use fake_plugin::{FakePlugin, Node, Options, devices, eventually};
 use petiole::{
-    proto::pod_resources::{
-        ContainerDevices, ListPodResourcesRequest,
-        pod_resources_lister_client::PodResourcesListerClient,
+    proto::{
+        device_plugin::{NumaNode, TopologyInfo},
+        pod_resources::{
+            AllocatableResourcesRequest, ContainerDevices, ListPodResourcesRequest,
+            pod_resources_lister_client::PodResourcesListerClient,
+        },
     },
     uds,
 };
 use serde_json::json;
-use std::fs;
+use std::{fs, time::Duration};
 use tonic::transport::Channel;
 
 const CAM: &str = "akri.sh/cam";
@@ -104,6 +107,34 @@ async fn a_late_plugin_that_wants_to_prepare_devices_keeps_the_container_waiting
 }
 
 #[tokio::test]
+async fn a_container_whose_plugin_has_been_given_up_waits_for_it_to_start_again() {
+    let grace = Duration::from_millis(100);
+    let node = Node::start_with(|settings| settings.endpoint_grace = grace).await;
+    let plugin = FakePlugin::start(&node, CAM, &["a"]).await;
+    node.until_counts(CAM, Some("1/1")).await;
+    let end = node.root().join("end");
+    let command = format!(
+        "echo cam=$CAM.; until [ -e {0} ]; do sleep 0.01; done; rm {0}",
+        end.display()
+    );
+    let spec = format!(
+        "  containers:\n  - {{name: c, image: none, command: [sh, -c, '{command}'], resources: {{limits: {{{CAM}: 1}}}}}}\n"
+    );
+    node.manifest("p", &spec);
+    node.until_log("p", "c", "cam=a.").await;
+    plugin.die().await;
+    node.until_counts(CAM, None).await;
+    fs::write(&end, "").unwrap();
+    let message = format!("endpoint not found in cache for a registered resource: {CAM}");
+    node.until_pod("p", WAITING, json!(message)).await;
+
+    let plugin = FakePlugin::start(&node, CAM, &["a"]).await;
+    node.until_log("p", "c", "cam=a.\ncam=a.").await;
+    assert!(plugin.calls().allocate.is_empty());
+    fs::write(&end, "").unwrap();
+}
+
+#[tokio::test]
 async fn a_checkpoint_that_cannot_be_written_fails_the_pod_and_is_made_up_for_later() {
     let node = Node::start().await;
     let plugin = FakePlugin::start(&node, CAM, &["a", "b"]).await;
@@ -129,10 +160,17 @@ async fn a_checkpoint_that_cannot_be_written_fails_the_pod_and_is_made_up_for_la
     node.until_counts(CAM, Some("2/1")).await;
     assert!(held_ids(&node).await.is_empty());
 
+    // All that has changed has been tried.
+    let temporary = checkpoint.with_file_name(".kubelet_internal_checkpoint.tmp");
+    let want = r#""RegisteredDevices":{"akri.sh/cam":["a"]}"#;
+    eventually("it has been tried", async || {
+        fs::read_to_string(&temporary).unwrap().contains(want)
+    })
+    .await;
     fs::remove_dir(&checkpoint).unwrap();
     eventually("it is written, unasked", async || {
         let text = fs::read_to_string(&checkpoint).unwrap_or_default();
-        text.contains(r#""RegisteredDevices":{"akri.sh/cam":["a"]}"#)
+        text.contains(want)
     })
     .await;
     node.manifest("q", &asking());
@@ -142,4 +180,54 @@ async fn a_checkpoint_that_cannot_be_written_fails_the_pod_and_is_made_up_for_la
             .unwrap()
             .contains(r#"{"-1":["a"]}"#)
     );
+}
+
+fn on_nodes(devices: &[ContainerDevices]) -> Vec<(&str, Vec<i64>)> {
+    let devices = devices.iter().map(|device| {
+        let nodes = device.topology.iter().flat_map(|topology| &topology.nodes);
+        (&*device.device_ids[0], nodes.map(|node| node.id).collect())
+    });
+    devices.collect()
+}
+
+#[tokio::test]
+async fn numa_nodes_of_devices_are_kept_and_shown() {
+    let mut node = Node::start().await;
+    let plugin = FakePlugin::start(&node, CAM, &[]).await;
+    let mut listed = devices(&["a", "b", "c"], &[]);
+    for (device, nodes) in listed.iter_mut().zip([vec![0, 1], vec![1]]) {
+        let nodes = nodes.into_iter().map(|id| NumaNode { id }).collect();
+        device.topology = Some(TopologyInfo { nodes });
+    }
+    plugin.list(listed);
+    node.until_counts(CAM, Some("3/3")).await;
+    let mut client = pod_resources(&node).await;
+    let allocatable = client.get_allocatable_resources(AllocatableResourcesRequest {});
+    assert_eq!(
+        on_nodes(&allocatable.await.unwrap().into_inner().devices),
+        [
+            ("a", vec![0]),
+            ("a", vec![1]),
+            ("b", vec![1]),
+            ("c", vec![])
+        ]
+    );
+
+    node.manifest("p", &asking());
+    node.until_log("p", "c", "cam=a.").await;
+    let both = [("a", vec![0]), ("a", vec![1])];
+    assert_eq!(on_nodes(&held(&node).await), both);
+    let checkpoint = node
+        .root()
+        .join("device-plugins/kubelet_internal_checkpoint");
+    let text = fs::read_to_string(checkpoint).unwrap();
+    assert!(
+        text.contains(r#""DeviceIDs":{"0":["a"],"1":["a"]}"#),
+        "{text}"
+    );
+    node.restart().await;
+    eventually("the next kubelet has it too", async || {
+        on_nodes(&held(&node).await) == both
+    })
+    .await;
 }

@@ -350,6 +350,12 @@ async fn pod_resources_answer_get_and_allocatable_within_a_rate() {
             .iter()
             .all(|status| status.code() == Code::ResourceExhausted)
     );
+    let messages = refused.iter().map(|status| status.message());
+    assert!(
+        messages
+            .into_iter()
+            .all(|text| text == "rejected by rate limit")
+    );
 }
 
 #[tokio::test]
