@@ -7,7 +7,7 @@ use super::{
     plan::{self, Choice, Refusal, Request},
 };
 use std::collections::{BTreeMap, BTreeSet};
-use tokio::sync::oneshot;
+use tokio::{sync::oneshot, time::Instant};
 use tracing::warn;
 
 /// By resource: how many a container asks for.
@@ -109,7 +109,11 @@ impl DeviceManager {
         };
         let mut plugin =
             plugin.ok_or_else(|| AllocationError::Stopped(request.resource.to_owned()))?;
-        let response = plugin.allocate(&ids).await?;
+        let begun = Instant::now();
+        let answer = plugin.allocate(&ids).await;
+        let metrics = &self.shared.metrics;
+        metrics.observe_allocate(request.resource, begun.elapsed());
+        let response = answer?;
         self.shared.inventory.send_modify(|inventory| {
             inventory.answer(request.resource, request.holder, response);
         });
