@@ -3,8 +3,8 @@ use crate::proto::device_plugin::{ContainerAllocateResponse, DeviceSpec, Mount};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// The answers of several plugins as one. Environment and annotations are applied; the rest is only recorded,
-/// because the containers of this kubelet are plain processes.
+/// The answers of several plugins as one. The environment is applied; the rest is only recorded, because the containers
+/// of this kubelet are plain processes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Edits {
