@@ -342,7 +342,7 @@ async fn a_plugin_can_refuse_the_start_of_a_container() {
     node.until_counts(CAM, Some("1/1")).await;
     node.manifest("p", &asking(&format!("{CAM}: 1")));
     let waiting = json!({
-        "reason": "CreateContainerError",
+        "reason": "CreateContainerConfigError",
         "message": "device plugin PreStartContainer rpc failed with err: rpc error: code = Unknown desc = it has moved",
     });
     node.until_pod("p", "/containerStatuses/0/state/waiting", waiting)
@@ -404,6 +404,12 @@ async fn pod_resources_answer_get_and_allocatable_within_a_rate() {
         refused
             .iter()
             .all(|status| status.code() == Code::ResourceExhausted)
+    );
+    let messages = refused.iter().map(|status| status.message());
+    assert!(
+        messages
+            .into_iter()
+            .all(|text| text == "rejected by rate limit")
     );
 }
 

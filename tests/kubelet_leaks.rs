@@ -74,7 +74,7 @@ async fn what_has_come_and_gone_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-#[ignore = "takes minutes; by itself: cargo test --test kubelet_leaks -- --ignored"]
+#[ignore = "takes minutes; by itself: just leaks"]
 async fn a_thousand_registrations_and_ten_thousand_allocates_leave_nothing_behind() {
     after_registrations(10).await;
     after_allocates(200).await;

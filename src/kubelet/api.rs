@@ -1,8 +1,9 @@
-//! The status socket, `kubelet-api.sock`: what the kubelet knows, as JSON over HTTP.
+//! The status socket, `kubelet-api.sock`: what the kubelet knows, as JSON over HTTP, and its metrics.
 use super::{
     Settings,
     csi::Drivers,
     device_manager::DeviceManager,
+    metrics::Metrics,
     plugin_manager::report::Report,
     pods::{
         Pods,
@@ -12,11 +13,12 @@ use super::{
     },
     view::{self, PluginView},
 };
-use crate::uds;
+use crate::{telemetry::metrics::CONTENT_TYPE, uds};
 use axum::{
     Json, Router,
     extract::{Path, State},
-    http::StatusCode,
+    http::{StatusCode, header},
+    response::{IntoResponse as _, Response},
     routing::get,
 };
 use k8s_openapi::{
@@ -46,6 +48,7 @@ pub(crate) struct Plugins {
     pub(crate) devices: DeviceManager,
     pub(crate) drivers: Drivers,
     pub(crate) report: watch::Receiver<Report>,
+    pub(crate) metrics: Metrics,
 }
 
 /// Serves in the root folder until `shutdown`.
@@ -61,6 +64,7 @@ pub(crate) fn serve(
         .route("/node", get(node))
         .route("/pods", get(list_pods))
         .route("/plugins", get(list_plugins))
+        .route("/metrics", get(metrics))
         .route("/logs/{namespace}/{pod}/{container}", get(logs))
         .with_state(Context {
             settings,
@@ -97,9 +101,17 @@ async fn list_plugins(State(context): State<Context>) -> Json<Vec<PluginView>> {
         devices,
         drivers,
         report,
+        metrics: _,
     } = &context.plugins;
     let shown = view::plugins(&devices.inventory(), &report.borrow(), &drivers.table());
     Json(shown)
+}
+
+async fn metrics(State(context): State<Context>) -> Response {
+    match context.plugins.metrics.text() {
+        Ok(text) => ([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response(),
+        Err(e) => (StatusCode::INTERNAL_SERVER_ERROR, e.to_string()).into_response(),
+    }
 }
 
 /// The name is the Pod's, which ends with the node's.

@@ -52,6 +52,12 @@ impl Client {
         self.parse("/plugins").await
     }
 
+    /// Its metrics, in the OpenMetrics text format.
+    pub async fn metrics(&self) -> anyhow::Result<String> {
+        let body = self.read("/metrics").await?;
+        Ok(String::from_utf8_lossy(&body).into_owned())
+    }
+
     /// The last of what a container printed; the Pod by its full name.
     pub async fn logs(
         &self,

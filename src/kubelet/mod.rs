@@ -14,6 +14,7 @@ pub mod client;
 mod csi;
 mod device_manager;
 mod dra;
+mod metrics;
 mod plugin_manager;
 mod pod_resources;
 mod pods;
@@ -24,6 +25,7 @@ mod view;
 use crate::{files, supervisor::Supervisor};
 use anyhow::{Context as _, bail};
 use device_manager::DeviceManager;
+use metrics::Metrics;
 use plugin_manager::{
     CSI_PLUGIN, DEVICE_PLUGIN, DRA_PLUGIN, Handlers, PluginHandler, PluginManager, service,
 };
@@ -113,14 +115,16 @@ pub async fn run(settings: Settings, shutdown: CancellationToken) -> anyhow::Res
     }
     let _until_the_end = lock(&settings.root_dir)?;
     // The kubelet's order: what was is read before the folder is swept and anyone can register.
-    let (devices, device_tasks) =
-        DeviceManager::start(&plugins, settings.endpoint_grace, settings.call_limits);
+    let metrics = Metrics::default();
+    let (devices, device_tasks) = DeviceManager::start(&plugins, &settings, metrics.clone());
     let drivers = csi::Drivers::new(settings.call_limits.node_info);
-    let (plugin_manager, requests) = PluginManager::new(handlers(&devices, &drivers), registry);
+    let handlers = handlers(&devices, &drivers);
+    let (plugin_manager, requests) = PluginManager::new(handlers, registry, metrics.clone());
     let plugins_shown = api::Plugins {
         devices: devices.clone(),
         drivers,
         report: plugin_manager.report(),
+        metrics,
     };
     let pods = Pods::new();
     let pod_manager = PodManager::new(settings.clone(), devices.clone(), pods.clone());

@@ -5,7 +5,7 @@
 //!
 //! `akri_…` are the metrics that Akri documents, with its labels; `petiole_…` are all others, so that nobody takes them
 //! for a part of Akri's contract, and none of Akri's later ones can get in their way.
-use super::values::{State, Timer, Untyped};
+use super::values::{Labels, State, Timer, Untyped};
 use prometheus_client::{
     encoding::text,
     metrics::{counter::Counter, family::Family, histogram::Histogram, info::Info},
@@ -20,9 +20,6 @@ pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 const DISCOVERY_SECONDS: [f64; 9] = [0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 60.0];
 /// A call is answered within 3 s.
 const ALLOCATE_SECONDS: [f64; 10] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1.0, 2.5, 3.0];
-
-/// Label names with their values.
-pub(super) type Labels<const N: usize> = [(&'static str, String); N];
 
 /// What became of a try of a plugin to register with the kubelet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

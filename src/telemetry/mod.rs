@@ -1,7 +1,7 @@
 //! What the process says of itself: logs on stderr, as text or JSON; metrics and its health over HTTP.
 pub mod http;
 pub mod metrics;
-mod values;
+pub(crate) mod values;
 
 pub use metrics::metrics;
 

@@ -1,5 +1,4 @@
 //! Kinds of metrics that the library has not.
-use super::metrics::Labels;
 use prometheus_client::{
     encoding::{EncodeMetric, MetricEncoder},
     metrics::{MetricType, TypedMetric, counter::Counter, histogram::Histogram},
@@ -10,6 +9,9 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 use tokio::time::Instant;
+
+/// Label names with their values.
+pub(crate) type Labels<const N: usize> = [(&'static str, String); N];
 
 /// Observes the seconds of its life.
 pub struct Timer<'a> {
@@ -34,7 +36,7 @@ impl Drop for Timer<'_> {
 
 /// A gauge that is set as a whole, so that what is no longer there is no longer shown.
 #[derive(Debug, Clone)]
-pub(super) struct State<const N: usize>(Arc<RwLock<BTreeMap<Labels<N>, i64>>>);
+pub(crate) struct State<const N: usize>(Arc<RwLock<BTreeMap<Labels<N>, i64>>>);
 
 impl<const N: usize> Default for State<N> {
     fn default() -> Self {
@@ -43,7 +45,7 @@ impl<const N: usize> Default for State<N> {
 }
 
 impl<const N: usize> State<N> {
-    pub(super) fn set(&self, whole: impl IntoIterator<Item = (Labels<N>, i64)>) {
+    pub(crate) fn set(&self, whole: impl IntoIterator<Item = (Labels<N>, i64)>) {
         let whole = whole.into_iter().collect();
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = whole;
     }

@@ -7,7 +7,7 @@ use super::{
     plan::{self, Choice, Refusal, Request},
 };
 use std::collections::{BTreeMap, BTreeSet};
-use tokio::sync::oneshot;
+use tokio::{sync::oneshot, time::Instant};
 use tracing::warn;
 
 /// By resource: how many a container asks for.
@@ -109,7 +109,11 @@ impl DeviceManager {
         };
         let mut plugin =
             plugin.ok_or_else(|| AllocationError::Stopped(request.resource.to_owned()))?;
-        let response = plugin.allocate(&ids).await?;
+        let begun = Instant::now();
+        let answer = plugin.allocate(&ids).await;
+        let metrics = &self.shared.metrics;
+        metrics.observe_allocate(request.resource, begun.elapsed());
+        let response = answer?;
         self.shared.inventory.send_modify(|inventory| {
             inventory.answer(request.resource, request.holder, response);
         });
@@ -160,16 +164,23 @@ impl DeviceManager {
         saved.await.map_err(|_| stopping())?
     }
 
-    /// What the container is told, from the plugins' cached answers; asks them first where they want that.
+    /// What the container is told, from the plugins' cached answers; asks them first where they want that. A container
+    /// whose Pod was admitted before the plugin of a resource was there gets its devices now.
     pub(crate) async fn start_options(
         &self,
         holder: &Holder,
         limits: &Limits,
+        reusable: &Reusable,
     ) -> Result<Edits, StartError> {
+        let mut lacks_devices = false;
         for (resource, _) in limits.iter().filter(|(_, quantity)| **quantity > 0) {
             if self.inventory().is_managed(resource) {
                 self.pre_start(holder, resource).await?;
+                lacks_devices |= !self.inventory().holds(resource, holder);
             }
+        }
+        if lacks_devices {
+            self.allocate(holder, limits, reusable).await?;
         }
         let inventory = self.inventory();
         let claims = inventory.claims(holder).into_iter();

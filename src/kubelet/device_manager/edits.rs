@@ -3,8 +3,8 @@ use crate::proto::device_plugin::{ContainerAllocateResponse, DeviceSpec, Mount};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// The answers of several plugins as one. Environment and annotations are applied; the rest is only recorded,
-/// because the containers of this kubelet are plain processes.
+/// The answers of several plugins as one. The environment is applied; the rest is only recorded, because the containers
+/// of this kubelet are plain processes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Edits {
@@ -129,5 +129,33 @@ mod tests {
         assert_eq!(edits.env, want);
         assert_eq!(edits.cdi_devices, ["v/c=1"]);
         assert_eq!(conflicts, ["variable K of b/b is set by another resource"]);
+    }
+
+    #[test]
+    fn annotations_mounts_and_device_nodes_of_two_resources_conflict_by_key_and_path() {
+        let response =
+            |value: &str, read_only: bool, permissions: &str| ContainerAllocateResponse {
+                annotations: [("note".to_owned(), value.to_owned())].into(),
+                mounts: vec![Mount {
+                    container_path: "/in".to_owned(),
+                    host_path: format!("/host/{value}"),
+                    read_only,
+                }],
+                devices: vec![DeviceSpec {
+                    container_path: "/dev/x".to_owned(),
+                    host_path: "/dev/x".to_owned(),
+                    permissions: permissions.to_owned(),
+                }],
+                ..ContainerAllocateResponse::default()
+            };
+        let (a, b) = (response("a", true, "rw"), response("b", false, "r"));
+        let (edits, conflicts) = merge([("a/a", &a), ("b/b", &b)]);
+        let of = |kind: &str| format!("{kind} of b/b is set by another resource");
+        assert_eq!(
+            conflicts,
+            [of("annotation note"), of("mount /in"), of("device /dev/x")]
+        );
+        assert_eq!(edits, merge([("a/a", &a)]).0);
+        assert_eq!(merge([("a/a", &a), ("b/b", &a)]).1, Vec::<String>::new());
     }
 }

@@ -152,3 +152,24 @@ async fn within<T>(
         )),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_plugin_that_does_not_serve_is_dialled_for_ten_seconds() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("none.sock");
+        let begun = Instant::now();
+        let connected = Plugin::connect(&socket, CallLimits::default()).await;
+        let error = connected.unwrap_err().to_string();
+        let want = format!(
+            "failed to dial device plugin: {}: No such file",
+            socket.display()
+        );
+        assert!(error.starts_with(&want), "{error}");
+        let took = begun.elapsed();
+        assert!((9_900..=10_100).contains(&took.as_millis()), "{took:?}");
+    }
+}

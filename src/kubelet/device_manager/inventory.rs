@@ -19,7 +19,7 @@ pub(crate) struct Inventory<C> {
 
 #[derive(Debug, Clone)]
 pub(crate) struct Resource<C> {
-    /// What the plugin listed last.
+    /// What the plugin listed last; after the grace too while someone holds of it, for its health in Pods' statuses.
     devices: BTreeMap<String, Device>,
     /// Whether it counts as capacity: not before the first list, and no more once the grace is over.
     is_listed: bool,
@@ -122,9 +122,10 @@ impl<C> Resource<C> {
     }
 
     pub(crate) fn count(&self) -> Count {
+        let counted = self.devices.values().filter(|_| self.is_listed);
         Count {
-            capacity: self.devices.len(),
-            allocatable: self.devices.values().filter(|d| d.healthy).count(),
+            capacity: counted.clone().count(),
+            allocatable: counted.filter(|d| d.healthy).count(),
         }
     }
 
@@ -214,7 +215,8 @@ impl<C> Inventory<C> {
         }
     }
 
-    /// Drops resources whose plugin has been away for the whole grace. What Pods hold of them stays held.
+    /// Drops resources whose plugin has been away for the whole grace. What Pods hold of them stays held, and keeps the
+    /// health that was reported last.
     pub(crate) fn expire(&mut self, now: Duration, grace: Duration) -> Vec<String> {
         let mut expired = Vec::new();
         for (name, resource) in &mut self.resources {
@@ -222,7 +224,6 @@ impl<C> Inventory<C> {
             if stopped.is_some_and(|stopped| now >= stopped.at + grace) {
                 resource.endpoint = None;
                 resource.is_listed = false;
-                resource.devices.clear();
                 expired.push(name.clone());
             }
         }
@@ -308,6 +309,11 @@ impl<C> Inventory<C> {
         }
         self.forget_empty();
         changed
+    }
+
+    pub(crate) fn holds(&self, name: &str, holder: &Holder) -> bool {
+        let resource = self.resources.get(name);
+        resource.is_some_and(|r| r.holders.contains_key(holder))
     }
 
     /// What a container holds, by resource.

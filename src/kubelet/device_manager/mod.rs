@@ -21,11 +21,12 @@ pub(crate) mod resource_name;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use allocation::StartError;
+pub(crate) use allocation::{Reusable, StartError};
 pub(crate) use endpoint::Plugin;
 
 use super::{
-    CallLimits,
+    CallLimits, Settings,
+    metrics::Metrics,
     plugin_manager::{PluginHandler, PluginInfo, plan::Source},
     texts,
 };
@@ -58,6 +59,7 @@ struct Shared {
     started: Instant,
     endpoint_grace: Duration,
     call_limits: CallLimits,
+    metrics: Metrics,
     /// Containers that had their devices when the kubelet started.
     restored: BTreeSet<Holder>,
     streams: mpsc::Sender<Stream>,
@@ -79,11 +81,7 @@ pub(crate) struct Tasks {
 
 impl DeviceManager {
     /// Takes over what the checkpoint in `folder` says.
-    pub(crate) fn start(
-        folder: &Path,
-        endpoint_grace: Duration,
-        call_limits: CallLimits,
-    ) -> (Self, Tasks) {
+    pub(crate) fn start(folder: &Path, settings: &Settings, metrics: Metrics) -> (Self, Tasks) {
         let restored = keeper::read(folder);
         let holders = restored.claims.iter().map(|(_, holder, _)| holder.clone());
         let holders = holders.collect();
@@ -95,8 +93,9 @@ impl DeviceManager {
         let shared = Shared {
             inventory,
             started: Instant::now(),
-            endpoint_grace,
-            call_limits,
+            endpoint_grace: settings.endpoint_grace,
+            call_limits: settings.call_limits,
+            metrics,
             restored: holders,
             streams,
             saves,
@@ -107,12 +106,7 @@ impl DeviceManager {
         let tasks = Tasks {
             manager: manager.clone(),
             streams: streams_rx,
-            keeper: Keeper {
-                folder: folder.to_owned(),
-                inventory: inventory_rx,
-                requests,
-                written: Vec::new(),
-            },
+            keeper: Keeper::new(folder, inventory_rx, requests),
         };
         (manager, tasks)
     }

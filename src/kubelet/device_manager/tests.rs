@@ -133,6 +133,28 @@ fn a_dead_plugin_keeps_the_health_it_reported() {
 }
 
 #[test]
+fn what_is_held_keeps_its_health_beyond_the_grace_and_counts_no_more() {
+    let mut inventory = cam(&["a", "b"], &[]);
+    inventory.hold(CAM, &holder("p"), &ids(&["a"]));
+    inventory.list(CAM, 1, vec![device("a", false), device("b", true)]);
+    inventory.disconnect(CAM, 1, SECOND, "EOF");
+    assert_eq!(inventory.expire(SECOND * 2, SECOND), [CAM]);
+    assert!(!inventory.is_reported_healthy(CAM, "a"));
+    assert_eq!(counts(&inventory), None);
+    // A plugin that is back and has not listed yet.
+    inventory.connect(CAM, endpoint(2, false));
+    let count = inventory.resource(CAM).unwrap().count();
+    assert_eq!((count.capacity, count.allocatable), (0, 0));
+    inventory.list(CAM, 2, vec![device("b", true)]);
+    assert!(inventory.is_reported_healthy(CAM, "a"));
+
+    inventory.disconnect(CAM, 2, SECOND, "EOF");
+    inventory.expire(SECOND * 2, SECOND);
+    inventory.retain_pods(|_| false);
+    assert!(inventory.resources().is_empty());
+}
+
+#[test]
 fn refusals_have_the_kubelets_texts() {
     let mut held = cam(&["a", "b"], &[]);
     held.hold(CAM, &holder("p"), &ids(&["a"]));

@@ -8,6 +8,7 @@ pub(crate) mod plan;
 pub(crate) mod report;
 pub(crate) mod service;
 
+use super::metrics::Metrics;
 use futures::future::BoxFuture;
 use plan::{Desired, Hold, Key, Operation, Source, plan};
 use report::{Refusal, Report};
@@ -93,6 +94,7 @@ pub(crate) struct PluginManager {
     busy: BTreeSet<Key>,
     operations: JoinSet<Outcome>,
     report: watch::Sender<Report>,
+    metrics: Metrics,
 }
 
 /// A socket that was not registered.
@@ -117,7 +119,11 @@ struct Outcome {
 
 impl PluginManager {
     /// The sender is for the Registration service.
-    pub(crate) fn new(handlers: Handlers, registry: PathBuf) -> (Self, mpsc::Sender<Request>) {
+    pub(crate) fn new(
+        handlers: Handlers,
+        registry: PathBuf,
+        metrics: Metrics,
+    ) -> (Self, mpsc::Sender<Request>) {
         let (sender, requests) = mpsc::channel(REQUEST_QUEUE);
         let manager = Self {
             handlers,
@@ -132,6 +138,7 @@ impl PluginManager {
             busy: BTreeSet::new(),
             operations: JoinSet::new(),
             report: watch::Sender::default(),
+            metrics,
         };
         (manager, sender)
     }
@@ -156,10 +163,23 @@ impl PluginManager {
                     self.reconcile_all();
                 }
             }
+            self.measure();
         }
     }
 
+    /// As in the kubelet, sockets in the folder only.
+    fn measure(&self) {
+        let in_folder = |key: &&Key| key.resource.is_none();
+        let desired = self.desired.keys().filter(in_folder);
+        let actual = self.registered.keys().filter(in_folder);
+        self.metrics.set_plugins(
+            &desired.map(|key| key.socket.as_path()).collect(),
+            &actual.map(|key| key.socket.as_path()).collect(),
+        );
+    }
+
     fn receive(&mut self, request: Request) {
+        self.metrics.count_registration(&request.name);
         // Nobody waits for the answer, and it would take the place of a call that someone waits for.
         if request.reply.is_closed() {
             return;

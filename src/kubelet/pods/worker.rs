@@ -5,6 +5,7 @@ use super::{
     logs::log_path,
     manifest::{StaticPod, is_sidecar, limits},
     orphans::Place,
+    plan::reusable,
     process::Process,
     record::{ContainerRecord, Ended, RestartPolicy, State, restart_wait},
 };
@@ -14,7 +15,7 @@ use crate::kubelet::{
 };
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Container;
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 use tokio::{task::JoinSet, time::sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -71,30 +72,17 @@ impl Worker {
             .is_none_or(|record| record.is_terminating)
     }
 
-    /// Devices for all containers, in the kubelet's order. What an init container no longer needs, later ones reuse.
+    /// Devices for all containers, in the kubelet's order.
     async fn admit(&self) -> Result<(), String> {
         let unexpected =
             |e: &dyn std::fmt::Display| format!("Allocate failed due to {e}, which is unexpected");
-        let mut reusable = BTreeMap::new();
         let init = self.pod.spec.init_containers.iter().flatten();
-        let init = init.map(|container| (container, !is_sidecar(container)));
-        let mains = self.pod.spec.containers.iter().map(|c| (c, false));
-        for (container, frees_its_devices) in init.chain(mains) {
+        for container in init.chain(&self.pod.spec.containers) {
             let holder = self.holder(container);
             let limits = limits(container).map_err(|e| unexpected(&e))?;
+            let reusable = reusable(&self.pod, container, &self.devices.inventory());
             let allocated = self.devices.allocate(&holder, &limits, &reusable).await;
             allocated.map_err(|e| unexpected(&e))?;
-            for (resource, claim) in self.devices.inventory().claims(&holder) {
-                let ids: &mut std::collections::BTreeSet<String> =
-                    reusable.entry(resource.to_owned()).or_default();
-                for id in claim.device_ids() {
-                    if frees_its_devices {
-                        ids.insert(id);
-                    } else {
-                        ids.remove(&id);
-                    }
-                }
-            }
         }
         Ok(())
     }
@@ -190,8 +178,9 @@ impl Worker {
     async fn start(&self, container: &Container) -> Result<Process, NotStarted> {
         let limits = limits(container).map_err(|e| config_error(&e))?;
         let holder = self.holder(container);
-        let edits = self.devices.start_options(&holder, &limits).await;
-        let edits = edits.map_err(|error| match &error {
+        let reusable = reusable(&self.pod, container, &self.devices.inventory());
+        let edits = self.devices.start_options(&holder, &limits, &reusable);
+        let edits = edits.await.map_err(|error| match &error {
             StartError::NotRegisteredYet(resource) => NotStarted::Waiting {
                 state: State::waiting("DevicePluginNotReady", error.to_string()),
                 until: Some(resource.clone()),
@@ -199,7 +188,7 @@ impl Worker {
             StartError::NoEndpoint(_)
             | StartError::NoDevices { .. }
             | StartError::Allocation(_) => NotStarted::Waiting {
-                state: State::waiting("CreateContainerError", error.to_string()),
+                state: State::waiting("CreateContainerConfigError", error.to_string()),
                 until: None,
             },
         })?;
