@@ -26,7 +26,7 @@ use tracing::{debug, warn};
 
 /// After a change the kubelet is asked who has a resource name soon and then less and less often: another plugin's list
 /// comes a moment after its registration, and a plugin that has the name may stop at any time.
-const ASKED_AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+const ASKED_AGAIN: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(5));
 /// How long a kubelet that is there may leave the question unanswered. After it nobody else has a name: a node may be
 /// without the pod resources API.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
@@ -59,8 +59,8 @@ pub(super) async fn run(
         let ours = registered.borrow_and_update().clone();
         let wanted = resource::wanted(&current, &before.accepted);
         let is_unsettled = there.is_some() && !wanted.is_subset(&ours);
-        if is_unsettled {
-            asked.ask(&node, there).await;
+        if is_unsettled && asked.ask(&node, there).await {
+            backoff.reset();
         }
         let now = plan::judge(&plan::World {
             configurations: &current,
@@ -118,25 +118,39 @@ async fn lost(
 struct Asked {
     /// Which kubelet said it: what another has is not known by that.
     by: Option<KubeletSocket>,
+    said: Ids,
+    /// That, and what it said before: a plugin that registers anew has nothing for a moment, and is no less there.
     offered: Ids,
 }
 
 impl Asked {
-    /// What was said is kept where there is no answer this time.
-    async fn ask(&mut self, node: &Node, kubelet: Option<KubeletSocket>) {
+    /// Whether the answer is another than the last. That one is kept where there is none this time.
+    async fn ask(&mut self, node: &Node, kubelet: Option<KubeletSocket>) -> bool {
         match pod_resources::healthy(node).await {
-            Ok(offered) => (self.by, self.offered) = (kubelet, offered),
+            Ok(said) => self.hear(kubelet, said),
             Err(e) => {
                 debug!("the kubelet's pod resources cannot be read: {e:#}");
                 let since = node.kubelet_folder.borrow().since;
-                if self.by != kubelet && since.is_some_and(|s| s.elapsed() > ANSWERS_WITHIN) {
-                    warn!(
-                        "the kubelet does not say which resources it has, none counts as taken: {e:#}"
-                    );
-                    (self.by, self.offered) = (kubelet, Ids::new());
+                let is_late = since.is_some_and(|since| since.elapsed() > ANSWERS_WITHIN);
+                if self.by == kubelet || !is_late {
+                    return false;
                 }
+                warn!("the kubelet does not say which resources it has, none is taken: {e:#}");
+                self.hear(kubelet, Ids::new())
             }
         }
+    }
+
+    fn hear(&mut self, kubelet: Option<KubeletSocket>, said: Ids) -> bool {
+        let is_new = self.by != kubelet || self.said != said;
+        self.offered = said.clone();
+        if self.by == kubelet {
+            for (resource, ids) in std::mem::take(&mut self.said) {
+                self.offered.entry(resource).or_default().extend(ids);
+            }
+        }
+        (self.by, self.said) = (kubelet, said);
+        is_new
     }
 
     fn of(&self, kubelet: Option<KubeletSocket>) -> Option<&Ids> {
@@ -156,6 +170,27 @@ fn scope_of(handlers: &Handlers, spec: &SessionSpec) -> Result<Scope, Problem> {
                 known.join(", ")
             );
             Err(Problem::new("UnknownHandler", message))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plugin_is_gone_only_when_two_answers_in_a_row_lack_its_devices() {
+        let vendors = Ids::from([("pflex.io/block".to_owned(), ["pflex1".to_owned()].into())]);
+        let mut asked = Asked::default();
+        for (answer, is_new, is_there) in [
+            (vendors.clone(), true, true),
+            (vendors.clone(), false, true),
+            (Ids::new(), true, true),
+            (Ids::new(), false, false),
+            (vendors, true, true),
+        ] {
+            assert_eq!(asked.hear(None, answer), is_new);
+            assert_eq!(asked.offered.contains_key("pflex.io/block"), is_there);
         }
     }
 }
