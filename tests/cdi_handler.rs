@@ -8,7 +8,7 @@ use petiole::{
     files,
     store::folder::{self, FolderStore},
 };
-use std::{fs, sync::Arc, time::Duration};
+use std::{fs, process::Command, sync::Arc, time::Duration};
 use support::{node::TestNode, process::Process};
 
 const THREE: [&str; 3] = ["pflex1", "pflex2", "pflex3"];
@@ -133,6 +133,20 @@ async fn a_file_that_cannot_be_used_is_named_in_the_status_and_the_others_count(
 
     describe(&node, "bad.yaml", &cdi_file(&["pflex2"]));
     node.until_counts("pflex.io/block", 2, 2).await;
+}
+
+#[tokio::test]
+async fn a_pipe_in_the_folder_is_named_in_the_status_and_holds_nothing_up() {
+    let mut node = node();
+    describe(&node, "good.json", &cdi_file(&["pflex1"]));
+    let pipe = node.cdi_folders()[0].join("bad.json");
+    let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    node.start_agent();
+    configure(&node, "pflex.io/block");
+    node.until_counts("pflex.io/block", 1, 1).await;
+    until_status(&node, "bad.json: it is no regular file").await;
+    node.stop_agent().await;
 }
 
 #[tokio::test]

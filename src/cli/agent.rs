@@ -68,8 +68,14 @@ pub struct Flags {
     pod_name: Option<String>,
     #[arg(long, env = "PETIOLE_NAMESPACE", hide_short_help = true)]
     namespace: Option<String>,
-    /// Folder of static Pods that the kubelet reads: the agent writes a broker there for each Instance
-    #[arg(long, env = "PETIOLE_RENDER_BROKERS", value_name = "DIR")]
+    /// Without a cluster: folder of static Pods that the kubelet reads; the agent writes a broker there for each
+    /// Instance. In a cluster the controller makes brokers
+    #[arg(
+        long,
+        env = "PETIOLE_RENDER_BROKERS",
+        value_name = "DIR",
+        requires = "standalone"
+    )]
     render_brokers: Option<PathBuf>,
     #[command(flatten)]
     scope: ScopeFlags,
@@ -137,4 +143,23 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
     };
     let handlers = Handlers::new(handlers::builtin());
     until_told_to_stop(|shutdown| agent::run(settings, store, handlers, shutdown)).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Cli;
+    use clap::Parser as _;
+
+    #[test]
+    fn brokers_are_rendered_without_a_cluster_only() {
+        let parsed = |standalone: &[&str]| {
+            let agent = ["petiole", "agent", "--node-name", "box"];
+            let brokers = ["--render-brokers", "/run/pods"];
+            let args = agent.iter().chain(standalone).chain(&brokers);
+            Cli::try_parse_from(args.copied())
+        };
+        assert!(parsed(&["--standalone"]).is_ok());
+        let refused = parsed(&[]).map(drop).unwrap_err().to_string();
+        assert!(refused.contains("--standalone"), "{refused}");
+    }
 }

@@ -1,4 +1,5 @@
 //! Instances of nodes that are lost, and what Akri's agents left on Instances and Configurations.
+mod finalizers;
 mod patch;
 mod plan;
 

@@ -11,7 +11,7 @@ use crate::{
     store::Configurations,
 };
 use std::{
-    collections::{BTreeMap, btree_map::Entry},
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
     sync::Arc,
 };
 
@@ -32,8 +32,11 @@ pub(super) struct World<'a> {
     /// Of a resource without a name of its own.
     pub(super) prefix: &'a str,
     pub(super) prefixes: &'a [String],
-    /// What the kubelet has from all plugins, ours and others, by the resources' whole names.
-    pub(super) offered: &'a Ids,
+    /// What the kubelet has from all plugins, ours and others, by the resources' whole names; `None` where it has not
+    /// been asked, or cannot be.
+    pub(super) offered: Option<&'a Ids>,
+    /// The resources of ours that the kubelet listens to: nobody else has those.
+    pub(super) registered: &'a BTreeSet<String>,
     pub(super) scope_of: &'a dyn Fn(&SessionSpec) -> Result<Scope, Problem>,
 }
 
@@ -84,7 +87,7 @@ fn accept(
     let name = configuration.metadata.name.as_deref().unwrap_or_default();
     check_name(name)?;
     check_spec(&configuration.spec)?;
-    resource::check(world, key, configuration)?;
+    resource::check(world, configuration)?;
     let handler = &configuration.spec.discovery_handler;
     if let Some(earlier) = earlier.filter(|e| e.session.handler != handler.name) {
         let message = format!(
@@ -224,7 +227,8 @@ mod tests {
             before,
             prefix: "akri.sh",
             prefixes: &["akri.sh".to_owned()],
-            offered: &Ids::new(),
+            offered: None,
+            registered: &BTreeSet::new(),
             scope_of: &known,
         })
     }

@@ -9,17 +9,17 @@ use crate::{
     },
     store::Configurations,
 };
-use std::collections::{BTreeMap, btree_map::Entry};
+use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
 
 /// The reason of a name that another has.
 pub(super) const TAKEN: &str = "ResourceTaken";
 
-/// Whether a Configuration wants a name that it does not have yet.
-pub(super) fn are_new(configurations: &Configurations, before: &Accepted) -> bool {
-    (configurations.objects.iter()).any(|(key, configuration)| {
-        let wanted = configuration.spec.resource_name.as_ref();
-        wanted.is_some() && wanted != own_name(before, key)
-    })
+/// The names that Configurations want, or go on with, as their own.
+pub(super) fn wanted(configurations: &Configurations, before: &Accepted) -> BTreeSet<String> {
+    let objects = configurations.objects.values();
+    let now = objects.filter_map(|configuration| configuration.spec.resource_name.clone());
+    let earlier = before.keys().filter_map(|key| own_name(before, key));
+    now.chain(earlier.cloned()).collect()
 }
 
 fn own_name<'a>(accepted: &'a Accepted, key: &ObjectKey) -> Option<&'a String> {
@@ -27,11 +27,7 @@ fn own_name<'a>(accepted: &'a Accepted, key: &ObjectKey) -> Option<&'a String> {
 }
 
 /// Holds one Configuration's name to all that does not depend on the others.
-pub(super) fn check(
-    world: &World<'_>,
-    key: &ObjectKey,
-    configuration: &Configuration,
-) -> Result<(), Problem> {
+pub(super) fn check(world: &World<'_>, configuration: &Configuration) -> Result<(), Problem> {
     let Some(name) = &configuration.spec.resource_name else {
         return Ok(());
     };
@@ -49,19 +45,7 @@ pub(super) fn check(
         );
         return Err(Problem::new("ResourcePrefix", message));
     }
-    // Its own slots are there too, those of an agent before this one: they are named after the Configuration.
-    let is_own = |id: &String| {
-        let number = id
-            .strip_prefix(&key.name)
-            .and_then(|id| id.strip_prefix('-'));
-        number.is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
-    };
-    let is_held = own_name(world.before, key) == Some(name);
-    let other = world
-        .offered
-        .get(name)
-        .and_then(|ids| ids.iter().find(|id| !is_own(id)));
-    if let Some(id) = other.filter(|_| !is_held) {
+    if let Some(id) = id_of_another(world, name) {
         let message = format!(
             "resourceName is {name:?}, and another device plugin on this node has that resource (its device {id:?}): stop it, or take another name"
         );
@@ -92,6 +76,34 @@ pub(super) fn check(
     }
 }
 
+/// What another device plugin has under a name. A plugin of ours that the kubelet listens to has it alone; one that was
+/// ended, or is yet to register, must not end another's by registering.
+fn id_of_another<'a>(world: &World<'a>, name: &str) -> Option<&'a String> {
+    if world.registered.contains(name) {
+        return None;
+    }
+    // Slots of ours may be there too, those of an agent before this one, or of a plugin that has just stopped: they are
+    // named after their Configuration.
+    let is_ours = |id: &&String| {
+        id.rsplit_once('-').is_some_and(|(of, number)| {
+            let configurations = world.configurations.objects.keys();
+            !number.is_empty()
+                && number.bytes().all(|b| b.is_ascii_digit())
+                && configurations
+                    .chain(world.before.keys())
+                    .any(|key| key.name == of)
+        })
+    };
+    let ids = world.offered?.get(name)?;
+    ids.iter().find(|id| !is_ours(id))
+}
+
+/// Whether a plugin may register a name, or has. It may not before the kubelet was asked who else has it.
+fn is_free(world: &World<'_>, name: &str) -> bool {
+    world.registered.contains(name)
+        || (world.offered.is_some() && id_of_another(world, name).is_none())
+}
+
 /// What each Configuration's resource is called.
 pub(super) fn names(world: &World<'_>, accepted: &Accepted) -> ResourceNames {
     let configurations = world.configurations;
@@ -111,7 +123,7 @@ pub(super) fn names(world: &World<'_>, accepted: &Accepted) -> ResourceNames {
     }
     for key in accepted.keys() {
         if let Some(own) = own_name(accepted, key) {
-            names.set(key, Some(own.clone()));
+            names.set(key, is_free(world, own).then(|| own.clone()));
         }
     }
     names

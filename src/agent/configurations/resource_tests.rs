@@ -16,6 +16,16 @@ fn scope(_: &SessionSpec) -> Result<Scope, Problem> {
 
 /// Configurations as `name: resourceName`, the first is the oldest.
 fn judged(of: &[(&str, &str)], before: &Accepted, offered: &Ids) -> Judged {
+    let registered = before.keys().filter_map(|key| own_name(before, key));
+    judged_with(of, before, Some(offered), &registered.cloned().collect())
+}
+
+fn judged_with(
+    of: &[(&str, &str)],
+    before: &Accepted,
+    offered: Option<&Ids>,
+    registered: &BTreeSet<String>,
+) -> Judged {
     let mut configurations = Configurations {
         is_complete: true,
         ..Configurations::default()
@@ -35,6 +45,7 @@ fn judged(of: &[(&str, &str)], before: &Accepted, offered: &Ids) -> Judged {
         prefix: "akri.sh",
         prefixes: &["akri.sh".to_owned(), "pflex.io".to_owned()],
         offered,
+        registered,
         scope_of: &scope,
     })
 }
@@ -186,14 +197,42 @@ fn an_edit_that_wants_what_another_has_changes_nothing_and_a_swap_works() {
 }
 
 #[test]
-fn only_a_name_that_is_new_is_asked_the_kubelet_about() {
-    let nothing = Accepted::new();
-    let mut all = Configurations::default();
-    let accepted = judged(&[("a", BLOCK)], &nothing, &Ids::new()).accepted;
-    for (key, a) in &accepted {
-        all.objects.insert(key.clone(), a.configuration.clone());
-    }
-    assert!(are_new(&all, &nothing) && !are_new(&all, &accepted));
+fn who_has_lost_its_name_to_another_goes_on_without_it_until_it_is_free() {
+    let block = [("block", BLOCK)];
+    let before = judged(&block, &Accepted::new(), &Ids::new()).accepted;
+    let offered = Ids::from([("pflex.io/block".to_owned(), ["pflex1".to_owned()].into())]);
+    let nothing = BTreeSet::new();
+    let lost = judged_with(&block, &before, Some(&offered), &nothing);
+    assert_eq!(
+        (reason(&lost, "block").as_str(), name(&lost, "block")),
+        (TAKEN, None)
+    );
+    assert_eq!(lost.accepted, before);
+
+    let free = judged_with(&block, &lost.accepted, Some(&Ids::new()), &nothing);
+    assert!(free.problems.is_empty());
+    assert_eq!(name(&free, "block").unwrap(), "pflex.io/block");
+}
+
+#[test]
+fn a_name_is_not_offered_before_the_kubelet_was_asked_who_has_it() {
+    let block = [("block", BLOCK)];
+    let nothing = BTreeSet::new();
+    let unasked = judged_with(&block, &Accepted::new(), None, &nothing);
+    assert!(unasked.problems.is_empty());
+    assert_eq!((unasked.accepted.len(), name(&unasked, "block")), (1, None));
+
+    let registered = BTreeSet::from(["pflex.io/block".to_owned()]);
+    let ours = judged_with(&block, &unasked.accepted, None, &registered);
+    assert_eq!(name(&ours, "block").unwrap(), "pflex.io/block");
+}
+
+#[test]
+fn slots_of_another_of_ours_that_has_just_stopped_are_no_other_plugins() {
+    let offered = Ids::from([("pflex.io/block".to_owned(), ["disk-7".to_owned()].into())]);
+    let two = [("block", BLOCK), ("disk", DISK)];
+    let judged = judged(&two, &Accepted::new(), &offered);
+    assert_eq!(reason(&judged, "block"), "");
 }
 
 proptest! {

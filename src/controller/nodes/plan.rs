@@ -9,7 +9,10 @@
 //! A node that is not ready may run its containers, and its agent: only the kubelet must be silent for that. So its
 //! slots wait as long as Kubernetes waits before it gives up the node's Pods, and an agent that joins again after its
 //! node was taken out is there, and keeps its node's place and slots.
-use super::patch::{guarded, without_entry};
+use super::{
+    finalizers::without_akris,
+    patch::{guarded, without_entry},
+};
 use crate::{
     api::{
         configuration::Configuration,
@@ -44,9 +47,6 @@ const REJOIN_TIME: Duration = Duration::from_secs(60);
 const LABEL_LIMIT: usize = 63;
 /// Where the Configuration cannot be read.
 const DEFAULT_GRACE: Duration = Duration::from_secs(60);
-/// Finalizers without a prefix that are Kubernetes' own.
-const KUBERNETES_FINALIZERS: [&str; 2] = ["foregroundDeletion", "orphan"];
-
 /// The nodes that are not ready, since too long.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
@@ -204,7 +204,7 @@ impl View<'_> {
             away: vec![],
             gone: BTreeSet::new(),
         };
-        let mut operations = without_akris_finalizers(&instance.metadata);
+        let mut operations = without_akris(&instance.metadata);
         if instance.metadata.deletion_timestamp.is_none() {
             let kept = self.kept(key, instance, &mut change);
             if kept.len() < instance.spec.nodes.len() {
@@ -371,25 +371,12 @@ fn delete(key: &ObjectKey, metadata: &ObjectMeta) -> Action {
 }
 
 fn strip(key: &ObjectKey, configuration: &Configuration) -> Option<Action> {
-    let operations = without_akris_finalizers(&configuration.metadata);
+    let operations = without_akris(&configuration.metadata);
     let patch = guarded(&configuration.metadata, operations)?;
     Some(Action::Strip {
         key: key.clone(),
         patch,
     })
-}
-
-/// Akri's agents each put the plain name of their node there, and nobody takes that of a lost node off again. Ours
-/// need none.
-fn without_akris_finalizers(metadata: &ObjectMeta) -> Vec<PatchOperation> {
-    let finalizers = metadata.finalizers.as_deref().unwrap_or_default();
-    let is_kept =
-        |name: &&String| name.contains('/') || KUBERNETES_FINALIZERS.contains(&name.as_str());
-    let kept: Vec<&String> = finalizers.iter().filter(is_kept).collect();
-    match kept.len() == finalizers.len() {
-        true => vec![],
-        false => vec![replace(&["metadata", "finalizers"], json!(kept))],
-    }
 }
 
 fn label(node: &str) -> String {

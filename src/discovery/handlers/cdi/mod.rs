@@ -156,11 +156,12 @@ fn read_folder(precedence: usize, folder: &Path) -> Vec<File> {
 }
 
 fn read(path: &Path) -> io::Result<String> {
-    let opened = fs::File::open(path)?;
-    if !opened.metadata()?.is_file() {
+    // Before it is opened: a pipe would not be until somebody writes to it.
+    if !fs::metadata(path)?.is_file() {
         return Err(io::Error::other("it is no regular file"));
     }
     let mut text = String::new();
+    let opened = fs::File::open(path)?;
     opened.take(FILE_SIZE_MAX + 1).read_to_string(&mut text)?;
     if text.len() as u64 > FILE_SIZE_MAX {
         let why = format!("it has more than {} MiB", FILE_SIZE_MAX >> 20);

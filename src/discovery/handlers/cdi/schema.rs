@@ -4,6 +4,7 @@ use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(super) struct SpecFile {
     pub(super) cdi_version: String,
@@ -16,6 +17,7 @@ pub(super) struct SpecFile {
 pub(super) type Annotations = BTreeMap<String, String>;
 
 #[derive(Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Device {
     pub(super) name: String,
@@ -24,6 +26,7 @@ pub(super) struct Device {
 }
 
 #[derive(Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 struct ContainerEdits {
     env: Option<Vec<String>>,
@@ -36,6 +39,7 @@ struct ContainerEdits {
 }
 
 #[derive(Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 #[expect(dead_code, reason = "fields whose type alone is held to the schema")]
 struct DeviceNode {
@@ -51,6 +55,7 @@ struct DeviceNode {
 }
 
 #[derive(Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 struct NetDevice {
     host_interface_name: String,
@@ -58,6 +63,7 @@ struct NetDevice {
 }
 
 #[derive(Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 #[expect(dead_code, reason = "fields whose type alone is held to the schema")]
 struct Mount {
@@ -68,6 +74,7 @@ struct Mount {
 }
 
 #[derive(Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 #[expect(dead_code, reason = "fields whose type alone is held to the schema")]
 struct Hook {
@@ -79,6 +86,7 @@ struct Hook {
 }
 
 #[derive(Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 #[expect(dead_code, reason = "fields whose type alone is held to the schema")]
 struct IntelRdt {
@@ -349,3 +357,7 @@ pub(super) fn is_name(
         && name.chars().all(is_inner)
         && name.ends_with(|c: char| c.is_ascii_alphanumeric())
 }
+
+#[cfg(test)]
+#[path = "schema_tests.rs"]
+mod tests;

@@ -1,0 +1,109 @@
+//! Whatever happens, in whatever order.
+use super::*;
+
+#[derive(Debug, Clone)]
+enum Event {
+    Nodes(Vec<usize>),
+    Healthy(usize, bool),
+    Ready(usize, bool),
+    Capacity(i32),
+    Fails(usize),
+    Leaves(usize),
+    Spec(u8),
+    Passes(i64),
+    Plans,
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let node = || 0..3_usize;
+    prop_oneof![
+        Just(vec![0, 1, 2]).prop_shuffle().prop_flat_map(|nodes| {
+            (0..=nodes.len()).prop_map(move |n| Event::Nodes(nodes[..n].to_vec()))
+        }),
+        (node(), any::<bool>()).prop_map(|(node, is)| Event::Healthy(node, is)),
+        (node(), any::<bool>()).prop_map(|(node, is)| Event::Ready(node, is)),
+        (1..4).prop_map(Event::Capacity),
+        node().prop_map(Event::Fails),
+        node().prop_map(Event::Leaves),
+        (0..5_u8).prop_map(Event::Spec),
+        (0..400_i64).prop_map(Event::Passes),
+        Just(Event::Plans),
+    ]
+}
+
+const NODES: [&str; 3] = ["a", "b", "c"];
+
+fn happen(cluster: &mut Cluster, event: Event) {
+    let pod = |node: usize| format!("{}-cam-1-pod", NODES[node]);
+    match event {
+        Event::Nodes(nodes) => cluster.instance(|instance| {
+            instance.spec.nodes = nodes.iter().map(|node| NODES[*node].to_owned()).collect();
+        }),
+        Event::Healthy(node, is) => {
+            let health = if is { "Healthy" } else { "Unhealthy" };
+            cluster.health(NODES[node], health, "here");
+        }
+        Event::Ready(node, is) => cluster.node(NODES[node], is),
+        Event::Capacity(capacity) => cluster.capacity(capacity),
+        Event::Fails(node) if cluster.world.pods.contains_key(&key(&pod(node))) => {
+            cluster.fails(&pod(node), "Error");
+        }
+        Event::Leaves(node) if cluster.world.pods.contains_key(&key(&pod(node))) => {
+            cluster.pod(&pod(node), |pod| pod.meta.is_deleting = true);
+        }
+        Event::Fails(_) | Event::Leaves(_) => {}
+        Event::Spec(n) => cluster.broker_spec(match n {
+            0 => Value::Null,
+            1 | 2 => job_spec(),
+            n => json!({"brokerPodSpec": {"containers": [], "hostNetwork": n == 3}}),
+        }),
+        Event::Passes(seconds) => drop(cluster.after(seconds)),
+        Event::Plans => drop(cluster.step()),
+    }
+}
+
+fn live(cluster: &Cluster) -> usize {
+    let is_live = |pod: &&Arc<BrokerPod>| !pod.has_ended() && !pod.meta.is_deleting;
+    cluster.world.pods.values().filter(is_live).count()
+}
+
+proptest! {
+    #[test]
+    fn a_plan_that_is_carried_out_leaves_nothing_to_do_and_never_more_pods_than_slots(
+        events in prop::collection::vec(event(), 1..40)
+    ) {
+        let mut cluster = Cluster::new(pod_spec(), &NODES);
+        for event in events {
+            let before = live(&cluster);
+            happen(&mut cluster, event);
+            let capacity = &cluster.world.instances[&key("cam-1")].spec.capacity;
+            let capacity = usize::try_from(*capacity).unwrap();
+            prop_assert!(live(&cluster) <= capacity.max(before));
+            prop_assert!(cluster.world.jobs.len() <= 1);
+        }
+        // What is on its way out is gone in the end.
+        cluster.world.pods.retain(|_, pod| !pod.meta.is_deleting);
+        cluster.settle();
+        let capacity = cluster.world.instances[&key("cam-1")].spec.capacity;
+        prop_assert!(live(&cluster) <= usize::try_from(capacity).unwrap());
+        prop_assert_eq!(cluster.plan(), NONE);
+        // And once all waits are over, every seat that can be taken is.
+        cluster.after(301);
+        cluster.settle();
+        let pods = cluster.world.pods.values();
+        let fit = |node: &&String| {
+            let instance = &cluster.world.instances[&key("cam-1")];
+            let seen = instance.status.iter().flat_map(|status| &status.nodes);
+            let mut seen = seen.filter(|seen| seen.name == **node);
+            cluster.world.nodes[*node].is_ready && seen.any(|seen| seen.health == HEALTHY)
+        };
+        let spec = &cluster.world.configurations[&key("cam")].spec.broker_spec;
+        if matches!(broker::wanted(spec.as_ref()), Some(Wanted::Pod(_))) {
+            let nodes = &cluster.world.instances[&key("cam-1")].spec.nodes;
+            let possible = nodes.iter().filter(fit).count();
+            prop_assert!(live(&cluster) >= possible.min(usize::try_from(capacity).unwrap()));
+        } else {
+            prop_assert_eq!(pods.len(), 0);
+        }
+    }
+}

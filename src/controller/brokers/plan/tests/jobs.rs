@@ -1,0 +1,77 @@
+//! Jobs, and the change from one kind of broker to another.
+use super::*;
+
+#[test]
+fn a_job_runs_once_for_each_generation_also_when_it_was_collected() {
+    let mut cluster = Cluster::new(job_spec(), &["a", "b"]);
+    assert_eq!(cluster.step(), ["create cam-1-1-job"]);
+    assert_eq!(cluster.generation_remembered(), Some(1));
+    assert_eq!(cluster.step(), NONE);
+    cluster.world.jobs.clear();
+    assert_eq!(cluster.after(100).step(), NONE);
+    cluster.configuration(|_| {});
+    assert_eq!(cluster.step(), ["create cam-1-2-job"]);
+    cluster.configuration(|_| {});
+    let expected = [
+        "delete cam-1-2-job: its Configuration is a newer one",
+        "create cam-1-3-job",
+    ];
+    assert_eq!(cluster.step(), expected);
+    assert_eq!(cluster.step(), NONE);
+}
+
+#[test]
+fn a_job_waits_for_its_device_and_its_predecessor_stays_until_then() {
+    let mut cluster = Cluster::new(job_spec(), &["a"]);
+    cluster.health("a", "Unhealthy", "here");
+    assert_eq!(cluster.step(), NONE);
+    cluster.health("a", "Healthy", "here");
+    assert_eq!(cluster.step(), ["create cam-1-1-job"]);
+    cluster.health("a", "Unhealthy", "here");
+    cluster.configuration(|_| {});
+    assert_eq!(cluster.step(), NONE);
+}
+
+#[test]
+fn a_job_that_is_there_already_is_remembered() {
+    let mut cluster = Cluster::new(job_spec(), &["a"]);
+    cluster.step();
+    cluster.instance(|instance| instance.status.as_mut().unwrap().broker_generation = None);
+    assert_eq!(cluster.step(), ["remember 1"]);
+    assert_eq!(cluster.step(), NONE);
+}
+
+#[test]
+fn a_job_whose_creation_was_not_answered_is_tried_again() {
+    for outcome in [Outcome::Failed("away".to_owned()), Outcome::Conflict] {
+        let mut cluster = Cluster::new(job_spec(), &["a"]);
+        let action = cluster.whole_plan().actions.remove(0);
+        cluster.memory.settle(&action, &outcome, cluster.now);
+        assert_eq!(cluster.after(1).step(), ["create cam-1-1-job"]);
+        cluster.plan();
+        cluster.world.jobs.clear();
+        assert_eq!(cluster.after(60).step(), NONE);
+    }
+}
+
+#[test]
+fn a_switch_between_pod_and_job_and_none_deletes_what_was() {
+    let mut cluster = Cluster::new(pod_spec(), &["a"]);
+    cluster.settle();
+    cluster.broker_spec(job_spec());
+    let expected = [
+        "delete a-cam-1-pod: its Configuration asks for no Pod",
+        "create cam-1-2-job",
+    ];
+    assert_eq!(cluster.step(), expected);
+    cluster.broker_spec(pod_spec());
+    let expected = [
+        "delete cam-1-2-job: its Configuration asks for no Job",
+        "create a-cam-1-pod",
+    ];
+    assert_eq!(cluster.step(), expected);
+    cluster.broker_spec(Value::Null);
+    let expected = ["delete a-cam-1-pod: its Configuration asks for no Pod"];
+    assert_eq!(cluster.step(), expected);
+    assert_eq!(cluster.step(), NONE);
+}

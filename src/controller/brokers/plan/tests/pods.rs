@@ -1,0 +1,231 @@
+//! Which Pods there are to be, and when one has a successor.
+use super::*;
+
+#[test]
+fn each_node_that_sees_the_device_has_a_pod() {
+    let mut cluster = Cluster::new(pod_spec(), &["a", "b"]);
+    assert_eq!(cluster.step(), ["create a-cam-1-pod", "create b-cam-1-pod"]);
+    assert_eq!(cluster.plan(), NONE);
+}
+
+#[test]
+fn nothing_new_starts_where_the_device_or_the_node_is_not_well_and_what_runs_goes_on() {
+    let mut cluster = Cluster::new(pod_spec(), &["a", "b", "c"]);
+    cluster.health("a", "Unhealthy", "here");
+    cluster.node("b", false);
+    assert_eq!(cluster.step(), ["create c-cam-1-pod"]);
+    cluster.health("c", "Unhealthy", "elsewhere");
+    cluster.broker_spec(json!({"brokerPodSpec": {"containers": []}}));
+    assert_eq!(cluster.plan(), NONE);
+    cluster.instance(|instance| instance.status = None);
+    assert_eq!(cluster.plan(), NONE);
+}
+
+#[test]
+fn there_are_at_most_as_many_pods_as_slots_those_that_run_first() {
+    let mut cluster = Cluster::new(pod_spec(), &["a", "b", "c"]);
+    cluster.capacity(2);
+    assert_eq!(cluster.step(), ["create a-cam-1-pod", "create b-cam-1-pod"]);
+    cluster.pod("a-cam-1-pod", |pod| pod.phase = "Pending".to_owned());
+    cluster.capacity(1);
+    let planned = cluster.step();
+    assert_eq!(planned, ["delete a-cam-1-pod: the device has fewer slots"]);
+    assert_eq!(cluster.plan(), NONE);
+}
+
+#[test]
+fn a_pod_that_leaves_has_its_slot_until_it_is_gone_unless_its_node_is_lost() {
+    let mut cluster = Cluster::new(pod_spec(), &["a", "b"]);
+    cluster.capacity(1);
+    cluster.settle();
+    cluster.instance(|instance| instance.spec.nodes = vec!["b".to_owned()]);
+    cluster.pod("a-cam-1-pod", |pod| pod.meta.is_deleting = true);
+    assert_eq!(cluster.plan(), NONE);
+    cluster.node("a", false);
+    assert_eq!(cluster.plan(), ["create b-cam-1-pod"]);
+    // It is back, and its Pod still on the way out: the other has begun and stays.
+    cluster.settle();
+    cluster.node("a", true);
+    assert_eq!(cluster.plan(), NONE);
+}
+
+#[test]
+fn a_node_that_left_loses_its_pod() {
+    let mut cluster = Cluster::new(pod_spec(), &["a", "b"]);
+    cluster.settle();
+    cluster.instance(|instance| instance.spec.nodes = vec!["b".to_owned()]);
+    let planned = cluster.step();
+    assert_eq!(
+        planned,
+        ["delete a-cam-1-pod: its node sees the device no more"]
+    );
+    assert_eq!(cluster.plan(), NONE);
+}
+
+#[test]
+fn a_pod_is_replaced_when_the_device_is_reached_differently_and_only_if_both_are_known() {
+    let mut cluster = Cluster::new(pod_spec(), &["a", "b"]);
+    cluster.settle();
+    cluster.health("a", "Healthy", "elsewhere");
+    let expected = ["delete a-cam-1-pod: the device is reached differently"];
+    assert_eq!(cluster.step(), expected);
+    assert_eq!(cluster.step(), ["create a-cam-1-pod"]);
+    assert_eq!(cluster.step(), NONE);
+    cluster.pod("a-cam-1-pod", |pod| pod.meta.annotations.clear());
+    cluster.health("a", "Healthy", "moved again");
+    assert_eq!(cluster.plan(), NONE);
+}
+
+#[test]
+fn a_pod_is_replaced_when_its_spec_or_the_broker_properties_change_and_for_nothing_else() {
+    let mut cluster = Cluster::new(pod_spec(), &["a"]);
+    cluster.settle();
+    cluster.configuration(|configuration| configuration.spec.capacity = 7);
+    assert_eq!(cluster.plan(), NONE);
+    cluster.configuration(|configuration| {
+        (configuration.spec.broker_properties).insert("A".to_owned(), "1".to_owned());
+    });
+    let expected = ["delete a-cam-1-pod: its Configuration asks for another"];
+    assert_eq!(cluster.step(), expected);
+    cluster.settle();
+    cluster.broker_spec(json!({"brokerPodSpec": {"containers": []}}));
+    assert_eq!(cluster.plan(), expected);
+}
+
+#[test]
+fn a_pod_that_ends_has_a_successor_after_a_wait_that_grows() {
+    let mut cluster = Cluster::new(pod_spec(), &["a"]);
+    cluster.settle();
+    for wait in [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300] {
+        cluster.fails("a-cam-1-pod", "UnexpectedAdmissionError");
+        assert_eq!(cluster.step(), NONE);
+        let due = cluster.now + SignedDuration::from_secs(wait);
+        assert_eq!(cluster.whole_plan().wake, Some(due));
+        cluster.after(wait - 1);
+        assert_eq!(cluster.step(), NONE, "{wait}");
+        let expected = ["delete a-cam-1-pod: it ended, and another takes its place"];
+        assert_eq!(cluster.after(1).step(), expected);
+        assert_eq!(cluster.step(), ["create a-cam-1-pod"]);
+    }
+}
+
+#[test]
+fn a_pod_that_ran_well_or_was_asked_for_anew_starts_over_with_the_shortest_wait() {
+    let mut cluster = Cluster::new(pod_spec(), &["a"]);
+    cluster.settle();
+    let fail = |cluster: &mut Cluster| {
+        cluster.fails("a-cam-1-pod", "");
+        let notices = cluster.memory.observe(&cluster.world, cluster.now);
+        let [Notice::Ended { retry_in, .. }] = &notices[..] else {
+            panic!("{notices:?}");
+        };
+        assert_eq!(cluster.memory.observe(&cluster.world, cluster.now), []);
+        let wait = retry_in.as_secs();
+        cluster.after(wait).settle();
+        wait
+    };
+    assert_eq!(fail(&mut cluster), 1);
+    assert_eq!(fail(&mut cluster), 2);
+    cluster.after(601);
+    let now = cluster.now;
+    cluster.pod("a-cam-1-pod", |pod| pod.finished = Some(now));
+    assert_eq!(fail(&mut cluster), 1);
+    assert_eq!(fail(&mut cluster), 2);
+    // Seen to run for long.
+    cluster.after(601).settle();
+    assert_eq!(fail(&mut cluster), 1);
+    assert_eq!(fail(&mut cluster), 2);
+    cluster.fails("a-cam-1-pod", "");
+    assert_eq!(cluster.plan(), NONE);
+    cluster.broker_spec(json!({"brokerPodSpec": {"containers": []}}));
+    cluster.settle();
+    assert_eq!(cluster.world.pods[&key("a-cam-1-pod")].phase, "Running");
+    assert_eq!(fail(&mut cluster), 1);
+}
+
+#[test]
+fn a_pod_that_failed_keeps_its_place_and_is_no_live_one() {
+    let mut cluster = Cluster::new(pod_spec(), &["a", "b"]);
+    cluster.capacity(1);
+    cluster.settle();
+    cluster.fails("a-cam-1-pod", "Evicted");
+    assert_eq!(cluster.plan(), NONE);
+    cluster.health("a", "Unhealthy", "here");
+    assert_eq!(cluster.step(), ["create b-cam-1-pod"]);
+    cluster.health("a", "Healthy", "here");
+    let planned = cluster.step();
+    assert_eq!(
+        planned,
+        ["delete a-cam-1-pod: it ended, and others have its slots"]
+    );
+    assert_eq!(cluster.plan(), NONE);
+}
+
+#[test]
+fn a_pod_that_is_being_deleted_holds_its_name() {
+    let mut cluster = Cluster::new(pod_spec(), &["a"]);
+    cluster.settle();
+    cluster.pod("a-cam-1-pod", |pod| pod.meta.is_deleting = true);
+    assert_eq!(cluster.plan(), NONE);
+    cluster.world.pods.clear();
+    assert_eq!(cluster.plan(), ["create a-cam-1-pod"]);
+}
+
+#[test]
+fn what_was_done_is_not_done_again_while_it_does_not_show() {
+    let mut cluster = Cluster::new(pod_spec(), &["a", "b"]);
+    cluster.capacity(1);
+    let before = cluster.world.clone();
+    cluster.step();
+    let after = std::mem::replace(&mut cluster.world, before.clone());
+    // Another node is first now, and there still is only one slot.
+    cluster.instance(|instance| instance.spec.nodes.reverse());
+    assert_eq!(cluster.plan(), NONE);
+    cluster.world = after;
+    assert_eq!(cluster.plan(), NONE);
+    // Seen, then gone.
+    cluster.world = before;
+    assert_eq!(cluster.plan(), ["create a-cam-1-pod"]);
+    cluster.settle();
+    cluster.instance(|instance| instance.spec.nodes = vec!["b".to_owned()]);
+    let before = cluster.world.clone();
+    assert_eq!(cluster.step().len(), 1);
+    cluster.world = before;
+    assert_eq!(cluster.plan(), NONE);
+}
+
+#[test]
+fn what_never_shows_is_made_again_after_a_while() {
+    let mut cluster = Cluster::new(pod_spec(), &["a"]);
+    cluster.step();
+    cluster.world.pods.clear();
+    assert_eq!(cluster.plan(), NONE);
+    assert!(cluster.whole_plan().wake.is_some());
+    assert_eq!(cluster.after(31).plan(), ["create a-cam-1-pod"]);
+}
+
+#[test]
+fn another_instances_pod_of_the_same_name_is_waited_for() {
+    let mut cluster = Cluster::new(pod_spec(), &["a"]);
+    cluster.settle();
+    cluster.pod("a-cam-1-pod", |pod| {
+        pod.meta.owner = Some("before".to_owned())
+    });
+    assert_eq!(cluster.step(), NONE);
+}
+
+#[test]
+fn what_is_on_its_way_out_is_left_to_garbage_collection() {
+    type Change = fn(&mut Cluster);
+    let changes: [Change; 4] = [
+        |cluster| cluster.world.configurations.clear(),
+        |cluster| cluster.configuration(|c| c.metadata.uid = Some("another".to_owned())),
+        |cluster| cluster.configuration(|c| c.metadata.deletion_timestamp = Some(time())),
+        |cluster| cluster.instance(|i| i.metadata.deletion_timestamp = Some(time())),
+    ];
+    for change in changes {
+        let mut cluster = Cluster::new(pod_spec(), &["a"]);
+        change(&mut cluster);
+        assert_eq!(cluster.step(), NONE);
+    }
+}

@@ -1,0 +1,54 @@
+//! The Configurations: what the manifests say, at each change of their folder.
+use super::{
+    Inner,
+    disk::manifest_names,
+    plan::{File, take_stock},
+};
+use crate::{
+    api::configuration::Problem,
+    store::manifest::{self, Unreadable},
+};
+use anyhow::Context as _;
+use std::{fs, io, sync::Arc};
+
+impl Inner {
+    /// Reads the whole folder and publishes it if anything changed, whether or not its report can be written.
+    pub(super) fn read_configurations(&self) -> anyhow::Result<()> {
+        let files = self.read_files()?;
+        let mut written = self.lock();
+        let stock = take_stock(files, &mut written.known, self.started.elapsed());
+        self.configurations.send_if_modified(|current| {
+            let now = stock.configurations;
+            let is_changed = current.objects != now.objects
+                || current.hidden != now.hidden
+                || current.is_complete != now.is_complete;
+            *current = Arc::new(now);
+            is_changed
+        });
+        written.unreadable = stock.problems;
+        Ok(self.write_reports(&mut written)?)
+    }
+
+    fn read_files(&self) -> anyhow::Result<Vec<File>> {
+        let folder = &self.settings.configurations;
+        let names =
+            manifest_names(folder).with_context(|| format!("cannot list {}", folder.display()))?;
+        let mut files = vec![];
+        for name in names {
+            let (configurations, unreadable) = match fs::read_to_string(folder.join(&name)) {
+                Ok(text) => manifest::read_each(&text),
+                Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+                Err(e) => {
+                    let problem = Problem::new("Unreadable", format!("it cannot be read: {e}"));
+                    (vec![], vec![Unreadable { key: None, problem }])
+                }
+            };
+            files.push(File {
+                name,
+                configurations,
+                unreadable,
+            });
+        }
+        Ok(files)
+    }
+}

@@ -1,0 +1,37 @@
+//! Files of the two folders: what they are called, and how they are written.
+use crate::{files, model::names::ObjectKey, store::StoreError};
+use std::{fs, io, path::Path};
+
+pub(super) const FILE_MODE: u32 = 0o644;
+
+/// The manifests of a folder in the order of their names. Hidden files are editors' and our own half-written ones.
+pub(super) fn manifest_names(folder: &Path) -> io::Result<Vec<String>> {
+    let mut names = vec![];
+    for entry in fs::read_dir(folder)? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        let is_manifest = [".yaml", ".yml", ".json"]
+            .iter()
+            .any(|end| name.ends_with(end));
+        if is_manifest && !name.starts_with('.') {
+            names.push(name);
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// A namespace and a name have no underscore, so that no two keys share a file.
+pub(super) fn file_name(key: &ObjectKey) -> String {
+    format!("{}_{}.yaml", key.namespace, key.name)
+}
+
+pub(super) fn write_yaml(path: &Path, object: &impl serde::Serialize) -> Result<(), StoreError> {
+    let text = serde_saphyr::to_string(object)
+        .map_err(|e| StoreError::Unavailable(format!("{}: {e}", path.display())))?;
+    files::write_atomically(path, text.as_bytes(), FILE_MODE).map_err(unavailable)
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "it is handed to map_err")]
+pub(super) fn unavailable(error: io::Error) -> StoreError {
+    StoreError::Unavailable(error.to_string())
+}

@@ -1,0 +1,137 @@
+//! The Instances: read once, then changed here alone, on the disk first.
+use super::{
+    Inner,
+    disk::{file_name, manifest_names, unavailable, write_yaml},
+};
+use crate::{
+    api::instance::Instance,
+    files,
+    model::names::ObjectKey,
+    store::{
+        Exchange, InstanceChange, Instances, StoreError, is_same, key_of,
+        plan::{changed, exchanged},
+    },
+};
+use anyhow::Context as _;
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+use tracing::warn;
+
+impl Inner {
+    pub(super) fn apply(&self, changes: &[InstanceChange]) -> Vec<Result<(), StoreError>> {
+        let _written = self.lock();
+        let mut instances = Instances::clone(&self.instances.borrow());
+        let outcomes = changes
+            .iter()
+            .map(|change| self.apply_one(&mut instances, change))
+            .collect();
+        self.publish(instances);
+        outcomes
+    }
+
+    fn apply_one(
+        &self,
+        instances: &mut Instances,
+        change: &InstanceChange,
+    ) -> Result<(), StoreError> {
+        let key = change.key();
+        let after = match (instances.get(&key), change) {
+            (None, InstanceChange::Create(instance)) => {
+                let mut instance = Instance::clone(instance);
+                instance.metadata.creation_timestamp = Some(Time(Timestamp::now()));
+                Some(instance)
+            }
+            (Some(_), InstanceChange::Create(_)) => return Err(StoreError::Exists(key)),
+            (None, InstanceChange::Delete { .. }) => None,
+            (None, _) => return Err(StoreError::Gone(key)),
+            (Some(instance), _) => changed(instance, change, &self.settings.node_name),
+        };
+        match after {
+            Some(instance) => {
+                self.write_instance(&key, &instance)?;
+                instances.insert(key, Arc::new(instance));
+            }
+            None => {
+                files::remove(&self.instance_path(&key)).map_err(unavailable)?;
+                instances.remove(&key);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn exchange(&self, exchanges: &[Exchange]) -> Result<(), StoreError> {
+        let _written = self.lock();
+        let mut instances = Instances::clone(&self.instances.borrow());
+        let mut by_instance: BTreeMap<&ObjectKey, Vec<&Exchange>> = BTreeMap::new();
+        for exchange in exchanges {
+            by_instance
+                .entry(&exchange.change.key)
+                .or_default()
+                .push(exchange);
+        }
+        let mut outcome = Ok(());
+        for (key, exchanges) in by_instance {
+            outcome = outcome.and_then(|()| {
+                let instance = instances
+                    .get(key)
+                    .ok_or_else(|| StoreError::Gone(key.clone()))?;
+                let after = exchanged(instance, &exchanges)?;
+                self.write_instance(key, &after)?;
+                instances.insert(key.clone(), Arc::new(after));
+                Ok(())
+            });
+        }
+        self.publish(instances);
+        outcome
+    }
+
+    fn publish(&self, instances: Instances) {
+        self.instances.send_if_modified(|current| {
+            let is_changed = !is_same(current, &instances);
+            *current = Arc::new(instances);
+            is_changed
+        });
+    }
+
+    fn instance_path(&self, key: &ObjectKey) -> PathBuf {
+        self.settings.state.join("instances").join(file_name(key))
+    }
+
+    fn write_instance(&self, key: &ObjectKey, instance: &Instance) -> Result<(), StoreError> {
+        write_yaml(&self.instance_path(key), instance)
+    }
+}
+
+/// The Instances in an agent's state folder, by their names.
+pub fn instances(state: &Path) -> anyhow::Result<Vec<Instance>> {
+    let folder = state.join("instances");
+    let instances = read_instances(&folder)
+        .with_context(|| format!("is {} the state folder of an agent?", state.display()))?;
+    Ok(instances.into_values().map(Arc::unwrap_or_clone).collect())
+}
+
+/// The Instances of an earlier life. One that cannot be read is left out: its device will be found again.
+pub(super) fn read_instances(folder: &Path) -> anyhow::Result<Instances> {
+    let mut instances = Instances::new();
+    let names =
+        manifest_names(folder).with_context(|| format!("cannot list {}", folder.display()))?;
+    for path in names.iter().map(|name| folder.join(name)) {
+        let read = fs::read_to_string(&path)
+            .map_err(anyhow::Error::from)
+            .and_then(|text| Ok(serde_saphyr::from_str::<Instance>(&text)?));
+        match read {
+            Ok(instance) => {
+                instances.insert(key_of(&instance.metadata), Arc::new(instance));
+            }
+            Err(e) => {
+                warn!(path = %path.display(), "an Instance of an earlier life cannot be read and is left out: {e:#}")
+            }
+        }
+    }
+    Ok(instances)
+}

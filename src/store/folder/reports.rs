@@ -1,0 +1,126 @@
+//! What is said of Configurations: a status file for each, and an error file for each manifest that is not used as it
+//! stands.
+use super::{
+    Inner, Written,
+    disk::{FILE_MODE, file_name, unavailable, write_yaml},
+};
+use crate::{
+    api::configuration::{Configuration, Problem},
+    files,
+    model::names::ObjectKey,
+    store::{StoreError, plan::status_of},
+};
+use anyhow::Context as _;
+use k8s_openapi::jiff::Timestamp;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+};
+use tracing::{info, warn};
+
+impl Inner {
+    /// Brings `<file>.error` and the status files to what is known now; writes only what changed.
+    pub(super) fn write_reports(&self, written: &mut Written) -> Result<(), StoreError> {
+        let mut problems = written.unreadable.clone();
+        for (key, report) in &written.reports {
+            if let Some(file) = written.known.files.get(key) {
+                let of_file = problems.entry(file.clone()).or_default();
+                of_file.extend(
+                    report
+                        .problems
+                        .iter()
+                        .map(|p| Problem::new(&p.reason, format!("{key}: {}", p.message))),
+                );
+            }
+        }
+        let errors: BTreeMap<String, String> = problems
+            .into_iter()
+            .filter(|(_, problems)| !problems.is_empty())
+            .map(|(file, problems)| {
+                let lines = problems
+                    .iter()
+                    .map(|p| format!("{}: {}\n", p.reason, p.message));
+                (file, lines.collect())
+            })
+            .collect();
+        self.write_errors(&mut written.errors, errors)?;
+        self.write_statuses(written)
+    }
+
+    fn write_errors(
+        &self,
+        before: &mut BTreeMap<String, String>,
+        after: BTreeMap<String, String>,
+    ) -> Result<(), StoreError> {
+        let path = |file: &str| self.settings.state.join(format!("{file}.error"));
+        for (file, text) in &after {
+            if before.get(file) != Some(text) {
+                warn!(%file, "the manifest is not used as it stands: {}", text.trim_end());
+                files::write_atomically(&path(file), text.as_bytes(), FILE_MODE)
+                    .map_err(unavailable)?;
+            }
+        }
+        for file in before.keys().filter(|file| !after.contains_key(*file)) {
+            info!(%file, "the manifest is used now");
+            files::remove(&path(file)).map_err(unavailable)?;
+        }
+        *before = after;
+        Ok(())
+    }
+
+    fn write_statuses(&self, written: &mut Written) -> Result<(), StoreError> {
+        let path = |key: &ObjectKey| {
+            self.settings
+                .state
+                .join("configurations")
+                .join(file_name(key))
+        };
+        let now = Timestamp::now().to_string();
+        let configurations = self.configurations.borrow().clone();
+        let mut statuses = BTreeMap::new();
+        for (key, report) in &written.reports {
+            let Some(configuration) = configurations.objects.get(key) else {
+                continue;
+            };
+            let before = written.statuses.get(key);
+            let earlier = before.map(|(_, status)| status);
+            let after = status_of(report, &self.settings.node_name, earlier, &now);
+            let shown = (configuration.clone(), after.clone());
+            if before != Some(&shown) {
+                let mut shown = Configuration::clone(configuration);
+                shown.status = Some(after.clone());
+                write_yaml(&path(key), &shown)?;
+            }
+            statuses.insert(key.clone(), shown);
+        }
+        let gone: BTreeSet<_> = written
+            .statuses
+            .keys()
+            .filter(|key| !statuses.contains_key(*key))
+            .collect();
+        for key in gone {
+            files::remove(&path(key)).map_err(unavailable)?;
+        }
+        written.statuses = statuses;
+        Ok(())
+    }
+}
+
+/// Removes what an earlier life said of Configurations; this one says it anew.
+pub(super) fn clear(state: &Path) -> anyhow::Result<()> {
+    for (folder, ending) in [
+        (state.to_owned(), "error"),
+        (state.join("configurations"), "yaml"),
+    ] {
+        for entry in
+            fs::read_dir(&folder).with_context(|| format!("cannot list {}", folder.display()))?
+        {
+            let path = entry?.path();
+            if path.is_file() && path.extension().is_some_and(|end| end == ending) {
+                files::remove(&path)?;
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,52 @@
+//! Plugins whose socket is deleted, or that the kubelet has let go of.
+use super::*;
+
+#[tokio::test]
+async fn a_plugin_whose_socket_file_is_deleted_makes_another_and_registers_again() {
+    let node = TestNode::started();
+    node.configure("cam", "capacity: 1");
+    node.devices.see("cam", [device("door")]);
+    let door = instance_name("cam", "door");
+    node.until_counts(&door, 1, 1).await;
+    let folder = node.agent_settings.plugin_folder.clone();
+    let path = || Some(folder.join(node.socket_of(&door)?));
+    let before = fs::metadata(path().unwrap()).unwrap().modified().unwrap();
+    fs::remove_file(path().unwrap()).unwrap();
+    node.until("another socket is registered", async || {
+        let made = fs::metadata(path()?).ok()?.modified().unwrap();
+        let plugins = node.kubelet().plugins().await.ok()?;
+        let plugin = (plugins.into_iter()).find(|p| p.name == format!("akri.sh/{door}"))?;
+        let is_its = plugin.endpoint == path()?.display().to_string();
+        (made != before && is_its && plugin.healthy == 1).then_some(())
+    })
+    .await;
+    node.allocate(&door, &[&format!("{door}-0")]).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_plugin_that_the_kubelet_has_let_go_of_registers_again() {
+    let mut node = TestNode::new();
+    let folder = node.agent_settings.plugin_folder.clone();
+    fs::create_dir_all(&folder).unwrap();
+    let mut kubelet = FakeRegistration::start(&folder.join("kubelet.sock"));
+    node.start_agent();
+    node.configure("cam", "capacity: 1");
+    node.devices.see("cam", [device("door")]);
+    let door = instance_name("cam", "door");
+    let resource = format!("akri.sh/{door}");
+    for _ in 0..3 {
+        let registered = kubelet.registered(&resource).await;
+        assert!(
+            folder.join(&registered.endpoint).exists(),
+            "serve, then register"
+        );
+        let mut plugin = node.plugin(&door).await;
+        let mut lists = plugin.list_and_watch(Empty {}).await.unwrap().into_inner();
+        let list = timeout(PATIENCE, lists.message())
+            .await
+            .unwrap()
+            .unwrap()
+            .unwrap();
+        assert_eq!(list.devices.len(), 1);
+    }
+}
