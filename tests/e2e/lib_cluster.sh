@@ -222,13 +222,13 @@ agent_of() { # NODE: its Pod
 # The process of a node's agent, as the node has it.
 agent_pid() { # NODE
   local there
-  there=$(agent_processes "$1") && [ -n "$there" ] && echo "${there%%[^0-9]*}"
+  there=$(processes "$1" agent) && [ -n "$there" ] && echo "${there%%[^0-9]*}"
 }
 
-agent_processes() { # NODE; none is no error
+processes() { # NODE SUBCOMMAND; none is no error
   # shellcheck disable=SC2016 # expanded on the node
   cluster on "$1" sh -c 'for p in /proc/[0-9]*; do
-    if [ "$(tr "\0" " " <$p/cmdline 2>/dev/null | cut -d" " -f1,2)" = "/petiole agent" ]; then echo ${p#/proc/}; fi; done'
+    if [ "$(tr "\0" " " <$p/cmdline 2>/dev/null | cut -d" " -f1,2)" = "/petiole $1" ]; then echo ${p#/proc/}; fi; done' - "$2"
 }
 
 kill_agent() { # NODE SIGNAL

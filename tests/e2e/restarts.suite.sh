@@ -226,7 +226,7 @@ has_brokers_ready() { # CONFIGURATION COUNT: whose container runs, whatever the 
 }
 
 no_agent() {
-  is_empty agent_of "$1" && is_empty agent_processes "$1"
+  is_empty agent_of "$1" && is_empty processes "$1" agent
 }
 
 test_zz_a_node_is_killed() {

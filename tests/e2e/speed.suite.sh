@@ -71,7 +71,7 @@ memory() { # INSTANCES LIMIT
 }
 
 resident() { # NODE PID: MiB
-  cluster on "$1" awk '/^VmRSS:/ { printf "%.1f", $2 / 1024 }' "/proc/$2/status"
+  cluster on "$1" cat "/proc/$2/status" | awk '/^VmRSS:/ { printf "%.1f", $2 / 1024 }'
 }
 
 test_a_broker_runs_soon_after_the_first_announcement() {
@@ -120,7 +120,7 @@ test_zz_the_controllers_memory_is_bounded() {
   within 60 "no agent is left" is_empty agent_of node-1
   pod=$(kubectl -n petiole get lease petiole-controller -o 'jsonpath={.spec.holderIdentity}')
   node=$(kubectl -n petiole get pod "$pod" -o 'jsonpath={.spec.nodeName}')
-  note "the controller that leads, 0 Instances: $(resident "$node" "$(controller_pid "$node")") MB"
+  note "the controller that leads, 0 Instances: $(resident "$node" "$(processes "$node" controller)") MB"
   echoes many 0
   uid=$(kubectl get configuration many -o 'jsonpath={.metadata.uid}')
   seq 5000 | jq -c --arg uid "$uid" '{apiVersion: "akri.sh/v0", kind: "Instance", metadata: {name: "many-\(. + 1048576)",
@@ -129,7 +129,7 @@ test_zz_the_controllers_memory_is_bounded() {
       brokerProperties: {AKRI_ZEROCONF_DEVICE_ADDR: "198.51.100.1", AKRI_ZEROCONF_DEVICE_PORT: "554"}}}' >"$SUITE/many"
   create_all "$SUITE/many"
   within 300 "the controller has labelled all of them" have_labels 5000
-  measure "memory of the controller that leads, 5000 Instances" 64 MB "$(resident "$node" "$(controller_pid "$node")")"
+  measure "memory of the controller that leads, 5000 Instances" 64 MB "$(resident "$node" "$(processes "$node" controller)")"
   equal "the leader" "$pod" "$(kubectl -n petiole get lease petiole-controller -o 'jsonpath={.spec.holderIdentity}')"
   is_fast
 }
@@ -144,9 +144,4 @@ create_all() { # FILE, an object a line
 
 have_labels() { # COUNT
   [ "$(kubectl get instances.akri.sh -l node.akri.sh/node-1 -o name | wc -l)" = "$1" ]
-}
-
-controller_pid() { # NODE
-  cluster on "$1" sh -c 'for p in /proc/[0-9]*; do
-    if [ "$(tr "\0" " " <$p/cmdline 2>/dev/null | cut -d" " -f1,2)" = "/petiole controller" ]; then echo ${p#/proc/}; fi; done'
 }
