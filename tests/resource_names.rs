@@ -16,7 +16,7 @@ use petiole::{
 use prost::Message as _;
 use raw_plugin::{Behaviour, RawPlugin};
 use std::{fs, os::unix::fs::symlink, path::PathBuf, sync::Arc, time::Duration};
-use support::node::TestNode;
+use support::node::{TestNode, instance_name};
 use tokio::time::sleep;
 
 const RESOURCE: &str = "pflex.io/block";
@@ -25,6 +25,7 @@ const ENDPOINT: &str = "vendor.sock";
 fn node() -> TestNode {
     let mut node = TestNode::new();
     node.agent_settings.resource_prefixes = vec!["akri.sh".to_owned(), "pflex.io".to_owned()];
+    node.agent_settings.names_are_kept = Duration::from_secs(5);
     let device = |id: &str| device::Device::new(id);
     node.devices.see("block", ["a", "b"].map(device));
     node.configure("block", &format!("resourceName: {RESOURCE}"));
@@ -138,7 +139,7 @@ async fn a_plugin_that_registers_later_has_the_name_until_it_stops() {
     node.start_kubelet();
     node.start_agent();
     node.until_counts(RESOURCE, 2, 2).await;
-    let vendor = vendor(&node);
+    let mut vendors = vendor(&node);
     let settled = async {
         until_taken(&node).await;
         node.until_counts(RESOURCE, 3, 3).await;
@@ -148,20 +149,31 @@ async fn a_plugin_that_registers_later_has_the_name_until_it_stops() {
         () = settled => {}
     }
     assert!(registrations(&node) < 8, "it fought: {}", node.agent_log());
-    // One that registers anew has nothing for a moment, and keeps the name.
-    for _ in 0..20 {
+    // One that is started again has nothing for a moment, and keeps the name.
+    let before = registrations(&node);
+    for _ in 0..3 {
+        vendors.die();
+        node.until_counts(RESOURCE, 3, 0).await;
+        vendors = vendor(&node);
         register(&node).await;
         node.until_counts(RESOURCE, 3, 3).await;
     }
     assert!(
-        is_taken(&node) && registrations(&node) < 8,
+        is_taken(&node) && registrations(&node) == before,
         "{}",
         node.agent_log()
     );
-    // The Instances have names of their own, and go on.
-    node.until_connected(3).await;
 
-    vendor.die();
+    // The Instances have names of their own, and go on, also with an agent that never had the name.
+    node.stop_agent().await;
+    node.start_agent();
+    node.until_connected(3).await;
+    let instance = instance_name("block", "a");
+    let slot = format!("{instance}-0");
+    node.allocate(&instance, &[&slot]).await.unwrap();
+    until_taken(&node).await;
+
+    vendors.die();
     node.until_counts(RESOURCE, 2, 2).await;
     node.until("nothing is said of it any more", async || {
         (!is_taken(&node)).then_some(())

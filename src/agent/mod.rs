@@ -68,6 +68,8 @@ pub struct Settings {
     pub kubelet_settles: Duration,
     /// Between the two looks at pod resources that must both miss a slot before it is released.
     pub between_looks: Duration,
+    /// How long a resource name counts as another plugin's after its devices were listed last.
+    pub names_are_kept: Duration,
     /// The most Instances of all Configurations together.
     pub max_instances: usize,
     /// A folder for static Pods: one broker for each Instance.
@@ -86,6 +88,7 @@ struct Node {
     own_pod: Option<ObjectKey>,
     kubelet_settles: Duration,
     between_looks: Duration,
+    names_are_kept: Duration,
     max_instances: usize,
     started: Instant,
     store: Arc<dyn Store>,
@@ -112,6 +115,7 @@ impl Node {
             own_pod: settings.own_pod.clone(),
             kubelet_settles: settings.kubelet_settles,
             between_looks: settings.between_looks,
+            names_are_kept: settings.names_are_kept,
             max_instances: settings.max_instances,
             started: Instant::now(),
             judged: watch::Sender::default(),

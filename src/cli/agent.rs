@@ -18,6 +18,8 @@ use tracing::info;
 
 /// A kubelet that restarts lists no containers until it has looked at all of them.
 const KUBELET_SETTLES: Duration = Duration::from_secs(60);
+/// A device plugin that is replaced registers again by then.
+const NAMES_ARE_KEPT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Args)]
 pub struct Flags {
@@ -108,6 +110,7 @@ impl Flags {
                 .map(|(namespace, name)| ObjectKey::new(namespace, name)),
             kubelet_settles: KUBELET_SETTLES,
             between_looks: agent::BETWEEN_LOOKS,
+            names_are_kept: NAMES_ARE_KEPT,
             max_instances: self.max_instances,
             render_brokers: self.render_brokers.clone(),
             http_address: self.http_address,

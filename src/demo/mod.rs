@@ -203,6 +203,7 @@ impl Home {
             pod_resources_socket: self.root.join("pod-resources/kubelet.sock"),
             own_pod: None,
             kubelet_settles: Duration::from_secs(60),
+            names_are_kept: Duration::from_secs(30),
             between_looks: agent::BETWEEN_LOOKS,
             max_instances: 100,
             render_brokers: Some(self.manifests()),

@@ -97,6 +97,7 @@ impl TestNode {
                 own_pod: None,
                 kubelet_settles: Duration::from_secs(2),
                 between_looks: agent::BETWEEN_LOOKS,
+                names_are_kept: Duration::from_secs(1),
                 max_instances: 5000,
                 render_brokers: None,
                 http_address: None,

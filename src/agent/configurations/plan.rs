@@ -1,7 +1,6 @@
 //! Which Configurations are accepted, and what is wrong with the others. Pure.
 use super::{Judged, resource};
 use crate::{
-    agent::pod_resources::Ids,
     api::{
         configuration::{Configuration, ConfigurationSpec, Problem},
         names::CONFIGURATION_NAME_LIMIT,
@@ -32,10 +31,10 @@ pub(super) struct World<'a> {
     /// Of a resource without a name of its own.
     pub(super) prefix: &'a str,
     pub(super) prefixes: &'a [String],
-    /// What the kubelet has from all plugins, ours and others, by the resources' whole names; `None` where it has not
-    /// been asked, or cannot be.
-    pub(super) offered: Option<&'a Ids>,
-    /// The resources of ours that the kubelet listens to: nobody else has those.
+    /// The resources that other plugins have, each with an id of theirs; `None` where the kubelet has not been asked, or
+    /// cannot be.
+    pub(super) others: Option<&'a BTreeMap<String, String>>,
+    /// The resources of ours that the kubelet listens to.
     pub(super) registered: &'a BTreeSet<String>,
     pub(super) scope_of: &'a dyn Fn(&SessionSpec) -> Result<Scope, Problem>,
 }
@@ -74,6 +73,7 @@ pub(super) fn judge(world: &World<'_>) -> Judged {
     }
     refuse_second_of_a_name(world, &mut judged);
     resource::refuse_second(world, &mut judged.accepted, &mut judged.problems);
+    resource::tell_of_others(world, &mut judged.accepted, &mut judged.problems);
     judged.names = resource::names(world, &judged.accepted);
     judged
 }
@@ -227,7 +227,7 @@ mod tests {
             before,
             prefix: "akri.sh",
             prefixes: &["akri.sh".to_owned()],
-            offered: None,
+            others: None,
             registered: &BTreeSet::new(),
             scope_of: &known,
         })

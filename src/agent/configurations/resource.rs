@@ -1,6 +1,7 @@
 //! `spec.resourceName`: who may have which. Pure.
 use super::plan::{Accepted, World};
 use crate::{
+    agent::pod_resources::Ids,
     api::configuration::{Configuration, Problem},
     model::{
         names::ObjectKey,
@@ -45,12 +46,6 @@ pub(super) fn check(world: &World<'_>, configuration: &Configuration) -> Result<
         );
         return Err(Problem::new("ResourcePrefix", message));
     }
-    if let Some(id) = id_of_another(world, name) {
-        let message = format!(
-            "resourceName is {name:?}, and another device plugin on this node has that resource (its device {id:?}): stop it, or take another name"
-        );
-        return Err(Problem::new(TAKEN, message));
-    }
     let instance_of = |other: &ObjectKey| {
         let digest = name.strip_prefix(world.prefix).and_then(|name| {
             name.strip_prefix('/')?
@@ -76,32 +71,56 @@ pub(super) fn check(world: &World<'_>, configuration: &Configuration) -> Result<
     }
 }
 
-/// What another device plugin has under a name. A plugin of ours that the kubelet listens to has it alone; one that was
-/// ended, or is yet to register, must not end another's by registering.
-fn id_of_another<'a>(world: &World<'a>, name: &str) -> Option<&'a String> {
-    if world.registered.contains(name) {
-        return None;
-    }
-    // Slots of ours may be there too, those of an agent before this one, or of a plugin that has just stopped: they are
-    // named after their Configuration.
-    let is_ours = |id: &&String| {
+/// The ids that are no slots of ours, one for each resource. Slots are named after their Configuration, also those of an
+/// agent before this one.
+pub(super) fn of_others(listed: &Ids, ours: &BTreeSet<String>) -> BTreeMap<String, String> {
+    let is_ours = |id: &String| {
         id.rsplit_once('-').is_some_and(|(of, number)| {
-            let configurations = world.configurations.objects.keys();
-            !number.is_empty()
-                && number.bytes().all(|b| b.is_ascii_digit())
-                && configurations
-                    .chain(world.before.keys())
-                    .any(|key| key.name == of)
+            !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()) && ours.contains(of)
         })
     };
-    let ids = world.offered?.get(name)?;
-    ids.iter().find(|id| !is_ours(id))
+    let others = listed.iter().filter_map(|(resource, ids)| {
+        let id = ids.iter().find(|id| !is_ours(id))?;
+        Some((resource.clone(), id.clone()))
+    });
+    others.collect()
 }
 
-/// Whether a plugin may register a name, or has. It may not before the kubelet was asked who else has it.
+/// A Configuration whose name another plugin has goes on as it was under another name, or without one: its Instances
+/// have names of their own.
+pub(super) fn tell_of_others(
+    world: &World<'_>,
+    accepted: &mut Accepted,
+    problems: &mut BTreeMap<ObjectKey, Problem>,
+) {
+    let Some(others) = world.others else {
+        return;
+    };
+    for (key, accepted) in accepted {
+        let Some(name) = accepted.configuration.spec.resource_name.clone() else {
+            continue;
+        };
+        let Some(id) = others.get(&name) else {
+            continue;
+        };
+        let message = format!(
+            "resourceName is {name:?}, and another device plugin on this node has that resource (its device {id:?}): stop it, or take another name"
+        );
+        problems.insert(key.clone(), Problem::new(TAKEN, message));
+        let earlier = world.before.get(key);
+        let other_name = earlier.filter(|e| e.configuration.spec.resource_name != Some(name));
+        if let Some(earlier) = other_name {
+            *accepted = earlier.clone();
+        }
+    }
+}
+
+/// Whether a plugin of ours may register a name, or has: it must not end another's, and may not before the kubelet was
+/// asked who else has it. Where another registers over ours a kubelet listens to both, and would let go of the other if
+/// ours went.
 fn is_free(world: &World<'_>, name: &str) -> bool {
-    world.registered.contains(name)
-        || (world.offered.is_some() && id_of_another(world, name).is_none())
+    let is_free = |others: &BTreeMap<String, String>| !others.contains_key(name);
+    world.registered.contains(name) || world.others.is_some_and(is_free)
 }
 
 /// What each Configuration's resource is called.

@@ -39,12 +39,15 @@ fn judged_with(
             (configurations.objects).insert(key_of(&c.metadata), Arc::new(c));
         }
     }
+    let names = configurations.objects.keys().chain(before.keys());
+    let ours = names.map(|key| key.name.clone()).collect();
+    let others = offered.map(|offered| of_others(offered, &ours));
     judge(&World {
         configurations: &configurations,
         before,
         prefix: "akri.sh",
         prefixes: &["akri.sh".to_owned(), "pflex.io".to_owned()],
-        offered,
+        others: others.as_ref(),
         registered,
         scope_of: &scope,
     })
@@ -123,12 +126,19 @@ fn a_name_that_another_plugin_has_is_refused_and_slots_of_an_earlier_agent_are_n
         let judged = judged(&[("block", BLOCK)], &Accepted::new(), &offered(id));
         assert_eq!(reason(&judged, "block"), expected, "{id}");
     }
-    // Who has it keeps it.
+    // Who has it keeps it, and is told.
     let before = judged(&[("block", BLOCK)], &Accepted::new(), &Ids::new()).accepted;
     let now = judged(&[("block", BLOCK)], &before, &offered("pflex1"));
+    assert_eq!(name(&now, "block").unwrap(), "pflex.io/block");
+    assert_eq!(reason(&now, "block"), "ResourceTaken");
+    assert_eq!(now.accepted, before);
+    // An edit that wants it changes nothing.
+    let before = judged(&[("block", DISK)], &Accepted::new(), &Ids::new()).accepted;
+    let now = judged(&[("block", BLOCK)], &before, &offered("pflex1"));
+    assert_eq!(name(&now, "block").unwrap(), "pflex.io/disk");
     assert_eq!(
-        (reason(&now, "block"), now.accepted),
-        (String::new(), before)
+        (reason(&now, "block").as_str(), now.accepted),
+        ("ResourceTaken", before)
     );
 }
 
