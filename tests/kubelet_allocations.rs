@@ -231,3 +231,45 @@ async fn numa_nodes_of_devices_are_kept_and_shown() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_manifest_that_cannot_be_read_at_the_start_keeps_its_devices_until_it_can() {
+    let mut node = Node::start().await;
+    let plugin = FakePlugin::start(&node, CAM, &["a"]).await;
+    node.until_counts(CAM, Some("1/1")).await;
+    node.manifest("p", &asking());
+    node.until_log("p", "c", "cam=a.").await;
+    node.stop().await;
+    plugin.die().await;
+    let manifest = node.root().join("manifests/p.yaml");
+    let text = fs::read_to_string(&manifest).unwrap();
+    fs::write(&manifest, "kind: [").unwrap();
+
+    node.restart_stopped().await;
+    node.manifest(
+        "other",
+        "  containers: [{name: c, image: none, command: [sleep, '1000']}]\n",
+    );
+    eventually("the folder was looked at", async || {
+        node.pod("other").await.is_some()
+    })
+    .await;
+    fs::write(&manifest, text).unwrap();
+    eventually("it waits for its plugin", async || {
+        let pod = node.pod("p").await;
+        pod.is_some_and(|pod| pod["status"].pointer(WAITING).is_some())
+    })
+    .await;
+    let plugin = FakePlugin::start(&node, CAM, &["a"]).await;
+    eventually("it has its device", async || held_ids(&node).await == ["a"]).await;
+    eventually("it runs", async || {
+        let pod = node.pod("p").await.unwrap();
+        let running = pod["status"].pointer("/containerStatuses/0/state/running");
+        running.is_some()
+    })
+    .await;
+    assert!(
+        plugin.calls().allocate.is_empty(),
+        "the cached answer is replayed"
+    );
+}

@@ -604,7 +604,7 @@ async fn plugins_are_counted_and_measured_under_the_names_of_go() {
     let lines: Vec<&str> = text.lines().collect();
     for want in [
         r#"kubelet_device_plugin_registration_total{resource_name="akri.sh/cam"} 1"#.to_owned(),
-        r#"kubelet_device_plugin_registration_total{resource_name="no name"} 1"#.to_owned(),
+        r#"kubelet_device_plugin_registration_total{resource_name="invalid"} 1"#.to_owned(),
         r#"kubelet_device_plugin_alloc_duration_seconds_count{resource_name="akri.sh/cam"} 1"#
             .to_owned(),
         socket("desired", "r.sock"),

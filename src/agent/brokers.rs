@@ -12,7 +12,7 @@ use anyhow::Context as _;
 use plan::{Action, Lacking, Plan, World, plan};
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs,
+    fs, io,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -208,9 +208,13 @@ fn read(folder: &Path) -> anyhow::Result<BTreeMap<String, serde_json::Value>> {
     for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {
         let name = entry?.file_name().to_string_lossy().into_owned();
         if plan::is_ours(&name) {
-            let text = fs::read_to_string(folder.join(&name)).unwrap_or_default();
-            // One that cannot be read is written again.
-            manifests.insert(name, serde_saphyr::from_str(&text).unwrap_or_default());
+            let path = folder.join(&name);
+            let text = match fs::read(&path) {
+                Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+                text => text.with_context(|| path.display().to_string())?,
+            };
+            // One that makes no sense is written again.
+            manifests.insert(name, serde_saphyr::from_slice(&text).unwrap_or_default());
         }
     }
     Ok(manifests)

@@ -1,5 +1,6 @@
 //! What the Go kubelet counts and measures of plugins, under its names. A kubelet's own, and not the process's:
 //! several kubelets can run in one.
+use super::device_manager::resource_name::is_extended;
 use crate::telemetry::values::{Labels, State};
 use prometheus_client::{
     encoding::text,
@@ -34,8 +35,19 @@ impl Default for Metrics {
 impl Metrics {
     /// A call of the Registration service, whatever becomes of it.
     pub(crate) fn count_registration(&self, resource: &str) {
-        let labels = [("resource_name", resource.to_owned())];
+        let name = match is_extended(resource) {
+            true => resource,
+            false => "invalid", // whatever a caller makes up
+        };
+        let labels = [("resource_name", name.to_owned())];
         self.registrations.get_or_create(&labels).inc();
+    }
+
+    /// Of a resource that is gone: names come and go with devices.
+    pub(crate) fn forget(&self, resource: &str) {
+        let labels = [("resource_name", resource.to_owned())];
+        self.registrations.remove(&labels);
+        self.allocate_time.remove(&labels);
     }
 
     /// An Allocate call has ended, with an answer or without.
@@ -81,5 +93,31 @@ impl Metrics {
         let mut text = String::new();
         text::encode(&mut text, &registry)?;
         Ok(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_are_no_more_labels_than_resources() {
+        let metrics = Metrics::default();
+        for name in ["x.io/gone", "x.io/stays", "no name", "x.io/no name"] {
+            metrics.count_registration(name);
+            metrics.observe_allocate("x.io/gone", Duration::ZERO);
+        }
+        metrics.forget("x.io/gone");
+        let text = metrics.text().unwrap();
+        assert!(
+            !text.contains("gone") && !text.contains("no name"),
+            "{text}"
+        );
+        for line in [
+            "resource_name=\"x.io/stays\"} 1",
+            "resource_name=\"invalid\"} 2",
+        ] {
+            assert!(text.contains(line), "{text}");
+        }
     }
 }

@@ -86,9 +86,10 @@ pub(super) fn is_ours(file: &str) -> bool {
     key.is_some_and(|(namespace, name)| !namespace.is_empty() && !name.is_empty())
 }
 
-/// Whether an agent rendered this Pod: the folder is everybody's, and only our own are taken away.
+/// Whether an agent rendered this Pod: the folder is everybody's, and only our own are taken away. What is no object under
+/// a name of ours is what a power cut left.
 fn is_rendered(pod: &Value) -> bool {
-    pod["metadata"]["annotations"][names::TOLD_CONNECTION].is_string()
+    !pod.is_object() || pod["metadata"]["annotations"][names::TOLD_CONNECTION].is_string()
 }
 
 /// A new Pod waits until the kubelet knows its resource: it would start one without the device. One whose device is

@@ -138,7 +138,8 @@ impl<C> Resource<C> {
         for device in self.devices.values_mut() {
             device.healthy = false;
         }
-        self.is_listed = true;
+        // What Pods hold of an earlier plugin is not this one's.
+        self.is_listed |= self.devices.is_empty();
         if let Some(endpoint) = &mut self.endpoint {
             endpoint.client = None;
             endpoint.stopped = Some(Stopped {

@@ -202,6 +202,9 @@ impl DeviceManager {
                     self.shared.inventory.send_if_modified(|inventory| {
                         let expired = inventory.expire(now, grace);
                         info!(resources = ?expired, "plugins stayed away for the grace period: resources removed");
+                        for resource in &expired {
+                            self.shared.metrics.forget(resource);
+                        }
                         !expired.is_empty()
                     });
                 }

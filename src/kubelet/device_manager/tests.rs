@@ -145,6 +145,11 @@ fn what_is_held_keeps_its_health_beyond_the_grace_and_counts_no_more() {
     inventory.connect(CAM, endpoint(2, false));
     let count = inventory.resource(CAM).unwrap().count();
     assert_eq!((count.capacity, count.allocatable), (0, 0));
+    // Nor does it at its end, before its first list.
+    let mut ended = inventory.clone();
+    ended.disconnect(CAM, 2, SECOND, "EOF");
+    let count = ended.resource(CAM).unwrap().count();
+    assert_eq!((count.capacity, count.allocatable), (0, 0));
     inventory.list(CAM, 2, vec![device("b", true)]);
     assert!(inventory.is_reported_healthy(CAM, "a"));
 

@@ -59,8 +59,15 @@ fn shorten(path: &Path) -> io::Result<()> {
     if !is_too_long(path) {
         return Ok(());
     }
+    // The old ones stay where there is no room for a copy.
+    let copy = path.with_extension("log.copy");
+    let copied = fs::copy(path, &copy).map_err(at);
+    if copied.is_err() {
+        fs::remove_file(&copy).ok();
+    }
+    copied?;
     make_room(path)?;
-    fs::copy(path, rotated(path, 1)).map_err(at)?;
+    fs::rename(&copy, rotated(path, 1)).map_err(at)?;
     let file = File::options().write(true).open(path).map_err(at)?;
     file.set_len(0).map_err(at)
 }
@@ -165,6 +172,18 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).unwrap(), "next\n");
         assert_eq!(length(&rotated(&path, 4)), Some(LIMIT + 4));
         assert_eq!(fs::read_dir(dir.path().join("p")).unwrap().count(), FILES);
+    }
+
+    #[test]
+    fn a_log_that_cannot_be_copied_costs_no_older_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("c.log");
+        open(&path).unwrap().set_len(LIMIT + 1).unwrap();
+        fs::write(rotated(&path, 1), "older").unwrap();
+        fs::create_dir(path.with_extension("log.copy")).unwrap();
+        shorten(&path).unwrap_err();
+        assert_eq!(length(&path), Some(LIMIT + 1));
+        assert_eq!(fs::read_to_string(rotated(&path, 1)).unwrap(), "older");
     }
 
     #[test]

@@ -23,8 +23,9 @@ use std::{
     fs, io,
     path::Path,
     sync::Arc,
+    time::Duration,
 };
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 use tokio_util::{sync::CancellationToken, task::JoinMap};
 use tracing::{info, warn};
 use worker::Worker;
@@ -62,6 +63,9 @@ impl Pods {
 /// By file: what is wrong with it. The folder is looked at every few seconds, and each problem is said once.
 #[derive(Debug, Default)]
 struct Problems(BTreeMap<String, String>);
+
+/// A manifest that was being written, or a disk that was away, can be read by then.
+const READABLE_BY: Duration = Duration::from_secs(60);
 
 /// No file has this name.
 const THE_FOLDER: &str = "";
@@ -121,15 +125,15 @@ impl PodManager {
         // What has changed meanwhile has not run yet.
         self.read_manifests();
         self.show_all();
-        // The manifests are all the Pods there are: what others held before the restart is free.
-        let known: BTreeSet<String> = self.manifests.values().map(|p| p.uid.clone()).collect();
-        self.devices.retain_pods(|uid| known.contains(uid));
-        // One that cannot be read is a Pod too.
-        if self.problems.is_empty() {
-            logs::retain(&root, self.manifests.values().map(|pod| &pod.key));
-        }
-        self.reconcile();
+        let begun = Instant::now();
+        let mut has_forgotten = false;
         loop {
+            // One whose manifest cannot be read just now is a Pod too.
+            if !has_forgotten && (self.problems.is_empty() || begun.elapsed() > READABLE_BY) {
+                self.forget_others();
+                has_forgotten = true;
+            }
+            self.reconcile();
             tokio::select! {
                 () = shutdown.cancelled() => break,
                 () = self.watch.changed() => self.read_manifests(),
@@ -138,11 +142,26 @@ impl PodManager {
                     self.forget_if_stopped(&key);
                 }
             }
-            self.reconcile();
         }
         self.stops.values().for_each(CancellationToken::cancel);
         while self.workers.join_next().await.is_some() {}
         Ok(())
+    }
+
+    /// Of an earlier life: what Pods held and printed that are no more.
+    fn forget_others(&self) {
+        let mut known: BTreeSet<String> = self.manifests.values().map(|p| p.uid.clone()).collect();
+        known.extend(
+            self.pods
+                .table()
+                .values()
+                .map(|record| record.pod.uid.clone()),
+        );
+        self.devices.retain_pods(|uid| known.contains(uid));
+        if self.problems.is_empty() {
+            let keys = self.manifests.values().map(|pod| &pod.key);
+            logs::retain(&self.settings.root_dir, keys);
+        }
     }
 
     /// The Pods of the manifests; of two files with one Pod the first by name counts.

@@ -241,8 +241,11 @@ fn only_what_an_agent_rendered_is_taken_away() {
         ("petiole-default_broken.yaml".to_owned(), Value::Null),
         ("petiole-default_cam-2.yaml".to_owned(), ours),
     ]);
-    let file = "petiole-default_cam-2.yaml".to_owned();
-    assert_eq!(fixture.plan(), [Action::Remove { file }]);
+    let files = ["petiole-default_broken.yaml", "petiole-default_cam-2.yaml"];
+    let removed = files.map(|file| Action::Remove {
+        file: file.to_owned(),
+    });
+    assert_eq!(fixture.plan(), removed);
     for name in [
         "petiole-agent.yaml",
         "petiole-_x.yaml",
