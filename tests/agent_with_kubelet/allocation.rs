@@ -84,11 +84,7 @@ async fn one_call_for_one_container_has_one_response_with_everything_of_both_dev
 
 #[tokio::test]
 async fn slots_that_the_other_resource_holds_are_unhealthy() {
-    let node = TestNode::started();
-    node.configure("cam", "capacity: 2");
-    node.devices.see("cam", [device("door")]);
-    let door = instance_name("cam", "door");
-    node.until_counts(&door, 2, 2).await;
+    let (node, door) = TestNode::with_a_camera("capacity: 2", 2).await;
     node.until_counts("cam", 1, 1).await;
 
     node.run_pod("by-configuration", &[("akri.sh/cam", 1)]);

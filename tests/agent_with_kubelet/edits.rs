@@ -3,11 +3,7 @@ use super::*;
 
 #[tokio::test]
 async fn an_edited_capacity_takes_effect() {
-    let node = TestNode::started();
-    node.configure("cam", "capacity: 1");
-    node.devices.see("cam", [device("door")]);
-    let door = instance_name("cam", "door");
-    node.until_counts(&door, 1, 1).await;
+    let (node, door) = TestNode::with_a_camera("capacity: 1", 1).await;
     let created = node.instance(&door).await.metadata.creation_timestamp;
     for capacity in [3, 2] {
         node.configure("cam", &format!("capacity: {capacity}"));
@@ -22,11 +18,7 @@ async fn an_edited_capacity_takes_effect() {
 
 #[tokio::test]
 async fn a_capacity_below_what_is_in_use_takes_nothing_from_a_container() {
-    let node = TestNode::started();
-    node.configure("cam", "capacity: 2");
-    node.devices.see("cam", [device("door")]);
-    let door = instance_name("cam", "door");
-    node.until_counts(&door, 2, 2).await;
+    let (node, door) = TestNode::with_a_camera("capacity: 2", 2).await;
     for pod in ["one", "two"] {
         node.run_pod(pod, &[(&format!("akri.sh/{door}"), 1)]);
         node.pid(pod).await;
@@ -40,11 +32,8 @@ async fn a_capacity_below_what_is_in_use_takes_nothing_from_a_container() {
 
 #[tokio::test]
 async fn edited_broker_properties_reach_the_instance_and_the_next_container() {
-    let node = TestNode::started();
-    node.configure("cam", "capacity: 2, brokerProperties: {MODE: slow}");
-    node.devices.see("cam", [device("door")]);
-    let door = instance_name("cam", "door");
-    node.until_counts(&door, 2, 2).await;
+    let (node, door) =
+        TestNode::with_a_camera("capacity: 2, brokerProperties: {MODE: slow}", 2).await;
     node.run_pod("before", &[(&format!("akri.sh/{door}"), 1)]);
     assert_eq!(node.env("before").await["MODE"], "slow");
     node.configure("cam", "capacity: 2, brokerProperties: {MODE: fast}");

@@ -3,11 +3,7 @@ use super::*;
 
 /// A node with a Pod at a device of `cam`, to be changed and the Pod to crash.
 async fn with_broker() -> TestNode {
-    let node = TestNode::started();
-    node.configure("cam", "gracePeriodSeconds: 600");
-    node.devices.see("cam", [device("door")]);
-    let door = instance_name("cam", "door");
-    node.until_counts(&door, 1, 1).await;
+    let (node, door) = TestNode::with_a_camera("gracePeriodSeconds: 600", 1).await;
     node.run_pod("broker", &[(&format!("akri.sh/{door}"), 1)]);
     node.env("broker").await;
     node

@@ -3,11 +3,7 @@ use super::*;
 
 #[tokio::test]
 async fn a_plugin_whose_socket_file_is_deleted_makes_another_and_registers_again() {
-    let node = TestNode::started();
-    node.configure("cam", "capacity: 1");
-    node.devices.see("cam", [device("door")]);
-    let door = instance_name("cam", "door");
-    node.until_counts(&door, 1, 1).await;
+    let (node, door) = TestNode::with_a_camera("capacity: 1", 1).await;
     let folder = node.agent_settings.plugin_folder.clone();
     let path = || Some(folder.join(node.socket_of(&door)?));
     let before = fs::metadata(path().unwrap()).unwrap().modified().unwrap();

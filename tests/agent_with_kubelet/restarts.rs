@@ -165,11 +165,7 @@ async fn sockets_of_an_agent_that_was_killed_go_also_when_their_instances_have_g
 
 #[tokio::test]
 async fn after_an_agent_restart_allocate_waits_until_the_device_is_seen() {
-    let mut node = TestNode::started();
-    node.configure("cam", "capacity: 1");
-    node.devices.see("cam", [device("door")]);
-    let door = instance_name("cam", "door");
-    node.until_counts(&door, 1, 1).await;
+    let (mut node, door) = TestNode::with_a_camera("capacity: 1", 1).await;
     node.stop_agent().await;
     node.devices.silence("cam");
     node.start_agent();
@@ -190,11 +186,7 @@ async fn after_an_agent_restart_allocate_waits_until_the_device_is_seen() {
 
 #[tokio::test]
 async fn after_an_agent_restart_allocate_is_refused_when_the_device_does_not_show() {
-    let mut node = TestNode::started();
-    node.configure("cam", "capacity: 1");
-    node.devices.see("cam", [device("door")]);
-    let door = instance_name("cam", "door");
-    node.until_counts(&door, 1, 1).await;
+    let (mut node, door) = TestNode::with_a_camera("capacity: 1", 1).await;
     node.stop_agent().await;
     node.devices.silence("cam");
     node.start_agent();

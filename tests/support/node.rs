@@ -1,7 +1,7 @@
 //! A node: our agent and our kubelet on real sockets in a temporary folder, each to be stopped and killed by itself.
 use super::{
     process::Process,
-    test_handler::{Devices, TestHandler},
+    test_handler::{Devices, TestHandler, device},
     watched_store::{StoreWatch, WatchedStore},
 };
 use k8s_openapi::api::core::v1::Pod;
@@ -118,6 +118,16 @@ impl TestNode {
         node.start_kubelet();
         node.start_agent();
         node
+    }
+
+    /// One that offers the only device of the Configuration `cam`, with the name of its Instance.
+    pub async fn with_a_camera(spec: &str, slots: u32) -> (Self, String) {
+        let node = Self::started();
+        node.configure("cam", spec);
+        node.devices.see("cam", [device("door")]);
+        let door = instance_name("cam", "door");
+        node.until_counts(&door, slots, slots).await;
+        (node, door)
     }
 
     pub fn start_agent(&mut self) {
