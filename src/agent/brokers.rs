@@ -114,7 +114,7 @@ async fn reconcile(node: &Node, folder: &Path, memory: &mut Memory) -> anyhow::R
     let mut plan = planned(node, &kubelet, (&existing, memory));
     // Whatever the kubelet says, and before anything that may fail.
     let (removals, others) = (plan.actions.drain(..)).partition(Action::is_removal);
-    carry_out(folder, removals, memory)?;
+    let removed = carry_out(folder, removals, memory);
     plan.actions = others;
     let writes = plan.writes();
     if is_served && (writes > 0 || !existing.is_empty()) {
@@ -135,8 +135,8 @@ async fn reconcile(node: &Node, folder: &Path, memory: &mut Memory) -> anyhow::R
     };
     report(&mut memory.broken, plan.broken);
     memory.lacking = plan.lacking;
-    carry_out(folder, plan.actions, memory)?;
-    Ok(next)
+    let written = carry_out(folder, plan.actions, memory);
+    removed.and(written).map(|()| next)
 }
 
 /// Says what is wrong once, not at each look.

@@ -72,8 +72,9 @@ pub(super) fn judge(world: &World<'_>) -> Judged {
         }
     }
     refuse_second_of_a_name(world, &mut judged);
-    resource::refuse_second(world, &mut judged.accepted, &mut judged.problems);
+    // Before: one that goes back to its earlier name may find another of ours there.
     resource::tell_of_others(world, &mut judged.accepted, &mut judged.problems);
+    resource::refuse_second(world, &mut judged.accepted, &mut judged.problems);
     judged.names = resource::names(world, &judged.accepted);
     judged
 }

@@ -106,7 +106,9 @@ pub(super) fn tell_of_others(
         let message = format!(
             "resourceName is {name:?}, and another device plugin on this node has that resource (its device {id:?}): stop it, or take another name"
         );
-        problems.insert(key.clone(), Problem::new(TAKEN, message));
+        // What is wrong with its last edit comes first.
+        let problem = problems.entry(key.clone());
+        problem.or_insert_with(|| Problem::new(TAKEN, message));
         let earlier = world.before.get(key);
         let other_name = earlier.filter(|e| e.configuration.spec.resource_name != Some(name));
         if let Some(earlier) = other_name {

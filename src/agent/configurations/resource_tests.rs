@@ -225,6 +225,19 @@ fn who_has_lost_its_name_to_another_goes_on_without_it_until_it_is_free() {
 }
 
 #[test]
+fn one_that_goes_back_to_its_earlier_name_keeps_it_from_another_of_ours() {
+    let before = judged(&[("a", DISK)], &Accepted::new(), &Ids::new()).accepted;
+    let offered = Ids::from([("pflex.io/block".to_owned(), ["pflex1".to_owned()].into())]);
+    let now = judged(&[("a", BLOCK), ("b", DISK)], &before, &offered);
+    assert_eq!(name(&now, "a").unwrap(), "pflex.io/disk");
+    assert_eq!(name(&now, "b"), None);
+    assert_eq!(
+        (reason(&now, "a").as_str(), reason(&now, "b").as_str()),
+        (TAKEN, TAKEN)
+    );
+}
+
+#[test]
 fn a_name_is_not_offered_before_the_kubelet_was_asked_who_has_it() {
     let block = [("block", BLOCK)];
     let nothing = BTreeSet::new();

@@ -47,6 +47,7 @@ const REJOIN_TIME: Duration = Duration::from_secs(60);
 const LABEL_LIMIT: usize = 63;
 /// Where the Configuration cannot be read.
 const DEFAULT_GRACE: Duration = Duration::from_secs(60);
+
 /// The nodes that are not ready, since too long.
 #[derive(Debug, Default)]
 pub(super) struct Memory {

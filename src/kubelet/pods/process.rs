@@ -95,7 +95,8 @@ impl Process {
         self.started
     }
 
-    /// Waits for its end, and keeps its log short. After `stop` it is asked to end, and killed when it has not within `grace`.
+    /// Waits for its end, and keeps its log short. After `stop` it is asked to end, and killed when it has not within
+    /// `grace`.
     pub(super) async fn end(
         mut self,
         stop: &CancellationToken,

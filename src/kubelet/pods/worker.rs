@@ -187,10 +187,7 @@ impl Worker {
             },
             StartError::NoEndpoint(_)
             | StartError::NoDevices { .. }
-            | StartError::Allocation(_) => NotStarted::Waiting {
-                state: State::waiting("CreateContainerConfigError", error.to_string()),
-                until: None,
-            },
+            | StartError::Allocation(_) => config_error(&error),
         })?;
         let line = command_line(container, &edits.env).map_err(|e| config_error(&e))?;
         self.update(container, |record| record.edits = Some(edits));
