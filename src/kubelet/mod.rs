@@ -38,7 +38,7 @@ use std::{
 };
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
-use tracing::info;
+use tracing::{info, warn};
 
 /// How long the Pods get to end beyond their own grace when the kubelet stops.
 const STOP_MARGIN: Duration = Duration::from_secs(5);
@@ -113,7 +113,7 @@ pub async fn run(settings: Settings, shutdown: CancellationToken) -> anyhow::Res
     for folder in [&plugins, &registry, &settings.manifests] {
         fs::create_dir_all(folder).map_err(|e| files::at(folder, &e))?;
     }
-    let _until_the_end = lock(&settings.root_dir)?;
+    let _until_the_end = RootLock::take(&settings.root_dir)?;
     // The kubelet's order: what was is read before the folder is swept and anyone can register.
     let metrics = Metrics::default();
     let (devices, device_tasks) = DeviceManager::start(&plugins, &settings, metrics.clone());
@@ -159,18 +159,31 @@ pub async fn run(settings: Settings, shutdown: CancellationToken) -> anyhow::Res
     supervisor.run(grace).await
 }
 
-/// Two kubelets on one folder would remove each other's sockets and end each other's containers. The lock ends with its
-/// process, however that ends.
-fn lock(root: &Path) -> anyhow::Result<File> {
-    let path = root.join("kubelet.lock");
-    let at = |e| files::at(&path, &e);
-    let file = File::create(&path).map_err(at)?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => {
-            bail!("root folder {}: another kubelet has it", root.display())
+/// The root folder is this kubelet's. Two on one folder would remove each other's sockets and end each other's
+/// containers. However its process ends, the lock ends with it.
+struct RootLock(File);
+
+impl RootLock {
+    fn take(root: &Path) -> anyhow::Result<Self> {
+        let path = root.join("kubelet.lock");
+        let at = |e| files::at(&path, &e);
+        let file = File::create(&path).map_err(at)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Self(file)),
+            Err(TryLockError::WouldBlock) => {
+                bail!("root folder {}: another kubelet has it", root.display())
+            }
+            Err(TryLockError::Error(e)) => Err(at(e).into()),
         }
-        Err(TryLockError::Error(e)) => Err(at(e).into()),
+    }
+}
+
+impl Drop for RootLock {
+    /// A process that is being started has a copy of the file until its exec (flock(2)): closing ours is not enough.
+    fn drop(&mut self) {
+        if let Err(e) = self.0.unlock() {
+            warn!("kubelet.lock cannot be unlocked: {e}");
+        }
     }
 }
 
@@ -193,5 +206,21 @@ async fn until_stopped(
     tokio::select! {
         served = server => Ok(served?),
         () = async { shutdown.cancelled().await; sleep(LAST_CALLS).await } => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_root_folder_has_one_kubelet_and_is_free_when_that_has_ended() {
+        let folder = tempfile::tempdir().unwrap();
+        let lock = RootLock::take(folder.path()).unwrap();
+        assert!(RootLock::take(folder.path()).is_err());
+        // As a process has it between its fork and its exec.
+        let _inherited = lock.0.try_clone().unwrap();
+        drop(lock);
+        RootLock::take(folder.path()).unwrap();
     }
 }

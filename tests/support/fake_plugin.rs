@@ -293,10 +293,13 @@ impl Node {
         self.stop = CancellationToken::new();
         let run = kubelet::run(self.settings.clone(), self.stop.clone());
         self.running.spawn(run);
-        eventually("the kubelet answers", async || {
+        let answers = eventually("the kubelet answers", async || {
             self.client.healthz().await.is_ok()
-        })
-        .await;
+        });
+        tokio::select! {
+            () = answers => {}
+            ended = self.running.join_next() => panic!("the kubelet has ended: {ended:?}"),
+        }
     }
 
     pub(crate) async fn stop(&mut self) {
