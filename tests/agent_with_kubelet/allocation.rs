@@ -125,15 +125,7 @@ async fn a_call_that_its_client_gives_up_undoes_its_claim() {
     node.devices.see("cam", [device("door")]);
     let door = instance_name("cam", "door");
     let slot = format!("{door}-0");
-    let mut plugin = node.plugin(&door).await;
-
-    node.store.is_held_up.send_replace(true);
-    let usage = [(slot.as_str(), "node-a")];
-    let claimed = node.until_usage(&door, &usage);
-    tokio::select! {
-        answer = plugin.allocate(request(&[&slot])) => panic!("the write was held up: {answer:?}"),
-        () = claimed => {}
-    }
+    node.give_up_a_claim(&door, &slot).await;
     node.store.is_held_up.send_replace(false);
     node.until_usage(&door, &[]).await;
     node.allocate(&door, &[&slot]).await.unwrap();

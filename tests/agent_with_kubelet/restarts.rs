@@ -37,32 +37,28 @@ async fn everything_is_back_after(node: &TestNode, what: &str, names: &[String])
     node.assert_all_run();
 }
 
-#[tokio::test]
-async fn a_kubelet_restart_registers_200_instances_again_and_keeps_allocations() {
+/// Instances and allocations are as they were when the kubelet goes and another comes.
+async fn a_kubelet_restart_changes_nothing(what: &str, go: impl AsyncFnOnce(&mut TestNode)) {
     let mut node = TestNode::new();
     node.kubelet_settings.endpoint_grace = Duration::from_secs(60);
     node.start_kubelet();
     node.start_agent();
     let names = with_brokers_at_three_of_200(&node).await;
     let before = node.instances();
-    node.stop_kubelet().await;
+    go(&mut node).await;
     node.start_kubelet();
-    everything_is_back_after(&node, "was stopped", &names).await;
+    everything_is_back_after(&node, what, &names).await;
     assert_eq!(node.instances(), before, "no Instance was touched");
 }
 
 #[tokio::test]
+async fn a_kubelet_restart_registers_200_instances_again_and_keeps_allocations() {
+    a_kubelet_restart_changes_nothing("was stopped", async |node| node.stop_kubelet().await).await;
+}
+
+#[tokio::test]
 async fn a_killed_kubelet_finds_200_instances_and_their_allocations_again() {
-    let mut node = TestNode::new();
-    node.kubelet_settings.endpoint_grace = Duration::from_secs(60);
-    node.start_kubelet();
-    node.start_agent();
-    let names = with_brokers_at_three_of_200(&node).await;
-    let before = node.instances();
-    node.kill_kubelet();
-    node.start_kubelet();
-    everything_is_back_after(&node, "was killed", &names).await;
-    assert_eq!(node.instances(), before, "no Instance was touched");
+    a_kubelet_restart_changes_nothing("was killed", async |node| node.kill_kubelet()).await;
 }
 
 #[tokio::test]
@@ -219,15 +215,7 @@ async fn killed_within_a_claim(between_looks: Duration) -> (TestNode, String) {
     node.configure("cam", "capacity: 1");
     node.devices.see("cam", [device("door")]);
     let door = instance_name("cam", "door");
-    let slot = format!("{door}-0");
-    let mut plugin = node.plugin(&door).await;
-    node.store.is_held_up.send_replace(true);
-    let usage = [(slot.as_str(), "node-a")];
-    let claimed = node.until_usage(&door, &usage);
-    tokio::select! {
-        answer = plugin.allocate(request(&[&slot])) => panic!("the write was held up: {answer:?}"),
-        () = claimed => {}
-    }
+    node.give_up_a_claim(&door, &format!("{door}-0")).await;
     node.kill_agent();
     assert_eq!(
         node.usage(&door).len(),

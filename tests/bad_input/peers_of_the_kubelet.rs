@@ -49,17 +49,22 @@ async fn a_plugin_that_sends_garbage_is_refused() {
     still_works(&node, &door).await;
 }
 
+/// Why a registration is refused.
+async fn refused(node: &TestNode, socket: &str, resource: &str) -> String {
+    let mut call = register(node, socket, resource);
+    let refusal = timeout(PATIENCE, call.join_next())
+        .await
+        .unwrap()
+        .unwrap()
+        .unwrap();
+    refusal.expect("refused").message().to_owned()
+}
+
 #[tokio::test]
 async fn a_plugin_that_is_not_there_is_refused_by_name() {
     let (node, door) = at_work().await;
     for socket in ["gone.sock", "../gone.sock", ""] {
-        let mut call = register(&node, socket, "example.com/gone");
-        let refusal = timeout(PATIENCE, call.join_next())
-            .await
-            .unwrap()
-            .unwrap()
-            .unwrap();
-        let message = refusal.expect("refused").message().to_owned();
+        let message = refused(&node, socket, "example.com/gone").await;
         assert!(
             message.contains(socket.trim_start_matches("../")),
             "{message}"
@@ -72,13 +77,7 @@ async fn a_plugin_that_is_not_there_is_refused_by_name() {
 async fn names_and_versions_that_are_none_are_refused() {
     let (node, door) = at_work().await;
     for name in ["", "none", "a b/c", "kubernetes.io/x", "x/"] {
-        let mut call = register(&node, "x.sock", name);
-        let refusal = timeout(PATIENCE, call.join_next())
-            .await
-            .unwrap()
-            .unwrap()
-            .unwrap();
-        let message = refusal.expect("refused").message().to_owned();
+        let message = refused(&node, "x.sock", name).await;
         assert!(message.contains("is invalid"), "{name:?}: {message}");
     }
     still_works(&node, &door).await;

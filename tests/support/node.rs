@@ -355,6 +355,21 @@ impl TestNode {
     }
 }
 
+// What the test does within a claim.
+impl TestNode {
+    /// Allocates a slot, and hangs up when the claim is written and not answered: the store is held up from then on.
+    pub async fn give_up_a_claim(&self, resource: &str, slot: &str) {
+        let mut plugin = self.plugin(resource).await;
+        self.store.is_held_up.send_replace(true);
+        let usage = [(slot, NODE)];
+        let claimed = self.until_usage(resource, &usage);
+        tokio::select! {
+            answer = plugin.allocate(request(&[slot])) => panic!("the write was held up: {answer:?}"),
+            () = claimed => {}
+        }
+    }
+}
+
 pub fn request(ids: &[&str]) -> AllocateRequest {
     let devices_ids = ids.iter().map(|id| (*id).to_owned()).collect();
     AllocateRequest {
