@@ -27,7 +27,6 @@
 //! | `petiole …` | what it is | its home |
 //! |---|---|---|
 //! | `agent` | on each node: discovery, Instances, device plugins, slots | [`agent`], [`discovery`], [`store`] |
-//! | `controller` | once per cluster: brokers, Services, lost nodes, status | [`controller`] |
 //! | `controller` | once per cluster: brokers, Services, lost nodes, status | [`controller`], [`cluster`] |
 //! | `kubelet` | the kubelet's device manager, with Pods as plain processes | [`kubelet`] |
 //! | `demo` | both of them and a few services of its own, with a live table | `demo` |
@@ -36,6 +35,7 @@
 //! | `crds` | the CustomResourceDefinitions, printed | [`api`] |
 //! | `check` | an installation on a cluster, looked at: `helm test` | `cli` |
 //! | `tidy`, `uninstall` | capacity entries, or all of an installation, taken away by hand | [`mod@tidy`] |
+//! | `completions`, `man` | what a shell and `man` know of all these | `cli` |
 //!
 //! [`agent`], [`controller`] and [`kubelet`] never import each other: they meet on the wire. Every decision is in a file named
 //! `plan.rs` or in [`model`], and those are pure; `tests/architecture.rs` holds both rules.

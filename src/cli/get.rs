@@ -2,6 +2,7 @@
 use crate::{
     api::{condition::Condition, instance::Instance, names},
     kubelet::client::{Client, PluginState, PluginView},
+    model::age,
     store::folder,
 };
 use anyhow::Context as _;
@@ -16,6 +17,7 @@ use serde::Serialize;
 use std::{
     io::{Write as _, stdout},
     path::PathBuf,
+    time::Duration,
 };
 use tabwriter::TabWriter;
 
@@ -310,40 +312,14 @@ fn node_rows(node: &Node) -> Rows {
     rows
 }
 
-/// As kubectl shows ages: the two largest units at most, the smaller one while it matters.
+/// A clock that was set back makes nothing younger than new.
 fn age(duration: SignedDuration) -> String {
-    let seconds = duration.as_secs().max(0);
-    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86400);
-    match seconds {
-        0..120 => format!("{seconds}s"),
-        120..600 => match seconds % 60 {
-            0 => format!("{minutes}m"),
-            rest => format!("{minutes}m{rest}s"),
-        },
-        600..10_800 => format!("{minutes}m"),
-        10_800..172_800 => format!("{hours}h"),
-        _ => format!("{days}d"),
-    }
+    age::short(Duration::try_from(duration).unwrap_or_default())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn ages_read_as_in_kubectl() {
-        for (seconds, want) in [
-            (-5, "0s"),
-            (119, "119s"),
-            (120, "2m"),
-            (125, "2m5s"),
-            (3600, "60m"),
-            (10_800, "3h"),
-            (172_800, "2d"),
-        ] {
-            assert_eq!(age(SignedDuration::from_secs(seconds)), want);
-        }
-    }
 
     #[test]
     fn pods_without_a_status_are_shown_too() {

@@ -1,6 +1,6 @@
 //! A snapshot as lines of text: for `--plain`, and for the tables on the screen. Pure.
 use super::snapshot::Snapshot;
-use std::time::Duration;
+use crate::model::age;
 
 /// Instances with their node's view of them.
 pub(super) const INSTANCE_COLUMNS: [&str; 7] = [
@@ -23,7 +23,7 @@ pub(super) fn instances(snapshot: &Snapshot) -> Vec<[String; 7]> {
             instance.configuration.clone(),
             instance.is_shared.to_string(),
             format!("[{}]", instance.nodes.join(",")),
-            age(instance.age),
+            age::short(instance.age),
             health.to_owned(),
             instance.device.clone(),
         ]
@@ -80,31 +80,4 @@ pub(super) fn brokers(snapshot: &Snapshot) -> Vec<[String; 5]> {
         ]
     };
     snapshot.brokers.iter().map(row).collect()
-}
-
-/// An age as kubectl prints it: `45s`, `12m`, `3h`.
-fn age(age: Duration) -> String {
-    match age.as_secs() {
-        seconds @ 0..120 => format!("{seconds}s"),
-        seconds @ 120..7200 => format!("{}m", seconds / 60),
-        seconds => format!("{}h", seconds / 3600),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ages_are_short() {
-        for (seconds, text) in [
-            (0, "0s"),
-            (119, "119s"),
-            (120, "2m"),
-            (7199, "119m"),
-            (7200, "2h"),
-        ] {
-            assert_eq!(age(Duration::from_secs(seconds)), text);
-        }
-    }
 }

@@ -102,15 +102,19 @@ pub fn has_prefix(resource: &str, prefixes: &[String]) -> bool {
         .is_some_and(|(prefix, _)| prefixes.iter().any(|ours| ours == prefix))
 }
 
-/// A whole number as Kubernetes writes it: the API server makes `1k` of 1000.
+/// A whole number as Kubernetes writes it: the API server makes `1k` of 1000, and lets `1Ki` stand.
 pub fn count(quantity: &str) -> Option<u64> {
     const KILO: u64 = 1000;
+    const KIBI: u64 = 1024;
     let digits = quantity.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let factor = match &quantity[digits.len()..] {
         "" => 1,
         "k" => KILO,
         "M" => KILO.pow(2),
         "G" => KILO.pow(3),
+        "Ki" => KIBI,
+        "Mi" => KIBI.pow(2),
+        "Gi" => KIBI.pow(3),
         _ => return None,
     };
     digits.parse::<u64>().ok()?.checked_mul(factor)
@@ -130,7 +134,9 @@ mod tests {
             ("1500m", None),
             ("", None),
             ("-1", None),
-            ("1Ki", None),
+            ("1Ki", Some(1024)),
+            ("2Mi", Some(2_097_152)),
+            ("1Qi", None),
         ] {
             assert_eq!(count(quantity), expected, "{quantity}");
         }

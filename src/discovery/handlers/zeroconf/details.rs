@@ -255,5 +255,4 @@ fn verify(value: Option<Value>) -> Result<Option<Duration>, String> {
 }
 
 #[cfg(test)]
-#[path = "details_tests.rs"]
 mod tests;

@@ -373,5 +373,4 @@ impl Tracked {
 }
 
 #[cfg(test)]
-#[path = "plan_tests.rs"]
 mod tests;

@@ -1,0 +1,168 @@
+//! Devices come and go, and their Instances with them.
+use super::*;
+
+#[test]
+fn a_device_becomes_an_instance_with_all_that_akri_writes() {
+    let mut fixture = Fixture::new(", capacity: 3, brokerProperties: {MODE: night}");
+    let mut device = Device::new("foo0");
+    device
+        .properties
+        .insert("URL".to_owned(), "rtsp://x".to_owned());
+    fixture.see_devices([device], false);
+    fixture.settle();
+    let instance = fixture.only();
+    assert_eq!(instance.metadata.name.as_deref(), Some("cam-8120fe"));
+    assert_eq!(
+        instance.metadata.annotations.as_ref().unwrap()["akri.sh/device-id"],
+        "foo0"
+    );
+    assert_eq!(
+        instance.spec,
+        InstanceSpec {
+            configuration_name: "cam".to_owned(),
+            cdi_name: "akri.sh/cam=8120fe".to_owned(),
+            capacity: 3,
+            broker_properties: [("MODE", "night"), ("URL", "rtsp://x")]
+                .map(|(k, v)| (k.to_owned(), v.to_owned()))
+                .into(),
+            shared: true,
+            nodes: vec![NODE.to_owned()],
+            device_usage: BTreeMap::new(),
+        }
+    );
+    assert_eq!(health(instance), "Healthy");
+    assert_eq!(fixture.plan().reports[&key("cam")].instances, 1);
+}
+
+#[test]
+fn a_vanished_device_is_unhealthy_at_once_and_its_instance_goes_after_the_grace_period() {
+    let mut fixture = Fixture::new(", gracePeriodSeconds: 60");
+    fixture.see(&["a"], true);
+    fixture.settle();
+    fixture.uptime = 10;
+    fixture.see(&[], true);
+    assert_eq!(fixture.settle().wake_in, Some(Duration::from_secs(60)));
+    assert_eq!(health(fixture.only()), "Unhealthy");
+    fixture.uptime = 69;
+    assert_eq!(fixture.settle().wake_in, Some(Duration::from_secs(1)));
+    fixture.uptime = 70;
+    fixture.settle();
+    assert!(fixture.instances.is_empty());
+}
+
+#[test]
+fn a_deletion_that_could_not_be_written_is_tried_again_at_once() {
+    let mut fixture = Fixture::new(", gracePeriodSeconds: 60");
+    fixture.see(&["a"], true);
+    fixture.settle();
+    fixture.see(&[], true);
+    fixture.settle();
+    fixture.uptime = 60;
+    for _ in 0..3 {
+        let planned = fixture.plan();
+        let is_deletion = |change: &InstanceChange| matches!(change, InstanceChange::Delete { .. });
+        assert!(
+            planned.changes.iter().all(is_deletion),
+            "{:?}",
+            planned.changes
+        );
+        assert_eq!(planned.changes.len(), 1);
+        fixture.absences = planned.absences; // and nothing was written
+        fixture.uptime += 1;
+    }
+}
+
+#[test]
+fn a_device_that_comes_back_in_time_keeps_its_instance_and_its_slots() {
+    let mut fixture = Fixture::new("");
+    fixture.see(&["a"], true);
+    fixture.settle();
+    let mut used = fixture.only().clone();
+    used.spec
+        .device_usage
+        .insert("cam-x-0".to_owned(), NODE.to_owned());
+    fixture.instances.insert(
+        key(used.metadata.name.as_ref().unwrap()),
+        Arc::new(used.clone()),
+    );
+    fixture.see(&[], true);
+    fixture.settle();
+    fixture.uptime = 59;
+    fixture.see(&["a"], true);
+    fixture.settle();
+    assert_eq!(health(fixture.only()), "Healthy");
+    assert_eq!(fixture.only().spec.device_usage, used.spec.device_usage);
+    // The next absence counts from its own beginning.
+    fixture.uptime = 61;
+    fixture.see(&[], true);
+    assert_eq!(fixture.settle().wake_in, Some(Duration::from_secs(60)));
+}
+
+#[test]
+fn nothing_is_deleted_before_a_first_complete_look() {
+    let mut fixture = Fixture::new(", gracePeriodSeconds: 0");
+    fixture.see(&["a", "b"], true);
+    fixture.settle();
+    // Another life: discovery starts anew and has seen one of the two so far.
+    fixture.discoveries.clear();
+    assert_eq!(fixture.settle().changes, vec![]);
+    fixture.see(&["a"], false);
+    assert_eq!(fixture.settle().changes, vec![]);
+    fixture.see(&["a"], true);
+    fixture.settle();
+    assert_eq!(fixture.instances.len(), 1);
+}
+
+#[test]
+fn a_device_that_leaves_before_the_first_complete_look_is_unhealthy_at_once_and_stays_until_then() {
+    let mut fixture = Fixture::new(", gracePeriodSeconds: 0");
+    fixture.see(&["a"], false);
+    fixture.settle();
+    fixture.see(&[], false);
+    let sighting = fixture.discoveries.get_mut(&key("cam")).unwrap();
+    sighting.seen.insert(DeviceId::new("a"));
+    assert_eq!(fixture.settle().wake_in, None);
+    assert_eq!(health(fixture.only()), "Unhealthy");
+    fixture.see(&[], true);
+    fixture.settle();
+    assert!(fixture.instances.is_empty());
+}
+
+#[test]
+fn a_deleted_configuration_takes_its_instances_along_at_once_and_an_unreadable_one_does_not() {
+    let mut fixture = Fixture::new("");
+    fixture.see(&["a"], true);
+    fixture.settle();
+    let (judged, objects) = (
+        fixture.judged.clone(),
+        std::mem::take(&mut fixture.configurations.objects),
+    );
+    fixture.judged = Judged::default();
+    fixture.discoveries.clear();
+
+    fixture.configurations.is_complete = false;
+    assert_eq!(fixture.settle().changes, vec![]);
+
+    fixture.configurations.is_complete = true;
+    // Refused, not deleted.
+    fixture.configurations.objects = objects;
+    assert_eq!(fixture.settle().changes, vec![]);
+    fixture.configurations.objects.clear();
+    // Kept as it was, because its manifest has a mistake.
+    fixture.judged = judged;
+    assert_eq!(fixture.settle().changes, vec![]);
+    fixture.judged = Judged::default();
+
+    fixture.settle();
+    assert!(fixture.instances.is_empty());
+}
+
+#[test]
+fn a_discovery_that_fails_is_reported_and_keeps_what_it_saw() {
+    let mut fixture = Fixture::new(", gracePeriodSeconds: 0");
+    fixture.see(&["a"], true);
+    fixture.settle();
+    fixture.discoveries.get_mut(&key("cam")).unwrap().error = Some("no network".to_owned());
+    assert_eq!(fixture.settle().changes, vec![]);
+    assert_eq!(fixture.problems(), ["DiscoveryFailed"]);
+}

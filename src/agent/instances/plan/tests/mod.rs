@@ -1,0 +1,172 @@
+mod content;
+mod life;
+
+use super::*;
+use crate::{
+    discovery::plan::SessionSpec,
+    model::device::DeviceSet,
+    store::{manifest, plan::changed},
+};
+use proptest::{collection::btree_set, prelude::*};
+use std::sync::Arc;
+
+const NODE: &str = "node-a";
+
+/// The inputs of a plan, and a store that carries plans out.
+struct Fixture {
+    configurations: Configurations,
+    judged: Judged,
+    discoveries: Discoveries,
+    instances: Instances,
+    absences: Absences,
+    max_instances: usize,
+    uptime: u64,
+}
+
+fn key(name: &str) -> ObjectKey {
+    ObjectKey::new("default", name)
+}
+
+impl Fixture {
+    /// A Configuration `cam` with `spec`, and nothing seen yet.
+    fn new(spec: &str) -> Self {
+        let mut fixture = Self {
+            configurations: Configurations {
+                is_complete: true,
+                ..Configurations::default()
+            },
+            judged: Judged::default(),
+            discoveries: Discoveries::new(),
+            instances: Instances::new(),
+            absences: Absences::new(),
+            max_instances: 100,
+            uptime: 0,
+        };
+        fixture.configure(spec);
+        fixture
+    }
+
+    fn configure(&mut self, spec: &str) {
+        let text = format!(
+            "{{apiVersion: akri.sh/v0, kind: Configuration, metadata: {{name: cam}}, spec: {{discoveryHandler: {{name: echo}}{spec}}}}}"
+        );
+        let configuration = Arc::new(manifest::read(&text).unwrap().remove(0));
+        let session = SessionSpec {
+            handler: "echo".to_owned(),
+            details: String::new(),
+        };
+        let accepted = AcceptedConfiguration {
+            configuration: configuration.clone(),
+            session,
+            scope: Scope::Shared,
+        };
+        self.judged.accepted.insert(key("cam"), accepted);
+        self.configurations
+            .objects
+            .insert(key("cam"), configuration);
+    }
+
+    fn see(&mut self, ids: &[&str], complete: bool) {
+        self.see_devices(ids.iter().map(|id| Device::new(*id)), complete);
+    }
+
+    fn see_devices(&mut self, devices: impl IntoIterator<Item = Device>, complete: bool) {
+        let set = Arc::new(DeviceSet {
+            complete,
+            ..DeviceSet::complete(devices)
+        });
+        self.discoveries.insert(
+            key("cam"),
+            Sighting {
+                set,
+                ..Sighting::default()
+            },
+        );
+    }
+
+    fn plan(&self) -> Plan {
+        plan(&World {
+            node: NODE,
+            max_instances: self.max_instances,
+            now: Now {
+                uptime: Duration::from_secs(self.uptime),
+                text: "2026-01-01T00:00:00Z",
+            },
+            configurations: &self.configurations,
+            judged: &self.judged,
+            discoveries: &self.discoveries,
+            instances: &self.instances,
+            absences: &self.absences,
+        })
+    }
+
+    /// Plans and carries out, and checks that this leaves nothing to do.
+    fn settle(&mut self) -> Plan {
+        let planned = self.plan();
+        self.absences.clone_from(&planned.absences);
+        for change in &planned.changes {
+            let key = change.key();
+            let after = match (self.instances.get(&key), change) {
+                (None, InstanceChange::Create(instance)) => Some(Instance::clone(instance)),
+                (Some(instance), change) => changed(instance, change, NODE),
+                (None, change) => panic!("{change:?} has no Instance"),
+            };
+            match after {
+                Some(instance) => drop(self.instances.insert(key, Arc::new(instance))),
+                None => drop(self.instances.remove(&key)),
+            }
+        }
+        assert_eq!(
+            self.plan().changes,
+            vec![],
+            "the plan leaves something to do"
+        );
+        planned
+    }
+
+    fn only(&self) -> &Instance {
+        assert_eq!(self.instances.len(), 1);
+        self.instances.values().next().unwrap()
+    }
+
+    fn names(&self) -> Vec<&str> {
+        self.instances.keys().map(|key| key.name.as_str()).collect()
+    }
+
+    fn problems(&self) -> Vec<String> {
+        let reports = self.plan().reports;
+        reports
+            .into_values()
+            .flat_map(|r| r.problems)
+            .map(|p| p.reason)
+            .collect()
+    }
+}
+
+fn health(instance: &Instance) -> &str {
+    &instance.status.as_ref().unwrap().nodes[0].health
+}
+
+proptest! {
+    /// `settle` holds the property: carrying a plan out leaves nothing to do.
+    #[test]
+    fn whatever_comes_and_goes_the_instances_are_the_devices_in_the_end(
+        lives in prop::collection::vec((btree_set("[a-f]", 0..6), any::<bool>(), 0_u64..100), 1..8),
+    ) {
+        let mut fixture = Fixture::new(", maxInstances: 4");
+        for (ids, complete, seconds) in &lives {
+            fixture.uptime += seconds;
+            fixture.see(&ids.iter().map(String::as_str).collect::<Vec<_>>(), *complete);
+            fixture.settle();
+            prop_assert!(fixture.instances.len() <= 4);
+        }
+        let (last, ..) = lives.last().unwrap();
+        let last: Vec<_> = last.iter().map(String::as_str).collect();
+        fixture.see(&last, true);
+        fixture.settle();
+        fixture.uptime += 60;
+        fixture.settle();
+        prop_assert_eq!(fixture.instances.len(), last.len().min(4));
+        prop_assert!(fixture.instances.values().all(|i| health(i) == "Healthy"));
+    }
+}

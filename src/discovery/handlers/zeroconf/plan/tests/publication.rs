@@ -1,0 +1,174 @@
+//! What is published, and when.
+use super::*;
+
+#[test]
+fn several_events_of_one_service_are_one_publication_of_the_last() {
+    let mut tracker = tracker("");
+    tracker.apply(resolved("a", "fe80::1%eth0"), ms(10));
+    tracker.apply(resolved("a", "10.0.0.1"), ms(120));
+    let published = run(&mut tracker, ms(120), ms(4000));
+    // It settles anew once it can be reached from afar.
+    assert_eq!(story(&published), [(370, vec!["a"])]);
+    let device = published[0].1.devices.values().next().unwrap();
+    assert_eq!(device.properties[ADDR], "10.0.0.1");
+}
+
+#[test]
+fn an_event_that_changes_nothing_publishes_nothing() {
+    let mut tracker = tracker("");
+    tracker.apply(resolved("a", "10.0.0.1"), ms(0));
+    run(&mut tracker, ms(0), ms(1000));
+    for at in [1000, 1100, 1500] {
+        tracker.apply(resolved("a", "10.0.0.1"), ms(at));
+    }
+    tracker.apply(resolved("a", "10.0.0.2"), ms(1600));
+    tracker.apply(resolved("a", "10.0.0.1"), ms(1700));
+    assert_eq!(run(&mut tracker, ms(1700), ms(4000)), []);
+}
+
+#[test]
+fn an_address_is_kept_among_others_also_before_it_is_published_and_over_a_short_absence() {
+    let mut tracker = tracker("");
+    tracker.apply(resolved("a", "10.0.0.9"), ms(0));
+    tracker.apply(resolved("a", "10.0.0.1 10.0.0.9"), ms(100));
+    let published = run(&mut tracker, ms(100), ms(300));
+    let device = published[0].1.devices.values().next().unwrap();
+    assert_eq!(device.properties[ADDR], "10.0.0.9");
+    // Its goodbye must wait, so soon after the publication, and it is back before.
+    tracker.apply(removed("a"), ms(300));
+    tracker.apply(resolved("a", "10.0.0.1 10.0.0.9"), ms(400));
+    assert_eq!(run(&mut tracker, ms(400), ms(4000)), []);
+}
+
+#[test]
+fn services_that_come_together_are_one_set() {
+    let mut tracker = tracker("");
+    let mut published = vec![];
+    for n in 0..300 {
+        tracker.apply(resolved(&format!("s{n}"), "10.0.0.1"), ms(n / 2));
+        published.extend(run(&mut tracker, ms(n / 2), ms(n / 2)));
+    }
+    published.extend(run(&mut tracker, ms(150), ms(1000)));
+    assert_eq!(published.len(), 1);
+    assert_eq!(published[0].0, ms(149) + SETTLE);
+    assert_eq!(published[0].1.devices.len(), 300);
+}
+
+#[test]
+fn a_settled_device_does_not_wait_for_ever_for_others() {
+    let mut tracker = tracker("");
+    let mut published = vec![];
+    for n in 0..100 {
+        tracker.apply(resolved(&format!("s{n}"), "10.0.0.1"), ms(n * 20));
+        published.extend(run(&mut tracker, ms(n * 20), ms(n * 20 + 19)));
+    }
+    assert_eq!(
+        published[0].0,
+        SETTLE + ms(140),
+        "the last within 150 ms of the first"
+    );
+    assert!(published.len() > 5);
+}
+
+#[test]
+fn a_goodbye_is_published_at_once() {
+    let mut tracker = tracker("");
+    tracker.apply(resolved("a", "10.0.0.1"), ms(0));
+    tracker.apply(resolved("b", "10.0.0.1"), ms(0));
+    run(&mut tracker, ms(0), ms(1000));
+    tracker.apply(removed("a"), ms(1000));
+    assert_eq!(
+        story(&run(&mut tracker, ms(1000), ms(4000))),
+        [(1000, vec!["b"])]
+    );
+}
+
+#[test]
+fn a_goodbye_does_not_hurry_those_that_still_settle() {
+    let mut tracker = tracker("");
+    tracker.apply(resolved("a", "10.0.0.1"), ms(0));
+    run(&mut tracker, ms(0), ms(1000));
+    tracker.apply(resolved("b", "10.0.0.1"), ms(900));
+    tracker.apply(removed("a"), ms(1000));
+    let published = run(&mut tracker, ms(1000), ms(4000));
+    assert_eq!(story(&published), [(1000, vec![]), (1150, vec!["b"])]);
+}
+
+#[test]
+fn a_service_that_goes_before_it_settled_was_never_there() {
+    let mut tracker = tracker("");
+    tracker.apply(resolved("a", "10.0.0.1"), ms(0));
+    tracker.apply(removed("a"), ms(100));
+    assert_eq!(run(&mut tracker, ms(100), ms(4999)), []);
+    assert_eq!(tracker.services.len(), 0);
+}
+
+#[test]
+fn a_service_that_no_longer_matches_is_no_device() {
+    let mut tracker = tracker("addresses: [10.0.0.0/8]");
+    tracker.apply(resolved("a", "10.0.0.1"), ms(0));
+    run(&mut tracker, ms(0), ms(1000));
+    tracker.apply(resolved("a", "192.168.0.1"), ms(1000));
+    assert_eq!(
+        story(&run(&mut tracker, ms(1000), ms(4000))),
+        [(1250, vec![])]
+    );
+    assert_eq!(tracker.services.len(), 0, "and is not kept");
+}
+
+#[test]
+fn the_set_is_complete_after_five_seconds_also_when_nothing_is_there() {
+    let mut tracker = tracker("");
+    let published = run(&mut tracker, ms(0), ms(60_000));
+    assert_eq!(published, [(COMPLETE_AFTER, DeviceSet::complete([]))]);
+}
+
+#[test]
+fn services_past_the_limit_are_left_out_and_that_is_said_once() {
+    let mut tracker = tracker("verify: off");
+    for n in 0..SERVICES_MAX + 10 {
+        tracker.apply(resolved(&format!("s{n}"), "10.0.0.1"), ms(0));
+    }
+    assert!(tracker.turn(ms(0)).overfull);
+    tracker.apply(resolved("one-more", "10.0.0.1"), ms(10));
+    assert!(!tracker.turn(ms(10)).overfull);
+    let published = run(&mut tracker, ms(10), ms(1000));
+    assert_eq!(published[0].1.devices.len(), SERVICES_MAX);
+    tracker.apply(removed("s0"), ms(1000));
+    run(&mut tracker, ms(1000), ms(1001));
+    tracker.apply(resolved("one-more", "10.0.0.1"), ms(1100));
+    let published = run(&mut tracker, ms(1100), ms(2000));
+    assert!(
+        names(&published[0].1).contains(&"one-more"),
+        "there is room again"
+    );
+}
+
+#[test]
+fn a_service_of_this_machine_alone_waits_for_its_second_announcement_unless_that_is_all_there_is() {
+    let mut everywhere = tracker("verify: off");
+    everywhere.apply(resolved("a", "127.0.0.1"), ms(0));
+    assert_eq!(
+        story(&run(&mut everywhere, ms(0), ms(4000))),
+        [(1500, vec!["a"])]
+    );
+    let mut on_lo = tracker("verify: off\ninterfaces: {allow: [lo]}");
+    on_lo.apply(resolved("a", "127.0.0.1"), ms(0));
+    assert_eq!(story(&run(&mut on_lo, ms(0), ms(4000))), [(250, vec!["a"])]);
+}
+
+#[test]
+fn an_address_that_comes_back_within_seconds_was_never_gone_and_a_real_move_is_published() {
+    let mut tracker = tracker("verify: off");
+    tracker.apply(resolved("a", "10.0.0.1 127.0.0.1"), ms(0));
+    run(&mut tracker, ms(0), ms(6000));
+    tracker.apply(resolved("a", "127.0.0.1"), ms(6000));
+    assert_eq!(story(&run(&mut tracker, ms(6000), ms(7500))), []);
+    tracker.apply(resolved("a", "10.0.0.1 127.0.0.1"), ms(7500));
+    assert_eq!(story(&run(&mut tracker, ms(7500), ms(20_000))), []);
+    tracker.apply(resolved("a", "10.0.0.2"), ms(20_000));
+    assert_eq!(
+        story(&run(&mut tracker, ms(20_000), ms(30_000))),
+        [(23_000, vec!["a"])]
+    );
+}

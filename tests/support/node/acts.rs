@@ -1,0 +1,94 @@
+//! What a test does to the node.
+use super::*;
+
+impl TestNode {
+    /// Writes a Configuration of the test handler whose details are its name. `spec` are more fields, in braces' style.
+    pub fn configure(&self, name: &str, spec: &str) {
+        self.configure_with(name, name, spec);
+    }
+
+    pub fn configure_with(&self, name: &str, details: &str, spec: &str) {
+        let text = format!(
+            "apiVersion: akri.sh/v0\nkind: Configuration\nmetadata: {{name: {name}}}\n\
+             spec: {{discoveryHandler: {{name: test, discoveryDetails: {details}}}, {spec}}}\n"
+        );
+        self.write_manifest(&format!("{name}.yaml"), &text);
+    }
+
+    pub fn write_manifest(&self, file: &str, text: &str) {
+        files::write_atomically(&self.configurations().join(file), text.as_bytes(), 0o644).unwrap();
+    }
+
+    pub fn remove_manifest(&self, file: &str) {
+        files::remove(&self.configurations().join(file)).unwrap();
+    }
+
+    /// A static Pod whose containers print their environment and wait; each asks for these resources.
+    pub fn run_pod(&self, name: &str, limits: &[(&str, usize)]) {
+        let limits: BTreeMap<_, _> = limits.iter().copied().collect();
+        let pod = serde_json::json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name},
+            "spec": {
+                "terminationGracePeriodSeconds": 1,
+                "containers": [{
+                    "name": "main",
+                    "image": "none",
+                    "command": ["/bin/sh", "-c", "echo PID=$$$$; env; echo END; exec sleep 1000"],
+                    "resources": {"limits": limits},
+                }],
+            },
+        });
+        let path = self.root.join("manifests").join(format!("{name}.yaml"));
+        files::write_atomically(&path, pod.to_string().as_bytes(), 0o644).unwrap();
+    }
+
+    pub fn remove_pod(&self, name: &str) {
+        files::remove(&self.root.join("manifests").join(format!("{name}.yaml"))).unwrap();
+    }
+
+    /// Ends a Pod's process, as a crash would.
+    pub async fn crash(&self, pod: &str) {
+        let pid = self.pid(pod).await;
+        kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+    }
+
+    /// A client of the plugin that serves this resource now.
+    pub async fn plugin(&self, resource: &str) -> PluginClient {
+        self.until(&format!("a plugin for {resource}"), async || {
+            let socket = self.socket_of(resource)?;
+            let path = self.agent_settings.plugin_folder.join(socket);
+            uds::dial(&path).await.ok().map(DevicePluginClient::new)
+        })
+        .await
+    }
+
+    /// Allocate, as a kubelet calls it for one container.
+    pub async fn allocate(
+        &self,
+        resource: &str,
+        ids: &[&str],
+    ) -> Result<ContainerAllocateResponse, Status> {
+        let mut plugin = self.plugin(resource).await;
+        let mut responses = timeout(PATIENCE, plugin.allocate(request(ids)))
+            .await
+            .expect("Allocate is answered")?
+            .into_inner()
+            .container_responses;
+        assert_eq!(responses.len(), 1, "one response for each container");
+        Ok(responses.remove(0))
+    }
+
+    /// Allocates a slot, and hangs up when the claim is written and not answered: the store is held up from then on.
+    pub async fn give_up_a_claim(&self, resource: &str, slot: &str) {
+        let mut plugin = self.plugin(resource).await;
+        self.store.is_held_up.send_replace(true);
+        let usage = [(slot, NODE)];
+        let claimed = self.until_usage(resource, &usage);
+        tokio::select! {
+            answer = plugin.allocate(request(&[slot])) => panic!("the write was held up: {answer:?}"),
+            () = claimed => {}
+        }
+    }
+}
