@@ -59,3 +59,4 @@ pub mod supervisor;
 pub mod telemetry;
 pub mod tidy;
 pub mod uds;
+pub mod yaml;

@@ -29,6 +29,7 @@ const BASE: &[(&str, &[&str])] = &[
     ("supervisor", &[]),
     ("telemetry", &["supervisor"]),
     ("uds", &["files"]),
+    ("yaml", &[]),
 ];
 /// Layers of values only: nothing of `BASE` here.
 const VALUES: &[&str] = &["api", "model"];

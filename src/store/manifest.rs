@@ -6,6 +6,7 @@ use crate::{
         names,
     },
     model::names::ObjectKey,
+    yaml,
 };
 use serde_json::Value;
 
@@ -27,7 +28,7 @@ pub fn read(text: &str) -> Result<Vec<Configuration>, String> {
 }
 
 pub(super) fn read_each(text: &str) -> (Vec<Configuration>, Vec<Unreadable>) {
-    let documents: Vec<Value> = match serde_saphyr::from_multiple(text) {
+    let documents: Vec<Value> = match yaml::from_multiple(text) {
         Ok(documents) => documents,
         Err(e) => {
             let problem = Problem::new("Unreadable", format!("it is neither YAML nor JSON: {e}"));
@@ -105,6 +106,15 @@ metadata: {name: cameras}
 spec:
   discoveryHandler: {name: zeroconf, discoveryDetails: 'kind: _rtsp._tcp'}
 ";
+
+    #[test]
+    fn a_mode_in_a_brokers_spec_is_octal_when_it_begins_with_0() {
+        let spec = "  brokerSpec: {brokerPodSpec: {volumes: [{configMap: {defaultMode: 0400}}]}}";
+        let configurations = read(&format!("{CAMERAS}{spec}")).unwrap();
+        let spec = serde_json::to_value(&configurations[0].spec).unwrap();
+        let mode = "/brokerSpec/brokerPodSpec/volumes/0/configMap/defaultMode";
+        assert_eq!(spec.pointer(mode), Some(&serde_json::json!(256)));
+    }
 
     #[test]
     fn defaults_are_those_of_the_schema() {

@@ -1,4 +1,5 @@
 //! What `--details` names: bare `discoveryDetails`, or a manifest with a Configuration in it.
+use crate::yaml;
 use anyhow::{Context as _, bail};
 use serde_json::Value;
 use std::io::Read as _;
@@ -27,7 +28,7 @@ impl Input {
     }
 
     fn parse(text: String) -> anyhow::Result<Self> {
-        let documents = serde_saphyr::from_multiple::<Value>(&text).unwrap_or_default();
+        let documents = yaml::from_multiple::<Value>(&text).unwrap_or_default();
         let mut configurations = documents.iter().filter(|d| d["kind"] == "Configuration");
         let Some(configuration) = configurations.next() else {
             // Whatever this is, the handler says what is wrong with it.

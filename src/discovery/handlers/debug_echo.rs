@@ -1,10 +1,10 @@
 //! Devices that are nothing but their names, for trying things out: the `debugEcho` of Akri.
 //!
 //! `descriptions` become devices. A file with the word OFFLINE takes all of them away while it is there.
-use super::yaml_error;
 use crate::{
     discovery::{DetailsError, Discovery, DiscoveryError, DiscoveryHandler},
     model::device::{Device, DeviceSet, Scope},
+    yaml,
 };
 use futures::future::BoxFuture;
 use serde::Deserialize;
@@ -54,7 +54,7 @@ impl DiscoveryHandler for DebugEcho {
         let details: Details = serde_saphyr::from_str(details).map_err(|e| {
             DetailsError(format!(
                 "{}; debugEcho takes `descriptions` (a list, required) and `shared` (true or false)",
-                yaml_error(e)
+                yaml::one_line(&e)
             ))
         })?;
         let unfit = |d: &&String| d.is_empty() || d.contains('\0');

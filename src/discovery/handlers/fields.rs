@@ -1,7 +1,8 @@
 //! `discoveryDetails` as keys and values: what all handlers read alike. Pure.
 //!
 //! Everything a user can get wrong is named with the path of its key.
-use super::{matcher::Matcher, yaml_error};
+use super::matcher::Matcher;
+use crate::yaml;
 use serde_json::{Map, Value};
 
 /// How messages speak of a handler.
@@ -21,9 +22,9 @@ pub(super) struct Fields {
 
 impl Fields {
     /// The keys of a whole YAML text.
-    pub(super) fn read(handler: Handler, yaml: &str) -> Result<Self, String> {
-        let value =
-            serde_saphyr::from_str(yaml).map_err(|e| format!("not YAML: {}", yaml_error(e)))?;
+    pub(super) fn read(handler: Handler, text: &str) -> Result<Self, String> {
+        let value = serde_saphyr::from_str(text)
+            .map_err(|e| format!("not YAML: {}", yaml::one_line(&e)))?;
         Self::new(handler, "", value)
     }
 

@@ -15,9 +15,3 @@ pub fn builtin() -> Vec<Box<dyn DiscoveryHandler>> {
         Box::new(debug_echo::DebugEcho::new(debug_echo::AVAILABILITY_FILE)),
     ]
 }
-
-/// A YAML error as one line, for conditions, Events and logs: the place and what is wrong, without the picture.
-fn yaml_error(error: serde_saphyr::Error) -> String {
-    let error = error.without_snippet().to_string();
-    error.strip_prefix("error: ").unwrap_or(&error).to_owned()
-}

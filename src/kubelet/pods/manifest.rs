@@ -2,6 +2,7 @@
 use crate::{
     kubelet::device_manager::resource_name::{is_dns_label, is_dns_subdomain, is_extended},
     model::node_resources::count,
+    yaml,
 };
 use blake2::{Blake2b, Digest as _, digest::consts::U16};
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
@@ -43,7 +44,7 @@ pub(crate) enum Error {
 /// is the same Pod after a restart, a changed file is another one.
 pub(crate) fn parse(text: &str, file: &str, node: &str) -> Result<StaticPod, Error> {
     let value: serde_json::Value =
-        serde_saphyr::from_str(text).map_err(|e| Error::Syntax(first_line(&e.to_string())))?;
+        yaml::from_str(text).map_err(|e| Error::Syntax(first_line(&e.to_string())))?;
     let field = |name: &str| value[name].as_str().unwrap_or_default().to_owned();
     let (version, kind) = (field("apiVersion"), field("kind"));
     if version != "v1" || kind != "Pod" {
@@ -202,6 +203,14 @@ mod tests {
         assert_eq!(a.key.to_string(), "default/cam-node-1");
         assert_ne!(a.uid, b.uid);
         assert_eq!(a.uid.len(), 32);
+    }
+
+    #[test]
+    fn a_mode_that_begins_with_0_is_octal() {
+        let text = manifest("  volumes: [{name: v, configMap: {name: m, defaultMode: 0400}}]\n");
+        let pod = parse(&text, "a", "n").unwrap();
+        let volume = &pod.spec.volumes.unwrap()[0];
+        assert_eq!(volume.config_map.as_ref().unwrap().default_mode, Some(256));
     }
 
     #[test]

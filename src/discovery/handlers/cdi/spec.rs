@@ -2,10 +2,8 @@
 //!
 //! The fields are those of the specification's JSON schema; the rules beyond it are the ones that container runtimes
 //! hold a file to before they resolve a device of it.
-use super::{
-    super::yaml_error,
-    schema::{Device, SpecFile, is_name},
-};
+use super::schema::{Device, SpecFile, is_name};
+use crate::yaml;
 use serde_json::Value;
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
@@ -13,9 +11,8 @@ use std::{collections::BTreeMap, fmt, str::FromStr};
 pub(super) type Version = (u64, u64);
 
 const NEWEST: Version = (1, 1);
-const VERSIONS: [Version; 10] = [
-    (0, 1),
-    (0, 2),
+/// Without 0.1.0 and 0.2.0: container runtimes want 0.3.0 at least (specs-go, version.go: `vEarliest`).
+const VERSIONS: [Version; 8] = [
     (0, 3),
     (0, 4),
     (0, 5),
@@ -87,26 +84,24 @@ pub(super) struct Refused {
 impl Spec {
     /// Reads YAML, and so JSON. A file of a newer minor version may have fields that nobody here knows.
     pub(super) fn parse(text: &str) -> Result<Self, Refused> {
-        let value: Value = serde_saphyr::from_str(text).map_err(|e| Refused {
+        // What cannot be used can still say its kind.
+        let value: Value = yaml::from_str(text).map_err(|e| Refused {
             kind: None,
-            why: format!("it is neither YAML nor JSON: {}", yaml_error(e)),
+            why: format!("it is neither YAML nor JSON: {}", yaml::one_line(&e)),
         })?;
         let kind = value.get("kind").and_then(Value::as_str);
-        Self::read(&value).map_err(|why| Refused {
+        let refused = |why| Refused {
             kind: kind.map(str::to_owned),
             why,
-        })
+        };
+        if !value.is_object() {
+            return Err(refused("it must be keys and values".to_owned()));
+        }
+        Self::read(text).map_err(refused)
     }
 
-    fn read(value: &Value) -> Result<Self, String> {
-        if !value.is_object() {
-            return Err("it must be keys and values".to_owned());
-        }
-        let mut unknown = vec![];
-        let mut note = |path: serde_ignored::Path<'_>| unknown.push(path.to_string());
-        let noting = serde_ignored::Deserializer::new(value, &mut note);
-        // The error begins with the field's path.
-        let file: SpecFile = serde_path_to_error::deserialize(noting).map_err(|e| e.to_string())?;
+    fn read(text: &str) -> Result<Self, String> {
+        let (file, unknown) = fields(text)?;
         let version = version(&file.cdi_version)?;
         if version <= NEWEST && !unknown.is_empty() {
             let unknown = unknown.join(", ");
@@ -126,6 +121,23 @@ impl Spec {
     }
 }
 
+/// A file's fields, and the paths of those that are none. What must be text is read as it is written: a name may be `0`,
+/// as for container runtimes.
+fn fields(text: &str) -> Result<(SpecFile, Vec<String>), String> {
+    let mut unknown = vec![];
+    let mut place = String::new();
+    let file = yaml::with_deserializer(text, |deserializer| {
+        let mut note = |path: serde_ignored::Path<'_>| unknown.push(path.to_string());
+        let noting = serde_ignored::Deserializer::new(deserializer, &mut note);
+        serde_path_to_error::deserialize(noting).map_err(|e| {
+            place = format!("{}: ", e.path());
+            e.into_inner()
+        })
+    });
+    let file = file.map_err(|e| format!("{place}{}", yaml::one_line(&e)))?;
+    Ok((file, unknown))
+}
+
 fn version(text: &str) -> Result<Version, String> {
     let mut numbers = text.trim_start_matches('v').split('.').map(str::parse);
     let parsed = match (
@@ -141,7 +153,7 @@ fn version(text: &str) -> Result<Version, String> {
         Some((major, minor, 0)) if VERSIONS.contains(&(major, minor)) => Ok((major, minor)),
         Some((major, minor, _)) if major == NEWEST.0 && minor > NEWEST.1 => Ok((major, minor)),
         Some(_) | None => Err(format!(
-            "cdiVersion {text:?} is no version of CDI that is known: 0.1.0 to {}.{}.0",
+            "cdiVersion {text:?} is no version of CDI that runtimes take: 0.3.0 to {}.{}.0",
             NEWEST.0, NEWEST.1
         )),
     }

@@ -44,6 +44,22 @@ fn the_smallest_and_the_fullest_file_are_read() {
 }
 
 #[test]
+fn text_without_quotes_and_octal_modes_are_read_as_runtimes_do() {
+    let text = "
+cdiVersion: 0.6.0
+kind: vendor.com/device
+devices:
+  - name: 0
+    annotations: {slot: 3, hot: true}
+    containerEdits: {deviceNodes: [{path: /dev/a, fileMode: 0660}]}
+";
+    let read = &Spec::parse(text).unwrap().devices[0];
+    assert_eq!(read.name, "0");
+    assert_eq!(read.annotations["slot"], "3");
+    assert_eq!(read.annotations["hot"], "true");
+}
+
+#[test]
 fn json_is_read_whatever_its_white_space() {
     let json = "{\n\t\"cdiVersion\": \"0.5.0\",\n\t\"kind\": \"pflex.io/block\",\n\t\"devices\": [\n\t\t{\n\t\t\t\"name\": \"pflex1\",\n\t\t\t\"containerEdits\": {\n\t\t\t\t\"deviceNodes\": [\n\t\t\t\t\t{\"path\": \"/dev/pflex1\"}\n\t\t\t\t]\n\t\t\t}\n\t\t}\n\t]\n}\n";
     assert_eq!(Spec::parse(json).unwrap().devices[0].name, "pflex1");
@@ -76,7 +92,7 @@ fn a_file_without_what_it_must_have_is_refused_with_its_place() {
             "missing field `cdiVersion`",
         ),
         (smallest("0.3.0", "0.9.0"), "cdiVersion \"0.9.0\""),
-        (smallest("0.3.0", "2.0.0"), "0.1.0 to 1.1.0"),
+        (smallest("0.3.0", "2.0.0"), "0.3.0 to 1.1.0"),
         (smallest("0.3.0", "'1.1'"), "cdiVersion \"1.1\""),
         (
             smallest("vendor.com/device", "device"),
