@@ -3,7 +3,10 @@
 //! Pure: events and the time since the start go in, a [`Turn`] comes out. One service makes several events before it
 //! is whole, some services never come to rest, and a subscription may end unseen; what is published is calm and true
 //! all the same.
-use super::{details::Details, service::Service, service::device_from_service};
+use super::{
+    details::Details,
+    service::{Reach, Service, device_from_service},
+};
 use crate::model::device::{Device, DeviceId, DeviceSet};
 use std::{collections::BTreeMap, time::Duration};
 
@@ -11,7 +14,11 @@ use std::{collections::BTreeMap, time::Duration};
 pub(super) const SETTLE: Duration = Duration::from_millis(250);
 /// A service whose only addresses so far mean something on this machine alone is likely to announce others, the second
 /// time it announces itself (RFC 6762 8.3: 1 s after the first).
-const LOCAL_SETTLE: Duration = Duration::from_millis(1500);
+const LOOPBACK_SETTLE: Duration = Duration::from_millis(1500);
+/// A service whose only addresses so far are link-local is likely to have others: a responder that has just sent one
+/// leaves it out of its next answers (RFC 6762 6: for 1 s), until that to the third query (after 3 s). The first address
+/// would have brokers replaced for the second, at each start of an agent.
+const LINK_LOCAL_SETTLE: Duration = Duration::from_millis(3500);
 /// How long a device must be reached differently before that is published: its brokers are replaced for it. A host with
 /// several interfaces announces on each what is reached there, and such an announcement flushes the addresses of the
 /// others for a second or two (RFC 6762 10.2).
@@ -151,11 +158,10 @@ impl Tracker {
             None if device.is_none() => {}
             None if full => self.overfull = true,
             None => {
-                let settle = if self.details.interfaces.are_all() && !service.is_reached_from_afar()
-                {
-                    LOCAL_SETTLE
-                } else {
-                    SETTLE
+                let settle = match service.reach() {
+                    Some(Reach::LinkLocal) => LINK_LOCAL_SETTLE,
+                    Some(Reach::Loopback) if self.details.interfaces.are_all() => LOOPBACK_SETTLE,
+                    _ => SETTLE,
                 };
                 let tracked = Tracked {
                     device,

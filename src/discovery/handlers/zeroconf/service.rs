@@ -27,9 +27,9 @@ pub(super) struct Address {
     interface: Option<String>,
 }
 
-/// The better kind comes first.
+/// How an address can be used. The better kind comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Reach {
+pub(super) enum Reach {
     RoutableV4,
     RoutableV6,
     /// A service of this very machine.
@@ -76,12 +76,9 @@ fn is_link_local_v6(ip: IpAddr) -> bool {
 }
 
 impl Service {
-    /// Whether one of its addresses means the same on other machines.
-    pub(super) fn is_reached_from_afar(&self) -> bool {
-        self.addresses.iter().any(|address| match address.reach() {
-            Reach::RoutableV4 | Reach::RoutableV6 => true,
-            Reach::Loopback | Reach::LinkLocal => false,
-        })
+    /// Of its best address; without one nothing.
+    pub(super) fn reach(&self) -> Option<Reach> {
+        self.addresses.iter().map(Address::reach).min()
     }
 }
 

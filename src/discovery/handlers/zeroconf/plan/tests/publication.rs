@@ -158,6 +158,24 @@ fn a_service_of_this_machine_alone_waits_for_its_second_announcement_unless_that
 }
 
 #[test]
+fn a_link_local_address_waits_for_a_better_one_unless_that_is_all_there_is() {
+    let mut alone = tracker("verify: off");
+    alone.apply(resolved("a", "fe80::1%eth0"), ms(0));
+    assert_eq!(
+        story(&run(&mut alone, ms(0), ms(4000))),
+        [(3500, vec!["a"])]
+    );
+    let mut late = tracker("verify: off");
+    late.apply(resolved("a", "fe80::1%eth0"), ms(0));
+    assert_eq!(story(&run(&mut late, ms(0), ms(2000))), []);
+    late.apply(resolved("a", "fe80::1%eth0 10.0.0.1"), ms(2000));
+    let published = run(&mut late, ms(2000), ms(4500));
+    assert_eq!(story(&published), [(2250, vec!["a"])]);
+    let device = published[0].1.devices.values().next().unwrap();
+    assert_eq!(device.properties[ADDR], "10.0.0.1");
+}
+
+#[test]
 fn an_address_that_comes_back_within_seconds_was_never_gone_and_a_real_move_is_published() {
     let mut tracker = tracker("verify: off");
     tracker.apply(resolved("a", "10.0.0.1 127.0.0.1"), ms(0));
