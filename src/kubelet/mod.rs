@@ -6,7 +6,8 @@
 //!                                              │                        │
 //!                                              └── pod_resources, api ──┘   (sockets that others read)
 //! ```
-//! There is no isolation: mounts, device nodes and CDI names are recorded in a Pod's status, not applied. Containers
+//! There is no isolation: mounts, device nodes and CDI names are recorded in annotations of the Pod,
+//! not applied. Containers
 //! end with their kubelet, those of one that was killed with the start of the next; that one starts them again with
 //! what their plugins answered before (PreStartContainer is called, Allocate is not).
 mod api;

@@ -15,7 +15,7 @@ async fn two_resources_in_one_container_are_merged_and_shown() {
     node.until_log(
         "both",
         "c",
-        "cam=c0,c1 mic=m0 shared=akri.sh/cam own=<c0,c1>",
+        "cam=c0,c1 mic=m0 shared=akri.sh/cam own=<$(CAM)>",
     )
     .await;
     assert_eq!(cam.calls().allocate, [["c0", "c1"]]);

@@ -31,6 +31,17 @@ async fn sockets_in_the_registry_are_found_in_sub_folders_and_before_the_start_a
 }
 
 #[tokio::test]
+async fn a_link_to_a_socket_is_a_plugin() {
+    let (node, _works) = node().await;
+    let served = node.root().join("served.sock");
+    let plugin = RawPlugin::serve(&served, device_plugin("x.io/linked", vec![]));
+    std::os::unix::fs::symlink(&served, in_registry(&node, "linked.sock")).unwrap();
+    node.until_counts("x.io/linked", Some("1/1")).await;
+    assert_eq!(told(&plugin), Some((true, String::new())));
+    plugin.die();
+}
+
+#[tokio::test]
 async fn a_socket_that_goes_is_deregistered_and_one_that_is_created_anew_is_another_plugin() {
     let (node, _works) = node().await;
     let path = in_registry(&node, "r.sock");

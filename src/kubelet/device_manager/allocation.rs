@@ -4,7 +4,7 @@ use super::{
     edits::{self, Edits},
     endpoint,
     inventory::Holder,
-    plan::{self, Choice, Refusal, Request},
+    plan::{self, Choice, Refusal, Request, Reuse},
 };
 use std::collections::{BTreeMap, BTreeSet};
 use tokio::{sync::oneshot, time::Instant};
@@ -12,8 +12,6 @@ use tracing::warn;
 
 /// By resource: how many a container asks for.
 pub(crate) type Limits = BTreeMap<String, usize>;
-/// By resource: devices that the Pod's init containers no longer need.
-pub(crate) type Reusable = BTreeMap<String, BTreeSet<String>>;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AllocationError {
@@ -65,16 +63,15 @@ impl DeviceManager {
         &self,
         holder: &Holder,
         limits: &Limits,
-        reusable: &Reusable,
+        reuse: &Reuse,
     ) -> Result<(), AllocationError> {
-        let none = BTreeSet::new();
         let mut allocated = false;
         for (resource, quantity) in limits {
             let request = Request {
                 resource,
                 quantity: *quantity,
                 holder,
-                reusable: reusable.get(resource).unwrap_or(&none),
+                reuse,
                 had_devices_at_start: self.shared.restored.contains(holder),
             };
             allocated |= self.allocate_resource(&request).await?;
@@ -170,7 +167,7 @@ impl DeviceManager {
         &self,
         holder: &Holder,
         limits: &Limits,
-        reusable: &Reusable,
+        reuse: &Reuse,
     ) -> Result<Edits, StartError> {
         let mut lacks_devices = false;
         for (resource, _) in limits.iter().filter(|(_, quantity)| **quantity > 0) {
@@ -180,7 +177,7 @@ impl DeviceManager {
             }
         }
         if lacks_devices {
-            self.allocate(holder, limits, reusable).await?;
+            self.allocate(holder, limits, reuse).await?;
         }
         let inventory = self.inventory();
         let claims = inventory.claims(holder).into_iter();

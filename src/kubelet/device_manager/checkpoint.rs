@@ -17,8 +17,15 @@ pub(crate) enum Error {
     Json(#[from] serde_json::Error),
     #[error("corrupt: its checksum is {found}, its data has {expected}")]
     Checksum { found: u64, expected: u32 },
-    #[error("the answer for {resource} of container {container} cannot be read")]
-    Answer { resource: String, container: String },
+}
+
+/// A claim that is left out, as by the Go kubelet; the others are good.
+#[derive(Debug, PartialEq, thiserror::Error)]
+#[error("the answer for {resource} of container {container} of Pod {pod_uid} cannot be read")]
+pub(crate) struct UnreadableClaim {
+    resource: String,
+    pod_uid: String,
+    container: String,
 }
 
 /// Go tells nil from empty, and so does the checksum: `None` is nil.
@@ -56,6 +63,7 @@ struct File {
 pub(crate) struct Restored {
     pub(crate) claims: Vec<(String, Holder, Claim)>,
     pub(crate) resources: BTreeSet<String>,
+    pub(crate) left_out: Vec<UnreadableClaim>,
 }
 
 impl Restored {
@@ -112,15 +120,18 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Restored, Error> {
     if found != u64::from(expected) {
         return Err(Error::Checksum { found, expected });
     }
-    let entries = data.pod_device_entries.unwrap_or_default().into_iter();
-    Ok(Restored {
-        claims: entries.map(claim).collect::<Result<_, _>>()?,
-        resources: data
-            .registered_devices
-            .unwrap_or_default()
-            .into_keys()
-            .collect(),
-    })
+    let registered = data.registered_devices.unwrap_or_default();
+    let mut restored = Restored {
+        resources: registered.into_keys().collect(),
+        ..Restored::default()
+    };
+    for entry in data.pod_device_entries.unwrap_or_default() {
+        match claim(entry) {
+            Ok(claim) => restored.claims.push(claim),
+            Err(unreadable) => restored.left_out.push(unreadable),
+        }
+    }
+    Ok(restored)
 }
 
 fn entry(resource: &str, holder: &Holder, claim: &Claim) -> Option<Entry> {
@@ -138,13 +149,14 @@ fn entry(resource: &str, holder: &Holder, claim: &Claim) -> Option<Entry> {
     })
 }
 
-fn claim(entry: Entry) -> Result<(String, Holder, Claim), Error> {
+fn claim(entry: Entry) -> Result<(String, Holder, Claim), UnreadableClaim> {
     let bytes = BASE64_STANDARD.decode(entry.alloc_resp.unwrap_or_default());
     let response = bytes
         .ok()
         .and_then(|bytes| ContainerAllocateResponse::decode(bytes.as_slice()).ok())
-        .ok_or_else(|| Error::Answer {
+        .ok_or_else(|| UnreadableClaim {
             resource: entry.resource_name.clone(),
+            pod_uid: entry.pod_uid.clone(),
             container: entry.container_name.clone(),
         })?;
     let ids = entry.device_ids.unwrap_or_default().into_iter();
@@ -256,6 +268,23 @@ mod tests {
     }
 
     #[test]
+    fn a_claim_whose_answer_cannot_be_read_costs_no_other() {
+        let mut file: File = serde_json::from_str(SAMPLE).unwrap();
+        let entries = file.data.pod_device_entries.as_mut().unwrap();
+        let mut unreadable = entries[0].clone();
+        unreadable.container_name = "d".to_owned();
+        // A map's key that is no UTF-8.
+        unreadable.alloc_resp = Some(BASE64_STANDARD.encode(b"\x0a\x06\x0a\x01\xff\x12\x01V"));
+        entries.insert(0, unreadable);
+        file.checksum = checksum(&file.data).into();
+        let restored = read(&serde_json::to_vec(&file).unwrap()).unwrap();
+        assert_eq!(restored.claims.len(), 1);
+        assert_eq!(restored.claims[0].1.container, "c");
+        assert_eq!(restored.left_out[0].container, "d");
+        assert_eq!(restored.resources.len(), 1);
+    }
+
+    #[test]
     fn what_is_written_is_what_go_writes() {
         use crate::proto::device_plugin::{Device, HEALTHY};
         let mut inventory = inventory_of(read(SAMPLE.as_bytes()).unwrap());
@@ -354,7 +383,7 @@ mod tests {
                 let response = ContainerAllocateResponse { envs: [("K".to_owned(), name.clone())].into(), ..Default::default() };
                 (name, holder, Claim { ids: [(-1, ids)].into(), response: Some(response) })
             }).collect();
-            let restored = Restored { claims, resources: registered };
+            let restored = Restored { claims, resources: registered, left_out: vec![] };
             let bytes = write(&inventory_of(read(&write(&inventory_of(restored))).unwrap()));
             prop_assert_eq!(write(&inventory_of(read(&bytes).unwrap())), bytes);
         }

@@ -54,10 +54,14 @@ pub(super) fn read(folder: &Path) -> Restored {
     let restored = bytes
         .map_err(|e| e.to_string())
         .and_then(|bytes| checkpoint::read(&bytes).map_err(|e| e.to_string()));
-    restored.unwrap_or_else(|error| {
+    let restored = restored.unwrap_or_else(|error| {
         warn!(path = %path.display(), %error, "continue after failing to read checkpoint");
         Restored::default()
-    })
+    });
+    for claim in &restored.left_out {
+        warn!(path = %path.display(), "{claim}; the others are kept");
+    }
+    restored
 }
 
 impl Keeper {

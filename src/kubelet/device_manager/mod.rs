@@ -21,8 +21,9 @@ pub(crate) mod resource_name;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use allocation::{Reusable, StartError};
+pub(crate) use allocation::StartError;
 pub(crate) use endpoint::Plugin;
+pub(crate) use plan::Reuse;
 
 use super::{
     CallLimits, Settings,

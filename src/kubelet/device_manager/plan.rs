@@ -1,5 +1,5 @@
 //! Which devices a container gets: the kubelet's `devicesToAllocate`, with its error texts. Pure.
-use super::inventory::{Holder, Inventory, Resource};
+use super::inventory::{Claim, Holder, Inventory, Resource};
 use std::collections::BTreeSet;
 
 /// What a container asks of one resource.
@@ -8,10 +8,28 @@ pub(crate) struct Request<'a> {
     pub(crate) resource: &'a str,
     pub(crate) quantity: usize,
     pub(crate) holder: &'a Holder,
-    /// Devices of the Pod's init containers that have ended: taken first, whatever their health.
-    pub(crate) reusable: &'a BTreeSet<String>,
+    pub(crate) reuse: &'a Reuse,
     /// Whether the container already had its devices when the kubelet started.
     pub(crate) had_devices_at_start: bool,
+}
+
+/// Whose devices a container may have: they are taken first, whatever their health.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Reuse {
+    /// Init containers of the Pod that have ended by the time the container starts.
+    pub(crate) from: Vec<Holder>,
+    /// Containers that live on: what they have got of these devices is theirs.
+    pub(crate) kept_by: Vec<Holder>,
+}
+
+impl Reuse {
+    fn of<C>(&self, resource: &Resource<C>) -> BTreeSet<String> {
+        let held = |holders: &[Holder]| -> BTreeSet<String> {
+            let claims = holders.iter().filter_map(|h| resource.holders().get(h));
+            claims.flat_map(Claim::device_ids).collect()
+        };
+        &held(&self.from) - &held(&self.kept_by)
+    }
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -117,8 +135,8 @@ fn fill<C>(
     healthy: &BTreeSet<String>,
     preferred: Option<&[String]>,
 ) -> Result<Choice, Refusal> {
-    let reused = request.reusable.iter().take(request.quantity).cloned();
-    let mut taken: BTreeSet<String> = reused.collect();
+    let reusable = request.reuse.of(resource).into_iter();
+    let mut taken: BTreeSet<String> = reusable.take(request.quantity).collect();
     let needed = request.quantity - taken.len();
     if needed == 0 {
         return Ok(Choice::Take(taken));

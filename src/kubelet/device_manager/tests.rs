@@ -1,7 +1,7 @@
 //! Stories and properties of the inventory and the plan.
 use super::{
     inventory::{Claim, Endpoint, Holder, Inventory},
-    plan::{Choice, Refusal, Request, choose},
+    plan::{Choice, Refusal, Request, Reuse, choose},
 };
 use crate::proto::device_plugin::{
     ContainerAllocateResponse, Device, DevicePluginOptions, HEALTHY, UNHEALTHY,
@@ -53,12 +53,12 @@ fn ids(ids: &[&str]) -> BTreeSet<String> {
     ids.iter().map(|id| (*id).to_owned()).collect()
 }
 
-fn request<'a>(holder: &'a Holder, quantity: usize, reusable: &'a BTreeSet<String>) -> Request<'a> {
+fn request<'a>(holder: &'a Holder, quantity: usize, reuse: &'a Reuse) -> Request<'a> {
     Request {
         resource: CAM,
         quantity,
         holder,
-        reusable,
+        reuse,
         had_devices_at_start: false,
     }
 }
@@ -66,7 +66,7 @@ fn request<'a>(holder: &'a Holder, quantity: usize, reusable: &'a BTreeSet<Strin
 fn ask(inventory: &Inventory<u64>, pod: &str, quantity: usize) -> Result<Choice, Refusal> {
     choose(
         inventory,
-        &request(&holder(pod), quantity, &BTreeSet::new()),
+        &request(&holder(pod), quantity, &Reuse::default()),
         None,
     )
 }
@@ -208,10 +208,10 @@ fn what_the_container_has_already_needs_no_call() {
     assert_eq!(ask(&inventory, "q", 0), Ok(Choice::Nothing));
     assert_eq!(ask(&Inventory::default(), "p", 1), Ok(Choice::Nothing));
     inventory.disconnect(CAM, 1, SECOND, "EOF");
-    let (holder, reusable) = (holder("p"), BTreeSet::new());
+    let (holder, reuse) = (holder("p"), Reuse::default());
     let at_start = Request {
         had_devices_at_start: true,
-        ..request(&holder, 1, &reusable)
+        ..request(&holder, 1, &reuse)
     };
     assert_eq!(choose(&inventory, &at_start, None), Ok(Choice::Nothing));
 }
@@ -221,8 +221,12 @@ fn preferences_fill_what_reuse_leaves_and_the_rest_goes_by_id() {
     let mut inventory = cam(&["a", "b", "c", "d"], &["x"]);
     inventory.connect(CAM, endpoint(2, true));
     inventory.hold(CAM, &holder("init"), &ids(&["b"]));
-    let (holder, reusable) = (holder("p"), ids(&["b"]));
-    let request = request(&holder, 3, &reusable);
+    let reuse = Reuse {
+        from: vec![holder("init")],
+        kept_by: vec![],
+    };
+    let holder = holder("p");
+    let request = request(&holder, 3, &reuse);
     let asked = Choice::AskPreferred {
         available: ids(&["a", "b", "c", "d"]),
         must_include: ids(&["b"]),
@@ -237,6 +241,24 @@ fn preferences_fill_what_reuse_leaves_and_the_rest_goes_by_id() {
         choose(&inventory, &request, Some(&[])),
         Ok(Choice::Take(ids(&["a", "b", "c"])))
     );
+}
+
+#[test]
+fn what_one_container_has_taken_over_the_next_does_not() {
+    let mut inventory = cam(&["a", "b", "c"], &[]);
+    inventory.hold(CAM, &holder("init"), &ids(&["a", "b"]));
+    let reuse = Reuse {
+        from: vec![holder("init")],
+        kept_by: vec![holder("main-1"), holder("main-2")],
+    };
+    let take = |inventory: &Inventory<u64>, main: &str| {
+        choose(inventory, &request(&holder(main), 1, &reuse), None)
+    };
+    assert_eq!(take(&inventory, "main-1"), Ok(Choice::Take(ids(&["a"]))));
+    inventory.hold(CAM, &holder("main-1"), &ids(&["a"]));
+    assert_eq!(take(&inventory, "main-2"), Ok(Choice::Take(ids(&["b"]))));
+    inventory.hold(CAM, &holder("main-2"), &ids(&["b"]));
+    assert_eq!(take(&inventory, "main-3"), Ok(Choice::Take(ids(&["c"]))));
 }
 
 #[derive(Debug, Clone)]

@@ -96,7 +96,17 @@ impl Found {
             };
             if metadata.is_dir() && depth > 0 {
                 self.look_into(&path, depth - 1);
-            } else if metadata.file_type().is_socket() && !hidden {
+                continue;
+            }
+            // A link may stand for its socket; links to folders could go round in circles.
+            let metadata = match metadata.is_symlink() {
+                true => match self.readable(&path, fs::metadata(&path)) {
+                    Some(metadata) => metadata,
+                    None => continue,
+                },
+                false => metadata,
+            };
+            if metadata.file_type().is_socket() && !hidden {
                 self.sockets.insert(path, Identity::of(&metadata));
             }
         }

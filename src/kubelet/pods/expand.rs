@@ -1,4 +1,5 @@
-//! `$(VAR)` in commands, arguments and values of variables, as Kubernetes expands it. Pure.
+//! `$(VAR)` in commands, arguments and values of variables, as Kubernetes expands it: what plugins have told is seen by
+//! commands and arguments, and not by the values of variables (kubelet_pods.go: `makeEnvironmentVariables`). Pure.
 use k8s_openapi::api::core::v1::Container;
 use std::collections::BTreeMap;
 
@@ -36,14 +37,16 @@ pub(crate) fn command_line(
     {
         return Err(Error::EnvFrom);
     }
-    let mut env = device_env.clone();
+    let mut own = BTreeMap::new();
     for variable in container.env.iter().flatten() {
         if variable.value_from.is_some() {
             return Err(Error::ValueFrom(variable.name.clone()));
         }
-        let value = expand(variable.value.as_deref().unwrap_or_default(), &env);
-        env.insert(variable.name.clone(), value);
+        let value = expand(variable.value.as_deref().unwrap_or_default(), &own);
+        own.insert(variable.name.clone(), value);
     }
+    let mut env = device_env.clone();
+    env.extend(own);
     let command = container.command.iter().flatten();
     let words = command.chain(container.args.iter().flatten());
     let mut words = words.map(|word| expand(word, &env)).collect::<Vec<_>>();
@@ -126,10 +129,10 @@ mod tests {
     }
 
     #[test]
-    fn the_containers_own_variables_win_and_see_the_devices() {
+    fn the_containers_own_variables_win_and_do_not_see_the_devices() {
         let container = Container {
             command: Some(vec!["echo".to_owned(), "$(URL)".to_owned()]),
-            args: Some(vec!["$(HOST)".to_owned()]),
+            args: Some(vec!["$(HOST)".to_owned(), "$(PORT)".to_owned()]),
             env: Some(
                 [("HOST", "mine"), ("URL", "http://$(HOST):$(PORT)")]
                     .map(|(name, value)| EnvVar {
@@ -143,8 +146,12 @@ mod tests {
         };
         let got = command_line(&container, &env(&[("HOST", "device"), ("PORT", "80")])).unwrap();
         assert_eq!(got.program, "echo");
-        assert_eq!(got.arguments, ["http://mine:80", "mine"]);
-        let want = env(&[("HOST", "mine"), ("PORT", "80"), ("URL", "http://mine:80")]);
+        assert_eq!(got.arguments, ["http://mine:$(PORT)", "mine", "80"]);
+        let want = env(&[
+            ("HOST", "mine"),
+            ("PORT", "80"),
+            ("URL", "http://mine:$(PORT)"),
+        ]);
         assert_eq!(got.env, want);
         assert_eq!(
             command_line(&Container::default(), &BTreeMap::new()),

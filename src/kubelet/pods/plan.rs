@@ -1,10 +1,7 @@
 //! Which Pods to stop and to start, from the manifests and what runs; which devices go from one container of a Pod to
 //! the next. Pure.
 use super::manifest::{PodKey, StaticPod, is_sidecar};
-use crate::kubelet::device_manager::{
-    Reusable,
-    inventory::{Holder, Inventory},
-};
+use crate::kubelet::device_manager::{Reuse, inventory::Holder};
 use k8s_openapi::api::core::v1::Container;
 use std::collections::BTreeMap;
 
@@ -37,32 +34,21 @@ pub(crate) fn plan(
 }
 
 /// What init containers before this one hold and no longer need: all that no sidecar or main container has got.
-pub(crate) fn reusable<C>(
-    pod: &StaticPod,
-    container: &Container,
-    inventory: &Inventory<C>,
-) -> Reusable {
-    let held = |container: &Container| {
-        let holder = Holder {
-            pod_uid: pod.uid.clone(),
-            container: container.name.clone(),
-        };
-        let claims = inventory.claims(&holder).into_iter();
-        let ids = claims.map(|(resource, claim)| (resource.to_owned(), claim.device_ids()));
-        ids.collect::<Vec<_>>()
+pub(crate) fn reuse(pod: &StaticPod, container: &Container) -> Reuse {
+    let holder = |container: &Container| Holder {
+        pod_uid: pod.uid.clone(),
+        container: container.name.clone(),
     };
     let init = || pod.spec.init_containers.iter().flatten();
     let earlier = init().take_while(|init| init.name != container.name);
-    let mut reusable = Reusable::new();
-    for (resource, ids) in earlier.filter(|init| !is_sidecar(init)).flat_map(held) {
-        reusable.entry(resource).or_default().extend(ids);
+    let sidecars = init().filter(|init| is_sidecar(init));
+    Reuse {
+        from: earlier
+            .filter(|init| !is_sidecar(init))
+            .map(holder)
+            .collect(),
+        kept_by: sidecars.chain(&pod.spec.containers).map(holder).collect(),
     }
-    let staying = init().filter(|init| is_sidecar(init));
-    for (resource, ids) in staying.chain(&pod.spec.containers).flat_map(held) {
-        let freed = reusable.entry(resource).or_default();
-        freed.retain(|id| !ids.contains(id));
-    }
-    reusable
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use super::{
     logs::log_path,
     manifest::{StaticPod, is_sidecar, limits},
     orphans::Place,
-    plan::reusable,
+    plan::reuse,
     process::Process,
     record::{ContainerRecord, Ended, RestartPolicy, State, restart_wait},
 };
@@ -22,6 +22,8 @@ use tracing::{info, warn};
 
 /// What Kubernetes gives a Pod that does not say.
 const DEFAULT_GRACE_SECONDS: i64 = 30;
+/// The longest wait before a container that waits for its devices is looked at again (pod_workers.go: `backOffPeriod`).
+const LONGEST_RETRY: Duration = Duration::from_secs(10);
 
 #[derive(Clone)]
 pub(super) struct Worker {
@@ -80,8 +82,8 @@ impl Worker {
         for container in init.chain(&self.pod.spec.containers) {
             let holder = self.holder(container);
             let limits = limits(container).map_err(|e| unexpected(&e))?;
-            let reusable = reusable(&self.pod, container, &self.devices.inventory());
-            let allocated = self.devices.allocate(&holder, &limits, &reusable).await;
+            let reuse = reuse(&self.pod, container);
+            let allocated = self.devices.allocate(&holder, &limits, &reuse).await;
             allocated.map_err(|e| unexpected(&e))?;
         }
         Ok(())
@@ -133,13 +135,13 @@ impl Worker {
         policy: RestartPolicy,
         stop: &CancellationToken,
     ) -> Option<i32> {
-        let mut last_wait = None;
+        let backoff = self.settings.restart_backoff;
+        let (mut last_wait, mut last_retry) = (None, None);
         while !stop.is_cancelled() {
             let started = tokio::select! {
                 started = self.start(container) => started,
                 () = stop.cancelled() => return None,
             };
-            let mut awaited = None;
             let ran = match started {
                 Ok(process) => {
                     let ended = self.run_to_end(container, process, stop).await;
@@ -159,17 +161,23 @@ impl Worker {
                 }
                 Err(NotStarted::Waiting { state, until }) => {
                     self.update(container, |record| record.state = state);
-                    awaited = until;
-                    Duration::ZERO
+                    let wait = restart_wait(last_retry, Duration::ZERO, backoff).min(LONGEST_RETRY);
+                    last_retry = Some(wait);
+                    tokio::select! {
+                        () = sleep(wait) => {}
+                        () = stop.cancelled() => {}
+                        () = self.devices.until_known(until.as_deref()) => {}
+                    }
+                    continue;
                 }
             };
-            let wait = restart_wait(last_wait, ran, self.settings.restart_backoff);
+            last_retry = None;
+            let wait = restart_wait(last_wait, ran, backoff);
             last_wait = Some(wait);
             self.update(container, |record| back_off(record, container, wait));
             tokio::select! {
                 () = sleep(wait) => {}
                 () = stop.cancelled() => {}
-                () = self.devices.until_known(awaited.as_deref()) => {}
             }
         }
         None
@@ -178,8 +186,8 @@ impl Worker {
     async fn start(&self, container: &Container) -> Result<Process, NotStarted> {
         let limits = limits(container).map_err(|e| config_error(&e))?;
         let holder = self.holder(container);
-        let reusable = reusable(&self.pod, container, &self.devices.inventory());
-        let edits = self.devices.start_options(&holder, &limits, &reusable);
+        let reuse = reuse(&self.pod, container);
+        let edits = self.devices.start_options(&holder, &limits, &reuse);
         let edits = edits.await.map_err(|error| match &error {
             StartError::NotRegisteredYet(resource) => NotStarted::Waiting {
                 state: State::waiting("DevicePluginNotReady", error.to_string()),
