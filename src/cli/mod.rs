@@ -14,6 +14,7 @@ mod duration;
 mod get;
 #[cfg(feature = "kubelet")]
 mod kubelet;
+mod open_files;
 mod scope;
 #[cfg(feature = "shell")]
 mod shell;
@@ -48,7 +49,8 @@ pub enum Command {
     Demo(demo::Flags),
     /// Run one discovery handler and print what it finds
     Discover(discover::Flags),
-    /// Print the objects of a running `petiole kubelet`, as kubectl would
+    /// Print what runs here without a cluster, as kubectl would: Pods, plugins and node of a `petiole kubelet`,
+    /// Instances of a standalone agent
     #[cfg(feature = "kubelet")]
     Get(get::Flags),
     /// Print the CustomResourceDefinitions of Configuration and Instance
@@ -61,7 +63,7 @@ pub enum Command {
     Man(shell::ManFlags),
     /// Check an installation on a cluster: definitions, agents, controller
     Check(check::Flags),
-    /// Remove what the capacity of nodes says of devices that are gone
+    /// Remove stale entries from the capacity of nodes
     Tidy(tidy::Flags),
     /// Delete all Configurations and wait until nothing of them is left
     Uninstall(uninstall::Flags),
@@ -70,7 +72,7 @@ pub enum Command {
 #[derive(Debug, Args)]
 struct LogFlags {
     /// What to log: `error`, `warn`, `info`, `debug`, `trace`, or directives such as `petiole=debug,warn`
-    /// [default: info; for what prints to the terminal itself less]
+    /// [default: info for agent, controller and kubelet; off for demo; else warn]
     #[arg(long, global = true, env = "PETIOLE_LOG", help_heading = "Logging")]
     log: Option<String>,
     /// How to log to stderr
@@ -112,6 +114,7 @@ impl Cli {
 
 /// Runs the subcommand until it ends or the process is told to stop (SIGINT, SIGTERM).
 pub async fn run(cli: Cli) -> anyhow::Result<()> {
+    open_files::allow_all();
     match cli.command {
         Command::Agent(flags) => agent::run(flags).await,
         Command::Controller(flags) => controller::run(flags).await,

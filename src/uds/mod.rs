@@ -11,14 +11,19 @@ use std::{
     fs, io,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
+    time::Duration,
 };
-use tokio::net::{UnixListener, UnixStream};
+use tokio::{
+    net::{UnixListener, UnixStream},
+    time::sleep,
+};
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tower::Service;
 
 /// The longest socket path the kernel takes: `sun_path` less its closing NUL.
 pub const PATH_LIMIT: usize = 107;
+const AFTER_A_FAILED_ACCEPT: Duration = Duration::from_millis(100);
 
 /// A connection that [`bind`] accepted. Go clients may have dialled it by its bare path.
 pub type Connection = LegalAuthority<UnixStream>;
@@ -26,7 +31,14 @@ pub type Connection = LegalAuthority<UnixStream>;
 /// Listens at `path`, readable and writable by the owner alone. A stale socket there is removed first.
 pub fn bind(path: &Path) -> io::Result<impl Stream<Item = io::Result<Connection>> + Send + use<>> {
     let listener = listener(path)?;
-    Ok(UnixListenerStream::new(listener).map(|accepted| accepted.map(LegalAuthority::new)))
+    let connections = UnixListenerStream::new(listener).then(async |accepted| {
+        if accepted.is_err() {
+            // Too many open files, say: the next try would fail at once, and servers try on.
+            sleep(AFTER_A_FAILED_ACCEPT).await;
+        }
+        accepted.map(LegalAuthority::new)
+    });
+    Ok(connections)
 }
 
 /// Listens at `path` as [`bind`] does, for protocols other than gRPC.
@@ -83,7 +95,7 @@ mod tests {
         Empty, RegisterRequest,
         registration_server::{Registration, RegistrationServer},
     };
-    use std::{collections::BTreeMap, time::Duration};
+    use std::collections::BTreeMap;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tonic::{Request, Response, Status, transport::Server};
 
