@@ -157,6 +157,7 @@ fn planned(
     plan(&World {
         node: &node.name,
         resource_prefix: &node.resource_prefix,
+        resource_prefixes: &node.resource_prefixes,
         judged: &node.judged.borrow().clone(),
         discoveries: &node.discoveries.borrow().clone(),
         instances: &node.store.instances().borrow().clone(),

@@ -5,15 +5,15 @@
 //! `HandlePodAdditions`; devicemanager: `Allocate`). A manifest with other contents is another Pod to it.
 use crate::{
     agent::pod_resources::{Held, Ids},
-    model::names::ObjectKey,
+    model::{names::ObjectKey, node_resources::has_prefix},
 };
 use serde_json::Value;
 use std::{collections::BTreeSet, time::Duration};
 
-/// A kubelet that runs has read a new manifest by then.
+/// A kubelet that runs has read a new manifest within this time.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// And one that starts has begun to read them: its loop waits so long at most for the container runtime (kubelet.go:
-/// `syncLoop`).
+/// A kubelet that starts begins to read manifests within this time: its loop waits so long at most for the container
+/// runtime (kubelet.go: `syncLoop`).
 const STARTS: Duration = Duration::from_secs(5);
 /// Between tries of a Pod that is refused for another reason: there is no memory for it, say.
 const LONGEST_PATIENCE: Duration = Duration::from_secs(300);
@@ -31,7 +31,8 @@ pub(super) struct Kubelet {
 /// A Pod that lacks its device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Lack {
-    /// The uptime since when it lacks it, its last try, or since when there is one to give.
+    /// The uptime that its patience counts from: first seen without its device, a device became free, or its last try,
+    /// whichever was last.
     since: Duration,
     tries: u32,
 }
@@ -100,6 +101,16 @@ fn state(pod: &Value, kubelet: &Kubelet) -> State {
 }
 
 impl Kubelet {
+    /// Whether it has a plugin for every resource with one of these prefixes that the Pod asks for: it would start the
+    /// Pod without the others.
+    pub(super) fn knows_what_is_asked(&self, pod: &Value, prefixes: &[String]) -> bool {
+        let spec = &pod["spec"];
+        let containers = ["initContainers", "containers"].map(|list| spec[list].as_array());
+        let asked = asked_by(containers.into_iter().flatten());
+        let mut ours = asked.iter().filter(|name| has_prefix(name, prefixes));
+        ours.all(|resource| self.allocatable.contains_key(*resource))
+    }
+
     /// By the name that a kubelet gives to a static Pod: its own and the node's.
     fn holds(&self, pod: &Value, resource: &str) -> bool {
         let metadata = &pod["metadata"];
@@ -116,7 +127,10 @@ impl Kubelet {
 /// The resources that containers ask for as long as the Pod runs: pod resources do not list what an init container
 /// was given.
 fn asked(pod: &Value) -> BTreeSet<&str> {
-    let containers = pod["spec"]["containers"].as_array();
+    asked_by(pod["spec"]["containers"].as_array())
+}
+
+fn asked_by<'a>(containers: impl IntoIterator<Item = &'a Vec<Value>>) -> BTreeSet<&'a str> {
     let lists = containers.into_iter().flatten().flat_map(|container| {
         let resources = &container["resources"];
         [&resources["limits"], &resources["requests"]]

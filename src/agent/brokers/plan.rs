@@ -24,6 +24,7 @@ const FILE_START: &str = "petiole-";
 pub(super) struct World<'a> {
     pub(super) node: &'a str,
     pub(super) resource_prefix: &'a str,
+    pub(super) resource_prefixes: &'a [String],
     pub(super) judged: &'a Judged,
     pub(super) discoveries: &'a Discoveries,
     pub(super) instances: &'a Instances,
@@ -92,7 +93,7 @@ fn is_rendered(pod: &Value) -> bool {
     !pod.is_object() || pod["metadata"]["annotations"][names::TOLD_CONNECTION].is_string()
 }
 
-/// A new Pod waits until the kubelet knows its resource: it would start one without the device. One whose device is
+/// A new Pod waits until the kubelet knows its resources: it would start one without the device. One whose device is
 /// gone stays until its Instance goes, one whose device is reached differently now is replaced, and one that the
 /// kubelet took without its device is tried again.
 pub(super) fn plan(world: &World<'_>) -> Plan {
@@ -127,10 +128,13 @@ pub(super) fn plan(world: &World<'_>) -> Plan {
                 Err(e) => drop(plan.broken.insert(configuration, e)),
                 Ok(mut pod) => match existing {
                     Some(existing) if is_same(&mut pod, existing) => plan.tried(world, file, pod),
-                    _ if world.kubelet.allocatable.contains_key(&resource) => {
-                        plan.actions.push(Action::Write { file, pod });
+                    _ => {
+                        let kubelet = world.kubelet;
+                        let is_known = kubelet.allocatable.contains_key(&resource);
+                        if is_known && kubelet.knows_what_is_asked(&pod, world.resource_prefixes) {
+                            plan.actions.push(Action::Write { file, pod });
+                        }
                     }
-                    _ => {}
                 },
             }
         }

@@ -94,6 +94,7 @@ impl Fixture {
         plan(&World {
             node: "n",
             resource_prefix: "akri.sh",
+            resource_prefixes: &["akri.sh".to_owned(), "pflex.io".to_owned()],
             judged: &self.judged,
             discoveries: &self.discoveries,
             instances: &self.instances,
@@ -146,6 +147,19 @@ fn no_pod_is_written_before_the_kubelet_knows_its_resource_and_none_goes_when_it
     fixture.carry_out();
     fixture.kubelet = Kubelet::default();
     assert_eq!(fixture.plan(), vec![]);
+}
+
+#[test]
+fn no_pod_is_written_before_the_kubelet_knows_all_that_it_asks_for() {
+    let mut fixture = Fixture::new();
+    let text = CONFIGURATION.replace("cpu: 100m", "cpu: 100m, pflex.io/block: 1");
+    let configuration = Arc::new(manifest::read(&text).unwrap().remove(0));
+    let key = ObjectKey::new("default", "cam");
+    fixture.judged.accepted.get_mut(&key).unwrap().configuration = configuration;
+    assert_eq!(fixture.plan(), []);
+    let ids = BTreeSet::from(["block-0".to_owned()]);
+    (fixture.kubelet.allocatable).insert("pflex.io/block".to_owned(), ids);
+    assert_eq!(fixture.plan().len(), 1);
 }
 
 #[test]
