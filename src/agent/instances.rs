@@ -76,6 +76,9 @@ pub(super) async fn run(node: Arc<Node>, shutdown: CancellationToken) -> anyhow:
 fn log(change: &InstanceChange, outcome: Result<(), StoreError>) -> bool {
     let instance = change.key();
     match (change, outcome) {
+        // It was there when it was to be created, and gone when it was to be joined: nothing will tell that it may be
+        // created now.
+        (InstanceChange::Create(_), Err(StoreError::Gone(_))) => false,
         // Somebody else was faster; the next plan sees what is there now.
         (_, Err(StoreError::Gone(_) | StoreError::Exists(_))) => true,
         (_, Err(error)) => {
@@ -102,5 +105,21 @@ fn log(change: &InstanceChange, outcome: Result<(), StoreError>) -> bool {
             info!(%instance, "Instance updated");
             true
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{api::instance::Instance, model::names::ObjectKey};
+
+    #[test]
+    fn what_was_gone_when_it_was_to_be_joined_is_created_at_the_next_try() {
+        let key = ObjectKey::new("default", "cam-1");
+        let gone = || Err(StoreError::Gone(key.clone()));
+        let create = InstanceChange::Create(Box::new(Instance::new("cam-1", Default::default())));
+        assert!(!log(&create, gone()));
+        assert!(log(&InstanceChange::Join(key.clone()), gone()));
+        assert!(log(&create, Err(StoreError::Exists(key.clone()))));
     }
 }

@@ -281,7 +281,7 @@ fn prepared(
 /// What the container that holds a slot was told, as the Instance remembers it.
 pub(super) fn told_of(instance: &Instance, index: u32) -> Option<&String> {
     let annotations = instance.metadata.annotations.as_ref()?;
-    annotations.get(&format!("{}{index}", names::TOLD_PREFIX))
+    annotations.get(&names::told(index))
 }
 
 enum Written<'a> {

@@ -1,4 +1,5 @@
 //! Every name of ours that others see: API group, labels, annotations, resource prefix. Defined once.
+use crate::model::names::shortened;
 
 /// The API group of Configuration and Instance, and the prefix of the resources made from them.
 pub const GROUP: &str = "akri.sh";
@@ -13,13 +14,19 @@ pub const DEVICE_ID: &str = "akri.sh/device-id";
 /// holds.
 pub const TOLD_PREFIX: &str = "told.akri.sh/";
 
-/// Annotation of a broker: of what is above for its one device.
+/// The annotation of that kind for one slot.
+pub fn told(slot: u32) -> String {
+    format!("{TOLD_PREFIX}{slot}")
+}
+
+/// Annotation of a broker: the digest of [`TOLD_PREFIX`], for its one device.
 pub const TOLD_CONNECTION: &str = "told.akri.sh/connection";
 
 /// Annotation of a broker: a digest of what its Configuration said when it was created.
 pub const BROKER_DIGEST: &str = "akri.sh/broker-digest";
 
-/// Annotation of a rendered static Pod that the kubelet took without its device, from the second try on: which it is.
+/// Annotation of a rendered static Pod: the number of the try, from the second on. The kubelet took, or refused, those
+/// before without their device.
 pub const ATTEMPT: &str = "akri.sh/attempt";
 
 /// Annotation of a Service: a digest of the spec it was made from.
@@ -41,6 +48,16 @@ pub const TARGET_NODE_LABEL: &str = "akri.sh/target-node";
 
 /// Prefix of an Instance's labels, one for each node that sees its device: what an agent's watch selects.
 pub const NODE_LABEL_PREFIX: &str = "node.akri.sh/";
+
+/// The label by which an agent's watch finds the Instances of its node.
+pub fn node_label(node: &str) -> String {
+    format!("{NODE_LABEL_PREFIX}{}", node_in_label(node))
+}
+
+/// A node as that label has it: the part of a label after its prefix has 63 characters at most.
+pub fn node_in_label(node: &str) -> String {
+    shortened(node, 63)
+}
 
 /// The longest Configuration name: the longest resource name (63) less `-` and the ten digits of a long digest.
 pub const CONFIGURATION_NAME_LIMIT: usize = 52;

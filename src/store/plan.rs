@@ -173,7 +173,7 @@ pub(super) fn forced<'a>(
 
 fn write(instance: &mut Instance, change: &SlotChange, told: Option<&String>) {
     let id = change.slot.to_string();
-    let annotation = format!("{}{}", names::TOLD_PREFIX, change.slot.index);
+    let annotation = names::told(change.slot.index);
     let annotations = instance.metadata.annotations.get_or_insert_default();
     match told.filter(|_| change.to.is_some()) {
         Some(told) => annotations.insert(annotation, told.clone()),

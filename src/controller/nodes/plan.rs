@@ -24,7 +24,7 @@ use crate::{
         world::{NodeState, World},
     },
     model::{
-        names::{ObjectKey, shortened},
+        names::ObjectKey,
         patch::{add, remove, replace},
         slot::{SlotId, SlotOwner},
     },
@@ -43,8 +43,6 @@ const AWAY_AFTER: Duration = Duration::from_secs(60);
 const RELEASE_AFTER: Duration = Duration::from_secs(300);
 /// The agent of a node that was taken out joins again by then, if it runs.
 const REJOIN_TIME: Duration = Duration::from_secs(60);
-/// The part of a label's key after the prefix.
-const LABEL_LIMIT: usize = 63;
 /// Where the Configuration cannot be read.
 const DEFAULT_GRACE: Duration = Duration::from_secs(60);
 
@@ -148,7 +146,11 @@ pub(super) fn plan(world: &World, memory: &Memory, now: Timestamp) -> Plan {
         world,
         memory,
         now,
-        labels: world.nodes.keys().map(|name| label(name)).collect(),
+        labels: world
+            .nodes
+            .keys()
+            .map(|name| names::node_label(name))
+            .collect(),
     };
     let mut plan = Plan {
         wake_in: view.wake_in(),
@@ -250,7 +252,11 @@ impl View<'_> {
         let none = BTreeMap::new();
         let labels = instance.metadata.labels.as_ref();
         let mut operations = vec![];
-        let mut removed: BTreeSet<String> = change.away.iter().map(|node| label(node)).collect();
+        let mut removed: BTreeSet<String> = change
+            .away
+            .iter()
+            .map(|node| names::node_label(node))
+            .collect();
         for key in labels.unwrap_or(&none).keys() {
             let node = key.strip_prefix(names::NODE_LABEL_PREFIX);
             if let Some(node) = node.filter(|_| !self.labels.contains(key)) {
@@ -262,7 +268,7 @@ impl View<'_> {
         let removed = removed.into_iter().filter(is_there);
         operations.extend(removed.map(|key| remove(&["metadata", "labels", &key])));
         let added: BTreeSet<String> = (kept.iter())
-            .map(|node| label(node))
+            .map(|node| names::node_label(node))
             .filter(|key| !is_there(key))
             .collect();
         if labels.is_none() && !added.is_empty() {
@@ -275,7 +281,7 @@ impl View<'_> {
     /// The name of the node in a label: a long one is cut there.
     fn whole_name(&self, instance: &Instance, in_label: &str) -> String {
         let mut nodes = instance.spec.nodes.iter();
-        let whole = nodes.find(|node| shortened(node, LABEL_LIMIT) == in_label);
+        let whole = nodes.find(|node| names::node_in_label(node) == in_label);
         whole.map_or(in_label, String::as_str).to_owned()
     }
 
@@ -357,7 +363,7 @@ fn unavailable_since(status: &InstanceStatus) -> Option<Timestamp> {
 /// Removes what was remembered with a slot that is in use no more.
 fn untold(instance: &Instance, slot: &str) -> Option<PatchOperation> {
     let index = slot.parse::<SlotId>().ok()?.index;
-    let annotation = format!("{}{index}", names::TOLD_PREFIX);
+    let annotation = names::told(index);
     let annotations = instance.metadata.annotations.as_ref()?;
     let is_told = annotations.contains_key(&annotation);
     is_told.then(|| remove(&["metadata", "annotations", &annotation]))
@@ -378,11 +384,6 @@ fn strip(key: &ObjectKey, configuration: &Configuration) -> Option<Action> {
         key: key.clone(),
         patch,
     })
-}
-
-fn label(node: &str) -> String {
-    let node = shortened(node, LABEL_LIMIT);
-    format!("{}{node}", names::NODE_LABEL_PREFIX)
 }
 
 #[cfg(test)]

@@ -24,18 +24,6 @@ use json_patch::{Patch, PatchOperation};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// The longest name part of a label.
-const LABEL_LIMIT: usize = 63;
-
-/// The label by which an agent's watch finds the Instances of its node.
-pub fn node_label(node: &str) -> String {
-    format!(
-        "{}{}",
-        names::NODE_LABEL_PREFIX,
-        shortened(node, LABEL_LIMIT)
-    )
-}
-
 /// Who an agent is in the bookkeeping of the API server.
 pub(super) fn field_manager(node: &str) -> String {
     // 128 characters at most (ValidateFieldManager).
@@ -47,7 +35,7 @@ pub(super) fn to_create(instance: &Instance, node: &str) -> Instance {
     let mut instance = instance.clone();
     instance.status = None;
     let labels = instance.metadata.labels.get_or_insert_default();
-    labels.insert(node_label(node), String::new());
+    labels.insert(names::node_label(node), String::new());
     instance
 }
 
@@ -89,7 +77,7 @@ pub(super) fn join_same(ours: &Instance, node: &str) -> Patch {
             &["spec", "configurationName"],
             json!(ours.spec.configuration_name),
         ),
-        add(&["metadata", "labels", &node_label(node)], json!("")),
+        add(&["metadata", "labels", &names::node_label(node)], json!("")),
         add(&["spec", "nodes", "-"], json!(node)),
     ])
 }
@@ -116,6 +104,14 @@ pub(super) fn leave(instance: &Instance, node: &str) -> Patch {
         patch.extend(without_label(instance, node));
     }
     Patch(patch)
+}
+
+/// Whether the Instance is no business of this node's any more: others see it, and this one's watch does not.
+pub(super) fn has_left(instance: &Instance, node: &str) -> bool {
+    let nodes = &instance.spec.nodes;
+    let labels = instance.metadata.labels.as_ref();
+    let is_watched = labels.is_some_and(|labels| labels.contains_key(&names::node_label(node)));
+    !nodes.is_empty() && !nodes.iter().any(|n| n == node) && !is_watched
 }
 
 fn holds_slot(instance: &Instance, node: &str) -> bool {
@@ -159,8 +155,7 @@ pub(super) fn describe(instance: &Instance, node: &str, said: &Description<'_>) 
 pub(super) fn exchange(instance: &Instance, node: &str, exchanges: &[&Exchange]) -> Patch {
     let mut patch = guarded(instance);
     let annotations = instance.metadata.annotations.as_ref();
-    let told =
-        |exchange: &Exchange| format!("{}{}", names::TOLD_PREFIX, exchange.change.slot.index);
+    let told = |exchange: &Exchange| names::told(exchange.change.slot.index);
     if exchanges
         .iter()
         .any(|e| e.told.is_some() && e.change.to.is_some())
@@ -242,8 +237,7 @@ pub(super) fn unwritten(earlier: &Instance, now: &Instance, node: &str) -> Vec<E
         }
         let slot: SlotId = slot.parse().ok()?;
         let annotations = earlier.metadata.annotations.as_ref();
-        let told =
-            annotations.and_then(|a| a.get(&format!("{}{}", names::TOLD_PREFIX, slot.index)));
+        let told = annotations.and_then(|a| a.get(&names::told(slot.index)));
         Some(Exchange {
             told: told.cloned(),
             change: SlotChange {
@@ -282,12 +276,15 @@ fn guarded(instance: &Instance) -> Vec<PatchOperation> {
 
 fn with_label(instance: &Instance, node: &str) -> Vec<PatchOperation> {
     let mut patch = with_map(instance.metadata.labels.as_ref(), "labels");
-    patch.push(add(&["metadata", "labels", &node_label(node)], json!("")));
+    patch.push(add(
+        &["metadata", "labels", &names::node_label(node)],
+        json!(""),
+    ));
     patch
 }
 
 fn without_label(instance: &Instance, node: &str) -> Option<PatchOperation> {
-    let (label, labels) = (node_label(node), instance.metadata.labels.as_ref());
+    let (label, labels) = (names::node_label(node), instance.metadata.labels.as_ref());
     let is_there = labels.is_some_and(|labels| labels.contains_key(&label));
     is_there.then(|| remove(&["metadata", "labels", &label]))
 }

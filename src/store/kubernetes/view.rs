@@ -1,6 +1,6 @@
 //! The Instances of this node as they are known: what the watch says, what this node has just written, and what it
 //! could not write yet. Pure.
-use super::plan::unwritten;
+use super::plan::{has_left, unwritten};
 use crate::{
     api::instance::Instance,
     model::{names::ObjectKey, slot::SlotId},
@@ -129,8 +129,22 @@ impl Known {
         self.pending.retain(|_, pending| !pending.is_empty());
     }
 
-    /// What this node wrote, as the server answered; also what was read anew.
+    /// What this node wrote, as the server answered. Of one that it has left no watch will say more: the event of
+    /// the leaving may have come before the answer.
     pub(super) fn written(&mut self, instance: Instance) {
+        if has_left(&instance, &self.node) {
+            let key = key_of(&instance.metadata);
+            self.instances.remove(&key);
+            for listing in self.listing.values_mut() {
+                listing.remove(&key);
+            }
+        } else {
+            self.read(instance);
+        }
+    }
+
+    /// What was read anew.
+    pub(super) fn read(&mut self, instance: Instance) {
         let instance = Arc::new(slim(instance));
         for listing in self.listing.values_mut() {
             // It may have been read before this was written.

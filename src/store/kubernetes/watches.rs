@@ -7,10 +7,11 @@ use crate::{
     api::{
         configuration::Configuration,
         instance::{Instance, InstanceSpec},
+        names,
     },
     backoff::Backoff,
     cluster::watch::{self as objects, Objects, Read, apis},
-    store::{Configurations, key_of, kubernetes::plan},
+    store::{Configurations, key_of},
 };
 use futures::{StreamExt as _, stream::select_all};
 use kube::{
@@ -32,7 +33,7 @@ impl Inner {
         &self,
         shutdown: &CancellationToken,
     ) -> anyhow::Result<()> {
-        let label = plan::node_label(&self.settings.node_name);
+        let label = names::node_label(&self.settings.node_name);
         let config = watcher::Config::default().labels(&label);
         let streams = apis::<Instance>(&self.client, &self.settings.namespaces)
             .into_iter()

@@ -82,7 +82,7 @@ impl Inner {
         let there = self.read(key).await?;
         match met(&there, ours) {
             Met::Same => {
-                self.change(|known| known.written(there));
+                self.change(|known| known.read(there));
                 self.patch(key, |i| Ok(plan::join(i, node))).await.map(drop)
             }
             Met::Other => {
@@ -95,15 +95,26 @@ impl Inner {
         }
     }
 
-    /// The last node to leave deletes, also where two left at once and each saw the other.
+    /// The last node to leave deletes, also where two left at once and each saw the other. `spec` is last: a node that
+    /// is not in it any more has nothing to try again.
     async fn leave(&self, key: &ObjectKey) -> Result<(), StoreError> {
         let node = &self.settings.node_name;
+        let before = self.stored(key)?;
+        let is_alone = before.spec.nodes == [node.as_str()];
+        if !is_alone {
+            let gone = plan::health(&before, node, None);
+            self.apply_status(key, gone).await?;
+        }
         let left = self.patch(key, |i| Ok(plan::leave(i, node))).await?;
         if left.spec.nodes.is_empty() {
             return self.delete(key, "no node sees its device").await;
         }
-        let gone = plan::health(&left, node, None);
-        self.apply_status(key, gone).await
+        if is_alone {
+            // Another node came meanwhile.
+            let gone = plan::health(&left, node, None);
+            return self.apply_status(key, gone).await;
+        }
+        Ok(())
     }
 
     async fn health(&self, key: &ObjectKey, view: &View, now: &str) -> Result<(), StoreError> {
@@ -315,7 +326,7 @@ impl Inner {
     async fn refresh(&self, key: &ObjectKey) -> Result<(), StoreError> {
         let instance = self.read(key).await?;
         debug_assert_eq!(key_of(&instance.metadata), *key);
-        self.change(|known| known.written(instance));
+        self.change(|known| known.read(instance));
         Ok(())
     }
 

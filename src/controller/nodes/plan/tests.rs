@@ -332,7 +332,7 @@ proptest! {
             .map(|(slot, n)| (format!("cam-1-{slot}"), if slot % 2 == 0 { name(*n) } else { format!("C:cam-{slot}:{}", name(*n)) }))
             .collect();
         device.metadata.labels = (!labelled.is_empty())
-            .then(|| labelled.iter().map(|n| (label(&name(*n)), String::new())).collect());
+            .then(|| labelled.iter().map(|n| (names::node_label(&name(*n)), String::new())).collect());
         device.metadata.annotations = (!told.is_empty())
             .then(|| told.iter().map(|n| (format!("told.akri.sh/{n}"), String::new())).collect());
         device.status = Some(InstanceStatus {

@@ -8,7 +8,7 @@ fn camera(nodes: &[&str]) -> Instance {
     instance.spec.nodes = nodes.iter().map(ToString::to_string).collect();
     for node in nodes {
         let labels = instance.metadata.labels.get_or_insert_default();
-        labels.insert(node_label(node), String::new());
+        labels.insert(names::node_label(node), String::new());
     }
     instance
 }
@@ -110,7 +110,7 @@ fn a_node_that_left_keeps_its_label_until_its_last_slot_is_released() {
             .labels
             .as_ref()
             .unwrap()
-            .contains_key(&node_label("b"))
+            .contains_key(&names::node_label("b"))
     );
     let release = exchange_of(Some("b"), None);
     let released = patched(&left, &exchange(&left, "b", &[&release])).unwrap();
@@ -185,6 +185,6 @@ fn only_problems_that_are_new_are_told() {
 
 #[test]
 fn a_long_node_name_has_a_label_all_the_same() {
-    let label = node_label(&"n".repeat(200));
-    assert_eq!(label.len(), names::NODE_LABEL_PREFIX.len() + LABEL_LIMIT);
+    let label = names::node_label(&"n".repeat(200));
+    assert_eq!(label.len(), names::NODE_LABEL_PREFIX.len() + 63);
 }

@@ -188,3 +188,34 @@ fn an_instance_that_is_being_deleted_is_gone() {
     listed(&mut known, &[leaving, instance("b", 2)]);
     assert_eq!(versions(&known), [at("b", "2")]);
 }
+
+#[test]
+fn an_instance_that_this_node_has_left_is_forgotten_however_its_event_and_the_answer_come() {
+    let seen_by = |nodes: &[&str], version| {
+        let mut instance = instance("a", version);
+        instance.spec.nodes = nodes.iter().map(|&node| node.to_owned()).collect();
+        if nodes.contains(&"node-a") {
+            let label = crate::api::names::node_label("node-a");
+            instance.metadata.labels = Some([(label, String::new())].into());
+        }
+        instance
+    };
+    let left = seen_by(&["node-b"], 5);
+    let its_event = Event::Deleted(Box::new(left.clone()));
+    for is_answer_first in [true, false] {
+        let mut known = Known::new("node-a", Instances::new());
+        listed(&mut known, &[seen_by(&["node-a", "node-b"], 1)]);
+        if is_answer_first {
+            known.written(left.clone());
+            known.follow(&None, its_event.clone());
+        } else {
+            known.follow(&None, its_event.clone());
+            known.written(left.clone());
+        }
+        assert_eq!(versions(&known), [], "{is_answer_first}");
+    }
+    // One that is about to be joined was read, and is there until then.
+    let mut known = Known::new("node-a", Instances::new());
+    known.read(left);
+    assert_eq!(versions(&known), [at("a", "5")]);
+}
