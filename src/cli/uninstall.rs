@@ -16,7 +16,7 @@ use std::{
 };
 
 /// Run by the chart before it deletes the agents. Deletes all Configurations and waits until the agents have taken
-/// away what came of them: Instances, device plugins and their sockets.
+/// away what came of them: no Instance is left, and no ready node has any of our resources allocatable.
 #[derive(Debug, Args)]
 pub struct Flags {
     /// Also wait until the nodes' capacity entries are gone, as `petiole tidy --wait`: takes up to 6 minutes more

@@ -7,18 +7,23 @@ pub use plan::Entry;
 pub use uninstall::{Uninstall, uninstall};
 
 use crate::{
-    api::instance::Instance,
+    api::{configuration::Configuration, instance::Instance},
     cluster::{
         self,
         node::Nodes,
         watch::{self, Read},
     },
+    model::names::ObjectKey,
 };
 use anyhow::{anyhow, bail};
 use kube::{Client, Resource, core::NamespaceResourceScope};
 use plan::InstanceUse;
 use serde::de::DeserializeOwned;
-use std::{collections::BTreeSet, fmt::Debug, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Debug,
+    time::Duration,
+};
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
@@ -132,7 +137,9 @@ impl Tidying<'_> {
     async fn round(&mut self) -> Result<Round, Failure> {
         let nodes = (self.nodes.list().await).map_err(|e| Failure::new(e, "list", "nodes"))?;
         // After the Nodes: a plugin has an Instance before the node has an entry.
-        let instances = instances(self.client, &self.settings.namespaces).await?;
+        let namespaces = &self.settings.namespaces;
+        let configurations = configurations(self.client, namespaces).await?;
+        let instances = instances(self.client, namespaces, &configurations).await?;
         let only = self.settings.node.as_ref();
         if let Some(node) = only.filter(|node| !nodes.contains_key(*node)) {
             return Err(Failure::lasting(anyhow!("there is no node {node}")));
@@ -234,12 +241,31 @@ where
     Ok(objects)
 }
 
-async fn instances(client: &Client, namespaces: &[String]) -> Result<Vec<InstanceUse>, Failure> {
-    let all = all::<Instance>(client, namespaces, "instances.akri.sh").await?;
-    Ok(all.into_iter().map(instance_use).collect())
+async fn configurations(
+    client: &Client,
+    namespaces: &[String],
+) -> Result<Vec<Read<Configuration>>, Failure> {
+    all(client, namespaces, "configurations.akri.sh").await
 }
 
-fn instance_use(instance: Read<Instance>) -> InstanceUse {
+async fn instances(
+    client: &Client,
+    namespaces: &[String],
+    configurations: &[Read<Configuration>],
+) -> Result<Vec<InstanceUse>, Failure> {
+    let named = configurations.iter().filter_map(|configuration| {
+        let name = configuration.0.as_ref().ok()?.spec.resource_name.clone()?;
+        Some((cluster::key_of(configuration.meta()), name))
+    });
+    let named = named.collect();
+    let all = all::<Instance>(client, namespaces, "instances.akri.sh").await?;
+    Ok(all.into_iter().map(|i| instance_use(i, &named)).collect())
+}
+
+fn instance_use(
+    instance: Read<Instance>,
+    resource_names: &BTreeMap<ObjectKey, String>,
+) -> InstanceUse {
     let key = cluster::key_of(instance.meta());
     let (configuration, nodes) = match instance.0 {
         Ok(instance) => {
@@ -252,9 +278,11 @@ fn instance_use(instance: Read<Instance>) -> InstanceUse {
             (configuration.to_owned(), None)
         }
     };
+    let its_configuration = ObjectKey::new(&key.namespace, &configuration);
     InstanceUse {
         key: key.to_string(),
         name: key.name,
+        resource_name: resource_names.get(&its_configuration).cloned(),
         configuration,
         nodes,
     }

@@ -9,6 +9,8 @@ pub(super) struct InstanceUse {
     pub(super) key: String,
     pub(super) name: String,
     pub(super) configuration: String,
+    /// `spec.resourceName` of its Configuration, prefix and all.
+    pub(super) resource_name: Option<String>,
     /// The nodes that see it; `None` where that cannot be read: it may be any.
     pub(super) nodes: Option<BTreeSet<String>>,
 }
@@ -29,14 +31,34 @@ pub(super) struct Stale {
     pub(super) changes: Vec<EntryChange>,
 }
 
-/// The names of resources, after their prefix, that Instances give a node.
-fn backed<'a>(node: &str, instances: &'a [InstanceUse]) -> BTreeSet<&'a str> {
-    let here = instances.iter().filter(|instance| {
-        let nodes = instance.nodes.as_ref();
-        nodes.is_none_or(|nodes| nodes.contains(node))
-    });
-    here.flat_map(|instance| [instance.name.as_str(), instance.configuration.as_str()])
-        .collect()
+/// What Instances give a node.
+struct Backed<'a> {
+    /// Resources with any prefix of ours.
+    names: BTreeSet<&'a str>,
+    /// Resources with their prefix.
+    resources: BTreeSet<&'a str>,
+}
+
+impl<'a> Backed<'a> {
+    fn on(node: &str, instances: &'a [InstanceUse]) -> Self {
+        let here = instances.iter().filter(|instance| {
+            let nodes = instance.nodes.as_ref();
+            nodes.is_none_or(|nodes| nodes.contains(node))
+        });
+        Self {
+            names: (here.clone())
+                .flat_map(|instance| [instance.name.as_str(), instance.configuration.as_str()])
+                .collect(),
+            resources: here
+                .filter_map(|instance| instance.resource_name.as_deref())
+                .collect(),
+        }
+    }
+
+    fn has(&self, resource: &str) -> bool {
+        let name = resource.split_once('/').map_or(resource, |(_, name)| name);
+        self.names.contains(name) || self.resources.contains(resource)
+    }
 }
 
 /// Entries of a node that no Instance there, and no Configuration with an Instance there, has.
@@ -45,10 +67,9 @@ fn unbacked<'a>(
     resources: &'a NodeResources,
     instances: &[InstanceUse],
 ) -> Vec<&'a String> {
-    let backed = backed(node, instances);
-    let name = |resource: &'a str| resource.split_once('/').map_or(resource, |(_, name)| name);
+    let backed = Backed::on(node, instances);
     (resources.names())
-        .filter(|resource| !backed.contains(name(resource)))
+        .filter(|resource| !backed.has(resource))
         .collect()
 }
 
@@ -147,6 +168,7 @@ mod tests {
             key: format!("default/{name}"),
             name: name.to_owned(),
             configuration: configuration.to_owned(),
+            resource_name: None,
             nodes: Some(nodes.iter().map(|&node| node.to_owned()).collect()),
         }
     }
@@ -195,6 +217,20 @@ mod tests {
     }
 
     #[test]
+    fn a_name_that_a_configuration_gives_is_backed_with_its_prefix_and_no_other() {
+        let mut named = instance("cam-1", &["a"]);
+        named.resource_name = Some("pflex.io/block".to_owned());
+        let one = |resource: &str| NodeResources {
+            capacity: BTreeMap::from([(resource.to_owned(), "3".to_owned())]),
+            ..NodeResources::default()
+        };
+        let stale_on = |node, resource| stale_names(node, &one(resource), &[named.clone()]);
+        assert_eq!(stale_on("a", "pflex.io/block"), "");
+        assert_eq!(stale_on("a", "akri.sh/block"), "akri.sh/block=3");
+        assert_eq!(stale_on("b", "pflex.io/block"), "pflex.io/block=3");
+    }
+
+    #[test]
     fn an_entry_of_one_map_only_is_removed_from_that() {
         let node = NodeResources {
             capacity: map(&[]),
@@ -219,8 +255,8 @@ mod tests {
             let mut after = before.clone();
             prop_assert!(after.apply(&stale("n", &before, &instances).changes));
             prop_assert_eq!(stale("n", &after, &instances).entries, vec![]);
-            let backed = backed("n", &instances);
-            for resource in before.names().filter(|name| backed.contains(&name[8..])) {
+            let backed = Backed::on("n", &instances);
+            for resource in before.names().filter(|name| backed.has(name)) {
                 prop_assert_eq!(before.capacity.get(resource), after.capacity.get(resource));
                 prop_assert_eq!(before.allocatable.get(resource), after.allocatable.get(resource));
             }

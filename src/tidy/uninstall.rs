@@ -1,6 +1,6 @@
 //! Takes away what Configurations have made, before the agents go: they stop their plugins and remove the sockets.
 use super::{
-    Failure, all, instances, left_after,
+    Failure, configurations, instances, left_after,
     plan::{Before, Look, left},
 };
 use crate::{
@@ -70,14 +70,15 @@ async fn look(
     nodes: &Nodes,
 ) -> Result<(Look, Vec<ObjectMeta>), Failure> {
     let namespaces = &settings.namespaces;
-    let found = all::<Configuration>(client, namespaces, "configurations.akri.sh").await?;
-    let configurations: Vec<ObjectMeta> = found.iter().map(|c| c.meta().clone()).collect();
     let nodes = (nodes.list().await).map_err(|e| Failure::new(e, "list", "nodes"))?;
+    let found = configurations(client, namespaces).await?;
+    let instances = instances(client, namespaces, &found).await?;
+    let configurations: Vec<ObjectMeta> = found.iter().map(|c| c.meta().clone()).collect();
     let look = Look {
         configurations: (configurations.iter())
             .map(|metadata| cluster::key_of(metadata).to_string())
             .collect(),
-        instances: instances(client, namespaces).await?,
+        instances,
         nodes: nodes
             .into_iter()
             .filter(|(_, node)| node.is_ready)
