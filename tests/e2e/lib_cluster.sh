@@ -237,9 +237,9 @@ kill_agent() { # NODE SIGNAL
 
 # ---- what was asked of the API server ----
 
-# Requests of Petiole's ServiceAccounts since a mark, without reads and the Lease; a line each: USER VERB RESOURCE SUBRESOURCE NAME
-writes_since() { # MARK
-  tail -n "+$(($1 + 1))" "$CLUSTER_DIR/log/audit.log" | jq -r 'select(.verb | IN("get", "list", "watch") | not) |
+# Requests of Petiole's ServiceAccounts since a mark, but for watches and the Lease; a line each: USER VERB RESOURCE SUBRESOURCE NAME
+requests_since() { # MARK
+  tail -n "+$(($1 + 1))" "$CLUSTER_DIR/log/audit.log" | jq -r 'select(.verb != "watch") |
     select(.user.username | contains(":petiole-")) | select(.objectRef.resource != "leases") |
     "\(.user.username | sub(".*:"; "")) \(.verb) \(.objectRef.resource) \(.objectRef.subresource // "-") \(.objectRef.name // "-")"'
 }

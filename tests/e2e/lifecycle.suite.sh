@@ -144,6 +144,8 @@ test_devices_of_cdi_files_are_a_resource_by_its_own_name() {
   has_blocks node-2 3 && fail "node-2 has them too"
   kubectl apply -f "$EXAMPLES/cdi-block.yaml" >/dev/null
   within 30 "each has its broker" has_brokers cdi-block 3
+  tidy --dry-run --resource-prefixes pflex.io >"$SUITE/dry"
+  ! grep pflex.io/block "$SUITE/dry" || fail "tidy takes what is in use"
   for device in pflex1 pflex2 pflex3; do
     within 5 "a broker has /dev/$device" a_broker_has "$device"
   done
@@ -175,6 +177,26 @@ test_uninstalling_leaves_nothing() {
   # Their entries stand for 5 min more, with nobody to offer them; without agents they are tidied by hand.
   kubectl get nodes -o json | jq -e '[.items[].status.allocatable | to_entries[] | select(.key | startswith("akri.sh/")) | .value] | all(. == "0")' >/dev/null ||
     fail "a node still offers: $(kubectl get nodes -o json | jq -c '.items[].status.allocatable')"
+  by_hand
+}
+
+by_hand() {
+  local resource
+  entries >"$SUITE/entries"
+  [ -s "$SUITE/entries" ] || fail "nothing to tidy"
+  tidy --dry-run >"$SUITE/dry"
+  equal "entries after a dry run" "$(cat "$SUITE/entries")" "$(entries)"
+  tidy --node node-1 >"$SUITE/tidied"
+  sed -n 's/^node-1 //p' "$SUITE/entries" >"$SUITE/there"
+  while read -r resource; do
+    grep -Eq "^node-1 +$resource +[0-9]+ +would be removed" "$SUITE/dry" || fail "not in the dry run: $resource: $(cat "$SUITE/dry")"
+    grep -Eq "^node-1 +$resource +[0-9]+ +removed" "$SUITE/tidied" || fail "not tidied: $resource: $(cat "$SUITE/tidied")"
+  done <"$SUITE/there"
+  ! grep -q ^node-2 "$SUITE/tidied" || fail "another node was tidied: $(cat "$SUITE/tidied")"
+}
+
+tidy() {
+  cluster on control "$PETIOLE" tidy "$@"
 }
 
 test_waiting_for_tidy_leaves_no_entry_either() {
