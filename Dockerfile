@@ -28,9 +28,9 @@ COPY . .
 # With an explicit target the flags are not for build scripts and procedural macros, which cannot be static. Packed
 # relocations are a megabyte less.
 RUN target="$(uname -m)-unknown-linux-gnu" \
- && RUSTFLAGS="-C target-feature=+crt-static" \
-    cargo build --release --locked --no-default-features --target "$target" \
- && mv "target/$target/release/petiole" /petiole
+ && RUSTFLAGS="-C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs" \
+    cargo build --profile image --locked --no-default-features --target "$target" \
+ && mv "target/$target/image/petiole" /petiole
 
 FROM base
 COPY --from=builder /petiole /petiole

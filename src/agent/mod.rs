@@ -48,6 +48,10 @@ use tokio_util::sync::CancellationToken;
 const GRACE: Duration = Duration::from_secs(5);
 /// A Pod that is being admitted while the kubelet is looked at shows in the next look.
 pub const BETWEEN_LOOKS: Duration = Duration::from_secs(10);
+/// A kubelet that restarts lists no containers until it has looked at all of them.
+pub const KUBELET_SETTLES: Duration = Duration::from_secs(60);
+/// A device plugin that is replaced registers again by then.
+pub const NAMES_ARE_KEPT: Duration = Duration::from_secs(30);
 
 /// What an agent is told by its flags.
 #[derive(Debug, Clone)]

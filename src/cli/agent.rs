@@ -13,13 +13,8 @@ use crate::{
 };
 use anyhow::Context as _;
 use clap::Args;
-use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 use tracing::info;
-
-/// A kubelet that restarts lists no containers until it has looked at all of them.
-const KUBELET_SETTLES: Duration = Duration::from_secs(60);
-/// A device plugin that is replaced registers again by then.
-const NAMES_ARE_KEPT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Args)]
 pub struct Flags {
@@ -60,7 +55,7 @@ pub struct Flags {
     /// The kubelet's folder with the socket of its pod resources API, where it is not in its root folder
     #[arg(long, env = "PETIOLE_POD_RESOURCES_DIR", value_name = "DIR")]
     pod_resources_dir: Option<PathBuf>,
-    /// In a cluster: the Pod this is, and its namespace. The kubelet's list of containers is believed when it has it
+    /// In a cluster: this agent's own Pod. A list of containers from the kubelet is trusted only if this Pod is in it
     #[arg(
         long,
         env = "PETIOLE_POD_NAME",
@@ -68,6 +63,7 @@ pub struct Flags {
         conflicts_with = "standalone"
     )]
     pod_name: Option<String>,
+    /// The namespace of --pod-name
     #[arg(long, env = "PETIOLE_NAMESPACE", hide_short_help = true)]
     namespace: Option<String>,
     /// Without a cluster: folder of static Pods that the kubelet reads; the agent writes a broker there for each
@@ -108,9 +104,9 @@ impl Flags {
                 .join("kubelet.sock"),
             own_pod: (self.namespace.clone().zip(self.pod_name.clone()))
                 .map(|(namespace, name)| ObjectKey::new(namespace, name)),
-            kubelet_settles: KUBELET_SETTLES,
+            kubelet_settles: agent::KUBELET_SETTLES,
             between_looks: agent::BETWEEN_LOOKS,
-            names_are_kept: NAMES_ARE_KEPT,
+            names_are_kept: agent::NAMES_ARE_KEPT,
             max_instances: self.max_instances,
             render_brokers: self.render_brokers.clone(),
             http_address: self.http_address,

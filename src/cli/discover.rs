@@ -10,8 +10,11 @@ use crate::{
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use input::Input;
-use report::{Naming, Report};
-use std::{io::Write as _, time::Duration};
+use report::{Listed, Naming, Report};
+use std::{
+    io::{Write as _, stderr},
+    time::Duration,
+};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -26,7 +29,7 @@ Examples:
   echo 'kind: _ipp._tcp' | petiole discover zeroconf --details - --for 5s -o wide
   petiole discover debugEcho --details examples/debug-echo.yaml -o json")]
 pub struct Flags {
-    /// The handler, as in `discoveryHandler.name` of a Configuration: zeroconf, debugEcho
+    /// The handler, as in `discoveryHandler.name` of a Configuration: zeroconf, cdi or debugEcho
     handler: String,
     /// A file with `discoveryDetails`, or with a whole Configuration; - is stdin
     #[arg(long, value_name = "FILE")]
@@ -88,7 +91,14 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
         let shown = match flags.output {
             Output::Table => stream(report, devices, flags.look, false).await,
             Output::Wide => stream(report, devices, flags.look, true).await,
-            Output::Json | Output::Yaml => list(report, devices, flags.look, flags.output).await,
+            Output::Json => {
+                let json = |list: &[Listed]| Ok(serde_json::to_string_pretty(list)? + "\n");
+                list(report, devices, flags.look, json).await
+            }
+            Output::Yaml => {
+                let yaml = |list: &[Listed]| Ok(serde_saphyr::to_string(&list)?);
+                list(report, devices, flags.look, yaml).await
+            }
         };
         shutdown.cancel();
         shown
@@ -114,6 +124,7 @@ async fn stream(
     wide: bool,
 ) -> anyhow::Result<()> {
     let end = look.map(|look| Instant::now() + look);
+    let mut is_silent = true;
     print(&report.header(wide))?;
     loop {
         tokio::select! {
@@ -122,10 +133,13 @@ async fn stream(
             stopped = tokio::signal::ctrl_c() => { stopped?; break }
         }
         let set = devices.borrow_and_update().clone();
-        print(&report.changes(&set, wide))?;
-        if set.complete && set.devices.is_empty() && !report.has_printed() {
-            tracing::info!("nothing found so far");
+        let changes = report.changes(&set, wide);
+        print(&changes)?;
+        if is_silent && set.complete && set.devices.is_empty() {
+            let until = if end.is_some() { "" } else { " until Ctrl-C" };
+            writeln!(stderr(), "nothing found yet; looking on{until}")?;
         }
+        is_silent &= changes.is_empty() && !set.complete;
     }
     Ok(())
 }
@@ -135,7 +149,7 @@ async fn list(
     report: Report,
     mut devices: watch::Receiver<DeviceSet>,
     look: Option<Duration>,
-    output: Output,
+    text: impl Fn(&[Listed]) -> anyhow::Result<String>,
 ) -> anyhow::Result<()> {
     let end = look.map(|look| Instant::now() + look);
     let complete = async {
@@ -150,12 +164,7 @@ async fn list(
         stopped = tokio::signal::ctrl_c() => stopped?,
     }
     let set = devices.borrow().clone();
-    let list = report.list(&set);
-    let text = match output {
-        Output::Yaml => serde_saphyr::to_string(&list)?,
-        Output::Json | Output::Table | Output::Wide => serde_json::to_string_pretty(&list)? + "\n",
-    };
-    print(&text)
+    print(&text(&report.list(&set))?)
 }
 
 async fn over(end: Option<Instant>) {

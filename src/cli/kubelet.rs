@@ -6,7 +6,7 @@ use std::{path::PathBuf, time::Duration};
 
 /// Device plugins register with it as with the real one. Its Pods are the manifests of a folder. There is no
 /// isolation: containers are plain processes of this user, images are ignored, and the mounts, device nodes and CDI
-/// names that plugins give are recorded in the Pod's status, not applied.
+/// names that plugins give are recorded in annotations of the Pod, not applied.
 #[derive(Debug, Args)]
 pub struct Flags {
     /// Folder for sockets, checkpoint and logs

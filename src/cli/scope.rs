@@ -15,7 +15,7 @@ pub(super) struct ScopeFlags {
         value_delimiter = ','
     )]
     watch_namespaces: Vec<String>,
-    /// Prefixes of the resources that are ours, the first for new ones; all others are left alone
+    /// Resource prefixes that Petiole may register, publish and tidy; new resources get the first
     #[arg(
         long,
         env = "PETIOLE_RESOURCE_PREFIXES",

@@ -38,14 +38,14 @@ impl NodeResources {
         }
     }
 
-    /// Every resource with an entry in either map, once, in order.
+    /// Every resource with an entry in either map, once: those of capacity first.
     pub fn names(&self) -> impl Iterator<Item = &String> {
         let only_allocatable = (self.allocatable.keys())
             .filter(|resource| !self.capacity.contains_key(resource.as_str()));
         self.capacity.keys().chain(only_allocatable)
     }
 
-    /// What makes an entry `to`, or `None` where it is so already.
+    /// The change that sets an entry to `to`; `None` if it has that value.
     pub fn change(&self, part: Part, resource: &str, to: u64) -> Option<EntryChange> {
         let from = self.part(part).get(resource);
         (from.and_then(|from| count(from)) != Some(to)).then(|| EntryChange {

@@ -30,8 +30,8 @@ pub struct Configurations {
     pub objects: BTreeMap<ObjectKey, Arc<Configuration>>,
     /// Those that were there, or may be, and cannot be read just now.
     pub hidden: BTreeSet<ObjectKey>,
-    /// Whether it is known of each which it is. Before, an Instance without a Configuration may be of one that could
-    /// not be read since the start.
+    /// Whether every manifest was read at least once. Until then an Instance without a Configuration is no orphan: its
+    /// Configuration may be in a file that could not be read yet.
     pub is_complete: bool,
 }
 

@@ -27,7 +27,7 @@ const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
 pub(super) struct Others {
     /// A plugin that restarts, with its kubelet or alone, has its name for so long.
     keeps: Duration,
-    /// Which kubelet was asked last: what another has is not known by that.
+    /// The kubelet whose answer `ids` is; it says nothing about the next one.
     asked: Option<KubeletSocket>,
     /// The names of our Configurations, those of earlier ones too: their slots may be listed for a moment longer.
     ours: BTreeSet<String>,
@@ -50,7 +50,7 @@ impl Others {
         }
     }
 
-    /// Whose slots are not another plugin's.
+    /// Notes the names of our Configurations: ids that begin with one are our slots.
     pub(super) fn ours<'a>(&mut self, configurations: impl Iterator<Item = &'a ObjectKey>) {
         for key in configurations {
             if !self.ours.contains(&key.name) {

@@ -181,10 +181,7 @@ fn refuse_second_of_a_name(world: &World<'_>, judged: &mut Judged) {
     judged.accepted.retain(|key, _| {
         let working = &first[&key.name];
         if key != working {
-            let message = format!(
-                "{working} has the same name and is older, and both would offer the resource {}/{}: rename this one",
-                world.prefix, key.name
-            );
+            let message = format!("{working} has the same name and goes on: of Configurations with one name only one works, whatever their namespaces; rename this one");
             problems.insert(key.clone(), Problem::new("NameTaken", message));
         }
         key == working

@@ -35,7 +35,6 @@ pub(super) struct Listed<'a> {
 pub(super) struct Report {
     naming: Naming,
     last: DeviceSet,
-    has_printed: bool,
 }
 
 /// The name of the Instance that the device becomes, unless another device has that name.
@@ -50,13 +49,7 @@ impl Report {
         Self {
             naming,
             last: DeviceSet::default(),
-            has_printed: false,
         }
-    }
-
-    /// Whether any device was ever shown.
-    pub(super) fn has_printed(&self) -> bool {
-        self.has_printed
     }
 
     pub(super) fn header(&self, wide: bool) -> String {
@@ -79,7 +72,6 @@ impl Report {
                 Some(_) => {}
             }
         }
-        self.has_printed |= !text.is_empty();
         self.last = set.clone();
         text
     }

@@ -107,7 +107,7 @@ pub(super) fn plan(world: &World, idle: &Idle, now: Timestamp) -> Plan {
 fn brokers(world: &World) -> BTreeMap<(&str, &str, &str), Brokers> {
     let mut all: BTreeMap<_, Brokers> = BTreeMap::new();
     for (key, pod) in &world.pods {
-        if pod.meta.is_deleting || matches!(pod.phase.as_str(), "Succeeded" | "Failed") {
+        if pod.meta.is_deleting || pod.has_ended() {
             continue;
         }
         for label in [names::INSTANCE_LABEL, names::CONFIGURATION_LABEL] {

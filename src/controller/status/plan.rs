@@ -233,8 +233,7 @@ impl View<'_> {
             .filter(|first| **first != key)
         {
             let message = format!(
-                "{first} has the same name and is older, and both would offer the resource akri.sh/{}: rename this one",
-                key.name
+                "{first} has the same name and goes on: of Configurations with one name only one works, whatever their namespaces; rename this one"
             );
             return trouble("NameTaken", message);
         }
