@@ -422,8 +422,8 @@ test_akris_own_samples_apply_unchanged() {
   cluster load "$SUITE/nginx.tar"
   kubectl apply -f "$E2E/../akri/" --validate=strict
   within 10 "debugEcho works" is_ready_as akri-debug-echo "True Working"
-  for name in onvif opcua udev; do
-    within 10 "$name is said to be missing" is_ready_as "akri-$name" "False UnknownHandler"
+  for name in onvif opcua-monitoring udev; do
+    within 10 "the handler of $name is said to be missing" is_ready_as "akri-$name" "False UnknownHandler"
   done
 }
 
