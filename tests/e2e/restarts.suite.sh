@@ -17,8 +17,8 @@ with_brokers() {
   announce camera cam-2 _rtsp._tcp 555
   configure cams "kind: _rtsp._tcp" "gracePeriodSeconds: 60, $BROKER"
   within 10 "two Instances" has_instances cams 2
-  # When the API server was away, kubelets and the scheduler look for it again within a minute each, and once more if it
-  # was not ready then (client-go, reflector.go: 30 s and as much jitter).
+  # When the API server was away, kubelets look for it again within a minute, and once more if it was not ready then
+  # (client-go, reflector.go: 30 s and as much jitter).
   within 150 "two brokers run" has_brokers cams 2
   for node in node-1 node-2; do
     for camera in cam-1 cam-2; do within 10 "$node offers $camera" has_entry "$node" "$(instance_of $camera)"; done
