@@ -322,6 +322,11 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_begins_after_now_is_new() {
+        assert_eq!(age(SignedDuration::from_secs(-5)), "0s");
+    }
+
+    #[test]
     fn pods_without_a_status_are_shown_too() {
         let pods = List {
             items: vec![Pod::default()],

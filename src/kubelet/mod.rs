@@ -6,10 +6,9 @@
 //!                                              │                        │
 //!                                              └── pod_resources, api ──┘   (sockets that others read)
 //! ```
-//! There is no isolation: mounts, device nodes and CDI names are recorded in annotations of the Pod,
-//! not applied. Containers
-//! end with their kubelet, those of one that was killed with the start of the next; that one starts them again with
-//! what their plugins answered before (PreStartContainer is called, Allocate is not).
+//! There is no isolation: mounts, device nodes and CDI names are recorded in annotations of the Pod, not applied.
+//! Containers end with their kubelet, those of one that was killed with the start of the next; that one starts them again
+//! with what their plugins answered before (PreStartContainer is called, Allocate is not).
 mod api;
 pub mod client;
 mod csi;

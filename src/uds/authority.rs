@@ -106,13 +106,24 @@ mod tests {
     #[tokio::test]
     async fn a_reader_gets_all_that_came_before_the_end() {
         const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-        // A DATA frame's header, its payload, and a frame header that is not whole.
-        let long = [7; 3 * READ_LEN];
-        let [.., a, b, c] = long.len().to_be_bytes();
-        let input = [PREFACE, &[a, b, c, 0, 0, 0, 0, 0, 1], &long, &[0, 0, 1]].concat();
+        const ILLEGAL: &[u8] = b"\x1b%2Fvar%2Flib%2Fkubelet.sock";
+        // Huffman coded, with its length.
+        const LOCALHOST: &[u8] = &[0x86, 0xa0, 0xe4, 0x1d, 0x13, 0x9d, 0x09];
+        let frame = |kind: u8, flags: u8, payload: &[u8]| {
+            let [.., a, b, c] = payload.len().to_be_bytes();
+            [&[a, b, c, kind, flags, 0, 0, 0, 1], payload].concat()
+        };
+        // HEADERS with `:method` and an `:authority`, DATA, and a frame header that is not whole.
+        let connection = |authority: &[u8]| {
+            let block = [&[0x83, 0x11], authority].concat();
+            let headers = frame(0x1, 0x4, &block);
+            let data = frame(0x0, 0, &[7; 3 * READ_LEN]);
+            [PREFACE, &headers, &data, &[0, 0, 1]].concat()
+        };
+        let input = connection(ILLEGAL);
         let mut read = Vec::new();
-        let mut reader = LegalAuthority::new(io::Cursor::new(input.clone()));
+        let mut reader = LegalAuthority::new(io::Cursor::new(input));
         reader.read_to_end(&mut read).await.unwrap();
-        assert_eq!(read, input);
+        assert_eq!(read, connection(LOCALHOST));
     }
 }
