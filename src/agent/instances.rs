@@ -1,4 +1,5 @@
 //! Instances follow devices: what discovery sees is created, described, and deleted again.
+mod bounds;
 mod plan;
 
 use super::{Node, plan_inputs::Now, tally};

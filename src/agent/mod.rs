@@ -74,12 +74,16 @@ pub struct Settings {
     pub between_looks: Duration,
     /// How long a resource name counts as another plugin's after its devices were listed last.
     pub names_are_kept: Duration,
+    /// The most Configurations that are worked with.
+    pub max_configurations: usize,
     /// The most Instances of all Configurations together.
     pub max_instances: usize,
     /// A folder for static Pods: one broker for each Instance.
     pub render_brokers: Option<PathBuf>,
     /// Where metrics, health and readiness are served.
     pub http_address: Option<SocketAddr>,
+    /// Where metrics alone are served.
+    pub metrics_address: Option<SocketAddr>,
 }
 
 /// What the tasks of an agent share.
@@ -93,6 +97,7 @@ struct Node {
     kubelet_settles: Duration,
     between_looks: Duration,
     names_are_kept: Duration,
+    max_configurations: usize,
     max_instances: usize,
     started: Instant,
     store: Arc<dyn Store>,
@@ -120,6 +125,7 @@ impl Node {
             kubelet_settles: settings.kubelet_settles,
             between_looks: settings.between_looks,
             names_are_kept: settings.names_are_kept,
+            max_configurations: settings.max_configurations,
             max_instances: settings.max_instances,
             started: Instant::now(),
             judged: watch::Sender::default(),
@@ -190,6 +196,9 @@ pub async fn run(
     if let Some(address) = settings.http_address {
         let health = readiness::health(node.clone());
         tasks.spawn("http", |stop| http::serve(address, health, stop));
+    }
+    if let Some(address) = settings.metrics_address {
+        tasks.spawn("metrics", |stop| http::serve_metrics(address, stop));
     }
     if let Some(nodes) = settings.nodes {
         let own = watch::Sender::new(None);

@@ -12,6 +12,7 @@ use crate::{
     api::instance::Instance,
     files,
     model::{
+        limits,
         names::ObjectKey,
         slot_table::{ObservedSlots, Resource},
     },
@@ -67,6 +68,7 @@ pub(super) async fn run(
         tasks: JoinMap::new(),
         running: BTreeMap::new(),
         observed: Arc::default(),
+        slot_limit: 0,
         gone: BTreeSet::new(),
         shutdown: shutdown.clone(),
         node,
@@ -145,8 +147,9 @@ struct Plugins {
     reflection: Routes,
     tasks: JoinMap<String, ()>,
     running: BTreeMap<String, Running>,
-    /// The Instances as the slot table knows them.
+    /// The Instances as the slot table knows them, and the most slots that it was told each has.
     observed: Arc<Instances>,
+    slot_limit: u32,
     /// The Instances whose device was gone when slots were published last.
     gone: BTreeSet<String>,
     shutdown: CancellationToken,
@@ -159,10 +162,14 @@ impl Plugins {
         self.node.slots.send_modify(|slots| {
             let now = self.node.store.instances().borrow().clone();
             let before = std::mem::replace(&mut self.observed, now.clone());
+            // An object alone is not believed: each slot is kept, listed and sent to the kubelet.
+            let limit = limits::slots_of_each(now.values().map(|i| i.spec.capacity));
+            let is_cut_as_before = std::mem::replace(&mut self.slot_limit, limit) == limit;
             let is_same = |key: &ObjectKey, instance: &Arc<Instance>| {
-                before
-                    .get(key)
-                    .is_some_and(|before| Arc::ptr_eq(before, instance))
+                is_cut_as_before
+                    && before
+                        .get(key)
+                        .is_some_and(|before| Arc::ptr_eq(before, instance))
             };
             let changed = now.iter().filter(|(key, instance)| !is_same(key, instance));
             let gone = before.keys().filter(|key| !now.contains_key(*key));
@@ -170,7 +177,9 @@ impl Plugins {
                 changed.map(|(key, instance)| ObservedSlots {
                     key: key.clone(),
                     configuration: instance.spec.configuration_name.clone(),
-                    capacity: u32::try_from(instance.spec.capacity).unwrap_or(0),
+                    capacity: u32::try_from(instance.spec.capacity)
+                        .unwrap_or(0)
+                        .min(limit),
                     is_offered: instance.spec.nodes.contains(&self.node.name),
                     usage: instance.spec.device_usage.clone(),
                 }),

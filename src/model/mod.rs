@@ -3,6 +3,7 @@ pub mod age;
 pub mod container_edits;
 pub mod device;
 pub mod instance_name;
+pub mod limits;
 pub mod names;
 pub mod node_resources;
 pub mod patch;

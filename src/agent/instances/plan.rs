@@ -1,4 +1,5 @@
 //! What to change in the Instances, so that they say what discovery sees. Pure.
+use super::bounds;
 use crate::{
     agent::{
         configurations::{AcceptedConfiguration, Judged},
@@ -91,6 +92,7 @@ pub(super) fn plan(world: &World<'_>) -> Plan {
             .problems
             .insert(0, problem.clone());
     }
+    bounds::complete(world, &mut plan.reports);
     plan
 }
 
