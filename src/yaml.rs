@@ -1,6 +1,6 @@
 //! YAML as Kubernetes and its container runtimes read it: by YAML 1.1's rules for numbers, so that `0644` is octal. Pure.
-use serde::de::DeserializeOwned;
 use crate::model::limits::DETAILS_MAX;
+use serde::de::DeserializeOwned;
 use serde_saphyr::{Deserializer, Error, Options, budget, options};
 
 fn as_in_go() -> Options {

@@ -15,12 +15,7 @@
 //! nobody. So a switch that was loose for some seconds costs its devices seconds, and one device that is off again
 //! whenever it was believed is held back for minutes. A figure falls only while its device is believed, or is away.
 use crate::model::device::{Device, DeviceId, DeviceSet};
-use std::{
-    collections::BTreeMap,
-    fmt,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 const HALF_LIFE: Duration = Duration::from_secs(60);
 /// A device with more losses than this flaps: a camera may start twice in a row.
@@ -107,7 +102,10 @@ enum Stage {
         losses: f64,
     },
     /// It is reached differently, which is not believed until that has stayed.
-    Moving { connection: String, until: Duration },
+    Moving {
+        connection: String,
+        until: Duration,
+    },
 }
 
 /// A figure of merit.

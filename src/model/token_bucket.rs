@@ -79,7 +79,10 @@ mod tests {
         let mut bucket = TokenBucket::new(100, 2, ms(0));
         assert_eq!(bucket.available(ms(0)), 100);
         bucket.take(100, ms(0));
-        assert_eq!((bucket.available(ms(0)), bucket.next_in(ms(0))), (0, ms(500)));
+        assert_eq!(
+            (bucket.available(ms(0)), bucket.next_in(ms(0))),
+            (0, ms(500))
+        );
         assert_eq!(bucket.available(ms(499)), 0);
         assert_eq!(bucket.available(ms(500)), 1);
         assert_eq!(bucket.available(ms(10_000)), 20);

@@ -87,7 +87,10 @@ impl Writes {
         let mut waits = |left: Duration| wake_in = Some(wake_in.map_or(left, |w| w.min(left)));
         let (mut due, mut limited) = (vec![], vec![]);
         for (n, change) in planned.into_iter().enumerate() {
-            match (self.wait(&step(&change), now), self.rank(&change, instances)) {
+            match (
+                self.wait(&step(&change), now),
+                self.rank(&change, instances),
+            ) {
                 (Some(left), _) => waits(left),
                 (None, None) => due.push((n, change)),
                 (None, Some(rank)) => limited.push((rank, n, change)),
@@ -100,7 +103,12 @@ impl Writes {
         if count < limited.len() {
             waits(self.bucket.next_in(uptime));
         }
-        due.extend(limited.into_iter().take(count).map(|(_, n, change)| (n, change)));
+        due.extend(
+            limited
+                .into_iter()
+                .take(count)
+                .map(|(_, n, change)| (n, change)),
+        );
         due.sort_by_key(|(n, _)| *n);
         Due {
             changes: due.into_iter().map(|(_, change)| change).collect(),
@@ -127,7 +135,7 @@ impl Writes {
             // It was there when it was to be created, and gone when it was to be joined: nothing will tell that it may
             // be created now.
             (InstanceChange::Create(_), Err(error @ StoreError::Gone(_))) => error,
-            (_, Err(StoreError::Gone(_) | StoreError::Exists(_))) => {
+            (_, Err(StoreError::Gone(_) | StoreError::Exists(_) | StoreError::InUse { .. })) => {
                 self.succeeds(&step);
                 return Outcome::Overtaken;
             }
@@ -164,7 +172,10 @@ impl Writes {
     }
 
     fn wait(&self, step: &Step, now: Instant) -> Option<Duration> {
-        let written = self.written.get(step).map(|written| *written + BETWEEN_WRITES);
+        let written = self
+            .written
+            .get(step)
+            .map(|written| *written + BETWEEN_WRITES);
         let calm = written.map(|at| at.saturating_duration_since(now));
         let calm = calm.filter(|left| !left.is_zero());
         self.refused.wait(step, now).max(calm)
@@ -188,7 +199,9 @@ impl Writes {
 
     /// Whether this node has said anything of the device.
     fn has_said(&self, key: &ObjectKey, instances: &Instances) -> bool {
-        let status = instances.get(key).and_then(|instance| instance.status.as_ref());
+        let status = instances
+            .get(key)
+            .and_then(|instance| instance.status.as_ref());
         status.is_some_and(|status| status.nodes.iter().any(|entry| entry.name == self.node))
     }
 }
