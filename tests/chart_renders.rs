@@ -21,7 +21,10 @@ const VARIANTS: &[(&str, &[&str])] = &[
             "uninstall.waitForTidy=true",
         ],
     ),
-    ("service-monitor", &["monitor.kind=ServiceMonitor"]),
+    (
+        "service-monitor",
+        &["monitor.kind=ServiceMonitor", "admissionPolicies.brokers=false"],
+    ),
     (
         "everything-set",
         &[
@@ -30,7 +33,8 @@ const VARIANTS: &[(&str, &[&str])] = &[
             "resourcePrefixes={akri.sh,devices.example.org}",
             "kubelet.devicePluginDir=/plugins",
             "kubelet.podResourcesDir=/resources",
-            "cdi.enabled=true",
+            "cdi.enabled=true,cdi.kinds={pflex.io/block,vendor.com/class}",
+            "agent.allowVariables={HTTPS_PROXY,NO_PROXY}",
             "agent.extraArgs={--some-flag=1}",
             "agent.extraEnv[0].name=A,agent.extraEnv[0].value=b",
             "agent.podLabels.a=b,agent.podAnnotations.c=d",
@@ -84,6 +88,9 @@ fn values_that_are_unknown_or_wrong_are_refused_by_name() {
         ("uninstall.waitForTidi=true", "waitForTidi"),
         ("kubelet.distribution=openwrt", "distribution"),
         ("monitor.kind=Both", "kind"),
+        ("cdi.kinds={block}", "kinds"),
+        ("agent.allowVariables={A=b}", "allowVariables"),
+        ("admissionPolicies.broker=true", "broker"),
         ("resourcePrefixes={kubernetes.io}", "resourcePrefixes"),
         ("resourcePrefixes={}", "resourcePrefixes"),
         ("agent.stateDir=relative", "stateDir"),

@@ -1,4 +1,5 @@
 //! Which Configurations this node works with: every change is judged, and discovery is told.
+mod limits;
 mod others;
 mod plan;
 mod resource;
@@ -54,6 +55,7 @@ pub(super) async fn run(
             others: others.of(there),
             registered: &ours,
             scope_of: &|spec| scope_of(&handlers, spec),
+            variables: handlers.variables(),
         });
         sessions.send_if_modified(|specs| {
             let desired = (now.accepted.iter())

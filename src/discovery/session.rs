@@ -8,6 +8,7 @@ use crate::{
     model::{
         device::{DeviceId, DeviceSet},
         names::ObjectKey,
+        variables::Variables,
     },
     telemetry::metrics,
 };
@@ -49,21 +50,39 @@ impl Sighting {
     }
 }
 
-/// The discovery handlers there are, by name.
-pub struct Handlers(BTreeMap<&'static str, Box<dyn DiscoveryHandler>>);
+/// The discovery handlers there are, by name, and what their devices may give to containers.
+pub struct Handlers {
+    by_name: BTreeMap<&'static str, Box<dyn DiscoveryHandler>>,
+    variables: Variables,
+}
 
 impl Handlers {
     pub fn new(handlers: Vec<Box<dyn DiscoveryHandler>>) -> Self {
-        Self(handlers.into_iter().map(|h| (h.name(), h)).collect())
+        Self {
+            by_name: handlers.into_iter().map(|h| (h.name(), h)).collect(),
+            variables: Variables::default(),
+        }
+    }
+
+    pub fn with_variables(self, variables: Variables) -> Self {
+        Self { variables, ..self }
+    }
+
+    pub fn variables(&self) -> &Variables {
+        &self.variables
     }
 
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
-        self.0.keys().copied()
+        self.by_name.keys().copied()
     }
 
     /// `None` where there is no such handler.
     pub fn prepare(&self, spec: &SessionSpec) -> Option<Result<Box<dyn Discovery>, DetailsError>> {
-        Some(self.0.get(spec.handler.as_str())?.prepare(&spec.details))
+        Some(
+            self.by_name
+                .get(spec.handler.as_str())?
+                .prepare(&spec.details),
+        )
     }
 }
 
@@ -159,7 +178,7 @@ impl Session {
                 return stop.cancelled().await;
             };
             let begun = Instant::now();
-            let error = self.run_once(discovery, &stop).await;
+            let error = self.run_once(discovery, &handlers.variables, &stop).await;
             if begun.elapsed() > LAST_RETRY {
                 backoff.reset(); // it went well for a while: this is another failure, not the next of a row
             }
@@ -179,6 +198,7 @@ impl Session {
     async fn run_once(
         &self,
         discovery: Box<dyn Discovery>,
+        variables: &Variables,
         stop: &CancellationToken,
     ) -> Option<String> {
         let found = watch::Sender::new(DeviceSet::default());
@@ -188,7 +208,9 @@ impl Session {
         let begun = Instant::now();
         let forward = async {
             while sets.changed().await.is_ok() {
-                let set = Arc::new(sets.borrow_and_update().clone());
+                let mut set = sets.borrow_and_update().clone();
+                variables.remove_refused(&mut set);
+                let set = Arc::new(set);
                 self.measure(&mut progress, set.complete, begun);
                 if set.complete {
                     seen.clear();
