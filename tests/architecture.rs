@@ -27,7 +27,7 @@ const BASE: &[(&str, &[&str])] = &[
     ("folder_watch", &["backoff", "files"]),
     ("proto", &[]),
     ("supervisor", &[]),
-    ("telemetry", &["supervisor"]),
+    ("telemetry", &["model", "supervisor"]),
     ("uds", &["files"]),
     ("yaml", &[]),
 ];

@@ -6,6 +6,7 @@ pub mod instance_name;
 pub mod names;
 pub mod node_resources;
 pub mod patch;
+pub mod printable;
 pub mod resource_names;
 pub mod slot;
 pub mod slot_table;

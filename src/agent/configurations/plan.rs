@@ -287,7 +287,8 @@ mod tests {
 
     #[test]
     fn variables_that_programs_obey_are_left_out_and_named() {
-        let fields = "brokerProperties: {LD_PRELOAD: /x.so, 'PATH=': /x, HTTPS_PROXY: proxy, MODE: night}";
+        let fields =
+            "brokerProperties: {LD_PRELOAD: /x.so, 'PATH=': /x, HTTPS_PROXY: proxy, MODE: night}";
         let (given, problem) = limited(fields);
         assert_eq!(given, ["HTTPS_PROXY", "MODE"]);
         let problem = problem.unwrap();
