@@ -1,4 +1,5 @@
 //! Which Configurations this node works with: every change is judged, and discovery is told.
+mod limits;
 mod others;
 mod plan;
 mod resource;
@@ -56,6 +57,7 @@ pub(super) async fn run(
             registered: &ours,
             max_configurations: node.max_configurations,
             scope_of: &|spec| scope_of(&handlers, spec),
+            variables: handlers.variables(),
         });
         sessions.send_if_modified(|specs| {
             let desired = (now.accepted.iter())
