@@ -26,6 +26,8 @@ use tracing::{Instrument as _, info_span, warn};
 
 const FIRST_RETRY: Duration = Duration::from_millis(500);
 const LAST_RETRY: Duration = Duration::from_secs(30);
+/// The devices that are remembered while a look is not whole: names may come and go without end.
+const SEEN_MAX: usize = 16_384;
 /// How long a discovery may take to end when it is told to. Those that are to begin wait for it.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -35,8 +37,8 @@ pub type Discoveries = BTreeMap<ObjectKey, Sighting>;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Sighting {
     pub set: Arc<DeviceSet>,
-    /// Devices that this run of the discovery saw before its first complete look, whether or not they are there now.
-    /// One of them that is missing has gone; any other may only be late.
+    /// Devices that this run of the discovery saw while a look was not whole, whether or not they are there now. One of
+    /// them that is missing has gone; any other may only be late, or left out.
     pub seen: BTreeSet<DeviceId>,
     /// Why the discovery does not run just now.
     pub error: Option<String>,
@@ -45,7 +47,7 @@ pub struct Sighting {
 impl Sighting {
     /// Whether the device is known not to be there.
     pub fn is_missing(&self, id: &DeviceId) -> bool {
-        !self.set.devices.contains_key(id) && (self.set.complete || self.seen.contains(id))
+        !self.set.devices.contains_key(id) && (self.set.is_whole() || self.seen.contains(id))
     }
 }
 
@@ -184,17 +186,20 @@ impl Session {
         let found = watch::Sender::new(DeviceSet::default());
         let mut sets = found.subscribe();
         let mut seen = BTreeSet::new();
+        let mut last: Arc<DeviceSet> = Arc::default();
         let mut progress = Progress::default();
         let begun = Instant::now();
         let forward = async {
             while sets.changed().await.is_ok() {
                 let set = Arc::new(sets.borrow_and_update().clone());
                 self.measure(&mut progress, set.complete, begun);
-                if set.complete {
+                if set.is_whole() {
                     seen.clear();
                 } else {
-                    seen.extend(set.devices.keys().cloned());
+                    let ids = last.devices.keys().chain(set.devices.keys());
+                    seen.extend(ids.take(SEEN_MAX.saturating_sub(seen.len())).cloned());
                 }
+                last.clone_from(&set);
                 let seen = seen.clone();
                 self.publish(|sighting| {
                     *sighting = Sighting {

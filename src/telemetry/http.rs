@@ -70,10 +70,7 @@ pub async fn serve(
 }
 
 /// Serves `/metrics` alone until `shutdown`.
-pub async fn serve_metrics(
-    address: SocketAddr,
-    shutdown: CancellationToken,
-) -> anyhow::Result<()> {
+pub async fn serve_metrics(address: SocketAddr, shutdown: CancellationToken) -> anyhow::Result<()> {
     let listener = bind(address, "--metrics-address").await?;
     info!(address = %listener.local_addr()?, "metrics are served");
     accept(listener, metrics_route(), shutdown).await;
@@ -295,7 +292,10 @@ mod tests {
         let closed = timeout(Duration::from_secs(10), stream.read_to_end(&mut rest)).await;
         assert!(closed.is_ok(), "it is still open");
         let took = begun.elapsed();
-        assert!(HEADER_TIMEOUT <= took + Duration::from_millis(100), "{took:?}");
+        assert!(
+            HEADER_TIMEOUT <= took + Duration::from_millis(100),
+            "{took:?}"
+        );
     }
 
     #[tokio::test]

@@ -319,10 +319,19 @@ mod tests {
         };
         let invalid = made("oldest", 2001).replace("echo", "udev");
         let judged = judged(
-            &[&made("a", 2004), &made("b", 2002), &made("c", 2003), &invalid],
+            &[
+                &made("a", 2004),
+                &made("b", 2002),
+                &made("c", 2003),
+                &invalid,
+            ],
             &Accepted::new(),
         );
-        let names: Vec<_> = judged.accepted.keys().map(|key| key.name.as_str()).collect();
+        let names: Vec<_> = judged
+            .accepted
+            .keys()
+            .map(|key| key.name.as_str())
+            .collect();
         assert_eq!(names, ["b", "c"]);
         let refused = &judged.problems[&ObjectKey::new("default", "a")];
         assert_eq!(refused.reason, "TooManyConfigurations");
@@ -351,7 +360,10 @@ mod tests {
 
     #[test]
     fn what_has_no_effect_is_said_and_the_devices_are_offered() {
-        let text = GOOD.replace("name: echo", "name: echo, discoveryProperties: [{name: user}]");
+        let text = GOOD.replace(
+            "name: echo",
+            "name: echo, discoveryProperties: [{name: user}]",
+        );
         let judged = judged(&[&text], &Accepted::new());
         assert_eq!(judged.accepted.len(), 1);
         let problem = judged.problems.into_values().next().unwrap();

@@ -71,7 +71,11 @@ fn check_handler(handler: &DiscoveryHandlerInfo) -> Result<(), String> {
         let name = &property.name;
         length(&format!("a name in {field}"), name, limits::NAME_MAX)?;
         let value = property.value.as_deref().unwrap_or_default();
-        length(&format!("{field}.{name}"), value, limits::PROPERTY_VALUE_MAX)?;
+        length(
+            &format!("{field}.{name}"),
+            value,
+            limits::PROPERTY_VALUE_MAX,
+        )?;
     }
     Ok(())
 }
@@ -199,7 +203,8 @@ mod tests {
 
     #[test]
     fn discovery_properties_that_nobody_reads_are_named() {
-        let handler = "{discoveryHandler: {name: echo, discoveryProperties: [{name: user, value: a}]}}";
+        let handler =
+            "{discoveryHandler: {name: echo, discoveryProperties: [{name: user, value: a}]}}";
         let problem = unused(&spec(handler)).unwrap();
         assert_eq!(problem.reason, "UnusedDiscoveryProperties");
         assert!(problem.message.contains("\"user\""), "{}", problem.message);

@@ -19,9 +19,7 @@ pub(super) fn complete(world: &World<'_>, reports: &mut BTreeMap<ObjectKey, Repo
                 "capacity is {capacity}, and this node offers {limit} slots of each device only: all its Instances together may have {}; lower the capacity, or narrow what is found",
                 limits::SLOTS_MAX
             );
-            report
-                .problems
-                .push(Problem::new("TooManySlots", message));
+            report.problems.push(Problem::new("TooManySlots", message));
         }
         report.problems.truncate(limits::PROBLEMS_MAX);
     }

@@ -108,7 +108,8 @@ impl Discovery for Echo {
             loop {
                 // No file, or one that cannot be read, takes nothing away.
                 let availability = self.availability.clone();
-                let read = spawn_blocking(move || files::read_text(&availability, AVAILABILITY_MAX));
+                let read =
+                    spawn_blocking(move || files::read_text(&availability, AVAILABILITY_MAX));
                 let text = read.await.map_err(|e| DiscoveryError(e.to_string()))?;
                 let devices = devices(&self.details, &text.unwrap_or_default());
                 found.send_if_modified(|last| {
@@ -159,7 +160,10 @@ mod tests {
             ("description: [a]", "description"),
             ("descriptions: a", "sequence"),
             ("descriptions: ['']", "not empty"),
-            (&format!("descriptions: [{}]", "x".repeat(1025)), "1025 bytes"),
+            (
+                &format!("descriptions: [{}]", "x".repeat(1025)),
+                "1025 bytes",
+            ),
         ] {
             let message = prepare(details).err().unwrap().to_string();
             assert!(message.contains(place), "{details} said {message}");

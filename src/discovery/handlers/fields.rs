@@ -83,7 +83,9 @@ pub(super) fn scalar(path: &str, value: &Value) -> Result<String, String> {
 
 /// A value, a list of alternatives, or `{regex: …}`.
 pub(super) fn matcher(path: &str, value: &Value, budget: &mut Budget) -> Result<Matcher, String> {
-    budget.take_one().map_err(|why| format!("`{path}`: {why}"))?;
+    budget
+        .take_one()
+        .map_err(|why| format!("`{path}`: {why}"))?;
     match value {
         Value::Array(values) if values.is_empty() => Err(format!(
             "`{path}` is an empty list and can never match: leave it out to take any"
@@ -93,8 +95,9 @@ pub(super) fn matcher(path: &str, value: &Value, budget: &mut Budget) -> Result<
             Ok(Matcher::one_of(texts.collect::<Result<_, _>>()?))
         }
         Value::Object(map) => match (map.get("regex"), map.len()) {
-            (Some(Value::String(regex)), 1) => (budget.regex(regex))
-                .map_err(|why| unfit(path, regex, &why)),
+            (Some(Value::String(regex)), 1) => {
+                (budget.regex(regex)).map_err(|why| unfit(path, regex, &why))
+            }
             _ => Err(format!(
                 "`{path}` must be a value, a list of values or {{regex: …}}, not {value}"
             )),

@@ -39,14 +39,15 @@ impl Inner {
             manifest_names(folder).with_context(|| format!("cannot list {}", folder.display()))?;
         let mut files = vec![];
         for name in names {
-            let (configurations, unreadable) = match files::read_text(&folder.join(&name), FILE_SIZE_MAX) {
-                Ok(text) => manifest::read_each(&text),
-                Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
-                Err(e) => {
-                    let problem = Problem::new("Unreadable", format!("it cannot be read: {e}"));
-                    (vec![], vec![Unreadable { key: None, problem }])
-                }
-            };
+            let (configurations, unreadable) =
+                match files::read_text(&folder.join(&name), FILE_SIZE_MAX) {
+                    Ok(text) => manifest::read_each(&text),
+                    Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+                    Err(e) => {
+                        let problem = Problem::new("Unreadable", format!("it cannot be read: {e}"));
+                        (vec![], vec![Unreadable { key: None, problem }])
+                    }
+                };
             files.push(File {
                 name,
                 configurations,

@@ -11,7 +11,7 @@ impl<'a> Planner<'a> {
         let remembered = status.and_then(|status| status.broker_generation);
         let name = broker::job_name(of.subject, generation);
         let key = ObjectKey::new(&of.subject.key.namespace, name);
-        let mut jobs = self.jobs.remove(of.uid).unwrap_or_default();
+        let mut jobs = self.jobs.remove(&of.owner()).unwrap_or_default();
         let memory = self.input.memory;
         let is_there = jobs.remove(&key).is_some();
         let was_created =

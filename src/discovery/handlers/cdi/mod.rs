@@ -21,8 +21,7 @@ use details::Details;
 use futures::future::BoxFuture;
 use plan::File;
 use std::{
-    fs,
-    io,
+    fs, io,
     path::{Path, PathBuf},
 };
 use tokio::{sync::watch, task::spawn_blocking};
@@ -155,4 +154,3 @@ fn read_folder(precedence: usize, folder: &Path) -> Vec<File> {
     };
     paths.into_iter().filter_map(read).collect()
 }
-

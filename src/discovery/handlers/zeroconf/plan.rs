@@ -5,10 +5,11 @@
 //! all the same.
 use super::{
     details::Details,
+    room::{Known, Room},
     service::{Reach, Service, device_from_service},
 };
 use crate::model::device::{Device, DeviceId, DeviceSet};
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 /// Address families and TXT records of one service arrive apart, within this time.
 pub(super) const SETTLE: Duration = Duration::from_millis(250);
@@ -41,8 +42,6 @@ const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(2);
 const LOOK_AGAIN_MAX: Duration = Duration::from_secs(60);
 /// With the pauses above, for about six minutes after the last that went.
 const LOOKS_AGAIN: u32 = 10;
-/// Anyone on a LAN can announce services; past these, more are not taken in.
-pub(super) const SERVICES_MAX: usize = 4096;
 /// Up to this many services are each asked once in the interval; more share that traffic.
 const VERIFIED_AT_FULL_RATE: u32 = 50;
 /// Each question is two multicast packets and their answers; a hundred at once would be a burst.
@@ -70,8 +69,6 @@ pub(super) struct Turn {
     pub(super) look_again: bool,
     /// Full names of services to ask whether they are still there.
     pub(super) verify: Vec<String>,
-    /// Said once: services beyond [`SERVICES_MAX`] are left out.
-    pub(super) overfull: bool,
     /// When to take the next turn, should nothing happen before.
     pub(super) wake: Option<Duration>,
 }
@@ -79,7 +76,7 @@ pub(super) struct Turn {
 /// A service that was taken in.
 struct Tracked {
     /// What is to be published; none: the device is to go.
-    device: Option<Device>,
+    device: Option<Arc<Device>>,
     /// When, if `device` is not what is published.
     due: Option<Duration>,
     /// When its latest change was published.
@@ -109,8 +106,7 @@ pub(super) struct Tracker {
     look_pause: Duration,
     looks_left: u32,
     look_at: Option<Duration>,
-    overfull: bool,
-    overfull_said: bool,
+    room: Room,
 }
 
 impl Tracker {
@@ -130,8 +126,7 @@ impl Tracker {
             look_pause: LOOK_AGAIN_AFTER,
             looks_left: 0,
             look_at: None,
-            overfull: false,
-            overfull_said: false,
+            room: Room::default(),
         }
     }
 
@@ -146,25 +141,33 @@ impl Tracker {
     fn resolved(&mut self, service: &Service, now: Duration) {
         let id = DeviceId::new(service.fullname.as_str());
         let published = self.published.devices.get(&id);
-        let full = self.services.len() >= SERVICES_MAX;
+        let count = self.services.len();
         let tracked = self.services.get_mut(&service.fullname);
-        let earlier = tracked.as_ref().and_then(|t| t.device.as_ref());
-        let device = device_from_service(&self.details, service, published.or(earlier));
+        let device = tracked.as_ref().and_then(|t| t.device.clone());
+        let known = Known {
+            device: device.as_deref(),
+            published: published.map(Arc::as_ref),
+        };
+        let earlier = known.published.or(known.device);
+        let device = device_from_service(&self.details, service, earlier);
         match tracked {
             Some(tracked) => {
+                let device = self.room.replace(&known, device);
                 tracked.unconfirmed = false;
                 tracked.settles(device, published, now);
             }
-            None if device.is_none() => {}
-            None if full => self.overfull = true,
             None => {
+                self.room.forget(&service.fullname);
+                let Some(device) = device.and_then(|device| self.room.admit(count, device)) else {
+                    return;
+                };
                 let settle = match service.reach() {
                     Some(Reach::LinkLocal) => LINK_LOCAL_SETTLE,
                     Some(Reach::Loopback) if self.details.interfaces.are_all() => LOOPBACK_SETTLE,
                     _ => SETTLE,
                 };
                 let tracked = Tracked {
-                    device,
+                    device: Some(device),
                     due: Some(now + settle),
                     changed: None,
                     verify_at: None,
@@ -178,10 +181,12 @@ impl Tracker {
 
     /// At once, because a broker may be talking to it; but no device changes twice within its settle time.
     fn removed(&mut self, fullname: &str, now: Duration) {
+        self.room.forget(fullname);
         let published = self.published.devices.get(&DeviceId::new(fullname));
         let Some(tracked) = self.services.get_mut(fullname) else {
             return;
         };
+        self.room.release(tracked.device.as_deref());
         tracked.moved = None;
         let calm_at = tracked.changed.map_or(now, |changed| changed + SETTLE);
         tracked.becomes(None, published, now.max(calm_at));
@@ -202,6 +207,7 @@ impl Tracker {
         self.browse_at = Some(now + self.browse_pause);
         self.browse_pause = (self.browse_pause * 2).min(BROWSE_PAUSE_MAX);
         self.sweep_at = None;
+        self.room.lapse();
         for tracked in self.services.values_mut() {
             tracked.unconfirmed = true;
         }
@@ -214,14 +220,11 @@ impl Tracker {
         let publish = self.publish(now);
         let look_again = self.look_again(now);
         let verify = self.verify(now);
-        let overfull = self.overfull && !self.overfull_said;
-        self.overfull_said |= overfull;
         Turn {
             publish,
             browse,
             look_again,
             verify,
-            overfull,
             wake: self.wake(),
         }
     }
@@ -233,7 +236,8 @@ impl Tracker {
             self.browsing_since = now;
             self.complete_at = self.complete_at.or(Some(now + COMPLETE_AFTER));
             let count = u32::try_from(self.services.len()).unwrap_or(u32::MAX);
-            let unconfirmed = self.services.values().any(|t| t.unconfirmed);
+            let unconfirmed =
+                self.room.leaves_out() || self.services.values().any(|t| t.unconfirmed);
             self.sweep_at = unconfirmed.then(|| now + SWEEP_AFTER + SWEEP_PER_SERVICE * count);
         }
         due
@@ -244,6 +248,7 @@ impl Tracker {
             return;
         }
         self.sweep_at = None;
+        self.room.sweep();
         let unconfirmed = self.services.iter().filter(|(_, t)| t.unconfirmed);
         let gone: Vec<String> = unconfirmed.map(|(name, _)| name.clone()).collect();
         for fullname in gone {
@@ -254,10 +259,13 @@ impl Tracker {
     fn publish(&mut self, now: Duration) -> Option<DeviceSet> {
         let completes = !self.published.complete && self.complete_at.is_some_and(|at| at <= now);
         let flushes = self.flush_at().is_some_and(|at| at <= now);
-        if !completes && !flushes {
+        let tells = self.room.is_due(self.published.left_out, now);
+        if !completes && !flushes && !tells {
             return None;
         }
         self.published.complete |= completes;
+        self.published.left_out = self.room.leaves_out();
+        self.published.problems = self.room.problem().into_iter().collect();
         let Self {
             services,
             published,
@@ -341,6 +349,7 @@ impl Tracker {
             self.sweep_at,
             self.flush_at(),
             self.look_at,
+            self.room.due_at(),
             verify,
         ]
         .into_iter()
@@ -351,7 +360,12 @@ impl Tracker {
 
 impl Tracked {
     /// A change waits for others that come with it; one of how the device is reached waits longer.
-    fn settles(&mut self, device: Option<Device>, published: Option<&Device>, now: Duration) {
+    fn settles(
+        &mut self,
+        device: Option<Arc<Device>>,
+        published: Option<&Arc<Device>>,
+        now: Duration,
+    ) {
         let moves = published
             .zip(device.as_ref())
             .is_some_and(|(published, device)| {
@@ -368,7 +382,12 @@ impl Tracked {
     }
 
     /// A change waits until `due`, or until an earlier one that waits already.
-    fn becomes(&mut self, device: Option<Device>, published: Option<&Device>, due: Duration) {
+    fn becomes(
+        &mut self,
+        device: Option<Arc<Device>>,
+        published: Option<&Arc<Device>>,
+        due: Duration,
+    ) {
         self.due = if device.as_ref() == published {
             None
         } else {

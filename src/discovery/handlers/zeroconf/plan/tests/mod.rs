@@ -2,7 +2,7 @@
 mod browse;
 mod publication;
 
-use super::super::{environment::Txt, service::Address};
+use super::super::{environment::Txt, room::SERVICES_MAX, service::Address};
 use super::*;
 use proptest::{collection::vec, prelude::*};
 
