@@ -93,7 +93,7 @@ pub struct InstanceSpec {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct InstanceStatus {
-    /// `Available`: at least one node sees the device.
+    /// `Available`: at least one node sees the device. `Flapping`, only while it is so: the device comes and goes.
     #[serde(default)]
     #[schemars(
         length(max = limits::CONDITIONS_MAX),
@@ -116,8 +116,11 @@ pub struct InstanceStatus {
 /// What `health` says of a device that can be used.
 pub const HEALTHY: &str = "Healthy";
 
+/// The `reason` of a device that comes and goes, and the condition of its Instance.
+pub const FLAPPING: &str = "Flapping";
+
 /// One node's view of a device.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeHealth {
     /// The node.
@@ -133,4 +136,10 @@ pub struct NodeHealth {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limits::WORD_MAX))]
     pub connection: Option<String>,
+    /// One word for what is wrong: `Flapping` of a device that comes and goes, healthy just now or not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The same in a sentence, as it was when `health` or `reason` last changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
 }

@@ -10,3 +10,4 @@ pub mod patch;
 pub mod resource_names;
 pub mod slot;
 pub mod slot_table;
+pub mod token_bucket;

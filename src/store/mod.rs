@@ -103,6 +103,8 @@ pub struct View {
     pub is_healthy: bool,
     /// How the device is reached, as a digest; of a device that is gone, how it was reached last.
     pub connection: Option<String>,
+    /// In a sentence, of a device that comes and goes.
+    pub flapping: Option<String>,
 }
 
 impl InstanceChange {

@@ -4,7 +4,7 @@ use crate::{
     api::{
         condition::Condition,
         configuration::{ConfigurationStatus, NodeReport},
-        instance::{HEALTHY, Instance, InstanceStatus, NodeHealth},
+        instance::{FLAPPING, HEALTHY, Instance, InstanceStatus, NodeHealth},
         names,
     },
     model::{slot::SlotOwner, slot_table::SlotChange},
@@ -69,11 +69,12 @@ pub(super) fn adopted(instance: &Instance, node: &str) -> Instance {
     instance
 }
 
-/// Whether [`with_health`] would change nothing.
+/// Whether [`with_health`] would change nothing but a message.
 pub fn says_health(status: &InstanceStatus, node: &str, view: &View) -> bool {
     let entry = status.nodes.iter().find(|entry| entry.name == node);
     entry.is_some_and(|entry| {
         entry.health == health(view)
+            && entry.reason.as_deref() == reason(view)
             && (view.connection.is_none() || entry.connection == view.connection)
     })
 }
@@ -84,6 +85,10 @@ fn health(view: &View) -> &'static str {
     } else {
         "Unhealthy"
     }
+}
+
+fn reason(view: &View) -> Option<&'static str> {
+    view.flapping.is_some().then_some(FLAPPING)
 }
 
 /// A status after `node` has looked at the device.
@@ -99,16 +104,25 @@ pub fn with_health(status: &InstanceStatus, node: &str, view: &View, now: &str) 
             .map_or(now, |entry| &entry.last_transition_time)
             .to_owned(),
         connection: (view.connection.clone()).or(before.and_then(|entry| entry.connection)),
+        reason: reason(view).map(str::to_owned),
+        message: view.flapping.clone(),
     });
     status.nodes.sort_by(|a, b| a.name.cmp(&b.name));
     status
 }
 
-/// A status whose condition `Available` says what its nodes do.
+/// A status whose conditions say what its nodes do: `Available`, and `Flapping` where it is so.
 pub fn with_availability(mut status: InstanceStatus, now: &str) -> InstanceStatus {
     let is_available = status.nodes.iter().any(|n| n.health == HEALTHY);
+    let flapping = flapping(&status, now);
     let (value, reason, message) = if is_available {
         ("True", "DeviceSeen", "at least one node sees the device")
+    } else if flapping.is_some() {
+        (
+            "False",
+            "DeviceFlaps",
+            "the device comes and goes, as condition Flapping says; the Instance is deleted when the device stays away for the grace period of its Configuration",
+        )
     } else {
         (
             "False",
@@ -128,7 +142,32 @@ pub fn with_availability(mut status: InstanceStatus, now: &str) -> InstanceStatu
         last_transition_time: since,
         observed_generation: None,
     }];
+    status.conditions.extend(flapping);
     status
+}
+
+fn flapping(status: &InstanceStatus, now: &str) -> Option<Condition> {
+    let is_flapping = |entry: &&NodeHealth| entry.reason.as_deref() == Some(FLAPPING);
+    let mut entries = status.nodes.iter().filter(is_flapping);
+    let (first, others) = (entries.next()?, entries.count());
+    let message = first
+        .message
+        .as_deref()
+        .unwrap_or("the device comes and goes");
+    let more = match others {
+        0 => String::new(),
+        1 => " (1 other node sees that too)".to_owned(),
+        _ => format!(" ({others} other nodes see that too)"),
+    };
+    let since = status.conditions.iter().find(|c| c.type_ == FLAPPING);
+    Some(Condition {
+        type_: FLAPPING.to_owned(),
+        status: "True".to_owned(),
+        reason: "ComesAndGoes".to_owned(),
+        message: format!("node {}: {message}{more}", first.name),
+        last_transition_time: since.map_or(now, |c| &c.last_transition_time).to_owned(),
+        observed_generation: None,
+    })
 }
 
 /// `instance` with new owners for its slots: all of `exchanges`, or the first that does not find the owner it expects.
@@ -259,6 +298,7 @@ mod tests {
         View {
             is_healthy,
             connection: connection.map(str::to_owned),
+            flapping: None,
         }
     }
 

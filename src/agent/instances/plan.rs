@@ -1,4 +1,8 @@
 //! What to change in the Instances, so that they say what discovery sees. Pure.
+mod arrivals;
+
+pub(super) use arrivals::Arrivals;
+
 use super::bounds;
 use crate::{
     agent::{
@@ -23,14 +27,13 @@ use crate::{
     },
 };
 use kube::Resource as _;
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    net::Ipv6Addr,
-    time::Duration,
-};
+use std::{collections::BTreeMap, net::Ipv6Addr, time::Duration};
 
 /// Since when (uptime) the device of an Instance has been missing.
 pub(super) type Absences = BTreeMap<ObjectKey, Duration>;
+
+/// The Instances that cannot be created, and why.
+pub(super) type Refused = BTreeMap<ObjectKey, String>;
 
 /// Everything the plan depends on.
 pub(super) struct World<'a> {
@@ -43,12 +46,16 @@ pub(super) struct World<'a> {
     pub(super) discoveries: &'a Discoveries,
     pub(super) instances: &'a Instances,
     pub(super) absences: &'a Absences,
+    pub(super) arrivals: &'a Arrivals,
+    /// Why the API server refuses to create these Instances.
+    pub(super) refused: &'a Refused,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     pub(super) changes: Vec<InstanceChange>,
     pub(super) absences: Absences,
+    pub(super) arrivals: Arrivals,
     /// When to plan again if nothing changes before.
     pub(super) wake_in: Option<Duration>,
     pub(super) reports: BTreeMap<ObjectKey, Report>,
@@ -79,9 +86,10 @@ pub(super) fn plan(world: &World<'_>) -> Plan {
         let mut part = PlanOfOne::new(world, key, accepted);
         let new = part.follow_devices();
         part.follow_absences(&mut room);
-        part.welcome(new, &mut room);
+        let arrivals = part.welcome(new, &mut room);
         plan.changes.extend(part.changes);
         plan.absences.extend(part.absences);
+        plan.arrivals.extend(key, arrivals);
         plan.wake_in = plan.wake_in.into_iter().chain(part.wake_in).min();
         plan.reports.insert(key.clone(), part.report);
     }
@@ -188,6 +196,11 @@ impl<'a> PlanOfOne<'a> {
                 room.0 += 1;
                 continue;
             }
+            if id.as_ref().is_some_and(|id| self.is_held_back(id)) {
+                self.report.instances += 1;
+                self.health(key, instance, self.gone(id.as_ref()));
+                continue; // it is there
+            }
             let is_missing = match (self.sighting, &id) {
                 (Some(sighting), Some(id)) => sighting.is_missing(id),
                 (Some(sighting), None) => sighting.set.is_whole(),
@@ -203,61 +216,12 @@ impl<'a> PlanOfOne<'a> {
             }
             self.report.instances += 1;
             if is_missing {
-                self.health(key, instance, gone());
+                self.health(key, instance, self.gone(id.as_ref()));
                 self.absences.insert(key.clone(), since);
                 // Before the first complete look there is nothing to wake for; its end is an event of its own.
                 let end = is_complete.then_some(left);
                 self.wake_in = self.wake_in.into_iter().chain(end).min();
             }
-        }
-    }
-
-    /// Devices without an Instance get one while there is room.
-    fn welcome(&mut self, new: Vec<&'a Device>, room: &mut Room) {
-        let limit =
-            usize::try_from(self.accepted.configuration.spec.max_instances).unwrap_or(usize::MAX);
-        let mut names: BTreeSet<String> = self
-            .world
-            .instances
-            .keys()
-            .map(|key| key.name.clone())
-            .collect();
-        let (mut left_out, mut nameless) = (0, vec![]);
-        for device in new {
-            let candidates = self.candidates(&device.id);
-            let free = candidates
-                .iter()
-                .find(|name| !names.contains(name.as_str()));
-            match free {
-                None => nameless.push(device.id.as_str()),
-                Some(_) if self.report.instances >= limit || room.0 <= 0 => left_out += 1,
-                Some(name) => {
-                    names.insert(name.to_string());
-                    self.report.instances += 1;
-                    room.0 -= 1;
-                    let instance = self.new_instance(name, device);
-                    self.changes
-                        .push(InstanceChange::Create(Box::new(instance)));
-                }
-            }
-        }
-        if left_out > 0 {
-            let message = format!(
-                "{left_out} more devices were found and are left out: maxInstances is {limit}, and all Configurations together may have {}",
-                self.world.max_instances
-            );
-            self.report
-                .problems
-                .push(Problem::new("TooManyDevices", message));
-        }
-        if let Some(first) = nameless.first() {
-            let message = format!(
-                "{} devices are left out, because other devices have the names they would get; the first is {first:?}",
-                nameless.len()
-            );
-            self.report
-                .problems
-                .push(Problem::new("NameTaken", message));
         }
     }
 
@@ -307,7 +271,31 @@ impl<'a> PlanOfOne<'a> {
                 });
             }
         }
-        self.health(key, instance, seen(device));
+        self.health(key, instance, self.seen(device));
+    }
+
+    fn is_held_back(&self, id: &DeviceId) -> bool {
+        self.sighting.is_some_and(|s| s.is_held_back(id))
+    }
+
+    fn seen(&self, device: &Device) -> View {
+        View {
+            is_healthy: true,
+            connection: Some(device.connection_digest()),
+            flapping: self.flapping(&device.id),
+        }
+    }
+
+    fn gone(&self, id: Option<&DeviceId>) -> View {
+        View {
+            is_healthy: false,
+            connection: None,
+            flapping: id.and_then(|id| self.flapping(id)),
+        }
+    }
+
+    fn flapping(&self, id: &DeviceId) -> Option<String> {
+        self.sighting?.flapping.get(id).map(ToString::to_string)
     }
 
     fn health(&mut self, key: &ObjectKey, instance: &Instance, view: View) {
@@ -340,7 +328,7 @@ impl<'a> PlanOfOne<'a> {
         let annotation = (names::DEVICE_ID.to_owned(), device.id.to_string());
         instance.metadata.annotations = Some(BTreeMap::from([annotation]));
         let (node, now) = (self.world.node, self.world.now.text);
-        let status = with_health(&InstanceStatus::default(), node, &seen(device), now);
+        let status = with_health(&InstanceStatus::default(), node, &self.seen(device), now);
         instance.status = Some(with_availability(status, now));
         instance
     }
@@ -352,20 +340,6 @@ impl<'a> PlanOfOne<'a> {
             .filter(|(_, value)| !is_scoped_address(value))
             .map(|(key, value)| (key.clone(), value.clone()))
             .collect()
-    }
-}
-
-fn seen(device: &Device) -> View {
-    View {
-        is_healthy: true,
-        connection: Some(device.connection_digest()),
-    }
-}
-
-fn gone() -> View {
-    View {
-        is_healthy: false,
-        connection: None,
     }
 }
 

@@ -9,6 +9,7 @@ use crate::agent::{
     Node,
     pod_resources::{self, Ids},
 };
+use crate::supervisor::ChannelClosed;
 use std::sync::Arc;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
@@ -42,7 +43,8 @@ pub(in crate::agent) async fn run(
                     let (changes, still_missed) = releases(&held, &listed, looks, &missed);
                     missed = still_missed;
                     if !changes.is_empty() {
-                        requests.send(Request::Release { changes, begun }).await?;
+                        let release = Request::Release { changes, begun };
+                        (requests.send(release).await).map_err(|_| ChannelClosed)?;
                     }
                 }
                 Ok(None) => missed.clear(),

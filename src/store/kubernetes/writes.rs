@@ -5,7 +5,7 @@ use super::{
     plan::{self, Description, Met, met},
 };
 use crate::{
-    api::instance::{HEALTHY, Instance},
+    api::instance::{FLAPPING, HEALTHY, Instance, NodeHealth},
     cluster::{code, events::about, is_conflict, is_not_found, is_unprocessable, reason},
     model::names::ObjectKey,
     store::{
@@ -121,22 +121,35 @@ impl Inner {
         let node = &self.settings.node_name;
         let instance = self.stored(key)?;
         let before = (instance.status.iter().flat_map(|status| &status.nodes))
-            .find(|entry| entry.name == *node)
-            .map(|entry| entry.health == HEALTHY);
+            .find(|entry| entry.name == *node);
         self.apply_status(key, plan::health(&instance, node, Some((view, now))))
             .await?;
-        match (before, view.is_healthy) {
+        self.tell_of_health(&instance, before, view);
+        Ok(())
+    }
+
+    /// Of a device that comes and goes there is one Event, when that begins.
+    fn tell_of_health(&self, instance: &Instance, before: Option<&NodeHealth>, view: &View) {
+        let node = &self.settings.node_name;
+        if let Some(message) = &view.flapping {
+            let is_known = before.is_some_and(|b| b.reason.as_deref() == Some(FLAPPING));
+            if !is_known {
+                let note = format!("node {node}: {message}");
+                self.events.warning(about(instance), FLAPPING, note);
+            }
+            return;
+        }
+        match (before.map(|b| b.health == HEALTHY), view.is_healthy) {
             (Some(true), false) => {
                 let note = format!("node {node} does not see the device any more");
-                self.events.warning(about(&*instance), "DeviceGone", note);
+                self.events.warning(about(instance), "DeviceGone", note);
             }
             (Some(false), true) => {
                 let note = format!("node {node} sees the device again");
-                self.events.normal(about(&*instance), "DeviceBack", note);
+                self.events.normal(about(instance), "DeviceBack", note);
             }
             (Some(_) | None, _) => {}
         }
-        Ok(())
     }
 
     async fn apply_status(&self, key: &ObjectKey, status: Value) -> Result<(), StoreError> {

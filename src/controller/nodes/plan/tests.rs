@@ -337,7 +337,7 @@ proptest! {
             .then(|| told.iter().map(|n| (format!("told.akri.sh/{n}"), String::new())).collect());
         device.status = Some(InstanceStatus {
             nodes: told.iter().map(|n| crate::api::instance::NodeHealth {
-                name: name(*n), health: "Healthy".to_owned(), last_transition_time: time.clone(), connection: None,
+                name: name(*n), health: "Healthy".to_owned(), last_transition_time: time.clone(), ..Default::default()
             }).collect(),
             ..InstanceStatus::default()
         });

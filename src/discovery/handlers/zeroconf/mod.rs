@@ -8,6 +8,7 @@ mod interfaces;
 mod plan;
 mod room;
 mod service;
+mod tracked;
 
 use super::super::{DetailsError, Discovery, DiscoveryError, DiscoveryHandler};
 use crate::model::device::{DeviceSet, Scope};

@@ -7,8 +7,9 @@ use super::{
     details::Details,
     room::{Known, Room},
     service::{Reach, Service, device_from_service},
+    tracked::Tracked,
 };
-use crate::model::device::{Device, DeviceId, DeviceSet};
+use crate::model::device::{DeviceId, DeviceSet};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 /// Address families and TXT records of one service arrive apart, within this time.
@@ -20,10 +21,6 @@ const LOOPBACK_SETTLE: Duration = Duration::from_millis(1500);
 /// leaves it out of its next answers (RFC 6762 6: for 1 s), until that to the third query (after 3 s). The first address
 /// would have brokers replaced for the second, at each start of an agent.
 const LINK_LOCAL_SETTLE: Duration = Duration::from_millis(3500);
-/// How long a device must be reached differently before that is published: its brokers are replaced for it. A host with
-/// several interfaces announces on each what is reached there, and such an announcement flushes the addresses of the
-/// others for a second or two (RFC 6762 10.2).
-const MOVE_SETTLE: Duration = Duration::from_secs(3);
 /// How long one settled device waits for others that still settle, so that many that come together are one set.
 const GATHER: Duration = Duration::from_millis(150);
 /// A service on the LAN answers the first three queries (after 0, 1 and 3 s) by then, or it is not there.
@@ -71,21 +68,6 @@ pub(super) struct Turn {
     pub(super) verify: Vec<String>,
     /// When to take the next turn, should nothing happen before.
     pub(super) wake: Option<Duration>,
-}
-
-/// A service that was taken in.
-struct Tracked {
-    /// What is to be published; none: the device is to go.
-    device: Option<Arc<Device>>,
-    /// When, if `device` is not what is published.
-    due: Option<Duration>,
-    /// When its latest change was published.
-    changed: Option<Duration>,
-    verify_at: Option<Duration>,
-    /// Since when it is reached differently than published.
-    moved: Option<Duration>,
-    /// Not seen again since the browse lapsed.
-    unconfirmed: bool,
 }
 
 /// The state of one discovery.
@@ -143,18 +125,19 @@ impl Tracker {
         let published = self.published.devices.get(&id);
         let count = self.services.len();
         let tracked = self.services.get_mut(&service.fullname);
-        let device = tracked.as_ref().and_then(|t| t.device.clone());
+        let home = tracked.as_ref().and_then(|t| t.home(now));
+        let before = tracked.as_ref().and_then(|t| t.device.clone());
         let known = Known {
-            device: device.as_deref(),
+            device: before.as_deref(),
             published: published.map(Arc::as_ref),
         };
-        let earlier = known.published.or(known.device);
+        let earlier = home.or(known.published).or(known.device);
         let device = device_from_service(&self.details, service, earlier);
         match tracked {
             Some(tracked) => {
                 let device = self.room.replace(&known, device);
                 tracked.unconfirmed = false;
-                tracked.settles(device, published, now);
+                tracked.becomes(device, published, now + SETTLE);
             }
             None => {
                 self.room.forget(&service.fullname);
@@ -166,14 +149,7 @@ impl Tracker {
                     Some(Reach::Loopback) if self.details.interfaces.are_all() => LOOPBACK_SETTLE,
                     _ => SETTLE,
                 };
-                let tracked = Tracked {
-                    device: Some(device),
-                    due: Some(now + settle),
-                    changed: None,
-                    verify_at: None,
-                    moved: None,
-                    unconfirmed: false,
-                };
+                let tracked = Tracked::new(device, now + settle);
                 self.services.insert(service.fullname.clone(), tracked);
             }
         }
@@ -187,7 +163,6 @@ impl Tracker {
             return;
         };
         self.room.release(tracked.device.as_deref());
-        tracked.moved = None;
         let calm_at = tracked.changed.map_or(now, |changed| changed + SETTLE);
         tracked.becomes(None, published, now.max(calm_at));
         if tracked.due.is_none() {
@@ -275,12 +250,12 @@ impl Tracker {
             if tracked.due.is_some_and(|due| due <= now) {
                 tracked.due = None;
                 tracked.changed = Some(now);
-                tracked.moved = None;
                 let id = DeviceId::new(fullname.as_str());
-                match &tracked.device {
-                    Some(device) => drop(published.devices.insert(id, device.clone())),
-                    None => drop(published.devices.remove(&id)),
-                }
+                let before = match &tracked.device {
+                    Some(device) => published.devices.insert(id, device.clone()),
+                    None => published.devices.remove(&id),
+                };
+                tracked.leaves(before, now);
             }
             tracked.device.is_some() || tracked.due.is_some()
         });
@@ -355,45 +330,6 @@ impl Tracker {
         .into_iter()
         .flatten()
         .min()
-    }
-}
-
-impl Tracked {
-    /// A change waits for others that come with it; one of how the device is reached waits longer.
-    fn settles(
-        &mut self,
-        device: Option<Arc<Device>>,
-        published: Option<&Arc<Device>>,
-        now: Duration,
-    ) {
-        let moves = published
-            .zip(device.as_ref())
-            .is_some_and(|(published, device)| {
-                published.connection_digest() != device.connection_digest()
-            });
-        if moves {
-            let since = *self.moved.get_or_insert(now);
-            self.due = Some(since + MOVE_SETTLE);
-            self.device = device;
-        } else {
-            self.moved = None;
-            self.becomes(device, published, now + SETTLE);
-        }
-    }
-
-    /// A change waits until `due`, or until an earlier one that waits already.
-    fn becomes(
-        &mut self,
-        device: Option<Arc<Device>>,
-        published: Option<&Arc<Device>>,
-        due: Duration,
-    ) {
-        self.due = if device.as_ref() == published {
-            None
-        } else {
-            Some(self.due.map_or(due, |earlier| earlier.min(due)))
-        };
-        self.device = device;
     }
 }
 

@@ -61,7 +61,7 @@ fn a_device_that_may_be_among_those_left_out_is_not_gone() {
             ..DeviceSet::complete([])
         }),
         seen: seen.iter().map(|id| DeviceId::new(*id)).collect(),
-        error: None,
+        ..Sighting::default()
     };
     fixture.discoveries.insert(key("cam"), sighting(&[]));
     fixture.uptime = 100;

@@ -1,4 +1,6 @@
+mod arrivals;
 mod content;
+mod flapping;
 mod life;
 
 use super::*;
@@ -19,6 +21,8 @@ struct Fixture {
     discoveries: Discoveries,
     instances: Instances,
     absences: Absences,
+    arrivals: Arrivals,
+    refused: Refused,
     max_instances: usize,
     uptime: u64,
 }
@@ -39,6 +43,8 @@ impl Fixture {
             discoveries: Discoveries::new(),
             instances: Instances::new(),
             absences: Absences::new(),
+            arrivals: Arrivals::default(),
+            refused: Refused::new(),
             max_instances: 100,
             uptime: 0,
         };
@@ -97,6 +103,8 @@ impl Fixture {
             discoveries: &self.discoveries,
             instances: &self.instances,
             absences: &self.absences,
+            arrivals: &self.arrivals,
+            refused: &self.refused,
         })
     }
 
@@ -104,10 +112,15 @@ impl Fixture {
     fn settle(&mut self) -> Plan {
         let planned = self.plan();
         self.absences.clone_from(&planned.absences);
+        self.arrivals.clone_from(&planned.arrivals);
         for change in &planned.changes {
             let key = change.key();
             let after = match (self.instances.get(&key), change) {
-                (None, InstanceChange::Create(instance)) => Some(Instance::clone(instance)),
+                (None, InstanceChange::Create(instance)) => {
+                    let now = Duration::from_secs(self.uptime);
+                    self.arrivals.created(&super::tests::key("cam"), now);
+                    Some(Instance::clone(instance))
+                }
                 (Some(instance), change) => changed(instance, change, NODE),
                 (None, change) => panic!("{change:?} has no Instance"),
             };
