@@ -207,10 +207,10 @@ impl<'a> PlanOfOne<'a> {
             }
             let is_missing = match (self.sighting, &id) {
                 (Some(sighting), Some(id)) => sighting.is_missing(id),
-                (Some(_), None) => is_complete,
+                (Some(sighting), None) => sighting.set.is_whole(),
                 (None, _) => false,
             };
-            if is_complete && left.is_zero() {
+            if is_complete && is_missing && left.is_zero() {
                 // Until it is gone: what cannot be written now is not given another grace period.
                 self.absences.insert(key.clone(), since);
                 self.leave(key, instance, "its device is gone");

@@ -93,9 +93,9 @@ pub(super) fn plan(input: &Input<'_>) -> Plan {
     planner.plan
 }
 
-type Owned<'a, T> = BTreeMap<&'a str, BTreeMap<&'a ObjectKey, &'a T>>;
+type Owned<'a, T> = BTreeMap<(&'a str, &'a str), BTreeMap<&'a ObjectKey, &'a T>>;
 
-/// By the uid of the owner. What is of no Instance that is known is left to garbage collection: the Instance may be
+/// By the namespace and the uid of the owner, which is in the same namespace: others may write any uid. What is of no Instance that is known is left to garbage collection: the Instance may be
 /// newer than our list of them.
 fn owned<T>(
     objects: &BTreeMap<ObjectKey, std::sync::Arc<T>>,
@@ -104,7 +104,10 @@ fn owned<T>(
     let mut owned = Owned::new();
     for (key, object) in objects {
         if let Some(uid) = owner(object) {
-            owned.entry(uid).or_default().insert(key, &**object);
+            owned
+                .entry((&*key.namespace, uid))
+                .or_default()
+                .insert(key, &**object);
         }
     }
     owned
@@ -132,6 +135,13 @@ struct Of<'a> {
     configuration: (&'a ObjectKey, &'a Configuration),
     /// Nothing can be made of what it asks for.
     is_broken: bool,
+}
+
+impl<'a> Of<'a> {
+    /// The namespace and the uid of the Instance.
+    fn owner(&self) -> (&'a str, &'a str) {
+        (&self.subject.key.namespace, self.uid)
+    }
 }
 
 /// A node that sees the device, and the Pod there.
@@ -169,12 +179,12 @@ impl<'a> Planner<'a> {
         };
         let wanted = broker::wanted(configuration.spec.broker_spec.as_ref());
         if !matches!(wanted, Some(Wanted::Pod(_))) {
-            for (key, pod) in self.pods.remove(uid).unwrap_or_default() {
+            for (key, pod) in self.pods.remove(&of.owner()).unwrap_or_default() {
                 self.delete_pod((key, pod), "its Configuration asks for no Pod");
             }
         }
         if !matches!(wanted, Some(Wanted::Job(_))) {
-            for (key, job) in self.jobs.remove(uid).unwrap_or_default() {
+            for (key, job) in self.jobs.remove(&of.owner()).unwrap_or_default() {
                 self.delete_job((key, job), "its Configuration asks for no Job");
             }
         }

@@ -16,7 +16,7 @@ impl<'a> Planner<'a> {
         let remembered = status.and_then(|status| status.broker_generation);
         let name = broker::job_name(of.subject, generation);
         let key = ObjectKey::new(&of.subject.key.namespace, name);
-        let mut jobs = self.jobs.remove(of.uid).unwrap_or_default();
+        let mut jobs = self.jobs.remove(&of.owner()).unwrap_or_default();
         if self.is_left(of) {
             for (key, job) in jobs {
                 self.delete_job((key, job), "no node sees its device any more");
