@@ -234,7 +234,7 @@ mod tests {
             .flat_map(|device| device.properties.keys())
             .collect();
         assert_eq!(left, ["URL"]);
-        assert_eq!(set.devices[&other.id], other);
+        assert_eq!(*set.devices[&other.id], other);
         assert_eq!(
             set.problems,
             [format!(

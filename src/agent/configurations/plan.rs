@@ -410,6 +410,7 @@ mod tests {
                 registered: &BTreeSet::new(),
                 max_configurations: 2,
                 scope_of,
+                variables: &Variables::default(),
             })
         };
         let before = judge(&Accepted::new(), &known).accepted;
