@@ -1,5 +1,5 @@
 //! Instances follow devices: what discovery sees is created, described, and deleted again.
-mod plan;
+pub(crate) mod plan;
 
 use super::{Node, plan_inputs::Now, tally};
 use crate::{

@@ -2,7 +2,7 @@
 mod allocate;
 mod denied;
 mod former_name;
-mod plan;
+pub(crate) mod plan;
 mod registrar;
 mod runner;
 mod service;

@@ -18,19 +18,19 @@ use tonic::transport::Channel;
 const CALL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Ids of slots as the kubelet knows them, by resource.
-pub(super) type Ids = BTreeMap<String, BTreeSet<String>>;
+pub(crate) type Ids = BTreeMap<String, BTreeSet<String>>;
 
 /// What the kubelet lists.
 #[derive(Debug, Default)]
-pub(super) struct Held {
+pub(crate) struct Held {
     /// All Pods, also those without a device.
-    pub(super) pods: BTreeSet<ObjectKey>,
+    pub(crate) pods: BTreeSet<ObjectKey>,
     /// The ids of our resources that containers hold, by the resources' whole names.
-    pub(super) by_resource: Ids,
+    pub(crate) by_resource: Ids,
     /// The same, by the name of the Instance or Configuration they were made for.
-    pub(super) ids: Ids,
+    pub(crate) ids: Ids,
     /// The Pods that hold them, by the resources' whole names.
-    pub(super) holders: BTreeMap<String, BTreeSet<ObjectKey>>,
+    pub(crate) holders: BTreeMap<String, BTreeSet<ObjectKey>>,
 }
 
 pub(super) async fn held(node: &Node) -> anyhow::Result<Held> {
@@ -42,7 +42,7 @@ pub(super) async fn held(node: &Node) -> anyhow::Result<Held> {
     .await?
 }
 
-fn listed(pods: Vec<PodResources>, prefixes: &[String]) -> Held {
+pub(crate) fn listed(pods: Vec<PodResources>, prefixes: &[String]) -> Held {
     let mut held = Held::default();
     for pod in pods {
         let key = ObjectKey::new(&pod.namespace, &pod.name);

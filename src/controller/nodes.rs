@@ -1,7 +1,7 @@
 //! Instances of nodes that are lost, and what Akri's agents left on Instances and Configurations.
 mod finalizers;
 mod patch;
-mod plan;
+pub(crate) mod plan;
 
 pub(super) use patch::without_entry;
 pub(super) use plan::{is_working, settles_in};

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 /// What was done not long ago. What is done again and again waits longer each time, whether it was refused or undone.
 #[derive(Debug)]
-pub(super) struct Pace<K> {
+pub(crate) struct Pace<K> {
     first: Duration,
     longest: Duration,
     done: BTreeMap<K, Done>,
@@ -21,7 +21,7 @@ struct Done {
 
 impl<K: Ord + Clone> Pace<K> {
     /// The first time something waits for `first`, and never for more than `longest`.
-    pub(super) fn new(first: Duration, longest: Duration) -> Self {
+    pub(crate) fn new(first: Duration, longest: Duration) -> Self {
         Self {
             first,
             longest,
@@ -31,7 +31,7 @@ impl<K: Ord + Clone> Pace<K> {
 
     /// Those of `wanted` that may be done now, and how long the first of the others has to wait. The first are taken
     /// to be done.
-    pub(super) fn due<T>(
+    pub(crate) fn due<T>(
         &mut self,
         wanted: Vec<T>,
         key: impl Fn(&T) -> K,
@@ -59,7 +59,7 @@ impl<K: Ord + Clone> Pace<K> {
 }
 
 /// The earlier of two times to look again.
-pub(super) fn sooner(a: Option<Duration>, b: Option<Duration>) -> Option<Duration> {
+pub(crate) fn sooner(a: Option<Duration>, b: Option<Duration>) -> Option<Duration> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),
         (one, None) | (None, one) => one,
@@ -67,7 +67,7 @@ pub(super) fn sooner(a: Option<Duration>, b: Option<Duration>) -> Option<Duratio
 }
 
 /// How long ago `since` was. Clocks of two machines differ: what is yet to come is now.
-pub(super) fn elapsed(since: Timestamp, now: Timestamp) -> Duration {
+pub(crate) fn elapsed(since: Timestamp, now: Timestamp) -> Duration {
     Duration::try_from(now.duration_since(since)).unwrap_or_default()
 }
 

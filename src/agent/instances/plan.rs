@@ -29,31 +29,31 @@ use std::{
 };
 
 /// Since when (uptime) the device of an Instance has been missing.
-pub(super) type Absences = BTreeMap<ObjectKey, Duration>;
+pub(crate) type Absences = BTreeMap<ObjectKey, Duration>;
 
 /// Everything the plan depends on.
-pub(super) struct World<'a> {
-    pub(super) node: &'a str,
+pub(crate) struct World<'a> {
+    pub(crate) node: &'a str,
     /// The most Instances of all Configurations together.
-    pub(super) max_instances: usize,
-    pub(super) now: Now<'a>,
-    pub(super) configurations: &'a Configurations,
-    pub(super) judged: &'a Judged,
-    pub(super) discoveries: &'a Discoveries,
-    pub(super) instances: &'a Instances,
-    pub(super) absences: &'a Absences,
+    pub(crate) max_instances: usize,
+    pub(crate) now: Now<'a>,
+    pub(crate) configurations: &'a Configurations,
+    pub(crate) judged: &'a Judged,
+    pub(crate) discoveries: &'a Discoveries,
+    pub(crate) instances: &'a Instances,
+    pub(crate) absences: &'a Absences,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Plan {
-    pub(super) changes: Vec<InstanceChange>,
-    pub(super) absences: Absences,
+pub(crate) struct Plan {
+    pub(crate) changes: Vec<InstanceChange>,
+    pub(crate) absences: Absences,
     /// When to plan again if nothing changes before.
-    pub(super) wake_in: Option<Duration>,
-    pub(super) reports: BTreeMap<ObjectKey, Report>,
+    pub(crate) wake_in: Option<Duration>,
+    pub(crate) reports: BTreeMap<ObjectKey, Report>,
 }
 
-pub(super) fn plan(world: &World<'_>) -> Plan {
+pub(crate) fn plan(world: &World<'_>) -> Plan {
     let mut plan = Plan::default();
     let mut room = Room(signed(world.max_instances) - signed(world.instances.len()));
     for (key, instance) in world.instances {

@@ -9,20 +9,20 @@ use crate::{
 use std::{collections::BTreeMap, time::Duration};
 
 /// When (uptime of the look's beginning) a slot was first missed, looks in between having missed it too.
-pub(super) type Missed = BTreeMap<SlotId, Duration>;
+pub(crate) type Missed = BTreeMap<SlotId, Duration>;
 
 /// When looks at pod resources are taken.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Looks {
+pub(crate) struct Looks {
     /// The uptime at which this one was begun.
-    pub(super) begun: Duration,
+    pub(crate) begun: Duration,
     /// The least time between two that both miss a slot: a Pod that is being admitted shows in the second.
-    pub(super) apart: Duration,
+    pub(crate) apart: Duration,
 }
 
 /// Decides after one look at the kubelet's pod resources.
 /// A slot goes when two looks have missed it, both begun after its claim was answered.
-pub(super) fn releases(
+pub(crate) fn releases(
     held: &[Held],
     listed: &Ids,
     looks: Looks,
@@ -57,7 +57,7 @@ pub(super) fn releases(
 }
 
 /// Whether a container holds the slot by the resource it was claimed by.
-pub(in crate::agent) fn is_listed(held: &Held, listed: &Ids) -> bool {
+pub(crate) fn is_listed(held: &Held, listed: &Ids) -> bool {
     let instance = &held.slot.name;
     let holds = |resource: &str, id: &str| listed.get(resource).is_some_and(|ids| ids.contains(id));
     match &held.owner {

@@ -48,7 +48,7 @@ const DEFAULT_GRACE: Duration = Duration::from_secs(60);
 
 /// The nodes that are not ready, since too long.
 #[derive(Debug, Default)]
-pub(super) struct Memory {
+pub(crate) struct Memory {
     away: BTreeMap<String, Away>,
 }
 
@@ -61,13 +61,13 @@ struct Away {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Plan {
-    pub(super) actions: Vec<Action>,
-    pub(super) wake_in: Option<Duration>,
+pub(crate) struct Plan {
+    pub(crate) actions: Vec<Action>,
+    pub(crate) wake_in: Option<Duration>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Action {
+pub(crate) enum Action {
     Change(Box<Change>),
     /// An Instance that no node is left for.
     Delete {
@@ -84,19 +84,19 @@ pub(super) enum Action {
 
 /// What is changed of an Instance.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Change {
-    pub(super) key: ObjectKey,
-    pub(super) patch: Option<Patch>,
-    pub(super) status: Option<Patch>,
+pub(crate) struct Change {
+    pub(crate) key: ObjectKey,
+    pub(crate) patch: Option<Patch>,
+    pub(crate) status: Option<Patch>,
     /// The nodes that are taken out though they are there.
-    pub(super) away: Vec<String>,
+    pub(crate) away: Vec<String>,
     /// The nodes that are taken for deleted.
-    pub(super) gone: BTreeSet<String>,
+    pub(crate) gone: BTreeSet<String>,
 }
 
 impl Memory {
     /// Follows which nodes are away.
-    pub(super) fn notice(&mut self, world: &World, now: Timestamp) {
+    pub(crate) fn notice(&mut self, world: &World, now: Timestamp) {
         let away: BTreeMap<&String, Timestamp> = (world.nodes.iter())
             .filter(|(_, node)| !is_working(node, now))
             .filter_map(|(name, node)| Some((name, node.since?)))
@@ -112,7 +112,7 @@ impl Memory {
     }
 
     /// `nodes` were taken out of an Instance.
-    pub(super) fn left(&mut self, key: &ObjectKey, nodes: &[String]) {
+    pub(crate) fn left(&mut self, key: &ObjectKey, nodes: &[String]) {
         for node in nodes {
             if let Some(away) = self.away.get_mut(node) {
                 away.left.insert(key.clone());
@@ -130,18 +130,18 @@ impl Away {
 }
 
 /// Whether the node's agent is to be reckoned with: one that is not ready just now may be back soon.
-pub(in crate::controller) fn is_working(node: &NodeState, now: Timestamp) -> bool {
+pub(crate) fn is_working(node: &NodeState, now: Timestamp) -> bool {
     node.is_ready || settles_in(node, now).is_none_or(|left| !left.is_zero())
 }
 
 /// How long a node that is not ready is taken for one that works.
-pub(in crate::controller) fn settles_in(node: &NodeState, now: Timestamp) -> Option<Duration> {
+pub(crate) fn settles_in(node: &NodeState, now: Timestamp) -> Option<Duration> {
     let since = node.since.filter(|_| !node.is_ready)?;
     Some(AWAY_AFTER.saturating_sub(elapsed(since, now)))
 }
 
 /// What there is to do for Instances and Configurations, after `memory` has noticed the same world.
-pub(super) fn plan(world: &World, memory: &Memory, now: Timestamp) -> Plan {
+pub(crate) fn plan(world: &World, memory: &Memory, now: Timestamp) -> Plan {
     let view = View {
         world,
         memory,

@@ -11,7 +11,7 @@
 mod mirror;
 pub mod plan;
 mod reports;
-mod view;
+pub(crate) mod view;
 mod watches;
 mod writes;
 
