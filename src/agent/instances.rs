@@ -36,6 +36,7 @@ pub(super) async fn run(node: Arc<Node>, shutdown: CancellationToken) -> anyhow:
             judged: &judged.borrow_and_update().clone(),
             discoveries: &discoveries.borrow_and_update().clone(),
             instances: &instances.borrow_and_update().clone(),
+            unshown: &node.unshown.borrow().clone(),
             absences: &absences,
         });
         absences = planned.absences;
@@ -80,7 +81,7 @@ fn log(change: &InstanceChange, outcome: Result<(), StoreError>) -> bool {
         // created now.
         (InstanceChange::Create(_), Err(StoreError::Gone(_))) => false,
         // Somebody else was faster; the next plan sees what is there now.
-        (_, Err(StoreError::Gone(_) | StoreError::Exists(_))) => true,
+        (_, Err(StoreError::Gone(_) | StoreError::Exists(_) | StoreError::InUse { .. })) => true,
         (_, Err(error)) => {
             warn!(%instance, "the Instance cannot be written: {error}");
             false

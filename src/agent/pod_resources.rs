@@ -21,7 +21,7 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(2);
 pub(crate) type Ids = BTreeMap<String, BTreeSet<String>>;
 
 /// What the kubelet lists.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Held {
     /// All Pods, also those without a device.
     pub(crate) pods: BTreeSet<ObjectKey>,
@@ -98,7 +98,7 @@ fn of_prefixes(devices: impl IntoIterator<Item = ContainerDevices>, prefixes: &[
 
 /// Ids by what they were made for. An id begins with that name, whatever the resource is called: a container that was
 /// given it keeps it when its Configuration's resource gets another name.
-fn by_maker(by_resource: &Ids) -> Ids {
+pub(crate) fn by_maker(by_resource: &Ids) -> Ids {
     let mut ids = Ids::new();
     for id in by_resource.values().flatten() {
         if let Some((name, _)) = id.rsplit_once('-') {

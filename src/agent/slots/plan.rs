@@ -1,9 +1,9 @@
-//! Which slots of this node no container holds any more. Pure.
+//! Which slots of this node no container holds any more, and which one does that no Instance shows. Pure.
 use crate::{
     agent::pod_resources::Ids,
     model::{
-        slot::{SlotId, SlotOwner},
-        slot_table::{Held, SlotChange},
+        slot::SlotId,
+        slot_table::{Adoptions, Held, HeldTwice, SlotChange},
     },
 };
 use std::{collections::BTreeMap, time::Duration};
@@ -11,7 +11,10 @@ use std::{collections::BTreeMap, time::Duration};
 /// When (uptime of the look's beginning) a slot was first missed, looks in between having missed it too.
 pub(crate) type Missed = BTreeMap<SlotId, Duration>;
 
-/// When looks at pod resources are taken.
+/// When a slot is asked for again that could not be claimed, and how often it was asked for.
+pub(crate) type Asked = BTreeMap<SlotId, (Duration, u32)>;
+
+/// When looks at the kubelet's books are taken.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Looks {
     /// The uptime at which this one was begun.
@@ -20,7 +23,33 @@ pub(crate) struct Looks {
     pub(crate) apart: Duration,
 }
 
-/// Decides after one look at the kubelet's pod resources.
+/// The longest time between two tries to claim a slot that a container uses.
+const LONGEST_WAIT: Duration = Duration::from_secs(300);
+
+/// The claims to be asked for now: at once, and where that was of no use ever more seldom.
+pub(crate) fn due_claims(adoptions: &Adoptions, looks: Looks, asked: &Asked) -> (Vec<SlotChange>, Asked) {
+    let (mut due, mut still_asked) = (vec![], Asked::new());
+    for change in &adoptions.changes {
+        let (at, tries) = asked.get(&change.slot).copied().unwrap_or_default();
+        let next = match at <= looks.begun {
+            false => (at, tries),
+            true => {
+                due.push(change.clone());
+                let wait = looks.apart / 2 * 2_u32.saturating_pow(tries.min(16));
+                (looks.begun + wait.min(LONGEST_WAIT), tries + 1)
+            }
+        };
+        still_asked.insert(change.slot.clone(), next);
+    }
+    (due, still_asked)
+}
+
+/// Those of the slots that are held twice which were not, or not by this owner, at the last look.
+pub(crate) fn new_conflicts<'a>(now: &'a [HeldTwice], before: &[HeldTwice]) -> Vec<&'a HeldTwice> {
+    now.iter().filter(|one| !before.contains(one)).collect()
+}
+
+/// Decides after one look at the kubelet's books.
 /// A slot goes when two looks have missed it, both begun after its claim was answered.
 pub(crate) fn releases(
     held: &[Held],
@@ -58,24 +87,15 @@ pub(crate) fn releases(
 
 /// Whether a container holds the slot by the resource it was claimed by.
 pub(crate) fn is_listed(held: &Held, listed: &Ids) -> bool {
-    let instance = &held.slot.name;
-    let holds = |resource: &str, id: &str| listed.get(resource).is_some_and(|ids| ids.contains(id));
-    match &held.owner {
-        SlotOwner::Node(_) => holds(instance, &held.slot.to_string()),
-        SlotOwner::Configuration { slot, .. } => match slot.rsplit_once('-') {
-            Some((configuration, _)) => holds(configuration, slot),
-            // Akri 0.12 left the Configuration's name out: it is the Instance's less its digest.
-            None => instance.rsplit_once('-').is_some_and(|(configuration, _)| {
-                holds(configuration, &format!("{configuration}-{slot}"))
-            }),
-        },
-    }
+    let id = held.id();
+    let ids = id.rsplit_once('-').and_then(|(maker, _)| listed.get(maker));
+    ids.is_some_and(|ids| ids.contains(&id))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::names::ObjectKey;
+    use crate::model::{names::ObjectKey, slot::SlotOwner};
     use std::collections::BTreeSet;
 
     fn held(answered: u64, owner: SlotOwner) -> Held {

@@ -18,6 +18,7 @@ struct Fixture {
     judged: Judged,
     discoveries: Discoveries,
     instances: Instances,
+    unshown: Vec<Unshown>,
     absences: Absences,
     max_instances: usize,
     uptime: u64,
@@ -38,6 +39,7 @@ impl Fixture {
             judged: Judged::default(),
             discoveries: Discoveries::new(),
             instances: Instances::new(),
+            unshown: vec![],
             absences: Absences::new(),
             max_instances: 100,
             uptime: 0,
@@ -96,6 +98,7 @@ impl Fixture {
             judged: &self.judged,
             discoveries: &self.discoveries,
             instances: &self.instances,
+            unshown: &self.unshown,
             absences: &self.absences,
         })
     }
