@@ -8,7 +8,7 @@
 //! plugins' lists ──> capacity <─ own Node, pod resources   writes the Node's status
 //! ```
 //! Every arrow is a `watch` of whole values, but for requests to `slots`. This file only wires.
-mod books;
+pub(crate) mod books;
 mod brokers;
 mod capacity;
 pub(crate) mod configurations;

@@ -1,7 +1,7 @@
 //! Instances of nodes that are lost, and what Akri's agents left on Instances and Configurations.
 mod finalizers;
-mod lost;
-mod notices;
+pub(crate) mod lost;
+pub(crate) mod notices;
 mod patch;
 pub(crate) mod plan;
 

@@ -1,13 +1,13 @@
 //! One life of an agent: its Instances follow its devices, its plugins list its slots, its looks release them.
 //!
-//! The decisions are the real ones: `agent::instances::plan`, `agent::plugins::plan`, `agent::slots::plan`,
-//! `agent::pod_resources`, `SlotTable`. The loops around them are written here as they are there. A life ends with its
+//! The decisions are the real ones: `agent::instances::plan`, `agent::plugins::plan`, `SlotTable`. The loops around them are written here as they are there. A life ends with its
 //! process; only the mirror on the node's disk and what the kubelet keeps go on.
 //! Not modelled: discovery handlers (the devices of `devices.rs` come as whole sets), capacity entries, reports.
 use super::{
     World,
     devices::CONFIGURATIONS,
     keeper::{self, Request},
+    looks,
     machine::{Machine, Process},
     node::Node,
     store::Store,
@@ -17,8 +17,6 @@ use crate::{
         instances::plan::{self as instances, Absences},
         plan_inputs::Now,
         plugins::plan as plugins,
-        pod_resources,
-        slots::plan::{Looks, Missed, releases},
     },
     api::instance::Instance,
     backoff::Backoff,
@@ -26,7 +24,7 @@ use crate::{
     model::{
         device::DeviceSet,
         names::ObjectKey,
-        slot_table::{ObservedSlots, Resource, SlotTable},
+        slot_table::{ObservedSlots, Precedence, Resource, SlotTable, Unshown},
     },
     store::{Configurations, InstanceChange, Instances, StoreError},
 };
@@ -39,7 +37,6 @@ use std::{
 };
 use tokio::sync::{mpsc, watch};
 
-const BETWEEN_LOOKS: Duration = Duration::from_secs(10);
 const FOREVER: Duration = Duration::from_secs(1_000_000);
 
 pub(super) struct Agent {
@@ -54,6 +51,10 @@ pub(super) struct Agent {
     pub(super) requests: mpsc::UnboundedSender<Request>,
     /// What containers were told by this life, by the kubelet's id.
     pub(super) told: RefCell<BTreeMap<String, String>>,
+    /// What containers use and no Instance shows.
+    pub(super) unshown: RefCell<Vec<Unshown>>,
+    /// What the kubelet was last told of each resource.
+    listed: RefCell<BTreeMap<String, Vec<plugins::Slot>>>,
 }
 
 impl Agent {
@@ -75,6 +76,8 @@ impl Agent {
             discoveries: watch::Sender::default(),
             requests,
             told: RefCell::default(),
+            unshown: RefCell::default(),
+            listed: RefCell::default(),
         });
         let process = agent.process;
         machine.spawn(process, agent.store.clone().follow_instances());
@@ -84,7 +87,7 @@ impl Agent {
         machine.spawn(process, agent.clone().discover());
         machine.spawn(process, agent.clone().keep_instances());
         machine.spawn(process, keeper::run(agent.clone(), requested));
-        machine.spawn(process, agent.clone().reclaim());
+        machine.spawn(process, looks::run(agent.clone()));
         machine.spawn(process, agent.clone().keep_plugins());
         agent
     }
@@ -179,6 +182,7 @@ impl Agent {
                 judged: &known,
                 discoveries: &discoveries.borrow_and_update().clone(),
                 instances: &published.borrow_and_update().clone(),
+                unshown: &self.unshown.borrow().clone(),
                 absences: &absences,
             });
             absences = planned.absences;
@@ -203,55 +207,6 @@ impl Agent {
         }
     }
 
-    /// The loop of `agent::slots::reclaim`.
-    async fn reclaim(self: Rc<Self>) {
-        let mut slots = self.slots.subscribe();
-        let mut kubelet = self.node().kubelet_socket.subscribe();
-        let mut missed = Missed::new();
-        loop {
-            if slots
-                .wait_for(|slots| !slots.held().is_empty())
-                .await
-                .is_err()
-            {
-                return;
-            }
-            if kubelet.has_changed().unwrap_or(false) {
-                kubelet.mark_unchanged();
-                missed.clear();
-            }
-            let begun = self.uptime();
-            match self.look().await {
-                Some(listed) => {
-                    let held = self.slots.borrow().held();
-                    let looks = Looks {
-                        begun,
-                        apart: BETWEEN_LOOKS,
-                    };
-                    let (changes, still) = releases(&held, &listed, looks, &missed);
-                    missed = still;
-                    if !changes.is_empty() {
-                        self.requests.send(Request::Release { changes, begun }).ok();
-                    }
-                }
-                None => missed.clear(),
-            }
-            self.machine().sleep(5_000).await;
-        }
-    }
-
-    /// What `agent::slots::reclaim::look` finds.
-    pub(super) async fn look(&self) -> Option<pod_resources::Ids> {
-        let pods = self.node().list_pods(&self.world).await?;
-        let held = pod_resources::listed(pods, &["akri.sh".to_owned()]);
-        let own = ObjectKey::new("default", format!("agent-{}", self.node().name));
-        held.pods.contains(&own).then_some(held.ids)
-    }
-
-    pub(super) fn gone(&self) -> BTreeSet<String> {
-        plugins::gone(&self.store.instances.borrow(), &self.discoveries.borrow())
-    }
-
     /// The loop of `agent::plugins`: what each resource lists goes to the kubelet in order, whole at each registration.
     async fn keep_plugins(self: Rc<Self>) {
         let mut published = self.store.instances.subscribe();
@@ -260,34 +215,33 @@ impl Agent {
         let mut slots = self.slots.subscribe();
         let mut kubelet = self.node().kubelet_socket.subscribe();
         let mut observed: Arc<Instances> = Arc::default();
-        let mut listed: BTreeMap<String, Vec<plugins::Slot>> = BTreeMap::new();
         loop {
-            if published.has_changed().unwrap_or(false) {
+            if published.has_changed().unwrap_or(false) || judged.has_changed().unwrap_or(false) {
                 published.mark_unchanged();
+                judged.mark_unchanged();
                 self.observe(&mut observed);
             }
             slots.mark_unchanged();
             discoveries.mark_unchanged();
-            judged.mark_unchanged();
             if kubelet.has_changed().unwrap_or(false) {
                 kubelet.mark_unchanged();
-                listed.clear();
+                self.listed.borrow_mut().clear();
             }
             let now = self.lists();
+            let listed = self.listed.replace(now.clone());
             let ended = listed.keys().filter(|name| !now.contains_key(*name));
             let ended: Vec<String> = ended.cloned().collect();
             let changed: Vec<_> = (now.iter())
                 .filter(|(name, list)| listed.get(*name) != Some(list))
                 .map(|(name, list)| (name.clone(), list.clone()))
                 .collect();
-            listed = now;
             self.node().told_of_slots(&self.world, changed, ended);
             tokio::select! {
                 biased;
                 _ = published.changed() => published.mark_changed(),
                 _ = discoveries.changed() => {}
                 _ = slots.changed() => {}
-                _ = judged.changed() => {}
+                _ = judged.changed() => judged.mark_changed(),
                 _ = kubelet.changed() => {
                     kubelet.mark_changed();
                     self.machine().sleep(self.machine().between(10, 1_500)).await;
@@ -295,6 +249,19 @@ impl Agent {
             }
             self.machine().sleep(5).await;
         }
+    }
+
+    /// The resources that the kubelet listens to.
+    pub(super) fn registered(&self) -> BTreeSet<String> {
+        self.listed.borrow().keys().cloned().collect()
+    }
+
+    /// Sends a list once more, as it is.
+    pub(super) fn resend(&self, resource: &str) {
+        let list = self.listed.borrow().get(resource).cloned();
+        let lists = list.map(|list| (resource.to_owned(), list));
+        self.node()
+            .told_of_slots(&self.world, lists.into_iter().collect(), vec![]);
     }
 
     fn lists(&self) -> BTreeMap<String, Vec<plugins::Slot>> {
@@ -325,12 +292,17 @@ impl Agent {
             slots.observe_changes(
                 changed.map(|(key, instance)| ObservedSlots {
                     key: key.clone(),
+                    precedence: Precedence {
+                        is_stray: self.store.judged.borrow().is_none(),
+                        created: (instance.metadata.creation_timestamp.as_ref())
+                            .map_or(i64::MAX, |created| created.0.as_second()),
+                    },
                     configuration: instance.spec.configuration_name.clone(),
                     capacity: u32::try_from(instance.spec.capacity).unwrap_or(0),
                     is_offered: instance.spec.nodes.contains(&self.node().name),
                     usage: instance.spec.device_usage.clone(),
                 }),
-                gone.map(|key| key.name.clone()),
+                gone.cloned(),
             );
         });
     }
@@ -352,7 +324,9 @@ pub(super) fn resource(full_name: &str) -> Resource {
 fn is_settled(change: &InstanceChange, outcome: &Result<(), StoreError>) -> bool {
     match (change, outcome) {
         (InstanceChange::Create(_), Err(StoreError::Gone(_))) => false,
-        (_, Ok(()) | Err(StoreError::Gone(_) | StoreError::Exists(_))) => true,
+        (_, Ok(()) | Err(StoreError::Gone(_) | StoreError::Exists(_) | StoreError::InUse { .. })) => {
+            true
+        }
         (_, Err(_)) => false,
     }
 }

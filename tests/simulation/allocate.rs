@@ -60,9 +60,7 @@ impl Agent {
             )
             .collect();
         if is_replayed {
-            let before = self.told.borrow();
-            let has_moved = |(id, now): &(String, String)| before.get(id).is_some_and(|t| t != now);
-            if told.iter().any(has_moved) {
+            if told.iter().any(|(id, now)| self.was_told_else(id, now)) {
                 return Err("the device is reached differently now".to_owned());
             }
         }
@@ -110,8 +108,17 @@ impl Agent {
     fn is_as_told(&self, held: &Held, digests: &Seen) -> bool {
         let instances = self.store.instances.borrow().clone();
         let instance = instances.get(&held.key);
-        let told = instance.and_then(|instance| told_of(instance, held.slot.index));
-        told.is_none_or(|told| digests.get(&held.slot.name) == Some(told))
+        let now = digests.get(&held.slot.name);
+        match instance.and_then(|instance| told_of(instance, held.slot.index)) {
+            Some(told) => now == Some(told),
+            None => now.is_none_or(|now| !self.was_told_else(&held.id(), now)),
+        }
+    }
+
+    /// `agent::plugins::allocate::check_replayed`.
+    fn was_told_else(&self, id: &str, now: &str) -> bool {
+        let told = self.told.borrow();
+        told.get(id).is_some_and(|told| told != now)
     }
 
     async fn expected(
@@ -144,7 +151,9 @@ impl Agent {
     /// `agent::plugins::allocate::gone`.
     async fn not_held(&self) -> BTreeSet<SlotId> {
         let begun = self.uptime();
-        let Some(listed) = self.look().await else {
+        let held = self.slots.borrow().held();
+        let books = self.look(&held, &mut None).await;
+        let Some(listed) = books.and_then(|books| books.held()) else {
             return BTreeSet::new();
         };
         let held = self.slots.borrow().held();

@@ -96,6 +96,19 @@ pub(super) fn delete_node(world: &Rc<World>, name: &str) {
     });
 }
 
+/// An operator says that the machine is off, or takes that back.
+pub(super) fn mark_out_of_service(world: &Rc<World>, name: &str, is_out_of_service: bool) {
+    let there = world.node_state(name);
+    if let Some(there) = there.filter(|there| there.is_out_of_service != is_out_of_service) {
+        world.note(|| format!("Node {name} is out of service: {is_out_of_service}"));
+        let now = NodeState {
+            is_out_of_service,
+            ..there
+        };
+        world.server.borrow_mut().put_node(name, Some(now));
+    }
+}
+
 /// The kubelet registers its Node.
 pub(super) fn register_node(world: &Rc<World>, name: &str) {
     if world.node_state(name).is_none() {

@@ -20,7 +20,7 @@ use crate::{
             memory::{Memory as Brokers, Outcome},
             plan as brokers,
         },
-        nodes::plan as nodes,
+        nodes::{lost, plan as nodes},
         pace::{Pace, sooner},
         status::plan as status,
         world::{BrokerPod, Meta, World as Seen},
@@ -196,7 +196,7 @@ impl Controller {
 
     async fn keep_nodes(self: Rc<Self>) {
         let pace = Pace::new(Duration::from_millis(500), Duration::from_secs(30));
-        let state = (nodes::Memory::default(), pace);
+        let state = (lost::Memory::default(), pace);
         self.follow(state, |this, state, seen| {
             Box::pin(this.nodes_pass(state, seen))
         })
@@ -205,13 +205,16 @@ impl Controller {
 
     async fn nodes_pass(
         &self,
-        (memory, pace): &mut (nodes::Memory, Pace<(&'static str, ObjectKey)>),
+        (memory, pace): &mut (lost::Memory, Pace<(&'static str, ObjectKey)>),
         seen: Seen,
     ) -> Pass {
-        let now = self.world.machine.clock();
-        memory.notice(&seen, now);
-        let planned = nodes::plan(&seen, memory, now);
-        let (actions, wait) = pace.due(planned.actions, step, self.world.machine.instant());
+        memory.notice(&seen, self.now());
+        for node in memory.looks(self.now().instant) {
+            let pods = self.pods_of(&node).await;
+            memory.looked(&node, pods, self.now().instant);
+        }
+        let planned = nodes::plan(&seen, memory, self.now());
+        let (actions, wait) = pace.due(planned.actions, step, self.now().instant);
         let suspects: BTreeSet<String> = actions.iter().flat_map(taken_for_gone).collect();
         let there = self.not_gone(suspects).await;
         let is_sure = |action: &nodes::Action| taken_for_gone(action).is_disjoint(&there);
@@ -223,6 +226,27 @@ impl Controller {
             is_done && doubtful.is_empty(),
             sooner(planned.wake_in, wait),
         )
+    }
+
+    fn now(&self) -> lost::Now {
+        lost::Now {
+            clock: self.world.machine.clock(),
+            instant: self.world.machine.instant(),
+        }
+    }
+
+    /// `controller::nodes::pods_of`.
+    async fn pods_of(&self, node: &str) -> lost::Pods {
+        let that_may_run = |pod: &Arc<Pod>| pod.node == node && !pod.has_ended();
+        let has_pods = self.client.request(
+            || format!("list pods of {node}"),
+            |server| Ok(server.pods.objects.values().any(that_may_run)),
+        );
+        match has_pods.await {
+            Ok(true) => lost::Pods::Remain,
+            Ok(false) => lost::Pods::Deleted,
+            Err(_) => lost::Pods::Unknown,
+        }
     }
 
     /// `controller::nodes::not_gone`.
@@ -237,14 +261,16 @@ impl Controller {
         join_all(looks).await.into_iter().flatten().collect()
     }
 
-    async fn act(&self, action: &nodes::Action, memory: &RefCell<&mut nodes::Memory>) -> bool {
+    async fn act(&self, action: &nodes::Action, memory: &RefCell<&mut lost::Memory>) -> bool {
         match action {
             nodes::Action::Change(change) => {
                 if let Some(patch) = &change.patch {
                     if let Err(e) = self.patch(&change.key, (patch, false)).await {
                         return is_not_found(&e);
                     }
-                    memory.borrow_mut().left(&change.key, &change.away);
+                    let left = change.away.iter().chain(&change.gone);
+                    let now = self.now().instant;
+                    memory.borrow_mut().left(&change.key, left, now);
                 }
                 let Some(patch) = &change.status else {
                     return true;
@@ -353,7 +379,8 @@ impl Controller {
                     .request(what, |server| server.create_pod(pod.clone()))
                     .await
             }
-            brokers::Action::DeletePod { key, uid, .. } => {
+            brokers::Action::DeletePod { key, uid, .. }
+            | brokers::Action::ReplacePod { key, uid } => {
                 let what = || format!("delete pod {}", key.name);
                 self.client
                     .request(what, |server| server.delete_pod(&key.name, uid))

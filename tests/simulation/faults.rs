@@ -113,11 +113,12 @@ fn create_pod(world: &Rc<World>) {
         ],
         _ => vec![container("app", Kind::App, true, runs)],
     };
+    let restarts = machine.chance(40);
     let pod = Pod {
         name: format!("pod-{n}"),
         uid: n,
         node: world.nodes[at].name.clone(),
-        restarts: machine.chance(40),
+        restarts,
         tolerates: machine.chance(30),
         is_deleting: false,
         phase: "Pending",
@@ -299,6 +300,7 @@ fn power_on(world: &Rc<World>, at: usize) {
         return;
     }
     world.note(|| format!("{} has power", node.name));
+    control_plane::mark_out_of_service(world, &node.name, false);
     later(world, world.machine.between(500, 8_000), move |world| {
         let node = &world.nodes[at];
         if node.is_powered.get() {
@@ -382,6 +384,7 @@ pub(super) fn mend(world: &Rc<World>) {
     for (at, node) in world.nodes.iter().enumerate() {
         node.link(world, true);
         node.is_powered.set(true);
+        control_plane::mark_out_of_service(world, &node.name, false);
         node.start_kubelet(world, at);
         node.start_agent(world, at);
         control_plane::register_node(world, &node.name);

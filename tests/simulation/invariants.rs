@@ -151,7 +151,7 @@ fn is_lost(world: &World, name: &str) -> bool {
         Some(state) => {
             let since = state.since.filter(|_| !state.is_ready);
             let age = since.map(|since| world.machine.clock().duration_since(since).as_secs());
-            age.is_some_and(|age| age >= RELEASE_AFTER)
+            age.is_some_and(|age| age >= RELEASE_AFTER || state.is_out_of_service)
         }
     }
 }

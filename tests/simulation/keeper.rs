@@ -35,6 +35,9 @@ pub(super) enum Request {
         changes: Vec<SlotChange>,
         begun: Duration,
     },
+    Adopt {
+        changes: Vec<SlotChange>,
+    },
 }
 
 pub(super) struct ClaimRequest {
@@ -73,6 +76,7 @@ pub(super) async fn run(agent: Rc<Agent>, mut requests: mpsc::UnboundedReceiver<
                 Some(Request::Release { changes, begun }) => {
                     beside.push(release(&agent, changes, begun));
                 }
+                Some(Request::Adopt { changes }) => beside.push(adopt(&agent, changes)),
             }
         }
     }
@@ -87,6 +91,14 @@ fn release(agent: &Rc<Agent>, changes: Vec<SlotChange>, begun: Duration) -> Besi
                 && held.answered <= begun
         })
     };
+    let exchanges = (changes.into_iter().filter(is_still))
+        .map(|change| Exchange { change, told: None })
+        .collect();
+    write_back(agent, exchanges)
+}
+
+fn adopt(agent: &Rc<Agent>, changes: Vec<SlotChange>) -> Beside {
+    let is_still = |change: &SlotChange| agent.slots.borrow().is_free(&change.slot);
     let exchanges = (changes.into_iter().filter(is_still))
         .map(|change| Exchange { change, told: None })
         .collect();
@@ -204,7 +216,8 @@ fn write_back(agent: &Rc<Agent>, exchanges: Vec<Exchange>) -> Beside {
     let stands = |Exchange { change, .. }: &Exchange| {
         let usage = (instances.get(&change.key))
             .and_then(|instance| instance.spec.device_usage.get(&change.slot.to_string()));
-        usage == change.from.as_ref().map(ToString::to_string).as_ref()
+        usage.filter(|usage| !usage.is_empty())
+            == change.from.as_ref().map(ToString::to_string).as_ref()
     };
     let exchanges: Vec<_> = exchanges.into_iter().filter(stands).collect();
     let changes: Vec<_> = exchanges.iter().map(|e| e.change.clone()).collect();

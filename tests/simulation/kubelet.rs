@@ -249,7 +249,7 @@ pub(super) async fn allocate(
             )
         });
         kubelet.given.entry(holding).or_default().extend(given);
-        node.checkpoint.replace(kubelet.given.clone());
+        node.write_checkpoint(kubelet);
     }
     Ok(())
 }

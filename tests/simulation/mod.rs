@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! faults.rs ──> devices.rs ─> agent.rs ─────> store.rs ──┐
-//!     │                        │  keeper.rs, allocate.rs │   network.rs ──> api_server.rs ──> invariants.rs
+//!     │                        │  looks.rs, keeper.rs,   │   network.rs ──> api_server.rs ──> invariants.rs
 //!     └──> node.rs ──────────> kubelet.rs, pods.rs ──────┤                        │
 //!                              controller.rs ────────────┘   control_plane.rs ────┘
 //! ```
@@ -25,6 +25,7 @@ mod history;
 mod invariants;
 mod keeper;
 mod kubelet;
+mod looks;
 mod machine;
 mod network;
 mod node;

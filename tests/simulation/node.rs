@@ -26,6 +26,8 @@ pub(super) struct Node {
     pub(super) link: watch::Sender<bool>,
     pub(super) mirror: Mirror,
     pub(super) checkpoint: RefCell<Checkpoint>,
+    /// Counts how often the checkpoint was written.
+    pub(super) written: Cell<u64>,
     pub(super) runtime: RefCell<Runtime>,
     /// Counts up with each change of a container.
     pub(super) changes: watch::Sender<u64>,
@@ -49,6 +51,7 @@ impl Node {
             link: watch::Sender::new(true),
             mirror: Mirror::default(),
             checkpoint: RefCell::default(),
+            written: Cell::new(0),
             runtime: RefCell::default(),
             changes: watch::Sender::new(0),
             kubelet_socket: watch::Sender::new(0),
@@ -140,6 +143,11 @@ impl Node {
         self.changed();
     }
 
+    pub(super) fn write_checkpoint(&self, kubelet: &Kubelet) {
+        self.checkpoint.replace(kubelet.given.clone());
+        self.written.set(self.written.get() + 1);
+    }
+
     /// What the kubelet answers to `List`.
     pub(super) async fn list_pods(&self, world: &Rc<World>) -> Option<Vec<PodResources>> {
         let machine = &world.machine;
@@ -175,7 +183,7 @@ impl Node {
                 ended
                     .iter()
                     .for_each(|resource| kubelet.disconnected(resource));
-                node.checkpoint.replace(kubelet.given.clone());
+                node.write_checkpoint(kubelet);
             }
         });
     }

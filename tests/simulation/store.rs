@@ -15,7 +15,7 @@ use crate::{
             plan::{self, Description, Met, met},
             view::{self, Known},
         },
-        plan::{exchanged, forced},
+        plan::{exchanged, forced, in_use_by},
     },
 };
 use futures::future::join_all;
@@ -190,7 +190,7 @@ impl Store {
                 described.map(drop)
             }
             InstanceChange::Health { view, now, .. } => self.health(&key, view, now).await,
-            InstanceChange::Delete { .. } => self.delete(&key).await,
+            InstanceChange::Delete { even_in_use, .. } => self.delete(&key, *even_in_use).await,
         }
     }
 
@@ -239,14 +239,14 @@ impl Store {
     async fn leave(&self, key: &ObjectKey) -> Made<()> {
         let node = &self.node;
         let before = self.stored(key)?;
-        let is_alone = before.spec.nodes == [node.as_str()];
+        let is_alone = before.spec.nodes == [node.as_str()] && in_use_by(&before.spec).is_none();
         if !is_alone {
             let gone = plan::health(&before, node, None);
             self.apply_status(key, gone).await?;
         }
         let left = self.patch(key, |i| Ok(plan::leave(i, node))).await?;
-        if left.spec.nodes.is_empty() {
-            return self.delete(key).await;
+        if left.spec.nodes.is_empty() && in_use_by(&left.spec).is_none() {
+            return self.delete(key, false).await;
         }
         if is_alone {
             let gone = plan::health(&left, node, None);
@@ -283,8 +283,12 @@ impl Store {
         }
     }
 
-    async fn delete(&self, key: &ObjectKey) -> Made<()> {
+    async fn delete(&self, key: &ObjectKey, even_in_use: bool) -> Made<()> {
         let instance = self.stored(key)?;
+        if let Some(holders) = in_use_by(&instance.spec).filter(|_| !even_in_use) {
+            let instance = key.clone();
+            return Err(StoreError::InUse { instance, holders });
+        }
         let preconditions = Preconditions {
             uid: instance.metadata.uid.clone(),
             resource_version: instance.metadata.resource_version.clone(),
@@ -344,6 +348,10 @@ impl Store {
                 Ok(())
             }
             Some(Err(StoreError::Unavailable(_))) | None => self.postpone(key, &exchanges),
+            Some(Err(StoreError::Refused(_))) if !pending.is_empty() => {
+                self.change(|known| known.made_up(key, &pending));
+                self.exchange_stored(key, &exchanges, &[]).await
+            }
             Some(Err(error)) => Err(error),
         }
     }
@@ -374,17 +382,25 @@ impl Store {
     }
 
     async fn make_up(&self) -> bool {
-        for (key, exchanges) in self.change(|known| known.pending()) {
-            let all: Vec<&Exchange> = exchanges.iter().collect();
-            let patch = |instance: &Instance| Ok(plan::exchange(instance, &self.node, &all));
-            match self.patch(&key, patch).await {
-                Ok(_) => {
-                    self.change(|known| known.made_up(&key, &exchanges));
-                    self.publish();
-                }
-                Err(StoreError::Gone(_)) => self.change(|known| known.deleted(&key)),
-                Err(_) => return false,
+        let pending = self.change(|known| known.pending());
+        if pending.is_empty() {
+            return true;
+        }
+        let writes = pending.iter().map(|(key, exchanges)| self.make_up_one(key, exchanges));
+        let written = join_all(writes).await;
+        self.publish();
+        written.into_iter().all(|is_done| is_done)
+    }
+
+    async fn make_up_one(&self, key: &ObjectKey, exchanges: &[Exchange]) -> bool {
+        let all: Vec<&Exchange> = exchanges.iter().collect();
+        let patch = |instance: &Instance| Ok(plan::exchange(instance, &self.node, &all));
+        match self.patch(key, patch).await {
+            Ok(_) | Err(StoreError::Refused(_)) => {
+                self.change(|known| known.made_up(key, exchanges));
             }
+            Err(StoreError::Gone(_)) => self.change(|known| known.deleted(key)),
+            Err(_) => return false,
         }
         true
     }
