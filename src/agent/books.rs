@@ -151,7 +151,9 @@ async fn read_checkpoint(node: &Node) -> Checkpoint {
             },
         },
     });
-    let read = read.await.unwrap_or_else(|e| unreadable(Path::new(FILE), &e));
+    let read = read
+        .await
+        .unwrap_or_else(|e| unreadable(Path::new(FILE), &e));
     metrics().set_checkpoint_unreadable(matches!(read, Checkpoint::Unreadable(_)));
     read
 }
@@ -162,7 +164,9 @@ fn unreadable(path: &Path, error: &dyn std::fmt::Display) -> Checkpoint {
 
 fn bytes(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = vec![];
-    File::open(path)?.take(SIZE_LIMIT + 1).read_to_end(&mut bytes)?;
+    File::open(path)?
+        .take(SIZE_LIMIT + 1)
+        .read_to_end(&mut bytes)?;
     let size = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
     match size > SIZE_LIMIT {
         true => Err(io::Error::other(format!(

@@ -168,8 +168,10 @@ impl Plugins {
     fn observe(&mut self) {
         let accepted: BTreeSet<ObjectKey> =
             self.node.judged.borrow().accepted.keys().cloned().collect();
-        let turned: BTreeSet<ObjectKey> =
-            accepted.symmetric_difference(&self.accepted).cloned().collect();
+        let turned: BTreeSet<ObjectKey> = accepted
+            .symmetric_difference(&self.accepted)
+            .cloned()
+            .collect();
         self.node.slots.send_modify(|slots| {
             let now = self.node.store.instances().borrow().clone();
             let before = std::mem::replace(&mut self.observed, now.clone());

@@ -51,7 +51,9 @@ pub(super) enum Request {
         begun: Duration,
     },
     /// Free slots that containers use.
-    Adopt { changes: Vec<SlotChange> },
+    Adopt {
+        changes: Vec<SlotChange>,
+    },
 }
 
 #[derive(Debug)]
@@ -98,7 +100,8 @@ impl Refusal {
             Self::Store(
                 StoreError::Exists(_)
                 | StoreError::InUse { .. }
-                | StoreError::Refused(_) | StoreError::Unavailable(_),
+                | StoreError::Refused(_)
+                | StoreError::Unavailable(_),
             ) => "store",
             Self::Timeout => "timeout",
             Self::Changed => "device_changed",
@@ -193,7 +196,11 @@ fn adopt(node: &Node, changes: Vec<SlotChange>) -> impl Future<Output = ()> + us
     let exchanges = (changes.into_iter().filter(is_still))
         .map(|change| Exchange { change, told: None })
         .collect();
-    write_back(node, exchanges, "a container uses a slot that was free: claimed again")
+    write_back(
+        node,
+        exchanges,
+        "a container uses a slot that was free: claimed again",
+    )
 }
 
 /// What is returned goes on after the answer.
@@ -334,7 +341,8 @@ fn write_back<'a>(
     let stands = |Exchange { change, .. }: &Exchange| {
         let usage = (instances.get(&change.key))
             .and_then(|instance| instance.spec.device_usage.get(&change.slot.to_string()));
-        usage.filter(|usage| !usage.is_empty()) == change.from.as_ref().map(ToString::to_string).as_ref()
+        usage.filter(|usage| !usage.is_empty())
+            == change.from.as_ref().map(ToString::to_string).as_ref()
     };
     let exchanges: Vec<_> = exchanges.into_iter().filter(stands).collect();
     let changes: Vec<_> = exchanges.iter().map(|e| e.change.clone()).collect();
@@ -351,8 +359,12 @@ async fn give_back(node: &Node, exchange: Exchange, what: &'static str) {
         Ok(Ok(())) => info!(%slot, "{what}"),
         // Not ours any more: that is what was wanted.
         Ok(Err(StoreError::SlotTaken { .. } | StoreError::Gone(_))) => {}
-        Ok(Err(e)) => warn!(%slot, "{what}: not written, the next looks at the kubelet will tell: {e}"),
-        Err(_) => warn!(%slot, "{what}: not written in time, the next looks at the kubelet will tell"),
+        Ok(Err(e)) => {
+            warn!(%slot, "{what}: not written, the next looks at the kubelet will tell: {e}")
+        }
+        Err(_) => {
+            warn!(%slot, "{what}: not written in time, the next looks at the kubelet will tell")
+        }
     }
     let done = matches!(written, Ok(Ok(()))).then(|| node.uptime());
     node.slots

@@ -156,7 +156,13 @@ mod tests {
 
     #[test]
     fn the_holders_of_an_instance_are_the_nodes_in_its_usage() {
-        let usage = [("0", "b"), ("1", "C:cam-0:a"), ("2", ""), ("3", "x:y"), ("4", "b")];
+        let usage = [
+            ("0", "b"),
+            ("1", "C:cam-0:a"),
+            ("2", ""),
+            ("3", "x:y"),
+            ("4", "b"),
+        ];
         let usage = usage.map(|(n, owner)| (format!("cam-1-{n}"), owner.to_owned()));
         assert_eq!(holders(&usage.into()), ["a", "b"].map(str::to_owned).into());
     }

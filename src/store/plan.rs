@@ -304,11 +304,7 @@ mod tests {
     }
 
     fn seen(status: &InstanceStatus, node: &str, view: &View, now: &str) -> InstanceStatus {
-        with_availability(
-            with_health(status, node, view, now),
-            &camera().spec,
-            now,
-        )
+        with_availability(with_health(status, node, view, now), &camera().spec, now)
     }
 
     #[test]
@@ -357,7 +353,11 @@ mod tests {
         camera.status = Some(with_health(&InstanceStatus::default(), "a", &lost, "t1"));
         let condition = |camera: &Instance| camera.status.clone().unwrap().conditions.remove(0);
         let key = ObjectKey::new("default", "cam-1");
-        let seen = InstanceChange::Health { key, view: lost, now: "t1".to_owned() };
+        let seen = InstanceChange::Health {
+            key,
+            view: lost,
+            now: "t1".to_owned(),
+        };
         let there = changed(&camera, &seen, "a").unwrap();
         assert_eq!(condition(&there).reason, "DeviceGone");
         let left = changed(&there, &leave, "a").unwrap();

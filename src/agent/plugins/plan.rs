@@ -82,8 +82,7 @@ pub(crate) fn resources(instances: &Instances, node: &str) -> BTreeMap<String, R
 fn is_held_by(usage: &str, node: &str, by_configuration: bool) -> bool {
     let owner = SlotOwner::from_usage(usage).ok().flatten();
     owner.is_some_and(|owner| {
-        owner.node() == node
-            && matches!(owner, SlotOwner::Configuration { .. }) == by_configuration
+        owner.node() == node && matches!(owner, SlotOwner::Configuration { .. }) == by_configuration
     })
 }
 
@@ -242,6 +241,26 @@ mod tests {
             offered(&ResourceNames::new("akri.sh", false)),
             instances_alone
         );
+    }
+
+    #[test]
+    fn a_resource_stays_while_a_container_here_has_a_slot_of_a_device_that_is_seen_no_more() {
+        let names = ResourceNames::new("akri.sh", true);
+        for (usage, expected) in [
+            ("n", vec!["cam-1"]),
+            ("C:cam-0:n", vec!["cam"]),
+            ("other", vec![]),
+            ("C:cam-0:other", vec![]),
+        ] {
+            let mut all = instances(&[("cam-1", "cam")]);
+            for instance in all.values_mut() {
+                let spec = &mut Arc::make_mut(instance).spec;
+                spec.nodes.clear();
+                (spec.device_usage).insert("cam-1-0".to_owned(), usage.to_owned());
+            }
+            let desired = desired(&all, "n", &names);
+            assert_eq!(desired.keys().collect::<Vec<_>>(), expected, "{usage}");
+        }
     }
 
     proptest! {

@@ -27,7 +27,11 @@ pub(crate) struct Looks {
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
 
 /// The claims to be asked for now: at once, and where that was of no use ever more seldom.
-pub(crate) fn due_claims(adoptions: &Adoptions, looks: Looks, asked: &Asked) -> (Vec<SlotChange>, Asked) {
+pub(crate) fn due_claims(
+    adoptions: &Adoptions,
+    looks: Looks,
+    asked: &Asked,
+) -> (Vec<SlotChange>, Asked) {
     let (mut due, mut still_asked) = (vec![], Asked::new());
     for change in &adoptions.changes {
         let (at, tries) = asked.get(&change.slot).copied().unwrap_or_default();
@@ -165,6 +169,47 @@ mod tests {
         let listed = listing("cam-8120fe", "cam-8120fe-0");
         let decided = releases(&[by_instance(0)], &listed, at(30), &missed);
         assert_eq!(decided, (vec![], Missed::new()));
+    }
+
+    #[test]
+    fn a_claim_that_cannot_be_written_is_asked_for_ever_more_seldom() {
+        let change = SlotChange {
+            key: ObjectKey::new("default", "cam-8120fe"),
+            slot: SlotId::new("cam-8120fe", 0),
+            from: None,
+            to: Some(SlotOwner::Node("a".to_owned())),
+        };
+        let adoptions = Adoptions {
+            changes: vec![change],
+            ..Adoptions::default()
+        };
+        let mut asked = Asked::new();
+        let mut tries = vec![];
+        for second in (0..2000).step_by(5) {
+            let (due, still) = due_claims(&adoptions, at(second), &asked);
+            asked = still;
+            tries.extend((!due.is_empty()).then_some(second));
+        }
+        assert_eq!(tries[..6], [0, 5, 15, 35, 75, 155]);
+        assert!(
+            tries.windows(2).all(|two| two[1] - two[0] <= 300),
+            "{tries:?}"
+        );
+        let (_, none) = due_claims(&Adoptions::default(), at(2000), &asked);
+        assert!(none.is_empty(), "what was claimed begins anew");
+    }
+
+    #[test]
+    fn a_conflict_is_new_once_and_again_with_another_owner() {
+        let by = |owner: &str| HeldTwice {
+            key: ObjectKey::new("default", "cam-8120fe"),
+            slot: SlotId::new("cam-8120fe", 0),
+            id: SlotId::new("cam-8120fe", 0),
+            owner: SlotOwner::Node(owner.to_owned()),
+        };
+        assert_eq!(new_conflicts(&[by("b")], &[]).len(), 1);
+        assert_eq!(new_conflicts(&[by("b")], &[by("b")]).len(), 0);
+        assert_eq!(new_conflicts(&[by("c")], &[by("b")]).len(), 1);
     }
 
     #[test]

@@ -182,7 +182,9 @@ impl Memory {
 
     fn report_conflicts(&mut self, node: &Node, twice: Vec<HeldTwice>) {
         for one in new_conflicts(&twice, &self.twice) {
-            let HeldTwice { slot, id, owner, .. } = one;
+            let HeldTwice {
+                slot, id, owner, ..
+            } = one;
             let name = &node.name;
             let note = format!(
                 "slot {slot} is held by {owner}, and a container on node {name} uses it too, as {id}: delete one of the two Pods. Until then the slot is Unhealthy on node {name}"

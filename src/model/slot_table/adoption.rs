@@ -83,7 +83,9 @@ impl SlotTable {
     /// Decides what to do about `uses` that no slot shows: free slots are claimed, those of others are held twice.
     /// Slots that are being written are left to the next look.
     pub fn adoptions(&self, uses: &[Use]) -> Adoptions {
-        let unshown: Vec<Unshown> = uses.iter().flat_map(|one| self.unshown(one)).collect();
+        let mut unshown: Vec<Unshown> = uses.iter().flat_map(|one| self.unshown(one)).collect();
+        // An id that says its slot can have no other.
+        unshown.sort_by_key(|one| one.id.name != one.instance);
         let mut adoptions = Adoptions::default();
         let mut taken = BTreeSet::new();
         for one in &unshown {
@@ -93,10 +95,9 @@ impl SlotTable {
             let Some(slot) = self.slot_for(one, &taken) else {
                 continue;
             };
-            if self.writing.contains_key(&slot) {
+            if self.writing.contains_key(&slot) || !taken.insert(slot.clone()) {
                 continue;
             }
-            taken.insert(slot.clone());
             match self.observed_owner(&slot) {
                 None => adoptions.changes.push(SlotChange {
                     key: slots.key.clone(),
@@ -170,7 +171,9 @@ impl SlotTable {
                 ids.push(id);
             }
         }
-        let by_told = told.iter().map(|slot| (slot.name.clone(), Some(slot.index)));
+        let by_told = told
+            .iter()
+            .map(|slot| (slot.name.clone(), Some(slot.index)));
         let by_digest = ids.first().into_iter().flat_map(|id| {
             let instance = |digest: &String| (format!("{}-{digest}", id.name), None);
             let is_there = |(name, _): &(String, _)| {

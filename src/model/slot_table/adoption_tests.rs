@@ -50,19 +50,28 @@ fn twice(adoptions: &Adoptions) -> Vec<String> {
 
 #[test]
 fn a_slot_that_a_container_uses_and_no_instance_shows_is_claimed() {
-    let table = table([observed("cam-1", 2, &[(1, NODE)]), observed("cam-2", 2, &[])]);
+    let table = table([
+        observed("cam-1", 2, &[(1, NODE)]),
+        observed("cam-2", 2, &[]),
+    ]);
     let of_list = told(&["cam-1-0"], &[]);
     let shown = told(&["cam-1-1"], &["cam-1-1"]);
     let by_configuration = told(&["cam-0"], &["cam-2-1"]);
     let adoptions = table.adoptions(&[of_list, shown, by_configuration]);
-    assert_eq!(claimed(&adoptions), ["cam-1-0=node-a", "cam-2-1=C:cam-0:node-a"]);
+    assert_eq!(
+        claimed(&adoptions),
+        ["cam-1-0=node-a", "cam-2-1=C:cam-0:node-a"]
+    );
     assert_eq!(twice(&adoptions), [""; 0]);
     assert_eq!(adoptions.unshown.len(), 2);
 }
 
 #[test]
 fn an_id_of_a_configuration_is_claimed_for_the_device_that_the_container_was_told() {
-    let both = [observed("cam-aaaaaa", 2, &[]), observed("cam-bbbbbb", 1, &[])];
+    let both = [
+        observed("cam-aaaaaa", 2, &[]),
+        observed("cam-bbbbbb", 1, &[]),
+    ];
     // The id is another Instance's free one until then.
     let mut table = table(both);
     assert_eq!(table.configuration_list("cam")[0].instance, "cam-aaaaaa");
@@ -76,7 +85,10 @@ fn an_id_of_a_configuration_is_claimed_for_the_device_that_the_container_was_tol
     table.begin(&adoptions.changes);
     table.settle(&adoptions.changes, Some(Duration::ZERO));
     let listed = table.configuration_list("cam");
-    let listed: Vec<_> = listed.iter().map(|s| (s.id.to_string(), &*s.instance)).collect();
+    let listed: Vec<_> = listed
+        .iter()
+        .map(|s| (s.id.to_string(), &*s.instance))
+        .collect();
     assert_eq!(listed[0], ("cam-0".to_owned(), "cam-bbbbbb"));
     assert_eq!(listed[1], ("cam-1".to_owned(), "cam-aaaaaa"));
 }
@@ -88,7 +100,10 @@ fn of_a_container_with_two_devices_only_the_one_that_is_not_shown_is_claimed() {
         observed("cam-2", 1, &[]),
     ]);
     let both = told(&["cam-0", "cam-1"], &["cam-1-0", "cam-2-0"]);
-    assert_eq!(claimed(&table.adoptions(&[both])), ["cam-2-0=C:cam-0:node-a"]);
+    assert_eq!(
+        claimed(&table.adoptions(&[both])),
+        ["cam-2-0=C:cam-0:node-a"]
+    );
 }
 
 #[test]
@@ -144,15 +159,26 @@ fn an_instance_that_is_made_anew_begins_with_what_containers_have_of_it() {
     ];
     let unshown = table.adoptions(&uses).unshown;
     let usage = usage_of(&unshown, ("cam-1", 3), NODE);
-    let usage: Vec<_> = usage.iter().map(|(slot, o)| format!("{slot}={o}")).collect();
+    let usage: Vec<_> = usage
+        .iter()
+        .map(|(slot, o)| format!("{slot}={o}"))
+        .collect();
     assert_eq!(usage, ["cam-1-0=C:cam-0:node-a", "cam-1-2=node-a"]);
     assert_eq!(usage_of(&unshown, ("cam-9", 3), NODE).len(), 0);
 }
 
 #[test]
 fn an_index_that_no_capacity_ever_had_is_held_and_not_listed() {
-    let table = table([observed("cam-1", 1, &[(7, NODE), (u32::MAX, NODE), (10_000, NODE)])]);
-    let listed: Vec<_> = table.instance_list("cam-1").iter().map(|s| s.id.index).collect();
+    let table = table([observed(
+        "cam-1",
+        1,
+        &[(7, NODE), (u32::MAX, NODE), (10_000, NODE)],
+    )]);
+    let listed: Vec<_> = table
+        .instance_list("cam-1")
+        .iter()
+        .map(|s| s.id.index)
+        .collect();
     assert_eq!(listed, [0, 7]);
     assert_eq!(table.held().len(), 3);
     let huge = self::table([observed("cam-1", u32::MAX, &[])]);
@@ -163,7 +189,11 @@ fn an_index_that_no_capacity_ever_had_is_held_and_not_listed() {
 fn an_instance_that_this_node_does_not_offer_has_no_slot_to_give() {
     let mut held = observed("cam-1", 2, &[(1, NODE)]);
     held.is_offered = false;
-    let listed: Vec<_> = table([held]).instance_list("cam-1").iter().map(|s| s.is_usable).collect();
+    let listed: Vec<_> = table([held])
+        .instance_list("cam-1")
+        .iter()
+        .map(|s| s.is_usable)
+        .collect();
     assert_eq!(listed, [false, true]);
 }
 
@@ -176,7 +206,9 @@ fn of_namespace(namespace: &str, (is_stray, created): (bool, i64), owner: &str) 
 }
 
 fn owner_of(table: &SlotTable) -> Option<String> {
-    table.observed_owner(&SlotId::new("cam-1", 0)).map(ToString::to_string)
+    table
+        .observed_owner(&SlotId::new("cam-1", 0))
+        .map(ToString::to_string)
 }
 
 #[test]
@@ -200,9 +232,15 @@ fn of_two_instances_of_one_name_one_has_the_slots_in_whatever_order_they_come() 
         assert_eq!(owner_of(&table).as_deref(), Some("node-b"));
         assert_eq!(table.arrivals(), arrivals + 1);
     }
-    let by_age = [of_namespace("b", (false, 5), "old"), of_namespace("a", (false, 6), "young")];
+    let by_age = [
+        of_namespace("b", (false, 5), "old"),
+        of_namespace("a", (false, 6), "young"),
+    ];
     assert_eq!(owner_of(&table(by_age)).as_deref(), Some("old"));
-    let by_name = [of_namespace("b", (false, 5), "b"), of_namespace("a", (false, 5), "a")];
+    let by_name = [
+        of_namespace("b", (false, 5), "b"),
+        of_namespace("a", (false, 5), "a"),
+    ];
     assert_eq!(owner_of(&table(by_name)).as_deref(), Some("a"));
 }
 

@@ -217,7 +217,9 @@ impl SlotTable {
             Some(slots) => drop(all.insert(key, slots)),
             None => drop(all.remove(&key)),
         }
-        let first = all.values().min_by_key(|slots| (slots.precedence, &slots.key));
+        let first = all
+            .values()
+            .min_by_key(|slots| (slots.precedence, &slots.key));
         let Some(first) = first.map(|slots| slots.key.clone()) else {
             return;
         };

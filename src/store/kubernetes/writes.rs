@@ -6,7 +6,9 @@ use super::{
 };
 use crate::{
     api::instance::{HEALTHY, Instance},
-    cluster::{SIDE_BY_SIDE, code, events::about, is_conflict, is_not_found, is_unprocessable, reason},
+    cluster::{
+        SIDE_BY_SIDE, code, events::about, is_conflict, is_not_found, is_unprocessable, reason,
+    },
     model::names::ObjectKey,
     store::{
         About, Exchange, InstanceChange, StoreError, View, key_of,
@@ -271,9 +273,9 @@ impl Inner {
         if pending.is_empty() {
             return true;
         }
-        let writes = pending.into_iter().map(|(key, exchanges)| async move {
-            self.make_up_one(&key, &exchanges).await
-        });
+        let writes = pending
+            .into_iter()
+            .map(|(key, exchanges)| async move { self.make_up_one(&key, &exchanges).await });
         let written: Vec<bool> = stream::iter(writes)
             .buffer_unordered(SIDE_BY_SIDE)
             .collect()

@@ -23,8 +23,16 @@ fn file() -> Data {
     };
     Data {
         pod_device_entries: Some(vec![
-            entry("akri.sh/cam-3b4293", "cam-3b4293-0", &[("AKRI_SLOT", "cam-3b4293-0")]),
-            entry("akri.sh/cam", "cam-4", &[("URL_3B4293", "x"), ("A_FEEDS", "y"), ("B_12", "z")]),
+            entry(
+                "akri.sh/cam-3b4293",
+                "cam-3b4293-0",
+                &[("AKRI_SLOT", "cam-3b4293-0")],
+            ),
+            entry(
+                "akri.sh/cam",
+                "cam-4",
+                &[("URL_3B4293", "x"), ("A_FEEDS", "y"), ("B_12", "z")],
+            ),
             entry("example.com/gpu", "gpu-0", &[]),
         ]),
         registered_devices: None,
@@ -55,7 +63,13 @@ fn the_checkpoint_says_what_containers_were_told() {
     let entries = entries(file(), &["akri.sh".to_owned()]);
     let shown: Vec<_> = entries
         .iter()
-        .map(|entry| (entry.resource.as_str(), entry.told.len(), entry.digests.len()))
+        .map(|entry| {
+            (
+                entry.resource.as_str(),
+                entry.told.len(),
+                entry.digests.len(),
+            )
+        })
         .collect();
     assert_eq!(shown, [("akri.sh/cam-3b4293", 1, 0), ("akri.sh/cam", 0, 1)]);
     assert!(entries[1].digests.contains("3b4293"));
@@ -69,7 +83,11 @@ fn an_answer_that_cannot_be_read_still_holds_its_ids() {
     }
     let entries = entries(data, &["akri.sh".to_owned()]);
     assert_eq!(entries.len(), 2);
-    assert!(entries.iter().all(|entry| entry.ids.len() == 1 && entry.told.is_empty()));
+    assert!(
+        entries
+            .iter()
+            .all(|entry| entry.ids.len() == 1 && entry.told.is_empty())
+    );
 }
 
 #[test]
@@ -117,7 +135,10 @@ fn what_the_books_do_not_agree_on_is_in_doubt() {
 fn a_fresh_checkpoint_is_believed_until_a_pod_goes_or_something_else_is_in_doubt() {
     let seconds = Duration::from_secs;
     let pods = |names: &[&str]| -> BTreeSet<ObjectKey> {
-        names.iter().map(|name| ObjectKey::new("default", *name)).collect()
+        names
+            .iter()
+            .map(|name| ObjectKey::new("default", *name))
+            .collect()
     };
     let doubts: BTreeSet<String> = ["cam-4".to_owned()].into();
     let confirmed = Confirmed {

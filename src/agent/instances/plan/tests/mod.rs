@@ -1,4 +1,5 @@
 mod content;
+mod held;
 mod life;
 
 use super::*;
@@ -130,6 +131,18 @@ impl Fixture {
     fn only(&self) -> &Instance {
         assert_eq!(self.instances.len(), 1);
         self.instances.values().next().unwrap()
+    }
+
+    /// A container of this node holds the first slot of the only Instance, or of none.
+    fn hold(&mut self, owner: Option<&str>) {
+        let mut instance = self.only().clone();
+        let name = instance.metadata.name.clone().unwrap();
+        instance.spec.device_usage.clear();
+        if let Some(owner) = owner {
+            let slot = format!("{name}-0");
+            instance.spec.device_usage.insert(slot, owner.to_owned());
+        }
+        self.instances.insert(key(&name), Arc::new(instance));
     }
 
     fn names(&self) -> Vec<&str> {
