@@ -1,7 +1,7 @@
 //! How soon one thing may be done again. The world changes all the time, and each change of it makes a new plan: a
 //! write that is refused, or that somebody else undoes, must not be repeated at each of them.
 use crate::backoff::Backoff;
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::{collections::BTreeMap, time::Duration};
 use tokio::time::Instant;
 
@@ -55,6 +55,31 @@ impl<K: Ord + Clone> Pace<K> {
             }
         }
         (due, wait)
+    }
+}
+
+/// A clock that starts at the machine's time and does not follow when that is set: a wait neither ends early nor lasts
+/// for an hour because of it.
+#[derive(Debug)]
+pub(super) struct SteadyClock {
+    began: Instant,
+    at: Timestamp,
+}
+
+impl SteadyClock {
+    pub(super) fn new() -> Self {
+        Self {
+            began: Instant::now(),
+            at: Timestamp::now(),
+        }
+    }
+
+    pub(super) fn now(&self) -> Timestamp {
+        let passed = SignedDuration::try_from(self.began.elapsed());
+        let now = passed
+            .ok()
+            .and_then(|passed| self.at.checked_add(passed).ok());
+        now.unwrap_or(Timestamp::MAX)
     }
 }
 
