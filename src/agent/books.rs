@@ -82,6 +82,13 @@ pub(super) async fn read(node: &Node) -> anyhow::Result<Books> {
     Ok(Books { list, checkpoint })
 }
 
+/// The same, with a checkpoint that is not behind the list, as far as that can be had.
+pub(super) async fn read_fresh(node: &Node) -> anyhow::Result<Books> {
+    let begun = node.uptime();
+    let books = read(node).await?;
+    Ok(freshened(node, books, (&[], begun), &mut None).await)
+}
+
 /// The same books, with the checkpoint written anew where it may be behind the list.
 async fn freshened(
     node: &Node,

@@ -5,6 +5,7 @@ use crate::{
     model::{
         device::{Device, DeviceId},
         names::ObjectKey,
+        slot_table::{ObservedSlots, Precedence},
     },
 };
 use std::time::Duration;
@@ -48,4 +49,24 @@ pub(crate) fn sight<'a>(instance: &Instance, discoveries: &'a Discoveries) -> Si
 pub(crate) fn device_id(instance: &Instance) -> Option<DeviceId> {
     let annotations = instance.metadata.annotations.as_ref()?;
     annotations.get(names::DEVICE_ID).map(DeviceId::new)
+}
+
+/// The slots of an Instance, for the table of this node's. Its Configuration may be one that this node does not work with.
+pub(crate) fn observed_slots(
+    (key, instance): (&ObjectKey, &Instance),
+    node: &str,
+    is_stray: bool,
+) -> ObservedSlots {
+    let created = instance.metadata.creation_timestamp.as_ref();
+    ObservedSlots {
+        key: key.clone(),
+        precedence: Precedence {
+            is_stray,
+            created: created.map_or(i64::MAX, |created| created.0.as_second()),
+        },
+        configuration: instance.spec.configuration_name.clone(),
+        capacity: u32::try_from(instance.spec.capacity).unwrap_or(0),
+        is_offered: instance.spec.nodes.iter().any(|name| name == node),
+        usage: instance.spec.device_usage.clone(),
+    }
 }

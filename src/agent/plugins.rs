@@ -8,14 +8,13 @@ mod registrar;
 mod runner;
 mod service;
 
-use super::{Node, kubelet_folder::KubeletFolder, slots::Requests, tally};
+use super::{
+    Node, kubelet_folder::KubeletFolder, plan_inputs::observed_slots, slots::Requests, tally,
+};
 use crate::{
     api::instance::Instance,
     files,
-    model::{
-        names::ObjectKey,
-        slot_table::{ObservedSlots, Precedence, Resource},
-    },
+    model::{names::ObjectKey, slot_table::Resource},
     proto::DESCRIPTORS,
     store::Instances,
     telemetry::metrics,
@@ -184,17 +183,9 @@ impl Plugins {
             let changed = now.iter().filter(|(key, instance)| !is_same(key, instance));
             let gone = before.keys().filter(|key| !now.contains_key(*key));
             slots.observe_changes(
-                changed.map(|(key, instance)| ObservedSlots {
-                    key: key.clone(),
-                    precedence: Precedence {
-                        is_stray: !accepted.contains(&configuration_of(key, instance)),
-                        created: (instance.metadata.creation_timestamp.as_ref())
-                            .map_or(i64::MAX, |created| created.0.as_second()),
-                    },
-                    configuration: instance.spec.configuration_name.clone(),
-                    capacity: u32::try_from(instance.spec.capacity).unwrap_or(0),
-                    is_offered: instance.spec.nodes.contains(&self.node.name),
-                    usage: instance.spec.device_usage.clone(),
+                changed.map(|(key, instance)| {
+                    let is_stray = !accepted.contains(&configuration_of(key, instance));
+                    observed_slots((key, instance), &self.node.name, is_stray)
                 }),
                 gone.cloned(),
             );

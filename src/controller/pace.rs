@@ -61,20 +61,20 @@ impl<K: Ord + Clone> Pace<K> {
 /// A clock that starts at the machine's time and does not follow when that is set: a wait neither ends early nor lasts
 /// for an hour because of it.
 #[derive(Debug)]
-pub(super) struct SteadyClock {
+pub(crate) struct SteadyClock {
     began: Instant,
     at: Timestamp,
 }
 
 impl SteadyClock {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             began: Instant::now(),
             at: Timestamp::now(),
         }
     }
 
-    pub(super) fn now(&self) -> Timestamp {
+    pub(crate) fn now(&self) -> Timestamp {
         let passed = SignedDuration::try_from(self.began.elapsed());
         let now = passed
             .ok()

@@ -4,8 +4,9 @@ mod life;
 
 use super::*;
 use crate::{
+    api::instance::InstanceSpec,
     discovery::plan::SessionSpec,
-    model::device::DeviceSet,
+    model::device::{DeviceSet, Scope},
     store::{manifest, plan::changed},
 };
 use proptest::{collection::btree_set, prelude::*};
@@ -19,7 +20,7 @@ struct Fixture {
     judged: Judged,
     discoveries: Discoveries,
     instances: Instances,
-    unshown: Vec<Unshown>,
+    uses: Vec<Use>,
     absences: Absences,
     max_instances: usize,
     uptime: u64,
@@ -40,7 +41,7 @@ impl Fixture {
             judged: Judged::default(),
             discoveries: Discoveries::new(),
             instances: Instances::new(),
-            unshown: vec![],
+            uses: vec![],
             absences: Absences::new(),
             max_instances: 100,
             uptime: 0,
@@ -99,7 +100,7 @@ impl Fixture {
             judged: &self.judged,
             discoveries: &self.discoveries,
             instances: &self.instances,
-            unshown: &self.unshown,
+            uses: &self.uses,
             absences: &self.absences,
         })
     }
