@@ -1,6 +1,6 @@
 //! Instances follow devices: what discovery sees is created, described, and deleted again.
 mod bounds;
-mod plan;
+pub(crate) mod plan;
 mod writes;
 
 use super::{Node, plan_inputs::Now, tally};

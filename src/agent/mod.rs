@@ -8,17 +8,17 @@
 //! plugins' lists ──> capacity <─ own Node, pod resources   writes the Node's status
 //! ```
 //! Every arrow is a `watch` of whole values, but for requests to `slots`. This file only wires.
-mod books;
+pub(crate) mod books;
 mod brokers;
 mod capacity;
-mod configurations;
-mod instances;
+pub(crate) mod configurations;
+pub(crate) mod instances;
 mod kubelet_folder;
-mod plan_inputs;
-mod plugins;
-mod pod_resources;
+pub(crate) mod plan_inputs;
+pub(crate) mod plugins;
+pub(crate) mod pod_resources;
 mod readiness;
-mod slots;
+pub(crate) mod slots;
 mod tally;
 
 use crate::{

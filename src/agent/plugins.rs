@@ -3,7 +3,7 @@ mod allocate;
 mod answer;
 mod denied;
 mod former_name;
-mod plan;
+pub(crate) mod plan;
 mod registrar;
 mod runner;
 mod service;

@@ -12,13 +12,13 @@ use std::{
 };
 
 /// The Configurations this node works with. No two have one name, whatever their namespaces.
-pub(in crate::agent) type Accepted = BTreeMap<ObjectKey, AcceptedConfiguration>;
+pub(crate) type Accepted = BTreeMap<ObjectKey, AcceptedConfiguration>;
 
 #[derive(Debug, Clone, PartialEq)]
-pub(in crate::agent) struct AcceptedConfiguration {
-    pub(in crate::agent) configuration: Arc<Configuration>,
-    pub(in crate::agent) session: SessionSpec,
-    pub(in crate::agent) scope: Scope,
+pub(crate) struct AcceptedConfiguration {
+    pub(crate) configuration: Arc<Configuration>,
+    pub(crate) session: SessionSpec,
+    pub(crate) scope: Scope,
 }
 
 /// What Configurations are judged by.

@@ -2,7 +2,7 @@
 mod arrivals;
 mod new;
 
-pub(super) use arrivals::Arrivals;
+pub(crate) use arrivals::Arrivals;
 
 use super::bounds;
 use crate::{
@@ -26,40 +26,40 @@ use crate::{
 use std::{collections::BTreeMap, time::Duration};
 
 /// Since when (uptime) the device of an Instance has been missing.
-pub(super) type Absences = BTreeMap<ObjectKey, Duration>;
+pub(crate) type Absences = BTreeMap<ObjectKey, Duration>;
 
 /// The Instances that cannot be created, and why.
-pub(super) type Refused = BTreeMap<ObjectKey, String>;
+pub(crate) type Refused = BTreeMap<ObjectKey, String>;
 
 /// Everything the plan depends on.
-pub(super) struct World<'a> {
-    pub(super) node: &'a str,
+pub(crate) struct World<'a> {
+    pub(crate) node: &'a str,
     /// The most Instances of all Configurations together.
-    pub(super) max_instances: usize,
-    pub(super) now: Now<'a>,
-    pub(super) configurations: &'a Configurations,
-    pub(super) judged: &'a Judged,
-    pub(super) discoveries: &'a Discoveries,
-    pub(super) instances: &'a Instances,
+    pub(crate) max_instances: usize,
+    pub(crate) now: Now<'a>,
+    pub(crate) configurations: &'a Configurations,
+    pub(crate) judged: &'a Judged,
+    pub(crate) discoveries: &'a Discoveries,
+    pub(crate) instances: &'a Instances,
     /// What containers of this node have.
-    pub(super) uses: &'a [Use],
-    pub(super) absences: &'a Absences,
-    pub(super) arrivals: &'a Arrivals,
+    pub(crate) uses: &'a [Use],
+    pub(crate) absences: &'a Absences,
+    pub(crate) arrivals: &'a Arrivals,
     /// Why the API server refuses to create these Instances.
-    pub(super) refused: &'a Refused,
+    pub(crate) refused: &'a Refused,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Plan {
-    pub(super) changes: Vec<InstanceChange>,
-    pub(super) absences: Absences,
-    pub(super) arrivals: Arrivals,
+pub(crate) struct Plan {
+    pub(crate) changes: Vec<InstanceChange>,
+    pub(crate) absences: Absences,
+    pub(crate) arrivals: Arrivals,
     /// When to plan again if nothing changes before.
-    pub(super) wake_in: Option<Duration>,
-    pub(super) reports: BTreeMap<ObjectKey, Report>,
+    pub(crate) wake_in: Option<Duration>,
+    pub(crate) reports: BTreeMap<ObjectKey, Report>,
 }
 
-pub(super) fn plan(world: &World<'_>) -> Plan {
+pub(crate) fn plan(world: &World<'_>) -> Plan {
     let mut plan = Plan::default();
     let mut room = Room(signed(world.max_instances) - signed(world.instances.len()));
     for (key, instance) in world.instances {

@@ -12,7 +12,7 @@ mod exchanges;
 mod mirror;
 pub mod plan;
 mod reports;
-mod view;
+pub(crate) mod view;
 mod watches;
 mod writes;
 
