@@ -53,7 +53,11 @@ impl<K: Ord + Clone> Pace<K> {
 
     /// How long this has to wait yet.
     pub fn wait(&self, key: &K, now: Instant) -> Option<Duration> {
-        let left = self.done.get(key)?.not_before.saturating_duration_since(now);
+        let left = self
+            .done
+            .get(key)?
+            .not_before
+            .saturating_duration_since(now);
         (!left.is_zero()).then_some(left)
     }
 

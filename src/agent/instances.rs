@@ -43,7 +43,7 @@ pub(super) async fn run(node: Arc<Node>, shutdown: CancellationToken) -> anyhow:
             instances: &known,
             absences: &keeper.absences,
             arrivals: &keeper.arrivals,
-            refused: &keeper.writes.refused(),
+            failing: &keeper.writes.failing(),
         });
         (keeper.absences, keeper.arrivals) = (planned.absences, planned.arrivals);
         let due = (keeper.writes).due(planned.changes, &known, Instant::now());

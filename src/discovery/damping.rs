@@ -7,7 +7,7 @@
 //! |---|---|
 //! | a device is gone | at once, always |
 //! | it is back, after few losses | at once |
-//! | it is back, after a third loss within a minute and a half | when it has stayed for 2 s; then 4 s, 8 s, … up to 5 min |
+//! | it is back, after a third loss within a minute and a half | when it has stayed for 2 s, then 4 s, 8 s, … up to 5 min; at another place as long as a move must last, too |
 //! | it is reached differently (it has moved) | when that has stayed for 3 s; after more moves for 6 s, and 8 s at most |
 //! | anything else of it has changed | at once |
 //!
@@ -15,12 +15,7 @@
 //! nobody. So a switch that was loose for some seconds costs its devices seconds, and one device that is off again
 //! whenever it was believed is held back for minutes. A figure falls only while its device is believed, or is away.
 use crate::model::device::{Device, DeviceId, DeviceSet};
-use std::{
-    collections::BTreeMap,
-    fmt,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 const HALF_LIFE: Duration = Duration::from_secs(60);
 /// A device with more losses than this flaps: a camera may start twice in a row.
@@ -107,7 +102,10 @@ enum Stage {
         losses: f64,
     },
     /// It is reached differently, which is not believed until that has stayed.
-    Moving { connection: String, until: Duration },
+    Moving {
+        connection: String,
+        until: Duration,
+    },
 }
 
 /// A figure of merit.
@@ -327,9 +325,12 @@ impl Record {
             // Another run of its handler had not found it yet.
             Stage::Settled | Stage::Moving { .. } => return self.is_believed(connection, now),
         };
-        let hold = hold(losses);
+        let mut hold = hold(losses);
         if hold.is_zero() {
             return self.is_believed(connection, now);
+        }
+        if connection != self.connection {
+            hold = hold.max(move_settle(self.moves.at(now)));
         }
         self.stage = Stage::HeldBack {
             connection,

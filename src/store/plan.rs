@@ -150,7 +150,10 @@ fn flapping(status: &InstanceStatus, now: &str) -> Option<Condition> {
     let is_flapping = |entry: &&NodeHealth| entry.reason.as_deref() == Some(FLAPPING);
     let mut entries = status.nodes.iter().filter(is_flapping);
     let (first, others) = (entries.next()?, entries.count());
-    let message = first.message.as_deref().unwrap_or("the device comes and goes");
+    let message = first
+        .message
+        .as_deref()
+        .unwrap_or("the device comes and goes");
     let more = match others {
         0 => String::new(),
         1 => " (1 other node sees that too)".to_owned(),

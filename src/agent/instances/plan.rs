@@ -26,17 +26,13 @@ use crate::{
     },
 };
 use kube::Resource as _;
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    net::Ipv6Addr,
-    time::Duration,
-};
+use std::{collections::BTreeMap, net::Ipv6Addr, time::Duration};
 
 /// Since when (uptime) the device of an Instance has been missing.
 pub(super) type Absences = BTreeMap<ObjectKey, Duration>;
 
-/// The Instances that cannot be created, and why.
-pub(super) type Refused = BTreeMap<ObjectKey, String>;
+/// The Instances that could not be created, and why where somebody says no.
+pub(super) type Failing = BTreeMap<ObjectKey, Option<String>>;
 
 /// Everything the plan depends on.
 pub(super) struct World<'a> {
@@ -50,8 +46,7 @@ pub(super) struct World<'a> {
     pub(super) instances: &'a Instances,
     pub(super) absences: &'a Absences,
     pub(super) arrivals: &'a Arrivals,
-    /// Why the API server refuses to create these Instances.
-    pub(super) refused: &'a Refused,
+    pub(super) failing: &'a Failing,
 }
 
 #[derive(Debug, Default)]

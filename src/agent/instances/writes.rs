@@ -11,7 +11,7 @@
 //! So a dead switch with a thousand devices is told of at once, also that they are back, while an agent of a network that
 //! does not come to rest costs the API server so much and no more. The kubelet does not wait for any of this: it is told
 //! by the plugins.
-use super::plan::Refused;
+use super::plan::Failing;
 use crate::{
     model::{names::ObjectKey, token_bucket::TokenBucket},
     pace::Pace,
@@ -87,7 +87,10 @@ impl Writes {
         let mut waits = |left: Duration| wake_in = Some(wake_in.map_or(left, |w| w.min(left)));
         let (mut due, mut limited) = (vec![], vec![]);
         for (n, change) in planned.into_iter().enumerate() {
-            match (self.wait(&step(&change), now), self.rank(&change, instances)) {
+            match (
+                self.wait(&step(&change), now),
+                self.rank(&change, instances),
+            ) {
                 (Some(left), _) => waits(left),
                 (None, None) => due.push((n, change)),
                 (None, Some(rank)) => limited.push((rank, n, change)),
@@ -100,7 +103,12 @@ impl Writes {
         if count < limited.len() {
             waits(self.bucket.next_in(uptime));
         }
-        due.extend(limited.into_iter().take(count).map(|(_, n, change)| (n, change)));
+        due.extend(
+            limited
+                .into_iter()
+                .take(count)
+                .map(|(_, n, change)| (n, change)),
+        );
         due.sort_by_key(|(n, _)| *n);
         Due {
             changes: due.into_iter().map(|(_, change)| change).collect(),
@@ -140,13 +148,16 @@ impl Writes {
         }
     }
 
-    /// The Instances whose creation somebody refuses.
-    pub(super) fn refused(&self) -> Refused {
-        let refused = self.reasons.iter().filter_map(|((kind, key), error)| {
-            let is_refusal = *kind == CREATE && matches!(error, StoreError::Refused(_));
-            is_refusal.then(|| (key.clone(), error.to_string()))
-        });
-        refused.collect()
+    /// The Instances that could not be created.
+    pub(super) fn failing(&self) -> Failing {
+        let creations = self.reasons.iter().filter(|((kind, _), _)| *kind == CREATE);
+        let reason = |error: &StoreError| match error {
+            StoreError::Refused(why) => Some(why.clone()),
+            _ => None,
+        };
+        creations
+            .map(|((_, key), error)| (key.clone(), reason(error)))
+            .collect()
     }
 
     fn succeeds(&mut self, step: &Step) {
@@ -164,7 +175,10 @@ impl Writes {
     }
 
     fn wait(&self, step: &Step, now: Instant) -> Option<Duration> {
-        let written = self.written.get(step).map(|written| *written + BETWEEN_WRITES);
+        let written = self
+            .written
+            .get(step)
+            .map(|written| *written + BETWEEN_WRITES);
         let calm = written.map(|at| at.saturating_duration_since(now));
         let calm = calm.filter(|left| !left.is_zero());
         self.refused.wait(step, now).max(calm)
@@ -188,7 +202,9 @@ impl Writes {
 
     /// Whether this node has said anything of the device.
     fn has_said(&self, key: &ObjectKey, instances: &Instances) -> bool {
-        let status = instances.get(key).and_then(|instance| instance.status.as_ref());
+        let status = instances
+            .get(key)
+            .and_then(|instance| instance.status.as_ref());
         status.is_some_and(|status| status.nodes.iter().any(|entry| entry.name == self.node))
     }
 }

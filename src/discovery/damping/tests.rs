@@ -173,7 +173,10 @@ fn a_move_must_last_and_anything_else_is_believed_at_once() {
     assert_eq!(fixture.ports(), ["1"]);
     // It was no move.
     fixture.says([device("a", 1, 3)]);
-    assert_eq!((fixture.ports(), text(&fixture)), (vec!["1"], "3".to_owned()));
+    assert_eq!(
+        (fixture.ports(), text(&fixture)),
+        (vec!["1"], "3".to_owned())
+    );
     fixture.says([device("a", 2, 4)]);
     fixture.pass(secs(2.9));
     assert_eq!(fixture.ports(), ["1"]);

@@ -122,7 +122,9 @@ impl Known {
         }
         self.strangers.clear();
         self.deleted.retain(|_, deletion| {
-            let is_covered = namespace.as_ref().is_none_or(|ns| *ns == deletion.namespace);
+            let is_covered = namespace
+                .as_ref()
+                .is_none_or(|ns| *ns == deletion.namespace);
             deletion.lists += u8::from(is_covered);
             deletion.lists < LISTS_WAITED_FOR
         });

@@ -36,7 +36,11 @@ pub(super) struct Arrival {
 
 impl Arrivals {
     /// Notes that an Instance of `configuration` was created.
-    pub(in crate::agent::instances) fn created(&mut self, configuration: &ObjectKey, now: Duration) {
+    pub(in crate::agent::instances) fn created(
+        &mut self,
+        configuration: &ObjectKey,
+        now: Duration,
+    ) {
         if let Some(arrival) = self.0.get_mut(configuration) {
             arrival.bucket.take(1, now);
         }
@@ -76,9 +80,9 @@ impl<'a> PlanOfOne<'a> {
                 continue;
             }
             let key = ObjectKey::new(&self.key.namespace, name.as_str());
-            // One that is refused is created when its time comes, and takes nobody's turn until then.
-            match self.world.refused.get(&key) {
-                Some(why) => refused.push((key, why)),
+            // One that failed is created when its time comes, and takes nobody's turn until then.
+            match self.world.failing.get(&key) {
+                Some(why) => refused.extend(why.as_ref().map(|why| (key, why))),
                 None if tokens == 0 => {
                     arrival.waiting.insert(device.id.clone(), since(device));
                     continue;
@@ -99,7 +103,9 @@ impl<'a> PlanOfOne<'a> {
             (left_out > 0).then(|| self.too_many(left_out, limit)),
             (!arrival.waiting.is_empty()).then(|| too_fast(limit)),
             refused.first().map(|(key, why)| not_created(key, why)),
-            nameless.first().map(|first| name_taken(first, nameless.len())),
+            nameless
+                .first()
+                .map(|first| name_taken(first, nameless.len())),
         ];
         self.report.problems.extend(problems.into_iter().flatten());
         arrival

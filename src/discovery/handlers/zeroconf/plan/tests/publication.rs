@@ -192,13 +192,18 @@ fn believed(tracker: &mut Tracker, events: Vec<(u64, Event)>, until: u64) -> Vec
             (None, Some(wake)) if wake <= now => {}
             (None, _) => continue,
         }
-        let belief = damper.turn(&said, |_| said.complete, now);
+        let belief = damper.turn(&said, |_| true, now);
         wake = belief.wake;
         let reached = |device: &Device| {
             let [addr, port] = [ADDR, PORT].map(|key| device.properties[key].as_str());
             format!("{addr}:{port}")
         };
-        let reached = belief.set.devices.values().next().map_or("-".to_owned(), reached);
+        let reached = belief
+            .set
+            .devices
+            .values()
+            .next()
+            .map_or("-".to_owned(), reached);
         if story.last().is_none_or(|(_, before)| *before != reached) {
             story.push((now.as_millis(), reached));
         }
@@ -229,7 +234,7 @@ fn an_address_that_comes_back_within_seconds_was_never_gone_and_a_real_move_is_b
 
 #[test]
 fn a_service_whose_port_changes_every_four_seconds_is_not_followed_and_its_last_port_is_believed_soon()
-{
+ {
     let moved = |port: u16, at: u64| (at, at_port("a", port));
     // By an announcement that flushes the old record, and by a goodbye and a new announcement.
     for pause in [None, Some(50), Some(1000), Some(3000)] {
@@ -244,7 +249,11 @@ fn a_service_whose_port_changes_every_four_seconds_is_not_followed_and_its_last_
         let story = believed(&mut tracker, events, last_change + 10_000);
         let ports: Vec<_> = story.iter().filter(|(_, reached)| reached != "-").collect();
         assert!(ports.len() <= 6, "{pause:?}: {story:?}");
-        assert_eq!(story.last().unwrap().1, "10.0.0.1:1022", "{pause:?}: {story:?}");
+        assert_eq!(
+            story.last().unwrap().1,
+            "10.0.0.1:1022",
+            "{pause:?}: {story:?}"
+        );
     }
 }
 
@@ -271,8 +280,11 @@ fn three_hundred_services_that_flap_four_times_a_second_are_told_of_a_few_times_
                 said = Arc::new(set);
             }
             let belief = damper.turn(&said, |_| true, now + ms(part));
-            let ids: std::collections::BTreeSet<_> =
-                before.keys().chain(belief.set.devices.keys()).cloned().collect();
+            let ids: std::collections::BTreeSet<_> = before
+                .keys()
+                .chain(belief.set.devices.keys())
+                .cloned()
+                .collect();
             changes += ids
                 .iter()
                 .filter(|id| before.get(*id) != belief.set.devices.get(*id))
