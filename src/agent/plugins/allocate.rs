@@ -3,7 +3,7 @@ use super::{denied::Denied, former_name};
 use crate::{
     agent::{
         Node,
-        plan_inputs::{Sight, sight},
+        plan_inputs::{Sight, sight, why_gone},
         slots::{ClaimRequest, Request, Requests, reclaim, told_of},
     },
     model::{
@@ -312,7 +312,8 @@ impl Allocator {
             match sight(instance, &discoveries) {
                 Sight::Adopted => {}
                 Sight::Gone => {
-                    let message = format!("the device of Instance {key} is gone");
+                    let why = why_gone(instance, &discoveries);
+                    let message = format!("the device of Instance {key} {why}");
                     return Err(Denied::gone(message));
                 }
                 Sight::Seen(device) => {
