@@ -114,6 +114,11 @@ fn an_outage_is_reported_on_the_configuration_once_it_lasts() {
     let note = notices::outage(memory.outage.as_ref().unwrap());
     assert!(note.starts_with("2 of 3 nodes are not ready"), "{note}");
     assert!(note.len() < 1_000);
+    // Nothing is promised for an Instance that the node left before.
+    let mut left = shared();
+    left.spec.nodes = vec!["a".to_owned()];
+    let planned = looked(&world.clone().with_instance(left), &mut memory, 71);
+    assert_eq!((planned.outage_on, planned.notices), (on, vec![]));
     memory.tell_outage(&key("cam"));
     let planned = looked(&world, &mut memory, 71);
     assert_eq!(
