@@ -42,6 +42,7 @@ pub(super) async fn run(node: Arc<Node>, shutdown: CancellationToken) -> anyhow:
             judged: &judged.borrow_and_update().clone(),
             discoveries: &discoveries.borrow_and_update().clone(),
             instances: &known,
+            unshown: &node.unshown.borrow().clone(),
             absences: &keeper.absences,
             arrivals: &keeper.arrivals,
             refused: &keeper.writes.refused(),

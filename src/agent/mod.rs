@@ -4,10 +4,11 @@
 //! configurations ─ judged ─┬─> discovery sessions ─ discoveries ─┐
 //!                          └─> instances <────────────────────────┤   writes the store
 //! store's Instances ─> plugins (one task a resource) <────────────┘   <─> kubelet
-//!                      Allocate ─> slots (the only writer of claims) <─ reclaim <─ pod resources
+//!                      Allocate ─> slots (the only writer of claims) <─ reclaim <─ books: pod resources, checkpoint
 //! plugins' lists ──> capacity <─ own Node, pod resources   writes the Node's status
 //! ```
 //! Every arrow is a `watch` of whole values, but for requests to `slots`. This file only wires.
+mod books;
 mod brokers;
 mod capacity;
 mod configurations;
@@ -23,7 +24,10 @@ mod tally;
 use crate::{
     cluster::node::Nodes,
     discovery::session::{self, Discoveries, Handlers},
-    model::{names::ObjectKey, slot_table::SlotTable},
+    model::{
+        names::ObjectKey,
+        slot_table::{SlotTable, Unshown},
+    },
     store::Store,
     supervisor::Supervisor,
     telemetry::{http, metrics},
@@ -70,7 +74,7 @@ pub struct Settings {
     pub own_pod: Option<ObjectKey>,
     /// Without an own Pod: how long a new kubelet may list no containers though they run.
     pub kubelet_settles: Duration,
-    /// Between the two looks at pod resources that must both miss a slot before it is released.
+    /// Between the two looks at the kubelet's books that must both miss a slot before it is released.
     pub between_looks: Duration,
     /// How long a resource name counts as another plugin's after its devices were listed last.
     pub names_are_kept: Duration,
@@ -104,6 +108,11 @@ struct Node {
     judged: watch::Sender<Arc<Judged>>,
     discoveries: watch::Sender<Arc<Discoveries>>,
     slots: watch::Sender<SlotTable>,
+    /// What containers use and no slot showed at the last look at the kubelet's books; nothing where that could not be
+    /// trusted.
+    unshown: watch::Sender<Arc<Vec<Unshown>>>,
+    /// The resource, by its whole name, whose plugin sends its list to the kubelet once more.
+    resent: watch::Sender<String>,
     kubelet_folder: watch::Sender<KubeletFolder>,
     /// The kubelet of that folder: every plugin waits for the next one, and the folder changes with every socket.
     kubelet: watch::Sender<Option<KubeletSocket>>,
@@ -131,6 +140,8 @@ impl Node {
             judged: watch::Sender::default(),
             discoveries: watch::Sender::default(),
             slots: watch::Sender::new(SlotTable::new(&settings.node_name)),
+            unshown: watch::Sender::default(),
+            resent: watch::Sender::default(),
             kubelet_folder: watch::Sender::default(),
             kubelet: watch::Sender::default(),
             listed: watch::Sender::default(),

@@ -1,5 +1,6 @@
 //! The vocabulary of the project: plain values and the rules between them. Pure: no I/O, no clock, no async.
 pub mod age;
+pub mod checkpoint;
 pub mod container_edits;
 pub mod device;
 pub mod instance_name;

@@ -20,10 +20,11 @@ use crate::{
         device::{Device, DeviceId, Scope},
         instance_name::InstanceName,
         names::ObjectKey,
+        slot_table::{Unshown, usage_of},
     },
     store::{
         Configurations, InstanceChange, Instances, Report, View,
-        plan::{says_health, with_availability, with_health},
+        plan::{in_use_by, says_health, with_availability, with_health},
     },
 };
 use kube::Resource as _;
@@ -45,6 +46,8 @@ pub(super) struct World<'a> {
     pub(super) judged: &'a Judged,
     pub(super) discoveries: &'a Discoveries,
     pub(super) instances: &'a Instances,
+    /// What containers of this node use without an Instance that shows it.
+    pub(super) unshown: &'a [Unshown],
     pub(super) absences: &'a Absences,
     pub(super) arrivals: &'a Arrivals,
     /// Why the API server refuses to create these Instances.
@@ -73,12 +76,15 @@ pub(super) fn plan(world: &World<'_>) -> Plan {
             && !world.configurations.hidden.contains(&configuration)
             && !world.judged.accepted.contains_key(&configuration);
         if is_orphan {
-            plan.changes.push(leave(
-                instance,
-                key,
-                world.node,
-                "its Configuration was deleted",
-            ));
+            let is_last = !has_others(instance, world.node);
+            plan.changes.push(match is_last {
+                false => InstanceChange::Leave(key.clone()),
+                true => InstanceChange::Delete {
+                    key: key.clone(),
+                    reason: "its Configuration was deleted",
+                    even_in_use: true,
+                },
+            });
             room.0 += 1;
         }
     }
@@ -174,7 +180,7 @@ impl<'a> PlanOfOne<'a> {
     }
 
     /// Instances whose device is missing turn unhealthy, and go when their grace period is over, but not before a
-    /// first complete look. Those that go make room.
+    /// first complete look, and not while a container holds one of their slots. Those that go make room.
     fn follow_absences(&mut self, room: &mut Room) {
         let is_complete = self.sighting.is_some_and(|s| s.set.complete);
         let seconds = self.accepted.configuration.spec.grace_period_seconds;
@@ -190,9 +196,7 @@ impl<'a> PlanOfOne<'a> {
             let is_elsewhere = (self.sighting.zip(id.as_ref()))
                 .is_some_and(|(sighting, id)| sighting.set.devices.contains_key(id));
             if is_elsewhere {
-                let reason = "its device has another Instance now";
-                self.changes
-                    .push(leave(instance, key, self.world.node, reason));
+                self.leave(key, instance, "its device has another Instance now");
                 room.0 += 1;
                 continue;
             }
@@ -209,14 +213,16 @@ impl<'a> PlanOfOne<'a> {
             if is_complete && is_missing && left.is_zero() {
                 // Until it is gone: what cannot be written now is not given another grace period.
                 self.absences.insert(key.clone(), since);
-                self.changes
-                    .push(leave(instance, key, self.world.node, "its device is gone"));
+                self.leave(key, instance, "its device is gone");
                 room.0 += 1;
                 continue;
             }
             self.report.instances += 1;
             if is_missing {
-                self.health(key, instance, self.gone(id.as_ref()));
+                // One without nodes is kept for its slots alone.
+                if !instance.spec.nodes.is_empty() {
+                    self.health(key, instance, self.gone(id.as_ref()));
+                }
                 self.absences.insert(key.clone(), since);
                 // Before the first complete look there is nothing to wake for; its end is an event of its own.
                 let end = is_complete.then_some(left);
@@ -298,6 +304,26 @@ impl<'a> PlanOfOne<'a> {
         self.sighting?.flapping.get(id).map(ToString::to_string)
     }
 
+    /// The last node to leave deletes, unless a container holds a slot: the Instance stays without nodes then, and goes
+    /// when its slots are free.
+    fn leave(&mut self, key: &ObjectKey, instance: &Instance, reason: &'static str) {
+        let is_in_use = in_use_by(&instance.spec).is_some();
+        if has_others(instance, self.world.node) {
+            self.changes.push(InstanceChange::Leave(key.clone()));
+        } else if !is_in_use {
+            self.changes.push(InstanceChange::Delete {
+                key: key.clone(),
+                reason,
+                even_in_use: false,
+            });
+        } else if !instance.spec.nodes.is_empty() {
+            // Since when the device is gone stands in the status.
+            let gone = self.gone(device_id(instance).as_ref());
+            self.health(key, instance, gone);
+            self.changes.push(InstanceChange::Leave(key.clone()));
+        }
+    }
+
     fn health(&mut self, key: &ObjectKey, instance: &Instance, view: View) {
         let now = self.world.now.text;
         let before = instance.status.as_ref();
@@ -310,15 +336,18 @@ impl<'a> PlanOfOne<'a> {
         }
     }
 
+    /// A container may have the device already, by an Instance of the same name that was deleted.
     fn new_instance(&self, name: &InstanceName, device: &Device) -> Instance {
+        let capacity = self.accepted.configuration.spec.capacity;
+        let slots = u32::try_from(capacity).unwrap_or(0);
         let spec = InstanceSpec {
             configuration_name: self.key.name.clone(),
             cdi_name: format!("{}/{}={}", names::GROUP, self.key.name, name.digest()),
-            capacity: self.accepted.configuration.spec.capacity,
+            capacity,
             broker_properties: self.stored_properties(device),
             shared: self.accepted.scope == Scope::Shared,
             nodes: vec![self.world.node.to_owned()],
-            device_usage: BTreeMap::new(),
+            device_usage: usage_of(self.world.unshown, (name.as_str(), slots), self.world.node),
         };
         let mut instance = Instance::new(name.as_str(), spec);
         instance.metadata.namespace = Some(self.key.namespace.clone());
@@ -329,7 +358,7 @@ impl<'a> PlanOfOne<'a> {
         instance.metadata.annotations = Some(BTreeMap::from([annotation]));
         let (node, now) = (self.world.node, self.world.now.text);
         let status = with_health(&InstanceStatus::default(), node, &self.seen(device), now);
-        instance.status = Some(with_availability(status, now));
+        instance.status = Some(with_availability(status, &instance.spec, now));
         instance
     }
 
@@ -347,15 +376,9 @@ fn is_empty_or_has(nodes: &[String], node: &str) -> bool {
     nodes.is_empty() || nodes.iter().any(|n| n == node)
 }
 
-/// The last node to leave deletes.
-fn leave(instance: &Instance, key: &ObjectKey, node: &str, reason: &'static str) -> InstanceChange {
-    if instance.spec.nodes.iter().any(|n| n != node) {
-        return InstanceChange::Leave(key.clone());
-    }
-    InstanceChange::Delete {
-        key: key.clone(),
-        reason,
-    }
+/// Whether other nodes see the device.
+fn has_others(instance: &Instance, node: &str) -> bool {
+    instance.spec.nodes.iter().any(|n| n != node)
 }
 
 /// `fe80::1%eth0` means something on one node only.

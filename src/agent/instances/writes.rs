@@ -135,7 +135,7 @@ impl Writes {
             // It was there when it was to be created, and gone when it was to be joined: nothing will tell that it may
             // be created now.
             (InstanceChange::Create(_), Err(error @ StoreError::Gone(_))) => error,
-            (_, Err(StoreError::Gone(_) | StoreError::Exists(_))) => {
+            (_, Err(StoreError::Gone(_) | StoreError::Exists(_) | StoreError::InUse { .. })) => {
                 self.succeeds(&step);
                 return Outcome::Overtaken;
             }

@@ -1,6 +1,7 @@
 mod arrivals;
 mod content;
 mod flapping;
+mod held;
 mod life;
 
 use super::*;
@@ -20,6 +21,7 @@ struct Fixture {
     judged: Judged,
     discoveries: Discoveries,
     instances: Instances,
+    unshown: Vec<Unshown>,
     absences: Absences,
     arrivals: Arrivals,
     refused: Refused,
@@ -42,6 +44,7 @@ impl Fixture {
             judged: Judged::default(),
             discoveries: Discoveries::new(),
             instances: Instances::new(),
+            unshown: vec![],
             absences: Absences::new(),
             arrivals: Arrivals::default(),
             refused: Refused::new(),
@@ -102,6 +105,7 @@ impl Fixture {
             judged: &self.judged,
             discoveries: &self.discoveries,
             instances: &self.instances,
+            unshown: &self.unshown,
             absences: &self.absences,
             arrivals: &self.arrivals,
             refused: &self.refused,
@@ -140,6 +144,18 @@ impl Fixture {
     fn only(&self) -> &Instance {
         assert_eq!(self.instances.len(), 1);
         self.instances.values().next().unwrap()
+    }
+
+    /// A container of this node holds the first slot of the only Instance, or of none.
+    fn hold(&mut self, owner: Option<&str>) {
+        let mut instance = self.only().clone();
+        let name = instance.metadata.name.clone().unwrap();
+        instance.spec.device_usage.clear();
+        if let Some(owner) = owner {
+            let slot = format!("{name}-0");
+            instance.spec.device_usage.insert(slot, owner.to_owned());
+        }
+        self.instances.insert(key(&name), Arc::new(instance));
     }
 
     fn names(&self) -> Vec<&str> {
