@@ -12,9 +12,8 @@ LABEL org.opencontainers.image.title="petiole" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="$VERSION" \
       org.opencontainers.image.revision="$REVISION"
-# The agent needs root: the kubelet's folders and sockets are root's. What else runs from this image is given a user of its
-# own by the chart (65532).
-USER 0:0
+# Only the agent needs root, because the kubelet's folders and sockets are root's: the chart's DaemonSet asks for it.
+USER 65532:65532
 ENTRYPOINT ["/petiole"]
 
 FROM base AS prebuilt

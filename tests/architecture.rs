@@ -28,7 +28,7 @@ const BASE: &[(&str, &[&str])] = &[
     ("pace", &["backoff"]),
     ("proto", &[]),
     ("supervisor", &[]),
-    ("telemetry", &["supervisor"]),
+    ("telemetry", &["model", "supervisor"]),
     ("uds", &["files"]),
     ("yaml", &[]),
 ];

@@ -4,7 +4,10 @@ mod support;
 
 use petiole::{
     agent,
-    discovery::{handlers::cdi::Cdi, session::Handlers},
+    discovery::{
+        handlers::cdi::{Cdi, Kinds},
+        session::Handlers,
+    },
     files,
     store::folder::{self, FolderStore},
 };
@@ -230,7 +233,7 @@ async fn a_name_that_another_plugin_has_is_refused_until_it_is_free() {
         state: state.clone(),
     });
     let (store, settings) = (Arc::new(store.unwrap()), node.agent_settings.clone());
-    let handlers = Handlers::new(vec![Box::new(Cdi::new(node.cdi_folders()))]);
+    let handlers = Handlers::new(vec![Box::new(Cdi::new(node.cdi_folders(), Kinds::All))]);
     let log = node.root().join("rival.log");
     let rival = Process::start(&log, |shutdown| {
         agent::run(settings, store, handlers, shutdown)

@@ -2,6 +2,7 @@
 //!
 //! `PETIOLE_UPDATE_GOLDEN=1 cargo test --test chart_renders` writes the files anew.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+use petiole::tidy;
 use std::{
     env, fs,
     path::{Path, PathBuf},
@@ -21,7 +22,13 @@ const VARIANTS: &[(&str, &[&str])] = &[
             "uninstall.waitForTidy=true",
         ],
     ),
-    ("service-monitor", &["monitor.kind=ServiceMonitor"]),
+    (
+        "service-monitor",
+        &[
+            "monitor.kind=ServiceMonitor",
+            "admissionPolicies.brokers=false",
+        ],
+    ),
     (
         "everything-set",
         &[
@@ -30,7 +37,8 @@ const VARIANTS: &[(&str, &[&str])] = &[
             "resourcePrefixes={akri.sh,devices.example.org}",
             "kubelet.devicePluginDir=/plugins",
             "kubelet.podResourcesDir=/resources",
-            "cdi.enabled=true",
+            "cdi.enabled=true,cdi.kinds={pflex.io/block,vendor.com/class}",
+            "agent.allowVariables={HTTPS_PROXY,NO_PROXY}",
             "agent.extraArgs={--some-flag=1}",
             "agent.extraEnv[0].name=A,agent.extraEnv[0].value=b",
             "agent.http.metrics.enabled=true,agent.http.metrics.host=10.0.0.1",
@@ -86,6 +94,9 @@ fn values_that_are_unknown_or_wrong_are_refused_by_name() {
         ("uninstall.waitForTidi=true", "waitForTidi"),
         ("kubelet.distribution=openwrt", "distribution"),
         ("monitor.kind=Both", "kind"),
+        ("cdi.kinds={block}", "kinds"),
+        ("agent.allowVariables={A=b}", "allowVariables"),
+        ("admissionPolicies.broker=true", "broker"),
         ("resourcePrefixes={kubernetes.io}", "resourcePrefixes"),
         ("resourcePrefixes={}", "resourcePrefixes"),
         ("agent.stateDir=relative", "stateDir"),
@@ -113,6 +124,43 @@ fn the_definitions_can_be_had_from_the_chart() {
         .map(|d| d["metadata"]["name"].clone())
         .collect();
     assert_eq!(names, ["configurations.akri.sh", "instances.akri.sh"]);
+}
+
+/// What else applies the chart's objects than Helm makes ordinary objects of these: the Job must know which record of Helm's
+/// proves that the release is being removed, and must be allowed to read it.
+#[test]
+fn the_uninstall_hook_acts_by_helms_records_of_its_own_release() {
+    let Some(helm) = helm() else { return };
+    let output = render(&helm, &[]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    let documents = serde_saphyr::from_multiple::<serde_json::Value>(&text).unwrap();
+    let of_tidy =
+        |d: &&serde_json::Value| d["metadata"]["labels"]["app.kubernetes.io/component"] == "tidy";
+    let of_tidy: Vec<_> = documents.iter().filter(of_tidy).collect();
+    for document in &of_tidy {
+        let annotations = &document["metadata"]["annotations"];
+        assert_eq!(annotations["helm.sh/hook"], "pre-delete", "{document}");
+    }
+    let one = |kind: &str, name: &str| {
+        let is_it = |d: &&&serde_json::Value| d["kind"] == kind && d["metadata"]["name"] == name;
+        (*of_tidy.iter().find(is_it).unwrap()).clone()
+    };
+    let job = one("Job", "petiole-uninstall");
+    let args = &job["spec"]["template"]["spec"]["containers"][0]["args"];
+    assert_eq!(args[1], "--helm-release=petiole");
+    assert_eq!(args[2], "--helm-revision=1");
+    let release = tidy::Release {
+        name: "petiole".to_owned(),
+        namespace: "petiole".to_owned(),
+        revision: 1,
+    };
+    let records: Vec<_> = (release.revisions())
+        .map(|revision| release.record_name(revision))
+        .collect();
+    let rules = &one("Role", "petiole-tidy-release")["rules"];
+    assert_eq!(rules.as_array().unwrap().len(), 1);
+    assert_eq!(rules[0]["resourceNames"], serde_json::json!(records));
+    assert_eq!(rules[0]["verbs"], serde_json::json!(["get"]));
 }
 
 #[test]

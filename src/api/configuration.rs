@@ -15,6 +15,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
+/// How long the slots of a lost node are kept where the Configuration does not say. Kubernetes evicts the Pods of a node
+/// that is not ready after the same time.
+pub const DEFAULT_SLOT_RELEASE_SECONDS: i64 = 300;
+
 /// Which devices to find, and what to do with each of them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
 #[kube(
@@ -92,6 +96,13 @@ pub struct ConfigurationSpec {
     #[serde(default = "default_max_instances")]
     #[schemars(range(min = 1, max = limits::INSTANCES_MAX))]
     pub max_instances: i64,
+
+    /// How long a node must be not ready until the slots that it holds are given to others: its containers may run
+    /// on, cut off from the API server. 0 means never. The slots are free earlier if the Node is marked as shut down by
+    /// the taint `node.kubernetes.io/out-of-service`, or if the Node and its Pods are deleted.
+    #[serde(default = "default_slot_release_seconds")]
+    #[schemars(range(min = 0, max = 604800))]
+    pub slot_release_seconds: i64,
 
     /// A name of its own for the resource that gives any of the devices, such as `example.com/camera`; otherwise it is
     /// named after the Configuration. Its prefix must be one that the agents have (`--resource-prefixes`).
@@ -263,6 +274,10 @@ fn default_grace_period_seconds() -> i64 {
 
 fn default_max_instances() -> i64 {
     1000
+}
+
+fn default_slot_release_seconds() -> i64 {
+    DEFAULT_SLOT_RELEASE_SECONDS
 }
 
 /// User-written specs stay JSON: a typed round trip would drop fields newer than the types.

@@ -3,8 +3,14 @@ use super::{scope::ScopeFlags, signals::until_told_to_stop};
 use crate::{
     agent,
     cluster::{self, node::Nodes},
-    discovery::{handlers, session::Handlers},
-    model::names::ObjectKey,
+    discovery::{
+        handlers::{
+            self,
+            cdi::{AllowedKind, Kinds},
+        },
+        session::Handlers,
+    },
+    model::{names::ObjectKey, variables::Variables},
     store::{
         Store,
         folder::{self, FolderStore},
@@ -13,7 +19,7 @@ use crate::{
 };
 use anyhow::Context as _;
 use clap::Args;
-use std::{net::SocketAddr, path::PathBuf, sync::Arc};
+use std::{collections::BTreeSet, net::SocketAddr, path::PathBuf, sync::Arc};
 use tracing::info;
 
 #[derive(Debug, Args)]
@@ -93,6 +99,24 @@ pub struct Flags {
         default_value_t = 1000
     )]
     max_instances: usize,
+    /// The kinds of CDI device that Configurations may offer, such as `vendor.com/class`; `*` for all
+    /// [default: none; all with --standalone]
+    #[arg(
+        long,
+        env = "PETIOLE_CDI_KINDS",
+        value_name = "KIND,...",
+        value_delimiter = ','
+    )]
+    cdi_kinds: Option<Vec<AllowedKind>>,
+    /// Variables that brokerProperties and devices may set although programs obey them whatever the device is, such as
+    /// `HTTPS_PROXY`
+    #[arg(
+        long,
+        env = "PETIOLE_ALLOW_VARIABLES",
+        value_name = "NAME,...",
+        value_delimiter = ','
+    )]
+    allow_variables: Vec<String>,
     /// Serve /metrics, /healthz and /readyz there; an address of the loopback interface is enough for probes
     /// [default: nowhere]
     #[arg(long, env = "PETIOLE_HTTP_ADDRESS", value_name = "IP:PORT")]
@@ -128,8 +152,25 @@ impl Flags {
     }
 }
 
+impl Flags {
+    /// Whoever writes manifests of a folder is the machine's own root; in a cluster it may be anybody.
+    fn cdi_kinds(&self) -> Kinds {
+        match &self.cdi_kinds {
+            Some(kinds) => kinds.iter().cloned().collect(),
+            None if self.standalone => Kinds::All,
+            None => Kinds::Only(BTreeSet::new()),
+        }
+    }
+
+    fn handlers(&self) -> Handlers {
+        let variables = Variables::allowing(self.allow_variables.clone());
+        Handlers::new(handlers::builtin_with(self.cdi_kinds())).with_variables(variables)
+    }
+}
+
 pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
     let mut settings = flags.settings();
+    let handlers = flags.handlers();
     info!(
         node = %settings.node_name,
         standalone = flags.standalone,
@@ -154,14 +195,35 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
         };
         Arc::new(KubernetesStore::new(client, settings)?)
     };
-    let handlers = Handlers::new(handlers::builtin());
     until_told_to_stop(|shutdown| agent::run(settings, store, handlers, shutdown)).await
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::Cli;
+    use super::{
+        super::{Cli, Command},
+        BTreeSet, Kinds,
+    };
     use clap::Parser as _;
+
+    fn kinds(flags: &[&str]) -> Kinds {
+        let agent = ["petiole", "agent", "--node-name", "box"];
+        let args = agent.iter().chain(flags).copied();
+        let Command::Agent(flags) = Cli::try_parse_from(args).unwrap().command else {
+            panic!("another subcommand");
+        };
+        flags.cdi_kinds()
+    }
+
+    #[test]
+    fn no_kind_of_cdi_device_is_allowed_in_a_cluster_unless_it_is_named() {
+        assert_eq!(kinds(&[]), Kinds::Only(BTreeSet::new()));
+        assert_eq!(kinds(&["--standalone"]), Kinds::All);
+        let named = Kinds::Only(BTreeSet::from(["a.b/c".parse().unwrap()]));
+        assert_eq!(kinds(&["--cdi-kinds", "a.b/c"]), named);
+        assert_eq!(kinds(&["--standalone", "--cdi-kinds", "a.b/c"]), named);
+        assert_eq!(kinds(&["--cdi-kinds", "*"]), Kinds::All);
+    }
 
     #[test]
     fn brokers_are_rendered_without_a_cluster_only() {

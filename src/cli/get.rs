@@ -2,7 +2,7 @@
 use crate::{
     api::{condition::Condition, instance::Instance, names},
     kubelet::client::{Client, PluginState, PluginView},
-    model::age,
+    model::{age, printable::printable},
     store::folder,
 };
 use anyhow::Context as _;
@@ -181,7 +181,8 @@ fn render<T: Serialize>(
 fn table(rows: &Rows) -> anyhow::Result<String> {
     let mut writer = TabWriter::new(Vec::new()).padding(3);
     for row in rows {
-        writeln!(writer, "{}", row.join("\t"))?;
+        let cells: Vec<String> = row.iter().map(|cell| printable(cell)).collect();
+        writeln!(writer, "{}", cells.join("\t"))?;
     }
     Ok(String::from_utf8(writer.into_inner()?)?)
 }
@@ -324,6 +325,13 @@ mod tests {
     #[test]
     fn what_begins_after_now_is_new() {
         assert_eq!(age(SignedDuration::from_secs(-5)), "0s");
+    }
+
+    #[test]
+    fn a_cell_cannot_steer_the_terminal_or_make_a_row() {
+        let text = table(&vec![row(["DEVICE", "AGE"]), row(["a\x1b[2J\nb\tc", "1s"])]).unwrap();
+        assert_eq!(text.lines().count(), 2);
+        assert!(text.contains("a\\u{1b}[2J\\nb\\tc   1s"), "{text}");
     }
 
     #[test]

@@ -100,13 +100,11 @@ mod tests {
     fn a_hook_names_its_release_whole_or_is_refused() {
         let parsed = |flags: &[&str]| {
             let args = ["petiole", "uninstall"].iter().chain(flags);
-            match Cli::try_parse_from(args.copied()).map(|cli| cli.command) {
-                Ok(Command::Uninstall(flags)) => {
-                    Ok(flags.release().map(|r| r.record_name(r.revision)))
-                }
-                Ok(_) => unreachable!("another subcommand"),
-                Err(e) => Err(e.to_string()),
-            }
+            let cli = Cli::try_parse_from(args.copied()).map_err(|e| e.to_string())?;
+            let Command::Uninstall(flags) = cli.command else {
+                return Err("another subcommand".to_owned());
+            };
+            Ok(flags.release().map(|r| r.record_name(r.revision)))
         };
         let (name, revision) = (["--helm-release", "leaf"], ["--helm-revision", "3"]);
         let namespace = ["--namespace", "devices"];

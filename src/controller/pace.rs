@@ -1,10 +1,36 @@
 //! Times of plans: the pace of what is done again, which is earlier, how long ago something was.
 pub(super) use crate::pace::Pace;
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::time::Duration;
+use tokio::time::Instant;
+
+/// A clock that starts at the machine's time and does not follow when that is set: a wait neither ends early nor lasts
+/// for an hour because of it.
+#[derive(Debug)]
+pub(crate) struct SteadyClock {
+    began: Instant,
+    at: Timestamp,
+}
+
+impl SteadyClock {
+    pub(crate) fn new() -> Self {
+        Self {
+            began: Instant::now(),
+            at: Timestamp::now(),
+        }
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        let passed = SignedDuration::try_from(self.began.elapsed());
+        let now = passed
+            .ok()
+            .and_then(|passed| self.at.checked_add(passed).ok());
+        now.unwrap_or(Timestamp::MAX)
+    }
+}
 
 /// The earlier of two times to look again.
-pub(super) fn sooner(a: Option<Duration>, b: Option<Duration>) -> Option<Duration> {
+pub(crate) fn sooner(a: Option<Duration>, b: Option<Duration>) -> Option<Duration> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),
         (one, None) | (None, one) => one,
@@ -12,6 +38,6 @@ pub(super) fn sooner(a: Option<Duration>, b: Option<Duration>) -> Option<Duratio
 }
 
 /// How long ago `since` was. Clocks of two machines differ: what is yet to come is now.
-pub(super) fn elapsed(since: Timestamp, now: Timestamp) -> Duration {
+pub(crate) fn elapsed(since: Timestamp, now: Timestamp) -> Duration {
     Duration::try_from(now.duration_since(since)).unwrap_or_default()
 }

@@ -4,6 +4,7 @@ use super::snapshot::{Broker, Instance, Resource, Snapshot};
 use crate::{
     api::{instance, names},
     kubelet::client::Client,
+    model::printable::printable,
 };
 use k8s_openapi::{
     api::core::v1::{Node, Pod},
@@ -67,7 +68,7 @@ impl Observer {
             let created = metadata.creation_timestamp.map_or(now, |time| time.0);
             let shown = Instance {
                 configuration: instance.spec.configuration_name,
-                device: metadata.annotations?.remove(names::DEVICE_ID)?,
+                device: printable(metadata.annotations?.get(names::DEVICE_ID)?),
                 is_shared: instance.spec.shared,
                 nodes: instance.spec.nodes,
                 age: Duration::try_from(now.duration_since(created)).unwrap_or_default(),
@@ -103,7 +104,7 @@ impl Observer {
             printed.extend(
                 lines
                     .filter(|(key, _)| key.starts_with("AKRI_ZEROCONF"))
-                    .map(|(key, value)| (key.to_owned(), value.to_owned())),
+                    .map(|(key, value)| (printable(key), printable(value))),
             );
         }
         let broker = Broker {
@@ -113,6 +114,7 @@ impl Observer {
             reason: waiting
                 .and_then(|w| w.message.or(w.reason))
                 .or(status.message)
+                .map(|reason| printable(&reason))
                 .unwrap_or_default(),
             printed,
         };

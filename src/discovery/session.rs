@@ -9,6 +9,7 @@ use crate::{
     model::{
         device::{DeviceId, DeviceSet},
         names::ObjectKey,
+        variables::Variables,
     },
     telemetry::metrics,
 };
@@ -62,21 +63,39 @@ impl Sighting {
     }
 }
 
-/// The discovery handlers there are, by name.
-pub struct Handlers(BTreeMap<&'static str, Box<dyn DiscoveryHandler>>);
+/// The discovery handlers there are, by name, and what their devices may give to containers.
+pub struct Handlers {
+    by_name: BTreeMap<&'static str, Box<dyn DiscoveryHandler>>,
+    variables: Variables,
+}
 
 impl Handlers {
     pub fn new(handlers: Vec<Box<dyn DiscoveryHandler>>) -> Self {
-        Self(handlers.into_iter().map(|h| (h.name(), h)).collect())
+        Self {
+            by_name: handlers.into_iter().map(|h| (h.name(), h)).collect(),
+            variables: Variables::default(),
+        }
+    }
+
+    pub fn with_variables(self, variables: Variables) -> Self {
+        Self { variables, ..self }
+    }
+
+    pub fn variables(&self) -> &Variables {
+        &self.variables
     }
 
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
-        self.0.keys().copied()
+        self.by_name.keys().copied()
     }
 
     /// `None` where there is no such handler.
     pub fn prepare(&self, spec: &SessionSpec) -> Option<Result<Box<dyn Discovery>, DetailsError>> {
-        Some(self.0.get(spec.handler.as_str())?.prepare(&spec.details))
+        Some(
+            self.by_name
+                .get(spec.handler.as_str())?
+                .prepare(&spec.details),
+        )
     }
 }
 
@@ -196,7 +215,7 @@ impl Session {
                 return stop.cancelled().await;
             };
             let begun = Instant::now();
-            let error = self.run_once(discovery, &mut past, &stop).await;
+            let error = (self.run_once(discovery, &handlers.variables, &mut past, &stop)).await;
             if begun.elapsed() > LAST_RETRY {
                 backoff.reset(); // it went well for a while: this is another failure, not the next of a row
             }
@@ -216,11 +235,12 @@ impl Session {
     async fn run_once(
         &self,
         discovery: Box<dyn Discovery>,
+        variables: &Variables,
         past: &mut Past,
         stop: &CancellationToken,
     ) -> Option<String> {
         let found = watch::Sender::new(DeviceSet::default());
-        let forward = self.forward(found.subscribe(), past);
+        let forward = self.forward(found.subscribe(), variables, past);
         // A task of its own: its panic is an error like another, and is tried again after a wait like another.
         let mut run = JoinSet::new();
         run.spawn(discovery.run(found, stop.clone()).in_current_span());
@@ -242,7 +262,12 @@ impl Session {
         }
     }
 
-    async fn forward(&self, mut sets: watch::Receiver<DeviceSet>, past: &mut Past) {
+    async fn forward(
+        &self,
+        mut sets: watch::Receiver<DeviceSet>,
+        variables: &Variables,
+        past: &mut Past,
+    ) {
         let mut progress = Progress::default();
         let begun = Instant::now();
         let mut wake = None;
@@ -251,8 +276,9 @@ impl Session {
             tokio::select! {
                 changed = sets.changed() => match changed {
                     Ok(()) => {
-                        let now = Arc::new(sets.borrow_and_update().clone());
-                        let before = std::mem::replace(&mut said, now);
+                        let mut now = sets.borrow_and_update().clone();
+                        variables.remove_refused(&mut now);
+                        let before = std::mem::replace(&mut said, Arc::new(now));
                         self.measure(&mut progress, said.complete, begun);
                         progress.see(&before, &said);
                     }

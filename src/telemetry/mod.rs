@@ -1,6 +1,7 @@
 //! What the process says of itself: logs on stderr, as text or JSON; metrics and its health over HTTP.
 pub mod http;
 pub mod metrics;
+mod text;
 pub(crate) mod values;
 
 pub use metrics::metrics;
@@ -35,7 +36,9 @@ pub fn start(settings: &Settings) -> anyhow::Result<()> {
     };
     let logs = fmt().with_env_filter(filter).with_writer(stderr);
     match settings.format {
-        LogFormat::Text => logs.with_ansi(stderr().is_terminal()).init(),
+        LogFormat::Text => (logs.fmt_fields(text::fields()))
+            .with_ansi(stderr().is_terminal())
+            .init(),
         LogFormat::Json => logs.json().flatten_event(true).init(),
     }
     Ok(())

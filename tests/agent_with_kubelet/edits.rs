@@ -108,3 +108,38 @@ async fn a_refused_configuration_says_why_and_the_others_go_on() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn variables_that_programs_obey_reach_no_container_and_are_named() {
+    let node = TestNode::started();
+    let door = with(device("door"), &[("LD_PRELOAD", "/evil.so")]);
+    node.devices.see("cam", [door]);
+    node.configure(
+        "cam",
+        "capacity: 2, brokerProperties: {NODE_OPTIONS: --require=/evil.js, 'PATH=/evil': x, MODE: night}",
+    );
+    let door = instance_name("cam", "door");
+    node.until_counts(&door, 2, 2).await;
+    let error = node.until_error("cam.yaml", "VariableRefused").await;
+    for part in ["NODE_OPTIONS", "PATH=/evil", "--allow-variables"] {
+        assert!(error.contains(part), "{part}: {error}");
+    }
+    node.until_error(
+        "cam.yaml",
+        "device \"door\": its properties [\"LD_PRELOAD\"]",
+    )
+    .await;
+
+    node.run_pod("broker", &[(&format!("akri.sh/{door}"), 1)]);
+    let env = node.env("broker").await;
+    assert_eq!((&*env["MODE"], &*env["PAGES"]), ("night", "1"));
+    let evil: Vec<_> = (env.iter())
+        .filter(|(key, value)| key.contains("evil") || value.contains("evil"))
+        .collect();
+    assert!(evil.is_empty(), "{evil:?}");
+    let stored = node.instance(&door).await.spec.broker_properties;
+    assert!(
+        stored.values().all(|value| !value.contains("evil")),
+        "{stored:?}"
+    );
+}

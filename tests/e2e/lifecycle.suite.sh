@@ -134,7 +134,8 @@ test_an_upgrade_is_not_felt() {
 test_devices_of_cdi_files_are_a_resource_by_its_own_name() {
   local device
   describe_devices "$CLUSTER_DIR/node-1/etc/cdi" pflex1 pflex2 pflex3
-  helm upgrade petiole "$CHART" "${CHART_VALUES[@]}" --set cdi.enabled=true --set 'resourcePrefixes={akri.sh,pflex.io}' \
+  helm upgrade petiole "$CHART" "${CHART_VALUES[@]}" --set cdi.enabled=true --set 'cdi.kinds={pflex.io/block}' \
+    --set 'resourcePrefixes={akri.sh,pflex.io}' \
     --wait --timeout 90s >/dev/null
   agents_are_ready
   # Without its brokers, which take the devices by their Instances' names at once.

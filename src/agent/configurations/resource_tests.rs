@@ -4,7 +4,7 @@ use super::*;
 use crate::{
     agent::pod_resources::Ids,
     discovery::plan::SessionSpec,
-    model::{device::Scope, slot_table::Resource},
+    model::{device::Scope, slot_table::Resource, variables::Variables},
     store::{key_of, manifest},
 };
 use proptest::prelude::*;
@@ -51,6 +51,7 @@ fn judged_with(
         registered,
         max_configurations: 100,
         scope_of: &scope,
+        variables: &Variables::default(),
     })
 }
 

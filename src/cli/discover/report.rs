@@ -2,6 +2,7 @@
 use crate::model::{
     device::{Device, DeviceId, DeviceSet, Scope},
     instance_name::InstanceName,
+    printable::printable,
 };
 use serde::Serialize;
 use std::{collections::BTreeMap, sync::Arc};
@@ -120,18 +121,6 @@ fn row([change, instance, reach, device]: [&str; 4], properties: &[&str]) -> Str
     }
     row.push('\n');
     row
-}
-
-/// Names and values come from anyone on the LAN: what would steer a terminal is shown instead of sent.
-fn printable(text: &str) -> String {
-    text.chars().fold(String::new(), |mut safe, c| {
-        if c.is_control() {
-            safe.extend(c.escape_default());
-        } else {
-            safe.push(c);
-        }
-        safe
-    })
 }
 
 #[cfg(test)]

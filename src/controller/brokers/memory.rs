@@ -17,17 +17,21 @@ const RAN_WELL: SignedDuration = SignedDuration::from_mins(10);
 const SHOWS_WITHIN: SignedDuration = SignedDuration::from_secs(30);
 /// A trouble of a whole Configuration is told once for all its brokers, and again after this time if it lasts.
 const TOLD_AGAIN: SignedDuration = SignedDuration::from_mins(5);
+/// A broker of a device that moves again and again is replaced at most so often: anybody on a LAN can make one move.
+const MOVES_APART: SignedDuration = SignedDuration::from_mins(1);
 /// A name that is taken is mostly a watch that is behind; after so many tries somebody else has it.
 const TRIES_BEFORE_TAKEN: u32 = 3;
 
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Memory {
+pub(crate) struct Memory {
     failures: BTreeMap<ObjectKey, Failures>,
     /// Created and not seen yet.
     created: BTreeMap<ObjectKey, Created>,
     /// The uids of what was deleted and still shows.
     deleted: BTreeSet<String>,
     told: BTreeMap<ObjectKey, (String, Timestamp)>,
+    /// When Pods were replaced because their devices had moved.
+    moved: BTreeMap<ObjectKey, Timestamp>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -51,7 +55,7 @@ struct Created {
 
 /// What became of an action.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Outcome {
+pub(crate) enum Outcome {
     /// With the uid of what was created, if anything was.
     Done(Option<String>),
     /// The object is another one than was thought, or is there already.
@@ -65,7 +69,7 @@ pub(super) enum Outcome {
 }
 
 impl Outcome {
-    pub(super) fn from_status(code: u16, message: &str) -> Self {
+    pub(crate) fn from_status(code: u16, message: &str) -> Self {
         match code {
             404 => Self::Gone,
             409 => Self::Conflict,
@@ -81,7 +85,7 @@ impl Outcome {
 
 /// What users are to be told.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Notice {
+pub(crate) enum Notice {
     Created(Broker),
     /// A Pod ended.
     Ended {
@@ -102,7 +106,7 @@ pub(super) enum Notice {
 
 impl Memory {
     /// Takes in what the world shows. Returns what is new of it.
-    pub(super) fn observe(&mut self, world: &World, now: Timestamp) -> Vec<Notice> {
+    pub(crate) fn observe(&mut self, world: &World, now: Timestamp) -> Vec<Notice> {
         let shows = |key: &ObjectKey, uid: &str| {
             let pod = world.pods.get(key).map(|pod| &pod.meta);
             let job = world.jobs.get(key).map(|job| &job.meta);
@@ -117,6 +121,7 @@ impl Memory {
         self.deleted.retain(|uid| uids.contains(uid));
         (self.failures).retain(|_, failures| world.instances.contains_key(&failures.instance));
         (self.told).retain(|configuration, _| world.configurations.contains_key(configuration));
+        (self.moved).retain(|_, at| now < *at + MOVES_APART);
         let owners: BTreeMap<_, _> = (world.instances.iter())
             .filter_map(|(key, instance)| {
                 let configuration = &instance.spec.configuration_name;
@@ -170,7 +175,7 @@ impl Memory {
     }
 
     /// Takes in what became of an action: whether it is settled, until the world changes or its wait is over.
-    pub(super) fn settle(
+    pub(crate) fn settle(
         &mut self,
         action: &Action,
         outcome: &Outcome,
@@ -180,17 +185,30 @@ impl Memory {
             Action::CreatePod { broker, owner, .. } | Action::CreateJob { broker, owner, .. } => {
                 self.settle_creation((broker, owner), outcome, now)
             }
-            Action::DeletePod { uid, .. } | Action::DeleteJob { uid, .. } => match outcome {
-                Outcome::Done(_) | Outcome::Conflict | Outcome::Gone => {
-                    self.deleted.insert(uid.clone());
-                    (true, None)
+            Action::ReplacePod { key, uid } => {
+                let is_gone = self.settle_deletion(uid, outcome);
+                if is_gone {
+                    self.moved.insert(key.clone(), now);
                 }
-                Outcome::Refused { .. } | Outcome::Failed(_) => (false, None),
-            },
+                (is_gone, None)
+            }
+            Action::DeletePod { uid, .. } | Action::DeleteJob { uid, .. } => {
+                (self.settle_deletion(uid, outcome), None)
+            }
             Action::Remember { .. } => match outcome {
                 Outcome::Done(_) | Outcome::Conflict | Outcome::Gone => (true, None),
                 Outcome::Refused { .. } | Outcome::Failed(_) => (false, None),
             },
+        }
+    }
+
+    fn settle_deletion(&mut self, uid: &str, outcome: &Outcome) -> bool {
+        match outcome {
+            Outcome::Done(_) | Outcome::Conflict | Outcome::Gone => {
+                self.deleted.insert(uid.to_owned());
+                true
+            }
+            Outcome::Refused { .. } | Outcome::Failed(_) => false,
         }
     }
 
@@ -249,7 +267,7 @@ impl Memory {
     }
 
     /// That nothing can be made of a Configuration's broker spec, unless it was told.
-    pub(super) fn invalid(
+    pub(crate) fn invalid(
         &mut self,
         configuration: &ObjectKey,
         (digest, message): (&str, &str),
@@ -267,23 +285,28 @@ impl Memory {
     }
 
     /// When a broker may be created again.
-    pub(super) fn not_before(&self, key: &ObjectKey, digest: &str) -> Option<Timestamp> {
+    pub(crate) fn not_before(&self, key: &ObjectKey, digest: &str) -> Option<Timestamp> {
         let failures = self.failures.get(key)?;
         // A Pod of Akri's carries no digest.
         let is_of = failures.digest == digest || failures.digest.is_empty();
         is_of.then(|| failures.last + wait(failures.count))
     }
 
-    pub(super) fn is_created(&self, key: &ObjectKey, owner: &str) -> bool {
+    /// When the broker of a device that has moved may be replaced.
+    pub(crate) fn may_move_at(&self, key: &ObjectKey) -> Option<Timestamp> {
+        self.moved.get(key).map(|at| *at + MOVES_APART)
+    }
+
+    pub(crate) fn is_created(&self, key: &ObjectKey, owner: &str) -> bool {
         (self.created.get(key)).is_some_and(|created| created.owner == owner)
     }
 
-    pub(super) fn is_deleted(&self, uid: &str) -> bool {
+    pub(crate) fn is_deleted(&self, uid: &str) -> bool {
         self.deleted.contains(uid)
     }
 
     /// When something that was created should have shown.
-    pub(super) fn wake(&self) -> Option<Timestamp> {
+    pub(crate) fn wake(&self) -> Option<Timestamp> {
         (self.created.values())
             .map(|created| created.since + SHOWS_WITHIN)
             .min()

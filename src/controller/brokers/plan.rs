@@ -16,26 +16,26 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-pub(super) struct Input<'a> {
-    pub(super) world: &'a World,
-    pub(super) memory: &'a Memory,
+pub(crate) struct Input<'a> {
+    pub(crate) world: &'a World,
+    pub(crate) memory: &'a Memory,
     /// Such as `akri.sh`.
-    pub(super) resource_prefix: &'a str,
-    pub(super) now: Timestamp,
+    pub(crate) resource_prefix: &'a str,
+    pub(crate) now: Timestamp,
 }
 
 /// A Pod or a Job, and why it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Broker {
-    pub(super) key: ObjectKey,
-    pub(super) instance: ObjectKey,
-    pub(super) configuration: ObjectKey,
+pub(crate) struct Broker {
+    pub(crate) key: ObjectKey,
+    pub(crate) instance: ObjectKey,
+    pub(crate) configuration: ObjectKey,
     /// What the Configuration says now.
-    pub(super) digest: String,
+    pub(crate) digest: String,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Action {
+pub(crate) enum Action {
     CreatePod {
         broker: Broker,
         /// The uid of the Instance.
@@ -47,6 +47,8 @@ pub(super) enum Action {
         uid: String,
         why: &'static str,
     },
+    /// Deletes a Pod that was given another way to the device. The next one is created once it has gone.
+    ReplacePod { key: ObjectKey, uid: String },
     /// Creates the Job, then remembers its generation in the status of the Instance.
     CreateJob {
         broker: Broker,
@@ -68,15 +70,15 @@ pub(super) enum Action {
 }
 
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Plan {
-    pub(super) actions: Vec<Action>,
+pub(crate) struct Plan {
+    pub(crate) actions: Vec<Action>,
     /// Configurations that no broker can be made of, with their digest. What runs of them goes on.
-    pub(super) broken: BTreeMap<ObjectKey, (String, SpecError)>,
+    pub(crate) broken: BTreeMap<ObjectKey, (String, SpecError)>,
     /// When to look again if nothing changes before.
-    pub(super) wake: Option<Timestamp>,
+    pub(crate) wake: Option<Timestamp>,
 }
 
-pub(super) fn plan(input: &Input<'_>) -> Plan {
+pub(crate) fn plan(input: &Input<'_>) -> Plan {
     let mut planner = Planner {
         input,
         pods: owned(&input.world.pods, |pod| pod.meta.owner.as_deref()),

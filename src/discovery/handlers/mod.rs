@@ -7,11 +7,16 @@ pub mod zeroconf;
 
 use super::DiscoveryHandler;
 
-/// Every handler this binary has.
+/// Every handler this binary has, for a user who may offer every kind of CDI device.
 pub fn builtin() -> Vec<Box<dyn DiscoveryHandler>> {
+    builtin_with(cdi::Kinds::All)
+}
+
+/// Every handler this binary has. Configurations may ask for `kinds` of CDI device only.
+pub fn builtin_with(kinds: cdi::Kinds) -> Vec<Box<dyn DiscoveryHandler>> {
     vec![
         Box::new(zeroconf::Zeroconf),
-        Box::new(cdi::Cdi::new(cdi::FOLDERS)),
+        Box::new(cdi::Cdi::new(cdi::FOLDERS, kinds)),
         Box::new(debug_echo::DebugEcho::new(debug_echo::AVAILABILITY_FILE)),
     ]
 }

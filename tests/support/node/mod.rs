@@ -17,7 +17,10 @@ use petiole::{
     api::instance::Instance,
     discovery::{
         DiscoveryHandler,
-        handlers::{builtin, cdi::Cdi},
+        handlers::{
+            builtin,
+            cdi::{Cdi, Kinds},
+        },
         session::Handlers,
     },
     files,
@@ -157,7 +160,7 @@ impl TestNode {
         let store = WatchedStore { inner, watch };
         let test: Box<dyn DiscoveryHandler> = Box::new(TestHandler(self.devices.clone()));
         // Not those of the machine.
-        let cdi: Box<dyn DiscoveryHandler> = Box::new(Cdi::new(self.cdi_folders()));
+        let cdi: Box<dyn DiscoveryHandler> = Box::new(Cdi::new(self.cdi_folders(), Kinds::All));
         let handlers = Handlers::new(builtin().into_iter().chain([test, cdi]).collect());
         let settings = self.agent_settings.clone();
         let log = self.root.join("agent.log");

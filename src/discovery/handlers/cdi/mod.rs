@@ -7,9 +7,12 @@
 //! Only the wiring is here: `spec` reads a file, `plan` decides. The crate `container-device-interface` would bring
 //! more than two hundred others; those in `schema` are held against its schema by tests.
 mod details;
+mod kinds;
 mod plan;
 mod schema;
 mod spec;
+
+pub use kinds::{AllowedKind, Kinds};
 
 use super::super::{DetailsError, Discovery, DiscoveryError, DiscoveryHandler};
 use crate::{
@@ -37,13 +40,15 @@ const FILE_SIZE_MAX: u64 = 4 << 20;
 #[derive(Debug)]
 pub struct Cdi {
     folders: [PathBuf; 2],
+    kinds: Kinds,
 }
 
 impl Cdi {
-    /// `folders` in the order of precedence, the last one wins.
-    pub fn new(folders: [impl Into<PathBuf>; 2]) -> Self {
+    /// `folders` in the order of precedence, the last one wins; `kinds` are those that may be asked for.
+    pub fn new(folders: [impl Into<PathBuf>; 2], kinds: Kinds) -> Self {
         Self {
             folders: folders.map(Into::into),
+            kinds,
         }
     }
 }
@@ -54,8 +59,10 @@ impl DiscoveryHandler for Cdi {
     }
 
     fn prepare(&self, details: &str) -> Result<Box<dyn Discovery>, DetailsError> {
+        let details = Details::parse(details)?;
+        self.kinds.check(&details.kind).map_err(DetailsError)?;
         Ok(Box::new(CdiDiscovery {
-            details: Details::parse(details)?,
+            details,
             folders: self.folders.clone(),
         }))
     }

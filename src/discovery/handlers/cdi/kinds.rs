@@ -1,0 +1,96 @@
+//! The kinds of CDI device that Configurations may offer. Pure.
+use super::spec::Kind;
+use std::{collections::BTreeSet, str::FromStr};
+
+/// Stands for every kind, on the command line.
+const ALL: &str = "*";
+
+/// An allow list: with a kind of device goes whatever its CDI files do to a container, such as mounts of the node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Kinds {
+    All,
+    Only(BTreeSet<AllowedKind>),
+}
+
+/// One entry of the allow list as it is written.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AllowedKind(Option<Kind>);
+
+impl FromStr for AllowedKind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            ALL => Ok(Self(None)),
+            kind => kind.parse().map(|kind| Self(Some(kind))),
+        }
+    }
+}
+
+impl FromIterator<AllowedKind> for Kinds {
+    fn from_iter<T: IntoIterator<Item = AllowedKind>>(kinds: T) -> Self {
+        let kinds: BTreeSet<AllowedKind> = kinds.into_iter().collect();
+        match kinds.contains(&AllowedKind(None)) {
+            true => Self::All,
+            false => Self::Only(kinds),
+        }
+    }
+}
+
+impl Kinds {
+    /// Returns why devices of this kind are not offered.
+    pub(super) fn check(&self, kind: &Kind) -> Result<(), String> {
+        let Self::Only(kinds) = self else {
+            return Ok(());
+        };
+        if kinds.contains(&AllowedKind(Some(kind.clone()))) {
+            return Ok(());
+        }
+        let allowed: Vec<String> = (kinds.iter())
+            .filter_map(|allowed| Some(allowed.0.as_ref()?.to_string()))
+            .collect();
+        let allowed = match allowed.is_empty() {
+            true => "no kind is".to_owned(),
+            false => format!("allowed are {}", allowed.join(", ")),
+        };
+        Err(format!(
+            "`kind: {kind}`: this kind is not allowed on this node, {allowed}. Whoever runs the agents allows it with --cdi-kinds (the chart's cdi.kinds)"
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kinds(texts: &[&str]) -> Kinds {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn only_kinds_of_the_list_are_allowed_and_the_message_names_them() {
+        let gpu = "nvidia.com/gpu".parse().unwrap();
+        assert_eq!(
+            kinds(&["pflex.io/block", "nvidia.com/gpu"]).check(&gpu),
+            Ok(())
+        );
+        assert_eq!(kinds(&["*"]).check(&gpu), Ok(()));
+        assert_eq!(kinds(&["pflex.io/block", "*"]).check(&gpu), Ok(()));
+        let refused = kinds(&["pflex.io/block", "a.b/c"]).check(&gpu).unwrap_err();
+        assert!(
+            refused.contains("allowed are a.b/c, pflex.io/block."),
+            "{refused}"
+        );
+        let refused = kinds(&[]).check(&gpu).unwrap_err();
+        assert!(refused.contains("`kind: nvidia.com/gpu`"), "{refused}");
+        assert!(refused.contains("no kind is."), "{refused}");
+        assert!(refused.contains("--cdi-kinds"), "{refused}");
+    }
+
+    #[test]
+    fn what_is_no_kind_is_refused_where_it_is_written() {
+        for text in ["gpu", "nvidia.com/", "nvidia.com/*", ""] {
+            assert!(text.parse::<AllowedKind>().is_err(), "{text}");
+        }
+    }
+}
