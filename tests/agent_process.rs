@@ -8,8 +8,10 @@ use nix::{
 };
 use serde_json::Value;
 use std::{
+    collections::VecDeque,
     fs,
     process::{Child, Command, Stdio},
+    time::{Duration, Instant},
 };
 use support::node::TestNode;
 use tokio::{
@@ -207,4 +209,48 @@ async fn an_agent_counts_what_happened_and_is_ready_while_the_kubelet_listens_to
     until_ready(&node, address, (503, &lacking)).await;
     agent.signal(Signal::SIGTERM);
     assert!(agent.ended(&node).await.success());
+}
+
+fn resident_kb(agent: &Agent) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", agent.0.id())).unwrap();
+    let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:"));
+    line.unwrap()
+        .trim()
+        .trim_end_matches(" kB")
+        .parse()
+        .unwrap()
+}
+
+#[tokio::test]
+async fn five_thousand_connections_that_say_nothing_cost_little_and_a_probe_is_answered_beside_them()
+ {
+    let node = TestNode::new();
+    let flags = ["--http-address", "127.0.0.1:0", "--metrics-address"];
+    let flags = [&flags[..], &["127.0.0.1:0", "--log-format", "json"]].concat();
+    let agent = Agent::start_with(&node, &flags);
+    let served = logged(&node, "metrics, health and readiness are served").await;
+    let address = served["address"].as_str().unwrap();
+    assert_eq!(get(address, "/healthz").await.0, 200);
+    let before = resident_kb(&agent);
+    let mut held = VecDeque::new();
+    for n in 0..5000 {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(b"G").await.unwrap();
+        held.push_back(stream);
+        if held.len() > 500 {
+            held.pop_front(); // the descriptors of this process are few
+        }
+        if n % 500 == 499 {
+            let asked = Instant::now();
+            assert_eq!(get(address, "/healthz").await, (200, "ok\n".to_owned()));
+            assert!(asked.elapsed() < Duration::from_secs(1));
+        }
+    }
+    let grown = resident_kb(&agent).saturating_sub(before);
+    assert!(grown < 4096, "it has grown by {grown} kB");
+
+    let metrics = logged(&node, "metrics are served").await;
+    let address = metrics["address"].as_str().unwrap();
+    assert_eq!(get(address, "/metrics").await.0, 200);
+    assert_eq!(get(address, "/readyz").await.0, 404);
 }

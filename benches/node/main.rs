@@ -4,6 +4,7 @@
 //! `cargo bench --bench node` prints a table; `-- --report docs/performance.md --check` writes it and fails over budget.
 #![allow(clippy::unwrap_used, reason = "a measurement that fails ends the run")]
 #![allow(clippy::print_stdout, reason = "the table is what it is for")]
+mod limits;
 #[path = "../../tests/support/mdns_publisher.rs"]
 #[allow(dead_code, unreachable_pub, reason = "the tests use the rest of it")]
 mod mdns_publisher;
@@ -33,6 +34,9 @@ struct Flags {
     /// Measure another build
     #[arg(long, value_name = "FILE", default_value = env!("CARGO_BIN_EXE_petiole"))]
     binary: PathBuf,
+    /// Instead: run an agent in a cgroup with a limit of so many MiB, with everything at its bound; fail if it ends
+    #[arg(long, value_name = "MIB")]
+    memory_limit: Option<u64>,
     /// Cargo says so when it benchmarks, and not when it tests
     #[arg(long, hide = true)]
     bench: bool,
@@ -43,6 +47,18 @@ async fn main() -> ExitCode {
     let flags = Flags::parse();
     if !flags.bench {
         return ExitCode::SUCCESS; // `cargo test --all-targets`: that it builds is enough
+    }
+    if let Some(limit) = flags.memory_limit {
+        return match limits::run(flags.binary, limit).await {
+            Ok(text) => {
+                println!("{text}");
+                ExitCode::SUCCESS
+            }
+            Err(why) => {
+                println!("FAILED: {why}");
+                ExitCode::FAILURE
+            }
+        };
     }
     let load_before = report::load();
     let mut rows: Vec<Row> = vec![];

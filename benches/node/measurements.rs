@@ -181,7 +181,7 @@ fn announced(count: usize) -> (String, Vec<Announced>) {
     (kind.clone(), services.collect())
 }
 
-fn zeroconf(kind: &str) -> String {
+pub(super) fn zeroconf(kind: &str) -> String {
     format!("kind: {kind}\ninterfaces: {{allow: [lo]}}\n")
 }
 

@@ -7,8 +7,8 @@ use petiole::{kubelet::client::Client as KubeletClient, model::slot::SlotId};
 use std::{
     collections::BTreeMap,
     fs::{self, File},
-    path::PathBuf,
-    process::{Child, Command, Stdio},
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
     time::Duration,
 };
 use tempfile::TempDir;
@@ -83,8 +83,8 @@ impl Node {
         for left in [&socket, &api] {
             fs::remove_file(left).ok(); // of the last kubelet: a socket stays when its owner ends
         }
-        let arguments = [("--root-dir", &root), ("--manifests", &pods)];
-        self.kubelet = Some(self.start("kubelet", &arguments));
+        let arguments = [("--root-dir", root), ("--manifests", pods)];
+        self.kubelet = Some(self.start("kubelet", &arguments, None));
         self.until("kubelet.sock", || socket.exists()).await;
         let there = Instant::now();
         self.until("the kubelet's API", || api.exists()).await;
@@ -92,26 +92,52 @@ impl Node {
     }
 
     pub(super) fn start_agent(&mut self) {
+        self.agent = Some(self.start("agent", &self.agent_arguments(), None));
+    }
+
+    /// Starts the agent as a member of a cgroup.
+    pub(super) fn start_agent_in(&mut self, cgroup: &Path) {
+        self.agent = Some(self.start("agent", &self.agent_arguments(), Some(cgroup)));
+    }
+
+    /// How the agent ended, if it did.
+    pub(super) fn agent_ended(&mut self) -> Option<ExitStatus> {
+        self.agent.as_mut()?.0.try_wait().unwrap()
+    }
+
+    fn agent_arguments(&self) -> [(&'static str, PathBuf); 3] {
         let (configurations, state, kubelet) = (
             self.path("configurations"),
             self.path("state"),
             self.path("kubelet"),
         );
-        let arguments = [
-            ("--configurations", &configurations),
-            ("--state", &state),
-            ("--kubelet-dir", &kubelet),
-        ];
-        self.agent = Some(self.start("agent", &arguments));
+        [
+            ("--configurations", configurations),
+            ("--state", state),
+            ("--kubelet-dir", kubelet),
+        ]
     }
 
     pub(super) async fn stop_kubelet(&mut self) {
         self.kubelet.take().unwrap().stop().await;
     }
 
-    fn start(&self, subcommand: &str, arguments: &[(&str, &PathBuf)]) -> Process {
+    fn start(
+        &self,
+        subcommand: &str,
+        arguments: &[(&str, PathBuf)],
+        cgroup: Option<&Path>,
+    ) -> Process {
         let log = File::create(self.path(&format!("{subcommand}.log"))).unwrap();
-        let mut command = Command::new(&self.binary);
+        let mut command = match cgroup {
+            None => Command::new(&self.binary),
+            Some(cgroup) => {
+                let mut shell = Command::new("/bin/sh");
+                let joins = "echo $$ >\"$0/cgroup.procs\" && exec \"$@\"";
+                shell.args(["-c", joins]).arg(cgroup).arg(&self.binary);
+                shell
+            }
+        };
         command.arg(subcommand).args(["--node-name", "bench"]);
         if subcommand == "agent" {
             command.arg("--standalone");

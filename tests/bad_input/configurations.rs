@@ -46,6 +46,11 @@ fn bad_manifests() -> Vec<(&'static str, String, &'static str)> {
             "capacity is 0",
         ),
         (
+            "slots",
+            good("c3", &format!("{{{handler}, capacity: 2147483647}}")),
+            "capacity is 2147483647; it must be 10000 or less",
+        ),
+        (
             "many",
             good("c2", &format!("{{{handler}, capacity: many}}")),
             "spec.capacity: ",
@@ -118,4 +123,28 @@ async fn a_folder_of_configurations_that_is_gone_deletes_nothing_and_is_read_whe
     fs::rename(&away, node.configurations()).unwrap();
     node.configure("good", "capacity: 3");
     node.until_counts(&door, 3, 3).await;
+}
+
+/// Written by another program, or by an agent of a time when there was no bound.
+#[tokio::test]
+async fn an_instance_with_a_capacity_without_bound_offers_a_bounded_number_of_slots() {
+    let mut node = TestNode::new();
+    let door = instance_name("cam", "door");
+    node.configure("cam", "capacity: 2147483647");
+    let folder = node.state().join("instances");
+    fs::create_dir_all(&folder).unwrap();
+    let text = format!(
+        "apiVersion: akri.sh/v0\nkind: Instance\n\
+         metadata: {{name: {door}, namespace: default, annotations: {{akri.sh/device-id: door}}}}\n\
+         spec: {{configurationName: cam, cdiName: akri.sh/cam=1, capacity: 2147483647, nodes: [node-a], shared: true}}\n"
+    );
+    fs::write(folder.join(format!("default_{door}.yaml")), text).unwrap();
+    node.start_kubelet();
+    node.start_agent();
+    node.until_error(
+        "cam.yaml",
+        "capacity is 2147483647; it must be 10000 or less",
+    )
+    .await;
+    node.until_counts(&door, 10_000, 10_000).await;
 }

@@ -15,7 +15,6 @@ use petiole::{
 };
 use std::{
     fs,
-    os::unix::fs::{FileTypeExt as _, symlink},
     time::Duration,
 };
 use support::{

@@ -257,7 +257,13 @@ fn answer(socket: &UdpSocket, services: &Mutex<Vec<Announced>>, stop: &AtomicBoo
 }
 
 fn send(socket: &UdpSocket, services: &[Announced]) {
-    for (n, some) in services.chunks(SERVICES_A_PACKET).enumerate() {
+    let is_large = |s: &Announced| s.txt.iter().map(Vec::len).sum::<usize>() > 1000;
+    let together = if services.iter().any(is_large) {
+        1
+    } else {
+        SERVICES_A_PACKET
+    };
+    for (n, some) in services.chunks(together).enumerate() {
         socket.send_to(&packet(some, 4500), (GROUP, PORT)).unwrap();
         // A receiver's buffer holds about a hundred packets; a LAN has its own pace.
         if n % 16 == 15 {

@@ -1,0 +1,127 @@
+//! Whether an agent stays within a memory limit when everything that is bounded is at its bound: as many services as a
+//! discovery takes in, each with the largest TXT record, and as many Instances as an agent has.
+//!
+//! The agent runs in a cgroup of its own with that limit, which takes root. One that goes over it is killed.
+use super::{
+    mdns_publisher::{Announced, Publisher},
+    measurements::zeroconf,
+    node::Node,
+};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+use tokio::time::sleep;
+
+const SERVICES: usize = 4096;
+/// The default of `--max-instances`.
+const INSTANCES: usize = 1000;
+/// Keys of one TXT record, and the bytes of each: what is made of all is just below 4096 bytes, and a thousand
+/// of these devices just below the bytes that a discovery takes in.
+const KEYS: usize = 16;
+const VALUE: usize = 210;
+/// How long the services go on changing, and the agent has to take that in.
+const CHANGES: usize = 3;
+const SETTLES: Duration = Duration::from_secs(15);
+
+/// A memory cgroup, of either version. It goes with the value.
+struct Cgroup {
+    folder: PathBuf,
+    is_v1: bool,
+}
+
+impl Cgroup {
+    fn new(limit: u64) -> Result<Self, String> {
+        let v1 = Path::new("/sys/fs/cgroup/memory");
+        let (root, is_v1) = match v1.exists() {
+            true => (v1, true),
+            false => (Path::new("/sys/fs/cgroup"), false),
+        };
+        let folder = root.join(format!("petiole-bench-{}", std::process::id()));
+        let failed = |e: std::io::Error| format!("{}: {e}; root is needed", folder.display());
+        fs::create_dir(&folder).map_err(failed)?;
+        let cgroup = Self {
+            folder: folder.clone(),
+            is_v1,
+        };
+        let file = cgroup.named("memory.limit_in_bytes", "memory.max");
+        fs::write(file, limit.to_string()).map_err(failed)?;
+        Ok(cgroup)
+    }
+
+    fn named(&self, v1: &str, v2: &str) -> PathBuf {
+        self.folder.join(if self.is_v1 { v1 } else { v2 })
+    }
+
+    /// The most that it used, in MB, pages of files among it.
+    fn peak(&self) -> f64 {
+        let file = self.named("memory.max_usage_in_bytes", "memory.peak");
+        let text = fs::read_to_string(file).unwrap_or_default();
+        text.trim().parse().unwrap_or(0.0) / 1e6
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        if let Err(e) = fs::remove_dir(&self.folder) {
+            eprintln!("{} stays: {e}", self.folder.display());
+        }
+    }
+}
+
+/// All services in their `round`th state.
+fn services(kind: &str, round: usize) -> Vec<Announced> {
+    let value = |key: usize| {
+        let fill = VALUE - 10;
+        format!("k{key}={round:010}{}", "x".repeat(fill)).into_bytes()
+    };
+    let record: Vec<Vec<u8>> = (0..KEYS).map(value).collect();
+    let record: Vec<&[u8]> = record.iter().map(Vec::as_slice).collect();
+    (0..SERVICES)
+        .map(|n| Announced::new(&format!("service {n}"), kind).txt(&record))
+        .collect()
+}
+
+/// Runs it, and says what was used. An error is an agent that did not survive.
+pub(super) async fn run(binary: PathBuf, limit_mib: u64) -> Result<String, String> {
+    let cgroup = Cgroup::new(limit_mib << 20)?;
+    let kind = format!("_p{}limit._tcp", std::process::id());
+    let publisher = Publisher::start(vec![]);
+    let mut node = Node::new(binary);
+    node.start_kubelet().await;
+    // Without questions to each: the publisher, not the agent, is too slow to answer them all.
+    node.configure("zeroconf", 1, &format!("{}verify: off\n", zeroconf(&kind)));
+    node.start_agent_in(&cgroup.folder);
+    publisher.announce_all(services(&kind, 0));
+    node.until_allocatable(INSTANCES).await;
+    let reached = node.agent_memory();
+    for round in 1..=CHANGES {
+        publisher.announce_all(services(&kind, round));
+        sleep(SETTLES).await;
+        if let Some(ended) = node.agent_ended() {
+            return Err(format!("the agent ended in round {round}: {ended}"));
+        }
+    }
+    let status = fs::read_to_string(node.path(&format!(
+        "state/configurations/default_{}.yaml",
+        super::node::CONFIGURATION
+    )));
+    if !status.unwrap_or_default().contains("services are left out") {
+        return Err("the Configuration does not say that services are left out".to_owned());
+    }
+    let memory = node.agent_memory();
+    let text = format!(
+        "{SERVICES} services with TXT records of {} bytes, {INSTANCES} Instances, a limit of {limit_mib} MiB ({:.1} MB):\n\
+         resident {:.1} MB when all were allocatable, {:.1} MB after {CHANGES} changes of every record, at most {:.1} MB;\n\
+         the cgroup used {:.1} MB at most, pages of files included",
+        KEYS * (VALUE + 4),
+        (limit_mib << 20) as f64 / 1e6,
+        reached.now,
+        memory.now,
+        memory.most,
+        cgroup.peak()
+    );
+    drop(node);
+    Ok(text)
+}
