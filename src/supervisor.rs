@@ -1,11 +1,17 @@
 //! Runs the long-lived tasks of a process; the first to end stops the rest.
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Error, Result, anyhow};
 use std::{collections::HashMap, future::Future, time::Duration};
 use tokio::{
+    sync::{oneshot, watch},
     task::{Id, JoinError, JoinSet},
     time::timeout,
 };
 use tokio_util::sync::CancellationToken;
+
+/// The error of a task that sends to a task that has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("channel closed")]
+pub struct ChannelClosed;
 
 /// Named tasks that live as long as the process.
 pub struct Supervisor {
@@ -32,7 +38,8 @@ impl Supervisor {
         self.names.insert(handle.id(), name);
     }
 
-    /// Returns once every task has ended: the error of the first that failed, or that ended unasked.
+    /// Returns once every task has ended: the error of the first that failed, or that ended unasked. Tasks stop in any
+    /// order, so that after the signal a closed channel means only that its other end stopped first.
     pub async fn run(mut self, grace: Duration) -> Result<()> {
         let mut outcome = Ok(());
         while !self.shutdown.is_cancelled() {
@@ -50,6 +57,7 @@ impl Supervisor {
             while let Some(ended) = self.tasks.join_next_with_id().await {
                 if let Err(e) = self.ended(ended)
                     && outcome.is_ok()
+                    && !is_closed_channel(&e)
                 {
                     outcome = Err(e);
                 }
@@ -74,6 +82,15 @@ impl Supervisor {
             Err(e) => Err(anyhow!("{} panicked: {e}", self.names[&e.id()])),
         }
     }
+}
+
+/// Whether a task ended because the task at the other end of a channel had ended.
+fn is_closed_channel(error: &Error) -> bool {
+    error.chain().any(|cause| {
+        cause.is::<ChannelClosed>()
+            || cause.is::<watch::error::RecvError>()
+            || cause.is::<oneshot::error::RecvError>()
+    })
 }
 
 #[cfg(test)]
@@ -105,6 +122,55 @@ mod tests {
             });
             s.run(GRACE).await.unwrap();
         }
+    }
+    /// A task that follows a channel and sees its end before the signal.
+    fn follower(s: &mut Supervisor, mut values: watch::Receiver<()>) {
+        s.spawn("follower", |_| async move {
+            loop {
+                values.changed().await.context("values are gone")?;
+            }
+        });
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_channel_that_closes_after_the_signal_is_no_failure() {
+        let (values, seen) = watch::channel(());
+        let shutdown = CancellationToken::new();
+        let mut s = Supervisor::new(shutdown.clone());
+        follower(&mut s, seen);
+        s.spawn("sender", |stop| async move {
+            stop.cancelled().await;
+            drop(values);
+            Err(ChannelClosed.into())
+        });
+        shutdown.cancel();
+        s.run(GRACE).await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_channel_that_closes_without_a_signal_is_a_failure() {
+        let (values, seen) = watch::channel(());
+        let mut s = Supervisor::new(CancellationToken::new());
+        follower(&mut s, seen);
+        drop(values);
+        let error = format!("{:#}", s.run(GRACE).await.unwrap_err());
+        assert!(
+            error.starts_with("follower failed: values are gone"),
+            "{error}"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn another_failure_after_the_signal_is_one() {
+        let shutdown = CancellationToken::new();
+        let mut s = Supervisor::new(shutdown.clone());
+        s.spawn("saver", |stop| async move {
+            stop.cancelled().await;
+            Err(anyhow!("disk full"))
+        });
+        shutdown.cancel();
+        let error = format!("{:#}", s.run(GRACE).await.unwrap_err());
+        assert_eq!(error, "saver failed: disk full");
     }
     #[tokio::test(start_paused = true)]
     async fn one_failure_stops_the_rest_and_is_named() {

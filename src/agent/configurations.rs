@@ -2,6 +2,7 @@
 mod others;
 mod plan;
 mod resource;
+mod spec;
 
 pub(super) use plan::{Accepted, AcceptedConfiguration};
 
@@ -53,6 +54,7 @@ pub(super) async fn run(
             prefixes: &node.resource_prefixes,
             others: others.of(there),
             registered: &ours,
+            max_configurations: node.max_configurations,
             scope_of: &|spec| scope_of(&handlers, spec),
         });
         sessions.send_if_modified(|specs| {

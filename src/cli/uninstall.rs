@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     cluster,
-    tidy::{Settings, Uninstall, uninstall},
+    tidy::{Release, Settings, Uninstall, uninstall, why_not_removed},
 };
 use clap::Args;
 use std::{
@@ -15,10 +15,25 @@ use std::{
     time::Duration,
 };
 
+/// What remains to be done by hand where Helm does not do it.
+const BY_HAND: &str = "nothing is deleted. To remove an installation that Helm has not installed: `kubectl delete \
+     configurations.akri.sh --all --all-namespaces`, wait until `kubectl get instances.akri.sh --all-namespaces` shows none, \
+     and then delete the chart's objects";
+
 /// Run by the chart before it deletes the agents. Deletes all Configurations and waits until the agents have taken
 /// away what came of them: no Instance is left, and no ready node has any of our resources allocatable.
 #[derive(Debug, Args)]
 pub struct Flags {
+    /// Delete only while Helm removes this release, and nothing otherwise: for the chart's hook, which is an ordinary
+    /// Job to everything but Helm
+    #[arg(long, value_name = "NAME", requires_all = ["namespace", "helm_revision"])]
+    helm_release: Option<String>,
+    /// The revision of --helm-release that the hook was made for; those that a rollback makes of it count too
+    #[arg(long, value_name = "N", requires = "helm_release")]
+    helm_revision: Option<u64>,
+    /// The namespace of --helm-release
+    #[arg(long, env = "PETIOLE_NAMESPACE", hide_short_help = true)]
+    namespace: Option<String>,
     /// Also wait until the nodes' capacity entries are gone, as `petiole tidy --wait`: takes up to 6 minutes more
     #[arg(long, env = "PETIOLE_WAIT_FOR_TIDY")]
     wait_for_tidy: bool,
@@ -29,12 +44,28 @@ pub struct Flags {
     scope: ScopeFlags,
 }
 
+impl Flags {
+    fn release(&self) -> Option<Release> {
+        Some(Release {
+            name: self.helm_release.clone()?,
+            namespace: self.namespace.clone()?,
+            revision: self.helm_revision?,
+        })
+    }
+}
+
 pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
     let client = cluster::client().await?;
     until_told_to_stop(|stop| or_stopped(Box::pin(remove(flags, client)), stop)).await
 }
 
 async fn remove(flags: Flags, client: kube::Client) -> anyhow::Result<()> {
+    if let Some(release) = flags.release()
+        && let Some(reason) = why_not_removed(&release, &client, flags.timeout).await?
+    {
+        writeln!(stderr(), "{reason}: {BY_HAND}")?;
+        return Ok(());
+    }
     let prefixes = flags.scope.resource_prefixes.clone();
     let namespaces = flags.scope.namespaces();
     let settings = Uninstall {
@@ -58,4 +89,36 @@ async fn remove(flags: Flags, client: kube::Client) -> anyhow::Result<()> {
         waits: true,
     };
     tidy::print(settings, client).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Cli, Command};
+    use clap::Parser as _;
+
+    #[test]
+    fn a_hook_names_its_release_whole_or_is_refused() {
+        let parsed = |flags: &[&str]| {
+            let args = ["petiole", "uninstall"].iter().chain(flags);
+            match Cli::try_parse_from(args.copied()).map(|cli| cli.command) {
+                Ok(Command::Uninstall(flags)) => {
+                    Ok(flags.release().map(|r| r.record_name(r.revision)))
+                }
+                Ok(_) => unreachable!("another subcommand"),
+                Err(e) => Err(e.to_string()),
+            }
+        };
+        let (name, revision) = (["--helm-release", "leaf"], ["--helm-revision", "3"]);
+        let namespace = ["--namespace", "devices"];
+        let record = Ok(Some("sh.helm.release.v1.leaf.v3".to_owned()));
+        assert_eq!(parsed(&[name, revision, namespace].concat()), record);
+        assert_eq!(parsed(&[]), Ok(None));
+        for part in [
+            &[name, revision][..],
+            &[name, namespace],
+            &[revision, namespace],
+        ] {
+            assert!(parsed(&part.concat()).is_err(), "{part:?}");
+        }
+    }
 }

@@ -1,9 +1,11 @@
 //! Capacity entries and whole installations taken away by hand: what agents do by themselves, for a cluster whose
 //! agents are gone or are about to go.
 mod plan;
+mod release;
 mod uninstall;
 
 pub use plan::Entry;
+pub use release::{REVISIONS, Release, why_not_removed};
 pub use uninstall::{Uninstall, uninstall};
 
 use crate::{

@@ -63,9 +63,17 @@ capabilities:
 {{- default (printf "%s/pod-resources" (include "petiole.kubeletDir" .)) .Values.kubelet.podResourcesDir -}}
 {{- end -}}
 
+{{/* Annotations of what is there only while `helm uninstall` runs. Helm creates the lower weight first. */}}
+{{- define "petiole.uninstallHook" -}}
+helm.sh/hook: pre-delete
+helm.sh/hook-weight: {{ . | quote }}
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end -}}
+
 {{/*
 Rights on namespaced kinds: a ClusterRole or, with watchNamespaces, a Role in each of them.
-Call with (dict "root" . "component" "agent" "name" "petiole-agent" "rules" "the name of a template").
+Call with (dict "root" . "component" "agent" "name" "petiole-agent" "rules" "the name of a template"); `roleAnnotations`
+and `bindingAnnotations` are optional.
 */}}
 {{- define "petiole.namespacedRights" -}}
 {{- $namespaces := default (list "") .root.Values.watchNamespaces -}}
@@ -79,6 +87,9 @@ metadata:
   namespace: {{ . }}
   {{- end }}
   labels: {{- include "petiole.labels" (list $.root $.component) | nindent 4 }}
+  {{- with $.roleAnnotations }}
+  annotations: {{- . | nindent 4 }}
+  {{- end }}
 rules:
   {{- include $.rules $.root | nindent 2 }}
 ---
@@ -90,6 +101,9 @@ metadata:
   namespace: {{ . }}
   {{- end }}
   labels: {{- include "petiole.labels" (list $.root $.component) | nindent 4 }}
+  {{- with $.bindingAnnotations }}
+  annotations: {{- . | nindent 4 }}
+  {{- end }}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: {{ ternary "Role" "ClusterRole" (ne $namespace "") }}, name: {{ $.name }}-objects}
 subjects:
   - {kind: ServiceAccount, name: {{ $.name }}, namespace: {{ $.root.Release.Namespace }}}
@@ -97,8 +111,7 @@ subjects:
 {{- end -}}
 
 {{/*
-Rights on kinds of the whole cluster.
-Call with (dict "root" . "component" "agent" "name" "petiole-agent" "rules" "the name of a template").
+Rights on kinds of the whole cluster. Call as "petiole.namespacedRights".
 */}}
 {{- define "petiole.clusterRights" -}}
 ---
@@ -107,6 +120,9 @@ kind: ClusterRole
 metadata:
   name: {{ .name }}
   labels: {{- include "petiole.labels" (list .root .component) | nindent 4 }}
+  {{- with .roleAnnotations }}
+  annotations: {{- . | nindent 4 }}
+  {{- end }}
 rules:
   {{- include .rules .root | nindent 2 }}
 ---
@@ -115,6 +131,9 @@ kind: ClusterRoleBinding
 metadata:
   name: {{ .name }}
   labels: {{- include "petiole.labels" (list .root .component) | nindent 4 }}
+  {{- with .bindingAnnotations }}
+  annotations: {{- . | nindent 4 }}
+  {{- end }}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: {{ .name }}}
 subjects:
   - {kind: ServiceAccount, name: {{ .name }}, namespace: {{ .root.Release.Namespace }}}

@@ -61,8 +61,7 @@ fn world(broker: Value) -> World {
         nodes: vec![NodeHealth {
             name: "a".to_owned(),
             health: "Healthy".to_owned(),
-            last_transition_time: String::new(),
-            connection: None,
+            ..NodeHealth::default()
         }],
         ..InstanceStatus::default()
     });

@@ -26,7 +26,7 @@ use crate::{
     model::{
         names::ObjectKey,
         patch::{add, remove, replace},
-        slot::{SlotId, SlotOwner},
+        slot::{SlotId, SlotOwner, holders},
     },
 };
 use json_patch::{Patch, PatchOperation};
@@ -326,10 +326,11 @@ impl View<'_> {
         (!operations.is_empty()).then_some(Patch(operations))
     }
 
-    /// When an Instance without nodes is to be deleted: nobody else is left to do it.
+    /// When an Instance without nodes is to be deleted: nobody else is left to do it. Not while a container on any node
+    /// holds one of its slots.
     fn deleted_in(&self, key: &ObjectKey, instance: &Instance) -> Option<Duration> {
         let is_deleting = instance.metadata.deletion_timestamp.is_some();
-        if is_deleting || !instance.spec.nodes.is_empty() || self.is_held(instance) {
+        if is_deleting || !instance.spec.nodes.is_empty() || is_held(instance) {
             return None;
         }
         let since = unavailable_since(instance.status.as_ref()?)?;
@@ -343,14 +344,10 @@ impl View<'_> {
         };
         Some(grace.saturating_sub(elapsed(since, self.now)))
     }
+}
 
-    /// Whether a container may use the device on a node that is away.
-    fn is_held(&self, instance: &Instance) -> bool {
-        instance.spec.device_usage.values().any(|usage| {
-            let owner = SlotOwner::from_usage(usage).ok().flatten();
-            owner.is_some_and(|owner| self.memory.away.contains_key(owner.node()))
-        })
-    }
+fn is_held(instance: &Instance) -> bool {
+    !holders(&instance.spec.device_usage).is_empty()
 }
 
 /// Since when no node sees the device: kept on the API server, so that a new controller goes on counting.

@@ -120,8 +120,8 @@ impl Cluster {
             status.nodes.push(NodeHealth {
                 name: node.to_owned(),
                 health: health.to_owned(),
-                last_transition_time: String::new(),
                 connection: Some(connection.to_owned()),
+                ..NodeHealth::default()
             });
         });
     }

@@ -278,13 +278,14 @@ fn an_instance_without_nodes_is_deleted_after_the_grace_period() {
 #[test]
 fn an_instance_is_kept_while_a_container_may_use_its_device_or_while_it_is_not_known_to_be_gone() {
     let held = abandoned(json!({ "cam-1-0": "b" }));
+    let by_one_that_is_there = abandoned(json!({ "cam-1-0": "C:cam-0:a" }));
     let mut unknown = abandoned(json!({}));
     unknown.status = None;
     let mut seen = abandoned(json!({}));
     seen.status.as_mut().unwrap().conditions[0].status = "True".to_owned();
-    for kept in [held, unknown, seen] {
+    for kept in [held, by_one_that_is_there, unknown, seen] {
         let world = World::default()
-            .with_nodes([("b", not_ready(at(0)))])
+            .with_nodes([("a", ready()), ("b", not_ready(at(0)))])
             .with_instance(kept);
         let planned = looked(&world, &mut Memory::default(), 100);
         assert_eq!(planned.actions, []);
@@ -337,7 +338,7 @@ proptest! {
             .then(|| told.iter().map(|n| (format!("told.akri.sh/{n}"), String::new())).collect());
         device.status = Some(InstanceStatus {
             nodes: told.iter().map(|n| crate::api::instance::NodeHealth {
-                name: name(*n), health: "Healthy".to_owned(), last_transition_time: time.clone(), connection: None,
+                name: name(*n), health: "Healthy".to_owned(), last_transition_time: time.clone(), ..Default::default()
             }).collect(),
             ..InstanceStatus::default()
         });

@@ -1,0 +1,162 @@
+//! A process that is told to end ends without an error, however its tasks come to their ends: they stop in any order,
+//! and one that stops first closes the channels of the others.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+use axum::{
+    body::{Body, Bytes},
+    http::{Request, Response},
+};
+use futures::{Stream, StreamExt as _, stream};
+use k8s_openapi::jiff::Timestamp;
+use kube::Client;
+use petiole::{
+    agent,
+    cluster::node::Nodes,
+    controller,
+    discovery::{handlers, session::Handlers},
+    store::kubernetes::{self, KubernetesStore},
+};
+use serde_json::{Value, json};
+use std::{convert::Infallible, sync::Arc, time::Duration};
+use tempfile::TempDir;
+use tokio::{sync::watch, time::timeout};
+use tokio_util::sync::CancellationToken;
+
+/// Enough to see a race that is lost every second time, and most that are lost more rarely.
+const ROUNDS: usize = 60;
+const SOON: Duration = Duration::from_secs(10);
+
+/// An API server that has nothing but the controller's Lease, and whose watches stay open. `watches` counts them.
+fn api_server(watches: Arc<watch::Sender<usize>>) -> Client {
+    let server = tower::service_fn(move |request: Request<kube::client::Body>| {
+        let uri = request.uri().to_string();
+        if uri.contains("watch=true") {
+            watches.send_modify(|n| *n += 1);
+        }
+        async move { Ok::<_, Infallible>(answer(&uri)) }
+    });
+    Client::new(server, "petiole")
+}
+
+fn answer(uri: &str) -> Response<Body> {
+    if uri.contains("watch=true") {
+        return Response::new(Body::from_stream(forever()));
+    }
+    let path = uri.split('?').next().unwrap();
+    let is_lease = path.contains("/leases");
+    let has_name = path.ends_with("/petiole-controller") || path.ends_with("/node-a");
+    let (code, body) = match (is_lease, has_name) {
+        (true, true) => (200, lease()),
+        (true, false) => (200, list(json!([lease()]))),
+        (false, true) => (
+            404,
+            json!({"status": "Failure", "code": 404, "reason": "NotFound", "message": ""}),
+        ),
+        (false, false) => (200, list(json!([]))),
+    };
+    Response::builder()
+        .status(code)
+        .body(Body::from(body.to_string()))
+        .unwrap()
+}
+
+fn forever() -> impl Stream<Item = Result<Bytes, Infallible>> {
+    stream::pending().boxed()
+}
+
+fn list(items: Value) -> Value {
+    json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items})
+}
+
+/// Held by the controller of these tests for some time to come.
+fn lease() -> Value {
+    let now = Timestamp::now()
+        .strftime("%Y-%m-%dT%H:%M:%S%.6fZ")
+        .to_string();
+    json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": "petiole-controller", "namespace": "petiole", "resourceVersion": "1"},
+        "spec": {"holderIdentity": "me", "leaseDurationSeconds": 3600, "acquireTime": now, "renewTime": now},
+    })
+}
+
+/// Cancels `stop` once so many watches are open. `n` lets tasks come a little further each time.
+async fn tell_to_end(
+    watches: &watch::Sender<usize>,
+    open: usize,
+    n: usize,
+    stop: CancellationToken,
+) {
+    let mut watches = watches.subscribe();
+    watches.wait_for(|now| *now >= open).await.unwrap();
+    for _ in 0..n {
+        tokio::task::yield_now().await;
+    }
+    stop.cancel();
+}
+
+#[tokio::test]
+async fn a_controller_that_is_told_to_end_ends_without_an_error() {
+    for n in 0..ROUNDS {
+        let watches = Arc::new(watch::Sender::new(0));
+        let stop = CancellationToken::new();
+        let settings = controller::Settings {
+            identity: "me".to_owned(),
+            namespace: "petiole".to_owned(),
+            watch_namespaces: vec![],
+            resource_prefix: "akri.sh".to_owned(),
+            http_address: None,
+        };
+        let controller = controller::run(settings, api_server(watches.clone()), stop.clone());
+        // The Lease, Configurations, Instances, Nodes, Pods, Jobs, Services.
+        let both = async { tokio::join!(controller, tell_to_end(&watches, 7, n, stop)) };
+        let (outcome, ()) = timeout(SOON, Box::pin(both)).await.unwrap();
+        assert!(outcome.is_ok(), "round {n}: {:#}", outcome.unwrap_err());
+    }
+}
+
+#[tokio::test]
+async fn an_agent_that_is_told_to_end_ends_without_an_error() {
+    for n in 0..ROUNDS {
+        let folder = TempDir::new().unwrap();
+        let watches = Arc::new(watch::Sender::new(0));
+        let stop = CancellationToken::new();
+        let agent = run_agent(&folder, api_server(watches.clone()), stop.clone());
+        // Instances, Configurations, its own Node.
+        let both = async { tokio::join!(agent, tell_to_end(&watches, 3, n, stop)) };
+        let (outcome, ()) = timeout(SOON, Box::pin(both)).await.unwrap();
+        assert!(outcome.is_ok(), "round {n}: {:#}", outcome.unwrap_err());
+    }
+}
+
+async fn run_agent(
+    folder: &TempDir,
+    client: Client,
+    stop: CancellationToken,
+) -> anyhow::Result<()> {
+    let prefixes = vec!["akri.sh".to_owned()];
+    let store = KubernetesStore::new(
+        client.clone(),
+        kubernetes::Settings {
+            node_name: "node-a".to_owned(),
+            namespaces: vec![],
+            state: folder.path().join("state"),
+        },
+    )?;
+    let settings = agent::Settings {
+        node_name: "node-a".to_owned(),
+        resource_prefix: "akri.sh".to_owned(),
+        resource_prefixes: prefixes.clone(),
+        nodes: Some(Nodes::new(client, &prefixes)),
+        plugin_folder: folder.path().join("device-plugins"),
+        pod_resources_socket: folder.path().join("kubelet.sock"),
+        own_pod: None,
+        kubelet_settles: agent::KUBELET_SETTLES,
+        between_looks: agent::BETWEEN_LOOKS,
+        names_are_kept: agent::NAMES_ARE_KEPT,
+        max_instances: 10,
+        render_brokers: None,
+        http_address: None,
+    };
+    let handlers = Handlers::new(handlers::builtin());
+    agent::run(settings, Arc::new(store), handlers, stop).await
+}
