@@ -3,7 +3,9 @@ use crate::bytes::Reader;
 use petiole::model::{
     names::ObjectKey,
     slot::{SlotId, SlotOwner},
-    slot_table::{Claim, ObservedSlots, Resource, SlotChange, SlotTable},
+    slot_table::{
+        Claim, ObservedSlots, Precedence, Resource, SlotChange, SlotTable, Use, usage_of,
+    },
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,7 +15,8 @@ use std::{
 const NODES: [&str; 3] = ["node-a", "node-b", "c"];
 const INSTANCES: [&str; 4] = ["cam-1", "cam-2", "cam-3", "door-1"];
 const CONFIGURATIONS: [&str; 2] = ["cam", "door"];
-/// More than fit into any list that a program can make otherwise.
+const NAMESPACES: [&str; 2] = ["a", "b"];
+/// More than a program can make of capacities, and less than of an index that somebody made up.
 const LISTED_MAX: usize = 1000;
 
 pub fn run(input: &[u8]) {
@@ -54,14 +57,15 @@ struct Agent {
 impl Agent {
     fn step(&mut self, input: &mut Reader<'_>) {
         self.now += Duration::from_secs(1);
-        match input.below(6) {
+        match input.below(7) {
             0 => self.table.observe(instances(input)),
             1 => {
-                let gone = INSTANCES[usize::from(input.below(4))].to_owned();
+                let gone = key(input, usize::from(input.below(4)));
                 self.table.observe_changes(instances(input), [gone]);
             }
             2 | 3 => self.allocate(input),
             4 => self.release(input),
+            5 => self.adopt(input),
             _ => self.settle(input),
         }
     }
@@ -132,6 +136,41 @@ impl Agent {
         }
     }
 
+    /// What containers have that no slot shows.
+    fn adopt(&mut self, input: &mut Reader<'_>) {
+        let uses = [one_use(input), one_use(input)];
+        let adoptions = self.table.adoptions(&uses);
+        let mut claimed = BTreeSet::new();
+        for change in &adoptions.changes {
+            assert!(
+                self.table.is_free(&change.slot),
+                "{} is not free",
+                change.slot
+            );
+            assert!(
+                claimed.insert(&change.slot),
+                "{} is claimed twice",
+                change.slot
+            );
+            assert_eq!(change.to.as_ref().map(SlotOwner::node), Some(NODES[0]));
+        }
+        for twice in &adoptions.twice {
+            assert!(!claimed.contains(&twice.slot));
+        }
+        for instance in INSTANCES {
+            for (id, owner) in usage_of(&adoptions.unshown, (instance, 2), NODES[0]) {
+                let id: SlotId = id.parse().expect("a slot's id");
+                assert_eq!(id.name, instance);
+                let owner = SlotOwner::from_usage(&owner).expect("an owner");
+                assert_eq!(owner.expect("not free").node(), NODES[0]);
+            }
+        }
+        self.table.begin(&adoptions.changes);
+        self.table.settle(&adoptions.changes, Some(self.now));
+        let again = self.table.adoptions(&uses).changes;
+        assert_eq!(again, [], "what was adopted is adopted again");
+    }
+
     fn release(&mut self, input: &mut Reader<'_>) {
         let held = self.table.held();
         let Some(held) = held.get(usize::from(input.byte()) % held.len().max(1)) else {
@@ -195,13 +234,40 @@ fn instances(input: &mut Reader<'_>) -> Vec<ObservedSlots> {
     let is_present = |n: &usize| present >> n & 1 == 1;
     let present = (0..INSTANCES.len()).filter(is_present);
     let instance = |n: usize| ObservedSlots {
-        key: ObjectKey::new("default", INSTANCES[n]),
+        key: key(input, n),
+        precedence: Precedence {
+            is_stray: input.below(4) == 3,
+            created: i64::from(input.below(3)),
+        },
         configuration: CONFIGURATIONS[n / 3].to_owned(),
         capacity: u32::from(input.below(5)),
         is_offered: input.below(4) > 0,
         usage: usage(input, INSTANCES[n]),
     };
     present.map(instance).collect()
+}
+
+fn key(input: &mut Reader<'_>, instance: usize) -> ObjectKey {
+    let namespace = usize::from(input.below(8) / 7);
+    ObjectKey::new(NAMESPACES[namespace], INSTANCES[instance])
+}
+
+fn one_use(input: &mut Reader<'_>) -> Use {
+    let mut slots = |names: &[&str]| -> BTreeSet<SlotId> {
+        let slot = |_| {
+            let name = names[usize::from(input.byte()) % names.len()];
+            SlotId::new(name, u32::from(input.below(8)))
+        };
+        (0..input.below(4)).map(slot).collect()
+    };
+    let names = [&INSTANCES[..], &CONFIGURATIONS[..]].concat();
+    let (ids, told) = (slots(&names), slots(&INSTANCES));
+    let digests = (0..input.below(3)).map(|_| (1 + input.below(4)).to_string());
+    Use {
+        ids,
+        told,
+        digests: digests.collect(),
+    }
 }
 
 fn usage(input: &mut Reader<'_>, instance: &str) -> BTreeMap<String, String> {

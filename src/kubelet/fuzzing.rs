@@ -39,14 +39,3 @@ pub fn checkpoint_again(bytes: &[u8]) -> Option<Vec<u8>> {
     restored.put_into(&mut inventory, Duration::ZERO);
     Some(checkpoint::write(&inventory))
 }
-
-/// The same text with the checksum that its data has: a mutated checkpoint is stopped by its checksum alone.
-pub fn with_checksum(text: &[u8]) -> Option<Vec<u8>> {
-    let (found, expected) = match checkpoint::read(text) {
-        Err(checkpoint::Error::Checksum { found, expected }) => (found, expected),
-        Ok(_) | Err(checkpoint::Error::Json(_)) => return None,
-    };
-    let text = std::str::from_utf8(text).ok()?;
-    let (before, after) = text.rsplit_once(&found.to_string())?;
-    Some(format!("{before}{expected}{after}").into_bytes())
-}
