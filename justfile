@@ -65,11 +65,16 @@ deny:
 
 # End to end, against real avahi and a real Kubernetes (Linux, root); patterns choose tests
 e2e *patterns: image
-    cargo build --release --locked
+    cargo build --locked
     tests/e2e/run {{ patterns }}
+
+# A cluster under chaos, for SECONDS: devices that flap, everything killed and cut off at random, memory and slots watched
+soak seconds="3600": image
+    cargo build --locked
+    tests/e2e/soak {{ seconds }}
 
 # Measures against the budget and writes docs/performance.md and, as root on Linux with an image, docs/performance-cluster.md; fails over budget
 perf: image
     cargo bench --bench node -- --report docs/performance.md --check
-    cargo build --release --locked
+    cargo build --locked
     tests/e2e/performance docs/performance-cluster.md

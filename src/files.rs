@@ -1,8 +1,9 @@
-//! Files that are there whole or not at all.
+//! Files that are there whole or not at all, and folders that nobody else can change.
+use nix::{libc, unistd::geteuid};
 use std::{
     fs, io,
-    io::Write as _,
-    os::unix::fs::OpenOptionsExt as _,
+    io::{Read as _, Write as _},
+    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
 };
 
@@ -10,15 +11,25 @@ use std::{
 ///
 /// Not synced to the disk: after a power cut a file may be old or empty, and its reader must bear that.
 pub fn write_atomically(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+    write(path, content, mode, |_| Ok(()))
+}
+
+/// [`write_atomically`], and on the disk before it returns: after a power cut the old content is there or the new.
+pub fn write_durably(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+    write(path, content, mode, fs::File::sync_all)
+}
+
+fn write(
+    path: &Path,
+    content: &[u8],
+    mode: u32,
+    sync: impl FnOnce(&fs::File) -> io::Result<()>,
+) -> io::Result<()> {
     let temporary = temporary_of(path);
     let written = (|| {
-        let mut file = fs::OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(mode)
-            .open(&temporary)?;
+        let mut file = create(&temporary, mode)?;
         file.write_all(content)?;
+        sync(&file)?;
         fs::rename(&temporary, path)
     })();
     written.map_err(|e| {
@@ -26,6 +37,52 @@ pub fn write_atomically(path: &Path, content: &[u8], mode: u32) -> io::Result<()
         fs::remove_file(&temporary).ok();
         at(path, &e)
     })
+}
+
+/// Creates a file that is not there. Another one of this name was left when a process was killed, or put there by
+/// somebody: it goes, and a link is not followed.
+fn create(path: &Path, mode: u32) -> io::Result<fs::File> {
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create_new(true).mode(mode);
+    match options.open(path) {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+            fs::remove_file(path)?;
+            options.open(path)
+        }
+        opened => opened,
+    }
+}
+
+/// Reads the text of a regular file that has at most `most` bytes, and never waits: anything else is refused.
+pub fn read_text(path: &Path, most: u64) -> io::Result<String> {
+    let mut options = fs::OpenOptions::new();
+    // Without it a pipe would not be opened until somebody writes to it.
+    options.read(true).custom_flags(libc::O_NONBLOCK);
+    let file = options.open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is no regular file"));
+    }
+    let mut content = vec![];
+    file.take(most + 1).read_to_end(&mut content)?;
+    if content.len() as u64 > most {
+        return Err(io::Error::other(format!("it has more than {most} bytes")));
+    }
+    String::from_utf8(content).map_err(|_| io::Error::other("it is not UTF-8"))
+}
+
+/// Refuses a folder of another user, who could change what is in it at any time. Those of root are trusted.
+pub fn check_owner(folder: &Path) -> io::Result<()> {
+    let (owner, own) = (fs::metadata(folder)?.uid(), geteuid().as_raw());
+    if owner == own || owner == 0 {
+        return Ok(());
+    }
+    Err(io::Error::new(
+        io::ErrorKind::PermissionDenied,
+        format!(
+            "{} belongs to user {owner}, and this process is user {own}: choose another folder, or chown it",
+            folder.display()
+        ),
+    ))
 }
 
 /// Removes the file at `path`; one that is not there is as good as removed. Errors name the path.
@@ -59,6 +116,47 @@ mod tests {
         write_atomically(&path, b"two", 0o600).unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"two");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_link_in_the_place_of_the_temporary_file_is_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, others) = (dir.path().join("a.yaml"), dir.path().join("others"));
+        fs::write(&others, "theirs").unwrap();
+        std::os::unix::fs::symlink(&others, temporary_of(&path)).unwrap();
+        write_durably(&path, b"ours", 0o600).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"ours");
+        assert_eq!(fs::read(&others).unwrap(), b"theirs");
+        assert!(!fs::symlink_metadata(&path).unwrap().is_symlink());
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn only_a_regular_file_of_bounded_size_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        fs::write(&path, "12345").unwrap();
+        assert_eq!(read_text(&path, 5).unwrap(), "12345");
+        let why = |path: &Path, most| read_text(path, most).unwrap_err().to_string();
+        assert_eq!(why(&path, 4), "it has more than 4 bytes");
+        assert_eq!(why(dir.path(), 4), "it is no regular file");
+        let pipe = dir.path().join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+        assert!(made.unwrap().success());
+        assert_eq!(why(&pipe, 4), "it is no regular file");
+    }
+
+    #[test]
+    fn a_folder_of_another_user_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        check_owner(dir.path()).unwrap();
+        check_owner(Path::new("/")).unwrap();
+        if !geteuid().is_root() {
+            return; // only root can give a folder away
+        }
+        std::os::unix::fs::chown(dir.path(), Some(12_345), None).unwrap();
+        let error = check_owner(dir.path()).unwrap_err().to_string();
+        assert!(error.contains("belongs to user 12345"), "{error}");
     }
 
     #[test]

@@ -53,6 +53,7 @@ pub mod folder_watch;
 #[cfg(feature = "kubelet")]
 pub mod kubelet;
 pub mod model;
+pub mod pace;
 pub mod proto;
 pub mod store;
 pub mod supervisor;

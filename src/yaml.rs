@@ -1,6 +1,7 @@
 //! YAML as Kubernetes and its container runtimes read it: by YAML 1.1's rules for numbers, so that `0644` is octal. Pure.
+use crate::model::limits::DETAILS_MAX;
 use serde::de::DeserializeOwned;
-use serde_saphyr::{Deserializer, Error, Options, options};
+use serde_saphyr::{Deserializer, Error, Options, budget, options};
 
 fn as_in_go() -> Options {
     options! { legacy_octal_numbers: true }
@@ -9,6 +10,15 @@ fn as_in_go() -> Options {
 /// The one document of a text; JSON is YAML too.
 pub fn from_str<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
     serde_saphyr::from_str_with_options(text, as_in_go())
+}
+
+/// The one document of `discoveryDetails`, by YAML 1.2's rules as Akri reads it. Anchors and their aliases may make no more
+/// of it than a text without them could be.
+pub fn details<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
+    let bounded = options! {
+        budget: budget! { max_total_scalar_bytes: DETAILS_MAX * 4 },
+    };
+    serde_saphyr::from_str_with_options(text, bounded)
 }
 
 /// Every document of a text.
@@ -34,6 +44,18 @@ pub fn one_line(error: &Error) -> String {
 mod tests {
     use super::*;
     use serde_json::{Value, json};
+
+    #[test]
+    fn aliases_do_not_make_a_short_text_a_long_one() {
+        let long = "x".repeat(20_000);
+        let anchors: String = (0..1000).map(|n| format!("&a{n} y, ")).collect();
+        let aliases = "*a, ".repeat(8000);
+        let text = format!("[&a {long}, {anchors}{aliases}]");
+        assert!(text.len() < DETAILS_MAX);
+        let error = details::<Value>(&text).unwrap_err();
+        assert!(one_line(&error).contains("scalar"), "{error}");
+        assert!(details::<Value>(&format!("[&a {long}, *a]")).is_ok());
+    }
 
     #[test]
     fn numbers_are_those_that_kubernetes_reads() {

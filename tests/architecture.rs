@@ -25,6 +25,7 @@ const BASE: &[(&str, &[&str])] = &[
     ("cluster", &["backoff", "model", "telemetry"]),
     ("files", &[]),
     ("folder_watch", &["backoff", "files"]),
+    ("pace", &["backoff"]),
     ("proto", &[]),
     ("supervisor", &[]),
     ("telemetry", &["model", "supervisor"]),

@@ -156,6 +156,8 @@ async fn run_agent(
         max_instances: 10,
         render_brokers: None,
         http_address: None,
+        metrics_address: None,
+        max_configurations: 10,
     };
     let handlers = Handlers::new(handlers::builtin());
     agent::run(settings, Arc::new(store), handlers, stop).await

@@ -2,7 +2,7 @@
 mod admission;
 mod plan;
 
-use super::{Node, pod_resources};
+use super::{Node, books, pod_resources};
 use crate::{
     api::broker::SpecError, backoff::Backoff, files, folder_watch::FolderWatch,
     model::names::ObjectKey,
@@ -120,7 +120,7 @@ async fn reconcile(node: &Node, folder: &Path, memory: &mut Memory) -> anyhow::R
     if is_served && (writes > 0 || !existing.is_empty()) {
         kubelet = Kubelet {
             allocatable: pod_resources::healthy(node).await?,
-            held: pod_resources::held(node).await?,
+            held: held(node).await?,
             age: (node.kubelet_folder.borrow().kubelet_age()).unwrap_or_default(),
         };
         plan = planned(node, &kubelet, (&existing, memory));
@@ -137,6 +137,16 @@ async fn reconcile(node: &Node, folder: &Path, memory: &mut Memory) -> anyhow::R
     memory.lacking = plan.lacking;
     let written = carry_out(folder, plan.actions, memory);
     removed.and(written).map(|()| next)
+}
+
+/// What containers hold, by both of the kubelet's books. Where the checkpoint is behind, the looks for slots have it
+/// written anew.
+async fn held(node: &Node) -> anyhow::Result<pod_resources::Held> {
+    let books = books::read(node).await?;
+    Ok(pod_resources::Held {
+        by_resource: books.held_by_resource(),
+        ..books.list
+    })
 }
 
 /// Says what is wrong once, not at each look.

@@ -1,8 +1,9 @@
 //! Which Configurations this node works with: every change is judged, and discovery is told.
-mod limits;
 mod others;
 mod plan;
 mod resource;
+mod rights;
+mod spec;
 
 pub(super) use plan::{Accepted, AcceptedConfiguration};
 
@@ -54,6 +55,7 @@ pub(super) async fn run(
             prefixes: &node.resource_prefixes,
             others: others.of(there),
             registered: &ours,
+            max_configurations: node.max_configurations,
             scope_of: &|spec| scope_of(&handlers, spec),
             variables: handlers.variables(),
         });

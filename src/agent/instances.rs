@@ -1,30 +1,36 @@
 //! Instances follow devices: what discovery sees is created, described, and deleted again.
+mod bounds;
 mod plan;
+mod writes;
 
 use super::{Node, plan_inputs::Now, tally};
 use crate::{
+    api::instance::Instance,
     backoff::Backoff,
-    store::{InstanceChange, StoreError},
+    model::names::ObjectKey,
+    store::{InstanceChange, StoreError, key_of},
     telemetry::metrics,
 };
-use plan::{Absences, World, plan};
+use plan::{Absences, Arrivals, World, plan};
 use std::{sync::Arc, time::Duration};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
+use writes::{Outcome, Writes};
 
 const FIRST_RETRY: Duration = Duration::from_millis(200);
 const LAST_RETRY: Duration = Duration::from_secs(10);
 /// How long after a change all of it is looked at: what comes in one go makes one plan.
 const SETTLE: Duration = Duration::from_millis(5);
 
-/// Plans and carries out, at each change of what the plan depends on and when a grace period ends.
+/// Plans and carries out, at each change of what the plan depends on and when a time that it waits for has come.
 pub(super) async fn run(node: Arc<Node>, shutdown: CancellationToken) -> anyhow::Result<()> {
     let (mut judged, mut discoveries) = (node.judged.subscribe(), node.discoveries.subscribe());
     let (mut instances, mut configurations) = (node.store.instances(), node.store.configurations());
-    let mut absences = Absences::new();
+    let mut keeper = Keeper::new(node.clone());
     let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
     loop {
+        let known = instances.borrow_and_update().clone();
         let planned = plan(&World {
             node: &node.name,
             max_instances: node.max_instances,
@@ -35,91 +41,119 @@ pub(super) async fn run(node: Arc<Node>, shutdown: CancellationToken) -> anyhow:
             configurations: &configurations.borrow_and_update().clone(),
             judged: &judged.borrow_and_update().clone(),
             discoveries: &discoveries.borrow_and_update().clone(),
-            instances: &instances.borrow_and_update().clone(),
-            absences: &absences,
+            instances: &known,
+            unshown: &node.unshown.borrow().clone(),
+            absences: &keeper.absences,
+            arrivals: &keeper.arrivals,
+            refused: &keeper.writes.refused(),
         });
-        absences = planned.absences;
-        let mut is_done = true;
-        if !planned.changes.is_empty() {
-            let outcomes = node.store.apply(planned.changes.clone()).await;
-            for (change, outcome) in planned.changes.iter().zip(outcomes) {
-                is_done &= log(change, outcome);
+        (keeper.absences, keeper.arrivals) = (planned.absences, planned.arrivals);
+        let due = (keeper.writes).due(planned.changes, &known, Instant::now());
+        let again = keeper.carry_out(due.changes).await;
+        let report = match node.store.report(planned.reports).await {
+            Ok(()) => {
+                backoff.reset();
+                None
             }
-        }
-        if let Err(e) = node.store.report(planned.reports).await {
-            warn!("the status of Configurations cannot be written: {e}");
-            is_done = false;
-        }
+            Err(e) => {
+                warn!("the status of Configurations cannot be written: {e}");
+                Some(backoff.next_wait())
+            }
+        };
         metrics().set_instances(&tally::instances(
             &node.store.instances().borrow(),
             &node.name,
         ));
-        let wait = if is_done {
-            backoff.reset();
-            planned.wake_in.unwrap_or(Duration::MAX)
-        } else {
-            backoff.next_wait()
-        };
+        let waits = [planned.wake_in, due.wake_in, again, report];
+        let wait = waits.into_iter().flatten().min();
         tokio::select! {
             () = shutdown.cancelled() => return Ok(()),
             changed = judged.changed() => changed?,
             changed = discoveries.changed() => changed?,
             changed = instances.changed() => changed?,
             changed = configurations.changed() => changed?,
-            () = sleep(wait) => continue,
+            () = sleep(wait.unwrap_or(Duration::MAX)) => continue,
         }
         shutdown.run_until_cancelled(sleep(SETTLE)).await;
     }
 }
 
-/// Whether the change needs no other try.
-fn log(change: &InstanceChange, outcome: Result<(), StoreError>) -> bool {
-    let instance = change.key();
-    match (change, outcome) {
-        // It was there when it was to be created, and gone when it was to be joined: nothing will tell that it may be
-        // created now.
-        (InstanceChange::Create(_), Err(StoreError::Gone(_))) => false,
-        // Somebody else was faster; the next plan sees what is there now.
-        (_, Err(StoreError::Gone(_) | StoreError::Exists(_))) => true,
-        (_, Err(error)) => {
-            warn!(%instance, "the Instance cannot be written: {error}");
-            false
+/// What is remembered from one plan to the next.
+struct Keeper {
+    node: Arc<Node>,
+    absences: Absences,
+    arrivals: Arrivals,
+    writes: Writes,
+}
+
+impl Keeper {
+    fn new(node: Arc<Node>) -> Self {
+        Self {
+            writes: Writes::new(&node.name, Instant::now()),
+            absences: Absences::new(),
+            arrivals: Arrivals::default(),
+            node,
         }
-        (InstanceChange::Create(_), Ok(())) => {
-            info!(%instance, "device found: Instance created");
-            true
+    }
+
+    /// Writes, and says what has become of it. When to plan again, if something has failed.
+    async fn carry_out(&mut self, changes: Vec<InstanceChange>) -> Option<Duration> {
+        if changes.is_empty() {
+            return None;
         }
-        (InstanceChange::Delete { reason, .. }, Ok(())) => {
-            info!(%instance, %reason, "Instance deleted");
-            true
+        let outcomes = self.node.store.apply(changes.clone()).await;
+        let (now, uptime) = (Instant::now(), self.node.uptime());
+        let (mut failures, mut again) = (vec![], None);
+        for (change, outcome) in changes.iter().zip(outcomes) {
+            if let (InstanceChange::Create(instance), Ok(())) = (change, &outcome) {
+                self.arrivals.created(&configuration_of(instance), uptime);
+            }
+            match self.writes.done(change, outcome, now) {
+                Outcome::Done => log(change),
+                Outcome::Overtaken => {}
+                Outcome::FailsStill => {
+                    debug!(instance = %change.key(), "the Instance cannot be written yet");
+                    again = Some(Duration::ZERO); // the next plan knows how long it waits
+                }
+                Outcome::Fails(error) => {
+                    failures.push((change.key(), error));
+                    again = Some(Duration::ZERO);
+                }
+            }
         }
-        (InstanceChange::Health { view, .. }, Ok(())) => {
-            let health = if view.is_healthy { "seen" } else { "gone" };
-            info!(%instance, %health, "device");
-            true
-        }
-        (
-            InstanceChange::Join(_) | InstanceChange::Leave(_) | InstanceChange::Describe { .. },
-            Ok(()),
-        ) => {
-            info!(%instance, "Instance updated");
-            true
-        }
+        tell(&failures);
+        again
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{api::instance::Instance, model::names::ObjectKey};
+fn configuration_of(instance: &Instance) -> ObjectKey {
+    let namespace = key_of(&instance.metadata).namespace;
+    ObjectKey::new(namespace, &instance.spec.configuration_name)
+}
 
-    #[test]
-    fn what_was_gone_when_it_was_to_be_joined_is_created_at_the_next_try() {
-        let key = ObjectKey::new("default", "cam-1");
-        let gone = || Err(StoreError::Gone(key.clone()));
-        let create = InstanceChange::Create(Box::new(Instance::new("cam-1", Default::default())));
-        assert!(!log(&create, gone()));
-        assert!(log(&InstanceChange::Join(key.clone()), gone()));
-        assert!(log(&create, Err(StoreError::Exists(key.clone()))));
+/// What fails together has one cause as a rule: one line.
+fn tell(failures: &[(ObjectKey, StoreError)]) {
+    if let [(instance, error), others @ ..] = failures {
+        let others = match others.len() {
+            0 => String::new(),
+            n => format!(" (and {n} more with it)"),
+        };
+        warn!(%instance, "the Instance cannot be written, and is tried again: {error}{others}");
+    }
+}
+
+fn log(change: &InstanceChange) {
+    let instance = change.key();
+    match change {
+        InstanceChange::Create(_) => info!(%instance, "device found: Instance created"),
+        InstanceChange::Delete { reason, .. } => info!(%instance, %reason, "Instance deleted"),
+        InstanceChange::Health { view, .. } => {
+            let health = if view.is_healthy { "seen" } else { "gone" };
+            let flaps = view.flapping.is_some();
+            info!(%instance, %health, flaps, "device");
+        }
+        InstanceChange::Join(_) | InstanceChange::Leave(_) | InstanceChange::Describe { .. } => {
+            info!(%instance, "Instance updated");
+        }
     }
 }

@@ -4,10 +4,11 @@
 //! configurations ─ judged ─┬─> discovery sessions ─ discoveries ─┐
 //!                          └─> instances <────────────────────────┤   writes the store
 //! store's Instances ─> plugins (one task a resource) <────────────┘   <─> kubelet
-//!                      Allocate ─> slots (the only writer of claims) <─ reclaim <─ pod resources
+//!                      Allocate ─> slots (the only writer of claims) <─ reclaim <─ books: pod resources, checkpoint
 //! plugins' lists ──> capacity <─ own Node, pod resources   writes the Node's status
 //! ```
 //! Every arrow is a `watch` of whole values, but for requests to `slots`. This file only wires.
+mod books;
 mod brokers;
 mod capacity;
 mod configurations;
@@ -23,7 +24,10 @@ mod tally;
 use crate::{
     cluster::node::Nodes,
     discovery::session::{self, Discoveries, Handlers},
-    model::{names::ObjectKey, slot_table::SlotTable},
+    model::{
+        names::ObjectKey,
+        slot_table::{SlotTable, Unshown},
+    },
     store::Store,
     supervisor::Supervisor,
     telemetry::{http, metrics},
@@ -70,16 +74,20 @@ pub struct Settings {
     pub own_pod: Option<ObjectKey>,
     /// Without an own Pod: how long a new kubelet may list no containers though they run.
     pub kubelet_settles: Duration,
-    /// Between the two looks at pod resources that must both miss a slot before it is released.
+    /// Between the two looks at the kubelet's books that must both miss a slot before it is released.
     pub between_looks: Duration,
     /// How long a resource name counts as another plugin's after its devices were listed last.
     pub names_are_kept: Duration,
+    /// The most Configurations that are worked with.
+    pub max_configurations: usize,
     /// The most Instances of all Configurations together.
     pub max_instances: usize,
     /// A folder for static Pods: one broker for each Instance.
     pub render_brokers: Option<PathBuf>,
     /// Where metrics, health and readiness are served.
     pub http_address: Option<SocketAddr>,
+    /// Where metrics alone are served.
+    pub metrics_address: Option<SocketAddr>,
 }
 
 /// What the tasks of an agent share.
@@ -93,12 +101,18 @@ struct Node {
     kubelet_settles: Duration,
     between_looks: Duration,
     names_are_kept: Duration,
+    max_configurations: usize,
     max_instances: usize,
     started: Instant,
     store: Arc<dyn Store>,
     judged: watch::Sender<Arc<Judged>>,
     discoveries: watch::Sender<Arc<Discoveries>>,
     slots: watch::Sender<SlotTable>,
+    /// What containers use and no slot showed at the last look at the kubelet's books; nothing where that could not be
+    /// trusted.
+    unshown: watch::Sender<Arc<Vec<Unshown>>>,
+    /// The resource, by its whole name, whose plugin sends its list to the kubelet once more.
+    resent: watch::Sender<String>,
     kubelet_folder: watch::Sender<KubeletFolder>,
     /// The kubelet of that folder: every plugin waits for the next one, and the folder changes with every socket.
     kubelet: watch::Sender<Option<KubeletSocket>>,
@@ -120,11 +134,14 @@ impl Node {
             kubelet_settles: settings.kubelet_settles,
             between_looks: settings.between_looks,
             names_are_kept: settings.names_are_kept,
+            max_configurations: settings.max_configurations,
             max_instances: settings.max_instances,
             started: Instant::now(),
             judged: watch::Sender::default(),
             discoveries: watch::Sender::default(),
             slots: watch::Sender::new(SlotTable::new(&settings.node_name)),
+            unshown: watch::Sender::default(),
+            resent: watch::Sender::default(),
             kubelet_folder: watch::Sender::default(),
             kubelet: watch::Sender::default(),
             listed: watch::Sender::default(),
@@ -190,6 +207,9 @@ pub async fn run(
     if let Some(address) = settings.http_address {
         let health = readiness::health(node.clone());
         tasks.spawn("http", |stop| http::serve(address, health, stop));
+    }
+    if let Some(address) = settings.metrics_address {
+        tasks.spawn("metrics", |stop| http::serve_metrics(address, stop));
     }
     if let Some(nodes) = settings.nodes {
         let own = watch::Sender::new(None);

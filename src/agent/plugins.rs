@@ -1,5 +1,6 @@
 //! The device plugins of this node: one for each resource, started and stopped as Instances come and go.
 mod allocate;
+mod answer;
 mod denied;
 mod former_name;
 mod plan;
@@ -12,8 +13,9 @@ use crate::{
     api::instance::Instance,
     files,
     model::{
+        limits,
         names::ObjectKey,
-        slot_table::{ObservedSlots, Resource},
+        slot_table::{ObservedSlots, Precedence, Resource},
     },
     proto::DESCRIPTORS,
     store::Instances,
@@ -60,6 +62,7 @@ pub(super) async fn run(
     let mut slots = node.slots.subscribe();
     let mut folder = node.kubelet_folder.subscribe();
     let mut judged = node.judged.subscribe();
+    let mut resent = node.resent.subscribe();
     let mut plugins = Plugins {
         allocator: Arc::new(Allocator::new(node.clone(), requests)),
         registrar: Arc::new(Registrar::new(&node.plugin_folder)),
@@ -67,6 +70,8 @@ pub(super) async fn run(
         tasks: JoinMap::new(),
         running: BTreeMap::new(),
         observed: Arc::default(),
+        slot_limit: 0,
+        accepted: BTreeSet::new(),
         gone: BTreeSet::new(),
         shutdown: shutdown.clone(),
         node,
@@ -77,12 +82,12 @@ pub(super) async fn run(
         if is_due {
             // What is marked as seen is read after that, so that nothing that changes meanwhile is missed.
             discoveries.mark_unchanged();
-            if instances.has_changed()? {
+            if instances.has_changed()? || judged.has_changed()? {
                 instances.mark_unchanged();
+                judged.mark_unchanged();
                 plugins.observe();
             }
             slots.mark_unchanged();
-            judged.mark_unchanged();
             plugins.reconcile().await;
             plugins.publish_slots().await;
         }
@@ -92,7 +97,13 @@ pub(super) async fn run(
             changed = instances.changed() => { changed?; instances.mark_changed(); }
             changed = discoveries.changed() => changed?,
             changed = slots.changed() => changed?,
-            changed = judged.changed() => changed?, // what the resources are called
+            // What the resources are called, and whose Instances they are.
+            changed = judged.changed() => { changed?; judged.mark_changed(); }
+            changed = resent.changed() => {
+                changed?;
+                plugins.resend(&resent.borrow_and_update());
+                is_due = false;
+            }
             changed = folder.changed() => {
                 changed?;
                 plugins.follow_folder(&mut folder);
@@ -145,38 +156,68 @@ struct Plugins {
     reflection: Routes,
     tasks: JoinMap<String, ()>,
     running: BTreeMap<String, Running>,
-    /// The Instances as the slot table knows them.
+    /// The Instances as the slot table knows them, the Configurations that were accepted then, and the most slots that
+    /// each was said to have.
     observed: Arc<Instances>,
+    accepted: BTreeSet<ObjectKey>,
+    slot_limit: u32,
     /// The Instances whose device was gone when slots were published last.
     gone: BTreeSet<String>,
     shutdown: CancellationToken,
 }
 
 impl Plugins {
-    /// Hands the slot table the Instances that changed. They are read under the table's lock, so that no claim is
-    /// settled in between.
+    /// Hands the slot table the Instances that changed, and those whose Configuration is accepted now and was not, or the
+    /// other way round. They are read under the table's lock, so that no claim is settled in between.
     fn observe(&mut self) {
+        let accepted: BTreeSet<ObjectKey> =
+            self.node.judged.borrow().accepted.keys().cloned().collect();
+        let turned: BTreeSet<ObjectKey> = accepted
+            .symmetric_difference(&self.accepted)
+            .cloned()
+            .collect();
         self.node.slots.send_modify(|slots| {
             let now = self.node.store.instances().borrow().clone();
             let before = std::mem::replace(&mut self.observed, now.clone());
+            // An object alone is not believed: each slot is kept, listed and sent to the kubelet.
+            let limit = limits::slots_of_each(now.values().map(|i| i.spec.capacity));
+            let is_cut_as_before = std::mem::replace(&mut self.slot_limit, limit) == limit;
             let is_same = |key: &ObjectKey, instance: &Arc<Instance>| {
-                before
-                    .get(key)
-                    .is_some_and(|before| Arc::ptr_eq(before, instance))
+                is_cut_as_before
+                    && before
+                        .get(key)
+                        .is_some_and(|before| Arc::ptr_eq(before, instance))
+                    && (turned.is_empty() || !turned.contains(&configuration_of(key, instance)))
             };
             let changed = now.iter().filter(|(key, instance)| !is_same(key, instance));
             let gone = before.keys().filter(|key| !now.contains_key(*key));
             slots.observe_changes(
                 changed.map(|(key, instance)| ObservedSlots {
                     key: key.clone(),
+                    precedence: Precedence {
+                        is_stray: !accepted.contains(&configuration_of(key, instance)),
+                        created: (instance.metadata.creation_timestamp.as_ref())
+                            .map_or(i64::MAX, |created| created.0.as_second()),
+                    },
                     configuration: instance.spec.configuration_name.clone(),
-                    capacity: u32::try_from(instance.spec.capacity).unwrap_or(0),
+                    capacity: u32::try_from(instance.spec.capacity)
+                        .unwrap_or(0)
+                        .min(limit),
                     is_offered: instance.spec.nodes.contains(&self.node.name),
                     usage: instance.spec.device_usage.clone(),
                 }),
-                gone.map(|key| key.name.clone()),
+                gone.cloned(),
             );
         });
+        self.accepted = accepted;
+    }
+
+    /// Makes a plugin send its list once more, as it is: the kubelet writes its checkpoint then.
+    fn resend(&self, resource: &str) {
+        let mut running = self.running.values();
+        if let Some(running) = running.find(|running| running.offered.full_name == resource) {
+            running.slots.send_modify(|_| ());
+        }
     }
 
     async fn reconcile(&mut self) {
@@ -286,9 +327,11 @@ impl Plugins {
     }
 
     fn gone(&self) -> BTreeSet<String> {
+        let slots = self.node.slots.borrow();
         plan::gone(
             &self.node.store.instances().borrow(),
             &self.node.discoveries.borrow(),
+            |key| slots.key_of(&key.name) == Some(key),
         )
     }
 
@@ -309,6 +352,10 @@ impl Plugins {
             }
         }
     }
+}
+
+fn configuration_of(key: &ObjectKey, instance: &Instance) -> ObjectKey {
+    ObjectKey::new(&key.namespace, &instance.spec.configuration_name)
 }
 
 /// What gRPC reflection tells of every plugin.

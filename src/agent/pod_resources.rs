@@ -18,22 +18,22 @@ use tonic::transport::Channel;
 const CALL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Ids of slots as the kubelet knows them, by resource.
-pub(super) type Ids = BTreeMap<String, BTreeSet<String>>;
+pub(crate) type Ids = BTreeMap<String, BTreeSet<String>>;
 
 /// What the kubelet lists.
-#[derive(Debug, Default)]
-pub(super) struct Held {
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Held {
     /// All Pods, also those without a device.
-    pub(super) pods: BTreeSet<ObjectKey>,
+    pub(crate) pods: BTreeSet<ObjectKey>,
     /// The ids of our resources that containers hold, by the resources' whole names.
-    pub(super) by_resource: Ids,
+    pub(crate) by_resource: Ids,
     /// The same, by the name of the Instance or Configuration they were made for.
-    pub(super) ids: Ids,
+    pub(crate) ids: Ids,
     /// The Pods that hold them, by the resources' whole names.
-    pub(super) holders: BTreeMap<String, BTreeSet<ObjectKey>>,
+    pub(crate) holders: BTreeMap<String, BTreeSet<ObjectKey>>,
 }
 
-pub(super) async fn held(node: &Node) -> anyhow::Result<Held> {
+pub(crate) async fn held(node: &Node) -> anyhow::Result<Held> {
     timeout(CALL_TIMEOUT, async {
         let mut client = client(node).await?;
         let answer = client.list(ListPodResourcesRequest {}).await?.into_inner();
@@ -42,7 +42,7 @@ pub(super) async fn held(node: &Node) -> anyhow::Result<Held> {
     .await?
 }
 
-fn listed(pods: Vec<PodResources>, prefixes: &[String]) -> Held {
+pub(crate) fn listed(pods: Vec<PodResources>, prefixes: &[String]) -> Held {
     let mut held = Held::default();
     for pod in pods {
         let key = ObjectKey::new(&pod.namespace, &pod.name);
@@ -63,7 +63,7 @@ fn listed(pods: Vec<PodResources>, prefixes: &[String]) -> Held {
 
 /// The healthy ids that the kubelet would give to containers now, of the resources with our prefixes, by their whole
 /// names.
-pub(super) async fn healthy(node: &Node) -> anyhow::Result<Ids> {
+pub(crate) async fn healthy(node: &Node) -> anyhow::Result<Ids> {
     let devices = all_allocatable(node).await?;
     Ok(of_prefixes(devices, &node.resource_prefixes))
 }
@@ -98,7 +98,7 @@ fn of_prefixes(devices: impl IntoIterator<Item = ContainerDevices>, prefixes: &[
 
 /// Ids by what they were made for. An id begins with that name, whatever the resource is called: a container that was
 /// given it keeps it when its Configuration's resource gets another name.
-fn by_maker(by_resource: &Ids) -> Ids {
+pub(crate) fn by_maker(by_resource: &Ids) -> Ids {
     let mut ids = Ids::new();
     for id in by_resource.values().flatten() {
         if let Some((name, _)) = id.rsplit_once('-') {

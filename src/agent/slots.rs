@@ -1,6 +1,6 @@
 //! The one place where slots are claimed and released, one after another.
 //!
-//! Claims come from Allocate calls, releases from [`reclaim`]. Being one task it sees a claim through even when the
+//! Claims come from Allocate calls, releases and claims of what is in use already from [`reclaim`]. Being one task it sees a claim through even when the
 //! kubelet hangs up half-way, and undoes what nobody waits for any more.
 mod plan;
 pub(super) mod reclaim;
@@ -45,10 +45,14 @@ pub(super) type Requests = mpsc::Sender<Request>;
 #[derive(Debug)]
 pub(super) enum Request {
     Claim(ClaimRequest),
-    /// Slots that no container held when the pod resources were looked at, at uptime `begun`.
+    /// Slots that no container held when the kubelet's books were looked at, at uptime `begun`.
     Release {
         changes: Vec<SlotChange>,
         begun: Duration,
+    },
+    /// Free slots that containers use.
+    Adopt {
+        changes: Vec<SlotChange>,
     },
 }
 
@@ -94,7 +98,10 @@ impl Refusal {
             Self::Store(StoreError::SlotTaken { .. }) => "held_elsewhere",
             Self::Store(StoreError::Gone(_)) => "device_gone",
             Self::Store(
-                StoreError::Exists(_) | StoreError::Refused(_) | StoreError::Unavailable(_),
+                StoreError::Exists(_)
+                | StoreError::InUse { .. }
+                | StoreError::Refused(_)
+                | StoreError::Unavailable(_),
             ) => "store",
             Self::Timeout => "timeout",
             Self::Changed => "device_changed",
@@ -109,6 +116,7 @@ impl Refusal {
                 StoreError::SlotTaken { .. }
                 | StoreError::Gone(_)
                 | StoreError::Exists(_)
+                | StoreError::InUse { .. }
                 | StoreError::Unavailable(_),
             )
             | Self::Timeout
@@ -156,6 +164,7 @@ pub(super) async fn run(
                 Some(Request::Release { changes, begun }) => {
                     beside.push(release(node, changes, begun).boxed());
                 }
+                Some(Request::Adopt { changes }) => beside.push(adopt(node, changes).boxed()),
             }
         }
     }
@@ -179,6 +188,19 @@ fn release(
         .map(|change| Exchange { change, told: None })
         .collect();
     write_back(node, exchanges, "slot released")
+}
+
+/// Claims slots that were free when the kubelet's books were looked at. What was told to the containers is not known.
+fn adopt(node: &Node, changes: Vec<SlotChange>) -> impl Future<Output = ()> + use<'_> {
+    let is_still = |change: &SlotChange| node.slots.borrow().is_free(&change.slot);
+    let exchanges = (changes.into_iter().filter(is_still))
+        .map(|change| Exchange { change, told: None })
+        .collect();
+    write_back(
+        node,
+        exchanges,
+        "a container uses a slot that was free: claimed again",
+    )
 }
 
 /// What is returned goes on after the answer.
@@ -307,8 +329,8 @@ async fn write<'a>(node: &'a Node, claim: &Claim, exchanges: Vec<Exchange>) -> W
     }
 }
 
-/// Gives slots back, side by side: those whose Instance shows the owner they are to be taken from. They count as being
-/// written from now on.
+/// Writes new owners of slots, side by side: where the Instance shows the owner they are to be taken from. They count as
+/// being written from now on.
 fn write_back<'a>(
     node: &'a Node,
     exchanges: Vec<Exchange>,
@@ -319,7 +341,8 @@ fn write_back<'a>(
     let stands = |Exchange { change, .. }: &Exchange| {
         let usage = (instances.get(&change.key))
             .and_then(|instance| instance.spec.device_usage.get(&change.slot.to_string()));
-        usage == change.from.as_ref().map(ToString::to_string).as_ref()
+        usage.filter(|usage| !usage.is_empty())
+            == change.from.as_ref().map(ToString::to_string).as_ref()
     };
     let exchanges: Vec<_> = exchanges.into_iter().filter(stands).collect();
     let changes: Vec<_> = exchanges.iter().map(|e| e.change.clone()).collect();
@@ -336,8 +359,12 @@ async fn give_back(node: &Node, exchange: Exchange, what: &'static str) {
         Ok(Ok(())) => info!(%slot, "{what}"),
         // Not ours any more: that is what was wanted.
         Ok(Err(StoreError::SlotTaken { .. } | StoreError::Gone(_))) => {}
-        Ok(Err(e)) => warn!(%slot, "{what}: not written, pod resources will tell: {e}"),
-        Err(_) => warn!(%slot, "{what}: not written in time, pod resources will tell"),
+        Ok(Err(e)) => {
+            warn!(%slot, "{what}: not written, the next looks at the kubelet will tell: {e}")
+        }
+        Err(_) => {
+            warn!(%slot, "{what}: not written in time, the next looks at the kubelet will tell")
+        }
     }
     let done = matches!(written, Ok(Ok(()))).then(|| node.uptime());
     node.slots

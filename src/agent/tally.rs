@@ -35,7 +35,10 @@ mod tests {
     use super::*;
     use crate::{
         api::instance::{Instance, InstanceSpec},
-        model::{names::ObjectKey, slot_table::ObservedSlots},
+        model::{
+            names::ObjectKey,
+            slot_table::{ObservedSlots, Precedence},
+        },
     };
     use std::sync::Arc;
 
@@ -68,6 +71,7 @@ mod tests {
     fn every_slot_is_used_free_or_unhealthy() {
         let observed = |name: &str, capacity, usage: &[(&str, &str)]| ObservedSlots {
             key: ObjectKey::new("default", name),
+            precedence: Precedence::default(),
             configuration: "cam".to_owned(),
             capacity,
             is_offered: true,

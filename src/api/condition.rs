@@ -1,4 +1,5 @@
 //! A condition, as Kubernetes objects carry it.
+use crate::model::limits;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -8,15 +9,20 @@ use serde::{Deserialize, Serialize};
 pub struct Condition {
     /// What the statement is about.
     #[serde(rename = "type")]
+    #[schemars(length(max = limits::WORD_MAX))]
     pub type_: String,
     /// True, False or Unknown.
+    #[schemars(length(max = limits::WORD_MAX))]
     pub status: String,
     /// One word that names the cause.
+    #[schemars(length(max = limits::WORD_MAX))]
     pub reason: String,
     /// The cause in a sentence, and what to do about it.
     #[serde(default)]
+    #[schemars(length(max = limits::CONDITION_MESSAGE_MAX))]
     pub message: String,
     /// When `status` last changed, RFC 3339.
+    #[schemars(length(max = limits::WORD_MAX))]
     pub last_transition_time: String,
     /// The `metadata.generation` that was looked at.
     #[serde(default, skip_serializing_if = "Option::is_none")]

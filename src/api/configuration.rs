@@ -8,11 +8,16 @@
     reason = "columns share a type or a path"
 )]
 use super::condition::Condition;
+use crate::model::limits;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
+
+/// How long the slots of a lost node are kept where the Configuration does not say. Kubernetes evicts the Pods of a node
+/// that is not ready after the same time.
+pub const DEFAULT_SLOT_RELEASE_SECONDS: i64 = 300;
 
 /// Which devices to find, and what to do with each of them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
@@ -55,7 +60,7 @@ pub struct ConfigurationSpec {
 
     /// How many containers may use one device at a time, over all nodes: the usage slots of its Instance.
     #[serde(default = "default_capacity")]
-    #[schemars(range(min = 1))]
+    #[schemars(range(min = 1, max = limits::CAPACITY_MAX))]
     pub capacity: i32,
 
     /// A workload to run for each device.
@@ -74,24 +79,36 @@ pub struct ConfigurationSpec {
 
     /// Environment for every container that is given a device; wins over the device's own properties.
     #[serde(default)]
+    #[schemars(extend(
+        "maxProperties" = limits::BROKER_PROPERTIES_MAX,
+        "additionalProperties" = {"type": "string", "maxLength": limits::PROPERTY_VALUE_MAX}
+    ))]
+    #[x_kube(validation = Rule::new(format!("self.all(key, key.size() <= {})", limits::NAME_MAX)).message("the name of a property is too long"))]
     pub broker_properties: BTreeMap<String, String>,
 
     /// How long the Instance of a vanished device stays, unhealthy, before it is deleted.
     #[serde(default = "default_grace_period_seconds")]
-    #[schemars(range(min = 0))]
+    #[schemars(range(min = 0, max = limits::GRACE_SECONDS_MAX))]
     pub grace_period_seconds: i64,
 
     /// The most Instances this Configuration may have: anyone on a LAN can announce services. Devices beyond it are
     /// left out, and the Configuration says so.
     #[serde(default = "default_max_instances")]
-    #[schemars(range(min = 1))]
+    #[schemars(range(min = 1, max = limits::INSTANCES_MAX))]
     pub max_instances: i64,
+
+    /// How long a node must be not ready until the slots that it holds are given to others: its containers may run
+    /// on, cut off from the API server. 0 means never. The slots are free earlier if the Node is marked as shut down by
+    /// the taint `node.kubernetes.io/out-of-service`, or if the Node and its Pods are deleted.
+    #[serde(default = "default_slot_release_seconds")]
+    #[schemars(range(min = 0, max = 604800))]
+    pub slot_release_seconds: i64,
 
     /// A name of its own for the resource that gives any of the devices, such as `example.com/camera`; otherwise it is
     /// named after the Configuration. Its prefix must be one that the agents have (`--resource-prefixes`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(
-        length(max = 317),
+        length(max = limits::RESOURCE_NAME_MAX),
         regex(
             pattern = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
         )
@@ -104,15 +121,18 @@ pub struct ConfigurationSpec {
 #[serde(rename_all = "camelCase")]
 pub struct DiscoveryHandlerInfo {
     /// The handler, such as `zeroconf` or `debugEcho`. Cannot be changed later.
+    #[schemars(length(max = limits::LABEL_MAX))]
     #[x_kube(validation = Rule::new("self == oldSelf").message("the handler of a Configuration cannot be changed: delete it and create another"))]
     pub name: String,
 
     /// What the handler is to look for, in the handler's own terms: YAML or JSON.
     #[serde(default)]
+    #[schemars(length(max = limits::DETAILS_MAX))]
     pub discovery_details: String,
 
-    /// Values handed to the handler, such as credentials.
+    /// Values handed to the handler, such as credentials. The handlers of Petiole read none, and an agent says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = limits::DISCOVERY_PROPERTIES_MAX))]
     pub discovery_properties: Option<Vec<DiscoveryProperty>>,
 }
 
@@ -122,10 +142,11 @@ pub struct DiscoveryHandlerInfo {
 #[x_kube(validation = Rule::new("!(has(self.value) && has(self.valueFrom))").message("give value or valueFrom, not both"))]
 pub struct DiscoveryProperty {
     /// The value's name.
-    #[schemars(regex(pattern = r"^[_A-Za-z][_A-Za-z0-9]*$"))]
+    #[schemars(length(max = limits::NAME_MAX), regex(pattern = r"^[_A-Za-z][_A-Za-z0-9]*$"))]
     pub name: String,
     /// The value itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = limits::PROPERTY_VALUE_MAX))]
     pub value: Option<String>,
     /// Where the value is kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -150,11 +171,14 @@ pub struct DiscoveryPropertySource {
 #[serde(rename_all = "camelCase")]
 pub struct KeyReference {
     /// The object's name.
+    #[schemars(length(max = limits::NAME_MAX))]
     pub name: String,
     /// The object's namespace; the Configuration's own where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = limits::LABEL_MAX))]
     pub namespace: Option<String>,
     /// The key in its data.
+    #[schemars(length(max = limits::NAME_MAX))]
     pub key: String,
     /// Whether discovery goes on without the value where it is absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -185,14 +209,20 @@ pub struct ConfigurationStatus {
     pub observed_generation: Option<i64>,
     /// `Ready`: every node works with this Configuration as it stands.
     #[serde(default)]
-    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    #[schemars(
+        length(max = limits::CONDITIONS_MAX),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"])
+    )]
     pub conditions: Vec<Condition>,
     /// How many Instances it has.
     #[serde(default)]
     pub instances: i64,
     /// The nodes that work with it, and what troubles each.
     #[serde(default)]
-    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    #[schemars(
+        length(max = limits::NODES_MAX),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
+    )]
     pub nodes: Vec<NodeReport>,
 }
 
@@ -201,12 +231,14 @@ pub struct ConfigurationStatus {
 #[serde(rename_all = "camelCase")]
 pub struct NodeReport {
     /// The node.
+    #[schemars(length(max = limits::NAME_MAX))]
     pub name: String,
     /// How many devices it offers.
     #[serde(default)]
     pub instances: i64,
     /// What is wrong; empty where all is well.
     #[serde(default)]
+    #[schemars(length(max = limits::PROBLEMS_MAX))]
     pub problems: Vec<Problem>,
 }
 
@@ -215,16 +247,19 @@ pub struct NodeReport {
 #[serde(rename_all = "camelCase")]
 pub struct Problem {
     /// One word that names the cause, such as `UnknownHandler`.
+    #[schemars(length(max = limits::WORD_MAX))]
     pub reason: String,
     /// The cause in a sentence, and what to do about it.
+    #[schemars(length(max = limits::PROBLEM_MESSAGE_MAX))]
     pub message: String,
 }
 
 impl Problem {
+    /// A problem as the schema takes it: what is too long is cut off.
     pub fn new(reason: &str, message: impl Into<String>) -> Self {
         Self {
-            reason: reason.to_owned(),
-            message: message.into(),
+            reason: limits::cut(reason.to_owned(), limits::WORD_MAX),
+            message: limits::cut(message.into(), limits::PROBLEM_MESSAGE_MAX),
         }
     }
 }
@@ -239,6 +274,10 @@ fn default_grace_period_seconds() -> i64 {
 
 fn default_max_instances() -> i64 {
     1000
+}
+
+fn default_slot_release_seconds() -> i64 {
+    DEFAULT_SLOT_RELEASE_SECONDS
 }
 
 /// User-written specs stay JSON: a typed round trip would drop fields newer than the types.

@@ -1,17 +1,22 @@
 //! Instance: one device, its usage slots, and the nodes that see it.
+#![expect(
+    unreachable_pub,
+    reason = "the schema derive repeats each struct inside a function"
+)]
 #![allow(
     clippy::duplicated_attributes,
     reason = "columns share a type or a path"
 )]
 use super::condition::Condition;
-use kube::CustomResource;
+use crate::model::limits;
+use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// One device that was found: its usage slots and the nodes that see it.
 #[derive(
-    Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, CustomResource, JsonSchema,
+    Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, CustomResource, KubeSchema,
 )]
 #[kube(
     group = "akri.sh",
@@ -40,17 +45,23 @@ use std::collections::BTreeMap;
 #[serde(rename_all = "camelCase")]
 pub struct InstanceSpec {
     /// The Configuration that found it, in the same namespace.
+    #[schemars(length(max = limits::NAME_MAX))]
     pub configuration_name: String,
 
     /// The device in CDI's form, `akri.sh/<configuration>=<digest>`.
+    #[schemars(length(max = limits::RESOURCE_NAME_MAX))]
     pub cdi_name: String,
 
     /// How many usage slots it has.
-    #[schemars(range(min = 0))]
+    #[schemars(range(min = 0, max = limits::CAPACITY_MAX))]
     pub capacity: i32,
 
     /// Environment of the containers that are given it: the device's properties and the Configuration's.
     #[serde(default)]
+    #[schemars(extend(
+        "maxProperties" = limits::INSTANCE_PROPERTIES_MAX,
+        "additionalProperties" = {"type": "string", "maxLength": limits::INSTANCE_PROPERTY_VALUE_MAX}
+    ))]
     pub broker_properties: BTreeMap<String, String>,
 
     /// Whether other nodes may find the same device.
@@ -59,13 +70,22 @@ pub struct InstanceSpec {
 
     /// The nodes that see it now.
     #[serde(default)]
-    #[schemars(extend("x-kubernetes-list-type" = "set"))]
+    #[schemars(
+        length(max = limits::NODES_MAX),
+        inner(length(max = limits::NAME_MAX)),
+        extend("x-kubernetes-list-type" = "set")
+    )]
     pub nodes: Vec<String>,
 
     /// Who uses each slot: absent or empty is free, `<node>` holds it by the Instance's resource,
     /// `C:<configuration>-<n>:<node>` by the Configuration's.
     #[serde(default)]
-    #[schemars(extend("x-kubernetes-map-type" = "granular"))]
+    #[schemars(extend(
+        "x-kubernetes-map-type" = "granular",
+        "maxProperties" = limits::USAGE_ENTRIES_MAX,
+        "additionalProperties" = {"type": "string", "maxLength": limits::SLOT_OWNER_MAX}
+    ))]
+    #[x_kube(validation = Rule::new(format!("self.all(slot, slot.size() <= {})", limits::SLOT_ID_MAX)).message("a slot is <instance>-<number>"))]
     pub device_usage: BTreeMap<String, String>,
 }
 
@@ -73,13 +93,19 @@ pub struct InstanceSpec {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct InstanceStatus {
-    /// `Available`: at least one node sees the device.
+    /// `Available`: at least one node sees the device. `Flapping`, only while it is so: the device comes and goes.
     #[serde(default)]
-    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    #[schemars(
+        length(max = limits::CONDITIONS_MAX),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"])
+    )]
     pub conditions: Vec<Condition>,
     /// Each node's view of the device.
     #[serde(default)]
-    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    #[schemars(
+        length(max = limits::NODES_MAX),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
+    )]
     pub nodes: Vec<NodeHealth>,
     /// The `metadata.generation` of the Configuration that the broker Job was last created for: a Job runs once for
     /// each, also when it was collected after its end.
@@ -90,17 +116,30 @@ pub struct InstanceStatus {
 /// What `health` says of a device that can be used.
 pub const HEALTHY: &str = "Healthy";
 
+/// The `reason` of a device that comes and goes, and the condition of its Instance.
+pub const FLAPPING: &str = "Flapping";
+
 /// One node's view of a device.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeHealth {
     /// The node.
+    #[schemars(length(max = limits::NAME_MAX))]
     pub name: String,
     /// Healthy or Unhealthy.
+    #[schemars(length(max = limits::WORD_MAX))]
     pub health: String,
     /// When `health` last changed, RFC 3339.
+    #[schemars(length(max = limits::WORD_MAX))]
     pub last_transition_time: String,
     /// A digest of how the node reaches the device. A broker that was told another one is replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = limits::WORD_MAX))]
     pub connection: Option<String>,
+    /// One word for what is wrong: `Flapping` of a device that comes and goes, healthy just now or not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The same in a sentence, as it was when `health` or `reason` last changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
 }

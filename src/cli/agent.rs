@@ -83,12 +83,20 @@ pub struct Flags {
     render_brokers: Option<PathBuf>,
     #[command(flatten)]
     scope: ScopeFlags,
+    /// The most Configurations that this agent works with: the youngest beyond are refused, and say so
+    #[arg(
+        long,
+        env = "PETIOLE_MAX_CONFIGURATIONS",
+        value_name = "N",
+        default_value_t = 100
+    )]
+    max_configurations: usize,
     /// The most Instances of all Configurations together; more devices are left out
     #[arg(
         long,
         env = "PETIOLE_MAX_INSTANCES",
         value_name = "N",
-        default_value_t = 5000
+        default_value_t = 1000
     )]
     max_instances: usize,
     /// The kinds of CDI device that Configurations may offer, such as `vendor.com/class`; `*` for all
@@ -109,9 +117,13 @@ pub struct Flags {
         value_delimiter = ','
     )]
     allow_variables: Vec<String>,
-    /// Serve /metrics, /healthz and /readyz there [default: nowhere]
+    /// Serve /metrics, /healthz and /readyz there; an address of the loopback interface is enough for probes
+    /// [default: nowhere]
     #[arg(long, env = "PETIOLE_HTTP_ADDRESS", value_name = "IP:PORT")]
     http_address: Option<SocketAddr>,
+    /// Serve /metrics, and nothing else, there too: an address that a Prometheus reaches [default: nowhere]
+    #[arg(long, env = "PETIOLE_METRICS_ADDRESS", value_name = "IP:PORT")]
+    metrics_address: Option<SocketAddr>,
 }
 
 impl Flags {
@@ -131,9 +143,11 @@ impl Flags {
             kubelet_settles: agent::KUBELET_SETTLES,
             between_looks: agent::BETWEEN_LOOKS,
             names_are_kept: agent::NAMES_ARE_KEPT,
+            max_configurations: self.max_configurations,
             max_instances: self.max_instances,
             render_brokers: self.render_brokers.clone(),
             http_address: self.http_address,
+            metrics_address: self.metrics_address,
         }
     }
 }

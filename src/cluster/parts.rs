@@ -15,6 +15,9 @@ use kube::Resource;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
+/// The taint by which an operator says that a node is shut down and none of its containers runs.
+pub const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
+
 #[derive(Debug, Clone, Default, Deserialize, Resource)]
 #[resource(inherit = Pod)]
 pub struct PodPart {
@@ -75,7 +78,21 @@ pub struct NodePart {
     #[serde(default)]
     pub metadata: ObjectMeta,
     #[serde(default)]
+    pub spec: NodeSpecPart,
+    #[serde(default)]
     pub status: NodeStatusPart,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+pub struct NodeSpecPart {
+    #[serde(default)]
+    pub taints: Vec<TaintPart>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+pub struct TaintPart {
+    #[serde(default)]
+    pub key: String,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -89,6 +106,12 @@ pub struct NodeStatusPart {
 }
 
 impl NodePart {
+    /// Whether the operator has marked it as shut down, the way Kubernetes asks for before it detaches volumes.
+    pub fn is_out_of_service(&self) -> bool {
+        let mut taints = self.spec.taints.iter();
+        taints.any(|taint| taint.key == OUT_OF_SERVICE)
+    }
+
     pub fn ready(&self) -> Option<&NodeCondition> {
         let mut conditions = self.status.conditions.iter();
         conditions.find(|condition| condition.type_ == "Ready")

@@ -2,7 +2,7 @@
 mod memory;
 mod plan;
 
-use super::{Pass, Shared, Turns, world::World};
+use super::{Pass, Shared, Turns, pace::SteadyClock, world::World};
 use crate::{
     cluster::{
         SIDE_BY_SIDE,
@@ -28,22 +28,36 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 pub(super) async fn run(shared: Arc<Shared>, shutdown: CancellationToken) -> anyhow::Result<()> {
-    let (mut memory, mut turns) = (Memory::default(), Turns::new(&shared));
+    let (mut state, mut turns) = (State::new(), Turns::new(&shared));
     while let Some(world) = turns.next(&shutdown).await? {
-        turns.done(pass(&shared, &mut memory, &world, &shutdown).await);
+        turns.done(pass(&shared, &mut state, &world, &shutdown).await);
     }
     Ok(())
 }
 
+struct State {
+    memory: Memory,
+    clock: SteadyClock,
+}
+
+impl State {
+    fn new() -> Self {
+        Self {
+            memory: Memory::default(),
+            clock: SteadyClock::new(),
+        }
+    }
+}
+
 async fn pass(
     shared: &Shared,
-    memory: &mut Memory,
+    State { memory, clock }: &mut State,
     world: &World,
     shutdown: &CancellationToken,
 ) -> Pass {
-    let now = Timestamp::now();
+    let now = clock.now();
     let mut notices = memory.observe(world, now);
-    let first = planned(shared, memory, world);
+    let first = planned(shared, memory, world, now);
     for (configuration, (digest, error)) in &first.broken {
         notices.extend(memory.invalid(configuration, (digest, &error.to_string()), now));
     }
@@ -51,7 +65,7 @@ async fn pass(
     let mut is_done = true;
     for (action, outcome) in results {
         log(&action, &outcome);
-        let (is_settled, notice) = memory.settle(&action, &outcome, Timestamp::now());
+        let (is_settled, notice) = memory.settle(&action, &outcome, clock.now());
         is_done &= is_settled;
         notices.extend(notice);
     }
@@ -59,22 +73,23 @@ async fn pass(
         announce(shared, world, notice);
     }
     // What is left to wait for after all this.
-    let wake = planned(shared, memory, world).wake;
+    let now = clock.now();
+    let wake = planned(shared, memory, world, now).wake;
     Pass {
         is_done,
         wake_in: wake.map(|at| {
-            let wait = at.duration_since(Timestamp::now());
+            let wait = at.duration_since(now);
             Duration::try_from(wait).unwrap_or_default()
         }),
     }
 }
 
-fn planned(shared: &Shared, memory: &Memory, world: &World) -> Plan {
+fn planned(shared: &Shared, memory: &Memory, world: &World, now: Timestamp) -> Plan {
     plan(&Input {
         world,
         memory,
         resource_prefix: &shared.settings.resource_prefix,
-        now: Timestamp::now(),
+        now,
     })
 }
 
@@ -104,7 +119,7 @@ async fn perform(shared: &Shared, action: &Action) -> Outcome {
         Action::CreatePod { broker, pod, .. } => {
             create(&pods(shared, &broker.key.namespace), pod).await
         }
-        Action::DeletePod { key, uid, .. } => {
+        Action::DeletePod { key, uid, .. } | Action::ReplacePod { key, uid } => {
             delete(&pods(shared, &key.namespace), key, (uid, None)).await
         }
         Action::CreateJob {
@@ -205,6 +220,11 @@ fn log(action: &Action, outcome: &Outcome) {
     let (what, object, why) = match action {
         Action::CreatePod { broker, .. } => ("broker Pod created", &broker.key, "wanted"),
         Action::DeletePod { key, why, .. } => ("broker Pod deleted", key, *why),
+        Action::ReplacePod { key, .. } => (
+            "broker Pod deleted",
+            key,
+            "the device is reached differently",
+        ),
         Action::CreateJob { broker, .. } => ("broker Job created", &broker.key, "wanted"),
         Action::DeleteJob { key, why, .. } => ("broker Job deleted", key, *why),
         Action::Remember { instance, .. } => ("generation of the broker Job noted", instance, ""),

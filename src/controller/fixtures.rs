@@ -116,6 +116,14 @@ pub(super) fn not_ready(since: Timestamp) -> NodeState {
     }
 }
 
+/// Not ready, and marked as shut down.
+pub(super) fn off(since: Timestamp) -> NodeState {
+    NodeState {
+        is_out_of_service: true,
+        ..not_ready(since)
+    }
+}
+
 /// What the controller's tasks share, with an API server that is asked by method and path.
 pub(super) struct Fake {
     pub(super) shared: Shared,

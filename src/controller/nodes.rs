@@ -1,10 +1,12 @@
 //! Instances of nodes that are lost, and what Akri's agents left on Instances and Configurations.
 mod finalizers;
+mod lost;
+mod notices;
 mod patch;
 mod plan;
 
+pub(super) use lost::{is_working, settles_in};
 pub(super) use patch::without_entry;
-pub(super) use plan::{is_working, settles_in};
 
 use super::{
     Pass, Shared, follow,
@@ -14,7 +16,12 @@ use super::{
 };
 use crate::{
     api::{configuration::Configuration, instance::Instance, names},
-    cluster::{SIDE_BY_SIDE, parts::NodePart},
+    cluster::{
+        SIDE_BY_SIDE,
+        events::about,
+        parts::{NodePart, PodPart},
+        watch::apis,
+    },
     model::names::ObjectKey,
 };
 use futures::{StreamExt as _, stream};
@@ -22,9 +29,11 @@ use json_patch::Patch as JsonPatch;
 use k8s_openapi::jiff::Timestamp;
 use kube::{
     Api,
-    api::{DeleteParams, Patch, PatchParams, Preconditions},
+    api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions},
 };
-use plan::{Action, Change, Memory, plan};
+use lost::{Memory, Now, Pods};
+use notices::Notice;
+use plan::{Action, Change, plan};
 use std::{
     collections::BTreeSet,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -32,7 +41,7 @@ use std::{
 };
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
@@ -56,12 +65,21 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 }
 
 async fn pass(shared: &Shared, state: &Mutex<State>, world: Arc<World>) -> Pass {
-    let (actions, wake_in) = {
-        let mut state = lock(state);
-        let now = Timestamp::now();
+    let looks = {
+        let (mut state, now) = (lock(state), now());
         state.memory.notice(&world, now);
+        state.memory.looks(now.instant)
+    };
+    for (node, pods) in pods_of(shared, looks).await {
+        lock(state).memory.looked(&node, pods, Instant::now());
+    }
+    let (actions, wake_in) = {
+        let (mut state, now) = (lock(state), now());
         let planned = plan(&world, &state.memory, now);
-        let (actions, wait) = state.pace.due(planned.actions, step, Instant::now());
+        for notice in planned.notices {
+            report(shared, &mut state.memory, &world, &notice);
+        }
+        let (actions, wait) = state.pace.due(planned.actions, step, now.instant);
         (actions, sooner(planned.wake_in, wait))
     };
     let suspects: BTreeSet<String> = (actions.iter())
@@ -74,6 +92,13 @@ async fn pass(shared: &Shared, state: &Mutex<State>, world: Arc<World>) -> Pass 
     Pass {
         is_done: is_done && doubtful.is_empty(),
         wake_in,
+    }
+}
+
+fn now() -> Now {
+    Now {
+        clock: Timestamp::now(),
+        instant: Instant::now(),
     }
 }
 
@@ -114,6 +139,64 @@ pub(super) async fn not_gone(shared: &Shared, suspects: BTreeSet<String>) -> BTr
     found.filter_map(async |name| name).collect().await
 }
 
+/// Which of these deleted nodes have Pods, as far as this controller may see. A container of a node ends with its Pod or
+/// with the machine; a kubelet that runs on can register its node again, and its Pods live.
+async fn pods_of(shared: &Shared, nodes: Vec<String>) -> Vec<(String, Pods)> {
+    let looks = nodes.into_iter().map(|node| async move {
+        let pods = match has_pods(shared, &node).await {
+            Ok(true) => Pods::Remain,
+            Ok(false) => Pods::Deleted,
+            Err(e) => {
+                warn!(
+                    node,
+                    "it is not known whether Pods of this deleted node are left: {e}"
+                );
+                Pods::Unknown
+            }
+        };
+        (node, pods)
+    });
+    let found = stream::iter(looks).buffer_unordered(SIDE_BY_SIDE);
+    found.collect().await
+}
+
+async fn has_pods(shared: &Shared, node: &str) -> kube::Result<bool> {
+    let that_may_run = format!("spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed");
+    let one = ListParams::default().fields(&that_may_run).limit(1);
+    for pods in apis::<PodPart>(&shared.client, &shared.settings.watch_namespaces) {
+        if !pods.list_metadata(&one).await?.items.is_empty() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Reports what was not reported before, as a log line and as an Event.
+fn report(shared: &Shared, memory: &mut Memory, world: &World, notice: &Notice) {
+    let (reason, note) = (notice.reason(), notice.note());
+    match notice {
+        Notice::Held {
+            instance,
+            node,
+            wait,
+            ..
+        } => {
+            let object = world.instances.get(instance);
+            if let Some(object) = object.filter(|_| memory.tell(node, instance, *wait)) {
+                warn!(%instance, node, "{reason}: {note}");
+                shared.events.warning(about(&**object), reason, note);
+            }
+        }
+        Notice::Outage { configuration, .. } => {
+            let object = world.configurations.get(configuration);
+            if let Some(object) = object.filter(|_| memory.tell_outage(configuration)) {
+                warn!(%configuration, "{reason}: {note}");
+                shared.events.warning(about(&**object), reason, note);
+            }
+        }
+    }
+}
+
 async fn act(shared: &Shared, state: &Mutex<State>, action: Action) -> bool {
     match action {
         Action::Change(change) => change_instance(shared, state, &change).await,
@@ -146,8 +229,12 @@ async fn change_instance(shared: &Shared, state: &Mutex<State>, change: &Change)
     let api: Api<Instance> = Api::namespaced(shared.client.clone(), &key.namespace);
     if let Some(patch) = &change.patch {
         match api.patch(&key.name, &params(), &json_patch(patch)).await {
-            Ok(_) => {
-                lock(state).memory.left(key, &change.away);
+            Ok(changed) => {
+                let left = change.away.iter().chain(&change.gone);
+                lock(state).memory.left(key, left, Instant::now());
+                if let Some(note) = notices::released(&change.freed) {
+                    (shared.events).normal(about(&changed), "SlotsReleased", note);
+                }
                 info!(instance = %key, gone = ?change.gone, not_ready = ?change.away, "adjusted to its nodes");
                 debug!(instance = %key, %patch, "the patch");
             }
@@ -175,57 +262,4 @@ pub(super) fn json_patch(patch: &JsonPatch) -> Patch<()> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::controller::fixtures::{Fake, instance, refusal};
-    use serde_json::json;
-
-    const PATH: &str = "PATCH /apis/akri.sh/v0/namespaces/default/instances/cam-1";
-
-    /// What is asked of a server that answers so for a Node that is not in the watched set, and to patches.
-    async fn asked(node: u16, patched: u16) -> (Vec<String>, bool) {
-        let lost = json!({ "spec": { "nodes": ["b"] } });
-        let world = World::default().with_instance(instance("cam-1", lost.clone()));
-        let fake = Fake::new(
-            move |request| match (request.starts_with("GET"), node, patched) {
-                (true, 200, _) => (
-                    200,
-                    json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "b" } }),
-                ),
-                (true, code, _) | (false, _, code @ 400..) => refusal(code),
-                (false, ..) => {
-                    let instance = instance("cam-1", lost.clone());
-                    (200, serde_json::to_value(instance).unwrap())
-                }
-            },
-        );
-        let state = Mutex::new(State {
-            memory: Memory::default(),
-            pace: Pace::new(FIRST_WAIT, LONGEST_WAIT),
-        });
-        let pass = pass(&fake.shared, &state, Arc::new(world)).await;
-        (fake.asked(), pass.is_done)
-    }
-
-    #[tokio::test]
-    async fn only_a_node_that_the_server_does_not_have_is_taken_for_deleted() {
-        for (node, patched, patches, is_done) in [
-            (404, 200, 1, true),
-            (404, 404, 1, true),
-            (404, 422, 1, false),
-            (404, 409, 1, false),
-            (200, 200, 0, false),
-            (503, 200, 0, false),
-        ] {
-            let (asked, done) = asked(node, patched).await;
-            assert_eq!(asked[0], "GET /api/v1/nodes/b", "{node} {patched}");
-            let written = asked.iter().filter(|request| request.starts_with(PATH));
-            assert_eq!(
-                (written.count(), asked.len()),
-                (patches, patches + 1),
-                "{asked:?}"
-            );
-            assert_eq!(done, is_done, "{node} {patched}");
-        }
-    }
-}
+mod tests;

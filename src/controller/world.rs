@@ -56,6 +56,8 @@ pub(super) struct NodeState {
     pub(super) is_ready: bool,
     /// Since when it is ready, or is not.
     pub(super) since: Option<Timestamp>,
+    /// Whether it has the taint `node.kubernetes.io/out-of-service`.
+    pub(super) is_out_of_service: bool,
 }
 
 /// A Pod with the label of a Configuration: a broker, or a Pod of a broker's Job.
@@ -240,6 +242,7 @@ fn meta(metadata: ObjectMeta) -> Meta {
 fn node_state(node: NodePart) -> NodeState {
     let ready = node.ready().cloned();
     NodeState {
+        is_out_of_service: node.is_out_of_service(),
         uid: node.metadata.uid.unwrap_or_default(),
         is_ready: ready.as_ref().is_some_and(|ready| ready.status == "True"),
         since: ready

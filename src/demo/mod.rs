@@ -205,9 +205,11 @@ impl Home {
             kubelet_settles: agent::KUBELET_SETTLES,
             names_are_kept: agent::NAMES_ARE_KEPT,
             between_looks: agent::BETWEEN_LOOKS,
+            max_configurations: 100,
             max_instances: 100,
             render_brokers: Some(self.manifests()),
             http_address: None,
+            metrics_address: None,
         }
     }
 

@@ -1,6 +1,7 @@
 //! The running discoveries: one task for each Configuration, whole device sets out.
 use super::{
     DetailsError, Discovery, DiscoveryHandler,
+    damping::{Belief, Damper, Flapping},
     plan::{Action, SessionSpec, plan},
 };
 use crate::{
@@ -30,6 +31,9 @@ const LAST_RETRY: Duration = Duration::from_secs(30);
 /// How long a discovery may take to end when it is told to. Those that are to begin wait for it.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// Of the devices that begin to flap at one time so many are named in the log.
+const FLAPPING_NAMED: usize = 5;
+
 /// What each Configuration's discovery sees.
 pub type Discoveries = BTreeMap<ObjectKey, Sighting>;
 
@@ -39,12 +43,19 @@ pub struct Sighting {
     /// Devices that this run of the discovery saw before its first complete look, whether or not they are there now.
     /// One of them that is missing has gone; any other may only be late.
     pub seen: BTreeSet<DeviceId>,
+    /// The devices that flap. Those that are held back are not in the set, though they are there.
+    pub flapping: Arc<BTreeMap<DeviceId, Flapping>>,
     /// Why the discovery does not run just now.
     pub error: Option<String>,
 }
 
 impl Sighting {
-    /// Whether the device is known not to be there.
+    /// Whether the device is there, and counts as gone because it flaps.
+    pub fn is_held_back(&self, id: &DeviceId) -> bool {
+        (self.flapping.get(id)).is_some_and(|flapping| flapping.is_held_back)
+    }
+
+    /// Whether the device is known not to be there, or counts as gone.
     pub fn is_missing(&self, id: &DeviceId) -> bool {
         !self.set.devices.contains_key(id) && (self.set.complete || self.seen.contains(id))
     }
@@ -124,6 +135,7 @@ pub async fn run(
                         key: key.clone(),
                         spec: spec.clone(),
                         seen: seen.clone(),
+                        variables: handlers.variables.clone(),
                     };
                     let task = session.run(handlers.clone(), stop.clone()).instrument(span);
                     tasks.spawn(key.clone(), task);
@@ -159,17 +171,31 @@ pub async fn run(
 struct Progress {
     has_answered: bool,
     has_completed: bool,
+    /// As [`Sighting::seen`].
+    seen: BTreeSet<DeviceId>,
+}
+
+/// What is remembered of a discovery from one of its runs to the next.
+struct Past {
+    damper: Damper,
+    began: Instant,
 }
 
 struct Session {
     key: ObjectKey,
     spec: SessionSpec,
     seen: watch::Sender<Arc<Discoveries>>,
+    /// What its devices may give to containers.
+    variables: Variables,
 }
 
 impl Session {
     async fn run(self, handlers: Arc<Handlers>, stop: CancellationToken) {
         let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
+        let mut past = Past {
+            damper: Damper::default(),
+            began: Instant::now(),
+        };
         while !stop.is_cancelled() {
             let Some(Ok(discovery)) = handlers.prepare(&self.spec) else {
                 self.publish(|sighting| {
@@ -178,7 +204,7 @@ impl Session {
                 return stop.cancelled().await;
             };
             let begun = Instant::now();
-            let error = self.run_once(discovery, &handlers.variables, &stop).await;
+            let error = self.run_once(discovery, &mut past, &stop).await;
             if begun.elapsed() > LAST_RETRY {
                 backoff.reset(); // it went well for a while: this is another failure, not the next of a row
             }
@@ -194,40 +220,15 @@ impl Session {
         }
     }
 
-    /// Runs the discovery and forwards its sets; returns why it ended.
+    /// Runs the discovery and forwards its sets, as far as they are believed; returns why it ended.
     async fn run_once(
         &self,
         discovery: Box<dyn Discovery>,
-        variables: &Variables,
+        past: &mut Past,
         stop: &CancellationToken,
     ) -> Option<String> {
         let found = watch::Sender::new(DeviceSet::default());
-        let mut sets = found.subscribe();
-        let mut seen = BTreeSet::new();
-        let mut progress = Progress::default();
-        let begun = Instant::now();
-        let forward = async {
-            while sets.changed().await.is_ok() {
-                let mut set = sets.borrow_and_update().clone();
-                variables.remove_refused(&mut set);
-                let set = Arc::new(set);
-                self.measure(&mut progress, set.complete, begun);
-                if set.complete {
-                    seen.clear();
-                } else {
-                    seen.extend(set.devices.keys().cloned());
-                }
-                let seen = seen.clone();
-                self.publish(|sighting| {
-                    *sighting = Sighting {
-                        set,
-                        seen,
-                        error: None,
-                    }
-                });
-            }
-            std::future::pending::<()>().await;
-        };
+        let forward = self.forward(found.subscribe(), past);
         // A task of its own: its panic is an error like another, and is tried again after a wait like another.
         let mut run = JoinSet::new();
         run.spawn(discovery.run(found, stop.clone()).in_current_span());
@@ -249,6 +250,54 @@ impl Session {
         }
     }
 
+    async fn forward(&self, mut sets: watch::Receiver<DeviceSet>, past: &mut Past) {
+        let mut progress = Progress::default();
+        let begun = Instant::now();
+        let mut wake = None;
+        let mut said = Arc::new(DeviceSet::default());
+        loop {
+            tokio::select! {
+                changed = sets.changed() => match changed {
+                    Ok(()) => {
+                        let mut set = sets.borrow_and_update().clone();
+                        self.variables.remove_refused(&mut set);
+                        said = Arc::new(set);
+                        self.measure(&mut progress, said.complete, begun);
+                        match said.complete {
+                            true => progress.seen.clear(),
+                            false => progress.seen.extend(said.devices.keys().cloned()),
+                        }
+                    }
+                    Err(_) => return std::future::pending().await,
+                },
+                () = sleep_until(wake) => {}
+            }
+            let is_missing = |id: &DeviceId| said.complete || progress.seen.contains(id);
+            let belief = past.damper.turn(&said, is_missing, past.began.elapsed());
+            wake = belief.wake.map(|wake| past.began + wake);
+            self.show(belief, &progress.seen);
+        }
+    }
+
+    /// Publishes what is believed, where it is something else than before.
+    fn show(&self, belief: Belief, seen: &BTreeSet<DeviceId>) {
+        let now = Sighting {
+            set: belief.set,
+            seen: seen.clone(),
+            flapping: Arc::new(belief.flapping),
+            error: None,
+        };
+        self.seen.send_if_modified(|all| {
+            let before = all.get(&self.key);
+            if before == Some(&now) {
+                return false;
+            }
+            tell_of_flapping(before.map(|before| &*before.flapping), &now.flapping);
+            Arc::make_mut(all).insert(self.key.clone(), now);
+            true
+        });
+    }
+
     /// The first answer of a run, and how long its first complete look took.
     fn measure(&self, progress: &mut Progress, is_complete: bool, begun: Instant) {
         if !std::mem::replace(&mut progress.has_answered, true) {
@@ -262,5 +311,27 @@ impl Session {
     fn publish(&self, change: impl FnOnce(&mut Sighting)) {
         self.seen
             .send_modify(|seen| change(Arc::make_mut(seen).entry(self.key.clone()).or_default()));
+    }
+}
+
+/// Says once of each device that it flaps.
+fn tell_of_flapping(
+    before: Option<&BTreeMap<DeviceId, Flapping>>,
+    now: &BTreeMap<DeviceId, Flapping>,
+) {
+    let is_new = |(id, _): &(&DeviceId, &Flapping)| before.is_none_or(|b| !b.contains_key(*id));
+    let new: Vec<_> = now.iter().filter(is_new).collect();
+    for (id, flapping) in new.iter().take(FLAPPING_NAMED) {
+        warn!(device = %id, "{flapping}");
+    }
+    if let Some(more @ 1..) = new.len().checked_sub(FLAPPING_NAMED) {
+        warn!("and so it is with {more} more devices");
+    }
+}
+
+async fn sleep_until(wake: Option<Instant>) {
+    match wake {
+        Some(wake) => tokio::time::sleep_until(wake).await,
+        None => std::future::pending().await,
     }
 }

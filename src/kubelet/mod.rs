@@ -113,6 +113,9 @@ pub async fn run(settings: Settings, shutdown: CancellationToken) -> anyhow::Res
     for folder in [&plugins, &registry, &settings.manifests] {
         fs::create_dir_all(folder).map_err(|e| files::at(folder, &e))?;
     }
+    // Whoever can write there has processes started.
+    files::check_owner(&settings.root_dir)?;
+    files::check_owner(&settings.manifests)?;
     let _until_the_end = RootLock::take(&settings.root_dir)?;
     // The kubelet's order: what was is read before the folder is swept and anyone can register.
     let metrics = Metrics::default();

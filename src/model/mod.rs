@@ -1,8 +1,10 @@
 //! The vocabulary of the project: plain values and the rules between them. Pure: no I/O, no clock, no async.
 pub mod age;
+pub mod checkpoint;
 pub mod container_edits;
 pub mod device;
 pub mod instance_name;
+pub mod limits;
 pub mod names;
 pub mod node_resources;
 pub mod patch;
@@ -10,4 +12,5 @@ pub mod printable;
 pub mod resource_names;
 pub mod slot;
 pub mod slot_table;
+pub mod token_bucket;
 pub mod variables;

@@ -1,5 +1,12 @@
 //! A usage slot: one unit of an Instance's capacity, and who holds it.
-use std::{fmt, str::FromStr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    str::FromStr,
+};
+
+/// An index from here on is no slot that was ever offered: the capacity of an Instance is smaller.
+pub const INDEX_LIMIT: u32 = 10_000;
 
 /// What the kubelet calls a device id: `<name>-<index>`, the name an Instance's or a Configuration's.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -101,6 +108,13 @@ impl fmt::Display for SlotOwner {
     }
 }
 
+/// The nodes whose containers hold slots, by `deviceUsage`. A value that no agent writes names none.
+pub fn holders(usage: &BTreeMap<String, String>) -> BTreeSet<String> {
+    let owners = usage.values().map(|usage| SlotOwner::from_usage(usage));
+    let owners = owners.filter_map(|owner| owner.ok().flatten());
+    owners.map(|owner| owner.node().to_owned()).collect()
+}
+
 /// A value of `deviceUsage` that no agent writes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no slot owner: <node> or C:<configuration>-<n>:<node> is")]
@@ -138,6 +152,19 @@ mod tests {
             by_configuration("3").unwrap().configuration_index(),
             Some(3)
         );
+    }
+
+    #[test]
+    fn the_holders_of_an_instance_are_the_nodes_in_its_usage() {
+        let usage = [
+            ("0", "b"),
+            ("1", "C:cam-0:a"),
+            ("2", ""),
+            ("3", "x:y"),
+            ("4", "b"),
+        ];
+        let usage = usage.map(|(n, owner)| (format!("cam-1-{n}"), owner.to_owned()));
+        assert_eq!(holders(&usage.into()), ["a", "b"].map(str::to_owned).into());
     }
 
     #[test]

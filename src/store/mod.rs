@@ -91,9 +91,11 @@ pub enum InstanceChange {
         view: View,
         now: String,
     },
+    /// Deletes it; unless `even_in_use`, only where no container holds one of its slots.
     Delete {
         key: ObjectKey,
         reason: &'static str,
+        even_in_use: bool,
     },
 }
 
@@ -103,6 +105,8 @@ pub struct View {
     pub is_healthy: bool,
     /// How the device is reached, as a digest; of a device that is gone, how it was reached last.
     pub connection: Option<String>,
+    /// In a sentence, of a device that comes and goes.
+    pub flapping: Option<String>,
 }
 
 impl InstanceChange {
@@ -145,6 +149,11 @@ pub enum StoreError {
     Gone(ObjectKey),
     #[error("Instance {0} exists already")]
     Exists(ObjectKey),
+    #[error("Instance {instance} is kept while containers on {holders} hold its slots")]
+    InUse {
+        instance: ObjectKey,
+        holders: String,
+    },
     /// Whoever keeps it says no, and will say so again.
     #[error("{0}")]
     Refused(String),

@@ -4,11 +4,17 @@ use crate::{
     api::{
         condition::Condition,
         configuration::{ConfigurationStatus, NodeReport},
-        instance::{HEALTHY, Instance, InstanceStatus, NodeHealth},
+        instance::{FLAPPING, HEALTHY, Instance, InstanceSpec, InstanceStatus, NodeHealth},
         names,
     },
-    model::{slot::SlotOwner, slot_table::SlotChange},
+    model::{
+        slot::{SlotOwner, holders},
+        slot_table::SlotChange,
+    },
 };
+
+/// A condition names so many nodes at most.
+const NAMED: usize = 5;
 
 /// `instance` after `change`, as `node` makes it; `None` where it is deleted by it.
 pub fn changed(instance: &Instance, change: &InstanceChange, node: &str) -> Option<Instance> {
@@ -24,6 +30,10 @@ pub fn changed(instance: &Instance, change: &InstanceChange, node: &str) -> Opti
             instance.spec.nodes.retain(|n| n != node);
             if let Some(status) = &mut instance.status {
                 status.nodes.retain(|n| n.name != node);
+                let last = status.conditions.first();
+                let last = last.map(|c| c.last_transition_time.clone());
+                let now = last.unwrap_or_default();
+                *status = with_availability(std::mem::take(status), &instance.spec, &now);
             }
         }
         InstanceChange::Describe {
@@ -44,7 +54,8 @@ pub fn changed(instance: &Instance, change: &InstanceChange, node: &str) -> Opti
         }
         InstanceChange::Health { view, now, .. } => {
             let status = instance.status.get_or_insert_default();
-            *status = with_availability(with_health(status, node, view, now), now);
+            let seen = with_health(status, node, view, now);
+            *status = with_availability(seen, &instance.spec, now);
         }
         InstanceChange::Delete { .. } => return None,
     }
@@ -58,7 +69,10 @@ pub(super) fn adopted(instance: &Instance, node: &str) -> Instance {
         let owner = SlotOwner::from_usage(usage);
         !owner.is_ok_and(|owner| owner.is_some_and(|owner| owner.node() == node))
     };
-    instance.spec.nodes = vec![node.to_owned()];
+    // One without nodes is kept for its slots alone.
+    if !instance.spec.nodes.is_empty() {
+        instance.spec.nodes = vec![node.to_owned()];
+    }
     instance
         .spec
         .device_usage
@@ -69,11 +83,12 @@ pub(super) fn adopted(instance: &Instance, node: &str) -> Instance {
     instance
 }
 
-/// Whether [`with_health`] would change nothing.
+/// Whether [`with_health`] would change nothing but a message.
 pub fn says_health(status: &InstanceStatus, node: &str, view: &View) -> bool {
     let entry = status.nodes.iter().find(|entry| entry.name == node);
     entry.is_some_and(|entry| {
         entry.health == health(view)
+            && entry.reason.as_deref() == reason(view)
             && (view.connection.is_none() || entry.connection == view.connection)
     })
 }
@@ -84,6 +99,10 @@ fn health(view: &View) -> &'static str {
     } else {
         "Unhealthy"
     }
+}
+
+fn reason(view: &View) -> Option<&'static str> {
+    view.flapping.is_some().then_some(FLAPPING)
 }
 
 /// A status after `node` has looked at the device.
@@ -99,22 +118,57 @@ pub fn with_health(status: &InstanceStatus, node: &str, view: &View, now: &str) 
             .map_or(now, |entry| &entry.last_transition_time)
             .to_owned(),
         connection: (view.connection.clone()).or(before.and_then(|entry| entry.connection)),
+        reason: reason(view).map(str::to_owned),
+        message: view.flapping.clone(),
     });
     status.nodes.sort_by(|a, b| a.name.cmp(&b.name));
     status
 }
 
-/// A status whose condition `Available` says what its nodes do.
-pub fn with_availability(mut status: InstanceStatus, now: &str) -> InstanceStatus {
+/// The containers' nodes that keep an Instance from being deleted, in words; `None` where all its slots are free.
+pub fn in_use_by(spec: &InstanceSpec) -> Option<String> {
+    let holders: Vec<String> = holders(&spec.device_usage).into_iter().collect();
+    let named = holders[..holders.len().min(NAMED)].join(", ");
+    match holders.len() {
+        0 => None,
+        1 => Some(format!("node {named}")),
+        2..=NAMED => Some(format!("nodes {named}")),
+        count => Some(format!("nodes {named} and {} more", count - NAMED)),
+    }
+}
+
+/// A status whose conditions say what its nodes do: `Available`, and `Flapping` where it is so.
+pub fn with_availability(
+    mut status: InstanceStatus,
+    spec: &InstanceSpec,
+    now: &str,
+) -> InstanceStatus {
     let is_available = status.nodes.iter().any(|n| n.health == HEALTHY);
-    let (value, reason, message) = if is_available {
-        ("True", "DeviceSeen", "at least one node sees the device")
-    } else {
-        (
+    let flapping = flapping(&status, now);
+    let in_use = in_use_by(spec).filter(|_| spec.nodes.is_empty());
+    let (value, reason, message) = match in_use {
+        _ if is_available => (
+            "True",
+            "DeviceSeen",
+            "at least one node sees the device".to_owned(),
+        ),
+        Some(holders) => (
+            "False",
+            "DeviceGoneInUse",
+            format!(
+                "no node sees the device, and containers on {holders} hold slots of it; the Instance is deleted as soon as they are free: delete the Pods of these containers"
+            ),
+        ),
+        None if flapping.is_some() => (
+            "False",
+            "DeviceFlaps",
+            "the device comes and goes, as condition Flapping says; the Instance is deleted when the device stays away for the grace period of its Configuration".to_owned(),
+        ),
+        None => (
             "False",
             "DeviceGone",
-            "no node sees the device; the Instance is deleted when the grace period of its Configuration is over",
-        )
+            "no node sees the device; the Instance is deleted when the grace period of its Configuration is over".to_owned(),
+        ),
     };
     let since = (status.conditions.iter())
         .find(|c| c.type_ == "Available" && c.status == value)
@@ -124,11 +178,36 @@ pub fn with_availability(mut status: InstanceStatus, now: &str) -> InstanceStatu
         type_: "Available".to_owned(),
         status: value.to_owned(),
         reason: reason.to_owned(),
-        message: message.to_owned(),
+        message,
         last_transition_time: since,
         observed_generation: None,
     }];
+    status.conditions.extend(flapping);
     status
+}
+
+fn flapping(status: &InstanceStatus, now: &str) -> Option<Condition> {
+    let is_flapping = |entry: &&NodeHealth| entry.reason.as_deref() == Some(FLAPPING);
+    let mut entries = status.nodes.iter().filter(is_flapping);
+    let (first, others) = (entries.next()?, entries.count());
+    let message = first
+        .message
+        .as_deref()
+        .unwrap_or("the device comes and goes");
+    let more = match others {
+        0 => String::new(),
+        1 => " (1 other node sees that too)".to_owned(),
+        _ => format!(" ({others} other nodes see that too)"),
+    };
+    let since = status.conditions.iter().find(|c| c.type_ == FLAPPING);
+    Some(Condition {
+        type_: FLAPPING.to_owned(),
+        status: "True".to_owned(),
+        reason: "ComesAndGoes".to_owned(),
+        message: format!("node {}: {message}{more}", first.name),
+        last_transition_time: since.map_or(now, |c| &c.last_transition_time).to_owned(),
+        observed_generation: None,
+    })
 }
 
 /// `instance` with new owners for its slots: all of `exchanges`, or the first that does not find the owner it expects.
@@ -259,11 +338,12 @@ mod tests {
         View {
             is_healthy,
             connection: connection.map(str::to_owned),
+            flapping: None,
         }
     }
 
     fn seen(status: &InstanceStatus, node: &str, view: &View, now: &str) -> InstanceStatus {
-        with_availability(with_health(status, node, view, now), now)
+        with_availability(with_health(status, node, view, now), &camera().spec, now)
     }
 
     #[test]
@@ -298,6 +378,35 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn an_instance_that_every_node_left_says_whose_containers_keep_it() {
+        let mut camera = camera();
+        for n in 0..7 {
+            let node = format!("n{n}");
+            (camera.spec.device_usage).insert(format!("cam-1-{n}"), node);
+        }
+        let lost = view(false, None);
+        let leave = InstanceChange::Leave(ObjectKey::new("default", "cam-1"));
+        camera.status = Some(with_health(&InstanceStatus::default(), "a", &lost, "t1"));
+        let condition = |camera: &Instance| camera.status.clone().unwrap().conditions.remove(0);
+        let key = ObjectKey::new("default", "cam-1");
+        let seen = InstanceChange::Health {
+            key,
+            view: lost,
+            now: "t1".to_owned(),
+        };
+        let there = changed(&camera, &seen, "a").unwrap();
+        assert_eq!(condition(&there).reason, "DeviceGone");
+        let left = changed(&there, &leave, "a").unwrap();
+        let said = condition(&left);
+        assert_eq!(said.reason, "DeviceGoneInUse");
+        assert_eq!(said.last_transition_time, "t1");
+        let named = "containers on nodes n0, n1, n2, n3, n4 and 2 more hold slots";
+        assert!(said.message.contains(named), "{}", said.message);
+        assert_eq!(adopted(&left, "n0").spec.nodes, [""; 0]);
+        assert_eq!(adopted(&there, "renamed").spec.nodes, ["renamed"]);
     }
 
     #[test]

@@ -3,24 +3,44 @@
 //! `/healthz` is 200 whenever it answers: the tasks of a process run on the one thread that answers here, and a process
 //! one of whose tasks has ended exits. A thread that is stuck does not answer, and that is what a liveness probe sees.
 //! `/readyz` is 503 while something is missing, and its body says what, a line each.
+//!
+//! Anyone who reaches the port may connect, so connections are bounded in number, in time and in what they may send.
 use super::metrics::{CONTENT_TYPE, metrics};
 use anyhow::Context as _;
 use axum::{
     Router,
+    body::Body,
     extract::State,
     http::{StatusCode, header::CONTENT_TYPE as CONTENT_TYPE_HEADER},
     response::{IntoResponse, Response},
     routing::get,
 };
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use std::{net::SocketAddr, sync::Arc, time::Duration};
-use tokio::{net::TcpListener, time::sleep};
-use tokio_util::sync::CancellationToken;
-use tracing::info;
+use tokio::{
+    net::{TcpListener, TcpStream},
+    time::{sleep, timeout},
+};
+use tokio_util::{sync::CancellationToken, task::JoinMap};
+use tower::ServiceExt as _;
+use tracing::{debug, info};
 
 /// How long requests that are under way get when the process stops.
 const LAST_REQUESTS: Duration = Duration::from_millis(500);
 /// So many missing things are named.
 const NAMED_MAX: usize = 20;
+/// The most connections of a listener. One more ends the oldest: a probe gets its answer also while others hold
+/// connections that they do not use.
+const CONNECTIONS_MAX: usize = 64;
+/// How long a client may take to send the head of its request.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a connection may last: it has one request, and its answer.
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(15);
+/// What is read of a request; the least that hyper takes.
+const READ_BUFFER: usize = 8192;
+/// Between tries to accept where the process has no file descriptor left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// What a process must have before it is ready. Asked at each request, so that it tells of now.
 #[derive(Clone)]
@@ -37,34 +57,93 @@ impl Health {
     }
 }
 
-/// Serves until `shutdown`.
+/// Serves all three until `shutdown`.
 pub async fn serve(
     address: SocketAddr,
     health: Health,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
-    let listener = TcpListener::bind(address).await.with_context(|| {
-        format!("--http-address {address}: cannot listen there; another process may, or the address is none of this host's")
-    })?;
-    serve_on(listener, health, shutdown).await
+    let listener = bind(address, "--http-address").await?;
+    info!(address = %listener.local_addr()?, "metrics, health and readiness are served");
+    accept(listener, routes(health), shutdown).await;
+    Ok(())
 }
 
-async fn serve_on(
-    listener: TcpListener,
-    health: Health,
-    shutdown: CancellationToken,
-) -> anyhow::Result<()> {
-    info!(address = %listener.local_addr()?, "metrics, health and readiness are served");
-    let routes = Router::new()
-        .route("/metrics", get(exposition))
+/// Serves `/metrics` alone until `shutdown`.
+pub async fn serve_metrics(address: SocketAddr, shutdown: CancellationToken) -> anyhow::Result<()> {
+    let listener = bind(address, "--metrics-address").await?;
+    info!(address = %listener.local_addr()?, "metrics are served");
+    accept(listener, metrics_route(), shutdown).await;
+    Ok(())
+}
+
+async fn bind(address: SocketAddr, flag: &str) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address).await.with_context(|| {
+        format!("{flag} {address}: cannot listen there; another process may, or the address is none of this host's")
+    })
+}
+
+fn metrics_route() -> Router {
+    Router::new().route("/metrics", get(exposition))
+}
+
+fn routes(health: Health) -> Router {
+    let probes = Router::new()
         .route("/healthz", get(async || "ok\n"))
         .route("/readyz", get(readiness))
         .with_state(health);
-    let served =
-        axum::serve(listener, routes).with_graceful_shutdown(shutdown.clone().cancelled_owned());
-    tokio::select! {
-        served = served => Ok(served?),
-        () = async { shutdown.cancelled().await; sleep(LAST_REQUESTS).await } => Ok(()),
+    metrics_route().merge(probes)
+}
+
+/// Accepts connections until `shutdown`, then gives those that are open a moment to end.
+async fn accept(listener: TcpListener, routes: Router, shutdown: CancellationToken) {
+    let mut connections: JoinMap<u64, ()> = JoinMap::new();
+    for number in 0.. {
+        let accepted = loop {
+            tokio::select! {
+                biased;
+                () = shutdown.cancelled() => break None,
+                Some(_) = connections.join_next() => {}
+                accepted = listener.accept() => break Some(accepted),
+            }
+        };
+        let stream = match accepted {
+            Some(Ok((stream, _))) => stream,
+            Some(Err(error)) => {
+                debug!(%error, "a connection is not accepted");
+                sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+            None => break,
+        };
+        while connections.len() >= CONNECTIONS_MAX {
+            if let Some(oldest) = connections.keys().min().copied() {
+                connections.abort(&oldest);
+            }
+            connections.join_next().await;
+        }
+        connections.spawn(number, answer(stream, routes.clone()));
+    }
+    let ended = async { while connections.join_next().await.is_some() {} };
+    // Whoever is not done by then is cut off.
+    timeout(LAST_REQUESTS, ended).await.ok();
+}
+
+/// Answers the one request of a connection.
+async fn answer(stream: TcpStream, routes: Router) {
+    let service = service_fn(move |request: hyper::Request<Incoming>| {
+        routes.clone().oneshot(request.map(Body::new))
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIMEOUT)
+        .keep_alive(false)
+        .max_buf_size(READ_BUFFER)
+        .serve_connection(TokioIo::new(stream), service);
+    match timeout(CONNECTION_TIMEOUT, connection).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => debug!(%error, "a connection ended early"),
+        Err(_) => debug!("a connection was cut off after {CONNECTION_TIMEOUT:?}"),
     }
 }
 
@@ -103,7 +182,36 @@ mod tests {
     use hyper::{Request, body::Bytes, client::conn::http1};
     use hyper_util::rt::TokioIo;
     use std::sync::atomic::{AtomicBool, Ordering};
-    use tokio::{net::TcpStream, task::JoinSet};
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        task::JoinSet,
+        time::Instant,
+    };
+
+    /// A listener with all routes, for as long as the set is kept.
+    async fn served() -> (SocketAddr, JoinSet<()>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut tasks = JoinSet::new();
+        let routes = routes(Health::new(Vec::new));
+        tasks.spawn(accept(listener, routes, CancellationToken::new()));
+        (address, tasks)
+    }
+
+    async fn silent(address: SocketAddr) -> TcpStream {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(b"G").await.unwrap();
+        stream
+    }
+
+    /// How many of these the other side has not closed.
+    fn open(streams: &[TcpStream]) -> usize {
+        let is_open = |stream: &&TcpStream| {
+            let read = stream.try_read(&mut [0; 1]);
+            read.is_err_and(|e| e.kind() == std::io::ErrorKind::WouldBlock)
+        };
+        streams.iter().filter(is_open).count()
+    }
 
     /// The status, the content type and the body of an answer.
     async fn get(address: SocketAddr, path: &str) -> (u16, String, String) {
@@ -135,7 +243,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let shutdown = CancellationToken::new();
         let mut tasks = JoinSet::new();
-        tasks.spawn(serve_on(listener, health, shutdown.clone()));
+        tasks.spawn(accept(listener, routes(health), shutdown.clone()));
 
         let text = "text/plain; charset=utf-8".to_owned();
         let answer = |status, body: &str| (status, text.clone(), body.to_owned());
@@ -150,7 +258,76 @@ mod tests {
         assert!(body.ends_with("# EOF\n"), "{body}");
 
         shutdown.cancel();
-        tasks.join_next().await.unwrap().unwrap().unwrap();
+        tasks.join_next().await.unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn connections_that_say_nothing_are_few_and_a_probe_is_answered_beside_them() {
+        let (address, _served) = served().await;
+        let mut streams = vec![];
+        for n in 0..1000 {
+            streams.push(silent(address).await);
+            if n % 100 == 99 {
+                let asked = Instant::now();
+                assert_eq!(get(address, "/healthz").await.0, 200);
+                assert!(asked.elapsed() < Duration::from_secs(1));
+            }
+        }
+        // What was closed last may not have arrived here yet.
+        let few = async {
+            while open(&streams) > CONNECTIONS_MAX {
+                sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(Duration::from_secs(5), few).await.unwrap();
+        assert!(open(&streams) > 0, "the youngest are not cut off");
+    }
+
+    #[tokio::test]
+    async fn a_head_that_does_not_come_and_an_answer_that_is_not_read_end_the_connection() {
+        let (address, _served) = served().await;
+        let mut stream = silent(address).await;
+        let begun = Instant::now();
+        let mut rest = vec![];
+        let closed = timeout(Duration::from_secs(10), stream.read_to_end(&mut rest)).await;
+        assert!(closed.is_ok(), "it is still open");
+        let took = begun.elapsed();
+        assert!(
+            HEADER_TIMEOUT <= took + Duration::from_millis(100),
+            "{took:?}"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_connection_has_one_request() {
+        let (address, _served) = served().await;
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let request = b"GET /healthz HTTP/1.1\r\nhost: a\r\n\r\n";
+        stream.write_all(&request.repeat(2)).await.unwrap();
+        let mut answers = vec![];
+        // It may be reset, because half of what was sent is not read.
+        stream.read_to_end(&mut answers).await.ok();
+        let answers = String::from_utf8(answers).unwrap();
+        assert_eq!(answers.matches("HTTP/1.1 200").count(), 1, "{answers}");
+    }
+
+    #[tokio::test]
+    async fn the_other_address_has_metrics_and_nothing_else() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(accept(listener, metrics_route(), CancellationToken::new()));
+        let status = async |path: &str| {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            let request = format!("GET {path} HTTP/1.0\r\n\r\n");
+            stream.write_all(request.as_bytes()).await.unwrap();
+            let mut answer = vec![];
+            stream.read_to_end(&mut answer).await.unwrap();
+            String::from_utf8(answer).unwrap()[9..12].to_owned()
+        };
+        assert_eq!(status("/metrics").await, "200");
+        assert_eq!(status("/readyz").await, "404");
+        assert_eq!(status("/healthz").await, "404");
     }
 
     #[tokio::test]

@@ -76,6 +76,8 @@ pub struct Metrics {
     instances: State<2>,
     broker_pods: State<2>,
     slots: State<2>,
+    slots_held_twice: State<0>,
+    checkpoint_unreadable: State<0>,
     plugins: State<0>,
     plugins_registered: State<0>,
     discovery_results: Family<Labels<2>, Untyped>,
@@ -102,6 +104,8 @@ impl Metrics {
             instances: State::default(),
             broker_pods: State::default(),
             slots: State::default(),
+            slots_held_twice: State::default(),
+            checkpoint_unreadable: State::default(),
             plugins: State::default(),
             plugins_registered: State::default(),
             discovery_results: Family::default(),
@@ -151,6 +155,16 @@ impl Metrics {
             "petiole_slots",
             "Usage slots of the Instances on this node: used (on whichever node), free, unhealthy (their device is gone)",
             self.slots.clone(),
+        );
+        registry.register(
+            "petiole_slots_held_twice",
+            "Slots that containers of this node use and that are held by others",
+            self.slots_held_twice.clone(),
+        );
+        registry.register(
+            "petiole_checkpoint_unreadable",
+            "1 while the kubelet's checkpoint is there and cannot be read, which keeps slots from being released",
+            self.checkpoint_unreadable.clone(),
         );
         registry.register(
             "petiole_plugins",
@@ -230,6 +244,17 @@ impl Metrics {
                 ([label("configuration", name), label("state", state)], count)
             })
         }));
+    }
+
+    /// How many slots containers of this node use that others hold.
+    pub fn set_slots_held_twice(&self, count: usize) {
+        self.slots_held_twice.set([([], gauge(count))]);
+    }
+
+    /// Whether the kubelet's checkpoint is there and cannot be read.
+    pub fn set_checkpoint_unreadable(&self, is_unreadable: bool) {
+        self.checkpoint_unreadable
+            .set([([], i64::from(is_unreadable))]);
     }
 
     /// How many device plugins there should be.

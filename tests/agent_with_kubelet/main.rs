@@ -6,6 +6,7 @@ mod edits;
 mod pre_start;
 mod registration;
 mod restarts;
+mod slots;
 #[path = "../support/mod.rs"]
 mod support;
 

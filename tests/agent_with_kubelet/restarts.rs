@@ -279,6 +279,11 @@ async fn no_slot_is_released_while_a_new_kubelet_lists_nothing() {
     pods.until_answered(5).await;
     assert_eq!(node.usage(&door).len(), 1);
     // From here on the kubelet is believed: the same look would have released it.
+    node.remove_pod("broker");
+    node.until("the Pod is gone", async || {
+        node.pod("broker").await.is_none().then_some(())
+    })
+    .await;
     pods.list(&[]);
     node.until_usage(&door, &[]).await;
 }

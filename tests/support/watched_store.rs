@@ -21,10 +21,12 @@ pub struct StoreWatch {
     pub is_held_up: watch::Sender<bool>,
     /// Instances written, by name.
     pub writes: Arc<Mutex<BTreeMap<String, usize>>>,
+    /// What those who look at the objects were told: the object, the reason and the note.
+    pub warnings: Arc<Mutex<Vec<(About, &'static str, String)>>>,
 }
 
 pub struct WatchedStore {
-    pub inner: FolderStore,
+    pub inner: Arc<FolderStore>,
     pub watch: StoreWatch,
 }
 
@@ -42,6 +44,8 @@ impl Store for WatchedStore {
     }
 
     fn warn(&self, object: &About, reason: &'static str, note: String) {
+        let mut warnings = self.watch.warnings.lock().unwrap();
+        warnings.push((object.clone(), reason, note.clone()));
         self.inner.warn(object, reason, note);
     }
 

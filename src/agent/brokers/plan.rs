@@ -115,6 +115,11 @@ pub(super) fn plan(world: &World<'_>) -> Plan {
                 continue;
             }
         };
+        // Its grace is over, and it stays only until its slots are free: the broker's too.
+        let is_left = instance.spec.nodes.is_empty();
+        if is_left && sight(instance, world.discoveries) == Sight::Gone {
+            continue;
+        }
         let existing = world.existing.get(&file);
         wanted.insert(file.clone());
         let resource = format!("{}/{}", world.resource_prefix, key.name);

@@ -1,10 +1,7 @@
 //! Which Configurations are accepted, and what is wrong with the others. Pure.
-use super::{Judged, limits, resource};
+use super::{Judged, resource, rights, spec};
 use crate::{
-    api::{
-        configuration::{Configuration, ConfigurationSpec, Problem},
-        names::CONFIGURATION_NAME_LIMIT,
-    },
+    api::configuration::{Configuration, Problem},
     discovery::plan::SessionSpec,
     model::{device::Scope, names::ObjectKey, variables::Variables},
     store::Configurations,
@@ -36,6 +33,8 @@ pub(super) struct World<'a> {
     pub(super) others: Option<&'a BTreeMap<String, String>>,
     /// The resources of ours that the kubelet listens to.
     pub(super) registered: &'a BTreeSet<String>,
+    /// The most Configurations that are accepted.
+    pub(super) max_configurations: usize,
     pub(super) scope_of: &'a dyn Fn(&SessionSpec) -> Result<Scope, Problem>,
     /// Which variables containers may be given.
     pub(super) variables: &'a Variables,
@@ -50,12 +49,16 @@ pub(super) fn judge(world: &World<'_>) -> Judged {
         ..
     } = *world;
     let mut judged = Judged::default();
-    for (key, configuration) in &configurations.objects {
+    for (key, configuration) in oldest_first(configurations) {
+        if judged.accepted.len() >= world.max_configurations {
+            judged.problems.insert(key.clone(), too_many(world));
+            continue;
+        }
         let earlier = before.get(key);
         match accept(world, key, configuration) {
             Ok(accepted) => {
-                let without_effect = limits::without_effect(world, &configuration.spec);
-                (judged.problems).extend(without_effect.map(|problem| (key.clone(), problem)));
+                let refused = rights::refused_variables(world.variables, &configuration.spec);
+                (judged.problems).extend(refused.map(|problem| (key.clone(), problem)));
                 judged.accepted.insert(key.clone(), accepted);
             }
             Err(problem) => {
@@ -76,11 +79,31 @@ pub(super) fn judge(world: &World<'_>) -> Judged {
         }
     }
     refuse_second_of_a_name(world, &mut judged);
+    for (key, accepted) in &judged.accepted {
+        if let Some(problem) = spec::unused(&accepted.configuration.spec) {
+            judged.problems.entry(key.clone()).or_insert(problem);
+        }
+    }
     // Before: one that goes back to its earlier name may find another of ours there.
     resource::tell_of_others(world, &mut judged.accepted, &mut judged.problems);
     resource::refuse_second(world, &mut judged.accepted, &mut judged.problems);
     judged.names = resource::names(world, &judged.accepted);
     judged
+}
+
+fn oldest_first(configurations: &Configurations) -> Vec<(&ObjectKey, &Arc<Configuration>)> {
+    let mut all: Vec<_> = configurations.objects.iter().collect();
+    // Those of a folder have no time, and go by their names.
+    all.sort_by_key(|(_, configuration)| configuration.metadata.creation_timestamp.clone());
+    all
+}
+
+fn too_many(world: &World<'_>) -> Problem {
+    let message = format!(
+        "this agent works with {} Configurations at most, and older ones have these places: delete one, or raise --max-configurations (agent.maxConfigurations of the chart)",
+        world.max_configurations
+    );
+    Problem::new("TooManyConfigurations", message)
 }
 
 fn accept(
@@ -90,9 +113,9 @@ fn accept(
 ) -> Result<AcceptedConfiguration, Problem> {
     let earlier = world.before.get(key);
     let name = configuration.metadata.name.as_deref().unwrap_or_default();
-    check_name(name)?;
-    check_spec(&configuration.spec)?;
-    limits::check_references(&key.namespace, &configuration.spec)?;
+    spec::check_name(name)?;
+    spec::check(&configuration.spec)?;
+    rights::check_references(&key.namespace, &configuration.spec)?;
     resource::check(world, configuration)?;
     let handler = &configuration.spec.discovery_handler;
     if let Some(earlier) = earlier.filter(|e| e.session.handler != handler.name) {
@@ -106,58 +129,16 @@ fn accept(
         handler: handler.name.clone(),
         details: handler.discovery_details.clone(),
     };
+    // Reading details may mean to compile regular expressions: those that work are not read again.
+    let scope = match earlier.filter(|earlier| earlier.session == session) {
+        Some(earlier) => earlier.scope,
+        None => (world.scope_of)(&session)?,
+    };
     Ok(AcceptedConfiguration {
-        scope: (world.scope_of)(&session)?,
-        configuration: limits::limited(world, configuration),
+        scope,
+        configuration: rights::limited(world.variables, configuration),
         session,
     })
-}
-
-fn check_name(name: &str) -> Result<(), Problem> {
-    if name.len() > CONFIGURATION_NAME_LIMIT {
-        let message = format!(
-            "metadata.name has {} characters; {CONFIGURATION_NAME_LIMIT} are the most, because resources are named after it",
-            name.len()
-        );
-        return Err(Problem::new("NameTooLong", message));
-    }
-    let is_label = !name.is_empty()
-        && name
-            .bytes()
-            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
-        && !name.starts_with('-')
-        && !name.ends_with('-');
-    if !is_label {
-        let message = format!(
-            "metadata.name is {name:?}; it may have lower-case letters, digits and inner hyphens only, no dots"
-        );
-        return Err(Problem::new("BadName", message));
-    }
-    Ok(())
-}
-
-/// The rules of the schema: a folder has no API server to hold them.
-fn check_spec(spec: &ConfigurationSpec) -> Result<(), Problem> {
-    let broker = spec.broker_spec.as_ref();
-    let both = broker.is_some_and(|b| b.broker_pod_spec.is_some() == b.broker_job_spec.is_some());
-    let message = match spec {
-        _ if spec.capacity < 1 => format!("capacity is {}; it must be 1 or more", spec.capacity),
-        _ if spec.grace_period_seconds < 0 => {
-            format!(
-                "gracePeriodSeconds is {}; it must be 0 or more",
-                spec.grace_period_seconds
-            )
-        }
-        _ if spec.max_instances < 1 => {
-            format!(
-                "maxInstances is {}; it must be 1 or more",
-                spec.max_instances
-            )
-        }
-        _ if both => "brokerSpec must have one of brokerPodSpec and brokerJobSpec".to_owned(),
-        _ => return Ok(()),
-    };
-    Err(Problem::new("BadSpec", message))
 }
 
 /// Two of one name would want one resource: the one that works goes on, else the older does.
@@ -232,8 +213,9 @@ mod tests {
             prefixes: &["akri.sh".to_owned()],
             others: None,
             registered: &BTreeSet::new(),
+            max_configurations: 2,
             scope_of: &known,
-            variables: &Variables::allowing(["HTTPS_PROXY".to_owned()]),
+            variables: &Variables::default(),
         })
     }
 
@@ -256,7 +238,7 @@ mod tests {
             ),
             (
                 GOOD.replace("good", "bad")
-                    .replace("spec: {", "spec: {maxInstances: 0, "),
+                    .replace("spec: {", "spec: {capacity: 2147483647, "),
                 "BadSpec",
             ),
             (
@@ -273,64 +255,6 @@ mod tests {
                 .map(|p| p.reason.as_str())
                 .collect();
             assert_eq!(reasons, [reason], "{bad}");
-        }
-    }
-
-    /// The broker properties that containers are given, and the problem, of a Configuration with these fields.
-    fn limited(fields: &str) -> (Vec<String>, Option<Problem>) {
-        let text = GOOD.replace("spec: {", &format!("spec: {{{fields}, "));
-        let judged = judged(&[&text], &Accepted::new());
-        let properties = (judged.accepted.into_values())
-            .flat_map(|a| a.configuration.spec.broker_properties.clone().into_keys());
-        (properties.collect(), judged.problems.into_values().next())
-    }
-
-    #[test]
-    fn variables_that_programs_obey_are_left_out_and_named() {
-        let fields =
-            "brokerProperties: {LD_PRELOAD: /x.so, 'PATH=': /x, HTTPS_PROXY: proxy, MODE: night}";
-        let (given, problem) = limited(fields);
-        assert_eq!(given, ["HTTPS_PROXY", "MODE"]);
-        let problem = problem.unwrap();
-        assert_eq!(problem.reason, "VariableRefused");
-        let start = r#"brokerProperties: ["LD_PRELOAD", "PATH="] are left out"#;
-        assert!(problem.message.starts_with(start), "{}", problem.message);
-        let allowed = limited("brokerProperties: {HTTPS_PROXY: proxy}");
-        assert_eq!(allowed, (vec!["HTTPS_PROXY".to_owned()], None));
-    }
-
-    #[test]
-    fn discovery_properties_are_said_to_have_no_effect() {
-        let handler =
-            "discoveryHandler: {name: echo, discoveryProperties: [{name: token, value: x}]}";
-        let text = GOOD.replace("discoveryHandler: {name: echo}", handler);
-        let judged = judged(&[&text], &Accepted::new());
-        assert_eq!(judged.accepted.len(), 1);
-        let problem = judged.problems.into_values().next().unwrap();
-        assert_eq!(problem.reason, "NotSupported");
-        assert!(problem.message.contains("\"token\""), "{}", problem.message);
-    }
-
-    #[test]
-    fn a_discovery_property_of_another_namespace_is_refused() {
-        for (namespace, is_accepted) in [("other", false), ("default", true)] {
-            let handler = format!(
-                "discoveryHandler: {{name: echo, discoveryProperties: [{{name: token, valueFrom: {{secretKeyRef: {{name: s, key: k, namespace: {namespace}}}}}}}]}}"
-            );
-            let text = GOOD.replace("discoveryHandler: {name: echo}", &handler);
-            let judged = judged(&[&text], &Accepted::new());
-            assert_eq!(
-                judged.accepted.len(),
-                usize::from(is_accepted),
-                "{namespace}"
-            );
-            let problem = judged.problems.into_values().next().unwrap();
-            let reason = if is_accepted {
-                "NotSupported"
-            } else {
-                "BadSpec"
-            };
-            assert_eq!(problem.reason, reason, "{}", problem.message);
         }
     }
 
@@ -391,6 +315,66 @@ mod tests {
             judged.problems[&ObjectKey::new("aaa", "good")].reason,
             "NameTaken"
         );
+    }
+
+    #[test]
+    fn of_too_many_configurations_the_youngest_are_refused_and_the_others_go_on() {
+        let made = |name: &str, year: u32| {
+            let created = format!("name: {name}, creationTimestamp: {year}-01-01T00:00:00Z");
+            GOOD.replace("name: good", &created)
+        };
+        let invalid = made("oldest", 2001).replace("echo", "udev");
+        let judged = judged(
+            &[
+                &made("a", 2004),
+                &made("b", 2002),
+                &made("c", 2003),
+                &invalid,
+            ],
+            &Accepted::new(),
+        );
+        let names: Vec<_> = judged
+            .accepted
+            .keys()
+            .map(|key| key.name.as_str())
+            .collect();
+        assert_eq!(names, ["b", "c"]);
+        let refused = &judged.problems[&ObjectKey::new("default", "a")];
+        assert_eq!(refused.reason, "TooManyConfigurations");
+        assert!(refused.message.contains("works with 2 "), "{refused:?}");
+    }
+
+    #[test]
+    fn details_that_are_accepted_are_not_read_again() {
+        let configurations = configurations(&[GOOD]);
+        let judge = |before: &Accepted, scope_of: &dyn Fn(&SessionSpec) -> _| {
+            judge(&World {
+                configurations: &configurations,
+                before,
+                prefix: "akri.sh",
+                prefixes: &["akri.sh".to_owned()],
+                others: None,
+                registered: &BTreeSet::new(),
+                max_configurations: 2,
+                scope_of,
+                variables: &Variables::default(),
+            })
+        };
+        let before = judge(&Accepted::new(), &known).accepted;
+        let again = judge(&before, &|_| panic!("read again"));
+        assert_eq!(again.accepted, before);
+    }
+
+    #[test]
+    fn what_has_no_effect_is_said_and_the_devices_are_offered() {
+        let text = GOOD.replace(
+            "name: echo",
+            "name: echo, discoveryProperties: [{name: user}]",
+        );
+        let judged = judged(&[&text], &Accepted::new());
+        assert_eq!(judged.accepted.len(), 1);
+        let problem = judged.problems.into_values().next().unwrap();
+        assert_eq!(problem.reason, "UnusedDiscoveryProperties");
     }
 
     #[test]

@@ -49,6 +49,7 @@ fn judged_with(
         prefixes: &["akri.sh".to_owned(), "pflex.io".to_owned()],
         others: others.as_ref(),
         registered,
+        max_configurations: 100,
         scope_of: &scope,
         variables: &Variables::default(),
     })

@@ -1,4 +1,9 @@
 //! What to change in the Instances, so that they say what discovery sees. Pure.
+mod arrivals;
+
+pub(super) use arrivals::Arrivals;
+
+use super::bounds;
 use crate::{
     agent::{
         configurations::{AcceptedConfiguration, Judged},
@@ -15,21 +20,21 @@ use crate::{
         device::{Device, DeviceId, Scope},
         instance_name::InstanceName,
         names::ObjectKey,
+        slot_table::{Unshown, usage_of},
     },
     store::{
         Configurations, InstanceChange, Instances, Report, View,
-        plan::{says_health, with_availability, with_health},
+        plan::{in_use_by, says_health, with_availability, with_health},
     },
 };
 use kube::Resource as _;
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    net::Ipv6Addr,
-    time::Duration,
-};
+use std::{collections::BTreeMap, net::Ipv6Addr, time::Duration};
 
 /// Since when (uptime) the device of an Instance has been missing.
 pub(super) type Absences = BTreeMap<ObjectKey, Duration>;
+
+/// The Instances that cannot be created, and why.
+pub(super) type Refused = BTreeMap<ObjectKey, String>;
 
 /// Everything the plan depends on.
 pub(super) struct World<'a> {
@@ -41,13 +46,19 @@ pub(super) struct World<'a> {
     pub(super) judged: &'a Judged,
     pub(super) discoveries: &'a Discoveries,
     pub(super) instances: &'a Instances,
+    /// What containers of this node use without an Instance that shows it.
+    pub(super) unshown: &'a [Unshown],
     pub(super) absences: &'a Absences,
+    pub(super) arrivals: &'a Arrivals,
+    /// Why the API server refuses to create these Instances.
+    pub(super) refused: &'a Refused,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     pub(super) changes: Vec<InstanceChange>,
     pub(super) absences: Absences,
+    pub(super) arrivals: Arrivals,
     /// When to plan again if nothing changes before.
     pub(super) wake_in: Option<Duration>,
     pub(super) reports: BTreeMap<ObjectKey, Report>,
@@ -65,12 +76,15 @@ pub(super) fn plan(world: &World<'_>) -> Plan {
             && !world.configurations.hidden.contains(&configuration)
             && !world.judged.accepted.contains_key(&configuration);
         if is_orphan {
-            plan.changes.push(leave(
-                instance,
-                key,
-                world.node,
-                "its Configuration was deleted",
-            ));
+            let is_last = !has_others(instance, world.node);
+            plan.changes.push(match is_last {
+                false => InstanceChange::Leave(key.clone()),
+                true => InstanceChange::Delete {
+                    key: key.clone(),
+                    reason: "its Configuration was deleted",
+                    even_in_use: true,
+                },
+            });
             room.0 += 1;
         }
     }
@@ -78,9 +92,10 @@ pub(super) fn plan(world: &World<'_>) -> Plan {
         let mut part = PlanOfOne::new(world, key, accepted);
         let new = part.follow_devices();
         part.follow_absences(&mut room);
-        part.welcome(new, &mut room);
+        let arrivals = part.welcome(new, &mut room);
         plan.changes.extend(part.changes);
         plan.absences.extend(part.absences);
+        plan.arrivals.extend(key, arrivals);
         plan.wake_in = plan.wake_in.into_iter().chain(part.wake_in).min();
         plan.reports.insert(key.clone(), part.report);
     }
@@ -91,6 +106,7 @@ pub(super) fn plan(world: &World<'_>) -> Plan {
             .problems
             .insert(0, problem.clone());
     }
+    bounds::complete(world, &mut plan.reports);
     plan
 }
 
@@ -164,7 +180,7 @@ impl<'a> PlanOfOne<'a> {
     }
 
     /// Instances whose device is missing turn unhealthy, and go when their grace period is over, but not before a
-    /// first complete look. Those that go make room.
+    /// first complete look, and not while a container holds one of their slots. Those that go make room.
     fn follow_absences(&mut self, room: &mut Room) {
         let is_complete = self.sighting.is_some_and(|s| s.set.complete);
         let seconds = self.accepted.configuration.spec.grace_period_seconds;
@@ -180,11 +196,14 @@ impl<'a> PlanOfOne<'a> {
             let is_elsewhere = (self.sighting.zip(id.as_ref()))
                 .is_some_and(|(sighting, id)| sighting.set.devices.contains_key(id));
             if is_elsewhere {
-                let reason = "its device has another Instance now";
-                self.changes
-                    .push(leave(instance, key, self.world.node, reason));
+                self.leave(key, instance, "its device has another Instance now");
                 room.0 += 1;
                 continue;
+            }
+            if id.as_ref().is_some_and(|id| self.is_held_back(id)) {
+                self.report.instances += 1;
+                self.health(key, instance, self.gone(id.as_ref()));
+                continue; // it is there
             }
             let is_missing = match (self.sighting, &id) {
                 (Some(sighting), Some(id)) => sighting.is_missing(id),
@@ -194,68 +213,21 @@ impl<'a> PlanOfOne<'a> {
             if is_complete && left.is_zero() {
                 // Until it is gone: what cannot be written now is not given another grace period.
                 self.absences.insert(key.clone(), since);
-                self.changes
-                    .push(leave(instance, key, self.world.node, "its device is gone"));
+                self.leave(key, instance, "its device is gone");
                 room.0 += 1;
                 continue;
             }
             self.report.instances += 1;
             if is_missing {
-                self.health(key, instance, gone());
+                // One without nodes is kept for its slots alone.
+                if !instance.spec.nodes.is_empty() {
+                    self.health(key, instance, self.gone(id.as_ref()));
+                }
                 self.absences.insert(key.clone(), since);
                 // Before the first complete look there is nothing to wake for; its end is an event of its own.
                 let end = is_complete.then_some(left);
                 self.wake_in = self.wake_in.into_iter().chain(end).min();
             }
-        }
-    }
-
-    /// Devices without an Instance get one while there is room.
-    fn welcome(&mut self, new: Vec<&'a Device>, room: &mut Room) {
-        let limit =
-            usize::try_from(self.accepted.configuration.spec.max_instances).unwrap_or(usize::MAX);
-        let mut names: BTreeSet<String> = self
-            .world
-            .instances
-            .keys()
-            .map(|key| key.name.clone())
-            .collect();
-        let (mut left_out, mut nameless) = (0, vec![]);
-        for device in new {
-            let candidates = self.candidates(&device.id);
-            let free = candidates
-                .iter()
-                .find(|name| !names.contains(name.as_str()));
-            match free {
-                None => nameless.push(device.id.as_str()),
-                Some(_) if self.report.instances >= limit || room.0 <= 0 => left_out += 1,
-                Some(name) => {
-                    names.insert(name.to_string());
-                    self.report.instances += 1;
-                    room.0 -= 1;
-                    let instance = self.new_instance(name, device);
-                    self.changes
-                        .push(InstanceChange::Create(Box::new(instance)));
-                }
-            }
-        }
-        if left_out > 0 {
-            let message = format!(
-                "{left_out} more devices were found and are left out: maxInstances is {limit}, and all Configurations together may have {}",
-                self.world.max_instances
-            );
-            self.report
-                .problems
-                .push(Problem::new("TooManyDevices", message));
-        }
-        if let Some(first) = nameless.first() {
-            let message = format!(
-                "{} devices are left out, because other devices have the names they would get; the first is {first:?}",
-                nameless.len()
-            );
-            self.report
-                .problems
-                .push(Problem::new("NameTaken", message));
         }
     }
 
@@ -305,7 +277,51 @@ impl<'a> PlanOfOne<'a> {
                 });
             }
         }
-        self.health(key, instance, seen(device));
+        self.health(key, instance, self.seen(device));
+    }
+
+    fn is_held_back(&self, id: &DeviceId) -> bool {
+        self.sighting.is_some_and(|s| s.is_held_back(id))
+    }
+
+    fn seen(&self, device: &Device) -> View {
+        View {
+            is_healthy: true,
+            connection: Some(device.connection_digest()),
+            flapping: self.flapping(&device.id),
+        }
+    }
+
+    fn gone(&self, id: Option<&DeviceId>) -> View {
+        View {
+            is_healthy: false,
+            connection: None,
+            flapping: id.and_then(|id| self.flapping(id)),
+        }
+    }
+
+    fn flapping(&self, id: &DeviceId) -> Option<String> {
+        self.sighting?.flapping.get(id).map(ToString::to_string)
+    }
+
+    /// The last node to leave deletes, unless a container holds a slot: the Instance stays without nodes then, and goes
+    /// when its slots are free.
+    fn leave(&mut self, key: &ObjectKey, instance: &Instance, reason: &'static str) {
+        let is_in_use = in_use_by(&instance.spec).is_some();
+        if has_others(instance, self.world.node) {
+            self.changes.push(InstanceChange::Leave(key.clone()));
+        } else if !is_in_use {
+            self.changes.push(InstanceChange::Delete {
+                key: key.clone(),
+                reason,
+                even_in_use: false,
+            });
+        } else if !instance.spec.nodes.is_empty() {
+            // Since when the device is gone stands in the status.
+            let gone = self.gone(device_id(instance).as_ref());
+            self.health(key, instance, gone);
+            self.changes.push(InstanceChange::Leave(key.clone()));
+        }
     }
 
     fn health(&mut self, key: &ObjectKey, instance: &Instance, view: View) {
@@ -320,15 +336,18 @@ impl<'a> PlanOfOne<'a> {
         }
     }
 
+    /// A container may have the device already, by an Instance of the same name that was deleted.
     fn new_instance(&self, name: &InstanceName, device: &Device) -> Instance {
+        let capacity = self.accepted.configuration.spec.capacity;
+        let slots = u32::try_from(capacity).unwrap_or(0);
         let spec = InstanceSpec {
             configuration_name: self.key.name.clone(),
             cdi_name: format!("{}/{}={}", names::GROUP, self.key.name, name.digest()),
-            capacity: self.accepted.configuration.spec.capacity,
+            capacity,
             broker_properties: self.stored_properties(device),
             shared: self.accepted.scope == Scope::Shared,
             nodes: vec![self.world.node.to_owned()],
-            device_usage: BTreeMap::new(),
+            device_usage: usage_of(self.world.unshown, (name.as_str(), slots), self.world.node),
         };
         let mut instance = Instance::new(name.as_str(), spec);
         instance.metadata.namespace = Some(self.key.namespace.clone());
@@ -338,8 +357,8 @@ impl<'a> PlanOfOne<'a> {
         let annotation = (names::DEVICE_ID.to_owned(), device.id.to_string());
         instance.metadata.annotations = Some(BTreeMap::from([annotation]));
         let (node, now) = (self.world.node, self.world.now.text);
-        let status = with_health(&InstanceStatus::default(), node, &seen(device), now);
-        instance.status = Some(with_availability(status, now));
+        let status = with_health(&InstanceStatus::default(), node, &self.seen(device), now);
+        instance.status = Some(with_availability(status, &instance.spec, now));
         instance
     }
 
@@ -353,33 +372,13 @@ impl<'a> PlanOfOne<'a> {
     }
 }
 
-fn seen(device: &Device) -> View {
-    View {
-        is_healthy: true,
-        connection: Some(device.connection_digest()),
-    }
-}
-
-fn gone() -> View {
-    View {
-        is_healthy: false,
-        connection: None,
-    }
-}
-
 fn is_empty_or_has(nodes: &[String], node: &str) -> bool {
     nodes.is_empty() || nodes.iter().any(|n| n == node)
 }
 
-/// The last node to leave deletes.
-fn leave(instance: &Instance, key: &ObjectKey, node: &str, reason: &'static str) -> InstanceChange {
-    if instance.spec.nodes.iter().any(|n| n != node) {
-        return InstanceChange::Leave(key.clone());
-    }
-    InstanceChange::Delete {
-        key: key.clone(),
-        reason,
-    }
+/// Whether other nodes see the device.
+fn has_others(instance: &Instance, node: &str) -> bool {
+    instance.spec.nodes.iter().any(|n| n != node)
 }
 
 /// `fe80::1%eth0` means something on one node only.

@@ -1,8 +1,8 @@
 //! Answers Allocate and PreStartContainer: which slots, and what the container is told of their devices.
-use super::{denied::Denied, former_name};
+use super::{answer::to_wire, denied::Denied, former_name};
 use crate::{
     agent::{
-        Node,
+        Node, books,
         plan_inputs::{Sight, sight},
         slots::{ClaimRequest, Request, Requests, reclaim, told_of},
     },
@@ -14,7 +14,7 @@ use crate::{
         slot::SlotId,
         slot_table::{Claim, ClaimError, Held, Resource, SlotChange},
     },
-    proto::device_plugin::{CdiDevice, ContainerAllocateResponse, DeviceSpec, Mount},
+    proto::device_plugin::ContainerAllocateResponse,
     store::About,
     telemetry::metrics,
 };
@@ -206,23 +206,35 @@ impl Allocator {
             .seen(slots.iter().map(|held| held.key.clone()).collect())
             .await?;
         for held in slots {
-            self.check_told(&held, &found)?;
+            self.check_told(resource, &held, &found)?;
         }
         Ok(())
     }
 
-    fn check_told(&self, held: &Held, found: &BTreeMap<String, Found>) -> Result<(), Denied> {
+    fn check_told(
+        &self,
+        resource: &Resource,
+        held: &Held,
+        found: &BTreeMap<String, Found>,
+    ) -> Result<(), Denied> {
         let instances = self.node.store.instances().borrow().clone();
         let instance = instances.get(&held.key);
         let told = instance.and_then(|instance| told_of(instance, held.slot.index));
+        let told = told.cloned();
         let now = found
             .get(&held.slot.name)
             .map(|found| found.device.connection_digest());
-        // Slots that Akri claimed have no note of what was told.
-        if told.is_some() && told != now.as_ref() {
-            return Err(Denied::moved(&held.key.to_string()));
+        let now = now.as_ref();
+        let moved = |whose: &str| Err(Denied::moved(whose));
+        match told {
+            Some(told) if Some(&told) != now => moved(&held.key.to_string()),
+            Some(_) => Ok(()),
+            // Slots that were claimed again, and those of Akri's, have no note of it; this agent may know.
+            None => {
+                let now = now.map(|now| (held.id(), now.clone()));
+                self.check_replayed(resource, now.as_slice())
+            }
         }
-        Ok(())
     }
 
     pub(super) fn preferred(
@@ -270,15 +282,17 @@ impl Allocator {
         }
     }
 
-    /// The slots of this node that no container holds, by a look at pod resources just now.
+    /// The slots of this node that no container holds, by a look at the kubelet's books just now.
     async fn gone(&self) -> BTreeSet<SlotId> {
         let begun = self.node.uptime();
-        match reclaim::look(&self.node).await {
-            Ok(Some(listed)) => (self.node.slots.borrow().held().into_iter())
+        let held = self.node.slots.borrow().held();
+        let books = books::look(&self.node, &held, &mut None).await;
+        match books.ok().flatten().and_then(|books| books.held()) {
+            Some(listed) => (self.node.slots.borrow().held().into_iter())
                 .filter(|held| held.answered <= begun && !reclaim::is_listed(held, &listed))
                 .map(|held| held.slot)
                 .collect(),
-            Ok(None) | Err(_) => BTreeSet::new(),
+            None => BTreeSet::new(),
         }
     }
 
@@ -351,36 +365,6 @@ fn response(
         });
     }
     Ok(to_wire(ContainerEdits::of(&given)))
-}
-
-fn to_wire(edits: ContainerEdits) -> ContainerAllocateResponse {
-    ContainerAllocateResponse {
-        envs: edits.env,
-        mounts: edits
-            .mounts
-            .into_iter()
-            .map(|m| Mount {
-                container_path: m.container_path,
-                host_path: m.host_path,
-                read_only: m.read_only,
-            })
-            .collect(),
-        devices: edits
-            .device_nodes
-            .into_iter()
-            .map(|n| DeviceSpec {
-                container_path: n.container_path,
-                host_path: n.host_path,
-                permissions: n.permissions,
-            })
-            .collect(),
-        annotations: BTreeMap::new(),
-        cdi_devices: edits
-            .cdi_devices
-            .into_iter()
-            .map(|name| CdiDevice { name })
-            .collect(),
-    }
 }
 
 /// Counts a claim, made or not.

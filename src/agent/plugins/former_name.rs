@@ -4,7 +4,7 @@
 //! container what one has that still runs.
 use super::denied::Denied;
 use crate::{
-    agent::{Node, pod_resources},
+    agent::{Node, books},
     model::slot_table::Resource,
 };
 
@@ -28,11 +28,11 @@ pub(super) async fn check(
         return Ok(());
     }
     // Whoever cannot be asked says nothing against it: the kubelet is right on its own node.
-    let Ok(listed) = pod_resources::held(node).await else {
+    let Ok(books) = books::read(node).await else {
         return Ok(());
     };
-    for (other, ids) in listed
-        .by_resource
+    for (other, ids) in books
+        .held_by_resource()
         .iter()
         .filter(|(other, _)| **other != name)
     {

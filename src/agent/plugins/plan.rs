@@ -5,6 +5,7 @@ use crate::{
     model::{
         names::{ObjectKey, shortened},
         resource_names::ResourceNames,
+        slot::SlotOwner,
         slot_table::{ListedSlot, Resource, SlotTable},
     },
     store::Instances,
@@ -57,20 +58,32 @@ pub(in crate::agent) fn desired(
     offered.into_values().map(by_name).collect()
 }
 
-/// The resources of this node, by name: each Instance's, and that of each Configuration with an Instance.
+/// The resources of this node, by name: each Instance's, and that of each Configuration with an Instance. One whose
+/// slots a container here holds stays while it does, also where this node does not see the device any more.
 /// Where an Instance and a Configuration have one name, the Instance has the resource.
 pub(super) fn resources(instances: &Instances, node: &str) -> BTreeMap<String, Resource> {
-    let ours = || {
-        instances
-            .values()
-            .filter(|i| i.spec.nodes.iter().any(|n| n == node))
+    let ours = |by_configuration: bool| {
+        (instances.values()).filter(move |instance| {
+            let usage = &mut instance.spec.device_usage.values();
+            instance.spec.nodes.iter().any(|n| n == node)
+                || usage.any(|usage| is_held_by(usage, node, by_configuration))
+        })
     };
-    let configurations = ours().map(|i| Resource::Configuration(i.spec.configuration_name.clone()));
-    let instances = ours().map(|i| Resource::Instance(i.metadata.name.clone().unwrap_or_default()));
+    let configurations =
+        ours(true).map(|i| Resource::Configuration(i.spec.configuration_name.clone()));
+    let instances =
+        ours(false).map(|i| Resource::Instance(i.metadata.name.clone().unwrap_or_default()));
     configurations
         .chain(instances)
         .map(|r| (r.name().to_owned(), r))
         .collect()
+}
+
+fn is_held_by(usage: &str, node: &str, by_configuration: bool) -> bool {
+    let owner = SlotOwner::from_usage(usage).ok().flatten();
+    owner.is_some_and(|owner| {
+        owner.node() == node && matches!(owner, SlotOwner::Configuration { .. }) == by_configuration
+    })
 }
 
 /// Stops come first: never two plugins for one resource.
@@ -87,9 +100,14 @@ pub(super) fn plan(
     stops.chain(starts).collect()
 }
 
-/// The Instances whose device is known to be gone.
-pub(super) fn gone(instances: &Instances, discoveries: &Discoveries) -> BTreeSet<String> {
-    let is_gone = |key: &ObjectKey| sight(&instances[key], discoveries) == Sight::Gone;
+/// The Instances whose device is known to be gone, of those that have their name's slots.
+pub(super) fn gone(
+    instances: &Instances,
+    discoveries: &Discoveries,
+    has_slots: impl Fn(&ObjectKey) -> bool,
+) -> BTreeSet<String> {
+    let is_gone =
+        |key: &ObjectKey| sight(&instances[key], discoveries) == Sight::Gone && has_slots(key);
     instances
         .keys()
         .filter(|key| is_gone(key))
@@ -223,6 +241,26 @@ mod tests {
             offered(&ResourceNames::new("akri.sh", false)),
             instances_alone
         );
+    }
+
+    #[test]
+    fn a_resource_stays_while_a_container_here_has_a_slot_of_a_device_that_is_seen_no_more() {
+        let names = ResourceNames::new("akri.sh", true);
+        for (usage, expected) in [
+            ("n", vec!["cam-1"]),
+            ("C:cam-0:n", vec!["cam"]),
+            ("other", vec![]),
+            ("C:cam-0:other", vec![]),
+        ] {
+            let mut all = instances(&[("cam-1", "cam")]);
+            for instance in all.values_mut() {
+                let spec = &mut Arc::make_mut(instance).spec;
+                spec.nodes.clear();
+                (spec.device_usage).insert("cam-1-0".to_owned(), usage.to_owned());
+            }
+            let desired = desired(&all, "n", &names);
+            assert_eq!(desired.keys().collect::<Vec<_>>(), expected, "{usage}");
+        }
     }
 
     proptest! {

@@ -1,28 +1,61 @@
-//! Which slots of this node no container holds any more. Pure.
+//! Which slots of this node no container holds any more, and which one does that no Instance shows. Pure.
 use crate::{
     agent::pod_resources::Ids,
     model::{
-        slot::{SlotId, SlotOwner},
-        slot_table::{Held, SlotChange},
+        slot::SlotId,
+        slot_table::{Adoptions, Held, HeldTwice, SlotChange},
     },
 };
 use std::{collections::BTreeMap, time::Duration};
 
 /// When (uptime of the look's beginning) a slot was first missed, looks in between having missed it too.
-pub(super) type Missed = BTreeMap<SlotId, Duration>;
+pub(crate) type Missed = BTreeMap<SlotId, Duration>;
 
-/// When looks at pod resources are taken.
+/// When a slot is asked for again that could not be claimed, and how often it was asked for.
+pub(crate) type Asked = BTreeMap<SlotId, (Duration, u32)>;
+
+/// When looks at the kubelet's books are taken.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Looks {
+pub(crate) struct Looks {
     /// The uptime at which this one was begun.
-    pub(super) begun: Duration,
+    pub(crate) begun: Duration,
     /// The least time between two that both miss a slot: a Pod that is being admitted shows in the second.
-    pub(super) apart: Duration,
+    pub(crate) apart: Duration,
 }
 
-/// Decides after one look at the kubelet's pod resources.
+/// The longest time between two tries to claim a slot that a container uses.
+const LONGEST_WAIT: Duration = Duration::from_secs(300);
+
+/// The claims to be asked for now: at once, and where that was of no use ever more seldom.
+pub(crate) fn due_claims(
+    adoptions: &Adoptions,
+    looks: Looks,
+    asked: &Asked,
+) -> (Vec<SlotChange>, Asked) {
+    let (mut due, mut still_asked) = (vec![], Asked::new());
+    for change in &adoptions.changes {
+        let (at, tries) = asked.get(&change.slot).copied().unwrap_or_default();
+        let next = match at <= looks.begun {
+            false => (at, tries),
+            true => {
+                due.push(change.clone());
+                let wait = looks.apart / 2 * 2_u32.saturating_pow(tries.min(16));
+                (looks.begun + wait.min(LONGEST_WAIT), tries + 1)
+            }
+        };
+        still_asked.insert(change.slot.clone(), next);
+    }
+    (due, still_asked)
+}
+
+/// Those of the slots that are held twice which were not, or not by this owner, at the last look.
+pub(crate) fn new_conflicts<'a>(now: &'a [HeldTwice], before: &[HeldTwice]) -> Vec<&'a HeldTwice> {
+    now.iter().filter(|one| !before.contains(one)).collect()
+}
+
+/// Decides after one look at the kubelet's books.
 /// A slot goes when two looks have missed it, both begun after its claim was answered.
-pub(super) fn releases(
+pub(crate) fn releases(
     held: &[Held],
     listed: &Ids,
     looks: Looks,
@@ -57,25 +90,16 @@ pub(super) fn releases(
 }
 
 /// Whether a container holds the slot by the resource it was claimed by.
-pub(in crate::agent) fn is_listed(held: &Held, listed: &Ids) -> bool {
-    let instance = &held.slot.name;
-    let holds = |resource: &str, id: &str| listed.get(resource).is_some_and(|ids| ids.contains(id));
-    match &held.owner {
-        SlotOwner::Node(_) => holds(instance, &held.slot.to_string()),
-        SlotOwner::Configuration { slot, .. } => match slot.rsplit_once('-') {
-            Some((configuration, _)) => holds(configuration, slot),
-            // Akri 0.12 left the Configuration's name out: it is the Instance's less its digest.
-            None => instance.rsplit_once('-').is_some_and(|(configuration, _)| {
-                holds(configuration, &format!("{configuration}-{slot}"))
-            }),
-        },
-    }
+pub(crate) fn is_listed(held: &Held, listed: &Ids) -> bool {
+    let id = held.id();
+    let ids = id.rsplit_once('-').and_then(|(maker, _)| listed.get(maker));
+    ids.is_some_and(|ids| ids.contains(&id))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::names::ObjectKey;
+    use crate::model::{names::ObjectKey, slot::SlotOwner};
     use std::collections::BTreeSet;
 
     fn held(answered: u64, owner: SlotOwner) -> Held {
@@ -145,6 +169,47 @@ mod tests {
         let listed = listing("cam-8120fe", "cam-8120fe-0");
         let decided = releases(&[by_instance(0)], &listed, at(30), &missed);
         assert_eq!(decided, (vec![], Missed::new()));
+    }
+
+    #[test]
+    fn a_claim_that_cannot_be_written_is_asked_for_ever_more_seldom() {
+        let change = SlotChange {
+            key: ObjectKey::new("default", "cam-8120fe"),
+            slot: SlotId::new("cam-8120fe", 0),
+            from: None,
+            to: Some(SlotOwner::Node("a".to_owned())),
+        };
+        let adoptions = Adoptions {
+            changes: vec![change],
+            ..Adoptions::default()
+        };
+        let mut asked = Asked::new();
+        let mut tries = vec![];
+        for second in (0..2000).step_by(5) {
+            let (due, still) = due_claims(&adoptions, at(second), &asked);
+            asked = still;
+            tries.extend((!due.is_empty()).then_some(second));
+        }
+        assert_eq!(tries[..6], [0, 5, 15, 35, 75, 155]);
+        assert!(
+            tries.windows(2).all(|two| two[1] - two[0] <= 300),
+            "{tries:?}"
+        );
+        let (_, none) = due_claims(&Adoptions::default(), at(2000), &asked);
+        assert!(none.is_empty(), "what was claimed begins anew");
+    }
+
+    #[test]
+    fn a_conflict_is_new_once_and_again_with_another_owner() {
+        let by = |owner: &str| HeldTwice {
+            key: ObjectKey::new("default", "cam-8120fe"),
+            slot: SlotId::new("cam-8120fe", 0),
+            id: SlotId::new("cam-8120fe", 0),
+            owner: SlotOwner::Node(owner.to_owned()),
+        };
+        assert_eq!(new_conflicts(&[by("b")], &[]).len(), 1);
+        assert_eq!(new_conflicts(&[by("b")], &[by("b")]).len(), 0);
+        assert_eq!(new_conflicts(&[by("c")], &[by("b")]).len(), 1);
     }
 
     #[test]

@@ -1,61 +1,88 @@
-//! Releases slots whose containers are gone: the kubelet has no call for that, so its pod resources are looked at.
+//! Looks at the kubelet's books again and again: slots whose containers are gone are released, because the kubelet has no
+//! call for that, and slots that containers use and no Instance shows are claimed.
 pub(in crate::agent) use super::plan::is_listed;
 
 use super::{
     Request, Requests,
-    plan::{Looks, Missed, releases},
+    plan::{Asked, Looks, Missed, due_claims, new_conflicts, releases},
 };
-use crate::agent::{
-    Node,
-    pod_resources::{self, Ids},
+use crate::{
+    agent::{
+        Node,
+        books::{self, Books, Checkpoint, Confirmed},
+        configurations::Judged,
+    },
+    model::slot_table::{HeldTwice, SlotTable},
+    store::About,
+    supervisor::ChannelClosed,
+    telemetry::metrics,
 };
-use crate::supervisor::ChannelClosed;
-use std::sync::Arc;
-use tokio::time::sleep;
+use std::{sync::Arc, time::Duration};
+use tokio::{
+    sync::watch,
+    time::{sleep, timeout},
+};
 use tokio_util::sync::CancellationToken;
-use tracing::debug;
+use tracing::{debug, info, warn};
 
-/// Looks every few seconds while this node holds slots.
+/// How long after an Instance has come a look is taken: those that come in one go are looked at together. A part of the
+/// time between looks.
+const AFTER_ARRIVAL: u32 = 20;
+
+/// What one look leaves for the next.
+#[derive(Default)]
+struct Memory {
+    missed: Missed,
+    asked: Asked,
+    twice: Vec<HeldTwice>,
+    /// Whether containers have something of ours: an Instance of it may come.
+    has_uses: bool,
+    confirmed: Option<Confirmed>,
+    /// What was wrong with the checkpoint.
+    unreadable: Option<String>,
+}
+
+/// Looks every few seconds while this node has Instances, or may have some soon.
 pub(in crate::agent) async fn run(
     node: Arc<Node>,
     requests: Requests,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
-    let mut slots = node.slots.subscribe();
+    let (mut slots, mut judged) = (node.slots.subscribe(), node.judged.subscribe());
     let mut kubelet = node.kubelet.subscribe();
-    let mut missed = Missed::new();
+    let mut memory = Memory::default();
     let looks = async {
         loop {
-            slots.wait_for(|slots| !slots.held().is_empty()).await?;
+            if !memory.has_uses {
+                until_needed(&mut slots, &mut judged).await?;
+            }
             if kubelet.has_changed()? {
                 // A new kubelet lists nothing for a while, though containers run.
                 kubelet.borrow_and_update();
-                missed.clear();
+                memory.missed.clear();
+                memory.confirmed = None;
             }
             let begun = node.uptime();
-            match look(&node).await {
-                Ok(Some(listed)) => {
-                    let held = node.slots.borrow().held();
-                    let looks = Looks {
-                        begun,
-                        apart: node.between_looks,
-                    };
-                    let (changes, still_missed) = releases(&held, &listed, looks, &missed);
-                    missed = still_missed;
-                    if !changes.is_empty() {
-                        let release = Request::Release { changes, begun };
-                        (requests.send(release).await).map_err(|_| ChannelClosed)?;
+            let (held, arrivals) = {
+                let slots = slots.borrow_and_update();
+                (slots.held(), slots.arrivals())
+            };
+            match books::look(&node, &held, &mut memory.confirmed).await {
+                Ok(Some(books)) => {
+                    for request in memory.decide(&node, &books, begun) {
+                        (requests.send(request).await).map_err(|_| ChannelClosed)?;
                     }
                 }
-                Ok(None) => missed.clear(),
+                Ok(None) => memory.know_nothing(&node),
                 Err(e) => {
-                    debug!(
-                        "the kubelet's pod resources cannot be read, no slot is released: {e:#}"
-                    );
-                    missed.clear();
+                    debug!("the kubelet's books cannot be read, no slot is released: {e:#}");
+                    memory.know_nothing(&node);
                 }
             }
-            sleep(node.between_looks / 2).await;
+            // What this node has just created may be of a device that a container has.
+            if is_soon(&mut slots, arrivals, node.between_looks / 2).await? {
+                sleep(node.between_looks / AFTER_ARRIVAL).await;
+            }
         }
     };
     tokio::select! {
@@ -64,23 +91,109 @@ pub(in crate::agent) async fn run(
     }
 }
 
-/// The ids that containers hold, or `None` where the answer cannot be trusted yet: for a while after its start a
-/// kubelet lists nothing, while containers run, and so it does as long as it cannot reach the API server. A list with
-/// the agent's own Pod is whole; an agent that is no Pod waits.
-pub(in crate::agent) async fn look(node: &Node) -> anyhow::Result<Option<Ids>> {
-    if let Some(own) = &node.own_pod {
-        let held = pod_resources::held(node).await?;
-        return Ok(held.pods.contains(own).then_some(held.ids));
+/// Waits until there is an Instance, or a Configuration that may get one.
+async fn until_needed(
+    slots: &mut watch::Receiver<SlotTable>,
+    judged: &mut watch::Receiver<Arc<Judged>>,
+) -> anyhow::Result<()> {
+    tokio::select! {
+        some = slots.wait_for(|slots| !slots.is_empty()) => drop(some?),
+        some = judged.wait_for(|judged| !judged.accepted.is_empty()) => drop(some?),
     }
-    let folder = node.kubelet_folder.borrow().clone();
-    let by_clock = (folder.kubelet).and_then(|kubelet| kubelet.created.elapsed().ok());
-    let known = folder.since.map(|since| since.elapsed());
-    // The smaller: a clock that was set just now says anything.
-    let Some(age) = by_clock.zip(known).map(|(a, b)| a.min(b)) else {
-        return Ok(None);
-    };
-    if age < node.kubelet_settles {
-        return Ok(None);
+    Ok(())
+}
+
+/// Waits for the next look. Whether an Instance has come before it.
+async fn is_soon(
+    slots: &mut watch::Receiver<SlotTable>,
+    arrivals: u64,
+    wait: Duration,
+) -> anyhow::Result<bool> {
+    let arrival = slots.wait_for(|slots| slots.arrivals() != arrivals);
+    match timeout(wait, arrival).await {
+        Ok(arrived) => Ok(arrived.map(|_| true)?),
+        Err(_) => Ok(false),
     }
-    Ok(Some(pod_resources::held(node).await?.ids))
+}
+
+impl Memory {
+    /// Nothing counts of a time at which the kubelet could not be believed. What was claimed stays so.
+    fn know_nothing(&mut self, node: &Node) {
+        self.missed.clear();
+        node.unshown.send_replace(Arc::default());
+    }
+
+    fn decide(&mut self, node: &Node, books: &Books, begun: Duration) -> Vec<Request> {
+        let looks = Looks {
+            begun,
+            apart: node.between_looks,
+        };
+        // The table as it is now: what was claimed since the look is not to be claimed again.
+        let uses = books.uses();
+        self.has_uses = !uses.is_empty();
+        let (held, adoptions) = {
+            let slots = node.slots.borrow();
+            (slots.held(), slots.adoptions(&uses))
+        };
+        self.report_checkpoint(&books.checkpoint);
+        let released = match books.held() {
+            Some(listed) => {
+                let (changes, missed) = releases(&held, &listed, looks, &self.missed);
+                self.missed = missed;
+                changes
+            }
+            None => {
+                self.missed.clear();
+                vec![]
+            }
+        };
+        let (claimed, asked) = due_claims(&adoptions, looks, &self.asked);
+        self.asked = asked;
+        self.report_conflicts(node, adoptions.twice);
+        let unshown = Arc::new(adoptions.unshown);
+        node.unshown.send_if_modified(|before| {
+            let is_changed = *before != unshown;
+            *before = unshown;
+            is_changed
+        });
+        let release = (!released.is_empty()).then_some(Request::Release {
+            changes: released,
+            begun,
+        });
+        let adopt = (!claimed.is_empty()).then_some(Request::Adopt { changes: claimed });
+        release.into_iter().chain(adopt).collect()
+    }
+
+    /// Says once what is wrong with the checkpoint, and that it can be read again.
+    fn report_checkpoint(&mut self, checkpoint: &Checkpoint) {
+        let now = match checkpoint {
+            Checkpoint::Unreadable(error) => Some(error.to_string()),
+            Checkpoint::Missing | Checkpoint::Read { .. } => None,
+        };
+        if self.unreadable != now {
+            match &now {
+                Some(error) => warn!(
+                    "the kubelet's checkpoint cannot be read, and no slot is released until it can: {error}"
+                ),
+                None => info!("the kubelet's checkpoint can be read again"),
+            }
+        }
+        self.unreadable = now;
+    }
+
+    fn report_conflicts(&mut self, node: &Node, twice: Vec<HeldTwice>) {
+        for one in new_conflicts(&twice, &self.twice) {
+            let HeldTwice {
+                slot, id, owner, ..
+            } = one;
+            let name = &node.name;
+            let note = format!(
+                "slot {slot} is held by {owner}, and a container on node {name} uses it too, as {id}: delete one of the two Pods. Until then the slot is Unhealthy on node {name}"
+            );
+            warn!(instance = %one.key, "SlotHeldTwice: {note}");
+            (node.store).warn(&About::Instance(one.key.clone()), "SlotHeldTwice", note);
+        }
+        metrics().set_slots_held_twice(twice.len());
+        self.twice = twice;
+    }
 }

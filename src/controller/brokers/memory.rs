@@ -17,6 +17,8 @@ const RAN_WELL: SignedDuration = SignedDuration::from_mins(10);
 const SHOWS_WITHIN: SignedDuration = SignedDuration::from_secs(30);
 /// A trouble of a whole Configuration is told once for all its brokers, and again after this time if it lasts.
 const TOLD_AGAIN: SignedDuration = SignedDuration::from_mins(5);
+/// A broker of a device that moves again and again is replaced at most so often: anybody on a LAN can make one move.
+const MOVES_APART: SignedDuration = SignedDuration::from_mins(1);
 /// A name that is taken is mostly a watch that is behind; after so many tries somebody else has it.
 const TRIES_BEFORE_TAKEN: u32 = 3;
 
@@ -28,6 +30,8 @@ pub(super) struct Memory {
     /// The uids of what was deleted and still shows.
     deleted: BTreeSet<String>,
     told: BTreeMap<ObjectKey, (String, Timestamp)>,
+    /// When Pods were replaced because their devices had moved.
+    moved: BTreeMap<ObjectKey, Timestamp>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -117,6 +121,7 @@ impl Memory {
         self.deleted.retain(|uid| uids.contains(uid));
         (self.failures).retain(|_, failures| world.instances.contains_key(&failures.instance));
         (self.told).retain(|configuration, _| world.configurations.contains_key(configuration));
+        (self.moved).retain(|_, at| now < *at + MOVES_APART);
         let owners: BTreeMap<_, _> = (world.instances.iter())
             .filter_map(|(key, instance)| {
                 let configuration = &instance.spec.configuration_name;
@@ -180,17 +185,30 @@ impl Memory {
             Action::CreatePod { broker, owner, .. } | Action::CreateJob { broker, owner, .. } => {
                 self.settle_creation((broker, owner), outcome, now)
             }
-            Action::DeletePod { uid, .. } | Action::DeleteJob { uid, .. } => match outcome {
-                Outcome::Done(_) | Outcome::Conflict | Outcome::Gone => {
-                    self.deleted.insert(uid.clone());
-                    (true, None)
+            Action::ReplacePod { key, uid } => {
+                let is_gone = self.settle_deletion(uid, outcome);
+                if is_gone {
+                    self.moved.insert(key.clone(), now);
                 }
-                Outcome::Refused { .. } | Outcome::Failed(_) => (false, None),
-            },
+                (is_gone, None)
+            }
+            Action::DeletePod { uid, .. } | Action::DeleteJob { uid, .. } => {
+                (self.settle_deletion(uid, outcome), None)
+            }
             Action::Remember { .. } => match outcome {
                 Outcome::Done(_) | Outcome::Conflict | Outcome::Gone => (true, None),
                 Outcome::Refused { .. } | Outcome::Failed(_) => (false, None),
             },
+        }
+    }
+
+    fn settle_deletion(&mut self, uid: &str, outcome: &Outcome) -> bool {
+        match outcome {
+            Outcome::Done(_) | Outcome::Conflict | Outcome::Gone => {
+                self.deleted.insert(uid.to_owned());
+                true
+            }
+            Outcome::Refused { .. } | Outcome::Failed(_) => false,
         }
     }
 
@@ -272,6 +290,11 @@ impl Memory {
         // A Pod of Akri's carries no digest.
         let is_of = failures.digest == digest || failures.digest.is_empty();
         is_of.then(|| failures.last + wait(failures.count))
+    }
+
+    /// When the broker of a device that has moved may be replaced.
+    pub(super) fn may_move_at(&self, key: &ObjectKey) -> Option<Timestamp> {
+        self.moved.get(key).map(|at| *at + MOVES_APART)
     }
 
     pub(super) fn is_created(&self, key: &ObjectKey, owner: &str) -> bool {

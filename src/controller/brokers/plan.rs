@@ -47,6 +47,8 @@ pub(super) enum Action {
         uid: String,
         why: &'static str,
     },
+    /// Deletes a Pod that was given another way to the device. The next one is created once it has gone.
+    ReplacePod { key: ObjectKey, uid: String },
     /// Creates the Job, then remembers its generation in the status of the Instance.
     CreateJob {
         broker: Broker,

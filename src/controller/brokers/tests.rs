@@ -61,8 +61,7 @@ fn world(broker: Value) -> World {
         nodes: vec![NodeHealth {
             name: "a".to_owned(),
             health: "Healthy".to_owned(),
-            last_transition_time: String::new(),
-            connection: None,
+            ..NodeHealth::default()
         }],
         ..InstanceStatus::default()
     });
@@ -93,9 +92,9 @@ async fn one_pass(client: Client, world: World, leads: bool) -> (Pass, Memory) {
         world: watch::channel(None).1,
         is_leader: watch::channel(leads).1,
     };
-    let mut memory = Memory::default();
-    let pass = pass(&shared, &mut memory, &world, &CancellationToken::new()).await;
-    (pass, memory)
+    let mut state = State::new();
+    let pass = pass(&shared, &mut state, &world, &CancellationToken::new()).await;
+    (pass, state.memory)
 }
 
 fn lines(requests: &Requests) -> Vec<String> {

@@ -1,32 +1,27 @@
-//! Which nodes Instances have lost, and what is taken out of them therefore. Pure.
+//! What is changed of Instances that have lost nodes, and which Instances go. Pure.
 //!
-//! | the node | leaves `nodes`, its label, `status.nodes` | its slots are free |
-//! |---|---|---|
-//! | is deleted | at once | at once |
-//! | is not ready | after [`AWAY_AFTER`] | after [`RELEASE_AFTER`], if its agent did not join again |
-//! | is ready | never: its agent does that | never: its agent does that |
-//!
-//! A node that is not ready may run its containers, and its agent: only the kubelet must be silent for that. So its
-//! slots wait as long as Kubernetes waits before it gives up the node's Pods, and an agent that joins again after its
-//! node was taken out is there, and keeps its node's place and slots.
+//! Which nodes are lost, and when their slots are free, is in `lost.rs`. A node that is ready leaves no Instance and
+//! loses no slot here: its agent does that.
 use super::{
     finalizers::without_akris,
+    lost::{Memory, Now, Outlook},
+    notices::{self, Notice},
     patch::{guarded, without_entry},
 };
 use crate::{
     api::{
-        configuration::Configuration,
+        configuration::{Configuration, DEFAULT_SLOT_RELEASE_SECONDS},
         instance::{Instance, InstanceStatus},
         names,
     },
     controller::{
         pace::{elapsed, sooner},
-        world::{NodeState, World},
+        world::World,
     },
     model::{
         names::ObjectKey,
         patch::{add, remove, replace},
-        slot::{SlotId, SlotOwner},
+        slot::{SlotId, SlotOwner, holders},
     },
 };
 use json_patch::{Patch, PatchOperation};
@@ -36,33 +31,16 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
 };
+use tokio::time::Instant;
 
-/// A node that restarts is back by then.
-const AWAY_AFTER: Duration = Duration::from_secs(60);
-/// When Kubernetes evicts the Pods of a node that is not ready.
-const RELEASE_AFTER: Duration = Duration::from_secs(300);
-/// The agent of a node that was taken out joins again by then, if it runs.
-const REJOIN_TIME: Duration = Duration::from_secs(60);
 /// Where the Configuration cannot be read.
 const DEFAULT_GRACE: Duration = Duration::from_secs(60);
-
-/// The nodes that are not ready, since too long.
-#[derive(Debug, Default)]
-pub(super) struct Memory {
-    away: BTreeMap<String, Away>,
-}
-
-#[derive(Debug)]
-struct Away {
-    since: Timestamp,
-    noticed: Timestamp,
-    /// The Instances it was taken out of since. One that names it again has an agent there.
-    left: BTreeSet<ObjectKey>,
-}
 
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     pub(super) actions: Vec<Action>,
+    /// What there is to report, whether it was reported or not.
+    pub(super) notices: Vec<Notice>,
     pub(super) wake_in: Option<Duration>,
 }
 
@@ -92,60 +70,17 @@ pub(super) struct Change {
     pub(super) away: Vec<String>,
     /// The nodes that are taken for deleted.
     pub(super) gone: BTreeSet<String>,
-}
-
-impl Memory {
-    /// Follows which nodes are away.
-    pub(super) fn notice(&mut self, world: &World, now: Timestamp) {
-        let away: BTreeMap<&String, Timestamp> = (world.nodes.iter())
-            .filter(|(_, node)| !is_working(node, now))
-            .filter_map(|(name, node)| Some((name, node.since?)))
-            .collect();
-        (self.away).retain(|name, known| away.get(name) == Some(&known.since));
-        for (name, since) in away {
-            self.away.entry(name.clone()).or_insert_with(|| Away {
-                since,
-                noticed: now,
-                left: BTreeSet::new(),
-            });
-        }
-    }
-
-    /// `nodes` were taken out of an Instance.
-    pub(super) fn left(&mut self, key: &ObjectKey, nodes: &[String]) {
-        for node in nodes {
-            if let Some(away) = self.away.get_mut(node) {
-                away.left.insert(key.clone());
-            }
-        }
-    }
-}
-
-impl Away {
-    /// How long its slots wait yet.
-    fn release_in(&self, now: Timestamp) -> Duration {
-        let by_age = RELEASE_AFTER.saturating_sub(elapsed(self.since, now));
-        by_age.max(REJOIN_TIME.saturating_sub(elapsed(self.noticed, now)))
-    }
-}
-
-/// Whether the node's agent is to be reckoned with: one that is not ready just now may be back soon.
-pub(in crate::controller) fn is_working(node: &NodeState, now: Timestamp) -> bool {
-    node.is_ready || settles_in(node, now).is_none_or(|left| !left.is_zero())
-}
-
-/// How long a node that is not ready is taken for one that works.
-pub(in crate::controller) fn settles_in(node: &NodeState, now: Timestamp) -> Option<Duration> {
-    let since = node.since.filter(|_| !node.is_ready)?;
-    Some(AWAY_AFTER.saturating_sub(elapsed(since, now)))
+    /// The slots that are taken from nodes, each with its node.
+    pub(super) freed: Vec<(String, String)>,
 }
 
 /// What there is to do for Instances and Configurations, after `memory` has noticed the same world.
-pub(super) fn plan(world: &World, memory: &Memory, now: Timestamp) -> Plan {
+pub(super) fn plan(world: &World, memory: &Memory, now: Now) -> Plan {
     let view = View {
         world,
         memory,
-        now,
+        now: now.clock,
+        instant: now.instant,
         labels: world
             .nodes
             .keys()
@@ -153,13 +88,15 @@ pub(super) fn plan(world: &World, memory: &Memory, now: Timestamp) -> Plan {
             .collect(),
     };
     let mut plan = Plan {
-        wake_in: view.wake_in(),
+        wake_in: memory.wake_in(now.instant),
         ..Plan::default()
     };
+    let is_outage = memory.outage.is_some();
     for (key, instance) in &world.instances {
+        view.report(key, instance, &mut plan);
         if let Some(change) = view.change(key, instance) {
             plan.actions.push(Action::Change(Box::new(change)));
-        } else if let Some(left) = view.deleted_in(key, instance) {
+        } else if let Some(left) = view.deleted_in(key, instance).filter(|_| !is_outage) {
             if left.is_zero() {
                 plan.actions.push(delete(key, &instance.metadata));
             } else {
@@ -176,25 +113,13 @@ struct View<'a> {
     world: &'a World,
     memory: &'a Memory,
     now: Timestamp,
+    /// By a clock that does not step.
+    instant: Instant,
     /// Those of the nodes that are there.
     labels: BTreeSet<String>,
 }
 
 impl View<'_> {
-    fn wake_in(&self) -> Option<Duration> {
-        let settle = self
-            .world
-            .nodes
-            .values()
-            .filter_map(|node| settles_in(node, self.now));
-        let release = self
-            .memory
-            .away
-            .values()
-            .map(|away| away.release_in(self.now));
-        settle.chain(release).filter(|left| !left.is_zero()).min()
-    }
-
     fn is_gone(&self, node: &str) -> bool {
         !self.world.nodes.contains_key(node)
     }
@@ -206,6 +131,7 @@ impl View<'_> {
             status: None,
             away: vec![],
             gone: BTreeSet::new(),
+            freed: vec![],
         };
         let mut operations = without_akris(&instance.metadata);
         if instance.metadata.deletion_timestamp.is_none() {
@@ -214,7 +140,7 @@ impl View<'_> {
                 operations.push(replace(&["spec", "nodes"], json!(kept)));
             }
             operations.extend(self.relabelled(instance, &kept, &mut change));
-            operations.extend(self.released(instance, &mut change));
+            operations.extend(self.released(key, instance, &mut change));
             change.status = self.status(instance, &kept, &mut change);
         }
         change.patch = guarded(&instance.metadata, operations);
@@ -230,10 +156,9 @@ impl View<'_> {
     ) -> Vec<&'i String> {
         let mut kept = vec![];
         for node in &instance.spec.nodes {
-            let away = self.memory.away.get(node);
             if self.is_gone(node) {
                 change.gone.insert(node.clone());
-            } else if away.is_some_and(|away| !away.left.contains(key)) {
+            } else if self.memory.leaves(node, key, self.instant) {
                 change.away.push(node.clone());
             } else {
                 kept.push(node);
@@ -285,29 +210,79 @@ impl View<'_> {
         whole.map_or(in_label, String::as_str).to_owned()
     }
 
-    fn released(&self, instance: &Instance, change: &mut Change) -> Vec<PatchOperation> {
+    fn released(
+        &self,
+        key: &ObjectKey,
+        instance: &Instance,
+        change: &mut Change,
+    ) -> Vec<PatchOperation> {
         let mut operations = vec![];
-        for (slot, usage) in &instance.spec.device_usage {
-            // A value that nobody of ours writes is left to who wrote it.
-            let Ok(Some(owner)) = SlotOwner::from_usage(usage) else {
+        for (slot, node) in slots_in_use(instance) {
+            if self.outlook(key, instance, &node) != Some(Outlook::Free) {
                 continue;
-            };
-            if self.is_gone(owner.node()) {
-                change.gone.insert(owner.node().to_owned());
-            } else if !self.is_given_up(instance, owner.node()) {
-                continue;
+            }
+            if self.is_gone(&node) {
+                change.gone.insert(node.clone());
             }
             operations.push(remove(&["spec", "deviceUsage", slot]));
             operations.extend(untold(instance, slot));
+            change.freed.push((slot.to_owned(), node));
         }
         operations
     }
 
-    /// Whether the slots of a node that is there are free.
-    fn is_given_up(&self, instance: &Instance, node: &str) -> bool {
-        let away = self.memory.away.get(node);
-        !instance.spec.nodes.iter().any(|name| name == node)
-            && away.is_some_and(|away| away.release_in(self.now).is_zero())
+    /// What becomes of the slots of a node in an Instance: `None` where it is not lost, or its agent joined again.
+    fn outlook(&self, key: &ObjectKey, instance: &Instance, node: &str) -> Option<Outlook> {
+        let is_named = instance.spec.nodes.iter().any(|name| name == node);
+        let stays = !self.is_gone(node) && !self.memory.leaves(node, key, self.instant);
+        match (is_named && stays, &self.memory.outage) {
+            (true, Some(_)) if self.memory.away.contains_key(node) => Some(Outlook::Outage),
+            (true, _) => None,
+            (false, _) => {
+                let release = self.release_after(key, instance);
+                (self.memory).outlook(node, (key, is_named), release, self.instant)
+            }
+        }
+    }
+
+    /// What the Configuration says of slots of lost nodes; one that cannot be read may say never.
+    fn release_after(&self, key: &ObjectKey, instance: &Instance) -> Option<Duration> {
+        let of = ObjectKey::new(&key.namespace, &instance.spec.configuration_name);
+        let seconds = match self.world.configurations.get(&of) {
+            Some(configuration) => configuration.spec.slot_release_seconds,
+            None if self.world.unreadable.contains_key(&of) => 0,
+            None => DEFAULT_SLOT_RELEASE_SECONDS,
+        };
+        let seconds = u64::try_from(seconds).ok().filter(|seconds| *seconds > 0);
+        seconds.map(Duration::from_secs)
+    }
+
+    /// Says why slots of lost nodes are not free, and when to look again.
+    fn report(&self, key: &ObjectKey, instance: &Instance, plan: &mut Plan) {
+        let mut held: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+        for (slot, node) in slots_in_use(instance) {
+            held.entry(node).or_default().push(slot);
+        }
+        let is_used_up = notices::is_used_up(instance);
+        for (node, slots) in &held {
+            let Some(outlook) = self.outlook(key, instance, node) else {
+                continue;
+            };
+            match (outlook, &self.memory.outage) {
+                (Outlook::FreeIn(left), _) => plan.wake_in = sooner(plan.wake_in, Some(left)),
+                (Outlook::Outage, Some(outage)) if outage.lasts_in(self.instant).is_zero() => {
+                    let of = ObjectKey::new(&key.namespace, &instance.spec.configuration_name);
+                    plan.notices.push(notices::outage(&of, outage));
+                }
+                (Outlook::Free | Outlook::Never | Outlook::Outage, _) => {}
+            }
+            let is_out = self.is_gone(node) || self.memory.is_lost(node, self.instant);
+            let away = self.memory.away.get(node);
+            if let Some(away) = away.filter(|_| is_out && is_used_up) {
+                let notice = notices::held(key, slots, (node, away), outlook);
+                plan.notices.extend(notice);
+            }
+        }
     }
 
     fn status(&self, instance: &Instance, kept: &[&String], change: &mut Change) -> Option<Patch> {
@@ -318,7 +293,8 @@ impl View<'_> {
             let is_gone = self.is_gone(&entry.name);
             if is_gone {
                 change.gone.insert(entry.name.clone());
-            } else if !self.memory.away.contains_key(&entry.name) || kept.contains(&&entry.name) {
+            } else if kept.contains(&&entry.name) || !self.memory.is_lost(&entry.name, self.instant)
+            {
                 continue;
             }
             operations.extend(without_entry(n, &entry.name));
@@ -326,10 +302,11 @@ impl View<'_> {
         (!operations.is_empty()).then_some(Patch(operations))
     }
 
-    /// When an Instance without nodes is to be deleted: nobody else is left to do it.
+    /// When an Instance without nodes is to be deleted: nobody else is left to do it. Not while a container on any node
+    /// holds one of its slots.
     fn deleted_in(&self, key: &ObjectKey, instance: &Instance) -> Option<Duration> {
         let is_deleting = instance.metadata.deletion_timestamp.is_some();
-        if is_deleting || !instance.spec.nodes.is_empty() || self.is_held(instance) {
+        if is_deleting || !instance.spec.nodes.is_empty() || is_held(instance) {
             return None;
         }
         let since = unavailable_since(instance.status.as_ref()?)?;
@@ -343,14 +320,10 @@ impl View<'_> {
         };
         Some(grace.saturating_sub(elapsed(since, self.now)))
     }
+}
 
-    /// Whether a container may use the device on a node that is away.
-    fn is_held(&self, instance: &Instance) -> bool {
-        instance.spec.device_usage.values().any(|usage| {
-            let owner = SlotOwner::from_usage(usage).ok().flatten();
-            owner.is_some_and(|owner| self.memory.away.contains_key(owner.node()))
-        })
-    }
+fn is_held(instance: &Instance) -> bool {
+    !holders(&instance.spec.device_usage).is_empty()
 }
 
 /// Since when no node sees the device: kept on the API server, so that a new controller goes on counting.
@@ -358,6 +331,15 @@ fn unavailable_since(status: &InstanceStatus) -> Option<Timestamp> {
     let mut conditions = status.conditions.iter();
     let condition = conditions.find(|c| c.type_ == "Available" && c.status == "False")?;
     condition.last_transition_time.parse().ok()
+}
+
+/// The slots in use, each with the node that holds it. A value that nobody of ours writes is left to who wrote it.
+fn slots_in_use(instance: &Instance) -> impl Iterator<Item = (&str, String)> {
+    let usage = instance.spec.device_usage.iter();
+    usage.filter_map(|(slot, usage)| {
+        let owner = SlotOwner::from_usage(usage).ok().flatten()?;
+        Some((slot.as_str(), owner.node().to_owned()))
+    })
 }
 
 /// Removes what was remembered with a slot that is in use no more.

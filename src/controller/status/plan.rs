@@ -86,7 +86,7 @@ fn of_instance(key: &ObjectKey, instance: &Instance, now: &str) -> Option<Action
         return None;
     }
     let conditions = before.conditions.clone();
-    let after = with_availability(before, now).conditions;
+    let after = with_availability(before, &instance.spec, now).conditions;
     (after != conditions).then(|| Action::Instance {
         key: key.clone(),
         status: applied(

@@ -3,18 +3,26 @@
 //! `descriptions` become devices. A file with the word OFFLINE takes all of them away while it is there.
 use crate::{
     discovery::{DetailsError, Discovery, DiscoveryError, DiscoveryHandler},
-    model::device::{Device, DeviceSet, Scope},
+    files,
+    model::{
+        device::{Device, DeviceSet, Scope},
+        limits,
+    },
     yaml,
 };
 use futures::future::BoxFuture;
 use serde::Deserialize;
 use std::{path::PathBuf, time::Duration};
-use tokio::sync::watch;
+use tokio::{sync::watch, task::spawn_blocking};
 use tokio_util::sync::CancellationToken;
 
 /// Where Akri's users write OFFLINE.
 pub const AVAILABILITY_FILE: &str = "/tmp/debug-echo-availability.txt";
+/// A description is the device's id, which stands in an annotation.
+const DESCRIPTION_MAX: usize = 1024;
 const OFFLINE: &str = "OFFLINE";
+/// Enough for a word and a comment.
+const AVAILABILITY_MAX: u64 = 4096;
 /// How often the file is read. Devices that are no devices are in no hurry.
 const POLL: Duration = Duration::from_secs(1);
 
@@ -51,12 +59,19 @@ impl DiscoveryHandler for DebugEcho {
     }
 
     fn prepare(&self, details: &str) -> Result<Box<dyn Discovery>, DetailsError> {
-        let details: Details = serde_saphyr::from_str(details).map_err(|e| {
+        let details: Details = yaml::details(details).map_err(|e| {
             DetailsError(format!(
                 "{}; debugEcho takes `descriptions` (a list, required) and `shared` (true or false)",
                 yaml::one_line(&e)
             ))
         })?;
+        if let Some(long) = (details.descriptions.iter()).find(|d| d.len() > DESCRIPTION_MAX) {
+            return Err(DetailsError(format!(
+                "`descriptions: {}` has {} bytes; {DESCRIPTION_MAX} are the most: shorten it",
+                limits::cut(long.clone(), 100),
+                long.len()
+            )));
+        }
         let unfit = |d: &&String| d.is_empty() || d.contains('\0');
         if let Some(description) = details.descriptions.iter().find(unfit) {
             return Err(DetailsError(format!(
@@ -92,7 +107,10 @@ impl Discovery for Echo {
         Box::pin(async move {
             loop {
                 // No file, or one that cannot be read, takes nothing away.
-                let text = tokio::fs::read_to_string(&self.availability).await;
+                let availability = self.availability.clone();
+                let read =
+                    spawn_blocking(move || files::read_text(&availability, AVAILABILITY_MAX));
+                let text = read.await.map_err(|e| DiscoveryError(e.to_string()))?;
                 let devices = devices(&self.details, &text.unwrap_or_default());
                 found.send_if_modified(|last| {
                     let changed = *last != devices;
@@ -142,9 +160,35 @@ mod tests {
             ("description: [a]", "description"),
             ("descriptions: a", "sequence"),
             ("descriptions: ['']", "not empty"),
+            (
+                &format!("descriptions: [{}]", "x".repeat(1025)),
+                "1025 bytes",
+            ),
         ] {
             let message = prepare(details).err().unwrap().to_string();
             assert!(message.contains(place), "{details} said {message}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_pipe_or_a_huge_file_in_the_place_of_the_file_takes_nothing_away_and_stops_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let (pipe, huge) = (folder.path().join("pipe"), folder.path().join("huge"));
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+        assert!(made.unwrap().success());
+        std::fs::write(&huge, OFFLINE.repeat(1000)).unwrap();
+        for file in [pipe, huge] {
+            let discovery = DebugEcho::new(file).prepare("descriptions: [a]").unwrap();
+            let (found, mut seen) = watch::channel(DeviceSet::default());
+            let shutdown = CancellationToken::new();
+            let run = discovery.run(found, shutdown.clone());
+            let test = async {
+                let set = seen.wait_for(|set| set.complete).await.unwrap();
+                assert_eq!(set.devices.len(), 1);
+                shutdown.cancel();
+            };
+            let both = async { tokio::join!(run, test).0 };
+            assert_eq!(tokio::time::timeout(POLL * 5, both).await, Ok(Ok(())));
         }
     }
 

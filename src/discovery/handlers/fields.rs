@@ -1,8 +1,8 @@
 //! `discoveryDetails` as keys and values: what all handlers read alike. Pure.
 //!
 //! Everything a user can get wrong is named with the path of its key.
-use super::matcher::Matcher;
-use crate::yaml;
+use super::matcher::{Budget, Matcher};
+use crate::{model::limits, yaml};
 use serde_json::{Map, Value};
 
 /// How messages speak of a handler.
@@ -23,8 +23,7 @@ pub(super) struct Fields {
 impl Fields {
     /// The keys of a whole YAML text.
     pub(super) fn read(handler: Handler, text: &str) -> Result<Self, String> {
-        let value = serde_saphyr::from_str(text)
-            .map_err(|e| format!("not YAML: {}", yaml::one_line(&e)))?;
+        let value = yaml::details(text).map_err(|e| format!("not YAML: {}", yaml::one_line(&e)))?;
         Self::new(handler, "", value)
     }
 
@@ -82,7 +81,10 @@ pub(super) fn scalar(path: &str, value: &Value) -> Result<String, String> {
 }
 
 /// A value, a list of alternatives, or `{regex: …}`.
-pub(super) fn matcher(path: &str, value: &Value) -> Result<Matcher, String> {
+pub(super) fn matcher(path: &str, value: &Value, budget: &mut Budget) -> Result<Matcher, String> {
+    budget
+        .take_one()
+        .map_err(|why| format!("`{path}`: {why}"))?;
     match value {
         Value::Array(values) if values.is_empty() => Err(format!(
             "`{path}` is an empty list and can never match: leave it out to take any"
@@ -92,8 +94,9 @@ pub(super) fn matcher(path: &str, value: &Value) -> Result<Matcher, String> {
             Ok(Matcher::one_of(texts.collect::<Result<_, _>>()?))
         }
         Value::Object(map) => match (map.get("regex"), map.len()) {
-            (Some(Value::String(regex)), 1) => Matcher::regex(regex)
-                .map_err(|e| format!("`{path}.regex: {regex}` is no regular expression: {e}")),
+            (Some(Value::String(regex)), 1) => {
+                (budget.regex(regex)).map_err(|why| unfit(path, regex, &why))
+            }
             _ => Err(format!(
                 "`{path}` must be a value, a list of values or {{regex: …}}, not {value}"
             )),
@@ -102,6 +105,12 @@ pub(super) fn matcher(path: &str, value: &Value) -> Result<Matcher, String> {
             Ok(Matcher::one_of(vec![scalar(path, value)?]))
         }
     }
+}
+
+fn unfit(path: &str, pattern: &str, why: &str) -> String {
+    const SHOWN: usize = 200;
+    let shown = limits::cut(pattern.to_owned(), SHOWN);
+    format!("`{path}.regex: {shown}` is no regular expression that can be used: {why}")
 }
 
 /// A list of texts, or a single one.

@@ -1,5 +1,14 @@
 //! What a text of a device must be to be taken: one of some texts, or a regular expression. Pure.
-use regex::Regex;
+use regex::{Regex, RegexBuilder};
+
+/// The most matchers of a Configuration.
+const MATCHERS_MAX: usize = 32;
+/// The bytes that all regular expressions of a Configuration are compiled to: a short pattern may ask for gigabytes.
+const COMPILED_MAX: usize = 256 * 1024;
+/// Steps in which that is given away begin with this many bytes.
+const COMPILED_LEAST: usize = 4096;
+/// The bytes of a pattern.
+const PATTERN_MAX: usize = 1024;
 
 /// What a text must be.
 #[derive(Debug, Clone)]
@@ -9,15 +18,75 @@ pub(super) enum Matcher {
     Regex(Regex),
 }
 
+/// What the matchers of a Configuration may still take.
+#[derive(Debug)]
+pub(super) struct Budget {
+    matchers: usize,
+    bytes: usize,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self {
+            matchers: MATCHERS_MAX,
+            bytes: COMPILED_MAX,
+        }
+    }
+}
+
+impl Budget {
+    /// Counts one matcher.
+    pub(super) fn take_one(&mut self) -> Result<(), String> {
+        match self.matchers.checked_sub(1) {
+            Some(left) => self.matchers = left,
+            None => {
+                return Err(format!(
+                    "a Configuration may have {MATCHERS_MAX} filters at most: remove some"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// A matcher of texts that `pattern` matches whole. The error says what is wrong with the pattern.
+    pub(super) fn regex(&mut self, pattern: &str) -> Result<Matcher, String> {
+        if pattern.len() > PATTERN_MAX {
+            let bytes = pattern.len();
+            return Err(format!(
+                "it has {bytes} bytes; {PATTERN_MAX} are the most: shorten it"
+            ));
+        }
+        // Compiled bare first, so that `a)|(b` is refused and messages show the user's pattern.
+        self.compiled(pattern)?;
+        let (regex, bytes) = self.compiled(&format!("^(?:{pattern})$"))?;
+        self.bytes -= bytes;
+        Ok(Matcher::Regex(regex))
+    }
+
+    /// The compiled pattern, and the bytes that it needs at most.
+    fn compiled(&self, pattern: &str) -> Result<(Regex, usize), String> {
+        let mut limit = COMPILED_LEAST;
+        loop {
+            limit = limit.min(self.bytes);
+            let regex = RegexBuilder::new(pattern).size_limit(limit).build();
+            match regex {
+                Ok(regex) => return Ok((regex, limit)),
+                Err(regex::Error::CompiledTooBig(_)) if limit < self.bytes => limit *= 2,
+                Err(regex::Error::CompiledTooBig(_)) => {
+                    return Err(format!(
+                        "all regular expressions of a Configuration may take {} KiB of memory, and this one takes more than is left: repeat less, and say [0-9] for \\d and [A-Za-z0-9_] for \\w",
+                        COMPILED_MAX / 1024
+                    ));
+                }
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+    }
+}
+
 impl Matcher {
     pub(super) fn one_of(texts: Vec<String>) -> Self {
         Self::OneOf(texts)
-    }
-
-    pub(super) fn regex(pattern: &str) -> Result<Self, regex::Error> {
-        // Compiled bare first, so that `a)|(b` is refused and messages show the user's pattern.
-        Regex::new(pattern)?;
-        Regex::new(&format!("^(?:{pattern})$")).map(Self::Regex)
     }
 
     pub(super) fn matches(&self, text: &str) -> bool {
@@ -50,11 +119,42 @@ impl Matcher {
 mod tests {
     use super::*;
 
+    fn regex(pattern: &str) -> Result<Matcher, String> {
+        Budget::default().regex(pattern)
+    }
+
     #[test]
     fn a_regex_is_about_the_whole_text() {
-        let matcher = Matcher::regex("cam|door").unwrap();
+        let matcher = regex("cam|door").unwrap();
         assert!(matcher.matches("cam") && matcher.matches("door"));
         assert!(!matcher.matches("camera") && !matcher.matches("outdoor"));
-        assert!(Matcher::regex("a)|(b").is_err());
+        assert!(regex("a)|(b").is_err());
+    }
+
+    #[test]
+    fn a_pattern_that_takes_much_memory_is_refused_and_those_of_users_are_not() {
+        let mut budget = Budget::default();
+        for usual in [
+            r"\w+-\w+",
+            r"(?i)axis .*-[0-9a-f]{12}",
+            r"HP LaserJet \d+ \[[0-9A-F]{6}\]",
+            "(front|back|side) door( [0-9]+)?",
+            r"192\.168\..*",
+        ] {
+            assert!(budget.regex(usual).is_ok(), "{usual} {budget:?}");
+        }
+        let why = |pattern: &str| regex(pattern).unwrap_err();
+        assert!(why(r"\w{500}").contains("256 KiB"));
+        assert!(why("(((a{50}){50}){50}){50}").contains("256 KiB"));
+        assert!(why(&"a".repeat(1025)).contains("1025 bytes"));
+    }
+
+    #[test]
+    fn many_patterns_together_take_no_more_than_one_may() {
+        let mut budget = Budget::default();
+        let taken = (0..1000)
+            .take_while(|_| budget.regex("[a-z]{20}").is_ok())
+            .count();
+        assert!((30..=64).contains(&taken), "{taken}");
     }
 }

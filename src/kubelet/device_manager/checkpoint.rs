@@ -1,23 +1,15 @@
-//! What the device manager keeps across restarts, byte for byte as the Go kubelet's `kubelet_internal_checkpoint`:
-//! its JSON, and its checksum over Go's dump of the data. Pure; `keeper.rs` reads and writes the file.
+//! What the device manager keeps across restarts, in the form of [`crate::model::checkpoint`]. Pure; `keeper.rs` reads
+//! and writes the file.
 use super::inventory::{Claim, Holder, Inventory};
-use crate::proto::device_plugin::ContainerAllocateResponse;
-use base64::{Engine as _, prelude::BASE64_STANDARD};
+use crate::{
+    model::checkpoint::{Data, Entry, Error, encoded, verified, written},
+    proto::device_plugin::ContainerAllocateResponse,
+};
 use prost::Message as _;
-use serde::{Deserialize, Serialize};
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt::Write as _,
     time::Duration,
 };
-
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Error {
-    #[error("not a checkpoint: {0}")]
-    Json(#[from] serde_json::Error),
-    #[error("corrupt: its checksum is {found}, its data has {expected}")]
-    Checksum { found: u64, expected: u32 },
-}
 
 /// A claim that is left out, as by the Go kubelet; the others are good.
 #[derive(Debug, PartialEq, thiserror::Error)]
@@ -26,36 +18,6 @@ pub(crate) struct UnreadableClaim {
     resource: String,
     pod_uid: String,
     container: String,
-}
-
-/// Go tells nil from empty, and so does the checksum: `None` is nil.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct Data {
-    pod_device_entries: Option<Vec<Entry>>,
-    registered_devices: Option<BTreeMap<String, Option<Vec<String>>>>,
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Entry {
-    #[serde(rename = "PodUID")]
-    pod_uid: String,
-    #[serde(rename = "ContainerName")]
-    container_name: String,
-    #[serde(rename = "ResourceName")]
-    resource_name: String,
-    #[serde(rename = "DeviceIDs")]
-    device_ids: Option<BTreeMap<i64, Option<Vec<String>>>>,
-    /// Base64.
-    #[serde(rename = "AllocResp")]
-    alloc_resp: Option<String>,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct File {
-    data: Data,
-    checksum: u64,
 }
 
 /// What a checkpoint says.
@@ -92,34 +54,11 @@ pub(crate) fn write<C>(inventory: &Inventory<C>) -> Vec<u8> {
         pod_device_entries: Some(entries).filter(|entries| !entries.is_empty()),
         registered_devices: Some(registered),
     };
-    let checksum = u64::from(checksum(&data));
-    let json = serde_json::to_string(&File { data, checksum });
-    go_json(&json.expect("strings and numbers are always JSON")).into_bytes()
-}
-
-/// Go writes these as escapes, so that JSON may stand in HTML. Outside of strings there are none of them.
-fn go_json(json: &str) -> String {
-    let mut escaped = String::with_capacity(json.len());
-    for c in json.chars() {
-        match c {
-            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
-                escaped.push_str(&format!("\\u{:04x}", u32::from(c)));
-            }
-            c => escaped.push(c),
-        }
-    }
-    escaped
+    written(data)
 }
 
 pub(crate) fn read(bytes: &[u8]) -> Result<Restored, Error> {
-    let File {
-        data,
-        checksum: found,
-    } = serde_json::from_slice(bytes)?;
-    let expected = checksum(&data);
-    if found != u64::from(expected) {
-        return Err(Error::Checksum { found, expected });
-    }
+    let data = verified(bytes)?;
     let registered = data.registered_devices.unwrap_or_default();
     let mut restored = Restored {
         resources: registered.into_keys().collect(),
@@ -145,14 +84,13 @@ fn entry(resource: &str, holder: &Holder, claim: &Claim) -> Option<Entry> {
             ids.map(|(node, ids)| (*node, Some(ids.iter().cloned().collect())))
                 .collect(),
         ),
-        alloc_resp: Some(BASE64_STANDARD.encode(response)),
+        alloc_resp: Some(encoded(&response)),
     })
 }
 
 fn claim(entry: Entry) -> Result<(String, Holder, Claim), UnreadableClaim> {
-    let bytes = BASE64_STANDARD.decode(entry.alloc_resp.unwrap_or_default());
-    let response = bytes
-        .ok()
+    let response = entry
+        .response()
         .and_then(|bytes| ContainerAllocateResponse::decode(bytes.as_slice()).ok())
         .ok_or_else(|| UnreadableClaim {
             resource: entry.resource_name.clone(),
@@ -171,72 +109,6 @@ fn claim(entry: Entry) -> Result<(String, Holder, Claim), UnreadableClaim> {
         container: entry.container_name,
     };
     Ok((entry.resource_name, holder, claim))
-}
-
-/// FNV-1a, 32 bits, over the text that `dump.ForHash` of k8s.io/apimachinery makes of the data.
-fn checksum(data: &Data) -> u32 {
-    dump(data).bytes().fold(0x811c_9dc5, |hash: u32, byte| {
-        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
-    })
-}
-
-fn dump(data: &Data) -> String {
-    let entries = nil_or(data.pod_device_entries.as_ref(), |entries| {
-        format!("[{}]", joined(entries.iter().map(dump_entry)))
-    });
-    let registered = nil_or(data.registered_devices.as_ref(), |devices| {
-        format!(
-            "map[{}]",
-            joined(
-                devices
-                    .iter()
-                    .map(|(name, ids)| format!("{name}:{}", dump_ids(ids.as_ref())))
-            )
-        )
-    });
-    format!(
-        "(checkpoint.checkpointData){{PodDeviceEntries:([]checkpoint.PodDevicesEntry){entries} \
-         RegisteredDevices:(map[string][]string){registered}}}"
-    )
-}
-
-fn dump_entry(entry: &Entry) -> String {
-    let ids = nil_or(entry.device_ids.as_ref(), |by_node| {
-        format!(
-            "map[{}]",
-            joined(
-                by_node
-                    .iter()
-                    .map(|(node, ids)| format!("{node}:{}", dump_ids(ids.as_ref())))
-            )
-        )
-    });
-    let response = nil_or(entry.alloc_resp.as_ref(), |text| {
-        let bytes = BASE64_STANDARD.decode(text).unwrap_or_default();
-        let mut out = String::from("[");
-        for (n, byte) in bytes.iter().enumerate() {
-            let space = if n == 0 { "" } else { " " };
-            write!(out, "{space}{byte}").expect("a String takes all");
-        }
-        out + "]"
-    });
-    format!(
-        "{{PodUID:(string){} ContainerName:(string){} ResourceName:(string){} \
-         DeviceIDs:(checkpoint.DevicesPerNUMA){ids} AllocResp:([]uint8){response}}}",
-        entry.pod_uid, entry.container_name, entry.resource_name
-    )
-}
-
-fn dump_ids(ids: Option<&Vec<String>>) -> String {
-    nil_or(ids, |ids| format!("[{}]", ids.join(" ")))
-}
-
-fn nil_or<T>(value: Option<&T>, dump: impl FnOnce(&T) -> String) -> String {
-    value.map_or_else(|| "<nil>".to_owned(), dump)
-}
-
-fn joined(parts: impl Iterator<Item = String>) -> String {
-    parts.collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
@@ -269,15 +141,14 @@ mod tests {
 
     #[test]
     fn a_claim_whose_answer_cannot_be_read_costs_no_other() {
-        let mut file: File = serde_json::from_str(SAMPLE).unwrap();
-        let entries = file.data.pod_device_entries.as_mut().unwrap();
+        let mut data = verified(SAMPLE.as_bytes()).unwrap();
+        let entries = data.pod_device_entries.as_mut().unwrap();
         let mut unreadable = entries[0].clone();
         unreadable.container_name = "d".to_owned();
         // A map's key that is no UTF-8.
-        unreadable.alloc_resp = Some(BASE64_STANDARD.encode(b"\x0a\x06\x0a\x01\xff\x12\x01V"));
+        unreadable.alloc_resp = Some(encoded(b"\x0a\x06\x0a\x01\xff\x12\x01V"));
         entries.insert(0, unreadable);
-        file.checksum = checksum(&file.data).into();
-        let restored = read(&serde_json::to_vec(&file).unwrap()).unwrap();
+        let restored = read(&written(data)).unwrap();
         assert_eq!(restored.claims.len(), 1);
         assert_eq!(restored.claims[0].1.container, "c");
         assert_eq!(restored.left_out[0].container, "d");
@@ -303,39 +174,6 @@ mod tests {
         });
         inventory.list("akri.sh/cam-1", 1, devices.into());
         assert_eq!(String::from_utf8(write(&inventory)).unwrap(), SAMPLE);
-    }
-
-    #[test]
-    fn checksums_are_those_of_go() {
-        let entry = Entry {
-            pod_uid: "uid-1".into(),
-            container_name: "c".into(),
-            resource_name: "akri.sh/cam-1".into(),
-            device_ids: Some(BTreeMap::from([
-                (0, Some(vec!["x".into(), "y".into()])),
-                (-1, Some(vec!["b".into()])),
-            ])),
-            alloc_resp: Some(BASE64_STANDARD.encode([1, 2, 255])),
-        };
-        let registered = BTreeMap::from([
-            (
-                "akri.sh/cam-1".to_owned(),
-                Some(vec!["a".to_owned(), "b".to_owned()]),
-            ),
-            ("z".to_owned(), Some(vec![])),
-        ]);
-        let cases = [
-            (Some(vec![entry]), Some(registered), 3_884_684_246),
-            (None, None, 1_944_006_890),
-            (Some(vec![]), Some(BTreeMap::new()), 2_932_075_448),
-        ];
-        for (pod_device_entries, registered_devices, want) in cases {
-            let data = Data {
-                pod_device_entries,
-                registered_devices,
-            };
-            assert_eq!(checksum(&data), want, "{}", dump(&data));
-        }
     }
 
     #[test]

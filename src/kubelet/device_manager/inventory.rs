@@ -15,6 +15,8 @@ pub(crate) const NO_NUMA: i64 = -1;
 #[derive(Debug, Clone)]
 pub(crate) struct Inventory<C> {
     resources: BTreeMap<String, Resource<C>>,
+    /// How many lists of plugins were taken over: each makes the checkpoint be written, as in the kubelet.
+    lists: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -156,11 +158,16 @@ impl<C> Default for Inventory<C> {
     fn default() -> Self {
         Self {
             resources: BTreeMap::new(),
+            lists: 0,
         }
     }
 }
 
 impl<C> Inventory<C> {
+    pub(crate) fn lists(&self) -> u64 {
+        self.lists
+    }
+
     pub(crate) fn resources(&self) -> &BTreeMap<String, Resource<C>> {
         &self.resources
     }
@@ -182,8 +189,8 @@ impl<C> Inventory<C> {
         replaced.and_then(|replaced| replaced.client)
     }
 
-    /// A full list from the plugin. `false` where that registration is not the current one, or nothing changed.
-    /// Of two devices with one id the last counts.
+    /// A full list from the plugin. `false` where that registration is not the current one. Of two devices with one id
+    /// the last counts.
     pub(crate) fn list(&mut self, name: &str, generation: u64, devices: Vec<ListedDevice>) -> bool {
         let Some(resource) = self.resources.get_mut(name) else {
             return false;
@@ -193,10 +200,10 @@ impl<C> Inventory<C> {
         }
         let devices = devices.into_iter().map(|d| (d.id.clone(), device(&d)));
         let devices: BTreeMap<_, _> = devices.collect();
-        let changed = !resource.is_listed || resource.devices != devices;
         resource.is_listed = true;
         resource.devices = devices;
-        changed
+        self.lists += 1;
+        true
     }
 
     /// The stream of a registration has ended. `false` where another has replaced it: that one stays.

@@ -1,11 +1,11 @@
 //! Reads the checkpoint at start and keeps its file up to date. The Go kubelet writes after every message of a
-//! plugin; here changes are gathered, but an allocation waits until its own is on the disk.
+//! plugin, also where nothing changed by it; here they are gathered, but an allocation waits until its own is on the disk.
 use super::{
     Plugin, at_or_never,
     checkpoint::{self, Restored},
     inventory::Inventory,
 };
-use crate::{backoff::Backoff, files};
+use crate::{backoff::Backoff, files, model::checkpoint::FILE};
 use std::{
     fs,
     io::{self, Write as _},
@@ -21,7 +21,6 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-const FILE: &str = "kubelet_internal_checkpoint";
 /// How long changes are gathered. A kubelet killed within it has forgotten health, never an allocation.
 const GATHER: Duration = Duration::from_millis(250);
 /// How often a file that cannot be written is tried, beside the tries that allocations ask for.
@@ -35,8 +34,8 @@ pub(super) struct Keeper {
     folder: PathBuf,
     inventory: watch::Receiver<Inventory<Plugin>>,
     requests: mpsc::Receiver<SaveRequest>,
-    /// What the file holds.
-    written: Vec<u8>,
+    /// What the file holds, and how many lists of plugins there were by then.
+    written: (Vec<u8>, u64),
     /// When it is to be written next.
     due: Option<Instant>,
     /// What was last in the way, while it is.
@@ -74,7 +73,7 @@ impl Keeper {
             folder: folder.to_owned(),
             inventory,
             requests,
-            written: Vec::new(),
+            written: (Vec::new(), 0),
             due: None,
             failing: None,
             backoff: Backoff::new(RETRY, RETRY_CAP),
@@ -125,14 +124,17 @@ impl Keeper {
     }
 
     async fn try_write(&mut self) -> io::Result<()> {
-        let bytes = checkpoint::write(&self.inventory.borrow_and_update());
-        if bytes == self.written {
+        let now = {
+            let inventory = self.inventory.borrow_and_update();
+            (checkpoint::write(&inventory), inventory.lists())
+        };
+        if now == self.written {
             return Ok(());
         }
         let path = self.folder.join(FILE);
-        let content = bytes.clone();
+        let content = now.0.clone();
         spawn_blocking(move || write_synced(&path, &content)).await??;
-        self.written = bytes;
+        self.written = now;
         Ok(())
     }
 }

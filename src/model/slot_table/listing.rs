@@ -1,6 +1,6 @@
 //! The slots that each resource offers the kubelet, and the ids it knows them by.
 use super::{SlotChange, SlotTable};
-use crate::model::slot::{SlotId, SlotOwner};
+use crate::model::slot::{INDEX_LIMIT, SlotId, SlotOwner};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A slot as a resource lists it.
@@ -16,23 +16,23 @@ pub struct ListedSlot {
 
 impl SlotTable {
     /// The slots of an Instance, as its own resource lists them: all of its capacity, and beyond it those still in
-    /// use, because the kubelet takes a slot that is missing for a healthy one.
+    /// use, because the kubelet takes a slot that is missing for a healthy one. An Instance that this node does not
+    /// offer has none to give; what containers here hold of it stays usable.
     pub fn instance_list(&self, instance: &str) -> Vec<ListedSlot> {
         let Some(slots) = self.instances.get(instance) else {
             return vec![];
         };
-        let held = slots
-            .owners
-            .iter()
-            .filter(|(_, owner)| **owner == SlotOwner::Node(self.node.clone()));
-        let end = held.map(|(index, _)| index + 1).max().unwrap_or(0);
-        (0..end.max(slots.capacity))
+        let own = SlotOwner::Node(self.node.clone());
+        let capacity = slots.capacity.min(INDEX_LIMIT);
+        let beyond = slots.owners.range(capacity..INDEX_LIMIT);
+        let held_beyond = beyond.filter(|(_, owner)| **owner == own);
+        (0..capacity)
+            .chain(held_beyond.map(|(index, _)| *index))
             .map(|index| {
                 let id = SlotId::new(instance, index);
                 let is_ours = match self.owner(&id) {
-                    None => true,
-                    Some(SlotOwner::Node(node)) => *node == self.node,
-                    Some(SlotOwner::Configuration { .. }) => false,
+                    None => slots.is_offered,
+                    Some(owner) => *owner == own,
                 };
                 ListedSlot {
                     instance: instance.to_owned(),

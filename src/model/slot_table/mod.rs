@@ -2,11 +2,15 @@
 //!
 //! Two things decide a slot's owner: what was *observed* in the Instances, and what this node is *writing* there now.
 //! They are kept apart, so that an observation that arrives while a claim is on its way cannot undo it.
+mod adoption;
+#[cfg(test)]
+mod adoption_tests;
 mod claim;
 mod listing;
 #[cfg(test)]
 mod tests;
 
+pub use adoption::{Adoptions, HeldTwice, Unshown, Use, usage_of};
 pub use claim::{Claim, ClaimError};
 pub use listing::ListedSlot;
 
@@ -40,12 +44,23 @@ impl Resource {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObservedSlots {
     pub key: ObjectKey,
+    pub precedence: Precedence,
     pub configuration: String,
     pub capacity: u32,
     /// Whether this node sees the device: it offers no slot of others, though it may still hold one.
     pub is_offered: bool,
     /// `spec.deviceUsage` as it stands.
     pub usage: BTreeMap<String, String>,
+}
+
+/// Which of the Instances of one name has the name's resource and slots: the smallest, and of two alike the first by
+/// namespace.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Precedence {
+    /// Whether no Configuration that this node works with has the Instance.
+    pub is_stray: bool,
+    /// When the Instance was created, in seconds since 1970.
+    pub created: i64,
 }
 
 /// A slot's owner exchanged for another: written only if `from` is still the owner.
@@ -66,9 +81,25 @@ pub struct Held {
     pub answered: Duration,
 }
 
+impl Held {
+    /// What the kubelet calls it.
+    pub fn id(&self) -> String {
+        match &self.owner {
+            SlotOwner::Node(_) => self.slot.to_string(),
+            SlotOwner::Configuration { slot, .. } if slot.contains('-') => slot.clone(),
+            // Akri 0.12 left the Configuration's name out: it is the Instance's less its digest.
+            SlotOwner::Configuration { slot, .. } => {
+                let configuration = self.slot.name.rsplit_once('-');
+                format!("{}-{slot}", configuration.map_or("", |(name, _)| name))
+            }
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct InstanceSlots {
     key: ObjectKey,
+    precedence: Precedence,
     configuration: String,
     capacity: u32,
     is_offered: bool,
@@ -88,7 +119,12 @@ pub struct Usage<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SlotTable {
     node: String,
+    /// One Instance of each name.
     instances: BTreeMap<String, InstanceSlots>,
+    /// Instances of other namespaces whose name one of `instances` has, by name.
+    beaten: BTreeMap<String, BTreeMap<ObjectKey, InstanceSlots>>,
+    /// How often an Instance has come into `instances`.
+    arrivals: u64,
     /// The slots being written now, and what they will be.
     writing: BTreeMap<SlotId, Option<SlotOwner>>,
     /// When the last claim of a slot was answered. Slots adopted at start have no entry.
@@ -104,6 +140,8 @@ impl SlotTable {
         Self {
             node: node.into(),
             instances: BTreeMap::new(),
+            beaten: BTreeMap::new(),
+            arrivals: 0,
             writing: BTreeMap::new(),
             answered: BTreeMap::new(),
             listed: BTreeMap::new(),
@@ -111,12 +149,28 @@ impl SlotTable {
         }
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.instances.is_empty()
+    }
+
+    /// How often an Instance has come into the table.
+    pub fn arrivals(&self) -> u64 {
+        self.arrivals
+    }
+
+    /// The key of the Instance whose slots these are.
+    pub fn key_of(&self, instance: &str) -> Option<&ObjectKey> {
+        self.instances.get(instance).map(|slots| &slots.key)
+    }
+
     /// Takes over what all Instances say now. What is being written stays as it is until it is settled.
     pub fn observe(&mut self, observed: impl IntoIterator<Item = ObservedSlots>) {
         let observed: Vec<_> = observed.into_iter().collect();
-        let names: BTreeSet<&String> = observed.iter().map(|o| &o.key.name).collect();
-        let gone = self.instances.keys().filter(|name| !names.contains(name));
-        let gone: Vec<String> = gone.cloned().collect();
+        let keys: BTreeSet<&ObjectKey> = observed.iter().map(|o| &o.key).collect();
+        let known = (self.instances.values())
+            .chain(self.beaten.values().flat_map(BTreeMap::values))
+            .map(|slots| &slots.key);
+        let gone: Vec<ObjectKey> = known.filter(|key| !keys.contains(key)).cloned().collect();
         self.observe_changes(observed, gone);
     }
 
@@ -124,18 +178,19 @@ impl SlotTable {
     pub fn observe_changes(
         &mut self,
         changed: impl IntoIterator<Item = ObservedSlots>,
-        gone: impl IntoIterator<Item = String>,
+        gone: impl IntoIterator<Item = ObjectKey>,
     ) {
         let mut configurations = BTreeSet::new();
         let changed = changed
             .into_iter()
-            .map(|o| (o.key.name.clone(), Some(InstanceSlots::from(o))));
-        for (name, slots) in changed.chain(gone.into_iter().map(|name| (name, None))) {
-            let before = match slots.clone() {
-                Some(slots) => self.instances.insert(name.clone(), slots),
-                None => self.instances.remove(&name),
-            };
-            configurations.extend(before.into_iter().chain(slots).map(|s| s.configuration));
+            .map(|o| (o.key.clone(), Some(InstanceSlots::from(o))));
+        for (key, slots) in changed.chain(gone.into_iter().map(|key| (key, None))) {
+            let name = key.name.clone();
+            let before = self.instances.get(&name).map(|s| s.configuration.clone());
+            configurations.extend(before);
+            self.replace(key, slots);
+            let after = self.instances.get(&name).map(|s| s.configuration.clone());
+            configurations.extend(after);
             self.touched.insert(name);
         }
         let (instances, node) = (&self.instances, &self.node);
@@ -147,6 +202,36 @@ impl SlotTable {
                 || self.writing.contains_key(slot)
         });
         self.relist(&configurations);
+    }
+
+    /// Takes over one Instance, or that it is gone, and sees which of its name has the slots now.
+    fn replace(&mut self, key: ObjectKey, slots: Option<InstanceSlots>) {
+        let name = key.name.clone();
+        let mut all = self.beaten.remove(&name).unwrap_or_default();
+        let before = self.instances.remove(&name).map(|slots| {
+            let key = slots.key.clone();
+            all.insert(key.clone(), slots);
+            key
+        });
+        match slots {
+            Some(slots) => drop(all.insert(key, slots)),
+            None => drop(all.remove(&key)),
+        }
+        let first = all
+            .values()
+            .min_by_key(|slots| (slots.precedence, &slots.key));
+        let Some(first) = first.map(|slots| slots.key.clone()) else {
+            return;
+        };
+        if before.as_ref() != Some(&first) {
+            self.arrivals += 1;
+        }
+        if let Some(slots) = all.remove(&first) {
+            self.instances.insert(name.clone(), slots);
+        }
+        if !all.is_empty() {
+            self.beaten.insert(name, all);
+        }
     }
 
     /// The Instances whose slots may be others than at the last call.
@@ -176,6 +261,7 @@ impl SlotTable {
 
     fn settle_written(&mut self, change: &SlotChange, now: Duration) {
         let slots = self.instances.get_mut(&change.slot.name);
+        let slots = slots.filter(|slots| slots.key == change.key);
         match &change.to {
             Some(owner) => {
                 self.answered.insert(change.slot.clone(), now);
@@ -265,6 +351,11 @@ impl SlotTable {
         Ok(self.observed_owner(slot))
     }
 
+    /// Whether nobody holds the slot, and nobody is being written to it.
+    pub fn is_free(&self, slot: &SlotId) -> bool {
+        matches!(self.settled_owner(slot), Ok(None))
+    }
+
     fn free_slots(&self, instance: &str) -> impl Iterator<Item = SlotId> {
         (0..self.capacity(instance))
             .map(move |index| SlotId::new(instance, index))
@@ -286,6 +377,7 @@ impl From<ObservedSlots> for InstanceSlots {
         Self {
             owners: owners.collect(),
             key: observed.key,
+            precedence: observed.precedence,
             configuration: observed.configuration,
             capacity: observed.capacity,
             is_offered: observed.is_offered,

@@ -6,10 +6,14 @@ use super::{
 };
 use crate::{
     api::configuration::Problem,
+    files,
     store::manifest::{self, Unreadable},
 };
 use anyhow::Context as _;
-use std::{fs, io, sync::Arc};
+use std::{io, sync::Arc};
+
+/// A Configuration has less than a tenth of it.
+const FILE_SIZE_MAX: u64 = 4 << 20;
 
 impl Inner {
     /// Reads the whole folder and publishes it if anything changed, whether or not its report can be written.
@@ -35,14 +39,15 @@ impl Inner {
             manifest_names(folder).with_context(|| format!("cannot list {}", folder.display()))?;
         let mut files = vec![];
         for name in names {
-            let (configurations, unreadable) = match fs::read_to_string(folder.join(&name)) {
-                Ok(text) => manifest::read_each(&text),
-                Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
-                Err(e) => {
-                    let problem = Problem::new("Unreadable", format!("it cannot be read: {e}"));
-                    (vec![], vec![Unreadable { key: None, problem }])
-                }
-            };
+            let (configurations, unreadable) =
+                match files::read_text(&folder.join(&name), FILE_SIZE_MAX) {
+                    Ok(text) => manifest::read_each(&text),
+                    Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+                    Err(e) => {
+                        let problem = Problem::new("Unreadable", format!("it cannot be read: {e}"));
+                        (vec![], vec![Unreadable { key: None, problem }])
+                    }
+                };
             files.push(File {
                 name,
                 configurations,

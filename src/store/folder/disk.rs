@@ -2,7 +2,8 @@
 use crate::{files, model::names::ObjectKey, store::StoreError};
 use std::{fs, io, path::Path};
 
-pub(super) const FILE_MODE: u32 = 0o644;
+/// What stands there may be secret: `brokerProperties` are in it.
+pub(super) const FILE_MODE: u32 = 0o600;
 
 /// The manifests of a folder in the order of their names. Hidden files are editors' and our own half-written ones.
 pub(super) fn manifest_names(folder: &Path) -> io::Result<Vec<String>> {

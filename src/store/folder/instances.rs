@@ -9,7 +9,7 @@ use crate::{
     model::names::ObjectKey,
     store::{
         Exchange, InstanceChange, Instances, StoreError, is_same, key_of,
-        plan::{changed, exchanged},
+        plan::{changed, exchanged, in_use_by},
     },
 };
 use anyhow::Context as _;
@@ -40,6 +40,14 @@ impl Inner {
         change: &InstanceChange,
     ) -> Result<(), StoreError> {
         let key = change.key();
+        if let InstanceChange::Delete {
+            even_in_use: false, ..
+        } = change
+            && let Some(holders) = instances.get(&key).and_then(|i| in_use_by(&i.spec))
+        {
+            let instance = key;
+            return Err(StoreError::InUse { instance, holders });
+        }
         let after = match (instances.get(&key), change) {
             (None, InstanceChange::Create(instance)) => {
                 let mut instance = Instance::clone(instance);

@@ -18,6 +18,7 @@ use super::{
 };
 use crate::{
     api::configuration::{Configuration, ConfigurationStatus, Problem},
+    files,
     folder_watch::FolderWatch,
     model::names::ObjectKey,
 };
@@ -79,6 +80,9 @@ impl FolderStore {
         ] {
             fs::create_dir_all(folder)
                 .with_context(|| format!("cannot create the folder {}", folder.display()))?;
+        }
+        for own in ["", "instances", "configurations"] {
+            files::check_owner(&settings.state.join(own))?;
         }
         check_folders(&settings)?;
         reports::clear(&settings.state)?;

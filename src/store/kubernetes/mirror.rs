@@ -33,6 +33,8 @@ impl Mirror {
         let folder = state.join("mirror");
         fs::create_dir_all(&folder)
             .with_context(|| format!("cannot create the folder {}", folder.display()))?;
+        files::check_owner(state)?;
+        files::check_owner(&folder)?;
         Ok(Self {
             instances: read(&folder.join("instances.json")),
             configurations: read(&folder.join("configurations.json")),
@@ -109,5 +111,5 @@ pub(super) async fn run(inner: &Inner, shutdown: &CancellationToken) -> anyhow::
 fn write<T: Serialize>(path: &Path, objects: &[&Arc<T>]) -> anyhow::Result<()> {
     let objects: Vec<&T> = objects.iter().map(|object| &***object).collect();
     let text = serde_json::to_vec(&objects)?;
-    files::write_atomically(path, &text, FILE_MODE).with_context(|| path.display().to_string())
+    files::write_durably(path, &text, FILE_MODE).with_context(|| path.display().to_string())
 }

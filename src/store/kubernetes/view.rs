@@ -6,10 +6,12 @@ use crate::{
     model::{names::ObjectKey, slot::SlotId},
     store::{Exchange, Instances, key_of, plan::forced},
 };
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
+
+/// Deletions that no watch has told of yet: far more than there ever are side by side.
+const DELETED_MAX: usize = 10_000;
+/// The second list after a deletion surely began later.
+const LISTS_WAITED_FOR: u8 = 2;
 
 /// An event of a watch, of the Instances of one namespace or of all.
 #[derive(Debug, Clone)]
@@ -28,8 +30,8 @@ pub(super) struct Known {
     instances: BTreeMap<ObjectKey, Arc<Instance>>,
     /// The lists that are being read, by the namespace of the watch.
     listing: BTreeMap<Option<String>, BTreeMap<ObjectKey, Arc<Instance>>>,
-    /// uids of what this node has deleted: an earlier event may still be on its way.
-    deleted: BTreeSet<String>,
+    /// What this node has deleted, by uid: an earlier event may still be on its way.
+    deleted: BTreeMap<String, Deletion>,
     /// Instances of other devices that have a name this node wanted. They are in no watch of this node's, and
     /// forgotten with the next list.
     strangers: BTreeMap<ObjectKey, Arc<Instance>>,
@@ -40,6 +42,13 @@ pub(super) struct Known {
     earlier: Instances,
     /// Whether there was a list, or that of an earlier life must do.
     has_begun: bool,
+}
+
+#[derive(Debug)]
+struct Deletion {
+    namespace: String,
+    /// How many lists there were since. One of them may have taken the place of the event that tells of it.
+    lists: u8,
 }
 
 impl Known {
@@ -112,6 +121,13 @@ impl Known {
             self.take(instance);
         }
         self.strangers.clear();
+        self.deleted.retain(|_, deletion| {
+            let is_covered = namespace
+                .as_ref()
+                .is_none_or(|ns| *ns == deletion.namespace);
+            deletion.lists += u8::from(is_covered);
+            deletion.lists < LISTS_WAITED_FOR
+        });
         let earlier = std::mem::take(&mut self.earlier);
         for (key, earlier) in earlier {
             if !is_listed(&key) {
@@ -162,7 +178,7 @@ impl Known {
     /// An Instance that this node deleted, or found to be gone.
     pub(super) fn deleted(&mut self, key: &ObjectKey) {
         if let Some(instance) = self.instances.remove(key) {
-            self.deleted.extend(instance.metadata.uid.clone());
+            self.note_deletion(key, &instance);
         }
         for listing in self.listing.values_mut() {
             listing.remove(key);
@@ -170,9 +186,23 @@ impl Known {
         self.pending.remove(key);
     }
 
+    fn note_deletion(&mut self, key: &ObjectKey, instance: &Instance) {
+        let Some(uid) = instance.metadata.uid.clone() else {
+            return;
+        };
+        if self.deleted.len() >= DELETED_MAX {
+            self.deleted.pop_first();
+        }
+        let deletion = Deletion {
+            namespace: key.namespace.clone(),
+            lists: 0,
+        };
+        self.deleted.insert(uid, deletion);
+    }
+
     fn take(&mut self, instance: Arc<Instance>) {
         let is_deleted =
-            (instance.metadata.uid.as_ref()).is_some_and(|uid| self.deleted.contains(uid));
+            (instance.metadata.uid.as_ref()).is_some_and(|uid| self.deleted.contains_key(uid));
         let key = key_of(&instance.metadata);
         let is_older = (self.instances.get(&key)).is_some_and(|known| is_newer(known, &instance));
         if !is_deleted && !is_older {

@@ -5,14 +5,17 @@ use super::{
     plan::{self, Description, Met, met},
 };
 use crate::{
-    api::instance::{HEALTHY, Instance},
-    cluster::{code, events::about, is_conflict, is_not_found, is_unprocessable, reason},
+    api::instance::{FLAPPING, HEALTHY, Instance, NodeHealth},
+    cluster::{
+        SIDE_BY_SIDE, code, events::about, is_conflict, is_not_found, is_unprocessable, reason,
+    },
     model::names::ObjectKey,
     store::{
         About, Exchange, InstanceChange, StoreError, View, key_of,
-        plan::{exchanged, forced},
+        plan::{exchanged, forced, in_use_by},
     },
 };
+use futures::{StreamExt as _, stream};
 use json_patch::Patch as JsonPatch;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use serde_json::Value;
@@ -52,7 +55,11 @@ impl Inner {
                     .map(drop)
             }
             InstanceChange::Health { view, now, .. } => self.health(&key, view, now).await,
-            InstanceChange::Delete { reason, .. } => self.delete(&key, reason).await,
+            InstanceChange::Delete {
+                reason,
+                even_in_use,
+                ..
+            } => self.delete(&key, reason, *even_in_use).await,
         }
     }
 
@@ -95,19 +102,21 @@ impl Inner {
         }
     }
 
-    /// The last node to leave deletes, also where two left at once and each saw the other. `spec` is last: a node that
-    /// is not in it any more has nothing to try again.
+    /// The last node to leave deletes, also where two left at once and each saw the other; an Instance that a container
+    /// holds a slot of is left to the controller. `spec` is last: a node that is not in it any more has nothing to try
+    /// again.
     async fn leave(&self, key: &ObjectKey) -> Result<(), StoreError> {
         let node = &self.settings.node_name;
         let before = self.stored(key)?;
-        let is_alone = before.spec.nodes == [node.as_str()];
+        let is_alone = before.spec.nodes == [node.as_str()] && in_use_by(&before.spec).is_none();
         if !is_alone {
             let gone = plan::health(&before, node, None);
             self.apply_status(key, gone).await?;
         }
         let left = self.patch(key, |i| Ok(plan::leave(i, node))).await?;
-        if left.spec.nodes.is_empty() {
-            return self.delete(key, "no node sees its device").await;
+        if left.spec.nodes.is_empty() && in_use_by(&left.spec).is_none() {
+            let reason = "no node sees its device";
+            return self.delete(key, reason, false).await;
         }
         if is_alone {
             // Another node came meanwhile.
@@ -121,22 +130,35 @@ impl Inner {
         let node = &self.settings.node_name;
         let instance = self.stored(key)?;
         let before = (instance.status.iter().flat_map(|status| &status.nodes))
-            .find(|entry| entry.name == *node)
-            .map(|entry| entry.health == HEALTHY);
+            .find(|entry| entry.name == *node);
         self.apply_status(key, plan::health(&instance, node, Some((view, now))))
             .await?;
-        match (before, view.is_healthy) {
+        self.tell_of_health(&instance, before, view);
+        Ok(())
+    }
+
+    /// Of a device that comes and goes there is one Event, when that begins.
+    fn tell_of_health(&self, instance: &Instance, before: Option<&NodeHealth>, view: &View) {
+        let node = &self.settings.node_name;
+        if let Some(message) = &view.flapping {
+            let is_known = before.is_some_and(|b| b.reason.as_deref() == Some(FLAPPING));
+            if !is_known {
+                let note = format!("node {node}: {message}");
+                self.events.warning(about(instance), FLAPPING, note);
+            }
+            return;
+        }
+        match (before.map(|b| b.health == HEALTHY), view.is_healthy) {
             (Some(true), false) => {
                 let note = format!("node {node} does not see the device any more");
-                self.events.warning(about(&*instance), "DeviceGone", note);
+                self.events.warning(about(instance), "DeviceGone", note);
             }
             (Some(false), true) => {
                 let note = format!("node {node} sees the device again");
-                self.events.normal(about(&*instance), "DeviceBack", note);
+                self.events.normal(about(instance), "DeviceBack", note);
             }
             (Some(_) | None, _) => {}
         }
-        Ok(())
     }
 
     async fn apply_status(&self, key: &ObjectKey, status: Value) -> Result<(), StoreError> {
@@ -160,8 +182,18 @@ impl Inner {
         }
     }
 
-    async fn delete(&self, key: &ObjectKey, reason: &'static str) -> Result<(), StoreError> {
+    /// The version that is looked at here is the one that goes: who claims a slot meanwhile makes it another.
+    async fn delete(
+        &self,
+        key: &ObjectKey,
+        reason: &'static str,
+        even_in_use: bool,
+    ) -> Result<(), StoreError> {
         let instance = self.stored(key)?;
+        if let Some(holders) = in_use_by(&instance.spec).filter(|_| !even_in_use) {
+            let instance = key.clone();
+            return Err(StoreError::InUse { instance, holders });
+        }
         let params = DeleteParams::default().preconditions(Preconditions {
             uid: instance.metadata.uid.clone(),
             resource_version: instance.metadata.resource_version.clone(),
@@ -205,6 +237,11 @@ impl Inner {
                 Ok(())
             }
             Ok(Err(StoreError::Unavailable(reason))) => self.postpone(key, &exchanges, &reason),
+            // What was exchanged before may be the reason, and must not keep this from being written.
+            Ok(Err(StoreError::Refused(reason))) if !pending.is_empty() => {
+                self.give_up(key, &pending, &reason);
+                self.exchange_stored(key, &exchanges, &[]).await
+            }
             Ok(Err(error)) => Err(error),
             Err(_) => self.postpone(key, &exchanges, "it does not answer"),
         }
@@ -242,29 +279,59 @@ impl Inner {
         self.patch(key, patch).await.map(drop)
     }
 
-    /// Writes what was exchanged without the server: this node's own devices, whatever stands there is older. Whether
-    /// all of it is written.
+    /// Writes what was exchanged without the server: this node's own devices, whatever stands there is older. Each
+    /// Instance for itself. Whether nothing is left to be written.
     pub(super) async fn make_up(&self) -> bool {
-        for (key, exchanges) in self.change(|known| known.pending()) {
-            let all: Vec<&Exchange> = exchanges.iter().collect();
-            let node = &self.settings.node_name;
-            match self
-                .patch(&key, |instance| Ok(plan::exchange(instance, node, &all)))
-                .await
-            {
-                Ok(_) => {
-                    info!(instance = %key, "slots that were exchanged without the API server are written");
-                    self.change(|known| known.made_up(&key, &exchanges));
-                    self.publish();
-                }
-                Err(StoreError::Gone(_)) => self.change(|known| known.deleted(&key)),
-                Err(e) => {
-                    debug!(instance = %key, "slots are not written yet: {e}");
-                    return false;
-                }
+        let pending = self.change(|known| known.pending());
+        if pending.is_empty() {
+            return true;
+        }
+        let writes = pending
+            .into_iter()
+            .map(|(key, exchanges)| async move { self.make_up_one(&key, &exchanges).await });
+        let written: Vec<bool> = stream::iter(writes)
+            .buffer_unordered(SIDE_BY_SIDE)
+            .collect()
+            .await;
+        self.publish();
+        written.into_iter().all(|is_done| is_done)
+    }
+
+    async fn make_up_one(&self, key: &ObjectKey, exchanges: &[Exchange]) -> bool {
+        let all: Vec<&Exchange> = exchanges.iter().collect();
+        let node = &self.settings.node_name;
+        let patch = |instance: &Instance| Ok(plan::exchange(instance, node, &all));
+        match self.patch(key, patch).await {
+            Ok(_) => {
+                info!(instance = %key, "slots that were exchanged without the API server are written");
+                self.change(|known| known.made_up(key, exchanges));
+            }
+            Err(StoreError::Gone(_)) => self.change(|known| known.deleted(key)),
+            Err(StoreError::Refused(reason)) => self.give_up(key, exchanges, &reason),
+            Err(e) => {
+                debug!(instance = %key, "slots are not written yet: {e}");
+                return false;
             }
         }
         true
+    }
+
+    /// Forgets exchanges that the server does not want. A container that has such a slot keeps it, and the next look at
+    /// the kubelet's books claims it again.
+    fn give_up(&self, key: &ObjectKey, exchanges: &[Exchange], reason: &str) {
+        let slots: Vec<String> = (exchanges.iter())
+            .map(|exchange| exchange.change.slot.to_string())
+            .collect();
+        let note = format!(
+            "node {}: slots {} were exchanged while the API server was away and cannot be written: {reason}",
+            self.settings.node_name,
+            slots.join(", ")
+        );
+        warn!(instance = %key, "SlotsNotWritten: {note}");
+        if let Some(object) = self.reference(&About::Instance(key.clone())) {
+            self.events.warning(object, "SlotsNotWritten", note);
+        }
+        self.change(|known| known.made_up(key, exchanges));
     }
 
     /// Patches an Instance as it is known, and as it is read anew where that was old. What cannot be patched so may

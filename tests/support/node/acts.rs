@@ -23,22 +23,30 @@ impl TestNode {
         files::remove(&self.configurations().join(file)).unwrap();
     }
 
-    /// A static Pod whose containers print their environment and wait; each asks for these resources.
+    /// A static Pod whose container prints its environment and waits; it asks for these resources.
     pub fn run_pod(&self, name: &str, limits: &[(&str, usize)]) {
-        let limits: BTreeMap<_, _> = limits.iter().copied().collect();
+        let print = "echo PID=$$$$; env; echo END; exec sleep 1000";
+        self.write_pod(
+            name,
+            serde_json::json!({ "containers": [container(print, limits)] }),
+        );
+    }
+
+    /// A static Pod whose init container asks for these resources and does not end.
+    pub fn run_init_pod(&self, name: &str, limits: &[(&str, usize)]) {
+        let mut init = container("exec sleep 1000", limits);
+        init["name"] = "init".into();
+        let main = container("exec sleep 1000", &[]);
+        self.write_pod(
+            name,
+            serde_json::json!({ "initContainers": [init], "containers": [main] }),
+        );
+    }
+
+    fn write_pod(&self, name: &str, mut spec: serde_json::Value) {
+        spec["terminationGracePeriodSeconds"] = 1.into();
         let pod = serde_json::json!({
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": name},
-            "spec": {
-                "terminationGracePeriodSeconds": 1,
-                "containers": [{
-                    "name": "main",
-                    "image": "none",
-                    "command": ["/bin/sh", "-c", "echo PID=$$$$; env; echo END; exec sleep 1000"],
-                    "resources": {"limits": limits},
-                }],
-            },
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec,
         });
         let path = self.root.join("manifests").join(format!("{name}.yaml"));
         files::write_atomically(&path, pod.to_string().as_bytes(), 0o644).unwrap();
@@ -52,6 +60,21 @@ impl TestNode {
     pub async fn crash(&self, pod: &str) {
         let pid = self.pid(pod).await;
         kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+    }
+
+    /// Gives a slot to another owner, as if the store were shared with other nodes.
+    pub async fn hand_over(&self, slot: &str, (from, to): (&str, &str)) {
+        let owner = |text: &str| SlotOwner::from_usage(text).unwrap();
+        let slot: petiole::model::slot::SlotId = slot.parse().unwrap();
+        let change = SlotChange {
+            key: ObjectKey::new("default", &slot.name),
+            from: owner(from),
+            to: owner(to),
+            slot,
+        };
+        let store = self.folder_store.as_ref().expect("an agent runs");
+        let exchange = Exchange { change, told: None };
+        store.exchange(vec![exchange]).await.unwrap();
     }
 
     /// A client of the plugin that serves this resource now.
@@ -91,4 +114,14 @@ impl TestNode {
             () = claimed => {}
         }
     }
+}
+
+fn container(command: &str, limits: &[(&str, usize)]) -> serde_json::Value {
+    let limits: BTreeMap<_, _> = limits.iter().copied().collect();
+    serde_json::json!({
+        "name": "main",
+        "image": "none",
+        "command": ["/bin/sh", "-c", command],
+        "resources": {"limits": limits},
+    })
 }

@@ -31,12 +31,18 @@ use petiole::{
     model::{
         device::{DeviceId, Scope},
         instance_name::InstanceName,
+        names::ObjectKey,
+        slot::SlotOwner,
+        slot_table::SlotChange,
     },
     proto::device_plugin::{
         AllocateRequest, ContainerAllocateRequest, ContainerAllocateResponse,
         device_plugin_client::DevicePluginClient,
     },
-    store::folder::{self, FolderStore},
+    store::{
+        Exchange, Store as _,
+        folder::{self, FolderStore},
+    },
     uds,
 };
 use std::{
@@ -66,6 +72,8 @@ pub struct TestNode {
     pub kubelet_settings: kubelet::Settings,
     pub devices: Devices,
     pub store: StoreWatch,
+    /// The running agent's.
+    folder_store: Option<Arc<FolderStore>>,
     agent: Option<Process>,
     kubelet: Option<Process>,
 }
@@ -104,13 +112,16 @@ impl TestNode {
                 kubelet_settles: Duration::from_secs(2),
                 between_looks: agent::BETWEEN_LOOKS,
                 names_are_kept: Duration::from_secs(1),
+                max_configurations: 100,
                 max_instances: 5000,
                 render_brokers: None,
                 http_address: None,
+                metrics_address: None,
             },
             kubelet_settings,
             devices: Devices::default(),
             store: StoreWatch::default(),
+            folder_store: None,
             agent: None,
             kubelet: None,
             root,
@@ -138,15 +149,15 @@ impl TestNode {
 
     pub fn start_agent(&mut self) {
         assert!(self.agent.is_none(), "one agent is enough");
-        let store = WatchedStore {
-            inner: FolderStore::open(folder::Settings {
-                node_name: NODE.to_owned(),
-                configurations: self.configurations(),
-                state: self.state(),
-            })
-            .unwrap(),
-            watch: self.store.clone(),
-        };
+        let inner = FolderStore::open(folder::Settings {
+            node_name: NODE.to_owned(),
+            configurations: self.configurations(),
+            state: self.state(),
+        });
+        let inner = Arc::new(inner.unwrap());
+        self.folder_store = Some(inner.clone());
+        let watch = self.store.clone();
+        let store = WatchedStore { inner, watch };
         let test: Box<dyn DiscoveryHandler> = Box::new(TestHandler(self.devices.clone()));
         // Not those of the machine.
         let cdi: Box<dyn DiscoveryHandler> = Box::new(Cdi::new(self.cdi_folders(), Kinds::All));

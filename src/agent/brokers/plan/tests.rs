@@ -286,3 +286,22 @@ fn a_job_is_said_to_be_nothing_for_a_lone_kubelet() {
     assert_eq!(actions, vec![]);
     assert_eq!(broken[&key].path, "brokerJobSpec");
 }
+
+#[test]
+fn a_pod_goes_when_its_instance_is_kept_for_its_slots_alone() {
+    let mut fixture = Fixture::new();
+    fixture.carry_out();
+    assert_eq!(fixture.existing.len(), 1);
+    fixture.see([]);
+    fixture.carry_out();
+    assert_eq!(
+        fixture.existing.len(),
+        1,
+        "within the grace period it stays"
+    );
+    for instance in fixture.instances.values_mut() {
+        Arc::make_mut(instance).spec.nodes.clear();
+    }
+    fixture.carry_out();
+    assert_eq!(fixture.existing.len(), 0);
+}

@@ -1,6 +1,11 @@
 //! Which Jobs there should be. Pure.
 use super::{Action, Of, Planner};
-use crate::{api::broker, controller::world::BrokerJob, model::names::ObjectKey};
+use crate::{
+    api::broker,
+    controller::world::BrokerJob,
+    model::{names::ObjectKey, slot::holders},
+};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 impl<'a> Planner<'a> {
@@ -12,6 +17,12 @@ impl<'a> Planner<'a> {
         let name = broker::job_name(of.subject, generation);
         let key = ObjectKey::new(&of.subject.key.namespace, name);
         let mut jobs = self.jobs.remove(of.uid).unwrap_or_default();
+        if self.is_left(of) {
+            for (key, job) in jobs {
+                self.delete_job((key, job), "no node sees its device any more");
+            }
+            return;
+        }
         let memory = self.input.memory;
         let is_there = jobs.remove(&key).is_some();
         let was_created =
@@ -44,6 +55,31 @@ impl<'a> Planner<'a> {
             }),
             Err(e) => self.broken(of, (&digest, e)),
         }
+    }
+
+    /// Whether the Instance would be deleted if its slots were free, and the nodes of its containers are there: a Job that
+    /// has them would keep it for ever.
+    fn is_left(&mut self, of: Of<'a>) -> bool {
+        let instance = of.subject.instance;
+        let holders = holders(&instance.spec.device_usage);
+        let nodes = &self.input.world.nodes;
+        let is_ready = |node: &String| nodes.get(node).is_some_and(|node| node.is_ready);
+        let status = instance.status.iter();
+        let mut conditions = status.flat_map(|status| &status.conditions);
+        let since = conditions
+            .find(|c| c.type_ == "Available" && c.status == "False")
+            .and_then(|c| c.last_transition_time.parse::<Timestamp>().ok());
+        let is_kept = instance.spec.nodes.is_empty() && holders.iter().all(is_ready);
+        let Some(since) = since.filter(|_| is_kept && !holders.is_empty()) else {
+            return false;
+        };
+        let grace = of.configuration.1.spec.grace_period_seconds;
+        let over = since.saturating_add(SignedDuration::from_secs(grace.into()));
+        let over = over.unwrap_or(Timestamp::MAX);
+        if over > self.input.now {
+            self.wake_at(over);
+        }
+        over <= self.input.now
     }
 
     pub(super) fn delete_job(&mut self, (key, job): (&ObjectKey, &BrokerJob), why: &'static str) {

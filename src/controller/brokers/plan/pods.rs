@@ -6,10 +6,11 @@ use crate::{
         names,
     },
     controller::world::BrokerPod,
-    model::names::ObjectKey,
+    model::{names::ObjectKey, slot::SlotOwner},
 };
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 /// What a Pod that is in its place is good for.
 #[derive(Clone, Copy, PartialEq)]
@@ -19,7 +20,12 @@ enum Standing {
     Serves {
         is_running: bool,
     },
-    Outdated(&'static str),
+    /// It was made by another spec.
+    Outdated,
+    /// It was told another way to the device, and serves until it is replaced.
+    Moved {
+        is_running: bool,
+    },
     /// Another takes its place from then on.
     Ended {
         retry_at: Option<Timestamp>,
@@ -49,10 +55,14 @@ impl<'a> Planner<'a> {
                     Standing::Serves { is_running } => {
                         serving.push((is_running, place, Some(pod)));
                     }
-                    Standing::Outdated(why) => {
-                        self.delete_pod((&place.key, pod), why);
+                    Standing::Outdated => {
+                        self.delete_pod((&place.key, pod), "its Configuration asks for another");
                         seats = seats.saturating_sub(1);
                     }
+                    Standing::Moved { .. } if self.replaced((&place.key, pod)) => {
+                        seats = seats.saturating_sub(1);
+                    }
+                    Standing::Moved { is_running } => serving.push((is_running, place, Some(pod))),
                     Standing::Ended { retry_at } => ended.push((place, pod, retry_at)),
                 },
             }
@@ -64,6 +74,7 @@ impl<'a> Planner<'a> {
         // Those that run stay before those that wait; what leaves gives way to them.
         serving.sort_by_key(|(is_running, ..)| !is_running);
         seats = seats.min(capacity.saturating_sub(serving.len()));
+        seats = seats.saturating_sub(self.lost_seats(of, &serving));
         for (_, place, pod) in serving.iter().skip(capacity) {
             if let Some(pod) = pod {
                 self.delete_pod((&place.key, pod), "the device has fewer slots");
@@ -98,22 +109,57 @@ impl<'a> Planner<'a> {
             place.is_fit && then.zip(now).is_some_and(|(then, now)| then != now)
         };
         if differs(names::BROKER_DIGEST, Some(digest)) {
-            return Standing::Outdated("its Configuration asks for another");
+            return Standing::Outdated;
         }
-        if differs(names::TOLD_CONNECTION, place.connection) {
-            return Standing::Outdated("the device is reached differently");
-        }
-        Standing::Serves {
-            is_running: pod.phase == "Running",
+        let is_running = pod.phase == "Running";
+        match differs(names::TOLD_CONNECTION, place.connection) {
+            true => Standing::Moved { is_running },
+            false => Standing::Serves { is_running },
         }
     }
 
-    /// How many slots a Pod that leaves still has: none where its node does not answer, and it may never be gone.
+    /// Whether the Pod of a device that has moved is replaced now: the first time at once.
+    fn replaced(&mut self, (key, pod): (&ObjectKey, &BrokerPod)) -> bool {
+        let at = self.input.memory.may_move_at(key);
+        if let Some(at) = at.filter(|at| *at > self.input.now) {
+            self.wake_at(at);
+            return false;
+        }
+        self.plan.actions.push(Action::ReplacePod {
+            key: key.clone(),
+            uid: pod.meta.uid.clone(),
+        });
+        true
+    }
+
+    /// The slots that lost nodes hold, but for those of Pods that are counted as `serving`: nobody is given them before
+    /// they are released, and a Pod for them would only wait.
+    fn lost_seats(&self, of: Of<'a>, serving: &[(bool, &Place<'a>, Option<&BrokerPod>)]) -> usize {
+        let mut held: BTreeMap<String, usize> = BTreeMap::new();
+        for usage in of.subject.instance.spec.device_usage.values() {
+            let owner = SlotOwner::from_usage(usage).ok().flatten();
+            if let Some(owner) = owner.filter(|owner| self.is_lost(owner.node())) {
+                *held.entry(owner.node().to_owned()).or_default() += 1;
+            }
+        }
+        for (_, place, _) in serving {
+            if let Some(held) = held.get_mut(place.node) {
+                *held = held.saturating_sub(1);
+            }
+        }
+        held.values().sum()
+    }
+
+    fn is_lost(&self, node: &str) -> bool {
+        let node = self.input.world.nodes.get(node);
+        !node.is_some_and(|node| node.is_ready)
+    }
+
+    /// How many slots a Pod that leaves still has. Where its node does not answer it may never be gone, and the slots
+    /// that the node holds are counted.
     fn seat_of(&self, pod: &BrokerPod) -> usize {
-        let node = pod.node.as_ref();
-        let is_lost =
-            |node| !matches!(self.input.world.nodes.get(node), Some(node) if node.is_ready);
-        usize::from(!pod.has_ended() && !node.is_some_and(is_lost))
+        let is_on_lost_node = pod.node.as_ref().is_some_and(|node| self.is_lost(node));
+        usize::from(!pod.has_ended() && !is_on_lost_node)
     }
 
     /// Its successor waits, so that a broker that fails at once does not fill the cluster with Pods.

@@ -120,8 +120,8 @@ impl Cluster {
             status.nodes.push(NodeHealth {
                 name: node.to_owned(),
                 health: health.to_owned(),
-                last_transition_time: String::new(),
                 connection: Some(connection.to_owned()),
+                ..NodeHealth::default()
             });
         });
     }
@@ -207,7 +207,7 @@ impl Cluster {
                 assert_eq!(before, None);
                 self.remember(*generation);
             }
-            Action::DeletePod { key, uid, .. } => {
+            Action::DeletePod { key, uid, .. } | Action::ReplacePod { key, uid } => {
                 let gone = self.world.pods.remove(key).unwrap();
                 assert_eq!(gone.meta.uid, *uid);
             }
@@ -246,6 +246,7 @@ fn words(action: &Action) -> String {
         Action::CreatePod { broker, .. } => format!("create {}", broker.key.name),
         Action::CreateJob { broker, .. } => format!("create {}", broker.key.name),
         Action::DeletePod { key, why, .. } => format!("delete {}: {why}", key.name),
+        Action::ReplacePod { key, .. } => format!("replace {}", key.name),
         Action::DeleteJob { key, why, .. } => format!("delete {}: {why}", key.name),
         Action::Remember { generation, .. } => format!("remember {generation}"),
     }

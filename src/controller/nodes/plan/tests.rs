@@ -1,9 +1,15 @@
+mod lost;
+
 use super::*;
-use crate::controller::fixtures::{at, configuration, instance, key, not_ready, ready, text};
+use crate::controller::{
+    fixtures::{at, configuration, instance, key, not_ready, off, ready, text},
+    nodes::lost::Pods,
+    world::NodeState,
+};
 use proptest::prelude::*;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 fn patched<T: Serialize + DeserializeOwned>(object: &T, patch: &Patch) -> T {
     let mut value = serde_json::to_value(object).unwrap();
@@ -12,7 +18,7 @@ fn patched<T: Serialize + DeserializeOwned>(object: &T, patch: &Patch) -> T {
 }
 
 /// The API server, as far as this plan goes.
-fn execute(world: &mut World, memory: &mut Memory, plan: &Plan) {
+fn execute(world: &mut World, memory: &mut Memory, plan: &Plan, seconds: i64) {
     for action in &plan.actions {
         match action {
             Action::Change(change) => {
@@ -20,7 +26,8 @@ fn execute(world: &mut World, memory: &mut Memory, plan: &Plan) {
                 for patch in [&change.patch, &change.status].into_iter().flatten() {
                     *instance = Arc::new(patched(instance.as_ref(), patch));
                 }
-                memory.left(&change.key, &change.away);
+                let left = change.away.iter().chain(&change.gone);
+                memory.left(&change.key, left, now(seconds).instant);
             }
             Action::Delete { key, .. } => drop(world.instances.remove(key)),
             Action::Strip { key, patch } => {
@@ -31,16 +38,30 @@ fn execute(world: &mut World, memory: &mut Memory, plan: &Plan) {
     }
 }
 
+/// So many seconds after some time, by all clocks.
+fn now(seconds: i64) -> Now {
+    static BEGIN: OnceLock<Instant> = OnceLock::new();
+    let begin = *BEGIN.get_or_init(Instant::now);
+    Now {
+        clock: at(seconds),
+        instant: begin + Duration::from_secs(u64::try_from(seconds).unwrap()),
+    }
+}
+
+fn looked_at(world: &World, memory: &mut Memory, now: Now) -> Plan {
+    memory.notice(world, now);
+    plan(world, memory, now)
+}
+
 fn looked(world: &World, memory: &mut Memory, seconds: i64) -> Plan {
-    memory.notice(world, at(seconds));
-    plan(world, memory, at(seconds))
+    looked_at(world, memory, now(seconds))
 }
 
 /// What is left of the Instance `cam-1` after a look by a controller that has just begun.
 fn after(world: &World, seconds: i64) -> Instance {
     let (mut world, mut memory) = (world.clone(), Memory::default());
     let planned = looked(&world, &mut memory, seconds);
-    execute(&mut world, &mut memory, &planned);
+    execute(&mut world, &mut memory, &planned, seconds);
     world.instances[&key("cam-1")].as_ref().clone()
 }
 
@@ -81,18 +102,20 @@ fn names_of(instance: &Instance) -> (Vec<&str>, Vec<&str>, Vec<&str>, Vec<&str>)
 
 const BOTH: (&[&str], &[&str]) = (&["a", "b"], &["node.akri.sh/a", "node.akri.sh/b", "theirs"]);
 const ONLY_A: (&[&str], &[&str]) = (&["a"], &["node.akri.sh/a", "theirs"]);
+const OTHERS_SLOTS: &[&str] = &["cam-1-0", "cam-1-3", "cam-1-4"];
 const ALL_SLOTS: &[&str] = &["cam-1-0", "cam-1-1", "cam-1-2", "cam-1-3", "cam-1-4"];
 
 #[test]
 fn a_node_leaves_its_instances_by_what_became_of_it() {
-    let others_slots: &[&str] = &["cam-1-0", "cam-1-3", "cam-1-4"];
     for (b, seconds, (nodes, labels), slots) in [
         (Some(ready()), 0, BOTH, ALL_SLOTS),
         (Some(not_ready(at(0))), 59, BOTH, ALL_SLOTS),
         (Some(not_ready(at(0))), 60, ONLY_A, ALL_SLOTS),
         // It may have joined again: only a controller that saw it stay away frees its slots.
         (Some(not_ready(at(0))), 9_000, ONLY_A, ALL_SLOTS),
-        (None, 0, ONLY_A, others_slots),
+        // Pods of it may be there yet.
+        (None, 0, ONLY_A, ALL_SLOTS),
+        (Some(off(at(0))), 0, ONLY_A, OTHERS_SLOTS),
     ] {
         let mut world = World::default()
             .with_nodes([("a", ready())])
@@ -112,25 +135,11 @@ fn a_node_leaves_its_instances_by_what_became_of_it() {
 #[test]
 fn what_was_remembered_with_a_freed_slot_goes_with_it() {
     let world = World::default()
-        .with_nodes([("a", ready())])
+        .with_nodes([("a", ready()), ("b", off(at(0)))])
         .with_instance(shared());
     let annotations = after(&world, 0).metadata.annotations.unwrap();
     let kept: Vec<&str> = annotations.keys().map(String::as_str).collect();
     assert_eq!(kept, ["akri.sh/device-id", "told.akri.sh/0"]);
-}
-
-#[test]
-fn slots_of_a_node_that_is_not_ready_are_free_after_five_minutes() {
-    let mut world = World::default()
-        .with_nodes([("a", ready()), ("b", not_ready(at(0)))])
-        .with_instance(shared());
-    let mut memory = Memory::default();
-    for (seconds, slots) in [(60, 5), (299, 5), (300, 3)] {
-        let planned = looked(&world, &mut memory, seconds);
-        execute(&mut world, &mut memory, &planned);
-        let usage = &world.instances[&key("cam-1")].spec.device_usage;
-        assert_eq!(usage.len(), slots, "{seconds}");
-    }
 }
 
 #[test]
@@ -140,7 +149,7 @@ fn a_node_whose_agent_joins_again_keeps_its_place_and_its_slots() {
         .with_instance(shared());
     let mut memory = Memory::default();
     let planned = looked(&world, &mut memory, 60);
-    execute(&mut world, &mut memory, &planned);
+    execute(&mut world, &mut memory, &planned, 60);
     assert_ne!(*world.instances[&key("cam-1")], shared());
     let joined = world.clone().with_instance(shared());
     for seconds in [61, 300, 9_000] {
@@ -148,6 +157,7 @@ fn a_node_whose_agent_joins_again_keeps_its_place_and_its_slots() {
     }
     // Not ready again: another time.
     let again = joined.with_nodes([("a", ready()), ("b", not_ready(at(10_000)))]);
+    assert_eq!(looked(&again, &mut memory, 10_000).actions, []);
     assert_eq!(looked(&again, &mut memory, 10_060).actions.len(), 1);
 }
 
@@ -278,13 +288,14 @@ fn an_instance_without_nodes_is_deleted_after_the_grace_period() {
 #[test]
 fn an_instance_is_kept_while_a_container_may_use_its_device_or_while_it_is_not_known_to_be_gone() {
     let held = abandoned(json!({ "cam-1-0": "b" }));
+    let by_one_that_is_there = abandoned(json!({ "cam-1-0": "C:cam-0:a" }));
     let mut unknown = abandoned(json!({}));
     unknown.status = None;
     let mut seen = abandoned(json!({}));
     seen.status.as_mut().unwrap().conditions[0].status = "True".to_owned();
-    for kept in [held, unknown, seen] {
+    for kept in [held, by_one_that_is_there, unknown, seen] {
         let world = World::default()
-            .with_nodes([("b", not_ready(at(0)))])
+            .with_nodes([("a", ready()), ("b", not_ready(at(0)))])
             .with_instance(kept);
         let planned = looked(&world, &mut Memory::default(), 100);
         assert_eq!(planned.actions, []);
@@ -300,23 +311,10 @@ fn a_node_that_has_said_nothing_yet_is_no_lost_one() {
     assert_eq!(looked(&world, &mut Memory::default(), 9_000).actions, []);
 }
 
-#[test]
-fn the_next_look_is_when_the_next_node_is_given_up() {
-    for (since, expected) in [(0, Some(50)), (-100, Some(190)), (-1_000, Some(60))] {
-        let world = World::default().with_nodes([("b", not_ready(at(since)))]);
-        let planned = looked(&world, &mut Memory::default(), 10);
-        assert_eq!(
-            planned.wake_in,
-            expected.map(Duration::from_secs),
-            "{since}"
-        );
-    }
-}
-
 proptest! {
     #[test]
     fn executing_the_plan_leaves_nothing_to_do(
-        nodes in proptest::collection::vec(0..4_u8, 4),
+        nodes in proptest::collection::vec(0..5_u8, 4),
         named in proptest::collection::btree_set(0..5_usize, 0..5),
         labelled in proptest::collection::btree_set(0..5_usize, 0..5),
         told in proptest::collection::btree_set(0..5_usize, 0..5),
@@ -337,7 +335,7 @@ proptest! {
             .then(|| told.iter().map(|n| (format!("told.akri.sh/{n}"), String::new())).collect());
         device.status = Some(InstanceStatus {
             nodes: told.iter().map(|n| crate::api::instance::NodeHealth {
-                name: name(*n), health: "Healthy".to_owned(), last_transition_time: time.clone(), connection: None,
+                name: name(*n), health: "Healthy".to_owned(), last_transition_time: time.clone(), ..Default::default()
             }).collect(),
             ..InstanceStatus::default()
         });
@@ -347,13 +345,14 @@ proptest! {
                 0 => continue,
                 1 => not_ready(at(0)),
                 2 => not_ready(at(500)),
+                3 => off(at(0)),
                 _ => ready(),
             };
             world.nodes.insert(name(n), Arc::new(state));
         }
         let mut memory = Memory::default();
         let planned = looked(&world, &mut memory, seconds);
-        execute(&mut world, &mut memory, &planned);
+        execute(&mut world, &mut memory, &planned, seconds);
         let again = looked(&world, &mut memory, seconds);
         prop_assert_eq!(again.actions, vec![]);
         for left in world.instances.values() {

@@ -2,7 +2,7 @@
 use super::{
     super::{
         fields::{Fields, Handler, matcher},
-        matcher::Matcher,
+        matcher::{Budget, Matcher},
     },
     spec::Kind,
 };
@@ -43,7 +43,8 @@ impl Details {
                 kind.map_err(|why| format!("`kind: {text}`: {why}"))?
             }
         };
-        let name = fields.take("name").map(|v| matcher("name", &v));
+        let name = fields.take("name");
+        let name = name.map(|v| matcher("name", &v, &mut Budget::default()));
         let name = name.transpose()?;
         fields.finish("kind, name")?;
         Ok(Self { kind, name })

@@ -16,6 +16,7 @@ pub use kinds::{AllowedKind, Kinds};
 
 use super::super::{DetailsError, Discovery, DiscoveryError, DiscoveryHandler};
 use crate::{
+    files,
     folder_watch::FolderWatch,
     model::device::{DeviceSet, Scope},
 };
@@ -23,8 +24,7 @@ use details::Details;
 use futures::future::BoxFuture;
 use plan::File;
 use std::{
-    fs,
-    io::{self, Read as _},
+    fs, io,
     path::{Path, PathBuf},
 };
 use tokio::{sync::watch, task::spawn_blocking};
@@ -154,25 +154,10 @@ fn read_folder(precedence: usize, folder: &Path) -> Vec<File> {
         (extension == "json" || extension == "yaml") && !path.is_dir()
     });
     paths.sort();
-    let read = |path: PathBuf| match read(&path) {
+    let read = |path: PathBuf| match files::read_text(&path, FILE_SIZE_MAX) {
         // It went between the two looks.
         Err(e) if e.kind() == io::ErrorKind::NotFound => None,
         text => Some(file(&path, text.map_err(|e| e.to_string()))),
     };
     paths.into_iter().filter_map(read).collect()
-}
-
-fn read(path: &Path) -> io::Result<String> {
-    // Before it is opened: a pipe would not be until somebody writes to it.
-    if !fs::metadata(path)?.is_file() {
-        return Err(io::Error::other("it is no regular file"));
-    }
-    let mut text = String::new();
-    let opened = fs::File::open(path)?;
-    opened.take(FILE_SIZE_MAX + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > FILE_SIZE_MAX {
-        let why = format!("it has more than {} MiB", FILE_SIZE_MAX >> 20);
-        return Err(io::Error::other(why));
-    }
-    Ok(text)
 }

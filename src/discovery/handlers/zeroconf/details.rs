@@ -4,7 +4,7 @@
 use super::{
     super::{
         fields::{Fields, Handler, matcher, strings},
-        matcher::Matcher,
+        matcher::{Budget, Matcher},
     },
     interfaces::Interfaces,
 };
@@ -72,25 +72,29 @@ impl Details {
             None => return Err("`kind` is missing: a service type such as _http._tcp".into()),
         };
         domain(fields.take("domain"))?;
+        let mut budget = Budget::default();
         let txt = match (fields.take("txt"), fields.take("txtRecords")) {
             (Some(_), Some(_)) => {
                 return Err("`txt` and `txtRecords` are two names of one field: keep `txt`".into());
             }
-            (Some(value), None) => txt("txt", value)?,
-            (None, Some(value)) => txt("txtRecords", value)?,
+            (Some(value), None) => txt("txt", value, &mut budget)?,
+            (None, Some(value)) => txt("txtRecords", value, &mut budget)?,
             (None, None) => BTreeMap::new(),
         };
         let details = Self {
             kind,
             name: fields
                 .take("name")
-                .map(|v| matcher("name", &v))
+                .map(|v| matcher("name", &v, &mut budget))
                 .transpose()?,
             host: fields
                 .take("host")
-                .map(|v| matcher("host", &v))
+                .map(|v| matcher("host", &v, &mut budget))
                 .transpose()?,
-            port: fields.take("port").map(|v| port(&v)).transpose()?,
+            port: fields
+                .take("port")
+                .map(|v| port(&v, &mut budget))
+                .transpose()?,
             txt,
             addresses: addresses(fields.take("addresses"))?,
             interfaces: interfaces(fields.take("interfaces"))?,
@@ -161,8 +165,8 @@ fn domain(value: Option<Value>) -> Result<(), String> {
     }
 }
 
-fn port(value: &Value) -> Result<Matcher, String> {
-    let matcher = matcher("port", value)?;
+fn port(value: &Value, budget: &mut Budget) -> Result<Matcher, String> {
+    let matcher = matcher("port", value, budget)?;
     for text in matcher.alternatives() {
         if !text.parse::<u16>().is_ok_and(|p| p > 0) {
             return Err(format!("`port: {text}` is no port: 1 to 65535"));
@@ -171,10 +175,14 @@ fn port(value: &Value) -> Result<Matcher, String> {
     Ok(matcher)
 }
 
-fn txt(path: &'static str, value: Value) -> Result<BTreeMap<String, Matcher>, String> {
+fn txt(
+    path: &'static str,
+    value: Value,
+    budget: &mut Budget,
+) -> Result<BTreeMap<String, Matcher>, String> {
     let mut matchers = BTreeMap::new();
     for (key, value) in Fields::new(HANDLER, path, value)?.into_map() {
-        let matcher = matcher(&format!("{path}.{key}"), &value)?;
+        let matcher = matcher(&format!("{path}.{key}"), &value, budget)?;
         if matchers.insert(key.to_lowercase(), matcher).is_some() {
             return Err(format!(
                 "`{path}.{key}` is there twice: the case of a TXT key means nothing"

@@ -7,7 +7,10 @@ use super::{
     details::Details,
     service::{Reach, Service, device_from_service},
 };
-use crate::model::device::{Device, DeviceId, DeviceSet};
+use crate::{
+    discovery::damping::FIRST_MOVE,
+    model::device::{Device, DeviceId, DeviceSet},
+};
 use std::{collections::BTreeMap, time::Duration};
 
 /// Address families and TXT records of one service arrive apart, within this time.
@@ -19,10 +22,6 @@ const LOOPBACK_SETTLE: Duration = Duration::from_millis(1500);
 /// leaves it out of its next answers (RFC 6762 6: for 1 s), until that to the third query (after 3 s). The first address
 /// would have brokers replaced for the second, at each start of an agent.
 const LINK_LOCAL_SETTLE: Duration = Duration::from_millis(3500);
-/// How long a device must be reached differently before that is published: its brokers are replaced for it. A host with
-/// several interfaces announces on each what is reached there, and such an announcement flushes the addresses of the
-/// others for a second or two (RFC 6762 10.2).
-const MOVE_SETTLE: Duration = Duration::from_secs(3);
 /// How long one settled device waits for others that still settle, so that many that come together are one set.
 const GATHER: Duration = Duration::from_millis(150);
 /// A service on the LAN answers the first three queries (after 0, 1 and 3 s) by then, or it is not there.
@@ -85,8 +84,9 @@ struct Tracked {
     /// When its latest change was published.
     changed: Option<Duration>,
     verify_at: Option<Duration>,
-    /// Since when it is reached differently than published.
-    moved: Option<Duration>,
+    /// What it was before it was reached differently, and how long its address is preferred for that: the move is not
+    /// believed before, and an address that comes back among others was never gone.
+    home: Option<(Device, Duration)>,
     /// Not seen again since the browse lapsed.
     unconfirmed: bool,
 }
@@ -148,12 +148,13 @@ impl Tracker {
         let published = self.published.devices.get(&id);
         let full = self.services.len() >= SERVICES_MAX;
         let tracked = self.services.get_mut(&service.fullname);
+        let home = tracked.as_ref().and_then(|t| t.home(now));
         let earlier = tracked.as_ref().and_then(|t| t.device.as_ref());
-        let device = device_from_service(&self.details, service, published.or(earlier));
+        let device = device_from_service(&self.details, service, home.or(published).or(earlier));
         match tracked {
             Some(tracked) => {
                 tracked.unconfirmed = false;
-                tracked.settles(device, published, now);
+                tracked.becomes(device, published, now + SETTLE);
             }
             None if device.is_none() => {}
             None if full => self.overfull = true,
@@ -168,7 +169,7 @@ impl Tracker {
                     due: Some(now + settle),
                     changed: None,
                     verify_at: None,
-                    moved: None,
+                    home: None,
                     unconfirmed: false,
                 };
                 self.services.insert(service.fullname.clone(), tracked);
@@ -182,7 +183,6 @@ impl Tracker {
         let Some(tracked) = self.services.get_mut(fullname) else {
             return;
         };
-        tracked.moved = None;
         let calm_at = tracked.changed.map_or(now, |changed| changed + SETTLE);
         tracked.becomes(None, published, now.max(calm_at));
         if tracked.due.is_none() {
@@ -267,12 +267,12 @@ impl Tracker {
             if tracked.due.is_some_and(|due| due <= now) {
                 tracked.due = None;
                 tracked.changed = Some(now);
-                tracked.moved = None;
                 let id = DeviceId::new(fullname.as_str());
-                match &tracked.device {
-                    Some(device) => drop(published.devices.insert(id, device.clone())),
-                    None => drop(published.devices.remove(&id)),
-                }
+                let before = match &tracked.device {
+                    Some(device) => published.devices.insert(id, device.clone()),
+                    None => published.devices.remove(&id),
+                };
+                tracked.leaves(before, now);
             }
             tracked.device.is_some() || tracked.due.is_some()
         });
@@ -350,21 +350,22 @@ impl Tracker {
 }
 
 impl Tracked {
-    /// A change waits for others that come with it; one of how the device is reached waits longer.
-    fn settles(&mut self, device: Option<Device>, published: Option<&Device>, now: Duration) {
-        let moves = published
-            .zip(device.as_ref())
-            .is_some_and(|(published, device)| {
-                published.connection_digest() != device.connection_digest()
-            });
-        if moves {
-            let since = *self.moved.get_or_insert(now);
-            self.due = Some(since + MOVE_SETTLE);
-            self.device = device;
-        } else {
-            self.moved = None;
-            self.becomes(device, published, now + SETTLE);
-        }
+    fn home(&self, now: Duration) -> Option<&Device> {
+        let (device, until) = self.home.as_ref()?;
+        (now < *until).then_some(device)
+    }
+
+    /// Notes what was published before.
+    fn leaves(&mut self, before: Option<Device>, now: Duration) {
+        let is_home = self.home(now).is_some();
+        let digest = |device: &Device| device.connection_digest();
+        let moves = (self.device.as_ref().zip(before.as_ref()))
+            .is_some_and(|(device, before)| digest(device) != digest(before));
+        self.home = match before.filter(|_| moves) {
+            Some(_) if is_home => self.home.take(),
+            Some(before) => Some((before, now + FIRST_MOVE)),
+            None => None,
+        };
     }
 
     /// A change waits until `due`, or until an earlier one that waits already.

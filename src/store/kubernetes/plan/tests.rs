@@ -139,6 +139,7 @@ fn only_this_nodes_entry_is_applied_and_none_takes_it_away() {
     let view = View {
         is_healthy: true,
         connection: Some("x".to_owned()),
+        flapping: None,
     };
     let status = with_health(&Default::default(), "b", &view, "t0");
     instance.status = Some(status);

@@ -64,6 +64,38 @@ fn what_was_deleted_does_not_come_back_with_an_older_event() {
 }
 
 #[test]
+fn a_deletion_that_no_watch_tells_of_is_forgotten_after_two_lists_of_its_namespace() {
+    let mut known = Known::default();
+    let of = |namespace: &str| Some(namespace.to_owned());
+    for n in 0..100 {
+        let mut one = instance("a", 1);
+        one.metadata.uid = Some(n.to_string());
+        known.follow(&of("default"), Event::Init);
+        known.follow(&of("default"), Event::Listed(Box::new(one.clone())));
+        known.follow(&of("default"), Event::Complete);
+        known.deleted(&ObjectKey::new("default", "a"));
+        // A list that was begun before.
+        known.follow(&of("default"), Event::Init);
+        known.follow(&of("default"), Event::Listed(Box::new(one)));
+        known.follow(&of("default"), Event::Complete);
+        assert_eq!(versions(&known), []);
+    }
+    assert_eq!(known.deleted.len(), 1);
+    for namespace in ["other", "default"] {
+        known.follow(&of(namespace), Event::Init);
+        known.follow(&of(namespace), Event::Complete);
+        assert_eq!(known.deleted.len(), usize::from(namespace == "other"));
+    }
+    for n in 0..DELETED_MAX + 5 {
+        let mut one = instance("a", 1);
+        one.metadata.uid = Some(n.to_string());
+        known.follow(&of("default"), Event::Applied(Box::new(one)));
+        known.deleted(&ObjectKey::new("default", "a"));
+    }
+    assert_eq!(known.deleted.len(), DELETED_MAX);
+}
+
+#[test]
 fn a_list_of_one_namespace_says_nothing_of_the_others() {
     let mut known = Known::default();
     known.follow(&Some("default".to_owned()), Event::Init);

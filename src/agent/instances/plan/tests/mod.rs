@@ -1,4 +1,7 @@
+mod arrivals;
 mod content;
+mod flapping;
+mod held;
 mod life;
 
 use super::*;
@@ -18,7 +21,10 @@ struct Fixture {
     judged: Judged,
     discoveries: Discoveries,
     instances: Instances,
+    unshown: Vec<Unshown>,
     absences: Absences,
+    arrivals: Arrivals,
+    refused: Refused,
     max_instances: usize,
     uptime: u64,
 }
@@ -38,7 +44,10 @@ impl Fixture {
             judged: Judged::default(),
             discoveries: Discoveries::new(),
             instances: Instances::new(),
+            unshown: vec![],
             absences: Absences::new(),
+            arrivals: Arrivals::default(),
+            refused: Refused::new(),
             max_instances: 100,
             uptime: 0,
         };
@@ -96,7 +105,10 @@ impl Fixture {
             judged: &self.judged,
             discoveries: &self.discoveries,
             instances: &self.instances,
+            unshown: &self.unshown,
             absences: &self.absences,
+            arrivals: &self.arrivals,
+            refused: &self.refused,
         })
     }
 
@@ -104,10 +116,15 @@ impl Fixture {
     fn settle(&mut self) -> Plan {
         let planned = self.plan();
         self.absences.clone_from(&planned.absences);
+        self.arrivals.clone_from(&planned.arrivals);
         for change in &planned.changes {
             let key = change.key();
             let after = match (self.instances.get(&key), change) {
-                (None, InstanceChange::Create(instance)) => Some(Instance::clone(instance)),
+                (None, InstanceChange::Create(instance)) => {
+                    let now = Duration::from_secs(self.uptime);
+                    self.arrivals.created(&super::tests::key("cam"), now);
+                    Some(Instance::clone(instance))
+                }
                 (Some(instance), change) => changed(instance, change, NODE),
                 (None, change) => panic!("{change:?} has no Instance"),
             };
@@ -127,6 +144,18 @@ impl Fixture {
     fn only(&self) -> &Instance {
         assert_eq!(self.instances.len(), 1);
         self.instances.values().next().unwrap()
+    }
+
+    /// A container of this node holds the first slot of the only Instance, or of none.
+    fn hold(&mut self, owner: Option<&str>) {
+        let mut instance = self.only().clone();
+        let name = instance.metadata.name.clone().unwrap();
+        instance.spec.device_usage.clear();
+        if let Some(owner) = owner {
+            let slot = format!("{name}-0");
+            instance.spec.device_usage.insert(slot, owner.to_owned());
+        }
+        self.instances.insert(key(&name), Arc::new(instance));
     }
 
     fn names(&self) -> Vec<&str> {

@@ -5,6 +5,7 @@ use super::*;
 enum Event {
     Nodes(Vec<usize>),
     Healthy(usize, bool),
+    Moves(usize, u8),
     Ready(usize, bool),
     Capacity(i32),
     Fails(usize),
@@ -21,6 +22,7 @@ fn event() -> impl Strategy<Value = Event> {
             (0..=nodes.len()).prop_map(move |n| Event::Nodes(nodes[..n].to_vec()))
         }),
         (node(), any::<bool>()).prop_map(|(node, is)| Event::Healthy(node, is)),
+        (node(), 0..3_u8).prop_map(|(node, to)| Event::Moves(node, to)),
         (node(), any::<bool>()).prop_map(|(node, is)| Event::Ready(node, is)),
         (1..4).prop_map(Event::Capacity),
         node().prop_map(Event::Fails),
@@ -43,6 +45,7 @@ fn happen(cluster: &mut Cluster, event: Event) {
             let health = if is { "Healthy" } else { "Unhealthy" };
             cluster.health(NODES[node], health, "here");
         }
+        Event::Moves(node, to) => cluster.health(NODES[node], "Healthy", &to.to_string()),
         Event::Ready(node, is) => cluster.node(NODES[node], is),
         Event::Capacity(capacity) => cluster.capacity(capacity),
         Event::Fails(node) if cluster.world.pods.contains_key(&key(&pod(node))) => {
@@ -102,6 +105,16 @@ proptest! {
             let nodes = &cluster.world.instances[&key("cam-1")].spec.nodes;
             let possible = nodes.iter().filter(fit).count();
             prop_assert!(live(&cluster) >= possible.min(usize::try_from(capacity).unwrap()));
+            // Each has the last way to its device.
+            for node in nodes.iter().filter(fit) {
+                let Some(pod) = cluster.world.pods.get(&key(&format!("{node}-cam-1-pod"))) else {
+                    continue;
+                };
+                let status = cluster.world.instances[&key("cam-1")].status.as_ref().unwrap();
+                let seen = status.nodes.iter().find(|seen| seen.name == *node).unwrap();
+                let told = pod.meta.annotations.get(crate::api::names::TOLD_CONNECTION);
+                prop_assert_eq!(told, seen.connection.as_ref());
+            }
         } else {
             prop_assert_eq!(pods.len(), 0);
         }

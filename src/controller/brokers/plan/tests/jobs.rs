@@ -55,6 +55,39 @@ fn a_job_whose_creation_was_not_answered_is_tried_again() {
 }
 
 #[test]
+fn a_job_that_has_a_device_which_is_gone_for_good_is_deleted_so_that_its_instance_can_go() {
+    let mut cluster = Cluster::new(job_spec(), &["a"]);
+    assert_eq!(cluster.step(), ["create cam-1-1-job"]);
+    let since = cluster.now.to_string();
+    let held = |node: &'static str| {
+        let since = since.clone();
+        move |instance: &mut Instance| {
+            instance.spec.nodes.clear();
+            let usage = &mut instance.spec.device_usage;
+            usage.insert("cam-1-0".to_owned(), node.to_owned());
+            let condition = json!({
+                "type": "Available", "status": "False", "reason": "DeviceGoneInUse",
+                "lastTransitionTime": since,
+            });
+            let status = instance.status.as_mut().unwrap();
+            status.conditions = vec![serde_json::from_value(condition).unwrap()];
+        }
+    };
+    // A node that is away may have the Job's Pod for longer.
+    cluster.instance(held("lost"));
+    assert_eq!(cluster.after(59).step(), NONE);
+    cluster.instance(held("a"));
+    assert_eq!(cluster.step(), NONE);
+    assert_eq!(
+        cluster.whole_plan().wake,
+        Some(cluster.now + SignedDuration::from_secs(1))
+    );
+    let expected = ["delete cam-1-1-job: no node sees its device any more"];
+    assert_eq!(cluster.after(1).step(), expected);
+    assert_eq!(cluster.step(), NONE);
+}
+
+#[test]
 fn a_switch_between_pod_and_job_and_none_deletes_what_was() {
     let mut cluster = Cluster::new(pod_spec(), &["a"]);
     cluster.settle();

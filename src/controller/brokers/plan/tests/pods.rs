@@ -67,13 +67,107 @@ fn a_pod_is_replaced_when_the_device_is_reached_differently_and_only_if_both_are
     let mut cluster = Cluster::new(pod_spec(), &["a", "b"]);
     cluster.settle();
     cluster.health("a", "Healthy", "elsewhere");
-    let expected = ["delete a-cam-1-pod: the device is reached differently"];
-    assert_eq!(cluster.step(), expected);
+    assert_eq!(cluster.step(), ["replace a-cam-1-pod"]);
     assert_eq!(cluster.step(), ["create a-cam-1-pod"]);
     assert_eq!(cluster.step(), NONE);
     cluster.pod("a-cam-1-pod", |pod| pod.meta.annotations.clear());
-    cluster.health("a", "Healthy", "moved again");
+    cluster.after(61).health("a", "Healthy", "moved again");
     assert_eq!(cluster.plan(), NONE);
+}
+
+#[test]
+fn a_pod_of_a_device_that_moves_again_and_again_is_replaced_once_a_minute_and_has_the_last_place() {
+    let mut cluster = Cluster::new(pod_spec(), &["a"]);
+    cluster.settle();
+    let mut replaced = vec![];
+    for seconds in 0..90 {
+        if seconds % 4 == 0 {
+            cluster.health("a", "Healthy", &format!("place {seconds}"));
+        }
+        if cluster.step() == ["replace a-cam-1-pod"] {
+            replaced.push(seconds);
+        }
+        cluster.after(1);
+    }
+    assert_eq!(replaced, [0, 60]);
+    // It comes to rest, with a change that was not followed, and nothing else happens in the world.
+    assert_eq!(cluster.plan(), NONE);
+    let due = cluster.now + SignedDuration::from_secs(30);
+    assert_eq!(cluster.whole_plan().wake, Some(due));
+    assert_eq!(cluster.after(29).step(), NONE);
+    assert_eq!(cluster.after(1).step(), ["replace a-cam-1-pod"]);
+    cluster.settle();
+    let pod = &cluster.world.pods[&key("a-cam-1-pod")];
+    let told = &pod.meta.annotations[crate::api::names::TOLD_CONNECTION];
+    assert_eq!(told, "place 88");
+    assert_eq!(cluster.after(1_000).plan(), NONE);
+    // After a rest the first move is followed at once.
+    cluster.health("a", "Healthy", "another");
+    assert_eq!(cluster.plan(), ["replace a-cam-1-pod"]);
+}
+
+#[test]
+fn what_the_user_changes_is_not_paced_and_other_devices_moves_are_not_either() {
+    let mut cluster = Cluster::new(pod_spec(), &["a", "b"]);
+    cluster.settle();
+    cluster.health("a", "Healthy", "elsewhere");
+    cluster.settle();
+    cluster.health("a", "Healthy", "moved again");
+    cluster.health("b", "Healthy", "elsewhere");
+    assert_eq!(cluster.step(), ["replace b-cam-1-pod"]);
+    cluster.broker_spec(json!({"brokerPodSpec": {"containers": []}}));
+    let expected = [
+        "delete a-cam-1-pod: its Configuration asks for another",
+        "create b-cam-1-pod",
+    ];
+    assert_eq!(cluster.plan(), expected);
+}
+
+#[test]
+fn no_pod_is_made_for_a_slot_that_a_lost_node_still_holds() {
+    let mut cluster = Cluster::new(pod_spec(), &["a", "b"]);
+    cluster.capacity(1);
+    cluster.settle();
+    let used = |cluster: &mut Cluster, usage: Value| {
+        cluster.instance(|instance| {
+            instance.spec.device_usage = serde_json::from_value(usage).unwrap();
+        });
+    };
+    used(&mut cluster, json!({"cam-1-0": "a"}));
+    cluster.node("a", false);
+    assert_eq!(cluster.plan(), NONE);
+    // It left the Instance; its Pod is on the way out for ever.
+    cluster.instance(|instance| instance.spec.nodes = vec!["b".to_owned()]);
+    let gone = ["delete a-cam-1-pod: its node sees the device no more"];
+    assert_eq!(cluster.plan(), gone);
+    cluster.pod("a-cam-1-pod", |pod| pod.meta.is_deleting = true);
+    assert_eq!(cluster.plan(), NONE);
+    cluster.world.nodes.remove("a");
+    assert_eq!(cluster.plan(), NONE);
+    used(&mut cluster, json!({"cam-1-0": "C:cam-0:a"}));
+    assert_eq!(cluster.plan(), NONE);
+    for free in [json!({}), json!({"cam-1-0": ""})] {
+        used(&mut cluster, free);
+        assert_eq!(cluster.plan(), ["create b-cam-1-pod"]);
+    }
+    // One more slot, and one more Pod.
+    used(&mut cluster, json!({"cam-1-0": "a"}));
+    cluster.capacity(2);
+    assert_eq!(cluster.plan(), ["create b-cam-1-pod"]);
+}
+
+#[test]
+fn a_broker_on_a_node_that_may_be_back_soon_and_its_slot_are_counted_once() {
+    let mut cluster = Cluster::new(pod_spec(), &["a", "b"]);
+    cluster.capacity(2);
+    cluster.health("b", "Unhealthy", "here");
+    cluster.settle();
+    cluster.instance(|instance| {
+        instance.spec.device_usage = [("cam-1-0".to_owned(), "a".to_owned())].into();
+    });
+    cluster.node("a", false);
+    cluster.health("b", "Healthy", "here");
+    assert_eq!(cluster.plan(), ["create b-cam-1-pod"]);
 }
 
 #[test]

@@ -128,6 +128,20 @@ fn what_cannot_work_is_refused_with_its_place() {
     }
 }
 
+#[test]
+fn filters_are_bounded_in_number_and_in_memory() {
+    let keys = |count: usize| {
+        let keys: Vec<_> = (0..count).map(|n| format!("k{n}: v")).collect();
+        format!("{{kind: _a._tcp, txt: {{{}}}}}", keys.join(", "))
+    };
+    assert!(Details::parse(&keys(32)).is_ok());
+    refuses(&keys(33), "32 filters at most");
+    refuses(
+        r"{kind: _a._tcp, name: {regex: '\w{500}'}}",
+        r"`name.regex: \w{500}` is no regular expression that can be used: ",
+    );
+}
+
 proptest! {
     #[test]
     fn no_text_makes_it_panic(text in "\\PC*", name in "\\PC*") {

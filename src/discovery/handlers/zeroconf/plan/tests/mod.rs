@@ -7,6 +7,7 @@ use super::*;
 use proptest::{collection::vec, prelude::*};
 
 const ADDR: &str = "AKRI_ZEROCONF_DEVICE_ADDR";
+const PORT: &str = "AKRI_ZEROCONF_DEVICE_PORT";
 
 fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
@@ -24,11 +25,22 @@ fn fullname(name: &str) -> String {
 }
 
 fn resolved(name: &str, addresses: &str) -> Event {
+    Event::Resolved(Box::new(service(name, addresses)))
+}
+
+fn at_port(name: &str, port: u16) -> Event {
+    Event::Resolved(Box::new(Service {
+        port,
+        ..service(name, "10.0.0.1")
+    }))
+}
+
+fn service(name: &str, addresses: &str) -> Service {
     let address = |text: &str| {
         let (ip, interface) = text.split_once('%').unwrap_or((text, ""));
         Address::new(ip.parse().unwrap(), interface)
     };
-    Event::Resolved(Box::new(Service {
+    Service {
         fullname: fullname(name),
         host: "h.local.".into(),
         port: 80,
@@ -37,7 +49,7 @@ fn resolved(name: &str, addresses: &str) -> Event {
             key: "k".into(),
             value: None,
         }],
-    }))
+    }
 }
 
 fn removed(name: &str) -> Event {
@@ -140,7 +152,7 @@ proptest! {
             }
         }
         let (mut tracker, now, _) = play(steps);
-        run(&mut tracker, now, now + MOVE_SETTLE + SETTLE);
+        run(&mut tracker, now, now + 2 * SETTLE);
         let published: BTreeMap<String, String> = tracker.published.devices.values()
             .map(|d| (d.id.to_string(), d.properties[ADDR].clone())).collect();
         prop_assert_eq!(&published, &expected);

@@ -1,0 +1,205 @@
+//! What the kubelet's two books say together of our resources, and when they can be believed. Pure.
+use crate::{
+    agent::pod_resources::{Held as List, Ids, by_maker},
+    model::{
+        checkpoint::Data,
+        container_edits::SLOT_VARIABLE,
+        names::ObjectKey,
+        node_resources::has_prefix,
+        slot::SlotId,
+        slot_table::{Held, Use},
+    },
+    proto::device_plugin::ContainerAllocateResponse,
+};
+use prost::Message as _;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+/// How many digits the digest of an Instance has: the short form, and the long one.
+const DIGEST_LENGTHS: [usize; 2] = [6, 10];
+
+/// What one container has of one resource, by the checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) resource: String,
+    pub(crate) ids: BTreeSet<String>,
+    /// See [`Use`].
+    pub(crate) told: BTreeSet<SlotId>,
+    pub(crate) digests: BTreeSet<String>,
+}
+
+/// The file that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Unreadable(pub(crate) String);
+
+/// The checkpoint as it was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Checkpoint {
+    /// A kubelet that keeps none: its list is all there is.
+    Missing,
+    Unreadable(Unreadable),
+    Read {
+        entries: Vec<Entry>,
+        /// Whether the kubelet has written it after it had dropped the Pods that ended before the list was made.
+        is_fresh: bool,
+    },
+}
+
+/// Both books, as one look found them.
+#[derive(Debug)]
+pub(crate) struct Books {
+    pub(crate) list: List,
+    pub(crate) checkpoint: Checkpoint,
+}
+
+/// A look whose checkpoint was fresh. As long as no Pod has gone since, no entry can have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Confirmed {
+    /// The uptime at which that look was begun.
+    pub(crate) begun: Duration,
+    pub(crate) pods: BTreeSet<ObjectKey>,
+    pub(crate) doubts: BTreeSet<String>,
+}
+
+/// When a look is taken.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct At {
+    /// The uptime at which it was begun.
+    pub(crate) begun: Duration,
+    /// How long a checkpoint that was fresh counts as such while no Pod goes.
+    pub(crate) at_most: Duration,
+}
+
+impl Confirmed {
+    /// Whether the checkpoint need not be written anew for a look with these doubts. Between two looks a Pod may be
+    /// replaced by another of its name, which does not show: so that is not for ever.
+    pub(crate) fn still_holds(&self, books: &Books, doubts: &BTreeSet<String>, at: At) -> bool {
+        at.begun.saturating_sub(self.begun) < at.at_most
+            && self.pods.is_subset(&books.list.pods)
+            && doubts.is_subset(&self.doubts)
+    }
+}
+
+impl Books {
+    /// The ids in the checkpoint and not on the list, and those of slots of this node that are not on the list. An
+    /// ended Pod leaves the list at once, and the checkpoint when that is written next; an init container is in the
+    /// checkpoint alone.
+    pub(crate) fn doubts(&self, held: &[Held]) -> BTreeSet<String> {
+        let listed: BTreeSet<&String> = self.list.ids.values().flatten().collect();
+        let kept = self.entries().flat_map(|entry| &entry.ids);
+        let kept = kept.filter(|id| !listed.contains(id)).cloned();
+        let claimed = held.iter().map(Held::id);
+        let claimed = claimed.filter(|id| !listed.contains(id));
+        kept.chain(claimed).collect()
+    }
+
+    /// The ids that containers hold or may hold, by what they were made for; `None` where a book cannot be read.
+    pub(crate) fn held(&self) -> Option<Ids> {
+        match self.checkpoint {
+            Checkpoint::Unreadable(_) => None,
+            Checkpoint::Missing | Checkpoint::Read { .. } => {
+                Some(by_maker(&self.held_by_resource()))
+            }
+        }
+    }
+
+    /// The same by the resources' whole names, as far as the books can be read.
+    pub(crate) fn held_by_resource(&self) -> Ids {
+        let mut ids = self.list.by_resource.clone();
+        for entry in self.entries() {
+            let of_resource = ids.entry(entry.resource.clone()).or_default();
+            of_resource.extend(entry.ids.iter().cloned());
+        }
+        ids
+    }
+
+    /// What containers hold for certain, with what they were told of it.
+    pub(crate) fn uses(&self) -> Vec<Use> {
+        let (none, is_fresh) = (BTreeSet::new(), self.is_fresh());
+        let mut unkept = self.list.by_resource.clone();
+        let mut uses = vec![];
+        for entry in self.entries() {
+            let listed = unkept.get_mut(&entry.resource);
+            let is_certain =
+                |id: &&String| is_fresh || listed.as_ref().is_some_and(|all| all.contains(*id));
+            let ids: BTreeSet<String> = entry.ids.iter().filter(is_certain).cloned().collect();
+            if let Some(listed) = listed {
+                listed.retain(|id| !ids.contains(id));
+            }
+            uses.push(Use {
+                ids: slots(&ids),
+                told: entry.told.clone(),
+                digests: entry.digests.clone(),
+            });
+        }
+        let of_list = unkept.values().flatten().map(|id| Use {
+            ids: slots([id]),
+            told: BTreeSet::new(),
+            digests: none.clone(),
+        });
+        uses.extend(of_list);
+        uses.retain(|one| !one.ids.is_empty());
+        uses
+    }
+
+    fn entries(&self) -> impl Iterator<Item = &Entry> {
+        let entries = match &self.checkpoint {
+            Checkpoint::Missing | Checkpoint::Unreadable(_) => &[][..],
+            Checkpoint::Read { entries, .. } => entries,
+        };
+        entries.iter()
+    }
+
+    fn is_fresh(&self) -> bool {
+        matches!(self.checkpoint, Checkpoint::Read { is_fresh, .. } if is_fresh)
+    }
+}
+
+fn slots<'a>(ids: impl IntoIterator<Item = &'a String>) -> BTreeSet<SlotId> {
+    ids.into_iter().filter_map(|id| id.parse().ok()).collect()
+}
+
+/// The entries of our resources.
+pub(crate) fn entries(data: Data, prefixes: &[String]) -> Vec<Entry> {
+    let entries = data.pod_device_entries.unwrap_or_default().into_iter();
+    let ours = entries.filter(|entry| has_prefix(&entry.resource_name, prefixes));
+    ours.map(|entry| {
+        let response = entry.response().unwrap_or_default();
+        // What cannot be read tells nothing; the ids are held all the same.
+        let response = ContainerAllocateResponse::decode(response.as_slice()).unwrap_or_default();
+        Entry {
+            ids: entry.ids().cloned().collect(),
+            told: told(&response.envs),
+            digests: digests(&response.envs),
+            resource: entry.resource_name,
+        }
+    })
+    .collect()
+}
+
+fn told(env: &BTreeMap<String, String>) -> BTreeSet<SlotId> {
+    let slots = env.get(SLOT_VARIABLE).map_or("", String::as_str);
+    slots.split(',').filter_map(|id| id.parse().ok()).collect()
+}
+
+/// Of a container that was not told its slots, as Akri's are not: every property is there as `KEY_<DIGEST>`.
+fn digests(env: &BTreeMap<String, String>) -> BTreeSet<String> {
+    let ends = env.keys().filter_map(|key| Some(key.rsplit_once('_')?.1));
+    let is_digest = |end: &&str| {
+        let is_hex = |b: u8| b.is_ascii_digit() || (b'A'..=b'F').contains(&b);
+        DIGEST_LENGTHS.contains(&end.len()) && end.bytes().all(is_hex)
+    };
+    ends.filter(is_digest).map(str::to_lowercase).collect()
+}
+
+/// The resource whose plugin sends its list once more, so that the kubelet writes its checkpoint anew: it writes all of
+/// it at every list, whichever plugin's. None where the kubelet listens to none.
+pub(crate) fn resent(registered: &BTreeSet<String>) -> Option<&String> {
+    registered.first()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,163 @@
+use super::*;
+use crate::model::{
+    checkpoint::{self, encoded},
+    slot::SlotOwner,
+};
+
+/// What two containers have: of an Instance's resource, and of a Configuration's, without being told its slots.
+fn file() -> Data {
+    let entry = |resource: &str, id: &str, env: &[(&str, &str)]| checkpoint::Entry {
+        pod_uid: "uid".to_owned(),
+        container_name: "main".to_owned(),
+        resource_name: resource.to_owned(),
+        device_ids: Some([(-1, Some(vec![id.to_owned()]))].into()),
+        alloc_resp: Some(encoded(
+            &ContainerAllocateResponse {
+                envs: (env.iter())
+                    .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+                    .collect(),
+                ..ContainerAllocateResponse::default()
+            }
+            .encode_to_vec(),
+        )),
+    };
+    Data {
+        pod_device_entries: Some(vec![
+            entry(
+                "akri.sh/cam-3b4293",
+                "cam-3b4293-0",
+                &[("AKRI_SLOT", "cam-3b4293-0")],
+            ),
+            entry(
+                "akri.sh/cam",
+                "cam-4",
+                &[("URL_3B4293", "x"), ("A_FEEDS", "y"), ("B_12", "z")],
+            ),
+            entry("example.com/gpu", "gpu-0", &[]),
+        ]),
+        registered_devices: None,
+    }
+}
+
+fn books(listed: &[(&str, &str)], is_fresh: bool) -> Books {
+    let mut list = List::default();
+    for (resource, id) in listed {
+        let ids = list.by_resource.entry((*resource).to_owned()).or_default();
+        ids.insert((*id).to_owned());
+    }
+    list.ids = by_maker(&list.by_resource);
+    let entries = entries(file(), &["akri.sh".to_owned()]);
+    Books {
+        list,
+        checkpoint: Checkpoint::Read { entries, is_fresh },
+    }
+}
+
+fn used(books: &Books) -> Vec<String> {
+    let ids = books.uses().into_iter().flat_map(|one| one.ids);
+    ids.map(|id| id.to_string()).collect()
+}
+
+#[test]
+fn the_checkpoint_says_what_containers_were_told() {
+    let entries = entries(file(), &["akri.sh".to_owned()]);
+    let shown: Vec<_> = entries
+        .iter()
+        .map(|entry| {
+            (
+                entry.resource.as_str(),
+                entry.told.len(),
+                entry.digests.len(),
+            )
+        })
+        .collect();
+    assert_eq!(shown, [("akri.sh/cam-3b4293", 1, 0), ("akri.sh/cam", 0, 1)]);
+    assert!(entries[1].digests.contains("3b4293"));
+}
+
+#[test]
+fn an_answer_that_cannot_be_read_still_holds_its_ids() {
+    let mut data = file();
+    for entry in data.pod_device_entries.iter_mut().flatten() {
+        entry.alloc_resp = Some("no base64".to_owned());
+    }
+    let entries = entries(data, &["akri.sh".to_owned()]);
+    assert_eq!(entries.len(), 2);
+    assert!(
+        entries
+            .iter()
+            .all(|entry| entry.ids.len() == 1 && entry.told.is_empty())
+    );
+}
+
+#[test]
+fn what_the_checkpoint_alone_has_is_held_and_is_in_use_for_certain_once_it_is_fresh() {
+    let stale = books(&[("akri.sh/cam", "cam-4"), ("akri.sh/cam", "cam-5")], false);
+    let held = stale.held().unwrap();
+    assert!(held["cam-3b4293"].contains("cam-3b4293-0"));
+    assert_eq!(held["cam"].len(), 2);
+    assert_eq!(used(&stale), ["cam-4", "cam-5"]);
+    assert_eq!(used(&books(&[], true)), ["cam-3b4293-0", "cam-4"]);
+}
+
+#[test]
+fn a_checkpoint_that_cannot_be_read_lets_nothing_be_released_and_the_list_be_used() {
+    let mut books = books(&[("akri.sh/cam", "cam-4")], false);
+    books.checkpoint = Checkpoint::Unreadable(Unreadable("no".to_owned()));
+    assert_eq!(books.held(), None);
+    assert_eq!(used(&books), ["cam-4"]);
+    books.checkpoint = Checkpoint::Missing;
+    assert_eq!(books.held().unwrap()["cam"].len(), 1);
+}
+
+#[test]
+fn what_the_books_do_not_agree_on_is_in_doubt() {
+    let held = |slot: &str, owner: SlotOwner| Held {
+        key: ObjectKey::new("default", "cam-3b4293"),
+        slot: slot.parse().unwrap(),
+        owner,
+        answered: Duration::ZERO,
+    };
+    let by_configuration = SlotOwner::Configuration {
+        slot: "cam-9".to_owned(),
+        node: "a".to_owned(),
+    };
+    let slots = [
+        held("cam-3b4293-0", SlotOwner::Node("a".to_owned())),
+        held("cam-3b4293-1", by_configuration),
+    ];
+    let books = books(&[("akri.sh/cam-3b4293", "cam-3b4293-0")], false);
+    let doubts = books.doubts(&slots);
+    assert_eq!(doubts.into_iter().collect::<Vec<_>>(), ["cam-4", "cam-9"]);
+}
+
+#[test]
+fn a_fresh_checkpoint_is_believed_until_a_pod_goes_or_something_else_is_in_doubt() {
+    let seconds = Duration::from_secs;
+    let pods = |names: &[&str]| -> BTreeSet<ObjectKey> {
+        names
+            .iter()
+            .map(|name| ObjectKey::new("default", *name))
+            .collect()
+    };
+    let doubts: BTreeSet<String> = ["cam-4".to_owned()].into();
+    let confirmed = Confirmed {
+        begun: seconds(10),
+        pods: pods(&["a", "b"]),
+        doubts: doubts.clone(),
+    };
+    let holds = |names: &[&str], doubts: &BTreeSet<String>, at: u64| {
+        let mut books = books(&[], false);
+        books.list.pods = pods(names);
+        let at = At {
+            begun: seconds(at),
+            at_most: seconds(60),
+        };
+        confirmed.still_holds(&books, doubts, at)
+    };
+    assert!(holds(&["a", "b", "new"], &doubts, 69));
+    assert!(holds(&["a", "b"], &BTreeSet::new(), 11));
+    assert!(!holds(&["a"], &doubts, 11));
+    assert!(!holds(&["a", "b"], &["cam-5".to_owned()].into(), 11));
+    assert!(!holds(&["a", "b"], &doubts, 70));
+}

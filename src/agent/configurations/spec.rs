@@ -1,0 +1,213 @@
+//! What the spec of a Configuration may say. Pure.
+//!
+//! These are the rules of the schema: a folder has no API server to hold them, and an object may be older than a bound.
+use crate::{
+    api::{
+        configuration::{ConfigurationSpec, DiscoveryHandlerInfo, DiscoveryProperty, Problem},
+        names::CONFIGURATION_NAME_LIMIT,
+    },
+    model::limits,
+};
+use std::ops::RangeInclusive;
+
+pub(super) fn check_name(name: &str) -> Result<(), Problem> {
+    if name.len() > CONFIGURATION_NAME_LIMIT {
+        let message = format!(
+            "metadata.name has {} characters; {CONFIGURATION_NAME_LIMIT} are the most, because resources are named after it",
+            name.len()
+        );
+        return Err(Problem::new("NameTooLong", message));
+    }
+    let is_label = !name.is_empty()
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+        && !name.starts_with('-')
+        && !name.ends_with('-');
+    if !is_label {
+        let message = format!(
+            "metadata.name is {name:?}; it may have lower-case letters, digits and inner hyphens only, no dots"
+        );
+        return Err(Problem::new("BadName", message));
+    }
+    Ok(())
+}
+
+/// Holds a spec to its bounds. Messages name the field, its value, the bound and what to do.
+pub(super) fn check(spec: &ConfigurationSpec) -> Result<(), Problem> {
+    check_fields(spec).map_err(|message| Problem::new("BadSpec", message))
+}
+
+fn check_fields(spec: &ConfigurationSpec) -> Result<(), String> {
+    let capacity = 1..=i64::from(limits::CAPACITY_MAX);
+    number("capacity", i64::from(spec.capacity), capacity)?;
+    let grace = 0..=limits::GRACE_SECONDS_MAX;
+    number("gracePeriodSeconds", spec.grace_period_seconds, grace)?;
+    let instances = 1..=limits::INSTANCES_MAX;
+    number("maxInstances", spec.max_instances, instances)?;
+    let broker = spec.broker_spec.as_ref();
+    if broker.is_some_and(|b| b.broker_pod_spec.is_some() == b.broker_job_spec.is_some()) {
+        return Err("brokerSpec must have one of brokerPodSpec and brokerJobSpec".to_owned());
+    }
+    let field = "brokerProperties";
+    let properties = &spec.broker_properties;
+    count(field, properties.len(), limits::BROKER_PROPERTIES_MAX)?;
+    for (name, value) in properties {
+        length(&format!("a name in {field}"), name, limits::NAME_MAX)?;
+        let field = format!("{field}.{name}");
+        length(&field, value, limits::PROPERTY_VALUE_MAX)?;
+    }
+    check_handler(&spec.discovery_handler)
+}
+
+fn check_handler(handler: &DiscoveryHandlerInfo) -> Result<(), String> {
+    length("discoveryHandler.name", &handler.name, limits::LABEL_MAX)?;
+    let field = "discoveryHandler.discoveryDetails";
+    length(field, &handler.discovery_details, limits::DETAILS_MAX)?;
+    let field = "discoveryHandler.discoveryProperties";
+    let properties = properties(handler);
+    count(field, properties.len(), limits::DISCOVERY_PROPERTIES_MAX)?;
+    for property in properties {
+        let name = &property.name;
+        length(&format!("a name in {field}"), name, limits::NAME_MAX)?;
+        let value = property.value.as_deref().unwrap_or_default();
+        length(
+            &format!("{field}.{name}"),
+            value,
+            limits::PROPERTY_VALUE_MAX,
+        )?;
+    }
+    Ok(())
+}
+
+/// What is in a spec and has no effect.
+pub(super) fn unused(spec: &ConfigurationSpec) -> Option<Problem> {
+    let handler = &spec.discovery_handler;
+    let first = properties(handler).first()?;
+    let message = format!(
+        "discoveryHandler.discoveryProperties has {:?}, and the handler {} reads none: remove them; what it is to look for is said in discoveryDetails",
+        first.name, handler.name
+    );
+    Some(Problem::new("UnusedDiscoveryProperties", message))
+}
+
+fn properties(handler: &DiscoveryHandlerInfo) -> &[DiscoveryProperty] {
+    handler.discovery_properties.as_deref().unwrap_or_default()
+}
+
+fn number(field: &str, value: i64, range: RangeInclusive<i64>) -> Result<(), String> {
+    let (least, most) = (range.start(), range.end());
+    match value {
+        value if value < *least => Err(format!("{field} is {value}; it must be {least} or more")),
+        value if value > *most => Err(format!("{field} is {value}; it must be {most} or less")),
+        _ => Ok(()),
+    }
+}
+
+fn count(field: &str, count: usize, most: usize) -> Result<(), String> {
+    if count <= most {
+        return Ok(());
+    }
+    Err(format!(
+        "{field} has {count} entries; {most} are the most: remove some"
+    ))
+}
+
+/// In characters, as a schema counts.
+fn length(field: &str, text: &str, most: usize) -> Result<(), String> {
+    // A text has no more characters than bytes.
+    let characters = match text.len() {
+        bytes if bytes <= most => return Ok(()),
+        _ => text.chars().count(),
+    };
+    if characters <= most {
+        return Ok(());
+    }
+    let field = limits::cut(field.to_owned(), limits::NAME_MAX);
+    Err(format!(
+        "{field} has {characters} characters; {most} are the most: shorten it"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::manifest;
+
+    fn spec(text: &str) -> ConfigurationSpec {
+        let text = format!(
+            "{{apiVersion: akri.sh/v0, kind: Configuration, metadata: {{name: a}}, spec: {text}}}"
+        );
+        manifest::read(&text).unwrap().remove(0).spec
+    }
+
+    fn with(field: &str) -> ConfigurationSpec {
+        spec(&format!("{{discoveryHandler: {{name: echo}}, {field}}}"))
+    }
+
+    fn entries(count: usize) -> String {
+        let entries: Vec<_> = (0..count).map(|n| format!("k{n}: v")).collect();
+        format!("{{{}}}", entries.join(", "))
+    }
+
+    #[test]
+    fn every_bound_holds_and_its_message_names_the_field_the_value_and_the_bound() {
+        let long = |n: usize| "é".repeat(n);
+        for (good, bad, message) in [
+            (
+                with("capacity: 10000"),
+                with("capacity: 2147483647"),
+                "capacity is 2147483647; it must be 10000 or less",
+            ),
+            (
+                with("maxInstances: 10000"),
+                with("maxInstances: 10001"),
+                "maxInstances is 10001; it must be 10000 or less",
+            ),
+            (
+                with("gracePeriodSeconds: 604800"),
+                with("gracePeriodSeconds: 9223372036854775807"),
+                "gracePeriodSeconds is 9223372036854775807; it must be 604800 or less",
+            ),
+            (
+                with(&format!("brokerProperties: {}", entries(64))),
+                with(&format!("brokerProperties: {}", entries(65))),
+                "brokerProperties has 65 entries; 64 are the most: remove some",
+            ),
+            (
+                with(&format!("brokerProperties: {{A: {}}}", long(8192))),
+                with(&format!("brokerProperties: {{A: {}}}", long(8193))),
+                "brokerProperties.A has 8193 characters; 8192 are the most: shorten it",
+            ),
+            (
+                with(&format!("brokerProperties: {{{}: a}}", long(253))),
+                with(&format!("brokerProperties: {{{}: a}}", long(254))),
+                "a name in brokerProperties has 254 characters; 253 are the most: shorten it",
+            ),
+            (
+                spec(&format!(
+                    "{{discoveryHandler: {{name: e, discoveryDetails: {}}}}}",
+                    long(65_536)
+                )),
+                spec(&format!(
+                    "{{discoveryHandler: {{name: e, discoveryDetails: {}}}}}",
+                    long(65_537)
+                )),
+                "discoveryHandler.discoveryDetails has 65537 characters; 65536 are the most: shorten it",
+            ),
+        ] {
+            assert_eq!(check(&good), Ok(()), "{message}");
+            assert_eq!(check(&bad), Err(Problem::new("BadSpec", message)));
+        }
+    }
+
+    #[test]
+    fn discovery_properties_that_nobody_reads_are_named() {
+        let handler =
+            "{discoveryHandler: {name: echo, discoveryProperties: [{name: user, value: a}]}}";
+        let problem = unused(&spec(handler)).unwrap();
+        assert_eq!(problem.reason, "UnusedDiscoveryProperties");
+        assert!(problem.message.contains("\"user\""), "{}", problem.message);
+        assert_eq!(unused(&with("capacity: 1")), None);
+    }
+}

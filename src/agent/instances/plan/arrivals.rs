@@ -1,0 +1,154 @@
+//! Which devices get an Instance of their own now. Pure.
+//!
+//! Of a Configuration that is new, or of a network that comes up, all do at once. Where names go on being new, as those
+//! of a flood do, there are so many a second, and the longest seen come first: each Instance costs the API server writes,
+//! and leaves an entry in the node's capacity and in the kubelet's checkpoint for minutes.
+use super::{PlanOfOne, Room};
+use crate::{
+    api::configuration::Problem,
+    model::{
+        device::{Device, DeviceId},
+        names::ObjectKey,
+        token_bucket::TokenBucket,
+    },
+    store::InstanceChange,
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+/// How many new Instances a Configuration gets on this node in the long run.
+const NEW_A_SECOND: u32 = 2;
+
+/// How many new Instances each Configuration may have.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(in crate::agent::instances) struct Arrivals(BTreeMap<ObjectKey, Arrival>);
+
+/// The part of one Configuration.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Arrival {
+    /// As many as `maxInstances` at once.
+    bucket: TokenBucket,
+    /// Since when (uptime) devices have been waiting for an Instance.
+    waiting: BTreeMap<DeviceId, Duration>,
+}
+
+impl Arrivals {
+    /// Notes that an Instance of `configuration` was created.
+    pub(in crate::agent::instances) fn created(
+        &mut self,
+        configuration: &ObjectKey,
+        now: Duration,
+    ) {
+        if let Some(arrival) = self.0.get_mut(configuration) {
+            arrival.bucket.take(1, now);
+        }
+    }
+
+    pub(super) fn extend(&mut self, configuration: &ObjectKey, arrival: Arrival) {
+        self.0.insert(configuration.clone(), arrival);
+    }
+}
+
+impl<'a> PlanOfOne<'a> {
+    /// Devices without an Instance get one while there is room.
+    pub(super) fn welcome(&mut self, mut new: Vec<&'a Device>, room: &mut Room) -> Arrival {
+        let now = self.world.now.uptime;
+        let limit =
+            usize::try_from(self.accepted.configuration.spec.max_instances).unwrap_or(usize::MAX);
+        let mut arrival = self.arrival(limit);
+        let waited = std::mem::take(&mut arrival.waiting);
+        let since = |device: &Device| waited.get(&device.id).copied().unwrap_or(now);
+        new.sort_by_key(|device| since(device)); // stable: those that came together stay in their order
+        let mut tokens = arrival.bucket.available(now);
+        let mut names: BTreeSet<String> = (self.world.instances.keys())
+            .map(|key| key.name.clone())
+            .collect();
+        let (mut left_out, mut nameless, mut refused) = (0, vec![], vec![]);
+        for device in new {
+            let candidates = self.candidates(&device.id);
+            let free = candidates
+                .iter()
+                .find(|name| !names.contains(name.as_str()));
+            let Some(name) = free else {
+                nameless.push(device.id.as_str());
+                continue;
+            };
+            if self.report.instances >= limit || room.0 <= 0 {
+                left_out += 1;
+                continue;
+            }
+            let key = ObjectKey::new(&self.key.namespace, name.as_str());
+            // One that is refused is created when its time comes, and takes nobody's turn until then.
+            match self.world.refused.get(&key) {
+                Some(why) => refused.push((key, why)),
+                None if tokens == 0 => {
+                    arrival.waiting.insert(device.id.clone(), since(device));
+                    continue;
+                }
+                None => tokens -= 1,
+            }
+            names.insert(name.to_string());
+            self.report.instances += 1;
+            room.0 -= 1;
+            let instance = self.new_instance(name, device);
+            (self.changes).push(InstanceChange::Create(Box::new(instance)));
+        }
+        if !arrival.waiting.is_empty() {
+            let next = arrival.bucket.next_in(now);
+            self.wake_in = self.wake_in.into_iter().chain([next]).min();
+        }
+        let problems = [
+            (left_out > 0).then(|| self.too_many(left_out, limit)),
+            (!arrival.waiting.is_empty()).then(|| too_fast(limit)),
+            refused.first().map(|(key, why)| not_created(key, why)),
+            nameless
+                .first()
+                .map(|first| name_taken(first, nameless.len())),
+        ];
+        self.report.problems.extend(problems.into_iter().flatten());
+        arrival
+    }
+
+    fn arrival(&self, limit: usize) -> Arrival {
+        let now = self.world.now.uptime;
+        let mut arrival = match self.world.arrivals.0.get(self.key) {
+            Some(arrival) => arrival.clone(),
+            None => Arrival {
+                bucket: TokenBucket::new(limit, NEW_A_SECOND, now),
+                waiting: BTreeMap::new(),
+            },
+        };
+        arrival.bucket.resize(limit);
+        arrival
+    }
+
+    fn too_many(&self, left_out: usize, limit: usize) -> Problem {
+        let message = format!(
+            "{left_out} more devices were found and are left out: maxInstances is {limit}, and all Configurations together may have {}",
+            self.world.max_instances
+        );
+        Problem::new("TooManyDevices", message)
+    }
+}
+
+/// Without a count, which would be another each half second.
+fn too_fast(limit: usize) -> Problem {
+    let message = format!(
+        "devices wait for their Instances: {limit} (maxInstances) were new in a short time, and now {NEW_A_SECOND} a second get one, those first that have been seen longest; if something on the network announces ever new names, stop it, or narrow discoveryDetails"
+    );
+    Problem::new("TooManyNewDevices", message)
+}
+
+fn not_created(key: &ObjectKey, why: &str) -> Problem {
+    let message = format!("Instance {} cannot be created: {why}", key.name);
+    Problem::new("NotCreated", message)
+}
+
+fn name_taken(first: &str, count: usize) -> Problem {
+    let message = format!(
+        "{count} devices are left out, because other devices have the names they would get; the first is {first:?}"
+    );
+    Problem::new("NameTaken", message)
+}

@@ -1,0 +1,232 @@
+//! How often Instances are written, and what is said of writes that fail.
+//!
+//! | what | how often |
+//! |---|---|
+//! | created, joined, left, deleted | at once |
+//! | the first word on a device's health | at once |
+//! | another health, another description | the first at once, then one a second for each Instance: the last is written |
+//! | these and all that was refused before, together | [`BURST`] at once, then [`A_SECOND`] a second; bad news first |
+//! | what was refused | again after 0.2 s, then later and later, 60 s at most; each Instance for itself |
+//!
+//! So a dead switch with a thousand devices is told of at once, also that they are back, while an agent of a network that
+//! does not come to rest costs the API server so much and no more. The kubelet does not wait for any of this: it is told
+//! by the plugins.
+use super::plan::Refused;
+use crate::{
+    model::{names::ObjectKey, token_bucket::TokenBucket},
+    pace::Pace,
+    store::{InstanceChange, Instances, StoreError},
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+use tokio::time::Instant;
+
+const BETWEEN_WRITES: Duration = Duration::from_secs(1);
+const BURST: usize = 2000;
+const A_SECOND: u32 = 20;
+const FIRST_RETRY: Duration = Duration::from_millis(200);
+const LAST_RETRY: Duration = Duration::from_secs(60);
+
+/// A kind of change of one Instance.
+type Step = (&'static str, ObjectKey);
+
+pub(super) struct Writes {
+    node: String,
+    began: Instant,
+    /// What was refused.
+    refused: Pace<Step>,
+    /// Why, as it was said last.
+    reasons: BTreeMap<Step, StoreError>,
+    /// When the health or the description of an Instance was written last.
+    written: BTreeMap<Step, Instant>,
+    bucket: TokenBucket,
+}
+
+/// What may be written now.
+#[derive(Debug)]
+pub(super) struct Due {
+    pub(super) changes: Vec<InstanceChange>,
+    /// When more of it may be.
+    pub(super) wake_in: Option<Duration>,
+}
+
+/// What is said of a write.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Done,
+    /// The next plan sees what is there now.
+    Overtaken,
+    /// It is tried again, and has been said.
+    FailsStill,
+    Fails(StoreError),
+}
+
+impl Writes {
+    pub(super) fn new(node: &str, now: Instant) -> Self {
+        Self {
+            node: node.to_owned(),
+            began: now,
+            refused: Pace::new(FIRST_RETRY, LAST_RETRY),
+            reasons: BTreeMap::new(),
+            written: BTreeMap::new(),
+            bucket: TokenBucket::new(BURST, A_SECOND, Duration::ZERO),
+        }
+    }
+
+    /// Those of the planned changes that may be written now, in their order. What is not planned any more is forgotten.
+    pub(super) fn due(
+        &mut self,
+        planned: Vec<InstanceChange>,
+        instances: &Instances,
+        now: Instant,
+    ) -> Due {
+        self.forget(&planned, now);
+        let mut wake_in: Option<Duration> = None;
+        let mut waits = |left: Duration| wake_in = Some(wake_in.map_or(left, |w| w.min(left)));
+        let (mut due, mut limited) = (vec![], vec![]);
+        for (n, change) in planned.into_iter().enumerate() {
+            match (
+                self.wait(&step(&change), now),
+                self.rank(&change, instances),
+            ) {
+                (Some(left), _) => waits(left),
+                (None, None) => due.push((n, change)),
+                (None, Some(rank)) => limited.push((rank, n, change)),
+            }
+        }
+        limited.sort_by_key(|(rank, n, _)| (*rank, *n));
+        let uptime = now - self.began;
+        let count = self.bucket.available(uptime).min(limited.len());
+        self.bucket.take(count, uptime);
+        if count < limited.len() {
+            waits(self.bucket.next_in(uptime));
+        }
+        due.extend(
+            limited
+                .into_iter()
+                .take(count)
+                .map(|(_, n, change)| (n, change)),
+        );
+        due.sort_by_key(|(n, _)| *n);
+        Due {
+            changes: due.into_iter().map(|(_, change)| change).collect(),
+            wake_in,
+        }
+    }
+
+    /// Notes what has become of a write.
+    pub(super) fn done(
+        &mut self,
+        change: &InstanceChange,
+        outcome: Result<(), StoreError>,
+        now: Instant,
+    ) -> Outcome {
+        let step = step(change);
+        let error = match (change, outcome) {
+            (_, Ok(())) => {
+                if is_repeated(change) {
+                    self.written.insert(step.clone(), now);
+                }
+                self.succeeds(&step);
+                return Outcome::Done;
+            }
+            // It was there when it was to be created, and gone when it was to be joined: nothing will tell that it may
+            // be created now.
+            (InstanceChange::Create(_), Err(error @ StoreError::Gone(_))) => error,
+            (_, Err(StoreError::Gone(_) | StoreError::Exists(_) | StoreError::InUse { .. })) => {
+                self.succeeds(&step);
+                return Outcome::Overtaken;
+            }
+            (_, Err(error)) => error,
+        };
+        self.refused.done(step.clone(), now);
+        match self.reasons.insert(step, error.clone()) {
+            Some(before) if before == error => Outcome::FailsStill,
+            Some(_) | None => Outcome::Fails(error),
+        }
+    }
+
+    /// The Instances whose creation somebody refuses.
+    pub(super) fn refused(&self) -> Refused {
+        let refused = self.reasons.iter().filter_map(|((kind, key), error)| {
+            let is_refusal = *kind == CREATE && matches!(error, StoreError::Refused(_));
+            is_refusal.then(|| (key.clone(), error.to_string()))
+        });
+        refused.collect()
+    }
+
+    fn succeeds(&mut self, step: &Step) {
+        self.refused.reset(step);
+        self.reasons.remove(step);
+    }
+
+    fn forget(&mut self, planned: &[InstanceChange], now: Instant) {
+        if !self.reasons.is_empty() {
+            let planned: BTreeSet<Step> = planned.iter().map(step).collect();
+            self.reasons.retain(|step, _| planned.contains(step));
+        }
+        self.refused.forget(now);
+        (self.written).retain(|_, written| *written + BETWEEN_WRITES > now);
+    }
+
+    fn wait(&self, step: &Step, now: Instant) -> Option<Duration> {
+        let written = self
+            .written
+            .get(step)
+            .map(|written| *written + BETWEEN_WRITES);
+        let calm = written.map(|at| at.saturating_duration_since(now));
+        let calm = calm.filter(|left| !left.is_zero());
+        self.refused.wait(step, now).max(calm)
+    }
+
+    /// Among those whose number is limited; the first rank goes first.
+    fn rank(&self, change: &InstanceChange, instances: &Instances) -> Option<u8> {
+        if self.refused.knows(&step(change)) {
+            return Some(3);
+        }
+        match change {
+            InstanceChange::Health { key, .. } if !self.has_said(key, instances) => None,
+            InstanceChange::Health { view, .. } => Some(u8::from(view.is_healthy)),
+            InstanceChange::Describe { .. } => Some(2),
+            InstanceChange::Create(_)
+            | InstanceChange::Join(_)
+            | InstanceChange::Leave(_)
+            | InstanceChange::Delete { .. } => None,
+        }
+    }
+
+    /// Whether this node has said anything of the device.
+    fn has_said(&self, key: &ObjectKey, instances: &Instances) -> bool {
+        let status = instances
+            .get(key)
+            .and_then(|instance| instance.status.as_ref());
+        status.is_some_and(|status| status.nodes.iter().any(|entry| entry.name == self.node))
+    }
+}
+
+const CREATE: &str = "create";
+
+fn step(change: &InstanceChange) -> Step {
+    let kind = match change {
+        InstanceChange::Create(_) => CREATE,
+        InstanceChange::Join(_) => "join",
+        InstanceChange::Leave(_) => "leave",
+        InstanceChange::Describe { .. } => "describe",
+        InstanceChange::Health { .. } => "health",
+        InstanceChange::Delete { .. } => "delete",
+    };
+    (kind, change.key())
+}
+
+/// What changes as often as the device does.
+fn is_repeated(change: &InstanceChange) -> bool {
+    matches!(
+        change,
+        InstanceChange::Health { .. } | InstanceChange::Describe { .. }
+    )
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,391 @@
+//! Which nodes are lost, since when, and what the slots that they hold wait for. Pure.
+//!
+//! | the node | leaves Instances | its slots are free |
+//! |---|---|---|
+//! | is not ready | after [`AWAY_AFTER`] | after `spec.slotReleaseSeconds`, if its agent did not join again |
+//! | is not ready and is marked as shut down | at once | at once |
+//! | is deleted, and Pods of it are there | at once | after `spec.slotReleaseSeconds` |
+//! | is deleted, and its Pods too | at once | at once |
+//!
+//! While more than half of the nodes are not ready, time frees nothing and takes no node out of an Instance: an outage
+//! of the control plane or of the network looks like that. The count begins anew when the outage ends.
+//!
+//! Times of objects are by other machines' clocks, and this machine's clock may be set. So they are read once, when a
+//! node is first seen as lost, and only by a process that did not see the node before. From then on a clock counts that
+//! does not step.
+use crate::{
+    controller::{
+        pace::elapsed,
+        world::{NodeState, World},
+    },
+    model::{names::ObjectKey, slot::SlotOwner},
+};
+use k8s_openapi::jiff::Timestamp;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    mem,
+    time::Duration,
+};
+use tokio::time::Instant;
+
+/// A node that restarts is back by then.
+pub(super) const AWAY_AFTER: Duration = Duration::from_secs(60);
+/// The agent of a node that was taken out joins again by then, if it runs.
+const REJOIN_TIME: Duration = Duration::from_secs(60);
+/// The shortest and the longest time until the Pods of a deleted node are looked for again.
+const LOOKS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+
+/// The time of a look.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Now {
+    /// By the machine's clock.
+    pub(super) clock: Timestamp,
+    /// By a clock that does not step.
+    pub(super) instant: Instant,
+}
+
+/// What was seen of the nodes.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    /// The nodes that were ready at the last look.
+    ready: BTreeSet<String>,
+    /// The nodes that are not ready, and the deleted ones that hold slots.
+    pub(super) away: BTreeMap<String, Away>,
+    pub(super) outage: Option<Outage>,
+}
+
+/// More than half of the nodes are not ready.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Outage {
+    pub(super) away: usize,
+    pub(super) of: usize,
+    since: Instant,
+    /// The Configurations that it was reported on.
+    told: BTreeSet<ObjectKey>,
+}
+
+#[derive(Debug)]
+pub(super) struct Away {
+    pub(super) why: Why,
+    noticed: Instant,
+    /// How long it had been away when it was noticed.
+    before: Duration,
+    /// The Instances it was taken out of since. One that names it again has an agent there.
+    left: BTreeMap<ObjectKey, Instant>,
+    /// The last look for its Pods, where it is deleted.
+    look: Option<Look>,
+    /// What was reported of its slots.
+    told: BTreeSet<(ObjectKey, Wait)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Why {
+    NotReady {
+        since: Timestamp,
+        /// It has the taint `node.kubernetes.io/out-of-service`.
+        is_off: bool,
+    },
+    Deleted,
+}
+
+#[derive(Debug)]
+struct Look {
+    at: Instant,
+    pods: Pods,
+}
+
+/// What is known of the Pods of a deleted node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pods {
+    Unknown,
+    Remain,
+    Deleted,
+}
+
+/// What becomes of the slots that a lost node holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Outlook {
+    Free,
+    FreeIn(Duration),
+    /// The Configuration gives nothing away by time.
+    Never,
+    /// As long as the outage lasts.
+    Outage,
+}
+
+/// Why slots are not free yet: each is reported once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Wait {
+    Time,
+    Operator,
+    Pods,
+}
+
+impl Memory {
+    /// Follows which nodes are lost.
+    pub(super) fn notice(&mut self, world: &World, now: Now) {
+        let was_outage = self.outage.is_some();
+        self.outage = outage(world).map(|(away, of)| {
+            let known = self.outage.take();
+            let (since, told) = known.map_or((now.instant, BTreeSet::new()), |known| {
+                (known.since, known.told)
+            });
+            Outage {
+                away,
+                of,
+                since,
+                told,
+            }
+        });
+        let mut known = mem::take(&mut self.away);
+        for (name, why) in lost(world) {
+            let mut away = match known.remove(&name) {
+                Some(away) if why.continues(away.why) => away.gone_on(why, (&name, world), now),
+                // It was seen until now, so its time is not needed.
+                Some(_) => Away::new(why, Duration::ZERO, now),
+                None if self.ready.contains(&name) => Away::new(why, Duration::ZERO, now),
+                None => Away::new(why, why.age(now.clock), now),
+            };
+            if was_outage || self.outage.is_some() {
+                (away.noticed, away.before) = (now.instant, Duration::ZERO);
+            }
+            let is_there = |key: &ObjectKey| world.instances.contains_key(key);
+            away.left.retain(|key, _| is_there(key));
+            away.told.retain(|(key, _)| is_there(key));
+            self.away.insert(name, away);
+        }
+        self.ready = (world.nodes.iter())
+            .filter(|(_, node)| node.is_ready)
+            .map(|(name, _)| name.clone())
+            .collect();
+    }
+
+    /// `nodes` were taken out of an Instance.
+    pub(super) fn left<'n>(
+        &mut self,
+        key: &ObjectKey,
+        nodes: impl IntoIterator<Item = &'n String>,
+        now: Instant,
+    ) {
+        for node in nodes {
+            if let Some(away) = self.away.get_mut(node) {
+                away.left.insert(key.clone(), now);
+            }
+        }
+    }
+
+    /// The Pods of a deleted node were looked for.
+    pub(super) fn looked(&mut self, node: &str, pods: Pods, now: Instant) {
+        if let Some(away) = self.away.get_mut(node) {
+            away.look = Some(Look { at: now, pods });
+        }
+    }
+
+    /// Whether a node that is there is to leave its Instances.
+    pub(super) fn is_lost(&self, node: &str, now: Instant) -> bool {
+        let away = self.away.get(node);
+        away.is_some_and(|away| match away.why {
+            Why::NotReady { is_off, .. } => {
+                is_off || self.outage.is_none() && away.age(now) >= AWAY_AFTER
+            }
+            Why::Deleted => false,
+        })
+    }
+
+    /// Whether a node that is there is to leave this Instance. An agent that joins again after that is there.
+    pub(super) fn leaves(&self, node: &str, key: &ObjectKey, now: Instant) -> bool {
+        let has_left = |away: &Away| away.left.contains_key(key);
+        self.is_lost(node, now) && !self.away.get(node).is_some_and(has_left)
+    }
+
+    /// What becomes of the slots of `node` in the Instance `key`, from which it is to go or has gone. `release` is what
+    /// the Configuration says. `None` for a node that is not lost.
+    pub(super) fn outlook(
+        &self,
+        node: &str,
+        (key, is_named): (&ObjectKey, bool),
+        release: Option<Duration>,
+        now: Instant,
+    ) -> Option<Outlook> {
+        let away = self.away.get(node)?;
+        match away.why {
+            Why::NotReady { is_off: true, .. } => return Some(Outlook::Free),
+            Why::Deleted if away.pods() == Pods::Deleted => return Some(Outlook::Free),
+            Why::NotReady { is_off: false, .. } | Why::Deleted => {}
+        }
+        if self.outage.is_some() {
+            return Some(Outlook::Outage);
+        }
+        let Some(release) = release else {
+            return Some(Outlook::Never);
+        };
+        let by_age = release.saturating_sub(away.age(now));
+        let left = by_age.max(away.rejoins_in((key, is_named), now));
+        Some(match left.is_zero() {
+            true => Outlook::Free,
+            false => Outlook::FreeIn(left),
+        })
+    }
+
+    /// The deleted nodes whose Pods are to be looked for now.
+    pub(super) fn looks(&self, now: Instant) -> Vec<String> {
+        let due = |away: &Away| away.look_in(now).is_some_and(|wait| wait.is_zero());
+        let due = self.away.iter().filter(|(_, away)| due(away));
+        due.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// When a node is given up, or its Pods are looked for again.
+    pub(super) fn wake_in(&self, now: Instant) -> Option<Duration> {
+        let looks = self.away.values().filter_map(|away| away.look_in(now));
+        let leave = self.away.values().map(|away| match self.outage {
+            None => AWAY_AFTER.saturating_sub(away.age(now)),
+            Some(_) => Duration::ZERO,
+        });
+        let outage = self.outage.iter().map(|outage| outage.lasts_in(now));
+        let all = looks.chain(leave).chain(outage);
+        all.filter(|wait| !wait.is_zero()).min()
+    }
+
+    /// Whether this is to be reported. It is recorded as done.
+    pub(super) fn tell(&mut self, node: &str, key: &ObjectKey, wait: Wait) -> bool {
+        let away = self.away.get_mut(node);
+        away.is_some_and(|away| away.told.insert((key.clone(), wait)))
+    }
+
+    /// Whether the outage is to be reported on a Configuration. It is recorded as done.
+    pub(super) fn tell_outage(&mut self, configuration: &ObjectKey) -> bool {
+        let outage = self.outage.as_mut();
+        outage.is_some_and(|outage| outage.told.insert(configuration.clone()))
+    }
+}
+
+impl Outage {
+    /// When it has lasted for so long that it is worth a report.
+    pub(super) fn lasts_in(&self, now: Instant) -> Duration {
+        AWAY_AFTER.saturating_sub(now - self.since)
+    }
+}
+
+impl Away {
+    fn new(why: Why, before: Duration, now: Now) -> Self {
+        Self {
+            why,
+            noticed: now.instant,
+            before,
+            left: BTreeMap::new(),
+            look: None,
+            told: BTreeSet::new(),
+        }
+    }
+
+    /// Takes in that it is still lost. What says that its agent lives counts until something newer says otherwise.
+    fn gone_on(self, why: Why, (name, world): (&str, &World), now: Now) -> Self {
+        let is_off = |why| matches!(why, Why::NotReady { is_off: true, .. });
+        let mut away = Self { why, ..self };
+        if is_off(why) && !is_off(self.why) {
+            away.left.clear();
+        }
+        let has_joined = |key: &ObjectKey| {
+            let instance = world.instances.get(key);
+            instance.is_some_and(|instance| instance.spec.nodes.iter().any(|node| node == name))
+        };
+        // A node without a Node object has no place in an Instance, but its slots while its agent writes.
+        if why == Why::Deleted && away.left.keys().any(has_joined) {
+            away.left.retain(|key, _| !has_joined(key));
+            (away.noticed, away.before, away.look) = (now.instant, Duration::ZERO, None);
+        }
+        away
+    }
+
+    fn age(&self, now: Instant) -> Duration {
+        self.before.saturating_add(now - self.noticed)
+    }
+
+    pub(super) fn pods(&self) -> Pods {
+        (self.look.as_ref()).map_or(Pods::Unknown, |look| look.pods)
+    }
+
+    /// How long its agent may yet take to join an Instance again.
+    fn rejoins_in(&self, (key, is_named): (&ObjectKey, bool), now: Instant) -> Duration {
+        let out = match self.left.get(key) {
+            _ if is_named => Duration::ZERO,
+            Some(left) => now - *left,
+            // It was taken out before this process looked, or did not see the device.
+            None => (now - self.noticed).min(self.age(now).saturating_sub(AWAY_AFTER)),
+        };
+        REJOIN_TIME.saturating_sub(out)
+    }
+
+    /// Until its Pods are looked for: soon at first, then at times that grow with how long it has gone.
+    fn look_in(&self, now: Instant) -> Option<Duration> {
+        if self.why != Why::Deleted || self.pods() == Pods::Deleted {
+            return None;
+        }
+        let Some(look) = &self.look else {
+            return Some(Duration::ZERO);
+        };
+        let pause = ((now - self.noticed) / 4).clamp(LOOKS.0, LOOKS.1);
+        Some(pause.saturating_sub(now - look.at))
+    }
+}
+
+impl Why {
+    /// Whether a node that was lost for the reason `before` has not been back since.
+    fn continues(self, before: Self) -> bool {
+        match (before, self) {
+            (Self::NotReady { since: a, .. }, Self::NotReady { since: b, .. }) => a == b,
+            (_, Self::Deleted) => true,
+            (Self::Deleted, Self::NotReady { .. }) => false,
+        }
+    }
+
+    fn age(self, clock: Timestamp) -> Duration {
+        match self {
+            Self::NotReady { since, .. } => elapsed(since, clock),
+            Self::Deleted => Duration::ZERO,
+        }
+    }
+}
+
+fn lost(world: &World) -> BTreeMap<String, Why> {
+    let mut lost = BTreeMap::new();
+    for instance in world.instances.values() {
+        for usage in instance.spec.device_usage.values() {
+            let owner = SlotOwner::from_usage(usage).ok().flatten();
+            if let Some(owner) = owner.filter(|owner| !world.nodes.contains_key(owner.node())) {
+                lost.insert(owner.node().to_owned(), Why::Deleted);
+            }
+        }
+    }
+    for (name, node) in &world.nodes {
+        if let Some(since) = node.since.filter(|_| !node.is_ready) {
+            let is_off = node.is_out_of_service;
+            lost.insert(name.clone(), Why::NotReady { since, is_off });
+        }
+    }
+    lost
+}
+
+/// How many of how many nodes are not ready, if more than half are. The operator knows of those that are marked as shut
+/// down, and a node that has never said anything is not lost.
+fn outage(world: &World) -> Option<(usize, usize)> {
+    let is_counted =
+        |node: &&NodeState| node.since.is_some() && (node.is_ready || !node.is_out_of_service);
+    let counted = || world.nodes.values().map(AsRef::as_ref).filter(is_counted);
+    let (away, of) = (
+        counted().filter(|node| !node.is_ready).count(),
+        counted().count(),
+    );
+    (away * 2 > of).then_some((away, of))
+}
+
+/// Whether the node's agent is to be reckoned with: one that is not ready just now may be back soon.
+pub(in crate::controller) fn is_working(node: &NodeState, now: Timestamp) -> bool {
+    node.is_ready || settles_in(node, now).is_none_or(|left| !left.is_zero())
+}
+
+/// How long a node that is not ready is taken for one that works.
+pub(in crate::controller) fn settles_in(node: &NodeState, now: Timestamp) -> Option<Duration> {
+    let since = node.since.filter(|_| !node.is_ready)?;
+    Some(AWAY_AFTER.saturating_sub(elapsed(since, now)))
+}

@@ -1,0 +1,390 @@
+//! Devices that go and come, or move, again and again are believed more slowly each time. Pure.
+//!
+//! The figures of merit are those of route flap damping (RFC 2439): each loss, and each move, adds 1, and what was added
+//! is halved in each [`HALF_LIFE`]. Whole sets go in and whole sets come out; the time comes in as `now`.
+//!
+//! | what a handler says | when it is believed |
+//! |---|---|
+//! | a device is gone | at once, always |
+//! | it is back, after few losses | at once |
+//! | it is back, after a third loss within a minute and a half | when it has stayed for 2 s; then 4 s, 8 s, … up to 5 min |
+//! | it is reached differently (it has moved) | when that has stayed for 3 s; after more moves for 6 s, and 8 s at most |
+//! | anything else of it has changed | at once |
+//!
+//! Only a belief that was wrong adds to the figure of losses: what a device does while it is held back is shown to
+//! nobody. So a switch that was loose for some seconds costs its devices seconds, and one device that is off again
+//! whenever it was believed is held back for minutes. A figure falls only while its device is believed, or is away.
+use crate::model::device::{Device, DeviceId, DeviceSet};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+
+const HALF_LIFE: Duration = Duration::from_secs(60);
+/// A device with more losses than this flaps: a camera may start twice in a row.
+const LOSSES_TOLERATED: f64 = 2.0;
+/// How long a device is held back after its third loss in a row. Each further loss doubles it.
+const FIRST_HOLD: Duration = Duration::from_secs(2);
+const LONGEST_HOLD: Duration = Duration::from_secs(300);
+/// With it the longest hold is reached, and is 9 s again after a minute that went well.
+const LOSSES_MAX: f64 = 10.25;
+/// How long a device must be reached differently before that is believed: its brokers are replaced for it. A host with
+/// several interfaces announces on each what is reached there, and such an announcement flushes the addresses of the
+/// others for a second or two (RFC 6762 10.2).
+pub const FIRST_MOVE: Duration = Duration::from_secs(3);
+/// What a device says last is believed within 10 s, however often it has moved.
+const LONGEST_MOVE: Duration = Duration::from_secs(8);
+/// The longest wait holds for a minute after the last of many moves.
+const MOVES_MAX: f64 = 3.0;
+/// A figure this small counts for nothing.
+const NEGLIGIBLE: f64 = 0.1;
+/// The most devices whose past is remembered; those that are held back just now are not counted.
+const REMEMBERED_MAX: usize = 4096;
+/// So that a figure is surely below its level when it is looked at again.
+const A_LITTLE_LATER: Duration = Duration::from_millis(1);
+
+/// What is believed of the devices of one Configuration.
+#[derive(Debug, Default)]
+pub struct Damper {
+    believed: Arc<DeviceSet>,
+    /// Of devices that went or moved not long ago.
+    records: BTreeMap<DeviceId, Record>,
+}
+
+/// What is to be shown now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Belief {
+    pub set: Arc<DeviceSet>,
+    /// The devices that flap, whether or not they are in the set.
+    pub flapping: BTreeMap<DeviceId, Flapping>,
+    /// When to look again, should the handler say nothing before.
+    pub wake: Option<Duration>,
+}
+
+/// A device that comes and goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Flapping {
+    /// It is there and counts as gone.
+    pub is_held_back: bool,
+    losses: u32,
+    hold: Duration,
+}
+
+impl fmt::Display for Flapping {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the device went away {} times within minutes; until it is steady, each return is believed only after {} s \
+             without a break; check its power, its network, and whether another device has its name",
+            self.losses,
+            self.hold.as_secs().max(1)
+        )
+    }
+}
+
+#[derive(Debug)]
+struct Record {
+    losses: Figure,
+    /// The same without decay.
+    counted: u32,
+    moves: Figure,
+    /// How the device was reached when it was believed last.
+    connection: String,
+    stage: Stage,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Stage {
+    /// It is believed as it is.
+    Settled,
+    Gone,
+    /// It is back, and not believed until it has stayed.
+    HeldBack {
+        connection: String,
+        until: Duration,
+        losses: f64,
+    },
+    /// It is reached differently, which is not believed until that has stayed.
+    Moving {
+        connection: String,
+        until: Duration,
+    },
+}
+
+/// A figure of merit.
+#[derive(Debug, Clone, Copy, Default)]
+struct Figure {
+    value: f64,
+    since: Duration,
+}
+
+impl Figure {
+    fn at(self, now: Duration) -> f64 {
+        let age = now.saturating_sub(self.since).div_duration_f64(HALF_LIFE);
+        self.value * (-age).exp2()
+    }
+
+    fn add_one(&mut self, now: Duration, max: f64) {
+        *self = Self {
+            value: (self.at(now) + 1.0).min(max),
+            since: now,
+        };
+    }
+
+    /// When it will have fallen to `level`.
+    fn falls_to(self, level: f64) -> Duration {
+        self.since + HALF_LIFE.mul_f64((self.value / level).log2().max(0.0)) + A_LITTLE_LATER
+    }
+}
+
+fn hold(losses: f64) -> Duration {
+    if losses <= LOSSES_TOLERATED {
+        return Duration::ZERO;
+    }
+    let doublings = losses - LOSSES_TOLERATED - 1.0;
+    FIRST_HOLD.mul_f64(doublings.exp2()).min(LONGEST_HOLD)
+}
+
+fn move_settle(moves: f64) -> Duration {
+    FIRST_MOVE.mul_f64(moves.exp2()).min(LONGEST_MOVE)
+}
+
+impl Damper {
+    /// What to believe, when a handler says `said`. Of the devices that it does not name, those are gone that
+    /// `is_missing`; the others may only be late.
+    pub fn turn(
+        &mut self,
+        said: &Arc<DeviceSet>,
+        is_missing: impl Fn(&DeviceId) -> bool,
+        now: Duration,
+    ) -> Belief {
+        self.lose(said, is_missing, now);
+        // Most of the time all is believed, and nothing is copied.
+        let mut instead: BTreeMap<&DeviceId, Option<Device>> = BTreeMap::new();
+        for (id, device) in &said.devices {
+            let before = self.believed.devices.get(id);
+            if before.is_none_or(|before| before != device)
+                || self.records.get(id).is_some_and(|r| !r.is_settled())
+            {
+                let before = before.cloned();
+                match self.look_at(device, before.as_ref(), now) {
+                    Verdict::Believed => {}
+                    Verdict::HeldBack => drop(instead.insert(id, None)),
+                    Verdict::AsBefore => drop(instead.insert(id, before)),
+                }
+            }
+        }
+        self.believed = match instead.is_empty() {
+            true => said.clone(),
+            false => Arc::new(with(said, instead)),
+        };
+        self.forget(now);
+        Belief {
+            set: self.believed.clone(),
+            flapping: self.flapping(now),
+            wake: self.wake(now),
+        }
+    }
+
+    /// Takes note of the devices that are not there any more.
+    fn lose(&mut self, said: &DeviceSet, is_missing: impl Fn(&DeviceId) -> bool, now: Duration) {
+        let is_lost = |id: &DeviceId| !said.devices.contains_key(id) && is_missing(id);
+        for (id, record) in &mut self.records {
+            let was_believed = self.believed.devices.contains_key(id);
+            if !said.devices.contains_key(id) && !(was_believed && is_lost(id)) {
+                record.goes_unseen(now);
+            }
+        }
+        for (id, device) in &self.believed.devices {
+            if is_lost(id) {
+                let record = self.records.entry(id.clone());
+                let record = record.or_insert_with(|| Record::of(device));
+                record.losses.add_one(now, LOSSES_MAX);
+                record.counted = record.counted.saturating_add(1);
+                record.stage = Stage::Gone;
+            }
+        }
+    }
+
+    fn look_at(&mut self, device: &Device, before: Option<&Device>, now: Duration) -> Verdict {
+        let connection = device.connection_digest();
+        let Some(before) = before else {
+            return match self.records.get_mut(&device.id) {
+                // The first time, or not for a long time.
+                None => Verdict::Believed,
+                Some(record) => record.returns(connection, now),
+            };
+        };
+        let stands = before.connection_digest();
+        if stands == connection && !self.records.contains_key(&device.id) {
+            return Verdict::Believed;
+        }
+        let record = self.records.entry(device.id.clone());
+        let record = record.or_insert_with(|| Record::of(before));
+        record.stands(connection, now)
+    }
+
+    /// What is remembered is bounded: the least of it goes first.
+    fn forget(&mut self, now: Duration) {
+        let weight = |record: &Record| record.losses.at(now).max(record.moves.at(now));
+        (self.records).retain(|_, record| !record.is_at_rest() || weight(record) > NEGLIGIBLE);
+        if self.records.len() <= REMEMBERED_MAX {
+            return;
+        }
+        let at_rest = self.records.iter().filter(|(_, r)| r.is_at_rest());
+        let mut at_rest: Vec<_> = at_rest.map(|(id, r)| (weight(r), id.clone())).collect();
+        at_rest.sort_by(|a, b| b.0.total_cmp(&a.0));
+        for (_, id) in at_rest.into_iter().skip(REMEMBERED_MAX) {
+            self.records.remove(&id);
+        }
+    }
+
+    fn flapping(&self, now: Duration) -> BTreeMap<DeviceId, Flapping> {
+        let flaps = self.records.iter().filter(|(_, record)| record.flaps(now));
+        let flapping = |(id, record): (&DeviceId, &Record)| {
+            let is_held_back = matches!(record.stage, Stage::HeldBack { .. });
+            let flapping = Flapping {
+                is_held_back,
+                losses: record.counted,
+                hold: hold(record.losses.value),
+            };
+            (id.clone(), flapping)
+        };
+        flaps.map(flapping).collect()
+    }
+
+    fn wake(&self, now: Duration) -> Option<Duration> {
+        let wakes = self.records.values().flat_map(|record| {
+            let until = match &record.stage {
+                Stage::HeldBack { until, .. } => return [Some(*until), None],
+                Stage::Moving { until, .. } => Some(*until),
+                Stage::Settled | Stage::Gone => None,
+            };
+            let calm = (record.flaps(now)).then(|| record.losses.falls_to(LOSSES_TOLERATED));
+            [until, calm]
+        });
+        wakes.flatten().min()
+    }
+}
+
+enum Verdict {
+    Believed,
+    /// It counts as gone.
+    HeldBack,
+    /// It counts as it was believed last.
+    AsBefore,
+}
+
+impl Record {
+    fn of(device: &Device) -> Self {
+        Self {
+            losses: Figure::default(),
+            counted: 0,
+            moves: Figure::default(),
+            connection: device.connection_digest(),
+            stage: Stage::Settled,
+        }
+    }
+
+    fn is_settled(&self) -> bool {
+        self.stage == Stage::Settled
+    }
+
+    fn is_at_rest(&self) -> bool {
+        matches!(self.stage, Stage::Settled | Stage::Gone)
+    }
+
+    fn flaps(&self, now: Duration) -> bool {
+        matches!(self.stage, Stage::HeldBack { .. }) || self.losses.at(now) > LOSSES_TOLERATED
+    }
+
+    /// It goes, and nobody was told that it was there: its figure begins to fall anew, from where it was.
+    fn goes_unseen(&mut self, now: Duration) {
+        if let Stage::HeldBack { .. } = self.stage {
+            self.losses.since = now;
+        }
+        self.stage = Stage::Gone;
+    }
+
+    /// It is there, and is not believed to be.
+    fn returns(&mut self, connection: String, now: Duration) -> Verdict {
+        let losses = match &self.stage {
+            Stage::HeldBack {
+                connection: before,
+                until,
+                losses,
+            } if *before == connection && *until <= now => {
+                self.losses = Figure {
+                    value: *losses,
+                    since: now,
+                };
+                return self.is_believed(connection, now);
+            }
+            Stage::HeldBack {
+                connection: before, ..
+            } if *before == connection => return Verdict::HeldBack,
+            Stage::HeldBack { losses, .. } => *losses,
+            Stage::Gone => self.losses.at(now),
+            // Another run of its handler had not found it yet.
+            Stage::Settled | Stage::Moving { .. } => return self.is_believed(connection, now),
+        };
+        let hold = hold(losses);
+        if hold.is_zero() {
+            return self.is_believed(connection, now);
+        }
+        self.stage = Stage::HeldBack {
+            connection,
+            until: now + hold,
+            losses,
+        };
+        Verdict::HeldBack
+    }
+
+    /// It is there, and was believed to be.
+    fn stands(&mut self, connection: String, now: Duration) -> Verdict {
+        if self.connection == connection {
+            self.stage = Stage::Settled;
+            return Verdict::Believed;
+        }
+        match &self.stage {
+            Stage::Moving {
+                connection: before,
+                until,
+            } if *before == connection => {
+                if *until <= now {
+                    return self.is_believed(connection, now);
+                }
+                return Verdict::AsBefore;
+            }
+            // On its way to somewhere else.
+            Stage::Moving { .. } => self.moves.add_one(now, MOVES_MAX),
+            Stage::Settled | Stage::Gone | Stage::HeldBack { .. } => {}
+        }
+        self.stage = Stage::Moving {
+            connection,
+            until: now + move_settle(self.moves.at(now)),
+        };
+        Verdict::AsBefore
+    }
+
+    fn is_believed(&mut self, connection: String, now: Duration) -> Verdict {
+        if self.connection != connection {
+            self.moves.add_one(now, MOVES_MAX);
+        }
+        self.connection = connection;
+        self.stage = Stage::Settled;
+        Verdict::Believed
+    }
+}
+
+/// `said` with other devices, or without them.
+fn with(said: &DeviceSet, instead: BTreeMap<&DeviceId, Option<Device>>) -> DeviceSet {
+    let mut set = said.clone();
+    for (id, device) in instead {
+        match device {
+            Some(device) => drop(set.devices.insert(id.clone(), device)),
+            None => drop(set.devices.remove(id)),
+        }
+    }
+    set
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,231 @@
+//! The file in which a kubelet keeps which container has which device, `kubelet_internal_checkpoint`: its JSON, byte
+//! for byte as Go writes it, and its checksum over Go's dump of the data.
+//!
+//! The agent reads the file of any kubelet, and our kubelet reads and writes its own. What the plugins answered stays
+//! as it is in the file: base64 of a `ContainerAllocateResponse`.
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use serde::{Deserialize, Serialize};
+use std::{collections::BTreeMap, fmt::Write as _};
+
+/// The file's name in the kubelet's folder of device plugins.
+pub const FILE: &str = "kubelet_internal_checkpoint";
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("not a checkpoint: {0}")]
+    Json(#[from] serde_json::Error),
+    #[error("corrupt: its checksum is {found}, its data has {expected}")]
+    Checksum { found: u64, expected: u32 },
+}
+
+/// Go tells nil from empty, and so does the checksum: `None` is nil.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct Data {
+    pub pod_device_entries: Option<Vec<Entry>>,
+    pub registered_devices: Option<BTreeMap<String, Option<Vec<String>>>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Entry {
+    #[serde(rename = "PodUID")]
+    pub pod_uid: String,
+    #[serde(rename = "ContainerName")]
+    pub container_name: String,
+    #[serde(rename = "ResourceName")]
+    pub resource_name: String,
+    #[serde(rename = "DeviceIDs")]
+    pub device_ids: Option<BTreeMap<i64, Option<Vec<String>>>>,
+    /// Base64.
+    #[serde(rename = "AllocResp")]
+    pub alloc_resp: Option<String>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct File {
+    data: Data,
+    checksum: u64,
+}
+
+impl Entry {
+    /// The ids on all NUMA nodes. One that is on several comes as often.
+    pub fn ids(&self) -> impl Iterator<Item = &String> {
+        let by_node = self.device_ids.iter().flat_map(BTreeMap::values);
+        by_node.flatten().flatten()
+    }
+
+    /// The encoded answer of the plugin; `None` where that is no base64.
+    pub fn response(&self) -> Option<Vec<u8>> {
+        let text = self.alloc_resp.as_deref().unwrap_or_default();
+        BASE64_STANDARD.decode(text).ok()
+    }
+}
+
+/// Encodes a plugin's answer for [`Entry::alloc_resp`].
+pub fn encoded(response: &[u8]) -> String {
+    BASE64_STANDARD.encode(response)
+}
+
+/// Reads a file without looking at its checksum: a later kubelet may keep more with each entry.
+pub fn parse(bytes: &[u8]) -> Result<Data, Error> {
+    Ok(serde_json::from_slice::<File>(bytes)?.data)
+}
+
+/// Reads a file whose data is what the checksum was made of.
+pub fn verified(bytes: &[u8]) -> Result<Data, Error> {
+    let File {
+        data,
+        checksum: found,
+    } = serde_json::from_slice(bytes)?;
+    let expected = checksum(&data);
+    if found != u64::from(expected) {
+        return Err(Error::Checksum { found, expected });
+    }
+    Ok(data)
+}
+
+/// The whole file.
+pub fn written(data: Data) -> Vec<u8> {
+    let checksum = u64::from(checksum(&data));
+    let json = serde_json::to_string(&File { data, checksum });
+    go_json(&json.expect("strings and numbers are always JSON")).into_bytes()
+}
+
+/// Go writes these as escapes, so that JSON may stand in HTML. Outside of strings there are none of them.
+fn go_json(json: &str) -> String {
+    let mut escaped = String::with_capacity(json.len());
+    for c in json.chars() {
+        match c {
+            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
+                escaped.push_str(&format!("\\u{:04x}", u32::from(c)));
+            }
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+/// FNV-1a, 32 bits, over the text that `dump.ForHash` of k8s.io/apimachinery makes of the data.
+fn checksum(data: &Data) -> u32 {
+    dump(data).bytes().fold(0x811c_9dc5, |hash: u32, byte| {
+        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+    })
+}
+
+fn dump(data: &Data) -> String {
+    let entries = nil_or(data.pod_device_entries.as_ref(), |entries| {
+        format!("[{}]", joined(entries.iter().map(dump_entry)))
+    });
+    let registered = nil_or(data.registered_devices.as_ref(), |devices| {
+        format!(
+            "map[{}]",
+            joined(
+                devices
+                    .iter()
+                    .map(|(name, ids)| format!("{name}:{}", dump_ids(ids.as_ref())))
+            )
+        )
+    });
+    format!(
+        "(checkpoint.checkpointData){{PodDeviceEntries:([]checkpoint.PodDevicesEntry){entries} \
+         RegisteredDevices:(map[string][]string){registered}}}"
+    )
+}
+
+fn dump_entry(entry: &Entry) -> String {
+    let ids = nil_or(entry.device_ids.as_ref(), |by_node| {
+        format!(
+            "map[{}]",
+            joined(
+                by_node
+                    .iter()
+                    .map(|(node, ids)| format!("{node}:{}", dump_ids(ids.as_ref())))
+            )
+        )
+    });
+    let response = nil_or(entry.alloc_resp.as_ref(), |text| {
+        let bytes = BASE64_STANDARD.decode(text).unwrap_or_default();
+        let mut out = String::from("[");
+        for (n, byte) in bytes.iter().enumerate() {
+            let space = if n == 0 { "" } else { " " };
+            write!(out, "{space}{byte}").expect("a String takes all");
+        }
+        out + "]"
+    });
+    format!(
+        "{{PodUID:(string){} ContainerName:(string){} ResourceName:(string){} \
+         DeviceIDs:(checkpoint.DevicesPerNUMA){ids} AllocResp:([]uint8){response}}}",
+        entry.pod_uid, entry.container_name, entry.resource_name
+    )
+}
+
+fn dump_ids(ids: Option<&Vec<String>>) -> String {
+    nil_or(ids, |ids| format!("[{}]", ids.join(" ")))
+}
+
+fn nil_or<T>(value: Option<&T>, dump: impl FnOnce(&T) -> String) -> String {
+    value.map_or_else(|| "<nil>".to_owned(), dump)
+}
+
+fn joined(parts: impl Iterator<Item = String>) -> String {
+    parts.collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn checksums_are_those_of_go() {
+        let entry = Entry {
+            pod_uid: "uid-1".into(),
+            container_name: "c".into(),
+            resource_name: "akri.sh/cam-1".into(),
+            device_ids: Some(BTreeMap::from([
+                (0, Some(vec!["x".into(), "y".into()])),
+                (-1, Some(vec!["b".into()])),
+            ])),
+            alloc_resp: Some(BASE64_STANDARD.encode([1, 2, 255])),
+        };
+        let registered = BTreeMap::from([
+            (
+                "akri.sh/cam-1".to_owned(),
+                Some(vec!["a".to_owned(), "b".to_owned()]),
+            ),
+            ("z".to_owned(), Some(vec![])),
+        ]);
+        let cases = [
+            (Some(vec![entry]), Some(registered), 3_884_684_246),
+            (None, None, 1_944_006_890),
+            (Some(vec![]), Some(BTreeMap::new()), 2_932_075_448),
+        ];
+        for (pod_device_entries, registered_devices, want) in cases {
+            let data = Data {
+                pod_device_entries,
+                registered_devices,
+            };
+            assert_eq!(checksum(&data), want, "{}", dump(&data));
+        }
+    }
+
+    #[test]
+    fn an_entry_with_fields_of_a_later_kubelet_is_read_and_is_not_verified() {
+        let text = r#"{"Data":{"PodDeviceEntries":[{"PodUID":"u","ContainerName":"c","ResourceName":"akri.sh/cam","DeviceIDs":{"-1":["a"],"0":["b"]},"AllocResp":"Cg==","Since":1}],"RegisteredDevices":null},"Checksum":1}"#;
+        let data = parse(text.as_bytes()).unwrap();
+        let entry = &data.pod_device_entries.as_ref().unwrap()[0];
+        assert_eq!(entry.ids().collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(entry.response(), Some(vec![10]));
+        let refused = verified(text.as_bytes()).unwrap_err();
+        assert!(matches!(refused, Error::Checksum { .. }), "{refused}");
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            parse(&bytes).ok();
+            verified(&bytes).ok();
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Slots are as the containers of the node use them, whatever becomes of their Instances.
+use super::*;
+use petiole::{
+    api::instance::Instance,
+    model::{
+        checkpoint::{self, Data, Entry},
+        names::ObjectKey,
+    },
+    store::About,
+};
+
+/// Short, so that a slot that nobody holds is released soon.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(300);
+/// In this time a slot would have been released several times.
+const MANY_LOOKS: Duration = Duration::from_millis(2000);
+
+/// A node with a camera, whose kubelet is believed from the beginning.
+async fn with_a_camera(spec: &str, slots: u32) -> (TestNode, String) {
+    let mut node = TestNode::new();
+    node.agent_settings.between_looks = BETWEEN_LOOKS;
+    node.agent_settings.kubelet_settles = Duration::from_millis(200);
+    node.start_kubelet();
+    node.start_agent();
+    node.configure("cam", spec);
+    node.devices.see("cam", [device("door")]);
+    let door = instance_name("cam", "door");
+    node.until_counts(&door, slots, slots).await;
+    (node, door)
+}
+
+fn reason(instance: &Instance) -> Option<String> {
+    let conditions = &instance.status.as_ref()?.conditions;
+    Some(conditions.first()?.reason.clone())
+}
+
+async fn assert_stays(node: &TestNode, door: &str, owner: &str) {
+    let begun = Instant::now();
+    while begun.elapsed() < MANY_LOOKS {
+        let usage = node.usage(door);
+        assert_eq!(
+            usage.values().collect::<Vec<_>>(),
+            [owner],
+            "{}",
+            node.agent_log()
+        );
+        sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_slot_that_an_init_container_alone_asked_for_is_held_until_its_pod_is_gone() {
+    let (node, door) = with_a_camera("capacity: 1", 1).await;
+    let slot = format!("{door}-0");
+    node.run_init_pod("flash", &[(&format!("akri.sh/{door}"), 1)]);
+    node.until_usage(&door, &[(&slot, "node-a")]).await;
+    assert_stays(&node, &door, "node-a").await;
+    node.remove_pod("flash");
+    node.until_usage(&door, &[]).await;
+}
+
+#[tokio::test]
+async fn a_pod_that_has_ended_and_stands_in_the_checkpoint_still_holds_no_slot() {
+    let (mut node, door) = with_a_camera("capacity: 1", 1).await;
+    let slot = format!("{door}-0");
+    node.allocate(&door, &[&slot]).await.unwrap();
+    // As the kubelet leaves it until something makes it write.
+    let entry = Entry {
+        pod_uid: "ended".to_owned(),
+        container_name: "main".to_owned(),
+        resource_name: format!("akri.sh/{door}"),
+        device_ids: Some([(-1, Some(vec![slot.clone()]))].into()),
+        alloc_resp: Some(checkpoint::encoded(b"")),
+    };
+    let data = Data {
+        pod_device_entries: Some(vec![entry]),
+        registered_devices: Some([].into()),
+    };
+    let file = (node.agent_settings.plugin_folder).join(checkpoint::FILE);
+    sleep(Duration::from_millis(600)).await; // the kubelet has written what it had to
+    fs::write(&file, checkpoint::written(data)).unwrap();
+    node.until_usage(&door, &[]).await;
+    assert!(!fs::read_to_string(&file).unwrap().contains("ended"));
+    node.stop_agent().await;
+}
+
+#[tokio::test]
+async fn nothing_is_released_while_the_checkpoint_cannot_be_read() {
+    let (node, door) = with_a_camera("capacity: 1", 1).await;
+    let slot = format!("{door}-0");
+    let file = (node.agent_settings.plugin_folder).join(checkpoint::FILE);
+    sleep(Duration::from_millis(600)).await; // the kubelet has written what it had to
+    // A folder cannot be read as a file, nor be replaced by one.
+    fs::remove_file(&file).unwrap();
+    fs::create_dir(&file).unwrap();
+    node.allocate(&door, &[&slot]).await.unwrap();
+    assert_stays(&node, &door, "node-a").await;
+    let log = node.agent_log();
+    assert_eq!(log.matches("checkpoint cannot be read").count(), 1, "{log}");
+    fs::remove_dir(&file).unwrap();
+    node.until_usage(&door, &[]).await;
+}
+
+#[tokio::test]
+async fn a_device_that_is_away_for_longer_than_its_grace_finds_its_slot_as_it_is_used() {
+    let (node, door) = with_a_camera("capacity: 1, gracePeriodSeconds: 1", 1).await;
+    let slot = format!("{door}-0");
+    node.run_pod("viewer", &[(&format!("akri.sh/{door}"), 1)]);
+    node.pid("viewer").await;
+    node.devices.see("cam", []);
+    node.until("the Instance says why it stays", async || {
+        let instance = node.instances().remove(&door)?;
+        let is_left = instance.spec.nodes.is_empty();
+        (is_left && reason(&instance)? == "DeviceGoneInUse").then_some(())
+    })
+    .await;
+    assert_stays(&node, &door, "node-a").await;
+    assert_eq!(
+        node.counts(&door).await,
+        Some((1, 0)),
+        "its plugin stays with it"
+    );
+
+    node.devices.see("cam", [device("door")]);
+    node.until_counts(&door, 1, 1).await;
+    node.until_usage(&door, &[(&slot, "node-a")]).await;
+    assert_eq!(node.instance(&door).await.spec.nodes, ["node-a"]);
+    let refusal = node.allocate("cam", &["cam-0"]).await.unwrap_err();
+    assert!(refusal.message().contains("no slot of"), "{refusal}");
+    assert_eq!(node.restarts("viewer").await, Some(0));
+
+    node.devices.see("cam", []);
+    node.until("the device's grace is over", async || {
+        (node.instances().remove(&door)?.spec.nodes)
+            .is_empty()
+            .then_some(())
+    })
+    .await;
+    node.remove_pod("viewer");
+    node.until_no_instance(&door).await;
+}
+
+#[tokio::test]
+async fn an_instance_that_is_made_anew_while_containers_run_shows_their_slots() {
+    let (mut node, door) = with_a_camera("capacity: 2", 2).await;
+    node.run_pod("one", &[(&format!("akri.sh/{door}"), 1)]);
+    node.run_pod("two", &[("akri.sh/cam", 1)]);
+    node.pid("one").await;
+    node.pid("two").await;
+    let before = node.usage(&door);
+    assert_eq!(before.len(), 2, "{before:?}");
+
+    node.stop_agent().await;
+    let file = node.state().join(format!("instances/default_{door}.yaml"));
+    fs::remove_file(file).unwrap();
+    node.start_agent();
+    node.until("both slots are claimed again", async || {
+        (node.usage(&door) == before).then_some(())
+    })
+    .await;
+
+    // And of a Configuration that is deleted and comes again.
+    node.remove_manifest("cam.yaml");
+    node.until_no_instance(&door).await;
+    node.configure("cam", "capacity: 2");
+    node.until("both slots are claimed again", async || {
+        (node.usage(&door) == before).then_some(())
+    })
+    .await;
+    assert_eq!(node.restarts("one").await, Some(0));
+    assert_eq!(node.restarts("two").await, Some(0));
+}
+
+#[tokio::test]
+async fn a_slot_that_another_node_shows_and_a_container_here_uses_is_told_once() {
+    let (node, door) = with_a_camera("capacity: 1", 1).await;
+    let slot = format!("{door}-0");
+    node.run_pod("viewer", &[(&format!("akri.sh/{door}"), 1)]);
+    node.pid("viewer").await;
+    node.hand_over(&slot, ("node-a", "node-b")).await;
+    let told = || -> Vec<String> {
+        let warnings = node.store.warnings.lock().unwrap();
+        let about = About::Instance(ObjectKey::new("default", &door));
+        let twice = warnings
+            .iter()
+            .filter(|w| w.0 == about && w.1 == "SlotHeldTwice");
+        twice.map(|w| w.2.clone()).collect()
+    };
+    node.until("it is told", async || told().first().cloned())
+        .await;
+    node.until_counts(&door, 1, 0).await;
+    assert_stays(&node, &door, "node-b").await;
+    let notes = told();
+    assert_eq!(notes.len(), 1, "{notes:?}");
+    let expected = format!("slot {slot} is held by node-b, and a container on node node-a uses it");
+    assert!(notes[0].starts_with(&expected), "{notes:?}");
+    // Once the other node has released it, it is this one's again.
+    node.hand_over(&slot, ("node-b", "")).await;
+    node.until_usage(&door, &[(&slot, "node-a")]).await;
+}
