@@ -21,7 +21,8 @@
 //!  ▼
 //! model::container_edits               environment, mounts, device nodes, CDI names of the container            pure
 //! ```
-//! Two things flow back: a claim, and its release once the kubelet's pod resources no longer list it.
+//! Two things flow back: a claim, and its release once neither of the kubelet's books has it: what pod resources list,
+//! and its checkpoint.
 //!
 //! # Processes
 //! | `petiole …` | what it is | its home |

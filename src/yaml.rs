@@ -1,5 +1,4 @@
 //! YAML as Kubernetes and its container runtimes read it: by YAML 1.1's rules for numbers, so that `0644` is octal. Pure.
-use crate::model::limits::DETAILS_MAX;
 use serde::de::DeserializeOwned;
 use serde_saphyr::{Deserializer, Error, Options, budget, options};
 
@@ -12,11 +11,11 @@ pub fn from_str<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
     serde_saphyr::from_str_with_options(text, as_in_go())
 }
 
-/// The one document of `discoveryDetails`, by YAML 1.2's rules as Akri reads it. Anchors and their aliases may make no more
-/// of it than a text without them could be.
-pub fn details<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
+/// The one document of a text that is read by YAML 1.2's rules, as Akri reads `discoveryDetails`. All that it says has at
+/// most so many bytes: aliases can make a short text very long.
+pub fn bounded<T: DeserializeOwned>(text: &str, bytes: usize) -> Result<T, Error> {
     let bounded = options! {
-        budget: budget! { max_total_scalar_bytes: DETAILS_MAX * 4 },
+        budget: budget! { max_total_scalar_bytes: bytes },
     };
     serde_saphyr::from_str_with_options(text, bounded)
 }
@@ -51,10 +50,10 @@ mod tests {
         let anchors: String = (0..1000).map(|n| format!("&a{n} y, ")).collect();
         let aliases = "*a, ".repeat(8000);
         let text = format!("[&a {long}, {anchors}{aliases}]");
-        assert!(text.len() < DETAILS_MAX);
-        let error = details::<Value>(&text).unwrap_err();
+        assert!(text.len() < 64_000);
+        let error = bounded::<Value>(&text, 64_000).unwrap_err();
         assert!(one_line(&error).contains("scalar"), "{error}");
-        assert!(details::<Value>(&format!("[&a {long}, *a]")).is_ok());
+        assert!(bounded::<Value>(&format!("[&a {long}, *a]"), 64_000).is_ok());
     }
 
     #[test]

@@ -153,11 +153,11 @@ async fn run_agent(
         kubelet_settles: agent::KUBELET_SETTLES,
         between_looks: agent::BETWEEN_LOOKS,
         names_are_kept: agent::NAMES_ARE_KEPT,
+        max_configurations: 100,
         max_instances: 10,
         render_brokers: None,
         http_address: None,
         metrics_address: None,
-        max_configurations: 10,
     };
     let handlers = Handlers::new(handlers::builtin());
     agent::run(settings, Arc::new(store), handlers, stop).await

@@ -5,7 +5,7 @@
 //! memory at every list (podresources/server_v1.go: `List`), but writes the file only when a plugin sends its devices, a
 //! container is given one, or a resource goes (devicemanager/manager.go: `writeCheckpoint`). So where the two differ, one
 //! of our plugins sends its list once more, unchanged: what stands in the file after that is held.
-mod plan;
+pub(crate) mod plan;
 
 use super::{Node, pod_resources};
 use crate::{
@@ -80,6 +80,13 @@ pub(super) async fn read(node: &Node) -> anyhow::Result<Books> {
     let list = pod_resources::held(node).await?;
     let checkpoint = read_checkpoint(node).await;
     Ok(Books { list, checkpoint })
+}
+
+/// The same, with a checkpoint that is not behind the list, as far as that can be had.
+pub(super) async fn read_fresh(node: &Node) -> anyhow::Result<Books> {
+    let begun = node.uptime();
+    let books = read(node).await?;
+    Ok(freshened(node, books, (&[], begun), &mut None).await)
 }
 
 /// The same books, with the checkpoint written anew where it may be behind the list.

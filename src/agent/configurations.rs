@@ -5,7 +5,7 @@ mod resource;
 mod rights;
 mod spec;
 
-pub(super) use plan::{Accepted, AcceptedConfiguration};
+pub(crate) use plan::{Accepted, AcceptedConfiguration};
 
 use super::Node;
 use crate::{
@@ -23,12 +23,12 @@ use tokio_util::sync::CancellationToken;
 
 /// What is known of the Configurations after judging them.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Judged {
-    pub(super) accepted: Accepted,
+pub(crate) struct Judged {
+    pub(crate) accepted: Accepted,
     /// What is wrong with each that is not accepted as it stands.
-    pub(super) problems: BTreeMap<ObjectKey, Problem>,
+    pub(crate) problems: BTreeMap<ObjectKey, Problem>,
     /// What the resources are called.
-    pub(super) names: ResourceNames,
+    pub(crate) names: ResourceNames,
 }
 
 /// Judges the Configurations at each change of them.

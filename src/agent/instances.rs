@@ -1,6 +1,6 @@
 //! Instances follow devices: what discovery sees is created, described, and deleted again.
 mod bounds;
-mod plan;
+pub(crate) mod plan;
 mod writes;
 
 use super::{Node, plan_inputs::Now, tally};
@@ -42,7 +42,7 @@ pub(super) async fn run(node: Arc<Node>, shutdown: CancellationToken) -> anyhow:
             judged: &judged.borrow_and_update().clone(),
             discoveries: &discoveries.borrow_and_update().clone(),
             instances: &known,
-            unshown: &node.unshown.borrow().clone(),
+            uses: &node.uses.borrow().clone(),
             absences: &keeper.absences,
             arrivals: &keeper.arrivals,
             refused: &keeper.writes.refused(),

@@ -8,17 +8,17 @@
 //! plugins' lists ──> capacity <─ own Node, pod resources   writes the Node's status
 //! ```
 //! Every arrow is a `watch` of whole values, but for requests to `slots`. This file only wires.
-mod books;
+pub(crate) mod books;
 mod brokers;
 mod capacity;
-mod configurations;
-mod instances;
+pub(crate) mod configurations;
+pub(crate) mod instances;
 mod kubelet_folder;
-mod plan_inputs;
-mod plugins;
-mod pod_resources;
+pub(crate) mod plan_inputs;
+pub(crate) mod plugins;
+pub(crate) mod pod_resources;
 mod readiness;
-mod slots;
+pub(crate) mod slots;
 mod tally;
 
 use crate::{
@@ -26,7 +26,7 @@ use crate::{
     discovery::session::{self, Discoveries, Handlers},
     model::{
         names::ObjectKey,
-        slot_table::{SlotTable, Unshown},
+        slot_table::{SlotTable, Use},
     },
     store::Store,
     supervisor::Supervisor,
@@ -108,9 +108,8 @@ struct Node {
     judged: watch::Sender<Arc<Judged>>,
     discoveries: watch::Sender<Arc<Discoveries>>,
     slots: watch::Sender<SlotTable>,
-    /// What containers use and no slot showed at the last look at the kubelet's books; nothing where that could not be
-    /// trusted.
-    unshown: watch::Sender<Arc<Vec<Unshown>>>,
+    /// What containers used at the last look at the kubelet's books; nothing where that could not be trusted.
+    uses: watch::Sender<Arc<[Use]>>,
     /// The resource, by its whole name, whose plugin sends its list to the kubelet once more.
     resent: watch::Sender<String>,
     kubelet_folder: watch::Sender<KubeletFolder>,
@@ -140,7 +139,7 @@ impl Node {
             judged: watch::Sender::default(),
             discoveries: watch::Sender::default(),
             slots: watch::Sender::new(SlotTable::new(&settings.node_name)),
-            unshown: watch::Sender::default(),
+            uses: watch::Sender::default(),
             resent: watch::Sender::default(),
             kubelet_folder: watch::Sender::default(),
             kubelet: watch::Sender::default(),

@@ -5,22 +5,23 @@ use crate::{
     model::{
         device::{Device, DeviceId},
         names::ObjectKey,
+        slot_table::{ObservedSlots, Precedence},
     },
 };
 use std::time::Duration;
 
 /// The time, handed to plans: they have no clock.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Now<'a> {
+pub(crate) struct Now<'a> {
     /// Since the agent started.
-    pub(super) uptime: Duration,
+    pub(crate) uptime: Duration,
     /// RFC 3339, UTC.
-    pub(super) text: &'a str,
+    pub(crate) text: &'a str,
 }
 
 /// What this node knows of an Instance's device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Sight<'a> {
+pub(crate) enum Sight<'a> {
     /// The Instance is of an earlier life, and discovery has not looked everywhere yet.
     Adopted,
     Seen(&'a Device),
@@ -28,7 +29,7 @@ pub(super) enum Sight<'a> {
 }
 
 /// What discovery says of an Instance's device.
-pub(super) fn sight<'a>(instance: &Instance, discoveries: &'a Discoveries) -> Sight<'a> {
+pub(crate) fn sight<'a>(instance: &Instance, discoveries: &'a Discoveries) -> Sight<'a> {
     let namespace = instance.metadata.namespace.as_deref().unwrap_or("default");
     let configuration = ObjectKey::new(namespace, &instance.spec.configuration_name);
     let Some(sighting) = discoveries.get(&configuration) else {
@@ -45,7 +46,27 @@ pub(super) fn sight<'a>(instance: &Instance, discoveries: &'a Discoveries) -> Si
 }
 
 /// The device an Instance was made for. One that Akri made has no note of it until its device is seen.
-pub(super) fn device_id(instance: &Instance) -> Option<DeviceId> {
+pub(crate) fn device_id(instance: &Instance) -> Option<DeviceId> {
     let annotations = instance.metadata.annotations.as_ref()?;
     annotations.get(names::DEVICE_ID).map(DeviceId::new)
+}
+
+/// The slots of an Instance, for the table of this node's. Its Configuration may be one that this node does not work with.
+pub(crate) fn observed_slots(
+    (key, instance): (&ObjectKey, &Instance),
+    node: &str,
+    is_stray: bool,
+) -> ObservedSlots {
+    let created = instance.metadata.creation_timestamp.as_ref();
+    ObservedSlots {
+        key: key.clone(),
+        precedence: Precedence {
+            is_stray,
+            created: created.map_or(i64::MAX, |created| created.0.as_second()),
+        },
+        configuration: instance.spec.configuration_name.clone(),
+        capacity: u32::try_from(instance.spec.capacity).unwrap_or(0),
+        is_offered: instance.spec.nodes.iter().any(|name| name == node),
+        usage: instance.spec.device_usage.clone(),
+    }
 }

@@ -3,20 +3,18 @@ mod allocate;
 mod answer;
 mod denied;
 mod former_name;
-mod plan;
+pub(crate) mod plan;
 mod registrar;
 mod runner;
 mod service;
 
-use super::{Node, kubelet_folder::KubeletFolder, slots::Requests, tally};
+use super::{
+    Node, kubelet_folder::KubeletFolder, plan_inputs::observed_slots, slots::Requests, tally,
+};
 use crate::{
     api::instance::Instance,
     files,
-    model::{
-        limits,
-        names::ObjectKey,
-        slot_table::{ObservedSlots, Precedence, Resource},
-    },
+    model::{limits, names::ObjectKey, slot_table::Resource},
     proto::DESCRIPTORS,
     store::Instances,
     telemetry::metrics,
@@ -63,19 +61,7 @@ pub(super) async fn run(
     let mut folder = node.kubelet_folder.subscribe();
     let mut judged = node.judged.subscribe();
     let mut resent = node.resent.subscribe();
-    let mut plugins = Plugins {
-        allocator: Arc::new(Allocator::new(node.clone(), requests)),
-        registrar: Arc::new(Registrar::new(&node.plugin_folder)),
-        reflection: reflection()?,
-        tasks: JoinMap::new(),
-        running: BTreeMap::new(),
-        observed: Arc::default(),
-        slot_limit: 0,
-        accepted: BTreeSet::new(),
-        gone: BTreeSet::new(),
-        shutdown: shutdown.clone(),
-        node,
-    };
+    let mut plugins = Plugins::new(node, requests, &shutdown)?;
     instances.mark_changed();
     let mut is_due = true;
     loop {
@@ -167,6 +153,26 @@ struct Plugins {
 }
 
 impl Plugins {
+    fn new(
+        node: Arc<Node>,
+        requests: Requests,
+        shutdown: &CancellationToken,
+    ) -> anyhow::Result<Self> {
+        Ok(Self {
+            allocator: Arc::new(Allocator::new(node.clone(), requests)),
+            registrar: Arc::new(Registrar::new(&node.plugin_folder)),
+            reflection: reflection()?,
+            tasks: JoinMap::new(),
+            running: BTreeMap::new(),
+            observed: Arc::default(),
+            slot_limit: 0,
+            accepted: BTreeSet::new(),
+            gone: BTreeSet::new(),
+            shutdown: shutdown.clone(),
+            node,
+        })
+    }
+
     /// Hands the slot table the Instances that changed, and those whose Configuration is accepted now and was not, or the
     /// other way round. They are read under the table's lock, so that no claim is settled in between.
     fn observe(&mut self) {
@@ -192,19 +198,11 @@ impl Plugins {
             let changed = now.iter().filter(|(key, instance)| !is_same(key, instance));
             let gone = before.keys().filter(|key| !now.contains_key(*key));
             slots.observe_changes(
-                changed.map(|(key, instance)| ObservedSlots {
-                    key: key.clone(),
-                    precedence: Precedence {
-                        is_stray: !accepted.contains(&configuration_of(key, instance)),
-                        created: (instance.metadata.creation_timestamp.as_ref())
-                            .map_or(i64::MAX, |created| created.0.as_second()),
-                    },
-                    configuration: instance.spec.configuration_name.clone(),
-                    capacity: u32::try_from(instance.spec.capacity)
-                        .unwrap_or(0)
-                        .min(limit),
-                    is_offered: instance.spec.nodes.contains(&self.node.name),
-                    usage: instance.spec.device_usage.clone(),
+                changed.map(|(key, instance)| {
+                    let is_stray = !accepted.contains(&configuration_of(key, instance));
+                    let mut observed = observed_slots((key, instance), &self.node.name, is_stray);
+                    observed.capacity = observed.capacity.min(limit);
+                    observed
                 }),
                 gone.cloned(),
             );

@@ -33,7 +33,7 @@ pub(crate) struct Held {
     pub(crate) holders: BTreeMap<String, BTreeSet<ObjectKey>>,
 }
 
-pub(crate) async fn held(node: &Node) -> anyhow::Result<Held> {
+pub(super) async fn held(node: &Node) -> anyhow::Result<Held> {
     timeout(CALL_TIMEOUT, async {
         let mut client = client(node).await?;
         let answer = client.list(ListPodResourcesRequest {}).await?.into_inner();
@@ -63,7 +63,7 @@ pub(crate) fn listed(pods: Vec<PodResources>, prefixes: &[String]) -> Held {
 
 /// The healthy ids that the kubelet would give to containers now, of the resources with our prefixes, by their whole
 /// names.
-pub(crate) async fn healthy(node: &Node) -> anyhow::Result<Ids> {
+pub(super) async fn healthy(node: &Node) -> anyhow::Result<Ids> {
     let devices = all_allocatable(node).await?;
     Ok(of_prefixes(devices, &node.resource_prefixes))
 }

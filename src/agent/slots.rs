@@ -2,7 +2,7 @@
 //!
 //! Claims come from Allocate calls, releases and claims of what is in use already from [`reclaim`]. Being one task it sees a claim through even when the
 //! kubelet hangs up half-way, and undoes what nobody waits for any more.
-mod plan;
+pub(crate) mod plan;
 pub(super) mod reclaim;
 
 use super::Node;

@@ -1,6 +1,6 @@
 //! Brokers: a Pod for each Instance on each node that sees its device, or a Job for each Instance.
-mod memory;
-mod plan;
+pub(crate) mod memory;
+pub(crate) mod plan;
 
 use super::{Pass, Shared, Turns, pace::SteadyClock, world::World};
 use crate::{

@@ -8,18 +8,18 @@
 //! ```
 //! Each reads the whole world at each change of it, plans, and carries out what the plan says. Only the holder of the
 //! Lease acts.
-mod brokers;
+pub(crate) mod brokers;
 mod definitions;
 #[cfg(test)]
 mod fixtures;
 mod lease;
-mod nodes;
+pub(crate) mod nodes;
 mod outcome;
-mod pace;
+pub(crate) mod pace;
 mod services;
-mod status;
+pub(crate) mod status;
 mod tally;
-mod world;
+pub(crate) mod world;
 
 use crate::{
     api::names,

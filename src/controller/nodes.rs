@@ -1,9 +1,9 @@
 //! Instances of nodes that are lost, and what Akri's agents left on Instances and Configurations.
 mod finalizers;
-mod lost;
-mod notices;
+pub(crate) mod lost;
+pub(crate) mod notices;
 mod patch;
-mod plan;
+pub(crate) mod plan;
 
 pub(super) use lost::{is_working, settles_in};
 pub(super) use patch::without_entry;

@@ -7,20 +7,20 @@ use tokio::time::Instant;
 /// A clock that starts at the machine's time and does not follow when that is set: a wait neither ends early nor lasts
 /// for an hour because of it.
 #[derive(Debug)]
-pub(super) struct SteadyClock {
+pub(crate) struct SteadyClock {
     began: Instant,
     at: Timestamp,
 }
 
 impl SteadyClock {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             began: Instant::now(),
             at: Timestamp::now(),
         }
     }
 
-    pub(super) fn now(&self) -> Timestamp {
+    pub(crate) fn now(&self) -> Timestamp {
         let passed = SignedDuration::try_from(self.began.elapsed());
         let now = passed
             .ok()
@@ -30,7 +30,7 @@ impl SteadyClock {
 }
 
 /// The earlier of two times to look again.
-pub(super) fn sooner(a: Option<Duration>, b: Option<Duration>) -> Option<Duration> {
+pub(crate) fn sooner(a: Option<Duration>, b: Option<Duration>) -> Option<Duration> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),
         (one, None) | (None, one) => one,
@@ -38,6 +38,6 @@ pub(super) fn sooner(a: Option<Duration>, b: Option<Duration>) -> Option<Duratio
 }
 
 /// How long ago `since` was. Clocks of two machines differ: what is yet to come is now.
-pub(super) fn elapsed(since: Timestamp, now: Timestamp) -> Duration {
+pub(crate) fn elapsed(since: Timestamp, now: Timestamp) -> Duration {
     Duration::try_from(now.duration_since(since)).unwrap_or_default()
 }

@@ -1,5 +1,5 @@
 //! What `kubectl get` and `kubectl describe` say of Configurations and Instances.
-mod plan;
+pub(crate) mod plan;
 
 use super::{
     Pass, Shared, follow,

@@ -24,79 +24,79 @@ const SETTLE: Duration = Duration::from_millis(20);
 
 /// The cluster as it was seen last. Deleted objects stay in it until they are gone.
 #[derive(Debug, Clone, Default)]
-pub(super) struct World {
-    pub(super) configurations: BTreeMap<ObjectKey, Arc<Configuration>>,
+pub(crate) struct World {
+    pub(crate) configurations: BTreeMap<ObjectKey, Arc<Configuration>>,
     /// Configurations that are there and cannot be read, with what is wrong.
-    pub(super) unreadable: BTreeMap<ObjectKey, String>,
-    pub(super) instances: BTreeMap<ObjectKey, Arc<Instance>>,
+    pub(crate) unreadable: BTreeMap<ObjectKey, String>,
+    pub(crate) instances: BTreeMap<ObjectKey, Arc<Instance>>,
     /// By name.
-    pub(super) nodes: BTreeMap<String, Arc<NodeState>>,
+    pub(crate) nodes: BTreeMap<String, Arc<NodeState>>,
     /// Pods, Jobs and Services of ours.
-    pub(super) pods: BTreeMap<ObjectKey, Arc<BrokerPod>>,
-    pub(super) jobs: BTreeMap<ObjectKey, Arc<BrokerJob>>,
-    pub(super) services: BTreeMap<ObjectKey, Arc<OwnedService>>,
+    pub(crate) pods: BTreeMap<ObjectKey, Arc<BrokerPod>>,
+    pub(crate) jobs: BTreeMap<ObjectKey, Arc<BrokerJob>>,
+    pub(crate) services: BTreeMap<ObjectKey, Arc<OwnedService>>,
 }
 
 /// Of an object's metadata what plans read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Meta {
-    pub(super) uid: String,
-    pub(super) labels: BTreeMap<String, String>,
+pub(crate) struct Meta {
+    pub(crate) uid: String,
+    pub(crate) labels: BTreeMap<String, String>,
     /// Those of ours.
-    pub(super) annotations: BTreeMap<String, String>,
+    pub(crate) annotations: BTreeMap<String, String>,
     /// The uid of the controlling owner.
-    pub(super) owner: Option<String>,
-    pub(super) created: Option<Timestamp>,
-    pub(super) is_deleting: bool,
+    pub(crate) owner: Option<String>,
+    pub(crate) created: Option<Timestamp>,
+    pub(crate) is_deleting: bool,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct NodeState {
-    pub(super) uid: String,
-    pub(super) is_ready: bool,
+pub(crate) struct NodeState {
+    pub(crate) uid: String,
+    pub(crate) is_ready: bool,
     /// Since when it is ready, or is not.
-    pub(super) since: Option<Timestamp>,
+    pub(crate) since: Option<Timestamp>,
     /// Whether it has the taint `node.kubernetes.io/out-of-service`.
-    pub(super) is_out_of_service: bool,
+    pub(crate) is_out_of_service: bool,
 }
 
 /// A Pod with the label of a Configuration: a broker, or a Pod of a broker's Job.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct BrokerPod {
-    pub(super) meta: Meta,
+pub(crate) struct BrokerPod {
+    pub(crate) meta: Meta,
     /// Where it runs, once that is decided.
-    pub(super) node: Option<String>,
+    pub(crate) node: Option<String>,
     /// `Pending`, `Running`, `Succeeded`, `Failed` or `Unknown`.
-    pub(super) phase: String,
+    pub(crate) phase: String,
     /// Why the whole Pod failed, such as `UnexpectedAdmissionError`.
-    pub(super) reason: String,
-    pub(super) message: String,
+    pub(crate) reason: String,
+    pub(crate) message: String,
     /// When its node took it.
-    pub(super) started: Option<Timestamp>,
+    pub(crate) started: Option<Timestamp>,
     /// When its last container ended.
-    pub(super) finished: Option<Timestamp>,
+    pub(crate) finished: Option<Timestamp>,
 }
 
 impl BrokerPod {
     /// It does not run, and never will again.
-    pub(super) fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         ["Succeeded", "Failed", "Unknown"].contains(&self.phase.as_str())
     }
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct BrokerJob {
-    pub(super) meta: Meta,
+pub(crate) struct BrokerJob {
+    pub(crate) meta: Meta,
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct OwnedService {
-    pub(super) meta: Meta,
-    pub(super) spec: ServiceSpec,
+pub(crate) struct OwnedService {
+    pub(crate) meta: Meta,
+    pub(crate) spec: ServiceSpec,
 }
 
 /// Starts a task for each set and one that joins them; `world` is `None` until all are complete.
-pub(super) fn spawn(
+pub(crate) fn spawn(
     tasks: &mut Supervisor,
     client: &Client,
     namespaces: &[String],

@@ -157,14 +157,14 @@ impl Damper {
     ) -> Belief {
         self.lose(said, is_missing, now);
         // Most of the time all is believed, and nothing is copied.
-        let mut instead: BTreeMap<&DeviceId, Option<Device>> = BTreeMap::new();
+        let mut instead: BTreeMap<&DeviceId, Option<Arc<Device>>> = BTreeMap::new();
         for (id, device) in &said.devices {
             let before = self.believed.devices.get(id);
             if before.is_none_or(|before| before != device)
                 || self.records.get(id).is_some_and(|r| !r.is_settled())
             {
                 let before = before.cloned();
-                match self.look_at(device, before.as_ref(), now) {
+                match self.look_at(device, before.as_deref(), now) {
                     Verdict::Believed => {}
                     Verdict::HeldBack => drop(instead.insert(id, None)),
                     Verdict::AsBefore => drop(instead.insert(id, before)),
@@ -375,7 +375,7 @@ impl Record {
 }
 
 /// `said` with other devices, or without them.
-fn with(said: &DeviceSet, instead: BTreeMap<&DeviceId, Option<Device>>) -> DeviceSet {
+fn with(said: &DeviceSet, instead: BTreeMap<&DeviceId, Option<Arc<Device>>>) -> DeviceSet {
     let mut set = said.clone();
     for (id, device) in instead {
         match device {

@@ -28,6 +28,8 @@ use tracing::{Instrument as _, info_span, warn};
 
 const FIRST_RETRY: Duration = Duration::from_millis(500);
 const LAST_RETRY: Duration = Duration::from_secs(30);
+/// The devices that are remembered while a look is not whole: names may come and go without end.
+const SEEN_MAX: usize = 16_384;
 /// How long a discovery may take to end when it is told to. Those that are to begin wait for it.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -40,8 +42,8 @@ pub type Discoveries = BTreeMap<ObjectKey, Sighting>;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Sighting {
     pub set: Arc<DeviceSet>,
-    /// Devices that this run of the discovery saw before its first complete look, whether or not they are there now.
-    /// One of them that is missing has gone; any other may only be late.
+    /// Devices that this run of the discovery saw while a look was not whole, whether or not they are there now. One of
+    /// them that is missing has gone; any other may only be late, or left out.
     pub seen: BTreeSet<DeviceId>,
     /// The devices that flap. Those that are held back are not in the set, though they are there.
     pub flapping: Arc<BTreeMap<DeviceId, Flapping>>,
@@ -57,7 +59,7 @@ impl Sighting {
 
     /// Whether the device is known not to be there, or counts as gone.
     pub fn is_missing(&self, id: &DeviceId) -> bool {
-        !self.set.devices.contains_key(id) && (self.set.complete || self.seen.contains(id))
+        !self.set.devices.contains_key(id) && (self.set.is_whole() || self.seen.contains(id))
     }
 }
 
@@ -175,6 +177,18 @@ struct Progress {
     seen: BTreeSet<DeviceId>,
 }
 
+impl Progress {
+    /// Remembers the devices of a set, and of the one before, while a missing one may be there.
+    fn see(&mut self, before: &DeviceSet, now: &DeviceSet) {
+        if now.is_whole() {
+            return self.seen.clear();
+        }
+        let ids = before.devices.keys().chain(now.devices.keys());
+        let room = SEEN_MAX.saturating_sub(self.seen.len());
+        self.seen.extend(ids.take(room).cloned());
+    }
+}
+
 /// What is remembered of a discovery from one of its runs to the next.
 struct Past {
     damper: Damper,
@@ -204,7 +218,11 @@ impl Session {
                 return stop.cancelled().await;
             };
             let begun = Instant::now();
+<<<<<<< HEAD
             let error = self.run_once(discovery, &mut past, &stop).await;
+=======
+            let error = (self.run_once(discovery, &handlers.variables, &mut past, &stop)).await;
+>>>>>>> lead
             if begun.elapsed() > LAST_RETRY {
                 backoff.reset(); // it went well for a while: this is another failure, not the next of a row
             }
@@ -224,11 +242,19 @@ impl Session {
     async fn run_once(
         &self,
         discovery: Box<dyn Discovery>,
+<<<<<<< HEAD
+=======
+        variables: &Variables,
+>>>>>>> lead
         past: &mut Past,
         stop: &CancellationToken,
     ) -> Option<String> {
         let found = watch::Sender::new(DeviceSet::default());
+<<<<<<< HEAD
         let forward = self.forward(found.subscribe(), past);
+=======
+        let forward = self.forward(found.subscribe(), variables, past);
+>>>>>>> lead
         // A task of its own: its panic is an error like another, and is tried again after a wait like another.
         let mut run = JoinSet::new();
         run.spawn(discovery.run(found, stop.clone()).in_current_span());
@@ -250,7 +276,12 @@ impl Session {
         }
     }
 
-    async fn forward(&self, mut sets: watch::Receiver<DeviceSet>, past: &mut Past) {
+    async fn forward(
+        &self,
+        mut sets: watch::Receiver<DeviceSet>,
+        variables: &Variables,
+        past: &mut Past,
+    ) {
         let mut progress = Progress::default();
         let begun = Instant::now();
         let mut wake = None;
@@ -259,20 +290,23 @@ impl Session {
             tokio::select! {
                 changed = sets.changed() => match changed {
                     Ok(()) => {
+<<<<<<< HEAD
                         let mut set = sets.borrow_and_update().clone();
                         self.variables.remove_refused(&mut set);
                         said = Arc::new(set);
+=======
+                        let mut now = sets.borrow_and_update().clone();
+                        variables.remove_refused(&mut now);
+                        let before = std::mem::replace(&mut said, Arc::new(now));
+>>>>>>> lead
                         self.measure(&mut progress, said.complete, begun);
-                        match said.complete {
-                            true => progress.seen.clear(),
-                            false => progress.seen.extend(said.devices.keys().cloned()),
-                        }
+                        progress.see(&before, &said);
                     }
                     Err(_) => return std::future::pending().await,
                 },
                 () = sleep_until(wake) => {}
             }
-            let is_missing = |id: &DeviceId| said.complete || progress.seen.contains(id);
+            let is_missing = |id: &DeviceId| said.is_whole() || progress.seen.contains(id);
             let belief = past.damper.turn(&said, is_missing, past.began.elapsed());
             wake = belief.wake.map(|wake| past.began + wake);
             self.show(belief, &progress.seen);

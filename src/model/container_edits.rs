@@ -41,6 +41,7 @@ impl ContainerEdits {
         let (mut paths, mut nodes, mut cdi) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         for given in devices {
             for (key, value) in environment(&given.device.properties, given.broker_properties) {
+                let key = without_digest(key.clone());
                 suffixed.insert(
                     format!("{key}_{}", given.digest.to_uppercase()),
                     value.clone(),
@@ -73,10 +74,20 @@ impl ContainerEdits {
                     .cloned(),
             );
         }
-        // A plain key that happens to look like another's suffixed one gives way: those are promised.
         edits.env.extend(suffixed);
         edits
     }
+}
+
+/// A variable's name that cannot be taken for the `KEY_<DIGEST>` of another device. A container may have devices of
+/// several resources: the kubelet merges their variables in no order, so that one could stand in for the other.
+pub fn without_digest(name: String) -> String {
+    let end = name.rsplit_once('_').map_or("", |(_, end)| end);
+    let is_digit = |b: u8| b.is_ascii_digit() || (b'A'..=b'F').contains(&b);
+    if matches!(end.len(), 6 | 10) && end.bytes().all(is_digit) {
+        return name + "_X";
+    }
+    name
 }
 
 /// All slots, and those of each device, separated by commas.
@@ -148,6 +159,47 @@ mod tests {
         );
         assert_eq!(edits.mounts, a.mounts);
         assert_eq!(edits.cdi_devices, ["acme.com/cam=1"]);
+    }
+
+    #[test]
+    fn no_property_can_stand_in_for_one_of_another_device() {
+        let mut forger = camera("a", "rtsp://a");
+        let value = || "rtsp://forged".to_owned();
+        (forger.properties).extend([
+            ("URL_3B4293".to_owned(), value()),
+            ("URL_0123456789".to_owned(), value()),
+            ("URL_3b4293".to_owned(), value()),
+            ("URL_3B429".to_owned(), value()),
+            ("URL_3B429G".to_owned(), value()),
+        ]);
+        let more = BTreeMap::from([("URL_C0FFEE".to_owned(), value())]);
+        let edits = ContainerEdits::of(&[Given {
+            digest: "aaaaaa",
+            slot: &SlotId::new("cam-aaaaaa", 0),
+            device: &forger,
+            broker_properties: &more,
+        }]);
+        let names: Vec<_> = edits.env.keys().filter(|k| k.starts_with("URL")).collect();
+        assert_eq!(
+            names,
+            [
+                "URL",
+                "URL_0123456789_X",
+                "URL_0123456789_X_AAAAAA",
+                "URL_3B429",
+                "URL_3B4293_X",
+                "URL_3B4293_X_AAAAAA",
+                "URL_3B429G",
+                "URL_3B429G_AAAAAA",
+                "URL_3B429_AAAAAA",
+                "URL_3b4293",
+                "URL_3b4293_AAAAAA",
+                "URL_AAAAAA",
+                "URL_C0FFEE_X",
+                "URL_C0FFEE_X_AAAAAA",
+            ]
+        );
+        assert_eq!(edits.env["URL_AAAAAA"], "rtsp://a");
     }
 
     #[test]

@@ -5,17 +5,18 @@ use super::names::digest_32;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
+    sync::Arc,
 };
 
 const PROBLEMS_SHOWN: usize = 5;
 
 /// A handler's own name for a device. Equal ids are one device; ids survive restarts of the agent.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct DeviceId(String);
+pub struct DeviceId(Arc<str>);
 
 impl DeviceId {
-    pub fn new(id: impl Into<String>) -> Self {
-        Self(id.into())
+    pub fn new(id: impl AsRef<str>) -> Self {
+        Self(Arc::from(id.as_ref()))
     }
 
     pub fn as_str(&self) -> &str {
@@ -46,7 +47,7 @@ pub struct Device {
 
 impl Device {
     /// A device with an id and nothing else.
-    pub fn new(id: impl Into<String>) -> Self {
+    pub fn new(id: impl AsRef<str>) -> Self {
         Self {
             id: DeviceId::new(id),
             properties: BTreeMap::new(),
@@ -113,9 +114,11 @@ pub enum Scope {
 /// All that a running discovery sees now.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeviceSet {
-    pub devices: BTreeMap<DeviceId, Device>,
+    pub devices: BTreeMap<DeviceId, Arc<Device>>,
     /// Whether the handler has looked everywhere once. Until then a missing device may only be late.
     pub complete: bool,
+    /// Whether devices are there and left out: a missing one may be among them.
+    pub left_out: bool,
     /// What could not be used, each with its place and the reason: the devices above are all the others.
     pub problems: Vec<String>,
 }
@@ -124,10 +127,18 @@ impl DeviceSet {
     /// The set of a handler that has looked everywhere.
     pub fn complete(devices: impl IntoIterator<Item = Device>) -> Self {
         Self {
-            devices: devices.into_iter().map(|d| (d.id.clone(), d)).collect(),
+            devices: (devices.into_iter())
+                .map(|d| (d.id.clone(), Arc::new(d)))
+                .collect(),
             complete: true,
+            left_out: false,
             problems: Vec::new(),
         }
+    }
+
+    /// Whether a device that is not in it is not there.
+    pub fn is_whole(&self) -> bool {
+        self.complete && !self.left_out
     }
 
     /// The first problems, for a condition, which has room for some kilobytes; `None` where there are none.

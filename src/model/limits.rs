@@ -31,6 +31,8 @@ pub const INSTANCE_PROPERTIES_MAX: usize = 256;
 pub const INSTANCE_PROPERTY_VALUE_MAX: usize = 65_536;
 /// The characters of `discoveryDetails`.
 pub const DETAILS_MAX: usize = 65_536;
+/// The bytes of what they say: a character has four at most.
+pub const DETAILS_BYTES_MAX: usize = 4 * DETAILS_MAX;
 /// The most `discoveryProperties`.
 pub const DISCOVERY_PROPERTIES_MAX: usize = 64;
 /// The characters of a resource's name: a prefix, a slash and a name.

@@ -4,7 +4,10 @@
 //! Variables that programs obey without knowing the device are refused by default: a dynamic loader, a shell and an
 //! interpreter run what such a variable names, and a client sends its data where such a variable says.
 use super::device::DeviceSet;
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 /// Every variable whose name begins so.
 const PREFIXES: &[&str] = &[
@@ -117,7 +120,9 @@ impl Variables {
             if refused.is_empty() {
                 continue;
             }
-            device.properties.retain(|name, _| !refused.contains(name));
+            Arc::make_mut(device)
+                .properties
+                .retain(|name, _| !refused.contains(name));
             set.problems.push(format!(
                 "device {:?}: its properties {refused:?} are left out: {WHY}",
                 device.id.as_str()
@@ -229,7 +234,7 @@ mod tests {
             .flat_map(|device| device.properties.keys())
             .collect();
         assert_eq!(left, ["URL"]);
-        assert_eq!(set.devices[&other.id], other);
+        assert_eq!(*set.devices[&other.id], other);
         assert_eq!(
             set.problems,
             [format!(

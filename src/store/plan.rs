@@ -63,7 +63,7 @@ pub fn changed(instance: &Instance, change: &InstanceChange, node: &str) -> Opti
 }
 
 /// An Instance of an earlier life in a folder, which has one node: under another name, the node was renamed.
-pub(super) fn adopted(instance: &Instance, node: &str) -> Instance {
+pub(crate) fn adopted(instance: &Instance, node: &str) -> Instance {
     let mut instance = instance.clone();
     let is_others = |usage: &str| {
         let owner = SlotOwner::from_usage(usage);
@@ -211,7 +211,7 @@ fn flapping(status: &InstanceStatus, now: &str) -> Option<Condition> {
 }
 
 /// `instance` with new owners for its slots: all of `exchanges`, or the first that does not find the owner it expects.
-pub(super) fn exchanged(
+pub(crate) fn exchanged(
     instance: &Instance,
     exchanges: &[&Exchange],
 ) -> Result<Instance, StoreError> {
@@ -239,7 +239,7 @@ pub(super) fn exchanged(
 }
 
 /// `instance` with new owners for its slots, whoever has them.
-pub(super) fn forced<'a>(
+pub(crate) fn forced<'a>(
     instance: &Instance,
     exchanges: impl IntoIterator<Item = &'a Exchange>,
 ) -> Instance {
@@ -265,7 +265,7 @@ fn write(instance: &mut Instance, change: &SlotChange, told: Option<&String>) {
 }
 
 /// The status of a Configuration that has one node.
-pub(super) fn status_of(
+pub(crate) fn status_of(
     report: &Report,
     node: &str,
     before: Option<&ConfigurationStatus>,

@@ -13,6 +13,8 @@ fn touched() -> Metrics {
         unhealthy: 0,
     };
     metrics.set_slots(&[(cam(), slots)].into());
+    metrics.set_slots_held_twice(1);
+    metrics.set_checkpoint_unreadable(false);
     metrics.set_plugins(3);
     metrics.set_plugins_registered(2);
     metrics.count_discovery("zeroconf", true);

@@ -80,7 +80,10 @@ impl RunningDiscovery {
 }
 
 pub fn find<'a>(set: &'a DeviceSet, fullname: &str) -> Option<&'a Device> {
-    set.devices.values().find(|d| d.id.as_str() == fullname)
+    set.devices
+        .values()
+        .find(|d| d.id.as_str() == fullname)
+        .map(|device| &**device)
 }
 
 /// A property of a zeroconf device, by the last part of its name.

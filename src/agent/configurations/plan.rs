@@ -1,5 +1,9 @@
 //! Which Configurations are accepted, and what is wrong with the others. Pure.
+<<<<<<< HEAD
 use super::{Judged, resource, rights, spec};
+=======
+use super::{Judged, limits, resource, spec};
+>>>>>>> lead
 use crate::{
     api::configuration::{Configuration, Problem},
     discovery::plan::SessionSpec,
@@ -12,13 +16,13 @@ use std::{
 };
 
 /// The Configurations this node works with. No two have one name, whatever their namespaces.
-pub(in crate::agent) type Accepted = BTreeMap<ObjectKey, AcceptedConfiguration>;
+pub(crate) type Accepted = BTreeMap<ObjectKey, AcceptedConfiguration>;
 
 #[derive(Debug, Clone, PartialEq)]
-pub(in crate::agent) struct AcceptedConfiguration {
-    pub(in crate::agent) configuration: Arc<Configuration>,
-    pub(in crate::agent) session: SessionSpec,
-    pub(in crate::agent) scope: Scope,
+pub(crate) struct AcceptedConfiguration {
+    pub(crate) configuration: Arc<Configuration>,
+    pub(crate) session: SessionSpec,
+    pub(crate) scope: Scope,
 }
 
 /// What Configurations are judged by.
@@ -79,11 +83,6 @@ pub(super) fn judge(world: &World<'_>) -> Judged {
         }
     }
     refuse_second_of_a_name(world, &mut judged);
-    for (key, accepted) in &judged.accepted {
-        if let Some(problem) = spec::unused(&accepted.configuration.spec) {
-            judged.problems.entry(key.clone()).or_insert(problem);
-        }
-    }
     // Before: one that goes back to its earlier name may find another of ours there.
     resource::tell_of_others(world, &mut judged.accepted, &mut judged.problems);
     resource::refuse_second(world, &mut judged.accepted, &mut judged.problems);
@@ -115,7 +114,11 @@ fn accept(
     let name = configuration.metadata.name.as_deref().unwrap_or_default();
     spec::check_name(name)?;
     spec::check(&configuration.spec)?;
+<<<<<<< HEAD
     rights::check_references(&key.namespace, &configuration.spec)?;
+=======
+    limits::check_references(&key.namespace, &configuration.spec)?;
+>>>>>>> lead
     resource::check(world, configuration)?;
     let handler = &configuration.spec.discovery_handler;
     if let Some(earlier) = earlier.filter(|e| e.session.handler != handler.name) {
@@ -136,7 +139,11 @@ fn accept(
     };
     Ok(AcceptedConfiguration {
         scope,
+<<<<<<< HEAD
         configuration: rights::limited(world.variables, configuration),
+=======
+        configuration: limits::limited(world, configuration),
+>>>>>>> lead
         session,
     })
 }
@@ -363,18 +370,6 @@ mod tests {
         let before = judge(&Accepted::new(), &known).accepted;
         let again = judge(&before, &|_| panic!("read again"));
         assert_eq!(again.accepted, before);
-    }
-
-    #[test]
-    fn what_has_no_effect_is_said_and_the_devices_are_offered() {
-        let text = GOOD.replace(
-            "name: echo",
-            "name: echo, discoveryProperties: [{name: user}]",
-        );
-        let judged = judged(&[&text], &Accepted::new());
-        assert_eq!(judged.accepted.len(), 1);
-        let problem = judged.problems.into_values().next().unwrap();
-        assert_eq!(problem.reason, "UnusedDiscoveryProperties");
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! What to change in the Instances, so that they say what discovery sees. Pure.
 mod arrivals;
+mod new;
 
-pub(super) use arrivals::Arrivals;
+pub(crate) use arrivals::Arrivals;
 
 use super::bounds;
 use crate::{
@@ -9,62 +10,56 @@ use crate::{
         configurations::{AcceptedConfiguration, Judged},
         plan_inputs::{Now, device_id},
     },
-    api::{
-        configuration::Problem,
-        instance::{Instance, InstanceSpec, InstanceStatus},
-        names,
-    },
+    api::{configuration::Problem, instance::Instance},
     discovery::session::{Discoveries, Sighting},
     model::{
-        container_edits::environment,
-        device::{Device, DeviceId, Scope},
+        device::{Device, DeviceId},
         instance_name::InstanceName,
         names::ObjectKey,
-        slot_table::{Unshown, usage_of},
+        slot_table::Use,
     },
     store::{
         Configurations, InstanceChange, Instances, Report, View,
-        plan::{in_use_by, says_health, with_availability, with_health},
+        plan::{in_use_by, says_health},
     },
 };
-use kube::Resource as _;
-use std::{collections::BTreeMap, net::Ipv6Addr, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 /// Since when (uptime) the device of an Instance has been missing.
-pub(super) type Absences = BTreeMap<ObjectKey, Duration>;
+pub(crate) type Absences = BTreeMap<ObjectKey, Duration>;
 
 /// The Instances that cannot be created, and why.
-pub(super) type Refused = BTreeMap<ObjectKey, String>;
+pub(crate) type Refused = BTreeMap<ObjectKey, String>;
 
 /// Everything the plan depends on.
-pub(super) struct World<'a> {
-    pub(super) node: &'a str,
+pub(crate) struct World<'a> {
+    pub(crate) node: &'a str,
     /// The most Instances of all Configurations together.
-    pub(super) max_instances: usize,
-    pub(super) now: Now<'a>,
-    pub(super) configurations: &'a Configurations,
-    pub(super) judged: &'a Judged,
-    pub(super) discoveries: &'a Discoveries,
-    pub(super) instances: &'a Instances,
-    /// What containers of this node use without an Instance that shows it.
-    pub(super) unshown: &'a [Unshown],
-    pub(super) absences: &'a Absences,
-    pub(super) arrivals: &'a Arrivals,
+    pub(crate) max_instances: usize,
+    pub(crate) now: Now<'a>,
+    pub(crate) configurations: &'a Configurations,
+    pub(crate) judged: &'a Judged,
+    pub(crate) discoveries: &'a Discoveries,
+    pub(crate) instances: &'a Instances,
+    /// What containers of this node have.
+    pub(crate) uses: &'a [Use],
+    pub(crate) absences: &'a Absences,
+    pub(crate) arrivals: &'a Arrivals,
     /// Why the API server refuses to create these Instances.
-    pub(super) refused: &'a Refused,
+    pub(crate) refused: &'a Refused,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Plan {
-    pub(super) changes: Vec<InstanceChange>,
-    pub(super) absences: Absences,
-    pub(super) arrivals: Arrivals,
+pub(crate) struct Plan {
+    pub(crate) changes: Vec<InstanceChange>,
+    pub(crate) absences: Absences,
+    pub(crate) arrivals: Arrivals,
     /// When to plan again if nothing changes before.
-    pub(super) wake_in: Option<Duration>,
-    pub(super) reports: BTreeMap<ObjectKey, Report>,
+    pub(crate) wake_in: Option<Duration>,
+    pub(crate) reports: BTreeMap<ObjectKey, Report>,
 }
 
-pub(super) fn plan(world: &World<'_>) -> Plan {
+pub(crate) fn plan(world: &World<'_>) -> Plan {
     let mut plan = Plan::default();
     let mut room = Room(signed(world.max_instances) - signed(world.instances.len()));
     for (key, instance) in world.instances {
@@ -207,10 +202,10 @@ impl<'a> PlanOfOne<'a> {
             }
             let is_missing = match (self.sighting, &id) {
                 (Some(sighting), Some(id)) => sighting.is_missing(id),
-                (Some(_), None) => is_complete,
+                (Some(sighting), None) => sighting.set.is_whole(),
                 (None, _) => false,
             };
-            if is_complete && left.is_zero() {
+            if is_complete && is_missing && left.is_zero() {
                 // Until it is gone: what cannot be written now is not given another grace period.
                 self.absences.insert(key.clone(), since);
                 self.leave(key, instance, "its device is gone");
@@ -335,41 +330,6 @@ impl<'a> PlanOfOne<'a> {
             });
         }
     }
-
-    /// A container may have the device already, by an Instance of the same name that was deleted.
-    fn new_instance(&self, name: &InstanceName, device: &Device) -> Instance {
-        let capacity = self.accepted.configuration.spec.capacity;
-        let slots = u32::try_from(capacity).unwrap_or(0);
-        let spec = InstanceSpec {
-            configuration_name: self.key.name.clone(),
-            cdi_name: format!("{}/{}={}", names::GROUP, self.key.name, name.digest()),
-            capacity,
-            broker_properties: self.stored_properties(device),
-            shared: self.accepted.scope == Scope::Shared,
-            nodes: vec![self.world.node.to_owned()],
-            device_usage: usage_of(self.world.unshown, (name.as_str(), slots), self.world.node),
-        };
-        let mut instance = Instance::new(name.as_str(), spec);
-        instance.metadata.namespace = Some(self.key.namespace.clone());
-        // Without a uid there is no API server that would collect it.
-        let owner = self.accepted.configuration.controller_owner_ref(&());
-        instance.metadata.owner_references = owner.map(|owner| vec![owner]);
-        let annotation = (names::DEVICE_ID.to_owned(), device.id.to_string());
-        instance.metadata.annotations = Some(BTreeMap::from([annotation]));
-        let (node, now) = (self.world.node, self.world.now.text);
-        let status = with_health(&InstanceStatus::default(), node, &self.seen(device), now);
-        instance.status = Some(with_availability(status, &instance.spec, now));
-        instance
-    }
-
-    fn stored_properties(&self, device: &Device) -> BTreeMap<String, String> {
-        let broker_properties = &self.accepted.configuration.spec.broker_properties;
-        environment(&device.properties, broker_properties)
-            .into_iter()
-            .filter(|(_, value)| !is_scoped_address(value))
-            .map(|(key, value)| (key.clone(), value.clone()))
-            .collect()
-    }
 }
 
 fn is_empty_or_has(nodes: &[String], node: &str) -> bool {
@@ -379,11 +339,6 @@ fn is_empty_or_has(nodes: &[String], node: &str) -> bool {
 /// Whether other nodes see the device.
 fn has_others(instance: &Instance, node: &str) -> bool {
     instance.spec.nodes.iter().any(|n| n != node)
-}
-
-/// `fe80::1%eth0` means something on one node only.
-fn is_scoped_address(value: &str) -> bool {
-    (value.split_once('%')).is_some_and(|(address, _)| address.parse::<Ipv6Addr>().is_ok())
 }
 
 #[cfg(test)]

@@ -250,7 +250,7 @@ impl Allocator {
             .preferred(resource.name(), available, must, size)
     }
 
-    /// The claim as it would be now. Where this node's other resource holds a slot, pod resources tell whether its
+    /// The claim as it would be now. Where this node's other resource holds a slot, the kubelet's books tell whether its
     /// container is gone.
     async fn expected(
         &self,

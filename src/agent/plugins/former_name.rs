@@ -28,7 +28,7 @@ pub(super) async fn check(
         return Ok(());
     }
     // Whoever cannot be asked says nothing against it: the kubelet is right on its own node.
-    let Ok(books) = books::read(node).await else {
+    let Ok(books) = books::read_fresh(node).await else {
         return Ok(());
     };
     for (other, ids) in books

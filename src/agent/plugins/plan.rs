@@ -16,28 +16,28 @@ use std::{
 };
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Action {
+pub(crate) enum Action {
     Stop(String),
     Start(Offered),
 }
 
 /// A resource, and what the kubelet calls it. With another name it is another plugin.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::agent) struct Offered {
-    pub(in crate::agent) resource: Resource,
-    pub(in crate::agent) full_name: String,
+pub(crate) struct Offered {
+    pub(crate) resource: Resource,
+    pub(crate) full_name: String,
 }
 
 /// A slot as its plugin tells the kubelet of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::agent) struct Slot {
-    pub(in crate::agent) id: String,
-    pub(in crate::agent) is_healthy: bool,
+pub(crate) struct Slot {
+    pub(crate) id: String,
+    pub(crate) is_healthy: bool,
 }
 
 /// What to offer on this node, by the name of the Instance or Configuration it is for. No two have one whole name:
 /// where an Instance and a Configuration would, the Instance has it.
-pub(in crate::agent) fn desired(
+pub(crate) fn desired(
     instances: &Instances,
     node: &str,
     names: &ResourceNames,
@@ -61,7 +61,7 @@ pub(in crate::agent) fn desired(
 /// The resources of this node, by name: each Instance's, and that of each Configuration with an Instance. One whose
 /// slots a container here holds stays while it does, also where this node does not see the device any more.
 /// Where an Instance and a Configuration have one name, the Instance has the resource.
-pub(super) fn resources(instances: &Instances, node: &str) -> BTreeMap<String, Resource> {
+pub(crate) fn resources(instances: &Instances, node: &str) -> BTreeMap<String, Resource> {
     let ours = |by_configuration: bool| {
         (instances.values()).filter(move |instance| {
             let usage = &mut instance.spec.device_usage.values();
@@ -87,7 +87,7 @@ fn is_held_by(usage: &str, node: &str, by_configuration: bool) -> bool {
 }
 
 /// Stops come first: never two plugins for one resource.
-pub(super) fn plan(
+pub(crate) fn plan(
     desired: &BTreeMap<String, Offered>,
     running: &BTreeMap<String, Offered>,
 ) -> Vec<Action> {
@@ -101,7 +101,7 @@ pub(super) fn plan(
 }
 
 /// The Instances whose device is known to be gone, of those that have their name's slots.
-pub(super) fn gone(
+pub(crate) fn gone(
     instances: &Instances,
     discoveries: &Discoveries,
     has_slots: impl Fn(&ObjectKey) -> bool,
@@ -117,7 +117,7 @@ pub(super) fn gone(
 
 /// What a resource's plugin lists. The slots of a device that is gone stay, unhealthy: the kubelet takes a slot that
 /// is missing from the list for a healthy one.
-pub(super) fn listed(resource: &Resource, slots: &SlotTable, gone: &BTreeSet<String>) -> Vec<Slot> {
+pub(crate) fn listed(resource: &Resource, slots: &SlotTable, gone: &BTreeSet<String>) -> Vec<Slot> {
     let list = match resource {
         Resource::Instance(name) => slots.instance_list(name),
         Resource::Configuration(name) => slots.configuration_list(name),
@@ -137,7 +137,7 @@ const SOCKET_PATH_LIMIT: usize = 107;
 const SOCKET_NAME_END: usize = 16;
 
 /// What every socket of a resource begins with, in a folder whose path has `folder` bytes.
-pub(super) fn socket_stem(resource: &str, folder: usize) -> Option<String> {
+pub(crate) fn socket_stem(resource: &str, folder: usize) -> Option<String> {
     let limit = SOCKET_PATH_LIMIT
         .checked_sub(folder + 1)?
         .min(SOCKET_NAME_LIMIT);
@@ -148,7 +148,7 @@ pub(super) fn socket_stem(resource: &str, folder: usize) -> Option<String> {
 }
 
 /// `<resource>-<unix seconds>.sock`, the first from `now` on that is not there yet.
-pub(super) fn socket_name(stem: &str, now: u64, is_taken: impl Fn(&str) -> bool) -> String {
+pub(crate) fn socket_name(stem: &str, now: u64, is_taken: impl Fn(&str) -> bool) -> String {
     (now..)
         .map(|seconds| format!("{stem}-{seconds}.sock"))
         .find(|name| !is_taken(name))
@@ -156,7 +156,7 @@ pub(super) fn socket_name(stem: &str, now: u64, is_taken: impl Fn(&str) -> bool)
 }
 
 /// The sockets that an agent made for the resource with this stem.
-pub(super) fn sockets_of<'a>(
+pub(crate) fn sockets_of<'a>(
     stem: &'a str,
     sockets: &'a BTreeSet<String>,
 ) -> impl Iterator<Item = &'a String> {

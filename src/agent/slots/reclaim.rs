@@ -35,14 +35,13 @@ struct Memory {
     missed: Missed,
     asked: Asked,
     twice: Vec<HeldTwice>,
-    /// Whether containers have something of ours: an Instance of it may come.
-    has_uses: bool,
     confirmed: Option<Confirmed>,
     /// What was wrong with the checkpoint.
     unreadable: Option<String>,
 }
 
-/// Looks every few seconds while this node has Instances, or may have some soon.
+/// Looks every few seconds while this node has Instances, or may have some soon: by a Configuration, or because a
+/// container has a device.
 pub(in crate::agent) async fn run(
     node: Arc<Node>,
     requests: Requests,
@@ -53,7 +52,7 @@ pub(in crate::agent) async fn run(
     let mut memory = Memory::default();
     let looks = async {
         loop {
-            if !memory.has_uses {
+            if node.uses.borrow().is_empty() {
                 until_needed(&mut slots, &mut judged).await?;
             }
             if kubelet.has_changed()? {
@@ -120,7 +119,7 @@ impl Memory {
     /// Nothing counts of a time at which the kubelet could not be believed. What was claimed stays so.
     fn know_nothing(&mut self, node: &Node) {
         self.missed.clear();
-        node.unshown.send_replace(Arc::default());
+        node.uses.send_replace(Arc::default());
     }
 
     fn decide(&mut self, node: &Node, books: &Books, begun: Duration) -> Vec<Request> {
@@ -130,7 +129,6 @@ impl Memory {
         };
         // The table as it is now: what was claimed since the look is not to be claimed again.
         let uses = books.uses();
-        self.has_uses = !uses.is_empty();
         let (held, adoptions) = {
             let slots = node.slots.borrow();
             (slots.held(), slots.adoptions(&uses))
@@ -150,12 +148,7 @@ impl Memory {
         let (claimed, asked) = due_claims(&adoptions, looks, &self.asked);
         self.asked = asked;
         self.report_conflicts(node, adoptions.twice);
-        let unshown = Arc::new(adoptions.unshown);
-        node.unshown.send_if_modified(|before| {
-            let is_changed = *before != unshown;
-            *before = unshown;
-            is_changed
-        });
+        node.uses.send_replace(uses.into());
         let release = (!released.is_empty()).then_some(Request::Release {
             changes: released,
             begun,

@@ -5,7 +5,7 @@ use crate::model::{
     printable::printable,
 };
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 /// Wide enough for a Configuration's name and its digest; longer ones push their line.
 const INSTANCE_WIDTH: usize = 32;
@@ -100,7 +100,7 @@ impl Report {
     }
 
     pub(super) fn list<'a>(&self, set: &'a DeviceSet) -> Vec<Listed<'a>> {
-        let listed = |device: &'a Device| Listed {
+        let listed = |device: &'a Arc<Device>| Listed {
             id: device.id.as_str(),
             instance: instance_name(&self.naming, &device.id),
             shared: self.naming.scope == Scope::Shared,

@@ -23,7 +23,7 @@ const MOVES_APART: SignedDuration = SignedDuration::from_mins(1);
 const TRIES_BEFORE_TAKEN: u32 = 3;
 
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Memory {
+pub(crate) struct Memory {
     failures: BTreeMap<ObjectKey, Failures>,
     /// Created and not seen yet.
     created: BTreeMap<ObjectKey, Created>,
@@ -55,7 +55,7 @@ struct Created {
 
 /// What became of an action.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Outcome {
+pub(crate) enum Outcome {
     /// With the uid of what was created, if anything was.
     Done(Option<String>),
     /// The object is another one than was thought, or is there already.
@@ -69,7 +69,7 @@ pub(super) enum Outcome {
 }
 
 impl Outcome {
-    pub(super) fn from_status(code: u16, message: &str) -> Self {
+    pub(crate) fn from_status(code: u16, message: &str) -> Self {
         match code {
             404 => Self::Gone,
             409 => Self::Conflict,
@@ -85,7 +85,7 @@ impl Outcome {
 
 /// What users are to be told.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Notice {
+pub(crate) enum Notice {
     Created(Broker),
     /// A Pod ended.
     Ended {
@@ -106,7 +106,7 @@ pub(super) enum Notice {
 
 impl Memory {
     /// Takes in what the world shows. Returns what is new of it.
-    pub(super) fn observe(&mut self, world: &World, now: Timestamp) -> Vec<Notice> {
+    pub(crate) fn observe(&mut self, world: &World, now: Timestamp) -> Vec<Notice> {
         let shows = |key: &ObjectKey, uid: &str| {
             let pod = world.pods.get(key).map(|pod| &pod.meta);
             let job = world.jobs.get(key).map(|job| &job.meta);
@@ -175,7 +175,7 @@ impl Memory {
     }
 
     /// Takes in what became of an action: whether it is settled, until the world changes or its wait is over.
-    pub(super) fn settle(
+    pub(crate) fn settle(
         &mut self,
         action: &Action,
         outcome: &Outcome,
@@ -267,7 +267,7 @@ impl Memory {
     }
 
     /// That nothing can be made of a Configuration's broker spec, unless it was told.
-    pub(super) fn invalid(
+    pub(crate) fn invalid(
         &mut self,
         configuration: &ObjectKey,
         (digest, message): (&str, &str),
@@ -285,7 +285,7 @@ impl Memory {
     }
 
     /// When a broker may be created again.
-    pub(super) fn not_before(&self, key: &ObjectKey, digest: &str) -> Option<Timestamp> {
+    pub(crate) fn not_before(&self, key: &ObjectKey, digest: &str) -> Option<Timestamp> {
         let failures = self.failures.get(key)?;
         // A Pod of Akri's carries no digest.
         let is_of = failures.digest == digest || failures.digest.is_empty();
@@ -293,20 +293,20 @@ impl Memory {
     }
 
     /// When the broker of a device that has moved may be replaced.
-    pub(super) fn may_move_at(&self, key: &ObjectKey) -> Option<Timestamp> {
+    pub(crate) fn may_move_at(&self, key: &ObjectKey) -> Option<Timestamp> {
         self.moved.get(key).map(|at| *at + MOVES_APART)
     }
 
-    pub(super) fn is_created(&self, key: &ObjectKey, owner: &str) -> bool {
+    pub(crate) fn is_created(&self, key: &ObjectKey, owner: &str) -> bool {
         (self.created.get(key)).is_some_and(|created| created.owner == owner)
     }
 
-    pub(super) fn is_deleted(&self, uid: &str) -> bool {
+    pub(crate) fn is_deleted(&self, uid: &str) -> bool {
         self.deleted.contains(uid)
     }
 
     /// When something that was created should have shown.
-    pub(super) fn wake(&self) -> Option<Timestamp> {
+    pub(crate) fn wake(&self) -> Option<Timestamp> {
         (self.created.values())
             .map(|created| created.since + SHOWS_WITHIN)
             .min()

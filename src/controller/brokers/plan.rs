@@ -16,26 +16,26 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-pub(super) struct Input<'a> {
-    pub(super) world: &'a World,
-    pub(super) memory: &'a Memory,
+pub(crate) struct Input<'a> {
+    pub(crate) world: &'a World,
+    pub(crate) memory: &'a Memory,
     /// Such as `akri.sh`.
-    pub(super) resource_prefix: &'a str,
-    pub(super) now: Timestamp,
+    pub(crate) resource_prefix: &'a str,
+    pub(crate) now: Timestamp,
 }
 
 /// A Pod or a Job, and why it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Broker {
-    pub(super) key: ObjectKey,
-    pub(super) instance: ObjectKey,
-    pub(super) configuration: ObjectKey,
+pub(crate) struct Broker {
+    pub(crate) key: ObjectKey,
+    pub(crate) instance: ObjectKey,
+    pub(crate) configuration: ObjectKey,
     /// What the Configuration says now.
-    pub(super) digest: String,
+    pub(crate) digest: String,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Action {
+pub(crate) enum Action {
     CreatePod {
         broker: Broker,
         /// The uid of the Instance.
@@ -70,15 +70,15 @@ pub(super) enum Action {
 }
 
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Plan {
-    pub(super) actions: Vec<Action>,
+pub(crate) struct Plan {
+    pub(crate) actions: Vec<Action>,
     /// Configurations that no broker can be made of, with their digest. What runs of them goes on.
-    pub(super) broken: BTreeMap<ObjectKey, (String, SpecError)>,
+    pub(crate) broken: BTreeMap<ObjectKey, (String, SpecError)>,
     /// When to look again if nothing changes before.
-    pub(super) wake: Option<Timestamp>,
+    pub(crate) wake: Option<Timestamp>,
 }
 
-pub(super) fn plan(input: &Input<'_>) -> Plan {
+pub(crate) fn plan(input: &Input<'_>) -> Plan {
     let mut planner = Planner {
         input,
         pods: owned(&input.world.pods, |pod| pod.meta.owner.as_deref()),
@@ -93,9 +93,9 @@ pub(super) fn plan(input: &Input<'_>) -> Plan {
     planner.plan
 }
 
-type Owned<'a, T> = BTreeMap<&'a str, BTreeMap<&'a ObjectKey, &'a T>>;
+type Owned<'a, T> = BTreeMap<(&'a str, &'a str), BTreeMap<&'a ObjectKey, &'a T>>;
 
-/// By the uid of the owner. What is of no Instance that is known is left to garbage collection: the Instance may be
+/// By the namespace and the uid of the owner, which is in the same namespace: others may write any uid. What is of no Instance that is known is left to garbage collection: the Instance may be
 /// newer than our list of them.
 fn owned<T>(
     objects: &BTreeMap<ObjectKey, std::sync::Arc<T>>,
@@ -104,7 +104,10 @@ fn owned<T>(
     let mut owned = Owned::new();
     for (key, object) in objects {
         if let Some(uid) = owner(object) {
-            owned.entry(uid).or_default().insert(key, &**object);
+            owned
+                .entry((&*key.namespace, uid))
+                .or_default()
+                .insert(key, &**object);
         }
     }
     owned
@@ -132,6 +135,13 @@ struct Of<'a> {
     configuration: (&'a ObjectKey, &'a Configuration),
     /// Nothing can be made of what it asks for.
     is_broken: bool,
+}
+
+impl<'a> Of<'a> {
+    /// The namespace and the uid of the Instance.
+    fn owner(&self) -> (&'a str, &'a str) {
+        (&self.subject.key.namespace, self.uid)
+    }
 }
 
 /// A node that sees the device, and the Pod there.
@@ -169,12 +179,12 @@ impl<'a> Planner<'a> {
         };
         let wanted = broker::wanted(configuration.spec.broker_spec.as_ref());
         if !matches!(wanted, Some(Wanted::Pod(_))) {
-            for (key, pod) in self.pods.remove(uid).unwrap_or_default() {
+            for (key, pod) in self.pods.remove(&of.owner()).unwrap_or_default() {
                 self.delete_pod((key, pod), "its Configuration asks for no Pod");
             }
         }
         if !matches!(wanted, Some(Wanted::Job(_))) {
-            for (key, job) in self.jobs.remove(uid).unwrap_or_default() {
+            for (key, job) in self.jobs.remove(&of.owner()).unwrap_or_default() {
                 self.delete_job((key, job), "its Configuration asks for no Job");
             }
         }

@@ -29,7 +29,7 @@ use std::{
 use tokio::time::Instant;
 
 /// A node that restarts is back by then.
-pub(super) const AWAY_AFTER: Duration = Duration::from_secs(60);
+pub(crate) const AWAY_AFTER: Duration = Duration::from_secs(60);
 /// The agent of a node that was taken out joins again by then, if it runs.
 const REJOIN_TIME: Duration = Duration::from_secs(60);
 /// The shortest and the longest time until the Pods of a deleted node are looked for again.
@@ -37,36 +37,36 @@ const LOOKS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 
 /// The time of a look.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Now {
+pub(crate) struct Now {
     /// By the machine's clock.
-    pub(super) clock: Timestamp,
+    pub(crate) clock: Timestamp,
     /// By a clock that does not step.
-    pub(super) instant: Instant,
+    pub(crate) instant: Instant,
 }
 
 /// What was seen of the nodes.
 #[derive(Debug, Default)]
-pub(super) struct Memory {
+pub(crate) struct Memory {
     /// The nodes that were ready at the last look.
     ready: BTreeSet<String>,
     /// The nodes that are not ready, and the deleted ones that hold slots.
-    pub(super) away: BTreeMap<String, Away>,
-    pub(super) outage: Option<Outage>,
+    pub(crate) away: BTreeMap<String, Away>,
+    pub(crate) outage: Option<Outage>,
 }
 
 /// More than half of the nodes are not ready.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Outage {
-    pub(super) away: usize,
-    pub(super) of: usize,
+pub(crate) struct Outage {
+    pub(crate) away: usize,
+    pub(crate) of: usize,
     since: Instant,
     /// The Configurations that it was reported on.
     told: BTreeSet<ObjectKey>,
 }
 
 #[derive(Debug)]
-pub(super) struct Away {
-    pub(super) why: Why,
+pub(crate) struct Away {
+    pub(crate) why: Why,
     noticed: Instant,
     /// How long it had been away when it was noticed.
     before: Duration,
@@ -79,7 +79,7 @@ pub(super) struct Away {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Why {
+pub(crate) enum Why {
     NotReady {
         since: Timestamp,
         /// It has the taint `node.kubernetes.io/out-of-service`.
@@ -96,7 +96,7 @@ struct Look {
 
 /// What is known of the Pods of a deleted node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Pods {
+pub(crate) enum Pods {
     Unknown,
     Remain,
     Deleted,
@@ -104,7 +104,7 @@ pub(super) enum Pods {
 
 /// What becomes of the slots that a lost node holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Outlook {
+pub(crate) enum Outlook {
     Free,
     FreeIn(Duration),
     /// The Configuration gives nothing away by time.
@@ -115,7 +115,7 @@ pub(super) enum Outlook {
 
 /// Why slots are not free yet: each is reported once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Wait {
+pub(crate) enum Wait {
     Time,
     Operator,
     Pods,
@@ -123,7 +123,7 @@ pub(super) enum Wait {
 
 impl Memory {
     /// Follows which nodes are lost.
-    pub(super) fn notice(&mut self, world: &World, now: Now) {
+    pub(crate) fn notice(&mut self, world: &World, now: Now) {
         let was_outage = self.outage.is_some();
         self.outage = outage(world).map(|(away, of)| {
             let known = self.outage.take();
@@ -161,7 +161,7 @@ impl Memory {
     }
 
     /// `nodes` were taken out of an Instance.
-    pub(super) fn left<'n>(
+    pub(crate) fn left<'n>(
         &mut self,
         key: &ObjectKey,
         nodes: impl IntoIterator<Item = &'n String>,
@@ -175,14 +175,14 @@ impl Memory {
     }
 
     /// The Pods of a deleted node were looked for.
-    pub(super) fn looked(&mut self, node: &str, pods: Pods, now: Instant) {
+    pub(crate) fn looked(&mut self, node: &str, pods: Pods, now: Instant) {
         if let Some(away) = self.away.get_mut(node) {
             away.look = Some(Look { at: now, pods });
         }
     }
 
     /// Whether a node that is there is to leave its Instances.
-    pub(super) fn is_lost(&self, node: &str, now: Instant) -> bool {
+    pub(crate) fn is_lost(&self, node: &str, now: Instant) -> bool {
         let away = self.away.get(node);
         away.is_some_and(|away| match away.why {
             Why::NotReady { is_off, .. } => {
@@ -193,14 +193,14 @@ impl Memory {
     }
 
     /// Whether a node that is there is to leave this Instance. An agent that joins again after that is there.
-    pub(super) fn leaves(&self, node: &str, key: &ObjectKey, now: Instant) -> bool {
+    pub(crate) fn leaves(&self, node: &str, key: &ObjectKey, now: Instant) -> bool {
         let has_left = |away: &Away| away.left.contains_key(key);
         self.is_lost(node, now) && !self.away.get(node).is_some_and(has_left)
     }
 
     /// What becomes of the slots of `node` in the Instance `key`, from which it is to go or has gone. `release` is what
     /// the Configuration says. `None` for a node that is not lost.
-    pub(super) fn outlook(
+    pub(crate) fn outlook(
         &self,
         node: &str,
         (key, is_named): (&ObjectKey, bool),
@@ -228,14 +228,14 @@ impl Memory {
     }
 
     /// The deleted nodes whose Pods are to be looked for now.
-    pub(super) fn looks(&self, now: Instant) -> Vec<String> {
+    pub(crate) fn looks(&self, now: Instant) -> Vec<String> {
         let due = |away: &Away| away.look_in(now).is_some_and(|wait| wait.is_zero());
         let due = self.away.iter().filter(|(_, away)| due(away));
         due.map(|(name, _)| name.clone()).collect()
     }
 
     /// When a node is given up, or its Pods are looked for again.
-    pub(super) fn wake_in(&self, now: Instant) -> Option<Duration> {
+    pub(crate) fn wake_in(&self, now: Instant) -> Option<Duration> {
         let looks = self.away.values().filter_map(|away| away.look_in(now));
         let leave = self.away.values().map(|away| match self.outage {
             None => AWAY_AFTER.saturating_sub(away.age(now)),
@@ -247,13 +247,13 @@ impl Memory {
     }
 
     /// Whether this is to be reported. It is recorded as done.
-    pub(super) fn tell(&mut self, node: &str, key: &ObjectKey, wait: Wait) -> bool {
+    pub(crate) fn tell(&mut self, node: &str, key: &ObjectKey, wait: Wait) -> bool {
         let away = self.away.get_mut(node);
         away.is_some_and(|away| away.told.insert((key.clone(), wait)))
     }
 
     /// Whether the outage is to be reported on a Configuration. It is recorded as done.
-    pub(super) fn tell_outage(&mut self, configuration: &ObjectKey) -> bool {
+    pub(crate) fn tell_outage(&mut self, configuration: &ObjectKey) -> bool {
         let outage = self.outage.as_mut();
         outage.is_some_and(|outage| outage.told.insert(configuration.clone()))
     }
@@ -261,7 +261,7 @@ impl Memory {
 
 impl Outage {
     /// When it has lasted for so long that it is worth a report.
-    pub(super) fn lasts_in(&self, now: Instant) -> Duration {
+    pub(crate) fn lasts_in(&self, now: Instant) -> Duration {
         AWAY_AFTER.saturating_sub(now - self.since)
     }
 }
@@ -301,7 +301,7 @@ impl Away {
         self.before.saturating_add(now - self.noticed)
     }
 
-    pub(super) fn pods(&self) -> Pods {
+    pub(crate) fn pods(&self) -> Pods {
         (self.look.as_ref()).map_or(Pods::Unknown, |look| look.pods)
     }
 
@@ -380,12 +380,12 @@ fn outage(world: &World) -> Option<(usize, usize)> {
 }
 
 /// Whether the node's agent is to be reckoned with: one that is not ready just now may be back soon.
-pub(in crate::controller) fn is_working(node: &NodeState, now: Timestamp) -> bool {
+pub(crate) fn is_working(node: &NodeState, now: Timestamp) -> bool {
     node.is_ready || settles_in(node, now).is_none_or(|left| !left.is_zero())
 }
 
 /// How long a node that is not ready is taken for one that works.
-pub(in crate::controller) fn settles_in(node: &NodeState, now: Timestamp) -> Option<Duration> {
+pub(crate) fn settles_in(node: &NodeState, now: Timestamp) -> Option<Duration> {
     let since = node.since.filter(|_| !node.is_ready)?;
     Some(AWAY_AFTER.saturating_sub(elapsed(since, now)))
 }

@@ -12,7 +12,7 @@ use crate::{
 
 /// A warning Event, once for each trouble.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Notice {
+pub(crate) enum Notice {
     /// All slots of an Instance are in use, some of them by a lost node.
     Held {
         instance: ObjectKey,
@@ -29,14 +29,14 @@ pub(super) enum Notice {
 
 impl Notice {
     /// The reason of the Event.
-    pub(super) fn reason(&self) -> &'static str {
+    pub(crate) fn reason(&self) -> &'static str {
         match self {
             Self::Held { .. } => "SlotsHeldByLostNode",
             Self::Outage { .. } => "MostNodesNotReady",
         }
     }
 
-    pub(super) fn note(&self) -> &str {
+    pub(crate) fn note(&self) -> &str {
         match self {
             Self::Held { note, .. } | Self::Outage { note, .. } => note,
         }
@@ -44,7 +44,7 @@ impl Notice {
 }
 
 /// Whether every slot of an Instance has a holder, so that no further container can have the device.
-pub(super) fn is_used_up(instance: &Instance) -> bool {
+pub(crate) fn is_used_up(instance: &Instance) -> bool {
     let is_slot = |id: &str| {
         let index = id.parse::<SlotId>().ok().map(|slot| slot.index);
         index.is_some_and(|index| i64::from(index) < i64::from(instance.spec.capacity))
@@ -57,7 +57,7 @@ pub(super) fn is_used_up(instance: &Instance) -> bool {
 
 /// The report on an Instance whose slots `held` are held by `node`. `None` where there is nothing to wait for, or the
 /// reason is another.
-pub(super) fn held(
+pub(crate) fn held(
     key: &ObjectKey,
     held: &[&str],
     (node, away): (&str, &Away),
@@ -105,7 +105,7 @@ pub(super) fn held(
 }
 
 /// The report of slots that were taken from lost nodes, each with its node.
-pub(super) fn released(freed: &[(String, String)]) -> Option<String> {
+pub(crate) fn released(freed: &[(String, String)]) -> Option<String> {
     let freed: Vec<String> = (freed.iter())
         .map(|(slot, node)| format!("{slot} (held by {node})"))
         .collect();
@@ -114,7 +114,7 @@ pub(super) fn released(freed: &[(String, String)]) -> Option<String> {
 }
 
 /// The report on a Configuration with slots that would be released if there were no outage.
-pub(super) fn outage(configuration: &ObjectKey, outage: &Outage) -> Notice {
+pub(crate) fn outage(configuration: &ObjectKey, outage: &Outage) -> Notice {
     Notice::Outage {
         configuration: configuration.clone(),
         note: format!(

@@ -37,15 +37,15 @@ use tokio::time::Instant;
 const DEFAULT_GRACE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
-pub(super) struct Plan {
-    pub(super) actions: Vec<Action>,
+pub(crate) struct Plan {
+    pub(crate) actions: Vec<Action>,
     /// What there is to report, whether it was reported or not.
-    pub(super) notices: Vec<Notice>,
-    pub(super) wake_in: Option<Duration>,
+    pub(crate) notices: Vec<Notice>,
+    pub(crate) wake_in: Option<Duration>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Action {
+pub(crate) enum Action {
     Change(Box<Change>),
     /// An Instance that no node is left for.
     Delete {
@@ -62,20 +62,20 @@ pub(super) enum Action {
 
 /// What is changed of an Instance.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Change {
-    pub(super) key: ObjectKey,
-    pub(super) patch: Option<Patch>,
-    pub(super) status: Option<Patch>,
+pub(crate) struct Change {
+    pub(crate) key: ObjectKey,
+    pub(crate) patch: Option<Patch>,
+    pub(crate) status: Option<Patch>,
     /// The nodes that are taken out though they are there.
-    pub(super) away: Vec<String>,
+    pub(crate) away: Vec<String>,
     /// The nodes that are taken for deleted.
-    pub(super) gone: BTreeSet<String>,
+    pub(crate) gone: BTreeSet<String>,
     /// The slots that are taken from nodes, each with its node.
-    pub(super) freed: Vec<(String, String)>,
+    pub(crate) freed: Vec<(String, String)>,
 }
 
 /// What there is to do for Instances and Configurations, after `memory` has noticed the same world.
-pub(super) fn plan(world: &World, memory: &Memory, now: Now) -> Plan {
+pub(crate) fn plan(world: &World, memory: &Memory, now: Now) -> Plan {
     let view = View {
         world,
         memory,

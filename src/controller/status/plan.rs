@@ -26,13 +26,13 @@ use std::{
 };
 
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Plan {
-    pub(super) actions: Vec<Action>,
-    pub(super) wake_in: Option<Duration>,
+pub(crate) struct Plan {
+    pub(crate) actions: Vec<Action>,
+    pub(crate) wake_in: Option<Duration>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Action {
+pub(crate) enum Action {
     /// Writes the conditions of an Instance.
     Instance { key: ObjectKey, status: Value },
     /// Writes the condition and the counts of a Configuration, and says so where it does not work any more.
@@ -49,7 +49,7 @@ pub(super) enum Action {
     },
 }
 
-pub(super) fn plan(world: &World, now: Timestamp) -> Plan {
+pub(crate) fn plan(world: &World, now: Timestamp) -> Plan {
     let (instances, time) = (world.instances.iter(), clock(now));
     let of_instances = instances.filter_map(|(key, instance)| of_instance(key, instance, &time));
     let mut plan = Plan {

@@ -59,7 +59,7 @@ impl DiscoveryHandler for DebugEcho {
     }
 
     fn prepare(&self, details: &str) -> Result<Box<dyn Discovery>, DetailsError> {
-        let details: Details = yaml::details(details).map_err(|e| {
+        let details: Details = yaml::bounded(details, limits::DETAILS_BYTES_MAX).map_err(|e| {
             DetailsError(format!(
                 "{}; debugEcho takes `descriptions` (a list, required) and `shared` (true or false)",
                 yaml::one_line(&e)

@@ -23,7 +23,8 @@ pub(super) struct Fields {
 impl Fields {
     /// The keys of a whole YAML text.
     pub(super) fn read(handler: Handler, text: &str) -> Result<Self, String> {
-        let value = yaml::details(text).map_err(|e| format!("not YAML: {}", yaml::one_line(&e)))?;
+        let value = yaml::bounded(text, limits::DETAILS_BYTES_MAX)
+            .map_err(|e| format!("not YAML: {}", yaml::one_line(&e)))?;
         Self::new(handler, "", value)
     }
 

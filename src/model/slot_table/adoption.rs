@@ -7,7 +7,7 @@ use crate::model::{
     names::ObjectKey,
     slot::{SlotId, SlotOwner},
 };
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// What one container has of one resource, by the kubelet's books.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -21,13 +21,12 @@ pub struct Use {
 }
 
 /// An id that a container has, and no slot shows.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Unshown {
-    pub id: SlotId,
+struct Unshown {
+    id: SlotId,
     /// The Instance it is a slot of. It may not exist.
-    pub instance: String,
+    instance: String,
     /// The slot's index, where the container was told it or the id says it.
-    pub index: Option<u32>,
+    index: Option<u32>,
 }
 
 /// A slot that a container of this node uses, and whose Instance shows another owner.
@@ -43,29 +42,20 @@ pub struct HeldTwice {
 /// What follows from the uses that no slot shows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Adoptions {
-    /// All of them, also those whose Instance does not exist.
-    pub unshown: Vec<Unshown>,
     /// Claims of free slots.
     pub changes: Vec<SlotChange>,
     pub twice: Vec<HeldTwice>,
 }
 
-/// The usage that an Instance of this name begins with when `node` creates it: what its containers have of it already.
-pub fn usage_of(
-    unshown: &[Unshown],
-    (instance, capacity): (&str, u32),
-    node: &str,
-) -> BTreeMap<String, String> {
-    let mut usage: BTreeMap<u32, String> = BTreeMap::new();
-    for one in unshown.iter().filter(|one| one.instance == instance) {
-        let told = one.index.filter(|index| !usage.contains_key(index));
-        let free = told.or_else(|| (0..capacity).find(|index| !usage.contains_key(index)));
-        if let Some(index) = free {
-            usage.insert(index, owner(one, node).to_string());
-        }
+impl Use {
+    /// Whether it may be of a slot of this Instance.
+    pub fn may_be_of(&self, instance: &str) -> bool {
+        let is_its = |slot: &SlotId| slot.name == instance;
+        let digest = instance.rsplit_once('-').map(|(_, digest)| digest);
+        self.ids.iter().any(is_its)
+            || self.told.iter().any(is_its)
+            || digest.is_some_and(|digest| self.digests.contains(digest))
     }
-    let slot = |(index, owner)| (SlotId::new(instance, index).to_string(), owner);
-    usage.into_iter().map(slot).collect()
 }
 
 /// The owner that says so.
@@ -115,7 +105,6 @@ impl SlotTable {
                 }),
             }
         }
-        adoptions.unshown = unshown;
         adoptions
     }
 

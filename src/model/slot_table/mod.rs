@@ -10,7 +10,7 @@ mod listing;
 #[cfg(test)]
 mod tests;
 
-pub use adoption::{Adoptions, HeldTwice, Unshown, Use, usage_of};
+pub use adoption::{Adoptions, HeldTwice, Use};
 pub use claim::{Claim, ClaimError};
 pub use listing::ListedSlot;
 

@@ -8,10 +8,11 @@
 //! An agent watches the Configurations and those Instances that carry its node's label. What it wrote stands in its
 //! sets as soon as the server has answered. A mirror on the disk lets it begin without the server; slots of devices
 //! that only this node sees are exchanged without it too, and written when it is back.
+mod exchanges;
 mod mirror;
 pub mod plan;
 mod reports;
-mod view;
+pub(crate) mod view;
 mod watches;
 mod writes;
 

@@ -25,13 +25,13 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
 /// Who an agent is in the bookkeeping of the API server.
-pub(super) fn field_manager(node: &str) -> String {
+pub(crate) fn field_manager(node: &str) -> String {
     // 128 characters at most (ValidateFieldManager).
     shortened(&format!("petiole-{node}"), 128)
 }
 
 /// An Instance as it is created: its status is no part of it.
-pub(super) fn to_create(instance: &Instance, node: &str) -> Instance {
+pub(crate) fn to_create(instance: &Instance, node: &str) -> Instance {
     let mut instance = instance.clone();
     instance.status = None;
     let labels = instance.metadata.labels.get_or_insert_default();
@@ -41,7 +41,7 @@ pub(super) fn to_create(instance: &Instance, node: &str) -> Instance {
 
 /// What to do about an Instance that has the name of one that was to be created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Met {
+pub(crate) enum Met {
     /// It is of the same device, which another node found first.
     Same,
     /// It is of another device.
@@ -50,7 +50,7 @@ pub(super) enum Met {
     Leaving,
 }
 
-pub(super) fn met(there: &Instance, ours: &Instance) -> Met {
+pub(crate) fn met(there: &Instance, ours: &Instance) -> Met {
     let id = |instance: &Instance| {
         let annotations = instance.metadata.annotations.as_ref();
         annotations
@@ -67,7 +67,7 @@ pub(super) fn met(there: &Instance, ours: &Instance) -> Met {
 }
 
 /// Adds this node to an Instance that was not read, if another agent made it of the same device and it stays.
-pub(super) fn join_same(ours: &Instance, node: &str) -> Patch {
+pub(crate) fn join_same(ours: &Instance, node: &str) -> Patch {
     let annotations = ours.metadata.annotations.as_ref();
     let id = annotations.and_then(|all| all.get(names::DEVICE_ID));
     Patch(vec![
@@ -83,7 +83,7 @@ pub(super) fn join_same(ours: &Instance, node: &str) -> Patch {
 }
 
 /// Adds this node.
-pub(super) fn join(instance: &Instance, node: &str) -> Patch {
+pub(crate) fn join(instance: &Instance, node: &str) -> Patch {
     let mut patch = guarded(instance);
     patch.extend(with_label(instance, node));
     if !instance.spec.nodes.iter().any(|n| n == node) {
@@ -93,7 +93,7 @@ pub(super) fn join(instance: &Instance, node: &str) -> Patch {
 }
 
 /// Takes this node out. As long as it holds a slot its label stays, so that its agent can release it.
-pub(super) fn leave(instance: &Instance, node: &str) -> Patch {
+pub(crate) fn leave(instance: &Instance, node: &str) -> Patch {
     let mut patch = guarded(instance);
     if let Some(n) = instance.spec.nodes.iter().position(|n| n == node) {
         let at = n.to_string();
@@ -107,7 +107,7 @@ pub(super) fn leave(instance: &Instance, node: &str) -> Patch {
 }
 
 /// Whether the Instance is no business of this node's any more: others see it, and this one's watch does not.
-pub(super) fn has_left(instance: &Instance, node: &str) -> bool {
+pub(crate) fn has_left(instance: &Instance, node: &str) -> bool {
     let nodes = &instance.spec.nodes;
     let labels = instance.metadata.labels.as_ref();
     let is_watched = labels.is_some_and(|labels| labels.contains_key(&names::node_label(node)));
@@ -124,13 +124,13 @@ fn holds_slot(instance: &Instance, node: &str) -> bool {
 }
 
 /// What the Configuration and the device say. Only the first node of an Instance writes that.
-pub(super) struct Description<'a> {
-    pub(super) capacity: i32,
-    pub(super) broker_properties: &'a BTreeMap<String, String>,
-    pub(super) device_id: Option<&'a String>,
+pub(crate) struct Description<'a> {
+    pub(crate) capacity: i32,
+    pub(crate) broker_properties: &'a BTreeMap<String, String>,
+    pub(crate) device_id: Option<&'a String>,
 }
 
-pub(super) fn describe(instance: &Instance, node: &str, said: &Description<'_>) -> Patch {
+pub(crate) fn describe(instance: &Instance, node: &str, said: &Description<'_>) -> Patch {
     let mut patch = guarded(instance);
     patch.push(test(&["spec", "nodes", "0"], json!(node)));
     patch.push(add(&["spec", "capacity"], json!(said.capacity)));
@@ -152,7 +152,7 @@ pub(super) fn describe(instance: &Instance, node: &str, said: &Description<'_>) 
 }
 
 /// Exchanges the owners of slots, each only where it has the owner it had when the Instance was read.
-pub(super) fn exchange(instance: &Instance, node: &str, exchanges: &[&Exchange]) -> Patch {
+pub(crate) fn exchange(instance: &Instance, node: &str, exchanges: &[&Exchange]) -> Patch {
     let mut patch = guarded(instance);
     let annotations = instance.metadata.annotations.as_ref();
     let told = |exchange: &Exchange| names::told(exchange.change.slot.index);
@@ -195,7 +195,7 @@ pub(super) fn exchange(instance: &Instance, node: &str, exchanges: &[&Exchange])
 }
 
 /// This node's entry in an Instance's status, to be applied. Without one the entry goes.
-pub(super) fn health(instance: &Instance, node: &str, seen: Option<(&View, &str)>) -> Value {
+pub(crate) fn health(instance: &Instance, node: &str, seen: Option<(&View, &str)>) -> Value {
     let before = instance.status.clone().unwrap_or_default();
     let after = seen.map(|(view, now)| with_health(&before, node, view, now));
     let entries = after.into_iter().flat_map(|status| status.nodes);
@@ -204,7 +204,7 @@ pub(super) fn health(instance: &Instance, node: &str, seen: Option<(&View, &str)
 }
 
 /// This node's entry in a Configuration's status.
-pub(super) fn entry(report: &Report, node: &str) -> NodeReport {
+pub(crate) fn entry(report: &Report, node: &str) -> NodeReport {
     NodeReport {
         name: node.to_owned(),
         instances: i64::try_from(report.instances).unwrap_or(i64::MAX),
@@ -213,7 +213,7 @@ pub(super) fn entry(report: &Report, node: &str) -> NodeReport {
 }
 
 /// The problems that were not there before.
-pub(super) fn new_problems<'a>(
+pub(crate) fn new_problems<'a>(
     before: Option<&NodeReport>,
     now: &'a NodeReport,
 ) -> Vec<&'a Problem> {
@@ -224,7 +224,7 @@ pub(super) fn new_problems<'a>(
 
 /// The slots of a device of this node's own that an earlier life has taken, and the server knows nothing of: that life
 /// could not write them. One that it has released since is released once more, when no container holds it.
-pub(super) fn unwritten(earlier: &Instance, now: &Instance, node: &str) -> Vec<Exchange> {
+pub(crate) fn unwritten(earlier: &Instance, now: &Instance, node: &str) -> Vec<Exchange> {
     let is_own = !now.spec.shared && now.spec.nodes == [node];
     if !is_own || now.metadata.uid != earlier.metadata.uid {
         return vec![];
@@ -257,7 +257,7 @@ pub(super) fn unwritten(earlier: &Instance, now: &Instance, node: &str) -> Vec<E
 }
 
 /// An object with nothing but `status`. With its uid it is not created again where it was just deleted.
-pub(super) fn applied<K>(object: &K, status: Value) -> Value
+pub(crate) fn applied<K>(object: &K, status: Value) -> Value
 where
     K: kube::Resource<DynamicType = ()>,
 {

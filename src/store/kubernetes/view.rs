@@ -15,7 +15,7 @@ const LISTS_WAITED_FOR: u8 = 2;
 
 /// An event of a watch, of the Instances of one namespace or of all.
 #[derive(Debug, Clone)]
-pub(super) enum Event {
+pub(crate) enum Event {
     Init,
     Listed(Box<Instance>),
     Complete,
@@ -26,7 +26,7 @@ pub(super) enum Event {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(crate) struct Known {
     instances: BTreeMap<ObjectKey, Arc<Instance>>,
     /// The lists that are being read, by the namespace of the watch.
     listing: BTreeMap<Option<String>, BTreeMap<ObjectKey, Arc<Instance>>>,
@@ -53,7 +53,7 @@ struct Deletion {
 
 impl Known {
     /// With what an earlier life knew last: what it could not write is still to be written.
-    pub(super) fn new(node: &str, earlier: Instances) -> Self {
+    pub(crate) fn new(node: &str, earlier: Instances) -> Self {
         Self {
             node: node.to_owned(),
             earlier,
@@ -61,17 +61,17 @@ impl Known {
         }
     }
 
-    pub(super) fn has_begun(&self) -> bool {
+    pub(crate) fn has_begun(&self) -> bool {
         self.has_begun
     }
 
     /// Every watch has had its list.
-    pub(super) fn begin(&mut self) {
+    pub(crate) fn begin(&mut self) {
         self.has_begun = true;
     }
 
     /// Begins with what was known in an earlier life, in the namespaces of which nothing is known yet.
-    pub(super) fn begin_with(&mut self, earlier: Instances, is_listed: impl Fn(&str) -> bool) {
+    pub(crate) fn begin_with(&mut self, earlier: Instances, is_listed: impl Fn(&str) -> bool) {
         for (key, instance) in earlier {
             if !is_listed(&key.namespace) {
                 self.instances.entry(key).or_insert(instance);
@@ -81,7 +81,7 @@ impl Known {
     }
 
     /// Takes over an event of the watch of `namespace`.
-    pub(super) fn follow(&mut self, namespace: &Option<String>, event: Event) {
+    pub(crate) fn follow(&mut self, namespace: &Option<String>, event: Event) {
         match event {
             Event::Init => {
                 self.listing.insert(namespace.clone(), BTreeMap::new());
@@ -147,7 +147,7 @@ impl Known {
 
     /// What this node wrote, as the server answered. Of one that it has left no watch will say more: the event of
     /// the leaving may have come before the answer.
-    pub(super) fn written(&mut self, instance: Instance) {
+    pub(crate) fn written(&mut self, instance: Instance) {
         if has_left(&instance, &self.node) {
             let key = key_of(&instance.metadata);
             self.instances.remove(&key);
@@ -160,7 +160,7 @@ impl Known {
     }
 
     /// What was read anew.
-    pub(super) fn read(&mut self, instance: Instance) {
+    pub(crate) fn read(&mut self, instance: Instance) {
         let instance = Arc::new(slim(instance));
         for listing in self.listing.values_mut() {
             // It may have been read before this was written.
@@ -170,13 +170,13 @@ impl Known {
     }
 
     /// An Instance of another device, which has a name this node wanted.
-    pub(super) fn met(&mut self, stranger: Instance) {
+    pub(crate) fn met(&mut self, stranger: Instance) {
         let key = key_of(&stranger.metadata);
         self.strangers.insert(key, Arc::new(slim(stranger)));
     }
 
     /// An Instance that this node deleted, or found to be gone.
-    pub(super) fn deleted(&mut self, key: &ObjectKey) {
+    pub(crate) fn deleted(&mut self, key: &ObjectKey) {
         if let Some(instance) = self.instances.remove(key) {
             self.note_deletion(key, &instance);
         }
@@ -227,7 +227,7 @@ impl Known {
     }
 
     /// Notes exchanges that could not be written.
-    pub(super) fn postpone(&mut self, key: &ObjectKey, exchanges: &[&Exchange]) {
+    pub(crate) fn postpone(&mut self, key: &ObjectKey, exchanges: &[&Exchange]) {
         let pending = self.pending.entry(key.clone()).or_default();
         for exchange in exchanges {
             pending.insert(exchange.change.slot.clone(), Exchange::clone(exchange));
@@ -235,16 +235,16 @@ impl Known {
     }
 
     /// What of an Instance is not written yet.
-    pub(super) fn pending_of(&self, key: &ObjectKey) -> Vec<Exchange> {
+    pub(crate) fn pending_of(&self, key: &ObjectKey) -> Vec<Exchange> {
         let pending = self.pending.get(key).into_iter().flatten();
         pending.map(|(_, exchange)| exchange.clone()).collect()
     }
 
-    pub(super) fn is_pending(&self) -> bool {
+    pub(crate) fn is_pending(&self) -> bool {
         !self.pending.is_empty()
     }
 
-    pub(super) fn pending(&self) -> Vec<(ObjectKey, Vec<Exchange>)> {
+    pub(crate) fn pending(&self) -> Vec<(ObjectKey, Vec<Exchange>)> {
         let pending = self.pending.iter();
         pending
             .map(|(key, all)| (key.clone(), all.values().cloned().collect()))
@@ -252,7 +252,7 @@ impl Known {
     }
 
     /// Forgets what was written of the pending exchanges; what was postponed meanwhile stays.
-    pub(super) fn made_up(&mut self, key: &ObjectKey, written: &[Exchange]) {
+    pub(crate) fn made_up(&mut self, key: &ObjectKey, written: &[Exchange]) {
         if let Some(pending) = self.pending.get_mut(key) {
             pending.retain(|_, exchange| !written.contains(exchange));
             if pending.is_empty() {
@@ -262,12 +262,12 @@ impl Known {
     }
 
     /// An Instance as the server has it.
-    pub(super) fn stored(&self, key: &ObjectKey) -> Option<Arc<Instance>> {
+    pub(crate) fn stored(&self, key: &ObjectKey) -> Option<Arc<Instance>> {
         self.instances.get(key).cloned()
     }
 
     /// All Instances as this node sees them: those being deleted are gone, what is pending is done.
-    pub(super) fn published(&self) -> Instances {
+    pub(crate) fn published(&self) -> Instances {
         let is_there = |instance: &Arc<Instance>| instance.metadata.deletion_timestamp.is_none();
         let mut all: Instances = (self.strangers.iter().chain(&self.instances))
             .filter(|(_, instance)| is_there(instance))
@@ -283,7 +283,7 @@ impl Known {
 }
 
 /// Without the bookkeeping of server-side apply, which is larger than the rest.
-pub(super) fn slim(mut instance: Instance) -> Instance {
+pub(crate) fn slim(mut instance: Instance) -> Instance {
     instance.metadata.managed_fields = None;
     instance
 }

@@ -6,27 +6,17 @@ use super::{
 };
 use crate::{
     api::instance::{FLAPPING, HEALTHY, Instance, NodeHealth},
-    cluster::{
-        SIDE_BY_SIDE, code, events::about, is_conflict, is_not_found, is_unprocessable, reason,
-    },
+    cluster::{code, events::about, is_conflict, is_not_found, is_unprocessable, reason},
     model::names::ObjectKey,
-    store::{
-        About, Exchange, InstanceChange, StoreError, View, key_of,
-        plan::{exchanged, forced, in_use_by},
-    },
+    store::{About, InstanceChange, StoreError, View, key_of, plan::in_use_by},
 };
-use futures::{StreamExt as _, stream};
 use json_patch::Patch as JsonPatch;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use serde_json::Value;
-use std::{sync::Arc, time::Duration};
-use tokio::time::timeout;
-use tracing::{debug, info, warn};
+use std::sync::Arc;
 
 /// Somebody else may change the Instance between its reading and our patch.
 const TRIES: usize = 4;
-/// A container waits for this; what cannot be written by then is done without the server where that is safe.
-const LOCAL_WRITE_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Inner {
     pub(super) async fn apply_one(&self, change: &InstanceChange) -> Result<(), StoreError> {
@@ -217,126 +207,9 @@ impl Inner {
         Ok(())
     }
 
-    /// Exchanges slots of one Instance, all or none.
-    pub(super) async fn exchange(
-        &self,
-        key: &ObjectKey,
-        exchanges: Vec<&Exchange>,
-    ) -> Result<(), StoreError> {
-        let instance = self.stored(key)?;
-        let nodes = &instance.spec.nodes;
-        if instance.spec.shared || *nodes != [self.settings.node_name.as_str()] {
-            return self.exchange_stored(key, &exchanges, &[]).await;
-        }
-        // Nobody else can take a slot of a device that only this node sees.
-        let pending = self.change(|known| known.pending_of(key));
-        let write = self.exchange_stored(key, &exchanges, &pending);
-        match timeout(LOCAL_WRITE_TIMEOUT, write).await {
-            Ok(Ok(())) => {
-                self.change(|known| known.made_up(key, &pending));
-                Ok(())
-            }
-            Ok(Err(StoreError::Unavailable(reason))) => self.postpone(key, &exchanges, &reason),
-            // What was exchanged before may be the reason, and must not keep this from being written.
-            Ok(Err(StoreError::Refused(reason))) if !pending.is_empty() => {
-                self.give_up(key, &pending, &reason);
-                self.exchange_stored(key, &exchanges, &[]).await
-            }
-            Ok(Err(error)) => Err(error),
-            Err(_) => self.postpone(key, &exchanges, "it does not answer"),
-        }
-    }
-
-    fn postpone(
-        &self,
-        key: &ObjectKey,
-        exchanges: &[&Exchange],
-        reason: &str,
-    ) -> Result<(), StoreError> {
-        let pending = self.change(|known| known.pending_of(key));
-        exchanged(&forced(&*self.stored(key)?, &pending), exchanges)?;
-        warn!(instance = %key, "slots are exchanged without the API server and written when it is back: {reason}");
-        self.change(|known| known.postpone(key, exchanges));
-        Ok(())
-    }
-
-    /// Writes `exchanges` together with those that could not be written before.
-    async fn exchange_stored(
-        &self,
-        key: &ObjectKey,
-        exchanges: &[&Exchange],
-        pending: &[Exchange],
-    ) -> Result<(), StoreError> {
-        let is_superseded =
-            |old: &&Exchange| (exchanges.iter()).any(|new| new.change.slot == old.change.slot);
-        let all: Vec<&Exchange> = (pending.iter().filter(|old| !is_superseded(old)))
-            .chain(exchanges.iter().copied())
-            .collect();
-        let patch = |instance: &Instance| {
-            exchanged(&forced(instance, pending), exchanges)?;
-            Ok(plan::exchange(instance, &self.settings.node_name, &all))
-        };
-        self.patch(key, patch).await.map(drop)
-    }
-
-    /// Writes what was exchanged without the server: this node's own devices, whatever stands there is older. Each
-    /// Instance for itself. Whether nothing is left to be written.
-    pub(super) async fn make_up(&self) -> bool {
-        let pending = self.change(|known| known.pending());
-        if pending.is_empty() {
-            return true;
-        }
-        let writes = pending
-            .into_iter()
-            .map(|(key, exchanges)| async move { self.make_up_one(&key, &exchanges).await });
-        let written: Vec<bool> = stream::iter(writes)
-            .buffer_unordered(SIDE_BY_SIDE)
-            .collect()
-            .await;
-        self.publish();
-        written.into_iter().all(|is_done| is_done)
-    }
-
-    async fn make_up_one(&self, key: &ObjectKey, exchanges: &[Exchange]) -> bool {
-        let all: Vec<&Exchange> = exchanges.iter().collect();
-        let node = &self.settings.node_name;
-        let patch = |instance: &Instance| Ok(plan::exchange(instance, node, &all));
-        match self.patch(key, patch).await {
-            Ok(_) => {
-                info!(instance = %key, "slots that were exchanged without the API server are written");
-                self.change(|known| known.made_up(key, exchanges));
-            }
-            Err(StoreError::Gone(_)) => self.change(|known| known.deleted(key)),
-            Err(StoreError::Refused(reason)) => self.give_up(key, exchanges, &reason),
-            Err(e) => {
-                debug!(instance = %key, "slots are not written yet: {e}");
-                return false;
-            }
-        }
-        true
-    }
-
-    /// Forgets exchanges that the server does not want. A container that has such a slot keeps it, and the next look at
-    /// the kubelet's books claims it again.
-    fn give_up(&self, key: &ObjectKey, exchanges: &[Exchange], reason: &str) {
-        let slots: Vec<String> = (exchanges.iter())
-            .map(|exchange| exchange.change.slot.to_string())
-            .collect();
-        let note = format!(
-            "node {}: slots {} were exchanged while the API server was away and cannot be written: {reason}",
-            self.settings.node_name,
-            slots.join(", ")
-        );
-        warn!(instance = %key, "SlotsNotWritten: {note}");
-        if let Some(object) = self.reference(&About::Instance(key.clone())) {
-            self.events.warning(object, "SlotsNotWritten", note);
-        }
-        self.change(|known| known.made_up(key, exchanges));
-    }
-
     /// Patches an Instance as it is known, and as it is read anew where that was old. What cannot be patched so may
     /// be old too, once.
-    async fn patch(
+    pub(super) async fn patch(
         &self,
         key: &ObjectKey,
         patch: impl Fn(&Instance) -> Result<JsonPatch, StoreError>,
@@ -397,7 +270,7 @@ impl Inner {
         Ok(())
     }
 
-    fn stored(&self, key: &ObjectKey) -> Result<Arc<Instance>, StoreError> {
+    pub(super) fn stored(&self, key: &ObjectKey) -> Result<Arc<Instance>, StoreError> {
         let stored = self.change(|known| known.stored(key));
         stored.ok_or_else(|| StoreError::Gone(key.clone()))
     }

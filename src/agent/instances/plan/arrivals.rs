@@ -23,7 +23,7 @@ const NEW_A_SECOND: u32 = 2;
 
 /// How many new Instances each Configuration may have.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(in crate::agent::instances) struct Arrivals(BTreeMap<ObjectKey, Arrival>);
+pub(crate) struct Arrivals(BTreeMap<ObjectKey, Arrival>);
 
 /// The part of one Configuration.
 #[derive(Debug, Clone, PartialEq)]
@@ -36,11 +36,7 @@ pub(super) struct Arrival {
 
 impl Arrivals {
     /// Notes that an Instance of `configuration` was created.
-    pub(in crate::agent::instances) fn created(
-        &mut self,
-        configuration: &ObjectKey,
-        now: Duration,
-    ) {
+    pub(crate) fn created(&mut self, configuration: &ObjectKey, now: Duration) {
         if let Some(arrival) = self.0.get_mut(configuration) {
             arrival.bucket.take(1, now);
         }

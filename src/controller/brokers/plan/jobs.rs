@@ -16,7 +16,7 @@ impl<'a> Planner<'a> {
         let remembered = status.and_then(|status| status.broker_generation);
         let name = broker::job_name(of.subject, generation);
         let key = ObjectKey::new(&of.subject.key.namespace, name);
-        let mut jobs = self.jobs.remove(of.uid).unwrap_or_default();
+        let mut jobs = self.jobs.remove(&of.owner()).unwrap_or_default();
         if self.is_left(of) {
             for (key, job) in jobs {
                 self.delete_job((key, job), "no node sees its device any more");
@@ -74,7 +74,7 @@ impl<'a> Planner<'a> {
             return false;
         };
         let grace = of.configuration.1.spec.grace_period_seconds;
-        let over = since.saturating_add(SignedDuration::from_secs(grace.into()));
+        let over = since.saturating_add(SignedDuration::from_secs(grace));
         let over = over.unwrap_or(Timestamp::MAX);
         if over > self.input.now {
             self.wake_at(over);

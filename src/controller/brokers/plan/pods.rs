@@ -37,7 +37,7 @@ impl<'a> Planner<'a> {
     pub(super) fn pods(&mut self, of: Of<'a>, spec: &Value) {
         let digest = self.asked(of.configuration).digest.clone();
         let places = self.places(of);
-        let mut pods = self.pods.remove(of.uid).unwrap_or_default();
+        let mut pods = self.pods.remove(&of.owner()).unwrap_or_default();
         let capacity = usize::try_from(of.subject.instance.spec.capacity).unwrap_or(0);
         let mut seats = capacity;
         let mut serving = vec![];

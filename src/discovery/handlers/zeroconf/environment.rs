@@ -2,6 +2,7 @@
 //!
 //! Keys come from anyone on the LAN: whatever they are, the names made of them are safe, bounded in number and size,
 //! and never those that the handler sets itself.
+use crate::model::container_edits::without_digest;
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use std::collections::BTreeMap;
 
@@ -11,8 +12,8 @@ pub(super) const PREFIX: &str = "AKRI_ZEROCONF_DEVICE_";
 pub(super) const RESERVED: [&str; 5] = ["KIND", "NAME", "HOST", "ADDR", "PORT"];
 /// A TXT record may hold thousands of keys; the environment of a container is passed around whole.
 pub(super) const KEYS_MAX: usize = 64;
-/// Names and values together, with room left below Linux's limit of 128 KiB for one variable.
-pub(super) const BYTES_MAX: usize = 32 * 1024;
+/// Names and values together. RFC 6763 6.2 has a TXT record stay below 1300 bytes; what is made of one fits.
+pub(super) const BYTES_MAX: usize = 4096;
 
 /// One key of a TXT record, as it came.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,17 +78,17 @@ fn safe(key: &str) -> String {
     key.chars().map(safe).collect()
 }
 
-/// Two keys may become one name, as `a-b` and `a_b` do; the later gets a number.
+/// Two keys may become one name, as `a-b` and `a_b` do; the later gets a number. No name looks like another device's.
 fn free_name(key: &str, taken: &BTreeMap<String, String>) -> String {
     let is_free = |name: &String| {
         !taken.contains_key(name) && !RESERVED.iter().any(|r| name[PREFIX.len()..] == **r)
     };
-    let first = format!("{PREFIX}{key}");
+    let first = without_digest(format!("{PREFIX}{key}"));
     if is_free(&first) {
         return first;
     }
     (2..)
-        .map(|n| format!("{PREFIX}{key}_{n}"))
+        .map(|n| format!("{first}_{n}"))
         .find(is_free)
         .unwrap_or(first)
 }
@@ -128,6 +129,23 @@ mod tests {
         ] {
             assert_eq!(of(&[given]), [expected]);
         }
+    }
+
+    #[test]
+    fn a_name_that_would_look_like_another_devices_ends_otherwise() {
+        let record = [
+            txt("addr_3b4293", Some(b"1")),
+            txt("Addr-3B4293", Some(b"2")),
+            txt("c0ffee", Some(b"3")),
+        ];
+        assert_eq!(
+            of(&record),
+            [
+                pair("ADDR_3B4293_X", "1"),
+                pair("ADDR_3B4293_X_2", "2"),
+                pair("C0FFEE_X", "3"),
+            ]
+        );
     }
 
     #[test]

@@ -6,7 +6,9 @@ mod details;
 mod environment;
 mod interfaces;
 mod plan;
+mod room;
 mod service;
+mod tracked;
 
 use super::super::{DetailsError, Discovery, DiscoveryError, DiscoveryHandler};
 use crate::model::device::{DeviceSet, Scope};
@@ -83,14 +85,11 @@ fn execute(
     browsed: &str,
 ) {
     if let Some(devices) = turn.publish {
-        found.send_replace(devices);
-    }
-    if turn.overfull {
-        tracing::warn!(
-            browsed,
-            limit = plan::SERVICES_MAX,
-            "more services than can be kept: the rest is left out; narrow the filters"
-        );
+        let left_out = devices.left_out;
+        let before = found.send_replace(devices);
+        if left_out && !before.left_out {
+            tracing::warn!(browsed, "{}", found.borrow().problems.join("; "));
+        }
     }
     let Some(browser) = browser else {
         return;

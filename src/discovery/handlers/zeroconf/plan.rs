@@ -5,13 +5,12 @@
 //! all the same.
 use super::{
     details::Details,
+    room::{Known, Room},
     service::{Reach, Service, device_from_service},
+    tracked::Tracked,
 };
-use crate::{
-    discovery::damping::FIRST_MOVE,
-    model::device::{Device, DeviceId, DeviceSet},
-};
-use std::{collections::BTreeMap, time::Duration};
+use crate::model::device::{DeviceId, DeviceSet};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 /// Address families and TXT records of one service arrive apart, within this time.
 pub(super) const SETTLE: Duration = Duration::from_millis(250);
@@ -40,8 +39,6 @@ const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(2);
 const LOOK_AGAIN_MAX: Duration = Duration::from_secs(60);
 /// With the pauses above, for about six minutes after the last that went.
 const LOOKS_AGAIN: u32 = 10;
-/// Anyone on a LAN can announce services; past these, more are not taken in.
-pub(super) const SERVICES_MAX: usize = 4096;
 /// Up to this many services are each asked once in the interval; more share that traffic.
 const VERIFIED_AT_FULL_RATE: u32 = 50;
 /// Each question is two multicast packets and their answers; a hundred at once would be a burst.
@@ -69,26 +66,8 @@ pub(super) struct Turn {
     pub(super) look_again: bool,
     /// Full names of services to ask whether they are still there.
     pub(super) verify: Vec<String>,
-    /// Said once: services beyond [`SERVICES_MAX`] are left out.
-    pub(super) overfull: bool,
     /// When to take the next turn, should nothing happen before.
     pub(super) wake: Option<Duration>,
-}
-
-/// A service that was taken in.
-struct Tracked {
-    /// What is to be published; none: the device is to go.
-    device: Option<Device>,
-    /// When, if `device` is not what is published.
-    due: Option<Duration>,
-    /// When its latest change was published.
-    changed: Option<Duration>,
-    verify_at: Option<Duration>,
-    /// What it was before it was reached differently, and how long its address is preferred for that: the move is not
-    /// believed before, and an address that comes back among others was never gone.
-    home: Option<(Device, Duration)>,
-    /// Not seen again since the browse lapsed.
-    unconfirmed: bool,
 }
 
 /// The state of one discovery.
@@ -109,8 +88,7 @@ pub(super) struct Tracker {
     look_pause: Duration,
     looks_left: u32,
     look_at: Option<Duration>,
-    overfull: bool,
-    overfull_said: bool,
+    room: Room,
 }
 
 impl Tracker {
@@ -130,8 +108,7 @@ impl Tracker {
             look_pause: LOOK_AGAIN_AFTER,
             looks_left: 0,
             look_at: None,
-            overfull: false,
-            overfull_said: false,
+            room: Room::default(),
         }
     }
 
@@ -146,32 +123,33 @@ impl Tracker {
     fn resolved(&mut self, service: &Service, now: Duration) {
         let id = DeviceId::new(service.fullname.as_str());
         let published = self.published.devices.get(&id);
-        let full = self.services.len() >= SERVICES_MAX;
+        let count = self.services.len();
         let tracked = self.services.get_mut(&service.fullname);
         let home = tracked.as_ref().and_then(|t| t.home(now));
-        let earlier = tracked.as_ref().and_then(|t| t.device.as_ref());
-        let device = device_from_service(&self.details, service, home.or(published).or(earlier));
+        let before = tracked.as_ref().and_then(|t| t.device.clone());
+        let known = Known {
+            device: before.as_deref(),
+            published: published.map(Arc::as_ref),
+        };
+        let earlier = home.or(known.published).or(known.device);
+        let device = device_from_service(&self.details, service, earlier);
         match tracked {
             Some(tracked) => {
+                let device = self.room.replace(&known, device);
                 tracked.unconfirmed = false;
                 tracked.becomes(device, published, now + SETTLE);
             }
-            None if device.is_none() => {}
-            None if full => self.overfull = true,
             None => {
+                self.room.forget(&service.fullname);
+                let Some(device) = device.and_then(|device| self.room.admit(count, device)) else {
+                    return;
+                };
                 let settle = match service.reach() {
                     Some(Reach::LinkLocal) => LINK_LOCAL_SETTLE,
                     Some(Reach::Loopback) if self.details.interfaces.are_all() => LOOPBACK_SETTLE,
                     _ => SETTLE,
                 };
-                let tracked = Tracked {
-                    device,
-                    due: Some(now + settle),
-                    changed: None,
-                    verify_at: None,
-                    home: None,
-                    unconfirmed: false,
-                };
+                let tracked = Tracked::new(device, now + settle);
                 self.services.insert(service.fullname.clone(), tracked);
             }
         }
@@ -179,10 +157,12 @@ impl Tracker {
 
     /// At once, because a broker may be talking to it; but no device changes twice within its settle time.
     fn removed(&mut self, fullname: &str, now: Duration) {
+        self.room.forget(fullname);
         let published = self.published.devices.get(&DeviceId::new(fullname));
         let Some(tracked) = self.services.get_mut(fullname) else {
             return;
         };
+        self.room.release(tracked.device.as_deref());
         let calm_at = tracked.changed.map_or(now, |changed| changed + SETTLE);
         tracked.becomes(None, published, now.max(calm_at));
         if tracked.due.is_none() {
@@ -202,6 +182,7 @@ impl Tracker {
         self.browse_at = Some(now + self.browse_pause);
         self.browse_pause = (self.browse_pause * 2).min(BROWSE_PAUSE_MAX);
         self.sweep_at = None;
+        self.room.lapse();
         for tracked in self.services.values_mut() {
             tracked.unconfirmed = true;
         }
@@ -214,14 +195,11 @@ impl Tracker {
         let publish = self.publish(now);
         let look_again = self.look_again(now);
         let verify = self.verify(now);
-        let overfull = self.overfull && !self.overfull_said;
-        self.overfull_said |= overfull;
         Turn {
             publish,
             browse,
             look_again,
             verify,
-            overfull,
             wake: self.wake(),
         }
     }
@@ -233,7 +211,8 @@ impl Tracker {
             self.browsing_since = now;
             self.complete_at = self.complete_at.or(Some(now + COMPLETE_AFTER));
             let count = u32::try_from(self.services.len()).unwrap_or(u32::MAX);
-            let unconfirmed = self.services.values().any(|t| t.unconfirmed);
+            let unconfirmed =
+                self.room.leaves_out() || self.services.values().any(|t| t.unconfirmed);
             self.sweep_at = unconfirmed.then(|| now + SWEEP_AFTER + SWEEP_PER_SERVICE * count);
         }
         due
@@ -244,6 +223,7 @@ impl Tracker {
             return;
         }
         self.sweep_at = None;
+        self.room.sweep();
         let unconfirmed = self.services.iter().filter(|(_, t)| t.unconfirmed);
         let gone: Vec<String> = unconfirmed.map(|(name, _)| name.clone()).collect();
         for fullname in gone {
@@ -254,10 +234,13 @@ impl Tracker {
     fn publish(&mut self, now: Duration) -> Option<DeviceSet> {
         let completes = !self.published.complete && self.complete_at.is_some_and(|at| at <= now);
         let flushes = self.flush_at().is_some_and(|at| at <= now);
-        if !completes && !flushes {
+        let tells = self.room.is_due(self.published.left_out, now);
+        if !completes && !flushes && !tells {
             return None;
         }
         self.published.complete |= completes;
+        self.published.left_out = self.room.leaves_out();
+        self.published.problems = self.room.problem().into_iter().collect();
         let Self {
             services,
             published,
@@ -341,41 +324,12 @@ impl Tracker {
             self.sweep_at,
             self.flush_at(),
             self.look_at,
+            self.room.due_at(),
             verify,
         ]
         .into_iter()
         .flatten()
         .min()
-    }
-}
-
-impl Tracked {
-    fn home(&self, now: Duration) -> Option<&Device> {
-        let (device, until) = self.home.as_ref()?;
-        (now < *until).then_some(device)
-    }
-
-    /// Notes what was published before.
-    fn leaves(&mut self, before: Option<Device>, now: Duration) {
-        let is_home = self.home(now).is_some();
-        let digest = |device: &Device| device.connection_digest();
-        let moves = (self.device.as_ref().zip(before.as_ref()))
-            .is_some_and(|(device, before)| digest(device) != digest(before));
-        self.home = match before.filter(|_| moves) {
-            Some(_) if is_home => self.home.take(),
-            Some(before) => Some((before, now + FIRST_MOVE)),
-            None => None,
-        };
-    }
-
-    /// A change waits until `due`, or until an earlier one that waits already.
-    fn becomes(&mut self, device: Option<Device>, published: Option<&Device>, due: Duration) {
-        self.due = if device.as_ref() == published {
-            None
-        } else {
-            Some(self.due.map_or(due, |earlier| earlier.min(due)))
-        };
-        self.device = device;
     }
 }
 

@@ -1,7 +1,7 @@
 //! From a resolved service to a device: what is taken, which address it gets, what its broker is told. Pure.
 use super::{
     details::Details,
-    environment::{self, PREFIX, Txt},
+    environment::{self, PREFIX, RESERVED, Txt},
 };
 use crate::model::device::Device;
 use std::{collections::BTreeSet, net::IpAddr};
@@ -119,6 +119,19 @@ pub(super) fn device_from_service(
     }
     device.connection = BTreeSet::from([named("ADDR"), named("PORT")]);
     Some(device)
+}
+
+/// The device with the TXT record of an earlier one, for which there was room; without an earlier one, with none.
+pub(super) fn with_record_of(mut device: Device, earlier: Option<&Device>) -> Device {
+    let own = |key: &String| {
+        let name = key.strip_prefix(PREFIX);
+        name.is_none_or(|name| RESERVED.contains(&name))
+    };
+    device.properties.retain(|key, _| own(key));
+    let record = earlier.into_iter().flat_map(|earlier| &earlier.properties);
+    let record = record.filter(|(key, _)| !own(key));
+    (device.properties).extend(record.map(|(key, value)| (key.clone(), value.clone())));
+    device
 }
 
 fn named(key: &str) -> String {

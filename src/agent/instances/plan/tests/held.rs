@@ -1,6 +1,5 @@
 //! Instances whose slots containers hold.
 use super::*;
-use crate::model::slot::SlotId;
 
 fn available(instance: &Instance) -> (&str, &str) {
     let condition = &instance.status.as_ref().unwrap().conditions[0];
@@ -99,18 +98,22 @@ fn a_deleted_configuration_takes_an_instance_along_that_is_held() {
 #[test]
 fn an_instance_that_is_made_anew_has_the_slots_that_containers_use() {
     let mut fixture = Fixture::new(", capacity: 2");
-    let use_of = |id: SlotId| Unshown {
-        id,
-        instance: "cam-8120fe".to_owned(),
-        index: Some(1),
+    let told = |id: &str, slot: &str| Use {
+        ids: [id.parse().unwrap()].into(),
+        told: [slot.parse().unwrap()].into(),
+        ..Use::default()
     };
-    fixture.unshown = vec![use_of(SlotId::new("cam", 4))];
+    fixture.uses = vec![
+        told("cam-4", "cam-8120fe-1"),
+        told("cam-8120fe-0", "cam-8120fe-0"),
+        told("cam-5", "cam-cafe12-0"),
+    ];
     fixture.see(&["foo0", "other"], true);
     fixture.settle();
     let usage = &fixture.instances[&key("cam-8120fe")].spec.device_usage;
     assert_eq!(usage["cam-8120fe-1"], "C:cam-4:node-a");
-    assert_eq!(usage.len(), 1);
+    assert_eq!(usage["cam-8120fe-0"], "node-a");
     let others = fixture.instances.values();
     let used: usize = others.map(|i| i.spec.device_usage.len()).sum();
-    assert_eq!(used, 1);
+    assert_eq!(used, 2);
 }

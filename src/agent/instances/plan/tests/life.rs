@@ -51,6 +51,29 @@ fn a_vanished_device_is_unhealthy_at_once_and_its_instance_goes_after_the_grace_
 }
 
 #[test]
+fn a_device_that_may_be_among_those_left_out_is_not_gone() {
+    let mut fixture = Fixture::new(", gracePeriodSeconds: 0");
+    fixture.see(&["a", "b"], true);
+    fixture.settle();
+    let sighting = |seen: &[&str]| Sighting {
+        set: Arc::new(DeviceSet {
+            left_out: true,
+            ..DeviceSet::complete([])
+        }),
+        seen: seen.iter().map(|id| DeviceId::new(*id)).collect(),
+        ..Sighting::default()
+    };
+    fixture.discoveries.insert(key("cam"), sighting(&[]));
+    fixture.uptime = 100;
+    assert_eq!(fixture.settle().changes, []);
+    // One that was in an earlier set said goodbye.
+    fixture.discoveries.insert(key("cam"), sighting(&["a"]));
+    fixture.settle();
+    let ids = fixture.instances.values().map(|i| device_id(i).unwrap());
+    assert_eq!(ids.collect::<Vec<_>>(), [DeviceId::new("b")]);
+}
+
+#[test]
 fn a_deletion_that_could_not_be_written_is_tried_again_at_once() {
     let mut fixture = Fixture::new(", gracePeriodSeconds: 60");
     fixture.see(&["a"], true);

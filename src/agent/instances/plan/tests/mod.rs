@@ -6,8 +6,9 @@ mod life;
 
 use super::*;
 use crate::{
+    api::instance::InstanceSpec,
     discovery::plan::SessionSpec,
-    model::device::DeviceSet,
+    model::device::{DeviceSet, Scope},
     store::{manifest, plan::changed},
 };
 use proptest::{collection::btree_set, prelude::*};
@@ -21,7 +22,7 @@ struct Fixture {
     judged: Judged,
     discoveries: Discoveries,
     instances: Instances,
-    unshown: Vec<Unshown>,
+    uses: Vec<Use>,
     absences: Absences,
     arrivals: Arrivals,
     refused: Refused,
@@ -44,7 +45,7 @@ impl Fixture {
             judged: Judged::default(),
             discoveries: Discoveries::new(),
             instances: Instances::new(),
-            unshown: vec![],
+            uses: vec![],
             absences: Absences::new(),
             arrivals: Arrivals::default(),
             refused: Refused::new(),
@@ -105,7 +106,7 @@ impl Fixture {
             judged: &self.judged,
             discoveries: &self.discoveries,
             instances: &self.instances,
-            unshown: &self.unshown,
+            uses: &self.uses,
             absences: &self.absences,
             arrivals: &self.arrivals,
             refused: &self.refused,

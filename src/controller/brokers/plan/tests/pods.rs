@@ -309,6 +309,21 @@ fn another_instances_pod_of_the_same_name_is_waited_for() {
 }
 
 #[test]
+fn a_pod_of_another_namespace_that_names_the_instance_as_its_owner_is_left_alone() {
+    let mut cluster = Cluster::new(pod_spec(), &["a"]);
+    cluster.settle();
+    let own = cluster.world.pods.values().next().unwrap().clone();
+    let foreign = ObjectKey::new("elsewhere", "a-pod");
+    cluster.world.pods.insert(foreign, own);
+    assert_eq!(cluster.plan(), NONE);
+    cluster.configuration(|c| c.spec.broker_spec = None);
+    assert_eq!(
+        cluster.plan(),
+        ["delete a-cam-1-pod: its Configuration asks for no Pod"]
+    );
+}
+
+#[test]
 fn what_is_on_its_way_out_is_left_to_garbage_collection() {
     type Change = fn(&mut Cluster);
     let changes: [Change; 4] = [

@@ -2,8 +2,9 @@
 mod browse;
 mod publication;
 
-use super::super::{environment::Txt, service::Address};
+use super::super::{environment::Txt, room::SERVICES_MAX, service::Address};
 use super::*;
+use crate::model::device::Device;
 use proptest::{collection::vec, prelude::*};
 
 const ADDR: &str = "AKRI_ZEROCONF_DEVICE_ADDR";

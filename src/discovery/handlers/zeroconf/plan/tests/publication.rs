@@ -126,24 +126,75 @@ fn the_set_is_complete_after_five_seconds_also_when_nothing_is_there() {
 }
 
 #[test]
-fn services_past_the_limit_are_left_out_and_that_is_said_once() {
+fn services_past_the_limit_are_left_out_and_that_is_said() {
     let mut tracker = tracker("verify: off");
     for n in 0..SERVICES_MAX + 10 {
         tracker.apply(resolved(&format!("s{n}"), "10.0.0.1"), ms(0));
     }
-    assert!(tracker.turn(ms(0)).overfull);
-    tracker.apply(resolved("one-more", "10.0.0.1"), ms(10));
-    assert!(!tracker.turn(ms(10)).overfull);
     let published = run(&mut tracker, ms(10), ms(1000));
-    assert_eq!(published[0].1.devices.len(), SERVICES_MAX);
+    let set = &published[0].1;
+    assert_eq!((set.devices.len(), set.left_out), (SERVICES_MAX, true));
+    assert!(set.problems[0].starts_with("services are left out: 4096 "));
+    for n in SERVICES_MAX + 1..SERVICES_MAX + 10 {
+        tracker.apply(removed(&format!("s{n}")), ms(1000));
+    }
     tracker.apply(removed("s0"), ms(1000));
-    run(&mut tracker, ms(1000), ms(1001));
-    tracker.apply(resolved("one-more", "10.0.0.1"), ms(1100));
-    let published = run(&mut tracker, ms(1100), ms(2000));
-    assert!(
-        names(&published[0].1).contains(&"one-more"),
-        "there is room again"
-    );
+    assert!(run(&mut tracker, ms(1000), ms(1001))[0].1.left_out);
+    tracker.apply(resolved("s4096", "10.0.0.1"), ms(1100));
+    let set = &run(&mut tracker, ms(1100), ms(2000))[0].1;
+    assert!(names(set).contains(&"s4096"), "there is room again");
+    assert_eq!((set.left_out, set.problems.len()), (false, 0));
+}
+
+/// A service whose TXT record makes about `bytes` of variables.
+fn large(name: &str, bytes: usize, port: u16) -> Event {
+    let Event::Resolved(mut service) = resolved(name, "10.0.0.1") else {
+        panic!("it is not resolved");
+    };
+    service.port = port;
+    let key = |n: usize| Txt {
+        key: format!("k{n}"),
+        value: Some(vec![b'x'; 200]),
+    };
+    service.txt = (0..bytes / 230).map(key).collect();
+    Event::Resolved(service)
+}
+
+fn bytes(set: &DeviceSet) -> usize {
+    let properties = set.devices.values().flat_map(|device| &device.properties);
+    properties.map(|(k, v)| k.len() + v.len()).sum()
+}
+
+#[test]
+fn large_services_take_a_bounded_amount_of_memory_and_none_that_was_there_goes() {
+    let mut tracker = tracker("verify: off");
+    for n in 0..2000 {
+        tracker.apply(large(&format!("s{n}"), 0, 80), ms(0));
+    }
+    let set = run(&mut tracker, ms(0), ms(6000)).pop().unwrap().1;
+    assert_eq!((set.devices.len(), set.is_whole()), (2000, true));
+    // All grow, and more come. One moves, too.
+    for n in 0..4000 {
+        tracker.apply(large(&format!("s{n}"), 4096, 80), ms(6000));
+    }
+    tracker.apply(large("s1999", 4096, 81), ms(6000));
+    let set = run(&mut tracker, ms(6000), ms(12_000)).pop().unwrap().1;
+    assert!(bytes(&set) <= 4 << 20, "{}", bytes(&set));
+    assert!((2000..2100).contains(&set.devices.len()) && set.left_out);
+    for n in 0..2000 {
+        let id = DeviceId::new(fullname(&format!("s{n}")));
+        assert!(set.devices.contains_key(&id), "{id} has gone");
+    }
+    let moved = &set.devices[&DeviceId::new(fullname("s1999"))].properties;
+    assert_eq!(moved["AKRI_ZEROCONF_DEVICE_PORT"], "81");
+    assert!(!moved.contains_key("AKRI_ZEROCONF_DEVICE_K0"));
+    // When the large ones have gone, there is room for those that were left out.
+    for n in 0..4000 {
+        tracker.apply(removed(&format!("s{n}")), ms(12_000));
+    }
+    tracker.apply(large("s3999", 4096, 80), ms(12_500));
+    let set = run(&mut tracker, ms(12_000), ms(20_000)).pop().unwrap().1;
+    assert_eq!((names(&set), set.is_whole()), (vec!["s3999"], true));
 }
 
 #[test]
@@ -194,7 +245,7 @@ fn believed(tracker: &mut Tracker, events: Vec<(u64, Event)>, until: u64) -> Vec
         }
         let belief = damper.turn(&said, |_| said.complete, now);
         wake = belief.wake;
-        let reached = |device: &Device| {
+        let reached = |device: &Arc<Device>| {
             let [addr, port] = [ADDR, PORT].map(|key| device.properties[key].as_str());
             format!("{addr}:{port}")
         };

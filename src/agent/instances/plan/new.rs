@@ -1,0 +1,78 @@
+//! The Instance of a device that has none yet. Pure.
+use super::{PlanOfOne, World};
+use crate::{
+    agent::plan_inputs::observed_slots,
+    api::{
+        instance::{Instance, InstanceSpec, InstanceStatus},
+        names,
+    },
+    model::{
+        container_edits::environment,
+        device::{Device, Scope},
+        instance_name::InstanceName,
+        names::ObjectKey,
+        slot_table::SlotTable,
+    },
+    store::plan::{with_availability, with_health},
+};
+use kube::Resource as _;
+use std::{collections::BTreeMap, net::Ipv6Addr};
+
+impl PlanOfOne<'_> {
+    pub(super) fn new_instance(&self, name: &InstanceName, device: &Device) -> Instance {
+        let spec = InstanceSpec {
+            configuration_name: self.key.name.clone(),
+            cdi_name: format!("{}/{}={}", names::GROUP, self.key.name, name.digest()),
+            capacity: self.accepted.configuration.spec.capacity,
+            broker_properties: self.stored_properties(device),
+            shared: self.accepted.scope == Scope::Shared,
+            nodes: vec![self.world.node.to_owned()],
+            device_usage: BTreeMap::new(),
+        };
+        let mut instance = Instance::new(name.as_str(), spec);
+        instance.metadata.namespace = Some(self.key.namespace.clone());
+        // Without a uid there is no API server that would collect it.
+        let owner = self.accepted.configuration.controller_owner_ref(&());
+        instance.metadata.owner_references = owner.map(|owner| vec![owner]);
+        let annotation = (names::DEVICE_ID.to_owned(), device.id.to_string());
+        instance.metadata.annotations = Some(BTreeMap::from([annotation]));
+        instance.spec.device_usage = self.used(name.as_str(), &instance);
+        let (node, now) = (self.world.node, self.world.now.text);
+        let status = with_health(&InstanceStatus::default(), node, &self.seen(device), now);
+        instance.status = Some(with_availability(status, &instance.spec, now));
+        instance
+    }
+
+    /// The slots of a new Instance that containers have already: by one of its name that was deleted.
+    fn used(&self, name: &str, new: &Instance) -> BTreeMap<String, String> {
+        let World { node, uses, .. } = *self.world;
+        if !uses.iter().any(|one| one.may_be_of(name)) {
+            return BTreeMap::new();
+        }
+        let key = ObjectKey::new(&self.key.namespace, name);
+        let all = self.world.instances.iter().map(|(key, i)| (key, &**i));
+        let mut table = SlotTable::new(node);
+        table.observe(
+            all.chain([(&key, new)])
+                .map(|one| observed_slots(one, node, false)),
+        );
+        let claims = table.adoptions(uses).changes.into_iter();
+        let its = claims.filter(|claim| claim.key == key);
+        its.filter_map(|claim| Some((claim.slot.to_string(), claim.to?.to_string())))
+            .collect()
+    }
+
+    pub(super) fn stored_properties(&self, device: &Device) -> BTreeMap<String, String> {
+        let broker_properties = &self.accepted.configuration.spec.broker_properties;
+        environment(&device.properties, broker_properties)
+            .into_iter()
+            .filter(|(_, value)| !is_scoped_address(value))
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect()
+    }
+}
+
+/// `fe80::1%eth0` means something on one node only.
+fn is_scoped_address(value: &str) -> bool {
+    (value.split_once('%')).is_some_and(|(address, _)| address.parse::<Ipv6Addr>().is_ok())
+}

@@ -1,0 +1,122 @@
+//! How much one discovery takes in: anyone on a LAN can announce services, and as large as a packet. Pure.
+//!
+//! A service that was taken in stays, whatever comes after it.
+use super::service::with_record_of;
+use crate::model::device::Device;
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+/// The most services.
+pub(super) const SERVICES_MAX: usize = 4096;
+/// The bytes of all devices, with their ids and what their containers are told.
+const BYTES_MAX: usize = 4 << 20;
+/// The services that are left out and remembered by name. Of more than these it is only known that there are some.
+const LEFT_OUT_MAX: usize = 4096;
+/// How long after a change it is published whether services are left out.
+const SETTLE: Duration = Duration::from_secs(1);
+
+/// What is taken, and who is left out.
+#[derive(Default)]
+pub(super) struct Room {
+    bytes: usize,
+    /// By full name; whether it was announced again since the browse lapsed.
+    left_out: BTreeMap<String, bool>,
+    more_are_left_out: bool,
+    /// When to publish, if what is published says otherwise.
+    due: Option<Duration>,
+}
+
+/// A service as it is known already.
+pub(super) struct Known<'a> {
+    /// What its last announcement made; none: it is about to go.
+    pub(super) device: Option<&'a Device>,
+    /// What is published.
+    pub(super) published: Option<&'a Device>,
+}
+
+impl Room {
+    /// The device as it is taken in. One that is known and has grown too large keeps the TXT record that it had.
+    pub(super) fn replace(
+        &mut self,
+        known: &Known<'_>,
+        device: Option<Device>,
+    ) -> Option<Arc<Device>> {
+        let others = self.bytes - known.device.map_or(0, bytes_of);
+        let device = device.map(|device| match others + bytes_of(&device) <= BYTES_MAX {
+            true => device,
+            false => with_record_of(device, known.device.or(known.published)),
+        });
+        self.bytes = others + device.as_ref().map_or(0, bytes_of);
+        device.map(Arc::new)
+    }
+
+    /// A service that was not known, beside `count` others; none where there is no room for it.
+    pub(super) fn admit(&mut self, count: usize, device: Device) -> Option<Arc<Device>> {
+        let bytes = self.bytes + bytes_of(&device);
+        if count >= SERVICES_MAX || bytes > BYTES_MAX {
+            self.leave_out(device.id.as_str());
+            return None;
+        }
+        self.bytes = bytes;
+        Some(Arc::new(device))
+    }
+
+    /// What a device took is free again.
+    pub(super) fn release(&mut self, device: Option<&Device>) {
+        self.bytes -= device.map_or(0, bytes_of);
+    }
+
+    fn leave_out(&mut self, fullname: &str) {
+        if self.left_out.len() < LEFT_OUT_MAX || self.left_out.contains_key(fullname) {
+            self.left_out.insert(fullname.to_owned(), true);
+        } else {
+            self.more_are_left_out = true;
+        }
+    }
+
+    /// A service is gone, or is not wanted any more; it may be one that was left out.
+    pub(super) fn forget(&mut self, fullname: &str) {
+        self.left_out.remove(fullname);
+    }
+
+    /// The browse ended: who is left out must be announced again.
+    pub(super) fn lapse(&mut self) {
+        self.left_out.values_mut().for_each(|seen| *seen = false);
+    }
+
+    /// The next browse has heard everyone.
+    pub(super) fn sweep(&mut self) {
+        self.left_out.retain(|_, seen| *seen);
+        self.more_are_left_out &= self.left_out.len() >= LEFT_OUT_MAX;
+    }
+
+    pub(super) fn leaves_out(&self) -> bool {
+        self.more_are_left_out || !self.left_out.is_empty()
+    }
+
+    /// Whether it is time to publish whether services are left out, where `published` is not so.
+    pub(super) fn is_due(&mut self, published: bool, now: Duration) -> bool {
+        let is_news = published != self.leaves_out();
+        self.due = is_news.then(|| self.due.unwrap_or(now + SETTLE));
+        self.due.is_some_and(|due| due <= now)
+    }
+
+    /// When it will be, as of the last turn.
+    pub(super) fn due_at(&self) -> Option<Duration> {
+        self.due
+    }
+
+    /// What is said of it.
+    pub(super) fn problem(&self) -> Option<String> {
+        self.leaves_out().then(|| {
+            format!(
+                "services are left out: {SERVICES_MAX} are taken in at most, with {} MiB of names and TXT records together; narrow the filters",
+                BYTES_MAX >> 20
+            )
+        })
+    }
+}
+
+fn bytes_of(device: &Device) -> usize {
+    let properties = device.properties.iter();
+    device.id.as_str().len() + properties.map(|(k, v)| k.len() + v.len()).sum::<usize>()
+}

@@ -1,0 +1,332 @@
+//! One life of an agent: its Instances follow its devices, its plugins list its slots, its looks release them.
+//!
+//! The decisions are the real ones: `agent::instances::plan`, `agent::plugins::plan`, `SlotTable`. The loops around them are written here as they are there. A life ends with its
+//! process; only the mirror on the node's disk and what the kubelet keeps go on.
+//! Not modelled: discovery handlers (the devices of `devices.rs` come as whole sets), capacity entries, reports.
+use super::{
+    World,
+    devices::CONFIGURATIONS,
+    keeper::{self, Request},
+    looks,
+    machine::{Machine, Process},
+    node::Node,
+    store::Store,
+};
+use crate::{
+    agent::{
+        instances::plan::{self as instances, Absences},
+        plan_inputs::Now,
+        plugins::plan as plugins,
+    },
+    api::instance::Instance,
+    backoff::Backoff,
+    discovery::session::{Discoveries, Sighting},
+    model::{
+        device::DeviceSet,
+        names::ObjectKey,
+        slot_table::{ObservedSlots, Precedence, Resource, SlotTable, Unshown},
+    },
+    store::{Configurations, InstanceChange, Instances, StoreError},
+};
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, BTreeSet},
+    rc::Rc,
+    sync::Arc,
+    time::Duration,
+};
+use tokio::sync::{mpsc, watch};
+
+const FOREVER: Duration = Duration::from_secs(1_000_000);
+
+pub(super) struct Agent {
+    pub(super) world: Rc<World>,
+    /// Which node of the world it is on.
+    pub(super) at: usize,
+    pub(super) process: Process,
+    started: u64,
+    pub(super) store: Rc<Store>,
+    pub(super) slots: watch::Sender<SlotTable>,
+    pub(super) discoveries: watch::Sender<Arc<Discoveries>>,
+    pub(super) requests: mpsc::UnboundedSender<Request>,
+    /// What containers were told by this life, by the kubelet's id.
+    pub(super) told: RefCell<BTreeMap<String, String>>,
+    /// What containers use and no Instance shows.
+    pub(super) unshown: RefCell<Vec<Unshown>>,
+    /// What the kubelet was last told of each resource.
+    listed: RefCell<BTreeMap<String, Vec<plugins::Slot>>>,
+}
+
+impl Agent {
+    pub(super) fn start(world: &Rc<World>, at: usize) -> Rc<Self> {
+        let (requests, requested) = mpsc::unbounded_channel();
+        let node = &world.nodes[at];
+        let machine = &world.machine;
+        let agent = Rc::new(Self {
+            world: world.clone(),
+            at,
+            process: machine.process(),
+            started: machine.now(),
+            store: Rc::new(Store::new(
+                &node.name,
+                node.client(world, "agent"),
+                node.mirror.clone(),
+            )),
+            slots: watch::Sender::new(SlotTable::new(&node.name)),
+            discoveries: watch::Sender::default(),
+            requests,
+            told: RefCell::default(),
+            unshown: RefCell::default(),
+            listed: RefCell::default(),
+        });
+        let process = agent.process;
+        machine.spawn(process, agent.store.clone().follow_instances());
+        machine.spawn(process, agent.store.clone().begin_without_server());
+        machine.spawn(process, agent.store.clone().keep_mirror());
+        machine.spawn(process, agent.store.clone().keep_making_up());
+        machine.spawn(process, agent.clone().discover());
+        machine.spawn(process, agent.clone().keep_instances());
+        machine.spawn(process, keeper::run(agent.clone(), requested));
+        machine.spawn(process, looks::run(agent.clone()));
+        machine.spawn(process, agent.clone().keep_plugins());
+        agent
+    }
+
+    pub(super) fn machine(&self) -> &Machine {
+        &self.world.machine
+    }
+
+    pub(super) fn node(&self) -> &Node {
+        &self.world.nodes[self.at]
+    }
+
+    pub(super) fn uptime(&self) -> Duration {
+        Duration::from_millis(self.machine().now() - self.started)
+    }
+
+    /// Sets grow until the first complete one; each later one follows the devices.
+    async fn discover(self: Rc<Self>) {
+        let mut devices = self.world.devices.changed.subscribe();
+        let complete_at = self.machine().now() + self.machine().between(50, 5_000);
+        let mut found = BTreeSet::new();
+        loop {
+            let now = self.machine().now();
+            let is_complete = now >= complete_at;
+            let mut discoveries = Discoveries::new();
+            for (configuration, seen) in self.world.devices.seen_by(self.at) {
+                let seen = seen.into_iter().filter(|device| {
+                    is_complete || found.contains(&device.id) || self.machine().chance(40)
+                });
+                let mut set = DeviceSet::complete(seen);
+                found.extend(set.devices.keys().cloned());
+                set.complete = is_complete;
+                let sighting = Sighting {
+                    set: Arc::new(set),
+                    ..Sighting::default()
+                };
+                discoveries.insert(super::api_server::key(configuration), sighting);
+            }
+            self.discoveries.send_if_modified(|before| {
+                let is_changed = **before != discoveries;
+                *before = Arc::new(discoveries);
+                is_changed
+            });
+            let wait = match is_complete {
+                true => FOREVER,
+                false => Duration::from_millis(complete_at - now),
+            };
+            let changed = Box::pin(devices.changed());
+            if self.machine().timeout(wait, changed).await.is_some() {
+                self.machine().sleep(self.machine().between(1, 800)).await;
+            }
+        }
+    }
+
+    /// The loop of `agent::instances`.
+    async fn keep_instances(self: Rc<Self>) {
+        let mut discoveries = self.discoveries.subscribe();
+        let mut published = self.store.instances.subscribe();
+        let mut judged = self.store.judged.subscribe();
+        let mut absences = Absences::new();
+        let (first, last) = (Duration::from_millis(200), Duration::from_secs(10));
+        let mut backoff = Backoff::new(first, last);
+        loop {
+            let known = judged.borrow_and_update().clone();
+            let is_known = known.is_some();
+            let (known, is_complete) = known.unwrap_or_default();
+            let configurations = Configurations {
+                objects: (self
+                    .world
+                    .server
+                    .borrow()
+                    .configurations
+                    .clone()
+                    .into_iter())
+                .filter(|_| is_known)
+                .collect(),
+                is_complete,
+                ..Configurations::default()
+            };
+            let planned = instances::plan(&instances::World {
+                node: &self.node().name,
+                max_instances: 1000,
+                now: Now {
+                    uptime: self.uptime(),
+                    text: &self
+                        .machine()
+                        .clock()
+                        .strftime("%Y-%m-%dT%H:%M:%SZ")
+                        .to_string(),
+                },
+                configurations: &configurations,
+                judged: &known,
+                discoveries: &discoveries.borrow_and_update().clone(),
+                instances: &published.borrow_and_update().clone(),
+                unshown: &self.unshown.borrow().clone(),
+                absences: &absences,
+            });
+            absences = planned.absences;
+            let outcomes = self.store.apply(planned.changes.clone()).await;
+            let is_done = (planned.changes.iter().zip(&outcomes)).all(|(c, o)| is_settled(c, o));
+            let wait = if is_done {
+                backoff.reset();
+                planned.wake_in.unwrap_or(FOREVER)
+            } else {
+                backoff.next_wait()
+            };
+            let is_over = tokio::select! {
+                biased;
+                _ = judged.changed() => false,
+                _ = discoveries.changed() => false,
+                _ = published.changed() => false,
+                () = self.machine().sleep(u64::try_from(wait.as_millis()).unwrap() + 1) => true,
+            };
+            if !is_over {
+                self.machine().sleep(5).await;
+            }
+        }
+    }
+
+    /// The loop of `agent::plugins`: what each resource lists goes to the kubelet in order, whole at each registration.
+    async fn keep_plugins(self: Rc<Self>) {
+        let mut published = self.store.instances.subscribe();
+        let mut discoveries = self.discoveries.subscribe();
+        let mut judged = self.store.judged.subscribe();
+        let mut slots = self.slots.subscribe();
+        let mut kubelet = self.node().kubelet_socket.subscribe();
+        let mut observed: Arc<Instances> = Arc::default();
+        loop {
+            if published.has_changed().unwrap_or(false) || judged.has_changed().unwrap_or(false) {
+                published.mark_unchanged();
+                judged.mark_unchanged();
+                self.observe(&mut observed);
+            }
+            slots.mark_unchanged();
+            discoveries.mark_unchanged();
+            if kubelet.has_changed().unwrap_or(false) {
+                kubelet.mark_unchanged();
+                self.listed.borrow_mut().clear();
+            }
+            let now = self.lists();
+            let listed = self.listed.replace(now.clone());
+            let ended = listed.keys().filter(|name| !now.contains_key(*name));
+            let ended: Vec<String> = ended.cloned().collect();
+            let changed: Vec<_> = (now.iter())
+                .filter(|(name, list)| listed.get(*name) != Some(list))
+                .map(|(name, list)| (name.clone(), list.clone()))
+                .collect();
+            self.node().told_of_slots(&self.world, changed, ended);
+            tokio::select! {
+                biased;
+                _ = published.changed() => published.mark_changed(),
+                _ = discoveries.changed() => {}
+                _ = slots.changed() => {}
+                _ = judged.changed() => judged.mark_changed(),
+                _ = kubelet.changed() => {
+                    kubelet.mark_changed();
+                    self.machine().sleep(self.machine().between(10, 1_500)).await;
+                }
+            }
+            self.machine().sleep(5).await;
+        }
+    }
+
+    /// The resources that the kubelet listens to.
+    pub(super) fn registered(&self) -> BTreeSet<String> {
+        self.listed.borrow().keys().cloned().collect()
+    }
+
+    /// Sends a list once more, as it is.
+    pub(super) fn resend(&self, resource: &str) {
+        let list = self.listed.borrow().get(resource).cloned();
+        let lists = list.map(|list| (resource.to_owned(), list));
+        self.node()
+            .told_of_slots(&self.world, lists.into_iter().collect(), vec![]);
+    }
+
+    fn lists(&self) -> BTreeMap<String, Vec<plugins::Slot>> {
+        let instances = self.store.instances.borrow().clone();
+        let Some((judged, _)) = self.store.judged.borrow().clone() else {
+            return BTreeMap::new();
+        };
+        let gone = self.gone();
+        let desired = plugins::desired(&instances, &self.node().name, &judged.names);
+        let slots = self.slots.borrow();
+        (desired.into_values())
+            .map(|offered| {
+                let list = plugins::listed(&offered.resource, &slots, &gone);
+                (offered.full_name, list)
+            })
+            .collect()
+    }
+
+    fn observe(&self, observed: &mut Arc<Instances>) {
+        self.slots.send_modify(|slots| {
+            let now = self.store.instances.borrow().clone();
+            let before = std::mem::replace(observed, now.clone());
+            let is_same = |key: &ObjectKey, instance: &Arc<Instance>| {
+                before.get(key).is_some_and(|before| before == instance)
+            };
+            let changed = now.iter().filter(|(key, instance)| !is_same(key, instance));
+            let gone = before.keys().filter(|key| !now.contains_key(*key));
+            slots.observe_changes(
+                changed.map(|(key, instance)| ObservedSlots {
+                    key: key.clone(),
+                    precedence: Precedence {
+                        is_stray: self.store.judged.borrow().is_none(),
+                        created: (instance.metadata.creation_timestamp.as_ref())
+                            .map_or(i64::MAX, |created| created.0.as_second()),
+                    },
+                    configuration: instance.spec.configuration_name.clone(),
+                    capacity: u32::try_from(instance.spec.capacity).unwrap_or(0),
+                    is_offered: instance.spec.nodes.contains(&self.node().name),
+                    usage: instance.spec.device_usage.clone(),
+                }),
+                gone.cloned(),
+            );
+        });
+    }
+}
+
+/// The resource by its whole name.
+pub(super) fn resource(full_name: &str) -> Resource {
+    let name = full_name.trim_start_matches("akri.sh/").to_owned();
+    match CONFIGURATIONS
+        .iter()
+        .any(|(configuration, _)| *configuration == name)
+    {
+        true => Resource::Configuration(name),
+        false => Resource::Instance(name),
+    }
+}
+
+/// `agent::instances::log`.
+fn is_settled(change: &InstanceChange, outcome: &Result<(), StoreError>) -> bool {
+    match (change, outcome) {
+        (InstanceChange::Create(_), Err(StoreError::Gone(_))) => false,
+        (_, Ok(()) | Err(StoreError::Gone(_) | StoreError::Exists(_) | StoreError::InUse { .. })) => {
+            true
+        }
+        (_, Err(_)) => false,
+    }
+}

@@ -1,0 +1,198 @@
+//! How an agent answers Allocate and PreStartContainer: the steps of `agent::plugins::allocate`, in its order.
+use super::{
+    agent::Agent,
+    keeper::{ClaimRequest, Request, told_of},
+};
+use crate::{
+    agent::{
+        plan_inputs::{Sight, sight},
+        slots::plan::is_listed,
+    },
+    model::{
+        names::ObjectKey,
+        slot::SlotId,
+        slot_table::{Claim, ClaimError, Held, Resource},
+    },
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+use tokio::sync::oneshot;
+
+const ALLOCATE_TIMEOUT: Duration = Duration::from_secs(3);
+const SEEN_TIMEOUT: Duration = Duration::from_millis(2500);
+
+/// For each Instance: how its device is reached, as a digest.
+type Seen = BTreeMap<String, String>;
+
+impl Agent {
+    /// The slots that a container was given.
+    pub(super) async fn allocate(
+        &self,
+        resource: &Resource,
+        ids: Vec<String>,
+    ) -> Result<Vec<SlotId>, String> {
+        let claim = Box::pin(self.claim(resource, ids, false));
+        let answer = self.machine().timeout(ALLOCATE_TIMEOUT, claim).await;
+        let claim = answer.unwrap_or_else(|| Err("no claim within 3 s".to_owned()))?;
+        Ok(claim.changes().map(|change| change.slot.clone()).collect())
+    }
+
+    async fn claim(
+        &self,
+        resource: &Resource,
+        ids: Vec<String>,
+        is_replayed: bool,
+    ) -> Result<Claim, String> {
+        let containers = vec![ids.clone()];
+        let (gone, expected) = self.expected(resource, &containers).await?;
+        let keys = expected
+            .changes()
+            .map(|change| change.key.clone())
+            .collect();
+        let digests = self.seen(keys).await?;
+        let told: Vec<(String, String)> = (ids.into_iter())
+            .zip(
+                expected
+                    .changes()
+                    .map(|change| digests[&change.slot.name].clone()),
+            )
+            .collect();
+        if is_replayed {
+            if told.iter().any(|(id, now)| self.was_told_else(id, now)) {
+                return Err("the device is reached differently now".to_owned());
+            }
+        }
+        let (reply, answer) = oneshot::channel();
+        let request = ClaimRequest {
+            resource: resource.clone(),
+            containers,
+            gone,
+            told: digests,
+            reply,
+        };
+        self.requests.send(Request::Claim(request)).ok();
+        let claim = answer
+            .await
+            .unwrap_or_else(|_| Err("stopping".to_owned()))?;
+        self.told.borrow_mut().extend(told);
+        Ok(claim)
+    }
+
+    pub(super) async fn pre_start(
+        &self,
+        resource: &Resource,
+        ids: Vec<String>,
+    ) -> Result<(), String> {
+        let (mut held, mut lost) = (vec![], vec![]);
+        for id in ids {
+            let slot = self.slots.borrow().held_as(resource, &id);
+            match slot {
+                Some(slot) => held.push(slot),
+                None => lost.push(id),
+            }
+        }
+        if !lost.is_empty() {
+            self.claim(resource, lost, true).await?;
+        }
+        let keys = held.iter().map(|held| held.key.clone()).collect();
+        let digests = self.seen(keys).await?;
+        let moved = held.iter().any(|held| !self.is_as_told(held, &digests));
+        match moved {
+            true => Err("the device is reached differently now".to_owned()),
+            false => Ok(()),
+        }
+    }
+
+    fn is_as_told(&self, held: &Held, digests: &Seen) -> bool {
+        let instances = self.store.instances.borrow().clone();
+        let instance = instances.get(&held.key);
+        let now = digests.get(&held.slot.name);
+        match instance.and_then(|instance| told_of(instance, held.slot.index)) {
+            Some(told) => now == Some(told),
+            None => now.is_none_or(|now| !self.was_told_else(&held.id(), now)),
+        }
+    }
+
+    /// `agent::plugins::allocate::check_replayed`.
+    fn was_told_else(&self, id: &str, now: &str) -> bool {
+        let told = self.told.borrow();
+        told.get(id).is_some_and(|told| told != now)
+    }
+
+    async fn expected(
+        &self,
+        resource: &Resource,
+        containers: &[Vec<String>],
+    ) -> Result<(BTreeSet<SlotId>, Claim), String> {
+        let mut slots = self.slots.subscribe();
+        let mut gone = BTreeSet::new();
+        loop {
+            let planned = (slots.borrow_and_update()).plan_claim(resource, containers, &gone);
+            match planned {
+                Ok(claim) => return Ok((gone, claim)),
+                Err(ClaimError::Busy { .. }) => {
+                    slots.changed().await.map_err(|e| e.to_string())?;
+                }
+                Err(ClaimError::HeldHere { .. }) if gone.is_empty() => {
+                    gone = self.not_held().await;
+                    if gone.is_empty() {
+                        return planned
+                            .map(|claim| (gone, claim))
+                            .map_err(|e| e.to_string());
+                    }
+                }
+                Err(e) => return Err(e.to_string()),
+            }
+        }
+    }
+
+    /// `agent::plugins::allocate::gone`.
+    async fn not_held(&self) -> BTreeSet<SlotId> {
+        let begun = self.uptime();
+        let held = self.slots.borrow().held();
+        let books = self.look(&held, &mut None).await;
+        let Some(listed) = books.and_then(|books| books.held()) else {
+            return BTreeSet::new();
+        };
+        let held = self.slots.borrow().held();
+        let is_free = |held: &Held| held.answered <= begun && !is_listed(held, &listed);
+        held.into_iter()
+            .filter(is_free)
+            .map(|held| held.slot)
+            .collect()
+    }
+
+    async fn seen(&self, keys: BTreeSet<ObjectKey>) -> Result<Seen, String> {
+        let mut discoveries = self.discoveries.subscribe();
+        let waiting = Box::pin(async {
+            loop {
+                discoveries.mark_unchanged();
+                let found = self.find(&keys)?;
+                if found.len() == keys.len() || discoveries.changed().await.is_err() {
+                    return Ok(found);
+                }
+            }
+        });
+        let found = self.machine().timeout(SEEN_TIMEOUT, waiting).await;
+        found.unwrap_or_else(|| Err("not seen since the agent started".to_owned()))
+    }
+
+    fn find(&self, keys: &BTreeSet<ObjectKey>) -> Result<Seen, String> {
+        let instances = self.store.instances.borrow().clone();
+        let discoveries = self.discoveries.borrow().clone();
+        let mut found = Seen::new();
+        for key in keys {
+            let instance = instances.get(key).ok_or("the Instance is gone")?;
+            match sight(instance, &discoveries) {
+                Sight::Adopted => {}
+                Sight::Gone => return Err("the device is gone".to_owned()),
+                Sight::Seen(device) => {
+                    found.insert(key.name.clone(), device.connection_digest());
+                }
+            }
+        }
+        Ok(found)
+    }
+}

@@ -1,0 +1,367 @@
+//! An API server in memory, with the semantics that the real one has for what Petiole asks of it.
+//!
+//! Every write gets a resourceVersion, also a delete; one that changes nothing gets none. JSON patches are atomic, and a
+//! `test` for `null` holds where the key is absent. A delete holds to its uid and resourceVersion. Server-side apply
+//! keeps, for each manager, the entries of `status.nodes` that it owns. `spec.nodes` is a set. Every change is kept in a
+//! log, which the watches of `network.rs` read; what was compacted is `410 Gone`.
+//! Not modelled: admission, finalizers, namespaces, managedFields of `spec`, and the schema but for the above.
+use crate::{
+    api::{
+        condition::Condition,
+        configuration::Configuration,
+        instance::{Instance, NodeHealth},
+    },
+    controller::world::NodeState,
+    model::names::ObjectKey,
+    store::key_of,
+};
+use json_patch::{Patch, PatchOperation};
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
+use kube::{api::Preconditions, core::Status};
+use serde_json::{Value, json};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+use tokio::sync::watch;
+
+pub(super) fn key(name: &str) -> ObjectKey {
+    ObjectKey::new("default", name)
+}
+
+/// The answer of a server that says no.
+pub(super) fn refusal(code: u16, message: impl Into<String>) -> kube::Error {
+    let mut status = Status::failure(&message.into(), "Simulated");
+    status.code = code;
+    kube::Error::Api(status.boxed())
+}
+
+/// A change of an object. It came, it went, or both are there.
+pub(super) struct Entry<T> {
+    pub(super) before: Option<Arc<T>>,
+    pub(super) after: Option<Arc<T>>,
+    pub(super) version: u64,
+    /// Who wrote it.
+    pub(super) by: String,
+}
+
+/// The objects of a kind, and how they came to be so.
+pub(super) struct Table<T> {
+    pub(super) objects: BTreeMap<ObjectKey, Arc<T>>,
+    pub(super) log: Vec<Entry<T>>,
+    /// Entries before this one are forgotten.
+    pub(super) compacted: usize,
+    /// The length of the log.
+    pub(super) changed: watch::Sender<usize>,
+}
+
+impl<T> Default for Table<T> {
+    fn default() -> Self {
+        Self {
+            objects: BTreeMap::new(),
+            log: vec![],
+            compacted: 0,
+            changed: watch::Sender::new(0),
+        }
+    }
+}
+
+impl<T> Table<T> {
+    fn put(&mut self, key: ObjectKey, after: Option<Arc<T>>, (version, by): (u64, &str)) {
+        let before = match &after {
+            Some(object) => self.objects.insert(key, object.clone()),
+            None => self.objects.remove(&key),
+        };
+        self.log.push(Entry {
+            before,
+            after,
+            version,
+            by: by.to_owned(),
+        });
+        self.changed.send_replace(self.log.len());
+    }
+}
+
+/// A Pod as the API server has it.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Pod {
+    pub(super) name: String,
+    pub(super) uid: u64,
+    pub(super) node: String,
+    pub(super) containers: Vec<super::pods::Container>,
+    /// Containers that end are started again, until the Pod is deleted.
+    pub(super) restarts: bool,
+    /// It stays on a node that is not ready.
+    pub(super) tolerates: bool,
+    pub(super) is_deleting: bool,
+    pub(super) phase: &'static str,
+    /// Of a broker: what the controller made.
+    pub(super) broker: Option<Value>,
+    pub(super) started: Option<Timestamp>,
+}
+
+impl Pod {
+    pub(super) fn has_ended(&self) -> bool {
+        ["Succeeded", "Failed"].contains(&self.phase)
+    }
+}
+
+/// A Node as the API server has it.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Node {
+    pub(super) name: String,
+    pub(super) state: NodeState,
+}
+
+#[derive(Default)]
+pub(super) struct ApiServer {
+    version: u64,
+    uid: u64,
+    pub(super) instances: Table<Instance>,
+    pub(super) nodes: Table<Node>,
+    pub(super) pods: Table<Pod>,
+    pub(super) configurations: BTreeMap<ObjectKey, Arc<Configuration>>,
+    /// The entries of `status.nodes` that a manager owns, by the uid of the Instance.
+    owned: BTreeMap<(String, String), BTreeSet<String>>,
+}
+
+impl ApiServer {
+    fn next_version(&mut self) -> u64 {
+        self.version += 1;
+        self.version
+    }
+
+    pub(super) fn next_uid(&mut self) -> u64 {
+        self.uid += 1;
+        self.uid
+    }
+
+    pub(super) fn get(&self, name: &str) -> kube::Result<Arc<Instance>> {
+        let there = self.instances.objects.get(&key(name)).cloned();
+        there.ok_or_else(|| refusal(404, format!("instances {name:?} not found")))
+    }
+
+    pub(super) fn create(
+        &mut self,
+        instance: &Instance,
+        (by, now): (&str, Timestamp),
+    ) -> kube::Result<Arc<Instance>> {
+        let key = key_of(&instance.metadata);
+        if self.instances.objects.contains_key(&key) {
+            return Err(refusal(409, format!("instances {key} already exists")));
+        }
+        let mut instance = instance.clone();
+        instance.metadata.uid = Some(format!("uid-{}", self.next_uid()));
+        instance.metadata.creation_timestamp = Some(Time(now));
+        instance.status = None;
+        Ok(self.store(instance, by))
+    }
+
+    fn store(&mut self, mut instance: Instance, by: &str) -> Arc<Instance> {
+        let key = key_of(&instance.metadata);
+        let version = self.next_version();
+        instance.metadata.resource_version = Some(version.to_string());
+        // Go leaves empty maps out.
+        let metadata = &mut instance.metadata;
+        metadata.labels.take_if(|labels| labels.is_empty());
+        metadata.annotations.take_if(|all| all.is_empty());
+        let instance = Arc::new(instance);
+        let stored = Some(instance.clone());
+        self.instances.put(key, stored, (version, by));
+        instance
+    }
+
+    /// Patches the object, or its status where `is_status`.
+    pub(super) fn patch(
+        &mut self,
+        name: &str,
+        (patch, is_status): (&Patch, bool),
+        by: &str,
+    ) -> kube::Result<Arc<Instance>> {
+        let before = self.get(name)?;
+        let mut value = serde_json::to_value(&*before).unwrap();
+        for operation in &patch.0 {
+            apply(&mut value, operation).map_err(|e| refusal(422, e))?;
+        }
+        let mut after: Instance =
+            serde_json::from_value(value).map_err(|e| refusal(422, e.to_string()))?;
+        match is_status {
+            true => {
+                after.metadata = before.metadata.clone();
+                after.spec = before.spec.clone();
+            }
+            false => after.status.clone_from(&before.status),
+        }
+        let nodes: BTreeSet<&String> = after.spec.nodes.iter().collect();
+        if nodes.len() < after.spec.nodes.len() {
+            return Err(refusal(422, "spec.nodes: Duplicate value"));
+        }
+        if after.metadata.uid != before.metadata.uid {
+            return Err(refusal(422, "metadata.uid: field is immutable"));
+        }
+        match after == *before {
+            true => Ok(before),
+            false => Ok(self.store(after, by)),
+        }
+    }
+
+    /// Server-side apply of a status, with force.
+    pub(super) fn apply_status(
+        &mut self,
+        name: &str,
+        applied: &Value,
+        manager: &str,
+    ) -> kube::Result<Arc<Instance>> {
+        let before = self.get(name)?;
+        let uid = before.metadata.uid.clone().unwrap_or_default();
+        if applied["metadata"]["uid"] != json!(uid) {
+            return Err(refusal(409, "the UID in the object is another one's"));
+        }
+        let mut after = Instance::clone(&before);
+        let status = after.status.get_or_insert_default();
+        let entries: Vec<NodeHealth> = read(&applied["status"]["nodes"]);
+        let names: BTreeSet<String> = entries.iter().map(|entry| entry.name.clone()).collect();
+        let key = (uid, manager.to_owned());
+        let owned = self.owned.insert(key, names.clone()).unwrap_or_default();
+        (status.nodes).retain(|entry| !owned.contains(&entry.name) || names.contains(&entry.name));
+        for entry in entries {
+            match status.nodes.iter_mut().find(|old| old.name == entry.name) {
+                Some(old) => *old = entry,
+                None => status.nodes.push(entry),
+            }
+        }
+        let conditions: Vec<Condition> = read(&applied["status"]["conditions"]);
+        if !conditions.is_empty() {
+            status.conditions = conditions;
+        }
+        match after == *before {
+            true => Ok(before),
+            false => Ok(self.store(after, manager)),
+        }
+    }
+
+    pub(super) fn delete(
+        &mut self,
+        name: &str,
+        preconditions: &Preconditions,
+        by: &str,
+    ) -> kube::Result<()> {
+        let metadata = &self.get(name)?.metadata;
+        let differs =
+            |wanted: &Option<String>, there: &Option<String>| wanted.is_some() && wanted != there;
+        if differs(&preconditions.uid, &metadata.uid)
+            || differs(&preconditions.resource_version, &metadata.resource_version)
+        {
+            return Err(refusal(409, "the precondition does not hold"));
+        }
+        let version = self.next_version();
+        self.instances.put(key(name), None, (version, by));
+        Ok(())
+    }
+
+    pub(super) fn put_node(&mut self, name: &str, state: Option<NodeState>) {
+        let version = self.next_version();
+        let name_of = |state| Node {
+            name: name.to_owned(),
+            state,
+        };
+        let node = state.map(|state| Arc::new(name_of(state)));
+        self.nodes.put(key(name), node, (version, "kubernetes"));
+    }
+
+    pub(super) fn put_pod(&mut self, name: &str, pod: Option<Pod>) {
+        let version = self.next_version();
+        let pod = pod.map(Arc::new);
+        self.pods.put(key(name), pod, (version, "kubernetes"));
+    }
+
+    /// The uid of the Pod that is made.
+    pub(super) fn create_pod(&mut self, mut pod: Pod) -> kube::Result<Option<String>> {
+        if self.pods.objects.contains_key(&key(&pod.name)) {
+            return Err(refusal(409, format!("pods {:?} already exists", pod.name)));
+        }
+        pod.uid = self.next_uid();
+        let (name, uid) = (pod.name.clone(), pod.uid);
+        self.put_pod(&name, Some(pod));
+        Ok(Some(uid.to_string()))
+    }
+
+    /// Its kubelet ends it; one that has ended goes at once.
+    pub(super) fn delete_pod(&mut self, name: &str, uid: &str) -> kube::Result<Option<String>> {
+        let there = self.pods.objects.get(&key(name));
+        let there = there.ok_or_else(|| refusal(404, format!("pods {name:?} not found")))?;
+        if there.uid.to_string() != uid {
+            return Err(refusal(409, "the precondition does not hold"));
+        }
+        let mut pod = Pod::clone(there);
+        pod.is_deleting = true;
+        let is_over = pod.has_ended();
+        self.put_pod(name, Some(pod).filter(|_| !is_over));
+        Ok(None)
+    }
+
+    pub(super) fn pod(&self, name: &str, uid: u64) -> Option<Pod> {
+        let pod = self.pods.objects.get(&key(name))?;
+        (pod.uid == uid).then(|| Pod::clone(pod))
+    }
+}
+
+fn read<T: serde::de::DeserializeOwned>(value: &Value) -> Vec<T> {
+    match value {
+        Value::Null => vec![],
+        some => serde_json::from_value(some.clone()).unwrap(),
+    }
+}
+
+fn apply(value: &mut Value, operation: &PatchOperation) -> Result<(), String> {
+    if let PatchOperation::Test(test) = operation
+        && test.value.is_null()
+    {
+        let path = test.path.to_string();
+        let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
+        let is_held = value.pointer(parent).is_some()
+            && value.pointer(&path).is_none_or(|there| there.is_null());
+        return match is_held {
+            true => Ok(()),
+            false => Err(format!("{path} is not null")),
+        };
+    }
+    json_patch::patch(value, std::slice::from_ref(operation)).map_err(|e| e.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::patch::{add, remove, test};
+
+    #[test]
+    fn a_patch_is_atomic_and_its_tests_hold_for_what_is_not_there() {
+        let mut server = ApiServer::default();
+        let clock = Timestamp::from_second(0).unwrap();
+        let mut cam = Instance::new("cam-1", Default::default());
+        cam.metadata.namespace = Some("default".to_owned());
+        let made = server.create(&cam, ("a", clock)).unwrap();
+        let again = server.create(&cam, ("a", clock)).unwrap_err();
+        assert_eq!(crate::cluster::code(&again), Some(409));
+
+        let slot = ["spec", "deviceUsage", "cam-1-0"];
+        let claim = |owner: &str| Patch(vec![test(&slot, Value::Null), add(&slot, json!(owner))]);
+        let claimed = server.patch("cam-1", (&claim("a"), false), "a").unwrap();
+        let refused = server
+            .patch("cam-1", (&claim("b"), false), "b")
+            .unwrap_err();
+        assert_eq!(crate::cluster::code(&refused), Some(422));
+        assert_eq!(claimed.spec.device_usage["cam-1-0"], "a");
+
+        let half = Patch(vec![remove(&slot), remove(&["spec", "deviceUsage", "x"])]);
+        server.patch("cam-1", (&half, false), "a").unwrap_err();
+        assert_eq!(server.get("cam-1").unwrap(), claimed);
+
+        let old = Preconditions {
+            uid: made.metadata.uid.clone(),
+            resource_version: made.metadata.resource_version.clone(),
+        };
+        server.delete("cam-1", &old, "a").unwrap_err();
+        assert_eq!(server.instances.log.len(), 2);
+    }
+}

@@ -1,0 +1,142 @@
+//! What Kubernetes' own controllers do: a node that does not report becomes NotReady, its Pods are evicted, Pods of a
+//! Node that is deleted are collected, and brokers go with their Instance.
+use super::{World, api_server::Pod};
+use crate::controller::world::NodeState;
+use std::rc::Rc;
+
+/// `node-monitor-grace-period`
+const NOT_READY_AFTER: u64 = 40_000;
+/// The toleration that Pods have by default.
+const EVICTED_AFTER: u64 = 300_000;
+/// The quarantine of the Pod garbage collector.
+const COLLECTED_AFTER: u64 = 40_000;
+
+/// The kubelet began or ceased to report: the Node says so after a while, if it is still so.
+pub(super) fn node_changed(world: &Rc<World>, name: &str) {
+    let node = world.node(name);
+    let reports = node.reports();
+    if node.reporting.get().0 == reports {
+        return;
+    }
+    let since = (reports, world.machine.now());
+    node.reporting.set(since);
+    let wait = match reports {
+        true => world.machine.between(100, 3_000),
+        false => NOT_READY_AFTER,
+    };
+    let (later, name) = (world.clone(), name.to_owned());
+    world.machine.after(wait, move || {
+        if later.node(&name).reporting.get() == since {
+            set_ready(&later, &name, reports);
+        }
+    });
+}
+
+fn set_ready(world: &Rc<World>, name: &str, is_ready: bool) {
+    let there = world.node_state(name);
+    // A Node that was deleted comes back when its kubelet registers, see `faults.rs`.
+    let Some(there) = there.filter(|there| there.is_ready != is_ready) else {
+        return;
+    };
+    let now = NodeState {
+        is_ready,
+        since: Some(world.machine.clock()),
+        ..there
+    };
+    world.note(|| {
+        format!(
+            "Node {name} is {}",
+            if is_ready { "Ready" } else { "NotReady" }
+        )
+    });
+    world.server.borrow_mut().put_node(name, Some(now.clone()));
+    if !is_ready {
+        let (later, name) = (world.clone(), name.to_owned());
+        world.machine.after(EVICTED_AFTER, move || {
+            if later
+                .node_state(&name)
+                .is_some_and(|node| node.since == now.since)
+            {
+                delete_pods(&later, |pod| pod.node == name && !pod.tolerates);
+            }
+        });
+    }
+}
+
+/// Marks Pods as deleted: their kubelet ends them.
+pub(super) fn delete_pods(world: &Rc<World>, which: impl Fn(&Pod) -> bool) {
+    let mut server = world.server.borrow_mut();
+    let pods: Vec<Pod> = (server.pods.objects.values())
+        .filter(|pod| which(pod) && !pod.is_deleting)
+        .map(|pod| Pod::clone(pod))
+        .collect();
+    for mut pod in pods {
+        world.note(|| format!("Pod {} is deleted", pod.name));
+        pod.is_deleting = true;
+        let is_over = pod.has_ended();
+        let name = pod.name.clone();
+        server.put_pod(&name, Some(pod).filter(|_| !is_over));
+    }
+}
+
+pub(super) fn delete_node(world: &Rc<World>, name: &str) {
+    world.note(|| format!("Node {name} is deleted"));
+    world.server.borrow_mut().put_node(name, None);
+    let (later, name) = (world.clone(), name.to_owned());
+    world.machine.after(COLLECTED_AFTER, move || {
+        if later.node_state(&name).is_none() {
+            let mut server = later.server.borrow_mut();
+            let pods = server.pods.objects.values().filter(|pod| pod.node == name);
+            let pods: Vec<String> = pods.map(|pod| pod.name.clone()).collect();
+            for pod in pods {
+                later.note(|| format!("Pod {pod} of the deleted Node is collected"));
+                server.put_pod(&pod, None);
+            }
+        }
+    });
+}
+
+/// An operator says that the machine is off, or takes that back.
+pub(super) fn mark_out_of_service(world: &Rc<World>, name: &str, is_out_of_service: bool) {
+    let there = world.node_state(name);
+    if let Some(there) = there.filter(|there| there.is_out_of_service != is_out_of_service) {
+        world.note(|| format!("Node {name} is out of service: {is_out_of_service}"));
+        let now = NodeState {
+            is_out_of_service,
+            ..there
+        };
+        world.server.borrow_mut().put_node(name, Some(now));
+    }
+}
+
+/// The kubelet registers its Node.
+pub(super) fn register_node(world: &Rc<World>, name: &str) {
+    if world.node_state(name).is_none() {
+        world.note(|| format!("Node {name} is registered"));
+        let uid = format!("node-{}", world.server.borrow_mut().next_uid());
+        let state = NodeState {
+            uid,
+            is_ready: world.node(name).reports(),
+            since: Some(world.machine.clock()),
+            ..NodeState::default()
+        };
+        world.server.borrow_mut().put_node(name, Some(state));
+        node_changed(world, name);
+    }
+}
+
+/// Brokers of Instances that are gone.
+pub(super) fn collect(world: &Rc<World>) {
+    let uids: Vec<String> = {
+        let server = world.server.borrow();
+        let instances = server.instances.objects.values();
+        instances.filter_map(|i| i.metadata.uid.clone()).collect()
+    };
+    delete_pods(world, |pod| {
+        let owner = pod.broker.as_ref();
+        owner.is_some_and(|pod| {
+            let uid = &pod["metadata"]["ownerReferences"][0]["uid"];
+            !uids.iter().any(|there| uid == there)
+        })
+    });
+}

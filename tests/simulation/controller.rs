@@ -1,0 +1,489 @@
+//! One life of a controller: its view of the cluster, and the passes over it that a leader makes.
+//!
+//! The decisions are the real ones: `controller::nodes::plan`, `controller::status::plan`, `controller::brokers::plan`
+//! with its memory, and `controller::pace`. The loops around them are written here as they are there. The Lease is not
+//! modelled: `faults.rs` says who leads, and lets two lead for a moment.
+//! Not modelled: Jobs, Services, the status of Configurations.
+use super::{
+    World,
+    api_server::{ApiServer, Node, Pod, Table, key},
+    machine::Process,
+    network::{Client, Event, follow},
+    pods::{Container, Kind},
+};
+use crate::{
+    api::{instance::Instance, names},
+    backoff::Backoff,
+    cluster::{is_conflict, is_not_found},
+    controller::{
+        brokers::{
+            memory::{Memory as Brokers, Outcome},
+            plan as brokers,
+        },
+        nodes::{lost, plan as nodes},
+        pace::{Pace, sooner},
+        status::plan as status,
+        world::{BrokerPod, Meta, World as Seen},
+    },
+    model::names::ObjectKey,
+};
+use futures::future::{LocalBoxFuture, join_all};
+use json_patch::Patch;
+use kube::api::Preconditions;
+use serde_json::Value;
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, BTreeSet},
+    rc::Rc,
+    sync::Arc,
+    time::Duration,
+};
+use tokio::sync::watch;
+
+const SETTLE: u64 = 20;
+
+pub(super) struct Controller {
+    world: Rc<World>,
+    pub(super) name: String,
+    pub(super) process: Process,
+    client: Client,
+    pub(super) is_leader: watch::Sender<bool>,
+    /// What it sees, once all of it was listed; the sets that were listed.
+    seen: RefCell<(Seen, BTreeSet<&'static str>)>,
+    changed: watch::Sender<u64>,
+}
+
+/// Whether all was done, and when to look again.
+type Pass = (bool, Option<Duration>);
+
+impl Controller {
+    pub(super) fn start(world: &Rc<World>, name: &str, link: &watch::Sender<bool>) -> Rc<Self> {
+        let seen = Seen {
+            configurations: world.server.borrow().configurations.clone(),
+            ..Seen::default()
+        };
+        let controller = Rc::new(Self {
+            world: world.clone(),
+            name: name.to_owned(),
+            process: world.machine.process(),
+            client: Client::new(world, name, link),
+            is_leader: watch::Sender::new(false),
+            seen: RefCell::new((seen, BTreeSet::new())),
+            changed: watch::Sender::new(0),
+        });
+        controller.watch(
+            "nodes",
+            |server| &server.nodes,
+            |_: &Node| true,
+            |seen, key, node| {
+                match node {
+                    Some(node) => seen.nodes.insert(key.name, Arc::new(node.state.clone())),
+                    None => seen.nodes.remove(&key.name),
+                };
+            },
+        );
+        controller.watch(
+            "instances",
+            |server| &server.instances,
+            |_: &Instance| true,
+            |seen, key, object| {
+                match object {
+                    Some(object) => seen.instances.insert(key, object),
+                    None => seen.instances.remove(&key),
+                };
+            },
+        );
+        controller.watch(
+            "pods",
+            |server| &server.pods,
+            |pod: &Pod| pod.broker.is_some(),
+            |seen, key, pod| {
+                match pod {
+                    Some(pod) => seen.pods.insert(key, Arc::new(broker_pod(&pod))),
+                    None => seen.pods.remove(&key),
+                };
+            },
+        );
+        let machine = &world.machine;
+        machine.spawn(controller.process, controller.clone().keep_nodes());
+        machine.spawn(controller.process, controller.clone().keep_status());
+        machine.spawn(controller.process, controller.clone().keep_brokers());
+        controller
+    }
+
+    /// Follows a table. `put` takes an object over, or takes it out.
+    fn watch<T: Named + 'static>(
+        self: &Rc<Self>,
+        what: &'static str,
+        table: fn(&ApiServer) -> &Table<T>,
+        selects: fn(&T) -> bool,
+        put: fn(&mut Seen, ObjectKey, Option<Arc<T>>),
+    ) {
+        let this = self.clone();
+        let mut listed: BTreeMap<ObjectKey, Arc<T>> = BTreeMap::new();
+        let mut known: BTreeSet<ObjectKey> = BTreeSet::new();
+        let on = move |events: Vec<Event<T>>| {
+            let mut seen = this.seen.borrow_mut();
+            for event in events {
+                match event {
+                    Event::Init => listed.clear(),
+                    Event::Listed(object) => drop(listed.insert(object.key(), object)),
+                    Event::Complete => {
+                        let listed = std::mem::take(&mut listed);
+                        for gone in known.iter().filter(|key| !listed.contains_key(*key)) {
+                            put(&mut seen.0, gone.clone(), None);
+                        }
+                        known = listed.keys().cloned().collect();
+                        for (key, object) in listed {
+                            put(&mut seen.0, key, Some(object));
+                        }
+                        seen.1.insert(what);
+                    }
+                    Event::Applied(object) => {
+                        known.insert(object.key());
+                        put(&mut seen.0, object.key(), Some(object));
+                    }
+                    Event::Deleted(object, _) => {
+                        known.remove(&object.key());
+                        put(&mut seen.0, object.key(), None);
+                    }
+                }
+            }
+            this.changed.send_modify(|n| *n += 1);
+        };
+        let watching = follow(self.client.clone(), table, selects, on);
+        self.world.machine.spawn(self.process, watching);
+    }
+
+    /// Calls `pass` as `controller::follow` does.
+    async fn follow<S>(
+        self: Rc<Self>,
+        mut state: S,
+        pass: impl for<'a> Fn(&'a Self, &'a mut S, Seen) -> LocalBoxFuture<'a, Pass>,
+    ) {
+        let (mut changed, mut leader) = (self.changed.subscribe(), self.is_leader.subscribe());
+        let mut backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
+        let mut wait = Duration::ZERO;
+        loop {
+            let millis = u64::try_from(wait.as_millis())
+                .unwrap_or(u64::MAX)
+                .min(1 << 40);
+            tokio::select! {
+                biased;
+                _ = changed.changed() => {}
+                _ = leader.changed() => {}
+                () = self.world.machine.sleep(millis + 1) => {}
+            }
+            self.world.machine.sleep(SETTLE).await;
+            wait = Duration::MAX;
+            changed.mark_unchanged();
+            let leads = *leader.borrow_and_update();
+            let seen = self.seen.borrow().clone();
+            if !leads || seen.1.len() < 3 {
+                continue;
+            }
+            let (is_done, wake_in) = pass(&self, &mut state, seen.0).await;
+            let retry = match is_done {
+                true => {
+                    backoff.reset();
+                    Duration::MAX
+                }
+                false => backoff.next_wait(),
+            };
+            wait = wake_in.unwrap_or(Duration::MAX).min(retry);
+        }
+    }
+
+    async fn keep_nodes(self: Rc<Self>) {
+        let pace = Pace::new(Duration::from_millis(500), Duration::from_secs(30));
+        let state = (lost::Memory::default(), pace);
+        self.follow(state, |this, state, seen| {
+            Box::pin(this.nodes_pass(state, seen))
+        })
+        .await;
+    }
+
+    async fn nodes_pass(
+        &self,
+        (memory, pace): &mut (lost::Memory, Pace<(&'static str, ObjectKey)>),
+        seen: Seen,
+    ) -> Pass {
+        memory.notice(&seen, self.now());
+        for node in memory.looks(self.now().instant) {
+            let pods = self.pods_of(&node).await;
+            memory.looked(&node, pods, self.now().instant);
+        }
+        let planned = nodes::plan(&seen, memory, self.now());
+        let (actions, wait) = pace.due(planned.actions, step, self.now().instant);
+        let suspects: BTreeSet<String> = actions.iter().flat_map(taken_for_gone).collect();
+        let there = self.not_gone(suspects).await;
+        let is_sure = |action: &nodes::Action| taken_for_gone(action).is_disjoint(&there);
+        let (sure, doubtful): (Vec<_>, Vec<_>) = actions.into_iter().partition(is_sure);
+        let memory = RefCell::new(memory);
+        let acts = join_all(sure.iter().map(|action| self.act(action, &memory)));
+        let is_done = acts.await.into_iter().all(|done| done);
+        (
+            is_done && doubtful.is_empty(),
+            sooner(planned.wake_in, wait),
+        )
+    }
+
+    fn now(&self) -> lost::Now {
+        lost::Now {
+            clock: self.world.machine.clock(),
+            instant: self.world.machine.instant(),
+        }
+    }
+
+    /// `controller::nodes::pods_of`.
+    async fn pods_of(&self, node: &str) -> lost::Pods {
+        let that_may_run = |pod: &Arc<Pod>| pod.node == node && !pod.has_ended();
+        let has_pods = self.client.request(
+            || format!("list pods of {node}"),
+            |server| Ok(server.pods.objects.values().any(that_may_run)),
+        );
+        match has_pods.await {
+            Ok(true) => lost::Pods::Remain,
+            Ok(false) => lost::Pods::Deleted,
+            Err(_) => lost::Pods::Unknown,
+        }
+    }
+
+    /// `controller::nodes::not_gone`.
+    async fn not_gone(&self, suspects: BTreeSet<String>) -> BTreeSet<String> {
+        let looks = suspects.into_iter().map(async |name| {
+            let asked = self.client.request(
+                || format!("get node {name}"),
+                |server| Ok(server.nodes.objects.contains_key(&key(&name))),
+            );
+            (asked.await.unwrap_or(true)).then_some(name)
+        });
+        join_all(looks).await.into_iter().flatten().collect()
+    }
+
+    async fn act(&self, action: &nodes::Action, memory: &RefCell<&mut lost::Memory>) -> bool {
+        match action {
+            nodes::Action::Change(change) => {
+                if let Some(patch) = &change.patch {
+                    if let Err(e) = self.patch(&change.key, (patch, false)).await {
+                        return is_not_found(&e);
+                    }
+                    let left = change.away.iter().chain(&change.gone);
+                    let now = self.now().instant;
+                    memory.borrow_mut().left(&change.key, left, now);
+                }
+                let Some(patch) = &change.status else {
+                    return true;
+                };
+                is_done(self.patch(&change.key, (patch, true)).await)
+            }
+            nodes::Action::Delete {
+                key,
+                uid,
+                resource_version,
+            } => {
+                let preconditions = Preconditions {
+                    uid: Some(uid.clone()),
+                    resource_version: Some(resource_version.clone()),
+                };
+                let what = || format!("delete {}", key.name);
+                let ask = |server: &mut ApiServer| {
+                    server.delete(&key.name, &preconditions, names::CONTROLLER_MANAGER)
+                };
+                is_done(self.client.request(what, ask).await)
+            }
+            nodes::Action::Strip { .. } => true,
+        }
+    }
+
+    async fn patch(&self, key: &ObjectKey, (patch, is_status): (&Patch, bool)) -> kube::Result<()> {
+        let what = || format!("patch {}: {patch}", key.name);
+        let ask = |server: &mut ApiServer| {
+            server.patch(&key.name, (patch, is_status), names::CONTROLLER_MANAGER)
+        };
+        self.client.request(what, ask).await.map(drop)
+    }
+
+    async fn keep_status(self: Rc<Self>) {
+        let pace = Pace::new(Duration::from_millis(200), Duration::from_secs(5));
+        self.follow(pace, |this, pace, seen| {
+            Box::pin(this.status_pass(pace, seen))
+        })
+        .await;
+    }
+
+    async fn status_pass(&self, pace: &mut Pace<ObjectKey>, seen: Seen) -> Pass {
+        let planned = status::plan(&seen, self.world.machine.clock());
+        let of_instance = |action| match action {
+            status::Action::Instance { key, status } => Some((key, status)),
+            status::Action::Configuration { .. } | status::Action::Forget { .. } => None,
+        };
+        let wanted: Vec<(ObjectKey, Value)> = planned
+            .actions
+            .into_iter()
+            .filter_map(of_instance)
+            .collect();
+        let (due, wait) = pace.due(wanted, |(key, _)| key.clone(), self.world.machine.instant());
+        let mut all_done = true;
+        for (key, status) in &due {
+            let ask = |server: &mut ApiServer| {
+                server.apply_status(&key.name, status, names::CONTROLLER_MANAGER)
+            };
+            let what = || format!("apply status of {}: {}", key.name, status["status"]);
+            all_done &= is_done(self.client.request(what, ask).await.map(drop));
+        }
+        (all_done, sooner(planned.wake_in, wait))
+    }
+
+    async fn keep_brokers(self: Rc<Self>) {
+        self.follow(Brokers::default(), |this, memory, seen| {
+            Box::pin(this.brokers_pass(memory, seen))
+        })
+        .await;
+    }
+
+    async fn brokers_pass(&self, memory: &mut Brokers, seen: Seen) -> Pass {
+        let machine = &self.world.machine;
+        memory.observe(&seen, machine.clock());
+        let planned = |memory: &Brokers| {
+            brokers::plan(&brokers::Input {
+                world: &seen,
+                memory,
+                resource_prefix: "akri.sh",
+                now: machine.clock(),
+            })
+        };
+        let mut is_done = true;
+        for action in planned(memory).actions {
+            // Another may lead by now.
+            if *self.is_leader.borrow() {
+                let outcome = self.perform(&action).await;
+                is_done &= memory.settle(&action, &outcome, machine.clock()).0;
+            }
+        }
+        let wake = planned(memory)
+            .wake
+            .map(|at| at.duration_since(machine.clock()));
+        (
+            is_done,
+            wake.map(|wait| Duration::try_from(wait).unwrap_or_default()),
+        )
+    }
+
+    async fn perform(&self, action: &brokers::Action) -> Outcome {
+        let made = match action {
+            brokers::Action::CreatePod { broker, pod, .. } => {
+                let pod = pod_of(&broker.key.name, pod);
+                let what = || format!("create pod {}", pod.name);
+                self.client
+                    .request(what, |server| server.create_pod(pod.clone()))
+                    .await
+            }
+            brokers::Action::DeletePod { key, uid, .. }
+            | brokers::Action::ReplacePod { key, uid } => {
+                let what = || format!("delete pod {}", key.name);
+                self.client
+                    .request(what, |server| server.delete_pod(&key.name, uid))
+                    .await
+            }
+            brokers::Action::CreateJob { .. }
+            | brokers::Action::DeleteJob { .. }
+            | brokers::Action::Remember { .. } => Ok(None),
+        };
+        match made {
+            Ok(uid) => Outcome::Done(uid),
+            Err(e) => match crate::cluster::code(&e) {
+                Some(code) => Outcome::from_status(code, ""),
+                None => Outcome::Failed(e.to_string()),
+            },
+        }
+    }
+}
+
+fn is_done(result: kube::Result<()>) -> bool {
+    result.map_or_else(|e| is_not_found(&e) && !is_conflict(&e), |()| true)
+}
+
+fn step(action: &nodes::Action) -> (&'static str, ObjectKey) {
+    match action {
+        nodes::Action::Change(change) => ("change", change.key.clone()),
+        nodes::Action::Delete { key, .. } => ("delete", key.clone()),
+        nodes::Action::Strip { key, .. } => ("strip", key.clone()),
+    }
+}
+
+fn taken_for_gone(action: &nodes::Action) -> BTreeSet<String> {
+    match action {
+        nodes::Action::Change(change) => change.gone.clone(),
+        nodes::Action::Delete { .. } | nodes::Action::Strip { .. } => BTreeSet::new(),
+    }
+}
+
+trait Named {
+    fn key(&self) -> ObjectKey;
+}
+
+impl Named for Instance {
+    fn key(&self) -> ObjectKey {
+        crate::store::key_of(&self.metadata)
+    }
+}
+
+impl Named for Node {
+    fn key(&self) -> ObjectKey {
+        key(&self.name)
+    }
+}
+
+impl Named for Pod {
+    fn key(&self) -> ObjectKey {
+        key(&self.name)
+    }
+}
+
+/// A broker as the server has it, from what the controller made.
+fn pod_of(name: &str, made: &Value) -> Pod {
+    let limits = &made["spec"]["containers"][0]["resources"]["limits"];
+    let asks = limits.as_object().into_iter().flatten();
+    Pod {
+        name: name.to_owned(),
+        uid: 0,
+        node: made["metadata"]["labels"][names::TARGET_NODE_LABEL]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned(),
+        containers: vec![Container {
+            name: "broker",
+            kind: Kind::App,
+            asks: asks.map(|(resource, _)| (resource.clone(), 1)).collect(),
+            runs: 10_000_000,
+        }],
+        restarts: true,
+        tolerates: false,
+        is_deleting: false,
+        phase: "Pending",
+        broker: Some(made.clone()),
+        started: None,
+    }
+}
+
+fn broker_pod(pod: &Pod) -> BrokerPod {
+    let made = pod.broker.as_ref().unwrap_or(&Value::Null);
+    let map = |value: &Value| serde_json::from_value(value.clone()).unwrap_or_default();
+    BrokerPod {
+        meta: Meta {
+            uid: pod.uid.to_string(),
+            labels: map(&made["metadata"]["labels"]),
+            annotations: map(&made["metadata"]["annotations"]),
+            owner: made["metadata"]["ownerReferences"][0]["uid"]
+                .as_str()
+                .map(str::to_owned),
+            created: None,
+            is_deleting: pod.is_deleting,
+        },
+        node: Some(pod.node.clone()),
+        phase: pod.phase.to_owned(),
+        started: pod.started,
+        ..BrokerPod::default()
+    }
+}

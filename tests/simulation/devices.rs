@@ -1,0 +1,65 @@
+//! The devices of the world: which there are, where each is seen, and how it is reached.
+//!
+//! A device of `cam` is seen by every node that can reach it; one of `usb` is plugged into a node, and one with the same
+//! id at another node is another device.
+use crate::model::device::{Device, Scope};
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, BTreeSet},
+};
+use tokio::sync::watch;
+
+/// The Configurations, by the name of each.
+pub(super) const CONFIGURATIONS: [(&str, Scope); 2] =
+    [("cam", Scope::Shared), ("usb", Scope::Node)];
+
+#[derive(Debug, Clone)]
+pub(super) struct Thing {
+    pub(super) configuration: &'static str,
+    pub(super) id: String,
+    pub(super) address: u64,
+    pub(super) seen_by: BTreeSet<usize>,
+    /// When something of it changed last.
+    pub(super) changed: u64,
+}
+
+#[derive(Default)]
+pub(super) struct Devices {
+    pub(super) all: RefCell<Vec<Thing>>,
+    /// Counts up with each change.
+    pub(super) changed: watch::Sender<u64>,
+}
+
+impl Devices {
+    pub(super) fn add(&self, configuration: &'static str, id: String, seen_by: BTreeSet<usize>) {
+        let thing = Thing {
+            configuration,
+            id,
+            address: 1,
+            seen_by,
+            changed: 0,
+        };
+        self.all.borrow_mut().push(thing);
+        self.changed.send_modify(|n| *n += 1);
+    }
+
+    pub(super) fn change(&self, n: usize, change: impl FnOnce(&mut Thing)) {
+        change(&mut self.all.borrow_mut()[n]);
+        self.changed.send_modify(|n| *n += 1);
+    }
+
+    /// The devices that a node sees, by their Configuration.
+    pub(super) fn seen_by(&self, node: usize) -> BTreeMap<&'static str, Vec<Device>> {
+        let mut seen: BTreeMap<_, Vec<_>> = CONFIGURATIONS.map(|(name, _)| (name, vec![])).into();
+        for thing in self.all.borrow().iter() {
+            if thing.seen_by.contains(&node) {
+                let mut device = Device::new(&thing.id);
+                let address = ("ADDRESS".to_owned(), thing.address.to_string());
+                device.properties.extend([address]);
+                device.connection.insert("ADDRESS".to_owned());
+                seen.entry(thing.configuration).or_default().push(device);
+            }
+        }
+        seen
+    }
+}

@@ -1,0 +1,407 @@
+//! What users and fate do: Pods come and go, devices come, go and move, links are cut, processes and machines die.
+//!
+//! Each step is drawn by chance, some time after the one before. What is broken is mended by itself after a while, and
+//! [`mend`] mends all of it.
+use super::{
+    World,
+    api_server::Pod,
+    control_plane,
+    controller::Controller,
+    network::Weather,
+    pods::{Container, Kind},
+};
+use std::{collections::BTreeSet, rc::Rc};
+
+type Step = fn(&Rc<World>);
+
+/// Steps and how often each is taken.
+const STEPS: &[(u64, Step)] = &[
+    (30, create_pod),
+    (8, delete_pod),
+    (9, device_goes),
+    (11, device_comes),
+    (3, device_moves),
+    (6, cut_link),
+    (7, restart_agent),
+    (5, restart_kubelet),
+    (4, replace_controller),
+    (2, lose_power),
+    (2, delete_node),
+    (3, server_is_away),
+    (3, compact),
+    (4, change_weather),
+];
+
+/// Takes `count` steps.
+pub(super) async fn stir(world: Rc<World>, count: u64) {
+    let machine = &world.machine;
+    for _ in 0..count {
+        let wait = match machine.between(0, 19) {
+            0..8 => machine.between(0, 500),
+            8..15 => machine.between(500, 10_000),
+            15..19 => machine.between(10_000, 70_000),
+            _ => machine.between(70_000, 400_000),
+        };
+        machine.sleep(wait).await;
+        let all = STEPS.iter().map(|(weight, _)| weight).sum();
+        let mut left = machine.between(1, all);
+        for (weight, step) in STEPS {
+            if left <= *weight {
+                step(&world);
+                break;
+            }
+            left -= weight;
+        }
+    }
+}
+
+/// A short time, mostly.
+fn outage(world: &World) -> u64 {
+    let machine = &world.machine;
+    match machine.between(0, 9) {
+        0..5 => machine.between(100, 15_000),
+        5..8 => machine.between(15_000, 90_000),
+        _ => machine.between(90_000, 600_000),
+    }
+}
+
+fn some_node(world: &World) -> usize {
+    let last = u64::try_from(world.nodes.len() - 1).unwrap();
+    usize::try_from(world.machine.between(0, last)).unwrap()
+}
+
+fn later(world: &Rc<World>, millis: u64, what: impl FnOnce(&Rc<World>) + 'static) {
+    let then = world.clone();
+    world.machine.after(millis, move || what(&then));
+}
+
+fn create_pod(world: &Rc<World>) {
+    let machine = &world.machine;
+    let at = some_node(world);
+    let offers = world.nodes[at].offers();
+    let Some(resource) = machine.one_of(&offers).cloned() else {
+        return;
+    };
+    let n = world.server.borrow_mut().next_uid();
+    let runs = match machine.between(0, 2) {
+        0 => machine.between(500, 8_000),
+        1 => machine.between(8_000, 120_000),
+        _ => machine.between(120_000, 20_000_000),
+    };
+    let container = |name, kind, has_device: bool, runs| Container {
+        name,
+        kind,
+        asks: if has_device {
+            vec![(resource.clone(), 1)]
+        } else {
+            vec![]
+        },
+        runs,
+    };
+    let containers = match machine.between(0, 5) {
+        0 => vec![
+            container("init", Kind::Init, true, machine.between(1_000, 90_000)),
+            container("app", Kind::App, false, runs),
+        ],
+        1 => vec![
+            container("init", Kind::Init, true, machine.between(1_000, 60_000)),
+            container("app", Kind::App, true, runs),
+        ],
+        2 => vec![
+            container("side", Kind::Sidecar, true, 20_000_000),
+            container("app", Kind::App, false, runs),
+        ],
+        _ => vec![container("app", Kind::App, true, runs)],
+    };
+    let restarts = machine.chance(40);
+    let pod = Pod {
+        name: format!("pod-{n}"),
+        uid: n,
+        node: world.nodes[at].name.clone(),
+        restarts,
+        tolerates: machine.chance(30),
+        is_deleting: false,
+        phase: "Pending",
+        broker: None,
+        started: None,
+        containers,
+    };
+    world.note(|| {
+        let kinds: Vec<_> = pod
+            .containers
+            .iter()
+            .map(|c| (c.name, c.asks.len(), c.runs))
+            .collect();
+        format!(
+            "USER: Pod {} for {} asks for {resource}: {kinds:?}",
+            pod.name, pod.node
+        )
+    });
+    world
+        .server
+        .borrow_mut()
+        .put_pod(&pod.name.clone(), Some(pod));
+}
+
+fn delete_pod(world: &Rc<World>) {
+    let pods: Vec<u64> = {
+        let server = world.server.borrow();
+        server.pods.objects.values().map(|pod| pod.uid).collect()
+    };
+    if let Some(uid) = world.machine.one_of(&pods) {
+        control_plane::delete_pods(world, |pod| pod.uid == *uid);
+    }
+}
+
+fn some_device(world: &World) -> usize {
+    let last = u64::try_from(world.devices.all.borrow().len() - 1).unwrap();
+    usize::try_from(world.machine.between(0, last)).unwrap()
+}
+
+fn device_goes(world: &Rc<World>) {
+    let n = some_device(world);
+    let everywhere = world.machine.chance(60);
+    let at = some_node(world);
+    world.change_device(n, |thing| match everywhere {
+        true => thing.seen_by.clear(),
+        false => drop(thing.seen_by.remove(&at)),
+    });
+    if world.machine.chance(60) {
+        // It was switched off and on.
+        later(world, world.machine.between(500, 150_000), move |world| {
+            comes(world, n)
+        });
+    }
+}
+
+fn device_comes(world: &Rc<World>) {
+    comes(world, some_device(world));
+}
+
+fn comes(world: &Rc<World>, n: usize) {
+    let everywhere = world.machine.chance(70);
+    let at = some_node(world);
+    let all = 0..world.nodes.len();
+    world.change_device(n, |thing| match everywhere {
+        true => thing.seen_by.extend(all),
+        false => drop(thing.seen_by.insert(at)),
+    });
+}
+
+fn device_moves(world: &Rc<World>) {
+    world.change_device(some_device(world), |thing| thing.address += 1);
+}
+
+fn cut_link(world: &Rc<World>) {
+    let at = some_node(world);
+    let node = &world.nodes[at];
+    if node.is_linked() {
+        world.note(|| format!("FAULT: {} is cut off", node.name));
+        node.link(world, false);
+        later(world, outage(world), move |world| {
+            world.note(|| format!("FAULT: {} is joined", world.nodes[at].name));
+            world.nodes[at].link(world, true);
+        });
+    }
+}
+
+fn restart_agent(world: &Rc<World>) {
+    let at = some_node(world);
+    world.note(|| format!("FAULT: the agent of {} ends", world.nodes[at].name));
+    world.nodes[at].stop_agent(world);
+    let wait = match world.machine.chance(85) {
+        true => world.machine.between(50, 12_000),
+        false => outage(world),
+    };
+    later(world, wait, move |world| {
+        if world.nodes[at].is_powered.get() {
+            world.note(|| format!("{}: an agent starts", world.nodes[at].name));
+            world.nodes[at].start_agent(world, at);
+        }
+    });
+}
+
+fn restart_kubelet(world: &Rc<World>) {
+    let at = some_node(world);
+    world.note(|| format!("FAULT: the kubelet of {} ends", world.nodes[at].name));
+    world.nodes[at].stop_kubelet(world);
+    let wait = match world.machine.chance(85) {
+        true => world.machine.between(300, 12_000),
+        false => outage(world),
+    };
+    later(world, wait, move |world| {
+        if world.nodes[at].is_powered.get() {
+            world.note(|| format!("{}: a kubelet starts", world.nodes[at].name));
+            world.nodes[at].start_kubelet(world, at);
+            // It registers at its start.
+            if world.nodes[at].is_linked() {
+                control_plane::register_node(world, &world.nodes[at].name);
+            }
+        }
+    });
+}
+
+fn replace_controller(world: &Rc<World>) {
+    let (dies, overlap) = (world.machine.chance(60), world.machine.between(0, 15_000));
+    let old: Vec<Rc<Controller>> = world.controllers.borrow().clone();
+    let n = world.machine.between(1, 99);
+    let new = Controller::start(world, &format!("controller-{n}"), &world.control_link);
+    world.controllers.borrow_mut().push(new.clone());
+    world.note(|| {
+        format!(
+            "FAULT: {} replaces {}",
+            new.name,
+            if dies {
+                "one that died"
+            } else {
+                "one that goes on for a while"
+            }
+        )
+    });
+    for controller in &old {
+        if dies {
+            world.machine.kill(controller.process);
+        }
+    }
+    let wait = match dies {
+        true => world.machine.between(100, 20_000),
+        false => 1,
+    };
+    later(world, wait, move |_| {
+        new.is_leader.send_replace(true);
+    });
+    later(world, overlap, move |world| {
+        for controller in &old {
+            world.machine.kill(controller.process);
+        }
+        world
+            .controllers
+            .borrow_mut()
+            .retain(|c| old.iter().all(|o| o.process != c.process));
+    });
+}
+
+fn lose_power(world: &Rc<World>) {
+    let at = some_node(world);
+    let node = &world.nodes[at];
+    if !node.is_powered.replace(false) {
+        return;
+    }
+    world.note(|| format!("FAULT: {} loses power", node.name));
+    node.lose_power(world);
+    later(world, outage(world) + 5_000, move |world| {
+        power_on(world, at)
+    });
+}
+
+fn power_on(world: &Rc<World>, at: usize) {
+    let node = &world.nodes[at];
+    if node.is_powered.replace(true) {
+        return;
+    }
+    world.note(|| format!("{} has power", node.name));
+    control_plane::mark_out_of_service(world, &node.name, false);
+    later(world, world.machine.between(500, 8_000), move |world| {
+        let node = &world.nodes[at];
+        if node.is_powered.get() {
+            node.start_kubelet(world, at);
+            if node.is_linked() {
+                control_plane::register_node(world, &node.name);
+            }
+        }
+    });
+    later(world, world.machine.between(1_000, 20_000), move |world| {
+        let node = &world.nodes[at];
+        if node.is_powered.get() {
+            node.start_agent(world, at);
+        }
+    });
+}
+
+fn delete_node(world: &Rc<World>) {
+    let at = some_node(world);
+    let name = world.nodes[at].name.clone();
+    if world.node_state(&name).is_none() {
+        return;
+    }
+    control_plane::delete_node(world, &name);
+    let wait = match world.machine.chance(50) {
+        true => world.machine.between(500, 35_000),
+        false => outage(world),
+    };
+    later(world, wait, move |world| {
+        control_plane::register_node(world, &world.nodes[at].name)
+    });
+}
+
+fn server_is_away(world: &Rc<World>) {
+    world.note(|| "FAULT: the API server is away".to_owned());
+    world.is_up.send_replace(false);
+    later(world, outage(world) / 3, |world| {
+        world.note(|| "the API server is back".to_owned());
+        world.is_up.send_replace(true);
+    });
+}
+
+fn compact(world: &Rc<World>) {
+    world.note(|| "FAULT: what happened is compacted: watches that break begin anew".to_owned());
+    let mut server = world.server.borrow_mut();
+    server.instances.compacted = server.instances.log.len();
+    server.nodes.compacted = server.nodes.log.len();
+    server.pods.compacted = server.pods.log.len();
+}
+
+fn change_weather(world: &Rc<World>) {
+    let machine = &world.machine;
+    let weather = match machine.chance(40) {
+        true => Weather::default(),
+        false => Weather {
+            slow: machine.between(0, 15),
+            lost: machine.between(0, 8),
+            refused: machine.between(0, 10),
+        },
+    };
+    world.note(|| format!("FAULT: {weather:?}"));
+    world.weather.set(weather);
+    world.stormy.set(machine.now());
+}
+
+/// Everything works again.
+pub(super) fn mend(world: &Rc<World>) {
+    world.note(|| "everything is mended".to_owned());
+    world.weather.set(Weather::default());
+    world.is_up.send_replace(true);
+    let mut leaders = world.controllers.borrow().clone();
+    let last = leaders.pop();
+    for controller in leaders {
+        world.machine.kill(controller.process);
+    }
+    world.controllers.borrow_mut().drain(..).for_each(drop);
+    if let Some(last) = last {
+        last.is_leader.send_replace(true);
+        world.controllers.borrow_mut().push(last);
+    }
+    for (at, node) in world.nodes.iter().enumerate() {
+        node.link(world, true);
+        node.is_powered.set(true);
+        control_plane::mark_out_of_service(world, &node.name, false);
+        node.start_kubelet(world, at);
+        node.start_agent(world, at);
+        control_plane::register_node(world, &node.name);
+    }
+}
+
+/// The devices of the world: some that all nodes see, some that are plugged in.
+pub(super) fn furnish(world: &Rc<World>) {
+    let machine = &world.machine;
+    for n in 0..machine.between(1, 3) {
+        let all: BTreeSet<usize> = (0..world.nodes.len()).collect();
+        world.devices.add("cam", format!("camera-{n}"), all);
+    }
+    if machine.chance(60) {
+        let at = some_node(world);
+        world
+            .devices
+            .add("usb", "stick".to_owned(), BTreeSet::from([at]));
+    }
+}

@@ -1,0 +1,354 @@
+//! What must hold at every step, and what must hold at rest.
+//!
+//! At every step:
+//! - No two containers run with one slot. The exception is documented: the slots of a node that did not report for
+//!   longer than the release time were given away, while its containers went on.
+//! - The controller frees a slot only of a node that is lost by the rules.
+//! - The Instance of a device that a working node has seen for a while is not deleted, and none is while a container runs
+//!   with one of its slots.
+//!
+//! At rest, when everything works again and nothing happens:
+//! - Every slot shows exactly the container that has it, and a slot that two have is reported by a node.
+//! - Every device has one Instance, with the nodes, labels and status entries of those that see it; no other Instance is
+//!   there but those whose slots are held. No write is put off.
+use super::{World, devices::Thing};
+use crate::{
+    api::{
+        instance::{HEALTHY, Instance},
+        names,
+    },
+    model::{
+        device::Scope,
+        slot::{SlotId, SlotOwner},
+    },
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    rc::Rc,
+    sync::Arc,
+};
+
+/// The least time after which a lost node's slots are given away.
+const RELEASE_AFTER: i64 = 300;
+/// A node, and a device, that were left alone for so long have settled.
+const SETTLED: u64 = 90_000;
+
+#[derive(Default)]
+pub(super) struct Ledger {
+    /// How far the log of the Instances was read.
+    read: usize,
+    /// Slots that were given away while a container of the node may run with them.
+    given_away: BTreeSet<(String, SlotId)>,
+    /// Slots that a node has reported as held twice.
+    pub(super) reported: BTreeSet<(String, SlotId)>,
+}
+
+/// A container has started.
+pub(super) fn started(world: &Rc<World>, at: usize, (uid, container): (u64, &'static str)) {
+    let node = &world.nodes[at];
+    for slot in node.slots_given(uid, container) {
+        for other in &world.nodes {
+            for ((other_uid, name), run) in other.runtime.borrow().iter() {
+                let is_same = other.name == node.name && *other_uid == uid && *name == container;
+                if is_same || !run.is_running || !run.slots.contains(&slot) {
+                    continue;
+                }
+                let ledger = world.ledger.borrow();
+                let is_given_away =
+                    |node: &str| ledger.given_away.contains(&(node.to_owned(), slot.clone()));
+                if !is_given_away(&node.name) && !is_given_away(&other.name) {
+                    let (a, b) = (&node.name, &other.name);
+                    world.broke(format!(
+                        "slot {slot} is held twice: by Pod {uid} on {a} and by Pod {other_uid} on {b}"
+                    ));
+                }
+            }
+        }
+    }
+}
+
+/// Looks at what was written since the last time.
+pub(super) fn follow(world: &Rc<World>) {
+    let mut is_deleted = false;
+    loop {
+        let entry = {
+            let server = world.server.borrow();
+            let mut ledger = world.ledger.borrow_mut();
+            let Some(entry) = server.instances.log.get(ledger.read) else {
+                break;
+            };
+            ledger.read += 1;
+            (entry.before.clone(), entry.after.clone(), entry.by.clone())
+        };
+        let (Some(before), after, by) = entry else {
+            continue;
+        };
+        freed(world, (&before, after.as_ref()), &by);
+        if after.is_none() {
+            deleted(world, &before);
+            is_deleted = true;
+        }
+    }
+    if is_deleted {
+        let later = world.clone();
+        let machine = &world.machine;
+        machine.after(machine.between(50, 2_000), move || {
+            super::control_plane::collect(&later)
+        });
+    }
+}
+
+fn owner(instance: &Instance, slot: &str) -> Option<SlotOwner> {
+    let usage = instance.spec.device_usage.get(slot)?;
+    SlotOwner::from_usage(usage).ok().flatten()
+}
+
+/// What the controller took from a node.
+fn freed(world: &Rc<World>, (before, after): (&Instance, Option<&Arc<Instance>>), by: &str) {
+    for id in before.spec.device_usage.keys() {
+        let Some(held) = owner(before, id) else {
+            continue;
+        };
+        let is_kept = after.is_some_and(|after| owner(after, id).is_some());
+        if is_kept || by != names::CONTROLLER_MANAGER {
+            continue;
+        }
+        let name = held.node().to_owned();
+        if !is_lost(world, &name) {
+            world.broke(format!(
+                "the controller freed {id} of {name}, which is not lost"
+            ));
+        }
+        let slot: SlotId = id.parse().unwrap();
+        let is_used = world
+            .node(&name)
+            .runtime
+            .borrow()
+            .values()
+            .any(|run| run.slots.contains(&slot));
+        if is_used {
+            world.ledger.borrow_mut().given_away.insert((name, slot));
+        }
+    }
+    let Some(after) = after else { return };
+    for id in after.spec.device_usage.keys() {
+        if let Some(owner) = owner(after, id) {
+            let key = (owner.node().to_owned(), id.parse().unwrap());
+            world.ledger.borrow_mut().given_away.remove(&key);
+        }
+    }
+}
+
+/// Whether the slots of a node may be given away by now.
+fn is_lost(world: &World, name: &str) -> bool {
+    let server = world.server.borrow();
+    match world.node_state(name) {
+        None => server
+            .pods
+            .objects
+            .values()
+            .all(|pod| pod.node != name || pod.has_ended()),
+        Some(state) => {
+            let since = state.since.filter(|_| !state.is_ready);
+            let age = since.map(|since| world.machine.clock().duration_since(since).as_secs());
+            age.is_some_and(|age| age >= RELEASE_AFTER || state.is_out_of_service)
+        }
+    }
+}
+
+fn deleted(world: &Rc<World>, instance: &Instance) {
+    let name = instance.metadata.name.clone().unwrap_or_default();
+    for node in &world.nodes {
+        for run in node.runtime.borrow().values().filter(|run| run.is_running) {
+            let slot = run.slots.iter().find(|slot| slot.name == name);
+            let is_given_away = |slot: &SlotId| {
+                let key = (node.name.clone(), slot.clone());
+                world.ledger.borrow().given_away.contains(&key)
+            };
+            if let Some(slot) = slot.filter(|slot| !is_given_away(slot)) {
+                let node = &node.name;
+                world.broke(format!("{name} is deleted while {slot} is used on {node}"));
+            }
+        }
+    }
+    for thing in world.devices.all.borrow().iter() {
+        let is_its = |at: &usize| world.instance_name(thing, *at) == name;
+        for at in thing.seen_by.iter().filter(|at| is_its(at)) {
+            let node = &world.nodes[*at];
+            let now = world.machine.now();
+            let is_quiet = |since: u64| now.saturating_sub(since) > SETTLED;
+            if node.is_linked()
+                && node.agent.borrow().is_some()
+                && is_quiet(node.disturbed.get())
+                && is_quiet(thing.changed)
+                && is_quiet(world.stormy.get())
+            {
+                let node = &node.name;
+                world.broke(format!("{name} is deleted, and {node} sees its device"));
+            }
+        }
+    }
+}
+
+/// What is wrong when nothing is left to happen.
+pub(super) fn at_rest(world: &Rc<World>) {
+    let instances: Vec<Arc<Instance>> = world
+        .server
+        .borrow()
+        .instances
+        .objects
+        .values()
+        .cloned()
+        .collect();
+    let (has_run, may_show) = holders(world);
+    for (slot, owners) in &has_run {
+        let shown = instances
+            .iter()
+            .find_map(|instance| instance.spec.device_usage.get(&slot.to_string()).cloned());
+        if owners.len() > 1 {
+            let ledger = world.ledger.borrow();
+            if !ledger.reported.iter().any(|(_, reported)| reported == slot) {
+                world.broke(format!("at rest {slot} has {owners:?}, and nobody says so"));
+            }
+        } else if shown.as_ref() != owners.first() {
+            world.broke(format!(
+                "at rest {slot} shows {shown:?}, and {owners:?} has it"
+            ));
+        }
+    }
+    for instance in &instances {
+        for (slot, usage) in instance
+            .spec
+            .device_usage
+            .iter()
+            .filter(|(_, u)| !u.is_empty())
+        {
+            if !may_show.contains(&(slot.clone(), usage.clone())) {
+                world.broke(format!(
+                    "at rest {slot} shows {usage}, and no container has it"
+                ));
+            }
+        }
+    }
+    things(world, &instances);
+    for node in &world.nodes {
+        let agent = node.agent.borrow();
+        if agent.as_ref().is_some_and(|agent| agent.store.is_pending()) {
+            world.broke(format!("at rest {} puts a write off", node.name));
+        }
+    }
+}
+
+type Holders = (BTreeMap<SlotId, Vec<String>>, BTreeSet<(String, String)>);
+
+/// The owners of the slots that containers run with, and all that may be shown: an init container that ended may have
+/// its slot until its Pod ends.
+fn holders(world: &World) -> Holders {
+    let (mut running, mut all) = (BTreeMap::<_, Vec<_>>::new(), BTreeSet::new());
+    for node in &world.nodes {
+        let kubelet = node.kubelet.borrow();
+        let Some(kubelet) = kubelet.as_ref() else {
+            continue;
+        };
+        for ((uid, container, resource), given) in &kubelet.given {
+            if !kubelet.pods.get(uid).is_some_and(|known| known.is_active) {
+                continue;
+            }
+            for (id, slot) in given {
+                let owner = match super::kubelet::is_of_configuration(resource) {
+                    true => format!("C:{id}:{}", node.name),
+                    false => node.name.clone(),
+                };
+                all.insert((slot.to_string(), owner.clone()));
+                if node.runs(*uid, container) {
+                    running.entry(slot.clone()).or_default().push(owner);
+                }
+            }
+        }
+    }
+    (running, all)
+}
+
+fn things(world: &World, instances: &[Arc<Instance>]) {
+    let mut expected = BTreeMap::<String, BTreeSet<String>>::new();
+    for thing in world.devices.all.borrow().iter() {
+        for at in &thing.seen_by {
+            let nodes = expected.entry(world.instance_name(thing, *at)).or_default();
+            nodes.insert(world.nodes[*at].name.clone());
+        }
+    }
+    let names: BTreeSet<String> = instances
+        .iter()
+        .filter_map(|i| i.metadata.name.clone())
+        .collect();
+    for missing in expected.keys().filter(|name| !names.contains(*name)) {
+        world.broke(format!(
+            "at rest {missing} is missing, and its device is there"
+        ));
+    }
+    for instance in instances {
+        let name = instance.metadata.name.clone().unwrap_or_default();
+        let seen_by = expected.get(&name).cloned().unwrap_or_default();
+        let holders = instance.spec.device_usage.keys();
+        let holders: BTreeSet<String> = holders
+            .filter_map(|slot| Some(owner(instance, slot)?.node().to_owned()))
+            .collect();
+        if seen_by.is_empty() && holders.is_empty() {
+            world.broke(format!(
+                "at rest {name} is there, without a device and without a holder"
+            ));
+            continue;
+        }
+        faults_of(world, instance, (&seen_by, &holders));
+    }
+}
+
+fn faults_of(
+    world: &World,
+    instance: &Instance,
+    (seen_by, holders): (&BTreeSet<String>, &BTreeSet<String>),
+) {
+    let name = instance.metadata.name.clone().unwrap_or_default();
+    let nodes: BTreeSet<String> = instance.spec.nodes.iter().cloned().collect();
+    let labels = instance.metadata.labels.iter().flatten();
+    let labels: BTreeSet<String> = labels
+        .filter_map(|(label, _)| label.strip_prefix(names::NODE_LABEL_PREFIX))
+        .map(str::to_owned)
+        .collect();
+    let status = instance.status.clone().unwrap_or_default();
+    let healthy = status.nodes.iter().filter(|entry| entry.health == HEALTHY);
+    let healthy: BTreeSet<String> = healthy.map(|entry| entry.name.clone()).collect();
+    let entries: BTreeSet<String> = status.nodes.iter().map(|e| e.name.clone()).collect();
+    let is_available = status
+        .conditions
+        .iter()
+        .any(|c| c.type_ == "Available" && c.is_true());
+    let labelled: BTreeSet<String> = seen_by.union(holders).cloned().collect();
+    let what = if seen_by.is_empty() {
+        // It waits for its last holder.
+        let is_right = !is_available && healthy.is_empty() && labels.is_superset(holders);
+        (!is_right).then_some("is not shown as it is, without a device and held")
+    } else if nodes != *seen_by {
+        Some("has other nodes than those that see its device")
+    } else if labels != labelled {
+        Some("has labels of other nodes than those that see or hold it")
+    } else if healthy != *seen_by || entries != *seen_by {
+        Some("has views of other nodes than those that see its device")
+    } else {
+        (!is_available).then_some("is not Available")
+    };
+    if let Some(what) = what {
+        let metadata = serde_json::to_string(&instance.metadata.labels).unwrap();
+        world.broke(format!(
+            "at rest {name} {what}: seen by {seen_by:?}, held by {holders:?}, nodes {nodes:?}, views {entries:?}, healthy {healthy:?}, labels {metadata}"
+        ));
+    }
+}
+
+/// The nodes whose device it is: a local one is one of each node.
+pub(super) fn scope(thing: &Thing) -> Scope {
+    let mut all = super::devices::CONFIGURATIONS.into_iter();
+    all.find(|(name, _)| *name == thing.configuration)
+        .unwrap()
+        .1
+}

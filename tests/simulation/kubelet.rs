@@ -1,0 +1,298 @@
+//! One life of a kubelet: its device manager, its two books, and the Pods it has from the API server.
+//!
+//! The rules are those of the real one (1.34 to 1.36). An id is free while no container of a known Pod has it, counted
+//! for each resource by itself, so that the resources of an Instance and of its Configuration know nothing of each other.
+//! The memory has what containers were given; the checkpoint is a copy of it, written with each allocation and each list
+//! of a plugin. `List` shows application and restartable init containers of Pods that are active, nothing before the
+//! Pods are known, and drops the Pods that ended from the memory, not from the checkpoint. A kubelet that starts reads
+//! the checkpoint, and every plugin must register again.
+use super::{World, agent::resource, api_server::Pod, machine::Process, pods::Kind};
+use crate::{
+    agent::plugins::plan::Slot,
+    model::slot::SlotId,
+    proto::pod_resources::{ContainerDevices, ContainerResources, PodResources},
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    rc::Rc,
+};
+use tokio::sync::{mpsc, watch};
+
+/// A container of a Pod, and a resource of it.
+pub(super) type Holding = (u64, &'static str, String);
+
+/// What a container was given of a resource: the ids, and the slot that the plugin answered with for each.
+pub(super) type Given = BTreeMap<String, SlotId>;
+
+pub(super) type Checkpoint = BTreeMap<Holding, Given>;
+
+pub(super) struct Known {
+    pub(super) pod: Pod,
+    /// Its containers may run.
+    pub(super) is_active: bool,
+    pub(super) stop: watch::Sender<bool>,
+}
+
+pub(super) struct Kubelet {
+    pub(super) process: Process,
+    /// The healthy ids of each plugin that has registered with this life, and whether its stream is open.
+    pub(super) endpoints: BTreeMap<String, (BTreeSet<String>, bool)>,
+    pub(super) given: BTreeMap<Holding, Given>,
+    /// Ids that an Allocate call is on its way for.
+    in_flight: BTreeMap<String, BTreeSet<String>>,
+    pub(super) pods: BTreeMap<u64, Known>,
+    pub(super) are_sources_ready: bool,
+    pub(super) admissions: mpsc::UnboundedSender<Pod>,
+}
+
+impl Kubelet {
+    pub(super) fn new(
+        process: Process,
+        checkpoint: Checkpoint,
+        admissions: mpsc::UnboundedSender<Pod>,
+    ) -> Self {
+        Self {
+            process,
+            endpoints: BTreeMap::new(),
+            given: checkpoint,
+            in_flight: BTreeMap::new(),
+            pods: BTreeMap::new(),
+            are_sources_ready: false,
+            admissions,
+        }
+    }
+
+    /// `UpdateAllocatedDevices`: what Pods had that are not active any more is free.
+    fn forget_ended(&mut self) {
+        if self.are_sources_ready {
+            let pods = &self.pods;
+            let is_active = |uid: &u64| pods.get(uid).is_some_and(|known| known.is_active);
+            self.given.retain(|(uid, ..), _| is_active(uid));
+        }
+    }
+
+    /// A plugin's list. It replaces the one before.
+    pub(super) fn listed(&mut self, resource: &str, slots: &[Slot]) {
+        let healthy = slots.iter().filter(|slot| slot.is_healthy);
+        let healthy = healthy.map(|slot| slot.id.clone()).collect();
+        self.endpoints.insert(resource.to_owned(), (healthy, true));
+    }
+
+    /// The stream of a plugin has ended.
+    pub(super) fn disconnected(&mut self, resource: &str) {
+        if let Some((healthy, is_open)) = self.endpoints.get_mut(resource) {
+            healthy.clear();
+            *is_open = false;
+        }
+    }
+
+    pub(super) fn free(&self, resource: &str) -> BTreeSet<String> {
+        let Some((healthy, _)) = self.endpoints.get(resource) else {
+            return BTreeSet::new();
+        };
+        let given = (self.given.iter())
+            .filter(|((_, _, of), _)| of == resource)
+            .flat_map(|(_, given)| given.keys());
+        let taken: BTreeSet<&String> = given
+            .chain(self.in_flight.get(resource).into_iter().flatten())
+            .collect();
+        (healthy.iter())
+            .filter(|id| !taken.contains(id))
+            .cloned()
+            .collect()
+    }
+
+    /// The pod resources API.
+    pub(super) fn list(&mut self, own: &str) -> Vec<PodResources> {
+        if !self.are_sources_ready {
+            return vec![];
+        }
+        self.forget_ended();
+        let active = self.pods.values().filter(|known| known.is_active);
+        let pods = active.map(|known| PodResources {
+            name: known.pod.name.clone(),
+            namespace: "default".to_owned(),
+            containers: (known.pod.containers.iter())
+                .filter(|container| container.kind != Kind::Init)
+                .map(|container| ContainerResources {
+                    name: container.name.to_owned(),
+                    devices: self.devices(known.pod.uid, container.name),
+                    ..ContainerResources::default()
+                })
+                .collect(),
+            ..PodResources::default()
+        });
+        let own = PodResources {
+            name: own.to_owned(),
+            namespace: "default".to_owned(),
+            ..PodResources::default()
+        };
+        pods.chain([own]).collect()
+    }
+
+    fn devices(&self, uid: u64, container: &str) -> Vec<ContainerDevices> {
+        (self.given.iter())
+            .filter(|((of, name, _), _)| *of == uid && *name == container)
+            .map(|((_, _, resource), given)| ContainerDevices {
+                resource_name: resource.clone(),
+                device_ids: given.keys().cloned().collect(),
+                ..ContainerDevices::default()
+            })
+            .collect()
+    }
+
+    /// The ids for a container: those of init containers that ended first, then free ones, by chance.
+    fn choose(
+        &mut self,
+        (uid, container, resource): &Holding,
+        count: usize,
+        shuffled: impl FnOnce(BTreeSet<String>) -> Vec<String>,
+    ) -> Result<BTreeSet<String>, String> {
+        self.forget_ended();
+        let held = self.given.get(&(*uid, container, resource.clone()));
+        let held: BTreeSet<String> = held
+            .into_iter()
+            .flat_map(|given| given.keys().cloned())
+            .collect();
+        let Some((healthy, _)) = self.endpoints.get(resource) else {
+            return Err(format!("cannot allocate unregistered device {resource}"));
+        };
+        if !held.is_subset(healthy) || healthy.is_empty() {
+            return Err(format!("devices of {resource} are not healthy"));
+        }
+        if held.len() == count {
+            return Ok(BTreeSet::new());
+        }
+        let inits = self
+            .pods
+            .get(uid)
+            .into_iter()
+            .flat_map(|known| &known.pod.containers);
+        let inits: BTreeSet<_> = (inits.filter(|c| c.kind == Kind::Init))
+            .map(|c| c.name)
+            .collect();
+        let app_held: BTreeSet<&String> = (self.given.iter())
+            .filter(|((of, name, r), _)| of == uid && r == resource && !inits.contains(name))
+            .flat_map(|(_, given)| given.keys())
+            .collect();
+        let reusable = (self.given.iter())
+            .filter(|((of, name, r), _)| of == uid && r == resource && inits.contains(name))
+            .flat_map(|(_, given)| given.keys().cloned())
+            .filter(|id| !app_held.contains(id));
+        let reusable: BTreeSet<String> = reusable.collect();
+        let chosen = reusable.into_iter().chain(shuffled(self.free(resource)));
+        let chosen: BTreeSet<String> = chosen.take(count).collect();
+        match chosen.len() == count {
+            true => Ok(chosen),
+            false => Err(format!(
+                "requested number of devices unavailable for {resource}"
+            )),
+        }
+    }
+}
+
+/// Gives a container all it asks for, one Allocate call for each resource.
+pub(super) async fn allocate(
+    world: &Rc<World>,
+    at: usize,
+    (pod, container): (&Pod, &super::pods::Container),
+) -> Result<(), String> {
+    let node = &world.nodes[at];
+    let machine = &world.machine;
+    for (name, count) in &container.asks {
+        let holding = (pod.uid, container.name, name.clone());
+        let ids = {
+            let mut kubelet = node.kubelet.borrow_mut();
+            let kubelet = kubelet.as_mut().ok_or("the kubelet is gone")?;
+            let shuffled = |free: BTreeSet<String>| {
+                let mut left: Vec<String> = free.into_iter().collect();
+                let mut all = vec![];
+                while let Some(id) = machine.one_of(&left).cloned() {
+                    left.retain(|other| *other != id);
+                    all.push(id);
+                }
+                all
+            };
+            let ids = kubelet.choose(&holding, *count, shuffled)?;
+            if ids.is_empty() {
+                continue;
+            }
+            kubelet
+                .in_flight
+                .entry(name.clone())
+                .or_default()
+                .extend(ids.clone());
+            ids
+        };
+        world.note(|| {
+            format!(
+                "{}: Allocate {ids:?} for {}/{}",
+                node.name, pod.name, container.name
+            )
+        });
+        let answer = node.allocate(world, name, ids.clone()).await;
+        let mut kubelet = node.kubelet.borrow_mut();
+        let kubelet = kubelet.as_mut().ok_or("the kubelet is gone")?;
+        kubelet
+            .in_flight
+            .entry(name.clone())
+            .or_default()
+            .retain(|id| !ids.contains(id));
+        let given: Given = ids.into_iter().zip(answer?).collect();
+        world.note(|| {
+            format!(
+                "{}: {}/{} is given {}",
+                node.name,
+                pod.name,
+                container.name,
+                text(&given)
+            )
+        });
+        kubelet.given.entry(holding).or_default().extend(given);
+        node.write_checkpoint(kubelet);
+    }
+    Ok(())
+}
+
+/// Asks the plugins before a container starts.
+pub(super) async fn pre_start(
+    world: &Rc<World>,
+    at: usize,
+    (uid, container): (u64, &super::pods::Container),
+) -> Result<(), String> {
+    let node = &world.nodes[at];
+    for (name, _) in &container.asks {
+        let ids = {
+            let kubelet = node.kubelet.borrow();
+            let kubelet = kubelet.as_ref().ok_or("the kubelet is gone")?;
+            let is_open = kubelet
+                .endpoints
+                .get(name)
+                .is_some_and(|(_, is_open)| *is_open);
+            if !is_open {
+                return Err(format!("the plugin of {name} has not registered"));
+            }
+            let given = kubelet.given.get(&(uid, container.name, name.clone()));
+            given
+                .ok_or("no devices in the cache")?
+                .keys()
+                .cloned()
+                .collect()
+        };
+        node.pre_start(world, name, ids).await?;
+    }
+    Ok(())
+}
+
+fn text(given: &Given) -> String {
+    let all = given.iter().map(|(id, slot)| format!("{slot} as {id}"));
+    all.collect::<Vec<_>>().join(", ")
+}
+
+/// Whether a name is that of a Configuration's resource.
+pub(super) fn is_of_configuration(full_name: &str) -> bool {
+    matches!(
+        resource(full_name),
+        crate::model::slot_table::Resource::Configuration(_)
+    )
+}

@@ -1,0 +1,222 @@
+//! How an agent looks at the kubelet's two books: the loops of `agent::slots::reclaim` and `agent::books`.
+//!
+//! What the books say, when they are believed, and what follows is decided by the real `agent::books::plan`,
+//! `agent::slots::plan` and `SlotTable::adoptions`.
+use super::{
+    agent::Agent,
+    keeper::Request,
+    kubelet::{Checkpoint as Given, Holding},
+};
+use crate::{
+    agent::{
+        books::plan::{At, Books, Checkpoint, Confirmed, entries, resent},
+        pod_resources,
+        slots::plan::{Asked, Looks, Missed, due_claims, releases},
+    },
+    model::{
+        checkpoint::{Data, Entry, encoded},
+        container_edits::SLOT_VARIABLE,
+        names::ObjectKey,
+        slot_table::Held,
+    },
+    proto::device_plugin::ContainerAllocateResponse,
+};
+use prost::Message as _;
+use std::{collections::BTreeMap, rc::Rc, time::Duration};
+
+const BETWEEN_LOOKS: Duration = Duration::from_secs(10);
+const AFTER_ARRIVAL: u32 = 20;
+const CONFIRMED_FOR: u32 = 6;
+const WRITTEN_WITHIN: u64 = 1_000;
+const BETWEEN_STATS: u64 = 20;
+
+/// What one look leaves for the next.
+#[derive(Default)]
+struct Memory {
+    missed: Missed,
+    asked: Asked,
+    has_uses: bool,
+    confirmed: Option<Confirmed>,
+}
+
+pub(super) async fn run(agent: Rc<Agent>) {
+    let (mut slots, mut judged) = (agent.slots.subscribe(), agent.store.judged.subscribe());
+    let mut kubelet = agent.node().kubelet_socket.subscribe();
+    let mut memory = Memory::default();
+    loop {
+        if !memory.has_uses {
+            tokio::select! {
+                biased;
+                _ = slots.wait_for(|slots| !slots.is_empty()) => {}
+                _ = judged.wait_for(Option::is_some) => {}
+            }
+        }
+        if kubelet.has_changed().unwrap_or(false) {
+            kubelet.mark_unchanged();
+            memory.missed.clear();
+            memory.confirmed = None;
+        }
+        let begun = agent.uptime();
+        let (held, arrivals) = {
+            let slots = slots.borrow_and_update();
+            (slots.held(), slots.arrivals())
+        };
+        match agent.look(&held, &mut memory.confirmed).await {
+            Some(books) => {
+                for request in memory.decide(&agent, &books, begun) {
+                    agent.requests.send(request).ok();
+                }
+            }
+            None => {
+                memory.missed.clear();
+                agent.unshown.borrow_mut().clear();
+            }
+        }
+        let arrival = Box::pin(slots.wait_for(|slots| slots.arrivals() != arrivals));
+        let machine = agent.machine();
+        if machine.timeout(BETWEEN_LOOKS / 2, arrival).await.is_some() {
+            machine.sleep(millis(BETWEEN_LOOKS / AFTER_ARRIVAL)).await;
+        }
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap()
+}
+
+impl Memory {
+    fn decide(&mut self, agent: &Agent, books: &Books, begun: Duration) -> Vec<Request> {
+        let looks = Looks {
+            begun,
+            apart: BETWEEN_LOOKS,
+        };
+        let uses = books.uses();
+        self.has_uses = !uses.is_empty();
+        let (held, adoptions) = {
+            let slots = agent.slots.borrow();
+            (slots.held(), slots.adoptions(&uses))
+        };
+        let released = match books.held() {
+            Some(listed) => {
+                let (changes, missed) = releases(&held, &listed, looks, &self.missed);
+                self.missed = missed;
+                changes
+            }
+            None => {
+                self.missed.clear();
+                vec![]
+            }
+        };
+        let (claimed, asked) = due_claims(&adoptions, looks, &self.asked);
+        self.asked = asked;
+        let (mut ledger, node) = (agent.world.ledger.borrow_mut(), &agent.node().name);
+        ledger.reported.retain(|(by, _)| by != node);
+        let twice = adoptions.twice.into_iter();
+        (ledger.reported).extend(twice.map(|twice| (node.clone(), twice.slot)));
+        agent.unshown.replace(adoptions.unshown);
+        let release = (!released.is_empty()).then_some(Request::Release {
+            changes: released,
+            begun,
+        });
+        let adopt = (!claimed.is_empty()).then_some(Request::Adopt { changes: claimed });
+        release.into_iter().chain(adopt).collect()
+    }
+}
+
+impl Agent {
+    /// `agent::books::look`.
+    pub(super) async fn look(
+        &self,
+        held: &[Held],
+        confirmed: &mut Option<Confirmed>,
+    ) -> Option<Books> {
+        let begun = self.uptime();
+        let pods = self.node().list_pods(&self.world).await?;
+        let list = pod_resources::listed(pods, &prefixes());
+        let checkpoint = self.checkpoint();
+        let books = Books { list, checkpoint };
+        let own = ObjectKey::new("default", format!("agent-{}", self.node().name));
+        if !books.list.pods.contains(&own) {
+            return None;
+        }
+        Some(self.freshened(books, (held, begun), confirmed).await)
+    }
+
+    async fn freshened(
+        &self,
+        mut books: Books,
+        (held, begun): (&[Held], Duration),
+        confirmed: &mut Option<Confirmed>,
+    ) -> Books {
+        let doubts = books.doubts(held);
+        let at_most = CONFIRMED_FOR * BETWEEN_LOOKS;
+        let is_confirmed = (confirmed.as_ref())
+            .is_some_and(|last| last.still_holds(&books, &doubts, At { begun, at_most }));
+        let mut is_fresh = true;
+        if !doubts.is_empty() && !is_confirmed && books.checkpoint != Checkpoint::Missing {
+            is_fresh = self.is_written_anew().await;
+            books.checkpoint = self.checkpoint();
+            *confirmed = is_fresh.then(|| Confirmed {
+                begun,
+                pods: books.list.pods.clone(),
+                doubts: books.doubts(held),
+            });
+        }
+        if let Checkpoint::Read { is_fresh: so, .. } = &mut books.checkpoint {
+            *so = is_fresh;
+        }
+        books
+    }
+
+    async fn is_written_anew(&self) -> bool {
+        let (node, machine) = (self.node(), self.machine());
+        let before = node.written.get();
+        let Some(resource) = resent(&self.registered()).cloned() else {
+            return false;
+        };
+        self.resend(&resource);
+        let end = machine.now() + WRITTEN_WITHIN;
+        while node.written.get() == before && machine.now() < end {
+            machine.sleep(BETWEEN_STATS).await;
+        }
+        node.written.get() != before
+    }
+
+    fn checkpoint(&self) -> Checkpoint {
+        let node = self.node();
+        match node.written.get() {
+            0 => Checkpoint::Missing,
+            _ => Checkpoint::Read {
+                entries: entries(data(&node.checkpoint.borrow()), &prefixes()),
+                is_fresh: false,
+            },
+        }
+    }
+}
+
+fn prefixes() -> [String; 1] {
+    ["akri.sh".to_owned()]
+}
+
+/// The file's data, as the kubelet writes it.
+fn data(given: &Given) -> Data {
+    let entry = |((uid, container, resource), given): (&Holding, &super::kubelet::Given)| {
+        let slots: Vec<String> = given.values().map(ToString::to_string).collect();
+        let response = ContainerAllocateResponse {
+            envs: BTreeMap::from([(SLOT_VARIABLE.to_owned(), slots.join(","))]),
+            ..ContainerAllocateResponse::default()
+        };
+        let ids = given.keys().cloned().collect();
+        Entry {
+            pod_uid: uid.to_string(),
+            container_name: (*container).to_owned(),
+            resource_name: resource.clone(),
+            device_ids: Some(BTreeMap::from([(-1, Some(ids))])),
+            alloc_resp: Some(encoded(&response.encode_to_vec())),
+        }
+    };
+    Data {
+        pod_device_entries: Some(given.iter().map(entry).collect()),
+        registered_devices: None,
+    }
+}

@@ -1,0 +1,215 @@
+//! A whole cluster in one thread: what it promises, tried against thousands of histories.
+//!
+//! ```text
+//! faults.rs ──> devices.rs ─> agent.rs ─────> store.rs ──┐
+//!     │                        │  looks.rs, keeper.rs,   │   network.rs ──> api_server.rs ──> invariants.rs
+//!     └──> node.rs ──────────> kubelet.rs, pods.rs ──────┤                        │
+//!                              controller.rs ────────────┘   control_plane.rs ────┘
+//! ```
+//! Agents and controllers decide by the real plans; what surrounds them is a model that says in its header what it leaves
+//! out. Chance chooses every delay, fault and order, from a seed: a seed that fails fails again.
+//!
+//! - `cargo test --lib simulation` runs a few hundred seeds.
+//! - `just simulate --seeds N` runs N of them, and `just simulate --first S --seeds 1` one alone.
+//!
+//! A seed that fails prints what was broken, and everything that happened.
+#![allow(clippy::unwrap_used, reason = "a simulation fails by panicking")]
+mod agent;
+mod allocate;
+mod api_server;
+mod control_plane;
+mod controller;
+mod devices;
+mod faults;
+mod history;
+mod invariants;
+mod keeper;
+mod kubelet;
+mod looks;
+mod machine;
+mod network;
+mod node;
+mod pods;
+mod runs;
+mod store;
+
+use crate::{
+    agent::configurations::{AcceptedConfiguration, Judged},
+    api::configuration::Configuration,
+    controller::world::NodeState,
+    discovery::plan::SessionSpec,
+    model::{device::DeviceId, instance_name::InstanceName, resource_names::ResourceNames},
+};
+use api_server::ApiServer;
+use controller::Controller;
+use devices::{CONFIGURATIONS, Devices, Thing};
+use history::History;
+use machine::Machine;
+use network::Weather;
+use node::Node;
+use serde_json::json;
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+    sync::Arc,
+};
+use tokio::sync::watch;
+
+/// How long everything may take to come to rest: longer than any grace.
+const TO_REST: u64 = 900_000;
+
+struct World {
+    machine: Machine,
+    history: History,
+    server: RefCell<ApiServer>,
+    /// Whether the API server answers.
+    is_up: watch::Sender<bool>,
+    weather: Cell<Weather>,
+    /// When requests were last made slow or lost.
+    stormy: Cell<u64>,
+    nodes: Vec<Node>,
+    devices: Devices,
+    /// What every agent makes of the Configurations.
+    judged: Arc<Judged>,
+    control_link: watch::Sender<bool>,
+    controllers: RefCell<Vec<Rc<Controller>>>,
+    ledger: RefCell<invariants::Ledger>,
+}
+
+impl World {
+    fn new(seed: u64, keeps_history: bool) -> Rc<Self> {
+        // Back-offs draw from the thread's generator.
+        fastrand::seed(seed);
+        let machine = Machine::new(seed);
+        let capacity = machine.between(1, 2);
+        let has_brokers = machine.chance(40);
+        let configurations =
+            CONFIGURATIONS.map(|(name, scope)| (configuration(name, capacity, has_brokers), scope));
+        let mut judged = Judged {
+            names: ResourceNames::new("akri.sh", true),
+            ..Judged::default()
+        };
+        let mut server = ApiServer::default();
+        for (configuration, scope) in configurations {
+            let key = crate::store::key_of(&configuration.metadata);
+            let accepted = AcceptedConfiguration {
+                session: SessionSpec {
+                    handler: "simulated".to_owned(),
+                    details: String::new(),
+                },
+                configuration: configuration.clone(),
+                scope,
+            };
+            judged.accepted.insert(key.clone(), accepted);
+            server.configurations.insert(key, configuration);
+        }
+        let world = Rc::new(Self {
+            machine,
+            history: History::new(keeps_history),
+            server: RefCell::new(server),
+            is_up: watch::Sender::new(true),
+            weather: Cell::default(),
+            stormy: Cell::default(),
+            nodes: ["node-1", "node-2", "node-3"].map(Node::new).into(),
+            devices: Devices::default(),
+            judged: Arc::new(judged),
+            control_link: watch::Sender::new(true),
+            controllers: RefCell::default(),
+            ledger: RefCell::default(),
+        });
+        world.begin();
+        world
+    }
+
+    fn begin(self: &Rc<Self>) {
+        faults::furnish(self);
+        for (at, node) in self.nodes.iter().enumerate() {
+            node.start_kubelet(self, at);
+            node.start_agent(self, at);
+            control_plane::register_node(self, &node.name);
+        }
+        let controller = Controller::start(self, "controller-0", &self.control_link);
+        controller.is_leader.send_replace(true);
+        self.controllers.borrow_mut().push(controller);
+    }
+
+    fn note(&self, line: impl FnOnce() -> String) {
+        self.history.note(self.machine.now(), line);
+    }
+
+    fn broke(&self, promise: String) {
+        self.history.broke(self.machine.now(), promise);
+    }
+
+    fn node(&self, name: &str) -> &Node {
+        let node = self.nodes.iter().find(|node| node.name == name);
+        node.expect("the world has no other nodes")
+    }
+
+    fn node_state(&self, name: &str) -> Option<NodeState> {
+        let server = self.server.borrow();
+        let node = server.nodes.objects.get(&api_server::key(name))?;
+        Some(node.state.clone())
+    }
+
+    fn change_device(&self, n: usize, change: impl FnOnce(&mut Thing)) {
+        let now = self.machine.now();
+        self.devices.change(n, |thing| {
+            change(thing);
+            thing.changed = now;
+        });
+        self.note(|| format!("DEVICE: {:?}", self.devices.all.borrow()[n]));
+    }
+
+    /// The name that a device's Instance has first.
+    fn instance_name(&self, thing: &Thing, at: usize) -> String {
+        let id = DeviceId::new(&thing.id);
+        let node = &self.nodes[at].name;
+        let [name, _] =
+            InstanceName::candidates(thing.configuration, &id, invariants::scope(thing), node);
+        name.to_string()
+    }
+}
+
+fn configuration(name: &str, capacity: u64, has_brokers: bool) -> Arc<Configuration> {
+    let mut object = json!({
+        "apiVersion": "akri.sh/v0", "kind": "Configuration",
+        "metadata": {
+            "name": name, "namespace": "default", "uid": format!("uid-{name}"), "generation": 1,
+        },
+        "spec": { "discoveryHandler": { "name": "simulated" }, "capacity": capacity },
+    });
+    if has_brokers {
+        let limits = json!({ "{{PLACEHOLDER}}": "1" });
+        object["spec"]["brokerSpec"]["brokerPodSpec"]["containers"] =
+            json!([{ "name": "broker", "resources": { "limits": limits } }]);
+    }
+    Arc::new(serde_json::from_value(object).unwrap())
+}
+
+/// What was broken in the history of a seed, and that history where it is to be kept.
+fn run(seed: u64, keeps_history: bool) -> Result<(), (String, String)> {
+    let world = World::new(seed, keeps_history);
+    let machine = &world.machine;
+    let is_over = || world.history.is_broken();
+    // Most worlds come up before anything happens to them.
+    machine.run_until(machine.between(0, 20_000), is_over);
+    let is_stirred = Rc::new(Cell::new(false));
+    let (steps, stirred) = (machine.between(5, 60), is_stirred.clone());
+    let stirring = faults::stir(world.clone(), steps);
+    machine.spawn(machine.process(), async move {
+        stirring.await;
+        stirred.set(true);
+    });
+    machine.run_until(u64::MAX, || is_over() || is_stirred.get());
+    if !is_over() {
+        machine.run_until(machine.now() + machine.between(0, 60_000), is_over);
+        faults::mend(&world);
+        machine.run_until(machine.now() + TO_REST, is_over);
+    }
+    if !is_over() {
+        invariants::at_rest(&world);
+    }
+    let broken = world.history.broken();
+    broken.map_or(Ok(()), |broken| Err((broken, world.history.text())))
+}

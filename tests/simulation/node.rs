@@ -1,0 +1,303 @@
+//! A machine of the cluster: its power, its link to the API server, its disk, its containers, its kubelet and its agent.
+//!
+//! The disk keeps the kubelet's checkpoint and the agent's mirror. A crash ends a process where it is; containers run on.
+//! Without power all of them end.
+use super::{
+    World,
+    agent::{Agent, resource},
+    control_plane,
+    kubelet::{Checkpoint, Kubelet},
+    network::Client,
+    pods::{self, Run, Runtime},
+    store::Mirror,
+};
+use crate::{agent::plugins::plan::Slot, model::slot::SlotId, proto::pod_resources::PodResources};
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeSet,
+    rc::Rc,
+};
+use tokio::sync::{mpsc, oneshot, watch};
+
+pub(super) struct Node {
+    pub(super) name: String,
+    pub(super) is_powered: Cell<bool>,
+    /// Whether it reaches the API server.
+    pub(super) link: watch::Sender<bool>,
+    pub(super) mirror: Mirror,
+    pub(super) checkpoint: RefCell<Checkpoint>,
+    /// Counts how often the checkpoint was written.
+    pub(super) written: Cell<u64>,
+    pub(super) runtime: RefCell<Runtime>,
+    /// Counts up with each change of a container.
+    pub(super) changes: watch::Sender<u64>,
+    /// Counts the kubelets there were: each makes a socket of its own.
+    pub(super) kubelet_socket: watch::Sender<u64>,
+    pub(super) kubelet: RefCell<Option<Kubelet>>,
+    pub(super) agent: RefCell<Option<Rc<Agent>>>,
+    /// When the last list of an agent reaches the kubelet: they come in order.
+    last_list: Cell<u64>,
+    /// When something of it was last started, stopped, cut or joined.
+    pub(super) disturbed: Cell<u64>,
+    /// Whether it reports, and since when it does or does not.
+    pub(super) reporting: Cell<(bool, u64)>,
+}
+
+impl Node {
+    pub(super) fn new(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            is_powered: Cell::new(true),
+            link: watch::Sender::new(true),
+            mirror: Mirror::default(),
+            checkpoint: RefCell::default(),
+            written: Cell::new(0),
+            runtime: RefCell::default(),
+            changes: watch::Sender::new(0),
+            kubelet_socket: watch::Sender::new(0),
+            kubelet: RefCell::default(),
+            agent: RefCell::default(),
+            last_list: Cell::new(0),
+            disturbed: Cell::new(0),
+            reporting: Cell::new((false, 0)),
+        }
+    }
+
+    pub(super) fn client(&self, world: &Rc<World>, what: &str) -> Client {
+        Client::new(world, &format!("{} {what}", self.name), &self.link)
+    }
+
+    pub(super) fn changed(&self) {
+        self.changes.send_modify(|n| *n += 1);
+    }
+
+    pub(super) fn is_linked(&self) -> bool {
+        *self.link.borrow()
+    }
+
+    /// Whether its kubelet reports to the API server.
+    pub(super) fn reports(&self) -> bool {
+        self.is_linked() && self.kubelet.borrow().is_some()
+    }
+
+    pub(super) fn link(&self, world: &Rc<World>, is_linked: bool) {
+        self.link.send_replace(is_linked);
+        self.disturb(world);
+    }
+
+    fn disturb(&self, world: &Rc<World>) {
+        self.disturbed.set(world.machine.now());
+        control_plane::node_changed(world, &self.name);
+    }
+
+    pub(super) fn start_kubelet(&self, world: &Rc<World>, at: usize) {
+        if self.kubelet.borrow().is_some() {
+            return;
+        }
+        let process = world.machine.process();
+        let (admissions, admitted) = mpsc::unbounded_channel();
+        let checkpoint = self.checkpoint.borrow().clone();
+        let kubelet = Kubelet::new(process, checkpoint, admissions);
+        self.kubelet.replace(Some(kubelet));
+        let machine = &world.machine;
+        machine.spawn(process, pods::admit(world.clone(), at, admitted));
+        machine.spawn(process, pods::follow_pods(world.clone(), at));
+        self.kubelet_socket.send_modify(|n| *n += 1);
+        self.disturb(world);
+    }
+
+    pub(super) fn stop_kubelet(&self, world: &Rc<World>) {
+        if let Some(kubelet) = self.kubelet.take() {
+            world.machine.kill(kubelet.process);
+        }
+        self.disturb(world);
+    }
+
+    pub(super) fn start_agent(&self, world: &Rc<World>, at: usize) {
+        if self.agent.borrow().is_none() {
+            let agent = Agent::start(world, at);
+            self.agent.replace(Some(agent));
+            self.disturb(world);
+        }
+    }
+
+    /// The kubelet sees its streams end.
+    pub(super) fn stop_agent(&self, world: &Rc<World>) {
+        let Some(agent) = self.agent.take() else {
+            return;
+        };
+        world.machine.kill(agent.process);
+        if let Some(kubelet) = self.kubelet.borrow_mut().as_mut() {
+            let all: Vec<String> = kubelet.endpoints.keys().cloned().collect();
+            all.iter()
+                .for_each(|resource| kubelet.disconnected(resource));
+        }
+        self.disturb(world);
+    }
+
+    pub(super) fn lose_power(&self, world: &Rc<World>) {
+        self.stop_agent(world);
+        self.stop_kubelet(world);
+        // A Pod that was past its init containers begins anew.
+        self.runtime.borrow_mut().clear();
+        self.changed();
+    }
+
+    pub(super) fn write_checkpoint(&self, kubelet: &Kubelet) {
+        self.checkpoint.replace(kubelet.given.clone());
+        self.written.set(self.written.get() + 1);
+    }
+
+    /// What the kubelet answers to `List`.
+    pub(super) async fn list_pods(&self, world: &Rc<World>) -> Option<Vec<PodResources>> {
+        let machine = &world.machine;
+        machine.sleep(machine.between(1, 60)).await;
+        let own = format!("agent-{}", self.name);
+        let pods = self.kubelet.borrow_mut().as_mut()?.list(&own);
+        machine.sleep(machine.between(1, 60)).await;
+        Some(pods)
+    }
+
+    /// The lists of plugins on their way to the kubelet, and the plugins that end.
+    pub(super) fn told_of_slots(
+        &self,
+        world: &Rc<World>,
+        lists: Vec<(String, Vec<Slot>)>,
+        ended: Vec<String>,
+    ) {
+        let machine = &world.machine;
+        let at = (machine.now() + machine.between(1, 60)).max(self.last_list.get());
+        self.last_list.set(at);
+        let process = self.agent.borrow().as_ref().map(|agent| agent.process);
+        let socket = *self.kubelet_socket.borrow();
+        let (later, name) = (world.clone(), self.name.clone());
+        machine.after(at - machine.now(), move || {
+            let node = later.node(&name);
+            let is_same = node.agent.borrow().as_ref().map(|agent| agent.process) == process
+                && *node.kubelet_socket.borrow() == socket;
+            let mut kubelet = node.kubelet.borrow_mut();
+            if let Some(kubelet) = kubelet.as_mut().filter(|_| is_same) {
+                for (resource, slots) in &lists {
+                    kubelet.listed(resource, slots);
+                }
+                ended
+                    .iter()
+                    .for_each(|resource| kubelet.disconnected(resource));
+                node.write_checkpoint(kubelet);
+            }
+        });
+    }
+
+    fn running_agent(&self) -> Result<Rc<Agent>, String> {
+        let agent = self.agent.borrow().clone();
+        agent.ok_or_else(|| "the plugin does not answer".to_owned())
+    }
+
+    /// Calls the plugin of a resource. The call ends with the kubelet, or with the agent.
+    async fn call<T: 'static>(
+        &self,
+        world: &Rc<World>,
+        call: impl AsyncFnOnce(&Agent) -> Result<T, String> + 'static,
+    ) -> Result<T, String> {
+        let machine = &world.machine;
+        machine.sleep(machine.between(1, 10)).await;
+        let agent = self.running_agent()?;
+        let (mut reply, answer) = oneshot::channel();
+        let process = agent.process;
+        machine.spawn(process, async move {
+            let answer = tokio::select! {
+                biased;
+                () = reply.closed() => return,
+                answer = call(&agent) => answer,
+            };
+            reply.send(answer).ok();
+        });
+        let answer = answer.await;
+        answer.unwrap_or_else(|_| Err("the plugin hung up".to_owned()))
+    }
+
+    pub(super) async fn allocate(
+        &self,
+        world: &Rc<World>,
+        name: &str,
+        ids: BTreeSet<String>,
+    ) -> Result<Vec<SlotId>, String> {
+        let (resource, ids) = (resource(name), ids.into_iter().collect());
+        self.call(world, async move |agent: &Agent| {
+            agent.allocate(&resource, ids).await
+        })
+        .await
+    }
+
+    pub(super) async fn pre_start(
+        &self,
+        world: &Rc<World>,
+        name: &str,
+        ids: BTreeSet<String>,
+    ) -> Result<(), String> {
+        let (resource, ids) = (resource(name), ids.into_iter().collect());
+        self.call(world, async move |agent: &Agent| {
+            agent.pre_start(&resource, ids).await
+        })
+        .await
+    }
+
+    fn run_of(&self, uid: u64, container: &'static str) -> Run {
+        let runtime = self.runtime.borrow();
+        runtime.get(&(uid, container)).cloned().unwrap_or_default()
+    }
+
+    pub(super) fn runs(&self, uid: u64, container: &'static str) -> bool {
+        self.run_of(uid, container).is_running
+    }
+
+    pub(super) fn has_ended(&self, uid: u64, container: &'static str) -> bool {
+        self.run_of(uid, container).has_ended
+    }
+
+    pub(super) fn has_started(&self, uid: u64, container: &'static str) -> bool {
+        self.runtime.borrow().contains_key(&(uid, container))
+    }
+
+    pub(super) fn is_running(&self, uid: u64) -> bool {
+        (self.runtime.borrow().iter()).any(|((of, _), run)| *of == uid && run.is_running)
+    }
+
+    /// The slots that a container was told of when it was given its devices.
+    pub(super) fn slots_given(&self, uid: u64, container: &'static str) -> BTreeSet<SlotId> {
+        let kubelet = self.kubelet.borrow();
+        let given = kubelet
+            .as_ref()
+            .into_iter()
+            .flat_map(|kubelet| &kubelet.given);
+        given
+            .filter(|((of, name, _), _)| *of == uid && *name == container)
+            .flat_map(|(_, given)| given.values().cloned())
+            .collect()
+    }
+
+    /// Its containers are gone.
+    pub(super) fn end_pod(&self, world: &Rc<World>, uid: u64) {
+        world.note(|| format!("{}: the containers of Pod {uid} are gone", self.name));
+        self.runtime.borrow_mut().retain(|(of, _), _| *of != uid);
+        if let Some(kubelet) = self.kubelet.borrow_mut().as_mut()
+            && let Some(known) = kubelet.pods.get_mut(&uid)
+        {
+            known.is_active = false;
+        }
+        self.changed();
+    }
+
+    /// A node's resource with a free healthy id, as the scheduler would see it.
+    pub(super) fn offers(&self) -> Vec<String> {
+        let kubelet = self.kubelet.borrow();
+        let Some(kubelet) = kubelet.as_ref() else {
+            return vec![];
+        };
+        let names = kubelet.endpoints.keys();
+        names
+            .filter(|name| !kubelet.free(name).is_empty())
+            .cloned()
+            .collect()
+    }
+}

@@ -1,0 +1,84 @@
+//! Which seeds are run: a few with every test run, many when asked for, and those that found something once.
+use super::run;
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+/// As many as a test run has time for.
+const FEW: u64 = 300;
+
+/// What was broken, by seed. Uses all processors. Without `goes_on` no seed is begun after the first that fails.
+fn run_all(first: u64, count: u64, goes_on: bool) -> BTreeMap<u64, String> {
+    let next = AtomicU64::new(first);
+    let failed: Mutex<BTreeMap<u64, String>> = Mutex::default();
+    let work = || {
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            let is_over = !goes_on && !failed.lock().unwrap().is_empty();
+            if seed >= first + count || is_over {
+                return;
+            }
+            if let Err((broken, _)) = run(seed, false) {
+                failed.lock().unwrap().insert(seed, broken);
+            }
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(work);
+        }
+    });
+    failed.into_inner().unwrap()
+}
+
+/// Runs a seed that failed once more, with its history.
+fn fails(seed: u64) {
+    let Err((broken, history)) = run(seed, true) else {
+        panic!("seed {seed} failed once and not twice: a seed must give the same history");
+    };
+    panic!(
+        "seed {seed}: {broken}\n\n{history}\n\nseed {seed}: {broken}\nalone: just simulate --first {seed} --seeds 1"
+    );
+}
+
+/// What was broken, without the names of what it was broken for: how often, and by which seed first.
+fn print_kinds(failed: &BTreeMap<u64, String>) {
+    let mut kinds: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+    for (seed, broken) in failed {
+        let is_name = |word: &&str| word.contains(['-', '"', '{', '[', '(']);
+        let words = broken.split(' ').map(|word| if is_name(&word) { "…" } else { word });
+        let kind = words.collect::<Vec<_>>().join(" ");
+        kinds.entry(kind).or_insert((0, *seed)).0 += 1;
+    }
+    for (kind, (count, seed)) in kinds {
+        println!("{count:>6} times, first by seed {seed}: {kind}");
+    }
+}
+
+#[test]
+fn no_promise_is_broken_in_a_few_hundred_histories() {
+    let failed = run_all(0, FEW, false);
+    failed.keys().next().copied().into_iter().for_each(fails);
+}
+
+#[test]
+#[ignore = "takes minutes: just simulate"]
+#[expect(clippy::disallowed_methods, reason = "a test has no flags")]
+fn no_promise_is_broken_in_any_history() {
+    let number = |name: &str, default: u64| {
+        std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
+    };
+    let (first, count) = (number("SIMULATION_FIRST", 0), number("SIMULATION_SEEDS", 10_000));
+    let goes_on = number("SIMULATION_GOES_ON", 0) == 1;
+    let begun = tokio::time::Instant::now();
+    let failed = run_all(first, count, goes_on);
+    print_kinds(&failed);
+    failed.keys().next().copied().into_iter().for_each(fails);
+    let seconds = begun.elapsed().as_secs();
+    println!("{count} histories from seed {first} on, in {seconds} s: every promise held");
+}
