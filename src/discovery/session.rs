@@ -218,11 +218,7 @@ impl Session {
                 return stop.cancelled().await;
             };
             let begun = Instant::now();
-<<<<<<< HEAD
             let error = self.run_once(discovery, &mut past, &stop).await;
-=======
-            let error = (self.run_once(discovery, &handlers.variables, &mut past, &stop)).await;
->>>>>>> lead
             if begun.elapsed() > LAST_RETRY {
                 backoff.reset(); // it went well for a while: this is another failure, not the next of a row
             }
@@ -242,19 +238,11 @@ impl Session {
     async fn run_once(
         &self,
         discovery: Box<dyn Discovery>,
-<<<<<<< HEAD
-=======
-        variables: &Variables,
->>>>>>> lead
         past: &mut Past,
         stop: &CancellationToken,
     ) -> Option<String> {
         let found = watch::Sender::new(DeviceSet::default());
-<<<<<<< HEAD
         let forward = self.forward(found.subscribe(), past);
-=======
-        let forward = self.forward(found.subscribe(), variables, past);
->>>>>>> lead
         // A task of its own: its panic is an error like another, and is tried again after a wait like another.
         let mut run = JoinSet::new();
         run.spawn(discovery.run(found, stop.clone()).in_current_span());
@@ -276,12 +264,7 @@ impl Session {
         }
     }
 
-    async fn forward(
-        &self,
-        mut sets: watch::Receiver<DeviceSet>,
-        variables: &Variables,
-        past: &mut Past,
-    ) {
+    async fn forward(&self, mut sets: watch::Receiver<DeviceSet>, past: &mut Past) {
         let mut progress = Progress::default();
         let begun = Instant::now();
         let mut wake = None;
@@ -290,15 +273,9 @@ impl Session {
             tokio::select! {
                 changed = sets.changed() => match changed {
                     Ok(()) => {
-<<<<<<< HEAD
-                        let mut set = sets.borrow_and_update().clone();
-                        self.variables.remove_refused(&mut set);
-                        said = Arc::new(set);
-=======
                         let mut now = sets.borrow_and_update().clone();
-                        variables.remove_refused(&mut now);
+                        self.variables.remove_refused(&mut now);
                         let before = std::mem::replace(&mut said, Arc::new(now));
->>>>>>> lead
                         self.measure(&mut progress, said.complete, begun);
                         progress.see(&before, &said);
                     }

@@ -1,9 +1,5 @@
 //! Which Configurations are accepted, and what is wrong with the others. Pure.
-<<<<<<< HEAD
 use super::{Judged, resource, rights, spec};
-=======
-use super::{Judged, limits, resource, spec};
->>>>>>> lead
 use crate::{
     api::configuration::{Configuration, Problem},
     discovery::plan::SessionSpec,
@@ -114,11 +110,7 @@ fn accept(
     let name = configuration.metadata.name.as_deref().unwrap_or_default();
     spec::check_name(name)?;
     spec::check(&configuration.spec)?;
-<<<<<<< HEAD
     rights::check_references(&key.namespace, &configuration.spec)?;
-=======
-    limits::check_references(&key.namespace, &configuration.spec)?;
->>>>>>> lead
     resource::check(world, configuration)?;
     let handler = &configuration.spec.discovery_handler;
     if let Some(earlier) = earlier.filter(|e| e.session.handler != handler.name) {
@@ -139,11 +131,7 @@ fn accept(
     };
     Ok(AcceptedConfiguration {
         scope,
-<<<<<<< HEAD
         configuration: rights::limited(world.variables, configuration),
-=======
-        configuration: limits::limited(world, configuration),
->>>>>>> lead
         session,
     })
 }
