@@ -45,7 +45,7 @@ pub(super) async fn run(node: Arc<Node>, shutdown: CancellationToken) -> anyhow:
             uses: &node.uses.borrow().clone(),
             absences: &keeper.absences,
             arrivals: &keeper.arrivals,
-            refused: &keeper.writes.refused(),
+            failing: &keeper.writes.failing(),
         });
         (keeper.absences, keeper.arrivals) = (planned.absences, planned.arrivals);
         let due = (keeper.writes).due(planned.changes, &known, Instant::now());

@@ -1,7 +1,7 @@
 //! Small values that several plans read.
 use crate::{
     api::{instance::Instance, names},
-    discovery::session::Discoveries,
+    discovery::session::{Discoveries, Sighting},
     model::{
         device::{Device, DeviceId},
         names::ObjectKey,
@@ -28,11 +28,30 @@ pub(crate) enum Sight<'a> {
     Gone,
 }
 
+/// Of a device that is [`Sight::Gone`].
+pub(super) fn why_gone(instance: &Instance, discoveries: &Discoveries) -> &'static str {
+    let id = device_id(instance);
+    let sighting = sighting(instance, discoveries);
+    match sighting
+        .zip(id)
+        .is_some_and(|(sighting, id)| sighting.is_held_back(&id))
+    {
+        true => "comes and goes, and counts as gone until it is steady",
+        false => "is gone",
+    }
+}
+
+fn sighting<'a>(instance: &Instance, discoveries: &'a Discoveries) -> Option<&'a Sighting> {
+    let namespace = instance.metadata.namespace.as_deref().unwrap_or("default");
+    discoveries.get(&ObjectKey::new(
+        namespace,
+        &instance.spec.configuration_name,
+    ))
+}
+
 /// What discovery says of an Instance's device.
 pub(crate) fn sight<'a>(instance: &Instance, discoveries: &'a Discoveries) -> Sight<'a> {
-    let namespace = instance.metadata.namespace.as_deref().unwrap_or("default");
-    let configuration = ObjectKey::new(namespace, &instance.spec.configuration_name);
-    let Some(sighting) = discoveries.get(&configuration) else {
+    let Some(sighting) = sighting(instance, discoveries) else {
         return Sight::Adopted;
     };
     let Some(id) = device_id(instance) else {

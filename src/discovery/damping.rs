@@ -7,7 +7,7 @@
 //! |---|---|
 //! | a device is gone | at once, always |
 //! | it is back, after few losses | at once |
-//! | it is back, after a third loss within a minute and a half | when it has stayed for 2 s; then 4 s, 8 s, … up to 5 min |
+//! | it is back, after a third loss within a minute and a half | when it has stayed for 2 s, then 4 s, 8 s, … up to 5 min; at another place as long as a move must last, too |
 //! | it is reached differently (it has moved) | when that has stayed for 3 s; after more moves for 6 s, and 8 s at most |
 //! | anything else of it has changed | at once |
 //!
@@ -325,9 +325,12 @@ impl Record {
             // Another run of its handler had not found it yet.
             Stage::Settled | Stage::Moving { .. } => return self.is_believed(connection, now),
         };
-        let hold = hold(losses);
+        let mut hold = hold(losses);
         if hold.is_zero() {
             return self.is_believed(connection, now);
+        }
+        if connection != self.connection {
+            hold = hold.max(move_settle(self.moves.at(now)));
         }
         self.stage = Stage::HeldBack {
             connection,

@@ -346,3 +346,6 @@ async fn sleep_until(wake: Option<Instant>) {
         None => std::future::pending().await,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,68 +1,67 @@
 //! How often something may be done: much of it at once, and then only so often.
 use std::time::Duration;
 
+/// Parts of a token: time is counted in microseconds, so that nothing is rounded.
+const PARTS: u64 = 1_000_000;
+
 /// Holds `size` tokens at most, and is refilled by `per_second`. The time is that since any one beginning.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenBucket {
-    size: f64,
-    per_second: f64,
-    tokens: f64,
+    size: u64,
+    per_second: u64,
+    /// What it held at `at`.
+    parts: u64,
     at: Duration,
 }
 
 impl TokenBucket {
     /// A full one.
     pub fn new(size: usize, per_second: u32, now: Duration) -> Self {
-        let size = as_f64(size);
+        let size = parts(size);
         Self {
             size,
-            per_second: f64::from(per_second),
-            tokens: size,
+            per_second: u64::from(per_second.max(1)),
+            parts: size,
             at: now,
         }
     }
 
     /// With what a larger one has more, and without what a smaller one has not.
     pub fn resize(&mut self, size: usize) {
-        let size = as_f64(size);
-        self.tokens = (self.tokens + (size - self.size).max(0.0)).min(size);
+        let size = parts(size);
+        let more = size.saturating_sub(self.size);
+        self.parts = self.parts.saturating_add(more).min(size);
         self.size = size;
     }
 
     /// How many may be taken now.
     pub fn available(&self, now: Duration) -> usize {
-        // A token that is there but for the rounding is there.
-        let whole = (self.tokens_at(now) + 1e-6).floor();
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "it is whole and not below zero"
-        )]
-        let whole = whole.max(0.0) as usize;
-        whole
+        usize::try_from(self.parts_at(now) / PARTS).unwrap_or(usize::MAX)
     }
 
     /// Takes as many, or all that there are.
     pub fn take(&mut self, count: usize, now: Duration) {
-        self.tokens = (self.tokens_at(now) - as_f64(count)).max(0.0);
+        self.parts = self.parts_at(now).saturating_sub(parts(count));
         self.at = now;
     }
 
     /// When there will be one more whole token.
     pub fn next_in(&self, now: Duration) -> Duration {
-        let tokens = self.tokens_at(now) + 1e-6;
-        let lacks = tokens.floor() + 1.0 - tokens;
-        Duration::from_secs_f64(lacks / self.per_second)
+        let lacks = PARTS - self.parts_at(now) % PARTS;
+        Duration::from_micros(lacks.div_ceil(self.per_second))
     }
 
-    fn tokens_at(&self, now: Duration) -> f64 {
-        let age = now.saturating_sub(self.at).as_secs_f64();
-        (self.tokens + age * self.per_second).min(self.size)
+    fn parts_at(&self, now: Duration) -> u64 {
+        let age = now.saturating_sub(self.at).as_micros();
+        let age = u64::try_from(age).unwrap_or(u64::MAX);
+        let flowed = age.saturating_mul(self.per_second);
+        self.parts.saturating_add(flowed).min(self.size)
     }
 }
 
-fn as_f64(count: usize) -> f64 {
-    u32::try_from(count).map_or(f64::from(u32::MAX), f64::from)
+fn parts(tokens: usize) -> u64 {
+    let tokens = u64::try_from(tokens).unwrap_or(u64::MAX);
+    tokens.saturating_mul(PARTS)
 }
 
 #[cfg(test)]
@@ -115,9 +114,10 @@ mod tests {
                 if before < 20 {
                     let next = bucket.next_in(now);
                     prop_assert!(bucket.available(now + next) > before, "{bucket:?}");
+                    prop_assert!(bucket.available(now + next - Duration::from_micros(1)) == before);
                 }
             }
-            prop_assert!(taken as f64 <= 20.0 + now.as_secs_f64() * 3.0 + 0.01);
+            prop_assert!(taken <= 20 + usize::try_from(now.as_millis()).unwrap() * 3 / 1000);
         }
     }
 }

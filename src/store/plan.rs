@@ -410,6 +410,60 @@ mod tests {
     }
 
     #[test]
+    fn a_device_that_flaps_has_a_condition_for_as_long_as_a_node_says_so() {
+        let flaps = |is_healthy, message: &str| View {
+            flapping: Some(message.to_owned()),
+            ..view(is_healthy, None)
+        };
+        let conditions = |status: &InstanceStatus| -> Vec<String> {
+            let conditions = status.conditions.iter();
+            let said = conditions.map(|c| {
+                let Condition {
+                    type_,
+                    status,
+                    message,
+                    last_transition_time: at,
+                    ..
+                } = c;
+                format!("{type_} {status} {} since {at}: {message}", c.reason)
+            });
+            said.collect()
+        };
+        let status = seen(
+            &InstanceStatus::default(),
+            "a",
+            &flaps(false, "it went 3 times"),
+            "t1",
+        );
+        assert_eq!(
+            conditions(&status),
+            [
+                "Available False DeviceFlaps since t1: the device comes and goes, as condition Flapping says; the Instance is deleted when the device stays away for the grace period of its Configuration",
+                "Flapping True ComesAndGoes since t1: node a: it went 3 times",
+            ]
+        );
+        let status = seen(&status, "b", &flaps(true, "it went 4 times"), "t2");
+        assert_eq!(
+            conditions(&status),
+            [
+                "Available True DeviceSeen since t2: at least one node sees the device",
+                "Flapping True ComesAndGoes since t1: node a: it went 3 times (1 other node sees that too)",
+            ]
+        );
+        // Another number is no reason to write; the end of it is.
+        assert!(says_health(&status, "b", &flaps(true, "it went 5 times")));
+        assert!(!says_health(&status, "b", &view(true, None)));
+        let calm = seen(&status, "a", &view(true, None), "t3");
+        let calm = seen(&calm, "b", &view(true, None), "t3");
+        assert_eq!(calm.conditions.len(), 1);
+        assert!(
+            calm.nodes
+                .iter()
+                .all(|entry| entry.reason.is_none() && entry.message.is_none())
+        );
+    }
+
+    #[test]
     fn joining_twice_and_leaving_once_leaves_nobody() {
         let key = ObjectKey::new("default", "cam-1");
         let joined = changed(&camera(), &InstanceChange::Join(key.clone()), "b").unwrap();

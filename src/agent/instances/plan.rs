@@ -28,8 +28,8 @@ use std::{collections::BTreeMap, time::Duration};
 /// Since when (uptime) the device of an Instance has been missing.
 pub(crate) type Absences = BTreeMap<ObjectKey, Duration>;
 
-/// The Instances that cannot be created, and why.
-pub(crate) type Refused = BTreeMap<ObjectKey, String>;
+/// The Instances that could not be created, and why where somebody says no.
+pub(crate) type Failing = BTreeMap<ObjectKey, Option<String>>;
 
 /// Everything the plan depends on.
 pub(crate) struct World<'a> {
@@ -45,8 +45,7 @@ pub(crate) struct World<'a> {
     pub(crate) uses: &'a [Use],
     pub(crate) absences: &'a Absences,
     pub(crate) arrivals: &'a Arrivals,
-    /// Why the API server refuses to create these Instances.
-    pub(crate) refused: &'a Refused,
+    pub(crate) failing: &'a Failing,
 }
 
 #[derive(Debug, Default)]

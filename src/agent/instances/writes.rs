@@ -11,7 +11,7 @@
 //! So a dead switch with a thousand devices is told of at once, also that they are back, while an agent of a network that
 //! does not come to rest costs the API server so much and no more. The kubelet does not wait for any of this: it is told
 //! by the plugins.
-use super::plan::Refused;
+use super::plan::Failing;
 use crate::{
     model::{names::ObjectKey, token_bucket::TokenBucket},
     pace::Pace,
@@ -148,13 +148,16 @@ impl Writes {
         }
     }
 
-    /// The Instances whose creation somebody refuses.
-    pub(super) fn refused(&self) -> Refused {
-        let refused = self.reasons.iter().filter_map(|((kind, key), error)| {
-            let is_refusal = *kind == CREATE && matches!(error, StoreError::Refused(_));
-            is_refusal.then(|| (key.clone(), error.to_string()))
-        });
-        refused.collect()
+    /// The Instances that could not be created.
+    pub(super) fn failing(&self) -> Failing {
+        let creations = self.reasons.iter().filter(|((kind, _), _)| *kind == CREATE);
+        let reason = |error: &StoreError| match error {
+            StoreError::Refused(why) => Some(why.clone()),
+            _ => None,
+        };
+        creations
+            .map(|((_, key), error)| (key.clone(), reason(error)))
+            .collect()
     }
 
     fn succeeds(&mut self, step: &Step) {

@@ -3,7 +3,7 @@ use super::{answer::to_wire, denied::Denied, former_name};
 use crate::{
     agent::{
         Node, books,
-        plan_inputs::{Sight, sight},
+        plan_inputs::{Sight, sight, why_gone},
         slots::{ClaimRequest, Request, Requests, reclaim, told_of},
     },
     model::{
@@ -326,7 +326,8 @@ impl Allocator {
             match sight(instance, &discoveries) {
                 Sight::Adopted => {}
                 Sight::Gone => {
-                    let message = format!("the device of Instance {key} is gone");
+                    let why = why_gone(instance, &discoveries);
+                    let message = format!("the device of Instance {key} {why}");
                     return Err(Denied::gone(message));
                 }
                 Sight::Seen(device) => {

@@ -76,9 +76,9 @@ impl<'a> PlanOfOne<'a> {
                 continue;
             }
             let key = ObjectKey::new(&self.key.namespace, name.as_str());
-            // One that is refused is created when its time comes, and takes nobody's turn until then.
-            match self.world.refused.get(&key) {
-                Some(why) => refused.push((key, why)),
+            // One that failed is created when its time comes, and takes nobody's turn until then.
+            match self.world.failing.get(&key) {
+                Some(why) => refused.extend(why.as_ref().map(|why| (key, why))),
                 None if tokens == 0 => {
                     arrival.waiting.insert(device.id.clone(), since(device));
                     continue;

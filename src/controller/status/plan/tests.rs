@@ -236,6 +236,36 @@ fn an_instance_is_available_as_its_nodes_say_and_a_new_one_waits_for_them() {
 }
 
 #[test]
+fn an_instance_whose_device_flaps_says_so_for_as_long_as_a_node_does() {
+    let view = |reason: Value| {
+        let mut view = json!({ "name": "a", "health": "Healthy", "lastTransitionTime": "t" });
+        if reason != Value::Null {
+            view["reason"] = reason;
+            view["message"] = json!("the device went away 3 times");
+        }
+        view
+    };
+    let device = |view| json!({ "spec": { "nodes": ["a"] }, "status": { "nodes": [view] } });
+    let flapping = device(view(json!("Flapping")));
+    let mut world = World::default().with_instance(instance("cam-1", flapping));
+    let types = |world: &World| -> Vec<String> {
+        let status = world.instances[&key("cam-1")].status.clone().unwrap();
+        status.conditions.into_iter().map(|c| c.type_).collect()
+    };
+    let planned = plan(&world, at(0));
+    execute(&mut world, &planned);
+    assert_eq!(types(&world), ["Available", "Flapping"]);
+    assert_eq!(plan(&world, at(60)).actions, vec![]);
+    let mut calm = Instance::clone(&world.instances[&key("cam-1")]);
+    calm.status.as_mut().unwrap().nodes =
+        serde_json::from_value(json!([view(Value::Null)])).unwrap();
+    let mut world = World::default().with_instance(calm);
+    let planned = plan(&world, at(90));
+    execute(&mut world, &planned);
+    assert_eq!(types(&world), ["Available"]);
+}
+
+#[test]
 fn what_is_written_is_ours_alone_and_names_the_object_as_it_is() {
     let world = reported(vec![report("a", &[])]);
     let planned = plan(&world, at(0));

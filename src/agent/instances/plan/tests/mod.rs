@@ -3,6 +3,7 @@ mod content;
 mod flapping;
 mod held;
 mod life;
+mod storm;
 
 use super::*;
 use crate::{
@@ -25,9 +26,11 @@ struct Fixture {
     uses: Vec<Use>,
     absences: Absences,
     arrivals: Arrivals,
-    refused: Refused,
+    failing: Failing,
     max_instances: usize,
     uptime: u64,
+    /// Beside the seconds.
+    millis: u64,
 }
 
 fn key(name: &str) -> ObjectKey {
@@ -48,9 +51,10 @@ impl Fixture {
             uses: vec![],
             absences: Absences::new(),
             arrivals: Arrivals::default(),
-            refused: Refused::new(),
+            failing: Failing::new(),
             max_instances: 100,
             uptime: 0,
+            millis: 0,
         };
         fixture.configure(spec);
         fixture
@@ -94,12 +98,16 @@ impl Fixture {
         );
     }
 
+    fn now(&self) -> Duration {
+        Duration::from_secs(self.uptime) + Duration::from_millis(self.millis)
+    }
+
     fn plan(&self) -> Plan {
         plan(&World {
             node: NODE,
             max_instances: self.max_instances,
             now: Now {
-                uptime: Duration::from_secs(self.uptime),
+                uptime: self.now(),
                 text: "2026-01-01T00:00:00Z",
             },
             configurations: &self.configurations,
@@ -109,7 +117,7 @@ impl Fixture {
             uses: &self.uses,
             absences: &self.absences,
             arrivals: &self.arrivals,
-            refused: &self.refused,
+            failing: &self.failing,
         })
     }
 
@@ -118,11 +126,21 @@ impl Fixture {
         let planned = self.plan();
         self.absences.clone_from(&planned.absences);
         self.arrivals.clone_from(&planned.arrivals);
-        for change in &planned.changes {
+        self.carry_out(&planned.changes);
+        assert_eq!(
+            self.plan().changes,
+            vec![],
+            "the plan leaves something to do"
+        );
+        planned
+    }
+
+    fn carry_out(&mut self, changes: &[InstanceChange]) {
+        for change in changes {
             let key = change.key();
             let after = match (self.instances.get(&key), change) {
                 (None, InstanceChange::Create(instance)) => {
-                    let now = Duration::from_secs(self.uptime);
+                    let now = self.now();
                     self.arrivals.created(&super::tests::key("cam"), now);
                     Some(Instance::clone(instance))
                 }
@@ -134,12 +152,6 @@ impl Fixture {
                 None => drop(self.instances.remove(&key)),
             }
         }
-        assert_eq!(
-            self.plan().changes,
-            vec![],
-            "the plan leaves something to do"
-        );
-        planned
     }
 
     fn only(&self) -> &Instance {
