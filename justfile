@@ -82,6 +82,10 @@ soak seconds="3600": image
     cargo build --locked
     tests/e2e/soak {{ seconds }}
 
+# An agent within the chart's memory limit, with everything at its bound (root on Linux)
+limits:
+    cargo bench --bench node -- --memory-limit 192
+
 # Measures against the budget and writes docs/performance.md and, as root on Linux with an image, docs/performance-cluster.md; fails over budget
 perf: image
     cargo bench --bench node -- --report docs/performance.md --check
