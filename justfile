@@ -15,12 +15,21 @@ format:
 
 # Clippy, as the default build and as the image's
 lint:
-    cargo clippy --locked --all-targets -- -D warnings
+    #!/usr/bin/env bash
+    set -euo pipefail
+    packages=(--package petiole)
+    # Its libFuzzer is C++.
+    if command -v "${CXX:-c++}" >/dev/null; then packages+=(--package petiole-fuzz); fi
+    cargo clippy --locked --all-targets --features petiole/fuzzing "${packages[@]}" -- -D warnings
     cargo clippy --locked --lib --bins --no-default-features -- -D warnings
 
 # The README's test command
 test:
     cargo test
+
+# Fuzzes for SECONDS (60), all targets or those named: `just fuzz 600 mdns`; `just fuzz FILE` runs a failed input again
+fuzz *arguments:
+    fuzz/run {{ arguments }}
 
 # What a kubelet still holds after a thousand registrations and ten thousand Allocates (1 to 3 minutes)
 leaks:
@@ -35,7 +44,7 @@ scripts:
     #!/usr/bin/env bash
     set -euo pipefail
     command -v shellcheck >/dev/null || { echo "SKIPPED scripts: shellcheck is not installed"; exit 0; }
-    shellcheck -x .ci/run .ci/image tests/e2e/run tests/e2e/performance tests/e2e/*.sh tests/e2e/cluster/{cluster,control,lan,node}
+    shellcheck -x .ci/run .ci/image fuzz/run fuzz/rustc-with-coverage tests/e2e/run tests/e2e/performance tests/e2e/*.sh tests/e2e/cluster/{cluster,control,lan,node}
 
 # The chart, where helm is installed (the end-to-end tests keep one)
 chart:

@@ -5,6 +5,8 @@
 //! memory at every list (podresources/server_v1.go: `List`), but writes the file only when a plugin sends its devices, a
 //! container is given one, or a resource goes (devicemanager/manager.go: `writeCheckpoint`). So where the two differ, one
 //! of our plugins sends its list once more, unchanged: what stands in the file after that is held.
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 pub(crate) mod plan;
 
 use super::{Node, pod_resources};

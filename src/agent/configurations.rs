@@ -1,8 +1,8 @@
 //! Which Configurations this node works with: every change is judged, and discovery is told.
-mod limits;
 mod others;
 mod plan;
 mod resource;
+mod rights;
 mod spec;
 
 pub(crate) use plan::{Accepted, AcceptedConfiguration};

@@ -21,6 +21,9 @@ mod readiness;
 pub(crate) mod slots;
 mod tally;
 
+#[cfg(feature = "fuzzing")]
+pub use books::fuzzing;
+
 use crate::{
     cluster::node::Nodes,
     discovery::session::{self, Discoveries, Handlers},

@@ -187,8 +187,10 @@ impl Damper {
     fn lose(&mut self, said: &DeviceSet, is_missing: impl Fn(&DeviceId) -> bool, now: Duration) {
         let is_lost = |id: &DeviceId| !said.devices.contains_key(id) && is_missing(id);
         for (id, record) in &mut self.records {
+            let is_there = said.devices.contains_key(id);
             let was_believed = self.believed.devices.contains_key(id);
-            if !said.devices.contains_key(id) && !(was_believed && is_lost(id)) {
+            let is_seen_to_go = was_believed && is_lost(id);
+            if !is_there && !is_seen_to_go {
                 record.goes_unseen(now);
             }
         }

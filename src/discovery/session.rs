@@ -137,6 +137,7 @@ pub async fn run(
                         key: key.clone(),
                         spec: spec.clone(),
                         seen: seen.clone(),
+                        variables: handlers.variables.clone(),
                     };
                     let task = session.run(handlers.clone(), stop.clone()).instrument(span);
                     tasks.spawn(key.clone(), task);
@@ -198,6 +199,8 @@ struct Session {
     key: ObjectKey,
     spec: SessionSpec,
     seen: watch::Sender<Arc<Discoveries>>,
+    /// What its devices may give to containers.
+    variables: Variables,
 }
 
 impl Session {
@@ -215,7 +218,7 @@ impl Session {
                 return stop.cancelled().await;
             };
             let begun = Instant::now();
-            let error = (self.run_once(discovery, &handlers.variables, &mut past, &stop)).await;
+            let error = self.run_once(discovery, &mut past, &stop).await;
             if begun.elapsed() > LAST_RETRY {
                 backoff.reset(); // it went well for a while: this is another failure, not the next of a row
             }
@@ -235,12 +238,11 @@ impl Session {
     async fn run_once(
         &self,
         discovery: Box<dyn Discovery>,
-        variables: &Variables,
         past: &mut Past,
         stop: &CancellationToken,
     ) -> Option<String> {
         let found = watch::Sender::new(DeviceSet::default());
-        let forward = self.forward(found.subscribe(), variables, past);
+        let forward = self.forward(found.subscribe(), past);
         // A task of its own: its panic is an error like another, and is tried again after a wait like another.
         let mut run = JoinSet::new();
         run.spawn(discovery.run(found, stop.clone()).in_current_span());
@@ -262,12 +264,7 @@ impl Session {
         }
     }
 
-    async fn forward(
-        &self,
-        mut sets: watch::Receiver<DeviceSet>,
-        variables: &Variables,
-        past: &mut Past,
-    ) {
+    async fn forward(&self, mut sets: watch::Receiver<DeviceSet>, past: &mut Past) {
         let mut progress = Progress::default();
         let begun = Instant::now();
         let mut wake = None;
@@ -277,7 +274,7 @@ impl Session {
                 changed = sets.changed() => match changed {
                     Ok(()) => {
                         let mut now = sets.borrow_and_update().clone();
-                        variables.remove_refused(&mut now);
+                        self.variables.remove_refused(&mut now);
                         let before = std::mem::replace(&mut said, Arc::new(now));
                         self.measure(&mut progress, said.complete, begun);
                         progress.see(&before, &said);

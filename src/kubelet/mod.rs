@@ -14,6 +14,8 @@ pub mod client;
 mod csi;
 mod device_manager;
 mod dra;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod metrics;
 mod plugin_manager;
 mod pod_resources;

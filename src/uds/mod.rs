@@ -1,6 +1,8 @@
 //! Unix sockets for gRPC: bind one to serve on, dial one as a client.
 mod authority;
 mod frames;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod header_block;
 mod rewriter;
 

@@ -10,6 +10,9 @@ const PREFACE_LEN: usize = 24;
 /// Frames of one header block that are held at most, in bytes: a peer must not make us hold more. A block beyond
 /// passes unchanged. h2 takes 16 KiB unless told otherwise.
 const HELD_LIMIT: usize = 64 * 1024;
+/// The header of the frame that would pass the limit is held until it is read.
+#[cfg(feature = "fuzzing")]
+pub const MOST_HELD: usize = HELD_LIMIT + FRAME_HEADER_LEN;
 
 /// Walks the frames of one connection.
 pub(super) struct Rewriter {
@@ -70,6 +73,11 @@ impl Rewriter {
     /// The client sends no more: what is held will not become whole.
     pub(super) fn finish(&mut self) {
         self.release();
+    }
+
+    #[cfg(feature = "fuzzing")]
+    pub(super) fn held_len(&self) -> usize {
+        self.held.len()
     }
 
     /// Fills `into` with what may be read on; how many bytes that were.

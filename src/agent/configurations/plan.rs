@@ -1,5 +1,5 @@
 //! Which Configurations are accepted, and what is wrong with the others. Pure.
-use super::{Judged, limits, resource, spec};
+use super::{Judged, resource, rights, spec};
 use crate::{
     api::configuration::{Configuration, Problem},
     discovery::plan::SessionSpec,
@@ -57,8 +57,8 @@ pub(super) fn judge(world: &World<'_>) -> Judged {
         let earlier = before.get(key);
         match accept(world, key, configuration) {
             Ok(accepted) => {
-                let without_effect = limits::without_effect(world, &configuration.spec);
-                (judged.problems).extend(without_effect.map(|problem| (key.clone(), problem)));
+                let refused = rights::refused_variables(world.variables, &configuration.spec);
+                (judged.problems).extend(refused.map(|problem| (key.clone(), problem)));
                 judged.accepted.insert(key.clone(), accepted);
             }
             Err(problem) => {
@@ -110,7 +110,7 @@ fn accept(
     let name = configuration.metadata.name.as_deref().unwrap_or_default();
     spec::check_name(name)?;
     spec::check(&configuration.spec)?;
-    limits::check_references(&key.namespace, &configuration.spec)?;
+    rights::check_references(&key.namespace, &configuration.spec)?;
     resource::check(world, configuration)?;
     let handler = &configuration.spec.discovery_handler;
     if let Some(earlier) = earlier.filter(|e| e.session.handler != handler.name) {
@@ -131,7 +131,7 @@ fn accept(
     };
     Ok(AcceptedConfiguration {
         scope,
-        configuration: limits::limited(world, configuration),
+        configuration: rights::limited(world.variables, configuration),
         session,
     })
 }
@@ -210,7 +210,7 @@ mod tests {
             registered: &BTreeSet::new(),
             max_configurations: 2,
             scope_of: &known,
-            variables: &Variables::allowing(["HTTPS_PROXY".to_owned()]),
+            variables: &Variables::default(),
         })
     }
 
@@ -250,64 +250,6 @@ mod tests {
                 .map(|p| p.reason.as_str())
                 .collect();
             assert_eq!(reasons, [reason], "{bad}");
-        }
-    }
-
-    /// The broker properties that containers are given, and the problem, of a Configuration with these fields.
-    fn limited(fields: &str) -> (Vec<String>, Option<Problem>) {
-        let text = GOOD.replace("spec: {", &format!("spec: {{{fields}, "));
-        let judged = judged(&[&text], &Accepted::new());
-        let properties = (judged.accepted.into_values())
-            .flat_map(|a| a.configuration.spec.broker_properties.clone().into_keys());
-        (properties.collect(), judged.problems.into_values().next())
-    }
-
-    #[test]
-    fn variables_that_programs_obey_are_left_out_and_named() {
-        let fields =
-            "brokerProperties: {LD_PRELOAD: /x.so, 'PATH=': /x, HTTPS_PROXY: proxy, MODE: night}";
-        let (given, problem) = limited(fields);
-        assert_eq!(given, ["HTTPS_PROXY", "MODE"]);
-        let problem = problem.unwrap();
-        assert_eq!(problem.reason, "VariableRefused");
-        let start = r#"brokerProperties: ["LD_PRELOAD", "PATH="] are left out"#;
-        assert!(problem.message.starts_with(start), "{}", problem.message);
-        let allowed = limited("brokerProperties: {HTTPS_PROXY: proxy}");
-        assert_eq!(allowed, (vec!["HTTPS_PROXY".to_owned()], None));
-    }
-
-    #[test]
-    fn discovery_properties_are_said_to_have_no_effect() {
-        let handler =
-            "discoveryHandler: {name: echo, discoveryProperties: [{name: token, value: x}]}";
-        let text = GOOD.replace("discoveryHandler: {name: echo}", handler);
-        let judged = judged(&[&text], &Accepted::new());
-        assert_eq!(judged.accepted.len(), 1);
-        let problem = judged.problems.into_values().next().unwrap();
-        assert_eq!(problem.reason, "NotSupported");
-        assert!(problem.message.contains("\"token\""), "{}", problem.message);
-    }
-
-    #[test]
-    fn a_discovery_property_of_another_namespace_is_refused() {
-        for (namespace, is_accepted) in [("other", false), ("default", true)] {
-            let handler = format!(
-                "discoveryHandler: {{name: echo, discoveryProperties: [{{name: token, valueFrom: {{secretKeyRef: {{name: s, key: k, namespace: {namespace}}}}}}}]}}"
-            );
-            let text = GOOD.replace("discoveryHandler: {name: echo}", &handler);
-            let judged = judged(&[&text], &Accepted::new());
-            assert_eq!(
-                judged.accepted.len(),
-                usize::from(is_accepted),
-                "{namespace}"
-            );
-            let problem = judged.problems.into_values().next().unwrap();
-            let reason = if is_accepted {
-                "NotSupported"
-            } else {
-                "BadSpec"
-            };
-            assert_eq!(problem.reason, reason, "{}", problem.message);
         }
     }
 

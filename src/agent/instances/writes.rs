@@ -151,9 +151,9 @@ impl Writes {
     /// The Instances that could not be created.
     pub(super) fn failing(&self) -> Failing {
         let creations = self.reasons.iter().filter(|((kind, _), _)| *kind == CREATE);
-        let reason = |error: &StoreError| match error {
-            StoreError::Refused(why) => Some(why.clone()),
-            _ => None,
+        let reason = |error: &StoreError| {
+            let is_refusal = matches!(error, StoreError::Refused(_));
+            is_refusal.then(|| error.to_string())
         };
         creations
             .map(|((_, key), error)| (key.clone(), reason(error)))

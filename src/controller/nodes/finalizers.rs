@@ -9,7 +9,7 @@ const KUBERNETES_FINALIZERS: [&str; 2] = ["foregroundDeletion", "orphan"];
 
 /// Akri's agents each put the plain name of their node there, and nobody takes that of a lost node off again. Ours
 /// need none.
-pub(super) fn without_akris(metadata: &ObjectMeta) -> Vec<PatchOperation> {
+pub(crate) fn without_akris(metadata: &ObjectMeta) -> Vec<PatchOperation> {
     let finalizers = metadata.finalizers.as_deref().unwrap_or_default();
     let is_kept =
         |name: &&String| name.contains('/') || KUBERNETES_FINALIZERS.contains(&name.as_str());

@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::json;
 
 /// Only on the object as it was seen.
-pub(super) fn guarded(metadata: &ObjectMeta, mut operations: Vec<PatchOperation>) -> Option<Patch> {
+pub(crate) fn guarded(metadata: &ObjectMeta, mut operations: Vec<PatchOperation>) -> Option<Patch> {
     if operations.is_empty() {
         return None;
     }
@@ -15,7 +15,7 @@ pub(super) fn guarded(metadata: &ObjectMeta, mut operations: Vec<PatchOperation>
 }
 
 /// Takes the entry of a node out of `status.nodes`, if it is still the one at that place.
-pub(in crate::controller) fn without_entry(n: usize, node: &str) -> [PatchOperation; 2] {
+pub(crate) fn without_entry(n: usize, node: &str) -> [PatchOperation; 2] {
     let n = n.to_string();
     [
         test(&["status", "nodes", &n, "name"], json!(node)),

@@ -3,8 +3,9 @@
 //! Which nodes are lost, and when their slots are free, is in `lost.rs`. A node that is ready leaves no Instance and
 //! loses no slot here: its agent does that.
 use super::{
+    away::Now,
     finalizers::without_akris,
-    lost::{Memory, Now, Outlook},
+    lost::{Memory, Outlook},
     notices::{self, Notice},
     patch::{guarded, without_entry},
 };
@@ -21,7 +22,7 @@ use crate::{
     model::{
         names::ObjectKey,
         patch::{add, remove, replace},
-        slot::{SlotId, SlotOwner, holders},
+        slot::{SlotId, SlotOwner},
     },
 };
 use json_patch::{Patch, PatchOperation};
@@ -39,8 +40,10 @@ const DEFAULT_GRACE: Duration = Duration::from_secs(60);
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     pub(crate) actions: Vec<Action>,
-    /// What there is to report, whether it was reported or not.
+    /// What was not reported before.
     pub(crate) notices: Vec<Notice>,
+    /// The Configurations on which an outage was not reported before.
+    pub(crate) outage_on: BTreeSet<ObjectKey>,
     pub(crate) wake_in: Option<Duration>,
 }
 
@@ -217,7 +220,7 @@ impl View<'_> {
         change: &mut Change,
     ) -> Vec<PatchOperation> {
         let mut operations = vec![];
-        for (slot, node) in slots_in_use(instance) {
+        for (slot, node) in holders(instance) {
             if self.outlook(key, instance, &node) != Some(Outlook::Free) {
                 continue;
             }
@@ -260,7 +263,7 @@ impl View<'_> {
     /// Says why slots of lost nodes are not free, and when to look again.
     fn report(&self, key: &ObjectKey, instance: &Instance, plan: &mut Plan) {
         let mut held: BTreeMap<String, Vec<&str>> = BTreeMap::new();
-        for (slot, node) in slots_in_use(instance) {
+        for (slot, node) in holders(instance) {
             held.entry(node).or_default().push(slot);
         }
         let is_used_up = notices::is_used_up(instance);
@@ -270,17 +273,26 @@ impl View<'_> {
             };
             match (outlook, &self.memory.outage) {
                 (Outlook::FreeIn(left), _) => plan.wake_in = sooner(plan.wake_in, Some(left)),
-                (Outlook::Outage, Some(outage)) if outage.lasts_in(self.instant).is_zero() => {
+                (Outlook::Outage, Some(outage)) => {
                     let of = ObjectKey::new(&key.namespace, &instance.spec.configuration_name);
-                    plan.notices.push(notices::outage(&of, outage));
+                    let is_news = outage.is_news(&of, self.instant);
+                    plan.outage_on.extend(is_news.then_some(of));
                 }
                 (Outlook::Free | Outlook::Never | Outlook::Outage, _) => {}
             }
             let is_out = self.is_gone(node) || self.memory.is_lost(node, self.instant);
-            let away = self.memory.away.get(node);
-            if let Some(away) = away.filter(|_| is_out && is_used_up) {
-                let notice = notices::held(key, slots, (node, away), outlook);
-                plan.notices.extend(notice);
+            if let Some(away) = self.memory.away.get(node)
+                && let Some(wait) = notices::wait(away, outlook)
+                && is_out
+                && is_used_up
+                && !away.is_told(key, wait)
+            {
+                plan.notices.push(Notice {
+                    instance: key.clone(),
+                    node: node.clone(),
+                    wait,
+                    note: notices::held(slots, (node, away.why), outlook),
+                });
             }
         }
     }
@@ -302,11 +314,10 @@ impl View<'_> {
         (!operations.is_empty()).then_some(Patch(operations))
     }
 
-    /// When an Instance without nodes is to be deleted: nobody else is left to do it. Not while a container on any node
-    /// holds one of its slots.
+    /// When an Instance without nodes is to be deleted: nobody else is left to do it.
     fn deleted_in(&self, key: &ObjectKey, instance: &Instance) -> Option<Duration> {
         let is_deleting = instance.metadata.deletion_timestamp.is_some();
-        if is_deleting || !instance.spec.nodes.is_empty() || is_held(instance) {
+        if is_deleting || !instance.spec.nodes.is_empty() || holders(instance).next().is_some() {
             return None;
         }
         let since = unavailable_since(instance.status.as_ref()?)?;
@@ -322,10 +333,6 @@ impl View<'_> {
     }
 }
 
-fn is_held(instance: &Instance) -> bool {
-    !holders(&instance.spec.device_usage).is_empty()
-}
-
 /// Since when no node sees the device: kept on the API server, so that a new controller goes on counting.
 fn unavailable_since(status: &InstanceStatus) -> Option<Timestamp> {
     let mut conditions = status.conditions.iter();
@@ -334,7 +341,7 @@ fn unavailable_since(status: &InstanceStatus) -> Option<Timestamp> {
 }
 
 /// The slots in use, each with the node that holds it. A value that nobody of ours writes is left to who wrote it.
-fn slots_in_use(instance: &Instance) -> impl Iterator<Item = (&str, String)> {
+fn holders(instance: &Instance) -> impl Iterator<Item = (&str, String)> {
     let usage = instance.spec.device_usage.iter();
     usage.filter_map(|(slot, usage)| {
         let owner = SlotOwner::from_usage(usage).ok().flatten()?;

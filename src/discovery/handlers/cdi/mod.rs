@@ -7,6 +7,8 @@
 //! Only the wiring is here: `spec` reads a file, `plan` decides. The crate `container-device-interface` would bring
 //! more than two hundred others; those in `schema` are held against its schema by tests.
 mod details;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod kinds;
 mod plan;
 mod schema;

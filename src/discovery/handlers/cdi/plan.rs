@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
 /// Before each name made of an annotation.
 const ANNOTATION_PREFIX: &str = "CDI_ANNOTATION_";
 /// The environment of a container is passed around whole.
-const ANNOTATIONS_MAX: usize = 64;
-const ANNOTATION_BYTES_MAX: usize = 32 * 1024;
+pub(super) const ANNOTATIONS_MAX: usize = 64;
+pub(super) const ANNOTATION_BYTES_MAX: usize = 32 * 1024;
 
 /// A file, or a folder that cannot be read, as it is on the disk.
 #[derive(Debug, Clone, PartialEq, Eq)]

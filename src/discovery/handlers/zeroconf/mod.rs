@@ -4,6 +4,8 @@
 mod browser;
 mod details;
 mod environment;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod interfaces;
 mod plan;
 mod room;

@@ -87,9 +87,9 @@ fn one_that_is_refused_takes_nobodys_turn_and_its_configuration_says_why() {
     fixture.see(&["bad"], true);
     fixture.pass(500);
     let planned = fixture.plan();
-    let creation = |change: &InstanceChange| match change {
-        InstanceChange::Create(instance) => Some(key_of_created(instance)),
-        _ => None,
+    let creation = |change: &InstanceChange| {
+        let is_creation = matches!(change, InstanceChange::Create(_));
+        is_creation.then(|| change.key())
     };
     let bad: Vec<_> = planned.changes.iter().filter_map(creation).collect();
     fixture.arrivals.clone_from(&planned.arrivals);
@@ -111,8 +111,4 @@ fn one_that_is_refused_takes_nobodys_turn_and_its_configuration_says_why() {
             .message
             .ends_with("cannot be created: the quota is used up")
     );
-}
-
-fn key_of_created(instance: &Instance) -> ObjectKey {
-    key(instance.metadata.name.as_ref().unwrap())
 }

@@ -58,11 +58,10 @@ impl Storm {
         let due = (self.writes).due(planned.changes, &self.fixture.instances, now);
         for change in due.changes {
             self.written.push(self.fixture.now().as_secs());
-            let outcome = match &change {
-                InstanceChange::Create(_) if self.refuses => {
-                    Err(StoreError::Refused("the quota is used up".to_owned()))
-                }
-                _ => Ok(()),
+            let is_creation = matches!(change, InstanceChange::Create(_));
+            let outcome = match self.refuses && is_creation {
+                true => Err(StoreError::Refused("the quota is used up".to_owned())),
+                false => Ok(()),
             };
             if outcome.is_ok() {
                 self.fixture.carry_out(std::slice::from_ref(&change));

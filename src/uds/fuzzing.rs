@@ -1,0 +1,43 @@
+//! The doors through which `fuzz/` reaches the adapter: nothing else uses them.
+pub use super::rewriter::MOST_HELD;
+use super::{header_block, rewriter::Rewriter};
+
+/// A connection behind the adapter.
+#[derive(Debug)]
+pub struct Rewritten {
+    pub bytes: Vec<u8>,
+    /// How much was held back at most, in bytes.
+    pub held: usize,
+}
+
+/// What the server reads of a connection that arrives in these pieces.
+pub fn rewritten<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Rewritten {
+    let mut rewriter = Rewriter::new();
+    let mut rewritten = Rewritten {
+        bytes: vec![],
+        held: 0,
+    };
+    for piece in pieces {
+        rewriter.push(piece);
+        rewritten.held = rewritten.held.max(rewriter.held_len());
+        drain(&mut rewriter, &mut rewritten.bytes);
+    }
+    rewriter.finish();
+    drain(&mut rewriter, &mut rewritten.bytes);
+    rewritten
+}
+
+/// A header block with a legal authority, if it had an illegal one.
+pub fn with_legal_authority(block: &[u8]) -> Option<Vec<u8>> {
+    header_block::with_legal_authority(block)
+}
+
+fn drain(rewriter: &mut Rewriter, out: &mut Vec<u8>) {
+    let mut into = [0; 4096];
+    loop {
+        match rewriter.take(&mut into) {
+            0 => return,
+            taken => out.extend(&into[..taken]),
+        }
+    }
+}
