@@ -173,7 +173,7 @@ test_a_goodbye_shows_in_the_status_of_the_pod_and_a_return_too() {
 test_a_static_pod_goes_with_its_instance() {
   run_a_broker
   goodbye cam-1
-  within 20 "the Instance goes after its grace period" has_no_instance cam-1
+  within 90 "the Instance goes after its grace period, once its broker has ended" has_no_instance cam-1
   within 5 "its manifest goes" is_empty find "$MANIFESTS" -type f
   within 30 "its Pod and its containers go" has_no_pods
   note "manifest removed -> Pod and containers gone: $TOOK s"
