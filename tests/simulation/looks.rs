@@ -35,7 +35,6 @@ const BETWEEN_STATS: u64 = 20;
 struct Memory {
     missed: Missed,
     asked: Asked,
-    has_uses: bool,
     confirmed: Option<Confirmed>,
 }
 
@@ -44,7 +43,7 @@ pub(super) async fn run(agent: Rc<Agent>) {
     let mut kubelet = agent.node().kubelet_socket.subscribe();
     let mut memory = Memory::default();
     loop {
-        if !memory.has_uses {
+        if agent.uses.borrow().is_empty() {
             tokio::select! {
                 biased;
                 _ = slots.wait_for(|slots| !slots.is_empty()) => {}
@@ -69,7 +68,7 @@ pub(super) async fn run(agent: Rc<Agent>) {
             }
             None => {
                 memory.missed.clear();
-                agent.unshown.borrow_mut().clear();
+                agent.uses.borrow_mut().clear();
             }
         }
         let arrival = Box::pin(slots.wait_for(|slots| slots.arrivals() != arrivals));
@@ -91,7 +90,6 @@ impl Memory {
             apart: BETWEEN_LOOKS,
         };
         let uses = books.uses();
-        self.has_uses = !uses.is_empty();
         let (held, adoptions) = {
             let slots = agent.slots.borrow();
             (slots.held(), slots.adoptions(&uses))
@@ -113,7 +111,7 @@ impl Memory {
         ledger.reported.retain(|(by, _)| by != node);
         let twice = adoptions.twice.into_iter();
         (ledger.reported).extend(twice.map(|twice| (node.clone(), twice.slot)));
-        agent.unshown.replace(adoptions.unshown);
+        agent.uses.replace(uses);
         let release = (!released.is_empty()).then_some(Request::Release {
             changes: released,
             begun,

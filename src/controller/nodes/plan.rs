@@ -21,7 +21,7 @@ use crate::{
     model::{
         names::ObjectKey,
         patch::{add, remove, replace},
-        slot::{SlotId, SlotOwner, holders},
+        slot::{SlotId, SlotOwner},
     },
 };
 use json_patch::{Patch, PatchOperation};
@@ -323,7 +323,7 @@ impl View<'_> {
 }
 
 fn is_held(instance: &Instance) -> bool {
-    !holders(&instance.spec.device_usage).is_empty()
+    holders(instance).next().is_some()
 }
 
 /// Since when no node sees the device: kept on the API server, so that a new controller goes on counting.
