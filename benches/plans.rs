@@ -7,7 +7,7 @@ use petiole::{
     model::{
         names::ObjectKey,
         slot::SlotId,
-        slot_table::{ObservedSlots, Resource, SlotTable},
+        slot_table::{ObservedSlots, Precedence, Resource, SlotTable},
     },
     store::{
         Exchange, InstanceChange, Store as _,
@@ -31,6 +31,7 @@ fn observed(count: usize) -> Vec<ObservedSlots> {
     };
     let slots = |n| ObservedSlots {
         key: ObjectKey::new("default", instance_name(n)),
+        precedence: Precedence::default(),
         configuration: "camera".to_owned(),
         capacity: CAPACITY,
         is_offered: true,

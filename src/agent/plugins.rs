@@ -61,18 +61,7 @@ pub(super) async fn run(
     let mut folder = node.kubelet_folder.subscribe();
     let mut judged = node.judged.subscribe();
     let mut resent = node.resent.subscribe();
-    let mut plugins = Plugins {
-        allocator: Arc::new(Allocator::new(node.clone(), requests)),
-        registrar: Arc::new(Registrar::new(&node.plugin_folder)),
-        reflection: reflection()?,
-        tasks: JoinMap::new(),
-        running: BTreeMap::new(),
-        observed: Arc::default(),
-        accepted: BTreeSet::new(),
-        gone: BTreeSet::new(),
-        shutdown: shutdown.clone(),
-        node,
-    };
+    let mut plugins = Plugins::new(node, requests, &shutdown)?;
     instances.mark_changed();
     let mut is_due = true;
     loop {
@@ -162,6 +151,25 @@ struct Plugins {
 }
 
 impl Plugins {
+    fn new(
+        node: Arc<Node>,
+        requests: Requests,
+        shutdown: &CancellationToken,
+    ) -> anyhow::Result<Self> {
+        Ok(Self {
+            allocator: Arc::new(Allocator::new(node.clone(), requests)),
+            registrar: Arc::new(Registrar::new(&node.plugin_folder)),
+            reflection: reflection()?,
+            tasks: JoinMap::new(),
+            running: BTreeMap::new(),
+            observed: Arc::default(),
+            accepted: BTreeSet::new(),
+            gone: BTreeSet::new(),
+            shutdown: shutdown.clone(),
+            node,
+        })
+    }
+
     /// Hands the slot table the Instances that changed, and those whose Configuration is accepted now and was not, or the
     /// other way round. They are read under the table's lock, so that no claim is settled in between.
     fn observe(&mut self) {

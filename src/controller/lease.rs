@@ -6,16 +6,13 @@ use crate::{
     cluster::watch::{Read, Set},
     model::names::ObjectKey,
 };
-use k8s_openapi::{
-    api::coordination::v1::Lease,
-    jiff::{SignedDuration, Timestamp},
-};
+use k8s_openapi::{api::coordination::v1::Lease, jiff::Timestamp};
 use kube::{Api, runtime::watcher};
 use kube_lease_manager::{LeaseManager, LeaseManagerBuilder};
 use std::{sync::Arc, time::Duration};
 use tokio::{
     sync::watch,
-    time::{sleep, timeout},
+    time::{Instant, sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -37,6 +34,15 @@ pub(super) struct Held {
     holder: Option<String>,
     /// When it ends unless it is renewed.
     until: Option<Timestamp>,
+    /// For how long it was taken or renewed.
+    valid: Duration,
+}
+
+/// A Lease, and when this process saw that it was taken or renewed.
+#[derive(Debug, Default)]
+struct Seen {
+    held: Held,
+    at: Option<Instant>,
 }
 
 pub(super) fn watched(shared: &Shared) -> (Vec<Api<Read<Lease>>>, watcher::Config) {
@@ -47,11 +53,14 @@ pub(super) fn watched(shared: &Shared) -> (Vec<Api<Read<Lease>>>, watcher::Confi
 
 pub(super) fn held(lease: Lease) -> Held {
     let spec = lease.spec.unwrap_or_default();
-    let valid = spec.lease_duration_seconds.map(i64::from);
-    let valid = valid.map(SignedDuration::from_secs);
+    let seconds = spec.lease_duration_seconds;
+    let valid = seconds.and_then(|seconds| u64::try_from(seconds).ok());
+    let valid = valid.map(Duration::from_secs);
     Held {
+        valid: valid.unwrap_or_default(),
         holder: spec.holder_identity.filter(|holder| !holder.is_empty()),
-        until: (spec.renew_time.zip(valid)).map(|(renewed, valid)| renewed.0 + valid),
+        until: (spec.renew_time.zip(valid))
+            .and_then(|(renewed, valid)| renewed.0.checked_add(valid).ok()),
     }
 }
 
@@ -61,6 +70,24 @@ impl Held {
         let is_holder = self.holder.as_deref() == Some(identity);
         let left = self.until.filter(|_| is_holder)?.duration_since(now);
         Duration::try_from(left).ok().filter(|left| !left.is_zero())
+    }
+}
+
+impl Seen {
+    fn notice(&mut self, held: Held, now: Instant) {
+        if self.at.is_none() || self.held != held {
+            self.at = Some(now);
+            self.held = held;
+        }
+    }
+
+    /// For how much longer `identity` leads, by the Lease's times and by a clock that does not step: this machine's may
+    /// be set back.
+    fn leads_for(&self, identity: &str, clock: Timestamp, now: Instant) -> Option<Duration> {
+        let by_clock = self.held.leads_for(identity, clock)?;
+        let seen_for = now - self.at?;
+        let left = by_clock.min(self.held.valid.saturating_sub(seen_for));
+        (!left.is_zero()).then_some(left)
     }
 }
 
@@ -93,9 +120,10 @@ async fn publish(
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let identity = &shared.settings.identity;
+    let mut seen = Seen::default();
     loop {
-        let now = current(shared, &lease.borrow_and_update());
-        let left = now.leads_for(identity, Timestamp::now());
+        seen.notice(current(shared, &lease.borrow_and_update()), Instant::now());
+        let left = seen.leads_for(identity, Timestamp::now(), Instant::now());
         let left = left.filter(|_| !shutdown.is_cancelled());
         is_leader.send_if_modified(|leads| {
             let is_changed = *leads != left.is_some();
@@ -103,7 +131,7 @@ async fn publish(
             match (is_changed, *leads) {
                 (false, _) => {}
                 (true, true) => info!(%identity, "leads: holds the Lease"),
-                (true, false) => info!(%identity, holder = now.holder, "leads no more"),
+                (true, false) => info!(%identity, holder = seen.held.holder, "leads no more"),
             }
             is_changed
         });
@@ -233,6 +261,25 @@ mod tests {
         assert_eq!(held(lease("other", 100)).leads_for("me", at(105)), None);
         assert_eq!(held(lease("", 100)).leads_for("", at(105)), None);
         assert_eq!(held(Lease::default()).leads_for("me", at(105)), None);
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_makes_nobody_lead_for_longer() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let (begin, mut seen) = (Instant::now(), Seen::default());
+        let after = |seconds| begin + Duration::from_secs(seconds);
+        seen.notice(held(lease("me", 100)), begin);
+        let left = seen.leads_for("me", at(105), after(5));
+        assert_eq!(left, Some(Duration::from_secs(10)));
+        // The same Lease again, by a clock that was set back by an hour.
+        seen.notice(held(lease("me", 100)), after(14));
+        let left = seen.leads_for("me", at(114 - 3_600), after(14));
+        assert_eq!(left, Some(Duration::from_secs(1)));
+        assert_eq!(seen.leads_for("me", at(115 - 3_600), after(15)), None);
+        seen.notice(held(lease("me", 115)), after(15));
+        assert!(seen.leads_for("me", at(115), after(15)).is_some());
+        // One that begins anew under its old name did not see the renewal.
+        assert_eq!(seen.leads_for("me", at(200), after(16)), None);
     }
 
     /// An API server with one Lease, which is not there at first; each change of it is seen at once.

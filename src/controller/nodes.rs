@@ -1,4 +1,5 @@
 //! Instances of nodes that are lost, and what Akri's agents left on Instances and Configurations.
+mod away;
 mod finalizers;
 pub(crate) mod lost;
 pub(crate) mod notices;
@@ -24,6 +25,7 @@ use crate::{
     },
     model::names::ObjectKey,
 };
+use away::{Now, Pods};
 use futures::{StreamExt as _, stream};
 use json_patch::Patch as JsonPatch;
 use k8s_openapi::jiff::Timestamp;
@@ -31,7 +33,7 @@ use kube::{
     Api,
     api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions},
 };
-use lost::{Memory, Now, Pods};
+use lost::Memory;
 use notices::Notice;
 use plan::{Action, Change, plan};
 use std::{
@@ -76,8 +78,13 @@ async fn pass(shared: &Shared, state: &Mutex<State>, world: Arc<World>) -> Pass 
     let (actions, wake_in) = {
         let (mut state, now) = (lock(state), now());
         let planned = plan(&world, &state.memory, now);
-        for notice in planned.notices {
-            report(shared, &mut state.memory, &world, &notice);
+        for notice in &planned.notices {
+            report(shared, &world, notice);
+            (state.memory).tell(&notice.node, &notice.instance, notice.wait);
+        }
+        for configuration in &planned.outage_on {
+            report_outage(shared, &world, configuration, &state.memory);
+            state.memory.tell_outage(configuration);
         }
         let (actions, wait) = state.pace.due(planned.actions, step, now.instant);
         (actions, sooner(planned.wake_in, wait))
@@ -171,29 +178,20 @@ async fn has_pods(shared: &Shared, node: &str) -> kube::Result<bool> {
     Ok(false)
 }
 
-/// Reports what was not reported before, as a log line and as an Event.
-fn report(shared: &Shared, memory: &mut Memory, world: &World, notice: &Notice) {
-    let (reason, note) = (notice.reason(), notice.note());
-    match notice {
-        Notice::Held {
-            instance,
-            node,
-            wait,
-            ..
-        } => {
-            let object = world.instances.get(instance);
-            if let Some(object) = object.filter(|_| memory.tell(node, instance, *wait)) {
-                warn!(%instance, node, "{reason}: {note}");
-                shared.events.warning(about(&**object), reason, note);
-            }
-        }
-        Notice::Outage { configuration, .. } => {
-            let object = world.configurations.get(configuration);
-            if let Some(object) = object.filter(|_| memory.tell_outage(configuration)) {
-                warn!(%configuration, "{reason}: {note}");
-                shared.events.warning(about(&**object), reason, note);
-            }
-        }
+fn report(shared: &Shared, world: &World, notice: &Notice) {
+    let (instance, node) = (&notice.instance, &notice.node);
+    warn!(%instance, node, "{}: {}", notices::HELD, notice.note);
+    if let Some(object) = world.instances.get(instance) {
+        (shared.events).warning(about(&**object), notices::HELD, notice.note.clone());
+    }
+}
+
+fn report_outage(shared: &Shared, world: &World, configuration: &ObjectKey, memory: &Memory) {
+    let object = world.configurations.get(configuration);
+    if let Some((outage, object)) = memory.outage.as_ref().zip(object) {
+        let note = notices::outage(outage);
+        warn!(%configuration, "{}: {note}", notices::OUTAGE);
+        (shared.events).warning(about(&**object), notices::OUTAGE, note);
     }
 }
 
@@ -233,7 +231,7 @@ async fn change_instance(shared: &Shared, state: &Mutex<State>, change: &Change)
                 let left = change.away.iter().chain(&change.gone);
                 lock(state).memory.left(key, left, Instant::now());
                 if let Some(note) = notices::released(&change.freed) {
-                    (shared.events).normal(about(&changed), "SlotsReleased", note);
+                    (shared.events).normal(about(&changed), notices::RELEASED, note);
                 }
                 info!(instance = %key, gone = ?change.gone, not_ready = ?change.away, "adjusted to its nodes");
                 debug!(instance = %key, %patch, "the patch");

@@ -14,6 +14,9 @@ use std::{
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+/// The object, the reason and the note.
+pub type Warning = (About, &'static str, String);
+
 /// What the test sees and says of stores. It outlives the agent.
 #[derive(Clone, Default)]
 pub struct StoreWatch {
@@ -21,8 +24,8 @@ pub struct StoreWatch {
     pub is_held_up: watch::Sender<bool>,
     /// Instances written, by name.
     pub writes: Arc<Mutex<BTreeMap<String, usize>>>,
-    /// What those who look at the objects were told: the object, the reason and the note.
-    pub warnings: Arc<Mutex<Vec<(About, &'static str, String)>>>,
+    /// What those who look at the objects were told.
+    pub warnings: Arc<Mutex<Vec<Warning>>>,
 }
 
 pub struct WatchedStore {

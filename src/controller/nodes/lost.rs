@@ -13,6 +13,7 @@
 //! Times of objects are by other machines' clocks, and this machine's clock may be set. So they are read once, when a
 //! node is first seen as lost, and only by a process that did not see the node before. From then on a clock counts that
 //! does not step.
+use super::away::{AWAY_AFTER, Away, Look, Now, Pods, Wait, Why};
 use crate::{
     controller::{
         pace::elapsed,
@@ -27,22 +28,6 @@ use std::{
     time::Duration,
 };
 use tokio::time::Instant;
-
-/// A node that restarts is back by then.
-pub(crate) const AWAY_AFTER: Duration = Duration::from_secs(60);
-/// The agent of a node that was taken out joins again by then, if it runs.
-const REJOIN_TIME: Duration = Duration::from_secs(60);
-/// The shortest and the longest time until the Pods of a deleted node are looked for again.
-const LOOKS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
-
-/// The time of a look.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Now {
-    /// By the machine's clock.
-    pub(crate) clock: Timestamp,
-    /// By a clock that does not step.
-    pub(crate) instant: Instant,
-}
 
 /// What was seen of the nodes.
 #[derive(Debug, Default)]
@@ -64,44 +49,6 @@ pub(crate) struct Outage {
     told: BTreeSet<ObjectKey>,
 }
 
-#[derive(Debug)]
-pub(crate) struct Away {
-    pub(crate) why: Why,
-    noticed: Instant,
-    /// How long it had been away when it was noticed.
-    before: Duration,
-    /// The Instances it was taken out of since. One that names it again has an agent there.
-    left: BTreeMap<ObjectKey, Instant>,
-    /// The last look for its Pods, where it is deleted.
-    look: Option<Look>,
-    /// What was reported of its slots.
-    told: BTreeSet<(ObjectKey, Wait)>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Why {
-    NotReady {
-        since: Timestamp,
-        /// It has the taint `node.kubernetes.io/out-of-service`.
-        is_off: bool,
-    },
-    Deleted,
-}
-
-#[derive(Debug)]
-struct Look {
-    at: Instant,
-    pods: Pods,
-}
-
-/// What is known of the Pods of a deleted node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Pods {
-    Unknown,
-    Remain,
-    Deleted,
-}
-
 /// What becomes of the slots that a lost node holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outlook {
@@ -111,14 +58,6 @@ pub(crate) enum Outlook {
     Never,
     /// As long as the outage lasts.
     Outage,
-}
-
-/// Why slots are not free yet: each is reported once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Wait {
-    Time,
-    Operator,
-    Pods,
 }
 
 impl Memory {
@@ -246,104 +185,30 @@ impl Memory {
         all.filter(|wait| !wait.is_zero()).min()
     }
 
-    /// Whether this is to be reported. It is recorded as done.
-    pub(crate) fn tell(&mut self, node: &str, key: &ObjectKey, wait: Wait) -> bool {
-        let away = self.away.get_mut(node);
-        away.is_some_and(|away| away.told.insert((key.clone(), wait)))
+    /// Records a report on an Instance.
+    pub(crate) fn tell(&mut self, node: &str, key: &ObjectKey, wait: Wait) {
+        if let Some(away) = self.away.get_mut(node) {
+            away.told.insert((key.clone(), wait));
+        }
     }
 
-    /// Whether the outage is to be reported on a Configuration. It is recorded as done.
-    pub(crate) fn tell_outage(&mut self, configuration: &ObjectKey) -> bool {
-        let outage = self.outage.as_mut();
-        outage.is_some_and(|outage| outage.told.insert(configuration.clone()))
+    /// Records a report on a Configuration.
+    pub(crate) fn tell_outage(&mut self, configuration: &ObjectKey) {
+        if let Some(outage) = &mut self.outage {
+            outage.told.insert(configuration.clone());
+        }
     }
 }
 
 impl Outage {
     /// When it has lasted for so long that it is worth a report.
-    pub(crate) fn lasts_in(&self, now: Instant) -> Duration {
+    fn lasts_in(&self, now: Instant) -> Duration {
         AWAY_AFTER.saturating_sub(now - self.since)
     }
-}
 
-impl Away {
-    fn new(why: Why, before: Duration, now: Now) -> Self {
-        Self {
-            why,
-            noticed: now.instant,
-            before,
-            left: BTreeMap::new(),
-            look: None,
-            told: BTreeSet::new(),
-        }
-    }
-
-    /// Takes in that it is still lost. What says that its agent lives counts until something newer says otherwise.
-    fn gone_on(self, why: Why, (name, world): (&str, &World), now: Now) -> Self {
-        let is_off = |why| matches!(why, Why::NotReady { is_off: true, .. });
-        let mut away = Self { why, ..self };
-        if is_off(why) && !is_off(self.why) {
-            away.left.clear();
-        }
-        let has_joined = |key: &ObjectKey| {
-            let instance = world.instances.get(key);
-            instance.is_some_and(|instance| instance.spec.nodes.iter().any(|node| node == name))
-        };
-        // A node without a Node object has no place in an Instance, but its slots while its agent writes.
-        if why == Why::Deleted && away.left.keys().any(has_joined) {
-            away.left.retain(|key, _| !has_joined(key));
-            (away.noticed, away.before, away.look) = (now.instant, Duration::ZERO, None);
-        }
-        away
-    }
-
-    fn age(&self, now: Instant) -> Duration {
-        self.before.saturating_add(now - self.noticed)
-    }
-
-    pub(crate) fn pods(&self) -> Pods {
-        (self.look.as_ref()).map_or(Pods::Unknown, |look| look.pods)
-    }
-
-    /// How long its agent may yet take to join an Instance again.
-    fn rejoins_in(&self, (key, is_named): (&ObjectKey, bool), now: Instant) -> Duration {
-        let out = match self.left.get(key) {
-            _ if is_named => Duration::ZERO,
-            Some(left) => now - *left,
-            // It was taken out before this process looked, or did not see the device.
-            None => (now - self.noticed).min(self.age(now).saturating_sub(AWAY_AFTER)),
-        };
-        REJOIN_TIME.saturating_sub(out)
-    }
-
-    /// Until its Pods are looked for: soon at first, then at times that grow with how long it has gone.
-    fn look_in(&self, now: Instant) -> Option<Duration> {
-        if self.why != Why::Deleted || self.pods() == Pods::Deleted {
-            return None;
-        }
-        let Some(look) = &self.look else {
-            return Some(Duration::ZERO);
-        };
-        let pause = ((now - self.noticed) / 4).clamp(LOOKS.0, LOOKS.1);
-        Some(pause.saturating_sub(now - look.at))
-    }
-}
-
-impl Why {
-    /// Whether a node that was lost for the reason `before` has not been back since.
-    fn continues(self, before: Self) -> bool {
-        match (before, self) {
-            (Self::NotReady { since: a, .. }, Self::NotReady { since: b, .. }) => a == b,
-            (_, Self::Deleted) => true,
-            (Self::Deleted, Self::NotReady { .. }) => false,
-        }
-    }
-
-    fn age(self, clock: Timestamp) -> Duration {
-        match self {
-            Self::NotReady { since, .. } => elapsed(since, clock),
-            Self::Deleted => Duration::ZERO,
-        }
+    /// Whether it is to be reported on a Configuration.
+    pub(crate) fn is_news(&self, configuration: &ObjectKey, now: Instant) -> bool {
+        self.lasts_in(now).is_zero() && !self.told.contains(configuration)
     }
 }
 

@@ -1,6 +1,9 @@
 //! What is reported of slots that a lost node still holds: otherwise nothing says why a Pod that asks for the device
 //! waits. Pure.
-use super::lost::{Away, Outage, Outlook, Pods, Wait, Why};
+use super::{
+    away::{Away, Pods, Wait, Why},
+    lost::{Outage, Outlook},
+};
 use crate::{
     api::instance::Instance,
     cluster::parts::OUT_OF_SERVICE,
@@ -10,37 +13,20 @@ use crate::{
     },
 };
 
-/// A warning Event, once for each trouble.
+/// The reason of the warning on an Instance whose slots are all in use, some of them by a lost node.
+pub(crate) const HELD: &str = "SlotsHeldByLostNode";
+/// The reason of the warning on a Configuration while no node is taken for lost, because that would be most of them.
+pub(crate) const OUTAGE: &str = "MostNodesNotReady";
+/// The reason of the Event on an Instance whose slots were taken from a lost node.
+pub(crate) const RELEASED: &str = "SlotsReleased";
+
+/// What is reported on an Instance, once.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Notice {
-    /// All slots of an Instance are in use, some of them by a lost node.
-    Held {
-        instance: ObjectKey,
-        node: String,
-        wait: Wait,
-        note: String,
-    },
-    /// Nothing is taken for lost, because that would be most of the cluster.
-    Outage {
-        configuration: ObjectKey,
-        note: String,
-    },
-}
-
-impl Notice {
-    /// The reason of the Event.
-    pub(crate) fn reason(&self) -> &'static str {
-        match self {
-            Self::Held { .. } => "SlotsHeldByLostNode",
-            Self::Outage { .. } => "MostNodesNotReady",
-        }
-    }
-
-    pub(crate) fn note(&self) -> &str {
-        match self {
-            Self::Held { note, .. } | Self::Outage { note, .. } => note,
-        }
-    }
+pub(crate) struct Notice {
+    pub(crate) instance: ObjectKey,
+    pub(crate) node: String,
+    pub(crate) wait: Wait,
+    pub(crate) note: String,
 }
 
 /// Whether every slot of an Instance has a holder, so that no further container can have the device.
@@ -55,53 +41,46 @@ pub(crate) fn is_used_up(instance: &Instance) -> bool {
     usize::try_from(instance.spec.capacity).is_ok_and(|capacity| used.count() >= capacity)
 }
 
-/// The report on an Instance whose slots `held` are held by `node`. `None` where there is nothing to wait for, or the
-/// reason is another.
-pub(crate) fn held(
-    key: &ObjectKey,
-    held: &[&str],
-    (node, away): (&str, &Away),
-    outlook: Outlook,
-) -> Option<Notice> {
-    let slots = held.join(", ");
+/// What the slots of a lost node wait for. `None` where that is nothing, is not known yet, or is the end of an outage.
+pub(crate) fn wait(away: &Away, outlook: Outlook) -> Option<Wait> {
+    match (outlook, away.why) {
+        (Outlook::Free | Outlook::Outage, _) => None,
+        (_, Why::Deleted) => (away.pods() == Pods::Remain).then_some(Wait::Pods),
+        (Outlook::FreeIn(_), Why::NotReady { .. }) => Some(Wait::Time),
+        (Outlook::Never, Why::NotReady { .. }) => Some(Wait::Operator),
+    }
+}
+
+/// The report of the slots `held` that `node` holds.
+pub(crate) fn held(held: &[&str], (node, why): (&str, Why), outlook: Outlook) -> String {
+    let slots = listed(held);
     let by_time = match outlook {
-        Outlook::Free | Outlook::Outage => return None,
         Outlook::FreeIn(left) => Some(format!(
             "in {} s (spec.slotReleaseSeconds of the Configuration)",
             left.as_secs_f64().ceil()
         )),
-        Outlook::Never => None,
+        Outlook::Free | Outlook::Outage | Outlook::Never => None,
     };
-    let (wait, note) = match away.why {
-        Why::Deleted if away.pods() == Pods::Unknown => return None,
+    match why {
         Why::Deleted => {
             let latest = by_time.map_or(String::new(), |time| format!(", at the latest {time}"));
-            let note = format!(
-                "{slots}: still held by the deleted node {node}, because Pods of it are there and may run. They are free \
-                 for other nodes when its Pods are deleted{latest}"
-            );
-            (Wait::Pods, note)
+            format!(
+                "the deleted node {node} holds {slots}: Pods of it are left, and their containers may still run. Other \
+                 nodes get its slots when its Pods are deleted{latest}"
+            )
         }
         Why::NotReady { since, .. } => {
-            let wait = by_time.as_ref().map_or(Wait::Operator, |_| Wait::Time);
-            let when = by_time.map_or_else(
-                || "never by time, as spec.slotReleaseSeconds of the Configuration is 0".to_owned(),
-                |time| format!("free for other nodes {time}"),
-            );
-            let note = format!(
-                "{slots}: still held by {node}, which is not ready since {since} and may run its containers. {when}; at \
-                 once when its containers have ended for sure: if the machine is off, give the Node the taint \
-                 {OUT_OF_SERVICE}, or delete the Node and its Pods"
-            );
-            (wait, note)
+            let when = by_time.unwrap_or_else(|| {
+                "never by time, because spec.slotReleaseSeconds of the Configuration is 0"
+                    .to_owned()
+            });
+            format!(
+                "node {node} holds {slots}: it is not ready since {since}, and its containers may still run. Other nodes get \
+                 its slots {when}. If the machine is off, give its Node the taint {OUT_OF_SERVICE}, or delete the Node and \
+                 its Pods: then they get them at once"
+            )
         }
-    };
-    Some(Notice::Held {
-        instance: key.clone(),
-        node: node.to_owned(),
-        wait,
-        note,
-    })
+    }
 }
 
 /// The report of slots that were taken from lost nodes, each with its node.
@@ -109,19 +88,27 @@ pub(crate) fn released(freed: &[(String, String)]) -> Option<String> {
     let freed: Vec<String> = (freed.iter())
         .map(|(slot, node)| format!("{slot} (held by {node})"))
         .collect();
-    let slots = freed.join(", ");
-    (!freed.is_empty()).then(|| format!("released from lost nodes: {slots}"))
+    let slots = listed(&freed);
+    (!freed.is_empty()).then(|| format!("taken from lost nodes, and free now: {slots}"))
+}
+
+/// The first of them: a note has 1 kB at most, and ends with what to do.
+fn listed<T: AsRef<str>>(all: &[T]) -> String {
+    const MOST: usize = 4;
+    let first: Vec<&str> = all.iter().take(MOST).map(AsRef::as_ref).collect();
+    let first = first.join(", ");
+    match all.len().saturating_sub(MOST) {
+        0 => first,
+        more => format!("{first} and {more} more"),
+    }
 }
 
 /// The report on a Configuration with slots that would be released if there were no outage.
-pub(crate) fn outage(configuration: &ObjectKey, outage: &Outage) -> Notice {
-    Notice::Outage {
-        configuration: configuration.clone(),
-        note: format!(
-            "{} of {} nodes are not ready, as in an outage of the control plane or of the network: no node is taken out of \
-             Instances and no slot of theirs is given to others until at least half of the nodes are ready. A machine that \
-             is off can be given the taint {OUT_OF_SERVICE}, or be deleted with its Pods",
-            outage.away, outage.of
-        ),
-    }
+pub(crate) fn outage(outage: &Outage) -> String {
+    format!(
+        "{} of {} nodes are not ready, as in an outage of the control plane or of the network: no node is taken out of \
+         Instances and no slot of theirs is given to others until at least half of the nodes are ready. A machine that is off \
+         can be given the taint {OUT_OF_SERVICE}, or be deleted with its Pods",
+        outage.away, outage.of
+    )
 }

@@ -3,8 +3,9 @@
 //! Which nodes are lost, and when their slots are free, is in `lost.rs`. A node that is ready leaves no Instance and
 //! loses no slot here: its agent does that.
 use super::{
+    away::Now,
     finalizers::without_akris,
-    lost::{Memory, Now, Outlook},
+    lost::{Memory, Outlook},
     notices::{self, Notice},
     patch::{guarded, without_entry},
 };
@@ -21,7 +22,7 @@ use crate::{
     model::{
         names::ObjectKey,
         patch::{add, remove, replace},
-        slot::{SlotId, SlotOwner},
+        slot::{SlotId, SlotOwner, holders},
     },
 };
 use json_patch::{Patch, PatchOperation};
@@ -39,8 +40,10 @@ const DEFAULT_GRACE: Duration = Duration::from_secs(60);
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     pub(crate) actions: Vec<Action>,
-    /// What there is to report, whether it was reported or not.
+    /// What was not reported before.
     pub(crate) notices: Vec<Notice>,
+    /// The Configurations on which an outage was not reported before.
+    pub(crate) outage_on: BTreeSet<ObjectKey>,
     pub(crate) wake_in: Option<Duration>,
 }
 
@@ -270,17 +273,26 @@ impl View<'_> {
             };
             match (outlook, &self.memory.outage) {
                 (Outlook::FreeIn(left), _) => plan.wake_in = sooner(plan.wake_in, Some(left)),
-                (Outlook::Outage, Some(outage)) if outage.lasts_in(self.instant).is_zero() => {
+                (Outlook::Outage, Some(outage)) => {
                     let of = ObjectKey::new(&key.namespace, &instance.spec.configuration_name);
-                    plan.notices.push(notices::outage(&of, outage));
+                    let is_news = outage.is_news(&of, self.instant);
+                    plan.outage_on.extend(is_news.then_some(of));
                 }
                 (Outlook::Free | Outlook::Never | Outlook::Outage, _) => {}
             }
             let is_out = self.is_gone(node) || self.memory.is_lost(node, self.instant);
-            let away = self.memory.away.get(node);
-            if let Some(away) = away.filter(|_| is_out && is_used_up) {
-                let notice = notices::held(key, slots, (node, away), outlook);
-                plan.notices.extend(notice);
+            if let Some(away) = self.memory.away.get(node)
+                && let Some(wait) = notices::wait(away, outlook)
+                && is_out
+                && is_used_up
+                && !away.is_told(key, wait)
+            {
+                plan.notices.push(Notice {
+                    instance: key.clone(),
+                    node: node.clone(),
+                    wait,
+                    note: notices::held(slots, (node, away.why), outlook),
+                });
             }
         }
     }
@@ -323,7 +335,7 @@ impl View<'_> {
 }
 
 fn is_held(instance: &Instance) -> bool {
-    holders(instance).next().is_some()
+    !holders(&instance.spec.device_usage).is_empty()
 }
 
 /// Since when no node sees the device: kept on the API server, so that a new controller goes on counting.

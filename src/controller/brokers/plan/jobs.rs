@@ -74,7 +74,7 @@ impl<'a> Planner<'a> {
             return false;
         };
         let grace = of.configuration.1.spec.grace_period_seconds;
-        let over = since.saturating_add(SignedDuration::from_secs(grace.into()));
+        let over = since.saturating_add(SignedDuration::from_secs(grace));
         let over = over.unwrap_or(Timestamp::MAX);
         if over > self.input.now {
             self.wake_at(over);

@@ -3,7 +3,7 @@ mod lost;
 use super::*;
 use crate::controller::{
     fixtures::{at, configuration, instance, key, not_ready, off, ready, text},
-    nodes::lost::Pods,
+    nodes::away::Pods,
     world::NodeState,
 };
 use proptest::prelude::*;

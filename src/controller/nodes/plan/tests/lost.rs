@@ -1,6 +1,8 @@
-//! When the slots of lost nodes are free, and what is said while they are not.
+//! When the slots of lost nodes are free.
+mod histories;
+mod reports;
+
 use super::*;
-use k8s_openapi::jiff::SignedDuration;
 
 /// `cam-1` with nodes `a`, which is ready, and `b`.
 fn with_b(b: Option<NodeState>) -> World {
@@ -278,99 +280,6 @@ fn the_next_look_is_when_a_node_is_given_up_or_slots_are_free() {
     }
 }
 
-/// `cam-1`, whose only slot `b` holds, with what is reported of it.
-fn notes(
-    b: Option<NodeState>,
-    configuration: Configuration,
-    pods: Pods,
-) -> Vec<(&'static str, String)> {
-    let mut held = shared();
-    held.spec.capacity = 1;
-    held.spec.device_usage = BTreeMap::from([("cam-1-0".to_owned(), "b".to_owned())]);
-    let world = with_b(b)
-        .with_instance(held)
-        .with_configuration(configuration);
-    let mut memory = Memory::default();
-    memory.notice(&world, now(0));
-    memory.looked("b", pods, now(0).instant);
-    let planned = looked(&world, &mut memory, 110);
-    let notices = planned.notices.iter();
-    notices
-        .map(|notice| (notice.reason(), notice.note().to_owned()))
-        .collect()
-}
-
-#[test]
-fn a_device_that_nobody_else_can_have_says_why_and_what_to_do() {
-    let by_default = || configuration("cam", json!({}));
-    let note = |b, configuration, pods| {
-        let notes = notes(b, configuration, pods);
-        let [(reason, note)] = &notes[..] else {
-            panic!("{notes:?}")
-        };
-        assert_eq!(*reason, "SlotsHeldByLostNode");
-        assert!(note.len() < 1_000, "{note}");
-        note.clone()
-    };
-    let lost = || Some(not_ready(at(0)));
-    let text = note(lost(), by_default(), Pods::Unknown);
-    assert_eq!(
-        text,
-        format!(
-            "cam-1-0: still held by b, which is not ready since {} and may run its containers. free for other nodes in 190 s \
-             (spec.slotReleaseSeconds of the Configuration); at once when its containers have ended for sure: if the machine \
-             is off, give the Node the taint node.kubernetes.io/out-of-service, or delete the Node and its Pods",
-            at(0)
-        )
-    );
-    let text = note(lost(), releasing_after(0), Pods::Unknown);
-    assert!(text.contains("never by time"), "{text}");
-    let text = note(None, by_default(), Pods::Remain);
-    assert!(text.contains("at the latest in 190 s"), "{text}");
-    let text = note(None, releasing_after(0), Pods::Remain);
-    assert!(!text.contains("at the latest"), "{text}");
-    assert_eq!(notes(None, by_default(), Pods::Unknown), []);
-    assert_eq!(notes(Some(ready()), by_default(), Pods::Unknown), []);
-}
-
-#[test]
-fn a_device_with_a_free_slot_and_a_node_that_may_be_back_soon_are_no_trouble() {
-    // Five of its six slots are in use.
-    let mut free = shared();
-    free.spec.capacity = 6;
-    let world = with_b(Some(not_ready(at(0)))).with_instance(free);
-    assert_eq!(looked(&world, &mut Memory::default(), 110).notices, []);
-    let world = with_b(Some(not_ready(at(0))));
-    assert_eq!(looked(&world, &mut Memory::default(), 59).notices, []);
-    assert_eq!(looked(&world, &mut Memory::default(), 60).notices.len(), 1);
-}
-
-#[test]
-fn a_trouble_is_reported_once() {
-    let (world, mut memory) = (with_b(Some(not_ready(at(0)))), Memory::default());
-    memory.notice(&world, now(0));
-    let mut tell = |wait| memory.tell("b", &key("cam-1"), wait);
-    use crate::controller::nodes::lost::Wait;
-    assert!(tell(Wait::Time) && tell(Wait::Operator));
-    assert!(!tell(Wait::Time));
-    assert!(!memory.tell("a", &key("cam-1"), Wait::Time));
-}
-
-#[test]
-fn an_outage_is_reported_on_the_configuration_once_it_lasts() {
-    let (world, mut memory) = (cluster(1, 2, 0), Memory::default());
-    assert_eq!(looked(&world, &mut memory, 10).notices, []);
-    let planned = looked(&world, &mut memory, 70);
-    let [notice @ Notice::Outage { configuration, .. }] = &planned.notices[..] else {
-        panic!("{:?}", planned.notices)
-    };
-    assert_eq!(notice.reason(), "MostNodesNotReady");
-    let note = notice.note();
-    assert!(note.starts_with("2 of 3 nodes are not ready"), "{note}");
-    assert!(note.len() < 1_000);
-    assert!(memory.tell_outage(configuration) && !memory.tell_outage(configuration));
-}
-
 #[test]
 fn an_agent_that_joins_again_without_a_node_object_keeps_its_slots_and_the_operators_newer_word_counts()
  {
@@ -400,83 +309,4 @@ fn an_agent_that_joins_again_without_a_node_object_keeps_its_slots_and_the_opera
     world.nodes.insert("b".to_owned(), Arc::new(off(at(2_000))));
     let freed = freed_at(&mut world, &mut memory, (9_001, 9_001), right);
     assert_eq!(freed, Some(9_001));
-}
-
-#[derive(Debug, Clone)]
-enum Event {
-    Passes(i64),
-    ClockSteps(i64),
-    NotReady(bool),
-    OthersReady(bool),
-    Deleted(bool),
-    NewController,
-}
-
-fn event() -> impl Strategy<Value = Event> {
-    prop_oneof![
-        4 => (0..59_i64).prop_map(Event::Passes),
-        1 => (-4_000..4_000_i64).prop_map(Event::ClockSteps),
-        2 => any::<bool>().prop_map(Event::NotReady),
-        1 => any::<bool>().prop_map(Event::OthersReady),
-        1 => any::<bool>().prop_map(Event::Deleted),
-        1 => Just(Event::NewController),
-    ]
-}
-
-proptest! {
-    /// The agent of `b` runs all the time: when its node is taken out it joins again within a minute. Its
-    /// Node is deleted at times, and its Pods are there.
-    #[test]
-    fn a_slot_of_an_agent_that_lives_is_nobody_elses(
-        events in proptest::collection::vec(event(), 1..120),
-        release in 0..1_000_i64,
-    ) {
-        let (mut seconds, mut step) = (10_000, 0);
-        let mut world = with_b(Some(ready())).with_configuration(releasing_after(release));
-        let mut memory = Memory::default();
-        let mut out_since = None;
-        for event in events {
-            match event {
-                Event::Passes(by) => seconds += by,
-                Event::ClockSteps(by) => step += by,
-                Event::NotReady(is) => {
-                    let since = Some(at(seconds));
-                    let state = NodeState { is_ready: !is, since, is_out_of_service: false, ..NodeState::default() };
-                    let changed = world.nodes.get("b").is_none_or(|node| node.is_ready == is);
-                    if changed { world.nodes.insert("b".to_owned(), Arc::new(state)); }
-                }
-                Event::OthersReady(is) => {
-                    for name in ["c", "d"] {
-                        let state = if is { ready() } else { not_ready(at(seconds)) };
-                        world.nodes.insert(name.to_owned(), Arc::new(state));
-                    }
-                }
-                Event::Deleted(true) => drop(world.nodes.remove("b")),
-                Event::Deleted(false) if !world.nodes.contains_key("b") => {
-                    let state = not_ready(at(seconds));
-                    world.nodes.insert("b".to_owned(), Arc::new(state));
-                }
-                Event::Deleted(false) => {}
-                Event::NewController => memory = Memory::default(),
-            }
-            if out_since.is_some_and(|since| seconds - since >= 50) {
-                let device = Arc::make_mut(world.instances.get_mut(&key("cam-1")).unwrap());
-                *device = Instance { spec: crate::api::instance::InstanceSpec {
-                    device_usage: device.spec.device_usage.clone(), ..shared().spec
-                }, ..shared() };
-                out_since = None;
-            }
-            let time = Now { clock: at(seconds) + SignedDuration::from_secs(step), ..now(seconds) };
-            memory.notice(&world, time);
-            for node in memory.looks(time.instant) {
-                memory.looked(&node, Pods::Remain, time.instant);
-            }
-            let planned = plan(&world, &memory, time);
-            execute(&mut world, &mut memory, &planned, seconds);
-            prop_assert!(holds(&world, "b"), "taken at {}", seconds);
-            let is_named = world.instances[&key("cam-1")].spec.nodes.contains(&"b".to_owned());
-            if !is_named && out_since.is_none() { out_since = Some(seconds); }
-            if is_named { out_since = None; }
-        }
-    }
 }

@@ -1,0 +1,159 @@
+//! One lost node: since when, and what was seen and reported of it. Pure.
+use crate::{
+    controller::{pace::elapsed, world::World},
+    model::names::ObjectKey,
+};
+use k8s_openapi::jiff::Timestamp;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+use tokio::time::Instant;
+
+/// A node that restarts is back by then.
+pub(super) const AWAY_AFTER: Duration = Duration::from_secs(60);
+/// The agent of a node that was taken out joins again by then, if it runs.
+const REJOIN_TIME: Duration = Duration::from_secs(60);
+/// The shortest and the longest time until the Pods of a deleted node are looked for again.
+const LOOKS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+
+/// The time of a look.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Now {
+    /// By the machine's clock.
+    pub(super) clock: Timestamp,
+    /// By a clock that does not step.
+    pub(super) instant: Instant,
+}
+
+#[derive(Debug)]
+pub(super) struct Away {
+    pub(super) why: Why,
+    pub(super) noticed: Instant,
+    /// How long it had been away when it was noticed.
+    pub(super) before: Duration,
+    /// The Instances it was taken out of since. One that names it again has an agent there.
+    pub(super) left: BTreeMap<ObjectKey, Instant>,
+    /// The last look for its Pods, where it is deleted.
+    pub(super) look: Option<Look>,
+    /// What was reported of its slots.
+    pub(super) told: BTreeSet<(ObjectKey, Wait)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Why {
+    NotReady {
+        since: Timestamp,
+        /// It has the taint `node.kubernetes.io/out-of-service`.
+        is_off: bool,
+    },
+    Deleted,
+}
+
+#[derive(Debug)]
+pub(super) struct Look {
+    pub(super) at: Instant,
+    pub(super) pods: Pods,
+}
+
+/// What is known of the Pods of a deleted node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pods {
+    Unknown,
+    Remain,
+    Deleted,
+}
+
+/// Why slots are not free yet: each is reported once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Wait {
+    Time,
+    Operator,
+    Pods,
+}
+
+impl Away {
+    pub(super) fn new(why: Why, before: Duration, now: Now) -> Self {
+        Self {
+            why,
+            noticed: now.instant,
+            before,
+            left: BTreeMap::new(),
+            look: None,
+            told: BTreeSet::new(),
+        }
+    }
+
+    /// Takes in that it is still lost. What says that its agent lives counts until something newer says otherwise.
+    pub(super) fn gone_on(self, why: Why, (name, world): (&str, &World), now: Now) -> Self {
+        let is_off = |why| matches!(why, Why::NotReady { is_off: true, .. });
+        let mut away = Self { why, ..self };
+        if is_off(why) && !is_off(self.why) {
+            away.left.clear();
+        }
+        let has_joined = |key: &ObjectKey| {
+            let instance = world.instances.get(key);
+            instance.is_some_and(|instance| instance.spec.nodes.iter().any(|node| node == name))
+        };
+        // A node without a Node object has no place in an Instance, but its slots while its agent writes.
+        if why == Why::Deleted && away.left.keys().any(has_joined) {
+            away.left.retain(|key, _| !has_joined(key));
+            (away.noticed, away.before, away.look) = (now.instant, Duration::ZERO, None);
+        }
+        away
+    }
+
+    pub(super) fn age(&self, now: Instant) -> Duration {
+        self.before.saturating_add(now - self.noticed)
+    }
+
+    /// Whether it was reported on an Instance.
+    pub(super) fn is_told(&self, key: &ObjectKey, wait: Wait) -> bool {
+        self.told.contains(&(key.clone(), wait))
+    }
+
+    pub(super) fn pods(&self) -> Pods {
+        (self.look.as_ref()).map_or(Pods::Unknown, |look| look.pods)
+    }
+
+    /// How long its agent may yet take to join an Instance again.
+    pub(super) fn rejoins_in(&self, (key, is_named): (&ObjectKey, bool), now: Instant) -> Duration {
+        let out = match self.left.get(key) {
+            _ if is_named => Duration::ZERO,
+            Some(left) => now - *left,
+            // It was taken out before this process looked, or did not see the device.
+            None => (now - self.noticed).min(self.age(now).saturating_sub(AWAY_AFTER)),
+        };
+        REJOIN_TIME.saturating_sub(out)
+    }
+
+    /// Until its Pods are looked for: soon at first, then at times that grow with how long it has gone.
+    pub(super) fn look_in(&self, now: Instant) -> Option<Duration> {
+        if self.why != Why::Deleted || self.pods() == Pods::Deleted {
+            return None;
+        }
+        let Some(look) = &self.look else {
+            return Some(Duration::ZERO);
+        };
+        let pause = ((now - self.noticed) / 4).clamp(LOOKS.0, LOOKS.1);
+        Some(pause.saturating_sub(now - look.at))
+    }
+}
+
+impl Why {
+    /// Whether a node that was lost for the reason `before` has not been back since.
+    pub(super) fn continues(self, before: Self) -> bool {
+        match (before, self) {
+            (Self::NotReady { since: a, .. }, Self::NotReady { since: b, .. }) => a == b,
+            (_, Self::Deleted) => true,
+            (Self::Deleted, Self::NotReady { .. }) => false,
+        }
+    }
+
+    pub(super) fn age(self, clock: Timestamp) -> Duration {
+        match self {
+            Self::NotReady { since, .. } => elapsed(since, clock),
+            Self::Deleted => Duration::ZERO,
+        }
+    }
+}

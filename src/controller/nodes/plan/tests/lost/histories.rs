@@ -1,0 +1,82 @@
+//! Whatever happens to a node whose agent lives.
+use super::*;
+use k8s_openapi::jiff::SignedDuration;
+
+#[derive(Debug, Clone)]
+enum Event {
+    Passes(i64),
+    ClockSteps(i64),
+    NotReady(bool),
+    OthersReady(bool),
+    Deleted(bool),
+    NewController,
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        4 => (0..59_i64).prop_map(Event::Passes),
+        1 => (-4_000..4_000_i64).prop_map(Event::ClockSteps),
+        2 => any::<bool>().prop_map(Event::NotReady),
+        1 => any::<bool>().prop_map(Event::OthersReady),
+        1 => any::<bool>().prop_map(Event::Deleted),
+        1 => Just(Event::NewController),
+    ]
+}
+
+proptest! {
+    /// The agent of `b` runs all the time: when its node is taken out it joins again within a minute. Its
+    /// Node is deleted at times, and its Pods are there.
+    #[test]
+    fn a_slot_of_an_agent_that_lives_is_nobody_elses(
+        events in proptest::collection::vec(event(), 1..120),
+        release in 0..1_000_i64,
+    ) {
+        let (mut seconds, mut step) = (10_000, 0);
+        let mut world = with_b(Some(ready())).with_configuration(releasing_after(release));
+        let mut memory = Memory::default();
+        let mut out_since = None;
+        for event in events {
+            match event {
+                Event::Passes(by) => seconds += by,
+                Event::ClockSteps(by) => step += by,
+                Event::NotReady(is) => {
+                    let since = Some(at(seconds));
+                    let state = NodeState { is_ready: !is, since, is_out_of_service: false, ..NodeState::default() };
+                    let changed = world.nodes.get("b").is_none_or(|node| node.is_ready == is);
+                    if changed { world.nodes.insert("b".to_owned(), Arc::new(state)); }
+                }
+                Event::OthersReady(is) => {
+                    for name in ["c", "d"] {
+                        let state = if is { ready() } else { not_ready(at(seconds)) };
+                        world.nodes.insert(name.to_owned(), Arc::new(state));
+                    }
+                }
+                Event::Deleted(true) => drop(world.nodes.remove("b")),
+                Event::Deleted(false) if !world.nodes.contains_key("b") => {
+                    let state = not_ready(at(seconds));
+                    world.nodes.insert("b".to_owned(), Arc::new(state));
+                }
+                Event::Deleted(false) => {}
+                Event::NewController => memory = Memory::default(),
+            }
+            if out_since.is_some_and(|since| seconds - since >= 50) {
+                let device = Arc::make_mut(world.instances.get_mut(&key("cam-1")).unwrap());
+                *device = Instance { spec: crate::api::instance::InstanceSpec {
+                    device_usage: device.spec.device_usage.clone(), ..shared().spec
+                }, ..shared() };
+                out_since = None;
+            }
+            let time = Now { clock: at(seconds) + SignedDuration::from_secs(step), ..now(seconds) };
+            memory.notice(&world, time);
+            for node in memory.looks(time.instant) {
+                memory.looked(&node, Pods::Remain, time.instant);
+            }
+            let planned = plan(&world, &memory, time);
+            execute(&mut world, &mut memory, &planned, seconds);
+            prop_assert!(holds(&world, "b"), "taken at {}", seconds);
+            let is_named = world.instances[&key("cam-1")].spec.nodes.contains(&"b".to_owned());
+            if !is_named && out_since.is_none() { out_since = Some(seconds); }
+            if is_named { out_since = None; }
+        }
+    }
+}
