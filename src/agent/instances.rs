@@ -36,7 +36,7 @@ pub(super) async fn run(node: Arc<Node>, shutdown: CancellationToken) -> anyhow:
             judged: &judged.borrow_and_update().clone(),
             discoveries: &discoveries.borrow_and_update().clone(),
             instances: &instances.borrow_and_update().clone(),
-            uses: &node.uses.borrow().clone(),
+            uses: node.uses.borrow().clone().as_deref(),
             absences: &absences,
         });
         absences = planned.absences;

@@ -52,7 +52,7 @@ pub(super) struct Agent {
     /// What containers were told by this life, by the kubelet's id.
     pub(super) told: RefCell<BTreeMap<String, String>>,
     /// What containers used at the last look.
-    pub(super) uses: RefCell<Vec<Use>>,
+    pub(super) uses: RefCell<Option<Vec<Use>>>,
     /// What the kubelet was last told of each resource.
     listed: RefCell<BTreeMap<String, Vec<plugins::Slot>>>,
 }
@@ -182,7 +182,7 @@ impl Agent {
                 judged: &known,
                 discoveries: &discoveries.borrow_and_update().clone(),
                 instances: &published.borrow_and_update().clone(),
-                uses: &self.uses.borrow().clone(),
+                uses: self.uses.borrow().clone().as_deref(),
                 absences: &absences,
             });
             absences = planned.absences;

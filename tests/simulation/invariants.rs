@@ -181,52 +181,36 @@ fn deleted(world: &Rc<World>, instance: &Instance) {
 }
 
 /// What is wrong when nothing is left to happen.
-pub(super) fn at_rest(world: &Rc<World>) {
-    let instances: Vec<Arc<Instance>> = world
-        .server
-        .borrow()
-        .instances
-        .objects
-        .values()
-        .cloned()
-        .collect();
+pub(super) fn at_rest(world: &Rc<World>) -> Vec<String> {
+    let instances: Vec<Arc<Instance>> =
+        (world.server.borrow().instances.objects.values().cloned()).collect();
+    let mut faults = vec![];
     let (has_run, may_show) = holders(world);
+    let usage = instances.iter().flat_map(|instance| &instance.spec.device_usage);
+    let usage: BTreeMap<&String, &String> = usage.filter(|(_, usage)| !usage.is_empty()).collect();
     for (slot, owners) in &has_run {
-        let shown = instances
-            .iter()
-            .find_map(|instance| instance.spec.device_usage.get(&slot.to_string()).cloned());
-        if owners.len() > 1 {
-            let ledger = world.ledger.borrow();
-            if !ledger.reported.iter().any(|(_, reported)| reported == slot) {
-                world.broke(format!("at rest {slot} has {owners:?}, and nobody says so"));
-            }
-        } else if shown.as_ref() != owners.first() {
-            world.broke(format!(
-                "at rest {slot} shows {shown:?}, and {owners:?} has it"
-            ));
+        let shown = usage.get(&slot.to_string()).copied();
+        let ledger = world.ledger.borrow();
+        let is_reported = ledger.reported.iter().any(|(_, reported)| reported == slot);
+        if owners.len() > 1 && !is_reported {
+            faults.push(format!("at rest {slot} has {owners:?}, and nobody says so"));
+        } else if owners.len() == 1 && shown != owners.first() {
+            faults.push(format!("at rest {slot} shows {shown:?}, and {owners:?} has it"));
         }
     }
-    for instance in &instances {
-        for (slot, usage) in instance
-            .spec
-            .device_usage
-            .iter()
-            .filter(|(_, u)| !u.is_empty())
-        {
-            if !may_show.contains(&(slot.clone(), usage.clone())) {
-                world.broke(format!(
-                    "at rest {slot} shows {usage}, and no container has it"
-                ));
-            }
+    for (slot, usage) in usage {
+        if !may_show.contains(&(slot.clone(), usage.clone())) {
+            faults.push(format!("at rest {slot} shows {usage}, and no container has it"));
         }
     }
-    things(world, &instances);
+    things(world, &instances, &mut faults);
     for node in &world.nodes {
         let agent = node.agent.borrow();
         if agent.as_ref().is_some_and(|agent| agent.store.is_pending()) {
-            world.broke(format!("at rest {} puts a write off", node.name));
+            faults.push(format!("at rest {} puts a write off", node.name));
         }
     }
+    faults
 }
 
 type Holders = (BTreeMap<SlotId, Vec<String>>, BTreeSet<(String, String)>);
@@ -259,7 +243,7 @@ fn holders(world: &World) -> Holders {
     (running, all)
 }
 
-fn things(world: &World, instances: &[Arc<Instance>]) {
+fn things(world: &World, instances: &[Arc<Instance>], faults: &mut Vec<String>) {
     let mut expected = BTreeMap::<String, BTreeSet<String>>::new();
     for thing in world.devices.all.borrow().iter() {
         for at in &thing.seen_by {
@@ -272,8 +256,7 @@ fn things(world: &World, instances: &[Arc<Instance>]) {
         .filter_map(|i| i.metadata.name.clone())
         .collect();
     for missing in expected.keys().filter(|name| !names.contains(*name)) {
-        world.broke(format!(
-            "at rest {missing} is missing, and its device is there"
+        faults.push(format!("at rest {missing} is missing, and its device is there"
         ));
     }
     for instance in instances {
@@ -284,20 +267,18 @@ fn things(world: &World, instances: &[Arc<Instance>]) {
             .filter_map(|slot| Some(owner(instance, slot)?.node().to_owned()))
             .collect();
         if seen_by.is_empty() && holders.is_empty() {
-            world.broke(format!(
-                "at rest {name} is there, without a device and without a holder"
+            faults.push(format!("at rest {name} is there, without a device and without a holder"
             ));
             continue;
         }
-        faults_of(world, instance, (&seen_by, &holders));
+        faults.extend(fault_of(instance, (&seen_by, &holders)));
     }
 }
 
-fn faults_of(
-    world: &World,
+fn fault_of(
     instance: &Instance,
     (seen_by, holders): (&BTreeSet<String>, &BTreeSet<String>),
-) {
+) -> Option<String> {
     let name = instance.metadata.name.clone().unwrap_or_default();
     let nodes: BTreeSet<String> = instance.spec.nodes.iter().cloned().collect();
     let labels = instance.metadata.labels.iter().flatten();
@@ -327,12 +308,11 @@ fn faults_of(
     } else {
         (!is_available).then_some("is not Available")
     };
-    if let Some(what) = what {
-        let metadata = serde_json::to_string(&instance.metadata.labels).unwrap();
-        world.broke(format!(
-            "at rest {name} {what}: seen by {seen_by:?}, held by {holders:?}, nodes {nodes:?}, views {entries:?}, healthy {healthy:?}, labels {metadata}"
-        ));
-    }
+    what.map(|what| {
+        format!(
+            "at rest {name} {what}: seen by {seen_by:?}, held by {holders:?}, nodes {nodes:?}, views {entries:?}, healthy {healthy:?}, labels {labels:?}"
+        )
+    })
 }
 
 /// The nodes whose device it is: a local one is one of each node.

@@ -43,7 +43,7 @@ pub(super) async fn run(agent: Rc<Agent>) {
     let mut kubelet = agent.node().kubelet_socket.subscribe();
     let mut memory = Memory::default();
     loop {
-        if agent.uses.borrow().is_empty() {
+        if agent.uses.borrow().as_deref().is_none_or(<[_]>::is_empty) {
             tokio::select! {
                 biased;
                 _ = slots.wait_for(|slots| !slots.is_empty()) => {}
@@ -68,7 +68,7 @@ pub(super) async fn run(agent: Rc<Agent>) {
             }
             None => {
                 memory.missed.clear();
-                agent.uses.borrow_mut().clear();
+                agent.uses.take();
             }
         }
         let arrival = Box::pin(slots.wait_for(|slots| slots.arrivals() != arrivals));
@@ -111,7 +111,7 @@ impl Memory {
         ledger.reported.retain(|(by, _)| by != node);
         let twice = adoptions.twice.into_iter();
         (ledger.reported).extend(twice.map(|twice| (node.clone(), twice.slot)));
-        agent.uses.replace(uses);
+        agent.uses.replace(Some(uses));
         let release = (!released.is_empty()).then_some(Request::Release {
             changes: released,
             begun,

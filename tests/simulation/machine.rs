@@ -97,10 +97,6 @@ impl Machine {
         }
     }
 
-    pub(super) fn steps(&self) -> u64 {
-        self.steps.get()
-    }
-
     pub(super) fn now(&self) -> u64 {
         self.now.get()
     }

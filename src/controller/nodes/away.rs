@@ -11,7 +11,7 @@ use std::{
 use tokio::time::Instant;
 
 /// A node that restarts is back by then.
-pub(super) const AWAY_AFTER: Duration = Duration::from_secs(60);
+pub(crate) const AWAY_AFTER: Duration = Duration::from_secs(60);
 /// The agent of a node that was taken out joins again by then, if it runs.
 const REJOIN_TIME: Duration = Duration::from_secs(60);
 /// The shortest and the longest time until the Pods of a deleted node are looked for again.
@@ -19,29 +19,29 @@ const LOOKS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 
 /// The time of a look.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Now {
+pub(crate) struct Now {
     /// By the machine's clock.
-    pub(super) clock: Timestamp,
+    pub(crate) clock: Timestamp,
     /// By a clock that does not step.
-    pub(super) instant: Instant,
+    pub(crate) instant: Instant,
 }
 
 #[derive(Debug)]
-pub(super) struct Away {
-    pub(super) why: Why,
-    pub(super) noticed: Instant,
+pub(crate) struct Away {
+    pub(crate) why: Why,
+    pub(crate) noticed: Instant,
     /// How long it had been away when it was noticed.
-    pub(super) before: Duration,
+    pub(crate) before: Duration,
     /// The Instances it was taken out of since. One that names it again has an agent there.
-    pub(super) left: BTreeMap<ObjectKey, Instant>,
+    pub(crate) left: BTreeMap<ObjectKey, Instant>,
     /// The last look for its Pods, where it is deleted.
-    pub(super) look: Option<Look>,
+    pub(crate) look: Option<Look>,
     /// What was reported of its slots.
-    pub(super) told: BTreeSet<(ObjectKey, Wait)>,
+    pub(crate) told: BTreeSet<(ObjectKey, Wait)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Why {
+pub(crate) enum Why {
     NotReady {
         since: Timestamp,
         /// It has the taint `node.kubernetes.io/out-of-service`.
@@ -51,14 +51,14 @@ pub(super) enum Why {
 }
 
 #[derive(Debug)]
-pub(super) struct Look {
-    pub(super) at: Instant,
-    pub(super) pods: Pods,
+pub(crate) struct Look {
+    pub(crate) at: Instant,
+    pub(crate) pods: Pods,
 }
 
 /// What is known of the Pods of a deleted node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Pods {
+pub(crate) enum Pods {
     Unknown,
     Remain,
     Deleted,
@@ -66,14 +66,14 @@ pub(super) enum Pods {
 
 /// Why slots are not free yet: each is reported once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Wait {
+pub(crate) enum Wait {
     Time,
     Operator,
     Pods,
 }
 
 impl Away {
-    pub(super) fn new(why: Why, before: Duration, now: Now) -> Self {
+    pub(crate) fn new(why: Why, before: Duration, now: Now) -> Self {
         Self {
             why,
             noticed: now.instant,
@@ -85,7 +85,7 @@ impl Away {
     }
 
     /// Takes in that it is still lost. What says that its agent lives counts until something newer says otherwise.
-    pub(super) fn gone_on(self, why: Why, (name, world): (&str, &World), now: Now) -> Self {
+    pub(crate) fn gone_on(self, why: Why, (name, world): (&str, &World), now: Now) -> Self {
         let is_off = |why| matches!(why, Why::NotReady { is_off: true, .. });
         let mut away = Self { why, ..self };
         if is_off(why) && !is_off(self.why) {
@@ -103,21 +103,21 @@ impl Away {
         away
     }
 
-    pub(super) fn age(&self, now: Instant) -> Duration {
+    pub(crate) fn age(&self, now: Instant) -> Duration {
         self.before.saturating_add(now - self.noticed)
     }
 
     /// Whether it was reported on an Instance.
-    pub(super) fn is_told(&self, key: &ObjectKey, wait: Wait) -> bool {
+    pub(crate) fn is_told(&self, key: &ObjectKey, wait: Wait) -> bool {
         self.told.contains(&(key.clone(), wait))
     }
 
-    pub(super) fn pods(&self) -> Pods {
+    pub(crate) fn pods(&self) -> Pods {
         (self.look.as_ref()).map_or(Pods::Unknown, |look| look.pods)
     }
 
     /// How long its agent may yet take to join an Instance again.
-    pub(super) fn rejoins_in(&self, (key, is_named): (&ObjectKey, bool), now: Instant) -> Duration {
+    pub(crate) fn rejoins_in(&self, (key, is_named): (&ObjectKey, bool), now: Instant) -> Duration {
         let out = match self.left.get(key) {
             _ if is_named => Duration::ZERO,
             Some(left) => now - *left,
@@ -128,7 +128,7 @@ impl Away {
     }
 
     /// Until its Pods are looked for: soon at first, then at times that grow with how long it has gone.
-    pub(super) fn look_in(&self, now: Instant) -> Option<Duration> {
+    pub(crate) fn look_in(&self, now: Instant) -> Option<Duration> {
         if self.why != Why::Deleted || self.pods() == Pods::Deleted {
             return None;
         }
@@ -142,7 +142,7 @@ impl Away {
 
 impl Why {
     /// Whether a node that was lost for the reason `before` has not been back since.
-    pub(super) fn continues(self, before: Self) -> bool {
+    pub(crate) fn continues(self, before: Self) -> bool {
         match (before, self) {
             (Self::NotReady { since: a, .. }, Self::NotReady { since: b, .. }) => a == b,
             (_, Self::Deleted) => true,
@@ -150,7 +150,7 @@ impl Why {
         }
     }
 
-    pub(super) fn age(self, clock: Timestamp) -> Duration {
+    pub(crate) fn age(self, clock: Timestamp) -> Duration {
         match self {
             Self::NotReady { since, .. } => elapsed(since, clock),
             Self::Deleted => Duration::ZERO,
