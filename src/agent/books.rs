@@ -59,7 +59,7 @@ pub(super) async fn look(
     }
     let begun = node.uptime();
     let books = read(node).await?;
-    if (node.own_pod.as_ref()).is_some_and(|own| !books.list.pods.contains(own)) {
+    if (node.own_pod.as_ref()).is_some_and(|own| !books.are_whole(own)) {
         return Ok(None);
     }
     Ok(Some(freshened(node, books, (held, begun), confirmed).await))

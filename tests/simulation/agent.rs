@@ -294,7 +294,7 @@ impl Agent {
             let now = self.store.instances.borrow().clone();
             let before = std::mem::replace(observed, now.clone());
             let is_same = |key: &ObjectKey, instance: &Arc<Instance>| {
-                before.get(key).is_some_and(|before| before == instance)
+                before.get(key).is_some_and(|before| Arc::ptr_eq(before, instance))
             };
             let changed = now.iter().filter(|(key, instance)| !is_same(key, instance));
             let gone = before.keys().filter(|key| !now.contains_key(*key));

@@ -134,7 +134,7 @@ impl Agent {
         let checkpoint = self.checkpoint();
         let books = Books { list, checkpoint };
         let own = ObjectKey::new("default", format!("agent-{}", self.node().name));
-        if !books.list.pods.contains(&own) {
+        if !books.are_whole(&own) {
             return None;
         }
         Some(self.freshened(books, (held, begun), confirmed).await)

@@ -58,7 +58,7 @@ use tokio::sync::watch;
 /// How long everything may take to come to rest: longer than any grace and any back-off.
 const TO_REST: u64 = 1_000_000;
 /// How often it is looked at whether it has.
-const BETWEEN_LOOKS: u64 = 75_000;
+const BETWEEN_LOOKS: u64 = 65_000;
 
 struct World {
     machine: Machine,
@@ -84,7 +84,7 @@ impl World {
         fastrand::seed(seed);
         let machine = Machine::new(seed);
         let capacity = machine.between(1, 2);
-        let has_brokers = machine.chance(40);
+        let has_brokers = machine.chance(25);
         let configurations =
             CONFIGURATIONS.map(|(name, scope)| (configuration(name, capacity, has_brokers), scope));
         let mut judged = Judged {
@@ -197,7 +197,7 @@ fn run(seed: u64, keeps_history: bool) -> Result<(), (String, String)> {
     // Most worlds come up before anything happens to them.
     machine.run_until(machine.between(0, 20_000), is_over);
     let is_stirred = Rc::new(Cell::new(false));
-    let (steps, stirred) = (machine.between(4, 30), is_stirred.clone());
+    let (steps, stirred) = (machine.between(3, 16), is_stirred.clone());
     let stirring = faults::stir(world.clone(), steps);
     machine.spawn(machine.process(), async move {
         stirring.await;

@@ -10,7 +10,7 @@ use crate::{
     cluster::{code, is_conflict, is_not_found, is_unprocessable, reason},
     model::names::ObjectKey,
     store::{
-        Exchange, InstanceChange, Instances, StoreError, View,
+        Exchange, InstanceChange, Instances, StoreError, View, is_same,
         kubernetes::{
             plan::{self, Description, Met, met},
             view::{self, Known},
@@ -74,7 +74,7 @@ impl Store {
         let now = self.change(|known| known.has_begun().then(|| known.published()));
         let Some(now) = now else { return };
         self.instances.send_if_modified(|current| {
-            let is_changed = **current != now;
+            let is_changed = !is_same(current, &now);
             *current = Arc::new(now);
             is_changed
         });
@@ -298,9 +298,10 @@ impl Store {
             let instance = key.clone();
             return Err(StoreError::InUse { instance, holders });
         }
+        let (uid, resource_version) = plan::deleted_as(&instance);
         let preconditions = Preconditions {
-            uid: instance.metadata.uid.clone(),
-            resource_version: instance.metadata.resource_version.clone(),
+            uid,
+            resource_version,
         };
         let by = plan::field_manager(&self.node);
         let deleted = self
