@@ -48,18 +48,21 @@ struct Version {
 
 /// Looks at both books, or returns `None` where they cannot be trusted yet: for a while after its start a kubelet lists
 /// nothing, while containers run, and so it does as long as it cannot reach the API server. A list with the agent's own
-/// Pod is whole; an agent that is no Pod waits. `held` are the slots of this node.
+/// Pod is whole. An agent that is no Pod trusts the checkpoint, which the kubelet takes over at its start and shortens
+/// only when it knows its Pods; where there is none it waits. `held` are the slots of this node.
 pub(super) async fn look(
     node: &Node,
     held: &[Held],
     confirmed: &mut Option<Confirmed>,
 ) -> anyhow::Result<Option<Books>> {
-    if node.own_pod.is_none() && !has_settled(node) {
-        return Ok(None);
-    }
     let begun = node.uptime();
     let books = read(node).await?;
-    if (node.own_pod.as_ref()).is_some_and(|own| !books.are_whole(own)) {
+    let is_trusted = match &node.own_pod {
+        Some(own) => books.are_whole(own),
+        // One that cannot be read lets nothing be released.
+        None => books.checkpoint != Checkpoint::Missing || has_settled(node),
+    };
+    if !is_trusted {
         return Ok(None);
     }
     Ok(Some(freshened(node, books, (held, begun), confirmed).await))

@@ -72,7 +72,7 @@ pub struct Settings {
     pub pod_resources_socket: PathBuf,
     /// The Pod this agent is: a list of the kubelet's that has it is whole.
     pub own_pod: Option<ObjectKey>,
-    /// Without an own Pod: how long a new kubelet may list no containers though they run.
+    /// Without an own Pod: how long a new kubelet that keeps no checkpoint may list no containers though they run.
     pub kubelet_settles: Duration,
     /// Between the two looks at the kubelet's books that must both miss a slot before it is released.
     pub between_looks: Duration,

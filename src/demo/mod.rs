@@ -44,6 +44,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Real kubelets wait 5 min before they drop the resource of a plugin that is gone.
 const ENDPOINT_GRACE: Duration = Duration::from_secs(5);
 const GRACE_PERIOD_SECONDS: i64 = 5;
+/// An Instance goes when its broker's slot is free, which takes two looks so far apart; 10 s elsewhere.
+const BETWEEN_LOOKS: Duration = Duration::from_secs(2);
 /// The events that are kept for the view.
 const EVENTS_MAX: usize = 500;
 
@@ -204,7 +206,7 @@ impl Home {
             own_pod: None,
             kubelet_settles: agent::KUBELET_SETTLES,
             names_are_kept: agent::NAMES_ARE_KEPT,
-            between_looks: agent::BETWEEN_LOOKS,
+            between_looks: BETWEEN_LOOKS,
             max_instances: 100,
             render_brokers: Some(self.manifests()),
             http_address: None,
@@ -297,7 +299,7 @@ impl Demo {
             "petiole demo: services on the network become Instances, resources of a node, and variables of a process"
         );
         println!(
-            "(no cluster: Pods are plain processes; endpoint grace 5 s instead of 5 min, gracePeriodSeconds 5 instead of 60)"
+            "(no cluster: Pods are plain processes; endpoint grace 5 s instead of 5 min, gracePeriodSeconds 5 instead of 60, free slots released after 2 s instead of 10)"
         );
         let mut looks = interval(LOOK_EVERY);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -30,7 +30,7 @@ pub(super) async fn tell(demo: &mut Demo) -> anyhow::Result<()> {
         "petiole demo: three mDNS services on this machine, an agent, a kubelet, and a broker for each device"
     );
     println!(
-        "(no cluster: Pods are plain processes; endpoint grace 5 s instead of 5 min, gracePeriodSeconds 5 instead of 60)"
+        "(no cluster: Pods are plain processes; endpoint grace 5 s instead of 5 min, gracePeriodSeconds 5 instead of 60, free slots released after 2 s instead of 10)"
     );
     for sample in &samples {
         println!("           announced {}", sample.fullname());

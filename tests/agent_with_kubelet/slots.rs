@@ -14,11 +14,13 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(300);
 /// In this time a slot would have been released several times.
 const MANY_LOOKS: Duration = Duration::from_millis(2000);
 
-/// A node with a camera, whose kubelet is believed from the beginning.
 async fn with_a_camera(spec: &str, slots: u32) -> (TestNode, String) {
+    with_looks(BETWEEN_LOOKS, spec, slots).await
+}
+
+async fn with_looks(between_looks: Duration, spec: &str, slots: u32) -> (TestNode, String) {
     let mut node = TestNode::new();
-    node.agent_settings.between_looks = BETWEEN_LOOKS;
-    node.agent_settings.kubelet_settles = Duration::from_millis(200);
+    node.agent_settings.between_looks = between_looks;
     node.start_kubelet();
     node.start_agent();
     node.configure("cam", spec);
@@ -60,7 +62,9 @@ async fn a_slot_that_an_init_container_alone_asked_for_is_held_until_its_pod_is_
 
 #[tokio::test]
 async fn a_pod_that_has_ended_and_stands_in_the_checkpoint_still_holds_no_slot() {
-    let (mut node, door) = with_a_camera("capacity: 1", 1).await;
+    // Long enough for the file to be there before the slot is released.
+    let looks = Duration::from_secs(2);
+    let (mut node, door) = with_looks(looks, "capacity: 1", 1).await;
     let slot = format!("{door}-0");
     node.allocate(&door, &[&slot]).await.unwrap();
     // As the kubelet leaves it until something makes it write.
@@ -78,6 +82,7 @@ async fn a_pod_that_has_ended_and_stands_in_the_checkpoint_still_holds_no_slot()
     let file = (node.agent_settings.plugin_folder).join(checkpoint::FILE);
     sleep(Duration::from_millis(600)).await; // the kubelet has written what it had to
     fs::write(&file, checkpoint::written(data)).unwrap();
+    assert_eq!(node.usage(&door).len(), 1);
     node.until_usage(&door, &[]).await;
     assert!(!fs::read_to_string(&file).unwrap().contains("ended"));
     node.stop_agent().await;
