@@ -62,3 +62,6 @@ pub mod telemetry;
 pub mod tidy;
 pub mod uds;
 pub mod yaml;
+#[cfg(test)]
+#[path = "../tests/simulation/mod.rs"]
+mod simulation;

@@ -60,7 +60,7 @@ pub(super) async fn look(
     let begun = node.uptime();
     let books = read(node).await?;
     let is_trusted = match &node.own_pod {
-        Some(own) => books.list.pods.contains(own),
+        Some(own) => books.are_whole(own),
         // One that cannot be read lets nothing be released.
         None => books.checkpoint != Checkpoint::Missing || has_settled(node),
     };

@@ -42,7 +42,7 @@ pub(super) async fn run(node: Arc<Node>, shutdown: CancellationToken) -> anyhow:
             judged: &judged.borrow_and_update().clone(),
             discoveries: &discoveries.borrow_and_update().clone(),
             instances: &known,
-            uses: &node.uses.borrow().clone(),
+            uses: node.uses.borrow().clone().as_deref(),
             absences: &keeper.absences,
             arrivals: &keeper.arrivals,
             failing: &keeper.writes.failing(),

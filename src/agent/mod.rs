@@ -111,8 +111,8 @@ struct Node {
     judged: watch::Sender<Arc<Judged>>,
     discoveries: watch::Sender<Arc<Discoveries>>,
     slots: watch::Sender<SlotTable>,
-    /// What containers used at the last look at the kubelet's books; nothing where that could not be trusted.
-    uses: watch::Sender<Arc<[Use]>>,
+    /// What containers used at the last look at the kubelet's books; `None` where that could not be trusted.
+    uses: watch::Sender<Option<Arc<[Use]>>>,
     /// The resource, by its whole name, whose plugin sends its list to the kubelet once more.
     resent: watch::Sender<String>,
     kubelet_folder: watch::Sender<KubeletFolder>,

@@ -1,5 +1,5 @@
 //! Instances of nodes that are lost, and what Akri's agents left on Instances and Configurations.
-mod away;
+pub(crate) mod away;
 mod finalizers;
 pub(crate) mod lost;
 pub(crate) mod notices;

@@ -1,5 +1,5 @@
 //! Times of plans: the pace of what is done again, which is earlier, how long ago something was.
-pub(super) use crate::pace::Pace;
+pub(crate) use crate::pace::Pace;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::time::Duration;
 use tokio::time::Instant;

@@ -171,7 +171,7 @@ pub fn key_of(metadata: &kube::core::ObjectMeta) -> ObjectKey {
 }
 
 /// An Instance that nobody wrote is the same object, and most are: they need not be compared.
-fn is_same(before: &Instances, after: &Instances) -> bool {
+pub(crate) fn is_same(before: &Instances, after: &Instances) -> bool {
     before.len() == after.len()
         && (before.iter().zip(after))
             .all(|(b, a)| b.0 == a.0 && (Arc::ptr_eq(b.1, a.1) || b.1 == a.1))

@@ -15,7 +15,7 @@ use super::{
 use crate::{
     agent::{
         instances::plan::{self as instances, Absences},
-        plan_inputs::Now,
+        plan_inputs::{Now, observed_slots},
         plugins::plan as plugins,
     },
     api::instance::Instance,
@@ -24,7 +24,7 @@ use crate::{
     model::{
         device::DeviceSet,
         names::ObjectKey,
-        slot_table::{ObservedSlots, Precedence, Resource, SlotTable, Unshown},
+        slot_table::{Resource, SlotTable, Use},
     },
     store::{Configurations, InstanceChange, Instances, StoreError},
 };
@@ -51,8 +51,8 @@ pub(super) struct Agent {
     pub(super) requests: mpsc::UnboundedSender<Request>,
     /// What containers were told by this life, by the kubelet's id.
     pub(super) told: RefCell<BTreeMap<String, String>>,
-    /// What containers use and no Instance shows.
-    pub(super) unshown: RefCell<Vec<Unshown>>,
+    /// What containers used at the last look.
+    pub(super) uses: RefCell<Option<Vec<Use>>>,
     /// What the kubelet was last told of each resource.
     listed: RefCell<BTreeMap<String, Vec<plugins::Slot>>>,
 }
@@ -76,7 +76,7 @@ impl Agent {
             discoveries: watch::Sender::default(),
             requests,
             told: RefCell::default(),
-            unshown: RefCell::default(),
+            uses: RefCell::default(),
             listed: RefCell::default(),
         });
         let process = agent.process;
@@ -148,6 +148,7 @@ impl Agent {
         let mut published = self.store.instances.subscribe();
         let mut judged = self.store.judged.subscribe();
         let mut absences = Absences::new();
+let mut arrivals = instances::Arrivals::default();
         let (first, last) = (Duration::from_millis(200), Duration::from_secs(10));
         let mut backoff = Backoff::new(first, last);
         loop {
@@ -182,10 +183,13 @@ impl Agent {
                 judged: &known,
                 discoveries: &discoveries.borrow_and_update().clone(),
                 instances: &published.borrow_and_update().clone(),
-                unshown: &self.unshown.borrow().clone(),
+                uses: self.uses.borrow().clone().as_deref(),
                 absences: &absences,
+                arrivals: &arrivals,
+                // The simulated API server refuses nothing for good.
+                failing: &instances::Failing::new(),
             });
-            absences = planned.absences;
+            (absences, arrivals) = (planned.absences, planned.arrivals);
             let outcomes = self.store.apply(planned.changes.clone()).await;
             let is_done = (planned.changes.iter().zip(&outcomes)).all(|(c, o)| is_settled(c, o));
             let wait = if is_done {
@@ -205,6 +209,13 @@ impl Agent {
                 self.machine().sleep(5).await;
             }
         }
+    }
+
+    fn gone(&self) -> BTreeSet<String> {
+        let (instances, discoveries) = (&self.store.instances, &self.discoveries);
+        let slots = self.slots.borrow();
+        let has_slots = |key: &ObjectKey| slots.key_of(&key.name) == Some(key);
+        plugins::gone(&instances.borrow(), &discoveries.borrow(), has_slots)
     }
 
     /// The loop of `agent::plugins`: what each resource lists goes to the kubelet in order, whole at each registration.
@@ -281,27 +292,18 @@ impl Agent {
     }
 
     fn observe(&self, observed: &mut Arc<Instances>) {
+        // Both Configurations are accepted, once they are known.
+        let is_stray = self.store.judged.borrow().is_none();
         self.slots.send_modify(|slots| {
             let now = self.store.instances.borrow().clone();
             let before = std::mem::replace(observed, now.clone());
             let is_same = |key: &ObjectKey, instance: &Arc<Instance>| {
-                before.get(key).is_some_and(|before| before == instance)
+                before.get(key).is_some_and(|before| Arc::ptr_eq(before, instance))
             };
             let changed = now.iter().filter(|(key, instance)| !is_same(key, instance));
             let gone = before.keys().filter(|key| !now.contains_key(*key));
             slots.observe_changes(
-                changed.map(|(key, instance)| ObservedSlots {
-                    key: key.clone(),
-                    precedence: Precedence {
-                        is_stray: self.store.judged.borrow().is_none(),
-                        created: (instance.metadata.creation_timestamp.as_ref())
-                            .map_or(i64::MAX, |created| created.0.as_second()),
-                    },
-                    configuration: instance.spec.configuration_name.clone(),
-                    capacity: u32::try_from(instance.spec.capacity).unwrap_or(0),
-                    is_offered: instance.spec.nodes.contains(&self.node().name),
-                    usage: instance.spec.device_usage.clone(),
-                }),
+                changed.map(|(key, instance)| observed_slots((key, instance), &self.node().name, is_stray)),
                 gone.cloned(),
             );
         });

@@ -20,7 +20,7 @@ use crate::{
             memory::{Memory as Brokers, Outcome},
             plan as brokers,
         },
-        nodes::{lost, plan as nodes},
+        nodes::{away, lost::Memory as Lost, plan as nodes},
         pace::{Pace, sooner},
         status::plan as status,
         world::{BrokerPod, Meta, World as Seen},
@@ -196,7 +196,7 @@ impl Controller {
 
     async fn keep_nodes(self: Rc<Self>) {
         let pace = Pace::new(Duration::from_millis(500), Duration::from_secs(30));
-        let state = (lost::Memory::default(), pace);
+        let state = (Lost::default(), pace);
         self.follow(state, |this, state, seen| {
             Box::pin(this.nodes_pass(state, seen))
         })
@@ -205,7 +205,7 @@ impl Controller {
 
     async fn nodes_pass(
         &self,
-        (memory, pace): &mut (lost::Memory, Pace<(&'static str, ObjectKey)>),
+        (memory, pace): &mut (Lost, Pace<(&'static str, ObjectKey)>),
         seen: Seen,
     ) -> Pass {
         memory.notice(&seen, self.now());
@@ -228,24 +228,24 @@ impl Controller {
         )
     }
 
-    fn now(&self) -> lost::Now {
-        lost::Now {
+    fn now(&self) -> away::Now {
+        away::Now {
             clock: self.world.machine.clock(),
             instant: self.world.machine.instant(),
         }
     }
 
     /// `controller::nodes::pods_of`.
-    async fn pods_of(&self, node: &str) -> lost::Pods {
+    async fn pods_of(&self, node: &str) -> away::Pods {
         let that_may_run = |pod: &Arc<Pod>| pod.node == node && !pod.has_ended();
         let has_pods = self.client.request(
             || format!("list pods of {node}"),
             |server| Ok(server.pods.objects.values().any(that_may_run)),
         );
         match has_pods.await {
-            Ok(true) => lost::Pods::Remain,
-            Ok(false) => lost::Pods::Deleted,
-            Err(_) => lost::Pods::Unknown,
+            Ok(true) => away::Pods::Remain,
+            Ok(false) => away::Pods::Deleted,
+            Err(_) => away::Pods::Unknown,
         }
     }
 
@@ -261,7 +261,7 @@ impl Controller {
         join_all(looks).await.into_iter().flatten().collect()
     }
 
-    async fn act(&self, action: &nodes::Action, memory: &RefCell<&mut lost::Memory>) -> bool {
+    async fn act(&self, action: &nodes::Action, memory: &RefCell<&mut Lost>) -> bool {
         match action {
             nodes::Action::Change(change) => {
                 if let Some(patch) = &change.patch {

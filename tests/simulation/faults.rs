@@ -38,8 +38,8 @@ pub(super) async fn stir(world: Rc<World>, count: u64) {
     for _ in 0..count {
         let wait = match machine.between(0, 19) {
             0..8 => machine.between(0, 500),
-            8..15 => machine.between(500, 10_000),
-            15..19 => machine.between(10_000, 70_000),
+            8..16 => machine.between(500, 10_000),
+            16..19 => machine.between(10_000, 70_000),
             _ => machine.between(70_000, 400_000),
         };
         machine.sleep(wait).await;
@@ -394,7 +394,7 @@ pub(super) fn mend(world: &Rc<World>) {
 /// The devices of the world: some that all nodes see, some that are plugged in.
 pub(super) fn furnish(world: &Rc<World>) {
     let machine = &world.machine;
-    for n in 0..machine.between(1, 3) {
+    for n in 0..machine.between(1, 2) {
         let all: BTreeSet<usize> = (0..world.nodes.len()).collect();
         world.devices.add("cam", format!("camera-{n}"), all);
     }

@@ -29,42 +29,53 @@ use std::{
 };
 
 /// The least time after which a lost node's slots are given away.
-const RELEASE_AFTER: i64 = 300;
+const RELEASE_AFTER: u64 = 300_000;
 /// A node, and a device, that were left alone for so long have settled.
 const SETTLED: u64 = 90_000;
+
+/// A container: the node, the uid of its Pod, its name.
+type Place = (String, u64, &'static str);
 
 #[derive(Default)]
 pub(super) struct Ledger {
     /// How far the log of the Instances was read.
     read: usize,
-    /// Slots that were given away while a container of the node may run with them.
-    given_away: BTreeSet<(String, SlotId)>,
+    /// Slots that were given away while containers ran with them, and these containers.
+    given_away: BTreeSet<(SlotId, Place)>,
+    /// The nodes that were deleted, since when.
+    pub(super) node_deleted: BTreeMap<String, u64>,
     /// Slots that a node has reported as held twice.
     pub(super) reported: BTreeSet<(String, SlotId)>,
 }
 
 /// A container has started.
 pub(super) fn started(world: &Rc<World>, at: usize, (uid, container): (u64, &'static str)) {
-    let node = &world.nodes[at];
-    for slot in node.slots_given(uid, container) {
-        for other in &world.nodes {
-            for ((other_uid, name), run) in other.runtime.borrow().iter() {
-                let is_same = other.name == node.name && *other_uid == uid && *name == container;
-                if is_same || !run.is_running || !run.slots.contains(&slot) {
-                    continue;
-                }
-                let ledger = world.ledger.borrow();
-                let is_given_away =
-                    |node: &str| ledger.given_away.contains(&(node.to_owned(), slot.clone()));
-                if !is_given_away(&node.name) && !is_given_away(&other.name) {
-                    let (a, b) = (&node.name, &other.name);
-                    world.broke(format!(
-                        "slot {slot} is held twice: by Pod {uid} on {a} and by Pod {other_uid} on {b}"
-                    ));
-                }
+    let place: Place = (world.nodes[at].name.clone(), uid, container);
+    for slot in world.nodes[at].slots_given(uid, container) {
+        let others = users(world, |other| *other == slot);
+        for (_, other) in others.iter().filter(|(_, other)| *other != place) {
+            if !is_given_away(world, &slot, &place) && !is_given_away(world, &slot, other) {
+                world.broke(format!("slot {slot} is held twice: by {place:?} and by {other:?}"));
             }
         }
     }
+}
+
+/// The containers that run with slots such as `is_wanted`.
+fn users(world: &World, is_wanted: impl Fn(&SlotId) -> bool) -> Vec<(SlotId, Place)> {
+    let mut users = vec![];
+    for node in &world.nodes {
+        for ((uid, container), run) in node.runtime.borrow().iter() {
+            let slots = run.slots.iter().filter(|slot| run.is_running && is_wanted(slot));
+            users.extend(slots.map(|slot| (slot.clone(), (node.name.clone(), *uid, *container))));
+        }
+    }
+    users
+}
+
+fn is_given_away(world: &World, slot: &SlotId, place: &Place) -> bool {
+    let key = (slot.clone(), place.clone());
+    world.ledger.borrow().given_away.contains(&key)
 }
 
 /// Looks at what was written since the last time.
@@ -83,10 +94,12 @@ pub(super) fn follow(world: &Rc<World>) {
         let (Some(before), after, by) = entry else {
             continue;
         };
-        freed(world, (&before, after.as_ref()), &by);
-        if after.is_none() {
-            deleted(world, &before);
-            is_deleted = true;
+        match after {
+            Some(after) => freed(world, (&before, &after), &by),
+            None => {
+                deleted(world, &before);
+                is_deleted = true;
+            }
         }
     }
     if is_deleted {
@@ -104,71 +117,48 @@ fn owner(instance: &Instance, slot: &str) -> Option<SlotOwner> {
 }
 
 /// What the controller took from a node.
-fn freed(world: &Rc<World>, (before, after): (&Instance, Option<&Arc<Instance>>), by: &str) {
+fn freed(world: &Rc<World>, (before, after): (&Instance, &Instance), by: &str) {
     for id in before.spec.device_usage.keys() {
         let Some(held) = owner(before, id) else {
             continue;
         };
-        let is_kept = after.is_some_and(|after| owner(after, id).is_some());
-        if is_kept || by != names::CONTROLLER_MANAGER {
+        if owner(after, id).is_some() || by != names::CONTROLLER_MANAGER {
             continue;
         }
-        let name = held.node().to_owned();
-        if !is_lost(world, &name) {
-            world.broke(format!(
-                "the controller freed {id} of {name}, which is not lost"
-            ));
+        let name = held.node();
+        if !is_lost(world, name) {
+            world.broke(format!("the controller freed {id} of {name}, which is not lost"));
         }
         let slot: SlotId = id.parse().unwrap();
-        let is_used = world
-            .node(&name)
-            .runtime
-            .borrow()
-            .values()
-            .any(|run| run.slots.contains(&slot));
-        if is_used {
-            world.ledger.borrow_mut().given_away.insert((name, slot));
-        }
-    }
-    let Some(after) = after else { return };
-    for id in after.spec.device_usage.keys() {
-        if let Some(owner) = owner(after, id) {
-            let key = (owner.node().to_owned(), id.parse().unwrap());
-            world.ledger.borrow_mut().given_away.remove(&key);
-        }
+        let users = users(world, |other| *other == slot).into_iter();
+        let given_away = users.filter(|(_, place)| place.0 == name);
+        world.ledger.borrow_mut().given_away.extend(given_away);
     }
 }
 
 /// Whether the slots of a node may be given away by now.
 fn is_lost(world: &World, name: &str) -> bool {
-    let server = world.server.borrow();
+    let now = world.machine.now();
+    let is_over = |since: u64| now.saturating_sub(since) >= RELEASE_AFTER;
     match world.node_state(name) {
-        None => server
-            .pods
-            .objects
-            .values()
-            .all(|pod| pod.node != name || pod.has_ended()),
+        None => {
+            let (server, ledger) = (world.server.borrow(), world.ledger.borrow());
+            let mut pods = server.pods.objects.values();
+            pods.all(|pod| pod.node != name || pod.has_ended())
+                || ledger.node_deleted.get(name).copied().is_some_and(is_over)
+        }
         Some(state) => {
-            let since = state.since.filter(|_| !state.is_ready);
-            let age = since.map(|since| world.machine.clock().duration_since(since).as_secs());
-            age.is_some_and(|age| age >= RELEASE_AFTER || state.is_out_of_service)
+            let since = world.node(name).not_ready_since.get();
+            !state.is_ready && (state.is_out_of_service || is_over(since))
         }
     }
 }
 
 fn deleted(world: &Rc<World>, instance: &Instance) {
     let name = instance.metadata.name.clone().unwrap_or_default();
-    for node in &world.nodes {
-        for run in node.runtime.borrow().values().filter(|run| run.is_running) {
-            let slot = run.slots.iter().find(|slot| slot.name == name);
-            let is_given_away = |slot: &SlotId| {
-                let key = (node.name.clone(), slot.clone());
-                world.ledger.borrow().given_away.contains(&key)
-            };
-            if let Some(slot) = slot.filter(|slot| !is_given_away(slot)) {
-                let node = &node.name;
-                world.broke(format!("{name} is deleted while {slot} is used on {node}"));
-            }
+    for (slot, place) in users(world, |slot| slot.name == name) {
+        if !is_given_away(world, &slot, &place) {
+            world.broke(format!("{name} is deleted while {slot} is used by {place:?}"));
         }
     }
     for thing in world.devices.all.borrow().iter() {
@@ -191,52 +181,36 @@ fn deleted(world: &Rc<World>, instance: &Instance) {
 }
 
 /// What is wrong when nothing is left to happen.
-pub(super) fn at_rest(world: &Rc<World>) {
-    let instances: Vec<Arc<Instance>> = world
-        .server
-        .borrow()
-        .instances
-        .objects
-        .values()
-        .cloned()
-        .collect();
+pub(super) fn at_rest(world: &Rc<World>) -> Vec<String> {
+    let instances: Vec<Arc<Instance>> =
+        (world.server.borrow().instances.objects.values().cloned()).collect();
+    let mut faults = vec![];
     let (has_run, may_show) = holders(world);
+    let usage = instances.iter().flat_map(|instance| &instance.spec.device_usage);
+    let usage: BTreeMap<&String, &String> = usage.filter(|(_, usage)| !usage.is_empty()).collect();
     for (slot, owners) in &has_run {
-        let shown = instances
-            .iter()
-            .find_map(|instance| instance.spec.device_usage.get(&slot.to_string()).cloned());
-        if owners.len() > 1 {
-            let ledger = world.ledger.borrow();
-            if !ledger.reported.iter().any(|(_, reported)| reported == slot) {
-                world.broke(format!("at rest {slot} has {owners:?}, and nobody says so"));
-            }
-        } else if shown.as_ref() != owners.first() {
-            world.broke(format!(
-                "at rest {slot} shows {shown:?}, and {owners:?} has it"
-            ));
+        let shown = usage.get(&slot.to_string()).copied();
+        let ledger = world.ledger.borrow();
+        let is_reported = ledger.reported.iter().any(|(_, reported)| reported == slot);
+        if owners.len() > 1 && !is_reported {
+            faults.push(format!("at rest {slot} has {owners:?}, and nobody says so"));
+        } else if owners.len() == 1 && shown != owners.first() {
+            faults.push(format!("at rest {slot} shows {shown:?}, and {owners:?} has it"));
         }
     }
-    for instance in &instances {
-        for (slot, usage) in instance
-            .spec
-            .device_usage
-            .iter()
-            .filter(|(_, u)| !u.is_empty())
-        {
-            if !may_show.contains(&(slot.clone(), usage.clone())) {
-                world.broke(format!(
-                    "at rest {slot} shows {usage}, and no container has it"
-                ));
-            }
+    for (slot, usage) in usage {
+        if !may_show.contains(&(slot.clone(), usage.clone())) {
+            faults.push(format!("at rest {slot} shows {usage}, and no container has it"));
         }
     }
-    things(world, &instances);
+    things(world, &instances, &mut faults);
     for node in &world.nodes {
         let agent = node.agent.borrow();
         if agent.as_ref().is_some_and(|agent| agent.store.is_pending()) {
-            world.broke(format!("at rest {} puts a write off", node.name));
+            faults.push(format!("at rest {} puts a write off", node.name));
         }
     }
+    faults
 }
 
 type Holders = (BTreeMap<SlotId, Vec<String>>, BTreeSet<(String, String)>);
@@ -269,7 +243,7 @@ fn holders(world: &World) -> Holders {
     (running, all)
 }
 
-fn things(world: &World, instances: &[Arc<Instance>]) {
+fn things(world: &World, instances: &[Arc<Instance>], faults: &mut Vec<String>) {
     let mut expected = BTreeMap::<String, BTreeSet<String>>::new();
     for thing in world.devices.all.borrow().iter() {
         for at in &thing.seen_by {
@@ -282,8 +256,7 @@ fn things(world: &World, instances: &[Arc<Instance>]) {
         .filter_map(|i| i.metadata.name.clone())
         .collect();
     for missing in expected.keys().filter(|name| !names.contains(*name)) {
-        world.broke(format!(
-            "at rest {missing} is missing, and its device is there"
+        faults.push(format!("at rest {missing} is missing, and its device is there"
         ));
     }
     for instance in instances {
@@ -294,20 +267,18 @@ fn things(world: &World, instances: &[Arc<Instance>]) {
             .filter_map(|slot| Some(owner(instance, slot)?.node().to_owned()))
             .collect();
         if seen_by.is_empty() && holders.is_empty() {
-            world.broke(format!(
-                "at rest {name} is there, without a device and without a holder"
+            faults.push(format!("at rest {name} is there, without a device and without a holder"
             ));
             continue;
         }
-        faults_of(world, instance, (&seen_by, &holders));
+        faults.extend(fault_of(instance, (&seen_by, &holders)));
     }
 }
 
-fn faults_of(
-    world: &World,
+fn fault_of(
     instance: &Instance,
     (seen_by, holders): (&BTreeSet<String>, &BTreeSet<String>),
-) {
+) -> Option<String> {
     let name = instance.metadata.name.clone().unwrap_or_default();
     let nodes: BTreeSet<String> = instance.spec.nodes.iter().cloned().collect();
     let labels = instance.metadata.labels.iter().flatten();
@@ -337,12 +308,11 @@ fn faults_of(
     } else {
         (!is_available).then_some("is not Available")
     };
-    if let Some(what) = what {
-        let metadata = serde_json::to_string(&instance.metadata.labels).unwrap();
-        world.broke(format!(
-            "at rest {name} {what}: seen by {seen_by:?}, held by {holders:?}, nodes {nodes:?}, views {entries:?}, healthy {healthy:?}, labels {metadata}"
-        ));
-    }
+    what.map(|what| {
+        format!(
+            "at rest {name} {what}: seen by {seen_by:?}, held by {holders:?}, nodes {nodes:?}, views {entries:?}, healthy {healthy:?}, labels {labels:?}"
+        )
+    })
 }
 
 /// The nodes whose device it is: a local one is one of each node.

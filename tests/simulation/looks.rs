@@ -35,7 +35,6 @@ const BETWEEN_STATS: u64 = 20;
 struct Memory {
     missed: Missed,
     asked: Asked,
-    has_uses: bool,
     confirmed: Option<Confirmed>,
 }
 
@@ -44,7 +43,7 @@ pub(super) async fn run(agent: Rc<Agent>) {
     let mut kubelet = agent.node().kubelet_socket.subscribe();
     let mut memory = Memory::default();
     loop {
-        if !memory.has_uses {
+        if agent.uses.borrow().as_deref().is_none_or(<[_]>::is_empty) {
             tokio::select! {
                 biased;
                 _ = slots.wait_for(|slots| !slots.is_empty()) => {}
@@ -69,7 +68,7 @@ pub(super) async fn run(agent: Rc<Agent>) {
             }
             None => {
                 memory.missed.clear();
-                agent.unshown.borrow_mut().clear();
+                agent.uses.take();
             }
         }
         let arrival = Box::pin(slots.wait_for(|slots| slots.arrivals() != arrivals));
@@ -91,7 +90,6 @@ impl Memory {
             apart: BETWEEN_LOOKS,
         };
         let uses = books.uses();
-        self.has_uses = !uses.is_empty();
         let (held, adoptions) = {
             let slots = agent.slots.borrow();
             (slots.held(), slots.adoptions(&uses))
@@ -113,7 +111,7 @@ impl Memory {
         ledger.reported.retain(|(by, _)| by != node);
         let twice = adoptions.twice.into_iter();
         (ledger.reported).extend(twice.map(|twice| (node.clone(), twice.slot)));
-        agent.unshown.replace(adoptions.unshown);
+        agent.uses.replace(Some(uses));
         let release = (!released.is_empty()).then_some(Request::Release {
             changes: released,
             begun,
@@ -136,7 +134,7 @@ impl Agent {
         let checkpoint = self.checkpoint();
         let books = Books { list, checkpoint };
         let own = ObjectKey::new("default", format!("agent-{}", self.node().name));
-        if !books.list.pods.contains(&own) {
+        if !books.are_whole(&own) {
             return None;
         }
         Some(self.freshened(books, (held, begun), confirmed).await)

@@ -19,6 +19,9 @@ use tokio::sync::oneshot;
 /// The wall clock at the beginning.
 const EPOCH_SECONDS: i64 = 1_800_000_000;
 
+/// A world that is busy for so long does the same again and again.
+const TOO_MANY_STEPS: u64 = 3_000_000;
+
 /// A set of tasks that ends as one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Process(u64);
@@ -31,6 +34,8 @@ pub(super) struct Machine {
     rng: RefCell<fastrand::Rng>,
     timers: RefCell<BinaryHeap<Reverse<Timer>>>,
     next: Cell<u64>,
+    /// How many timers have gone off, and tasks were polled.
+    steps: Cell<u64>,
     tasks: RefCell<BTreeMap<u64, (Process, Option<Task>)>>,
     woken: Arc<Woken>,
     /// Where the clocks of tokio's type begin.
@@ -85,6 +90,7 @@ impl Machine {
             rng: RefCell::new(fastrand::Rng::with_seed(seed)),
             timers: RefCell::default(),
             next: Cell::new(0),
+            steps: Cell::new(0),
             tasks: RefCell::default(),
             woken: Arc::default(),
             instant: tokio::time::Instant::now(),
@@ -188,6 +194,8 @@ impl Machine {
             let Some(Some(mut task)) = taken else {
                 continue;
             };
+            self.steps.set(self.steps.get() + 1);
+            assert!(self.steps.get() < TOO_MANY_STEPS, "the world never comes to rest");
             let waker = Waker::from(Arc::new(TaskWaker {
                 task: id,
                 woken: self.woken.clone(),

@@ -55,8 +55,10 @@ use std::{
 };
 use tokio::sync::watch;
 
-/// How long everything may take to come to rest: longer than any grace.
-const TO_REST: u64 = 900_000;
+/// How long everything may take to come to rest: longer than any grace and any back-off.
+const TO_REST: u64 = 1_000_000;
+/// How often it is looked at whether it has.
+const BETWEEN_LOOKS: u64 = 65_000;
 
 struct World {
     machine: Machine,
@@ -82,7 +84,7 @@ impl World {
         fastrand::seed(seed);
         let machine = Machine::new(seed);
         let capacity = machine.between(1, 2);
-        let has_brokers = machine.chance(40);
+        let has_brokers = machine.chance(25);
         let configurations =
             CONFIGURATIONS.map(|(name, scope)| (configuration(name, capacity, has_brokers), scope));
         let mut judged = Judged {
@@ -195,7 +197,7 @@ fn run(seed: u64, keeps_history: bool) -> Result<(), (String, String)> {
     // Most worlds come up before anything happens to them.
     machine.run_until(machine.between(0, 20_000), is_over);
     let is_stirred = Rc::new(Cell::new(false));
-    let (steps, stirred) = (machine.between(5, 60), is_stirred.clone());
+    let (steps, stirred) = (machine.between(3, 16), is_stirred.clone());
     let stirring = faults::stir(world.clone(), steps);
     machine.spawn(machine.process(), async move {
         stirring.await;
@@ -205,11 +207,25 @@ fn run(seed: u64, keeps_history: bool) -> Result<(), (String, String)> {
     if !is_over() {
         machine.run_until(machine.now() + machine.between(0, 60_000), is_over);
         faults::mend(&world);
-        machine.run_until(machine.now() + TO_REST, is_over);
-    }
-    if !is_over() {
-        invariants::at_rest(&world);
+        rest(&world);
     }
     let broken = world.history.broken();
     broken.map_or(Ok(()), |broken| Err((broken, world.history.text())))
+}
+
+/// Lets everything come to rest: it has when nothing is wrong twice in a row.
+fn rest(world: &Rc<World>) {
+    let machine = &world.machine;
+    let (end, mut is_right) = (machine.now() + TO_REST, false);
+    while !world.history.is_broken() {
+        machine.run_until(machine.now() + BETWEEN_LOOKS, || world.history.is_broken());
+        let faults = invariants::at_rest(world);
+        if faults.is_empty() && is_right {
+            return;
+        }
+        is_right = faults.is_empty();
+        if machine.now() > end {
+            faults.into_iter().for_each(|fault| world.broke(fault));
+        }
+    }
 }

@@ -39,6 +39,8 @@ pub(super) struct Node {
     last_list: Cell<u64>,
     /// When something of it was last started, stopped, cut or joined.
     pub(super) disturbed: Cell<u64>,
+    /// When its Node became NotReady last.
+    pub(super) not_ready_since: Cell<u64>,
     /// Whether it reports, and since when it does or does not.
     pub(super) reporting: Cell<(bool, u64)>,
 }
@@ -59,6 +61,7 @@ impl Node {
             agent: RefCell::default(),
             last_list: Cell::new(0),
             disturbed: Cell::new(0),
+            not_ready_since: Cell::new(0),
             reporting: Cell::new((false, 0)),
         }
     }

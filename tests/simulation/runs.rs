@@ -22,7 +22,9 @@ fn run_all(first: u64, count: u64, goes_on: bool) -> BTreeMap<u64, String> {
             if seed >= first + count || is_over {
                 return;
             }
-            if let Err((broken, _)) = run(seed, false) {
+            let result = std::panic::catch_unwind(|| run(seed, false));
+            let result = result.unwrap_or_else(|_| Err(("a panic".to_owned(), String::new())));
+            if let Err((broken, _)) = result {
                 failed.lock().unwrap().insert(seed, broken);
             }
         }
@@ -50,7 +52,9 @@ fn fails(seed: u64) {
 fn print_kinds(failed: &BTreeMap<u64, String>) {
     let mut kinds: BTreeMap<String, (u64, u64)> = BTreeMap::new();
     for (seed, broken) in failed {
-        let is_name = |word: &&str| word.contains(['-', '"', '{', '[', '(']);
+        let is_name = |word: &&str| {
+            word.contains(['-', '"', '{', '[', '(']) || word.parse::<u64>().is_ok()
+        };
         let words = broken.split(' ').map(|word| if is_name(&word) { "…" } else { word });
         let kind = words.collect::<Vec<_>>().join(" ");
         kinds.entry(kind).or_insert((0, *seed)).0 += 1;

@@ -10,7 +10,7 @@ use crate::{
     cluster::{code, is_conflict, is_not_found, is_unprocessable, reason},
     model::names::ObjectKey,
     store::{
-        Exchange, InstanceChange, Instances, StoreError, View,
+        Exchange, InstanceChange, Instances, StoreError, View, is_same,
         kubernetes::{
             plan::{self, Description, Met, met},
             view::{self, Known},
@@ -42,6 +42,7 @@ pub(super) struct Store {
     /// The Configurations are listed together with the Instances; whether the list is the server's.
     pub(super) judged: watch::Sender<Option<(Arc<Judged>, bool)>>,
     is_listed: watch::Sender<bool>,
+    postponed: watch::Sender<()>,
 }
 
 type Made<T> = Result<T, StoreError>;
@@ -57,6 +58,7 @@ impl Store {
             instances: watch::Sender::default(),
             judged: watch::Sender::default(),
             is_listed: watch::Sender::new(false),
+            postponed: watch::Sender::default(),
         }
     }
 
@@ -72,7 +74,7 @@ impl Store {
         let now = self.change(|known| known.has_begun().then(|| known.published()));
         let Some(now) = now else { return };
         self.instances.send_if_modified(|current| {
-            let is_changed = **current != now;
+            let is_changed = !is_same(current, &now);
             *current = Arc::new(now);
             is_changed
         });
@@ -128,6 +130,7 @@ impl Store {
     /// Writes what is pending: after each event, and again where a write did not succeed.
     pub(super) async fn keep_making_up(self: Rc<Self>) {
         let mut instances = self.instances.subscribe();
+        let mut postponed = self.postponed.subscribe();
         let (first, last) = (Duration::from_millis(500), Duration::from_secs(10));
         let mut backoff = Backoff::new(first, last);
         loop {
@@ -138,7 +141,13 @@ impl Store {
                 true => backoff.next_wait(),
                 false => Duration::from_secs(1_000_000),
             };
-            let changed = Box::pin(instances.changed());
+            let changed = Box::pin(async {
+                tokio::select! {
+                    biased;
+                    _ = instances.changed() => {}
+                    _ = postponed.changed() => {}
+                }
+            });
             self.client.world.machine.timeout(wait, changed).await;
         }
     }
@@ -289,9 +298,10 @@ impl Store {
             let instance = key.clone();
             return Err(StoreError::InUse { instance, holders });
         }
+        let (uid, resource_version) = plan::deleted_as(&instance);
         let preconditions = Preconditions {
-            uid: instance.metadata.uid.clone(),
-            resource_version: instance.metadata.resource_version.clone(),
+            uid,
+            resource_version,
         };
         let by = plan::field_manager(&self.node);
         let deleted = self
@@ -360,6 +370,7 @@ impl Store {
         let pending = self.change(|known| known.pending_of(key));
         exchanged(&forced(&*self.stored(key)?, &pending), exchanges)?;
         self.change(|known| known.postpone(key, exchanges));
+        self.postponed.send_replace(());
         Ok(())
     }
 

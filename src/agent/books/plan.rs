@@ -84,6 +84,12 @@ impl Confirmed {
 }
 
 impl Books {
+    /// Whether the list has the agent's own Pod: for a while after its start a kubelet lists nothing, while containers run,
+    /// and so it does as long as it cannot reach the API server.
+    pub(crate) fn are_whole(&self, own_pod: &ObjectKey) -> bool {
+        self.list.pods.contains(own_pod)
+    }
+
     /// The ids in the checkpoint and not on the list, and those of slots of this node that are not on the list. An
     /// ended Pod leaves the list at once, and the checkpoint when that is written next; an init container is in the
     /// checkpoint alone.

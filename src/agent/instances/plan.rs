@@ -10,12 +10,13 @@ use crate::{
         configurations::{AcceptedConfiguration, Judged},
         plan_inputs::{Now, device_id},
     },
-    api::{configuration::Problem, instance::Instance},
+    api::{configuration::Problem, instance::Instance, names},
     discovery::session::{Discoveries, Sighting},
     model::{
         device::{Device, DeviceId},
         instance_name::InstanceName,
         names::ObjectKey,
+        slot::holders,
         slot_table::Use,
     },
     store::{
@@ -41,8 +42,8 @@ pub(crate) struct World<'a> {
     pub(crate) judged: &'a Judged,
     pub(crate) discoveries: &'a Discoveries,
     pub(crate) instances: &'a Instances,
-    /// What containers of this node have.
-    pub(crate) uses: &'a [Use],
+    /// What containers of this node have, where that is known.
+    pub(crate) uses: Option<&'a [Use]>,
     pub(crate) absences: &'a Absences,
     pub(crate) arrivals: &'a Arrivals,
     pub(crate) failing: &'a Failing,
@@ -181,7 +182,8 @@ impl<'a> PlanOfOne<'a> {
         let grace = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
         for (key, instance) in std::mem::take(&mut self.unseen) {
             if !is_empty_or_has(&instance.spec.nodes, self.world.node) {
-                continue; // other nodes' alone
+                self.part_with(key, instance);
+                continue;
             }
             let uptime = self.world.now.uptime;
             let since = self.world.absences.get(key).copied().unwrap_or(uptime);
@@ -296,6 +298,19 @@ impl<'a> PlanOfOne<'a> {
 
     fn flapping(&self, id: &DeviceId) -> Option<String> {
         self.sighting?.flapping.get(id).map(ToString::to_string)
+    }
+
+    /// Of an Instance that others see, what the controller left when it took this node out goes, once it is certain that
+    /// no container here has a slot of it.
+    fn part_with(&mut self, key: &ObjectKey, instance: &Instance) {
+        let (node, name) = (self.world.node, key.name.as_str());
+        let labels = instance.metadata.labels.iter().flatten();
+        let is_labelled = labels.map(|(label, _)| label).any(|label| *label == names::node_label(node));
+        let is_holder = holders(&instance.spec.device_usage).contains(node);
+        let is_unused = |uses: &[Use]| !uses.iter().any(|one| one.may_be_of(name));
+        if is_labelled && !is_holder && self.world.uses.is_some_and(is_unused) {
+            self.changes.push(InstanceChange::Leave(key.clone()));
+        }
     }
 
     /// The last node to leave deletes, unless a container holds a slot: the Instance stays without nodes then, and goes

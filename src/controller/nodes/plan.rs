@@ -170,34 +170,30 @@ impl View<'_> {
         kept
     }
 
-    /// Each node that is there has its label: that is what its agent's watch selects. Akri's Instances have none.
+    /// Each node that sees the device or holds a slot has its label: that is what its agent's watch selects. The label of
+    /// a node that is there goes when its agent leaves: a container that runs on is found by it when the node is back.
+    /// Akri's Instances have none.
     fn relabelled(
         &self,
         instance: &Instance,
         kept: &[&String],
         change: &mut Change,
     ) -> Vec<PatchOperation> {
-        let none = BTreeMap::new();
         let labels = instance.metadata.labels.as_ref();
         let mut operations = vec![];
-        let mut removed: BTreeSet<String> = change
-            .away
-            .iter()
-            .map(|node| names::node_label(node))
-            .collect();
-        for key in labels.unwrap_or(&none).keys() {
+        for key in labels.into_iter().flat_map(BTreeMap::keys) {
             let node = key.strip_prefix(names::NODE_LABEL_PREFIX);
             if let Some(node) = node.filter(|_| !self.labels.contains(key)) {
-                removed.insert(key.clone());
+                operations.push(remove(&["metadata", "labels", key]));
                 change.gone.insert(self.whole_name(instance, node));
             }
         }
-        let is_there = |key: &String| labels.is_some_and(|labels| labels.contains_key(key));
-        let removed = removed.into_iter().filter(is_there);
-        operations.extend(removed.map(|key| remove(&["metadata", "labels", &key])));
-        let added: BTreeSet<String> = (kept.iter())
-            .map(|node| names::node_label(node))
-            .filter(|key| !is_there(key))
+        let holders = holders(instance).map(|(_, node)| node);
+        let holders = holders.filter(|node| !self.is_gone(node));
+        let added: BTreeSet<String> = (kept.iter().map(|node| (*node).clone()))
+            .chain(holders)
+            .map(|node| names::node_label(&node))
+            .filter(|key| !labels.is_some_and(|labels| labels.contains_key(key)))
             .collect();
         if labels.is_none() && !added.is_empty() {
             operations.push(add(&["metadata", "labels"], json!({})));
@@ -297,6 +293,8 @@ impl View<'_> {
         }
     }
 
+    /// Takes out the views of nodes that the Instance has not: of lost ones, and what an agent wrote that did not know yet
+    /// that its node was taken out.
     fn status(&self, instance: &Instance, kept: &[&String], change: &mut Change) -> Option<Patch> {
         let nodes = instance.status.iter().flat_map(|status| &status.nodes);
         let mut operations = vec![];
@@ -305,8 +303,7 @@ impl View<'_> {
             let is_gone = self.is_gone(&entry.name);
             if is_gone {
                 change.gone.insert(entry.name.clone());
-            } else if kept.contains(&&entry.name) || !self.memory.is_lost(&entry.name, self.instant)
-            {
+            } else if kept.contains(&&entry.name) {
                 continue;
             }
             operations.extend(without_entry(n, &entry.name));

@@ -58,6 +58,7 @@ impl Inner {
         exchanged(&forced(&*self.stored(key)?, &pending), exchanges)?;
         warn!(instance = %key, "slots are exchanged without the API server and written when it is back: {reason}");
         self.change(|known| known.postpone(key, exchanges));
+        self.postponed.send_replace(());
         Ok(())
     }
 

@@ -84,6 +84,8 @@ struct Inner {
     /// The watches of Instances that have had a whole list.
     listed: watch::Sender<BTreeSet<Option<String>>>,
     reports: watch::Sender<BTreeMap<ObjectKey, Report>>,
+    /// Changes whenever a write is put off.
+    postponed: watch::Sender<()>,
 }
 
 impl KubernetesStore {
@@ -101,6 +103,7 @@ impl KubernetesStore {
             watched: watch::Sender::default(),
             listed: watch::Sender::default(),
             reports: watch::Sender::default(),
+            postponed: watch::Sender::default(),
             settings,
         };
         Ok(Self {

@@ -269,6 +269,13 @@ where
     })
 }
 
+/// What a delete holds to: the uid and the version of the Instance that was looked at. Who claims a slot meanwhile makes
+/// it another version.
+pub(crate) fn deleted_as(instance: &Instance) -> (Option<String>, Option<String>) {
+    let metadata = &instance.metadata;
+    (metadata.uid.clone(), metadata.resource_version.clone())
+}
+
 /// The beginning of every patch: only of this object, not of a later one of its name.
 fn guarded(instance: &Instance) -> Vec<PatchOperation> {
     vec![test(&["metadata", "uid"], json!(instance.metadata.uid))]

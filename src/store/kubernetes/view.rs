@@ -25,6 +25,9 @@ pub(crate) enum Event {
     Deleted(Box<Instance>),
 }
 
+/// Far more Instances than leave a watch while one answer is waited for.
+const LEFT_MAX: usize = 1000;
+
 #[derive(Debug, Default)]
 pub(crate) struct Known {
     instances: BTreeMap<ObjectKey, Arc<Instance>>,
@@ -32,6 +35,9 @@ pub(crate) struct Known {
     listing: BTreeMap<Option<String>, BTreeMap<ObjectKey, Arc<Instance>>>,
     /// What this node has deleted, by uid: an earlier event may still be on its way.
     deleted: BTreeMap<String, Deletion>,
+    /// Versions at which Instances left the watch, with their uids: an answer to what was asked before may still be on its
+    /// way, and nothing would take it back.
+    left: BTreeMap<u64, String>,
     /// Instances of other devices that have a name this node wanted. They are in no watch of this node's, and
     /// forgotten with the next list.
     strangers: BTreeMap<ObjectKey, Arc<Instance>>,
@@ -205,16 +211,26 @@ impl Known {
             (instance.metadata.uid.as_ref()).is_some_and(|uid| self.deleted.contains_key(uid));
         let key = key_of(&instance.metadata);
         let is_older = (self.instances.get(&key)).is_some_and(|known| is_newer(known, &instance));
-        if !is_deleted && !is_older {
+        if !is_deleted && !is_older && !self.has_left_since(&instance) {
             self.strangers.remove(&key);
             self.instances.insert(key, instance);
         }
+    }
+
+    fn has_left_since(&self, instance: &Instance) -> bool {
+        let later = version(instance).map(|version| self.left.range(version..));
+        let mut later = later.into_iter().flatten();
+        later.any(|(_, uid)| Some(uid) == instance.metadata.uid.as_ref())
     }
 
     fn forget(&mut self, gone: &Instance) {
         let key = key_of(&gone.metadata);
         if let Some(uid) = &gone.metadata.uid {
             self.deleted.remove(uid);
+            self.left.extend(version(gone).map(|version| (version, uid.clone())));
+            if self.left.len() > LEFT_MAX {
+                self.left.pop_first();
+            }
         }
         // Out of the watch, and back in it by what this node has written since: that is newer.
         let is_it = |known: &Arc<Instance>| {
@@ -289,11 +305,12 @@ pub(crate) fn slim(mut instance: Instance) -> Instance {
 }
 
 /// Versions of one object are ordered as numbers are (KEP-5504).
+fn version(instance: &Instance) -> Option<u64> {
+    let version = instance.metadata.resource_version.as_ref();
+    version.and_then(|version| version.parse().ok())
+}
+
 fn is_newer(a: &Instance, b: &Instance) -> bool {
-    let version = |instance: &Instance| {
-        let version = instance.metadata.resource_version.as_ref();
-        version.and_then(|version| version.parse::<u64>().ok())
-    };
     match (version(a), version(b)) {
         (Some(a), Some(b)) => a > b,
         (_, _) => false,

@@ -43,6 +43,7 @@ impl Inner {
                 Box::pin(events.map(move |batch| (namespace.clone(), batch)))
             });
         let mut streams = select_all(streams);
+        let mut postponed = self.postponed.subscribe();
         let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
         loop {
             // Nothing tells that the server takes writes again, where the watch was never broken.
@@ -53,6 +54,10 @@ impl Inner {
             tokio::select! {
                 () = shutdown.cancelled() => return Ok(()),
                 () = sleep(wait) => {}
+                changed = postponed.changed() => {
+                    changed?;
+                    continue; // the first try was just now
+                }
                 batch = streams.next() => match batch {
                     Some((namespace, batch)) => self.take(&namespace, batch),
                     None => return Ok(()),

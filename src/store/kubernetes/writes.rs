@@ -172,7 +172,6 @@ impl Inner {
         }
     }
 
-    /// The version that is looked at here is the one that goes: who claims a slot meanwhile makes it another.
     async fn delete(
         &self,
         key: &ObjectKey,
@@ -184,9 +183,10 @@ impl Inner {
             let instance = key.clone();
             return Err(StoreError::InUse { instance, holders });
         }
+        let (uid, resource_version) = plan::deleted_as(&instance);
         let params = DeleteParams::default().preconditions(Preconditions {
-            uid: instance.metadata.uid.clone(),
-            resource_version: instance.metadata.resource_version.clone(),
+            uid,
+            resource_version,
         });
         match self.instance_api(key).delete(&key.name, &params).await {
             Ok(_) => {}

@@ -46,6 +46,7 @@ impl PlanOfOne<'_> {
     /// The slots of a new Instance that containers have already: by one of its name that was deleted.
     fn used(&self, name: &str, new: &Instance) -> BTreeMap<String, String> {
         let World { node, uses, .. } = *self.world;
+        let uses = uses.unwrap_or_default();
         if !uses.iter().any(|one| one.may_be_of(name)) {
             return BTreeMap::new();
         }

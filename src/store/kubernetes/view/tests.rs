@@ -251,3 +251,16 @@ fn an_instance_that_this_node_has_left_is_forgotten_however_its_event_and_the_an
     known.read(left);
     assert_eq!(versions(&known), [at("a", "5")]);
 }
+
+#[test]
+fn an_answer_that_comes_after_the_instance_has_left_the_watch_does_not_bring_it_back() {
+    let mut known = Known::default();
+    listed(&mut known, &[instance("a", 1)]);
+    // Joined as version 5, and taken out by the controller as version 6: the event is faster than the answer.
+    known.follow(&None, Event::Deleted(Box::new(instance("a", 6))));
+    known.written(instance("a", 5));
+    known.read(instance("a", 4));
+    assert_eq!(versions(&known), []);
+    known.written(instance("a", 7));
+    assert_eq!(versions(&known), [at("a", "7")]);
+}

@@ -114,7 +114,7 @@ impl Fixture {
             judged: &self.judged,
             discoveries: &self.discoveries,
             instances: &self.instances,
-            uses: &self.uses,
+            uses: Some(&self.uses),
             absences: &self.absences,
             arrivals: &self.arrivals,
             failing: &self.failing,
