@@ -31,6 +31,10 @@ test:
 fuzz *arguments:
     fuzz/run {{ arguments }}
 
+# A simulated cluster, SEEDS histories from seed FIRST on: no promise is broken (docs/reliability.md)
+simulate seeds="10000" first="0":
+    SIMULATION_SEEDS={{ seeds }} SIMULATION_FIRST={{ first }} cargo test --locked --lib simulation -- --ignored --nocapture
+
 # What a kubelet still holds after a thousand registrations and ten thousand Allocates (1 to 3 minutes)
 leaks:
     cargo test --locked --test kubelet_leaks -- --ignored

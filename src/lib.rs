@@ -56,12 +56,12 @@ pub mod kubelet;
 pub mod model;
 pub mod pace;
 pub mod proto;
+#[cfg(test)]
+#[path = "../tests/simulation/mod.rs"]
+mod simulation;
 pub mod store;
 pub mod supervisor;
 pub mod telemetry;
 pub mod tidy;
 pub mod uds;
 pub mod yaml;
-#[cfg(test)]
-#[path = "../tests/simulation/mod.rs"]
-mod simulation;

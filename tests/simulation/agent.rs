@@ -148,7 +148,7 @@ impl Agent {
         let mut published = self.store.instances.subscribe();
         let mut judged = self.store.judged.subscribe();
         let mut absences = Absences::new();
-let mut arrivals = instances::Arrivals::default();
+        let mut arrivals = instances::Arrivals::default();
         let (first, last) = (Duration::from_millis(200), Duration::from_secs(10));
         let mut backoff = Backoff::new(first, last);
         loop {
@@ -298,12 +298,16 @@ let mut arrivals = instances::Arrivals::default();
             let now = self.store.instances.borrow().clone();
             let before = std::mem::replace(observed, now.clone());
             let is_same = |key: &ObjectKey, instance: &Arc<Instance>| {
-                before.get(key).is_some_and(|before| Arc::ptr_eq(before, instance))
+                before
+                    .get(key)
+                    .is_some_and(|before| Arc::ptr_eq(before, instance))
             };
             let changed = now.iter().filter(|(key, instance)| !is_same(key, instance));
             let gone = before.keys().filter(|key| !now.contains_key(*key));
             slots.observe_changes(
-                changed.map(|(key, instance)| observed_slots((key, instance), &self.node().name, is_stray)),
+                changed.map(|(key, instance)| {
+                    observed_slots((key, instance), &self.node().name, is_stray)
+                }),
                 gone.cloned(),
             );
         });
@@ -326,9 +330,10 @@ pub(super) fn resource(full_name: &str) -> Resource {
 fn is_settled(change: &InstanceChange, outcome: &Result<(), StoreError>) -> bool {
     match (change, outcome) {
         (InstanceChange::Create(_), Err(StoreError::Gone(_))) => false,
-        (_, Ok(()) | Err(StoreError::Gone(_) | StoreError::Exists(_) | StoreError::InUse { .. })) => {
-            true
-        }
+        (
+            _,
+            Ok(()) | Err(StoreError::Gone(_) | StoreError::Exists(_) | StoreError::InUse { .. }),
+        ) => true,
         (_, Err(_)) => false,
     }
 }

@@ -84,7 +84,11 @@ pub(super) fn delete_node(world: &Rc<World>, name: &str) {
     world.note(|| format!("Node {name} is deleted"));
     world.server.borrow_mut().put_node(name, None);
     let now = world.machine.now();
-    world.ledger.borrow_mut().node_deleted.insert(name.to_owned(), now);
+    world
+        .ledger
+        .borrow_mut()
+        .node_deleted
+        .insert(name.to_owned(), now);
     let (later, name) = (world.clone(), name.to_owned());
     world.machine.after(COLLECTED_AFTER, move || {
         if later.node_state(&name).is_none() {
@@ -116,6 +120,10 @@ pub(super) fn mark_out_of_service(world: &Rc<World>, name: &str, is_out_of_servi
 pub(super) fn register_node(world: &Rc<World>, name: &str) {
     if world.node_state(name).is_none() {
         world.note(|| format!("Node {name} is registered"));
+        let now = world.machine.now();
+        let mut ledger = world.ledger.borrow_mut();
+        ledger.node_registered.insert(name.to_owned(), now);
+        drop(ledger);
         world.node(name).not_ready_since.set(world.machine.now());
         let uid = format!("node-{}", world.server.borrow_mut().next_uid());
         let state = NodeState {

@@ -30,6 +30,9 @@ use std::{
 
 /// The least time after which a lost node's slots are given away.
 const RELEASE_AFTER: u64 = 300_000;
+/// A patch that the controller sent while a Node was not there may be carried out so long after that Node has come. Its
+/// agent claims again what its containers use.
+const LATE: u64 = 10_000;
 /// A node, and a device, that were left alone for so long have settled.
 const SETTLED: u64 = 90_000;
 
@@ -44,6 +47,8 @@ pub(super) struct Ledger {
     given_away: BTreeSet<(SlotId, Place)>,
     /// The nodes that were deleted, since when.
     pub(super) node_deleted: BTreeMap<String, u64>,
+    /// When nodes were registered last.
+    pub(super) node_registered: BTreeMap<String, u64>,
     /// Slots that a node has reported as held twice.
     pub(super) reported: BTreeSet<(String, SlotId)>,
 }
@@ -55,7 +60,9 @@ pub(super) fn started(world: &Rc<World>, at: usize, (uid, container): (u64, &'st
         let others = users(world, |other| *other == slot);
         for (_, other) in others.iter().filter(|(_, other)| *other != place) {
             if !is_given_away(world, &slot, &place) && !is_given_away(world, &slot, other) {
-                world.broke(format!("slot {slot} is held twice: by {place:?} and by {other:?}"));
+                world.broke(format!(
+                    "slot {slot} is held twice: by {place:?} and by {other:?}"
+                ));
             }
         }
     }
@@ -66,7 +73,10 @@ fn users(world: &World, is_wanted: impl Fn(&SlotId) -> bool) -> Vec<(SlotId, Pla
     let mut users = vec![];
     for node in &world.nodes {
         for ((uid, container), run) in node.runtime.borrow().iter() {
-            let slots = run.slots.iter().filter(|slot| run.is_running && is_wanted(slot));
+            let slots = run
+                .slots
+                .iter()
+                .filter(|slot| run.is_running && is_wanted(slot));
             users.extend(slots.map(|slot| (slot.clone(), (node.name.clone(), *uid, *container))));
         }
     }
@@ -127,7 +137,9 @@ fn freed(world: &Rc<World>, (before, after): (&Instance, &Instance), by: &str) {
         }
         let name = held.node();
         if !is_lost(world, name) {
-            world.broke(format!("the controller freed {id} of {name}, which is not lost"));
+            world.broke(format!(
+                "the controller freed {id} of {name}, which is not lost"
+            ));
         }
         let slot: SlotId = id.parse().unwrap();
         let users = users(world, |other| *other == slot).into_iter();
@@ -149,7 +161,9 @@ fn is_lost(world: &World, name: &str) -> bool {
         }
         Some(state) => {
             let since = world.node(name).not_ready_since.get();
-            !state.is_ready && (state.is_out_of_service || is_over(since))
+            let registered = world.ledger.borrow().node_registered.get(name).copied();
+            let is_new = registered.is_some_and(|at| now.saturating_sub(at) < LATE);
+            is_new || !state.is_ready && (state.is_out_of_service || is_over(since))
         }
     }
 }
@@ -158,7 +172,9 @@ fn deleted(world: &Rc<World>, instance: &Instance) {
     let name = instance.metadata.name.clone().unwrap_or_default();
     for (slot, place) in users(world, |slot| slot.name == name) {
         if !is_given_away(world, &slot, &place) {
-            world.broke(format!("{name} is deleted while {slot} is used by {place:?}"));
+            world.broke(format!(
+                "{name} is deleted while {slot} is used by {place:?}"
+            ));
         }
     }
     for thing in world.devices.all.borrow().iter() {
@@ -186,7 +202,9 @@ pub(super) fn at_rest(world: &Rc<World>) -> Vec<String> {
         (world.server.borrow().instances.objects.values().cloned()).collect();
     let mut faults = vec![];
     let (has_run, may_show) = holders(world);
-    let usage = instances.iter().flat_map(|instance| &instance.spec.device_usage);
+    let usage = instances
+        .iter()
+        .flat_map(|instance| &instance.spec.device_usage);
     let usage: BTreeMap<&String, &String> = usage.filter(|(_, usage)| !usage.is_empty()).collect();
     for (slot, owners) in &has_run {
         let shown = usage.get(&slot.to_string()).copied();
@@ -195,12 +213,16 @@ pub(super) fn at_rest(world: &Rc<World>) -> Vec<String> {
         if owners.len() > 1 && !is_reported {
             faults.push(format!("at rest {slot} has {owners:?}, and nobody says so"));
         } else if owners.len() == 1 && shown != owners.first() {
-            faults.push(format!("at rest {slot} shows {shown:?}, and {owners:?} has it"));
+            faults.push(format!(
+                "at rest {slot} shows {shown:?}, and {owners:?} has it"
+            ));
         }
     }
     for (slot, usage) in usage {
         if !may_show.contains(&(slot.clone(), usage.clone())) {
-            faults.push(format!("at rest {slot} shows {usage}, and no container has it"));
+            faults.push(format!(
+                "at rest {slot} shows {usage}, and no container has it"
+            ));
         }
     }
     things(world, &instances, &mut faults);
@@ -256,7 +278,8 @@ fn things(world: &World, instances: &[Arc<Instance>], faults: &mut Vec<String>) 
         .filter_map(|i| i.metadata.name.clone())
         .collect();
     for missing in expected.keys().filter(|name| !names.contains(*name)) {
-        faults.push(format!("at rest {missing} is missing, and its device is there"
+        faults.push(format!(
+            "at rest {missing} is missing, and its device is there"
         ));
     }
     for instance in instances {
@@ -267,7 +290,8 @@ fn things(world: &World, instances: &[Arc<Instance>], faults: &mut Vec<String>) 
             .filter_map(|slot| Some(owner(instance, slot)?.node().to_owned()))
             .collect();
         if seen_by.is_empty() && holders.is_empty() {
-            faults.push(format!("at rest {name} is there, without a device and without a holder"
+            faults.push(format!(
+                "at rest {name} is there, without a device and without a holder"
             ));
             continue;
         }

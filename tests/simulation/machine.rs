@@ -195,7 +195,10 @@ impl Machine {
                 continue;
             };
             self.steps.set(self.steps.get() + 1);
-            assert!(self.steps.get() < TOO_MANY_STEPS, "the world never comes to rest");
+            assert!(
+                self.steps.get() < TOO_MANY_STEPS,
+                "the world never comes to rest"
+            );
             let waker = Waker::from(Arc::new(TaskWaker {
                 task: id,
                 woken: self.woken.clone(),

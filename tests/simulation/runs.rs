@@ -44,7 +44,7 @@ fn fails(seed: u64) {
         panic!("seed {seed} failed once and not twice: a seed must give the same history");
     };
     panic!(
-        "seed {seed}: {broken}\n\n{history}\n\nseed {seed}: {broken}\nalone: just simulate --first {seed} --seeds 1"
+        "seed {seed}: {broken}\n\n{history}\n\nseed {seed}: {broken}\nalone: just simulate 1 {seed}"
     );
 }
 
@@ -52,10 +52,11 @@ fn fails(seed: u64) {
 fn print_kinds(failed: &BTreeMap<u64, String>) {
     let mut kinds: BTreeMap<String, (u64, u64)> = BTreeMap::new();
     for (seed, broken) in failed {
-        let is_name = |word: &&str| {
-            word.contains(['-', '"', '{', '[', '(']) || word.parse::<u64>().is_ok()
-        };
-        let words = broken.split(' ').map(|word| if is_name(&word) { "…" } else { word });
+        let is_name =
+            |word: &&str| word.contains(['-', '"', '{', '[', '(']) || word.parse::<u64>().is_ok();
+        let words = broken
+            .split(' ')
+            .map(|word| if is_name(&word) { "…" } else { word });
         let kind = words.collect::<Vec<_>>().join(" ");
         kinds.entry(kind).or_insert((0, *seed)).0 += 1;
     }
@@ -77,7 +78,10 @@ fn no_promise_is_broken_in_any_history() {
     let number = |name: &str, default: u64| {
         std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
     };
-    let (first, count) = (number("SIMULATION_FIRST", 0), number("SIMULATION_SEEDS", 10_000));
+    let (first, count) = (
+        number("SIMULATION_FIRST", 0),
+        number("SIMULATION_SEEDS", 10_000),
+    );
     let goes_on = number("SIMULATION_GOES_ON", 0) == 1;
     let begun = tokio::time::Instant::now();
     let failed = run_all(first, count, goes_on);

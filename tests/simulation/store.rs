@@ -397,7 +397,9 @@ impl Store {
         if pending.is_empty() {
             return true;
         }
-        let writes = pending.iter().map(|(key, exchanges)| self.make_up_one(key, exchanges));
+        let writes = pending
+            .iter()
+            .map(|(key, exchanges)| self.make_up_one(key, exchanges));
         let written = join_all(writes).await;
         self.publish();
         written.into_iter().all(|is_done| is_done)

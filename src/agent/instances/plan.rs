@@ -305,7 +305,9 @@ impl<'a> PlanOfOne<'a> {
     fn part_with(&mut self, key: &ObjectKey, instance: &Instance) {
         let (node, name) = (self.world.node, key.name.as_str());
         let labels = instance.metadata.labels.iter().flatten();
-        let is_labelled = labels.map(|(label, _)| label).any(|label| *label == names::node_label(node));
+        let is_labelled = labels
+            .map(|(label, _)| label)
+            .any(|label| *label == names::node_label(node));
         let is_holder = holders(&instance.spec.device_usage).contains(node);
         let is_unused = |uses: &[Use]| !uses.iter().any(|one| one.may_be_of(name));
         if is_labelled && !is_holder && self.world.uses.is_some_and(is_unused) {

@@ -227,7 +227,8 @@ impl Known {
         let key = key_of(&gone.metadata);
         if let Some(uid) = &gone.metadata.uid {
             self.deleted.remove(uid);
-            self.left.extend(version(gone).map(|version| (version, uid.clone())));
+            self.left
+                .extend(version(gone).map(|version| (version, uid.clone())));
             if self.left.len() > LEFT_MAX {
                 self.left.pop_first();
             }
