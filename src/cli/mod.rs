@@ -38,7 +38,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Join this node's devices to its kubelet
-    Agent(agent::Flags),
+    Agent(Box<agent::Flags>),
     /// Look after a cluster: brokers, Services, lost nodes, status
     Controller(controller::Flags),
     /// Run a kubelet's device manager, without a cluster and without containers
@@ -116,7 +116,7 @@ impl Cli {
 pub async fn run(cli: Cli) -> anyhow::Result<()> {
     open_files::allow_all();
     match cli.command {
-        Command::Agent(flags) => agent::run(flags).await,
+        Command::Agent(flags) => agent::run(*flags).await,
         Command::Controller(flags) => controller::run(flags).await,
         #[cfg(feature = "kubelet")]
         Command::Kubelet(flags) => kubelet::run(flags).await,

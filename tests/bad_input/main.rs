@@ -13,10 +13,7 @@ use petiole::{
     proto::device_plugin::{RegisterRequest, VERSION, registration_client::RegistrationClient},
     uds,
 };
-use std::{
-    fs,
-    time::Duration,
-};
+use std::{fs, time::Duration};
 use support::{
     node::{PATIENCE, TestNode, instance_name},
     test_handler::device,
