@@ -111,6 +111,9 @@ async fn a_pod_asks_for_the_name_and_one_whose_file_is_gone_is_unhealthy_and_the
 
     let left: Vec<&str> = THREE.into_iter().filter(|name| *name != device).collect();
     describe(&node, "pflex.json", &cdi_file(&left));
+    // Its slot is held, so that it stays, unhealthy, for as long as its container runs.
+    node.until_counts("pflex.io/block", 3, 2).await;
+    node.remove_pod("user");
     node.until_counts("pflex.io/block", 2, 2).await;
     fs::remove_file(node.cdi_folders()[0].join("pflex.json")).unwrap();
     node.until("no Instance is left", async || {

@@ -138,6 +138,7 @@ mod tests {
                 "spec.gracePeriodSeconds",
                 "spec.maxInstances",
                 "spec.resourceName",
+                "spec.slotReleaseSeconds",
                 "status",
             ]
         );

@@ -61,3 +61,6 @@ pub fn node_in_label(node: &str) -> String {
 
 /// The longest Configuration name: the longest resource name (63) less `-` and the ten digits of a long digest.
 pub const CONFIGURATION_NAME_LIMIT: usize = 52;
+
+/// Kubernetes' taint by which an operator says that a node is shut down and none of its containers runs.
+pub const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";

@@ -15,9 +15,6 @@ use kube::Resource;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// The taint by which an operator says that a node is shut down and none of its containers runs.
-pub const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
-
 #[derive(Debug, Clone, Default, Deserialize, Resource)]
 #[resource(inherit = Pod)]
 pub struct PodPart {
@@ -106,10 +103,8 @@ pub struct NodeStatusPart {
 }
 
 impl NodePart {
-    /// Whether the operator has marked it as shut down, the way Kubernetes asks for before it detaches volumes.
-    pub fn is_out_of_service(&self) -> bool {
-        let mut taints = self.spec.taints.iter();
-        taints.any(|taint| taint.key == OUT_OF_SERVICE)
+    pub fn has_taint(&self, key: &str) -> bool {
+        self.spec.taints.iter().any(|taint| taint.key == key)
     }
 
     pub fn ready(&self) -> Option<&NodeCondition> {

@@ -242,7 +242,7 @@ fn meta(metadata: ObjectMeta) -> Meta {
 fn node_state(node: NodePart) -> NodeState {
     let ready = node.ready().cloned();
     NodeState {
-        is_out_of_service: node.is_out_of_service(),
+        is_out_of_service: node.has_taint(names::OUT_OF_SERVICE),
         uid: node.metadata.uid.unwrap_or_default(),
         is_ready: ready.as_ref().is_some_and(|ready| ready.status == "True"),
         since: ready

@@ -132,12 +132,7 @@ pub async fn run(
                 Action::Start(key, spec) => {
                     let stop = shutdown.child_token();
                     let span = info_span!("discovery", configuration = %key);
-                    let session = Session {
-                        key: key.clone(),
-                        spec: spec.clone(),
-                        seen: seen.clone(),
-                        variables: handlers.variables.clone(),
-                    };
+                    let session = Session::new(&handlers, &key, &spec, &seen);
                     let task = session.run(handlers.clone(), stop.clone()).instrument(span);
                     tasks.spawn(key.clone(), task);
                     running.insert(key, (spec, stop));
@@ -203,6 +198,20 @@ struct Session {
 }
 
 impl Session {
+    fn new(
+        handlers: &Handlers,
+        key: &ObjectKey,
+        spec: &SessionSpec,
+        seen: &watch::Sender<Arc<Discoveries>>,
+    ) -> Self {
+        Self {
+            key: key.clone(),
+            spec: spec.clone(),
+            seen: seen.clone(),
+            variables: handlers.variables.clone(),
+        }
+    }
+
     async fn run(self, handlers: Arc<Handlers>, stop: CancellationToken) {
         let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
         let mut past = Past {

@@ -5,8 +5,7 @@ use super::{
     lost::{Outage, Outlook},
 };
 use crate::{
-    api::instance::Instance,
-    cluster::parts::OUT_OF_SERVICE,
+    api::{instance::Instance, names::OUT_OF_SERVICE},
     model::{
         names::ObjectKey,
         slot::{SlotId, SlotOwner},

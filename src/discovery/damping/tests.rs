@@ -124,7 +124,7 @@ fn what_a_device_does_while_it_is_held_back_costs_it_nothing_but_the_time() {
         fixture.flap(0.1);
     }
     let mut changes = 0;
-    for _ in 0..100 {
+    for _ in 0..600 {
         for devices in [vec![], vec![device("a", 1, 1)]] {
             let before = fixture.belief.clone();
             fixture.says(devices);

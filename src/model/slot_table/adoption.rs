@@ -82,6 +82,11 @@ impl SlotTable {
             let Some(slots) = self.instances.get(&one.instance) else {
                 continue;
             };
+            // An id of another Configuration's resource would never be found in use, and another slot be claimed for
+            // it at each look.
+            if ![&slots.key.name, &slots.configuration].contains(&&one.id.name) {
+                continue;
+            }
             let Some(slot) = self.slot_for(one, &taken) else {
                 continue;
             };

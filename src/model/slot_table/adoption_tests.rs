@@ -106,6 +106,13 @@ fn of_a_container_with_two_devices_only_the_one_that_is_not_shown_is_claimed() {
 }
 
 #[test]
+fn an_id_of_another_configuration_claims_no_slot() {
+    let table = table([observed("cam-1", 2, &[])]);
+    let uses = [told(&["door-0"], &["cam-1-0"])];
+    assert_eq!(claimed(&table.adoptions(&uses)), [""; 0]);
+}
+
+#[test]
 fn a_slot_that_another_node_holds_is_held_twice_and_is_not_offered_here() {
     let table = table([observed("cam-1", 1, &[(0, "node-b")])]);
     let uses = [told(&["cam-1-0"], &["cam-1-0"])];

@@ -3,6 +3,7 @@ use super::{
     details::Details,
     environment::Txt,
     plan::{self, Tracker},
+    room,
     service::{self, Address},
 };
 use crate::model::device::{Device, DeviceSet};
@@ -12,7 +13,7 @@ use std::{net::IpAddr, time::Duration};
 pub const TXT_KEYS_MAX: usize = super::environment::KEYS_MAX;
 /// Their names and values together, in bytes.
 pub const TXT_BYTES_MAX: usize = super::environment::BYTES_MAX;
-pub const SERVICES_MAX: usize = plan::SERVICES_MAX;
+pub const SERVICES_MAX: usize = room::SERVICES_MAX;
 
 /// What mDNS says of a service.
 #[derive(Debug, Clone, Default)]
