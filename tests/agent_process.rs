@@ -11,12 +11,13 @@ use std::{
     collections::VecDeque,
     fs,
     process::{Child, Command, Stdio},
-    time::{Duration, Instant},
+    time::Duration,
 };
 use support::node::TestNode;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
+    time::Instant,
 };
 
 struct Agent(Child);

@@ -109,8 +109,7 @@ pub async fn run(
     let mut tasks = JoinMap::new();
     let mut running: BTreeMap<ObjectKey, (SessionSpec, CancellationToken)> = BTreeMap::new();
     loop {
-        let specs = running
-            .iter()
+        let specs = (running.iter())
             .map(|(key, (spec, _))| (key.clone(), spec.clone()))
             .collect();
         let actions = plan(&desired.borrow_and_update(), &specs);

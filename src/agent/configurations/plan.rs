@@ -58,7 +58,8 @@ pub(super) fn judge(world: &World<'_>) -> Judged {
         match accept(world, key, configuration) {
             Ok(accepted) => {
                 let refused = rights::refused_variables(world.variables, &configuration.spec);
-                (judged.problems).extend(refused.map(|problem| (key.clone(), problem)));
+                let flaw = refused.or_else(|| spec::unused(&configuration.spec));
+                (judged.problems).extend(flaw.map(|problem| (key.clone(), problem)));
                 judged.accepted.insert(key.clone(), accepted);
             }
             Err(problem) => {
@@ -358,6 +359,18 @@ mod tests {
         let before = judge(&Accepted::new(), &known).accepted;
         let again = judge(&before, &|_| panic!("read again"));
         assert_eq!(again.accepted, before);
+    }
+
+    #[test]
+    fn what_has_no_effect_is_said_and_the_devices_are_offered() {
+        let text = GOOD.replace(
+            "name: echo",
+            "name: echo, discoveryProperties: [{name: user}]",
+        );
+        let judged = judged(&[&text], &Accepted::new());
+        assert_eq!(judged.accepted.len(), 1);
+        let problem = judged.problems.into_values().next().unwrap();
+        assert_eq!(problem.reason, "UnusedDiscoveryProperties");
     }
 
     #[test]

@@ -80,6 +80,17 @@ fn check_handler(handler: &DiscoveryHandlerInfo) -> Result<(), String> {
     Ok(())
 }
 
+/// What is in a spec and has no effect.
+pub(super) fn unused(spec: &ConfigurationSpec) -> Option<Problem> {
+    let handler = &spec.discovery_handler;
+    let first = properties(handler).first()?;
+    let message = format!(
+        "discoveryHandler.discoveryProperties has {:?}, and the handler {} reads none: remove them; what it is to look for is said in discoveryDetails",
+        first.name, handler.name
+    );
+    Some(Problem::new("UnusedDiscoveryProperties", message))
+}
+
 fn properties(handler: &DiscoveryHandlerInfo) -> &[DiscoveryProperty] {
     handler.discovery_properties.as_deref().unwrap_or_default()
 }
@@ -188,5 +199,15 @@ mod tests {
             assert_eq!(check(&good), Ok(()), "{message}");
             assert_eq!(check(&bad), Err(Problem::new("BadSpec", message)));
         }
+    }
+
+    #[test]
+    fn discovery_properties_that_nobody_reads_are_named() {
+        let handler =
+            "{discoveryHandler: {name: echo, discoveryProperties: [{name: user, value: a}]}}";
+        let problem = unused(&spec(handler)).unwrap();
+        assert_eq!(problem.reason, "UnusedDiscoveryProperties");
+        assert!(problem.message.contains("\"user\""), "{}", problem.message);
+        assert_eq!(unused(&with("capacity: 1")), None);
     }
 }
