@@ -309,7 +309,7 @@ test_a_hundred_devices() {
   clean
   echoes hundred 100
   within 30 "a hundred Instances" has_instances hundred 100
-  within 10 "node-2 offers a hundred" node_holds node-2 allocatable hundred 100
+  within 30 "node-2 offers a hundred" node_holds node-2 allocatable hundred 100
   note "applied -> 100 Instances, allocatable on both nodes: $TOOK s after the last Instance"
   kubectl delete configuration hundred >/dev/null
   within 20 "all are gone" is_nothing_left

@@ -59,10 +59,8 @@ impl Agent {
                     .map(|change| digests[&change.slot.name].clone()),
             )
             .collect();
-        if is_replayed {
-            if told.iter().any(|(id, now)| self.was_told_else(id, now)) {
-                return Err("the device is reached differently now".to_owned());
-            }
+        if is_replayed && told.iter().any(|(id, now)| self.was_told_else(id, now)) {
+            return Err("the device is reached differently now".to_owned());
         }
         let (reply, answer) = oneshot::channel();
         let request = ClaimRequest {
