@@ -31,7 +31,7 @@ test:
 fuzz *arguments:
     fuzz/run {{ arguments }}
 
-# A simulated cluster, SEEDS histories from seed FIRST on: no promise is broken (docs/reliability.md)
+# A simulated cluster, SEEDS histories from seed FIRST on: no promise is broken
 simulate seeds="10000" first="0":
     SIMULATION_SEEDS={{ seeds }} SIMULATION_FIRST={{ first }} cargo test --locked --lib simulation -- --ignored --nocapture
 
