@@ -101,6 +101,8 @@ fn names_of(instance: &Instance) -> (Vec<&str>, Vec<&str>, Vec<&str>, Vec<&str>)
 }
 
 const BOTH: (&[&str], &[&str]) = (&["a", "b"], &["node.akri.sh/a", "node.akri.sh/b", "theirs"]);
+/// Its agent leaves by itself when it is back, and finds the Instance by the label.
+const LEFT: (&[&str], &[&str]) = (&["a"], &["node.akri.sh/a", "node.akri.sh/b", "theirs"]);
 const ONLY_A: (&[&str], &[&str]) = (&["a"], &["node.akri.sh/a", "theirs"]);
 const OTHERS_SLOTS: &[&str] = &["cam-1-0", "cam-1-3", "cam-1-4"];
 const ALL_SLOTS: &[&str] = &["cam-1-0", "cam-1-1", "cam-1-2", "cam-1-3", "cam-1-4"];
@@ -110,12 +112,12 @@ fn a_node_leaves_its_instances_by_what_became_of_it() {
     for (b, seconds, (nodes, labels), slots) in [
         (Some(ready()), 0, BOTH, ALL_SLOTS),
         (Some(not_ready(at(0))), 59, BOTH, ALL_SLOTS),
-        (Some(not_ready(at(0))), 60, ONLY_A, ALL_SLOTS),
+        (Some(not_ready(at(0))), 60, LEFT, ALL_SLOTS),
         // It may have joined again: only a controller that saw it stay away frees its slots.
-        (Some(not_ready(at(0))), 9_000, ONLY_A, ALL_SLOTS),
+        (Some(not_ready(at(0))), 9_000, LEFT, ALL_SLOTS),
         // Pods of it may be there yet.
         (None, 0, ONLY_A, ALL_SLOTS),
-        (Some(off(at(0))), 0, ONLY_A, OTHERS_SLOTS),
+        (Some(off(at(0))), 0, LEFT, OTHERS_SLOTS),
     ] {
         let mut world = World::default()
             .with_nodes([("a", ready())])
@@ -293,7 +295,9 @@ fn an_instance_is_kept_while_a_container_may_use_its_device_or_while_it_is_not_k
     unknown.status = None;
     let mut seen = abandoned(json!({}));
     seen.status.as_mut().unwrap().conditions[0].status = "True".to_owned();
-    for kept in [held, by_one_that_is_there, unknown, seen] {
+    for mut kept in [held, by_one_that_is_there, unknown, seen] {
+        let labels = ["a", "b"].map(|node| (names::node_label(node), String::new()));
+        kept.metadata.labels = Some(labels.into());
         let world = World::default()
             .with_nodes([("a", ready()), ("b", not_ready(at(0)))])
             .with_instance(kept);
