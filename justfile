@@ -31,13 +31,26 @@ test:
 fuzz *arguments:
     fuzz/run {{ arguments }}
 
-# A simulated cluster, SEEDS histories from seed FIRST on: no promise is broken
-simulate seeds="10000" first="0":
-    SIMULATION_SEEDS={{ seeds }} SIMULATION_FIRST={{ first }} cargo test --locked --lib simulation -- --ignored --nocapture
-
 # What a kubelet still holds after a thousand registrations and ten thousand Allocates (1 to 3 minutes)
 leaks:
     cargo test --locked --test kubelet_leaks -- --ignored
+
+# A simulated cluster through N histories of faults: `just simulate --seeds 100000`, `just simulate --first 17 --seeds 1`
+simulate *options:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    first=0 seeds=10000 goes_on=0
+    set -- {{ options }}
+    while [ $# -gt 0 ]; do
+      case $1 in
+        --first) first=$2; shift 2 ;;
+        --seeds) seeds=$2; shift 2 ;;
+        --all) goes_on=1; shift ;;
+        *) echo "usage: just simulate [--first SEED] [--seeds COUNT] [--all]; --all goes on after a failure, and counts" >&2; exit 2 ;;
+      esac
+    done
+    export SIMULATION_FIRST=$first SIMULATION_SEEDS=$seeds SIMULATION_GOES_ON=$goes_on
+    cargo test --locked --lib simulation -- --ignored --nocapture
 
 # The documentation of the whole crate, for those who work on it, without a broken link
 docs:

@@ -14,6 +14,7 @@ use super::{
 };
 use crate::{
     agent::{
+        books::plan::Entry,
         instances::plan::{self as instances, Absences},
         plan_inputs::{Now, observed_slots},
         plugins::plan as plugins,
@@ -53,6 +54,8 @@ pub(super) struct Agent {
     pub(super) told: RefCell<BTreeMap<String, String>>,
     /// What containers used at the last look.
     pub(super) uses: RefCell<Option<Vec<Use>>>,
+    /// The version of the kubelet's checkpoint that was read last, and what it says.
+    pub(super) checkpoint: RefCell<(u64, Vec<Entry>)>,
     /// What the kubelet was last told of each resource.
     listed: RefCell<BTreeMap<String, Vec<plugins::Slot>>>,
 }
@@ -77,6 +80,7 @@ impl Agent {
             requests,
             told: RefCell::default(),
             uses: RefCell::default(),
+            checkpoint: RefCell::default(),
             listed: RefCell::default(),
         });
         let process = agent.process;
@@ -226,27 +230,30 @@ impl Agent {
         let mut slots = self.slots.subscribe();
         let mut kubelet = self.node().kubelet_socket.subscribe();
         let mut observed: Arc<Instances> = Arc::default();
+        let (mut desired, mut gone) = (BTreeMap::new(), BTreeSet::new());
         loop {
-            if published.has_changed().unwrap_or(false) || judged.has_changed().unwrap_or(false) {
+            let is_new =
+                published.has_changed().unwrap_or(false) || judged.has_changed().unwrap_or(false);
+            if is_new {
                 published.mark_unchanged();
                 judged.mark_unchanged();
                 self.observe(&mut observed);
+                desired = self.desired();
             }
             slots.mark_unchanged();
             discoveries.mark_unchanged();
+            let mut stale = BTreeSet::new();
+            self.slots.send_if_modified(|slots| {
+                stale = slots.take_touched();
+                false
+            });
+            let before = std::mem::replace(&mut gone, self.gone());
+            stale.extend(gone.symmetric_difference(&before).cloned());
             if kubelet.has_changed().unwrap_or(false) {
                 kubelet.mark_unchanged();
                 self.listed.borrow_mut().clear();
             }
-            let now = self.lists();
-            let listed = self.listed.replace(now.clone());
-            let ended = listed.keys().filter(|name| !now.contains_key(*name));
-            let ended: Vec<String> = ended.cloned().collect();
-            let changed: Vec<_> = (now.iter())
-                .filter(|(name, list)| listed.get(*name) != Some(list))
-                .map(|(name, list)| (name.clone(), list.clone()))
-                .collect();
-            self.node().told_of_slots(&self.world, changed, ended);
+            self.list(&desired, &gone, &stale);
             tokio::select! {
                 biased;
                 _ = published.changed() => published.mark_changed(),
@@ -275,20 +282,45 @@ impl Agent {
             .told_of_slots(&self.world, lists.into_iter().collect(), vec![]);
     }
 
-    fn lists(&self) -> BTreeMap<String, Vec<plugins::Slot>> {
-        let instances = self.store.instances.borrow().clone();
+    fn desired(&self) -> BTreeMap<String, plugins::Offered> {
         let Some((judged, _)) = self.store.judged.borrow().clone() else {
             return BTreeMap::new();
         };
-        let gone = self.gone();
-        let desired = plugins::desired(&instances, &self.node().name, &judged.names);
-        let slots = self.slots.borrow();
-        (desired.into_values())
-            .map(|offered| {
-                let list = plugins::listed(&offered.resource, &slots, &gone);
-                (offered.full_name, list)
-            })
-            .collect()
+        let instances = self.store.instances.borrow();
+        plugins::desired(&instances, &self.node().name, &judged.names)
+    }
+
+    /// Sends the kubelet the lists that are others than before.
+    fn list(
+        &self,
+        desired: &BTreeMap<String, plugins::Offered>,
+        gone: &BTreeSet<String>,
+        stale: &BTreeSet<String>,
+    ) {
+        let (slots, mut listed) = (self.slots.borrow(), self.listed.borrow_mut());
+        let names: BTreeSet<&String> = desired.values().map(|offered| &offered.full_name).collect();
+        let ended = listed.keys().filter(|name| !names.contains(name));
+        let ended: Vec<String> = ended.cloned().collect();
+        listed.retain(|name, _| names.contains(name));
+        let mut changed = vec![];
+        for offered in desired.values() {
+            let is_stale = match &offered.resource {
+                Resource::Instance(name) => stale.contains(name),
+                Resource::Configuration(_) => !stale.is_empty(),
+            };
+            let before = listed.get(&offered.full_name);
+            if before.is_some() && !is_stale {
+                continue;
+            }
+            let list = plugins::listed(&offered.resource, &slots, gone);
+            if before != Some(&list) {
+                changed.push((offered.full_name.clone(), list.clone()));
+                listed.insert(offered.full_name.clone(), list);
+            }
+        }
+        if !changed.is_empty() || !ended.is_empty() {
+            self.node().told_of_slots(&self.world, changed, ended);
+        }
     }
 
     fn observe(&self, observed: &mut Arc<Instances>) {

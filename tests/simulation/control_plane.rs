@@ -1,6 +1,6 @@
 //! What Kubernetes' own controllers do: a node that does not report becomes NotReady, its Pods are evicted, Pods of a
 //! Node that is deleted are collected, and brokers go with their Instance.
-use super::{World, api_server::Pod};
+use super::{World, api_server::Pod, invariants};
 use crate::controller::world::NodeState;
 use std::rc::Rc;
 
@@ -107,6 +107,7 @@ pub(super) fn delete_node(world: &Rc<World>, name: &str) {
 pub(super) fn mark_out_of_service(world: &Rc<World>, name: &str, is_out_of_service: bool) {
     let there = world.node_state(name);
     if let Some(there) = there.filter(|there| there.is_out_of_service != is_out_of_service) {
+        invariants::returns(world, name);
         world.note(|| format!("Node {name} is out of service: {is_out_of_service}"));
         let now = NodeState {
             is_out_of_service,
@@ -119,11 +120,8 @@ pub(super) fn mark_out_of_service(world: &Rc<World>, name: &str, is_out_of_servi
 /// The kubelet registers its Node.
 pub(super) fn register_node(world: &Rc<World>, name: &str) {
     if world.node_state(name).is_none() {
+        invariants::returns(world, name);
         world.note(|| format!("Node {name} is registered"));
-        let now = world.machine.now();
-        let mut ledger = world.ledger.borrow_mut();
-        ledger.node_registered.insert(name.to_owned(), now);
-        drop(ledger);
         world.node(name).not_ready_since.set(world.machine.now());
         let uid = format!("node-{}", world.server.borrow_mut().next_uid());
         let state = NodeState {

@@ -49,7 +49,7 @@ pub(super) struct Controller {
     client: Client,
     pub(super) is_leader: watch::Sender<bool>,
     /// What it sees, once all of it was listed; the sets that were listed.
-    seen: RefCell<(Seen, BTreeSet<&'static str>)>,
+    seen: RefCell<(Rc<Seen>, BTreeSet<&'static str>)>,
     changed: watch::Sender<u64>,
 }
 
@@ -68,7 +68,7 @@ impl Controller {
             process: world.machine.process(),
             client: Client::new(world, name, link),
             is_leader: watch::Sender::new(false),
-            seen: RefCell::new((seen, BTreeSet::new())),
+            seen: RefCell::new((Rc::new(seen), BTreeSet::new())),
             changed: watch::Sender::new(0),
         });
         controller.watch(
@@ -107,7 +107,9 @@ impl Controller {
         let machine = &world.machine;
         machine.spawn(controller.process, controller.clone().keep_nodes());
         machine.spawn(controller.process, controller.clone().keep_status());
-        machine.spawn(controller.process, controller.clone().keep_brokers());
+        if world.has_brokers {
+            machine.spawn(controller.process, controller.clone().keep_brokers());
+        }
         controller
     }
 
@@ -123,7 +125,8 @@ impl Controller {
         let mut listed: BTreeMap<ObjectKey, Arc<T>> = BTreeMap::new();
         let mut known: BTreeSet<ObjectKey> = BTreeSet::new();
         let on = move |events: Vec<Event<T>>| {
-            let mut seen = this.seen.borrow_mut();
+            let (seen, whole) = &mut *this.seen.borrow_mut();
+            let seen = Rc::make_mut(seen);
             for event in events {
                 match event {
                     Event::Init => listed.clear(),
@@ -131,21 +134,21 @@ impl Controller {
                     Event::Complete => {
                         let listed = std::mem::take(&mut listed);
                         for gone in known.iter().filter(|key| !listed.contains_key(*key)) {
-                            put(&mut seen.0, gone.clone(), None);
+                            put(seen, gone.clone(), None);
                         }
                         known = listed.keys().cloned().collect();
                         for (key, object) in listed {
-                            put(&mut seen.0, key, Some(object));
+                            put(seen, key, Some(object));
                         }
-                        seen.1.insert(what);
+                        whole.insert(what);
                     }
                     Event::Applied(object) => {
                         known.insert(object.key());
-                        put(&mut seen.0, object.key(), Some(object));
+                        put(seen, object.key(), Some(object));
                     }
                     Event::Deleted(object, _) => {
                         known.remove(&object.key());
-                        put(&mut seen.0, object.key(), None);
+                        put(seen, object.key(), None);
                     }
                 }
             }
@@ -159,7 +162,7 @@ impl Controller {
     async fn follow<S>(
         self: Rc<Self>,
         mut state: S,
-        pass: impl for<'a> Fn(&'a Self, &'a mut S, Seen) -> LocalBoxFuture<'a, Pass>,
+        pass: impl for<'a> Fn(&'a Self, &'a mut S, Rc<Seen>) -> LocalBoxFuture<'a, Pass>,
     ) {
         let (mut changed, mut leader) = (self.changed.subscribe(), self.is_leader.subscribe());
         let mut backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
@@ -178,11 +181,14 @@ impl Controller {
             wait = Duration::MAX;
             changed.mark_unchanged();
             let leads = *leader.borrow_and_update();
-            let seen = self.seen.borrow().clone();
-            if !leads || seen.1.len() < 3 {
+            let (seen, is_whole) = {
+                let (seen, whole) = &*self.seen.borrow();
+                (seen.clone(), whole.len() == 3)
+            };
+            if !leads || !is_whole {
                 continue;
             }
-            let (is_done, wake_in) = pass(&self, &mut state, seen.0).await;
+            let (is_done, wake_in) = pass(&self, &mut state, seen).await;
             let retry = match is_done {
                 true => {
                     backoff.reset();
@@ -206,7 +212,7 @@ impl Controller {
     async fn nodes_pass(
         &self,
         (memory, pace): &mut (Lost, Pace<(&'static str, ObjectKey)>),
-        seen: Seen,
+        seen: Rc<Seen>,
     ) -> Pass {
         memory.notice(&seen, self.now());
         for node in memory.looks(self.now().instant) {
@@ -312,7 +318,7 @@ impl Controller {
         .await;
     }
 
-    async fn status_pass(&self, pace: &mut Pace<ObjectKey>, seen: Seen) -> Pass {
+    async fn status_pass(&self, pace: &mut Pace<ObjectKey>, seen: Rc<Seen>) -> Pass {
         let planned = status::plan(&seen, self.world.machine.clock());
         let of_instance = |action| match action {
             status::Action::Instance { key, status } => Some((key, status)),
@@ -342,7 +348,7 @@ impl Controller {
         .await;
     }
 
-    async fn brokers_pass(&self, memory: &mut Brokers, seen: Seen) -> Pass {
+    async fn brokers_pass(&self, memory: &mut Brokers, seen: Rc<Seen>) -> Pass {
         let machine = &self.world.machine;
         memory.observe(&seen, machine.clock());
         let planned = |memory: &Brokers| {

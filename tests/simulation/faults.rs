@@ -78,6 +78,9 @@ fn later(world: &Rc<World>, millis: u64, what: impl FnOnce(&Rc<World>) + 'static
 fn create_pod(world: &Rc<World>) {
     let machine = &world.machine;
     let at = some_node(world);
+    if world.node_state(&world.nodes[at].name).is_none() {
+        return;
+    }
     let offers = world.nodes[at].offers();
     let Some(resource) = machine.one_of(&offers).cloned() else {
         return;

@@ -30,9 +30,8 @@ use std::{
 
 /// The least time after which a lost node's slots are given away.
 const RELEASE_AFTER: u64 = 300_000;
-/// A patch that the controller sent while a Node was not there may be carried out so long after that Node has come. Its
-/// agent claims again what its containers use.
-const LATE: u64 = 10_000;
+/// A look at the nodes and the write that follows from it take so long at most.
+const ON_ITS_WAY: u64 = 20_000;
 /// A node, and a device, that were left alone for so long have settled.
 const SETTLED: u64 = 90_000;
 
@@ -47,8 +46,8 @@ pub(super) struct Ledger {
     given_away: BTreeSet<(SlotId, Place)>,
     /// The nodes that were deleted, since when.
     pub(super) node_deleted: BTreeMap<String, u64>,
-    /// When nodes were registered last.
-    pub(super) node_registered: BTreeMap<String, u64>,
+    /// When the slots of a node that is back might be given away last.
+    lost_until: BTreeMap<String, u64>,
     /// Slots that a node has reported as held twice.
     pub(super) reported: BTreeSet<(String, SlotId)>,
 }
@@ -148,9 +147,25 @@ fn freed(world: &Rc<World>, (before, after): (&Instance, &Instance), by: &str) {
     }
 }
 
-/// Whether the slots of a node may be given away by now.
+/// A node is about to come back.
+pub(super) fn returns(world: &World, name: &str) {
+    if is_lost(world, name) {
+        let now = world.machine.now();
+        world
+            .ledger
+            .borrow_mut()
+            .lost_until
+            .insert(name.to_owned(), now);
+    }
+}
+
+/// Whether the slots of a node may be given away by now, or might be when a request that is written now was begun.
 fn is_lost(world: &World, name: &str) -> bool {
     let now = world.machine.now();
+    let lost_until = world.ledger.borrow().lost_until.get(name).copied();
+    if lost_until.is_some_and(|until| now - until < ON_ITS_WAY) {
+        return true;
+    }
     let is_over = |since: u64| now.saturating_sub(since) >= RELEASE_AFTER;
     match world.node_state(name) {
         None => {
@@ -161,9 +176,7 @@ fn is_lost(world: &World, name: &str) -> bool {
         }
         Some(state) => {
             let since = world.node(name).not_ready_since.get();
-            let registered = world.ledger.borrow().node_registered.get(name).copied();
-            let is_new = registered.is_some_and(|at| now.saturating_sub(at) < LATE);
-            is_new || !state.is_ready && (state.is_out_of_service || is_over(since))
+            !state.is_ready && (state.is_out_of_service || is_over(since))
         }
     }
 }

@@ -182,12 +182,18 @@ impl Agent {
 
     fn checkpoint(&self) -> Checkpoint {
         let node = self.node();
+        let (version, known) = &mut *self.checkpoint.borrow_mut();
         match node.written.get() {
-            0 => Checkpoint::Missing,
-            _ => Checkpoint::Read {
-                entries: entries(data(&node.checkpoint.borrow()), &prefixes()),
-                is_fresh: false,
-            },
+            0 => return Checkpoint::Missing,
+            written if written == *version => {}
+            written => {
+                *version = written;
+                *known = entries(data(&node.checkpoint.borrow()), &prefixes());
+            }
+        }
+        Checkpoint::Read {
+            entries: known.clone(),
+            is_fresh: false,
         }
     }
 }

@@ -76,6 +76,7 @@ struct World {
     /// When requests were last made slow or lost.
     stormy: Cell<u64>,
     nodes: Vec<Node>,
+    has_brokers: bool,
     devices: Devices,
     /// What every agent makes of the Configurations.
     judged: Arc<Judged>,
@@ -119,6 +120,7 @@ impl World {
             weather: Cell::default(),
             stormy: Cell::default(),
             nodes: ["node-1", "node-2", "node-3"].map(Node::new).into(),
+            has_brokers,
             devices: Devices::default(),
             judged: Arc::new(judged),
             control_link: watch::Sender::new(true),
@@ -203,7 +205,7 @@ fn run(seed: u64, keeps_history: bool) -> Result<(), (String, String)> {
     // Most worlds come up before anything happens to them.
     machine.run_until(machine.between(0, 20_000), is_over);
     let is_stirred = Rc::new(Cell::new(false));
-    let (steps, stirred) = (machine.between(3, 16), is_stirred.clone());
+    let (steps, stirred) = (machine.between(3, 14), is_stirred.clone());
     let stirring = faults::stir(world.clone(), steps);
     machine.spawn(machine.process(), async move {
         stirring.await;

@@ -216,6 +216,12 @@ impl Node {
             reply.send(answer).ok();
         });
         let answer = answer.await;
+        // A kubelet that is busy notes it late.
+        let millis = match machine.chance(10) {
+            true => machine.between(100, 8_000),
+            false => machine.between(1, 10),
+        };
+        machine.sleep(millis).await;
         answer.unwrap_or_else(|_| Err("the plugin hung up".to_owned()))
     }
 

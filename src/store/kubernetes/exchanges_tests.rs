@@ -108,3 +108,19 @@ async fn a_claim_is_written_though_an_earlier_one_of_its_instance_is_refused() {
     assert_eq!(*patched.lock().unwrap(), ["b", "b"]);
     assert!(!store.inner.change(|known| known.is_pending()));
 }
+
+#[tokio::test]
+async fn a_claim_that_is_put_off_is_tried_again_though_no_watch_says_anything() {
+    let away = tower::service_fn(|_: Request<Body>| async {
+        Err::<Response<Body>, _>(std::io::Error::other("the server is away"))
+    });
+    let (mut store, _patched, _state) = store(&["b"], 1);
+    Arc::get_mut(&mut store.inner).unwrap().client = Client::new(away, "default");
+    let postponed = store.inner.postponed.subscribe();
+    store.exchange(vec![claim("b", 0)]).await.unwrap();
+    assert!(store.inner.change(|known| known.is_pending()));
+    assert!(
+        postponed.has_changed().unwrap(),
+        "who writes what is pending wakes"
+    );
+}

@@ -117,3 +117,31 @@ fn an_instance_that_is_made_anew_has_the_slots_that_containers_use() {
     let used: usize = others.map(|i| i.spec.device_usage.len()).sum();
     assert_eq!(used, 2);
 }
+
+#[test]
+fn what_the_controller_left_of_this_node_goes_when_no_container_here_has_a_slot() {
+    let mut fixture = Fixture::new("");
+    fixture.see(&["foo0"], true);
+    fixture.settle();
+    fixture.see(&[], true);
+    let mut instance = Instance::clone(fixture.only());
+    instance.spec.nodes = vec!["node-b".to_owned()];
+    let mut changes = |labelled: &str, holder: &str, used: &str| {
+        let label = (names::node_label(labelled), String::new());
+        instance.metadata.labels = Some([label].into());
+        let slot = ("cam-8120fe-0".to_owned(), holder.to_owned());
+        instance.spec.device_usage = [slot].into();
+        let instance = Arc::new(instance.clone());
+        fixture.instances.insert(key("cam-8120fe"), instance);
+        fixture.uses = vec![Use {
+            ids: [used.parse().unwrap()].into(),
+            ..Use::default()
+        }];
+        fixture.plan().changes
+    };
+    let leave = [InstanceChange::Leave(key("cam-8120fe"))];
+    assert_eq!(changes(NODE, "node-b", "cam-cafe12-0"), leave);
+    assert_eq!(changes(NODE, NODE, "cam-cafe12-0"), []);
+    assert_eq!(changes(NODE, "node-b", "cam-8120fe-0"), []);
+    assert_eq!(changes("node-b", "", "cam-cafe12-0"), []);
+}

@@ -118,12 +118,12 @@ fn of_three_hundred_services_that_flap_at_four_hertz_a_few_changes_each_are_writ
 #[test]
 fn of_a_dead_switch_all_is_written_at_once_and_of_its_return() {
     let mut storm = Storm::new("");
-    storm.pass(&devices(300), 2000);
+    storm.pass(&devices(300), 1000);
     let before = storm.written.len();
     storm.say(&devices(0));
     storm.round();
     assert_eq!(storm.written.len(), before + 300);
-    storm.pass(&devices(0), 10_000);
+    storm.pass(&devices(0), 2000);
     storm.say(&devices(300));
     storm.round();
     assert_eq!(storm.written.len(), before + 600);
@@ -171,9 +171,9 @@ fn a_refused_write_does_not_hold_up_another() {
 #[test]
 fn where_nothing_happens_nothing_is_written_and_nothing_is_waited_for() {
     let mut storm = Storm::new("");
-    storm.pass(&devices(300), 2000);
+    storm.pass(&devices(300), 1000);
     let before = storm.written.len();
-    storm.pass(&devices(300), 10_000);
+    storm.pass(&devices(300), 2000);
     assert_eq!(storm.written.len(), before);
     assert_eq!(storm.round(), None);
     assert_eq!(storm.belief.unwrap().wake, None);
