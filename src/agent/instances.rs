@@ -27,12 +27,14 @@ const SETTLE: Duration = Duration::from_millis(5);
 pub(super) async fn run(node: Arc<Node>, shutdown: CancellationToken) -> anyhow::Result<()> {
     let (mut judged, mut discoveries) = (node.judged.subscribe(), node.discoveries.subscribe());
     let (mut instances, mut configurations) = (node.store.instances(), node.store.configurations());
+    let mut uses = node.uses.subscribe();
     let mut keeper = Keeper::new(node.clone());
     let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
     loop {
         let known = instances.borrow_and_update().clone();
         let planned = plan(&World {
             node: &node.name,
+            merges: node.store.merges(),
             max_instances: node.max_instances,
             now: Now {
                 uptime: node.uptime(),
@@ -42,7 +44,7 @@ pub(super) async fn run(node: Arc<Node>, shutdown: CancellationToken) -> anyhow:
             judged: &judged.borrow_and_update().clone(),
             discoveries: &discoveries.borrow_and_update().clone(),
             instances: &known,
-            uses: node.uses.borrow().clone().as_deref(),
+            uses: uses.borrow_and_update().clone().as_deref(),
             absences: &keeper.absences,
             arrivals: &keeper.arrivals,
             failing: &keeper.writes.failing(),
@@ -50,7 +52,13 @@ pub(super) async fn run(node: Arc<Node>, shutdown: CancellationToken) -> anyhow:
         (keeper.absences, keeper.arrivals) = (planned.absences, planned.arrivals);
         let due = (keeper.writes).due(planned.changes, &known, Instant::now());
         let again = keeper.carry_out(due.changes).await;
-        let report = match node.store.report(planned.reports).await {
+        // What is left out of a report to a controller is taken to be gone.
+        let is_reported = planned.is_whole || !node.store.merges();
+        let reported = match is_reported {
+            true => node.store.report(planned.reports).await,
+            false => Ok(()),
+        };
+        let report = match reported {
             Ok(()) => {
                 backoff.reset();
                 None
@@ -72,6 +80,7 @@ pub(super) async fn run(node: Arc<Node>, shutdown: CancellationToken) -> anyhow:
             changed = discoveries.changed() => changed?,
             changed = instances.changed() => changed?,
             changed = configurations.changed() => changed?,
+            changed = uses.changed() => changed?,
             () = sleep(wait.unwrap_or(Duration::MAX)) => continue,
         }
         shutdown.run_until_cancelled(sleep(SETTLE)).await;

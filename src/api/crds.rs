@@ -1,5 +1,5 @@
 //! The CustomResourceDefinitions: ours, and what one on a cluster lacks. Pure.
-use super::{configuration::Configuration, instance::Instance};
+use super::{configuration::Configuration, instance::Instance, node_devices::NodeDevices};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray,
 };
@@ -10,9 +10,17 @@ use serde_json::Value;
 pub const HOW_TO_MEND: &str =
     "helm show crds charts/petiole | kubectl apply --server-side --force-conflicts -f -";
 
-/// Configuration and Instance.
-pub fn all() -> [CustomResourceDefinition; 2] {
-    let mut all = [Configuration::crd(), Instance::crd()];
+/// How to mend one of them. What only agents and the controller use is a template of the chart: Helm upgrades it.
+pub fn how_to_mend(name: &str) -> &'static str {
+    match name == NodeDevices::crd_name() {
+        true => "helm upgrade",
+        false => HOW_TO_MEND,
+    }
+}
+
+/// Configuration, Instance and NodeDevices.
+pub fn all() -> [CustomResourceDefinition; 3] {
+    let mut all = [Configuration::crd(), Instance::crd(), NodeDevices::crd()];
     for version in all.iter_mut().flat_map(|crd| &mut crd.spec.versions) {
         let schema = version.schema.as_mut();
         let root = schema.and_then(|s| s.open_api_v3_schema.as_mut());
@@ -20,6 +28,11 @@ pub fn all() -> [CustomResourceDefinition; 2] {
         if let Some(status) = fields.and_then(|f| f.get_mut("status")) {
             without_null(status);
         }
+    }
+    let ours = all[2].spec.versions.iter_mut();
+    let ours = ours.filter_map(|version| version.schema.as_mut()?.open_api_v3_schema.as_mut());
+    for spec in ours.filter_map(|root| root.properties.as_mut()?.get_mut("spec")) {
+        without_null(spec);
     }
     all
 }

@@ -96,7 +96,8 @@ fn definition(
 ) -> anyhow::Result<Finding> {
     let what = format!("CustomResourceDefinition {name}");
     let Some(on_cluster) = on_cluster else {
-        return Ok(Err(format!("{what} is not there: {}", crds::HOW_TO_MEND)));
+        let how = crds::how_to_mend(name);
+        return Ok(Err(format!("{what} is not there: {how}")));
     };
     let missing = crds::missing(
         &serde_json::to_value(ours)?,
@@ -106,7 +107,7 @@ fn definition(
         Ok(format!("{what} has every field"))
     } else {
         let missing = missing.join(", ");
-        Err(format!("{what} lacks {missing}: {}", crds::HOW_TO_MEND))
+        Err(format!("{what} lacks {missing}: {}", crds::how_to_mend(name)))
     })
 }
 
@@ -210,7 +211,7 @@ mod tests {
 
     #[test]
     fn a_definition_that_lacks_something_says_what_and_how_to_mend_it() {
-        let [ours, _] = crds::all();
+        let [ours, ..] = crds::all();
         let mut old = ours.clone();
         old.spec.versions[0].subresources = None;
         let wrong = definition("x", &ours, Some(&old)).unwrap().unwrap_err();

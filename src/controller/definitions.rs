@@ -37,7 +37,8 @@ async fn look(shared: &Shared) -> anyhow::Result<()> {
         let name = ours.metadata.name.clone().unwrap_or_default();
         let there = match api.get(&name).await {
             Err(e) if is_not_found(&e) => {
-                warn!(definition = name, "it is not there: {}", crds::HOW_TO_MEND);
+                let how = crds::how_to_mend(&name);
+                warn!(definition = name, "it is not there: {how}");
                 continue;
             }
             there => there?,
@@ -47,7 +48,8 @@ async fn look(shared: &Shared) -> anyhow::Result<()> {
             &serde_json::to_value(&there)?,
         );
         if !missing.is_empty() {
-            let note = format!("it lacks {}. {}", missing.join(", "), crds::HOW_TO_MEND);
+            let how = crds::how_to_mend(&name);
+            let note = format!("it lacks {}. {how}", missing.join(", "));
             warn!(definition = name, "{note}");
             shared
                 .events

@@ -15,6 +15,9 @@ pub const SLOT_ID_MAX: usize = 264;
 pub const SLOT_OWNER_MAX: usize = 600;
 /// The most that `maxInstances` of a Configuration may say.
 pub const INSTANCES_MAX: i64 = 10_000;
+/// The most Configurations that one node reports on, and the characters of a device's id.
+pub const CONFIGURATIONS_MAX: usize = 10_000;
+pub const DEVICE_ID_MAX: usize = 65_536;
 /// A week: the longest that the Instance of a vanished device may stay.
 pub const GRACE_SECONDS_MAX: i64 = 604_800;
 /// The names of objects and of nodes.

@@ -12,7 +12,7 @@ use crate::{
         books::{self, Books, Checkpoint, Confirmed},
         configurations::Judged,
     },
-    model::slot_table::{HeldTwice, SlotTable},
+    model::slot_table::{HeldTwice, SlotTable, Use},
     store::About,
     supervisor::ChannelClosed,
     telemetry::metrics,
@@ -115,11 +115,20 @@ async fn is_soon(
     }
 }
 
+/// Tells what containers have, where that is news.
+fn know(node: &Node, uses: Option<Arc<[Use]>>) {
+    node.uses.send_if_modified(|before| {
+        let is_changed = *before != uses;
+        *before = uses;
+        is_changed
+    });
+}
+
 impl Memory {
     /// Nothing counts of a time at which the kubelet could not be believed. What was claimed stays so.
     fn know_nothing(&mut self, node: &Node) {
         self.missed.clear();
-        node.uses.send_replace(None);
+        know(node, None);
     }
 
     fn decide(&mut self, node: &Node, books: &Books, begun: Duration) -> Vec<Request> {
@@ -148,7 +157,7 @@ impl Memory {
         let (claimed, asked) = due_claims(&adoptions, looks, &self.asked);
         self.asked = asked;
         self.report_conflicts(node, adoptions.twice);
-        node.uses.send_replace(Some(uses.into()));
+        know(node, Some(uses.into()));
         let release = (!released.is_empty()).then_some(Request::Release {
             changes: released,
             begun,

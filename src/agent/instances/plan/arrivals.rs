@@ -7,7 +7,8 @@ use super::{PlanOfOne, Room};
 use crate::{
     api::configuration::Problem,
     model::{
-        device::{Device, DeviceId},
+        device::{Device, DeviceId, Scope},
+        instance_name::InstanceName,
         names::ObjectKey,
         token_bucket::TokenBucket,
     },
@@ -32,6 +33,8 @@ pub(super) struct Arrival {
     bucket: TokenBucket,
     /// Since when (uptime) devices have been waiting for an Instance.
     waiting: BTreeMap<DeviceId, Duration>,
+    /// Devices that were reported, and whose Instances the controller has not made yet.
+    reported: BTreeSet<DeviceId>,
 }
 
 impl Arrivals {
@@ -55,6 +58,8 @@ impl<'a> PlanOfOne<'a> {
             usize::try_from(self.accepted.configuration.spec.max_instances).unwrap_or(usize::MAX);
         let mut arrival = self.arrival(limit);
         let waited = std::mem::take(&mut arrival.waiting);
+        let reported = std::mem::take(&mut arrival.reported);
+        let is_merged = self.world.merges && self.accepted.scope == Scope::Shared;
         let since = |device: &Device| waited.get(&device.id).copied().unwrap_or(now);
         new.sort_by_key(|device| since(device)); // stable: those that came together stay in their order
         let mut tokens = arrival.bucket.available(now);
@@ -64,9 +69,8 @@ impl<'a> PlanOfOne<'a> {
         let (mut left_out, mut nameless, mut refused) = (0, vec![], vec![]);
         for device in new {
             let candidates = self.candidates(&device.id);
-            let free = candidates
-                .iter()
-                .find(|name| !names.contains(name.as_str()));
+            let is_free = |name: &&InstanceName| is_merged || !names.contains(name.as_str());
+            let free = candidates.iter().find(is_free);
             let Some(name) = free else {
                 nameless.push(device.id.as_str());
                 continue;
@@ -79,6 +83,7 @@ impl<'a> PlanOfOne<'a> {
             // One that failed is created when its time comes, and takes nobody's turn until then.
             match self.world.failing.get(&key) {
                 Some(why) => refused.extend(why.as_ref().map(|why| (key, why))),
+                None if reported.contains(&device.id) => {}
                 None if tokens == 0 => {
                     arrival.waiting.insert(device.id.clone(), since(device));
                     continue;
@@ -88,6 +93,14 @@ impl<'a> PlanOfOne<'a> {
             names.insert(name.to_string());
             self.report.instances += 1;
             room.0 -= 1;
+            if is_merged {
+                if !reported.contains(&device.id) {
+                    arrival.bucket.take(1, now);
+                }
+                arrival.reported.insert(device.id.clone());
+                self.announce(device, &candidates);
+                continue;
+            }
             let instance = self.new_instance(name, device);
             (self.changes).push(InstanceChange::Create(Box::new(instance)));
         }
@@ -114,6 +127,7 @@ impl<'a> PlanOfOne<'a> {
             None => Arrival {
                 bucket: TokenBucket::new(limit, NEW_A_SECOND, now),
                 waiting: BTreeMap::new(),
+                reported: BTreeSet::new(),
             },
         };
         arrival.bucket.resize(limit);

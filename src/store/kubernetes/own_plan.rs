@@ -1,0 +1,137 @@
+//! What this node's NodeDevices is to say, and when it is written. Pure.
+use crate::{
+    api::{
+        configuration::Problem,
+        node_devices::{ConfigurationView, NodeDevices, NodeDevicesSpec, SeenDevice},
+    },
+    model::names::ObjectKey,
+    store::Report,
+};
+use std::collections::BTreeMap;
+
+/// Problems, each with the Configuration that has it.
+pub(crate) type Problems = Vec<(ObjectKey, Problem)>;
+
+/// What is to be written.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Step<'a> {
+    Nothing,
+    Create(&'a NodeDevicesSpec),
+    Patch(&'a NodeDevicesSpec),
+}
+
+/// What became of the last write, as far as the watch may not tell of it yet.
+#[derive(Debug, Default)]
+pub(crate) enum Written {
+    /// Nothing: what the watch says counts.
+    #[default]
+    Nothing,
+    There(Box<NodeDevices>),
+    /// It was not there to be patched.
+    Gone,
+    /// It was there when it was to be made.
+    Other,
+}
+
+impl Written {
+    pub(crate) fn is_there(&mut self, object: NodeDevices) {
+        *self = Self::There(Box::new(object));
+    }
+
+    pub(crate) fn is_gone(&mut self) {
+        *self = Self::Gone;
+    }
+
+    pub(crate) fn is_other(&mut self) {
+        *self = Self::Other;
+    }
+
+    /// The problems that were written last, by this life or by an earlier one.
+    pub(crate) fn reported(&self, seen: Option<&NodeDevices>) -> Problems {
+        let object = match self {
+            Self::There(object) => Some(&**object),
+            Self::Nothing | Self::Gone | Self::Other => seen,
+        };
+        let all = object.into_iter().flat_map(|object| &object.spec.configurations);
+        let all = all.flat_map(|view| {
+            let key = ObjectKey::new(&view.namespace, &view.name);
+            let problems = view.problems.iter();
+            problems.map(move |problem| (key.clone(), problem.clone()))
+        });
+        all.collect()
+    }
+}
+
+/// The problems that were not there before.
+pub(crate) fn new_problems(before: &Problems, now: &Problems) -> Problems {
+    let is_new = |one: &&(ObjectKey, Problem)| !before.contains(one);
+    now.iter().filter(is_new).cloned().collect()
+}
+
+/// What the object is to say.
+pub(crate) fn wanted(reports: &BTreeMap<ObjectKey, Report>) -> NodeDevicesSpec {
+    let view = |(key, report): (&ObjectKey, &Report)| ConfigurationView {
+        namespace: key.namespace.clone(),
+        name: key.name.clone(),
+        problems: report.problems.clone(),
+        devices: report.devices.clone(),
+    };
+    NodeDevicesSpec {
+        configurations: reports.iter().map(view).collect(),
+    }
+}
+
+/// What to do about it. `seen` is the object as the watch has it, which may be behind what was written.
+pub(crate) fn step<'a>(
+    wanted: &'a NodeDevicesSpec,
+    seen: Option<&NodeDevices>,
+    written: &Written,
+) -> Step<'a> {
+    let stands = match (written, seen) {
+        (Written::Gone, _) => return Step::Create(wanted),
+        (Written::Other, None) => return Step::Patch(wanted),
+        (Written::There(written), Some(seen)) if is_newer(written, seen) => &written.spec,
+        (_, Some(seen)) => &seen.spec,
+        (Written::There(_) | Written::Nothing, None) => return Step::Create(wanted),
+    };
+    match says(stands, wanted) {
+        true => Step::Nothing,
+        false => Step::Patch(wanted),
+    }
+}
+
+/// Versions are ordered as numbers are (KEP-5504).
+fn is_newer(a: &NodeDevices, b: &NodeDevices) -> bool {
+    let version = |object: &NodeDevices| -> Option<u64> {
+        object.metadata.resource_version.as_ref()?.parse().ok()
+    };
+    version(a) > version(b)
+}
+
+/// Whether nothing needs to be written. Properties that the Instance says by now are no reason to.
+fn says(stands: &NodeDevicesSpec, wanted: &NodeDevicesSpec) -> bool {
+    let is_same = |(there, wanted): (&ConfigurationView, &ConfigurationView)| {
+        (&there.namespace, &there.name, &there.problems)
+            == (&wanted.namespace, &wanted.name, &wanted.problems)
+            && there.devices.len() == wanted.devices.len()
+            && (there.devices.iter().zip(&wanted.devices)).all(|(a, b)| is_same_device(a, b))
+    };
+    stands.configurations.len() == wanted.configurations.len()
+        && (stands.configurations.iter().zip(&wanted.configurations)).all(is_same)
+}
+
+fn is_same_device(there: &SeenDevice, wanted: &SeenDevice) -> bool {
+    if there == wanted {
+        return true;
+    }
+    // The sentence of a device that comes and goes has a number in it.
+    let slim = |device: &SeenDevice| SeenDevice {
+        flapping: device.flapping.as_ref().map(|_| String::new()),
+        properties: None,
+        usage: BTreeMap::new(),
+        ..device.clone()
+    };
+    slim(there) == slim(wanted)
+        && (wanted.properties.is_none() || there.properties == wanted.properties)
+        && (wanted.usage.is_empty() || there.usage == wanted.usage)
+}
