@@ -154,11 +154,7 @@ impl Agent {
         if !doubts.is_empty() && !is_confirmed && books.checkpoint != Checkpoint::Missing {
             is_fresh = self.is_written_anew().await;
             books.checkpoint = self.checkpoint();
-            *confirmed = is_fresh.then(|| Confirmed {
-                begun,
-                pods: books.list.pods.clone(),
-                doubts: books.doubts(held),
-            });
+            *confirmed = is_fresh.then(|| Confirmed::by(&books, held, begun, confirmed.as_ref()));
         }
         if let Checkpoint::Read { is_fresh: so, .. } = &mut books.checkpoint {
             *so = is_fresh;
