@@ -76,8 +76,7 @@ chart:
 
 # The definitions and the rendered chart that tests compare with, written anew
 regenerate:
-    cargo run --quiet -- crds --dir crds
-    cargo run --quiet -- crds --dir charts/petiole/crds
+    PETIOLE_UPDATE_GOLDEN=1 cargo test --lib crds
     PETIOLE_UPDATE_GOLDEN=1 cargo test --test chart_renders
 
 # The container image, static, as target/image/petiole.tar (localhost/petiole:dev): needs buildah

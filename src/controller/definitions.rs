@@ -4,9 +4,9 @@ use super::Shared;
 use crate::{
     api::crds,
     backoff::Backoff,
-    cluster::{events::about, is_not_found},
+    cluster::{events::about, is_not_found, parts::CustomResourceDefinitionPart},
+    yaml,
 };
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
 use std::{sync::Arc, time::Duration};
 use tokio::time::sleep;
@@ -32,23 +32,19 @@ pub(super) async fn run(shared: Arc<Shared>, shutdown: CancellationToken) -> any
 }
 
 async fn look(shared: &Shared) -> anyhow::Result<()> {
-    let api: Api<CustomResourceDefinition> = Api::all(shared.client.clone());
-    for ours in crds::all() {
-        let name = ours.metadata.name.clone().unwrap_or_default();
-        let there = match api.get(&name).await {
+    let api: Api<CustomResourceDefinitionPart> = Api::all(shared.client.clone());
+    for (name, ours) in crds::ALL {
+        let there = match api.get(name).await {
             Err(e) if is_not_found(&e) => {
-                let how = crds::how_to_mend(&name);
+                let how = crds::how_to_mend(name);
                 warn!(definition = name, "it is not there: {how}");
                 continue;
             }
             there => there?,
         };
-        let missing = crds::missing(
-            &serde_json::to_value(&ours)?,
-            &serde_json::to_value(&there)?,
-        );
+        let missing = crds::missing(&yaml::from_str(ours)?, &there.rest);
         if !missing.is_empty() {
-            let how = crds::how_to_mend(&name);
+            let how = crds::how_to_mend(name);
             let note = format!("it lacks {}. {how}", missing.join(", "));
             warn!(definition = name, "{note}");
             shared

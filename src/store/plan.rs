@@ -181,7 +181,9 @@ pub(crate) fn with_conditions(
     spec: &InstanceSpec,
     now: &str,
 ) -> InstanceStatus {
-    let is_well = status.conditions.is_empty() && status.nodes.is_empty();
+    let mut entries = status.nodes.iter();
+    let is_well = status.conditions.is_empty()
+        && entries.all(|entry| entry.health == HEALTHY && entry.reason.is_none());
     match is_well && !spec.nodes.is_empty() {
         true => status,
         false => with_availability(status, spec, now),

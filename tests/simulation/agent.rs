@@ -2,7 +2,7 @@
 //!
 //! The decisions are the real ones: `agent::instances::plan`, `agent::plugins::plan`, `SlotTable`. The loops around them are written here as they are there. A life ends with its
 //! process; only the mirror on the node's disk and what the kubelet keeps go on.
-//! Not modelled: discovery handlers (the devices of `devices.rs` come as whole sets), capacity entries, reports.
+//! Not modelled: discovery handlers (the devices of `devices.rs` come as whole sets), capacity entries.
 use super::{
     World,
     devices::CONFIGURATIONS,
@@ -53,7 +53,7 @@ pub(super) struct Agent {
     /// What containers were told by this life, by the kubelet's id.
     pub(super) told: RefCell<BTreeMap<String, String>>,
     /// What containers used at the last look.
-    pub(super) uses: RefCell<Option<Vec<Use>>>,
+    pub(super) uses: watch::Sender<Option<Arc<[Use]>>>,
     /// The version of the kubelet's checkpoint that was read last, and what it says.
     pub(super) checkpoint: RefCell<(u64, Vec<Entry>)>,
     /// What the kubelet was last told of each resource.
@@ -79,7 +79,7 @@ impl Agent {
             discoveries: watch::Sender::default(),
             requests,
             told: RefCell::default(),
-            uses: RefCell::default(),
+            uses: watch::Sender::default(),
             checkpoint: RefCell::default(),
             listed: RefCell::default(),
         });
@@ -88,6 +88,8 @@ impl Agent {
         machine.spawn(process, agent.store.clone().begin_without_server());
         machine.spawn(process, agent.store.clone().keep_mirror());
         machine.spawn(process, agent.store.clone().keep_making_up());
+        machine.spawn(process, agent.store.clone().follow_own());
+        machine.spawn(process, agent.store.clone().keep_own());
         machine.spawn(process, agent.clone().discover());
         machine.spawn(process, agent.clone().keep_instances());
         machine.spawn(process, keeper::run(agent.clone(), requested));
@@ -151,6 +153,7 @@ impl Agent {
         let mut discoveries = self.discoveries.subscribe();
         let mut published = self.store.instances.subscribe();
         let mut judged = self.store.judged.subscribe();
+        let mut uses = self.uses.subscribe();
         let mut absences = Absences::new();
         let mut arrivals = instances::Arrivals::default();
         let (first, last) = (Duration::from_millis(200), Duration::from_secs(10));
@@ -174,6 +177,7 @@ impl Agent {
             };
             let planned = instances::plan(&instances::World {
                 node: &self.node().name,
+                merges: true,
                 max_instances: 1000,
                 now: Now {
                     uptime: self.uptime(),
@@ -187,7 +191,7 @@ impl Agent {
                 judged: &known,
                 discoveries: &discoveries.borrow_and_update().clone(),
                 instances: &published.borrow_and_update().clone(),
-                uses: self.uses.borrow().clone().as_deref(),
+                uses: uses.borrow_and_update().clone().as_deref(),
                 absences: &absences,
                 arrivals: &arrivals,
                 // The simulated API server refuses nothing for good.
@@ -195,6 +199,9 @@ impl Agent {
             });
             (absences, arrivals) = (planned.absences, planned.arrivals);
             let outcomes = self.store.apply(planned.changes.clone()).await;
+            if planned.is_whole {
+                self.store.report(planned.reports);
+            }
             let is_done = (planned.changes.iter().zip(&outcomes)).all(|(c, o)| is_settled(c, o));
             let wait = if is_done {
                 backoff.reset();
@@ -207,6 +214,7 @@ impl Agent {
                 _ = judged.changed() => false,
                 _ = discoveries.changed() => false,
                 _ = published.changed() => false,
+                _ = uses.changed() => false,
                 () = self.machine().sleep(u64::try_from(wait.as_millis()).unwrap() + 1) => true,
             };
             if !is_over {

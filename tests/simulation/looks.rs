@@ -17,12 +17,12 @@ use crate::{
         checkpoint::{Data, Entry, encoded},
         container_edits::SLOT_VARIABLE,
         names::ObjectKey,
-        slot_table::Held,
+        slot_table::{Held, Use},
     },
     proto::device_plugin::ContainerAllocateResponse,
 };
 use prost::Message as _;
-use std::{collections::BTreeMap, rc::Rc, time::Duration};
+use std::{collections::BTreeMap, rc::Rc, sync::Arc, time::Duration};
 
 const BETWEEN_LOOKS: Duration = Duration::from_secs(10);
 const AFTER_ARRIVAL: u32 = 20;
@@ -68,7 +68,7 @@ pub(super) async fn run(agent: Rc<Agent>) {
             }
             None => {
                 memory.missed.clear();
-                agent.uses.take();
+                know(&agent, None);
             }
         }
         let arrival = Box::pin(slots.wait_for(|slots| slots.arrivals() != arrivals));
@@ -81,6 +81,14 @@ pub(super) async fn run(agent: Rc<Agent>) {
 
 fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap()
+}
+
+fn know(agent: &Agent, uses: Option<Arc<[Use]>>) {
+    agent.uses.send_if_modified(|before| {
+        let is_changed = *before != uses;
+        *before = uses;
+        is_changed
+    });
 }
 
 impl Memory {
@@ -111,7 +119,7 @@ impl Memory {
         ledger.reported.retain(|(by, _)| by != node);
         let twice = adoptions.twice.into_iter();
         (ledger.reported).extend(twice.map(|twice| (node.clone(), twice.slot)));
-        agent.uses.replace(Some(uses));
+        know(agent, Some(uses.into()));
         let release = (!released.is_empty()).then_some(Request::Release {
             changes: released,
             begun,
@@ -154,11 +162,7 @@ impl Agent {
         if !doubts.is_empty() && !is_confirmed && books.checkpoint != Checkpoint::Missing {
             is_fresh = self.is_written_anew().await;
             books.checkpoint = self.checkpoint();
-            *confirmed = is_fresh.then(|| Confirmed {
-                begun,
-                pods: books.list.pods.clone(),
-                doubts: books.doubts(held),
-            });
+            *confirmed = is_fresh.then(|| Confirmed::by(&books, held, begun, confirmed.as_ref()));
         }
         if let Checkpoint::Read { is_fresh: so, .. } = &mut books.checkpoint {
             *so = is_fresh;

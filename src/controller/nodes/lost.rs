@@ -13,7 +13,7 @@
 //! Times of objects are by other machines' clocks, and this machine's clock may be set. So they are read once, when a
 //! node is first seen as lost, and only by a process that did not see the node before. From then on a clock counts that
 //! does not step.
-use super::away::{AWAY_AFTER, Away, Look, Now, Pods, Wait, Why};
+use super::away::{AWAY_AFTER, Away, Look, Now, Pods, Wait, Why, object_of};
 use crate::{
     controller::{
         pace::elapsed,
@@ -78,12 +78,13 @@ impl Memory {
         });
         let mut known = mem::take(&mut self.away);
         for (name, why) in lost(world) {
+            let seen = (object_of(&name, world), now);
             let mut away = match known.remove(&name) {
                 Some(away) if why.continues(away.why) => away.gone_on(why, (&name, world), now),
                 // It was seen until now, so its time is not needed.
-                Some(_) => Away::new(why, Duration::ZERO, now),
-                None if self.ready.contains(&name) => Away::new(why, Duration::ZERO, now),
-                None => Away::new(why, why.age(now.clock), now),
+                Some(_) => Away::new(why, Duration::ZERO, seen),
+                None if self.ready.contains(&name) => Away::new(why, Duration::ZERO, seen),
+                None => Away::new(why, why.age(now.clock), seen),
             };
             if was_outage || self.outage.is_some() {
                 (away.noticed, away.before) = (now.instant, Duration::ZERO);
@@ -131,10 +132,29 @@ impl Memory {
         })
     }
 
-    /// Whether a node that is there is to leave this Instance. An agent that joins again after that is there.
-    pub(crate) fn leaves(&self, node: &str, key: &ObjectKey, now: Instant) -> bool {
-        let has_left = |away: &Away| away.left.contains_key(key);
-        self.is_lost(node, now) && !self.away.get(node).is_some_and(has_left)
+    /// Whether a node that is there is to leave this Instance. An agent that joins again after that is there; one that
+    /// leaves it to the controller makes its object anew.
+    pub(crate) fn leaves(
+        &self,
+        node: &str,
+        (key, is_shared): (&ObjectKey, bool),
+        now: Instant,
+    ) -> bool {
+        let is_there = |away: &Away| match &away.object {
+            Some(_) if is_shared => away.has_answered(),
+            Some(_) | None => away.left.contains_key(key),
+        };
+        self.is_lost(node, now) && !self.away.get(node).is_some_and(is_there)
+    }
+
+    /// Whether what the object of a node says is of a time before it was lost.
+    pub(crate) fn is_silent(&self, node: &str, now: Instant) -> bool {
+        self.is_lost(node, now) && !self.has_answered(node)
+    }
+
+    /// Whether a node is lost, and its agent lives.
+    pub(crate) fn has_answered(&self, node: &str) -> bool {
+        self.away.get(node).is_some_and(Away::has_answered)
     }
 
     /// What becomes of the slots of `node` in the Instance `key`, from which it is to go or has gone. `release` is what
@@ -214,6 +234,11 @@ impl Outage {
 
 fn lost(world: &World) -> BTreeMap<String, Why> {
     let mut lost = BTreeMap::new();
+    // A node that is deleted, and whose object says what it sees.
+    let seeing = world.node_devices.keys();
+    for name in seeing.filter(|name| !world.nodes.contains_key(*name)) {
+        lost.insert(name.clone(), Why::Deleted);
+    }
     for instance in world.instances.values() {
         for usage in instance.spec.device_usage.values() {
             let owner = SlotOwner::from_usage(usage).ok().flatten();

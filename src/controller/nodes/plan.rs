@@ -1,13 +1,16 @@
-//! What is changed of Instances that have lost nodes, and which Instances go. Pure.
+//! What Instances are to say of nodes, which come and which go. Pure.
 //!
-//! Which nodes are lost, and when their slots are free, is in `lost.rs`. A node that is ready leaves no Instance and
-//! loses no slot here: its agent does that.
+//! Of a shared device the nodes say it in their NodeDevices, see `sights.rs`; a node without one is left as it is. Of a
+//! device that one node has, its agent writes the Instance, and only lost nodes are taken out here. Which nodes are
+//! lost, and when their slots are free, is in `lost.rs`.
 use super::{
     away::Now,
+    create::new_instances,
     finalizers::without_akris,
     lost::{Memory, Outlook},
-    notices::{self, Notice},
-    patch::{guarded, without_entry},
+    notices::{self, Notice, Told},
+    patch::{as_seen, guarded},
+    sights::{Sights, Views, exceptions},
 };
 use crate::{
     api::{
@@ -21,8 +24,12 @@ use crate::{
     },
     model::{
         names::ObjectKey,
-        patch::{add, remove, replace},
+        patch::{add, remove, replace, test},
         slot::{SlotId, SlotOwner},
+    },
+    store::{
+        kubernetes::plan::{self as written, with_map},
+        plan::with_conditions,
     },
 };
 use json_patch::{Patch, PatchOperation};
@@ -50,17 +57,30 @@ pub(crate) struct Plan {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Action {
     Change(Box<Change>),
-    /// An Instance that no node is left for.
+    /// The Instance of a shared device that has none.
+    Create(Box<Instance>),
+    /// An Instance that no node is left for, or whose Configuration is gone.
     Delete {
         key: ObjectKey,
         uid: String,
         resource_version: String,
+        /// The Configuration that must be gone.
+        orphan_of: Option<ObjectKey>,
     },
+    /// Takes away what a lost node said. Its agent, if it lives, says it again.
+    Silence { node: String, uid: String },
     /// Takes Akri's finalizers off a Configuration.
     Strip {
         key: ObjectKey,
         patch: Patch,
     },
+}
+
+impl Action {
+    /// Whether it follows what nodes see: at once, then in batches.
+    pub(crate) fn is_batched(&self) -> bool {
+        matches!(self, Self::Change(_) | Self::Create(_))
+    }
 }
 
 /// What is changed of an Instance.
@@ -75,6 +95,8 @@ pub(crate) struct Change {
     pub(crate) gone: BTreeSet<String>,
     /// The slots that are taken from nodes, each with its node.
     pub(crate) freed: Vec<(String, String)>,
+    /// What is told of the device's health.
+    pub(crate) told: Vec<Told>,
 }
 
 /// What there is to do for Instances and Configurations, after `memory` has noticed the same world.
@@ -82,12 +104,11 @@ pub(crate) fn plan(world: &World, memory: &Memory, now: Now) -> Plan {
     let view = View {
         world,
         memory,
+        sights: Sights::new(world),
         now: now.clock,
         instant: now.instant,
-        labels: world
-            .nodes
-            .keys()
-            .map(|name| names::node_label(name))
+        labels: (world.nodes.keys())
+            .map(|name| (names::node_label(name), name))
             .collect(),
     };
     let mut plan = Plan {
@@ -97,29 +118,47 @@ pub(crate) fn plan(world: &World, memory: &Memory, now: Now) -> Plan {
     let is_outage = memory.outage.is_some();
     for (key, instance) in &world.instances {
         view.report(key, instance, &mut plan);
-        if let Some(change) = view.change(key, instance) {
+        if let Some(of) = view.orphan_of(key, instance) {
+            plan.actions.push(delete(key, &instance.metadata, Some(of)));
+        } else if let Some(change) = view.change(key, instance) {
             plan.actions.push(Action::Change(Box::new(change)));
         } else if let Some(left) = view.deleted_in(key, instance).filter(|_| !is_outage) {
             if left.is_zero() {
-                plan.actions.push(delete(key, &instance.metadata));
+                plan.actions.push(delete(key, &instance.metadata, None));
             } else {
                 plan.wake_in = sooner(plan.wake_in, Some(left));
             }
         }
     }
+    let made = new_instances(world, &view.sights, (memory, now.instant));
+    (plan.actions).extend(made.into_iter().map(|new| Action::Create(Box::new(new))));
+    plan.actions.extend(silenced(world, memory, now.instant));
     let stripped = world.configurations.iter();
     (plan.actions).extend(stripped.filter_map(|(key, configuration)| strip(key, configuration)));
     plan
 }
 
+/// The objects of nodes that are lost, and of those that are deleted.
+fn silenced(world: &World, memory: &Memory, now: Instant) -> impl Iterator<Item = Action> {
+    let objects = world.node_devices.iter();
+    objects.filter_map(move |(node, object)| {
+        let is_gone = !world.nodes.contains_key(node);
+        (is_gone || memory.is_silent(node, now)).then(|| Action::Silence {
+            node: node.clone(),
+            uid: object.metadata.uid.clone().unwrap_or_default(),
+        })
+    })
+}
+
 struct View<'a> {
     world: &'a World,
     memory: &'a Memory,
+    sights: Sights<'a>,
     now: Timestamp,
     /// By a clock that does not step.
     instant: Instant,
-    /// Those of the nodes that are there.
-    labels: BTreeSet<String>,
+    /// Those of the nodes that are there, each with its node.
+    labels: BTreeMap<String, &'a String>,
 }
 
 impl View<'_> {
@@ -135,68 +174,135 @@ impl View<'_> {
             away: vec![],
             gone: BTreeSet::new(),
             freed: vec![],
+            told: vec![],
         };
         let mut operations = without_akris(&instance.metadata);
         if instance.metadata.deletion_timestamp.is_none() {
-            let kept = self.kept(key, instance, &mut change);
-            if kept.len() < instance.spec.nodes.len() {
-                operations.push(replace(&["spec", "nodes"], json!(kept)));
+            let views = self.views(key, instance);
+            let nodes = self.nodes(key, instance, &views, &mut change);
+            if nodes != instance.spec.nodes {
+                operations.push(replace(&["spec", "nodes"], json!(nodes)));
             }
-            operations.extend(self.relabelled(instance, &kept, &mut change));
+            operations.extend(self.relabelled(instance, (&nodes, &views), &mut change));
+            operations.extend(self.described(key, instance, (&nodes, &views)));
             operations.extend(self.released(key, instance, &mut change));
-            change.status = self.status(instance, &kept, &mut change);
+            change.status = self.status(instance, (&nodes, &views), &mut change);
         }
-        change.patch = guarded(&instance.metadata, operations);
+        change.patch = guarded(instance, operations);
         (change.patch.is_some() || change.status.is_some()).then_some(change)
     }
 
-    /// The nodes that stay. What is gone or away is noted in `change`.
-    fn kept<'i>(
+    /// What the nodes say of a device that is shared. Of one of its own, its agent writes it.
+    fn views(&self, key: &ObjectKey, instance: &Instance) -> Views<'_> {
+        match instance.spec.shared {
+            true => self.sights.of(key),
+            false => Views::new(),
+        }
+    }
+
+    /// The nodes as they are to be: those that stay in their order, then those that join. What is gone or away is noted in
+    /// `change`.
+    fn nodes(
         &self,
         key: &ObjectKey,
-        instance: &'i Instance,
+        instance: &Instance,
+        views: &Views<'_>,
         change: &mut Change,
-    ) -> Vec<&'i String> {
-        let mut kept = vec![];
+    ) -> Vec<String> {
+        let is_shared = instance.spec.shared;
+        let is_offered = |node: &str| views.get(node).is_some_and(|view| view.is_offered());
+        let mut nodes = vec![];
         for node in &instance.spec.nodes {
             if self.is_gone(node) {
                 change.gone.insert(node.clone());
-            } else if self.memory.leaves(node, key, self.instant) {
+            } else if self.memory.leaves(node, (key, is_shared), self.instant) {
                 change.away.push(node.clone());
-            } else {
-                kept.push(node);
+            } else if !is_shared || !self.sights.is_judged(node) || is_offered(node) {
+                nodes.push(node.clone());
             }
         }
-        kept
+        let joining = views.iter().filter(|(node, view)| {
+            view.is_healthy()
+                && view.is_offered()
+                && !self.is_gone(node)
+                && !self.memory.is_silent(node, self.instant)
+                && !instance.spec.nodes.iter().any(|name| name == *node)
+        });
+        nodes.extend(joining.map(|(node, _)| (*node).to_owned()));
+        nodes
+    }
+
+    /// What the Configuration and the first node say of a shared device.
+    fn described(
+        &self,
+        key: &ObjectKey,
+        instance: &Instance,
+        (nodes, views): (&[String], &Views<'_>),
+    ) -> Vec<PatchOperation> {
+        let mut operations = vec![];
+        let Some((of, id)) = self.sights.device(key).filter(|_| instance.spec.shared) else {
+            return operations;
+        };
+        let configuration = self.world.configurations.get(of);
+        let capacity = configuration.map(|configuration| configuration.spec.capacity);
+        let capacity = capacity.filter(|capacity| *capacity != instance.spec.capacity);
+        operations.extend(capacity.map(|now| add(&["spec", "capacity"], json!(now))));
+        let first = nodes.first().and_then(|first| views.get(first.as_str()));
+        let said = first.and_then(|view| view.properties.as_ref());
+        let said = said.filter(|said| **said != instance.spec.broker_properties);
+        operations.extend(said.map(|now| add(&["spec", "brokerProperties"], json!(now))));
+        let annotations = instance.metadata.annotations.as_ref();
+        if !annotations.is_some_and(|all| all.contains_key(names::DEVICE_ID)) {
+            operations.extend(with_map(annotations, "annotations"));
+            let place = ["metadata", "annotations", names::DEVICE_ID];
+            operations.push(add(&place, json!(id)));
+        }
+        operations
     }
 
     /// Each node that sees the device or holds a slot has its label: that is what its agent's watch selects. The label of
-    /// a node that is there goes when its agent leaves: a container that runs on is found by it when the node is back.
+    /// a node that is there goes when its agent has left: a container that runs on is found by it when the node is back.
     /// Akri's Instances have none.
     fn relabelled(
         &self,
         instance: &Instance,
-        kept: &[&String],
+        (nodes, views): (&[String], &Views<'_>),
         change: &mut Change,
     ) -> Vec<PatchOperation> {
         let labels = instance.metadata.labels.as_ref();
+        let holders: BTreeSet<String> = holders(instance).map(|(_, node)| node).collect();
         let mut operations = vec![];
         for key in labels.into_iter().flat_map(BTreeMap::keys) {
-            let node = key.strip_prefix(names::NODE_LABEL_PREFIX);
-            if let Some(node) = node.filter(|_| !self.labels.contains(key)) {
-                operations.push(remove(&["metadata", "labels", key]));
-                change.gone.insert(self.whole_name(instance, node));
+            let Some(node) = key.strip_prefix(names::NODE_LABEL_PREFIX) else {
+                continue;
+            };
+            let has_left = |node: &&String| {
+                instance.spec.shared
+                    && self.sights.is_judged(node)
+                    && !views.contains_key(node.as_str())
+                    && !nodes.contains(node)
+                    && !holders.contains(*node)
+            };
+            match self.labels.get(key) {
+                None => {
+                    operations.push(remove(&["metadata", "labels", key]));
+                    change.gone.insert(self.whole_name(instance, node));
+                }
+                Some(node) if has_left(node) => {
+                    operations.push(remove(&["metadata", "labels", key]));
+                }
+                Some(_) => {}
             }
         }
-        let holders = holders(instance).map(|(_, node)| node);
-        let holders = holders.filter(|node| !self.is_gone(node));
-        let added: BTreeSet<String> = (kept.iter().map(|node| (*node).clone()))
+        let added: BTreeSet<String> = (nodes.iter().cloned())
             .chain(holders)
+            .chain(views.keys().map(|node| (*node).to_owned()))
+            .filter(|node| !self.is_gone(node))
             .map(|node| names::node_label(&node))
             .filter(|key| !labels.is_some_and(|labels| labels.contains_key(key)))
             .collect();
-        if labels.is_none() && !added.is_empty() {
-            operations.push(add(&["metadata", "labels"], json!({})));
+        if !added.is_empty() {
+            operations.extend(with_map(labels, "labels"));
         }
         operations.extend((added.iter()).map(|key| add(&["metadata", "labels", key], json!(""))));
         operations
@@ -223,6 +329,8 @@ impl View<'_> {
             if self.is_gone(&node) {
                 change.gone.insert(node.clone());
             }
+            let held = json!(instance.spec.device_usage.get(slot));
+            operations.push(test(&["spec", "deviceUsage", slot], held));
             operations.push(remove(&["spec", "deviceUsage", slot]));
             operations.extend(untold(instance, slot));
             change.freed.push((slot.to_owned(), node));
@@ -233,7 +341,14 @@ impl View<'_> {
     /// What becomes of the slots of a node in an Instance: `None` where it is not lost, or its agent joined again.
     fn outlook(&self, key: &ObjectKey, instance: &Instance, node: &str) -> Option<Outlook> {
         let is_named = instance.spec.nodes.iter().any(|name| name == node);
-        let stays = !self.is_gone(node) && !self.memory.leaves(node, key, self.instant);
+        let is_shared = instance.spec.shared;
+        let leaves = (self.memory).leaves(node, (key, is_shared), self.instant);
+        let stays = !self.is_gone(node) && !leaves;
+        // Its agent lives, and it is about to join again.
+        let is_named = is_named
+            || stays
+                && self.memory.has_answered(node)
+                && self.views(key, instance).contains_key(node);
         match (is_named && stays, &self.memory.outage) {
             (true, Some(_)) if self.memory.away.contains_key(node) => Some(Outlook::Outage),
             (true, _) => None,
@@ -294,21 +409,39 @@ impl View<'_> {
     }
 
     /// Takes out the views of nodes that the Instance has not: of lost ones, and what an agent wrote that did not know yet
-    /// that its node was taken out.
-    fn status(&self, instance: &Instance, kept: &[&String], change: &mut Change) -> Option<Patch> {
-        let nodes = instance.status.iter().flat_map(|status| &status.nodes);
-        let mut operations = vec![];
-        // From the end: what is removed moves what comes after it.
-        for (n, entry) in nodes.enumerate().collect::<Vec<_>>().into_iter().rev() {
-            let is_gone = self.is_gone(&entry.name);
-            if is_gone {
-                change.gone.insert(entry.name.clone());
-            } else if kept.contains(&&entry.name) {
-                continue;
-            }
-            operations.extend(without_entry(n, &entry.name));
+    /// that its node was taken out. Of a shared device, what the nodes say themselves is put there.
+    fn status(
+        &self,
+        instance: &Instance,
+        (nodes, views): (&[String], &Views<'_>),
+        change: &mut Change,
+    ) -> Option<Patch> {
+        let is_well = views.values().all(|view| view.is_healthy() && view.flapping.is_none());
+        if instance.status.is_none() && is_well && !nodes.is_empty() {
+            return None;
         }
-        (!operations.is_empty()).then_some(Patch(operations))
+        let before = instance.status.clone().unwrap_or_default();
+        let lost = before.nodes.iter().filter(|entry| self.is_gone(&entry.name));
+        change.gone.extend(lost.map(|entry| entry.name.clone()));
+        let now = clock(self.now);
+        let mut after = before.clone();
+        after.nodes = exceptions(&before, (nodes, views), &now);
+        change.told = notices::of_health(&before, (&after, nodes));
+        let mut spec = instance.spec.clone();
+        spec.nodes = nodes.to_vec();
+        for (slot, _) in &change.freed {
+            spec.device_usage.remove(slot);
+        }
+        written::status(instance, &with_conditions(after, &spec, &now))
+    }
+
+    /// The Configuration of a shared Instance that is to go because that is gone: nobody else is there to delete it.
+    fn orphan_of(&self, key: &ObjectKey, instance: &Instance) -> Option<ObjectKey> {
+        let of = ObjectKey::new(&key.namespace, &instance.spec.configuration_name);
+        let is_there = self.world.configurations.contains_key(&of)
+            || self.world.unreadable.contains_key(&of);
+        let is_deleting = instance.metadata.deletion_timestamp.is_some();
+        (instance.spec.shared && !is_there && !is_deleting).then_some(of)
     }
 
     /// When an Instance without nodes is to be deleted: nobody else is left to do it.
@@ -355,17 +488,23 @@ fn untold(instance: &Instance, slot: &str) -> Option<PatchOperation> {
     is_told.then(|| remove(&["metadata", "annotations", &annotation]))
 }
 
-fn delete(key: &ObjectKey, metadata: &ObjectMeta) -> Action {
+/// RFC 3339, to the second as Kubernetes writes it.
+fn clock(now: Timestamp) -> String {
+    now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+fn delete(key: &ObjectKey, metadata: &ObjectMeta, orphan_of: Option<ObjectKey>) -> Action {
     Action::Delete {
         key: key.clone(),
         uid: metadata.uid.clone().unwrap_or_default(),
         resource_version: metadata.resource_version.clone().unwrap_or_default(),
+        orphan_of,
     }
 }
 
 fn strip(key: &ObjectKey, configuration: &Configuration) -> Option<Action> {
     let operations = without_akris(&configuration.metadata);
-    let patch = guarded(&configuration.metadata, operations)?;
+    let patch = as_seen(&configuration.metadata, operations)?;
     Some(Action::Strip {
         key: key.clone(),
         patch,

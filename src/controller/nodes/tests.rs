@@ -24,6 +24,7 @@ async fn asked(node: u16, patched: u16) -> (Vec<String>, bool) {
     let state = Mutex::new(State {
         memory: Memory::default(),
         pace: Pace::new(FIRST_WAIT, LONGEST_WAIT),
+        batches: Pace::new(FIRST_BATCH, LONGEST_BATCH),
     });
     let pass = pass(&fake.shared, &state, Arc::new(world)).await;
     (fake.asked(), pass.is_done)
@@ -77,6 +78,7 @@ async fn passes(
     let state = Mutex::new(State {
         memory: Memory::default(),
         pace: Pace::new(FIRST_WAIT, LONGEST_WAIT),
+        batches: Pace::new(FIRST_BATCH, LONGEST_BATCH),
     });
     pass(&fake.shared, &state, Arc::new(world)).await;
     let asked = fake.asked();

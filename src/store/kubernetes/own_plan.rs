@@ -135,3 +135,81 @@ fn is_same_device(there: &SeenDevice, wanted: &SeenDevice) -> bool {
         && (wanted.properties.is_none() || there.properties == wanted.properties)
         && (wanted.usage.is_empty() || there.usage == wanted.usage)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn device(id: &str) -> SeenDevice {
+        SeenDevice {
+            id: Some(id.to_owned()),
+            ..SeenDevice::default()
+        }
+    }
+
+    fn wanting(devices: Vec<SeenDevice>) -> NodeDevicesSpec {
+        let report = Report {
+            devices,
+            ..Report::default()
+        };
+        wanted(&BTreeMap::from([(ObjectKey::new("default", "cam"), report)]))
+    }
+
+    fn object(version: &str, spec: &NodeDevicesSpec) -> NodeDevices {
+        let mut object = NodeDevices::new("a", spec.clone());
+        object.metadata.resource_version = Some(version.to_owned());
+        object
+    }
+
+    #[test]
+    fn what_stands_there_is_written_anew_only_where_it_says_something_else() {
+        let (one, two) = (wanting(vec![device("1")]), wanting(vec![device("2")]));
+        let nothing = Written::default();
+        assert_eq!(step(&one, None, &nothing), Step::Create(&one));
+        assert_eq!(step(&one, Some(&object("1", &one)), &nothing), Step::Nothing);
+        assert_eq!(step(&one, Some(&object("1", &two)), &nothing), Step::Patch(&one));
+        // The watch is behind what was written, and then it is not.
+        let mut written = Written::default();
+        written.is_there(object("5", &one));
+        assert_eq!(step(&one, Some(&object("4", &two)), &written), Step::Nothing);
+        assert_eq!(step(&one, Some(&object("6", &two)), &written), Step::Patch(&one));
+        assert_eq!(step(&one, None, &written), Step::Create(&one), "it was deleted");
+        written.is_other();
+        assert_eq!(step(&one, None, &written), Step::Patch(&one));
+        written.is_gone();
+        assert_eq!(step(&one, Some(&object("6", &one)), &written), Step::Create(&one));
+    }
+
+    #[test]
+    fn properties_that_the_instance_says_by_now_are_no_reason_to_write() {
+        let said = |value: Option<&str>| {
+            let properties = value.map(|v| BTreeMap::from([("KEY".to_owned(), v.to_owned())]));
+            wanting(vec![SeenDevice {
+                properties,
+                ..device("1")
+            }])
+        };
+        assert!(says(&said(Some("x")), &said(None)));
+        assert!(!says(&said(Some("x")), &said(Some("y"))));
+        assert!(!says(&said(None), &said(Some("y"))));
+        let flaps = |message: &str| {
+            wanting(vec![SeenDevice {
+                flapping: Some(message.to_owned()),
+                ..device("1")
+            }])
+        };
+        assert!(says(&flaps("it went 3 times"), &flaps("it went 4 times")));
+        assert!(!says(&flaps("it went 3 times"), &said(None)));
+    }
+
+    #[test]
+    fn only_problems_that_are_new_are_told() {
+        let problem = |reason| {
+            let key = ObjectKey::new("default", "cam");
+            (key, Problem::new(reason, "m"))
+        };
+        let now = vec![problem("A"), problem("B")];
+        assert_eq!(new_problems(&vec![], &now).len(), 2);
+        assert_eq!(new_problems(&vec![problem("A")], &now), [problem("B")]);
+    }
+}
