@@ -25,6 +25,8 @@ use tracing::{debug, info, warn};
 /// The least time between two rounds, which is as long as the last one took where that is longer: plugins that
 /// register in one go are published in few patches, and the kubelet answers 100 questions a second at most.
 const BETWEEN_ROUNDS: Duration = Duration::from_millis(20);
+/// The least time between two patches of the Node, which every kubelet and scheduler is told of.
+const BETWEEN_PATCHES: Duration = Duration::from_millis(100);
 /// How long the kubelet is given before it is asked again: it has what a plugin lists within milliseconds.
 const FIRST_ASKED_AGAIN: Duration = Duration::from_millis(20);
 const LAST_ASKED_AGAIN: Duration = Duration::from_secs(1);
@@ -48,6 +50,7 @@ pub(super) async fn run(
         memory: Memory::default(),
         asking: Backoff::new(FIRST_ASKED_AGAIN, LAST_ASKED_AGAIN),
         failing: Backoff::new(FIRST_RETRY, LAST_RETRY),
+        has_patched: false,
         node,
     };
     let rounds = async {
@@ -61,7 +64,11 @@ pub(super) async fn run(
             }
             let began = Instant::now();
             let wait = keeper.round().await;
-            sleep(began.elapsed().max(BETWEEN_ROUNDS)).await;
+            let pause = match std::mem::take(&mut keeper.has_patched) {
+                true => BETWEEN_PATCHES,
+                false => BETWEEN_ROUNDS,
+            };
+            sleep(began.elapsed().max(pause)).await;
             tokio::select! {
                 changed = listed.changed() => { changed?; keeper.asking.reset(); }
                 changed = registered.changed() => { changed?; keeper.asking.reset(); }
@@ -91,6 +98,8 @@ struct Keeper {
     memory: Memory,
     asking: Backoff,
     failing: Backoff,
+    /// Whether this round has patched the Node.
+    has_patched: bool,
 }
 
 impl Keeper {
@@ -153,6 +162,7 @@ impl Keeper {
     /// Whether it was carried out. Where an entry is another one by now, the newest ones are there afterwards.
     async fn patch(&mut self, changes: &[EntryChange]) -> bool {
         let name = &self.node.name;
+        self.has_patched = true;
         match self.nodes.patch(name, changes).await {
             Ok(now) => {
                 log(changes);

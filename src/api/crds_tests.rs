@@ -1,7 +1,5 @@
 use super::*;
-use crate::api::{
-    configuration::Configuration, instance::Instance, node_devices::NodeDevices,
-};
+use crate::api::{configuration::Configuration, instance::Instance, node_devices::NodeDevices};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray,
 };
@@ -128,6 +126,7 @@ fn akris_lacks_our_fields() {
             "spec.discoveryHandler.discoveryProperties[].valueFrom",
             "spec.gracePeriodSeconds",
             "spec.maxInstances",
+            "spec.maxNodes",
             "spec.resourceName",
             "spec.slotReleaseSeconds",
             "status",

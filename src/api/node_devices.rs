@@ -50,6 +50,10 @@ pub struct ConfigurationView {
     /// The Configuration.
     #[schemars(length(max = limits::NAME_MAX))]
     pub name: String,
+    /// Whether the node has looked everywhere once since its agent began: until then a device that is not here may only be
+    /// late.
+    #[serde(default)]
+    pub complete: bool,
     /// What is wrong; absent where all is well.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(

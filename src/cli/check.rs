@@ -105,7 +105,10 @@ fn definition(name: &str, ours: &Value, on_cluster: Option<&Value>) -> Finding {
         Ok(format!("{what} has every field"))
     } else {
         let missing = missing.join(", ");
-        Err(format!("{what} lacks {missing}: {}", crds::how_to_mend(name)))
+        Err(format!(
+            "{what} lacks {missing}: {}",
+            crds::how_to_mend(name)
+        ))
     }
 }
 

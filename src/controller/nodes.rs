@@ -4,6 +4,7 @@ pub(crate) mod away;
 mod create;
 mod finalizers;
 pub(crate) mod lost;
+mod merge;
 pub(crate) mod notices;
 mod patch;
 pub(crate) mod plan;
@@ -19,9 +20,7 @@ use super::{
     world::World,
 };
 use crate::{
-    api::{
-        configuration::Configuration, instance::Instance, names, node_devices::NodeDevices,
-    },
+    api::{configuration::Configuration, instance::Instance, names, node_devices::NodeDevices},
     cluster::{
         SIDE_BY_SIDE,
         events::about,
@@ -142,9 +141,10 @@ fn taken_for_gone(action: &Action) -> &BTreeSet<String> {
     const NONE: &BTreeSet<String> = &BTreeSet::new();
     match action {
         Action::Change(change) => &change.gone,
-        Action::Create(_) | Action::Delete { .. } | Action::Silence { .. } | Action::Strip { .. } => {
-            NONE
-        }
+        Action::Create(_)
+        | Action::Delete { .. }
+        | Action::Silence { .. }
+        | Action::Strip { .. } => NONE,
     }
 }
 
@@ -243,7 +243,11 @@ async fn act(shared: &Shared, state: &Mutex<State>, action: Action) -> bool {
                 ..DeleteParams::default()
             };
             let result = api.delete(&key.name, &params).await;
-            is_done(&key, "Instance that nothing is left of deleted", result.map(|_| ()))
+            is_done(
+                &key,
+                "Instance that nothing is left of deleted",
+                result.map(|_| ()),
+            )
         }
         Action::Strip { key, patch } => {
             let api: Api<Configuration> = Api::namespaced(shared.client.clone(), &key.namespace);
@@ -284,7 +288,11 @@ async fn change_instance(shared: &Shared, state: &Mutex<State>, change: &Change)
             }
         }
     }
-    is_done(key, "what nodes see of the device written", result.map(|_| ()))
+    is_done(
+        key,
+        "what nodes see of the device written",
+        result.map(|_| ()),
+    )
 }
 
 async fn create(shared: &Shared, instance: &Instance) -> bool {
@@ -322,7 +330,11 @@ async fn silence(shared: &Shared, node: &str, uid: String) -> bool {
     });
     let result = api.delete(node, &params).await;
     let key = ObjectKey::new("", node);
-    is_done(&key, "NodeDevices of a lost node deleted", result.map(|_| ()))
+    is_done(
+        &key,
+        "NodeDevices of a lost node deleted",
+        result.map(|_| ()),
+    )
 }
 
 fn params() -> PatchParams {

@@ -51,7 +51,8 @@ async fn pass(shared: &Shared, memory: &Mutex<Memory>, world: Arc<World>) -> Pas
         let mut memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
         report_unreadable(shared, &mut memory.unreadable, &world.unreadable);
         let planned = plan(&world, Timestamp::now());
-        let (actions, wait) = (memory.pace).due(planned.actions, |action| action.key.clone(), Instant::now());
+        let (actions, wait) =
+            (memory.pace).due(planned.actions, |action| action.key.clone(), Instant::now());
         (actions, sooner(planned.wake_in, wait))
     };
     let writes = actions.into_iter();

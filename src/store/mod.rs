@@ -140,6 +140,8 @@ pub struct Exchange {
 pub struct Report {
     pub instances: usize,
     pub problems: Vec<Problem>,
+    /// Whether the node has looked everywhere once.
+    pub complete: bool,
     /// The shared devices, where a controller makes their Instances.
     pub devices: Vec<SeenDevice>,
 }

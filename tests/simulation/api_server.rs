@@ -247,14 +247,19 @@ impl ApiServer {
         }
     }
 
-    pub(super) fn delete_node_devices(&mut self, name: &str, uid: Option<&str>) -> kube::Result<()> {
+    pub(super) fn delete_node_devices(
+        &mut self,
+        name: &str,
+        uid: Option<&str>,
+    ) -> kube::Result<()> {
         let there = self.node_devices.objects.get(&key(name));
         let there = there.ok_or_else(|| refusal(404, format!("nodedevices {name:?} not found")))?;
         if uid.is_some() && uid != there.metadata.uid.as_deref() {
             return Err(refusal(409, "the precondition does not hold"));
         }
         let version = self.next_version();
-        self.node_devices.put(key(name), None, (version, names::CONTROLLER_MANAGER));
+        self.node_devices
+            .put(key(name), None, (version, names::CONTROLLER_MANAGER));
         Ok(())
     }
 

@@ -232,8 +232,8 @@ impl Controller {
             memory.looked(&node, pods, self.now().instant);
         }
         let planned = nodes::plan(&seen, memory, self.now());
-        let (batched, paced): (Vec<_>, Vec<_>) = (planned.actions.into_iter())
-            .partition(nodes::Action::is_batched);
+        let (batched, paced): (Vec<_>, Vec<_>) =
+            (planned.actions.into_iter()).partition(nodes::Action::is_batched);
         let (mut actions, wait) = batches.due(batched, step, self.now().instant);
         let (others, later) = pace.due(paced, step, self.now().instant);
         actions.extend(others);
@@ -414,9 +414,7 @@ fn is_done(result: kube::Result<()>) -> bool {
 fn step(action: &nodes::Action) -> (&'static str, ObjectKey) {
     match action {
         nodes::Action::Change(change) => ("change", change.key.clone()),
-        nodes::Action::Create(instance) => {
-            ("create", crate::store::key_of(&instance.metadata))
-        }
+        nodes::Action::Create(instance) => ("create", crate::store::key_of(&instance.metadata)),
         nodes::Action::Delete { key, .. } => ("delete", key.clone()),
         nodes::Action::Silence { node, .. } => ("silence", ObjectKey::new("", node)),
         nodes::Action::Strip { key, .. } => ("strip", key.clone()),

@@ -13,11 +13,7 @@
 //!   there but those whose slots are held. No write is put off.
 use super::{World, devices::Thing};
 use crate::{
-    api::{
-        condition::Condition,
-        instance::Instance,
-        names,
-    },
+    api::{condition::Condition, instance::Instance, names},
     model::{
         device::Scope,
         slot::{SlotId, SlotOwner},

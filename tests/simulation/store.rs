@@ -237,7 +237,10 @@ impl Store {
 
     async fn join_existing(&self, key: &ObjectKey, ours: &Instance) -> Made<()> {
         let node = &self.node;
-        if let Attempt::Written(_) = self.patch_once(key, (plan::join_same(ours, node), false)).await? {
+        if let Attempt::Written(_) = self
+            .patch_once(key, (plan::join_same(ours, node), false))
+            .await?
+        {
             return Ok(());
         }
         let there = self.read(key).await?;
@@ -537,7 +540,9 @@ impl Store {
         let what = || format!("patch {}: {patch}", key.name);
         let patched = self
             .client
-            .request(what, |server| server.patch(&key.name, (&patch, is_status), by))
+            .request(what, |server| {
+                server.patch(&key.name, (&patch, is_status), by)
+            })
             .await;
         match patched {
             Ok(written) => {

@@ -137,18 +137,23 @@ fn accept(
     })
 }
 
-/// Two of one name would want one resource: the one that works goes on, else the older does.
+/// Two of one name would want one resource: the older has it on every node, whether it works as it stands or not. In a
+/// folder nothing has a time, and the one that works goes on.
 fn refuse_second_of_a_name(world: &World<'_>, judged: &mut Judged) {
     let mut first: BTreeMap<String, ObjectKey> = BTreeMap::new();
-    let age = |key: &ObjectKey| {
-        let created = judged.accepted[key]
-            .configuration
-            .metadata
-            .creation_timestamp
-            .clone();
-        (!world.before.contains_key(key), created, key.clone())
+    let created = |key: &ObjectKey| {
+        let there = world.configurations.objects.get(key);
+        let known = there.or_else(|| Some(&judged.accepted.get(key)?.configuration));
+        known.and_then(|known| known.metadata.creation_timestamp.clone())
     };
-    for key in judged.accepted.keys() {
+    let age = |key: &ObjectKey| {
+        let created = created(key);
+        let is_new = created.is_none() && !world.before.contains_key(key);
+        (is_new, created, key.clone())
+    };
+    let timed = world.configurations.objects.keys();
+    let timed = timed.filter(|key| created(key).is_some());
+    for key in judged.accepted.keys().chain(timed) {
         match first.entry(key.name.clone()) {
             Entry::Vacant(entry) => {
                 entry.insert(key.clone());
@@ -159,11 +164,16 @@ fn refuse_second_of_a_name(world: &World<'_>, judged: &mut Judged) {
             Entry::Occupied(_) => {}
         }
     }
+    let works: BTreeSet<ObjectKey> = judged.accepted.keys().cloned().collect();
     let problems = &mut judged.problems;
     judged.accepted.retain(|key, _| {
         let working = &first[&key.name];
         if key != working {
-            let message = format!("{working} has the same name and goes on: of Configurations with one name only one works, whatever their namespaces; rename this one");
+            let goes_on = match works.contains(working) {
+                true => "goes on",
+                false => "is older, though it cannot work as it stands",
+            };
+            let message = format!("{working} has the same name and {goes_on}: of Configurations with one name only one works, whatever their namespaces; rename this one");
             problems.insert(key.clone(), Problem::new("NameTaken", message));
         }
         key == working
@@ -299,6 +309,30 @@ mod tests {
             judged.problems[&ObjectKey::new("a", "good")].reason,
             "NameTaken"
         );
+    }
+
+    #[test]
+    fn the_older_of_one_name_has_it_on_every_node_also_where_it_does_not_work() {
+        let of = |namespace: &str, month: u8, handler: &str| {
+            let metadata = format!(
+                "name: good, namespace: {namespace}, creationTimestamp: 2026-0{month}-01T00:00:00Z"
+            );
+            GOOD.replace("name: good", &metadata)
+                .replace("echo", handler)
+        };
+        let (older, later) = (of("a", 1, "udev"), of("b", 2, "echo"));
+        let alone = judged(&[&later], &Accepted::new()).accepted;
+        assert_eq!(alone.len(), 1);
+        for before in [Accepted::new(), alone] {
+            let judged = judged(&[&older, &later], &before);
+            assert_eq!(judged.accepted, Accepted::new());
+            let problem = &judged.problems[&ObjectKey::new("b", "good")];
+            assert!(
+                problem
+                    .message
+                    .starts_with("a/good has the same name and is older")
+            );
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@ mod new;
 mod shared;
 
 pub(crate) use arrivals::Arrivals;
+use shared::{is_merged, is_named, noted};
 
 use super::bounds;
 use crate::{
@@ -138,7 +139,10 @@ struct PlanOfOne<'a> {
 impl<'a> PlanOfOne<'a> {
     fn new(world: &'a World<'a>, key: &'a ObjectKey, accepted: &'a AcceptedConfiguration) -> Self {
         let sighting = world.discoveries.get(key);
-        let mut report = Report::default();
+        let mut report = Report {
+            complete: sighting.is_some_and(|s| s.set.complete),
+            ..Report::default()
+        };
         if let Some(error) = sighting.and_then(|s| s.error.as_ref()) {
             report.problems.push(Problem::new(
                 "DiscoveryFailed",
@@ -283,8 +287,8 @@ impl<'a> PlanOfOne<'a> {
                 (device_id(instance).as_ref() != Some(&device.id)).then(|| device.id.to_string());
             // What brokers are told is in the status where no controller is.
             let connection = device.connection_digest();
-            let connection = (self.world.merges && noted(instance) != Some(&connection))
-                .then_some(connection);
+            let connection =
+                (self.world.merges && noted(instance) != Some(&connection)).then_some(connection);
             let is_same = instance.spec.capacity == capacity
                 && instance.spec.broker_properties == broker_properties
                 && device_id.is_none()
@@ -384,21 +388,6 @@ impl<'a> PlanOfOne<'a> {
             });
         }
     }
-}
-
-/// Whether the controller alone writes what an Instance says of nodes.
-fn is_merged(world: &World<'_>, instance: &Instance) -> bool {
-    world.merges && instance.spec.shared
-}
-
-fn is_named(instance: &Instance, node: &str) -> bool {
-    instance.spec.nodes.iter().any(|name| name == node)
-}
-
-/// How the device is reached, as it is noted beside the Instance of a device that one node has.
-fn noted(instance: &Instance) -> Option<&String> {
-    let annotations = instance.metadata.annotations.as_ref()?;
-    annotations.get(names::CONNECTION)
 }
 
 fn is_empty_or_has(nodes: &[String], node: &str) -> bool {

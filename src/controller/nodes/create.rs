@@ -11,7 +11,7 @@ use crate::{
     },
     controller::world::World,
     model::{
-        names::ObjectKey,
+        names::{ObjectKey, digest_32},
         slot::{SlotId, SlotOwner},
     },
 };
@@ -44,10 +44,13 @@ pub(crate) fn new_instances(
         let is_there = |node: &str| world.nodes.contains_key(node) && !memory.is_silent(node, now);
         let mut seen: Views<'_> = views.clone();
         seen.retain(|node, view| view.is_healthy() && is_there(node));
+        let most = configuration.spec.max_nodes;
+        let most = most.and_then(|most| usize::try_from(most).ok());
         let key = |name: &str| ObjectKey::new(&device.0.namespace, name);
         let candidates = names_of(device);
         let free = (candidates.iter()).find(|name| !names.contains(&key(name.as_str())));
         let Some(name) = free else { continue };
+        let seen = nearest(name.as_str(), seen, most.unwrap_or(usize::MAX));
         if let Some(instance) = instance((device, configuration), name.as_str(), &seen) {
             *count += 1;
             names.insert(key(name.as_str()));
@@ -55,6 +58,16 @@ pub(crate) fn new_instances(
         }
     }
     made
+}
+
+/// The first `most` nodes in the order that the device has.
+fn nearest<'a>(name: &str, seen: Views<'a>, most: usize) -> Views<'a> {
+    if seen.len() <= most {
+        return seen;
+    }
+    let mut all: Vec<_> = seen.into_iter().collect();
+    all.sort_by_cached_key(|(node, _)| digest_32(&format!("{name} {node}")));
+    all.into_iter().take(most).collect()
 }
 
 /// `None` where no node says what containers are told.

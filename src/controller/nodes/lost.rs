@@ -13,7 +13,10 @@
 //! Times of objects are by other machines' clocks, and this machine's clock may be set. So they are read once, when a
 //! node is first seen as lost, and only by a process that did not see the node before. From then on a clock counts that
 //! does not step.
-use super::away::{AWAY_AFTER, Away, Look, Now, Pods, Wait, Why, object_of};
+use super::{
+    away::{AWAY_AFTER, Away, Look, Now, Pods, Wait, Why, object_of},
+    sights::Sights,
+};
 use crate::{
     controller::{
         pace::elapsed,
@@ -37,6 +40,8 @@ pub(crate) struct Memory {
     /// The nodes that are not ready, and the deleted ones that hold slots.
     pub(crate) away: BTreeMap<String, Away>,
     pub(crate) outage: Option<Outage>,
+    /// When each Instance last named a node, or a node said that it sees the device.
+    pub(crate) named: BTreeMap<ObjectKey, Instant>,
 }
 
 /// More than half of the nodes are not ready.
@@ -63,6 +68,7 @@ pub(crate) enum Outlook {
 impl Memory {
     /// Follows which nodes are lost.
     pub(crate) fn notice(&mut self, world: &World, now: Now) {
+        self.notice_named(world, now.instant);
         let was_outage = self.outage.is_some();
         self.outage = outage(world).map(|(away, of)| {
             let known = self.outage.take();
@@ -98,6 +104,17 @@ impl Memory {
             .filter(|(_, node)| node.is_ready)
             .map(|(name, _)| name.clone())
             .collect();
+    }
+
+    fn notice_named(&mut self, world: &World, now: Instant) {
+        let sights = Sights::new(world);
+        let is_seen = |key: &ObjectKey| sights.of(key).values().any(|view| view.is_healthy());
+        for (key, instance) in &world.instances {
+            if !instance.spec.nodes.is_empty() || instance.spec.shared && is_seen(key) {
+                self.named.insert(key.clone(), now);
+            }
+        }
+        (self.named).retain(|key, _| world.instances.contains_key(key));
     }
 
     /// `nodes` were taken out of an Instance.

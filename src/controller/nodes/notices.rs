@@ -51,7 +51,8 @@ pub(crate) fn of_health(
     let (mut gone, mut back, mut flapping) = (vec![], vec![], vec![]);
     for node in nodes {
         let (was, is) = (entry(before, node), entry(after, node));
-        let is_well = |entry: &Option<NodeHealth>| entry.as_ref().is_none_or(|e| e.health == HEALTHY);
+        let is_well =
+            |entry: &Option<NodeHealth>| entry.as_ref().is_none_or(|e| e.health == HEALTHY);
         let flaps = |entry: &Option<NodeHealth>| entry.as_ref().is_some_and(|e| e.reason.is_some());
         match (is_well(&was), is_well(&is)) {
             _ if flaps(&is) && !flaps(&was) => flapping.push((node, is)),
@@ -80,7 +81,10 @@ pub(crate) fn of_health(
             note: format!("node {node}: {}", message.unwrap_or_default()),
         }
     });
-    let lost = ["does not see the device any more", "do not see the device any more"];
+    let lost = [
+        "does not see the device any more",
+        "do not see the device any more",
+    ];
     let found = ["sees the device again", "see the device again"];
     let all = [
         first,

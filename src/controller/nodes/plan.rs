@@ -10,7 +10,7 @@ use super::{
     lost::{Memory, Outlook},
     notices::{self, Notice, Told},
     patch::{as_seen, guarded},
-    sights::{Sights, Views, exceptions},
+    sights::Sights,
 };
 use crate::{
     api::{
@@ -24,12 +24,8 @@ use crate::{
     },
     model::{
         names::ObjectKey,
-        patch::{add, remove, replace, test},
+        patch::{add, remove, test},
         slot::{SlotId, SlotOwner},
-    },
-    store::{
-        kubernetes::plan::{self as written, with_map},
-        plan::with_conditions,
     },
 };
 use json_patch::{Patch, PatchOperation};
@@ -68,7 +64,10 @@ pub(crate) enum Action {
         orphan_of: Option<ObjectKey>,
     },
     /// Takes away what a lost node said. Its agent, if it lives, says it again.
-    Silence { node: String, uid: String },
+    Silence {
+        node: String,
+        uid: String,
+    },
     /// Takes Akri's finalizers off a Configuration.
     Strip {
         key: ObjectKey,
@@ -150,19 +149,19 @@ fn silenced(world: &World, memory: &Memory, now: Instant) -> impl Iterator<Item 
     })
 }
 
-struct View<'a> {
-    world: &'a World,
-    memory: &'a Memory,
-    sights: Sights<'a>,
-    now: Timestamp,
+pub(super) struct View<'a> {
+    pub(super) world: &'a World,
+    pub(super) memory: &'a Memory,
+    pub(super) sights: Sights<'a>,
+    pub(super) now: Timestamp,
     /// By a clock that does not step.
-    instant: Instant,
+    pub(super) instant: Instant,
     /// Those of the nodes that are there, each with its node.
-    labels: BTreeMap<String, &'a String>,
+    pub(super) labels: BTreeMap<String, &'a String>,
 }
 
 impl View<'_> {
-    fn is_gone(&self, node: &str) -> bool {
+    pub(super) fn is_gone(&self, node: &str) -> bool {
         !self.world.nodes.contains_key(node)
     }
 
@@ -181,7 +180,7 @@ impl View<'_> {
             let views = self.views(key, instance);
             let nodes = self.nodes(key, instance, &views, &mut change);
             if nodes != instance.spec.nodes {
-                operations.push(replace(&["spec", "nodes"], json!(nodes)));
+                operations.push(add(&["spec", "nodes"], json!(nodes)));
             }
             operations.extend(self.relabelled(instance, (&nodes, &views), &mut change));
             operations.extend(self.described(key, instance, (&nodes, &views)));
@@ -190,129 +189,6 @@ impl View<'_> {
         }
         change.patch = guarded(instance, operations);
         (change.patch.is_some() || change.status.is_some()).then_some(change)
-    }
-
-    /// What the nodes say of a device that is shared. Of one of its own, its agent writes it.
-    fn views(&self, key: &ObjectKey, instance: &Instance) -> Views<'_> {
-        match instance.spec.shared {
-            true => self.sights.of(key),
-            false => Views::new(),
-        }
-    }
-
-    /// The nodes as they are to be: those that stay in their order, then those that join. What is gone or away is noted in
-    /// `change`.
-    fn nodes(
-        &self,
-        key: &ObjectKey,
-        instance: &Instance,
-        views: &Views<'_>,
-        change: &mut Change,
-    ) -> Vec<String> {
-        let is_shared = instance.spec.shared;
-        let is_offered = |node: &str| views.get(node).is_some_and(|view| view.is_offered());
-        let mut nodes = vec![];
-        for node in &instance.spec.nodes {
-            if self.is_gone(node) {
-                change.gone.insert(node.clone());
-            } else if self.memory.leaves(node, (key, is_shared), self.instant) {
-                change.away.push(node.clone());
-            } else if !is_shared || !self.sights.is_judged(node) || is_offered(node) {
-                nodes.push(node.clone());
-            }
-        }
-        let joining = views.iter().filter(|(node, view)| {
-            view.is_healthy()
-                && view.is_offered()
-                && !self.is_gone(node)
-                && !self.memory.is_silent(node, self.instant)
-                && !instance.spec.nodes.iter().any(|name| name == *node)
-        });
-        nodes.extend(joining.map(|(node, _)| (*node).to_owned()));
-        nodes
-    }
-
-    /// What the Configuration and the first node say of a shared device.
-    fn described(
-        &self,
-        key: &ObjectKey,
-        instance: &Instance,
-        (nodes, views): (&[String], &Views<'_>),
-    ) -> Vec<PatchOperation> {
-        let mut operations = vec![];
-        let Some((of, id)) = self.sights.device(key).filter(|_| instance.spec.shared) else {
-            return operations;
-        };
-        let configuration = self.world.configurations.get(of);
-        let capacity = configuration.map(|configuration| configuration.spec.capacity);
-        let capacity = capacity.filter(|capacity| *capacity != instance.spec.capacity);
-        operations.extend(capacity.map(|now| add(&["spec", "capacity"], json!(now))));
-        let first = nodes.first().and_then(|first| views.get(first.as_str()));
-        let said = first.and_then(|view| view.properties.as_ref());
-        let said = said.filter(|said| **said != instance.spec.broker_properties);
-        operations.extend(said.map(|now| add(&["spec", "brokerProperties"], json!(now))));
-        let annotations = instance.metadata.annotations.as_ref();
-        if !annotations.is_some_and(|all| all.contains_key(names::DEVICE_ID)) {
-            operations.extend(with_map(annotations, "annotations"));
-            let place = ["metadata", "annotations", names::DEVICE_ID];
-            operations.push(add(&place, json!(id)));
-        }
-        operations
-    }
-
-    /// Each node that sees the device or holds a slot has its label: that is what its agent's watch selects. The label of
-    /// a node that is there goes when its agent has left: a container that runs on is found by it when the node is back.
-    /// Akri's Instances have none.
-    fn relabelled(
-        &self,
-        instance: &Instance,
-        (nodes, views): (&[String], &Views<'_>),
-        change: &mut Change,
-    ) -> Vec<PatchOperation> {
-        let labels = instance.metadata.labels.as_ref();
-        let holders: BTreeSet<String> = holders(instance).map(|(_, node)| node).collect();
-        let mut operations = vec![];
-        for key in labels.into_iter().flat_map(BTreeMap::keys) {
-            let Some(node) = key.strip_prefix(names::NODE_LABEL_PREFIX) else {
-                continue;
-            };
-            let has_left = |node: &&String| {
-                instance.spec.shared
-                    && self.sights.is_judged(node)
-                    && !views.contains_key(node.as_str())
-                    && !nodes.contains(node)
-                    && !holders.contains(*node)
-            };
-            match self.labels.get(key) {
-                None => {
-                    operations.push(remove(&["metadata", "labels", key]));
-                    change.gone.insert(self.whole_name(instance, node));
-                }
-                Some(node) if has_left(node) => {
-                    operations.push(remove(&["metadata", "labels", key]));
-                }
-                Some(_) => {}
-            }
-        }
-        let added: BTreeSet<String> = (nodes.iter().cloned())
-            .chain(holders)
-            .chain(views.keys().map(|node| (*node).to_owned()))
-            .filter(|node| !self.is_gone(node))
-            .map(|node| names::node_label(&node))
-            .filter(|key| !labels.is_some_and(|labels| labels.contains_key(key)))
-            .collect();
-        if !added.is_empty() {
-            operations.extend(with_map(labels, "labels"));
-        }
-        operations.extend((added.iter()).map(|key| add(&["metadata", "labels", key], json!(""))));
-        operations
-    }
-
-    /// The name of the node in a label: a long one is cut there.
-    fn whole_name(&self, instance: &Instance, in_label: &str) -> String {
-        let mut nodes = instance.spec.nodes.iter();
-        let whole = nodes.find(|node| names::node_in_label(node) == in_label);
-        whole.map_or(in_label, String::as_str).to_owned()
     }
 
     fn released(
@@ -408,38 +284,11 @@ impl View<'_> {
         }
     }
 
-    /// Takes out the views of nodes that the Instance has not: of lost ones, and what an agent wrote that did not know yet
-    /// that its node was taken out. Of a shared device, what the nodes say themselves is put there.
-    fn status(
-        &self,
-        instance: &Instance,
-        (nodes, views): (&[String], &Views<'_>),
-        change: &mut Change,
-    ) -> Option<Patch> {
-        let is_well = views.values().all(|view| view.is_healthy() && view.flapping.is_none());
-        if instance.status.is_none() && is_well && !nodes.is_empty() {
-            return None;
-        }
-        let before = instance.status.clone().unwrap_or_default();
-        let lost = before.nodes.iter().filter(|entry| self.is_gone(&entry.name));
-        change.gone.extend(lost.map(|entry| entry.name.clone()));
-        let now = clock(self.now);
-        let mut after = before.clone();
-        after.nodes = exceptions(&before, (nodes, views), &now);
-        change.told = notices::of_health(&before, (&after, nodes));
-        let mut spec = instance.spec.clone();
-        spec.nodes = nodes.to_vec();
-        for (slot, _) in &change.freed {
-            spec.device_usage.remove(slot);
-        }
-        written::status(instance, &with_conditions(after, &spec, &now))
-    }
-
     /// The Configuration of a shared Instance that is to go because that is gone: nobody else is there to delete it.
     fn orphan_of(&self, key: &ObjectKey, instance: &Instance) -> Option<ObjectKey> {
         let of = ObjectKey::new(&key.namespace, &instance.spec.configuration_name);
-        let is_there = self.world.configurations.contains_key(&of)
-            || self.world.unreadable.contains_key(&of);
+        let is_there =
+            self.world.configurations.contains_key(&of) || self.world.unreadable.contains_key(&of);
         let is_deleting = instance.metadata.deletion_timestamp.is_some();
         (instance.spec.shared && !is_there && !is_deleting).then_some(of)
     }
@@ -451,6 +300,9 @@ impl View<'_> {
             return None;
         }
         let since = unavailable_since(instance.status.as_ref()?)?;
+        // The agent of a node that has no Node says again and again that it sees the device.
+        let named = self.memory.named.get(key);
+        let calm = named.map_or(Duration::MAX, |named| self.instant - *named);
         let of = ObjectKey::new(&key.namespace, &instance.spec.configuration_name);
         let grace = match self.world.configurations.get(&of) {
             Some(configuration) => {
@@ -459,7 +311,7 @@ impl View<'_> {
             }
             None => DEFAULT_GRACE,
         };
-        Some(grace.saturating_sub(elapsed(since, self.now)))
+        Some(grace.saturating_sub(elapsed(since, self.now).min(calm)))
     }
 }
 
@@ -471,7 +323,7 @@ fn unavailable_since(status: &InstanceStatus) -> Option<Timestamp> {
 }
 
 /// The slots in use, each with the node that holds it. A value that nobody of ours writes is left to who wrote it.
-fn holders(instance: &Instance) -> impl Iterator<Item = (&str, String)> {
+pub(super) fn holders(instance: &Instance) -> impl Iterator<Item = (&str, String)> {
     let usage = instance.spec.device_usage.iter();
     usage.filter_map(|(slot, usage)| {
         let owner = SlotOwner::from_usage(usage).ok().flatten()?;
@@ -486,11 +338,6 @@ fn untold(instance: &Instance, slot: &str) -> Option<PatchOperation> {
     let annotations = instance.metadata.annotations.as_ref()?;
     let is_told = annotations.contains_key(&annotation);
     is_told.then(|| remove(&["metadata", "annotations", &annotation]))
-}
-
-/// RFC 3339, to the second as Kubernetes writes it.
-fn clock(now: Timestamp) -> String {
-    now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 fn delete(key: &ObjectKey, metadata: &ObjectMeta, orphan_of: Option<ObjectKey>) -> Action {

@@ -29,17 +29,20 @@ pub(crate) struct Sights<'a> {
     instances: BTreeMap<Identity, ObjectKey>,
     /// The device of each Instance in `instances`.
     devices: BTreeMap<ObjectKey, Identity>,
-    /// The nodes that say anything.
-    nodes: BTreeSet<&'a str>,
+    /// The nodes that have looked everywhere for the devices of each Configuration.
+    complete: BTreeMap<ObjectKey, BTreeSet<&'a str>>,
 }
 
 impl<'a> Sights<'a> {
     pub(crate) fn new(world: &'a World) -> Self {
         let mut sights = Self::default();
         for (node, object) in &world.node_devices {
-            sights.nodes.insert(node);
             for view in &object.spec.configurations {
                 let of = ObjectKey::new(&view.namespace, &view.name);
+                if view.complete {
+                    let nodes = sights.complete.entry(of.clone()).or_default();
+                    nodes.insert(node);
+                }
                 for device in &view.devices {
                     let views = match (&device.id, &device.instance) {
                         (_, Some(name)) => {
@@ -97,9 +100,11 @@ impl<'a> Sights<'a> {
         self.devices = pairs.map(|(d, key)| (key.clone(), d.clone())).collect();
     }
 
-    /// Whether the node says what it sees. What an Instance says of one that does not is left as it is.
-    pub(crate) fn is_judged(&self, node: &str) -> bool {
-        self.nodes.contains(node)
+    /// Whether a node that does not speak of a device of the Configuration does not see it. What an Instance says of one
+    /// that has not looked everywhere yet, or says nothing at all, is left as it is.
+    pub(crate) fn is_judged(&self, of: &ObjectKey, node: &str) -> bool {
+        let nodes = self.complete.get(of);
+        nodes.is_some_and(|nodes| nodes.contains(node))
     }
 
     /// What the nodes say of an Instance's device. A second Instance of a device is seen by nobody.

@@ -33,7 +33,7 @@ async fn asked(node: u16, patched: u16) -> (Vec<String>, bool) {
 #[tokio::test]
 async fn only_a_node_that_the_server_does_not_have_is_taken_for_deleted() {
     for (node, patched, patches, is_done) in [
-        (404, 200, 1, true),
+        (404, 200, 2, true),
         (404, 404, 1, true),
         (404, 422, 1, false),
         (404, 409, 1, false),

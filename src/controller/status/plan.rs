@@ -16,10 +16,7 @@ use crate::{
     },
 };
 use json_patch::Patch;
-use k8s_openapi::{
-    apimachinery::pkg::apis::meta::v1::Time,
-    jiff::Timestamp,
-};
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use serde_json::{Value, json};
 use std::{
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
@@ -57,8 +54,11 @@ pub(crate) fn plan(world: &World, now: Timestamp) -> Plan {
             continue;
         }
         let reports = view.reports(key, configuration);
-        plan.actions.extend(view.written(key, configuration, &reports));
-        let nodes = reports.iter().filter_map(|report| world.nodes.get(&report.name));
+        plan.actions
+            .extend(view.written(key, configuration, &reports));
+        let nodes = reports
+            .iter()
+            .filter_map(|report| world.nodes.get(&report.name));
         let settle = nodes.filter_map(|node| settles_in(node, now));
         let wake = settle.filter(|left| !left.is_zero()).min();
         plan.wake_in = sooner(plan.wake_in, wake);

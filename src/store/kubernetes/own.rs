@@ -125,7 +125,10 @@ async fn carry_out(
     match outcome {
         Ok(object) => {
             written.is_there(object);
-            tell(inner, &own_plan::new_problems(&before, &written.reported(None)));
+            tell(
+                inner,
+                &own_plan::new_problems(&before, &written.reported(None)),
+            );
             Some(true)
         }
         Err(e) if is_not_found(&e) => {

@@ -52,7 +52,9 @@ impl Written {
             Self::There(object) => Some(&**object),
             Self::Nothing | Self::Gone | Self::Other => seen,
         };
-        let all = object.into_iter().flat_map(|object| &object.spec.configurations);
+        let all = object
+            .into_iter()
+            .flat_map(|object| &object.spec.configurations);
         let all = all.flat_map(|view| {
             let key = ObjectKey::new(&view.namespace, &view.name);
             let problems = view.problems.iter();
@@ -68,16 +70,33 @@ pub(crate) fn new_problems(before: &Problems, now: &Problems) -> Problems {
     now.iter().filter(is_new).cloned().collect()
 }
 
+/// The bytes of all `properties` together: an object may have 1.5 MB. What is more is said when the Instances of those
+/// before are made.
+const PROPERTIES_MAX: usize = 256 * 1024;
+
 /// What the object is to say.
 pub(crate) fn wanted(reports: &BTreeMap<ObjectKey, Report>) -> NodeDevicesSpec {
-    let view = |(key, report): (&ObjectKey, &Report)| ConfigurationView {
+    let mut left = PROPERTIES_MAX;
+    let mut bounded = |device: &SeenDevice| {
+        let mut device = device.clone();
+        let properties = device.properties.iter().flatten();
+        let bytes: usize = properties.map(|(k, v)| k.len() + v.len()).sum();
+        // One alone that is larger is said all the same.
+        match bytes <= left || left == PROPERTIES_MAX {
+            true => left = left.saturating_sub(bytes),
+            false => device.properties = None,
+        }
+        device
+    };
+    let mut view = |(key, report): (&ObjectKey, &Report)| ConfigurationView {
         namespace: key.namespace.clone(),
         name: key.name.clone(),
+        complete: report.complete,
         problems: report.problems.clone(),
-        devices: report.devices.clone(),
+        devices: report.devices.iter().map(&mut bounded).collect(),
     };
     NodeDevicesSpec {
-        configurations: reports.iter().map(view).collect(),
+        configurations: reports.iter().map(&mut view).collect(),
     }
 }
 
@@ -111,8 +130,9 @@ fn is_newer(a: &NodeDevices, b: &NodeDevices) -> bool {
 /// Whether nothing needs to be written. Properties that the Instance says by now are no reason to.
 fn says(stands: &NodeDevicesSpec, wanted: &NodeDevicesSpec) -> bool {
     let is_same = |(there, wanted): (&ConfigurationView, &ConfigurationView)| {
-        (&there.namespace, &there.name, &there.problems)
-            == (&wanted.namespace, &wanted.name, &wanted.problems)
+        (&there.namespace, &there.name, there.complete)
+            == (&wanted.namespace, &wanted.name, wanted.complete)
+            && there.problems == wanted.problems
             && there.devices.len() == wanted.devices.len()
             && (there.devices.iter().zip(&wanted.devices)).all(|(a, b)| is_same_device(a, b))
     };
@@ -152,7 +172,10 @@ mod tests {
             devices,
             ..Report::default()
         };
-        wanted(&BTreeMap::from([(ObjectKey::new("default", "cam"), report)]))
+        wanted(&BTreeMap::from([(
+            ObjectKey::new("default", "cam"),
+            report,
+        )]))
     }
 
     fn object(version: &str, spec: &NodeDevicesSpec) -> NodeDevices {
@@ -166,18 +189,37 @@ mod tests {
         let (one, two) = (wanting(vec![device("1")]), wanting(vec![device("2")]));
         let nothing = Written::default();
         assert_eq!(step(&one, None, &nothing), Step::Create(&one));
-        assert_eq!(step(&one, Some(&object("1", &one)), &nothing), Step::Nothing);
-        assert_eq!(step(&one, Some(&object("1", &two)), &nothing), Step::Patch(&one));
+        assert_eq!(
+            step(&one, Some(&object("1", &one)), &nothing),
+            Step::Nothing
+        );
+        assert_eq!(
+            step(&one, Some(&object("1", &two)), &nothing),
+            Step::Patch(&one)
+        );
         // The watch is behind what was written, and then it is not.
         let mut written = Written::default();
         written.is_there(object("5", &one));
-        assert_eq!(step(&one, Some(&object("4", &two)), &written), Step::Nothing);
-        assert_eq!(step(&one, Some(&object("6", &two)), &written), Step::Patch(&one));
-        assert_eq!(step(&one, None, &written), Step::Create(&one), "it was deleted");
+        assert_eq!(
+            step(&one, Some(&object("4", &two)), &written),
+            Step::Nothing
+        );
+        assert_eq!(
+            step(&one, Some(&object("6", &two)), &written),
+            Step::Patch(&one)
+        );
+        assert_eq!(
+            step(&one, None, &written),
+            Step::Create(&one),
+            "it was deleted"
+        );
         written.is_other();
         assert_eq!(step(&one, None, &written), Step::Patch(&one));
         written.is_gone();
-        assert_eq!(step(&one, Some(&object("6", &one)), &written), Step::Create(&one));
+        assert_eq!(
+            step(&one, Some(&object("6", &one)), &written),
+            Step::Create(&one)
+        );
     }
 
     #[test]
@@ -200,6 +242,22 @@ mod tests {
         };
         assert!(says(&flaps("it went 3 times"), &flaps("it went 4 times")));
         assert!(!says(&flaps("it went 3 times"), &said(None)));
+    }
+
+    #[test]
+    fn so_many_descriptions_fit_into_the_object_and_the_others_wait() {
+        let large = |id: usize, bytes: usize| SeenDevice {
+            properties: Some(BTreeMap::from([("KEY".to_owned(), "x".repeat(bytes))])),
+            ..device(&id.to_string())
+        };
+        let said = |spec: NodeDevicesSpec| -> Vec<bool> {
+            let devices = spec.configurations[0].devices.iter();
+            devices.map(|device| device.properties.is_some()).collect()
+        };
+        let devices = (0..4).map(|n| large(n, 100_000)).collect();
+        assert_eq!(said(wanting(devices)), [true, true, false, false]);
+        let devices = vec![large(0, 1_000_000), large(1, 1)];
+        assert_eq!(said(wanting(devices)), [true, false]);
     }
 
     #[test]

@@ -182,7 +182,10 @@ pub(crate) fn exchange(instance: &Instance, node: &str, exchanges: &[&Exchange])
     }
     // The labels of a shared one are the controller's.
     let has_left = !instance.spec.nodes.iter().any(|n| n == node);
-    if has_left && !instance.spec.shared && !holds_slot(&forced(instance, exchanges.iter().copied()), node) {
+    if has_left
+        && !instance.spec.shared
+        && !holds_slot(&forced(instance, exchanges.iter().copied()), node)
+    {
         patch.extend(without_label(instance, node));
     }
     Patch(patch)

@@ -77,7 +77,10 @@ impl Inner {
     /// Another node was first, which is the rule with many nodes: one request then. Or another device has the name.
     async fn join_existing(&self, key: &ObjectKey, ours: &Instance) -> Result<(), StoreError> {
         let node = &self.settings.node_name;
-        if let Attempt::Written(_) = self.patch_once(key, (plan::join_same(ours, node), false)).await? {
+        if let Attempt::Written(_) = self
+            .patch_once(key, (plan::join_same(ours, node), false))
+            .await?
+        {
             return Ok(());
         }
         let there = self.read(key).await?;

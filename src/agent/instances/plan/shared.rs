@@ -1,9 +1,10 @@
 //! What this node reports of shared devices, whose Instances a controller makes of all nodes' reports. Pure.
-use super::{PlanOfOne, World, is_merged, is_named};
+use super::{PlanOfOne, World};
 use crate::{
     agent::plan_inputs::device_id,
     api::{
         instance::{HEALTHY, Instance},
+        names,
         node_devices::{LEFT, SeenDevice, UNHEALTHY},
     },
     model::{
@@ -13,6 +14,21 @@ use crate::{
     store::{Report, View},
 };
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Whether the controller alone writes what an Instance says of nodes.
+pub(super) fn is_merged(world: &World<'_>, instance: &Instance) -> bool {
+    world.merges && instance.spec.shared
+}
+
+pub(super) fn is_named(instance: &Instance, node: &str) -> bool {
+    instance.spec.nodes.iter().any(|name| name == node)
+}
+
+/// How the device is reached, as it is noted beside the Instance of a device that one node has.
+pub(super) fn noted(instance: &Instance) -> Option<&String> {
+    let annotations = instance.metadata.annotations.as_ref()?;
+    annotations.get(names::CONNECTION)
+}
 
 impl PlanOfOne<'_> {
     /// A device that has an Instance. The first node says what containers are told, where the Instance says otherwise.

@@ -195,12 +195,18 @@ fn a_change_holds_only_for_what_was_seen() {
     };
     assert_eq!(change.gone, BTreeSet::from(["b".to_owned()]));
     let mut claimed = serde_json::to_value(shared()).unwrap();
+    // A claim of another slot is no reason to look again; another node is, and so is another Instance.
     claimed["metadata"]["resourceVersion"] = json!("2");
+    claimed["spec"]["deviceUsage"]["cam-1-5"] = json!("a");
     let patch = change.patch.as_ref().unwrap();
-    assert!(json_patch::patch(&mut claimed, patch).is_err());
-    claimed["status"]["nodes"][1]["name"] = json!("c");
-    let patch = change.status.as_ref().unwrap();
-    assert!(json_patch::patch(&mut claimed, patch).is_err());
+    assert!(json_patch::patch(&mut claimed.clone(), patch).is_ok());
+    let mut joined = claimed.clone();
+    joined["spec"]["nodes"] = json!(["a", "b", "c"]);
+    assert!(json_patch::patch(&mut joined, patch).is_err());
+    claimed["metadata"]["uid"] = json!("another");
+    for patch in [patch, change.status.as_ref().unwrap()] {
+        assert!(json_patch::patch(&mut claimed.clone(), patch).is_err());
+    }
 }
 
 #[test]
@@ -258,16 +264,14 @@ fn an_instance_that_is_being_deleted_only_loses_finalizers() {
 
 /// Without nodes, not seen since second 0.
 fn abandoned(usage: Value) -> Instance {
-    let time = text(at(0));
-    instance(
-        "cam-1",
-        json!({
-            "spec": { "deviceUsage": usage },
-            "status": { "conditions": [{
-                "type": "Available", "status": "False", "reason": "DeviceGone", "lastTransitionTime": time,
-            }] },
-        }),
-    )
+    let mut abandoned = instance("cam-1", json!({ "spec": { "deviceUsage": usage } }));
+    let status = crate::store::plan::with_conditions(
+        InstanceStatus::default(),
+        &abandoned.spec,
+        &text(at(0)),
+    );
+    abandoned.status = Some(status);
+    abandoned
 }
 
 #[test]

@@ -12,7 +12,8 @@ fn execute(world: &mut World, plan: &Plan) {
         let mut value = serde_json::to_value(&*configuration).unwrap();
         let mut patch = patch.clone();
         // A test for `null` holds of what is not there, and fails in this crate.
-        (patch.0).retain(|o| !matches!(o, json_patch::PatchOperation::Test(t) if t.value.is_null()));
+        (patch.0)
+            .retain(|o| !matches!(o, json_patch::PatchOperation::Test(t) if t.value.is_null()));
         json_patch::patch(&mut value, &patch).unwrap();
         *configuration = serde_json::from_value(value).unwrap();
     }
@@ -198,7 +199,10 @@ fn reports_of_deleted_nodes_are_taken_out() {
 fn what_a_node_says_in_its_object_counts_and_only_trouble_is_written() {
     let object = |problems: &[(&str, &str)]| {
         let NodeReport { problems, .. } = report("a", problems);
-        node_devices("a", json!([{ "namespace": "default", "name": "cam", "problems": problems }]))
+        node_devices(
+            "a",
+            json!([{ "namespace": "default", "name": "cam", "problems": problems }]),
+        )
     };
     let device = json!({ "spec": { "nodes": ["a"] } });
     let mut world = reported(vec![report("a", BAD), report("b", &[])])

@@ -162,7 +162,11 @@ fn only_what_is_not_well_is_said_and_the_end_of_it() {
     // What an earlier agent said of a device that is well is left as it is.
     let status = with_health(&Default::default(), "a", &view(true), "t0");
     instance.status = Some(status);
-    assert!(says_exception(instance.status.as_ref().unwrap(), "a", &view(true)));
+    assert!(says_exception(
+        instance.status.as_ref().unwrap(),
+        "a",
+        &view(true)
+    ));
 }
 
 #[test]

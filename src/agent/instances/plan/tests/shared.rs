@@ -32,7 +32,8 @@ impl Fixture {
         let mut instance = Instance::new(name.as_str(), spec);
         let annotation = (names::DEVICE_ID.to_owned(), id.to_string());
         instance.metadata.annotations = Some(BTreeMap::from([annotation]));
-        self.instances.insert(key(name.as_str()), Arc::new(instance));
+        self.instances
+            .insert(key(name.as_str()), Arc::new(instance));
         key(name.as_str())
     }
 }
@@ -50,7 +51,10 @@ fn a_device_is_described_until_its_instance_says_so() {
     assert_eq!(fixture.reported()[0].properties, None);
     device.properties.insert("KEY".to_owned(), "2".to_owned());
     fixture.see_devices([device], true);
-    assert_eq!(fixture.reported()[0].properties.as_ref().unwrap()["KEY"], "2");
+    assert_eq!(
+        fixture.reported()[0].properties.as_ref().unwrap()["KEY"],
+        "2"
+    );
     // What the first node says counts.
     fixture.merged(&["node-b", NODE], &new);
     assert_eq!(fixture.reported()[0].properties, None);
@@ -82,9 +86,15 @@ fn an_instance_is_watched_on_while_a_container_may_have_a_slot_of_it() {
     assert_eq!(fixture.reported(), vec![]);
     let slot = SlotId::new(&named.name, 0);
     let ids = [slot].into();
-    fixture.uses = vec![Use { ids, ..Use::default() }];
+    fixture.uses = vec![Use {
+        ids,
+        ..Use::default()
+    }];
     let [left] = fixture.reported().try_into().unwrap();
-    assert_eq!((left.state.as_deref(), left.instance), (Some("Left"), Some(named.name)));
+    assert_eq!(
+        (left.state.as_deref(), left.instance),
+        (Some("Left"), Some(named.name))
+    );
     fixture.uses = vec![];
     fixture.hold(Some(NODE));
     assert_eq!(fixture.reported().len(), 1);
@@ -103,7 +113,13 @@ fn nothing_is_reported_before_all_configurations_are_known_and_judged() {
     let problem = Problem::new("BadSpec", "x");
     fixture.judged.problems.insert(key("cam"), problem);
     let id = Some("a".to_owned());
-    fixture.merged(&[NODE], &SeenDevice { id, ..SeenDevice::default() });
+    fixture.merged(
+        &[NODE],
+        &SeenDevice {
+            id,
+            ..SeenDevice::default()
+        },
+    );
     let planned = fixture.plan();
     assert!(planned.is_whole && accepted.is_some());
     assert_eq!(planned.reports[&key("cam")].devices.len(), 1);
