@@ -18,11 +18,13 @@ use super::{
     sights::Sights,
 };
 use crate::{
+    api::instance::InstanceStatus,
     controller::{
         pace::elapsed,
         world::{NodeState, World},
     },
     model::{names::ObjectKey, slot::SlotOwner},
+    store::plan::is_seen,
 };
 use k8s_openapi::jiff::Timestamp;
 use std::{
@@ -40,8 +42,8 @@ pub(crate) struct Memory {
     /// The nodes that are not ready, and the deleted ones that hold slots.
     pub(crate) away: BTreeMap<String, Away>,
     pub(crate) outage: Option<Outage>,
-    /// When each Instance last named a node, or a node said that it sees the device.
-    pub(crate) named: BTreeMap<ObjectKey, Instant>,
+    /// When a node of each Instance, or one that is in none, last saw the device.
+    pub(crate) seen: BTreeMap<ObjectKey, Instant>,
 }
 
 /// More than half of the nodes are not ready.
@@ -68,7 +70,7 @@ pub(crate) enum Outlook {
 impl Memory {
     /// Follows which nodes are lost.
     pub(crate) fn notice(&mut self, world: &World, now: Now) {
-        self.notice_named(world, now.instant);
+        self.notice_seen(world, now.instant);
         let was_outage = self.outage.is_some();
         self.outage = outage(world).map(|(away, of)| {
             let known = self.outage.take();
@@ -106,15 +108,18 @@ impl Memory {
             .collect();
     }
 
-    fn notice_named(&mut self, world: &World, now: Instant) {
+    fn notice_seen(&mut self, world: &World, now: Instant) {
         let sights = Sights::new(world);
-        let is_seen = |key: &ObjectKey| sights.of(key).values().any(|view| view.is_healthy());
+        let says_so = |key: &ObjectKey| sights.of(key).values().any(|view| view.is_healthy());
         for (key, instance) in &world.instances {
-            if !instance.spec.nodes.is_empty() || instance.spec.shared && is_seen(key) {
-                self.named.insert(key.clone(), now);
+            let well = InstanceStatus::default();
+            let status = instance.status.as_ref().unwrap_or(&well);
+            let mut nodes = instance.spec.nodes.iter();
+            if nodes.any(|node| is_seen(status, node)) || instance.spec.shared && says_so(key) {
+                self.seen.insert(key.clone(), now);
             }
         }
-        (self.named).retain(|key, _| world.instances.contains_key(key));
+        (self.seen).retain(|key, _| world.instances.contains_key(key));
     }
 
     /// `nodes` were taken out of an Instance.

@@ -301,8 +301,8 @@ impl View<'_> {
         }
         let since = unavailable_since(instance.status.as_ref()?)?;
         // The agent of a node that has no Node says again and again that it sees the device.
-        let named = self.memory.named.get(key);
-        let calm = named.map_or(Duration::MAX, |named| self.instant - *named);
+        let seen = self.memory.seen.get(key);
+        let calm = seen.map_or(Duration::MAX, |seen| self.instant - *seen);
         let of = ObjectKey::new(&key.namespace, &instance.spec.configuration_name);
         let grace = match self.world.configurations.get(&of) {
             Some(configuration) => {

@@ -203,6 +203,7 @@ pub(crate) fn status(instance: &Instance, after: &InstanceStatus) -> Option<Patc
             patch.push(add(&["status", "nodes"], json!(after.nodes)));
             patch.push(add(&["status", "conditions"], json!(after.conditions)));
         }
+        None if *after == InstanceStatus::default() => return None,
         None => {
             patch.push(test(&["status"], Value::Null));
             patch.push(add(&["status"], json!(after)));

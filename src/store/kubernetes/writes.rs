@@ -86,7 +86,7 @@ impl Inner {
         let there = self.read(key).await?;
         match met(&there, ours) {
             Met::Same => {
-                self.change(|known| known.read(there));
+                self.change(|known| known.read_to_join(there));
                 self.patch(key, |i| Ok(plan::join(i, node))).await.map(drop)
             }
             Met::Other => {
