@@ -10,7 +10,7 @@
 //! out. Chance chooses every delay, fault and order, from a seed: a seed that fails fails again.
 //!
 //! - `cargo test --lib simulation` runs a few hundred seeds.
-//! - `just simulate N` runs N of them, and `just simulate 1 S` the seed S alone.
+//! - `just simulate --seeds N` runs N of them, and `just simulate --first S --seeds 1` the seed S alone.
 //!
 //! A seed that fails prints what was broken, and everything that happened.
 #![allow(clippy::unwrap_used, reason = "a simulation fails by panicking")]
