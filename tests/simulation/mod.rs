@@ -86,6 +86,15 @@ struct World {
 }
 
 impl World {
+    /// Frees what holds this world in a circle.
+    fn end(&self) {
+        self.machine.end();
+        self.controllers.take();
+        for node in &self.nodes {
+            node.agent.take();
+        }
+    }
+
     fn new(seed: u64, keeps_history: bool) -> Rc<Self> {
         // Back-offs draw from the thread's generator.
         fastrand::seed(seed);
@@ -217,6 +226,7 @@ fn run(seed: u64, keeps_history: bool) -> Result<(), (String, String)> {
         faults::mend(&world);
         rest(&world);
     }
+    world.end();
     let broken = world.history.broken();
     broken.map_or(Ok(()), |broken| Err((broken, world.history.text())))
 }
