@@ -53,7 +53,7 @@ pub(super) struct Agent {
     /// What containers were told by this life, by the kubelet's id.
     pub(super) told: RefCell<BTreeMap<String, String>>,
     /// What containers used at the last look.
-    pub(super) uses: watch::Sender<Option<Arc<[Use]>>>,
+    pub(super) uses: watch::Sender<Option<Vec<Use>>>,
     /// The version of the kubelet's checkpoint that was read last, and what it says.
     pub(super) checkpoint: RefCell<(u64, Vec<Entry>)>,
     /// What the kubelet was last told of each resource.
@@ -240,8 +240,9 @@ impl Agent {
         let mut observed: Arc<Instances> = Arc::default();
         let (mut desired, mut gone) = (BTreeMap::new(), BTreeSet::new());
         loop {
-            let is_new =
-                published.has_changed().unwrap_or(false) || judged.has_changed().unwrap_or(false);
+            let is_new = published.has_changed().unwrap_or(false)
+                || judged.has_changed().unwrap_or(false)
+                || slots.borrow().has_unobserved();
             if is_new {
                 published.mark_unchanged();
                 judged.mark_unchanged();
@@ -337,10 +338,10 @@ impl Agent {
         self.slots.send_modify(|slots| {
             let now = self.store.instances.borrow().clone();
             let before = std::mem::replace(observed, now.clone());
+            let unobserved = slots.take_unobserved();
             let is_same = |key: &ObjectKey, instance: &Arc<Instance>| {
-                before
-                    .get(key)
-                    .is_some_and(|before| Arc::ptr_eq(before, instance))
+                let before = before.get(key).filter(|_| !unobserved.contains(key));
+                before.is_some_and(|before| Arc::ptr_eq(before, instance))
             };
             let changed = now.iter().filter(|(key, instance)| !is_same(key, instance));
             let gone = before.keys().filter(|key| !now.contains_key(*key));

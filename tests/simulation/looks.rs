@@ -22,7 +22,7 @@ use crate::{
     proto::device_plugin::ContainerAllocateResponse,
 };
 use prost::Message as _;
-use std::{collections::BTreeMap, rc::Rc, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, rc::Rc, time::Duration};
 
 const BETWEEN_LOOKS: Duration = Duration::from_secs(10);
 const AFTER_ARRIVAL: u32 = 20;
@@ -68,7 +68,7 @@ pub(super) async fn run(agent: Rc<Agent>) {
             }
             None => {
                 memory.missed.clear();
-                know(&agent, None);
+                agent.set_uses(None);
             }
         }
         let arrival = Box::pin(slots.wait_for(|slots| slots.arrivals() != arrivals));
@@ -81,14 +81,6 @@ pub(super) async fn run(agent: Rc<Agent>) {
 
 fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap()
-}
-
-fn know(agent: &Agent, uses: Option<Arc<[Use]>>) {
-    agent.uses.send_if_modified(|before| {
-        let is_changed = *before != uses;
-        *before = uses;
-        is_changed
-    });
 }
 
 impl Memory {
@@ -119,7 +111,7 @@ impl Memory {
         ledger.reported.retain(|(by, _)| by != node);
         let twice = adoptions.twice.into_iter();
         (ledger.reported).extend(twice.map(|twice| (node.clone(), twice.slot)));
-        know(agent, Some(uses.into()));
+        agent.set_uses(Some(uses));
         let release = (!released.is_empty()).then_some(Request::Release {
             changes: released,
             begun,
@@ -146,6 +138,14 @@ impl Agent {
             return None;
         }
         Some(self.freshened(books, (held, begun), confirmed).await)
+    }
+
+    fn set_uses(&self, now: Option<Vec<Use>>) {
+        self.uses.send_if_modified(|uses| {
+            let is_new = *uses != now;
+            *uses = now;
+            is_new
+        });
     }
 
     async fn freshened(

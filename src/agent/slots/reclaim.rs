@@ -12,7 +12,7 @@ use crate::{
         books::{self, Books, Checkpoint, Confirmed},
         configurations::Judged,
     },
-    model::slot_table::{HeldTwice, SlotTable, Use},
+    model::slot_table::{HeldTwice, SlotTable},
     store::About,
     supervisor::ChannelClosed,
     telemetry::metrics,
@@ -115,20 +115,11 @@ async fn is_soon(
     }
 }
 
-/// Tells what containers have, where that is news.
-fn know(node: &Node, uses: Option<Arc<[Use]>>) {
-    node.uses.send_if_modified(|before| {
-        let is_changed = *before != uses;
-        *before = uses;
-        is_changed
-    });
-}
-
 impl Memory {
     /// Nothing counts of a time at which the kubelet could not be believed. What was claimed stays so.
     fn know_nothing(&mut self, node: &Node) {
         self.missed.clear();
-        know(node, None);
+        node.set_uses(None);
     }
 
     fn decide(&mut self, node: &Node, books: &Books, begun: Duration) -> Vec<Request> {
@@ -157,7 +148,7 @@ impl Memory {
         let (claimed, asked) = due_claims(&adoptions, looks, &self.asked);
         self.asked = asked;
         self.report_conflicts(node, adoptions.twice);
-        know(node, Some(uses.into()));
+        node.set_uses(Some(uses.into()));
         let release = (!released.is_empty()).then_some(Request::Release {
             changes: released,
             begun,
