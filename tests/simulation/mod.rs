@@ -17,8 +17,7 @@
 #![expect(
     clippy::print_stdout,
     clippy::too_many_lines,
-    clippy::wildcard_enum_match_arm,
-    reason = "a test prints what it has found, lists its steps one after another, and takes JSON as it comes"
+    reason = "a test prints what it has found, and lists its steps one after another"
 )]
 mod agent;
 mod allocate;

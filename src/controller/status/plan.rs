@@ -291,15 +291,16 @@ fn patch(configuration: &Configuration, after: &ConfigurationStatus) -> Patch {
         &["metadata", "uid"],
         json!(configuration.metadata.uid),
     )];
-    match json!(after) {
-        Value::Object(fields) if configuration.status.is_some() => {
-            let fields = fields.into_iter();
-            patch.extend(fields.map(|(field, value)| add(&["status", &field], value)));
-        }
-        status => {
-            patch.push(test(&["status"], Value::Null));
-            patch.push(add(&["status"], status));
-        }
+    let mut status = json!(after);
+    let fields = status
+        .as_object_mut()
+        .filter(|_| configuration.status.is_some());
+    if let Some(fields) = fields.map(std::mem::take) {
+        let fields = fields.into_iter();
+        patch.extend(fields.map(|(field, value)| add(&["status", &field], value)));
+    } else {
+        patch.push(test(&["status"], Value::Null));
+        patch.push(add(&["status"], status));
     }
     Patch(patch)
 }

@@ -37,6 +37,16 @@ pub(super) struct Arrival {
     reported: BTreeSet<DeviceId>,
 }
 
+impl Arrival {
+    /// Notes that a device is reported to the controller; it counts as new where `new_at` is given.
+    fn report(&mut self, device: &DeviceId, new_at: Option<Duration>) {
+        if let Some(now) = new_at {
+            self.bucket.take(1, now);
+        }
+        self.reported.insert(device.clone());
+    }
+}
+
 impl Arrivals {
     /// Notes that an Instance of `configuration` was created.
     pub(crate) fn created(&mut self, configuration: &ObjectKey, now: Duration) {
@@ -70,8 +80,7 @@ impl<'a> PlanOfOne<'a> {
         for device in new {
             let candidates = self.candidates(&device.id);
             let is_free = |name: &&InstanceName| is_merged || !names.contains(name.as_str());
-            let free = candidates.iter().find(is_free);
-            let Some(name) = free else {
+            let Some(name) = candidates.iter().find(is_free) else {
                 nameless.push(device.id.as_str());
                 continue;
             };
@@ -94,27 +103,24 @@ impl<'a> PlanOfOne<'a> {
             self.report.instances += 1;
             room.0 -= 1;
             if is_merged {
-                if !reported.contains(&device.id) {
-                    arrival.bucket.take(1, now);
-                }
-                arrival.reported.insert(device.id.clone());
+                let is_new = !reported.contains(&device.id);
+                arrival.report(&device.id, is_new.then_some(now));
                 self.announce(device, &candidates);
-                continue;
+            } else {
+                let instance = self.new_instance(name, device);
+                (self.changes).push(InstanceChange::Create(Box::new(instance)));
             }
-            let instance = self.new_instance(name, device);
-            (self.changes).push(InstanceChange::Create(Box::new(instance)));
         }
         if !arrival.waiting.is_empty() {
             let next = arrival.bucket.next_in(now);
             self.wake_in = self.wake_in.into_iter().chain([next]).min();
         }
+        let first_nameless = nameless.first();
         let problems = [
             (left_out > 0).then(|| self.too_many(left_out, limit)),
             (!arrival.waiting.is_empty()).then(|| too_fast(limit)),
             refused.first().map(|(key, why)| not_created(key, why)),
-            nameless
-                .first()
-                .map(|first| name_taken(first, nameless.len())),
+            first_nameless.map(|first| name_taken(first, nameless.len())),
         ];
         self.report.problems.extend(problems.into_iter().flatten());
         arrival
