@@ -5,7 +5,11 @@ mod plan;
 use super::{Node, pod_resources};
 use crate::{
     backoff::Backoff,
-    cluster::{self, node::Nodes, watch::Set},
+    cluster::{
+        self,
+        node::{Nodes, OwnNode, own_node},
+        watch::Set,
+    },
     model::node_resources::{EntryChange, NodeResources},
     telemetry::{metrics, metrics::CapacityPatch},
 };
@@ -37,7 +41,7 @@ const LAST_RETRY: Duration = Duration::from_secs(5);
 pub(super) async fn run(
     node: Arc<Node>,
     nodes: Nodes,
-    own: watch::Receiver<Set<NodeResources>>,
+    own: watch::Receiver<Set<OwnNode>>,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let mut listed = node.listed.subscribe();
@@ -60,7 +64,8 @@ pub(super) async fn run(
             registered.mark_unchanged();
             kubelet.mark_unchanged();
             if own.has_changed()? {
-                keeper.newest = own_of(&own.borrow_and_update(), &keeper.node.name);
+                let own = own_node(&own.borrow_and_update(), &keeper.node.name);
+                keeper.newest = own.map(|own| Arc::new(own.resources.clone()));
             }
             let began = Instant::now();
             let wait = keeper.round().await;
@@ -82,12 +87,6 @@ pub(super) async fn run(
         () = shutdown.cancelled() => Ok(()),
         ended = rounds => ended,
     }
-}
-
-fn own_of(set: &Set<NodeResources>, name: &str) -> Option<Arc<NodeResources>> {
-    let objects = &set.as_ref()?.objects;
-    let own = objects.iter().find(|(key, _)| key.name == name);
-    own.map(|(_, own)| own.clone())
 }
 
 struct Keeper {

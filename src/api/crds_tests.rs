@@ -127,6 +127,7 @@ fn akris_lacks_our_fields() {
             "spec.gracePeriodSeconds",
             "spec.maxInstances",
             "spec.maxNodes",
+            "spec.nodeSelector",
             "spec.resourceName",
             "spec.slotReleaseSeconds",
             "status",

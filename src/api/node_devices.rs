@@ -54,6 +54,9 @@ pub struct ConfigurationView {
     /// late.
     #[serde(default)]
     pub complete: bool,
+    /// Whether `spec.nodeSelector` of the Configuration leaves the node out.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub left_out: bool,
     /// What is wrong; absent where all is well.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
@@ -109,6 +112,14 @@ pub struct SeenDevice {
         "additionalProperties" = {"type": "string", "maxLength": limits::SLOT_OWNER_MAX}
     ))]
     pub usage: BTreeMap<String, String>,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// What `state` says of a device that the node does not see any more.

@@ -42,6 +42,8 @@ pub const DISCOVERY_PROPERTIES_MAX: usize = 64;
 pub const RESOURCE_NAME_MAX: usize = 317;
 /// The nodes that one object names.
 pub const NODES_MAX: usize = 10_000;
+/// The labels that a Configuration asks of nodes.
+pub const NODE_SELECTOR_MAX: usize = 16;
 /// The problems that one node reports of a Configuration, and the bytes of a problem's message.
 pub const PROBLEMS_MAX: usize = 16;
 pub const PROBLEM_MESSAGE_MAX: usize = 1024;

@@ -39,7 +39,7 @@ mod runs;
 mod store;
 
 use crate::{
-    agent::configurations::{AcceptedConfiguration, Judged},
+    agent::configurations::{AcceptedConfiguration, Judged, Selection},
     api::configuration::Configuration,
     controller::world::NodeState,
     discovery::plan::SessionSpec,
@@ -115,6 +115,7 @@ impl World {
                     details: String::new(),
                 },
                 configuration: configuration.clone(),
+                selection: Selection::Selected,
                 scope,
             };
             judged.accepted.insert(key.clone(), accepted);

@@ -19,12 +19,33 @@ pub(crate) struct AcceptedConfiguration {
     pub(crate) configuration: Arc<Configuration>,
     pub(crate) session: SessionSpec,
     pub(crate) scope: Scope,
+    pub(crate) selection: Selection,
+}
+
+/// Whether `spec.nodeSelector` selects this node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Selection {
+    Selected,
+    /// The node does not look for the devices, and what it has of them goes.
+    LeftOut,
+    /// The node's labels are not known yet: what there is stays as it is.
+    Unknown,
+}
+
+/// What is known of the labels of this node.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Labels<'a> {
+    /// There is no Node, because there is no cluster: every Configuration is for this node.
+    NoNode,
+    Unknown,
+    Known(&'a BTreeMap<String, String>),
 }
 
 /// What Configurations are judged by.
 pub(super) struct World<'a> {
     pub(super) configurations: &'a Configurations,
     pub(super) before: &'a Accepted,
+    pub(super) labels: Labels<'a>,
     /// Of a resource without a name of its own.
     pub(super) prefix: &'a str,
     pub(super) prefixes: &'a [String],
@@ -132,9 +153,30 @@ fn accept(
     };
     Ok(AcceptedConfiguration {
         scope,
+        selection: selection(world, configuration, earlier),
         configuration: rights::limited(world.variables, configuration),
         session,
     })
+}
+
+fn selection(
+    world: &World<'_>,
+    configuration: &Configuration,
+    earlier: Option<&AcceptedConfiguration>,
+) -> Selection {
+    let selector = &configuration.spec.node_selector;
+    match world.labels {
+        Labels::NoNode => Selection::Selected,
+        _ if selector.is_empty() => Selection::Selected,
+        Labels::Unknown => earlier.map_or(Selection::Unknown, |earlier| earlier.selection),
+        Labels::Known(labels) => {
+            let has = |(key, value): (&String, &String)| labels.get(key) == Some(value);
+            match selector.iter().all(has) {
+                true => Selection::Selected,
+                false => Selection::LeftOut,
+            }
+        }
+    }
 }
 
 /// Two of one name would want one resource: the older has it on every node, whether it works as it stands or not. In a
@@ -184,6 +226,7 @@ fn refuse_second_of_a_name(world: &World<'_>, judged: &mut Judged) {
 mod tests {
     use super::*;
     use crate::{api::configuration::DiscoveryHandlerInfo, store::manifest};
+    use std::sync::LazyLock;
 
     fn configurations(texts: &[&str]) -> Configurations {
         let mut all = Configurations {
@@ -211,18 +254,27 @@ mod tests {
         judge_all(&configurations(texts), before)
     }
 
-    fn judge_all(configurations: &Configurations, before: &Accepted) -> Judged {
-        judge(&World {
+    static PREFIXES: LazyLock<Vec<String>> = LazyLock::new(|| vec!["akri.sh".to_owned()]);
+    static NO_VARIABLES: LazyLock<Variables> = LazyLock::new(Variables::default);
+    static NOTHING: BTreeSet<String> = BTreeSet::new();
+
+    fn world<'a>(configurations: &'a Configurations, before: &'a Accepted) -> World<'a> {
+        World {
             configurations,
             before,
+            labels: Labels::NoNode,
             prefix: "akri.sh",
-            prefixes: &["akri.sh".to_owned()],
+            prefixes: &PREFIXES,
             others: None,
-            registered: &BTreeSet::new(),
+            registered: &NOTHING,
             max_configurations: 2,
             scope_of: &known,
-            variables: &Variables::default(),
-        })
+            variables: &NO_VARIABLES,
+        }
+    }
+
+    fn judge_all(configurations: &Configurations, before: &Accepted) -> Judged {
+        judge(&world(configurations, before))
     }
 
     const GOOD: &str = "metadata: {name: good}, spec: {discoveryHandler: {name: echo}}";
@@ -379,20 +431,46 @@ mod tests {
         let configurations = configurations(&[GOOD]);
         let judge = |before: &Accepted, scope_of: &dyn Fn(&SessionSpec) -> _| {
             judge(&World {
-                configurations: &configurations,
-                before,
-                prefix: "akri.sh",
-                prefixes: &["akri.sh".to_owned()],
-                others: None,
-                registered: &BTreeSet::new(),
-                max_configurations: 2,
                 scope_of,
-                variables: &Variables::default(),
+                ..world(&configurations, before)
             })
         };
         let before = judge(&Accepted::new(), &known).accepted;
         let again = judge(&before, &|_| panic!("read again"));
         assert_eq!(again.accepted, before);
+    }
+
+    #[test]
+    fn a_node_selector_needs_the_nodes_labels_and_what_they_were_last_counts_until_they_are_known()
+    {
+        let text = GOOD.replace("spec: {", "spec: {nodeSelector: {site: a, kind: edge}, ");
+        let configurations = configurations(&[&text]);
+        let select = |labels: Labels<'_>, before: &Accepted| {
+            let judged = judge(&World {
+                labels,
+                ..world(&configurations, before)
+            });
+            let accepted = judged.accepted.into_values().next().unwrap();
+            accepted.selection
+        };
+        let labels = |all: &[(&str, &str)]| -> BTreeMap<String, String> {
+            let all = all.iter();
+            all.map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+                .collect()
+        };
+        let all = labels(&[("site", "a"), ("kind", "edge"), ("x", "y")]);
+        let other = labels(&[("site", "a"), ("kind", "core")]);
+        let none = Accepted::new();
+        assert_eq!(select(Labels::NoNode, &none), Selection::Selected);
+        assert_eq!(select(Labels::Known(&all), &none), Selection::Selected);
+        assert_eq!(select(Labels::Known(&other), &none), Selection::LeftOut);
+        assert_eq!(select(Labels::Unknown, &none), Selection::Unknown);
+        let before = judge(&World {
+            labels: Labels::Known(&other),
+            ..world(&configurations, &none)
+        });
+        let unknown = select(Labels::Unknown, &before.accepted);
+        assert_eq!(unknown, Selection::LeftOut);
     }
 
     #[test]

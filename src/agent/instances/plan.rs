@@ -9,7 +9,7 @@ use shared::{is_merged, is_named, noted};
 use super::bounds;
 use crate::{
     agent::{
-        configurations::{AcceptedConfiguration, Judged},
+        configurations::{AcceptedConfiguration, Judged, Selection},
         plan_inputs::{Now, device_id},
     },
     api::{configuration::Problem, instance::Instance, names},
@@ -138,9 +138,12 @@ struct PlanOfOne<'a> {
 
 impl<'a> PlanOfOne<'a> {
     fn new(world: &'a World<'a>, key: &'a ObjectKey, accepted: &'a AcceptedConfiguration) -> Self {
-        let sighting = world.discoveries.get(key);
+        let is_selected = accepted.selection == Selection::Selected;
+        let sighting = world.discoveries.get(key).filter(|_| is_selected);
+        let left_out = accepted.selection == Selection::LeftOut;
         let mut report = Report {
-            complete: sighting.is_some_and(|s| s.set.complete),
+            complete: left_out || sighting.is_some_and(|s| s.set.complete),
+            left_out,
             ..Report::default()
         };
         if let Some(error) = sighting.and_then(|s| s.error.as_ref()) {
@@ -201,6 +204,11 @@ impl<'a> PlanOfOne<'a> {
             }
             if !is_ours {
                 self.part_with(key, instance);
+                continue;
+            }
+            if self.report.left_out {
+                self.leave(key, instance, "spec.nodeSelector leaves this node out");
+                room.0 += 1;
                 continue;
             }
             let uptime = self.world.now.uptime;

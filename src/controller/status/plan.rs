@@ -48,6 +48,7 @@ pub(crate) fn plan(world: &World, now: Timestamp) -> Plan {
         counts: counts(world),
         first: first_of_each_name(world),
         views: views(world),
+        left_out: left_out(world),
     };
     for (key, configuration) in &world.configurations {
         if configuration.metadata.deletion_timestamp.is_some() {
@@ -119,6 +120,16 @@ fn views(world: &World) -> Views<'_> {
     views
 }
 
+fn left_out(world: &World) -> BTreeSet<(ObjectKey, &String)> {
+    let mut all = BTreeSet::new();
+    for (node, object) in &world.node_devices {
+        let views = object.spec.configurations.iter();
+        let left_out = views.filter(|view| view.left_out);
+        all.extend(left_out.map(|view| (ObjectKey::new(&view.namespace, &view.name), node)));
+    }
+    all
+}
+
 struct View<'a> {
     world: &'a World,
     now: Timestamp,
@@ -126,6 +137,8 @@ struct View<'a> {
     counts: BTreeMap<(&'a str, &'a str), i64>,
     first: BTreeMap<&'a str, &'a ObjectKey>,
     views: Views<'a>,
+    /// The nodes that the Configurations' `spec.nodeSelector` leave out.
+    left_out: BTreeSet<(ObjectKey, &'a String)>,
 }
 
 /// A condition without its time.
@@ -242,6 +255,12 @@ impl View<'_> {
             .collect();
         if let [(node, problem), others @ ..] = troubled.as_slice() {
             return trouble(&problem.reason, first_trouble(node, problem, others.len()));
+        }
+        let is_left_out =
+            |report: &&NodeReport| self.left_out.contains(&(key.clone(), &report.name));
+        if !counted.is_empty() && counted.iter().copied().all(|r| is_left_out(&r)) {
+            let message = "spec.nodeSelector leaves out every node that petiole-agent runs on: compare it with `kubectl get nodes --show-labels`";
+            return trouble("NoNodeSelected", message.to_owned());
         }
         if !counted.is_empty() {
             return Verdict {

@@ -92,6 +92,7 @@ pub(crate) fn wanted(reports: &BTreeMap<ObjectKey, Report>) -> NodeDevicesSpec {
         namespace: key.namespace.clone(),
         name: key.name.clone(),
         complete: report.complete,
+        left_out: report.left_out,
         problems: report.problems.clone(),
         devices: report.devices.iter().map(&mut bounded).collect(),
     };
@@ -130,8 +131,8 @@ fn is_newer(a: &NodeDevices, b: &NodeDevices) -> bool {
 /// Whether nothing needs to be written. Properties that the Instance says by now are no reason to.
 fn says(stands: &NodeDevicesSpec, wanted: &NodeDevicesSpec) -> bool {
     let is_same = |(there, wanted): (&ConfigurationView, &ConfigurationView)| {
-        (&there.namespace, &there.name, there.complete)
-            == (&wanted.namespace, &wanted.name, wanted.complete)
+        (&there.namespace, &there.name) == (&wanted.namespace, &wanted.name)
+            && (there.complete, there.left_out) == (wanted.complete, wanted.left_out)
             && there.problems == wanted.problems
             && there.devices.len() == wanted.devices.len()
             && (there.devices.iter().zip(&wanted.devices)).all(|(a, b)| is_same_device(a, b))

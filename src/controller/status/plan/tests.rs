@@ -182,6 +182,19 @@ fn of_one_name_the_older_works_until_the_nodes_say_otherwise() {
 }
 
 #[test]
+fn a_selector_that_leaves_out_every_node_is_trouble_and_one_that_selects_some_is_not() {
+    let mut world = reported(vec![]);
+    let view = |left_out: bool| json!([{"namespace": "default", "name": "cam", "complete": true, "leftOut": left_out}]);
+    for (other, reason) in [(true, "NoNodeSelected"), (false, "Working")] {
+        for (node, left_out) in [("a", true), ("b", other)] {
+            let object = Arc::new(node_devices(node, view(left_out)));
+            world.node_devices.insert(node.to_owned(), object);
+        }
+        assert_eq!(judged(&world, 0).0.reason, reason);
+    }
+}
+
+#[test]
 fn reports_of_deleted_nodes_are_taken_out() {
     let reports = ["gone", "a", "late", "gone-2"];
     let mut world = reported(reports.map(|node| report(node, &[])).into());

@@ -75,6 +75,7 @@ impl Fixture {
         let accepted = AcceptedConfiguration {
             configuration: configuration.clone(),
             session,
+            selection: Selection::Selected,
             scope: Scope::Shared,
         };
         self.judged.accepted.insert(key("cam"), accepted);

@@ -101,6 +101,32 @@ fn an_instance_is_watched_on_while_a_container_may_have_a_slot_of_it() {
 }
 
 #[test]
+fn a_node_that_the_selector_leaves_out_lets_go_at_once_and_keeps_all_while_its_labels_are_unknown()
+{
+    let mut fixture = fixture(", gracePeriodSeconds: 60");
+    fixture.see(&["a"], true);
+    let new = fixture.reported().remove(0);
+    fixture.merged(&[NODE], &new);
+    let select = |fixture: &mut Fixture, selection| {
+        let accepted = fixture.judged.accepted.get_mut(&key("cam")).unwrap();
+        accepted.selection = selection;
+    };
+    select(&mut fixture, Selection::Unknown);
+    assert_eq!(fixture.reported()[0].state, None);
+    assert!(!fixture.plan().reports[&key("cam")].complete);
+    select(&mut fixture, Selection::LeftOut);
+    assert_eq!(fixture.reported(), vec![]);
+    let report = fixture.plan().reports.remove(&key("cam")).unwrap();
+    assert!(report.left_out && report.complete);
+    fixture.merges = false;
+    let changes = fixture.plan().changes;
+    assert!(
+        matches!(changes.as_slice(), [InstanceChange::Delete { .. }]),
+        "{changes:?}"
+    );
+}
+
+#[test]
 fn nothing_is_reported_before_all_configurations_are_known_and_judged() {
     let mut fixture = fixture("");
     assert!(fixture.plan().is_whole);
