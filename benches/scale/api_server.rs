@@ -12,6 +12,8 @@ pub(super) struct Counters {
     pub(super) conflicts: f64,
     pub(super) watch_megabytes: f64,
     pub(super) cpu_seconds: f64,
+    /// Of this process: all agents together.
+    pub(super) agents_cpu_seconds: f64,
     /// The resident memory, which is no counter.
     pub(super) memory_megabytes: f64,
 }
@@ -40,9 +42,19 @@ impl Counters {
             conflicts: sum("conflicts"),
             watch_megabytes: sum("watches") / 1e6,
             cpu_seconds: sum("cpu"),
+            agents_cpu_seconds: own_cpu_seconds(),
             memory_megabytes: sum("memory") / 1e6,
         }
     }
+}
+
+/// Returns the CPU time of this process, in ticks of 10 ms (proc_pid_stat(5): utime and stime).
+fn own_cpu_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let (_, fields) = stat.rsplit_once(')').unwrap();
+    let fields: Vec<&str> = fields.split_whitespace().collect();
+    let ticks = |n: usize| fields[n].parse::<f64>().unwrap();
+    (ticks(11) + ticks(12)) / 100.0
 }
 
 /// Returns which sum a series is part of.
@@ -86,6 +98,7 @@ impl Sub for Counters {
             conflicts: self.conflicts - before.conflicts,
             watch_megabytes: self.watch_megabytes - before.watch_megabytes,
             cpu_seconds: self.cpu_seconds - before.cpu_seconds,
+            agents_cpu_seconds: self.agents_cpu_seconds - before.agents_cpu_seconds,
             memory_megabytes: self.memory_megabytes,
         }
     }

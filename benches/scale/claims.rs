@@ -6,7 +6,7 @@ use petiole::{
         slot::{SlotId, SlotOwner},
         slot_table::SlotChange,
     },
-    store::{Exchange, Store as _},
+    store::{Exchange, Store as _, StoreError, kubernetes::KubernetesStore},
 };
 use std::{
     sync::Arc,
@@ -16,8 +16,10 @@ use tokio::{task::JoinSet, time};
 
 const RATE: u32 = 50;
 const SECONDS: u32 = 10;
+pub(super) const CLAIMS: u32 = RATE * SECONDS;
 
-/// Claims so many slots a second for some seconds and releases them again. Returns how long each claim took.
+/// Claims so many slots a second for some seconds and releases them again. Returns how long each claim took that was not
+/// refused.
 pub(super) async fn measure(
     agents: &[Agent],
     watched: &Watched,
@@ -26,7 +28,7 @@ pub(super) async fn measure(
     let instances = watched.of(configuration);
     let mut ticks = time::interval(Duration::from_secs(1) / RATE);
     let mut claims = JoinSet::new();
-    for number in 0..RATE * SECONDS {
+    for number in 0..CLAIMS {
         ticks.tick().await;
         let n = usize::try_from(number).unwrap();
         let (instance, agent) = (&instances[n % instances.len()], &agents[n % agents.len()]);
@@ -46,19 +48,20 @@ pub(super) async fn measure(
                 to: None,
                 ..claim.clone()
             };
-            exchange(&store, claim).await;
+            let claimed = exchange(&store, claim).await;
             let took = began.elapsed();
             time::sleep(Duration::from_secs(1)).await;
-            exchange(&store, release).await;
-            took
+            exchange(&store, release).await.ok();
+            claimed.map(|()| took)
         });
     }
-    claims.join_all().await
+    let outcomes = claims.join_all().await;
+    outcomes.into_iter().filter_map(Result::ok).collect()
 }
 
-async fn exchange(store: &Arc<petiole::store::kubernetes::KubernetesStore>, change: SlotChange) {
+async fn exchange(store: &Arc<KubernetesStore>, change: SlotChange) -> Result<(), StoreError> {
     let exchange = Exchange { change, told: None };
-    store.exchange(vec![exchange]).await.unwrap();
+    store.exchange(vec![exchange]).await
 }
 
 /// Returns the value that a part of all (0 to 1) does not exceed.

@@ -62,6 +62,11 @@ impl Report {
             "s",
             spent.cpu_seconds,
         );
+        self.add(
+            &format!("{what}: CPU of all agents"),
+            "s",
+            spent.agents_cpu_seconds,
+        );
     }
 
     pub(super) fn over_budget(&self) -> Vec<String> {

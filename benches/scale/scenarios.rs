@@ -49,7 +49,8 @@ impl World {
         let config = kube::Config::infer().await.unwrap();
         let client = cluster::client_of(config.clone()).unwrap();
         make_nodes(&client, agents).await;
-        let folder = tempfile::tempdir().unwrap();
+        // In memory: the mirrors of hundreds of agents would share this machine's disk.
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
         let fleet = Fleet {
             config,
             account: flags.account.clone(),
@@ -94,6 +95,8 @@ impl World {
             .items
             .into_iter()
             .filter_map(|n| n.metadata.name);
+        // Without a Configuration there is nothing to report.
+        self.configure("nothing", "nothing", json!({})).await;
         let before = Counters::read(&self.client).await;
         let began = Instant::now();
         self.agents = names.map(|name| self.fleet.start(&name)).collect();
@@ -278,6 +281,8 @@ impl World {
         let before = Counters::read(&self.client).await;
         let times = claims::measure(site, &self.watched, "claimed").await;
         let spent = self.since(before).await;
+        let failed = f64::from(claims::CLAIMS) - as_f64(times.len());
+        report.add(&format!("{what}: refused"), "of 500", failed);
         for (name, part) in [("p50", 0.5), ("p99", 0.99)] {
             let time = claims::quantile(&times, part);
             report.add(

@@ -335,7 +335,11 @@ impl Store {
         }
         loop {
             let wanted = own_plan::wanted(&reports.borrow_and_update());
+            let is_news = own.has_changed().is_ok_and(|is_news| is_news);
             let seen = own.borrow_and_update().clone().flatten();
+            if is_news && seen.is_none() {
+                written.is_deleted();
+            }
             let began = machine.now();
             let step = own_plan::step(&wanted, seen.as_deref(), &written);
             match self.carry_out(step, &mut written).await {

@@ -61,7 +61,11 @@ pub(super) async fn run(
         own.wait_for(Option::is_some).await?;
         loop {
             let wanted = own_plan::wanted(&reports.borrow_and_update());
+            let is_news = own.has_changed()?;
             let seen = own_of(inner, &own.borrow_and_update());
+            if is_news && seen.is_none() {
+                written.is_deleted();
+            }
             let began = Instant::now();
             let step = own_plan::step(&wanted, seen.as_deref(), &written);
             match carry_out(inner, step, (&mut written, seen.as_deref())).await {

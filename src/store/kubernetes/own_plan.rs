@@ -38,6 +38,11 @@ impl Written {
         *self = Self::There(Box::new(object));
     }
 
+    /// The watch has news, and the object is not there: it was deleted, because what was just made would be there.
+    pub(crate) fn is_deleted(&mut self) {
+        *self = Self::Nothing;
+    }
+
     pub(crate) fn is_gone(&mut self) {
         *self = Self::Gone;
     }
@@ -112,7 +117,9 @@ pub(crate) fn step<'a>(
         (Written::Other, None) => return Step::Patch(wanted),
         (Written::There(written), Some(seen)) if is_newer(written, seen) => &written.spec,
         (_, Some(seen)) => &seen.spec,
-        (Written::There(_) | Written::Nothing, None) => return Step::Create(wanted),
+        // The watch does not have it yet.
+        (Written::There(written), None) => &written.spec,
+        (Written::Nothing, None) => return Step::Create(wanted),
     };
     match says(stands, wanted) {
         true => Step::Nothing,
@@ -209,11 +216,10 @@ mod tests {
             step(&one, Some(&object("6", &two)), &written),
             Step::Patch(&one)
         );
-        assert_eq!(
-            step(&one, None, &written),
-            Step::Create(&one),
-            "it was deleted"
-        );
+        assert_eq!(step(&one, None, &written), Step::Nothing);
+        assert_eq!(step(&two, None, &written), Step::Patch(&two));
+        written.is_deleted();
+        assert_eq!(step(&one, None, &written), Step::Create(&one));
         written.is_other();
         assert_eq!(step(&one, None, &written), Step::Patch(&one));
         written.is_gone();
