@@ -64,7 +64,7 @@ scripts:
     #!/usr/bin/env bash
     set -euo pipefail
     command -v shellcheck >/dev/null || { echo "SKIPPED scripts: shellcheck is not installed"; exit 0; }
-    shellcheck -x .ci/run .ci/image fuzz/run fuzz/rustc-with-coverage tests/e2e/run tests/e2e/soak tests/e2e/performance tests/e2e/*.sh tests/e2e/cluster/{cluster,control,lan,node}
+    shellcheck -x .ci/run .ci/image fuzz/run fuzz/rustc-with-coverage tests/e2e/run tests/e2e/soak tests/e2e/performance tests/e2e/scale tests/e2e/*.sh tests/e2e/cluster/{cluster,control,lan,node}
 
 # The chart, where helm is installed (the end-to-end tests keep one)
 chart:
@@ -104,6 +104,13 @@ soak seconds="3600": image
 # An agent within the chart's memory limit, with everything at its bound (root on Linux)
 limits:
     cargo bench --bench node -- --memory-limit 192
+
+# How the cost of a cluster grows from 50 to 500 agents, and docs/scale.md anew (root on Linux, 20 minutes)
+scale *flags: image
+    #!/usr/bin/env bash
+    set -euo pipefail
+    bench=$(cargo bench --locked --bench scale --no-run --message-format=json | jq -r 'select(.target.name == "scale" and .executable) | .executable')
+    tests/e2e/scale "$bench" --report "$PWD/docs/scale.md" {{ flags }}
 
 # Measures against the budget and writes docs/performance.md and, as root on Linux with an image, docs/performance-cluster.md; fails over budget
 perf: image

@@ -97,14 +97,18 @@ fn report(findings: &[Finding]) -> anyhow::Result<()> {
 fn definition(name: &str, ours: &Value, on_cluster: Option<&Value>) -> Finding {
     let what = format!("CustomResourceDefinition {name}");
     let Some(on_cluster) = on_cluster else {
-        return Err(format!("{what} is not there: {}", crds::HOW_TO_MEND));
+        let how = crds::how_to_mend(name);
+        return Err(format!("{what} is not there: {how}"));
     };
     let missing = crds::missing(ours, on_cluster);
     if missing.is_empty() {
         Ok(format!("{what} has every field"))
     } else {
         let missing = missing.join(", ");
-        Err(format!("{what} lacks {missing}: {}", crds::HOW_TO_MEND))
+        Err(format!(
+            "{what} lacks {missing}: {}",
+            crds::how_to_mend(name)
+        ))
     }
 }
 
@@ -208,7 +212,7 @@ mod tests {
 
     #[test]
     fn a_definition_that_lacks_something_says_what_and_how_to_mend_it() {
-        let [(_, ours), _] = crds::ALL;
+        let [(_, ours), ..] = crds::ALL;
         let ours: Value = yaml::from_str(ours).unwrap();
         let mut old = ours.clone();
         old["spec"]["versions"][0]["subresources"] = Value::Null;

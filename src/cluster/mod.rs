@@ -22,7 +22,11 @@ pub const SIDE_BY_SIDE: usize = 16;
 
 /// Returns a client with the identity of the kubeconfig or, where there is none, of the Pod this runs in.
 pub async fn client() -> anyhow::Result<Client> {
-    let mut config = config().await?;
+    client_of(config().await?)
+}
+
+/// Returns a client with this identity.
+pub fn client_of(mut config: Config) -> anyhow::Result<Client> {
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.read_timeout = Some(READ_TIMEOUT);
     config.reset_reader_on_write = true;

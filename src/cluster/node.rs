@@ -36,6 +36,20 @@ impl fmt::Debug for Nodes {
     }
 }
 
+/// The Node of this node.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OwnNode {
+    pub resources: NodeResources,
+    pub labels: BTreeMap<String, String>,
+}
+
+/// Returns the Node of that name.
+pub fn own_node(set: &Set<OwnNode>, name: &str) -> Option<Arc<OwnNode>> {
+    let objects = &set.as_ref()?.objects;
+    let own = objects.iter().find(|(key, _)| key.name == name);
+    own.map(|(_, own)| own.clone())
+}
+
 /// One node of all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ListedNode {
@@ -52,16 +66,19 @@ impl Nodes {
         }
     }
 
-    /// Publishes what one node offers, at each change of its Node.
+    /// Publishes what one node offers and its labels, at each change of its Node.
     pub async fn watch(
         self,
         node: String,
-        set: sync::watch::Sender<Set<NodeResources>>,
+        set: sync::watch::Sender<Set<OwnNode>>,
         shutdown: CancellationToken,
     ) -> anyhow::Result<()> {
         let config = watcher::Config::default().fields(&format!("metadata.name={node}"));
         let apis = vec![Api::all(self.client.clone())];
-        let reduce = move |node| resources(node, &self.prefixes);
+        let reduce = move |mut node: NodePart| OwnNode {
+            labels: node.metadata.labels.take().unwrap_or_default(),
+            resources: resources(node, &self.prefixes),
+        };
         watch::run(apis, (config, "this node"), reduce, set, shutdown).await
     }
 

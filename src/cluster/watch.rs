@@ -1,8 +1,8 @@
 //! Whole sets of objects, kept up to date. Relists, expired versions and a server that is away are passed over: the
 //! last known set stays until there is a newer one.
-use super::{key_of, reason};
+use super::{code, key_of, reason};
 use crate::{backoff, model::names::ObjectKey};
-use futures::{Stream, StreamExt as _, stream::select_all};
+use futures::{Stream, StreamExt as _, future::ready, stream::select_all};
 use kube::{
     Api, Client, Resource,
     core::{DeserializeGuard, NamespaceResourceScope},
@@ -58,7 +58,8 @@ impl<T> Default for Objects<T> {
 /// `None` until the first complete list.
 pub type Set<T> = Option<Arc<Objects<T>>>;
 
-/// The events of a watch in batches, without end. Errors are in between, for those who want to know that the server
+/// The events of a watch in batches, without end. The first list comes as events of the watch where the server can do
+/// that (KEP-3157), because it costs the server a fraction of the memory, and otherwise in pages. Errors are in between, for those who want to know that the server
 /// is away; they are logged here.
 pub fn events<K>(
     api: Api<Read<K>>,
@@ -70,7 +71,10 @@ where
     K::DynamicType: Default + Clone,
 {
     let mut is_away = false;
-    watcher(api, config)
+    let paged = watcher(api.clone(), config.clone());
+    watcher(api, config.streaming_lists())
+        .take_while(|event| ready(!is_streaming_refused(event)))
+        .chain(paged)
         .backoff(Retry::default())
         .inspect(move |event| match event {
             Err(e) if !is_away => {
@@ -90,6 +94,16 @@ where
             Ok(Event::InitDone | Event::Apply(_) | Event::Delete(_)) => {}
         })
         .ready_chunks(BATCH)
+}
+
+/// Whether the server does not send lists over watches, and says so as of any field that it forbids.
+fn is_streaming_refused<T>(event: &watcher::Result<T>) -> bool {
+    match event {
+        Err(watcher::Error::WatchStartFailed(e)) => {
+            code(e) == Some(422) && reason(e).contains("sendInitialEvents")
+        }
+        _ => false,
+    }
 }
 
 /// One `Api` for each namespace, or one for all of them where none is named.

@@ -83,7 +83,7 @@ pages_are_offered() {
 }
 
 one_page_is_gone() {
-  kubectl get instances.akri.sh -o json | jq -e '[.items[] | select(any(.status.nodes[]; .health == "Unhealthy"))] | length == 1' &&
+  kubectl get instances.akri.sh -o json | jq -e '[.items[] | select(any(.status.nodes[]?; .health == "Unhealthy"))] | length == 1' &&
     kubectl get events -o json | jq -e 'any(.items[]; .reason == "DeviceGone")'
 }
 

@@ -13,14 +13,12 @@
 //!   there but those whose slots are held. No write is put off.
 use super::{World, devices::Thing};
 use crate::{
-    api::{
-        instance::{HEALTHY, Instance},
-        names,
-    },
+    api::{condition::Condition, instance::Instance, names},
     model::{
         device::Scope,
         slot::{SlotId, SlotOwner},
     },
+    store::plan::is_seen,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -324,13 +322,13 @@ fn fault_of(
         .map(str::to_owned)
         .collect();
     let status = instance.status.clone().unwrap_or_default();
-    let healthy = status.nodes.iter().filter(|entry| entry.health == HEALTHY);
-    let healthy: BTreeSet<String> = healthy.map(|entry| entry.name.clone()).collect();
+    let healthy = nodes.iter().filter(|node| is_seen(&status, node));
+    let healthy: BTreeSet<String> = healthy.cloned().collect();
     let entries: BTreeSet<String> = status.nodes.iter().map(|e| e.name.clone()).collect();
-    let is_available = status
-        .conditions
-        .iter()
-        .any(|c| c.type_ == "Available" && c.is_true());
+    // Where all is well and always was, nothing is said.
+    let mut conditions = status.conditions.iter();
+    let available = conditions.find(|c| c.type_ == "Available");
+    let is_available = available.map_or(!healthy.is_empty(), Condition::is_true);
     let labelled: BTreeSet<String> = seen_by.union(holders).cloned().collect();
     let what = if seen_by.is_empty() {
         // It waits for its last holder.
@@ -340,8 +338,8 @@ fn fault_of(
         Some("has other nodes than those that see its device")
     } else if labels != labelled {
         Some("has labels of other nodes than those that see or hold it")
-    } else if healthy != *seen_by || entries != *seen_by {
-        Some("has views of other nodes than those that see its device")
+    } else if healthy != *seen_by || !entries.is_empty() {
+        Some("has views of nodes that see its device, or of others")
     } else {
         (!is_available).then_some("is not Available")
     };

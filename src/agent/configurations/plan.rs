@@ -19,12 +19,33 @@ pub(crate) struct AcceptedConfiguration {
     pub(crate) configuration: Arc<Configuration>,
     pub(crate) session: SessionSpec,
     pub(crate) scope: Scope,
+    pub(crate) selection: Selection,
+}
+
+/// Whether `spec.nodeSelector` selects this node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Selection {
+    Selected,
+    /// The node does not look for the devices, and what it has of them goes.
+    LeftOut,
+    /// The node's labels are not known yet: what there is stays as it is.
+    Unknown,
+}
+
+/// What is known of the labels of this node.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Labels<'a> {
+    /// There is no Node, because there is no cluster: every Configuration is for this node.
+    NoNode,
+    Unknown,
+    Known(&'a BTreeMap<String, String>),
 }
 
 /// What Configurations are judged by.
 pub(super) struct World<'a> {
     pub(super) configurations: &'a Configurations,
     pub(super) before: &'a Accepted,
+    pub(super) labels: Labels<'a>,
     /// Of a resource without a name of its own.
     pub(super) prefix: &'a str,
     pub(super) prefixes: &'a [String],
@@ -132,23 +153,49 @@ fn accept(
     };
     Ok(AcceptedConfiguration {
         scope,
+        selection: selection(world, configuration, earlier),
         configuration: rights::limited(world.variables, configuration),
         session,
     })
 }
 
-/// Two of one name would want one resource: the one that works goes on, else the older does.
+fn selection(
+    world: &World<'_>,
+    configuration: &Configuration,
+    earlier: Option<&AcceptedConfiguration>,
+) -> Selection {
+    let selector = &configuration.spec.node_selector;
+    match world.labels {
+        Labels::NoNode => Selection::Selected,
+        _ if selector.is_empty() => Selection::Selected,
+        Labels::Unknown => earlier.map_or(Selection::Unknown, |earlier| earlier.selection),
+        Labels::Known(labels) => {
+            let has = |(key, value): (&String, &String)| labels.get(key) == Some(value);
+            match selector.iter().all(has) {
+                true => Selection::Selected,
+                false => Selection::LeftOut,
+            }
+        }
+    }
+}
+
+/// Two of one name would want one resource: the older has it on every node, whether it works as it stands or not. In a
+/// folder nothing has a time, and the one that works goes on.
 fn refuse_second_of_a_name(world: &World<'_>, judged: &mut Judged) {
     let mut first: BTreeMap<String, ObjectKey> = BTreeMap::new();
-    let age = |key: &ObjectKey| {
-        let created = judged.accepted[key]
-            .configuration
-            .metadata
-            .creation_timestamp
-            .clone();
-        (!world.before.contains_key(key), created, key.clone())
+    let created = |key: &ObjectKey| {
+        let there = world.configurations.objects.get(key);
+        let known = there.or_else(|| Some(&judged.accepted.get(key)?.configuration));
+        known.and_then(|known| known.metadata.creation_timestamp.clone())
     };
-    for key in judged.accepted.keys() {
+    let age = |key: &ObjectKey| {
+        let created = created(key);
+        let is_new = created.is_none() && !world.before.contains_key(key);
+        (is_new, created, key.clone())
+    };
+    let timed = world.configurations.objects.keys();
+    let timed = timed.filter(|key| created(key).is_some());
+    for key in judged.accepted.keys().chain(timed) {
         match first.entry(key.name.clone()) {
             Entry::Vacant(entry) => {
                 entry.insert(key.clone());
@@ -159,11 +206,16 @@ fn refuse_second_of_a_name(world: &World<'_>, judged: &mut Judged) {
             Entry::Occupied(_) => {}
         }
     }
+    let works: BTreeSet<ObjectKey> = judged.accepted.keys().cloned().collect();
     let problems = &mut judged.problems;
     judged.accepted.retain(|key, _| {
         let working = &first[&key.name];
         if key != working {
-            let message = format!("{working} has the same name and goes on: of Configurations with one name only one works, whatever their namespaces; rename this one");
+            let goes_on = match works.contains(working) {
+                true => "goes on",
+                false => "is older, though it cannot work as it stands",
+            };
+            let message = format!("{working} has the same name and {goes_on}: of Configurations with one name only one works, whatever their namespaces; rename this one");
             problems.insert(key.clone(), Problem::new("NameTaken", message));
         }
         key == working
@@ -174,6 +226,7 @@ fn refuse_second_of_a_name(world: &World<'_>, judged: &mut Judged) {
 mod tests {
     use super::*;
     use crate::{api::configuration::DiscoveryHandlerInfo, store::manifest};
+    use std::sync::LazyLock;
 
     fn configurations(texts: &[&str]) -> Configurations {
         let mut all = Configurations {
@@ -201,18 +254,27 @@ mod tests {
         judge_all(&configurations(texts), before)
     }
 
-    fn judge_all(configurations: &Configurations, before: &Accepted) -> Judged {
-        judge(&World {
+    static PREFIXES: LazyLock<Vec<String>> = LazyLock::new(|| vec!["akri.sh".to_owned()]);
+    static NO_VARIABLES: LazyLock<Variables> = LazyLock::new(Variables::default);
+    static NOTHING: BTreeSet<String> = BTreeSet::new();
+
+    fn world<'a>(configurations: &'a Configurations, before: &'a Accepted) -> World<'a> {
+        World {
             configurations,
             before,
+            labels: Labels::NoNode,
             prefix: "akri.sh",
-            prefixes: &["akri.sh".to_owned()],
+            prefixes: &PREFIXES,
             others: None,
-            registered: &BTreeSet::new(),
+            registered: &NOTHING,
             max_configurations: 2,
             scope_of: &known,
-            variables: &Variables::default(),
-        })
+            variables: &NO_VARIABLES,
+        }
+    }
+
+    fn judge_all(configurations: &Configurations, before: &Accepted) -> Judged {
+        judge(&world(configurations, before))
     }
 
     const GOOD: &str = "metadata: {name: good}, spec: {discoveryHandler: {name: echo}}";
@@ -302,6 +364,30 @@ mod tests {
     }
 
     #[test]
+    fn the_older_of_one_name_has_it_on_every_node_also_where_it_does_not_work() {
+        let of = |namespace: &str, month: u8, handler: &str| {
+            let metadata = format!(
+                "name: good, namespace: {namespace}, creationTimestamp: 2026-0{month}-01T00:00:00Z"
+            );
+            GOOD.replace("name: good", &metadata)
+                .replace("echo", handler)
+        };
+        let (older, later) = (of("a", 1, "udev"), of("b", 2, "echo"));
+        let alone = judged(&[&later], &Accepted::new()).accepted;
+        assert_eq!(alone.len(), 1);
+        for before in [Accepted::new(), alone] {
+            let judged = judged(&[&older, &later], &before);
+            assert_eq!(judged.accepted, Accepted::new());
+            let problem = &judged.problems[&ObjectKey::new("b", "good")];
+            assert!(
+                problem
+                    .message
+                    .starts_with("a/good has the same name and is older")
+            );
+        }
+    }
+
+    #[test]
     fn a_newcomer_does_not_take_the_name_of_one_that_works() {
         let before = judged(&[GOOD], &Accepted::new()).accepted;
         let newcomer = GOOD.replace("name: good", "name: good, namespace: aaa");
@@ -345,20 +431,46 @@ mod tests {
         let configurations = configurations(&[GOOD]);
         let judge = |before: &Accepted, scope_of: &dyn Fn(&SessionSpec) -> _| {
             judge(&World {
-                configurations: &configurations,
-                before,
-                prefix: "akri.sh",
-                prefixes: &["akri.sh".to_owned()],
-                others: None,
-                registered: &BTreeSet::new(),
-                max_configurations: 2,
                 scope_of,
-                variables: &Variables::default(),
+                ..world(&configurations, before)
             })
         };
         let before = judge(&Accepted::new(), &known).accepted;
         let again = judge(&before, &|_| panic!("read again"));
         assert_eq!(again.accepted, before);
+    }
+
+    #[test]
+    fn a_node_selector_needs_the_nodes_labels_and_what_they_were_last_counts_until_they_are_known()
+    {
+        let text = GOOD.replace("spec: {", "spec: {nodeSelector: {site: a, kind: edge}, ");
+        let configurations = configurations(&[&text]);
+        let select = |labels: Labels<'_>, before: &Accepted| {
+            let judged = judge(&World {
+                labels,
+                ..world(&configurations, before)
+            });
+            let accepted = judged.accepted.into_values().next().unwrap();
+            accepted.selection
+        };
+        let labels = |all: &[(&str, &str)]| -> BTreeMap<String, String> {
+            let all = all.iter();
+            all.map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+                .collect()
+        };
+        let all = labels(&[("site", "a"), ("kind", "edge"), ("x", "y")]);
+        let other = labels(&[("site", "a"), ("kind", "core")]);
+        let none = Accepted::new();
+        assert_eq!(select(Labels::NoNode, &none), Selection::Selected);
+        assert_eq!(select(Labels::Known(&all), &none), Selection::Selected);
+        assert_eq!(select(Labels::Known(&other), &none), Selection::LeftOut);
+        assert_eq!(select(Labels::Unknown, &none), Selection::Unknown);
+        let before = judge(&World {
+            labels: Labels::Known(&other),
+            ..world(&configurations, &none)
+        });
+        let unknown = select(Labels::Unknown, &before.accepted);
+        assert_eq!(unknown, Selection::LeftOut);
     }
 
     #[test]

@@ -1,13 +1,15 @@
 //! What to change in the Instances, so that they say what discovery sees. Pure.
 mod arrivals;
 mod new;
+mod shared;
 
 pub(crate) use arrivals::Arrivals;
+use shared::{is_merged, is_named, noted};
 
 use super::bounds;
 use crate::{
     agent::{
-        configurations::{AcceptedConfiguration, Judged},
+        configurations::{AcceptedConfiguration, Judged, Selection},
         plan_inputs::{Now, device_id},
     },
     api::{configuration::Problem, instance::Instance, names},
@@ -21,7 +23,7 @@ use crate::{
     },
     store::{
         Configurations, InstanceChange, Instances, Report, View,
-        plan::{in_use_by, says_health},
+        plan::{in_use_by, says_exception, says_health},
     },
 };
 use std::{collections::BTreeMap, time::Duration};
@@ -35,6 +37,8 @@ pub(crate) type Failing = BTreeMap<ObjectKey, Option<String>>;
 /// Everything the plan depends on.
 pub(crate) struct World<'a> {
     pub(crate) node: &'a str,
+    /// Whether a controller makes the Instances of shared devices: then they are reported, and not changed.
+    pub(crate) merges: bool,
     /// The most Instances of all Configurations together.
     pub(crate) max_instances: usize,
     pub(crate) now: Now<'a>,
@@ -57,6 +61,8 @@ pub(crate) struct Plan {
     /// When to plan again if nothing changes before.
     pub(crate) wake_in: Option<Duration>,
     pub(crate) reports: BTreeMap<ObjectKey, Report>,
+    /// Whether the reports have all Configurations: what they leave out is not there.
+    pub(crate) is_whole: bool,
 }
 
 pub(crate) fn plan(world: &World<'_>) -> Plan {
@@ -70,7 +76,9 @@ pub(crate) fn plan(world: &World<'_>) -> Plan {
             && !world.configurations.objects.contains_key(&configuration)
             && !world.configurations.hidden.contains(&configuration)
             && !world.judged.accepted.contains_key(&configuration);
-        if is_orphan {
+        if is_orphan && is_merged(world, instance) {
+            room.0 += 1; // the controller deletes it
+        } else if is_orphan {
             let is_last = !has_others(instance, world.node);
             plan.changes.push(match is_last {
                 false => InstanceChange::Leave(key.clone()),
@@ -101,7 +109,9 @@ pub(crate) fn plan(world: &World<'_>) -> Plan {
             .problems
             .insert(0, problem.clone());
     }
+    shared::keep_the_rest(world, &mut plan.reports);
     bounds::complete(world, &mut plan.reports);
+    plan.is_whole = shared::is_whole(world);
     plan
 }
 
@@ -128,8 +138,14 @@ struct PlanOfOne<'a> {
 
 impl<'a> PlanOfOne<'a> {
     fn new(world: &'a World<'a>, key: &'a ObjectKey, accepted: &'a AcceptedConfiguration) -> Self {
-        let sighting = world.discoveries.get(key);
-        let mut report = Report::default();
+        let is_selected = accepted.selection == Selection::Selected;
+        let sighting = world.discoveries.get(key).filter(|_| is_selected);
+        let left_out = accepted.selection == Selection::LeftOut;
+        let mut report = Report {
+            complete: left_out || sighting.is_some_and(|s| s.set.complete),
+            left_out,
+            ..Report::default()
+        };
         if let Some(error) = sighting.and_then(|s| s.error.as_ref()) {
             report.problems.push(Problem::new(
                 "DiscoveryFailed",
@@ -181,8 +197,18 @@ impl<'a> PlanOfOne<'a> {
         let seconds = self.accepted.configuration.spec.grace_period_seconds;
         let grace = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
         for (key, instance) in std::mem::take(&mut self.unseen) {
-            if !is_empty_or_has(&instance.spec.nodes, self.world.node) {
+            let is_ours = is_empty_or_has(&instance.spec.nodes, self.world.node);
+            if is_merged(self.world, instance) && !is_named(instance, self.world.node) {
+                self.watch_on(key, instance);
+                continue;
+            }
+            if !is_ours {
                 self.part_with(key, instance);
+                continue;
+            }
+            if self.report.left_out {
+                self.leave(key, instance, "spec.nodeSelector leaves this node out");
+                room.0 += 1;
                 continue;
             }
             let uptime = self.world.now.uptime;
@@ -223,6 +249,8 @@ impl<'a> PlanOfOne<'a> {
                 // Before the first complete look there is nothing to wake for; its end is an event of its own.
                 let end = is_complete.then_some(left);
                 self.wake_in = self.wake_in.into_iter().chain(end).min();
+            } else if is_merged(self.world, instance) {
+                self.keep(key, instance);
             }
         }
     }
@@ -246,6 +274,10 @@ impl<'a> PlanOfOne<'a> {
     }
 
     fn describe(&mut self, key: &ObjectKey, instance: &Instance, device: &Device) {
+        if is_merged(self.world, instance) {
+            self.see(instance, device);
+            return;
+        }
         let node = self.world.node;
         if !instance.spec.nodes.iter().any(|n| n == node) {
             self.changes.push(InstanceChange::Join(key.clone()));
@@ -261,15 +293,21 @@ impl<'a> PlanOfOne<'a> {
             let broker_properties = self.stored_properties(device);
             let device_id =
                 (device_id(instance).as_ref() != Some(&device.id)).then(|| device.id.to_string());
+            // What brokers are told is in the status where no controller is.
+            let connection = device.connection_digest();
+            let connection =
+                (self.world.merges && noted(instance) != Some(&connection)).then_some(connection);
             let is_same = instance.spec.capacity == capacity
                 && instance.spec.broker_properties == broker_properties
-                && device_id.is_none();
+                && device_id.is_none()
+                && connection.is_none();
             if !is_same {
                 self.changes.push(InstanceChange::Describe {
                     key: key.clone(),
                     capacity,
                     broker_properties,
                     device_id,
+                    connection,
                 });
             }
         }
@@ -318,6 +356,10 @@ impl<'a> PlanOfOne<'a> {
     /// The last node to leave deletes, unless a container holds a slot: the Instance stays without nodes then, and goes
     /// when its slots are free.
     fn leave(&mut self, key: &ObjectKey, instance: &Instance, reason: &'static str) {
+        if is_merged(self.world, instance) {
+            self.watch_on(key, instance);
+            return;
+        }
         let is_in_use = in_use_by(&instance.spec).is_some();
         if has_others(instance, self.world.node) {
             self.changes.push(InstanceChange::Leave(key.clone()));
@@ -336,9 +378,17 @@ impl<'a> PlanOfOne<'a> {
     }
 
     fn health(&mut self, key: &ObjectKey, instance: &Instance, view: View) {
+        if is_merged(self.world, instance) {
+            self.miss(key, instance, &view);
+            return;
+        }
         let now = self.world.now.text;
         let before = instance.status.as_ref();
-        if before.is_none_or(|before| !says_health(before, self.world.node, &view)) {
+        let is_said = match self.world.merges {
+            true => says_exception(&before.cloned().unwrap_or_default(), self.world.node, &view),
+            false => before.is_some_and(|before| says_health(before, self.world.node, &view)),
+        };
+        if !is_said {
             self.changes.push(InstanceChange::Health {
                 key: key.clone(),
                 view,

@@ -35,7 +35,11 @@ impl PlanOfOne<'_> {
         let owner = self.accepted.configuration.controller_owner_ref(&());
         instance.metadata.owner_references = owner.map(|owner| vec![owner]);
         let annotation = (names::DEVICE_ID.to_owned(), device.id.to_string());
-        instance.metadata.annotations = Some(BTreeMap::from([annotation]));
+        let mut annotations = BTreeMap::from([annotation]);
+        if self.world.merges {
+            annotations.insert(names::CONNECTION.to_owned(), device.connection_digest());
+        }
+        instance.metadata.annotations = Some(annotations);
         instance.spec.device_usage = self.used(name.as_str(), &instance);
         let (node, now) = (self.world.node, self.world.now.text);
         let status = with_health(&InstanceStatus::default(), node, &self.seen(device), now);

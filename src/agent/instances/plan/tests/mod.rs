@@ -3,6 +3,7 @@ mod content;
 mod flapping;
 mod held;
 mod life;
+mod shared;
 mod storm;
 
 use super::*;
@@ -28,6 +29,7 @@ struct Fixture {
     arrivals: Arrivals,
     failing: Failing,
     max_instances: usize,
+    merges: bool,
     uptime: u64,
     /// Beside the seconds.
     millis: u64,
@@ -53,6 +55,7 @@ impl Fixture {
             arrivals: Arrivals::default(),
             failing: Failing::new(),
             max_instances: 100,
+            merges: false,
             uptime: 0,
             millis: 0,
         };
@@ -72,6 +75,7 @@ impl Fixture {
         let accepted = AcceptedConfiguration {
             configuration: configuration.clone(),
             session,
+            selection: Selection::Selected,
             scope: Scope::Shared,
         };
         self.judged.accepted.insert(key("cam"), accepted);
@@ -105,6 +109,7 @@ impl Fixture {
     fn plan(&self) -> Plan {
         plan(&World {
             node: NODE,
+            merges: self.merges,
             max_instances: self.max_instances,
             now: Now {
                 uptime: self.now(),
