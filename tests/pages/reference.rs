@@ -41,6 +41,7 @@ fn list(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
+/// Writes the section of a kind.
 fn kind(page: &mut String, spec: &Value) {
     let (names, version) = (&spec["names"], &spec["versions"][0]);
     let schema = &version["schema"]["openAPIV3Schema"];
@@ -67,6 +68,21 @@ fn kind(page: &mut String, spec: &Value) {
         )
         .unwrap();
     }
+    columns(page, version);
+    for (name, part) in schema["properties"].as_object().unwrap() {
+        write!(
+            page,
+            "\n### {kind}: {name}\n\n{}\n",
+            text(&part["description"])
+        )
+        .unwrap();
+        page.push_str("\n| field | type | default | description |\n|---|---|---|---|\n");
+        fields(page, "", part);
+    }
+}
+
+/// Writes what `kubectl get` shows of a kind, and what it selects by.
+fn columns(page: &mut String, version: &Value) {
     let columns = list(&version["additionalPrinterColumns"]);
     if !columns.is_empty() {
         page.push_str("\n| column of `kubectl get` | field |\n|---|---|\n");
@@ -86,16 +102,6 @@ fn kind(page: &mut String, spec: &Value) {
             selectable.join(", ")
         )
         .unwrap();
-    }
-    for (name, part) in schema["properties"].as_object().unwrap() {
-        write!(
-            page,
-            "\n### {kind}: {name}\n\n{}\n",
-            text(&part["description"])
-        )
-        .unwrap();
-        page.push_str("\n| field | type | default | description |\n|---|---|---|---|\n");
-        fields(page, "", part);
     }
 }
 
