@@ -126,7 +126,7 @@ fn every_page_is_in_the_book_and_is_reached_from_the_readme() {
             true => path.starts_with(*copied) && !path.ends_with(".md"),
             false => path == copied,
         };
-        all.contains(path) || IN_THE_BOOK.iter().any(|copied| is_beside(&copied))
+        all.contains(path) || IN_THE_BOOK.iter().any(is_beside)
     };
     let mut outside = vec![];
     for page in pages() {
