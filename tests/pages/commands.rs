@@ -3,7 +3,7 @@
 //! - `<!-- run: lifecycle -->`: a suite of `tests/e2e` runs it (its text has `commands_of PAGE`), or `tests/pages` does;
 //! - `<!-- part of: docs/cluster.md -->`: each line is one of a block of that page that is run;
 //! - `<!-- not run: the reason -->`.
-use crate::{
+use super::{
     page::{Block, Page, files, pages, read, root},
     runs,
 };

@@ -1,5 +1,5 @@
 //! `docs/handlers.md` has every handler, and every key of `discoveryDetails` that a handler knows.
-use crate::page::{first_cells, read};
+use super::page::{first_cells, read};
 use petiole::discovery::handlers::builtin;
 use std::collections::BTreeSet;
 

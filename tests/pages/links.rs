@@ -1,5 +1,5 @@
 //! Every link leads to a file and a heading, and every page is reached from the README and is in the book.
-use crate::page::{Page, pages, read, root};
+use super::page::{Page, pages, read, root};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What `just book` copies beside the pages: a link of a page to anything else would lead nowhere in the book.

@@ -1,5 +1,5 @@
 //! `docs/troubleshooting.md` lists every reason of a condition and of an Event in the source, and no other.
-use crate::page::{files, read, root};
+use super::page::{files, read, root};
 use regex::Regex;
 use std::{
     collections::BTreeSet,

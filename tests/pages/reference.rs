@@ -1,5 +1,5 @@
 //! `docs/configuration.md` is made of the definitions in `crds/`.
-use crate::page::{files, root};
+use super::page::{files, root};
 use serde_json::Value;
 use std::{env, fmt::Write as _, fs};
 

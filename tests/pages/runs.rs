@@ -2,7 +2,7 @@
 //!
 //! Three things differ from a reader's shell: `petiole` is the program that cargo has built for tests, `/tmp/box` is a
 //! temporary folder, and `petiole discover` looks for 1 s.
-use crate::page::{read, root};
+use super::page::{read, root};
 use std::{
     path::Path,
     process::{Command, Stdio},

@@ -1,5 +1,5 @@
 //! `docs/security.md` names the test that holds each promise, and every variable that is refused: those names are real.
-use crate::page::{code_of_tables, read, root};
+use super::page::{code_of_tables, read, root};
 use petiole::model::variables::Variables;
 use std::{
     collections::BTreeSet,
