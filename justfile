@@ -59,6 +59,21 @@ simulate *options:
 docs:
     RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" cargo doc --locked --no-deps --document-private-items
 
+# The pages as a book that can be searched, in target/book/html (needs `cargo install mdbook`)
+book:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    command -v mdbook >/dev/null || { echo "mdbook is not installed: cargo install --locked mdbook" >&2; exit 1; }
+    rm -rf target/book
+    mkdir -p target/book/src
+    # The layout of the repository, so that a link works here and there.
+    cp -r --parents README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE docs examples charts/petiole/{README.md,values.yaml} src/lib.rs target/book/src
+    mv target/book/src/docs/book.toml target/book
+    sed -e 's,](,](docs/,' -e 's,](docs/\.\./,](,' docs/SUMMARY.md >target/book/src/SUMMARY.md
+    rm target/book/src/docs/SUMMARY.md
+    mdbook build target/book
+    echo "open target/book/html/index.html"
+
 # Shell scripts
 scripts:
     #!/usr/bin/env bash
@@ -77,10 +92,11 @@ chart:
       echo "SKIPPED chart: helm is not installed"
     fi
 
-# The definitions and the rendered chart that tests compare with, written anew
+# Writes the files that tests compare with: the definitions, the rendered chart, docs/configuration.md
 regenerate:
     PETIOLE_UPDATE_GOLDEN=1 cargo test --lib crds
     PETIOLE_UPDATE_GOLDEN=1 cargo test --test chart_renders
+    PETIOLE_UPDATE_GOLDEN=1 cargo test --test pages
 
 # The container image, static, as target/image/petiole.tar (localhost/petiole:dev): needs buildah
 image:

@@ -9,7 +9,7 @@ set_up() {
   cluster avahi camera
 }
 
-# What the README shows of a cluster, looked at closely. As it is written there: lifecycle.suite.sh.
+# What docs/cluster.md shows, looked at closely. As it is written there: lifecycle.suite.sh.
 test_the_story_of_the_readme() {
   clean
   local n instance node

@@ -1,26 +1,11 @@
 //! `docs/security.md` names the test that holds each promise, and every variable that is refused: those names are real.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+use super::page::{code_of_tables, read, root};
 use petiole::model::variables::Variables;
 use std::{
     collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
 };
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-/// What stands between backticks in the rows of tables.
-fn code_of_tables(page: &str) -> Vec<&str> {
-    let rows = page.lines().filter(|line| line.starts_with('|'));
-    rows.flat_map(|row| row.split('`').skip(1).step_by(2))
-        .collect()
-}
-
-fn page() -> String {
-    fs::read_to_string(root().join("docs/security.md")).unwrap()
-}
 
 /// All Rust sources and end-to-end suites.
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
@@ -44,12 +29,14 @@ fn every_test_that_the_page_names_exists() {
     let texts: Vec<String> = (files.iter())
         .map(|path| fs::read_to_string(path).unwrap())
         .collect();
-    let page = page();
+    let page = read("docs/security.md");
     let is_test = |name: &&str| {
         let is_word = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
         name.bytes().all(is_word) && name.matches('_').count() >= 3 && !name.starts_with("petiole_")
     };
-    let names: BTreeSet<&str> = code_of_tables(&page).into_iter().filter(is_test).collect();
+    let names: BTreeSet<&str> = (code_of_tables(&page.text).into_iter())
+        .filter(is_test)
+        .collect();
     assert!(names.len() > 30, "{names:?}");
     let exists = |name: &&str| {
         let (function, step) = (format!("fn {name}("), format!("\n{name}() {{"));
@@ -61,10 +48,8 @@ fn every_test_that_the_page_names_exists() {
 
 #[test]
 fn every_variable_that_the_page_calls_refused_is() {
-    let page = page();
-    let (_, part) = page.split_once("## Refused variables").unwrap();
-    let (part, _) = part.split_once("\n## ").unwrap();
-    let names = code_of_tables(part);
+    let page = read("docs/security.md");
+    let names = code_of_tables(page.section("Refused variables"));
     assert!(names.len() > 50, "{names:?}");
     for name in names {
         let example = name.replace('*', "X");
