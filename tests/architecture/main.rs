@@ -220,7 +220,7 @@ fn faults(source: &Source) -> Vec<String> {
     let module = source.module();
     let mut faults = vec![];
     if layer(module).is_none() && base(module).is_none() {
-        let message = "is on no line of LAYERS or BASE in tests/architecture.rs: give it a place";
+        let message = "is on no line of LAYERS or BASE in tests/architecture: give it a place";
         faults.push(format!("src/{}: {module} {message}", source.path));
     }
     for (offset, path) in source.paths() {
@@ -322,7 +322,7 @@ fn an_import_against_the_direction_is_caught_however_it_is_written() {
     );
     assert_eq!(
         faults_of("helpers.rs", ""),
-        ["helpers is on no line of LAYERS or BASE in tests/architecture.rs: give it a place"]
+        ["helpers is on no line of LAYERS or BASE in tests/architecture: give it a place"]
     );
 }
 

@@ -1,14 +1,13 @@
-//! A flood of mDNS services that change all the time, through the whole agent. A test binary of its own, because every
-//! mDNS program on `lo` gets these packets.
+//! A flood of mDNS services that change all the time goes through the whole agent.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-mod support;
 
-use std::time::Duration;
-use support::{
+use crate::run_alone;
+use crate::support::{
     mdns_publisher::{Announced, Publisher},
     node::TestNode,
     running_discovery::service_type,
 };
+use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 const SERVICES: usize = 300;
@@ -22,8 +21,12 @@ fn services(kind: &str, round: usize) -> Vec<Announced> {
         .collect()
 }
 
-#[tokio::test]
-async fn services_that_change_all_the_time_make_one_write_each_a_settle_time() {
+#[test]
+fn services_that_change_all_the_time_make_one_write_each_a_settle_time() {
+    run_alone(changing_services());
+}
+
+async fn changing_services() {
     let node = TestNode::started();
     let kind = service_type("flap");
     let publisher = Publisher::start(services(&kind, 0));

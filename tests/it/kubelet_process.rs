@@ -1,9 +1,7 @@
 //! `petiole kubelet` as a process that is killed.
 #![allow(clippy::unwrap_used, reason = "a test")]
-#[path = "support/fake_plugin.rs"]
-mod fake_plugin;
 
-use fake_plugin::eventually;
+use crate::support::fake_plugin::eventually;
 use petiole::kubelet::client::Client;
 use std::{
     fs,

@@ -1,12 +1,10 @@
 //! Device plugins against our kubelet, over real sockets: registration, lists, health, the end of plugins, and what
 //! containers get.
 #![allow(clippy::unwrap_used, reason = "a test")]
-#[path = "../support/fake_plugin.rs"]
-mod fake_plugin;
 mod pods;
 mod registration;
 
-use fake_plugin::{Answer, FakePlugin, Node, Options, devices, eventually};
+use crate::support::fake_plugin::{Answer, FakePlugin, Node, Options, devices, eventually};
 use petiole::{
     kubelet::client::PluginState,
     proto::pod_resources::{

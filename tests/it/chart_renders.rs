@@ -1,6 +1,6 @@
 //! What the chart renders to, as files in `tests/golden/chart`, and what its values refuse.
 //!
-//! `PETIOLE_UPDATE_GOLDEN=1 cargo test --test chart_renders` writes the files anew.
+//! `PETIOLE_UPDATE_GOLDEN=1 cargo test --test it chart_renders` writes the files anew.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 use petiole::tidy;
 use std::{
@@ -74,7 +74,7 @@ fn every_variant_renders_as_kept() {
         let line = now.lines().zip(kept.lines()).position(|(n, k)| n != k);
         assert!(
             now == kept,
-            "{name}: differs from line {} on; PETIOLE_UPDATE_GOLDEN=1 cargo test --test chart_renders",
+            "{name}: differs from line {} on; PETIOLE_UPDATE_GOLDEN=1 cargo test --test it chart_renders",
             line.unwrap_or(now.lines().count().min(kept.lines().count())) + 1
         );
     }

@@ -5,19 +5,17 @@ mod disks;
 mod handlers;
 mod peers_of_the_agent;
 mod peers_of_the_kubelet;
-#[path = "../support/mod.rs"]
-mod support;
 
+use crate::support::{
+    node::{PATIENCE, TestNode, instance_name},
+    test_handler::device,
+};
 use petiole::{
     model::device::Device,
     proto::device_plugin::{RegisterRequest, VERSION, registration_client::RegistrationClient},
     uds,
 };
 use std::{fs, time::Duration};
-use support::{
-    node::{PATIENCE, TestNode, instance_name},
-    test_handler::device,
-};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{UnixListener, UnixStream},

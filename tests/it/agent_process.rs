@@ -1,7 +1,7 @@
 //! `petiole agent` as a process, with real signals.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-mod support;
 
+use crate::support::node::TestNode;
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -13,7 +13,6 @@ use std::{
     process::{Child, Command, Stdio},
     time::Duration,
 };
-use support::node::TestNode;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,

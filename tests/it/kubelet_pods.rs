@@ -1,9 +1,7 @@
 //! Static Pods as processes: from manifest to end, with /bin/sh.
 #![allow(clippy::unwrap_used, reason = "a test")]
-#[path = "support/fake_plugin.rs"]
-mod fake_plugin;
 
-use fake_plugin::{Node, eventually};
+use crate::support::fake_plugin::{Node, eventually};
 use petiole::kubelet;
 use serde_json::json;
 use std::time::Duration;
@@ -134,7 +132,8 @@ async fn what_cannot_be_run_says_why() {
     );
     node.manifest("bad", "  containers: 5\n");
     let message = "/containerStatuses/0/state/waiting/message";
-    let want = "no command: images are not pulled, so a container needs one of its own";
+    let want =
+        "no command: images are not pulled, so a container needs one of its own";
     node.until_pod("none", message, json!(want)).await;
     let want = "env A: valueFrom is not supported by this kubelet";
     node.until_pod("from", message, json!(want)).await;
@@ -180,7 +179,10 @@ async fn a_second_kubelet_on_the_same_folder_is_refused_and_the_first_goes_on() 
     let refused = timeout(Duration::from_secs(20), second).await.unwrap();
     assert_eq!(
         refused.unwrap_err().to_string(),
-        format!("root folder {}: another kubelet has it", root.display())
+        format!(
+            "root folder {}: another kubelet has it",
+            root.display()
+        )
     );
     let phase = node.pod("p").await.unwrap()["status"]["phase"].clone();
     assert_eq!(phase, "Running");

@@ -1,7 +1,7 @@
 //! CDI files on a node: its resource by its own name, what a container is told, and what becomes of it.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-mod support;
 
+use crate::support::{node::TestNode, process::Process};
 use petiole::{
     agent,
     discovery::{
@@ -12,7 +12,6 @@ use petiole::{
     store::folder::{self, FolderStore},
 };
 use std::{fs, process::Command, sync::Arc, time::Duration};
-use support::{node::TestNode, process::Process};
 
 const THREE: [&str; 3] = ["pflex1", "pflex2", "pflex3"];
 

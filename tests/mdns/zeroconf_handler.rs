@@ -1,12 +1,11 @@
 //! The zeroconf handler against an mDNS responder that is not ours, by real multicast packets on `lo`.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-mod support;
 
-use std::time::Duration;
-use support::{
+use crate::support::{
     mdns_publisher::{Announced, Publisher},
     running_discovery::{RunningDiscovery, find, property, service_type},
 };
+use std::time::Duration;
 use tokio::time::Instant;
 
 #[tokio::test]

@@ -2,15 +2,15 @@
 //! them, and that nobody else is disturbed.
 #![allow(clippy::unwrap_used, reason = "a test")]
 mod drivers;
-#[path = "../support/fake_plugin.rs"]
-mod fake_plugin;
 mod misbehaviour;
-#[path = "../support/raw_plugin.rs"]
-mod raw_plugin;
 mod registry;
 mod shown;
 
-use fake_plugin::{FakePlugin, Node, devices, eventually};
+use crate::support::fake_plugin::{FakePlugin, Node, devices, eventually};
+use crate::support::raw_plugin::{
+    Behaviour::{self, Answer, Die, End, Error, Hang, Stay},
+    RawPlugin,
+};
 use futures::future::select;
 use petiole::{
     kubelet::{
@@ -26,10 +26,6 @@ use petiole::{
     },
 };
 use prost::Message as _;
-use raw_plugin::{
-    Behaviour::{self, Answer, Die, End, Error, Hang, Stay},
-    RawPlugin,
-};
 use serde_json::json;
 use std::{fs, path::PathBuf, sync::Arc, time::Duration};
 use tokio::time::timeout;

@@ -7,17 +7,15 @@ mod pre_start;
 mod registration;
 mod restarts;
 mod slots;
-#[path = "../support/mod.rs"]
-mod support;
 
+use crate::support::{
+    fake_kubelet::{FakePodResources, FakeRegistration},
+    node::{PATIENCE, TestNode, instance_name, request},
+    test_handler::{device, with},
+};
 use petiole::{
     model::device::{Device, DeviceNode, Mount},
     proto::device_plugin::Empty,
 };
 use std::{fs, time::Duration};
-use support::{
-    fake_kubelet::{FakePodResources, FakeRegistration},
-    node::{PATIENCE, TestNode, instance_name, request},
-    test_handler::{device, with},
-};
 use tokio::time::{Instant, sleep, timeout};

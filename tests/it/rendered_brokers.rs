@@ -1,12 +1,11 @@
 //! Static Pods that the agent renders, and a kubelet that reads their manifests when it should not.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-mod support;
 
-use std::fs;
-use support::{
+use crate::support::{
     node::{NODE, TestNode, instance_name},
     test_handler::device,
 };
+use std::fs;
 
 const BROKER: &str = r#"brokerSpec: {brokerPodSpec: {
     terminationGracePeriodSeconds: 0,

@@ -1,10 +1,8 @@
 //! What a kubelet that has seen much still holds: tasks, descriptors and memory. The plugins are in the same process,
 //! and end before anything is counted.
 #![allow(clippy::unwrap_used, reason = "a test")]
-#[path = "support/fake_plugin.rs"]
-mod fake_plugin;
 
-use fake_plugin::{FakePlugin, Node, eventually};
+use crate::support::fake_plugin::{FakePlugin, Node, eventually};
 use futures::future::join_all;
 use serde_json::json;
 use std::{fs, time::Duration};

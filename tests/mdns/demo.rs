@@ -5,8 +5,8 @@
     reason = "it watches another process, in real time"
 )]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-mod support;
 
+use crate::support::mdns_publisher::{Announced, Publisher};
 use std::{
     io::{BufRead as _, BufReader},
     process::{Child, Command, Stdio},
@@ -14,7 +14,6 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use support::mdns_publisher::{Announced, Publisher};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 

@@ -1,9 +1,7 @@
 //! What becomes of containers' devices when something comes late, dies or is in the way: plugins, the checkpoint's file.
 #![allow(clippy::unwrap_used, reason = "a test")]
-#[path = "support/fake_plugin.rs"]
-mod fake_plugin;
 
-use fake_plugin::{FakePlugin, Node, Options, devices, eventually};
+use crate::support::fake_plugin::{FakePlugin, Node, Options, devices, eventually};
 use petiole::{
     proto::{
         device_plugin::{NumaNode, TopologyInfo},

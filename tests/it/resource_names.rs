@@ -1,10 +1,9 @@
 //! A resource name that another device plugin has, or takes: one of the two has it in the end, and the Configuration
 //! says so.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-#[path = "support/raw_plugin.rs"]
-mod raw_plugin;
-mod support;
 
+use crate::support::node::{TestNode, instance_name};
+use crate::support::raw_plugin::{Behaviour, RawPlugin};
 use petiole::{
     model::device,
     proto::device_plugin::{
@@ -14,9 +13,7 @@ use petiole::{
     uds,
 };
 use prost::Message as _;
-use raw_plugin::{Behaviour, RawPlugin};
 use std::{fs, os::unix::fs::symlink, path::PathBuf, sync::Arc, time::Duration};
-use support::node::{TestNode, instance_name};
 use tokio::time::sleep;
 
 const RESOURCE: &str = "pflex.io/block";

@@ -1,13 +1,12 @@
 //! What the agent writes to the status of its own Node, with our kubelet and an API server of one Node.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-mod support;
 
-use std::time::Duration;
-use support::{
+use crate::support::{
     fake_nodes::FakeNodes,
     node::{TestNode, instance_name},
     test_handler::device,
 };
+use std::time::Duration;
 use tokio::time::sleep;
 
 /// A kubelet, and an agent that keeps the Node's status, with a Configuration of two slots for each device.

@@ -1,17 +1,13 @@
-//! The zeroconf handler and very many services. A test binary of its own, because every mDNS program on `lo` gets these
-//! packets.
+//! The zeroconf handler finds very many services, soon and without missing one.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-mod support;
 
-use std::time::Duration;
-use support::{
+use crate::run_alone;
+use crate::support::{
     mdns_publisher::{Announced, Publisher},
     running_discovery::{RunningDiscovery, find, service_type},
 };
+use std::time::Duration;
 use tokio::time::Instant;
-
-/// One after the other: each is about time or about being late.
-static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
 fn services(count: usize, kind: &str) -> Vec<Announced> {
     (0..count)
@@ -21,8 +17,7 @@ fn services(count: usize, kind: &str) -> Vec<Announced> {
 
 #[test]
 fn three_hundred_running_services_are_there_in_a_moment() {
-    let _alone = ONE_AT_A_TIME.lock();
-    block_on(async {
+    run_alone(async {
         let kind = service_type("a");
         let _publisher = Publisher::start(services(300, &kind));
         let start = Instant::now();
@@ -46,8 +41,7 @@ fn three_hundred_running_services_are_there_in_a_moment() {
 /// The daemon drops a subscription that is a thousand events behind, and says nothing.
 #[test]
 fn a_browse_that_was_closed_unseen_is_started_anew_and_misses_nothing() {
-    let _alone = ONE_AT_A_TIME.lock();
-    block_on(async {
+    run_alone(async {
         let kind = service_type("b");
         let dies = Announced::new("dies", &kind);
         let publisher = Publisher::start(vec![dies.clone()]);
@@ -65,12 +59,4 @@ fn a_browse_that_was_closed_unseen_is_started_anew_and_misses_nothing() {
             .await;
         assert!(set.complete);
     });
-}
-
-fn block_on(test: impl Future<Output = ()>) {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap()
-        .block_on(test);
 }
