@@ -133,7 +133,7 @@ async fn what_cannot_be_run_says_why() {
     node.manifest("bad", "  containers: 5\n");
     let message = "/containerStatuses/0/state/waiting/message";
     let want =
-        "no command: images are not pulled, so a container needs one of its own";
+        "command is missing: this kubelet pulls no images, so each container needs a command";
     node.until_pod("none", message, json!(want)).await;
     let want = "env A: valueFrom is not supported by this kubelet";
     node.until_pod("from", message, json!(want)).await;
@@ -180,7 +180,7 @@ async fn a_second_kubelet_on_the_same_folder_is_refused_and_the_first_goes_on() 
     assert_eq!(
         refused.unwrap_err().to_string(),
         format!(
-            "root folder {}: another kubelet has it",
+            "root folder {}: another kubelet uses it; stop that kubelet, or choose another --root-dir",
             root.display()
         )
     );

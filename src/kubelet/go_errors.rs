@@ -1,14 +1,15 @@
-//! Errors as Go programs print them: plugins' authors know these texts. Pure.
+//! Formats errors as Go programs print them, because the authors of plugins know these texts. Pure.
 use std::error::Error as _;
 use tonic::{Code, Status};
 
-/// How grpc-go prints a status. One with a source is no plugin's word: its connection is gone.
+/// Formats a status as grpc-go does. A status of code Unknown with a source does not come from the plugin: its
+/// connection was closed.
 pub(crate) fn status(status: &Status) -> String {
     if status.code() == Code::Unknown && status.source().is_some() {
         return "rpc error: code = Unavailable desc = error reading from server: EOF".to_owned();
     }
     let code = format!("{:?}", status.code());
-    // The two that Go spells in another way.
+    // Go spells these two codes differently.
     let code = match code.as_str() {
         "Ok" => "OK",
         "Cancelled" => "Canceled",
@@ -17,7 +18,7 @@ pub(crate) fn status(status: &Status) -> String {
     format!("rpc error: code = {code} desc = {}", status.message())
 }
 
-/// What is behind tonic's "transport error".
+/// Returns the cause of tonic's "transport error".
 pub(crate) fn cause(error: &dyn std::error::Error) -> String {
     let cause = error.source().map(ToString::to_string);
     cause.unwrap_or_else(|| error.to_string())

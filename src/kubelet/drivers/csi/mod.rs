@@ -1,11 +1,12 @@
-//! CSI drivers in `plugins_registry`: recognised, checked and remembered as the kubelet does it. No volume is mounted.
+//! Registers CSI drivers from `plugins_registry`: they are validated, asked for NodeGetInfo and listed, as the kubelet
+//! does it. No volume is mounted.
 mod plan;
 
-use super::{
-    plugin_manager::{PluginHandler, PluginInfo},
-    texts,
-};
 use crate::{
+    kubelet::{
+        go_errors,
+        plugin_manager::plugin::{PluginHandler, PluginInfo},
+    },
     proto::csi::{NodeGetInfoRequest, node_client::NodeClient},
     uds,
 };
@@ -18,7 +19,7 @@ use tracing::info;
 
 const DIAL_LIMIT: Duration = Duration::from_secs(10);
 
-/// The drivers that are registered, by name; all clones are one.
+/// The registered drivers by name. All clones share one table.
 #[derive(Debug, Clone)]
 pub(crate) struct Drivers {
     node_info_limit: Duration,
@@ -29,18 +30,19 @@ pub(crate) struct Drivers {
 pub(crate) struct Driver {
     generation: u64,
     pub(crate) version: Version,
-    /// What it answered to NodeGetInfo; `None` where it does not serve that.
+    /// The answer to NodeGetInfo; `None` if the driver does not implement it.
     pub(crate) node: Option<NodeInfo>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NodeInfo {
     pub(crate) id: String,
-    /// 0: no limit.
+    /// The most volumes of this driver on the node; 0 means no limit.
     pub(crate) max_volumes: i64,
 }
 
 impl Drivers {
+    /// Returns an empty table. `node_info_limit` is the time limit of NodeGetInfo.
     pub(crate) fn new(node_info_limit: Duration) -> Self {
         Self {
             node_info_limit,
@@ -60,7 +62,7 @@ impl Drivers {
 
     async fn add(self, plugin: PluginInfo) -> Result<(), String> {
         let node = node_info(&plugin.endpoint, self.node_info_limit).await?;
-        // Another one may have come while this one was asked.
+        // Another driver with this name may have registered during the call.
         let version = self.version(&plugin)?;
         info!(driver = %plugin.name, endpoint = %plugin.endpoint.display(), %version, "CSI driver registered");
         let driver = Driver {
@@ -113,8 +115,8 @@ async fn node_info(endpoint: &Path, limit: Duration) -> Result<Option<NodeInfo>,
     };
     let dialled = timeout(DIAL_LIMIT, uds::dial(endpoint)).await;
     let channel = dialled
-        .map_err(|_| failed(&"the driver does not take the connection"))?
-        .map_err(|e| failed(&texts::cause(&e)))?;
+        .map_err(|_| failed(&"the driver does not accept the connection"))?
+        .map_err(|e| failed(&go_errors::cause(&e)))?;
     let mut client = NodeClient::new(channel);
     let asked = timeout(limit, client.node_get_info(NodeGetInfoRequest {})).await;
     match asked.map_err(|_| failed(&format!("no answer within {limit:?}")))? {
@@ -126,6 +128,6 @@ async fn node_info(endpoint: &Path, limit: Duration) -> Result<Option<NodeInfo>,
             }))
         }
         Err(status) if status.code() == Code::Unimplemented => Ok(None),
-        Err(status) => Err(failed(&texts::status(&status))),
+        Err(status) => Err(failed(&go_errors::status(&status))),
     }
 }

@@ -1,15 +1,15 @@
-//! Reads the checkpoint at start and keeps its file up to date. The Go kubelet writes after every message of a
-//! plugin, also where nothing changed by it; here they are gathered, but an allocation waits until its own is on the disk.
+//! Reads the checkpoint at start and keeps its file up to date. The Go kubelet writes after every message of a plugin,
+//! even without a change. Here changes are collected first, but an allocation waits until it is on the disk.
 use super::{
-    Plugin, at_or_never,
     checkpoint::{self, Restored},
+    endpoint::Plugin,
     inventory::Inventory,
 };
-use crate::{backoff::Backoff, files, model::checkpoint::FILE};
+use crate::{
+    backoff::Backoff, files, kubelet::waits::sleep_until_or_never, model::checkpoint::FILE,
+};
 use std::{
-    fs,
-    io::{self, Write as _},
-    os::unix::fs::OpenOptionsExt as _,
+    fs, io,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -21,29 +21,42 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-/// How long changes are gathered. A kubelet killed within it has forgotten health, never an allocation.
-const GATHER: Duration = Duration::from_millis(250);
-/// How often a file that cannot be written is tried, beside the tries that allocations ask for.
-const RETRY: Duration = Duration::from_millis(500);
-const RETRY_CAP: Duration = Duration::from_secs(30);
+/// The time for which changes are collected. A kubelet that is killed within it loses changes of health, never an
+/// allocation.
+const WRITE_DELAY: Duration = Duration::from_millis(250);
+/// The wait before a failed write is tried again. An allocation triggers an attempt at once.
+const FIRST_RETRY: Duration = Duration::from_millis(500);
+const LONGEST_RETRY: Duration = Duration::from_secs(30);
 
-/// Answers once everything up to the request is on the disk.
+/// The file mode that the Go kubelet uses.
+const FILE_MODE: u32 = 0o600;
+
+/// A request to write the checkpoint. It is answered once every change before the request is on the disk.
 pub(super) type SaveRequest = oneshot::Sender<Result<(), String>>;
 
-pub(super) struct Keeper {
+/// Writes the checkpoint of an inventory to its file.
+pub(super) struct CheckpointWriter {
     folder: PathBuf,
     inventory: watch::Receiver<Inventory<Plugin>>,
     requests: mpsc::Receiver<SaveRequest>,
-    /// What the file holds, and how many lists of plugins there were by then.
-    written: (Vec<u8>, u64),
-    /// When it is to be written next.
+    written: Written,
+    /// The time of the next write.
     due: Option<Instant>,
-    /// What was last in the way, while it is.
+    /// The last error, while writing fails.
     failing: Option<String>,
     backoff: Backoff,
 }
 
-/// What the last kubelet on this folder left; nothing where that cannot be read, as the kubelet does.
+/// The state of the file.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Written {
+    content: Vec<u8>,
+    /// The number of device lists that the content includes. A list without a change is written too.
+    lists: u64,
+}
+
+/// Reads the checkpoint of the last kubelet on this folder. An unreadable checkpoint counts as empty, as in the Go
+/// kubelet.
 pub(super) fn read(folder: &Path) -> Restored {
     let path = folder.join(FILE);
     let bytes = match fs::read(&path) {
@@ -54,16 +67,16 @@ pub(super) fn read(folder: &Path) -> Restored {
         .map_err(|e| e.to_string())
         .and_then(|bytes| checkpoint::read(&bytes).map_err(|e| e.to_string()));
     let restored = restored.unwrap_or_else(|error| {
-        warn!(path = %path.display(), %error, "continue after failing to read checkpoint");
+        warn!(path = %path.display(), %error, "cannot read the checkpoint; starting without it");
         Restored::default()
     });
     for claim in &restored.left_out {
-        warn!(path = %path.display(), "{claim}; the others are kept");
+        warn!(path = %path.display(), "{claim}; the other claims are kept");
     }
     restored
 }
 
-impl Keeper {
+impl CheckpointWriter {
     pub(super) fn new(
         folder: &Path,
         inventory: watch::Receiver<Inventory<Plugin>>,
@@ -73,45 +86,47 @@ impl Keeper {
             folder: folder.to_owned(),
             inventory,
             requests,
-            written: (Vec::new(), 0),
+            written: Written::default(),
             due: None,
             failing: None,
-            backoff: Backoff::new(RETRY, RETRY_CAP),
+            backoff: Backoff::new(FIRST_RETRY, LONGEST_RETRY),
         }
     }
 
+    /// Writes each change of `inventory` after [`WRITE_DELAY`], and at once for each of `requests`, which it answers. It is
+    /// the only task that writes the file, and it sends to no other task.
     pub(super) async fn run(mut self, shutdown: CancellationToken) -> anyhow::Result<()> {
         loop {
             tokio::select! {
                 biased;
                 () = shutdown.cancelled() => {
-                    // What is wrong with it has been logged.
+                    // `write` has logged the error.
                     self.write().await.ok();
                     return Ok(());
                 }
                 Some(request) = self.requests.recv() => {
                     let outcome = self.write().await;
-                    // A container that no longer starts needs no answer.
+                    // A container that no longer starts does not wait for the answer.
                     request.send(outcome).ok();
                 }
-                () = at_or_never(self.due) => {
+                () = sleep_until_or_never(self.due) => {
                     self.write().await.ok();
                 }
                 changed = self.inventory.changed() => {
                     changed?;
-                    self.due.get_or_insert_with(|| Instant::now() + GATHER);
+                    self.due.get_or_insert_with(|| Instant::now() + WRITE_DELAY);
                 }
             }
         }
     }
 
-    /// Writes what has changed. What fails is due again, later each time, and logged where it is not what failed before.
+    /// Writes the checkpoint if it has changed. A failed write is retried with growing waits. An error is logged once.
     async fn write(&mut self) -> Result<(), String> {
         let Err(error) = self.try_write().await.map_err(|e| e.to_string()) else {
             self.due = None;
             self.backoff.reset();
             if self.failing.take().is_some() {
-                info!("checkpoint is written again");
+                info!("the checkpoint can be written again");
             }
             return Ok(());
         };
@@ -126,34 +141,20 @@ impl Keeper {
     async fn try_write(&mut self) -> io::Result<()> {
         let now = {
             let inventory = self.inventory.borrow_and_update();
-            (checkpoint::write(&inventory), inventory.lists())
+            Written {
+                content: checkpoint::write(&inventory),
+                lists: inventory.lists(),
+            }
         };
         if now == self.written {
             return Ok(());
         }
         let path = self.folder.join(FILE);
-        let content = now.0.clone();
-        spawn_blocking(move || write_synced(&path, &content)).await??;
+        let content = now.content.clone();
+        spawn_blocking(move || files::write_durably(&path, &content, FILE_MODE)).await??;
         self.written = now;
         Ok(())
     }
-}
-
-/// As the kubelet does it: a hidden neighbour, synced, then renamed.
-fn write_synced(path: &Path, content: &[u8]) -> io::Result<()> {
-    let temporary = path.with_file_name(format!(".{FILE}.tmp"));
-    let written = (|| {
-        let mut file = fs::OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&temporary)?;
-        file.write_all(content)?;
-        file.sync_data()?;
-        fs::rename(&temporary, path)
-    })();
-    written.map_err(|e| files::at(path, &e))
 }
 
 #[cfg(test)]
@@ -170,30 +171,30 @@ mod tests {
         fs::create_dir(&obstacle).unwrap();
         let (inventory, inventory_rx) = watch::channel(Inventory::default());
         let (saves, requests) = mpsc::channel(1);
-        let mut keeper = Keeper::new(folder.path(), inventory_rx, requests);
+        let mut writer = CheckpointWriter::new(folder.path(), inventory_rx, requests);
         let mut waits = vec![];
         for _ in 0..8 {
-            let error = keeper.write().await.unwrap_err();
+            let error = writer.write().await.unwrap_err();
             assert!(error.contains(FILE), "{error}");
-            assert_eq!(keeper.failing.as_ref(), Some(&error));
-            waits.push(keeper.due.unwrap().duration_since(Instant::now()));
+            assert_eq!(writer.failing.as_ref(), Some(&error));
+            waits.push(writer.due.unwrap().duration_since(Instant::now()));
         }
         assert!(
-            waits[3] > RETRY * 5 && waits[7] > RETRY_CAP / 2,
+            waits[3] > FIRST_RETRY * 5 && waits[7] > LONGEST_RETRY / 2,
             "{waits:?}"
         );
 
-        // Changes do not hasten it.
+        // Changes do not trigger an earlier attempt.
         let mut tasks = JoinSet::new();
         let shutdown = CancellationToken::new();
-        tasks.spawn(keeper.run(shutdown.clone()));
+        tasks.spawn(writer.run(shutdown.clone()));
         let begun = Instant::now();
         inventory.send_modify(|_| ());
         fs::remove_dir(&obstacle).unwrap();
         while !obstacle.exists() {
-            tokio::time::sleep(GATHER).await;
+            tokio::time::sleep(WRITE_DELAY).await;
         }
-        assert!(begun.elapsed() > RETRY_CAP / 2, "{:?}", begun.elapsed());
+        assert!(begun.elapsed() > LONGEST_RETRY / 2, "{:?}", begun.elapsed());
         let text = fs::read_to_string(&obstacle).unwrap();
         assert!(text.starts_with(EMPTY), "{text}");
         drop(saves);

@@ -1,11 +1,12 @@
-//! Which versions of CSI a driver may have, by the kubelet's rules and with its texts. Pure.
+//! Selects the CSI version for a driver, by the kubelet's rules and with its error texts. Pure.
 use std::fmt;
 
-/// A version's first two numbers and what follows them; only these are compared.
+/// A CSI version as its numbers. A suffix such as `-rc1` is dropped, so it does not count in comparisons.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Version(Vec<u64>);
 
-/// The version to speak with a driver. `registered`: that of another one with the same name.
+/// Returns the highest version that both sides support. `registered` is the version of a registered driver with the
+/// same name.
 pub(crate) fn version(
     driver: &str,
     offered: &[String],
@@ -28,7 +29,7 @@ pub(crate) fn version(
     }
 }
 
-/// Version 2 may be anything, and 0.x is no longer spoken.
+/// Returns the highest supported version. Versions from 2 on are ignored, and 0.x is an error.
 fn highest(offered: &[String]) -> Result<Version, String> {
     let versions = offered.iter().filter_map(|version| parse(version));
     let highest = versions.filter(|version| version.0[0] <= 1).max();
@@ -44,7 +45,7 @@ fn highest(offered: &[String]) -> Result<Version, String> {
     }
 }
 
-/// Two or more numbers with dots between them, perhaps after a `v` and before anything else.
+/// Parses two or more numbers with dots between them. A `v` may precede them, and any text may follow.
 fn parse(text: &str) -> Option<Version> {
     let text = text.trim();
     let text = text.strip_prefix('v').unwrap_or(text);

@@ -1,17 +1,18 @@
-//! The status socket, `kubelet-api.sock`: what the kubelet knows, as JSON over HTTP, and its metrics.
+//! Serves the status socket, `kubelet-api.sock`: the state of the kubelet as JSON over HTTP, logs, and metrics.
 use super::{
-    Settings,
-    csi::Drivers,
-    device_manager::DeviceManager,
+    device_manager::manager::DeviceManager,
+    drivers::csi::Drivers,
     metrics::Metrics,
     plugin_manager::report::Report,
     pods::{
-        Pods,
         logs::{log_path, tail},
         manifest::PodKey,
         status,
+        table::Pods,
     },
+    settings::Settings,
     view::{self, PluginView},
+    waits::serve_until,
 };
 use crate::{telemetry::metrics::CONTENT_TYPE, uds};
 use axum::{
@@ -26,13 +27,13 @@ use k8s_openapi::{
     api::core::v1::{Node, Pod},
 };
 use std::{io, sync::Arc, time::Duration};
-use tokio::{sync::watch, time::sleep};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) const SOCKET: &str = "kubelet-api.sock";
-/// How much of a log is shown.
+/// The part of a log that is served, in bytes from its end.
 const LOG_TAIL: u64 = 64 * 1024;
-/// How long requests that are under way get when the kubelet stops.
+/// The time that open requests get to end when the kubelet stops.
 const LAST_REQUESTS: Duration = Duration::from_millis(500);
 
 #[derive(Clone)]
@@ -42,7 +43,7 @@ struct Context {
     pods: Pods,
 }
 
-/// All that is known of plugins.
+/// The sources of everything that is served about plugins.
 #[derive(Clone)]
 pub(crate) struct Plugins {
     pub(crate) devices: DeviceManager,
@@ -51,7 +52,8 @@ pub(crate) struct Plugins {
     pub(crate) metrics: Metrics,
 }
 
-/// Serves in the root folder until `shutdown`.
+/// Serves in the root folder until `shutdown`. It only reads: the table of Pods, the inventory, the drivers and the
+/// report.
 pub(crate) fn serve(
     settings: Arc<Settings>,
     plugins: Plugins,
@@ -74,10 +76,7 @@ pub(crate) fn serve(
     Ok(async move {
         let served = axum::serve(listener, routes)
             .with_graceful_shutdown(shutdown.clone().cancelled_owned());
-        tokio::select! {
-            served = served => Ok(served?),
-            () = async { shutdown.cancelled().await; sleep(LAST_REQUESTS).await } => Ok(()),
-        }
+        serve_until(served.into_future(), shutdown, LAST_REQUESTS).await
     })
 }
 
@@ -114,7 +113,7 @@ async fn metrics(State(context): State<Context>) -> Response {
     }
 }
 
-/// The name is the Pod's, which ends with the node's.
+/// Returns the end of a log. The Pod's name is the full one, which ends with the node's name.
 async fn logs(
     State(context): State<Context>,
     Path((namespace, pod, container)): Path<(String, String, String)>,
@@ -130,7 +129,7 @@ async fn logs(
         )
     };
     {
-        // Only what is in the table is a path: a request cannot name a file of its own.
+        // A path is built only for a container in the table, so a request cannot name other files.
         let table = context.pods.table();
         let record = table.get(&key).ok_or_else(unknown)?;
         if !record.containers.contains_key(&container) {

@@ -1,5 +1,6 @@
-//! Drivers for dynamic resource allocation in `plugins_registry`: recognised, and told that nobody here needs them.
-use super::plugin_manager::{PluginHandler, PluginInfo};
+//! Rejects drivers for dynamic resource allocation from `plugins_registry`, with an error that says what to use
+//! instead.
+use crate::kubelet::plugin_manager::plugin::{PluginHandler, PluginInfo};
 use futures::future::{self, BoxFuture};
 
 pub(crate) struct NotSupported;

@@ -1,6 +1,7 @@
-//! Which resource names a device plugin may register: the kubelet's `IsExtendedResourceName`. Pure.
+//! Checks resource names and object names by the kubelet's rules (`IsExtendedResourceName`). Pure.
 
-/// With `requests.` before it a name must still be a qualified name, whose prefix has at most 253 bytes.
+/// The longest prefix, in bytes. A quota uses the name with `requests.` before it, whose prefix must not exceed 253
+/// bytes.
 const PREFIX_LIMIT: usize = 253 - "requests.".len();
 const NAME_LIMIT: usize = 63;
 
@@ -19,7 +20,7 @@ pub(crate) fn is_extended(resource: &str) -> bool {
             .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
 }
 
-/// DNS-1123: what most Kubernetes objects may be called.
+/// Returns whether `name` is a DNS-1123 subdomain, the rule for names of most Kubernetes objects.
 pub(crate) fn is_dns_subdomain(name: &str) -> bool {
     name.len() <= 253
         && name.split('.').all(|label| {
@@ -30,7 +31,7 @@ pub(crate) fn is_dns_subdomain(name: &str) -> bool {
         })
 }
 
-/// DNS-1123 without dots: what a container may be called.
+/// Returns whether `name` is a DNS-1123 label, the rule for names of containers.
 pub(crate) fn is_dns_label(name: &str) -> bool {
     name.len() <= NAME_LIMIT && !name.contains('.') && is_dns_subdomain(name)
 }
