@@ -154,7 +154,7 @@ async fn an_agent_counts_what_happened_and_is_ready_while_the_kubelet_listens_to
     let mut node = TestNode::new();
     let flags = ["--http-address", "127.0.0.1:0", "--log-format", "json"];
     let mut agent = Agent::start_with(&node, &flags);
-    let served = logged(&node, "metrics, health and readiness are served").await;
+    let served = logged(&node, "serving metrics, health and readiness").await;
     let address = served["address"].as_str().unwrap();
     assert_eq!(get(address, "/healthz").await, (200, "ok\n".to_owned()));
     let plugins = node.kubelet_settings.root_dir.join("device-plugins");
@@ -228,7 +228,7 @@ async fn five_thousand_connections_that_say_nothing_cost_little_and_a_probe_is_a
     let flags = ["--http-address", "127.0.0.1:0", "--metrics-address"];
     let flags = [&flags[..], &["127.0.0.1:0", "--log-format", "json"]].concat();
     let agent = Agent::start_with(&node, &flags);
-    let served = logged(&node, "metrics, health and readiness are served").await;
+    let served = logged(&node, "serving metrics, health and readiness").await;
     let address = served["address"].as_str().unwrap();
     assert_eq!(get(address, "/healthz").await.0, 200);
     let before = resident_kb(&agent);
@@ -249,7 +249,7 @@ async fn five_thousand_connections_that_say_nothing_cost_little_and_a_probe_is_a
     let grown = resident_kb(&agent).saturating_sub(before);
     assert!(grown < 4096, "it has grown by {grown} kB");
 
-    let metrics = logged(&node, "metrics are served").await;
+    let metrics = logged(&node, "serving metrics").await;
     let address = metrics["address"].as_str().unwrap();
     assert_eq!(get(address, "/metrics").await.0, 200);
     assert_eq!(get(address, "/readyz").await.0, 404);

@@ -150,7 +150,7 @@ async fn a_pipe_in_the_folder_is_named_in_the_status_and_holds_nothing_up() {
     node.start_agent();
     configure(&node, "pflex.io/block");
     node.until_counts("pflex.io/block", 1, 1).await;
-    until_status(&node, "bad.json: it is no regular file").await;
+    until_status(&node, "bad.json: it is not a regular file").await;
     node.stop_agent().await;
 }
 

@@ -84,7 +84,7 @@ fn the_story_is_told_to_its_end_and_leaves_nothing() {
     demo.prints("three services are three Instances");
     demo.prints("allocatable is 0");
     demo.prints("dropped its capacity entry");
-    demo.prints("nothing is left of the demo");
+    demo.prints("the demo has removed its files");
     assert!(demo.process.wait().unwrap().success());
     let folder = std::env::temp_dir().join(format!("petiole-demo-{}", demo.process.id()));
     assert!(!folder.exists(), "{} is left", folder.display());

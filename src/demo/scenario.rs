@@ -1,28 +1,24 @@
-//! `petiole demo --once`: the story from the first packet to the last entry, each step with its time.
+//! Runs `petiole demo --once`: the scenario from the first packet to the last capacity entry, each step with its time.
 use super::{
-    Demo,
-    plan::{Step, is_reached, is_tidied},
+    plan::{Step, is_reached, is_removed},
+    publisher::Sample,
     snapshot::Snapshot,
+    state::Demo,
 };
 use anyhow::bail;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// A step that has not happened by then will not.
+/// The time limit of a step.
 const STEP_TIMEOUT: Duration = Duration::from_secs(60);
+/// The interval at which the state is compared with the next step.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Tells the story; the error names the step that did not happen.
-pub(super) async fn tell(demo: &mut Demo) -> anyhow::Result<()> {
-    let samples: Vec<_> = demo
-        .publisher
-        .samples()
-        .iter()
-        .map(|(sample, _)| sample.clone())
-        .collect();
-    let devices: Vec<String> = samples
-        .iter()
-        .map(super::publisher::Sample::fullname)
-        .collect();
+/// Runs the scenario. The error names the step that did not happen.
+pub(super) async fn run(demo: &mut Demo) -> anyhow::Result<()> {
+    let services = demo.publisher.services().iter();
+    let samples: Vec<Sample> = services.map(|service| service.sample.clone()).collect();
+    let devices: Vec<String> = samples.iter().map(Sample::fullname).collect();
     let Some((last, _)) = samples.split_last() else {
         bail!("the demo has no services")
     };
@@ -52,17 +48,17 @@ pub(super) async fn tell(demo: &mut Demo) -> anyhow::Result<()> {
     println!("           restarting the kubelet");
     let before = demo.snapshot.kubelet_since;
     demo.restart_kubelet();
-    wait_for(demo, Step::Back, |snapshot| {
-        snapshot.kubelet_since != before && is_reached(Step::Back, &devices, snapshot)
+    wait_for(demo, Step::KubeletRestarted, |snapshot| {
+        snapshot.kubelet_since != before && is_reached(Step::KubeletRestarted, &devices, snapshot)
     })
     .await?;
-    println!("all of it happened; nothing is left of the demo");
+    println!("all steps are done; the demo has removed its files");
     Ok(())
 }
 
 async fn wait(demo: &mut Demo, step: Step, devices: &[String], gone: &str) -> anyhow::Result<()> {
     wait_for(demo, step, |snapshot| {
-        is_reached(step, devices, snapshot) && is_tidied(step, gone, snapshot)
+        is_reached(step, devices, snapshot) && is_removed(step, gone, snapshot)
     })
     .await
 }
@@ -74,7 +70,7 @@ async fn wait_for(
 ) -> anyhow::Result<()> {
     let begun = Instant::now();
     loop {
-        demo.look().await;
+        demo.observe().await;
         if is_reached(&demo.snapshot) {
             let (at, took) = (
                 demo.started.elapsed().as_secs_f64(),
@@ -84,16 +80,16 @@ async fn wait_for(
             return Ok(());
         }
         if begun.elapsed() > STEP_TIMEOUT {
-            for (at, event) in &demo.events {
-                println!("{:>7.2} s  {event}", at.as_secs_f64());
+            for event in &demo.events {
+                println!("{:>7.2} s  {}", event.at.as_secs_f64(), event.text);
             }
             bail!(
-                "within {} s this did not happen: {}",
+                "this step was not reached within {} s: {}",
                 STEP_TIMEOUT.as_secs(),
                 step.title()
             );
         }
-        sleep(super::LOOK_EVERY).await;
+        sleep(POLL_INTERVAL).await;
     }
 }
 
