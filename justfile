@@ -33,7 +33,7 @@ fuzz *arguments:
 
 # What a kubelet still holds after a thousand registrations and ten thousand Allocates (1 to 3 minutes)
 leaks:
-    cargo test --locked --test kubelet_leaks -- --ignored
+    cargo test --locked --test it kubelet_leaks -- --ignored
 
 # A simulated cluster through N histories of faults: `just simulate --seeds 100000`, `just simulate --first 17 --seeds 1`
 simulate *options:
@@ -95,8 +95,8 @@ chart:
 # Writes the files that tests compare with: the definitions, the rendered chart, docs/configuration.md
 regenerate:
     PETIOLE_UPDATE_GOLDEN=1 cargo test --lib crds
-    PETIOLE_UPDATE_GOLDEN=1 cargo test --test chart_renders
-    PETIOLE_UPDATE_GOLDEN=1 cargo test --test pages
+    PETIOLE_UPDATE_GOLDEN=1 cargo test --test it chart_renders
+    PETIOLE_UPDATE_GOLDEN=1 cargo test --test it pages
 
 # The container image, static, as target/image/petiole.tar (localhost/petiole:dev): needs buildah
 image:

@@ -1,4 +1,4 @@
-//! `petiole check`: whether an installation is as it should be. What `helm test` runs.
+//! Runs `petiole check`, which checks an installation. `helm test` runs it.
 use super::duration::duration;
 use crate::{
     api::crds,
@@ -22,16 +22,16 @@ const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Args)]
 pub struct Flags {
-    /// The namespace of the installation
+    /// Namespace of the installation
     #[arg(long, env = "PETIOLE_NAMESPACE", value_name = "NAMESPACE")]
     namespace: String,
-    /// The DaemonSet of the agents
+    /// DaemonSet of the agents
     #[arg(long, value_name = "NAME", default_value = "petiole-agent")]
     agent: String,
-    /// The Deployment of the controller
+    /// Deployment of the controller
     #[arg(long, value_name = "NAME", default_value = "petiole-controller")]
     controller: String,
-    /// How long to wait for Pods that are not ready yet
+    /// Time to wait for Pods that are not ready yet
     #[arg(long, value_name = "TIME", default_value = "1m", value_parser = duration)]
     timeout: Duration,
 }
@@ -49,7 +49,7 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
     }
 }
 
-/// What is well, or what is wrong and what to do about it.
+/// A confirmation, or a problem with its solution.
 type Finding = Result<String, String>;
 
 async fn look(client: &Client, flags: &Flags) -> anyhow::Result<Vec<Finding>> {

@@ -1,7 +1,7 @@
-//! What Nodes offer of our resources: watched, read, and patched entry by entry.
+//! Watches, reads and patches the resources in the status of Nodes.
 use super::{
-    list_all,
     parts::NodePart,
+    requests::list_all,
     watch::{self, Set},
 };
 use crate::model::{
@@ -20,7 +20,7 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 use tokio::sync;
 use tokio_util::sync::CancellationToken;
 
-/// Access to the resources of Nodes. Sees and changes only entries with our prefixes.
+/// Access to the resources of Nodes. It sees and changes only entries with our prefixes.
 #[derive(Clone)]
 pub struct Nodes {
     client: Client,
@@ -50,11 +50,11 @@ pub fn own_node(set: &Set<OwnNode>, name: &str) -> Option<Arc<OwnNode>> {
     own.map(|(_, own)| own.clone())
 }
 
-/// One node of all.
+/// A Node in the list of all Nodes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ListedNode {
     pub resources: NodeResources,
-    /// Whether its kubelet reports.
+    /// Its kubelet reports as ready.
     pub is_ready: bool,
 }
 
@@ -66,7 +66,7 @@ impl Nodes {
         }
     }
 
-    /// Publishes what one node offers and its labels, at each change of its Node.
+    /// Publishes the resources and the labels of one Node to `set` at each change, until `shutdown`.
     pub async fn watch(
         self,
         node: String,
@@ -87,7 +87,7 @@ impl Nodes {
         Ok(resources(node, &self.prefixes))
     }
 
-    /// All of them by name.
+    /// Returns all Nodes by name.
     pub async fn list(&self) -> kube::Result<BTreeMap<String, ListedNode>> {
         let nodes = list_all(&self.api()).await?;
         let listed = nodes.into_iter().map(|node| {
@@ -101,8 +101,8 @@ impl Nodes {
         Ok(listed.collect())
     }
 
-    /// All changes or none, with what the node offers then. The API server refuses (422) where an entry is another
-    /// one by now.
+    /// Applies all changes or none, and returns the new resources of the Node. The API server rejects the patch with
+    /// 422 if an entry has changed since it was read.
     pub async fn patch(&self, node: &str, changes: &[EntryChange]) -> kube::Result<NodeResources> {
         let patch = Patch::Json::<()>(json_patch(changes));
         let params = PatchParams::default();
@@ -128,7 +128,8 @@ fn resources(node: NodePart, prefixes: &[String]) -> NodeResources {
     }
 }
 
-/// Each change is preceded by a test of what it replaces; a test for null holds where there is no such key.
+/// Converts the changes to a JSON patch. A test of the old value precedes each change; a test for null succeeds if the
+/// key does not exist.
 fn json_patch(changes: &[EntryChange]) -> JsonPatch {
     let operations = changes.iter().flat_map(|change| {
         let part = match change.part {

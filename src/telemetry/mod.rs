@@ -1,4 +1,4 @@
-//! What the process says of itself: logs on stderr, as text or JSON; metrics and its health over HTTP.
+//! Sets up the telemetry of a process: logs on stderr as text or JSON, and metrics and health over HTTP.
 pub mod http;
 pub mod metrics;
 mod text;
@@ -16,7 +16,7 @@ pub enum LogFormat {
     Json,
 }
 
-/// How the process logs.
+/// The settings of the log.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Directives such as `info` or `petiole=debug,warn`.
@@ -24,11 +24,11 @@ pub struct Settings {
     pub format: LogFormat,
 }
 
-/// Starts logging to stderr. Called once, by `main`.
+/// Starts logging to stderr. `main` calls it once.
 pub fn start(settings: &Settings) -> anyhow::Result<()> {
     let filter = EnvFilter::try_new(&settings.filter)
         .map_err(|e| anyhow::anyhow!("--log {:?}: {e}", settings.filter))?;
-    // What these say of each try is told once for each trouble by whoever tries.
+    // These crates log every attempt. The callers log each outage once.
     let filter = match settings.filter.contains("kube_") {
         true => filter,
         false => (filter.add_directive("kube_runtime=error".parse()?))

@@ -84,7 +84,7 @@ stop_all() {
 }
 
 # Prints the commands of the blocks that a page marks with `<!-- run: SUITE -->`, and after each block END, if it is given.
-# tests/pages checks that each mark has its call.
+# tests/it/pages checks that each mark has its call.
 commands_of() { # PAGE SUITE [END]
   awk -v mark="<!-- run: $2 -->" -v end="${3:-}" '
     !on && before == mark && /^```/ { on = 1; next }
