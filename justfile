@@ -33,7 +33,7 @@ fuzz *arguments:
 
 # What a kubelet still holds after a thousand registrations and ten thousand Allocates (1 to 3 minutes)
 leaks:
-    cargo test --locked --test it kubelet_leaks -- --ignored
+    cargo test --locked --test leaks -- --ignored
 
 # A simulated cluster through N histories of faults: `just simulate --seeds 100000`, `just simulate --first 17 --seeds 1`
 simulate *options:

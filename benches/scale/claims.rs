@@ -8,11 +8,11 @@ use petiole::{
     },
     store::{Exchange, Store as _, StoreError, kubernetes::KubernetesStore},
 };
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
+use std::{sync::Arc, time::Duration};
+use tokio::{
+    task::JoinSet,
+    time::{self, Instant},
 };
-use tokio::{task::JoinSet, time};
 
 const RATE: u32 = 50;
 const SECONDS: u32 = 10;

@@ -17,7 +17,7 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use tokio::{sync::watch, task::JoinHandle};
+use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
 /// The handler whose devices this bench puts on the LAN and takes away.
@@ -32,7 +32,7 @@ pub(super) struct Agent {
     pub(super) name: String,
     pub(super) store: Arc<KubernetesStore>,
     stop: CancellationToken,
-    task: JoinHandle<anyhow::Result<()>>,
+    task: JoinSet<anyhow::Result<()>>,
 }
 
 /// What every agent of the fleet is made from.
@@ -85,11 +85,13 @@ impl Fleet {
             Handlers::new(vec![Box::new(handler)]),
             stop.clone(),
         );
+        let mut task = JoinSet::new();
+        task.spawn(run);
         Agent {
             name: name.to_owned(),
             store,
             stop,
-            task: tokio::spawn(run),
+            task,
         }
     }
 }
@@ -97,7 +99,9 @@ impl Fleet {
 impl Agent {
     pub(super) async fn end(self) {
         self.stop.cancel();
-        self.task.await.unwrap().unwrap();
+        for ended in self.task.join_all().await {
+            ended.unwrap();
+        }
     }
 }
 

@@ -18,13 +18,13 @@ use petiole::{
     cluster,
 };
 use serde_json::json;
-use std::{
-    collections::BTreeMap,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tempfile::TempDir;
-use tokio::{process::Command, sync::watch, time::sleep};
+use tokio::{
+    process::Command,
+    sync::watch,
+    time::{Instant, sleep},
+};
 
 /// The nodes of one site.
 const SITE: usize = 50;
@@ -380,7 +380,6 @@ impl World {
         {
             sleep(Duration::from_millis(200)).await;
         }
-        self.watched.end();
     }
 }
 

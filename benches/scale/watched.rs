@@ -8,11 +8,12 @@ use kube::{
     },
 };
 use petiole::api::instance::Instance;
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
+use std::{sync::Arc, time::Duration};
+use tokio::{
+    sync::watch,
+    task::JoinSet,
+    time::{Instant, timeout},
 };
-use tokio::{sync::watch, task::JoinHandle, time::timeout};
 
 /// What does not hold by then never will.
 const LONGEST: Duration = Duration::from_secs(300);
@@ -20,7 +21,7 @@ const LONGEST: Duration = Duration::from_secs(300);
 pub(super) struct Watched {
     instances: reflector::Store<Instance>,
     changes: watch::Receiver<u64>,
-    task: JoinHandle<()>,
+    _task: JoinSet<()>,
 }
 
 impl Watched {
@@ -31,7 +32,8 @@ impl Watched {
         let events = watcher(api, watcher::Config::default()).default_backoff();
         let slim = |instance: &mut Instance| instance.metadata.managed_fields = None;
         let events = events.modify(slim).reflect(writer);
-        let task = tokio::spawn(async move {
+        let mut task = JoinSet::new();
+        task.spawn(async move {
             let mut events = std::pin::pin!(events);
             while events.next().await.is_some() {
                 changed.send_modify(|count| *count += 1);
@@ -40,7 +42,7 @@ impl Watched {
         Self {
             instances,
             changes,
-            task,
+            _task: task,
         }
     }
 
@@ -71,10 +73,6 @@ impl Watched {
             panic!("not within {LONGEST:?}: {configuration}; its first Instance: {first:?}");
         }
         began.elapsed()
-    }
-
-    pub(super) fn end(self) {
-        self.task.abort();
     }
 }
 

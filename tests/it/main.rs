@@ -1,7 +1,8 @@
 //! Tests the library and the program from outside: through sockets, files and processes.
 //!
 //! All of them are one program, because linking a test program takes longer than running most of these tests. Tests that
-//! need a network without other mDNS programs are in `tests/mdns` and `tests/mdns_flood`.
+//! need a network without other mDNS programs are in `tests/mdns` and `tests/mdns_flood`; what counts this process's memory is
+//! in `tests/leaks`.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod agent_process;
 mod agent_with_kubelet;
@@ -11,7 +12,6 @@ mod chart_renders;
 mod examples_parse;
 mod kubelet_allocations;
 mod kubelet_devices;
-mod kubelet_leaks;
 mod kubelet_plugins;
 mod kubelet_pods;
 mod kubelet_process;

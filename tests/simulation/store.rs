@@ -360,7 +360,7 @@ impl Store {
             tokio::select! {
                 biased;
                 _ = reports.changed() => {}
-                _ = own.changed() => {}
+                _ = own.changed() => own.mark_changed(),
             }
         }
     }

@@ -82,7 +82,7 @@ pub(super) async fn run(
             }
             tokio::select! {
                 changed = reports.changed() => changed?,
-                changed = own.changed() => changed?,
+                changed = own.changed() => { changed?; own.mark_changed(); }
             }
         }
     };

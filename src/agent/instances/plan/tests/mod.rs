@@ -9,6 +9,7 @@ mod storm;
 use super::*;
 use crate::{
     api::instance::InstanceSpec,
+    api::names,
     discovery::plan::SessionSpec,
     model::device::{DeviceSet, Scope},
     store::{manifest, plan::changed},
