@@ -8,7 +8,12 @@ pub use metrics::metrics;
 
 use clap::ValueEnum;
 use std::io::{IsTerminal as _, stderr};
-use tracing_subscriber::{EnvFilter, fmt};
+use tracing_subscriber::{
+    filter::{LevelFilter, Targets},
+    fmt,
+    layer::SubscriberExt as _,
+    util::SubscriberInitExt as _,
+};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
@@ -26,20 +31,22 @@ pub struct Settings {
 
 /// Starts logging to stderr. `main` calls it once.
 pub fn start(settings: &Settings) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(&settings.filter)
+    let filter = (settings.filter.parse::<Targets>())
         .map_err(|e| anyhow::anyhow!("--log {:?}: {e}", settings.filter))?;
     // These crates log every attempt. The callers log each outage once.
     let filter = match settings.filter.contains("kube_") {
         true => filter,
-        false => (filter.add_directive("kube_runtime=error".parse()?))
-            .add_directive("kube_client=off".parse()?),
+        false => (filter.with_target("kube_runtime", LevelFilter::ERROR))
+            .with_target("kube_client", LevelFilter::OFF),
     };
-    let logs = fmt().with_env_filter(filter).with_writer(stderr);
+    let all = tracing_subscriber::registry().with(filter);
+    let logs = fmt::layer().with_writer(stderr);
     match settings.format {
-        LogFormat::Text => (logs.fmt_fields(text::fields()))
-            .with_ansi(stderr().is_terminal())
-            .init(),
-        LogFormat::Json => logs.json().flatten_event(true).init(),
+        LogFormat::Text => {
+            let logs = logs.fmt_fields(text::fields());
+            all.with(logs.with_ansi(stderr().is_terminal())).init();
+        }
+        LogFormat::Json => all.with(logs.json().flatten_event(true)).init(),
     }
     Ok(())
 }
