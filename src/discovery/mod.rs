@@ -4,6 +4,7 @@
 //! publishes whole [`DeviceSet`]s over a `watch`, never changes to one, so that a late reader misses nothing.
 pub mod damping;
 pub mod handlers;
+pub mod mdns;
 pub mod plan;
 pub mod session;
 

@@ -16,15 +16,18 @@ pub(super) struct Service {
     pub(super) fullname: String,
     pub(super) host: String,
     pub(super) port: u16,
-    pub(super) addresses: BTreeSet<Address>,
+    /// The one that has been known for longest comes first.
+    pub(super) addresses: Vec<Address>,
     pub(super) txt: Vec<Txt>,
 }
 
 /// An address and, only where it means nothing without, the interface it is on.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Address {
     ip: IpAddr,
     interface: Option<String>,
+    /// Whether it is in a network of the interface that it was heard on.
+    is_on_link: bool,
 }
 
 /// How an address can be used. The better kind comes first.
@@ -50,7 +53,30 @@ impl Address {
         Some(Self {
             ip,
             interface: scoped.then(|| interface.to_owned()),
+            is_on_link: true,
         })
+    }
+
+    pub(super) fn on_link(self, is_on_link: bool) -> Self {
+        Self { is_on_link, ..self }
+    }
+
+    pub(super) fn ip(&self) -> IpAddr {
+        self.ip
+    }
+
+    pub(super) fn is_on_link(&self) -> bool {
+        self.is_on_link
+    }
+
+    /// Whether both are one address, wherever it was heard.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        self.ip == other.ip && self.interface == other.interface
+    }
+
+    /// It was heard there, too.
+    pub(super) fn join(&mut self, other: &Self) {
+        self.is_on_link |= other.is_on_link;
     }
 
     fn reach(&self) -> Reach {
@@ -162,15 +188,11 @@ fn wanted(details: &Details, service: &Service, name: &str, host: &str) -> bool 
         })
 }
 
-fn preferred(
-    details: &Details,
-    addresses: &BTreeSet<Address>,
-    earlier: Option<&str>,
-) -> Option<String> {
-    let inside = |a: &&Address| {
-        details.addresses.is_empty() || details.addresses.iter().any(|net| net.contains(&a.ip))
-    };
-    let usable: Vec<&Address> = addresses.iter().filter(inside).collect();
+fn preferred(details: &Details, addresses: &[Address], earlier: Option<&str>) -> Option<String> {
+    let usable: Vec<&Address> = addresses
+        .iter()
+        .filter(|address| details.addresses.take(address))
+        .collect();
     let best = usable.iter().map(|a| a.reach()).min()?;
     let texts: Vec<String> = usable
         .iter()
@@ -267,7 +289,7 @@ mod tests {
             (&["169.254.1.1", "fd00::1"][..], "fd00::1"),
             (&["127.0.0.1", "10.0.0.7"][..], "10.0.0.7"),
             (&["127.0.0.1", "::1", "fe80::1%eth0"][..], "127.0.0.1"),
-            (&["fe80::1%eth1", "fe80::1%eth0"][..], "fe80::1%eth0"),
+            (&["fe80::1%eth1", "fe80::1%eth0"][..], "fe80::1%eth1"),
             (&["10.0.0.9", "10.0.0.10"][..], "10.0.0.9"),
         ] {
             assert_eq!(addr(&service(addresses), None), expected, "{addresses:?}");
@@ -331,6 +353,24 @@ mod tests {
             device.properties["AKRI_ZEROCONF_DEVICE_ADDR"],
             "192.168.1.7"
         );
+    }
+
+    #[test]
+    fn an_address_off_the_link_is_used_only_where_the_user_says_so() {
+        let mut service = service(&["10.0.0.7", "192.168.1.7"]);
+        service.addresses[0].is_on_link = false;
+        for (addresses, expected) in [
+            ("", Some("192.168.1.7")),
+            ("addresses: any", Some("10.0.0.7")),
+            ("addresses: [10.0.0.0/8]", Some("10.0.0.7")),
+            ("addresses: [172.16.0.0/12]", None),
+        ] {
+            let device = device_from_service(&details(addresses), &service, None);
+            let address = device.map(|d| d.properties["AKRI_ZEROCONF_DEVICE_ADDR"].clone());
+            assert_eq!(address.as_deref(), expected, "{addresses}");
+        }
+        service.addresses[1].is_on_link = false;
+        assert_eq!(device_from_service(&details(""), &service, None), None);
     }
 
     #[test]

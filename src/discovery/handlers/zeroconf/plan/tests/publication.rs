@@ -126,8 +126,43 @@ fn the_set_is_complete_after_five_seconds_also_when_nothing_is_there() {
 }
 
 #[test]
+fn a_service_that_is_elsewhere_is_left_out_and_that_is_said() {
+    let mut tracker = tracker("");
+    let away = |name: &str| {
+        let Event::Resolved(mut service) = resolved(name, "10.0.0.1") else {
+            panic!("it is not resolved");
+        };
+        let address = service.addresses.remove(0);
+        service.addresses.push(address.on_link(false));
+        Event::Resolved(service)
+    };
+    tracker.apply(away("a"), ms(0));
+    tracker.apply(away("b"), ms(0));
+    let published = run(&mut tracker, ms(0), ms(2000));
+    assert_eq!(story(&published), [(1000, vec![])]);
+    let set = &published[0].1;
+    assert!(!set.left_out, "a device that is elsewhere is missing");
+    let problem = "2 services are left out, such as \"a._t._tcp.local.\": none of their addresses";
+    assert!(set.problems[0].starts_with(problem), "{:?}", set.problems);
+    tracker.apply(removed("a"), ms(3000));
+    tracker.apply(resolved("b", "10.0.0.1"), ms(3000));
+    let set = run(&mut tracker, ms(3000), ms(4500)).pop().unwrap().1;
+    assert_eq!((names(&set), set.problems.len()), (vec!["b"], 0));
+}
+
+#[test]
+fn while_the_querier_has_no_room_the_set_is_not_whole() {
+    let mut tracker = tracker("");
+    run(&mut tracker, ms(0), ms(6000));
+    tracker.apply(Event::LeavesOut(true), ms(6000));
+    assert!(run(&mut tracker, ms(6000), ms(7000))[0].1.left_out);
+    tracker.apply(Event::LeavesOut(false), ms(8000));
+    assert!(!run(&mut tracker, ms(8000), ms(9000))[0].1.left_out);
+}
+
+#[test]
 fn services_past_the_limit_are_left_out_and_that_is_said() {
-    let mut tracker = tracker("verify: off");
+    let mut tracker = tracker("");
     for n in 0..SERVICES_MAX + 10 {
         tracker.apply(resolved(&format!("s{n}"), "10.0.0.1"), ms(0));
     }
@@ -167,7 +202,7 @@ fn bytes(set: &DeviceSet) -> usize {
 
 #[test]
 fn large_services_take_a_bounded_amount_of_memory_and_none_that_was_there_goes() {
-    let mut tracker = tracker("verify: off");
+    let mut tracker = tracker("");
     for n in 0..2000 {
         tracker.apply(large(&format!("s{n}"), 0, 80), ms(0));
     }
@@ -199,26 +234,26 @@ fn large_services_take_a_bounded_amount_of_memory_and_none_that_was_there_goes()
 
 #[test]
 fn a_service_of_this_machine_alone_waits_for_its_second_announcement_unless_that_is_all_there_is() {
-    let mut everywhere = tracker("verify: off");
+    let mut everywhere = tracker("");
     everywhere.apply(resolved("a", "127.0.0.1"), ms(0));
     assert_eq!(
         story(&run(&mut everywhere, ms(0), ms(4000))),
         [(1500, vec!["a"])]
     );
-    let mut on_lo = tracker("verify: off\ninterfaces: {allow: [lo]}");
+    let mut on_lo = tracker("interfaces: {allow: [lo]}");
     on_lo.apply(resolved("a", "127.0.0.1"), ms(0));
     assert_eq!(story(&run(&mut on_lo, ms(0), ms(4000))), [(250, vec!["a"])]);
 }
 
 #[test]
 fn a_link_local_address_waits_for_a_better_one_unless_that_is_all_there_is() {
-    let mut alone = tracker("verify: off");
+    let mut alone = tracker("");
     alone.apply(resolved("a", "fe80::1%eth0"), ms(0));
     assert_eq!(
         story(&run(&mut alone, ms(0), ms(4000))),
         [(3500, vec!["a"])]
     );
-    let mut late = tracker("verify: off");
+    let mut late = tracker("");
     late.apply(resolved("a", "fe80::1%eth0"), ms(0));
     assert_eq!(story(&run(&mut late, ms(0), ms(2000))), []);
     late.apply(resolved("a", "fe80::1%eth0 10.0.0.1"), ms(2000));
@@ -264,7 +299,7 @@ fn believed(tracker: &mut Tracker, events: Vec<(u64, Event)>, until: u64) -> Vec
 
 #[test]
 fn an_address_that_comes_back_within_seconds_was_never_gone_and_a_real_move_is_believed() {
-    let mut tracker = tracker("verify: off");
+    let mut tracker = tracker("");
     let events = vec![
         (0, resolved("a", "10.0.0.2 127.0.0.1")),
         // An announcement on another interface flushes it, and it is back, once beside a better one.
@@ -289,7 +324,7 @@ fn a_service_whose_port_changes_every_four_seconds_is_not_followed_and_its_last_
     let moved = |port: u16, at: u64| (at, at_port("a", port));
     // By an announcement that flushes the old record, and by a goodbye and a new announcement.
     for pause in [None, Some(50), Some(1000), Some(3000)] {
-        let mut tracker = tracker("verify: off");
+        let mut tracker = tracker("");
         let mut events = vec![moved(1000, 0)];
         for n in 1..=22 {
             let at = u64::from(n) * 4000;
@@ -308,10 +343,33 @@ fn a_service_whose_port_changes_every_four_seconds_is_not_followed_and_its_last_
     }
 }
 
+#[test]
+fn an_interface_that_goes_and_comes_back_takes_its_devices_along() {
+    let mut tracker = tracker("");
+    for name in ["a", "b"] {
+        tracker.apply(resolved(name, "10.0.0.1"), ms(0));
+    }
+    run(&mut tracker, ms(0), ms(6000));
+    for name in ["a", "b"] {
+        tracker.apply(removed(name), ms(6000));
+    }
+    assert_eq!(
+        story(&run(&mut tracker, ms(6000), ms(8000))),
+        [(6000, vec![])]
+    );
+    for name in ["a", "b"] {
+        tracker.apply(resolved(name, "10.0.0.1"), ms(8000));
+    }
+    assert_eq!(
+        story(&run(&mut tracker, ms(8000), ms(9000))),
+        [(8250, vec!["a", "b"])]
+    );
+}
+
 /// How often anything of these services is believed, of `count` that say goodbye and hello at 4 Hz.
 #[test]
 fn three_hundred_services_that_flap_four_times_a_second_are_told_of_a_few_times_each() {
-    let mut tracker = tracker("verify: off");
+    let mut tracker = tracker("");
     let (mut damper, mut said) = (Damper::default(), Arc::new(DeviceSet::default()));
     let mut before = BTreeMap::new();
     let mut changes = 0;

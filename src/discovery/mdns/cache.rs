@@ -1,0 +1,395 @@
+//! The records that are known, by the interface they were heard on. Bounded. Pure.
+//!
+//! A record that is there already can always be refreshed or taken back. A new one is admitted while there is room: in
+//! its set, in all, and in the share of its source. A source may take at most half of what the other sources leave, so
+//! that nobody fills the cache alone; nothing is evicted for a newcomer, because what is known may be in use.
+use super::{
+    message::{Data, Kind, Record},
+    name::Name,
+};
+use std::{
+    collections::{BTreeMap, btree_map::Entry as MapEntry},
+    net::IpAddr,
+    time::Duration,
+};
+
+/// The most records in all: 4096 services, with some addresses for each.
+pub const RECORDS_MAX: usize = 24_576;
+/// The most bytes of names and data in all.
+pub const BYTES_MAX: usize = 4 << 20;
+/// The most services of one type.
+pub const POINTERS_MAX: usize = 4096;
+/// The most addresses of one host and family, and the most versions of a record that should be one.
+const ADDRESSES_MAX: usize = 16;
+const VERSIONS_MAX: usize = 2;
+/// The sources that are counted one by one. All others share.
+const SOURCES_MAX: usize = 4096;
+/// No record is believed for longer than this without an answer (RFC 6762 10 recommends it for most records).
+const TTL_MAX: Duration = Duration::from_secs(4500);
+/// RFC 6762 10.1 and 10.2: what was taken back, or replaced, stays for another second.
+const LINGER: Duration = Duration::from_secs(1);
+/// RFC 6762 5.2: the parts of its lifetime at which a record is asked for again, in percent.
+const REFRESH_PERCENT: [u32; 4] = [80, 85, 90, 95];
+/// Records that live for less than this are not asked for again; their publisher repeats them or not.
+const REFRESHED_TTL: Duration = Duration::from_secs(2);
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Key {
+    /// The index of the interface.
+    pub link: u32,
+    pub name: Name,
+    pub kind: Kind,
+}
+
+/// Who sent a record, and when.
+#[derive(Debug, Clone, Copy)]
+pub struct Heard {
+    pub source: IpAddr,
+    pub now: Duration,
+    /// In percent of its lifetime, so that not all who know a record ask for it at once: 0 to 2.
+    pub jitter: f64,
+}
+
+/// What is known of a record beside its data.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// Since when it has been known without a break.
+    pub since: Duration,
+    pub heard: Duration,
+    pub ttl: Duration,
+    pub expires: Duration,
+    /// It was not confirmed when it should have been. It is not believed, and not offered as a known answer.
+    pub is_disputed: bool,
+    /// How often it was asked for again.
+    pub refreshes: u8,
+    refresh_at: Option<Duration>,
+    jitter: f64,
+    source: IpAddr,
+}
+
+impl Entry {
+    fn new(ttl: Duration, heard: &Heard) -> Self {
+        let mut entry = Self {
+            since: heard.now,
+            heard: heard.now,
+            ttl,
+            expires: heard.now + ttl,
+            is_disputed: false,
+            refreshes: 0,
+            refresh_at: None,
+            jitter: heard.jitter,
+            source: heard.source,
+        };
+        entry.plan_refresh();
+        entry
+    }
+
+    fn plan_refresh(&mut self) {
+        let percent = REFRESH_PERCENT.get(usize::from(self.refreshes));
+        let percent = percent.filter(|_| self.ttl >= REFRESHED_TTL);
+        self.refresh_at = percent.map(|percent| {
+            let part = (f64::from(*percent) + self.jitter) / 100.0;
+            self.heard + self.ttl.mul_f64(part)
+        });
+    }
+
+    /// When something is to be done about it.
+    fn due(&self) -> Duration {
+        self.refresh_at
+            .map_or(self.expires, |at| at.min(self.expires))
+    }
+
+    /// Whether it was asked for again, and not answered, as often as RFC 6762 10.4 wants before it is flushed.
+    pub fn is_unanswered(&self) -> bool {
+        self.refreshes >= 2
+    }
+}
+
+/// What became of a record that was heard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// It was not known, or not believed.
+    New,
+    Refreshed,
+    /// It was taken back.
+    Goodbye,
+    /// It was taken back, or replaced, and was not known.
+    Unknown,
+    /// There is no room for it.
+    Refused,
+}
+
+type Set = BTreeMap<Data, Entry>;
+
+#[derive(Debug, Default)]
+pub struct Cache {
+    sets: BTreeMap<Key, Set>,
+    records: usize,
+    bytes: usize,
+    by_source: BTreeMap<IpAddr, usize>,
+    /// Nothing is due before.
+    due: Option<Duration>,
+}
+
+impl Cache {
+    /// Takes a record. One that replaces others shortens their lives.
+    pub fn take(&mut self, link: u32, record: &Record, heard: &Heard) -> Outcome {
+        let key = Key {
+            link,
+            name: record.name.clone(),
+            kind: record.data.kind(),
+        };
+        let ttl = Duration::from_secs(u64::from(record.ttl)).min(TTL_MAX);
+        if ttl.is_zero() {
+            return self.take_back(&key, &record.data, heard.now);
+        }
+        // A pointer is shared: no publisher may replace those of others.
+        if record.flush && key.kind != Kind::Ptr {
+            self.flush_others(&key, &record.data, heard.now);
+        }
+        let known = self.sets.get_mut(&key);
+        if let Some(entry) = known.and_then(|set| set.get_mut(&record.data)) {
+            let outcome = match entry.is_disputed {
+                true => Outcome::New,
+                false => Outcome::Refreshed,
+            };
+            *entry = Entry {
+                since: entry.since,
+                source: entry.source,
+                ..Entry::new(ttl, heard)
+            };
+            let due = entry.due();
+            self.look_at(due);
+            return outcome;
+        }
+        if !self.has_room(&key, &record.data, heard.source) {
+            return Outcome::Refused;
+        }
+        let entry = Entry::new(ttl, heard);
+        self.look_at(entry.due());
+        self.insert(key, record.data.clone(), entry);
+        Outcome::New
+    }
+
+    fn take_back(&mut self, key: &Key, data: &Data, now: Duration) -> Outcome {
+        let known = self.sets.get_mut(key).and_then(|set| set.get_mut(data));
+        let Some(entry) = known else {
+            return Outcome::Unknown;
+        };
+        entry.expires = entry.expires.min(now + LINGER);
+        entry.refresh_at = None;
+        self.look_at(now + LINGER);
+        Outcome::Goodbye
+    }
+
+    /// RFC 6762 10.2: what was heard within the last second may be of the same announcement.
+    fn flush_others(&mut self, key: &Key, data: &Data, now: Duration) {
+        let Some(set) = self.sets.get_mut(key) else {
+            return;
+        };
+        let mut any = false;
+        for (other, entry) in set {
+            if other != data && entry.heard + LINGER < now && entry.expires > now + LINGER {
+                entry.expires = now + LINGER;
+                entry.refresh_at = None;
+                any = true;
+            }
+        }
+        if any {
+            self.look_at(now + LINGER);
+        }
+    }
+
+    fn has_room(&self, key: &Key, data: &Data, source: IpAddr) -> bool {
+        let set_max = match key.kind {
+            Kind::Ptr => POINTERS_MAX,
+            Kind::A | Kind::Aaaa => ADDRESSES_MAX,
+            Kind::Srv | Kind::Txt | Kind::Nsec => VERSIONS_MAX,
+        };
+        if self.sets.get(key).is_some_and(|set| set.len() >= set_max) {
+            return false;
+        }
+        let mine = self.by_source.get(&source).copied();
+        let others = self.records - mine.unwrap_or_default();
+        let share = (RECORDS_MAX - others.min(RECORDS_MAX)) / 2;
+        let is_counted = mine.is_some() || self.by_source.len() < SOURCES_MAX;
+        is_counted
+            && mine.unwrap_or_default() < share
+            && self.bytes + bytes_of(key, data) <= BYTES_MAX
+    }
+
+    fn insert(&mut self, key: Key, data: Data, entry: Entry) {
+        self.records += 1;
+        self.bytes += bytes_of(&key, &data);
+        *self.by_source.entry(entry.source).or_default() += 1;
+        self.sets.entry(key).or_default().insert(data, entry);
+    }
+
+    fn count_out(&mut self, key: &Key, data: &Data, entry: &Entry) {
+        self.records -= 1;
+        self.bytes -= bytes_of(key, data);
+        if let MapEntry::Occupied(mut count) = self.by_source.entry(entry.source) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+    }
+
+    fn look_at(&mut self, at: Duration) {
+        self.due = Some(self.due.map_or(at, |due| due.min(at)));
+    }
+
+    pub fn due(&self) -> Option<Duration> {
+        self.due
+    }
+
+    pub fn len(&self) -> usize {
+        self.records
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The records of a name and type that are believed.
+    pub fn set<'a>(
+        &'a self,
+        link: u32,
+        name: &Name,
+        kind: Kind,
+    ) -> impl Iterator<Item = (&'a Data, &'a Entry)> + use<'a> {
+        let key = Key {
+            link,
+            name: name.clone(),
+            kind,
+        };
+        let set = self.sets.get(&key).into_iter().flatten();
+        set.filter(|(_, entry)| !entry.is_disputed)
+    }
+
+    /// Of several records of which one should be, that which was heard last.
+    pub fn latest(&self, link: u32, name: &Name, kind: Kind) -> Option<&Data> {
+        let set = self.set(link, name, kind);
+        let latest =
+            set.max_by_key(|(_, entry)| (entry.expires > entry.heard + LINGER, entry.heard));
+        latest.map(|(data, _)| data)
+    }
+
+    pub fn has(&self, link: u32, name: &Name, kind: Kind) -> bool {
+        self.set(link, name, kind).next().is_some()
+    }
+
+    /// Whether `name` points to `target`, and that is believed.
+    pub fn points(&self, link: u32, name: &Name, target: &Name) -> bool {
+        self.pointer(link, name, target)
+            .is_some_and(|(_, entry)| !entry.is_disputed)
+    }
+
+    /// The pointer from `name` to `target`, believed or not; its data has the case in which it came first.
+    pub fn pointer(&self, link: u32, name: &Name, target: &Name) -> Option<(&Data, &Entry)> {
+        let key = Key {
+            link,
+            name: name.clone(),
+            kind: Kind::Ptr,
+        };
+        let set = self.sets.get(&key)?;
+        set.get_key_value(&Data::Ptr(target.clone()))
+    }
+
+    /// Disbelieves the pointer from `name` to `target`, or believes it again.
+    pub fn dispute(&mut self, link: u32, name: &Name, target: &Name, is_disputed: bool) {
+        let key = Key {
+            link,
+            name: name.clone(),
+            kind: Kind::Ptr,
+        };
+        let set = self.sets.get_mut(&key);
+        if let Some(entry) = set.and_then(|set| set.get_mut(&Data::Ptr(target.clone()))) {
+            entry.is_disputed = is_disputed;
+        }
+    }
+
+    /// Drops all records of a name and type.
+    pub fn drop_set(&mut self, link: u32, name: &Name, kind: Kind) {
+        let key = Key {
+            link,
+            name: name.clone(),
+            kind,
+        };
+        self.drop_key(&key);
+    }
+
+    fn drop_key(&mut self, key: &Key) {
+        for (data, entry) in self.sets.remove(key).into_iter().flatten() {
+            self.count_out(key, &data, &entry);
+        }
+    }
+
+    /// Drops the records that are not wanted.
+    pub fn retain(&mut self, is_wanted: impl Fn(&Key) -> bool) {
+        let keys: Vec<Key> = self
+            .sets
+            .keys()
+            .filter(|k| !is_wanted(k))
+            .cloned()
+            .collect();
+        keys.iter().for_each(|key| self.drop_key(key));
+    }
+
+    /// Takes out what has expired, and says what is to be asked for again. Of the latter, `is_used` says whether it is.
+    pub fn turn(&mut self, now: Duration, is_used: impl Fn(&Key) -> bool) -> Due {
+        let mut done = Due::default();
+        if self.due.is_none_or(|due| due > now) {
+            return done;
+        }
+        self.due = None;
+        let mut next: Option<Duration> = None;
+        for (key, set) in &mut self.sets {
+            for (data, entry) in &mut *set {
+                if entry.expires <= now {
+                    done.expired
+                        .push((key.clone(), data.clone(), entry.clone()));
+                    continue;
+                }
+                if entry.refresh_at.is_some_and(|at| at <= now) {
+                    if is_used(key) && !entry.is_disputed {
+                        done.refresh.push(key.clone());
+                        entry.refreshes += 1;
+                        entry.plan_refresh();
+                    } else {
+                        entry.refresh_at = None;
+                    }
+                }
+                let due = entry.due();
+                next = Some(next.map_or(due, |next| next.min(due)));
+            }
+        }
+        for (key, data, entry) in &done.expired {
+            if let Some(set) = self.sets.get_mut(key) {
+                set.remove(data);
+                if set.is_empty() {
+                    self.sets.remove(key);
+                }
+            }
+            self.count_out(key, data, entry);
+        }
+        done.refresh.dedup();
+        self.due = next;
+        done
+    }
+}
+
+/// What time has brought.
+#[derive(Debug, Default)]
+pub struct Due {
+    pub expired: Vec<(Key, Data, Entry)>,
+    pub refresh: Vec<Key>,
+}
+
+fn bytes_of(key: &Key, data: &Data) -> usize {
+    key.name.wire_len() + data.size()
+}
+
+#[cfg(test)]
+mod tests;

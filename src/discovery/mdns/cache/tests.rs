@@ -1,0 +1,203 @@
+//! What is kept, for how long, and how much of it.
+use super::*;
+use proptest::{collection::vec, prelude::*};
+
+const LINK: u32 = 2;
+
+fn at(millis: u64) -> Heard {
+    from("10.0.0.1", millis)
+}
+
+fn from(source: &str, millis: u64) -> Heard {
+    Heard {
+        source: source.parse().unwrap(),
+        now: Duration::from_millis(millis),
+        jitter: 0.0,
+    }
+}
+
+fn named(text: &str) -> Name {
+    Name::from_dotted(text).unwrap()
+}
+
+fn address(host: &str, last: u8) -> Record {
+    Record {
+        name: named(host),
+        ttl: 120,
+        flush: true,
+        data: Data::A([10, 0, 0, last].into()),
+    }
+}
+
+fn pointer(target: &str, ttl: u32) -> Record {
+    Record {
+        name: named("_t._tcp.local"),
+        ttl,
+        flush: false,
+        data: Data::Ptr(named(target)),
+    }
+}
+
+fn addresses(cache: &Cache) -> Vec<&Data> {
+    let set = cache.set(LINK, &named("h.local"), Kind::A);
+    set.map(|(data, _)| data).collect()
+}
+
+/// What expires and what is asked for again up to `until`, in milliseconds.
+fn story(cache: &mut Cache, until: u64) -> Vec<(u64, &'static str)> {
+    let mut story = vec![];
+    while let Some(due) = cache
+        .due()
+        .filter(|due| *due <= Duration::from_millis(until))
+    {
+        let done = cache.turn(due, |_| true);
+        let millis = u64::try_from(due.as_millis()).unwrap();
+        story.extend(done.refresh.iter().map(|_| (millis, "ask")));
+        story.extend(done.expired.iter().map(|_| (millis, "gone")));
+    }
+    story
+}
+
+#[test]
+fn a_record_is_asked_for_at_80_85_90_and_95_percent_of_its_life() {
+    let mut cache = Cache::default();
+    assert_eq!(
+        cache.take(LINK, &address("h.local", 1), &at(0)),
+        Outcome::New
+    );
+    assert_eq!(
+        story(&mut cache, 200_000),
+        [
+            (96_000, "ask"),
+            (102_000, "ask"),
+            (108_000, "ask"),
+            (114_000, "ask"),
+            (120_000, "gone")
+        ]
+    );
+    assert_eq!((cache.len(), cache.bytes()), (0, 0));
+    assert!(cache.by_source.is_empty());
+}
+
+#[test]
+fn an_answer_begins_its_life_anew_and_it_is_known_since_the_first() {
+    let mut cache = Cache::default();
+    cache.take(LINK, &address("h.local", 1), &at(0));
+    let again = cache.take(LINK, &address("H.LOCAL", 1), &at(100_000));
+    assert_eq!(again, Outcome::Refreshed);
+    let (_, entry) = cache.set(LINK, &named("h.local"), Kind::A).next().unwrap();
+    assert_eq!(entry.since, Duration::ZERO);
+    assert_eq!(entry.expires, Duration::from_secs(220));
+}
+
+#[test]
+fn a_goodbye_is_believed_after_a_second_unless_the_record_returns() {
+    let mut cache = Cache::default();
+    for (target, back) in [("a._t._tcp.local", false), ("b._t._tcp.local", true)] {
+        cache.take(LINK, &pointer(target, 4500), &at(0));
+        assert_eq!(
+            cache.take(LINK, &pointer(target, 0), &at(5000)),
+            Outcome::Goodbye
+        );
+        if back {
+            cache.take(LINK, &pointer(target, 4500), &at(5900));
+        }
+    }
+    assert_eq!(story(&mut cache, 10_000), [(6000, "gone")]);
+    let unknown = cache.take(LINK, &pointer("c._t._tcp.local", 0), &at(7000));
+    assert_eq!(unknown, Outcome::Unknown);
+    assert_eq!(cache.len(), 1);
+}
+
+#[test]
+fn a_flush_ends_older_records_a_second_later_and_spares_those_of_the_same_announcement() {
+    let mut cache = Cache::default();
+    cache.take(LINK, &address("h.local", 1), &at(0));
+    cache.take(LINK, &address("h.local", 2), &at(5000));
+    cache.take(LINK, &address("h.local", 3), &at(5500));
+    assert_eq!(addresses(&cache).len(), 3);
+    assert_eq!(story(&mut cache, 10_000), [(6000, "gone")]);
+    assert_eq!(addresses(&cache).len(), 2);
+    // The same record on another interface is another.
+    cache.take(3, &address("h.local", 9), &at(20_000));
+    assert_eq!(story(&mut cache, 30_000), []);
+}
+
+#[test]
+fn a_pointer_flushes_no_other() {
+    let mut cache = Cache::default();
+    cache.take(LINK, &pointer("a._t._tcp.local", 4500), &at(0));
+    let flushing = Record {
+        flush: true,
+        ..pointer("b._t._tcp.local", 4500)
+    };
+    cache.take(LINK, &flushing, &at(5000));
+    assert_eq!(story(&mut cache, 100_000), []);
+}
+
+#[test]
+fn no_record_is_believed_for_more_than_75_minutes() {
+    let mut cache = Cache::default();
+    cache.take(LINK, &pointer("a._t._tcp.local", u32::MAX), &at(0));
+    assert_eq!(
+        story(&mut cache, u64::from(u32::MAX)).last(),
+        Some(&(4_500_000, "gone"))
+    );
+}
+
+#[test]
+fn one_source_takes_half_of_the_room_and_the_next_half_of_the_rest() {
+    let mut cache = Cache::default();
+    let mut admitted = [0; 3];
+    for (n, count) in admitted.iter_mut().enumerate() {
+        for host in 0..RECORDS_MAX {
+            let record = address(&format!("h{n}-{host}.local"), 1);
+            let heard = from(&format!("10.0.0.{n}"), 0);
+            *count += usize::from(cache.take(LINK, &record, &heard) == Outcome::New);
+        }
+    }
+    assert_eq!(
+        admitted,
+        [RECORDS_MAX / 2, RECORDS_MAX / 4, RECORDS_MAX / 8]
+    );
+    // What is there is refreshed and taken back all the same.
+    let known = address("h0-0.local", 1);
+    assert_eq!(
+        cache.take(LINK, &known, &from("10.0.0.0", 1)),
+        Outcome::Refreshed
+    );
+}
+
+#[test]
+fn a_host_has_sixteen_addresses_at_most() {
+    let mut cache = Cache::default();
+    for last in 0..100 {
+        let record = Record {
+            flush: false,
+            ..address("h.local", last)
+        };
+        cache.take(LINK, &record, &at(0));
+    }
+    assert_eq!(addresses(&cache).len(), 16);
+}
+
+proptest! {
+    #[test]
+    fn the_books_agree_with_the_records(steps in vec((0..4u8, 0..3u8, 0..3u32, 0..3u8, 0..3000u64), 0..100)) {
+        let (mut cache, mut now) = (Cache::default(), 0);
+        for (host, last, ttl, source, wait) in steps {
+            now += wait;
+            let record = Record { ttl: ttl * 3, ..address(&format!("h{host}.local"), last) };
+            cache.take(LINK, &record, &from(&format!("10.0.0.{source}"), now));
+            cache.turn(Duration::from_millis(now), |_| true);
+        }
+        let records: Vec<_> = cache.sets.iter().flat_map(|(key, set)| set.iter().map(move |(d, e)| (key, d, e))).collect();
+        prop_assert_eq!(records.len(), cache.len());
+        prop_assert_eq!(records.iter().map(|(k, d, _)| bytes_of(k, d)).sum::<usize>(), cache.bytes());
+        for (source, count) in &cache.by_source {
+            prop_assert_eq!(records.iter().filter(|(_, _, e)| e.source == *source).count(), *count);
+        }
+        let due = records.iter().map(|(_, _, e)| e.due()).min();
+        prop_assert!(due.is_none_or(|due| cache.due().is_some_and(|d| d <= due)), "something is overlooked");
+    }
+}

@@ -1,0 +1,275 @@
+//! What is browsed, known and asked on one interface. Pure.
+use super::{
+    message::Kind,
+    name::Name,
+    schedule::{Confirm, MISSING_MAX, Pace, Search, Series},
+};
+use ipnet::IpNet;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    time::Duration,
+};
+
+/// After a pointer has come, its other records may be in the next packet.
+pub(super) const RESOLVE_DELAY: Duration = Duration::from_millis(20);
+/// The other address family of a host that has an address is asked for so often.
+const OTHER_FAMILY_ASKED: u32 = 3;
+/// A service without a TXT record is taken as it is after so many questions. RFC 6763 6.1 wants one.
+pub(super) const TXT_ASKED: u32 = 2;
+/// A service that is due to be confirmed takes others along that are due after this part of their interval.
+const CONFIRMED_ALONG: f64 = 0.7;
+
+/// A network interface, as the system has it now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Link {
+    pub index: u32,
+    pub name: String,
+    pub addresses: Vec<IpNet>,
+    pub is_loopback: bool,
+}
+
+impl Link {
+    pub fn has(&self, family: Family) -> bool {
+        self.addresses
+            .iter()
+            .any(|net| Family::of(net.addr()) == family)
+    }
+
+    /// RFC 6762 11: whether an address is in a network of the interface.
+    pub fn reaches(&self, ip: IpAddr) -> bool {
+        is_link_local(ip) || self.addresses.iter().any(|net| net.contains(&ip))
+    }
+}
+
+pub(super) fn is_link_local(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(v4) => v4.is_link_local(),
+        IpAddr::V6(v6) => v6.is_unicast_link_local(),
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Family {
+    V4,
+    V6,
+}
+
+impl Family {
+    pub fn of(ip: IpAddr) -> Self {
+        match ip {
+            IpAddr::V4(_) => Self::V4,
+            IpAddr::V6(_) => Self::V6,
+        }
+    }
+}
+
+/// Which families a question is sent by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Families {
+    pub(super) v4: bool,
+    pub(super) v6: bool,
+}
+
+impl Families {
+    pub(super) const BOTH: Self = Self { v4: true, v6: true };
+
+    pub(super) fn add(&mut self, family: Family) {
+        match family {
+            Family::V4 => self.v4 = true,
+            Family::V6 => self.v6 = true,
+        }
+    }
+
+    pub(super) fn has(self, family: Family) -> bool {
+        match family {
+            Family::V4 => self.v4,
+            Family::V6 => self.v6,
+        }
+    }
+
+    pub(super) fn and(self, other: Self) -> Self {
+        Self {
+            v4: self.v4 || other.v4,
+            v6: self.v6 || other.v6,
+        }
+    }
+
+    /// The one that a host surely hears: that by which it was heard.
+    pub(super) fn first(self) -> Self {
+        Self {
+            v4: self.v4,
+            v6: !self.v4,
+        }
+    }
+}
+
+/// A service that is known by name.
+#[derive(Debug, Clone)]
+pub(super) struct Instance {
+    /// How often it is asked whether it is there.
+    pub(super) interval: Option<Duration>,
+    /// When its SRV record was heard last, by which families, and from where.
+    pub(super) heard: Duration,
+    pub(super) families: Families,
+    pub(super) source: Option<IpAddr>,
+    /// Runs while its SRV or TXT record is missing.
+    pub(super) resolve: Option<Series>,
+    pub(super) confirm: Option<Confirm>,
+    /// It did not answer, and is looked for.
+    pub(super) is_lost: bool,
+    /// How often others have asked for it in vain, and since when (RFC 6762 10.5).
+    pub(super) unanswered: Option<(Duration, u32)>,
+    /// The host it was resolved to last.
+    pub(super) host: Option<Name>,
+}
+
+impl Instance {
+    pub(super) fn new(now: Duration, interval: Option<Duration>) -> Self {
+        Self {
+            interval,
+            heard: now,
+            families: Families::default(),
+            source: None,
+            resolve: Some(Series::new(now + RESOLVE_DELAY, MISSING_MAX)),
+            confirm: None,
+            is_lost: false,
+            unanswered: None,
+            host: None,
+        }
+    }
+
+    /// Its SRV record was heard.
+    pub(super) fn is_heard(&mut self, source: IpAddr, family: Family, now: Duration) {
+        self.heard = now;
+        self.families.add(family);
+        self.source = Some(source);
+        self.confirm = None;
+        self.unanswered = None;
+        self.is_lost = false;
+    }
+
+    fn confirm_at(&self, crowd: f64, part: f64) -> Option<Duration> {
+        let is_there = !self.is_lost && self.resolve.as_ref().is_none_or(|r| r.sent >= TXT_ASKED);
+        let interval = self
+            .interval
+            .filter(|_| is_there && self.source.is_some())?;
+        Some(self.heard + interval.mul_f64(crowd * part))
+    }
+
+    pub(super) fn due(&self, crowd: f64) -> Option<Duration> {
+        let confirm = match &self.confirm {
+            Some(confirm) => Some(confirm.next()),
+            None => self.confirm_at(crowd, 1.0),
+        };
+        let resolve = self.resolve.as_ref().map(|r| r.next);
+        [confirm, resolve].into_iter().flatten().min()
+    }
+
+    pub(super) fn is_to_confirm(&self, crowd: f64, now: Duration) -> bool {
+        self.confirm.is_none() && self.confirm_at(crowd, 1.0).is_some_and(|at| at <= now)
+    }
+
+    pub(super) fn may_confirm(&self, crowd: f64, now: Duration) -> bool {
+        let at = self.confirm_at(crowd, CONFIRMED_ALONG);
+        self.confirm.is_none() && at.is_some_and(|at| at <= now)
+    }
+}
+
+/// The host of some services.
+#[derive(Debug, Clone)]
+pub(super) struct Host {
+    pub(super) instances: BTreeSet<Name>,
+    pub(super) ask: Option<Series>,
+    /// It has said that it has no address of this family.
+    pub(super) has_no: Families,
+}
+
+impl Host {
+    pub(super) fn new(now: Duration) -> Self {
+        Self {
+            instances: BTreeSet::new(),
+            ask: Some(Series::new(now + RESOLVE_DELAY, MISSING_MAX)),
+            has_no: Families::default(),
+        }
+    }
+
+    /// Which families of addresses are to be asked for; `known` are there.
+    pub(super) fn missing(&self, known: Families) -> Families {
+        let missing = Families {
+            v4: !known.v4 && !self.has_no.v4,
+            v6: !known.v6 && !self.has_no.v6,
+        };
+        let is_reached = known.v4 || known.v6;
+        let sent = self.ask.as_ref().map_or(0, |ask| ask.sent);
+        match is_reached && sent >= OTHER_FAMILY_ASKED {
+            true => Families::default(),
+            false => missing,
+        }
+    }
+}
+
+/// A name that is browsed for.
+#[derive(Debug, Clone)]
+pub(super) struct Browse {
+    pub(super) series: Series,
+    /// The type of the services; another name than the browsed one where that is a subtype.
+    pub(super) base: Name,
+}
+
+#[derive(Debug)]
+pub(super) struct LinkState {
+    pub(super) link: Link,
+    pub(super) browses: BTreeMap<Name, Browse>,
+    pub(super) instances: BTreeMap<Name, Instance>,
+    pub(super) hosts: BTreeMap<Name, Host>,
+    pub(super) search: Option<Search>,
+    /// Records that are about to expire.
+    pub(super) refresh: BTreeSet<(Name, Kind)>,
+    /// How many times longer than it should be the time between two confirmations is, so that a crowd of services does
+    /// not fill the LAN with questions.
+    pub(super) crowd: f64,
+    pub(super) pace: Pace,
+    /// The packets of each source in this second.
+    pub(super) received: (Duration, BTreeMap<IpAddr, u32>),
+    /// Nothing is to be asked before.
+    pub(super) due: Option<Duration>,
+}
+
+impl LinkState {
+    pub(super) fn new(link: Link, now: Duration) -> Self {
+        Self {
+            link,
+            browses: BTreeMap::new(),
+            instances: BTreeMap::new(),
+            hosts: BTreeMap::new(),
+            search: None,
+            refresh: BTreeSet::new(),
+            crowd: 1.0,
+            pace: Pace::new(now),
+            received: (now, BTreeMap::new()),
+            due: None,
+        }
+    }
+
+    pub(super) fn look_at(&mut self, at: Duration) {
+        self.due = Some(self.due.map_or(at, |due| due.min(at)));
+    }
+
+    pub(super) fn families(&self) -> Families {
+        Families {
+            v4: self.link.has(Family::V4),
+            v6: self.link.has(Family::V6),
+        }
+    }
+
+    /// The browses that find services of a type.
+    pub(super) fn browses_of<'a>(
+        &'a self,
+        service: &'a Name,
+    ) -> impl Iterator<Item = (&'a Name, &'a Browse)> {
+        self.browses
+            .iter()
+            .filter(|(_, browse)| service.is_child_of(&browse.base))
+    }
+}

@@ -1,0 +1,194 @@
+//! What the records mean: services, and what each subscriber is told of them. Pure.
+use super::{
+    super::{
+        link::{LinkState, TXT_ASKED},
+        message::{Data, Kind},
+        name::Name,
+    },
+    Change, Querier, Wanted,
+};
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr},
+    sync::Arc,
+    time::Duration,
+};
+
+/// A service with all that is needed to reach it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Service {
+    /// In the case in which it was announced first.
+    pub name: Name,
+    pub host: Name,
+    pub port: u16,
+    /// The address that has been known for longest comes first.
+    pub addresses: Vec<Address>,
+    /// As on the wire; empty where there is none.
+    pub txt: Arc<[u8]>,
+}
+
+/// An address of a service, and where it was heard.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Address {
+    pub ip: IpAddr,
+    /// The name of the interface.
+    pub interface: Arc<str>,
+    /// Whether it is in a network of that interface, so that it is its host that was heard, or may have been.
+    pub is_on_link: bool,
+}
+
+/// What a subscription has found.
+#[derive(Debug, Clone, Default)]
+pub struct Found {
+    pub services: BTreeMap<Name, Arc<Service>>,
+    /// There are more services than there is room for.
+    pub leaves_out: bool,
+    /// The number of interfaces that are browsed; `None`: not known yet.
+    pub interfaces: Option<usize>,
+    /// Whether there was an interface once.
+    pub has_begun: bool,
+}
+
+impl Querier {
+    /// What has changed for each subscriber since the last time.
+    pub(super) fn tell(&mut self) -> Vec<Change> {
+        let mut changes = vec![];
+        for name in std::mem::take(&mut self.dirty) {
+            let ids: Vec<u64> = self.subscriptions.keys().copied().collect();
+            for id in ids {
+                let Some(subscription) = self.subscriptions.get(&id) else {
+                    continue;
+                };
+                let now = self.service(&subscription.wanted, &name);
+                let before = subscription.found.get(&name);
+                if before.map(|service| &**service) == now.as_ref() {
+                    continue;
+                }
+                let now = now.map(Arc::new);
+                if let Some(subscription) = self.subscriptions.get_mut(&id) {
+                    match &now {
+                        Some(service) => subscription.found.insert(name.clone(), service.clone()),
+                        None => subscription.found.remove(&name),
+                    };
+                }
+                changes.push((id, name.clone(), now));
+            }
+        }
+        changes
+    }
+
+    /// The service of this name, as all interfaces together know it.
+    fn service(&self, wanted: &Wanted, name: &Name) -> Option<Service> {
+        if !name.is_child_of(&wanted.base) {
+            return None;
+        }
+        let used = (self.links.values()).filter(|s| wanted.interfaces.uses(&s.link.name));
+        let mut found: Option<(Service, Vec<(Duration, Address)>)> = None;
+        for state in used {
+            let Some((service, addresses)) = self.service_on(state, wanted, name) else {
+                continue;
+            };
+            match &mut found {
+                None => found = Some((service, addresses)),
+                // Another host, or another of its programs, is left to its own interface.
+                Some((first, known))
+                    if first.host == service.host && first.port == service.port =>
+                {
+                    known.extend(addresses);
+                }
+                Some(_) => {}
+            }
+        }
+        let (service, mut addresses) = found?;
+        addresses.sort_by(|(a_since, a), (b_since, b)| (a_since, a.ip).cmp(&(b_since, b.ip)));
+        Some(Service {
+            addresses: addresses.into_iter().map(|(_, address)| address).collect(),
+            ..service
+        })
+    }
+
+    fn service_on(
+        &self,
+        state: &LinkState,
+        wanted: &Wanted,
+        name: &Name,
+    ) -> Option<(Service, Vec<(Duration, Address)>)> {
+        let link = state.link.index;
+        if !self.cache.points(link, &wanted.browsed, name) {
+            return None;
+        }
+        let (Data::Ptr(shown), _) = self.cache.pointer(link, &wanted.browsed, name)? else {
+            return None;
+        };
+        let instance = state.instances.get(name)?;
+        let Data::Srv { target, port, .. } = self.cache.latest(link, name, Kind::Srv)? else {
+            return None;
+        };
+        let txt = match self.cache.latest(link, name, Kind::Txt) {
+            Some(Data::Txt(txt)) => txt.clone(),
+            _ if instance
+                .resolve
+                .as_ref()
+                .is_some_and(|r| r.sent < TXT_ASKED) =>
+            {
+                return None;
+            }
+            _ => Arc::from([]),
+        };
+        let addresses = self.addresses(state, target);
+        let service = Service {
+            name: shown.clone(),
+            host: target.clone(),
+            port: *port,
+            addresses: vec![],
+            txt,
+        };
+        (!addresses.is_empty()).then_some((service, addresses))
+    }
+
+    fn addresses(&self, state: &LinkState, host: &Name) -> Vec<(Duration, Address)> {
+        let link = state.link.index;
+        let v4 = self.cache.set(link, host, Kind::A);
+        let v6 = self.cache.set(link, host, Kind::Aaaa);
+        let interface: Arc<str> = state.link.name.as_str().into();
+        let addresses = v4.chain(v6).filter_map(|(data, entry)| {
+            let ip: IpAddr = match data {
+                Data::A(v4) => (*v4).into(),
+                Data::Aaaa(v6) => (*v6).into(),
+                Data::Ptr(_) | Data::Srv { .. } | Data::Txt(_) | Data::Nsec(_) => return None,
+            };
+            let address = Address {
+                ip,
+                interface: interface.clone(),
+                is_on_link: self.is_on_link(state, ip),
+            };
+            is_sound(state, ip).then_some((entry.since, address))
+        });
+        addresses.collect()
+    }
+
+    /// On `lo`, only this machine is heard: every address of its own is there.
+    fn is_on_link(&self, state: &LinkState, ip: IpAddr) -> bool {
+        state.link.reaches(ip) || (state.link.is_loopback && self.own.contains(&ip))
+    }
+}
+
+/// The address of the metadata services of clouds, which hand out credentials to whoever asks.
+const METADATA: Ipv4Addr = Ipv4Addr::new(169, 254, 169, 254);
+
+/// Whether a host on the interface may say that this is its address. Never: loopback from elsewhere, the address of a
+/// cloud's metadata service, broadcast, class E, multicast and none.
+fn is_sound(state: &LinkState, ip: IpAddr) -> bool {
+    let v4 = match ip {
+        IpAddr::V4(v4) => Some(v4),
+        IpAddr::V6(v6) => v6.to_ipv4_mapped(),
+    };
+    let is_refused_v4 = v4.is_some_and(|v4| {
+        v4 == METADATA || v4.octets()[0] >= 240 || v4.octets()[0] == 0 || v4.is_multicast()
+    });
+    let is_loopback = ip.is_loopback() || v4.is_some_and(|v4| v4.is_loopback());
+    !is_refused_v4
+        && !ip.is_unspecified()
+        && !ip.is_multicast()
+        && (state.link.is_loopback || !is_loopback)
+}

@@ -1,0 +1,210 @@
+//! The querier: packets, interfaces, subscriptions and time go in; packets and changed services come out. Pure.
+//!
+//! `receive` takes what comes, `expire` what does not come any more, `links` knows where to listen and for what, `ask`
+//! decides what is asked, and `found` says what the records mean.
+mod ask;
+mod expire;
+mod found;
+mod links;
+mod receive;
+
+pub use found::{Address, Found, Service};
+
+use super::{
+    cache::Cache,
+    interfaces::Interfaces,
+    link::{Family, Instance, LinkState},
+    name::Name,
+    trace::{Counts, Note},
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
+
+/// A host that is heard again is asked for its lost services after so many milliseconds.
+const HURRY: [u64; 2] = [20, 120];
+/// Who was refused is there for as long as a record lives, unless it said so again.
+const LEFT_OUT_FOR: Duration = Duration::from_secs(4500);
+/// What is remembered of the conversation until the next turn.
+const NOTES_MAX: usize = 1000;
+
+/// What a subscriber wants to know of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wanted {
+    /// The name to browse for: a service type, or a subtype of one.
+    pub browsed: Name,
+    /// The type itself, which the names of its services end with.
+    pub base: Name,
+    pub interfaces: Interfaces,
+    /// How often each service is asked whether it is there. `None`: never, its TTL decides.
+    pub verify: Option<Duration>,
+}
+
+/// A packet as it was received.
+#[derive(Debug, Clone, Copy)]
+pub struct Packet<'a> {
+    pub link: u32,
+    pub family: Family,
+    pub source: SocketAddr,
+    /// It was sent to the multicast group, which no router forwards to.
+    pub is_multicast: bool,
+    pub bytes: &'a [u8],
+}
+
+/// A packet to be sent to the multicast group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outgoing {
+    pub link: u32,
+    pub family: Family,
+    pub bytes: Vec<u8>,
+}
+
+/// A service that a subscriber is to be told of; `None`: it is gone.
+pub type Change = (u64, Name, Option<Arc<Service>>);
+
+/// What is to be done now.
+#[derive(Debug, Default)]
+pub struct Turn {
+    pub send: Vec<Outgoing>,
+    pub changes: Vec<Change>,
+    /// When to take the next turn, should nothing happen before.
+    pub wake: Option<Duration>,
+    /// What was said and heard, if somebody wants to know.
+    pub notes: Vec<Note>,
+}
+
+struct Subscription {
+    wanted: Wanted,
+    /// What the subscriber was told.
+    found: BTreeMap<Name, Arc<Service>>,
+    /// When a record was refused last that it might have used.
+    left_out: Option<Duration>,
+}
+
+pub struct Querier {
+    random: fastrand::Rng,
+    cache: Cache,
+    links: BTreeMap<u32, LinkState>,
+    subscriptions: BTreeMap<u64, Subscription>,
+    /// The services of which something may have changed.
+    dirty: BTreeSet<Name>,
+    /// The addresses of this machine.
+    own: BTreeSet<IpAddr>,
+    asks_for_unicast: bool,
+    is_traced: bool,
+    notes: Vec<Note>,
+    counts: Counts,
+}
+
+impl Querier {
+    /// `seed` makes machines that start together ask at different times.
+    pub fn new(seed: u64) -> Self {
+        Self {
+            random: fastrand::Rng::with_seed(seed),
+            cache: Cache::default(),
+            links: BTreeMap::new(),
+            subscriptions: BTreeMap::new(),
+            dirty: BTreeSet::new(),
+            own: BTreeSet::new(),
+            asks_for_unicast: false,
+            is_traced: false,
+            notes: vec![],
+            counts: Counts::default(),
+        }
+    }
+
+    /// RFC 6762 5.4 and 15.1: the first answer may come by unicast where no other program listens on this port.
+    pub fn ask_for_unicast(&mut self, may: bool) {
+        self.asks_for_unicast = may;
+    }
+
+    /// Whether the conversation is to be told in the notes of each turn.
+    pub fn trace(&mut self, is_traced: bool) {
+        self.is_traced = is_traced;
+    }
+
+    pub fn counts(&self) -> Counts {
+        Counts {
+            records: self.cache.len(),
+            bytes: self.cache.bytes(),
+            ..self.counts.clone()
+        }
+    }
+
+    /// Whether services of a subscription are there and left out, because the cache is full.
+    pub fn leaves_out(&self, id: u64, now: Duration) -> bool {
+        let subscription = self.subscriptions.get(&id);
+        let left_out = subscription.and_then(|subscription| subscription.left_out);
+        left_out.is_some_and(|at| now.saturating_sub(at) < LEFT_OUT_FOR)
+    }
+
+    /// How many interfaces a subscription is served by.
+    pub fn links_of(&self, id: u64) -> usize {
+        let Some(subscription) = self.subscriptions.get(&id) else {
+            return 0;
+        };
+        let used = |state: &&LinkState| subscription.wanted.interfaces.uses(&state.link.name);
+        self.links.values().filter(used).count()
+    }
+
+    pub fn subscribe(&mut self, id: u64, wanted: Wanted, now: Duration) {
+        let base = wanted.base.clone();
+        self.subscriptions.insert(
+            id,
+            Subscription {
+                wanted,
+                found: BTreeMap::new(),
+                left_out: None,
+            },
+        );
+        self.reconcile(now);
+        let known = self.links.values().flat_map(|state| state.instances.keys());
+        let known = known.filter(|name| name.is_child_of(&base)).cloned();
+        self.dirty.extend(known);
+    }
+
+    pub fn unsubscribe(&mut self, id: u64, now: Duration) {
+        self.subscriptions.remove(&id);
+        self.reconcile(now);
+    }
+
+    /// Takes the turn that is due at `now`.
+    pub fn turn(&mut self, now: Duration) -> Turn {
+        self.expire(now);
+        self.give_up(now);
+        let send = self.ask(now);
+        let changes = self.tell();
+        Turn {
+            send,
+            changes,
+            wake: self.wake(now),
+            notes: std::mem::take(&mut self.notes),
+        }
+    }
+
+    fn wake(&self, now: Duration) -> Option<Duration> {
+        let links = self.links.values().filter_map(|state| state.due);
+        let due = links.chain(self.cache.due()).min();
+        due.map(|due| due.max(now + Duration::from_millis(1)))
+    }
+
+    fn between(&mut self, [from, to]: [u64; 2]) -> Duration {
+        Duration::from_millis(self.random.u64(from..=to))
+    }
+
+    fn note(&mut self, note: impl FnOnce() -> Note) {
+        if self.is_traced && self.notes.len() < NOTES_MAX {
+            self.notes.push(note());
+        }
+    }
+
+    fn instance(&mut self, link: u32, name: &Name) -> Option<&mut Instance> {
+        self.links.get_mut(&link)?.instances.get_mut(name)
+    }
+}
+
+#[cfg(test)]
+mod tests;

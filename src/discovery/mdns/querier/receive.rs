@@ -1,0 +1,355 @@
+//! What comes: responses, and the queries of others. Pure.
+use super::{
+    super::{
+        cache::{Heard, Outcome},
+        link::{Families, Host, Instance, RESOLVE_DELAY},
+        message::{Data, Kind, Message, Question, Record},
+        name::Name,
+        schedule::{Confirm, MISSING_MAX, Series},
+        trace::{Ignored, Note},
+    },
+    HURRY, Packet, Querier,
+};
+use std::{net::IpAddr, time::Duration};
+
+/// RFC 6762 6: a response comes from this port, or it is none.
+const PORT: u16 = 5353;
+/// What one source may say in a second. A responder that answers for 300 services sends a hundred packets at once.
+const PACKETS_PER_SECOND: u32 = 2000;
+/// The sources that are counted.
+const SOURCES_MAX: usize = 1024;
+/// RFC 6762 5.2: the jitter of the times at which a record is asked for again, in percent of its life.
+const JITTER: f64 = 2.0;
+/// RFC 6762 10.5: how often, and for how long, others must have asked in vain.
+const UNANSWERED: u32 = 2;
+const UNANSWERED_FOR: Duration = Duration::from_secs(10);
+/// A question that another host has just asked stands for our own if that was to come this soon.
+const ASKED_FOR_US: Duration = Duration::from_secs(1);
+
+impl Querier {
+    /// Takes a packet. Its consequences are in the next turn.
+    pub fn receive(&mut self, packet: &Packet<'_>, now: Duration) {
+        self.counts.received += 1;
+        let taken = self.take(packet, now);
+        if let Err(reason) = taken {
+            self.counts.ignore(reason);
+            self.note(|| Note::Ignored(packet.source, reason));
+        }
+    }
+
+    fn take(&mut self, packet: &Packet<'_>, now: Duration) -> Result<(), Ignored> {
+        let source = packet.source.ip();
+        let state = self.links.get_mut(&packet.link);
+        let state = state.ok_or(Ignored::Interface)?;
+        if (state.received.0 + Duration::from_secs(1)) <= now {
+            state.received = (now, Default::default());
+        }
+        let sources = &mut state.received.1;
+        if sources.len() >= SOURCES_MAX && !sources.contains_key(&source) {
+            return Err(Ignored::TooMany);
+        }
+        let count = sources.entry(source).or_default();
+        *count += 1;
+        if *count > PACKETS_PER_SECOND {
+            return Err(Ignored::TooMany);
+        }
+        // RFC 6762 11. What came by the group cannot have come from afar, whatever its source says.
+        if !packet.is_multicast && !state.link.reaches(source) && !self.own.contains(&source) {
+            return Err(Ignored::OffLink);
+        }
+        let message = Message::decode(packet.bytes).map_err(|_| Ignored::Malformed)?;
+        if packet.source.port() != PORT {
+            return Err(match message.is_response {
+                true => Ignored::SourcePort,
+                // RFC 6762 6.7: a simple resolver, which is answered by unicast.
+                false => Ignored::OtherQuery,
+            });
+        }
+        self.hurry(packet.link, source, now);
+        match message.is_response {
+            true => self.take_response(packet, &message, now),
+            false if self.own.contains(&source) => Ok(()),
+            false => self.take_query(packet.link, &message, now),
+        }
+    }
+
+    /// A host with lost services is there again: they are looked for soon.
+    fn hurry(&mut self, link: u32, source: IpAddr, now: Duration) {
+        let wait = self.between(HURRY);
+        let Some(state) = self.links.get_mut(&link) else {
+            return;
+        };
+        let Some(search) = &mut state.search else {
+            return;
+        };
+        let is_lost = |i: &Instance| i.is_lost && i.source == Some(source);
+        if state.instances.values().any(is_lost) {
+            search.hurry(now, wait);
+            let next = search.next;
+            state.look_at(next);
+        }
+    }
+
+    fn take_response(
+        &mut self,
+        packet: &Packet<'_>,
+        message: &Message,
+        now: Duration,
+    ) -> Result<(), Ignored> {
+        // What others mean depends on them: pointers say which services there are, and these which hosts.
+        let rank = |record: &&Record| match record.data.kind() {
+            Kind::Ptr => 0,
+            Kind::Srv => 1,
+            Kind::Txt => 2,
+            Kind::A | Kind::Aaaa => 3,
+            Kind::Nsec => 4,
+        };
+        let mut records: Vec<&Record> = message.records.iter().collect();
+        records.sort_by_key(rank);
+        let mut used = 0;
+        for record in records {
+            used += usize::from(match record.data.kind() {
+                Kind::Ptr => self.take_pointer(packet, record, now),
+                Kind::Srv | Kind::Txt => self.take_details(packet, record, now),
+                Kind::A | Kind::Aaaa => self.take_address(packet, record, now),
+                Kind::Nsec => self.take_denial(packet.link, record),
+            });
+        }
+        self.counts.unused += message.records.len() - used;
+        self.note(|| Note::Heard(packet.source, message.records.clone(), used));
+        Ok(())
+    }
+
+    fn keep(&mut self, packet: &Packet<'_>, record: &Record, now: Duration) -> Outcome {
+        let heard = Heard {
+            source: packet.source.ip(),
+            now,
+            jitter: self.random.f64() * JITTER,
+        };
+        let outcome = self.cache.take(packet.link, record, &heard);
+        if outcome == Outcome::Refused {
+            self.counts.refused += 1;
+            self.note(|| Note::Refused(record.name.clone(), record.data.kind()));
+        }
+        outcome
+    }
+
+    /// Returns whether the record is of use; so do the others.
+    fn take_pointer(&mut self, packet: &Packet<'_>, record: &Record, now: Duration) -> bool {
+        let Data::Ptr(target) = &record.data else {
+            return false;
+        };
+        let state = self.links.get(&packet.link);
+        let browse = state.and_then(|state| state.browses.get(&record.name));
+        if !browse.is_some_and(|browse| target.is_child_of(&browse.base)) {
+            return false;
+        }
+        let outcome = self.keep(packet, record, now);
+        match outcome {
+            Outcome::New => {
+                self.dirty.insert(target.clone());
+                self.begin_instance(packet.link, target, now);
+            }
+            Outcome::Refused => self.leave_out(&record.name, now),
+            Outcome::Refreshed | Outcome::Goodbye | Outcome::Unknown => {}
+        }
+        outcome != Outcome::Refused
+    }
+
+    fn leave_out(&mut self, browsed: &Name, now: Duration) {
+        let subscriptions = self.subscriptions.values_mut();
+        for subscription in subscriptions.filter(|s| s.wanted.browsed == *browsed) {
+            subscription.left_out = Some(now);
+        }
+    }
+
+    fn begin_instance(&mut self, link: u32, name: &Name, now: Duration) {
+        let subscriptions = self.subscriptions.values().map(|s| &s.wanted);
+        let Some(state) = self.links.get_mut(&link) else {
+            return;
+        };
+        let of_type = subscriptions
+            .filter(|w| name.is_child_of(&w.base) && w.interfaces.uses(&state.link.name));
+        let interval = of_type.filter_map(|w| w.verify).min();
+        let instance = state.instances.entry(name.clone());
+        let instance = instance.or_insert_with(|| Instance::new(now, interval));
+        if std::mem::take(&mut instance.is_lost) {
+            instance.resolve = Some(Series::new(now + RESOLVE_DELAY, MISSING_MAX));
+        }
+        state.look_at(now + RESOLVE_DELAY);
+        // Its records may have come before it.
+        if let Some(Data::Srv { target, .. }) = self.cache.latest(link, name, Kind::Srv).cloned() {
+            self.moves_to(link, name, &target, now);
+        }
+        self.settle(link, name);
+    }
+
+    fn take_details(&mut self, packet: &Packet<'_>, record: &Record, now: Duration) -> bool {
+        let link = packet.link;
+        let state = self.links.get(&link);
+        if state.is_none_or(|state| state.browses_of(&record.name).next().is_none()) {
+            return false;
+        }
+        let outcome = self.keep(packet, record, now);
+        if matches!(outcome, Outcome::Refused | Outcome::Unknown) {
+            return false;
+        }
+        self.dirty.insert(record.name.clone());
+        if let (Data::Srv { target, .. }, false) = (&record.data, outcome == Outcome::Goodbye) {
+            self.is_there(packet, &record.name, now);
+            self.moves_to(link, &record.name, target, now);
+        }
+        self.settle(link, &record.name);
+        true
+    }
+
+    /// A service has answered: what was not believed of it is believed again.
+    fn is_there(&mut self, packet: &Packet<'_>, name: &Name, now: Duration) {
+        let (link, source) = (packet.link, packet.source.ip());
+        let Some(state) = self.links.get_mut(&link) else {
+            return;
+        };
+        let crowd = state.crowd;
+        let Some(instance) = state.instances.get_mut(name) else {
+            return;
+        };
+        let was_lost = instance.is_lost;
+        instance.is_heard(source, packet.family, now);
+        let due = instance.due(crowd);
+        due.into_iter().for_each(|at| state.look_at(at));
+        if was_lost {
+            for browse in state.browses.keys() {
+                self.cache.dispute(link, browse, name, false);
+            }
+            if let Some(instance) = state.instances.get_mut(name) {
+                instance.resolve = Some(Series::new(now + RESOLVE_DELAY, MISSING_MAX));
+            }
+            state.look_at(now + RESOLVE_DELAY);
+        }
+    }
+
+    /// The service is on this host now.
+    fn moves_to(&mut self, link: u32, name: &Name, host: &Name, now: Duration) {
+        let Some(instance) = self.instance(link, name) else {
+            return;
+        };
+        let before = instance.host.replace(host.clone());
+        if let Some(before) = before.filter(|before| before != host) {
+            self.leave_host(link, &before, name);
+        }
+        if let Some(state) = self.links.get_mut(&link) {
+            let known = state.hosts.entry(host.clone());
+            let known = known.or_insert_with(|| Host::new(now));
+            known.instances.insert(name.clone());
+            state.look_at(now + RESOLVE_DELAY);
+        }
+    }
+
+    /// Ends the questions for records that are there now.
+    fn settle(&mut self, link: u32, name: &Name) {
+        let is_whole =
+            self.cache.has(link, name, Kind::Srv) && self.cache.has(link, name, Kind::Txt);
+        if is_whole && let Some(instance) = self.instance(link, name) {
+            instance.resolve = None;
+        }
+    }
+
+    fn take_address(&mut self, packet: &Packet<'_>, record: &Record, now: Duration) -> bool {
+        let state = self.links.get(&packet.link);
+        let host = state.and_then(|state| state.hosts.get(&record.name));
+        let Some(instances) = host.map(|host| host.instances.clone()) else {
+            return false;
+        };
+        let outcome = self.keep(packet, record, now);
+        if outcome == Outcome::New {
+            self.dirty.extend(instances);
+        }
+        outcome != Outcome::Refused
+    }
+
+    /// RFC 6762 6.1: what does not exist need not be asked for.
+    fn take_denial(&mut self, link: u32, record: &Record) -> bool {
+        let Data::Nsec(kinds) = &record.data else {
+            return false;
+        };
+        let state = self.links.get_mut(&link);
+        let Some(host) = state.and_then(|state| state.hosts.get_mut(&record.name)) else {
+            return false;
+        };
+        host.has_no = Families {
+            v4: !kinds.contains(&Kind::A),
+            v6: !kinds.contains(&Kind::Aaaa),
+        };
+        true
+    }
+
+    /// What others ask: it may stand for our own question (RFC 6762 7.3), and it may show that nobody answers (10.5).
+    fn take_query(&mut self, link: u32, message: &Message, now: Duration) -> Result<(), Ignored> {
+        for question in &message.questions {
+            if question.wants_unicast {
+                continue; // We do not hear its answer.
+            }
+            match question.kind {
+                Some(Kind::Ptr) if !message.is_truncated => {
+                    self.others_browse(link, &question.name, message, now);
+                }
+                Some(Kind::Srv) => self.others_resolve(link, question, now),
+                _ if question.is_any => self.others_resolve(link, question, now),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn others_browse(&mut self, link: u32, name: &Name, message: &Message, now: Duration) {
+        let of_name = message.records.iter().filter(|r| r.name == *name);
+        // Its answers leave out what we do not know.
+        let mut targets = of_name.filter_map(|r| match &r.data {
+            Data::Ptr(target) => Some(target),
+            _ => None,
+        });
+        if targets.any(|target| !self.cache.points(link, name, target)) {
+            return;
+        }
+        let state = self.links.get_mut(&link);
+        let browse = state.and_then(|state| state.browses.get_mut(name));
+        if let Some(browse) = browse
+            && browse.series.next <= now + ASKED_FOR_US
+        {
+            browse.series.asked(now);
+            self.counts.suppressed += 1;
+        }
+    }
+
+    fn others_resolve(&mut self, link: u32, question: &Question, now: Duration) {
+        let Some(state) = self.links.get_mut(&link) else {
+            return;
+        };
+        let crowd = state.crowd;
+        let Some(instance) = state.instances.get_mut(&question.name) else {
+            return;
+        };
+        let (since, count) = instance.unanswered.unwrap_or((now, 0));
+        instance.unanswered = Some((since, count + 1));
+        let is_unanswered = count + 1 >= UNANSWERED && since + UNANSWERED_FOR <= now;
+        let may_confirm = instance.may_confirm(crowd, now);
+        match &mut instance.confirm {
+            Some(confirm) if confirm.is_due(now + ASKED_FOR_US) => confirm.asked(now),
+            Some(_) => return,
+            None if may_confirm => {
+                let mut confirm = Confirm::new(now);
+                confirm.asked(now);
+                instance.confirm = Some(confirm);
+            }
+            None if is_unanswered && !instance.is_lost => {
+                instance.confirm = Some(Confirm::new(now));
+                state.look_at(now);
+                return;
+            }
+            None => return,
+        }
+        let due = instance.due(crowd);
+        due.into_iter().for_each(|at| state.look_at(at));
+        self.counts.suppressed += 1;
+    }
+}

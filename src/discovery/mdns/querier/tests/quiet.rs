@@ -1,0 +1,160 @@
+//! What happens on a LAN where nothing happens, and where something does.
+use super::{
+    lan::Lan,
+    responder::{Habits, KINDS, Responder, USUAL},
+    *,
+};
+
+/// Fifty hosts with six services each, of all kinds.
+fn many() -> Vec<Responder> {
+    (0..50_u8)
+        .map(|n| {
+            let labels: Vec<String> = (0..6).map(|s| format!("Service v{s}.{n}")).collect();
+            let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
+            Responder::new(KINDS[usize::from(n) % KINDS.len()], 10 + n, &labels)
+        })
+        .collect()
+}
+
+const HOUR: u64 = 3_600_000;
+
+#[test]
+fn three_hundred_services_of_twelve_kinds_are_never_gone_in_eight_quiet_hours() {
+    let mut lan = Lan::new(many());
+    lan.run(ms(20_000));
+    assert_eq!(lan.told.len(), 300);
+    lan.run(ms(8 * HOUR));
+    assert_eq!(
+        lan.losses_since(ms(0)),
+        0,
+        "{:?}",
+        lan.story.iter().filter(|(_, _, t)| !t).collect::<Vec<_>>()
+    );
+    let rested = ms(HOUR);
+    let minutes = 7 * 60;
+    let packets = lan.packets_since(rested);
+    assert!(packets <= 60 * minutes, "{packets} in {minutes} minutes");
+}
+
+#[test]
+fn services_that_run_already_are_there_at_once() {
+    let usual = many().into_iter().map(|r| Responder {
+        habits: Habits { delay: 20, ..USUAL },
+        ..r
+    });
+    let mut lan = Lan::new(usual.collect());
+    lan.run(ms(200));
+    assert_eq!(lan.told.len(), 300);
+}
+
+#[test]
+fn three_services_at_rest_cost_ten_packets_a_minute() {
+    let responders = (0..3_u8).map(|n| {
+        Responder::new(
+            KINDS[usize::from(n)],
+            10 + n,
+            &[["a", "b", "c"][usize::from(n)]],
+        )
+    });
+    let mut lan = Lan::new(responders.collect());
+    lan.run(ms(300_000));
+    assert_eq!((lan.told.len(), lan.losses_since(ms(0))), (3, 0));
+    lan.run(ms(900_000));
+    let packets = lan.packets_since(ms(300_000));
+    assert!(packets <= 100, "{packets} in 10 minutes");
+}
+
+#[test]
+fn with_a_tenth_of_all_packets_lost_no_service_is_gone_for_an_hour() {
+    let mut lan = Lan::new(many());
+    lan.loss = 10;
+    lan.run(ms(60_000));
+    assert_eq!(lan.told.len(), 300);
+    lan.run(ms(HOUR));
+    let losses = lan.losses_since(ms(60_000));
+    // Each question and each answer may be lost: a confirmation fails once in ten thousand times.
+    assert!(losses <= 60, "{losses} of 108,000 confirmations failed");
+    assert!(lan.told.len() >= 298);
+}
+
+#[test]
+fn every_kind_that_dies_without_a_word_is_gone_within_twenty_seconds_and_is_found_when_it_is_back()
+{
+    for (n, habits) in KINDS.into_iter().enumerate() {
+        let mut lan = Lan::with(habits, "a");
+        for started in [60_000, 363_500, 667_000] {
+            lan.run(ms(started));
+            assert_eq!(lan.told.len(), 1, "kind {n}");
+            lan.responders[0].is_alive = false;
+            let took = lan.until("a", false);
+            assert!(took <= ms(20_000), "kind {n}: {took:?}");
+            lan.run(lan.now + ms(30_000));
+            lan.responders[0].is_alive = true;
+            let took = lan.until("a", true);
+            assert!(took <= ms(2500), "kind {n} is back after {took:?}");
+        }
+    }
+}
+
+#[test]
+fn what_a_lan_that_was_away_for_a_minute_has_lost_is_back_within_two_seconds() {
+    let mut lan = Lan::new(many());
+    lan.run(ms(120_000));
+    lan.is_down = true;
+    lan.run(ms(180_000));
+    assert_eq!(lan.told.len(), 0);
+    lan.is_down = false;
+    lan.run(ms(182_500));
+    let usual = lan.told.len();
+    assert!(usual >= 270, "{usual}");
+    lan.run(ms(185_000));
+    assert_eq!(lan.told.len(), 300);
+}
+
+#[test]
+fn a_lan_that_is_away_for_five_seconds_goes_unseen() {
+    let mut lan = Lan::new(vec![Responder::new(USUAL, 7, &["a"])]);
+    lan.run(ms(60_000));
+    for outage in 0..200 {
+        let begins = 60_000 + outage * 20_000 + outage * 137 % 10_000;
+        lan.run(ms(begins));
+        lan.is_down = true;
+        lan.run(ms(begins + 5000));
+        lan.is_down = false;
+        lan.run(ms(begins + 9000));
+    }
+    assert_eq!(lan.losses_since(ms(0)), 0);
+}
+
+#[test]
+fn a_goodbye_counts_after_a_second_and_a_return_at_once() {
+    for (n, habits) in KINDS.into_iter().enumerate() {
+        let mut lan = Lan::with(habits, "a");
+        lan.run(ms(60_000));
+        lan.announce(0, Some(0));
+        lan.responders[0].is_alive = false;
+        let took = lan.until("a", false);
+        assert!(took <= ms(1100), "kind {n}: {took:?}");
+        lan.run(ms(90_000));
+        lan.responders[0].is_alive = true;
+        lan.announce(0, None);
+        let took = lan.until("a", true);
+        assert!(took <= ms(100), "kind {n}: {took:?}");
+    }
+}
+
+#[test]
+fn a_name_with_a_dot_is_resolved_and_confirmed_without_additional_records() {
+    let quiet = Habits {
+        additionals: false,
+        ..USUAL
+    };
+    let mut lan = Lan::with(quiet, "Front Door v1.2");
+    let took = lan.until("Front Door v1.2", true);
+    assert!(took <= ms(400), "{took:?}");
+    lan.run(ms(480_000));
+    assert_eq!(lan.losses_since(ms(0)), 0);
+    let name = instance("Front Door v1.2");
+    let told = lan.told[&name].name.text();
+    assert_eq!(told.unwrap(), "Front Door v1.2._t._tcp.local.");
+}

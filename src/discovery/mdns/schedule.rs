@@ -1,0 +1,255 @@
+//! When questions are asked. Pure.
+use std::time::Duration;
+
+/// RFC 6762 5.2: the first repetition of a question comes a second after it.
+const FIRST_INTERVAL: Duration = Duration::from_secs(1);
+/// RFC 6762 5.2: a continuous question may be repeated once an hour in the end.
+pub const CONTINUOUS_MAX: Duration = Duration::from_secs(3600);
+/// How often the missing records of a service that exists are asked for in the end.
+pub const MISSING_MAX: Duration = Duration::from_secs(60);
+
+/// A question that is repeated less and less often: after 1, 2, 4, … seconds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Series {
+    pub next: Duration,
+    interval: Duration,
+    max: Duration,
+    /// How often the question was asked.
+    pub sent: u32,
+}
+
+impl Series {
+    pub fn new(first: Duration, max: Duration) -> Self {
+        Self {
+            next: first,
+            interval: FIRST_INTERVAL,
+            max,
+            sent: 0,
+        }
+    }
+
+    pub fn is_due(&self, now: Duration) -> bool {
+        self.next <= now
+    }
+
+    /// The question was asked, by this host or by another that heard nothing new by it (RFC 6762 7.3).
+    pub fn asked(&mut self, now: Duration) {
+        self.sent = self.sent.saturating_add(1);
+        self.next = now + self.interval;
+        self.interval = (self.interval * 2).min(self.max);
+    }
+}
+
+/// How long each question of a confirmation waits for its answer. A responder that has just multicast a record must not
+/// do so again for a second (RFC 6762 6), so the second question comes a little later than that. RFC 6762 10.4 wants two
+/// questions, and suggests 10 s in all; four leave more room for loss, and 7.5 s are less time.
+const CONFIRM_WAITS: [Duration; 4] = [
+    Duration::from_millis(1100),
+    Duration::from_millis(1900),
+    Duration::from_millis(3000),
+    Duration::from_millis(1500),
+];
+
+/// A service is asked whether it is still there (RFC 6762 10.4).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Confirm {
+    sent: usize,
+    /// When the next question comes or, after the last, when the service is given up.
+    next: Duration,
+}
+
+impl Confirm {
+    pub fn new(now: Duration) -> Self {
+        Self { sent: 0, next: now }
+    }
+
+    pub fn next(&self) -> Duration {
+        self.next
+    }
+
+    /// How many questions were asked.
+    pub fn sent(&self) -> usize {
+        self.sent
+    }
+
+    pub fn is_due(&self, now: Duration) -> bool {
+        self.sent < CONFIRM_WAITS.len() && self.next <= now
+    }
+
+    /// Waits begin when a question was sent, not when it should have been: a machine that stood still for a while has
+    /// not listened meanwhile.
+    pub fn asked(&mut self, now: Duration) {
+        self.next = now + CONFIRM_WAITS.get(self.sent).copied().unwrap_or_default();
+        self.sent = (self.sent + 1).min(CONFIRM_WAITS.len());
+    }
+
+    pub fn has_failed(&self, now: Duration) -> bool {
+        self.sent == CONFIRM_WAITS.len() && self.next <= now
+    }
+}
+
+/// How often services that did not answer are looked for, at first. RFC 6762 5.2 has intervals grow from the start;
+/// here they do so only after [`SEARCH_STEADY`], because a LAN that was away for a minute must not cost another one.
+const SEARCH_INTERVAL: Duration = Duration::from_millis(1500);
+const SEARCH_STEADY: Duration = Duration::from_secs(120);
+const SEARCH_MAX: Duration = Duration::from_secs(60);
+/// Then only the continuous question, and what the services say by themselves, can show them.
+const SEARCH_END: Duration = Duration::from_secs(900);
+/// The least time between two looks that something else than time has brought about.
+const SEARCH_PAUSE: Duration = Duration::from_secs(1);
+
+/// Services that did not answer are looked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Search {
+    began: Duration,
+    interval: Duration,
+    pub next: Duration,
+    last: Option<Duration>,
+}
+
+impl Search {
+    pub fn new(now: Duration) -> Self {
+        Self {
+            began: now,
+            interval: SEARCH_INTERVAL,
+            next: now + SEARCH_INTERVAL,
+            last: None,
+        }
+    }
+
+    pub fn is_due(&self, now: Duration) -> bool {
+        self.next <= now
+    }
+
+    /// Another service was lost: all are looked for anew.
+    pub fn renew(&mut self, now: Duration) {
+        *self = Self {
+            last: self.last,
+            next: self.next.min(now + SEARCH_INTERVAL),
+            ..Self::new(now)
+        };
+    }
+
+    pub fn asked(&mut self, now: Duration) {
+        if now.saturating_sub(self.began) > SEARCH_STEADY {
+            self.interval = (self.interval * 2).min(SEARCH_MAX);
+        }
+        self.last = Some(now);
+        self.next = now + self.interval;
+    }
+
+    pub fn has_ended(&self, now: Duration) -> bool {
+        now.saturating_sub(self.began) > SEARCH_END
+    }
+
+    /// A host of a lost service has been heard: it is asked soon.
+    pub fn hurry(&mut self, now: Duration, wait: Duration) {
+        let earliest = self.last.map_or(now, |last| last + SEARCH_PAUSE);
+        self.next = self.next.min(earliest.max(now + wait));
+    }
+}
+
+/// How many packets may be sent by one interface: more in a moment, less in the long run.
+const PACKETS_BURST: f64 = 100.0;
+const PACKETS_PER_SECOND: f64 = 25.0;
+
+/// Bounds the packets that are sent. What has been sent may exceed it once, and then there is a pause.
+#[derive(Debug, Clone)]
+pub struct Pace {
+    left: f64,
+    since: Duration,
+}
+
+impl Pace {
+    pub fn new(now: Duration) -> Self {
+        Self {
+            left: PACKETS_BURST,
+            since: now,
+        }
+    }
+
+    /// `None`: packets may be sent now. Else when.
+    pub fn wait(&mut self, now: Duration) -> Option<Duration> {
+        let passed = now.saturating_sub(self.since).as_secs_f64();
+        self.left = (self.left + passed * PACKETS_PER_SECOND).min(PACKETS_BURST);
+        self.since = now;
+        (self.left < 1.0).then(|| {
+            let missing = (1.0 - self.left) / PACKETS_PER_SECOND;
+            now + Duration::from_secs_f64(missing) + Duration::from_millis(1)
+        })
+    }
+
+    pub fn sent(&mut self, packets: usize) {
+        self.left -= u32::try_from(packets).map_or(f64::MAX, f64::from);
+        self.left = self.left.max(-10.0 * PACKETS_BURST);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn a_continuous_question_is_repeated_after_1_2_4_seconds_and_at_last_once_an_hour() {
+        let mut series = Series::new(ms(50), CONTINUOUS_MAX);
+        let mut asked = vec![];
+        for _ in 0..16 {
+            asked.push(series.next.as_secs());
+            series.asked(series.next);
+        }
+        assert_eq!(asked[..8], [0, 1, 3, 7, 15, 31, 63, 127]);
+        assert_eq!(asked[15] - asked[14], 3600);
+    }
+
+    #[test]
+    fn a_confirmation_asks_four_times_and_gives_up_after_seven_and_a_half_seconds() {
+        let mut confirm = Confirm::new(ms(1000));
+        let mut asked = vec![];
+        while confirm.is_due(confirm.next()) {
+            asked.push(confirm.next());
+            confirm.asked(confirm.next());
+        }
+        assert_eq!(asked, [ms(1000), ms(2100), ms(4000), ms(7000)]);
+        assert!(!confirm.has_failed(ms(8499)) && confirm.has_failed(ms(8500)));
+    }
+
+    #[test]
+    fn a_machine_that_stood_still_asks_again_before_it_gives_up() {
+        let mut confirm = Confirm::new(ms(0));
+        confirm.asked(ms(0));
+        for _ in 0..3 {
+            assert!(confirm.is_due(ms(60_000).max(confirm.next())));
+            confirm.asked(ms(60_000).max(confirm.next()));
+        }
+        assert!(!confirm.has_failed(ms(65_000)));
+    }
+
+    #[test]
+    fn lost_services_are_looked_for_at_short_intervals_for_two_minutes() {
+        let mut search = Search::new(ms(0));
+        let mut looks = vec![];
+        while !search.has_ended(search.next) {
+            looks.push(search.next);
+            search.asked(search.next);
+        }
+        let early = looks.iter().filter(|at| **at <= SEARCH_STEADY).count();
+        assert_eq!(early, 80);
+        assert!(looks.len() < 100, "{}", looks.len());
+    }
+
+    #[test]
+    fn what_is_sent_in_a_second_is_bounded() {
+        let (mut pace, mut sent) = (Pace::new(ms(0)), 0);
+        for millis in 0..10_000 {
+            if pace.wait(ms(millis)).is_none() {
+                pace.sent(1);
+                sent += 1;
+            }
+        }
+        assert!((340..=350).contains(&sent), "{sent}");
+    }
+}
