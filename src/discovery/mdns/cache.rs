@@ -1,8 +1,8 @@
 //! The records that are known, by the interface they were heard on. Bounded. Pure.
 //!
 //! A record that is there already can always be refreshed or taken back. A new one is admitted while there is room: in
-//! its set, in all, and in the share of its source. A source may take at most half of what the other sources leave, so
-//! that nobody fills the cache alone; nothing is evicted for a newcomer, because what is known may be in use.
+//! its set, in all, and in the share of its source. A source may take at most half of what the other sources leave, of
+//! records and of services, so that nobody fills the cache alone; nothing is evicted for a newcomer, because what is known may be in use.
 use super::{
     message::{Data, Kind, Record},
     name::Name,
@@ -17,7 +17,7 @@ use std::{
 pub const RECORDS_MAX: usize = 24_576;
 /// The most bytes of names and data in all.
 pub const BYTES_MAX: usize = 4 << 20;
-/// The most services of one type.
+/// The most services, of all types and on all interfaces.
 pub const POINTERS_MAX: usize = 4096;
 /// The most addresses of one host and family, and the most versions of a record that should be one.
 const ADDRESSES_MAX: usize = 16;
@@ -30,6 +30,8 @@ const TTL_MAX: Duration = Duration::from_secs(4500);
 const LINGER: Duration = Duration::from_secs(1);
 /// RFC 6762 5.2: the parts of its lifetime at which a record is asked for again, in percent.
 const REFRESH_PERCENT: [u32; 4] = [80, 85, 90, 95];
+/// How long a pointer that was not confirmed is remembered, so that its service can be looked for.
+const DISPUTED_FOR: Duration = Duration::from_secs(900);
 /// Records that live for less than this are not asked for again; their publisher repeats them or not.
 const REFRESHED_TTL: Duration = Duration::from_secs(2);
 
@@ -39,6 +41,17 @@ pub struct Key {
     pub link: u32,
     pub name: Name,
     pub kind: Kind,
+}
+
+impl Key {
+    /// The key of what points to services.
+    pub fn pointer(link: u32, browsed: &Name) -> Self {
+        Self {
+            link,
+            name: browsed.clone(),
+            kind: Kind::Ptr,
+        }
+    }
 }
 
 /// Who sent a record, and when.
@@ -93,6 +106,13 @@ impl Entry {
         });
     }
 
+    /// It was not confirmed.
+    fn is_doubted(&mut self, now: Duration) {
+        self.is_disputed = true;
+        self.refresh_at = None;
+        self.expires = now + DISPUTED_FOR;
+    }
+
     /// When something is to be done about it.
     fn due(&self) -> Duration {
         self.refresh_at
@@ -121,12 +141,20 @@ pub enum Outcome {
 
 type Set = BTreeMap<Data, Entry>;
 
+/// What one source has of the cache.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Share {
+    records: usize,
+    pointers: usize,
+}
+
 #[derive(Debug, Default)]
 pub struct Cache {
     sets: BTreeMap<Key, Set>,
     records: usize,
     bytes: usize,
-    by_source: BTreeMap<IpAddr, usize>,
+    pointers: usize,
+    by_source: BTreeMap<IpAddr, Share>,
     /// Nothing is due before.
     due: Option<Duration>,
 }
@@ -209,29 +237,37 @@ impl Cache {
         if self.sets.get(key).is_some_and(|set| set.len() >= set_max) {
             return false;
         }
-        let mine = self.by_source.get(&source).copied();
-        let others = self.records - mine.unwrap_or_default();
-        let share = (RECORDS_MAX - others.min(RECORDS_MAX)) / 2;
-        let is_counted = mine.is_some() || self.by_source.len() < SOURCES_MAX;
-        is_counted
-            && mine.unwrap_or_default() < share
+        let known = self.by_source.get(&source);
+        let mine = known.copied().unwrap_or_default();
+        let has_share =
+            |mine: usize, all: usize, max: usize| mine < (max - (all - mine).min(max)) / 2;
+        (known.is_some() || self.by_source.len() < SOURCES_MAX)
+            && has_share(mine.records, self.records, RECORDS_MAX)
+            && (key.kind != Kind::Ptr || has_share(mine.pointers, self.pointers, POINTERS_MAX))
             && self.bytes + bytes_of(key, data) <= BYTES_MAX
     }
 
     fn insert(&mut self, key: Key, data: Data, entry: Entry) {
+        let pointers = usize::from(key.kind == Kind::Ptr);
         self.records += 1;
+        self.pointers += pointers;
         self.bytes += bytes_of(&key, &data);
-        *self.by_source.entry(entry.source).or_default() += 1;
+        let share = self.by_source.entry(entry.source).or_default();
+        share.records += 1;
+        share.pointers += pointers;
         self.sets.entry(key).or_default().insert(data, entry);
     }
 
     fn count_out(&mut self, key: &Key, data: &Data, entry: &Entry) {
+        let pointers = usize::from(key.kind == Kind::Ptr);
         self.records -= 1;
+        self.pointers -= pointers;
         self.bytes -= bytes_of(key, data);
-        if let MapEntry::Occupied(mut count) = self.by_source.entry(entry.source) {
-            *count.get_mut() -= 1;
-            if *count.get() == 0 {
-                count.remove();
+        if let MapEntry::Occupied(mut share) = self.by_source.entry(entry.source) {
+            share.get_mut().records -= 1;
+            share.get_mut().pointers -= pointers;
+            if share.get().records == 0 {
+                share.remove();
             }
         }
     }
@@ -288,26 +324,30 @@ impl Cache {
 
     /// The pointer from `name` to `target`, believed or not; its data has the case in which it came first.
     pub fn pointer(&self, link: u32, name: &Name, target: &Name) -> Option<(&Data, &Entry)> {
-        let key = Key {
-            link,
-            name: name.clone(),
-            kind: Kind::Ptr,
-        };
+        let key = Key::pointer(link, name);
         let set = self.sets.get(&key)?;
         set.get_key_value(&Data::Ptr(target.clone()))
     }
 
     /// Disbelieves the pointer from `name` to `target`, or believes it again.
-    pub fn dispute(&mut self, link: u32, name: &Name, target: &Name, is_disputed: bool) {
-        let key = Key {
-            link,
-            name: name.clone(),
-            kind: Kind::Ptr,
+    pub fn dispute(&mut self, key: &Key, target: &Name, is_disputed: bool, now: Duration) {
+        let set = self.sets.get_mut(key);
+        let Some(entry) = set.and_then(|set| set.get_mut(&Data::Ptr(target.clone()))) else {
+            return;
         };
-        let set = self.sets.get_mut(&key);
-        if let Some(entry) = set.and_then(|set| set.get_mut(&Data::Ptr(target.clone()))) {
-            entry.is_disputed = is_disputed;
+        if entry.is_disputed == is_disputed {
+            return;
         }
+        match is_disputed {
+            true => entry.is_doubted(now),
+            false => {
+                entry.is_disputed = false;
+                (entry.heard, entry.expires, entry.refreshes) = (now, now + entry.ttl, 0);
+                entry.plan_refresh();
+            }
+        }
+        let due = entry.due();
+        self.look_at(due);
     }
 
     /// Drops all records of a name and type.
@@ -347,7 +387,11 @@ impl Cache {
         let mut next: Option<Duration> = None;
         for (key, set) in &mut self.sets {
             for (data, entry) in &mut *set {
-                if entry.expires <= now {
+                let is_doubtful = key.kind == Kind::Ptr && !entry.is_disputed;
+                if entry.expires <= now && is_doubtful && entry.is_unanswered() {
+                    entry.is_doubted(now);
+                    done.lost.push((key.clone(), data.clone()));
+                } else if entry.expires <= now {
                     done.expired
                         .push((key.clone(), data.clone(), entry.clone()));
                     continue;
@@ -384,6 +428,8 @@ impl Cache {
 #[derive(Debug, Default)]
 pub struct Due {
     pub expired: Vec<(Key, Data, Entry)>,
+    /// Pointers that were asked for again in vain. They are not believed any more.
+    pub lost: Vec<(Key, Data)>,
     pub refresh: Vec<Key>,
 }
 

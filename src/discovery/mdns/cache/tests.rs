@@ -53,6 +53,7 @@ fn story(cache: &mut Cache, until: u64) -> Vec<(u64, &'static str)> {
         let done = cache.turn(due, |_| true);
         let millis = u64::try_from(due.as_millis()).unwrap();
         story.extend(done.refresh.iter().map(|_| (millis, "ask")));
+        story.extend(done.lost.iter().map(|_| (millis, "lost")));
         story.extend(done.expired.iter().map(|_| (millis, "gone")));
     }
     story
@@ -139,10 +140,24 @@ fn a_pointer_flushes_no_other() {
 fn no_record_is_believed_for_more_than_75_minutes() {
     let mut cache = Cache::default();
     cache.take(LINK, &pointer("a._t._tcp.local", u32::MAX), &at(0));
-    assert_eq!(
-        story(&mut cache, u64::from(u32::MAX)).last(),
-        Some(&(4_500_000, "gone"))
-    );
+    let told = story(&mut cache, u64::from(u32::MAX));
+    assert!(told.contains(&(4_500_000, "lost")));
+    assert_eq!(told.last(), Some(&(5_400_000, "gone")));
+}
+
+#[test]
+fn a_pointer_that_nobody_confirms_is_remembered_for_a_while_and_not_believed() {
+    let mut cache = Cache::default();
+    let (name, target) = (named("_t._tcp.local"), named("a._t._tcp.local"));
+    cache.take(LINK, &pointer("a._t._tcp.local", 10), &at(0));
+    let told = story(&mut cache, 10_000);
+    assert_eq!(told.last(), Some(&(10_000, "lost")));
+    assert!(!cache.points(LINK, &name, &target) && cache.pointer(LINK, &name, &target).is_some());
+    let again = cache.take(LINK, &pointer("a._t._tcp.local", 10), &at(60_000));
+    assert_eq!(again, Outcome::New);
+    assert!(cache.points(LINK, &name, &target));
+    assert_eq!(story(&mut cache, 70_000).last(), Some(&(70_000, "lost")));
+    assert_eq!(story(&mut cache, 970_000), [(970_000, "gone")]);
 }
 
 #[test]
@@ -166,6 +181,18 @@ fn one_source_takes_half_of_the_room_and_the_next_half_of_the_rest() {
         cache.take(LINK, &known, &from("10.0.0.0", 1)),
         Outcome::Refreshed
     );
+}
+
+#[test]
+fn one_source_has_half_of_the_services_and_the_next_half_of_the_rest() {
+    let mut cache = Cache::default();
+    for (source, expected) in [("10.0.0.1", 2048), ("10.0.0.2", 1024)] {
+        let admitted = (0..3000).filter(|n| {
+            let record = pointer(&format!("{n}-{source}._t._tcp.local"), 4500);
+            cache.take(LINK, &record, &from(source, 0)) == Outcome::New
+        });
+        assert_eq!(admitted.count(), expected, "{source}");
+    }
 }
 
 #[test]
@@ -194,8 +221,8 @@ proptest! {
         let records: Vec<_> = cache.sets.iter().flat_map(|(key, set)| set.iter().map(move |(d, e)| (key, d, e))).collect();
         prop_assert_eq!(records.len(), cache.len());
         prop_assert_eq!(records.iter().map(|(k, d, _)| bytes_of(k, d)).sum::<usize>(), cache.bytes());
-        for (source, count) in &cache.by_source {
-            prop_assert_eq!(records.iter().filter(|(_, _, e)| e.source == *source).count(), *count);
+        for (source, share) in &cache.by_source {
+            prop_assert_eq!(records.iter().filter(|(_, _, e)| e.source == *source).count(), share.records);
         }
         let due = records.iter().map(|(_, _, e)| e.due()).min();
         prop_assert!(due.is_none_or(|due| cache.due().is_some_and(|d| d <= due)), "something is overlooked");

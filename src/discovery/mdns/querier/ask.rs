@@ -11,7 +11,10 @@ use super::{
     },
     Outgoing, Querier,
 };
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 /// A question beside the first label of its name: that label's length, a pointer, type and class.
 const QUESTION_BYTES: usize = 7;
@@ -35,6 +38,8 @@ struct Manner {
 #[derive(Default)]
 struct Agenda {
     questions: BTreeMap<(Name, Kind), Manner>,
+    /// The services that have not answered yet: whether they are there is what is asked.
+    doubtful: BTreeSet<Name>,
 }
 
 impl Agenda {
@@ -57,7 +62,8 @@ impl Agenda {
             };
             if *kind == Kind::Ptr {
                 pointers.push(ask);
-                known.extend(known_answers(cache, link, name, now));
+                let answers = known_answers(cache, link, name, now);
+                known.extend(answers.filter(|k| !self.doubtful.contains(&k.target)));
             } else {
                 others.push(ask);
             }
@@ -74,9 +80,14 @@ impl Agenda {
 
 /// RFC 6762 7.1: what is believed and has more than half of its life before it. What is in dispute is not offered
 /// (10.4), or a right responder would not confirm it.
-fn known_answers(cache: &Cache, link: u32, name: &Name, now: Duration) -> Vec<KnownAnswer> {
+fn known_answers<'a>(
+    cache: &'a Cache,
+    link: u32,
+    name: &'a Name,
+    now: Duration,
+) -> impl Iterator<Item = KnownAnswer> + use<'a> {
     let set = cache.set(link, name, Kind::Ptr);
-    let known = set.filter_map(|(data, entry)| {
+    set.filter_map(move |(data, entry)| {
         let left = entry.expires.saturating_sub(now);
         match data {
             Data::Ptr(target) if left > entry.ttl / 2 => Some(KnownAnswer {
@@ -86,8 +97,7 @@ fn known_answers(cache: &Cache, link: u32, name: &Name, now: Duration) -> Vec<Kn
             }),
             _ => None,
         }
-    });
-    known.collect()
+    })
 }
 
 impl Querier {
@@ -199,6 +209,7 @@ fn ask_instances(state: &mut LinkState, cache: &Cache, agenda: &mut Agenda, now:
         .values()
         .any(|i| i.is_to_confirm(crowd, now));
     let mut by_type = vec![];
+    let waits = |instance: &Instance| instance.confirm.is_some();
     for (name, instance) in &mut state.instances {
         if let Some(resolve) = instance.resolve.as_mut().filter(|r| r.is_due(now)) {
             resolve.asked(now);
@@ -225,6 +236,8 @@ fn ask_instances(state: &mut LinkState, cache: &Cache, agenda: &mut Agenda, now:
             }
         }
     }
+    let doubtful = state.instances.iter().filter(|(_, i)| waits(i));
+    (agenda.doubtful).extend(doubtful.map(|(name, _)| name.clone()));
     for name in by_type {
         let browses: Vec<Name> = state.browses_of(&name).map(|(b, _)| b.clone()).collect();
         for browsed in browses {

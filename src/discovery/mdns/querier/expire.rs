@@ -15,7 +15,11 @@ use std::time::Duration;
 impl Querier {
     pub(super) fn expire(&mut self, now: Duration) {
         let links = &self.links;
-        let Due { expired, refresh } = self.cache.turn(now, |key| {
+        let Due {
+            expired,
+            lost,
+            refresh,
+        } = self.cache.turn(now, |key| {
             links.get(&key.link).is_some_and(|state| match key.kind {
                 Kind::Ptr => state.browses.contains_key(&key.name),
                 Kind::Srv | Kind::Txt => {
@@ -29,6 +33,11 @@ impl Querier {
             if let Some(state) = self.links.get_mut(&key.link) {
                 state.look_at(now);
                 self.asked_again(&key);
+            }
+        }
+        for (key, data) in lost {
+            if let Data::Ptr(target) = &data {
+                self.lose(key.link, target, now);
             }
         }
         for (key, data, entry) in expired {
@@ -111,7 +120,8 @@ impl Querier {
             return;
         };
         for browse in state.browses.keys() {
-            self.cache.dispute(link, browse, name, true);
+            let key = Key::pointer(link, browse);
+            self.cache.dispute(&key, name, true, now);
         }
         let Some(instance) = state.instances.get_mut(name) else {
             return;

@@ -1,7 +1,7 @@
 //! What comes: responses, and the queries of others. Pure.
 use super::{
     super::{
-        cache::{Heard, Outcome},
+        cache::{Heard, Key, Outcome},
         link::{Families, Host, Instance, RESOLVE_DELAY},
         message::{Data, Kind, Message, Question, Record},
         name::Name,
@@ -219,7 +219,8 @@ impl Querier {
         due.into_iter().for_each(|at| state.look_at(at));
         if was_lost {
             for browse in state.browses.keys() {
-                self.cache.dispute(link, browse, name, false);
+                let key = Key::pointer(link, browse);
+                self.cache.dispute(&key, name, false, now);
             }
             if let Some(instance) = state.instances.get_mut(name) {
                 instance.resolve = Some(Series::new(now + RESOLVE_DELAY, MISSING_MAX));

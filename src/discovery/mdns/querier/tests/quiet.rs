@@ -38,11 +38,11 @@ fn three_hundred_services_of_twelve_kinds_are_never_gone_in_eight_quiet_hours() 
 
 #[test]
 fn services_that_run_already_are_there_at_once() {
-    let usual = many().into_iter().map(|r| Responder {
-        habits: Habits { delay: 20, ..USUAL },
-        ..r
-    });
-    let mut lan = Lan::new(usual.collect());
+    let mut responders = many();
+    for responder in &mut responders {
+        responder.habits = USUAL;
+    }
+    let mut lan = Lan::new(responders);
     lan.run(ms(200));
     assert_eq!(lan.told.len(), 300);
 }

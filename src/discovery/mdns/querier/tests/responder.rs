@@ -91,7 +91,6 @@ pub(super) const KINDS: [Habits; 12] = [
     },
     Habits {
         knows_only_types: true,
-        suppresses: false,
         ..USUAL
     },
     Habits {
