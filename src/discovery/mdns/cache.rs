@@ -3,10 +3,13 @@
 //! A record that is there already can always be refreshed or taken back. A new one is admitted while there is room: in
 //! its set, in all, and in the share of its source. A source may take at most half of what the other sources leave, of
 //! records and of services, so that nobody fills the cache alone; nothing is evicted for a newcomer, because what is known may be in use.
+mod entry;
+
 use super::{
     message::{Data, Kind, Record},
     name::Name,
 };
+pub use entry::{Entry, Heard};
 use std::{
     collections::{BTreeMap, btree_map::Entry as MapEntry},
     net::IpAddr,
@@ -28,12 +31,6 @@ const SOURCES_MAX: usize = 4096;
 const TTL_MAX: Duration = Duration::from_secs(4500);
 /// RFC 6762 10.1 and 10.2: what was taken back, or replaced, stays for another second.
 const LINGER: Duration = Duration::from_secs(1);
-/// RFC 6762 5.2: the parts of its lifetime at which a record is asked for again, in percent.
-const REFRESH_PERCENT: [u32; 4] = [80, 85, 90, 95];
-/// How long a pointer that was not confirmed is remembered, so that its service can be looked for.
-const DISPUTED_FOR: Duration = Duration::from_secs(900);
-/// Records that live for less than this are not asked for again; their publisher repeats them or not.
-const REFRESHED_TTL: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
@@ -51,77 +48,6 @@ impl Key {
             name: browsed.clone(),
             kind: Kind::Ptr,
         }
-    }
-}
-
-/// Who sent a record, and when.
-#[derive(Debug, Clone, Copy)]
-pub struct Heard {
-    pub source: IpAddr,
-    pub now: Duration,
-    /// In percent of its lifetime, so that not all who know a record ask for it at once: 0 to 2.
-    pub jitter: f64,
-}
-
-/// What is known of a record beside its data.
-#[derive(Debug, Clone)]
-pub struct Entry {
-    /// Since when it has been known without a break.
-    pub since: Duration,
-    pub heard: Duration,
-    pub ttl: Duration,
-    pub expires: Duration,
-    /// It was not confirmed when it should have been. It is not believed, and not offered as a known answer.
-    pub is_disputed: bool,
-    /// How often it was asked for again.
-    pub refreshes: u8,
-    refresh_at: Option<Duration>,
-    jitter: f64,
-    source: IpAddr,
-}
-
-impl Entry {
-    fn new(ttl: Duration, heard: &Heard) -> Self {
-        let mut entry = Self {
-            since: heard.now,
-            heard: heard.now,
-            ttl,
-            expires: heard.now + ttl,
-            is_disputed: false,
-            refreshes: 0,
-            refresh_at: None,
-            jitter: heard.jitter,
-            source: heard.source,
-        };
-        entry.plan_refresh();
-        entry
-    }
-
-    fn plan_refresh(&mut self) {
-        let percent = REFRESH_PERCENT.get(usize::from(self.refreshes));
-        let percent = percent.filter(|_| self.ttl >= REFRESHED_TTL);
-        self.refresh_at = percent.map(|percent| {
-            let part = (f64::from(*percent) + self.jitter) / 100.0;
-            self.heard + self.ttl.mul_f64(part)
-        });
-    }
-
-    /// It was not confirmed.
-    fn is_doubted(&mut self, now: Duration) {
-        self.is_disputed = true;
-        self.refresh_at = None;
-        self.expires = now + DISPUTED_FOR;
-    }
-
-    /// When something is to be done about it.
-    fn due(&self) -> Duration {
-        self.refresh_at
-            .map_or(self.expires, |at| at.min(self.expires))
-    }
-
-    /// Whether it was asked for again, and not answered, as often as RFC 6762 10.4 wants before it is flushed.
-    pub fn is_unanswered(&self) -> bool {
-        self.refreshes >= 2
     }
 }
 

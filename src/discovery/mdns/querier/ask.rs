@@ -20,8 +20,7 @@ use std::{
 const QUESTION_BYTES: usize = 7;
 /// The questions of one round of confirmations, for which 48 packets a minute are enough.
 const ROUND_BYTES: usize = 8 * (PACKET_MAX - 40);
-/// Up to so many lost services are each asked for; of more, all services of their type are asked to say that they are
-/// there.
+/// Up to so many lost services are each asked for by name.
 const LOST_BY_NAME: usize = 20;
 /// The questions of a confirmation after this one go by both families, and ask for the type, too: some responders
 /// answer nothing else.
@@ -281,14 +280,14 @@ fn search(state: &mut LinkState, agenda: &mut Agenda, now: Duration) {
         state.search = None;
         return;
     }
+    // Few are asked for by name, which not all responders answer; all are asked for by type.
     let is_crowd = lost.len() > LOST_BY_NAME;
     for name in lost {
-        if is_crowd {
-            let browses: Vec<Name> = state.browses_of(&name).map(|(b, _)| b.clone()).collect();
-            for browsed in browses {
-                agenda.add(&browsed, Kind::Ptr, Families::BOTH);
-            }
-        } else {
+        let browses: Vec<Name> = state.browses_of(&name).map(|(b, _)| b.clone()).collect();
+        for browsed in browses {
+            agenda.add(&browsed, Kind::Ptr, Families::BOTH);
+        }
+        if !is_crowd {
             agenda.add(&name, Kind::Srv, Families::BOTH);
             agenda.add(&name, Kind::Txt, Families::BOTH);
         }
