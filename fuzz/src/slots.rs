@@ -72,10 +72,13 @@ impl Agent {
     /// An Allocate call: up to two containers with up to three ids each.
     fn allocate(&mut self, input: &mut Reader<'_>) {
         let resource = resource(input);
+        // A kubelet gives an id once.
+        let mut given = BTreeSet::new();
         let mut request = || -> Vec<String> {
             let count = input.below(4);
             let id = |_| format!("{}-{}", resource.name(), input.below(8));
-            (0..count).map(id).collect()
+            let ids = (0..count).map(id);
+            ids.filter(|id| given.insert(id.clone())).collect()
         };
         let requests = [request(), request()];
         let gone = match input.below(2) {

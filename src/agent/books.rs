@@ -109,11 +109,7 @@ async fn freshened(
     if !doubts.is_empty() && !is_confirmed && books.checkpoint != Checkpoint::Missing {
         is_fresh = is_written_anew(node).await;
         books.checkpoint = read_checkpoint(node).await;
-        *confirmed = is_fresh.then(|| Confirmed {
-            begun,
-            pods: books.list.pods.clone(),
-            doubts: books.doubts(held),
-        });
+        *confirmed = is_fresh.then(|| Confirmed::by(&books, held, begun, confirmed.as_ref()));
     }
     if let Checkpoint::Read { is_fresh: so, .. } = &mut books.checkpoint {
         *so = is_fresh;

@@ -27,6 +27,7 @@ const SETTLE: Duration = Duration::from_millis(5);
 pub(super) async fn run(node: Arc<Node>, shutdown: CancellationToken) -> anyhow::Result<()> {
     let (mut judged, mut discoveries) = (node.judged.subscribe(), node.discoveries.subscribe());
     let (mut instances, mut configurations) = (node.store.instances(), node.store.configurations());
+    let mut uses = node.uses.subscribe();
     let mut keeper = Keeper::new(node.clone());
     let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
     loop {
@@ -42,7 +43,7 @@ pub(super) async fn run(node: Arc<Node>, shutdown: CancellationToken) -> anyhow:
             judged: &judged.borrow_and_update().clone(),
             discoveries: &discoveries.borrow_and_update().clone(),
             instances: &known,
-            uses: node.uses.borrow().clone().as_deref(),
+            uses: uses.borrow_and_update().clone().as_deref(),
             absences: &keeper.absences,
             arrivals: &keeper.arrivals,
             failing: &keeper.writes.failing(),
@@ -72,6 +73,7 @@ pub(super) async fn run(node: Arc<Node>, shutdown: CancellationToken) -> anyhow:
             changed = discoveries.changed() => changed?,
             changed = instances.changed() => changed?,
             changed = configurations.changed() => changed?,
+            changed = uses.changed() => changed?,
             () = sleep(wait.unwrap_or(Duration::MAX)) => continue,
         }
         shutdown.run_until_cancelled(sleep(SETTLE)).await;

@@ -166,6 +166,15 @@ impl Node {
         metrics().set_plugins_registered(self.registered.borrow().len());
     }
 
+    /// Notes what containers use. Whoever waits for a change is woken by one only: looks are taken every few seconds.
+    fn set_uses(&self, now: Option<Arc<[Use]>>) {
+        self.uses.send_if_modified(|uses| {
+            let is_new = *uses != now;
+            *uses = now;
+            is_new
+        });
+    }
+
     /// RFC 3339, to the second as Kubernetes writes it.
     fn clock(&self) -> String {
         Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()

@@ -68,7 +68,8 @@ pub(super) async fn run(
         if is_due {
             // What is marked as seen is read after that, so that nothing that changes meanwhile is missed.
             discoveries.mark_unchanged();
-            if instances.has_changed()? || judged.has_changed()? {
+            let is_unobserved = slots.borrow().has_unobserved();
+            if is_unobserved || instances.has_changed()? || judged.has_changed()? {
                 instances.mark_unchanged();
                 judged.mark_unchanged();
                 plugins.observe();
@@ -185,11 +186,13 @@ impl Plugins {
         self.node.slots.send_modify(|slots| {
             let now = self.node.store.instances().borrow().clone();
             let before = std::mem::replace(&mut self.observed, now.clone());
+            let unobserved = slots.take_unobserved();
             // An object alone is not believed: each slot is kept, listed and sent to the kubelet.
             let limit = limits::slots_of_each(now.values().map(|i| i.spec.capacity));
             let is_cut_as_before = std::mem::replace(&mut self.slot_limit, limit) == limit;
             let is_same = |key: &ObjectKey, instance: &Arc<Instance>| {
                 is_cut_as_before
+                    && !unobserved.contains(key)
                     && before
                         .get(key)
                         .is_some_and(|before| Arc::ptr_eq(before, instance))

@@ -1,41 +1,22 @@
 //! The CustomResourceDefinitions: ours, and what one on a cluster lacks. Pure.
-use super::{configuration::Configuration, instance::Instance};
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray,
-};
-use kube::CustomResourceExt as _;
 use serde_json::Value;
 
 /// Mends definitions that lack something: Helm never upgrades what is in a chart's `crds/`.
 pub const HOW_TO_MEND: &str =
     "helm show crds charts/petiole | kubectl apply --server-side --force-conflicts -f -";
 
-/// Configuration and Instance.
-pub fn all() -> [CustomResourceDefinition; 2] {
-    let mut all = [Configuration::crd(), Instance::crd()];
-    for version in all.iter_mut().flat_map(|crd| &mut crd.spec.versions) {
-        let schema = version.schema.as_mut();
-        let root = schema.and_then(|s| s.open_api_v3_schema.as_mut());
-        let fields = root.and_then(|r| r.properties.as_mut());
-        if let Some(status) = fields.and_then(|f| f.get_mut("status")) {
-            without_null(status);
-        }
-    }
-    all
-}
-
-/// Users may write `null` where Akri lets them; what we write is there or absent.
-fn without_null(schema: &mut JSONSchemaProps) {
-    schema.nullable = None;
-    schema
-        .properties
-        .iter_mut()
-        .flat_map(|p| p.values_mut())
-        .for_each(without_null);
-    if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut schema.items {
-        without_null(items);
-    }
-}
+/// The definitions, as name and YAML. A test writes the files from the types: the program needs no code that makes a
+/// schema.
+pub const ALL: [(&str, &str); 2] = [
+    (
+        "configurations.akri.sh",
+        include_str!("../../crds/configurations.akri.sh.yaml"),
+    ),
+    (
+        "instances.akri.sh",
+        include_str!("../../crds/instances.akri.sh.yaml"),
+    ),
+];
 
 /// What `ours` has and the one on a cluster lacks: fields such as `spec.gracePeriodSeconds`, and `subresource
 /// status`. The API server drops what we write there.
@@ -98,63 +79,5 @@ fn add_missing(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    fn crd(version: Value) -> Value {
-        json!({"spec": {"versions": [version]}})
-    }
-
-    fn configuration() -> Value {
-        serde_json::to_value(Configuration::crd()).unwrap()
-    }
-
-    #[test]
-    fn ours_lacks_nothing() {
-        for ours in all().map(|crd| serde_json::to_value(crd).unwrap()) {
-            assert_eq!(missing(&ours, &ours), Vec::<String>::new());
-        }
-    }
-
-    #[test]
-    fn akris_lacks_our_fields() {
-        let object = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-        let akris = crd(json!({
-            "name": "v0", "served": true,
-            "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object", "properties": {
-                "discoveryHandler": {"type": "object", "properties": {
-                    "name": {}, "discoveryDetails": {}, "discoveryProperties": {"items": {"properties": {"name": {}, "value": {}}}},
-                }},
-                "capacity": {}, "brokerSpec": object,
-                "instanceServiceSpec": object, "configurationServiceSpec": object, "brokerProperties": {},
-            }}}}},
-        }));
-        assert_eq!(
-            missing(&configuration(), &akris),
-            [
-                "subresource status",
-                "spec.discoveryHandler.discoveryProperties[].valueFrom",
-                "spec.gracePeriodSeconds",
-                "spec.maxInstances",
-                "spec.resourceName",
-                "spec.slotReleaseSeconds",
-                "status",
-            ]
-        );
-    }
-
-    #[test]
-    fn a_version_that_is_not_served_is_missing() {
-        let other = crd(json!({"name": "v0", "served": false}));
-        assert_eq!(missing(&configuration(), &other), ["version v0"]);
-    }
-
-    #[test]
-    fn a_newer_definition_lacks_nothing() {
-        let mut newer = configuration();
-        newer["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
-            ["later"] = json!({"type": "string"});
-        assert_eq!(missing(&configuration(), &newer), Vec::<String>::new());
-    }
-}
+#[path = "crds_tests.rs"]
+mod tests;

@@ -4,13 +4,14 @@ use crate::{
     api::crds,
     cluster::{
         self,
-        parts::{DaemonSetPart, DeploymentPart},
+        parts::{CustomResourceDefinitionPart, DaemonSetPart, DeploymentPart},
     },
+    yaml,
 };
 use anyhow::{Context as _, bail};
 use clap::Args;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{Api, Client};
+use serde_json::Value;
 use std::{
     io::{Write as _, stdout},
     time::Duration,
@@ -53,12 +54,16 @@ type Finding = Result<String, String>;
 
 async fn look(client: &Client, flags: &Flags) -> anyhow::Result<Vec<Finding>> {
     let mut findings = Vec::new();
-    let definitions = Api::<CustomResourceDefinition>::all(client.clone());
-    for ours in crds::all() {
-        let name = ours.metadata.name.clone().unwrap_or_default();
-        let on_cluster = definitions.get_opt(&name).await;
+    let definitions = Api::<CustomResourceDefinitionPart>::all(client.clone());
+    for (name, ours) in crds::ALL {
+        let ours = yaml::from_str(ours).with_context(|| format!("our {name}"))?;
+        let on_cluster = definitions.get_opt(name).await;
         let on_cluster = on_cluster.with_context(|| format!("CustomResourceDefinition {name}"))?;
-        findings.push(definition(&name, &ours, on_cluster.as_ref())?);
+        findings.push(definition(
+            name,
+            &ours,
+            on_cluster.map(|crd| crd.rest).as_ref(),
+        ));
     }
     let namespace = &flags.namespace;
     let agents = Api::<DaemonSetPart>::namespaced(client.clone(), namespace);
@@ -89,25 +94,18 @@ fn report(findings: &[Finding]) -> anyhow::Result<()> {
     }
 }
 
-fn definition(
-    name: &str,
-    ours: &CustomResourceDefinition,
-    on_cluster: Option<&CustomResourceDefinition>,
-) -> anyhow::Result<Finding> {
+fn definition(name: &str, ours: &Value, on_cluster: Option<&Value>) -> Finding {
     let what = format!("CustomResourceDefinition {name}");
     let Some(on_cluster) = on_cluster else {
-        return Ok(Err(format!("{what} is not there: {}", crds::HOW_TO_MEND)));
+        return Err(format!("{what} is not there: {}", crds::HOW_TO_MEND));
     };
-    let missing = crds::missing(
-        &serde_json::to_value(ours)?,
-        &serde_json::to_value(on_cluster)?,
-    );
-    Ok(if missing.is_empty() {
+    let missing = crds::missing(ours, on_cluster);
+    if missing.is_empty() {
         Ok(format!("{what} has every field"))
     } else {
         let missing = missing.join(", ");
         Err(format!("{what} lacks {missing}: {}", crds::HOW_TO_MEND))
-    })
+    }
 }
 
 fn agent(what: &str, daemon_set: Option<&DaemonSetPart>) -> Finding {
@@ -210,15 +208,16 @@ mod tests {
 
     #[test]
     fn a_definition_that_lacks_something_says_what_and_how_to_mend_it() {
-        let [ours, _] = crds::all();
+        let [(_, ours), _] = crds::ALL;
+        let ours: Value = yaml::from_str(ours).unwrap();
         let mut old = ours.clone();
-        old.spec.versions[0].subresources = None;
-        let wrong = definition("x", &ours, Some(&old)).unwrap().unwrap_err();
+        old["spec"]["versions"][0]["subresources"] = Value::Null;
+        let wrong = definition("x", &ours, Some(&old)).unwrap_err();
         assert!(
             wrong.contains("lacks subresource status: helm show crds"),
             "{wrong}"
         );
-        assert!(definition("x", &ours, Some(&ours)).unwrap().is_ok());
-        assert!(definition("x", &ours, None).unwrap().is_err());
+        assert!(definition("x", &ours, Some(&ours)).is_ok());
+        assert!(definition("x", &ours, None).is_err());
     }
 }

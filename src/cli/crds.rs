@@ -1,6 +1,5 @@
 //! `petiole crds`: prints the CustomResourceDefinitions, or writes them as files.
 use crate::{api::crds, files};
-use anyhow::Context as _;
 use clap::Args;
 use std::{
     io::{Write as _, stdout},
@@ -15,11 +14,7 @@ pub struct Flags {
 }
 
 pub(super) fn run(flags: &Flags) -> anyhow::Result<()> {
-    for crd in crds::all() {
-        let name = crd.metadata.name.clone().unwrap_or_default();
-        let yaml = serde_saphyr::to_string(&crd).with_context(|| format!("{name} as YAML"))?;
-        // Also in a file: `helm show crds` puts nothing between the files of a chart.
-        let document = format!("---\n{yaml}");
+    for (name, document) in crds::ALL {
         match &flags.dir {
             Some(dir) => {
                 let path = dir.join(format!("{name}.yaml"));

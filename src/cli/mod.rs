@@ -71,7 +71,7 @@ pub enum Command {
 
 #[derive(Debug, Args)]
 struct LogFlags {
-    /// What to log: `error`, `warn`, `info`, `debug`, `trace`, or directives such as `petiole=debug,warn`
+    /// What to log: `error`, `warn`, `info`, `debug`, or directives such as `petiole=debug,warn`
     /// [default: info for agent, controller and kubelet; off for demo; else warn]
     #[arg(long, global = true, env = "PETIOLE_LOG", help_heading = "Logging")]
     log: Option<String>,

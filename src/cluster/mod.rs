@@ -20,11 +20,9 @@ const PAGE: u32 = 500;
 /// Requests that one task has on their way at a time.
 pub const SIDE_BY_SIDE: usize = 16;
 
-/// A client with the identity of the Pod this runs in or, outside a cluster, of the kubeconfig.
+/// Returns a client with the identity of the kubeconfig or, where there is none, of the Pod this runs in.
 pub async fn client() -> anyhow::Result<Client> {
-    let mut config = Config::infer()
-        .await
-        .context("no API server: neither a Pod's ServiceAccount nor a kubeconfig can be read")?;
+    let mut config = config().await?;
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.read_timeout = Some(READ_TIMEOUT);
     config.reset_reader_on_write = true;
@@ -33,6 +31,21 @@ pub async fn client() -> anyhow::Result<Client> {
     let builder = ClientBuilder::try_from(config).context("the API server's client")?;
     let builder = builder.with_layer(&deadline::Deadline);
     Ok(builder.with_layer(&writes::CountWrites).build())
+}
+
+#[cfg(feature = "kubeconfig")]
+async fn config() -> anyhow::Result<Config> {
+    Config::infer()
+        .await
+        .context("no API server: neither a Pod's ServiceAccount nor a kubeconfig can be read")
+}
+
+#[cfg(not(feature = "kubeconfig"))]
+#[expect(clippy::unused_async, reason = "where there are kubeconfigs it waits")]
+async fn config() -> anyhow::Result<Config> {
+    Config::incluster().context(
+        "no API server: a Pod's ServiceAccount cannot be read, and this build reads no kubeconfig; build with --features kubeconfig",
+    )
 }
 
 /// All objects of an `Api`, page by page.

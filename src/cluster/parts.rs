@@ -6,6 +6,7 @@ use k8s_openapi::{
         batch::v1::Job,
         core::v1::{Node, NodeCondition, Pod},
     },
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
     apimachinery::pkg::{
         api::resource::Quantity,
         apis::meta::v1::{ObjectMeta, Time},
@@ -60,6 +61,16 @@ pub struct ContainerStatePart {
 #[serde(rename_all = "camelCase")]
 pub struct TerminatedPart {
     pub finished_at: Option<Time>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize, Resource)]
+#[resource(inherit = CustomResourceDefinition)]
+pub struct CustomResourceDefinitionPart {
+    #[serde(default)]
+    pub metadata: ObjectMeta,
+    /// `spec` and `status` as they are: what a cluster has may be newer than any type.
+    #[serde(flatten)]
+    pub rest: serde_json::Value,
 }
 
 #[derive(Debug, Clone, Default, Deserialize, Resource)]

@@ -4,9 +4,9 @@ use super::Shared;
 use crate::{
     api::crds,
     backoff::Backoff,
-    cluster::{events::about, is_not_found},
+    cluster::{events::about, is_not_found, parts::CustomResourceDefinitionPart},
+    yaml,
 };
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
 use std::{sync::Arc, time::Duration};
 use tokio::time::sleep;
@@ -32,20 +32,16 @@ pub(super) async fn run(shared: Arc<Shared>, shutdown: CancellationToken) -> any
 }
 
 async fn look(shared: &Shared) -> anyhow::Result<()> {
-    let api: Api<CustomResourceDefinition> = Api::all(shared.client.clone());
-    for ours in crds::all() {
-        let name = ours.metadata.name.clone().unwrap_or_default();
-        let there = match api.get(&name).await {
+    let api: Api<CustomResourceDefinitionPart> = Api::all(shared.client.clone());
+    for (name, ours) in crds::ALL {
+        let there = match api.get(name).await {
             Err(e) if is_not_found(&e) => {
                 warn!(definition = name, "it is not there: {}", crds::HOW_TO_MEND);
                 continue;
             }
             there => there?,
         };
-        let missing = crds::missing(
-            &serde_json::to_value(&ours)?,
-            &serde_json::to_value(&there)?,
-        );
+        let missing = crds::missing(&yaml::from_str(ours)?, &there.rest);
         if !missing.is_empty() {
             let note = format!("it lacks {}. {}", missing.join(", "), crds::HOW_TO_MEND);
             warn!(definition = name, "{note}");

@@ -53,7 +53,7 @@ pub(super) struct Agent {
     /// What containers were told by this life, by the kubelet's id.
     pub(super) told: RefCell<BTreeMap<String, String>>,
     /// What containers used at the last look.
-    pub(super) uses: RefCell<Option<Vec<Use>>>,
+    pub(super) uses: watch::Sender<Option<Vec<Use>>>,
     /// The version of the kubelet's checkpoint that was read last, and what it says.
     pub(super) checkpoint: RefCell<(u64, Vec<Entry>)>,
     /// What the kubelet was last told of each resource.
@@ -79,7 +79,7 @@ impl Agent {
             discoveries: watch::Sender::default(),
             requests,
             told: RefCell::default(),
-            uses: RefCell::default(),
+            uses: watch::Sender::default(),
             checkpoint: RefCell::default(),
             listed: RefCell::default(),
         });
@@ -151,6 +151,7 @@ impl Agent {
         let mut discoveries = self.discoveries.subscribe();
         let mut published = self.store.instances.subscribe();
         let mut judged = self.store.judged.subscribe();
+        let mut uses = self.uses.subscribe();
         let mut absences = Absences::new();
         let mut arrivals = instances::Arrivals::default();
         let (first, last) = (Duration::from_millis(200), Duration::from_secs(10));
@@ -187,7 +188,7 @@ impl Agent {
                 judged: &known,
                 discoveries: &discoveries.borrow_and_update().clone(),
                 instances: &published.borrow_and_update().clone(),
-                uses: self.uses.borrow().clone().as_deref(),
+                uses: uses.borrow_and_update().clone().as_deref(),
                 absences: &absences,
                 arrivals: &arrivals,
                 // The simulated API server refuses nothing for good.
@@ -207,6 +208,7 @@ impl Agent {
                 _ = judged.changed() => false,
                 _ = discoveries.changed() => false,
                 _ = published.changed() => false,
+                _ = uses.changed() => false,
                 () = self.machine().sleep(u64::try_from(wait.as_millis()).unwrap() + 1) => true,
             };
             if !is_over {
@@ -232,8 +234,9 @@ impl Agent {
         let mut observed: Arc<Instances> = Arc::default();
         let (mut desired, mut gone) = (BTreeMap::new(), BTreeSet::new());
         loop {
-            let is_new =
-                published.has_changed().unwrap_or(false) || judged.has_changed().unwrap_or(false);
+            let is_new = published.has_changed().unwrap_or(false)
+                || judged.has_changed().unwrap_or(false)
+                || slots.borrow().has_unobserved();
             if is_new {
                 published.mark_unchanged();
                 judged.mark_unchanged();
@@ -329,10 +332,10 @@ impl Agent {
         self.slots.send_modify(|slots| {
             let now = self.store.instances.borrow().clone();
             let before = std::mem::replace(observed, now.clone());
+            let unobserved = slots.take_unobserved();
             let is_same = |key: &ObjectKey, instance: &Arc<Instance>| {
-                before
-                    .get(key)
-                    .is_some_and(|before| Arc::ptr_eq(before, instance))
+                let before = before.get(key).filter(|_| !unobserved.contains(key));
+                before.is_some_and(|before| Arc::ptr_eq(before, instance))
             };
             let changed = now.iter().filter(|(key, instance)| !is_same(key, instance));
             let gone = before.keys().filter(|key| !now.contains_key(*key));

@@ -17,7 +17,7 @@ use crate::{
         checkpoint::{Data, Entry, encoded},
         container_edits::SLOT_VARIABLE,
         names::ObjectKey,
-        slot_table::Held,
+        slot_table::{Held, Use},
     },
     proto::device_plugin::ContainerAllocateResponse,
 };
@@ -68,7 +68,7 @@ pub(super) async fn run(agent: Rc<Agent>) {
             }
             None => {
                 memory.missed.clear();
-                agent.uses.take();
+                agent.set_uses(None);
             }
         }
         let arrival = Box::pin(slots.wait_for(|slots| slots.arrivals() != arrivals));
@@ -111,7 +111,7 @@ impl Memory {
         ledger.reported.retain(|(by, _)| by != node);
         let twice = adoptions.twice.into_iter();
         (ledger.reported).extend(twice.map(|twice| (node.clone(), twice.slot)));
-        agent.uses.replace(Some(uses));
+        agent.set_uses(Some(uses));
         let release = (!released.is_empty()).then_some(Request::Release {
             changes: released,
             begun,
@@ -140,6 +140,14 @@ impl Agent {
         Some(self.freshened(books, (held, begun), confirmed).await)
     }
 
+    fn set_uses(&self, now: Option<Vec<Use>>) {
+        self.uses.send_if_modified(|uses| {
+            let is_new = *uses != now;
+            *uses = now;
+            is_new
+        });
+    }
+
     async fn freshened(
         &self,
         mut books: Books,
@@ -154,11 +162,7 @@ impl Agent {
         if !doubts.is_empty() && !is_confirmed && books.checkpoint != Checkpoint::Missing {
             is_fresh = self.is_written_anew().await;
             books.checkpoint = self.checkpoint();
-            *confirmed = is_fresh.then(|| Confirmed {
-                begun,
-                pods: books.list.pods.clone(),
-                doubts: books.doubts(held),
-            });
+            *confirmed = is_fresh.then(|| Confirmed::by(&books, held, begun, confirmed.as_ref()));
         }
         if let Checkpoint::Read { is_fresh: so, .. } = &mut books.checkpoint {
             *so = is_fresh;

@@ -184,6 +184,15 @@ impl Machine {
         drop(dead);
     }
 
+    /// Drops all tasks and timers. They hold the world, which holds this machine: without this no world would ever be
+    /// freed.
+    pub(super) fn end(&self) {
+        let tasks = std::mem::take(&mut *self.tasks.borrow_mut());
+        drop(tasks);
+        let timers = std::mem::take(&mut *self.timers.borrow_mut());
+        drop(timers);
+    }
+
     /// Polls whatever can go on, until nothing can.
     fn settle(&self) {
         loop {

@@ -10,7 +10,7 @@
 //! out. Chance chooses every delay, fault and order, from a seed: a seed that fails fails again.
 //!
 //! - `cargo test --lib simulation` runs a few hundred seeds.
-//! - `just simulate N` runs N of them, and `just simulate 1 S` the seed S alone.
+//! - `just simulate --seeds N` runs N of them, and `just simulate --first S --seeds 1` the seed S alone.
 //!
 //! A seed that fails prints what was broken, and everything that happened.
 #![allow(clippy::unwrap_used, reason = "a simulation fails by panicking")]
@@ -86,6 +86,15 @@ struct World {
 }
 
 impl World {
+    /// Frees what holds this world in a circle.
+    fn end(&self) {
+        self.machine.end();
+        self.controllers.take();
+        for node in &self.nodes {
+            node.agent.take();
+        }
+    }
+
     fn new(seed: u64, keeps_history: bool) -> Rc<Self> {
         // Back-offs draw from the thread's generator.
         fastrand::seed(seed);
@@ -217,6 +226,7 @@ fn run(seed: u64, keeps_history: bool) -> Result<(), (String, String)> {
         faults::mend(&world);
         rest(&world);
     }
+    world.end();
     let broken = world.history.broken();
     broken.map_or(Ok(()), |broken| Err((broken, world.history.text())))
 }

@@ -1,4 +1,4 @@
-//! Which seeds are run: a few with every test run, many when asked for, and those that found something once.
+//! Which seeds are run: a few with every test run, and many when asked for.
 use super::run;
 use std::{
     collections::BTreeMap,
@@ -44,7 +44,7 @@ fn fails(seed: u64) {
         panic!("seed {seed} failed once and not twice: a seed must give the same history");
     };
     panic!(
-        "seed {seed}: {broken}\n\n{history}\n\nseed {seed}: {broken}\nalone: just simulate 1 {seed}"
+        "seed {seed}: {broken}\n\n{history}\n\nseed {seed}: {broken}\nalone: just simulate --first {seed} --seeds 1"
     );
 }
 

@@ -61,7 +61,11 @@ pub(crate) struct Confirmed {
     /// The uptime at which that look was begun.
     pub(crate) begun: Duration,
     pub(crate) pods: BTreeSet<ObjectKey>,
+    /// The ids that were in doubt at the look before, too: their Pods had been admitted when the list was made, so that
+    /// those which live are among `pods`.
     pub(crate) doubts: BTreeSet<String>,
+    /// All ids that were in doubt. The Pods of new ones may have been admitted after the list was made.
+    pub(crate) seen: BTreeSet<String>,
 }
 
 /// When a look is taken.
@@ -74,6 +78,18 @@ pub(crate) struct At {
 }
 
 impl Confirmed {
+    /// Returns what these books, with a checkpoint that is fresh, confirm. `last` is what the look before confirmed.
+    pub(crate) fn by(books: &Books, held: &[Held], begun: Duration, last: Option<&Self>) -> Self {
+        let seen = books.doubts(held);
+        let known = last.map(|last| &last.seen & &seen);
+        Self {
+            begun,
+            pods: books.list.pods.clone(),
+            doubts: known.unwrap_or_default(),
+            seen,
+        }
+    }
+
     /// Whether the checkpoint need not be written anew for a look with these doubts. Between two looks a Pod may be
     /// replaced by another of its name, which does not show: so that is not for ever.
     pub(crate) fn still_holds(&self, books: &Books, doubts: &BTreeSet<String>, at: At) -> bool {

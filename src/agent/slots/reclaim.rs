@@ -119,7 +119,7 @@ impl Memory {
     /// Nothing counts of a time at which the kubelet could not be believed. What was claimed stays so.
     fn know_nothing(&mut self, node: &Node) {
         self.missed.clear();
-        node.uses.send_replace(None);
+        node.set_uses(None);
     }
 
     fn decide(&mut self, node: &Node, books: &Books, begun: Duration) -> Vec<Request> {
@@ -148,7 +148,7 @@ impl Memory {
         let (claimed, asked) = due_claims(&adoptions, looks, &self.asked);
         self.asked = asked;
         self.report_conflicts(node, adoptions.twice);
-        node.uses.send_replace(Some(uses.into()));
+        node.set_uses(Some(uses.into()));
         let release = (!released.is_empty()).then_some(Request::Release {
             changes: released,
             begun,

@@ -28,7 +28,7 @@ impl Input {
     }
 
     fn parse(text: String) -> anyhow::Result<Self> {
-        let documents = yaml::from_multiple::<Value>(&text).unwrap_or_default();
+        let documents = yaml::from_multiple(&text).unwrap_or_default();
         let mut configurations = documents.iter().filter(|d| d["kind"] == "Configuration");
         let Some(configuration) = configurations.next() else {
             // Whatever this is, the handler says what is wrong with it.

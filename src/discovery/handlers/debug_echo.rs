@@ -59,12 +59,14 @@ impl DiscoveryHandler for DebugEcho {
     }
 
     fn prepare(&self, details: &str) -> Result<Box<dyn Discovery>, DetailsError> {
-        let details: Details = yaml::bounded(details, limits::DETAILS_BYTES_MAX).map_err(|e| {
-            DetailsError(format!(
-                "{}; debugEcho takes `descriptions` (a list, required) and `shared` (true or false)",
-                yaml::one_line(&e)
-            ))
-        })?;
+        let details = yaml::bounded(details, limits::DETAILS_BYTES_MAX)
+            .map_err(|e| yaml::one_line(&e))
+            .and_then(|value| serde_json::from_value::<Details>(value).map_err(|e| e.to_string()))
+            .map_err(|e| {
+                DetailsError(format!(
+                    "{e}; debugEcho takes `descriptions` (a list, required) and `shared` (true or false)"
+                ))
+            })?;
         if let Some(long) = (details.descriptions.iter()).find(|d| d.len() > DESCRIPTION_MAX) {
             return Err(DetailsError(format!(
                 "`descriptions: {}` has {} bytes; {DESCRIPTION_MAX} are the most: shorten it",

@@ -131,6 +131,8 @@ pub struct SlotTable {
     answered: BTreeMap<SlotId, Duration>,
     /// For each Configuration: the ids its resource lists, and the Instance behind each. Fixed while listed.
     listed: BTreeMap<String, BTreeMap<u32, String>>,
+    /// See [`Self::take_unobserved`].
+    unobserved: BTreeSet<ObjectKey>,
     /// See [`Self::take_touched`].
     touched: BTreeSet<String>,
 }
@@ -145,6 +147,7 @@ impl SlotTable {
             writing: BTreeMap::new(),
             answered: BTreeMap::new(),
             listed: BTreeMap::new(),
+            unobserved: BTreeSet::new(),
             touched: BTreeSet::new(),
         }
     }
@@ -239,6 +242,16 @@ impl SlotTable {
         std::mem::take(&mut self.touched)
     }
 
+    /// Takes the Instances to be observed again: what was observed while a slot was written may be newer than the write.
+    pub fn take_unobserved(&mut self) -> BTreeSet<ObjectKey> {
+        std::mem::take(&mut self.unobserved)
+    }
+
+    /// Returns whether an Instance must be observed again.
+    pub fn has_unobserved(&self) -> bool {
+        !self.unobserved.is_empty()
+    }
+
     /// Marks the slots of a claim or a release as being written.
     pub fn begin(&mut self, changes: &[SlotChange]) {
         for change in changes {
@@ -254,6 +267,7 @@ impl SlotTable {
             self.writing.remove(&change.slot);
             if let Some(now) = written {
                 self.settle_written(change, now);
+                self.unobserved.insert(change.key.clone());
             }
         }
         self.relist_of(changes);

@@ -396,3 +396,23 @@ proptest! {
         prop_assert_eq!(list.len(), in_use + free);
     }
 }
+
+#[test]
+fn what_was_written_is_observed_again_because_something_newer_may_have_been_observed_meanwhile() {
+    let mut table = table([observed("cam-1", 1, &[])]);
+    let changes: Vec<SlotChange> = (plan(&table, &instance("cam-1"), &["cam-1-0"]).unwrap())
+        .changes()
+        .cloned()
+        .collect();
+    table.begin(&changes);
+    // Somebody has taken the slot away again, and the watch tells of it before the answer to the claim comes.
+    table.observe([observed("cam-1", 1, &[])]);
+    table.settle(&changes, Some(Duration::from_secs(1)));
+    assert_eq!(table.held().len(), 1);
+    assert!(table.has_unobserved());
+    let key = ObjectKey::new("default", "cam-1");
+    assert_eq!(table.take_unobserved(), BTreeSet::from([key]));
+    table.observe_changes([observed("cam-1", 1, &[])], []);
+    assert_eq!(table.held(), []);
+    assert!(!table.has_unobserved());
+}

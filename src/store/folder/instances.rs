@@ -131,7 +131,11 @@ pub(super) fn read_instances(folder: &Path) -> anyhow::Result<Instances> {
     for path in names.iter().map(|name| folder.join(name)) {
         let read = fs::read_to_string(&path)
             .map_err(anyhow::Error::from)
-            .and_then(|text| Ok(serde_saphyr::from_str::<Instance>(&text)?));
+            .and_then(|text| {
+                Ok(serde_json::from_value::<Instance>(serde_saphyr::from_str(
+                    &text,
+                )?)?)
+            });
         match read {
             Ok(instance) => {
                 instances.insert(key_of(&instance.metadata), Arc::new(instance));

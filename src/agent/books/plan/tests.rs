@@ -145,6 +145,7 @@ fn a_fresh_checkpoint_is_believed_until_a_pod_goes_or_something_else_is_in_doubt
         begun: seconds(10),
         pods: pods(&["a", "b"]),
         doubts: doubts.clone(),
+        seen: doubts.clone(),
     };
     let holds = |names: &[&str], doubts: &BTreeSet<String>, at: u64| {
         let mut books = books(&[], false);
@@ -160,4 +161,20 @@ fn a_fresh_checkpoint_is_believed_until_a_pod_goes_or_something_else_is_in_doubt
     assert!(!holds(&["a"], &doubts, 11));
     assert!(!holds(&["a", "b"], &["cam-5".to_owned()].into(), 11));
     assert!(!holds(&["a", "b"], &doubts, 70));
+}
+
+#[test]
+fn what_is_in_doubt_for_the_first_time_is_not_confirmed() {
+    // Its Pod was admitted after the list was made, so that the list does not say when it goes.
+    let began = books(&[], true);
+    let first = Confirmed::by(&began, &[], Duration::from_secs(1), None);
+    let doubts = began.doubts(&[]);
+    assert!(!doubts.is_empty());
+    let at = |begun| At {
+        begun: Duration::from_secs(begun),
+        at_most: Duration::from_secs(60),
+    };
+    assert!(!first.still_holds(&began, &doubts, at(2)));
+    let second = Confirmed::by(&began, &[], Duration::from_secs(2), Some(&first));
+    assert!(second.still_holds(&began, &doubts, at(3)));
 }

@@ -23,6 +23,20 @@ const VERSIONS: [Version; 8] = [
     NEWEST,
 ];
 
+/// The fields that are numbers, lists of numbers or truth values.
+const IS_NO_TEXT: [&str; 10] = [
+    "additionalGids",
+    "enableCMT",
+    "enableMBM",
+    "enableMonitoring",
+    "fileMode",
+    "gid",
+    "major",
+    "minor",
+    "timeout",
+    "uid",
+];
+
 /// What kind of device it is: `vendor/class`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Kind {
@@ -97,11 +111,11 @@ impl Spec {
         if !value.is_object() {
             return Err(refused("it must be keys and values".to_owned()));
         }
-        Self::read(text).map_err(refused)
+        Self::read(value.clone()).map_err(refused)
     }
 
-    fn read(text: &str) -> Result<Self, String> {
-        let (file, unknown) = fields(text)?;
+    fn read(value: Value) -> Result<Self, String> {
+        let (file, unknown) = fields(value)?;
         let version = version(&file.cdi_version)?;
         if version <= NEWEST && !unknown.is_empty() {
             let unknown = unknown.join(", ");
@@ -121,21 +135,41 @@ impl Spec {
     }
 }
 
-/// A file's fields, and the paths of those that are none. What must be text is read as it is written: a name may be `0`,
-/// as for container runtimes.
-fn fields(text: &str) -> Result<(SpecFile, Vec<String>), String> {
+/// Returns a file's fields, and the paths of those that are none.
+fn fields(mut value: Value) -> Result<(SpecFile, Vec<String>), String> {
+    write_as_text(&mut value);
     let mut unknown = vec![];
-    let mut place = String::new();
-    let file = yaml::with_deserializer(text, |deserializer| {
-        let mut note = |path: serde_ignored::Path<'_>| unknown.push(path.to_string());
-        let noting = serde_ignored::Deserializer::new(deserializer, &mut note);
-        serde_path_to_error::deserialize(noting).map_err(|e| {
-            place = format!("{}: ", e.path());
-            e.into_inner()
-        })
-    });
-    let file = file.map_err(|e| format!("{place}{}", yaml::one_line(&e)))?;
+    let mut note = |path: serde_ignored::Path<'_>| unknown.push(path.to_string());
+    let noting = serde_ignored::Deserializer::new(value, &mut note);
+    let file = serde_path_to_error::deserialize(noting).map_err(|e| e.to_string())?;
     Ok((file, unknown))
+}
+
+/// Makes text of every number and truth value that stands where the format has text: a name may be `0`, as for container
+/// runtimes (sigs.k8s.io/yaml, `convertToJSONableObject`).
+fn write_as_text(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            for (field, value) in fields {
+                match value {
+                    // Its keys are anybody's.
+                    Value::Object(entries) if field == "annotations" => {
+                        entries.values_mut().for_each(write_as_text);
+                    }
+                    value if !IS_NO_TEXT.contains(&field.as_str()) => write_as_text(value),
+                    Value::Null
+                    | Value::Bool(_)
+                    | Value::Number(_)
+                    | Value::String(_)
+                    | Value::Array(_)
+                    | Value::Object(_) => {}
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(write_as_text),
+        Value::Number(_) | Value::Bool(_) => *value = Value::String(value.to_string()),
+        Value::String(_) | Value::Null => {}
+    }
 }
 
 fn version(text: &str) -> Result<Version, String> {

@@ -50,13 +50,14 @@ cdiVersion: 0.6.0
 kind: vendor.com/device
 devices:
   - name: 0
-    annotations: {slot: 3, hot: true}
+    annotations: {slot: 3, hot: true, uid: 7}
     containerEdits: {deviceNodes: [{path: /dev/a, fileMode: 0660}]}
 ";
     let read = &Spec::parse(text).unwrap().devices[0];
     assert_eq!(read.name, "0");
     assert_eq!(read.annotations["slot"], "3");
     assert_eq!(read.annotations["hot"], "true");
+    assert_eq!(read.annotations["uid"], "7");
 }
 
 #[test]
