@@ -98,10 +98,9 @@ impl Cli {
             #[cfg(feature = "shell")]
             Command::Completions(_) | Command::Man(_) => "warn",
             Command::Discover(ref flags) => flags.log(),
-            Command::Crds(_)
-            | Command::Check(_)
-            | Command::Tidy(_)
-            | Command::Uninstall(_) => "warn",
+            Command::Crds(_) | Command::Check(_) | Command::Tidy(_) | Command::Uninstall(_) => {
+                "warn"
+            }
             #[cfg(feature = "demo")]
             Command::Demo(_) => "off",
         };

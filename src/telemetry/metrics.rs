@@ -125,6 +125,7 @@ impl Metrics {
         };
         metrics.register_akris();
         metrics.register_ours();
+        metrics.register_mdns();
         metrics
     }
 
@@ -212,6 +213,10 @@ impl Metrics {
             "Kubernetes Events, written or not",
             self.events.clone(),
         );
+    }
+
+    fn register_mdns(&mut self) {
+        let registry = &mut self.registry;
         registry.register(
             "petiole_mdns_packets",
             "Packets of multicast DNS that were sent or received; of the received ones, those that were ignored, by reason",

@@ -206,7 +206,7 @@ impl Cache {
         self.due
     }
 
-    pub fn len(&self) -> usize {
+    pub fn records(&self) -> usize {
         self.records
     }
 

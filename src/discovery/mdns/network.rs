@@ -308,17 +308,14 @@ fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<Option<Header>> 
     };
     let (mut arrival, mut lost) = (None, 0);
     for control in message.cmsgs()? {
-        match control {
-            ControlMessageOwned::Ipv4PacketInfo(info) => {
-                let to = Ipv4Addr::from(u32::from_be(info.ipi_addr.s_addr));
-                arrival = Some((u32::try_from(info.ipi_ifindex).ok(), to == GROUP_V4));
-            }
-            ControlMessageOwned::Ipv6PacketInfo(info) => {
-                let to = Ipv6Addr::from(info.ipi6_addr.s6_addr);
-                arrival = Some((Some(info.ipi6_ifindex), to == GROUP_V6));
-            }
-            ControlMessageOwned::RxqOvfl(count) => lost = count,
-            _ => {}
+        if let ControlMessageOwned::Ipv4PacketInfo(info) = control {
+            let to = Ipv4Addr::from(u32::from_be(info.ipi_addr.s_addr));
+            arrival = Some((u32::try_from(info.ipi_ifindex).ok(), to == GROUP_V4));
+        } else if let ControlMessageOwned::Ipv6PacketInfo(info) = control {
+            let to = Ipv6Addr::from(info.ipi6_addr.s6_addr);
+            arrival = Some((Some(info.ipi6_ifindex), to == GROUP_V6));
+        } else if let ControlMessageOwned::RxqOvfl(count) = control {
+            lost = count;
         }
     }
     let Some((Some(link), is_multicast)) = arrival else {

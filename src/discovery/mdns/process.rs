@@ -4,9 +4,8 @@
 //! which the task compares with what it knows; what it finds goes out as whole maps over a `watch`.
 use super::{
     interfaces::Interfaces,
-    name::Name,
     network::{self, Network},
-    querier::{Change, Found, Querier, Service, Turn, Wanted},
+    querier::{Change, Found, Querier, Turn, Wanted},
     trace::Counts,
 };
 use crate::telemetry::metrics;
@@ -265,9 +264,9 @@ impl Running {
     }
 
     fn publish(&self, changes: Vec<Change>) {
-        let mut by_subscriber: BTreeMap<u64, Vec<(Name, Option<Arc<Service>>)>> = BTreeMap::new();
-        for (id, name, service) in changes {
-            by_subscriber.entry(id).or_default().push((name, service));
+        let mut by_subscriber: BTreeMap<u64, Vec<Change>> = BTreeMap::new();
+        for change in changes {
+            by_subscriber.entry(change.0).or_default().push(change);
         }
         for (id, subscriber) in &self.subscribers {
             let changes = by_subscriber.remove(id).unwrap_or_default();
@@ -279,7 +278,7 @@ impl Running {
                     || found.leaves_out != leaves_out;
                 (found.interfaces, found.leaves_out) = (interfaces, leaves_out);
                 found.has_begun |= interfaces != Some(0);
-                for (name, service) in changes {
+                for (_, name, service) in changes {
                     match service {
                         Some(service) => found.services.insert(name, service),
                         None => found.services.remove(&name),

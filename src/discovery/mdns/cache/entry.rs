@@ -78,4 +78,3 @@ impl Entry {
         self.refreshes >= 2
     }
 }
-

@@ -76,7 +76,7 @@ fn a_record_is_asked_for_at_80_85_90_and_95_percent_of_its_life() {
             (120_000, "gone")
         ]
     );
-    assert_eq!((cache.len(), cache.bytes()), (0, 0));
+    assert_eq!((cache.records(), cache.bytes()), (0, 0));
     assert!(cache.by_source.is_empty());
 }
 
@@ -107,7 +107,7 @@ fn a_goodbye_is_believed_after_a_second_unless_the_record_returns() {
     assert_eq!(story(&mut cache, 10_000), [(6000, "gone")]);
     let unknown = cache.take(LINK, &pointer("c._t._tcp.local", 0), &at(7000));
     assert_eq!(unknown, Outcome::Unknown);
-    assert_eq!(cache.len(), 1);
+    assert_eq!(cache.records(), 1);
 }
 
 #[test]
@@ -219,7 +219,7 @@ proptest! {
             cache.turn(Duration::from_millis(now), |_| true);
         }
         let records: Vec<_> = cache.sets.iter().flat_map(|(key, set)| set.iter().map(move |(d, e)| (key, d, e))).collect();
-        prop_assert_eq!(records.len(), cache.len());
+        prop_assert_eq!(records.len(), cache.records());
         prop_assert_eq!(records.iter().map(|(k, d, _)| bytes_of(k, d)).sum::<usize>(), cache.bytes());
         for (source, share) in &cache.by_source {
             prop_assert_eq!(records.iter().filter(|(_, _, e)| e.source == *source).count(), share.records);

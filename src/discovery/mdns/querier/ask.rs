@@ -94,7 +94,12 @@ fn known_answers<'a>(
                 target: target.clone(),
                 ttl: u32::try_from(left.as_secs()).unwrap_or(u32::MAX),
             }),
-            _ => None,
+            Data::A(_)
+            | Data::Aaaa(_)
+            | Data::Ptr(_)
+            | Data::Srv { .. }
+            | Data::Txt(_)
+            | Data::Nsec(_) => None,
         }
     })
 }

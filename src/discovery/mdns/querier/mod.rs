@@ -128,7 +128,7 @@ impl Querier {
 
     pub fn counts(&self) -> Counts {
         Counts {
-            records: self.cache.len(),
+            records: self.cache.records(),
             bytes: self.cache.bytes(),
             ..self.counts.clone()
         }

@@ -307,7 +307,7 @@ impl Querier {
         // Its answers leave out what we do not know.
         let mut targets = of_name.filter_map(|r| match &r.data {
             Data::Ptr(target) => Some(target),
-            _ => None,
+            Data::A(_) | Data::Aaaa(_) | Data::Srv { .. } | Data::Txt(_) | Data::Nsec(_) => None,
         });
         if targets.any(|target| !self.cache.points(link, name, target)) {
             return;

@@ -105,6 +105,14 @@ fn what_cannot_work_is_refused_with_its_place() {
             "{kind: _a._tcp, port: [80, http]}",
             "`port: http` is no port",
         ),
+    ] {
+        refuses(yaml, place);
+    }
+}
+
+#[test]
+fn addresses_interfaces_and_modes_that_cannot_work_are_refused_with_their_place() {
+    for (yaml, place) in [
         (
             "{kind: _a._tcp, addresses: [10.0.0.0/99]}",
             "`addresses: 10.0.0.0/99`",

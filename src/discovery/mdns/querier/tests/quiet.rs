@@ -109,7 +109,9 @@ fn what_a_lan_that_was_away_for_a_minute_has_lost_is_back_within_two_seconds() {
     assert!(usual >= 270, "{usual}");
     lan.run(ms(185_000));
     let services = lan.responders.iter().flat_map(|r| &r.services);
-    let missing: Vec<&Name> = services.filter(|name| !lan.told.contains_key(name)).collect();
+    let missing: Vec<&Name> = services
+        .filter(|name| !lan.told.contains_key(name))
+        .collect();
     assert_eq!(missing, [] as [&Name; 0]);
 }
 

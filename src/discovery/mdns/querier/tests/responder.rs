@@ -200,7 +200,7 @@ impl Responder {
                     Kind::Srv | Kind::Txt if is_of_name => vec![kind],
                     Kind::A if is_of_host => vec![Kind::A],
                     Kind::Aaaa if is_of_host && self.habits.denies => vec![Kind::Nsec],
-                    _ => vec![],
+                    Kind::A | Kind::Aaaa | Kind::Ptr | Kind::Srv | Kind::Txt | Kind::Nsec => vec![],
                 };
                 for kind in answers {
                     let key = (name.clone(), kind);
