@@ -9,6 +9,10 @@ pub const API_VERSION: &str = "akri.sh/v0";
 /// Annotation of an Instance: the whole device id that the digest in its name was made of.
 pub const DEVICE_ID: &str = "akri.sh/device-id";
 
+/// Annotation of an Instance: the host and the networks of its device when it was found first, where its Configuration
+/// pins them.
+pub const PIN: &str = "akri.sh/pin";
+
 /// Annotations of an Instance, one for each slot in use: a digest of what its container was told about reaching
 /// the device. The kubelet replays the first answer at each restart of the container; this tells whether it still
 /// holds.

@@ -186,12 +186,14 @@ impl Store {
                 capacity,
                 broker_properties,
                 device_id,
+                pin,
                 ..
             } => {
                 let said = Description {
                     capacity: *capacity,
                     broker_properties,
                     device_id: device_id.as_ref(),
+                    pin: pin.as_ref(),
                 };
                 let described = self
                     .patch(&key, |i| Ok(plan::describe(i, node, &said)))

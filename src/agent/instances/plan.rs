@@ -1,6 +1,7 @@
 //! What to change in the Instances, so that they say what discovery sees. Pure.
 mod arrivals;
 mod new;
+mod trouble;
 
 pub(crate) use arrivals::Arrivals;
 
@@ -8,7 +9,7 @@ use super::bounds;
 use crate::{
     agent::{
         configurations::{AcceptedConfiguration, Judged},
-        plan_inputs::{Now, device_id},
+        plan_inputs::{Now, device_id, other_identity, pin},
     },
     api::{configuration::Problem, instance::Instance, names},
     discovery::session::{Discoveries, Sighting},
@@ -166,7 +167,10 @@ impl<'a> PlanOfOne<'a> {
                 Some((key, instance)) => {
                     self.unseen.remove(key);
                     self.report.instances += 1;
-                    self.describe(key, instance, device);
+                    match other_identity(instance, device) {
+                        Some(pinned) => self.refuse(key, instance, device, &pinned),
+                        None => self.describe(key, instance, device),
+                    }
                 }
                 None => new.push(device),
             }
@@ -261,15 +265,18 @@ impl<'a> PlanOfOne<'a> {
             let broker_properties = self.stored_properties(device);
             let device_id =
                 (device_id(instance).as_ref() != Some(&device.id)).then(|| device.id.to_string());
+            let first_pin = device.pin.as_ref().filter(|_| pin(instance).is_none());
             let is_same = instance.spec.capacity == capacity
                 && instance.spec.broker_properties == broker_properties
-                && device_id.is_none();
+                && device_id.is_none()
+                && first_pin.is_none();
             if !is_same {
                 self.changes.push(InstanceChange::Describe {
                     key: key.clone(),
                     capacity,
                     broker_properties,
                     device_id,
+                    pin: first_pin.map(ToString::to_string),
                 });
             }
         }
@@ -284,7 +291,7 @@ impl<'a> PlanOfOne<'a> {
         View {
             is_healthy: true,
             connection: Some(device.connection_digest()),
-            flapping: self.flapping(&device.id),
+            trouble: self.flapping(&device.id),
         }
     }
 
@@ -292,12 +299,8 @@ impl<'a> PlanOfOne<'a> {
         View {
             is_healthy: false,
             connection: None,
-            flapping: id.and_then(|id| self.flapping(id)),
+            trouble: id.and_then(|id| self.flapping(id)),
         }
-    }
-
-    fn flapping(&self, id: &DeviceId) -> Option<String> {
-        self.sighting?.flapping.get(id).map(ToString::to_string)
     }
 
     /// Of an Instance that others see, what the controller left when it took this node out goes, once it is certain that

@@ -38,7 +38,13 @@ impl Link {
 
     /// RFC 6762 11: whether an address is in a network of the interface.
     pub fn reaches(&self, ip: IpAddr) -> bool {
-        is_link_local(ip) || self.addresses.iter().any(|net| net.contains(&ip))
+        is_link_local(ip) || self.network_of(ip).is_some()
+    }
+
+    /// Returns the network of the interface which contains an address.
+    pub fn network_of(&self, ip: IpAddr) -> Option<IpNet> {
+        let net = self.addresses.iter().find(|net| net.contains(&ip))?;
+        Some(net.trunc())
     }
 }
 

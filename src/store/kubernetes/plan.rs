@@ -128,6 +128,7 @@ pub(crate) struct Description<'a> {
     pub(crate) capacity: i32,
     pub(crate) broker_properties: &'a BTreeMap<String, String>,
     pub(crate) device_id: Option<&'a String>,
+    pub(crate) pin: Option<&'a String>,
 }
 
 pub(crate) fn describe(instance: &Instance, node: &str, said: &Description<'_>) -> Patch {
@@ -138,15 +139,18 @@ pub(crate) fn describe(instance: &Instance, node: &str, said: &Description<'_>) 
         &["spec", "brokerProperties"],
         json!(said.broker_properties),
     ));
-    if let Some(id) = said.device_id {
-        patch.extend(with_map(
-            instance.metadata.annotations.as_ref(),
-            "annotations",
-        ));
-        patch.push(add(
-            &["metadata", "annotations", names::DEVICE_ID],
-            json!(id),
-        ));
+    let annotations = [(names::DEVICE_ID, said.device_id), (names::PIN, said.pin)];
+    let annotations = annotations
+        .into_iter()
+        .filter_map(|(key, value)| Some((key, value?)));
+    for (n, (key, value)) in annotations.enumerate() {
+        if n == 0 {
+            patch.extend(with_map(
+                instance.metadata.annotations.as_ref(),
+                "annotations",
+            ));
+        }
+        patch.push(add(&["metadata", "annotations", key], json!(value)));
     }
     Patch(patch)
 }

@@ -5,7 +5,7 @@ use super::{
     plan::{self, Description, Met, met},
 };
 use crate::{
-    api::instance::{FLAPPING, HEALTHY, Instance, NodeHealth},
+    api::instance::{HEALTHY, Instance, NodeHealth},
     cluster::{code, events::about, is_conflict, is_not_found, is_unprocessable, reason},
     model::names::ObjectKey,
     store::{About, InstanceChange, StoreError, View, key_of, plan::in_use_by},
@@ -33,12 +33,14 @@ impl Inner {
                 capacity,
                 broker_properties,
                 device_id,
+                pin,
                 ..
             } => {
                 let said = Description {
                     capacity: *capacity,
                     broker_properties,
                     device_id: device_id.as_ref(),
+                    pin: pin.as_ref(),
                 };
                 self.patch(&key, |i| Ok(plan::describe(i, node, &said)))
                     .await
@@ -127,14 +129,14 @@ impl Inner {
         Ok(())
     }
 
-    /// Of a device that comes and goes there is one Event, when that begins.
+    /// Writes one Event when a trouble begins, and one when the health changes without a trouble.
     fn tell_of_health(&self, instance: &Instance, before: Option<&NodeHealth>, view: &View) {
         let node = &self.settings.node_name;
-        if let Some(message) = &view.flapping {
-            let is_known = before.is_some_and(|b| b.reason.as_deref() == Some(FLAPPING));
+        if let Some(trouble) = &view.trouble {
+            let is_known = before.is_some_and(|b| b.reason.as_deref() == Some(trouble.reason));
             if !is_known {
-                let note = format!("node {node}: {message}");
-                self.events.warning(about(instance), FLAPPING, note);
+                let note = format!("node {node}: {}", trouble.message);
+                self.events.warning(about(instance), trouble.reason, note);
             }
             return;
         }

@@ -34,8 +34,11 @@ impl PlanOfOne<'_> {
         // Without a uid there is no API server that would collect it.
         let owner = self.accepted.configuration.controller_owner_ref(&());
         instance.metadata.owner_references = owner.map(|owner| vec![owner]);
-        let annotation = (names::DEVICE_ID.to_owned(), device.id.to_string());
-        instance.metadata.annotations = Some(BTreeMap::from([annotation]));
+        let id = (names::DEVICE_ID.to_owned(), device.id.to_string());
+        let mut annotations = BTreeMap::from([id]);
+        let pin = device.pin.as_ref();
+        annotations.extend(pin.map(|pin| (names::PIN.to_owned(), pin.to_string())));
+        instance.metadata.annotations = Some(annotations);
         instance.spec.device_usage = self.used(name.as_str(), &instance);
         let (node, now) = (self.world.node, self.world.now.text);
         let status = with_health(&InstanceStatus::default(), node, &self.seen(device), now);

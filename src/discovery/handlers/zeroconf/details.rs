@@ -44,6 +44,8 @@ pub(super) struct Details {
     pub(super) scope: Scope,
     /// How often a service is asked whether it is still there. None: never, its TTL decides.
     pub(super) verify: Option<Duration>,
+    /// Whether the host and the networks of a device are remembered when it is found first, and compared from then on.
+    pub(super) pin: bool,
 }
 
 /// Which addresses of a service are used.
@@ -136,9 +138,10 @@ impl Details {
             interfaces: interfaces(fields.take("interfaces"))?,
             scope: scope(fields.take("identityScope"))?,
             verify: verify(fields.take("verify"))?,
+            pin: pin(fields.take("pin"))?,
         };
         fields.finish(
-            "kind, name, host, port, txt, addresses, interfaces, identityScope, verify, domain",
+            "kind, name, host, port, txt, addresses, interfaces, identityScope, verify, pin, domain",
         )?;
         Ok(details)
     }
@@ -277,6 +280,14 @@ fn scope(value: Option<Value>) -> Result<Scope, String> {
         Some((value, _)) => Err(format!(
             "`identityScope: {value}` must be cluster (one device for all nodes that see it) or node"
         )),
+    }
+}
+
+fn pin(value: Option<Value>) -> Result<bool, String> {
+    match value {
+        None => Ok(false),
+        Some(Value::Bool(pin)) => Ok(pin),
+        Some(other) => Err(format!("`pin: {other}` must be true or false")),
     }
 }
 

@@ -57,7 +57,8 @@ fn service_of(fullname: String, service: &querier::Service) -> Option<Service> {
     let mut addresses: Vec<Address> = vec![];
     for found in &service.addresses {
         let address = Address::new(found.ip, &found.interface);
-        let address = address.map(|address| address.on_link(found.is_on_link));
+        let place = (found.is_on_link, found.network);
+        let address = address.map(|address| address.on_link(place.0).in_network(place.1));
         // On several interfaces, an address is one; it is on the link if it is on any of theirs.
         match address {
             Some(address) => match addresses.iter_mut().find(|a| a.is_same(&address)) {

@@ -3,7 +3,8 @@ use super::{
     details::Details,
     environment::{self, PREFIX, RESERVED, Txt},
 };
-use crate::model::device::Device;
+use crate::model::{device::Device, pin::Pin};
+use ipnet::IpNet;
 use std::{collections::BTreeSet, net::IpAddr};
 
 /// How long a full name may be: 255 bytes on the wire. It becomes an annotation of an Instance.
@@ -26,8 +27,10 @@ pub(super) struct Service {
 pub(super) struct Address {
     ip: IpAddr,
     interface: Option<String>,
-    /// Whether it is in a network of the interface that it was heard on.
+    /// Whether the interface it came by reaches it without a router.
     is_on_link: bool,
+    /// The network of that interface which contains it.
+    network: Option<IpNet>,
 }
 
 /// How an address can be used. The better kind comes first.
@@ -54,11 +57,26 @@ impl Address {
             ip,
             interface: scoped.then(|| interface.to_owned()),
             is_on_link: true,
+            network: None,
         })
     }
 
     pub(super) fn on_link(self, is_on_link: bool) -> Self {
         Self { is_on_link, ..self }
+    }
+
+    pub(super) fn in_network(self, network: Option<IpNet>) -> Self {
+        Self { network, ..self }
+    }
+
+    /// The network that a pin remembers: that of the interface or, of an address elsewhere, its own /24 or /64. A
+    /// link-local address has none, because all links have the same.
+    fn pinned_network(&self) -> Option<IpNet> {
+        if self.reach() == Reach::LinkLocal {
+            return None;
+        }
+        let length = if self.ip.is_ipv4() { 24 } else { 64 };
+        (self.network).or_else(|| IpNet::new(self.ip, length).ok())
     }
 
     pub(super) fn ip(&self) -> IpAddr {
@@ -144,6 +162,11 @@ pub(super) fn device_from_service(
         device.properties.insert(named(key), value);
     }
     device.connection = BTreeSet::from([named("ADDR"), named("PORT")]);
+    device.pin = details.pin.then(|| {
+        let usable = service.addresses.iter();
+        let usable = usable.filter(|address| details.addresses.take(address));
+        Pin::new(host, usable.filter_map(Address::pinned_network))
+    });
     Some(device)
 }
 
@@ -371,6 +394,33 @@ mod tests {
         }
         service.addresses[1].is_on_link = false;
         assert_eq!(device_from_service(&details(""), &service, None), None);
+    }
+
+    #[test]
+    fn a_pin_is_the_host_and_the_networks_of_its_usable_addresses() {
+        let mut service = service(&["10.0.0.7", "2001:db8::7", "fe80::7%eth0", "192.0.2.7"]);
+        let networks = ["10.0.0.0/16", "2001:db8::/48", "fe80::/64"];
+        for (address, network) in service.addresses.iter_mut().zip(networks) {
+            address.network = Some(network.parse().unwrap());
+        }
+        service.addresses[3].is_on_link = false;
+        for (yaml, expected) in [
+            ("", None),
+            ("pin: false", None),
+            ("pin: true", Some("10.0.0.0/16,2001:db8::/48 Door.local")),
+            (
+                "{kind: _http._tcp, pin: true, addresses: [192.0.2.0/26]}",
+                Some("192.0.2.0/24 Door.local"),
+            ),
+        ] {
+            let details = match yaml.starts_with('{') {
+                true => Details::parse(yaml).unwrap(),
+                false => details(yaml),
+            };
+            let device = device_from_service(&details, &service, None).unwrap();
+            let pin = device.pin.map(|pin| pin.to_string());
+            assert_eq!(pin.as_deref(), expected, "{yaml}");
+        }
     }
 
     #[test]

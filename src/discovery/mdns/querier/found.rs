@@ -7,6 +7,7 @@ use super::{
     },
     Change, Querier, Wanted,
 };
+use ipnet::IpNet;
 use std::{
     collections::BTreeMap,
     net::{IpAddr, Ipv4Addr},
@@ -33,7 +34,9 @@ pub struct Address {
     pub ip: IpAddr,
     /// The name of the interface.
     pub interface: Arc<str>,
-    /// Whether it is in a network of that interface, so that it is its host that was heard, or may have been.
+    /// The network of that interface which contains it.
+    pub network: Option<IpNet>,
+    /// Whether the interface reaches it without a router.
     pub is_on_link: bool,
 }
 
@@ -160,6 +163,7 @@ impl Querier {
             let address = Address {
                 ip,
                 interface: interface.clone(),
+                network: state.link.network_of(ip),
                 is_on_link: self.is_on_link(state, ip),
             };
             is_sound(state, ip).then_some((entry.since, address))

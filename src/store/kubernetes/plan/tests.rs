@@ -66,6 +66,7 @@ fn a_patch_made_of_what_was_known_before_does_not_fit_another() {
         capacity: 2,
         broker_properties: &BTreeMap::new(),
         device_id: None,
+        pin: None,
     };
     assert!(patched(&both, &describe(&both, "b", &said)).is_err());
     assert_eq!(
@@ -139,7 +140,7 @@ fn only_this_nodes_entry_is_applied_and_none_takes_it_away() {
     let view = View {
         is_healthy: true,
         connection: Some("x".to_owned()),
-        flapping: None,
+        trouble: None,
     };
     let status = with_health(&Default::default(), "b", &view, "t0");
     instance.status = Some(status);

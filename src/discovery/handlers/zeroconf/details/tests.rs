@@ -129,6 +129,7 @@ fn addresses_interfaces_and_modes_that_cannot_work_are_refused_with_their_place(
             "{kind: _a._tcp, identityScope: host}",
             "`identityScope: \"host\"`",
         ),
+        ("{kind: _a._tcp, pin: yes please}", "`pin: \"yes please\"`"),
         ("{kind: _a._tcp, verify: 20}", "`verify: 20`"),
         (
             "{kind: _a._tcp, verify: {intervalSeconds: 1}}",
