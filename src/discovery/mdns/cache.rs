@@ -2,7 +2,8 @@
 //!
 //! A record that is there already can always be refreshed or taken back. A new one is admitted while there is room: in
 //! its set, in all, and in the share of its source. A source may take at most half of what the other sources leave, of
-//! records and of services, so that nobody fills the cache alone; nothing is evicted for a newcomer, because what is known may be in use.
+//! records and of services, so that nobody fills the cache alone. A quarter of the
+//! room is kept for services that have an Instance. Nothing is evicted for a newcomer, because what is known may be in use.
 mod entry;
 
 use super::{
@@ -116,7 +117,7 @@ impl Cache {
             self.look_at(due);
             return outcome;
         }
-        if !self.has_room(&key, &record.data, heard.source) {
+        if !self.has_room(&key, &record.data, heard) {
             return Outcome::Refused;
         }
         let entry = Entry::new(ttl, heard);
@@ -154,7 +155,7 @@ impl Cache {
         }
     }
 
-    fn has_room(&self, key: &Key, data: &Data, source: IpAddr) -> bool {
+    fn has_room(&self, key: &Key, data: &Data, heard: &Heard) -> bool {
         let set_max = match key.kind {
             Kind::Ptr => POINTERS_MAX,
             Kind::A | Kind::Aaaa => ADDRESSES_MAX,
@@ -163,14 +164,22 @@ impl Cache {
         if self.sets.get(key).is_some_and(|set| set.len() >= set_max) {
             return false;
         }
-        let known = self.by_source.get(&source);
+        if self.bytes + bytes_of(key, data) > BYTES_MAX {
+            return false;
+        }
+        if heard.is_preferred {
+            let is_counted = self.by_source.len() < SOURCES_MAX + SOURCES_MAX / 4;
+            return self.records < RECORDS_MAX && self.pointers < POINTERS_MAX && is_counted;
+        }
+        let known = self.by_source.get(&heard.source);
         let mine = known.copied().unwrap_or_default();
         let has_share =
             |mine: usize, all: usize, max: usize| mine < (max - (all - mine).min(max)) / 2;
         (known.is_some() || self.by_source.len() < SOURCES_MAX)
-            && has_share(mine.records, self.records, RECORDS_MAX)
-            && (key.kind != Kind::Ptr || has_share(mine.pointers, self.pointers, POINTERS_MAX))
-            && self.bytes + bytes_of(key, data) <= BYTES_MAX
+            && has_share(mine.records, self.records, open(RECORDS_MAX))
+            && (key.kind != Kind::Ptr
+                || has_share(mine.pointers, self.pointers, open(POINTERS_MAX)))
+            && self.bytes + bytes_of(key, data) <= open(BYTES_MAX)
     }
 
     fn insert(&mut self, key: Key, data: Data, entry: Entry) {
@@ -357,6 +366,11 @@ pub struct Due {
     /// Pointers that were asked for again in vain. They are not believed any more.
     pub lost: Vec<(Key, Data)>,
     pub refresh: Vec<Key>,
+}
+
+/// The part of a bound that is open to all; the rest is kept for services that have an Instance.
+const fn open(max: usize) -> usize {
+    max / 4 * 3
 }
 
 fn bytes_of(key: &Key, data: &Data) -> usize {

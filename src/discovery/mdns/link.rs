@@ -19,6 +19,14 @@ const OTHER_FAMILY_ASKED: u32 = 3;
 pub(super) const TXT_ASKED: u32 = 2;
 /// A service that is due to be confirmed takes others along that are due after this part of their interval.
 const CONFIRMED_ALONG: f64 = 0.7;
+/// The machines that are remembered for a name, and how long after their last record.
+const SENDERS_MAX: usize = 4;
+const SENDER_FOR: Duration = Duration::from_secs(600);
+/// Both services must have been known for this long before their machines are compared: by then each of them has
+/// answered several times by each of its interfaces.
+const COMPARED_AFTER: Duration = Duration::from_secs(60);
+/// A service is compared with this many others of its host.
+const COMPARED_MAX: usize = 32;
 
 /// A network interface, as the system has it now.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -110,9 +118,35 @@ impl Families {
     }
 }
 
+/// The source addresses of a record, each with the time of its last packet.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Senders(BTreeMap<IpAddr, Duration>);
+
+impl Senders {
+    pub(super) fn add(&mut self, source: IpAddr, now: Duration) {
+        self.0.retain(|_, at| *at + SENDER_FOR > now);
+        if self.0.len() < SENDERS_MAX || self.0.contains_key(&source) {
+            self.0.insert(source, now);
+        }
+    }
+
+    /// The addresses of one family that are also in `others`.
+    fn common(&self, others: &Self, family: Family) -> BTreeSet<IpAddr> {
+        let common = self.0.keys().filter(|ip| others.0.contains_key(ip));
+        common
+            .copied()
+            .filter(|ip| Family::of(*ip) == family)
+            .collect()
+    }
+}
+
 /// A service that is known by name.
 #[derive(Debug, Clone)]
 pub(super) struct Instance {
+    /// When its pointer was received first.
+    since: Duration,
+    /// The machines that sent its SRV record.
+    senders: Senders,
     /// How often it is asked whether it is there.
     pub(super) interval: Option<Duration>,
     /// When its SRV record was heard last, by which families, and from where.
@@ -133,6 +167,8 @@ pub(super) struct Instance {
 impl Instance {
     pub(super) fn new(now: Duration, interval: Option<Duration>) -> Self {
         Self {
+            since: now,
+            senders: Senders::default(),
             interval,
             heard: now,
             families: Families::default(),
@@ -150,6 +186,7 @@ impl Instance {
         self.heard = now;
         self.families.add(family);
         self.source = Some(source);
+        self.senders.add(source, now);
         self.confirm = None;
         self.unanswered = None;
         self.is_lost = false;
@@ -186,6 +223,8 @@ impl Instance {
 #[derive(Debug, Clone)]
 pub(super) struct Host {
     pub(super) instances: BTreeSet<Name>,
+    /// The machines that sent an address record of this name with their own address.
+    pub(super) claims: Senders,
     pub(super) ask: Option<Series>,
     /// It has said that it has no address of this family.
     pub(super) has_no: Families,
@@ -195,6 +234,7 @@ impl Host {
     pub(super) fn new(now: Duration) -> Self {
         Self {
             instances: BTreeSet::new(),
+            claims: Senders::default(),
             ask: Some(Series::new(now + RESOLVE_DELAY, MISSING_MAX)),
             has_no: Families::default(),
         }
@@ -267,6 +307,26 @@ impl LinkState {
             v4: self.link.has(Family::V4),
             v6: self.link.has(Family::V6),
         }
+    }
+
+    /// Returns another service of the same host name that a different machine announces: each machine sends its own
+    /// address for the name, and neither answers for the service of the other.
+    pub(super) fn twin_of(&self, name: &Name, now: Duration) -> Option<&Name> {
+        let is_old = |i: &Instance| i.since + COMPARED_AFTER <= now;
+        let instance = self.instances.get(name).filter(|i| is_old(i))?;
+        let host = self.hosts.get(instance.host.as_ref()?)?;
+        let are_apart = |other: &Instance| {
+            [Family::V4, Family::V6].into_iter().any(|family| {
+                let one = instance.senders.common(&host.claims, family);
+                let two = other.senders.common(&host.claims, family);
+                !one.is_empty() && !two.is_empty() && one.is_disjoint(&two)
+            })
+        };
+        let mut others = host.instances.iter().filter(|other| *other != name);
+        others.by_ref().take(COMPARED_MAX).find(|other| {
+            let other = self.instances.get(other);
+            other.is_some_and(|other| is_old(other) && are_apart(other))
+        })
     }
 
     /// The browses that find services of a type.

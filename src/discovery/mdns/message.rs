@@ -10,7 +10,7 @@ use hickory_proto::{
 };
 use std::{
     fmt,
-    net::{Ipv4Addr, Ipv6Addr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
     sync::Arc,
 };
 
@@ -100,6 +100,15 @@ impl Data {
             Self::Srv { .. } => Kind::Srv,
             Self::Txt(_) => Kind::Txt,
             Self::Nsec(_) => Kind::Nsec,
+        }
+    }
+
+    /// The address of an address record.
+    pub fn address(&self) -> Option<IpAddr> {
+        match self {
+            Self::A(v4) => Some((*v4).into()),
+            Self::Aaaa(v6) => Some((*v6).into()),
+            Self::Ptr(_) | Self::Srv { .. } | Self::Txt(_) | Self::Nsec(_) => None,
         }
     }
 

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::telemetry::metrics;
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -50,6 +50,8 @@ struct State {
     subscribers: BTreeMap<u64, Subscriber>,
     last_id: u64,
     is_running: bool,
+    /// The services to prefer while the cache is full, as lower-case text.
+    preferred: Arc<BTreeSet<String>>,
     tasks: JoinSet<()>,
 }
 
@@ -89,6 +91,16 @@ impl Mdns {
             id,
             mdns: self.clone(),
             found,
+        }
+    }
+
+    /// Sets the services, by name as lower-case text, that are admitted to a full cache before others.
+    pub fn prefer(&self, services: BTreeSet<String>) {
+        let mut state = self.state();
+        if *state.preferred != services {
+            state.preferred = Arc::new(services);
+            drop(state);
+            self.0.changed.notify_one();
         }
     }
 
@@ -150,6 +162,7 @@ async fn run(mdns: Mdns) {
             return;
         };
         running.reconcile(subscribers);
+        running.querier.prefer(mdns.state().preferred.clone());
         let wake = running.turn();
         tokio::select! {
             biased;

@@ -74,6 +74,7 @@ fn service_of(fullname: String, service: &querier::Service) -> Option<Service> {
         port: service.port,
         addresses,
         txt: strings(&service.txt),
+        twin: service.twin.as_ref().and_then(Name::text),
     })
 }
 
@@ -117,6 +118,7 @@ mod tests {
             port,
             addresses: vec![],
             txt: Arc::from([]),
+            twin: None,
         };
         (name, Arc::new(service))
     }

@@ -2,11 +2,11 @@
 //!
 //! Only the wiring is here: `plan` decides, and the querier of the process, in `discovery::mdns`, is the network.
 mod details;
-mod elsewhere;
 mod environment;
 mod events;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+mod notices;
 mod plan;
 mod room;
 mod service;
@@ -19,11 +19,12 @@ use super::super::{
         querier::Found,
     },
 };
-use crate::model::device::{DeviceSet, Scope};
+use crate::model::device::{DeviceId, DeviceSet, Scope};
 use details::Details;
 use events::Known;
 use futures::future::BoxFuture;
 use plan::Tracker;
+use std::collections::BTreeSet;
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -36,6 +37,11 @@ pub struct Zeroconf {
 impl DiscoveryHandler for Zeroconf {
     fn name(&self) -> &'static str {
         "zeroconf"
+    }
+
+    fn prefer(&self, devices: &BTreeSet<DeviceId>) {
+        let names = devices.iter().map(|id| id.as_str().to_ascii_lowercase());
+        self.mdns.prefer(names.collect());
     }
 
     fn prepare(&self, details: &str) -> Result<Box<dyn Discovery>, DetailsError> {

@@ -5,7 +5,7 @@
 //! is still there is for the querier to know.
 use super::{
     details::{Addresses, Details},
-    elsewhere::Elsewhere,
+    notices::Notices,
     room::{Known, Room},
     service::{Address, Reach, Service, device_from_service},
     tracked::Tracked,
@@ -52,7 +52,7 @@ pub(super) struct Tracker {
     services: BTreeMap<String, Tracked>,
     published: DeviceSet,
     room: Room,
-    elsewhere: Elsewhere,
+    notices: Notices,
 }
 
 impl Tracker {
@@ -62,7 +62,7 @@ impl Tracker {
             services: BTreeMap::new(),
             published: DeviceSet::default(),
             room: Room::default(),
-            elsewhere: Elsewhere::default(),
+            notices: Notices::default(),
         }
     }
 
@@ -77,7 +77,6 @@ impl Tracker {
     fn resolved(&mut self, service: &Service, now: Duration) {
         let id = DeviceId::new(service.fullname.as_str());
         let is_elsewhere = self.is_elsewhere(service);
-        self.elsewhere.note(&service.fullname, is_elsewhere);
         let published = self.published.devices.get(&id);
         let count = self.services.len();
         let tracked = self.services.get_mut(&service.fullname);
@@ -89,6 +88,7 @@ impl Tracker {
         };
         let earlier = home.or(known.published).or(known.device);
         let device = device_from_service(&self.details, service, earlier);
+        self.notices.note(service, device.is_some(), is_elsewhere);
         match tracked {
             Some(tracked) => {
                 let device = self.room.replace(&known, device);
@@ -113,7 +113,7 @@ impl Tracker {
     /// At once, because a broker may be talking to it; but no device changes twice within its settle time.
     fn removed(&mut self, fullname: &str, now: Duration) {
         self.room.forget(fullname);
-        self.elsewhere.note(fullname, false);
+        self.notices.forget(fullname);
         let published = self.published.devices.get(&DeviceId::new(fullname));
         let Some(tracked) = self.services.get_mut(fullname) else {
             return;
@@ -152,14 +152,14 @@ impl Tracker {
         let completes = !self.published.complete && COMPLETE_AFTER <= now;
         let flushes = self.flush_at().is_some_and(|at| at <= now);
         let tells = self.room.is_due(self.published.left_out, now)
-            | self.elsewhere.is_due(&self.published.problems, now);
+            | self.notices.is_due(&self.published.problems, now);
         if !completes && !flushes && !tells {
             return None;
         }
         self.published.complete |= completes;
         self.published.left_out = self.room.leaves_out();
-        let problems = [self.room.problem(), self.elsewhere.problem()];
-        self.published.problems = problems.into_iter().flatten().collect();
+        let problems = self.room.problem().into_iter();
+        self.published.problems = problems.chain(self.notices.problems()).collect();
         let Self {
             services,
             published,
@@ -199,7 +199,7 @@ impl Tracker {
             complete_at,
             self.flush_at(),
             self.room.due_at(),
-            self.elsewhere.due_at(),
+            self.notices.due_at(),
         ]
         .into_iter()
         .flatten()

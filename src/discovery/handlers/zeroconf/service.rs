@@ -20,6 +20,8 @@ pub(super) struct Service {
     /// The one that has been known for longest comes first.
     pub(super) addresses: Vec<Address>,
     pub(super) txt: Vec<Txt>,
+    /// The full name of another service whose host has the same name and is a different machine.
+    pub(super) twin: Option<String>,
 }
 
 /// An address and, only where it means nothing without, the interface it is on.
@@ -252,6 +254,7 @@ mod tests {
                 key: "Path".into(),
                 value: Some(b"/live".to_vec()),
             }],
+            twin: None,
         }
     }
 

@@ -15,6 +15,8 @@ pub struct Heard {
     pub now: Duration,
     /// In percent of its lifetime, so that not all who know a record ask for it at once: 0 to 2.
     pub jitter: f64,
+    /// It is of a service that has an Instance.
+    pub is_preferred: bool,
 }
 
 /// What is known of a record beside its data.

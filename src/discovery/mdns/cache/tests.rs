@@ -13,6 +13,7 @@ fn from(source: &str, millis: u64) -> Heard {
         source: source.parse().unwrap(),
         now: Duration::from_millis(millis),
         jitter: 0.0,
+        is_preferred: false,
     }
 }
 
@@ -173,7 +174,11 @@ fn one_source_takes_half_of_the_room_and_the_next_half_of_the_rest() {
     }
     assert_eq!(
         admitted,
-        [RECORDS_MAX / 2, RECORDS_MAX / 4, RECORDS_MAX / 8]
+        [
+            open(RECORDS_MAX) / 2,
+            open(RECORDS_MAX) / 4,
+            open(RECORDS_MAX) / 8
+        ]
     );
     // What is there is refreshed and taken back all the same.
     let known = address("h0-0.local", 1);
@@ -186,13 +191,32 @@ fn one_source_takes_half_of_the_room_and_the_next_half_of_the_rest() {
 #[test]
 fn one_source_has_half_of_the_services_and_the_next_half_of_the_rest() {
     let mut cache = Cache::default();
-    for (source, expected) in [("10.0.0.1", 2048), ("10.0.0.2", 1024)] {
+    for (source, expected) in [("10.0.0.1", 1536), ("10.0.0.2", 768)] {
         let admitted = (0..3000).filter(|n| {
             let record = pointer(&format!("{n}-{source}._t._tcp.local"), 4500);
             cache.take(LINK, &record, &from(source, 0)) == Outcome::New
         });
         assert_eq!(admitted.count(), expected, "{source}");
     }
+}
+
+#[test]
+fn a_full_cache_admits_services_that_have_an_instance() {
+    let mut cache = Cache::default();
+    for source in 0..200_u8 {
+        for n in 0..40 {
+            let record = pointer(&format!("{n}-{source}._t._tcp.local"), 4500);
+            cache.take(LINK, &record, &from(&format!("10.0.1.{source}"), 0));
+        }
+    }
+    let late = pointer("camera._t._tcp.local", 4500);
+    let usual = from("10.0.1.0", 1);
+    assert_eq!(cache.take(LINK, &late, &usual), Outcome::Refused);
+    let preferred = Heard {
+        is_preferred: true,
+        ..usual
+    };
+    assert_eq!(cache.take(LINK, &late, &preferred), Outcome::New);
 }
 
 #[test]

@@ -26,6 +26,8 @@ pub struct Service {
     pub addresses: Vec<Address>,
     /// As on the wire; empty where there is none.
     pub txt: Arc<[u8]>,
+    /// Another service of the same host name that a different machine announces.
+    pub twin: Option<Name>,
 }
 
 /// An address of a service, and where it was heard.
@@ -54,7 +56,7 @@ pub struct Found {
 
 impl Querier {
     /// What has changed for each subscriber since the last time.
-    pub(super) fn tell(&mut self) -> Vec<Change> {
+    pub(super) fn tell(&mut self, now: Duration) -> Vec<Change> {
         let mut changes = vec![];
         for name in std::mem::take(&mut self.dirty) {
             let ids: Vec<u64> = self.subscriptions.keys().copied().collect();
@@ -62,35 +64,36 @@ impl Querier {
                 let Some(subscription) = self.subscriptions.get(&id) else {
                     continue;
                 };
-                let now = self.service(&subscription.wanted, &name);
+                let service = self.service(&subscription.wanted, &name, now);
                 let before = subscription.found.get(&name);
-                if before.map(|service| &**service) == now.as_ref() {
+                if before.map(|before| &**before) == service.as_ref() {
                     continue;
                 }
-                let now = now.map(Arc::new);
+                let service = service.map(Arc::new);
                 if let Some(subscription) = self.subscriptions.get_mut(&id) {
-                    match &now {
+                    match &service {
                         Some(service) => subscription.found.insert(name.clone(), service.clone()),
                         None => subscription.found.remove(&name),
                     };
                 }
-                changes.push((id, name.clone(), now));
+                changes.push((id, name.clone(), service));
             }
         }
         changes
     }
 
     /// The service of this name, as all interfaces together know it.
-    fn service(&self, wanted: &Wanted, name: &Name) -> Option<Service> {
+    fn service(&self, wanted: &Wanted, name: &Name, now: Duration) -> Option<Service> {
         if !name.is_child_of(&wanted.base) {
             return None;
         }
         let used = (self.links.values()).filter(|s| wanted.interfaces.uses(&s.link.name));
         let mut found: Option<(Service, Vec<(Duration, Address)>)> = None;
         for state in used {
-            let Some((service, addresses)) = self.service_on(state, wanted, name) else {
+            let Some((mut service, addresses)) = self.service_on(state, wanted, name) else {
                 continue;
             };
+            service.twin = state.twin_of(name, now).cloned();
             match &mut found {
                 None => found = Some((service, addresses)),
                 // Another host, or another of its programs, is left to its own interface.
@@ -145,6 +148,7 @@ impl Querier {
             port: *port,
             addresses: vec![],
             txt,
+            twin: None,
         };
         (!addresses.is_empty()).then_some((service, addresses))
     }
@@ -155,11 +159,7 @@ impl Querier {
         let v6 = self.cache.set(link, host, Kind::Aaaa);
         let interface: Arc<str> = state.link.name.as_str().into();
         let addresses = v4.chain(v6).filter_map(|(data, entry)| {
-            let ip: IpAddr = match data {
-                Data::A(v4) => (*v4).into(),
-                Data::Aaaa(v6) => (*v6).into(),
-                Data::Ptr(_) | Data::Srv { .. } | Data::Txt(_) | Data::Nsec(_) => return None,
-            };
+            let ip = data.address()?;
             let address = Address {
                 ip,
                 interface: interface.clone(),

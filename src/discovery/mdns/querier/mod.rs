@@ -91,6 +91,8 @@ pub struct Querier {
     subscriptions: BTreeMap<u64, Subscription>,
     /// The services of which something may have changed.
     dirty: BTreeSet<Name>,
+    /// The services that are admitted to a full cache before others, as lower-case text.
+    preferred: Arc<BTreeSet<String>>,
     /// The addresses of this machine.
     own: BTreeSet<IpAddr>,
     asks_for_unicast: bool,
@@ -108,6 +110,7 @@ impl Querier {
             links: BTreeMap::new(),
             subscriptions: BTreeMap::new(),
             dirty: BTreeSet::new(),
+            preferred: Arc::default(),
             own: BTreeSet::new(),
             asks_for_unicast: false,
             is_traced: false,
@@ -124,6 +127,11 @@ impl Querier {
     /// Whether the conversation is to be told in the notes of each turn.
     pub fn trace(&mut self, is_traced: bool) {
         self.is_traced = is_traced;
+    }
+
+    /// Sets the services, by name as lower-case text, that are admitted to a full cache before others.
+    pub fn prefer(&mut self, services: Arc<BTreeSet<String>>) {
+        self.preferred = services;
     }
 
     pub fn counts(&self) -> Counts {
@@ -176,7 +184,7 @@ impl Querier {
         self.expire(now);
         self.give_up(now);
         let send = self.ask(now);
-        let changes = self.tell();
+        let changes = self.tell(now);
         Turn {
             send,
             changes,

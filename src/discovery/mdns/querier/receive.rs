@@ -26,6 +26,9 @@ const UNANSWERED_FOR: Duration = Duration::from_secs(10);
 /// A question that another host has just asked stands for our own if that was to come this soon.
 const ASKED_FOR_US: Duration = Duration::from_secs(1);
 
+/// The services of a host that are looked at when one of its addresses is to be admitted.
+const PREFERRED_LOOKED_AT: usize = 16;
+
 impl Querier {
     /// Takes a packet. Its consequences are in the next turn.
     pub fn receive(&mut self, packet: &Packet<'_>, now: Duration) {
@@ -120,8 +123,27 @@ impl Querier {
         Ok(())
     }
 
+    /// Returns whether a record is of a service that has an Instance.
+    fn is_preferred(&self, link: u32, record: &Record) -> bool {
+        let has = |name: &Name| {
+            let text = name.text();
+            text.is_some_and(|text| self.preferred.contains(&text.to_ascii_lowercase()))
+        };
+        match &record.data {
+            _ if self.preferred.is_empty() => false,
+            Data::Ptr(target) => has(target),
+            Data::Srv { .. } | Data::Txt(_) => has(&record.name),
+            Data::A(_) | Data::Aaaa(_) | Data::Nsec(_) => {
+                let state = self.links.get(&link);
+                let host = state.and_then(|state| state.hosts.get(&record.name));
+                host.is_some_and(|h| h.instances.iter().take(PREFERRED_LOOKED_AT).any(has))
+            }
+        }
+    }
+
     fn keep(&mut self, packet: &Packet<'_>, record: &Record, now: Duration) -> Outcome {
         let heard = Heard {
+            is_preferred: self.is_preferred(packet.link, record),
             source: packet.source.ip(),
             now,
             jitter: self.random.f64() * JITTER,
@@ -256,11 +278,15 @@ impl Querier {
     }
 
     fn take_address(&mut self, packet: &Packet<'_>, record: &Record, now: Duration) -> bool {
-        let state = self.links.get(&packet.link);
-        let host = state.and_then(|state| state.hosts.get(&record.name));
-        let Some(instances) = host.map(|host| host.instances.clone()) else {
+        let state = self.links.get_mut(&packet.link);
+        let Some(host) = state.and_then(|state| state.hosts.get_mut(&record.name)) else {
             return false;
         };
+        let source = packet.source.ip();
+        if record.ttl > 0 && record.data.address() == Some(source) {
+            host.claims.add(source, now);
+        }
+        let instances = host.instances.clone();
         let outcome = self.keep(packet, record, now);
         if outcome == Outcome::New {
             self.dirty.extend(instances);

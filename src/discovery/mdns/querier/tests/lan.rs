@@ -1,5 +1,6 @@
 //! A LAN in simulated time: one querier, some responders, and packets that take their time or are lost.
 use super::{
+    super::super::message::Message,
     responder::{Habits, Responder},
     *,
 };
@@ -120,12 +121,13 @@ impl Lan {
 
     fn ask_all(&mut self, packet: &Outgoing) {
         self.sent.push((self.now, packet.clone()));
+        let query = Message::decode(&packet.bytes).unwrap();
         for n in 0..self.responders.len() {
             if self.is_lost() || !self.responders[n].is_alive {
                 continue;
             }
             let responder = &mut self.responders[n];
-            let answers = responder.answer(&packet.bytes, self.now);
+            let answers = responder.answer(&query, self.now);
             let (habits, address) = (responder.habits, responder.address);
             for bytes in answers {
                 let source = SocketAddr::from((address, 5353));

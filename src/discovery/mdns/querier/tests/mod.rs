@@ -1,5 +1,6 @@
 //! Conversations: a querier and packets, in simulated time.
 mod bounds;
+mod hosts;
 mod lan;
 mod quiet;
 mod responder;
@@ -13,6 +14,7 @@ use super::{
     *,
 };
 use crate_names::*;
+use std::net::Ipv4Addr;
 
 /// Short ways to write names, records and packets.
 mod crate_names {

@@ -175,10 +175,10 @@ impl Responder {
     }
 
     /// The answers to a query.
-    pub(super) fn answer(&mut self, query: &[u8], now: Duration) -> Vec<Vec<u8>> {
-        let query = Message::decode(query).unwrap();
+    pub(super) fn answer(&mut self, query: &Message, now: Duration) -> Vec<Vec<u8>> {
+        let (kind_name, host) = (named(TYPE), self.host());
         let mut records: Vec<Record> = vec![];
-        let mut say = |record: Record| {
+        let mut add = |record: Record| {
             if !records.contains(&record) {
                 records.push(record);
             }
@@ -186,11 +186,11 @@ impl Responder {
         for question in &query.questions {
             let Some(kind) = question.kind else { continue };
             for name in &self.services {
-                let is_of_type = kind == Kind::Ptr && question.name == named(TYPE);
+                let is_of_type = kind == Kind::Ptr && question.name == kind_name;
                 let is_of_name = question.name == *name && !self.habits.knows_only_types;
-                let is_of_host = question.name == self.host() && !self.habits.knows_only_types;
+                let is_of_host = question.name == host && !self.habits.knows_only_types;
                 let answers: Vec<Kind> = match kind {
-                    Kind::Ptr if is_of_type && !self.is_known(&query, name) => {
+                    Kind::Ptr if is_of_type && !self.is_known(query, name) => {
                         match self.habits.additionals {
                             true => vec![Kind::Ptr, Kind::Srv, Kind::Txt, Kind::A],
                             false => vec![Kind::Ptr],
@@ -207,7 +207,7 @@ impl Responder {
                     let last = self.sent.get(&key).filter(|_| self.habits.paces);
                     if last.is_none_or(|last| *last + ms(1000) <= now) {
                         self.sent.insert(key, now);
-                        say(self.records_of(name, kind));
+                        add(self.records_of(name, kind));
                     }
                 }
             }

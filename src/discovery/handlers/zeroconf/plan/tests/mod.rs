@@ -47,6 +47,7 @@ fn service(name: &str, addresses: &str) -> Service {
             key: "k".into(),
             value: None,
         }],
+        twin: None,
     }
 }
 

@@ -126,6 +126,26 @@ fn the_set_is_complete_after_five_seconds_also_when_nothing_is_there() {
 }
 
 #[test]
+fn two_machines_of_one_host_name_are_reported_while_they_are_there() {
+    let mut tracker = tracker("");
+    let twin = |twin: Option<&str>| {
+        let Event::Resolved(mut service) = resolved("a", "10.0.0.1") else {
+            panic!("it is not resolved");
+        };
+        service.twin = twin.map(str::to_owned);
+        Event::Resolved(service)
+    };
+    tracker.apply(twin(Some("b._t._tcp.local.")), ms(0));
+    let set = run(&mut tracker, ms(0), ms(2000)).pop().unwrap().1;
+    assert_eq!(names(&set), ["a"], "it stays a device");
+    let problem = "1 services have a host name that two machines use, such as \"a._t._tcp.local.\" and \"b._t._tcp.local.\"";
+    assert!(set.problems[0].starts_with(problem), "{:?}", set.problems);
+    tracker.apply(twin(None), ms(3000));
+    let set = run(&mut tracker, ms(3000), ms(4500)).pop().unwrap().1;
+    assert_eq!((names(&set), set.problems.len()), (vec!["a"], 0));
+}
+
+#[test]
 fn a_service_that_is_elsewhere_is_left_out_and_that_is_said() {
     let mut tracker = tracker("");
     let away = |name: &str| {
