@@ -43,7 +43,7 @@ pub fn run(input: &[u8]) {
         world.pass(TICK * u32::from(after));
         let source = SocketAddr::from(([10, 0, 0, input.byte()], 5353));
         let len = usize::from(u16::from_be_bytes([input.byte(), input.byte()]));
-        world.discovery.hear(source, input.bytes(len), world.now);
+        world.discovery.receive(source, input.bytes(len), world.now);
         world.turn();
     }
     world.pass(ALL_IS_OVER);

@@ -1,4 +1,4 @@
-//! The records that are known, by the interface they were heard on. Bounded. Pure.
+//! The cache holds the records that are known, by the interface they came by. It is bounded. Pure.
 //!
 //! A record that is there already can always be refreshed or taken back. A new one is admitted while there is room: in
 //! its set, in all, and in the share of its source. A source may take at most half of what the other sources leave, of
@@ -10,7 +10,7 @@ use super::{
     message::{Data, Kind, Record},
     name::Name,
 };
-pub use entry::{Entry, Heard};
+pub use entry::{Entry, Origin};
 use std::{
     collections::{BTreeMap, btree_map::Entry as MapEntry},
     net::IpAddr,
@@ -28,7 +28,7 @@ const ADDRESSES_MAX: usize = 16;
 const VERSIONS_MAX: usize = 2;
 /// The sources that are counted one by one. All others share.
 const SOURCES_MAX: usize = 4096;
-/// No record is believed for longer than this without an answer (RFC 6762 10 recommends it for most records).
+/// A record lives no longer than this without an answer (RFC 6762 10 recommends it for most records).
 const TTL_MAX: Duration = Duration::from_secs(4500);
 /// RFC 6762 10.1 and 10.2: what was taken back, or replaced, stays for another second.
 const LINGER: Duration = Duration::from_secs(1);
@@ -52,10 +52,10 @@ impl Key {
     }
 }
 
-/// What became of a record that was heard.
+/// The outcome of a record that was received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// It was not known, or not believed.
+    /// It was not known, or disputed.
     New,
     Refreshed,
     /// It was taken back.
@@ -68,7 +68,7 @@ pub enum Outcome {
 
 type Set = BTreeMap<Data, Entry>;
 
-/// What one source has of the cache.
+/// The share of the cache that one source has.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Share {
     records: usize,
@@ -88,7 +88,7 @@ pub struct Cache {
 
 impl Cache {
     /// Takes a record. One that replaces others shortens their lives.
-    pub fn take(&mut self, link: u32, record: &Record, heard: &Heard) -> Outcome {
+    pub fn take(&mut self, link: u32, record: &Record, origin: &Origin) -> Outcome {
         let key = Key {
             link,
             name: record.name.clone(),
@@ -96,11 +96,11 @@ impl Cache {
         };
         let ttl = Duration::from_secs(u64::from(record.ttl)).min(TTL_MAX);
         if ttl.is_zero() {
-            return self.take_back(&key, &record.data, heard.now);
+            return self.take_back(&key, &record.data, origin.now);
         }
         // A pointer is shared: no publisher may replace those of others.
         if record.flush && key.kind != Kind::Ptr {
-            self.flush_others(&key, &record.data, heard.now);
+            self.flush_others(&key, &record.data, origin.now);
         }
         let known = self.sets.get_mut(&key);
         if let Some(entry) = known.and_then(|set| set.get_mut(&record.data)) {
@@ -111,16 +111,16 @@ impl Cache {
             *entry = Entry {
                 since: entry.since,
                 source: entry.source,
-                ..Entry::new(ttl, heard)
+                ..Entry::new(ttl, origin)
             };
             let due = entry.due();
             self.look_at(due);
             return outcome;
         }
-        if !self.has_room(&key, &record.data, heard) {
+        if !self.has_room(&key, &record.data, origin) {
             return Outcome::Refused;
         }
-        let entry = Entry::new(ttl, heard);
+        let entry = Entry::new(ttl, origin);
         self.look_at(entry.due());
         self.insert(key, record.data.clone(), entry);
         Outcome::New
@@ -137,14 +137,15 @@ impl Cache {
         Outcome::Goodbye
     }
 
-    /// RFC 6762 10.2: what was heard within the last second may be of the same announcement.
+    /// Ends the other records of the set, but those received within the last second: they may be of the same announcement
+    /// (RFC 6762 10.2).
     fn flush_others(&mut self, key: &Key, data: &Data, now: Duration) {
         let Some(set) = self.sets.get_mut(key) else {
             return;
         };
         let mut any = false;
         for (other, entry) in set {
-            if other != data && entry.heard + LINGER < now && entry.expires > now + LINGER {
+            if other != data && entry.received_at + LINGER < now && entry.expires > now + LINGER {
                 entry.expires = now + LINGER;
                 entry.refresh_at = None;
                 any = true;
@@ -155,7 +156,7 @@ impl Cache {
         }
     }
 
-    fn has_room(&self, key: &Key, data: &Data, heard: &Heard) -> bool {
+    fn has_room(&self, key: &Key, data: &Data, origin: &Origin) -> bool {
         let set_max = match key.kind {
             Kind::Ptr => POINTERS_MAX,
             Kind::A | Kind::Aaaa => ADDRESSES_MAX,
@@ -167,11 +168,11 @@ impl Cache {
         if self.bytes + bytes_of(key, data) > BYTES_MAX {
             return false;
         }
-        if heard.is_preferred {
+        if origin.is_preferred {
             let is_counted = self.by_source.len() < SOURCES_MAX + SOURCES_MAX / 4;
             return self.records < RECORDS_MAX && self.pointers < POINTERS_MAX && is_counted;
         }
-        let known = self.by_source.get(&heard.source);
+        let known = self.by_source.get(&origin.source);
         let mine = known.copied().unwrap_or_default();
         let has_share =
             |mine: usize, all: usize, max: usize| mine < (max - (all - mine).min(max)) / 2;
@@ -223,7 +224,7 @@ impl Cache {
         self.bytes
     }
 
-    /// The records of a name and type that are believed.
+    /// Returns the records of a name and type that are not disputed.
     pub fn set<'a>(
         &'a self,
         link: u32,
@@ -239,11 +240,15 @@ impl Cache {
         set.filter(|(_, entry)| !entry.is_disputed)
     }
 
-    /// Of several records of which one should be, that which was heard last.
+    /// Returns the record that was received last, where a set should have one record only.
     pub fn latest(&self, link: u32, name: &Name, kind: Kind) -> Option<&Data> {
         let set = self.set(link, name, kind);
-        let latest =
-            set.max_by_key(|(_, entry)| (entry.expires > entry.heard + LINGER, entry.heard));
+        let latest = set.max_by_key(|(_, entry)| {
+            (
+                entry.expires > entry.received_at + LINGER,
+                entry.received_at,
+            )
+        });
         latest.map(|(data, _)| data)
     }
 
@@ -251,20 +256,20 @@ impl Cache {
         self.set(link, name, kind).next().is_some()
     }
 
-    /// Whether `name` points to `target`, and that is believed.
+    /// Returns whether `name` points to `target`, by a pointer that is not disputed.
     pub fn points(&self, link: u32, name: &Name, target: &Name) -> bool {
         self.pointer(link, name, target)
             .is_some_and(|(_, entry)| !entry.is_disputed)
     }
 
-    /// The pointer from `name` to `target`, believed or not; its data has the case in which it came first.
+    /// Returns the pointer from `name` to `target`, also a disputed one. Its data has the case of the first announcement.
     pub fn pointer(&self, link: u32, name: &Name, target: &Name) -> Option<(&Data, &Entry)> {
         let key = Key::pointer(link, name);
         let set = self.sets.get(&key)?;
         set.get_key_value(&Data::Ptr(target.clone()))
     }
 
-    /// Disbelieves the pointer from `name` to `target`, or believes it again.
+    /// Disputes the pointer from `name` to `target`, or ends the dispute.
     pub fn dispute(&mut self, key: &Key, target: &Name, is_disputed: bool, now: Duration) {
         let set = self.sets.get_mut(key);
         let Some(entry) = set.and_then(|set| set.get_mut(&Data::Ptr(target.clone()))) else {
@@ -274,10 +279,10 @@ impl Cache {
             return;
         }
         match is_disputed {
-            true => entry.is_doubted(now),
+            true => entry.mark_disputed(now),
             false => {
                 entry.is_disputed = false;
-                (entry.heard, entry.expires, entry.refreshes) = (now, now + entry.ttl, 0);
+                (entry.received_at, entry.expires, entry.refreshes) = (now, now + entry.ttl, 0);
                 entry.plan_refresh();
             }
         }
@@ -312,7 +317,7 @@ impl Cache {
         keys.iter().for_each(|key| self.drop_key(key));
     }
 
-    /// Takes out what has expired, and says what is to be asked for again. Of the latter, `is_used` says whether it is.
+    /// Removes the records that have expired, and returns those that are to be asked for again: `is_used` decides for each.
     pub fn turn(&mut self, now: Duration, is_used: impl Fn(&Key) -> bool) -> Due {
         let mut done = Due::default();
         if self.due.is_none_or(|due| due > now) {
@@ -322,9 +327,9 @@ impl Cache {
         let mut next: Option<Duration> = None;
         for (key, set) in &mut self.sets {
             for (data, entry) in &mut *set {
-                let is_doubtful = key.kind == Kind::Ptr && !entry.is_disputed;
-                if entry.expires <= now && is_doubtful && entry.is_unanswered() {
-                    entry.is_doubted(now);
+                let is_pointer = key.kind == Kind::Ptr && !entry.is_disputed;
+                if entry.expires <= now && is_pointer && entry.is_unanswered() {
+                    entry.mark_disputed(now);
                     done.lost.push((key.clone(), data.clone()));
                 } else if entry.expires <= now {
                     done.expired
@@ -359,11 +364,11 @@ impl Cache {
     }
 }
 
-/// What time has brought.
+/// The records that are due.
 #[derive(Debug, Default)]
 pub struct Due {
     pub expired: Vec<(Key, Data, Entry)>,
-    /// Pointers that were asked for again in vain. They are not believed any more.
+    /// Pointers without an answer to their refresh questions. They are disputed from now on.
     pub lost: Vec<(Key, Data)>,
     pub refresh: Vec<Key>,
 }

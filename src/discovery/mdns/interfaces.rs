@@ -36,12 +36,12 @@ impl Default for Interfaces {
 }
 
 impl Interfaces {
-    /// Whether nobody chose: every interface that is not a container's or virtual.
+    /// Returns whether no interface is named: then all are used that are not a container's or virtual.
     pub fn are_all(&self) -> bool {
         self.allow.is_empty()
     }
 
-    /// Whoever names interfaces means them: the default deny list is for those who name none.
+    /// Makes the set of a Configuration. The default deny list applies only where no interface is named.
     pub fn new(allow: Vec<String>, deny: Option<Vec<String>>) -> Self {
         let deny = match deny {
             Some(deny) => deny,

@@ -11,13 +11,13 @@ use std::{
     time::Duration,
 };
 
-/// After a pointer has come, its other records may be in the next packet.
+/// The other records of a service may be in the packet after its pointer.
 pub(super) const RESOLVE_DELAY: Duration = Duration::from_millis(20);
-/// The other address family of a host that has an address is asked for so often.
+/// The number of questions for the second address family of a host.
 const OTHER_FAMILY_ASKED: u32 = 3;
-/// A service without a TXT record is taken as it is after so many questions. RFC 6763 6.1 wants one.
+/// A service without a TXT record is used after this number of questions. RFC 6763 6.1 demands one.
 pub(super) const TXT_ASKED: u32 = 2;
-/// A service that is due to be confirmed takes others along that are due after this part of their interval.
+/// A round of confirmations includes all services for which this part of their interval has passed.
 const CONFIRMED_ALONG: f64 = 0.7;
 /// The machines that are remembered for a name, and how long after their last record.
 const SENDERS_MAX: usize = 4;
@@ -109,7 +109,7 @@ impl Families {
         }
     }
 
-    /// The one that a host surely hears: that by which it was heard.
+    /// Returns the family that the host has used.
     pub(super) fn first(self) -> Self {
         Self {
             v4: self.v4,
@@ -147,18 +147,18 @@ pub(super) struct Instance {
     since: Duration,
     /// The machines that sent its SRV record.
     senders: Senders,
-    /// How often it is asked whether it is there.
+    /// The interval of its confirmations.
     pub(super) interval: Option<Duration>,
-    /// When its SRV record was heard last, by which families, and from where.
-    pub(super) heard: Duration,
+    /// The time, the families and the source of its last SRV record.
+    pub(super) received_at: Duration,
     pub(super) families: Families,
     pub(super) source: Option<IpAddr>,
-    /// Runs while its SRV or TXT record is missing.
+    /// The questions for a missing SRV or TXT record.
     pub(super) resolve: Option<Series>,
     pub(super) confirm: Option<Confirm>,
-    /// It did not answer, and is looked for.
+    /// It did not answer, and is searched for.
     pub(super) is_lost: bool,
-    /// How often others have asked for it in vain, and since when (RFC 6762 10.5).
+    /// The number of questions of other hosts that had no answer, and the time of the first (RFC 6762 10.5).
     pub(super) unanswered: Option<(Duration, u32)>,
     /// The host it was resolved to last.
     pub(super) host: Option<Name>,
@@ -170,7 +170,7 @@ impl Instance {
             since: now,
             senders: Senders::default(),
             interval,
-            heard: now,
+            received_at: now,
             families: Families::default(),
             source: None,
             resolve: Some(Series::new(now + RESOLVE_DELAY, MISSING_MAX)),
@@ -181,9 +181,9 @@ impl Instance {
         }
     }
 
-    /// Its SRV record was heard.
-    pub(super) fn is_heard(&mut self, source: IpAddr, family: Family, now: Duration) {
-        self.heard = now;
+    /// Notes that its SRV record was received.
+    pub(super) fn note_answer(&mut self, source: IpAddr, family: Family, now: Duration) {
+        self.received_at = now;
         self.families.add(family);
         self.source = Some(source);
         self.senders.add(source, now);
@@ -192,29 +192,29 @@ impl Instance {
         self.is_lost = false;
     }
 
-    fn confirm_at(&self, crowd: f64, part: f64) -> Option<Duration> {
+    fn confirm_at(&self, stretch: f64, part: f64) -> Option<Duration> {
         let is_there = !self.is_lost && self.resolve.as_ref().is_none_or(|r| r.sent >= TXT_ASKED);
         let interval = self
             .interval
             .filter(|_| is_there && self.source.is_some())?;
-        Some(self.heard + interval.mul_f64(crowd * part))
+        Some(self.received_at + interval.mul_f64(stretch * part))
     }
 
-    pub(super) fn due(&self, crowd: f64) -> Option<Duration> {
+    pub(super) fn due(&self, stretch: f64) -> Option<Duration> {
         let confirm = match &self.confirm {
             Some(confirm) => Some(confirm.next()),
-            None => self.confirm_at(crowd, 1.0),
+            None => self.confirm_at(stretch, 1.0),
         };
         let resolve = self.resolve.as_ref().map(|r| r.next);
         [confirm, resolve].into_iter().flatten().min()
     }
 
-    pub(super) fn is_to_confirm(&self, crowd: f64, now: Duration) -> bool {
-        self.confirm.is_none() && self.confirm_at(crowd, 1.0).is_some_and(|at| at <= now)
+    pub(super) fn is_to_confirm(&self, stretch: f64, now: Duration) -> bool {
+        self.confirm.is_none() && self.confirm_at(stretch, 1.0).is_some_and(|at| at <= now)
     }
 
-    pub(super) fn may_confirm(&self, crowd: f64, now: Duration) -> bool {
-        let at = self.confirm_at(crowd, CONFIRMED_ALONG);
+    pub(super) fn may_confirm(&self, stretch: f64, now: Duration) -> bool {
+        let at = self.confirm_at(stretch, CONFIRMED_ALONG);
         self.confirm.is_none() && at.is_some_and(|at| at <= now)
     }
 }
@@ -226,7 +226,7 @@ pub(super) struct Host {
     /// The machines that sent an address record of this name with their own address.
     pub(super) claims: Senders,
     pub(super) ask: Option<Series>,
-    /// It has said that it has no address of this family.
+    /// The families of which an NSEC record denies an address.
     pub(super) has_no: Families,
 }
 
@@ -272,9 +272,9 @@ pub(super) struct LinkState {
     pub(super) search: Option<Search>,
     /// Records that are about to expire.
     pub(super) refresh: BTreeSet<(Name, Kind)>,
-    /// How many times longer than it should be the time between two confirmations is, so that a crowd of services does
-    /// not fill the LAN with questions.
-    pub(super) crowd: f64,
+    /// The factor by which the interval of confirmations is stretched, so that many services do not fill the LAN with
+    /// questions.
+    pub(super) stretch: f64,
     pub(super) pace: Pace,
     /// The packets of each source in this second.
     pub(super) received: (Duration, BTreeMap<IpAddr, u32>),
@@ -291,7 +291,7 @@ impl LinkState {
             hosts: BTreeMap::new(),
             search: None,
             refresh: BTreeSet::new(),
-            crowd: 1.0,
+            stretch: 1.0,
             pace: Pace::new(now),
             received: (now, BTreeMap::new()),
             due: None,

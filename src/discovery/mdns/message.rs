@@ -1,4 +1,4 @@
-//! Multicast DNS messages: what is read of a packet. Pure.
+//! Reads messages of multicast DNS. Pure.
 //!
 //! The names of packets are read by hickory-proto: pointers that lead nowhere or in circles end there. The records are
 //! taken apart here, one by one, because one record that cannot be read must not take the others of its packet with it,
@@ -73,7 +73,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// What a record says.
+/// The data of a record.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Data {
     A(Ipv4Addr),
@@ -85,7 +85,7 @@ pub enum Data {
         priority: u16,
         weight: u16,
     },
-    /// As on the wire: strings, each preceded by its length.
+    /// The strings in wire format: each is preceded by its length.
     Txt(Arc<[u8]>),
     /// The types that exist at the name, of those that are used here.
     Nsec(Vec<Kind>),
@@ -112,7 +112,7 @@ impl Data {
         }
     }
 
-    /// The bytes it takes beside the structures that hold it.
+    /// Returns the bytes of the data beside the structures that hold it.
     pub fn size(&self) -> usize {
         match self {
             Self::Ptr(name) | Self::Srv { target: name, .. } => name.wire_len(),
@@ -126,7 +126,7 @@ impl Data {
 pub struct Record {
     pub name: Name,
     pub ttl: u32,
-    /// RFC 6762 10.2: it replaces the other records of its name and type.
+    /// The record replaces the others of its name and type (RFC 6762 10.2).
     pub flush: bool,
     pub data: Data,
 }
@@ -137,7 +137,7 @@ pub struct Question {
     /// `None`: a type that is not used here, or any.
     pub kind: Option<Kind>,
     pub is_any: bool,
-    /// RFC 6762 5.4: the answer may come by unicast.
+    /// The answer may come by unicast (RFC 6762 5.4).
     pub wants_unicast: bool,
 }
 
@@ -148,7 +148,7 @@ pub struct Message {
     /// RFC 6762 7.2: more known answers follow.
     pub is_truncated: bool,
     pub questions: Vec<Question>,
-    /// Those of the answer section first, then the additional ones. What a prober proposes (RFC 6762 8.2) is left out.
+    /// The answers, then the additional records. The records that a prober proposes (RFC 6762 8.2) are left out.
     pub records: Vec<Record>,
     /// Records that were of no use: another class, an unknown type, or malformed data.
     pub skipped: usize,

@@ -11,7 +11,7 @@ use std::{
 
 /// RFC 1035 2.3.4.
 const LABEL_MAX: usize = 63;
-/// Without the empty label at the end: 255 bytes with it.
+/// The longest name is 255 bytes with its last, empty label.
 const NAME_MAX: usize = 254;
 
 /// A name in wire format without its last, empty label: each label is preceded by its length.
@@ -47,7 +47,7 @@ impl Name {
         self.0.len() + 1
     }
 
-    /// Whether the name is `parent` with one label before it.
+    /// Returns whether the name is `parent` with one label before it.
     pub fn is_child_of(&self, parent: &Self) -> bool {
         let mut labels = self.labels();
         labels.next().is_some() && labels.0.eq_ignore_ascii_case(&parent.0)
@@ -60,8 +60,7 @@ impl Name {
         (!labels.0.is_empty()).then(|| Self(labels.0.into()))
     }
 
-    /// The labels with a dot after each and nothing escaped, as device ids are written; `None` where a label is not
-    /// UTF-8.
+    /// Returns the labels with a dot after each and without escapes, as in device ids. `None`: a label is not UTF-8.
     pub fn text(&self) -> Option<String> {
         let mut text = String::with_capacity(self.0.len() + 1);
         for label in self.labels() {
@@ -82,7 +81,7 @@ impl Name {
 pub struct Labels<'a>(&'a [u8]);
 
 impl<'a> Labels<'a> {
-    /// Those that are left, in wire format.
+    /// Returns the remaining labels in wire format.
     pub fn as_bytes(&self) -> &'a [u8] {
         self.0
     }
@@ -125,7 +124,7 @@ impl Hash for Name {
     }
 }
 
-/// Writes the name as RFC 6763 4.3 says: `Front\032Door` stays readable as `Front Door`, dots and backslashes within a
+/// Writes the name as RFC 6763 4.3 defines it: `Front\032Door` stays readable as `Front Door`, dots and backslashes within a
 /// label are escaped, and so is each byte that does not print.
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

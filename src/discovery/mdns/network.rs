@@ -1,7 +1,6 @@
 //! The sockets of the querier: one for each interface and address family, on UDP port 5353 beside other programs.
 //!
-//! Which interfaces there are is read anew whenever the kernel says that something changed; what exactly it says is not
-//! looked at.
+//! The interfaces are read anew at each notification of the kernel; the contents of a notification are not read.
 use super::{
     link::{Family, Link},
     querier::{Outgoing, Packet},
@@ -35,7 +34,7 @@ const GROUP_V6: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0xfb);
 const HOP_LIMIT: u32 = 255;
 /// RFC 6762 17: no packet is larger.
 const PACKET_MAX: usize = 9000;
-/// What the kernel keeps for a busy moment, as far as it allows.
+/// The receive buffer of a socket in the kernel, as far as the kernel allows it.
 const RECEIVE_BUFFER: usize = 1 << 20;
 
 /// The open sockets.
@@ -51,7 +50,7 @@ struct Open {
     group: SocketAddr,
     /// The address that packets are sent from.
     address: IpAddr,
-    /// The packets that were lost because nobody had read them in time.
+    /// The number of packets that were dropped because the buffer was full.
     lost: u32,
 }
 
@@ -59,7 +58,7 @@ impl Network {
     pub(super) fn new() -> Self {
         let changes = watch_interfaces();
         if let Err(error) = &changes {
-            tracing::debug!(%error, "mDNS is not told of changed interfaces and looks for them itself");
+            tracing::debug!(%error, "the kernel does not notify of changed interfaces; they are read every 2 s");
         }
         Self {
             sockets: BTreeMap::new(),
@@ -68,8 +67,8 @@ impl Network {
         }
     }
 
-    /// Whether the kernel says when interfaces change.
-    pub(super) fn is_told_of_changes(&self) -> bool {
+    /// Returns whether the kernel notifies of changed interfaces.
+    pub(super) fn is_notified(&self) -> bool {
         self.changes.is_some()
     }
 
@@ -170,7 +169,7 @@ impl Network {
         count
     }
 
-    /// How many packets were lost on an interface because nobody had read them in time.
+    /// Returns the number of packets of each interface that were dropped because the buffer was full.
     pub(super) fn lost(&self) -> BTreeMap<u32, u64> {
         let mut lost: BTreeMap<u32, u64> = BTreeMap::new();
         for ((index, _), open) in &self.sockets {
@@ -234,7 +233,7 @@ fn shared(domain: Domain) -> io::Result<Socket> {
 fn open_v4(index: u32, address: Ipv4Addr) -> io::Result<Socket> {
     let socket = shared(Domain::IPV4)?;
     setsockopt(&socket, sockopt::Ipv4PacketInfo, &true)?;
-    // Else each of our sockets would hear what comes by the interfaces of the others.
+    // Otherwise each socket would receive the packets of all interfaces.
     socket.set_multicast_all_v4(false)?;
     socket.bind(&SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, PORT).into())?;
     socket.join_multicast_v4_n(&GROUP_V4, &InterfaceIndexOrAddress::Index(index))?;
@@ -258,8 +257,8 @@ fn open_v6(index: u32) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Whether no other program of this machine listens on the port. Where one does, it may get the answers that are sent
-/// to this machine alone.
+/// Returns whether no other program of this machine listens on the port. Another program may get the answers that are
+/// sent by unicast.
 pub(super) fn is_alone() -> bool {
     let bind = |domain, any: SocketAddr| {
         let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;
@@ -341,7 +340,7 @@ fn address_of(storage: &SockaddrStorage) -> Option<SocketAddr> {
     v4.or_else(v6)
 }
 
-/// A socket of another family than its type says, which only tells that there is something to read.
+/// Opens a netlink socket. Its type is that of a UDP socket, because only its readiness is used.
 fn watch_interfaces() -> io::Result<UdpSocket> {
     let fd = socket(
         AddressFamily::Netlink,

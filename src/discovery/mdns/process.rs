@@ -20,19 +20,19 @@ use tokio::{
     time::{Instant, sleep, sleep_until},
 };
 
-/// How often interfaces are looked at where the kernel says that they change, and where it does not.
+/// The interval at which interfaces are read, with and without notifications of the kernel.
 const INTERFACE_CHECK: Duration = Duration::from_secs(10);
-const INTERFACE_CHECK_UNTOLD: Duration = Duration::from_secs(2);
-/// Changes of interfaces come in crowds.
+const INTERFACE_CHECK_POLLED: Duration = Duration::from_secs(2);
+/// Several changes of interfaces come together.
 const INTERFACE_PAUSE: Duration = Duration::from_millis(50);
-/// So many packets are taken before anything else is done, and after so many there is a pause: a flood must not take a
-/// core for itself.
+/// The most packets that are read in one turn. A turn with as many is followed by a pause, so that a flood does not take
+/// a whole core.
 const PACKETS_AT_ONCE: usize = 256;
 const FLOOD_PAUSE: Duration = Duration::from_millis(5);
 /// Ends a wait that nothing else ends.
 const IDLE: Duration = Duration::from_secs(3600);
 
-/// The querier of a process, or rather the way to it.
+/// A handle of the process's querier.
 #[derive(Clone, Default)]
 pub struct Mdns(Arc<Shared>);
 
@@ -108,7 +108,7 @@ impl Mdns {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is subscribed; `None` where nothing is, and then the task has ended for everyone.
+    /// Returns the subscribers. `None`: there is none, and the task counts as ended.
     fn subscribers(&self) -> Option<BTreeMap<u64, Subscriber>> {
         let mut state = self.state();
         state.is_running = !state.subscribers.is_empty();
@@ -139,7 +139,7 @@ impl Drop for Subscription {
     }
 }
 
-/// Says that the task has ended. Should it have panicked, another may begin; the subscribers see that their channel has
+/// Notifies of the end of the task. After a panic another task may begin, and the subscribers see that their channel has
 /// closed.
 struct Ended(Mdns);
 
@@ -186,11 +186,11 @@ struct Running {
     querier: Querier,
     network: Network,
     subscribers: BTreeMap<u64, Subscriber>,
-    /// When to look at the interfaces next.
+    /// The time at which the interfaces are read next.
     interfaces_at: Instant,
     /// The packets that were lost on each interface so far.
     lost: BTreeMap<u32, u64>,
-    /// What /metrics knows of already.
+    /// The counts that /metrics has already.
     counted: Counts,
 }
 
@@ -238,9 +238,9 @@ impl Running {
 
     fn look_at_interfaces(&mut self) {
         self.interfaces_at = Instant::now()
-            + match self.network.is_told_of_changes() {
+            + match self.network.is_notified() {
                 true => INTERFACE_CHECK,
-                false => INTERFACE_CHECK_UNTOLD,
+                false => INTERFACE_CHECK_POLLED,
             };
         match network::links() {
             Ok(mut links) => {

@@ -1,4 +1,4 @@
-//! Queries: how questions and known answers are written into packets. Pure.
+//! Writes questions and known answers into packets. Pure.
 use super::{
     message::{CLASS_IN, FLAG_TRUNCATED, Kind, TOP_BIT},
     name::Name,
@@ -20,12 +20,12 @@ pub struct Ask {
     pub wants_unicast: bool,
 }
 
-/// A record that need not be told again (RFC 6762 7.1): `name` points to `target`.
+/// A pointer from `name` to `target` that responders need not repeat (RFC 6762 7.1).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KnownAnswer {
     pub name: Name,
     pub target: Name,
-    /// What is left of it, in seconds.
+    /// The rest of its lifetime in seconds.
     pub ttl: u32,
 }
 
@@ -57,7 +57,7 @@ pub fn queries(questions: &[Ask], known: &[KnownAnswer]) -> Vec<Vec<u8>> {
 #[derive(Default)]
 struct Draft {
     bytes: Vec<u8>,
-    /// Where each name, and each end of one, was written.
+    /// The offset of each name, and of each end of a name.
     names: BTreeMap<Vec<u8>, u16>,
     questions: u16,
     answers: u16,

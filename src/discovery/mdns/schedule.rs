@@ -1,11 +1,11 @@
-//! When questions are asked. Pure.
+//! The times at which questions are asked. Pure.
 use std::time::Duration;
 
 /// RFC 6762 5.2: the first repetition of a question comes a second after it.
 const FIRST_INTERVAL: Duration = Duration::from_secs(1);
 /// RFC 6762 5.2: a continuous question may be repeated once an hour in the end.
 pub const CONTINUOUS_MAX: Duration = Duration::from_secs(3600);
-/// How often the missing records of a service that exists are asked for in the end.
+/// The longest interval between two questions for a missing record of a service.
 pub const MISSING_MAX: Duration = Duration::from_secs(60);
 
 /// A question that is repeated less and less often: after 1, 2, 4, … seconds.
@@ -14,7 +14,7 @@ pub struct Series {
     pub next: Duration,
     interval: Duration,
     max: Duration,
-    /// How often the question was asked.
+    /// The number of questions so far.
     pub sent: u32,
 }
 
@@ -32,7 +32,7 @@ impl Series {
         self.next <= now
     }
 
-    /// The question was asked, by this host or by another that heard nothing new by it (RFC 6762 7.3).
+    /// Notes that the question was asked, by this host or by another one (RFC 6762 7.3).
     pub fn asked(&mut self, now: Duration) {
         self.sent = self.sent.saturating_add(1);
         self.next = now + self.interval;
@@ -40,7 +40,7 @@ impl Series {
     }
 }
 
-/// How long each question of a confirmation waits for its answer. A responder that has just multicast a record must not
+/// The time that each question of a confirmation waits for its answer. A responder that has just multicast a record must not
 /// do so again for a second (RFC 6762 6), so the second question comes a little later than that. RFC 6762 10.4 wants two
 /// questions, and suggests 10 s in all; four leave more room for loss, and 7.5 s are less time.
 const CONFIRM_WAITS: [Duration; 4] = [
@@ -50,11 +50,11 @@ const CONFIRM_WAITS: [Duration; 4] = [
     Duration::from_millis(1500),
 ];
 
-/// A service is asked whether it is still there (RFC 6762 10.4).
+/// The confirmation of a service: questions whether it is still there (RFC 6762 10.4).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Confirm {
     sent: usize,
-    /// When the next question comes or, after the last, when the service is given up.
+    /// The time of the next question; after the last question, the time at which the confirmation fails.
     next: Duration,
 }
 
@@ -67,7 +67,7 @@ impl Confirm {
         self.next
     }
 
-    /// How many questions were asked.
+    /// Returns the number of questions so far.
     pub fn sent(&self) -> usize {
         self.sent
     }
@@ -88,17 +88,17 @@ impl Confirm {
     }
 }
 
-/// How often services that did not answer are looked for, at first. RFC 6762 5.2 has intervals grow from the start;
+/// The first interval of a search for services that did not answer. RFC 6762 5.2 has intervals grow from the start;
 /// here they do so only after [`SEARCH_STEADY`], because a LAN that was away for a minute must not cost another one.
 const SEARCH_INTERVAL: Duration = Duration::from_millis(1500);
 const SEARCH_STEADY: Duration = Duration::from_secs(120);
 const SEARCH_MAX: Duration = Duration::from_secs(60);
-/// Then only the continuous question, and what the services say by themselves, can show them.
+/// The search ends after this time. The continuous question, and announcements, go on.
 const SEARCH_END: Duration = Duration::from_secs(900);
-/// The least time between two looks that something else than time has brought about.
+/// The least time between two questions of a search that was moved forward.
 const SEARCH_PAUSE: Duration = Duration::from_secs(1);
 
-/// Services that did not answer are looked for.
+/// The search for services that did not answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Search {
     began: Duration,
@@ -121,7 +121,7 @@ impl Search {
         self.next <= now
     }
 
-    /// Another service was lost: all are looked for anew.
+    /// Begins the search anew, because another service was lost.
     pub fn renew(&mut self, now: Duration) {
         *self = Self {
             last: self.last,
@@ -142,18 +142,18 @@ impl Search {
         now.saturating_sub(self.began) > SEARCH_END
     }
 
-    /// A host of a lost service has been heard: it is asked soon.
-    pub fn hurry(&mut self, now: Duration, wait: Duration) {
+    /// Moves the next question forward, because a host of a lost service has sent a packet.
+    pub fn search_soon(&mut self, now: Duration, wait: Duration) {
         let earliest = self.last.map_or(now, |last| last + SEARCH_PAUSE);
         self.next = self.next.min(earliest.max(now + wait));
     }
 }
 
-/// How many packets may be sent by one interface: more in a moment, less in the long run.
+/// The most packets that are sent by one interface: in a burst, and a second in the long run.
 const PACKETS_BURST: f64 = 100.0;
 const PACKETS_PER_SECOND: f64 = 25.0;
 
-/// Bounds the packets that are sent. What has been sent may exceed it once, and then there is a pause.
+/// Bounds the packets that are sent. One turn may exceed the bound, and a pause follows.
 #[derive(Debug, Clone)]
 pub struct Pace {
     left: f64,
@@ -168,7 +168,7 @@ impl Pace {
         }
     }
 
-    /// `None`: packets may be sent now. Else when.
+    /// Returns the time from which packets may be sent. `None`: now.
     pub fn wait(&mut self, now: Duration) -> Option<Duration> {
         let passed = now.saturating_sub(self.since).as_secs_f64();
         self.left = (self.left + passed * PACKETS_PER_SECOND).min(PACKETS_BURST);

@@ -1,11 +1,11 @@
-//! The conversation as it is told to people, and counted. Pure.
+//! The conversation in words, for logs, and in numbers, for metrics. Pure.
 use super::{
     message::{Kind, Record},
     name::Name,
 };
 use std::{collections::BTreeMap, fmt, net::SocketAddr};
 
-/// Of the records of a packet so many are shown.
+/// The most records of a packet that are shown.
 const RECORDS_SHOWN: usize = 12;
 
 /// Why a packet was ignored.
@@ -66,7 +66,7 @@ pub enum Note {
     /// The questions that were asked on an interface.
     Asked(String, Vec<(Name, Kind)>),
     /// A response: its records, and how many of them were of use.
-    Heard(SocketAddr, Vec<Record>, usize),
+    Received(SocketAddr, Vec<Record>, usize),
     Ignored(SocketAddr, Ignored),
     /// There is no room for a record.
     Refused(Name, Kind),
@@ -84,20 +84,26 @@ impl fmt::Display for Note {
                     .map(|(name, kind)| format!(" {kind} {name}"));
                 list(f, questions)
             }
-            Self::Heard(source, records, used) => {
-                write!(f, "{source} said, {used} of {} of use:", records.len())?;
+            Self::Received(source, records, used) => {
+                write!(
+                    f,
+                    "{source} answered, {used} of {} records of use:",
+                    records.len()
+                )?;
                 let records = records.iter().map(|record| {
                     let kind = record.data.kind();
                     format!(" {kind} {} ttl {}", record.name, record.ttl)
                 });
                 list(f, records)
             }
-            Self::Ignored(source, reason) => write!(f, "ignored a packet of {source}: {reason}"),
+            Self::Ignored(source, reason) => write!(f, "ignored a packet from {source}: {reason}"),
             Self::Refused(name, kind) => write!(
                 f,
                 "left out {kind} {name}: there is no room for more records of this name, of its source, or in all"
             ),
-            Self::Lost(name) => write!(f, "{name} did not answer four questions: it is gone"),
+            Self::Lost(name) => {
+                write!(f, "{name} did not answer four questions: it counts as gone")
+            }
         }
     }
 }
@@ -114,7 +120,7 @@ fn list(f: &mut fmt::Formatter<'_>, items: impl ExactSizeIterator<Item = String>
     }
 }
 
-/// What has happened so far.
+/// The counts since the start.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Counts {
     pub received: usize,

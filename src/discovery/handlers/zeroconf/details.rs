@@ -51,10 +51,10 @@ pub(super) struct Details {
 /// Which addresses of a service are used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Addresses {
-    /// Those in a network of the interface that they were heard on.
+    /// Only addresses in a network of the interface that they came by.
     OnLink,
     Any,
-    /// Those inside one of these.
+    /// Only addresses inside one of these networks.
     Within(Vec<IpNet>),
 }
 

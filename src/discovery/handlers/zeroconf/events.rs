@@ -1,4 +1,4 @@
-//! From what the querier knows to what the tracker is told: one whole map after another becomes single events. Pure.
+//! Turns the services of the querier, one whole map after another, into single events for the tracker. Pure.
 use super::{
     super::super::mdns::{
         name::Name,
@@ -13,7 +13,7 @@ use std::{
     sync::Arc,
 };
 
-/// What the tracker was told last.
+/// The services that the tracker has already.
 #[derive(Default)]
 pub(super) struct Known {
     services: BTreeMap<Name, Arc<querier::Service>>,

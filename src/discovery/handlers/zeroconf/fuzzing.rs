@@ -89,7 +89,7 @@ impl Discovery {
         self.querier.set_links(vec![], now);
     }
 
-    pub fn hear(&mut self, source: SocketAddr, bytes: &[u8], now: Duration) {
+    pub fn receive(&mut self, source: SocketAddr, bytes: &[u8], now: Duration) {
         let packet = Packet {
             link: LINK,
             family: Family::V4,

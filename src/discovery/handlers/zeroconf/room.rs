@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 /// The most services.
 pub(super) const SERVICES_MAX: usize = 4096;
-/// The bytes of all devices, with their ids and what their containers are told.
+/// The bytes of all devices, with their ids and variables.
 const BYTES_MAX: usize = 4 << 20;
 /// The services that are left out and remembered by name. Of more than these it is only known that there are some.
 const LEFT_OUT_MAX: usize = 4096;

@@ -1,4 +1,4 @@
-//! From a resolved service to a device: what is taken, which address it gets, what its broker is told. Pure.
+//! Turns a resolved service into a device: filters it, and chooses its address and its variables. Pure.
 use super::{
     details::Details,
     environment::{self, PREFIX, RESERVED, Txt},
@@ -89,12 +89,12 @@ impl Address {
         self.is_on_link
     }
 
-    /// Whether both are one address, wherever it was heard.
+    /// Returns whether both are one address, whichever interface it came by.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         self.ip == other.ip && self.interface == other.interface
     }
 
-    /// It was heard there, too.
+    /// Adds that the address came by another interface, too.
     pub(super) fn join(&mut self, other: &Self) {
         self.is_on_link |= other.is_on_link;
     }

@@ -4,12 +4,12 @@ use proptest::{collection::vec, prelude::*};
 
 const LINK: u32 = 2;
 
-fn at(millis: u64) -> Heard {
+fn at(millis: u64) -> Origin {
     from("10.0.0.1", millis)
 }
 
-fn from(source: &str, millis: u64) -> Heard {
-    Heard {
+fn from(source: &str, millis: u64) -> Origin {
+    Origin {
         source: source.parse().unwrap(),
         now: Duration::from_millis(millis),
         jitter: 0.0,
@@ -45,19 +45,19 @@ fn addresses(cache: &Cache) -> Vec<&Data> {
 }
 
 /// What expires and what is asked for again up to `until`, in milliseconds.
-fn story(cache: &mut Cache, until: u64) -> Vec<(u64, &'static str)> {
-    let mut story = vec![];
+fn log(cache: &mut Cache, until: u64) -> Vec<(u64, &'static str)> {
+    let mut log = vec![];
     while let Some(due) = cache
         .due()
         .filter(|due| *due <= Duration::from_millis(until))
     {
         let done = cache.turn(due, |_| true);
         let millis = u64::try_from(due.as_millis()).unwrap();
-        story.extend(done.refresh.iter().map(|_| (millis, "ask")));
-        story.extend(done.lost.iter().map(|_| (millis, "lost")));
-        story.extend(done.expired.iter().map(|_| (millis, "gone")));
+        log.extend(done.refresh.iter().map(|_| (millis, "ask")));
+        log.extend(done.lost.iter().map(|_| (millis, "lost")));
+        log.extend(done.expired.iter().map(|_| (millis, "gone")));
     }
-    story
+    log
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn a_record_is_asked_for_at_80_85_90_and_95_percent_of_its_life() {
         Outcome::New
     );
     assert_eq!(
-        story(&mut cache, 200_000),
+        log(&mut cache, 200_000),
         [
             (96_000, "ask"),
             (102_000, "ask"),
@@ -105,7 +105,7 @@ fn a_goodbye_is_believed_after_a_second_unless_the_record_returns() {
             cache.take(LINK, &pointer(target, 4500), &at(5900));
         }
     }
-    assert_eq!(story(&mut cache, 10_000), [(6000, "gone")]);
+    assert_eq!(log(&mut cache, 10_000), [(6000, "gone")]);
     let unknown = cache.take(LINK, &pointer("c._t._tcp.local", 0), &at(7000));
     assert_eq!(unknown, Outcome::Unknown);
     assert_eq!(cache.records(), 1);
@@ -118,11 +118,11 @@ fn a_flush_ends_older_records_a_second_later_and_spares_those_of_the_same_announ
     cache.take(LINK, &address("h.local", 2), &at(5000));
     cache.take(LINK, &address("h.local", 3), &at(5500));
     assert_eq!(addresses(&cache).len(), 3);
-    assert_eq!(story(&mut cache, 10_000), [(6000, "gone")]);
+    assert_eq!(log(&mut cache, 10_000), [(6000, "gone")]);
     assert_eq!(addresses(&cache).len(), 2);
     // The same record on another interface is another.
     cache.take(3, &address("h.local", 9), &at(20_000));
-    assert_eq!(story(&mut cache, 30_000), []);
+    assert_eq!(log(&mut cache, 30_000), []);
 }
 
 #[test]
@@ -134,16 +134,16 @@ fn a_pointer_flushes_no_other() {
         ..pointer("b._t._tcp.local", 4500)
     };
     cache.take(LINK, &flushing, &at(5000));
-    assert_eq!(story(&mut cache, 100_000), []);
+    assert_eq!(log(&mut cache, 100_000), []);
 }
 
 #[test]
 fn no_record_is_believed_for_more_than_75_minutes() {
     let mut cache = Cache::default();
     cache.take(LINK, &pointer("a._t._tcp.local", u32::MAX), &at(0));
-    let told = story(&mut cache, u64::from(u32::MAX));
-    assert!(told.contains(&(4_500_000, "lost")));
-    assert_eq!(told.last(), Some(&(5_400_000, "gone")));
+    let found = log(&mut cache, u64::from(u32::MAX));
+    assert!(found.contains(&(4_500_000, "lost")));
+    assert_eq!(found.last(), Some(&(5_400_000, "gone")));
 }
 
 #[test]
@@ -151,14 +151,14 @@ fn a_pointer_that_nobody_confirms_is_remembered_for_a_while_and_not_believed() {
     let mut cache = Cache::default();
     let (name, target) = (named("_t._tcp.local"), named("a._t._tcp.local"));
     cache.take(LINK, &pointer("a._t._tcp.local", 10), &at(0));
-    let told = story(&mut cache, 10_000);
-    assert_eq!(told.last(), Some(&(10_000, "lost")));
+    let found = log(&mut cache, 10_000);
+    assert_eq!(found.last(), Some(&(10_000, "lost")));
     assert!(!cache.points(LINK, &name, &target) && cache.pointer(LINK, &name, &target).is_some());
     let again = cache.take(LINK, &pointer("a._t._tcp.local", 10), &at(60_000));
     assert_eq!(again, Outcome::New);
     assert!(cache.points(LINK, &name, &target));
-    assert_eq!(story(&mut cache, 70_000).last(), Some(&(70_000, "lost")));
-    assert_eq!(story(&mut cache, 970_000), [(970_000, "gone")]);
+    assert_eq!(log(&mut cache, 70_000).last(), Some(&(70_000, "lost")));
+    assert_eq!(log(&mut cache, 970_000), [(970_000, "gone")]);
 }
 
 #[test]
@@ -168,8 +168,8 @@ fn one_source_takes_half_of_the_room_and_the_next_half_of_the_rest() {
     for (n, count) in admitted.iter_mut().enumerate() {
         for host in 0..RECORDS_MAX {
             let record = address(&format!("h{n}-{host}.local"), 1);
-            let heard = from(&format!("10.0.0.{n}"), 0);
-            *count += usize::from(cache.take(LINK, &record, &heard) == Outcome::New);
+            let origin = from(&format!("10.0.0.{n}"), 0);
+            *count += usize::from(cache.take(LINK, &record, &origin) == Outcome::New);
         }
     }
     assert_eq!(
@@ -212,7 +212,7 @@ fn a_full_cache_admits_services_that_have_an_instance() {
     let late = pointer("camera._t._tcp.local", 4500);
     let usual = from("10.0.1.0", 1);
     assert_eq!(cache.take(LINK, &late, &usual), Outcome::Refused);
-    let preferred = Heard {
+    let preferred = Origin {
         is_preferred: true,
         ..usual
     };

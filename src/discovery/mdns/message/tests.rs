@@ -79,13 +79,14 @@ fn known_answers_that_do_not_fit_follow_and_all_but_the_last_packet_are_truncate
     let questions: Vec<usize> = decoded.iter().map(|m| m.questions.len()).collect();
     assert_eq!(questions[0], 1);
     assert!(questions[1..].iter().all(|count| *count == 0));
-    let told: Vec<&Data> = decoded
+    let found: Vec<&Data> = decoded
         .iter()
         .flat_map(|m| m.records.iter().map(|r| &r.data))
         .collect();
-    assert_eq!(told.len(), 300);
+    assert_eq!(found.len(), 300);
     assert!(
-        told.iter()
+        found
+            .iter()
             .zip(&known)
             .all(|(data, known)| **data == Data::Ptr(known.target.clone()))
     );

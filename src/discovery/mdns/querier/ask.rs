@@ -1,4 +1,4 @@
-//! What is asked now, in as few packets as it fits. Pure.
+//! Makes the questions that are due, in as few packets as possible. Pure.
 use super::{
     super::{
         cache::{Cache, Key},
@@ -16,17 +16,17 @@ use std::{
     time::Duration,
 };
 
-/// A question beside the first label of its name: that label's length, a pointer, type and class.
+/// The bytes of a question without the first label of its name: the label's length, a pointer, type and class.
 const QUESTION_BYTES: usize = 7;
-/// The questions of one round of confirmations, for which 48 packets a minute are enough.
+/// The most bytes of the questions of one round of confirmations; 8 packets hold them.
 const ROUND_BYTES: usize = 8 * (PACKET_MAX - 40);
-/// Up to so many lost services are each asked for by name.
+/// The most lost services that are asked for by name.
 const LOST_BY_NAME: usize = 20;
 /// The questions of a confirmation after this one go by both families, and ask for the type, too: some responders
 /// answer nothing else.
 const CONFIRM_BY_NAME: usize = 2;
 
-/// How a question is sent.
+/// The families by which a question is sent, and its unicast bit.
 #[derive(Debug, Clone, Copy, Default)]
 struct Manner {
     families: Families,
@@ -37,8 +37,8 @@ struct Manner {
 #[derive(Default)]
 struct Agenda {
     questions: BTreeMap<(Name, Kind), Manner>,
-    /// The services that have not answered yet: whether they are there is what is asked.
-    doubtful: BTreeSet<Name>,
+    /// The services whose confirmation runs. They are no known answers.
+    unconfirmed: BTreeSet<Name>,
 }
 
 impl Agenda {
@@ -62,7 +62,7 @@ impl Agenda {
             if *kind == Kind::Ptr {
                 pointers.push(ask);
                 let answers = known_answers(cache, link, name, now);
-                known.extend(answers.filter(|k| !self.doubtful.contains(&k.target)));
+                known.extend(answers.filter(|k| !self.unconfirmed.contains(&k.target)));
             } else {
                 others.push(ask);
             }
@@ -77,8 +77,8 @@ impl Agenda {
     }
 }
 
-/// RFC 6762 7.1: what is believed and has more than half of its life before it. What is in dispute is not offered
-/// (10.4), or a right responder would not confirm it.
+/// Returns the pointers that have more than half of their lifetime left (RFC 6762 7.1). Disputed ones are left out (10.4):
+/// a correct responder would not answer for them.
 fn known_answers<'a>(
     cache: &'a Cache,
     link: u32,
@@ -151,7 +151,7 @@ impl Querier {
             state.due = Some(wait);
             return;
         }
-        state.crowd = crowd(state);
+        state.stretch = stretch(state);
         let mut agenda = Agenda::default();
         for (name, kind) in std::mem::take(&mut state.refresh) {
             agenda.add(&name, kind, Families::BOTH);
@@ -182,7 +182,7 @@ impl Querier {
     }
 }
 
-fn crowd(state: &LinkState) -> f64 {
+fn stretch(state: &LinkState) -> f64 {
     let own = |name: &Name| name.labels().next().map_or(0, <[u8]>::len) + QUESTION_BYTES;
     let bytes: usize = state.instances.keys().map(own).sum();
     let bytes = u32::try_from(bytes).map_or(f64::MAX, f64::from);
@@ -207,11 +207,11 @@ fn ask_browses(state: &mut LinkState, agenda: &mut Agenda, may_be_unicast: bool,
 }
 
 fn ask_instances(state: &mut LinkState, cache: &Cache, agenda: &mut Agenda, now: Duration) {
-    let (link, crowd) = (state.link.index, state.crowd);
+    let (link, stretch) = (state.link.index, state.stretch);
     let is_round = state
         .instances
         .values()
-        .any(|i| i.is_to_confirm(crowd, now));
+        .any(|i| i.is_to_confirm(stretch, now));
     let mut by_type = vec![];
     let waits = |instance: &Instance| instance.confirm.is_some();
     for (name, instance) in &mut state.instances {
@@ -223,7 +223,7 @@ fn ask_instances(state: &mut LinkState, cache: &Cache, agenda: &mut Agenda, now:
                 }
             }
         }
-        if is_round && instance.may_confirm(crowd, now) {
+        if is_round && instance.may_confirm(stretch, now) {
             instance.confirm = Some(Confirm::new(now));
         }
         let families = instance.families;
@@ -240,8 +240,8 @@ fn ask_instances(state: &mut LinkState, cache: &Cache, agenda: &mut Agenda, now:
             }
         }
     }
-    let doubtful = state.instances.iter().filter(|(_, i)| waits(i));
-    (agenda.doubtful).extend(doubtful.map(|(name, _)| name.clone()));
+    let unconfirmed = state.instances.iter().filter(|(_, i)| waits(i));
+    (agenda.unconfirmed).extend(unconfirmed.map(|(name, _)| name.clone()));
     for name in by_type {
         let browses: Vec<Name> = state.browses_of(&name).map(|(b, _)| b.clone()).collect();
         for browsed in browses {
@@ -273,7 +273,7 @@ fn ask_hosts(state: &mut LinkState, cache: &Cache, agenda: &mut Agenda, now: Dur
     }
 }
 
-/// Looks for the services that did not answer.
+/// Adds the questions that search for the services that did not answer.
 fn search(state: &mut LinkState, agenda: &mut Agenda, now: Duration) {
     let Some(search) = state.search.as_mut().filter(|s| s.is_due(now)) else {
         return;
@@ -286,24 +286,24 @@ fn search(state: &mut LinkState, agenda: &mut Agenda, now: Duration) {
         return;
     }
     // Few are asked for by name, which not all responders answer; all are asked for by type.
-    let is_crowd = lost.len() > LOST_BY_NAME;
+    let are_many = lost.len() > LOST_BY_NAME;
     for name in lost {
         let browses: Vec<Name> = state.browses_of(&name).map(|(b, _)| b.clone()).collect();
         for browsed in browses {
             agenda.add(&browsed, Kind::Ptr, Families::BOTH);
         }
-        if !is_crowd {
+        if !are_many {
             agenda.add(&name, Kind::Srv, Families::BOTH);
             agenda.add(&name, Kind::Txt, Families::BOTH);
         }
     }
 }
 
-/// When something is to be asked next, or given up.
+/// Returns the time of the next question, or of the next failure of a confirmation.
 fn next(state: &LinkState) -> Option<Duration> {
     let browses = state.browses.values().map(|browse| browse.series.next);
     let instances = state.instances.values();
-    let instances = instances.filter_map(|instance| instance.due(state.crowd));
+    let instances = instances.filter_map(|instance| instance.due(state.stretch));
     let hosts = state.hosts.values().filter_map(|host| host.ask.as_ref());
     let hosts = hosts.map(|ask| ask.next);
     let search = state.search.as_ref().map(|search| search.next);

@@ -1,4 +1,4 @@
-//! What is not there any more: records whose time is over, and services that did not answer. Pure.
+//! Removes records that have expired and services that did not answer. Pure.
 use super::{
     super::{
         cache::{Due, Key},
@@ -89,7 +89,7 @@ impl Querier {
         }
     }
 
-    /// A record of a service is missing again.
+    /// Asks for the missing record of a service again.
     fn resolve_again(&mut self, link: u32, name: &Name, now: Duration) {
         self.dirty.insert(name.clone());
         if let Some(state) = self.links.get_mut(&link)
@@ -112,8 +112,8 @@ impl Querier {
         }
     }
 
-    /// Flushes a service that has not answered (RFC 6762 10.4), and begins to look for it. What pointed to it is kept
-    /// and not believed: it says what to look for, and is no known answer any more.
+    /// Flushes a service that has not answered (RFC 6762 10.4), and begins a search for it. Its pointers are disputed: they
+    /// keep its name for the search, and are no known answers any more.
     pub(super) fn lose(&mut self, link: u32, name: &Name, now: Duration) {
         self.dirty.insert(name.clone());
         let Some(state) = self.links.get_mut(&link) else {

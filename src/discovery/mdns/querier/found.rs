@@ -1,4 +1,4 @@
-//! What the records mean: services, and what each subscriber is told of them. Pure.
+//! Makes services from records, and changes for subscribers from services. Pure.
 use super::{
     super::{
         link::{LinkState, TXT_ASKED},
@@ -18,19 +18,19 @@ use std::{
 /// A service with all that is needed to reach it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Service {
-    /// In the case in which it was announced first.
+    /// The name in the case of its first announcement.
     pub name: Name,
     pub host: Name,
     pub port: u16,
     /// The address that has been known for longest comes first.
     pub addresses: Vec<Address>,
-    /// As on the wire; empty where there is none.
+    /// The TXT record in wire format; empty where there is none.
     pub txt: Arc<[u8]>,
     /// Another service of the same host name that a different machine announces.
     pub twin: Option<Name>,
 }
 
-/// An address of a service, and where it was heard.
+/// An address of a service, and the interface it came by.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
     pub ip: IpAddr,
@@ -38,11 +38,11 @@ pub struct Address {
     pub interface: Arc<str>,
     /// The network of that interface which contains it.
     pub network: Option<IpNet>,
-    /// Whether the interface reaches it without a router.
+    /// The interface reaches it without a router.
     pub is_on_link: bool,
 }
 
-/// What a subscription has found.
+/// The services that a subscription has found.
 #[derive(Debug, Clone, Default)]
 pub struct Found {
     pub services: BTreeMap<Name, Arc<Service>>,
@@ -50,13 +50,13 @@ pub struct Found {
     pub leaves_out: bool,
     /// The number of interfaces that are browsed; `None`: not known yet.
     pub interfaces: Option<usize>,
-    /// Whether there was an interface once.
+    /// There has been an interface since the subscription began.
     pub has_begun: bool,
 }
 
 impl Querier {
-    /// What has changed for each subscriber since the last time.
-    pub(super) fn tell(&mut self, now: Duration) -> Vec<Change> {
+    /// Returns the changes for each subscriber since the last turn.
+    pub(super) fn changes(&mut self, now: Duration) -> Vec<Change> {
         let mut changes = vec![];
         for name in std::mem::take(&mut self.dirty) {
             let ids: Vec<u64> = self.subscriptions.keys().copied().collect();
@@ -171,16 +171,17 @@ impl Querier {
         addresses.collect()
     }
 
-    /// On `lo`, only this machine is heard: every address of its own is there.
+    /// Packets on `lo` are from this machine: all its addresses are on that link.
     fn is_on_link(&self, state: &LinkState, ip: IpAddr) -> bool {
         state.link.reaches(ip) || (state.link.is_loopback && self.own.contains(&ip))
     }
 }
 
-/// The address of the metadata services of clouds, which hand out credentials to whoever asks.
+/// The address of the metadata services of clouds, which give credentials to every client.
 const METADATA: Ipv4Addr = Ipv4Addr::new(169, 254, 169, 254);
 
-/// Whether a host on the interface may say that this is its address. Never: loopback from elsewhere, the address of a
+/// Returns whether a host on the interface may announce this address. It may never announce: loopback, but on `lo`, the
+/// address of a
 /// cloud's metadata service, broadcast, class E, multicast and none.
 fn is_sound(state: &LinkState, ip: IpAddr) -> bool {
     let v4 = match ip {

@@ -1,4 +1,4 @@
-//! Where to listen, and for what: interfaces and subscriptions as they are now. Pure.
+//! Follows the interfaces and the subscriptions. Pure.
 use super::{
     super::{
         link::{Browse, Link, LinkState},
@@ -10,14 +10,15 @@ use super::{
 };
 use std::{collections::BTreeMap, time::Duration};
 
-/// RFC 6762 5.2: the first question waits, so that those who start together do not ask together.
+/// The first question waits for so many milliseconds, so that hosts that start together do not ask together (RFC 6762
+/// 5.2).
 const FIRST_QUESTION: [u64; 2] = [20, 120];
-/// After packets were lost for a burst of answers, it is over by then.
+/// A burst of answers, for which packets were dropped, is over after this time.
 const LOST_PAUSE: Duration = Duration::from_millis(1500);
 
 impl Querier {
-    /// The interfaces as they are now. What was known on one that is gone is forgotten (RFC 6762 10.3); a new one, and
-    /// one with other addresses, is asked anew.
+    /// Sets the interfaces. The records of a removed one are dropped (RFC 6762 10.3); on a new one, and on one with other
+    /// addresses, the questions begin anew.
     pub fn set_links(&mut self, links: Vec<Link>, now: Duration) {
         self.own = links
             .iter()
@@ -52,7 +53,7 @@ impl Querier {
         self.reconcile(now);
     }
 
-    /// Packets of an interface were lost on this machine: what they said is asked for again soon.
+    /// Asks again soon, because packets of an interface were dropped on this machine.
     pub fn has_lost(&mut self, link: u32, now: Duration) {
         let at = now + LOST_PAUSE;
         let Some(state) = self.links.get_mut(&link) else {
@@ -120,7 +121,7 @@ impl Querier {
     }
 }
 
-/// How often the services of each type are confirmed: as often as any subscription wants.
+/// Returns the shortest interval of confirmations that a subscription wants, for each type.
 fn intervals<'a>(wanted: &[&'a Wanted]) -> BTreeMap<&'a Name, Option<Duration>> {
     let mut intervals: BTreeMap<&Name, Option<Duration>> = BTreeMap::new();
     for w in wanted {

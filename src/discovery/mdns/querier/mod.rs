@@ -1,7 +1,7 @@
 //! The querier: packets, interfaces, subscriptions and time go in; packets and changed services come out. Pure.
 //!
-//! `receive` takes what comes, `expire` what does not come any more, `links` knows where to listen and for what, `ask`
-//! decides what is asked, and `found` says what the records mean.
+//! `receive` takes packets, `expire` removes records, `links` follows interfaces and subscriptions, `ask` makes the
+//! questions, and `found` makes services from records.
 mod ask;
 mod expire;
 mod found;
@@ -24,14 +24,14 @@ use std::{
     time::Duration,
 };
 
-/// A host that is heard again is asked for its lost services after so many milliseconds.
-const HURRY: [u64; 2] = [20, 120];
-/// Who was refused is there for as long as a record lives, unless it said so again.
+/// A host with lost services that sends a packet is asked after so many milliseconds.
+const SEARCH_DELAY: [u64; 2] = [20, 120];
+/// A refused record counts for as long as it may live.
 const LEFT_OUT_FOR: Duration = Duration::from_secs(4500);
-/// What is remembered of the conversation until the next turn.
+/// The most notes that are kept until the next turn.
 const NOTES_MAX: usize = 1000;
 
-/// What a subscriber wants to know of.
+/// The services that a subscriber wants.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
     /// The name to browse for: a service type, or a subtype of one.
@@ -39,7 +39,7 @@ pub struct Wanted {
     /// The type itself, which the names of its services end with.
     pub base: Name,
     pub interfaces: Interfaces,
-    /// How often each service is asked whether it is there. `None`: never, its TTL decides.
+    /// The interval at which each service is confirmed. `None`: never, its TTL decides.
     pub verify: Option<Duration>,
 }
 
@@ -62,25 +62,25 @@ pub struct Outgoing {
     pub bytes: Vec<u8>,
 }
 
-/// A service that a subscriber is to be told of; `None`: it is gone.
+/// A changed service for a subscriber; `None`: it is gone.
 pub type Change = (u64, Name, Option<Arc<Service>>);
 
-/// What is to be done now.
+/// The effects of one turn.
 #[derive(Debug, Default)]
 pub struct Turn {
     pub send: Vec<Outgoing>,
     pub changes: Vec<Change>,
-    /// When to take the next turn, should nothing happen before.
+    /// The time of the next turn, if no event comes before.
     pub wake: Option<Duration>,
-    /// What was said and heard, if somebody wants to know.
+    /// The conversation since the last turn, while it is traced.
     pub notes: Vec<Note>,
 }
 
 struct Subscription {
     wanted: Wanted,
-    /// What the subscriber was told.
+    /// The services that the subscriber knows.
     found: BTreeMap<Name, Arc<Service>>,
-    /// When a record was refused last that it might have used.
+    /// The time at which a record of its type was refused last.
     left_out: Option<Duration>,
 }
 
@@ -119,12 +119,12 @@ impl Querier {
         }
     }
 
-    /// RFC 6762 5.4 and 15.1: the first answer may come by unicast where no other program listens on this port.
+    /// Sets whether the first answer may come by unicast: no other program listens on this port (RFC 6762 5.4, 15.1).
     pub fn ask_for_unicast(&mut self, may: bool) {
         self.asks_for_unicast = may;
     }
 
-    /// Whether the conversation is to be told in the notes of each turn.
+    /// Sets whether turns have notes of the conversation.
     pub fn trace(&mut self, is_traced: bool) {
         self.is_traced = is_traced;
     }
@@ -142,14 +142,14 @@ impl Querier {
         }
     }
 
-    /// Whether services of a subscription are there and left out, because the cache is full.
+    /// Returns whether services of a subscription are left out because the cache is full.
     pub fn leaves_out(&self, id: u64, now: Duration) -> bool {
         let subscription = self.subscriptions.get(&id);
         let left_out = subscription.and_then(|subscription| subscription.left_out);
         left_out.is_some_and(|at| now.saturating_sub(at) < LEFT_OUT_FOR)
     }
 
-    /// How many interfaces a subscription is served by.
+    /// Returns the number of interfaces that a subscription uses.
     pub fn links_of(&self, id: u64) -> usize {
         let Some(subscription) = self.subscriptions.get(&id) else {
             return 0;
@@ -184,7 +184,7 @@ impl Querier {
         self.expire(now);
         self.give_up(now);
         let send = self.ask(now);
-        let changes = self.tell(now);
+        let changes = self.changes(now);
         Turn {
             send,
             changes,

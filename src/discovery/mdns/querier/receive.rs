@@ -1,29 +1,29 @@
-//! What comes: responses, and the queries of others. Pure.
+//! Takes responses, and the queries of other hosts. Pure.
 use super::{
     super::{
-        cache::{Heard, Key, Outcome},
+        cache::{Key, Origin, Outcome},
         link::{Families, Host, Instance, RESOLVE_DELAY},
         message::{Data, Kind, Message, Question, Record},
         name::Name,
         schedule::{Confirm, MISSING_MAX, Series},
         trace::{Ignored, Note},
     },
-    HURRY, Packet, Querier,
+    Packet, Querier, SEARCH_DELAY,
 };
 use std::{net::IpAddr, time::Duration};
 
-/// RFC 6762 6: a response comes from this port, or it is none.
+/// Responses from another port are ignored (RFC 6762 6).
 const PORT: u16 = 5353;
-/// What one source may say in a second. A responder that answers for 300 services sends a hundred packets at once.
+/// The most packets of one source in a second. A responder that answers for 300 services sends a hundred at once.
 const PACKETS_PER_SECOND: u32 = 2000;
 /// The sources that are counted.
 const SOURCES_MAX: usize = 1024;
-/// RFC 6762 5.2: the jitter of the times at which a record is asked for again, in percent of its life.
+/// The jitter of refresh questions in percent of the lifetime (RFC 6762 5.2).
 const JITTER: f64 = 2.0;
-/// RFC 6762 10.5: how often, and for how long, others must have asked in vain.
+/// Other hosts must have asked so often, and for so long, without an answer (RFC 6762 10.5).
 const UNANSWERED: u32 = 2;
 const UNANSWERED_FOR: Duration = Duration::from_secs(10);
-/// A question that another host has just asked stands for our own if that was to come this soon.
+/// A question of another host replaces our own, if our own was due within this time.
 const ASKED_FOR_US: Duration = Duration::from_secs(1);
 
 /// The services of a host that are looked at when one of its addresses is to be admitted.
@@ -56,7 +56,7 @@ impl Querier {
         if *count > PACKETS_PER_SECOND {
             return Err(Ignored::TooMany);
         }
-        // RFC 6762 11. What came by the group cannot have come from afar, whatever its source says.
+        // RFC 6762 11. No router forwards packets to the group, so these are from the link whatever their source is.
         if !packet.is_multicast && !state.link.reaches(source) && !self.own.contains(&source) {
             return Err(Ignored::OffLink);
         }
@@ -68,7 +68,7 @@ impl Querier {
                 false => Ignored::OtherQuery,
             });
         }
-        self.hurry(packet.link, source, now);
+        self.search_soon(packet.link, source, now);
         match message.is_response {
             true => self.take_response(packet, &message, now),
             false if self.own.contains(&source) => Ok(()),
@@ -76,9 +76,9 @@ impl Querier {
         }
     }
 
-    /// A host with lost services is there again: they are looked for soon.
-    fn hurry(&mut self, link: u32, source: IpAddr, now: Duration) {
-        let wait = self.between(HURRY);
+    /// Searches soon, because a host with lost services has sent a packet.
+    fn search_soon(&mut self, link: u32, source: IpAddr, now: Duration) {
+        let wait = self.between(SEARCH_DELAY);
         let Some(state) = self.links.get_mut(&link) else {
             return;
         };
@@ -87,7 +87,7 @@ impl Querier {
         };
         let is_lost = |i: &Instance| i.is_lost && i.source == Some(source);
         if state.instances.values().any(is_lost) {
-            search.hurry(now, wait);
+            search.search_soon(now, wait);
             let next = search.next;
             state.look_at(next);
         }
@@ -99,7 +99,7 @@ impl Querier {
         message: &Message,
         now: Duration,
     ) -> Result<(), Ignored> {
-        // What others mean depends on them: pointers say which services there are, and these which hosts.
+        // Pointers decide which services are of use, and services which hosts.
         let rank = |record: &&Record| match record.data.kind() {
             Kind::Ptr => 0,
             Kind::Srv => 1,
@@ -119,7 +119,7 @@ impl Querier {
             });
         }
         self.counts.unused += message.records.len() - used;
-        self.note(|| Note::Heard(packet.source, message.records.clone(), used));
+        self.note(|| Note::Received(packet.source, message.records.clone(), used));
         Ok(())
     }
 
@@ -142,13 +142,13 @@ impl Querier {
     }
 
     fn keep(&mut self, packet: &Packet<'_>, record: &Record, now: Duration) -> Outcome {
-        let heard = Heard {
+        let origin = Origin {
             is_preferred: self.is_preferred(packet.link, record),
             source: packet.source.ip(),
             now,
             jitter: self.random.f64() * JITTER,
         };
-        let outcome = self.cache.take(packet.link, record, &heard);
+        let outcome = self.cache.take(packet.link, record, &origin);
         if outcome == Outcome::Refused {
             self.counts.refused += 1;
             self.note(|| Note::Refused(record.name.clone(), record.data.kind()));
@@ -225,19 +225,19 @@ impl Querier {
         true
     }
 
-    /// A service has answered: what was not believed of it is believed again.
+    /// Ends the dispute over a service that has answered.
     fn is_there(&mut self, packet: &Packet<'_>, name: &Name, now: Duration) {
         let (link, source) = (packet.link, packet.source.ip());
         let Some(state) = self.links.get_mut(&link) else {
             return;
         };
-        let crowd = state.crowd;
+        let stretch = state.stretch;
         let Some(instance) = state.instances.get_mut(name) else {
             return;
         };
         let was_lost = instance.is_lost;
-        instance.is_heard(source, packet.family, now);
-        let due = instance.due(crowd);
+        instance.note_answer(source, packet.family, now);
+        let due = instance.due(stretch);
         due.into_iter().for_each(|at| state.look_at(at));
         if was_lost {
             for browse in state.browses.keys() {
@@ -251,7 +251,7 @@ impl Querier {
         }
     }
 
-    /// The service is on this host now.
+    /// Notes the host of a service.
     fn moves_to(&mut self, link: u32, name: &Name, host: &Name, now: Duration) {
         let Some(instance) = self.instance(link, name) else {
             return;
@@ -294,7 +294,7 @@ impl Querier {
         outcome != Outcome::Refused
     }
 
-    /// RFC 6762 6.1: what does not exist need not be asked for.
+    /// Notes the address families that do not exist (RFC 6762 6.1).
     fn take_denial(&mut self, link: u32, record: &Record) -> bool {
         let Data::Nsec(kinds) = &record.data else {
             return false;
@@ -310,11 +310,11 @@ impl Querier {
         true
     }
 
-    /// What others ask: it may stand for our own question (RFC 6762 7.3), and it may show that nobody answers (10.5).
+    /// Takes the questions of another host: one may replace our own (RFC 6762 7.3), or show that nobody answers (10.5).
     fn take_query(&mut self, link: u32, message: &Message, now: Duration) -> Result<(), Ignored> {
         for question in &message.questions {
             if question.wants_unicast {
-                continue; // We do not hear its answer.
+                continue; // Its answer goes to the other host alone.
             }
             match question.kind {
                 Some(Kind::Ptr) if !message.is_truncated => {
@@ -330,7 +330,7 @@ impl Querier {
 
     fn others_browse(&mut self, link: u32, name: &Name, message: &Message, now: Duration) {
         let of_name = message.records.iter().filter(|r| r.name == *name);
-        // Its answers leave out what we do not know.
+        // A responder leaves out the known answers of that host, which this one may lack.
         let mut targets = of_name.filter_map(|r| match &r.data {
             Data::Ptr(target) => Some(target),
             Data::A(_) | Data::Aaaa(_) | Data::Srv { .. } | Data::Txt(_) | Data::Nsec(_) => None,
@@ -352,14 +352,14 @@ impl Querier {
         let Some(state) = self.links.get_mut(&link) else {
             return;
         };
-        let crowd = state.crowd;
+        let stretch = state.stretch;
         let Some(instance) = state.instances.get_mut(&question.name) else {
             return;
         };
         let (since, count) = instance.unanswered.unwrap_or((now, 0));
         instance.unanswered = Some((since, count + 1));
         let is_unanswered = count + 1 >= UNANSWERED && since + UNANSWERED_FOR <= now;
-        let may_confirm = instance.may_confirm(crowd, now);
+        let may_confirm = instance.may_confirm(stretch, now);
         match &mut instance.confirm {
             Some(confirm) if confirm.is_due(now + ASKED_FOR_US) => confirm.asked(now),
             Some(_) => return,
@@ -375,7 +375,7 @@ impl Querier {
             }
             None => return,
         }
-        let due = instance.due(crowd);
+        let due = instance.due(stretch);
         due.into_iter().for_each(|at| state.look_at(at));
         self.counts.suppressed += 1;
     }

@@ -84,10 +84,10 @@ fn a_flood_of_services_leaves_room_for_others_and_ends_none() {
     lan.responders.push(Responder::new(USUAL, 8, &["printer"]));
     lan.announce(1, None);
     lan.run(lan.now + ms(60_000));
-    let there = ["camera", "printer"].map(|label| lan.told.contains_key(&instance(label)));
+    let there = ["camera", "printer"].map(|label| lan.found.contains_key(&instance(label)));
     assert_eq!(there, [true, true]);
     let went = lan
-        .story
+        .log
         .iter()
         .filter(|(_, label, is_there)| label == "camera" && !is_there);
     assert_eq!(went.count(), 0);
@@ -126,14 +126,14 @@ fn addresses_that_no_neighbour_has_are_never_told() {
     }
     let changes = querier.turn(ms(100)).changes;
     let service = changes[0].2.as_ref().unwrap();
-    let told: Vec<(String, bool)> = service
+    let found: Vec<(String, bool)> = service
         .addresses
         .iter()
         .map(|address| (address.ip.to_string(), address.is_on_link))
         .collect();
     // The one that has been known for longest comes first, not the lowest.
     let expected = [("192.0.2.1", false), ("10.0.0.9", true), ("10.0.0.8", true)];
-    assert_eq!(told, expected.map(|(ip, on)| (ip.to_owned(), on)));
+    assert_eq!(found, expected.map(|(ip, on)| (ip.to_owned(), on)));
 }
 
 proptest! {
@@ -161,7 +161,7 @@ proptest! {
             }
         }
         lan.run(lan.now + ms(60_000));
-        let there: Vec<&Name> = lan.told.keys().collect();
+        let there: Vec<&Name> = lan.found.keys().collect();
         let alive = lan.responders.iter().filter(|r| r.is_alive);
         let mut expected: Vec<&Name> = alive.flat_map(|r| &r.services).collect();
         expected.sort();

@@ -19,9 +19,9 @@ pub(super) struct Lan {
     count: u64,
     /// The queries, and when they were sent.
     pub(super) sent: Vec<(Duration, Outgoing)>,
-    pub(super) told: BTreeMap<Name, Arc<Service>>,
+    pub(super) found: BTreeMap<Name, Arc<Service>>,
     /// When a service came (true) or went.
-    pub(super) story: Vec<(Duration, String, bool)>,
+    pub(super) log: Vec<(Duration, String, bool)>,
 }
 
 impl Lan {
@@ -43,8 +43,8 @@ impl Lan {
             under_way: BTreeMap::new(),
             count: 0,
             sent: vec![],
-            told: BTreeMap::new(),
-            story: vec![],
+            found: BTreeMap::new(),
+            log: vec![],
         }
     }
 
@@ -85,10 +85,10 @@ impl Lan {
             let turn = self.querier.turn(self.now);
             for (_, name, service) in turn.changes {
                 let label = String::from_utf8_lossy(name.labels().next().unwrap()).into_owned();
-                self.story.push((self.now, label, service.is_some()));
+                self.log.push((self.now, label, service.is_some()));
                 match service {
-                    Some(service) => self.told.insert(name, service),
-                    None => self.told.remove(&name),
+                    Some(service) => self.found.insert(name, service),
+                    None => self.found.remove(&name),
                 };
             }
             for packet in turn.send {
@@ -138,7 +138,7 @@ impl Lan {
 
     /// How many services went since `since`.
     pub(super) fn losses_since(&self, since: Duration) -> usize {
-        let losses = self.story.iter();
+        let losses = self.log.iter();
         losses
             .filter(|(at, _, is_there)| *at >= since && !is_there)
             .count()
@@ -151,11 +151,11 @@ impl Lan {
     /// Runs until a service is there or not; returns how long that took.
     pub(super) fn until(&mut self, label: &str, is_there: bool) -> Duration {
         let (start, name) = (self.now, instance(label));
-        while self.told.contains_key(&name) != is_there {
+        while self.found.contains_key(&name) != is_there {
             assert!(
                 self.now < start + ms(600_000),
                 "{label} never: {:?}",
-                self.story
+                self.log
             );
             self.run(self.now + ms(10));
         }

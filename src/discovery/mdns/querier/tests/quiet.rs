@@ -22,13 +22,13 @@ const HOUR: u64 = 3_600_000;
 fn three_hundred_services_of_twelve_kinds_are_never_gone_in_eight_quiet_hours() {
     let mut lan = Lan::new(many());
     lan.run(ms(20_000));
-    assert_eq!(lan.told.len(), 300);
+    assert_eq!(lan.found.len(), 300);
     lan.run(ms(8 * HOUR));
     assert_eq!(
         lan.losses_since(ms(0)),
         0,
         "{:?}",
-        lan.story.iter().filter(|(_, _, t)| !t).collect::<Vec<_>>()
+        lan.log.iter().filter(|(_, _, t)| !t).collect::<Vec<_>>()
     );
     let rested = ms(HOUR);
     let minutes = 7 * 60;
@@ -44,7 +44,7 @@ fn services_that_run_already_are_there_at_once() {
     }
     let mut lan = Lan::new(responders);
     lan.run(ms(200));
-    assert_eq!(lan.told.len(), 300);
+    assert_eq!(lan.found.len(), 300);
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn three_services_at_rest_cost_ten_packets_a_minute() {
     });
     let mut lan = Lan::new(responders.collect());
     lan.run(ms(300_000));
-    assert_eq!((lan.told.len(), lan.losses_since(ms(0))), (3, 0));
+    assert_eq!((lan.found.len(), lan.losses_since(ms(0))), (3, 0));
     lan.run(ms(900_000));
     let packets = lan.packets_since(ms(300_000));
     assert!(packets <= 100, "{packets} in 10 minutes");
@@ -69,12 +69,12 @@ fn with_a_tenth_of_all_packets_lost_no_service_is_gone_for_an_hour() {
     let mut lan = Lan::new(many());
     lan.loss = 10;
     lan.run(ms(60_000));
-    assert_eq!(lan.told.len(), 300);
+    assert_eq!(lan.found.len(), 300);
     lan.run(ms(HOUR));
     let losses = lan.losses_since(ms(60_000));
     // Each question and each answer may be lost: a confirmation fails once in ten thousand times.
     assert!(losses <= 60, "{losses} of 108,000 confirmations failed");
-    assert!(lan.told.len() >= 298);
+    assert!(lan.found.len() >= 298);
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn every_kind_that_dies_without_a_word_is_gone_within_twenty_seconds_and_is_foun
         let mut lan = Lan::with(habits, "a");
         for started in [60_000, 363_500, 667_000] {
             lan.run(ms(started));
-            assert_eq!(lan.told.len(), 1, "kind {n}");
+            assert_eq!(lan.found.len(), 1, "kind {n}");
             lan.responders[0].is_alive = false;
             let took = lan.until("a", false);
             assert!(took <= ms(20_000), "kind {n}: {took:?}");
@@ -102,15 +102,15 @@ fn what_a_lan_that_was_away_for_a_minute_has_lost_is_back_within_two_seconds() {
     lan.run(ms(120_000));
     lan.is_down = true;
     lan.run(ms(180_000));
-    assert_eq!(lan.told.len(), 0);
+    assert_eq!(lan.found.len(), 0);
     lan.is_down = false;
     lan.run(ms(182_500));
-    let usual = lan.told.len();
+    let usual = lan.found.len();
     assert!(usual >= 270, "{usual}");
     lan.run(ms(185_000));
     let services = lan.responders.iter().flat_map(|r| &r.services);
     let missing: Vec<&Name> = services
-        .filter(|name| !lan.told.contains_key(name))
+        .filter(|name| !lan.found.contains_key(name))
         .collect();
     assert_eq!(missing, [] as [&Name; 0]);
 }
@@ -159,6 +159,6 @@ fn a_name_with_a_dot_is_resolved_and_confirmed_without_additional_records() {
     lan.run(ms(480_000));
     assert_eq!(lan.losses_since(ms(0)), 0);
     let name = instance("Front Door v1.2");
-    let told = lan.told[&name].name.text();
-    assert_eq!(told.unwrap(), "Front Door v1.2._t._tcp.local.");
+    let found = lan.found[&name].name.text();
+    assert_eq!(found.unwrap(), "Front Door v1.2._t._tcp.local.");
 }

@@ -16,7 +16,7 @@ pub(super) struct Habits {
     /// Repeats no record within a second (RFC 6762 6).
     pub(super) paces: bool,
     /// Writes names in upper case in its answers.
-    pub(super) shouts: bool,
+    pub(super) upper_case: bool,
     /// Sends a packet for each record.
     pub(super) splits: bool,
     /// Answers only what asks for its type.
@@ -34,7 +34,7 @@ pub(super) const USUAL: Habits = Habits {
     suppresses: true,
     unicast: false,
     paces: true,
-    shouts: false,
+    upper_case: false,
     splits: false,
     knows_only_types: false,
     denies: false,
@@ -70,7 +70,7 @@ pub(super) const KINDS: [Habits; 12] = [
         ..USUAL
     },
     Habits {
-        shouts: true,
+        upper_case: true,
         ..USUAL
     },
     Habits {
@@ -167,7 +167,7 @@ impl Responder {
     fn packets(&self, records: &[Record]) -> Vec<Vec<u8>> {
         let each = if self.habits.splits { 1 } else { 24 };
         let mut packets: Vec<Vec<u8>> = records.chunks(each).map(response).collect();
-        if self.habits.shouts {
+        if self.habits.upper_case {
             // Lengths and types are below the letters; so are all numbers here.
             packets.iter_mut().for_each(|p| p.make_ascii_uppercase());
         }

@@ -12,7 +12,7 @@ fn querier(wanted: Wanted) -> Querier {
     querier
 }
 
-fn hear(querier: &mut Querier, records: &[Record], now: Duration) {
+fn receive_records(querier: &mut Querier, records: &[Record], now: Duration) {
     packet(querier, "10.0.0.7:5353", &response(records), now);
 }
 
@@ -67,7 +67,7 @@ fn section_5_4_the_first_answer_may_come_by_unicast_where_nobody_else_listens() 
 fn section_7_1_what_is_known_and_fresh_is_told_with_the_question() {
     let mut querier = querier(unverified(TYPE));
     queries(&mut querier, ms(0), ms(500));
-    hear(&mut querier, &service("a"), ms(500));
+    receive_records(&mut querier, &service("a"), ms(500));
     let sent = queries(&mut querier, ms(500), ms(1500));
     let mut expected = PTR.to_vec();
     expected[7] = 1;
@@ -102,13 +102,13 @@ fn section_10_4_a_confirmation_carries_no_known_answer_and_ends_after_four_quest
     assert_eq!(times.collect::<Vec<_>>(), [0, 1100, 3000, 6000].map(ms));
     assert_eq!((confirms[0].1, confirms[1].1), (srv, srv));
     // Whatever is asked meanwhile, the service is no known answer.
-    let doubtful = asked.iter().filter(|(at, _)| *at >= first);
+    let unconfirmed = asked.iter().filter(|(at, _)| *at >= first);
     assert!(
-        doubtful.clone().all(|(_, bytes)| bytes[6..8] == [0, 0]),
+        unconfirmed.clone().all(|(_, bytes)| bytes[6..8] == [0, 0]),
         "{asked:?}"
     );
     assert!(
-        doubtful
+        unconfirmed
             .clone()
             .any(|(_, bytes)| has(bytes, b"\0\x0c\0\x01"))
     );
@@ -161,7 +161,7 @@ fn section_7_3_the_question_of_another_host_stands_for_our_own() {
 #[test]
 fn section_5_2_a_record_in_use_is_asked_for_before_it_expires() {
     let mut querier = querier(unverified(TYPE));
-    hear(&mut querier, &service("a"), ms(0));
+    receive_records(&mut querier, &service("a"), ms(0));
     let sent = queries(&mut querier, ms(0), ms(119_000));
     let is_srv = |bytes: &[u8]| bytes.windows(4).any(|w| w == b"\0\x21\0\x01");
     let percent: Vec<u64> = sent
@@ -180,23 +180,23 @@ fn section_5_2_a_record_in_use_is_asked_for_before_it_expires() {
 #[test]
 fn section_10_2_a_flush_bit_ends_older_records_of_the_interface_a_second_later() {
     let mut querier = querier(unverified(TYPE));
-    hear(&mut querier, &service("a"), ms(0));
+    receive_records(&mut querier, &service("a"), ms(0));
     querier.turn(ms(0));
     let moved = vec![
         record(&instance("a"), 120, srv("h.local", 81)),
         record(&named("h.local"), 120, Data::A([10, 0, 0, 8].into())),
     ];
-    hear(&mut querier, &moved, ms(5000));
-    let told = |querier: &mut Querier, now| {
+    receive_records(&mut querier, &moved, ms(5000));
+    let found = |querier: &mut Querier, now| {
         let changes = querier.turn(now).changes;
         let service = changes.into_iter().next_back().unwrap().2.unwrap();
         let addresses: Vec<String> = service.addresses.iter().map(|a| a.ip.to_string()).collect();
         (service.port, addresses)
     };
     let both = vec!["10.0.0.7".to_owned(), "10.0.0.8".to_owned()];
-    assert_eq!(told(&mut querier, ms(5001)), (81, both));
+    assert_eq!(found(&mut querier, ms(5001)), (81, both));
     assert_eq!(
-        told(&mut querier, ms(6001)),
+        found(&mut querier, ms(6001)),
         (81, vec!["10.0.0.8".to_owned()])
     );
 }
@@ -204,7 +204,7 @@ fn section_10_2_a_flush_bit_ends_older_records_of_the_interface_a_second_later()
 #[test]
 fn section_10_5_a_service_that_others_ask_for_in_vain_is_confirmed() {
     let mut querier = querier(unverified(TYPE));
-    hear(&mut querier, &service("a"), ms(0));
+    receive_records(&mut querier, &service("a"), ms(0));
     queries(&mut querier, ms(0), ms(30_000));
     let other = encode(0, &[(instance("a"), 33, 1)], &[]);
     packet(&mut querier, "10.0.0.9:5353", &other, ms(30_000));
@@ -222,11 +222,11 @@ fn section_10_5_a_service_that_others_ask_for_in_vain_is_confirmed() {
 #[test]
 fn section_16_case_means_nothing_in_types_names_and_goodbyes() {
     let mut querier = querier(wanted("_T._TCP.local"));
-    hear(&mut querier, &service("Porch Light"), ms(0));
+    receive_records(&mut querier, &service("Porch Light"), ms(0));
     let changes = querier.turn(ms(1)).changes;
     let shown = changes[0].2.as_ref().unwrap().name.text().unwrap();
     assert_eq!(shown, "Porch Light._t._tcp.local.");
-    hear(&mut querier, &goodbye("Porch light"), ms(5000));
+    receive_records(&mut querier, &goodbye("Porch light"), ms(5000));
     queries(&mut querier, ms(5000), ms(5900));
     let changes = querier.turn(ms(6000)).changes;
     assert!(matches!(changes[..], [(1, _, None)]));
