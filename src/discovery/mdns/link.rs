@@ -309,6 +309,21 @@ impl LinkState {
         }
     }
 
+    /// Asks anew for the records of a service that is back, and for the addresses of its host: they may have expired
+    /// meanwhile, and the intervals of their questions may have grown.
+    pub(super) fn resolve_anew(&mut self, name: &Name, now: Duration) {
+        let at = now + RESOLVE_DELAY;
+        let Some(instance) = self.instances.get_mut(name) else {
+            return;
+        };
+        instance.resolve = Some(Series::new(at, MISSING_MAX));
+        let host = instance.host.as_ref().and_then(|h| self.hosts.get_mut(h));
+        if let Some(host) = host {
+            host.ask = Some(Series::new(at, MISSING_MAX));
+        }
+        self.look_at(at);
+    }
+
     /// Returns another service of the same host name that a different machine announces: each machine sends its own
     /// address for the name, and neither answers for the service of the other.
     pub(super) fn twin_of(&self, name: &Name, now: Duration) -> Option<&Name> {

@@ -5,7 +5,7 @@ use super::{
         link::{Families, Host, Instance, RESOLVE_DELAY},
         message::{Data, Kind, Message, Question, Record},
         name::Name,
-        schedule::{Confirm, MISSING_MAX, Series},
+        schedule::Confirm,
         trace::{Ignored, Note},
     },
     Packet, Querier, SEARCH_DELAY,
@@ -196,7 +196,7 @@ impl Querier {
         let instance = state.instances.entry(name.clone());
         let instance = instance.or_insert_with(|| Instance::new(now, interval));
         if std::mem::take(&mut instance.is_lost) {
-            instance.resolve = Some(Series::new(now + RESOLVE_DELAY, MISSING_MAX));
+            state.resolve_anew(name, now);
         }
         state.look_at(now + RESOLVE_DELAY);
         // Its records may have come before it.
@@ -244,10 +244,7 @@ impl Querier {
                 let key = Key::pointer(link, browse);
                 self.cache.dispute(&key, name, false, now);
             }
-            if let Some(instance) = state.instances.get_mut(name) {
-                instance.resolve = Some(Series::new(now + RESOLVE_DELAY, MISSING_MAX));
-            }
-            state.look_at(now + RESOLVE_DELAY);
+            state.resolve_anew(name, now);
         }
     }
 

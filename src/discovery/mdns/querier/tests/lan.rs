@@ -1,6 +1,6 @@
 //! A LAN in simulated time: one querier, some responders, and packets that take their time or are lost.
 use super::{
-    super::super::message::Message,
+    super::super::message::{Message, Question},
     responder::{Habits, Responder},
     *,
 };
@@ -14,6 +14,8 @@ pub(super) struct Lan {
     /// Of a hundred packets so many are lost.
     pub(super) loss: u8,
     random: fastrand::Rng,
+    /// The responders that may answer for each name, and how many there were when this was made.
+    owners: (usize, BTreeMap<Name, Vec<usize>>),
     /// On their way to the querier: who sent them, and whether to all.
     under_way: BTreeMap<(Duration, u64), (SocketAddr, bool, Vec<u8>)>,
     count: u64,
@@ -40,6 +42,7 @@ impl Lan {
             is_down: false,
             loss: 0,
             random: fastrand::Rng::with_seed(7),
+            owners: (0, BTreeMap::new()),
             under_way: BTreeMap::new(),
             count: 0,
             sent: vec![],
@@ -122,12 +125,26 @@ impl Lan {
     fn ask_all(&mut self, packet: &Outgoing) {
         self.sent.push((self.now, packet.clone()));
         let query = Message::decode(&packet.bytes).unwrap();
-        for n in 0..self.responders.len() {
+        if self.owners.0 != self.responders.len() {
+            self.owners = (self.responders.len(), BTreeMap::new());
+            for (n, responder) in self.responders.iter().enumerate() {
+                for name in responder.names() {
+                    self.owners.1.entry(name).or_default().push(n);
+                }
+            }
+        }
+        let mut asked: BTreeMap<usize, Vec<&Question>> = BTreeMap::new();
+        for question in &query.questions {
+            for n in self.owners.1.get(&question.name).into_iter().flatten() {
+                asked.entry(*n).or_default().push(question);
+            }
+        }
+        for (n, questions) in asked {
             if self.is_lost() || !self.responders[n].is_alive {
                 continue;
             }
             let responder = &mut self.responders[n];
-            let answers = responder.answer(&query, self.now);
+            let answers = responder.answer(&questions, &query, self.now);
             let (habits, address) = (responder.habits, responder.address);
             for bytes in answers {
                 let source = SocketAddr::from((address, 5353));

@@ -1,5 +1,8 @@
 //! Responders as they are in the wild: each has habits, and some are wrong.
-use super::{super::super::message::Message, *};
+use super::{
+    super::super::message::{Message, Question},
+    *,
+};
 use std::net::Ipv4Addr;
 
 /// What distinguishes one kind of responder from another.
@@ -122,6 +125,13 @@ impl Responder {
         }
     }
 
+    /// The names that it may answer for.
+    pub(super) fn names(&self) -> Vec<Name> {
+        let mut names = self.services.clone();
+        names.extend([self.host(), named(TYPE)]);
+        names
+    }
+
     fn host(&self) -> Name {
         let [.., last] = self.address.octets();
         named(&format!("host-{last}.local"))
@@ -175,7 +185,12 @@ impl Responder {
     }
 
     /// The answers to a query.
-    pub(super) fn answer(&mut self, query: &Message, now: Duration) -> Vec<Vec<u8>> {
+    pub(super) fn answer(
+        &mut self,
+        questions: &[&Question],
+        query: &Message,
+        now: Duration,
+    ) -> Vec<Vec<u8>> {
         let (kind_name, host) = (named(TYPE), self.host());
         let mut records: Vec<Record> = vec![];
         let mut add = |record: Record| {
@@ -183,7 +198,7 @@ impl Responder {
                 records.push(record);
             }
         };
-        for question in &query.questions {
+        for question in questions {
             let Some(kind) = question.kind else { continue };
             for name in &self.services {
                 let is_of_type = kind == Kind::Ptr && question.name == kind_name;
