@@ -351,6 +351,6 @@ impl LinkState {
     ) -> impl Iterator<Item = (&'a Name, &'a Browse)> {
         self.browses
             .iter()
-            .filter(|(_, browse)| service.is_child_of(&browse.base))
+            .filter(|(_, browse)| service.is_below(&browse.base))
     }
 }

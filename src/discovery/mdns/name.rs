@@ -47,10 +47,16 @@ impl Name {
         self.0.len() + 1
     }
 
-    /// Returns whether the name is `parent` with one label before it.
-    pub fn is_child_of(&self, parent: &Self) -> bool {
+    /// Returns whether the name is `parent` with labels before it. The name of a service is one label; some responders
+    /// split it at its dots, and their services must be found, too.
+    pub fn is_below(&self, parent: &Self) -> bool {
         let mut labels = self.labels();
-        labels.next().is_some() && labels.0.eq_ignore_ascii_case(&parent.0)
+        while labels.next().is_some() {
+            if labels.0.eq_ignore_ascii_case(&parent.0) {
+                return true;
+            }
+        }
+        false
     }
 
     /// The name without its first label.
@@ -172,11 +178,26 @@ mod tests {
         assert_eq!(dotted.labels().count(), 4);
         assert_eq!(dotted.text().unwrap(), "Front Door v1.2._rtsp._tcp.local.");
         assert_eq!(dotted.to_string(), r"Front Door v1\.2._rtsp._tcp.local");
-        assert!(dotted.is_child_of(&Name::from_dotted("_rtsp._tcp.local.").unwrap()));
+        assert!(dotted.is_below(&Name::from_dotted("_rtsp._tcp.local.").unwrap()));
         assert_ne!(
             dotted,
             Name::from_dotted("Front Door v1.2._rtsp._tcp.local").unwrap()
         );
+    }
+
+    #[test]
+    fn a_name_is_below_its_type_also_where_a_responder_split_it_at_a_dot() {
+        let kind = Name::from_dotted("_rtsp._tcp.local").unwrap();
+        for (text, is_below) in [
+            ("Front Door._RTSP._tcp.local", true),
+            ("Front Door v1.2._rtsp._tcp.local", true),
+            ("_rtsp._tcp.local", false),
+            ("Front Door._http._tcp.local", false),
+            ("x_rtsp._tcp.local", false),
+        ] {
+            let name = Name::from_dotted(text).unwrap();
+            assert_eq!(name.is_below(&kind), is_below, "{text}");
+        }
     }
 
     #[test]

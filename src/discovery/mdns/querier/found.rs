@@ -84,7 +84,7 @@ impl Querier {
 
     /// The service of this name, as all interfaces together know it.
     fn service(&self, wanted: &Wanted, name: &Name, now: Duration) -> Option<Service> {
-        if !name.is_child_of(&wanted.base) {
+        if !name.is_below(&wanted.base) {
             return None;
         }
         let used = (self.links.values()).filter(|s| wanted.interfaces.uses(&s.link.name));

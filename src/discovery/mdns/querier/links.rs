@@ -94,7 +94,7 @@ impl Querier {
             let browses = &state.browses;
             let cache = &self.cache;
             state.instances.retain(|name, instance| {
-                let base = bases.iter().find(|(base, _)| name.is_child_of(base));
+                let base = bases.iter().find(|(base, _)| name.is_below(base));
                 instance.interval = base.and_then(|(_, interval)| *interval);
                 (browses.keys()).any(|b| cache.pointer(index, b, name).is_some())
             });

@@ -170,7 +170,7 @@ impl Querier {
         );
         self.reconcile(now);
         let known = self.links.values().flat_map(|state| state.instances.keys());
-        let known = known.filter(|name| name.is_child_of(&base)).cloned();
+        let known = known.filter(|name| name.is_below(&base)).cloned();
         self.dirty.extend(known);
     }
 

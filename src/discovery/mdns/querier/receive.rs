@@ -163,7 +163,7 @@ impl Querier {
         };
         let state = self.links.get(&packet.link);
         let browse = state.and_then(|state| state.browses.get(&record.name));
-        if !browse.is_some_and(|browse| target.is_child_of(&browse.base)) {
+        if !browse.is_some_and(|browse| target.is_below(&browse.base)) {
             return false;
         }
         let outcome = self.keep(packet, record, now);
@@ -190,8 +190,8 @@ impl Querier {
         let Some(state) = self.links.get_mut(&link) else {
             return;
         };
-        let of_type = subscriptions
-            .filter(|w| name.is_child_of(&w.base) && w.interfaces.uses(&state.link.name));
+        let of_type =
+            subscriptions.filter(|w| name.is_below(&w.base) && w.interfaces.uses(&state.link.name));
         let interval = of_type.filter_map(|w| w.verify).min();
         let instance = state.instances.entry(name.clone());
         let instance = instance.or_insert_with(|| Instance::new(now, interval));
