@@ -23,6 +23,8 @@ pub const RECORDS_MAX: usize = 24_576;
 pub const BYTES_MAX: usize = 4 << 20;
 /// The most services, of all types and on all interfaces.
 pub const POINTERS_MAX: usize = 4096;
+/// The services beyond these that are admitted if they have an Instance.
+const POINTERS_KEPT: usize = POINTERS_MAX / 4;
 /// The most addresses of one host and family, and the most versions of a record that should be one.
 const ADDRESSES_MAX: usize = 16;
 const VERSIONS_MAX: usize = 2;
@@ -158,7 +160,7 @@ impl Cache {
 
     fn has_room(&self, key: &Key, data: &Data, origin: &Origin) -> bool {
         let set_max = match key.kind {
-            Kind::Ptr => POINTERS_MAX,
+            Kind::Ptr => POINTERS_MAX + POINTERS_KEPT,
             Kind::A | Kind::Aaaa => ADDRESSES_MAX,
             Kind::Srv | Kind::Txt | Kind::Nsec => VERSIONS_MAX,
         };
@@ -170,7 +172,9 @@ impl Cache {
         }
         if origin.is_preferred {
             let is_counted = self.by_source.len() < SOURCES_MAX + SOURCES_MAX / 4;
-            return self.records < RECORDS_MAX && self.pointers < POINTERS_MAX && is_counted;
+            return self.records < RECORDS_MAX
+                && self.pointers < POINTERS_MAX + POINTERS_KEPT
+                && is_counted;
         }
         let known = self.by_source.get(&origin.source);
         let mine = known.copied().unwrap_or_default();
@@ -178,8 +182,7 @@ impl Cache {
             |mine: usize, all: usize, max: usize| mine < (max - (all - mine).min(max)) / 2;
         (known.is_some() || self.by_source.len() < SOURCES_MAX)
             && has_share(mine.records, self.records, open(RECORDS_MAX))
-            && (key.kind != Kind::Ptr
-                || has_share(mine.pointers, self.pointers, open(POINTERS_MAX)))
+            && (key.kind != Kind::Ptr || has_share(mine.pointers, self.pointers, POINTERS_MAX))
             && self.bytes + bytes_of(key, data) <= open(BYTES_MAX)
     }
 

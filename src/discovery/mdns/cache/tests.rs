@@ -191,7 +191,7 @@ fn one_source_takes_half_of_the_room_and_the_next_half_of_the_rest() {
 #[test]
 fn one_source_has_half_of_the_services_and_the_next_half_of_the_rest() {
     let mut cache = Cache::default();
-    for (source, expected) in [("10.0.0.1", 1536), ("10.0.0.2", 768)] {
+    for (source, expected) in [("10.0.0.1", 2048), ("10.0.0.2", 1024)] {
         let admitted = (0..3000).filter(|n| {
             let record = pointer(&format!("{n}-{source}._t._tcp.local"), 4500);
             cache.take(LINK, &record, &from(source, 0)) == Outcome::New
