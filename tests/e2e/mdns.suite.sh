@@ -57,7 +57,7 @@ publish() {
     zeroconf | hap) machine "$library" && begin "$library" "$library" "$folder/python/bin/python" "$E2E/publishers/python.py" "$library" "$@" ;;
     ciao | bonjour | multicast)
       machine "$library" && begin "$library" "$library" env NODE_PATH="$folder/javascript/node_modules" \
-        node "$E2E/publishers/javascript.js" "$library" "$@"
+        "$(type -aP node | grep -v "^$E2E/" | head -n 1)" "$E2E/publishers/javascript.js" "$library" "$@" # not cluster/node
       ;;
     *) machine "$library" && begin "$library" "$library" "$folder/bin/$library" "$@" ;;
   esac
