@@ -133,8 +133,7 @@ impl Cache {
         let Some(entry) = known else {
             return Outcome::Unknown;
         };
-        entry.expires = entry.expires.min(now + LINGER);
-        entry.refresh_at = None;
+        entry.end(now + LINGER);
         self.look_at(now + LINGER);
         Outcome::Goodbye
     }
@@ -148,8 +147,7 @@ impl Cache {
         let mut any = false;
         for (other, entry) in set {
             if other != data && entry.received_at + LINGER < now && entry.expires > now + LINGER {
-                entry.expires = now + LINGER;
-                entry.refresh_at = None;
+                entry.end(now + LINGER);
                 any = true;
             }
         }
@@ -284,7 +282,7 @@ impl Cache {
         match is_disputed {
             true => entry.mark_disputed(now),
             false => {
-                entry.is_disputed = false;
+                (entry.is_disputed, entry.is_ended) = (false, false);
                 (entry.received_at, entry.expires, entry.refreshes) = (now, now + entry.ttl, 0);
                 entry.plan_refresh();
             }
@@ -331,10 +329,14 @@ impl Cache {
         for (key, set) in &mut self.sets {
             for (data, entry) in &mut *set {
                 let is_pointer = key.kind == Kind::Ptr && !entry.is_disputed;
-                if entry.expires <= now && is_pointer && entry.is_unanswered() {
+                if entry.expires > now {
+                    // It lives.
+                } else if is_used(key) && entry.is_asked_overdue(now) {
+                    done.refresh.push(key.clone());
+                } else if is_pointer && !entry.is_ended && entry.is_unanswered() {
                     entry.mark_disputed(now);
                     done.lost.push((key.clone(), data.clone()));
-                } else if entry.expires <= now {
+                } else {
                     done.expired
                         .push((key.clone(), data.clone(), entry.clone()));
                     continue;

@@ -75,11 +75,6 @@ impl Name {
         }
         Some(text)
     }
-
-    fn folded(&self) -> impl Iterator<Item = u8> + '_ {
-        // The length of a label is below every letter.
-        self.0.iter().map(u8::to_ascii_lowercase)
-    }
 }
 
 /// Iterates over the labels of a name.
@@ -120,13 +115,27 @@ impl PartialOrd for Name {
 
 impl Ord for Name {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.folded().cmp(other.folded())
+        if self.0 == other.0 {
+            return Ordering::Equal;
+        }
+        for (a, b) in self.0.iter().zip(&*other.0) {
+            if a != b {
+                // The length of a label is below every letter.
+                let (a, b) = (a.to_ascii_lowercase(), b.to_ascii_lowercase());
+                if a != b {
+                    return a.cmp(&b);
+                }
+            }
+        }
+        self.0.len().cmp(&other.0.len())
     }
 }
 
 impl Hash for Name {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.folded().for_each(|byte| state.write_u8(byte));
+        for byte in &*self.0 {
+            state.write_u8(byte.to_ascii_lowercase());
+        }
     }
 }
 

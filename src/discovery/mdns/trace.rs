@@ -102,7 +102,10 @@ impl fmt::Display for Note {
                 "left out {kind} {name}: there is no room for more records of this name, of its source, or in all"
             ),
             Self::Lost(name) => {
-                write!(f, "{name} did not answer four questions: it counts as gone")
+                write!(
+                    f,
+                    "{name} did not answer seven questions: it counts as gone"
+                )
             }
         }
     }

@@ -1,10 +1,14 @@
 //! The lifetime of one record. Pure.
+use super::super::schedule::REPEATED_AFTER;
 use std::{net::IpAddr, time::Duration};
 
 /// A disputed pointer is kept for this time, so that its service can be searched for.
 const DISPUTED_FOR: Duration = Duration::from_secs(900);
 /// RFC 6762 5.2: the parts of its lifetime at which a record is asked for again, in percent.
 const REFRESH_PERCENT: [u32; 4] = [80, 85, 90, 95];
+/// A record in use that had no answer by the end of its lifetime is asked for so many times more, and kept meanwhile: four
+/// lost questions are likely where packets are lost, and so are those of a machine that stood still.
+const ASKED_OVERDUE: u8 = 5;
 /// Records that live for less than this are not asked for again; their publisher repeats them or not.
 const REFRESHED_TTL: Duration = Duration::from_secs(2);
 
@@ -29,6 +33,8 @@ pub struct Entry {
     pub expires: Duration,
     /// No answer confirmed it in time. A disputed record counts as absent, and is no known answer.
     pub is_disputed: bool,
+    /// It was taken back or replaced, and nothing asks for it again.
+    pub(super) is_ended: bool,
     /// The number of refresh questions.
     pub refreshes: u8,
     pub(super) refresh_at: Option<Duration>,
@@ -44,6 +50,7 @@ impl Entry {
             ttl,
             expires: origin.now + ttl,
             is_disputed: false,
+            is_ended: false,
             refreshes: 0,
             refresh_at: None,
             jitter: origin.jitter,
@@ -60,6 +67,25 @@ impl Entry {
             let part = (f64::from(*percent) + self.jitter) / 100.0;
             self.received_at + self.ttl.mul_f64(part)
         });
+    }
+
+    /// Ends the life of what was taken back or replaced.
+    pub(super) fn end(&mut self, at: Duration) {
+        self.expires = self.expires.min(at);
+        (self.refresh_at, self.is_ended) = (None, true);
+    }
+
+    /// Returns whether the record is asked for once more at the end of its life, and lengthens that.
+    pub(super) fn is_asked_overdue(&mut self, now: Duration) -> bool {
+        let in_time = u8::try_from(REFRESH_PERCENT.len()).unwrap_or(u8::MAX);
+        let asked = self.refreshes.max(in_time);
+        let is_over = asked >= in_time + ASKED_OVERDUE || self.ttl < REFRESHED_TTL;
+        if is_over || self.is_ended || self.is_disputed {
+            return false;
+        }
+        (self.refreshes, self.refresh_at) = (asked + 1, None);
+        self.expires = now + REPEATED_AFTER;
+        true
     }
 
     /// Marks the record as disputed: no answer confirmed it.

@@ -61,7 +61,7 @@ fn log(cache: &mut Cache, until: u64) -> Vec<(u64, &'static str)> {
 }
 
 #[test]
-fn a_record_is_asked_for_at_80_85_90_and_95_percent_of_its_life() {
+fn a_record_is_asked_for_at_80_85_90_and_95_percent_of_its_life_and_five_times_from_its_end_on() {
     let mut cache = Cache::default();
     assert_eq!(
         cache.take(LINK, &address("h.local", 1), &at(0)),
@@ -74,7 +74,12 @@ fn a_record_is_asked_for_at_80_85_90_and_95_percent_of_its_life() {
             (102_000, "ask"),
             (108_000, "ask"),
             (114_000, "ask"),
-            (120_000, "gone")
+            (120_000, "ask"),
+            (121_100, "ask"),
+            (122_200, "ask"),
+            (123_300, "ask"),
+            (124_400, "ask"),
+            (125_500, "gone")
         ]
     );
     assert_eq!((cache.records(), cache.bytes()), (0, 0));
@@ -142,8 +147,8 @@ fn no_record_is_believed_for_more_than_75_minutes() {
     let mut cache = Cache::default();
     cache.take(LINK, &pointer("a._t._tcp.local", u32::MAX), &at(0));
     let found = log(&mut cache, u64::from(u32::MAX));
-    assert!(found.contains(&(4_500_000, "lost")));
-    assert_eq!(found.last(), Some(&(5_400_000, "gone")));
+    assert!(found.contains(&(4_505_500, "lost")));
+    assert_eq!(found.last(), Some(&(5_405_500, "gone")));
 }
 
 #[test]
@@ -151,14 +156,30 @@ fn a_pointer_that_nobody_confirms_is_remembered_for_a_while_and_not_believed() {
     let mut cache = Cache::default();
     let (name, target) = (named("_t._tcp.local"), named("a._t._tcp.local"));
     cache.take(LINK, &pointer("a._t._tcp.local", 10), &at(0));
-    let found = log(&mut cache, 10_000);
-    assert_eq!(found.last(), Some(&(10_000, "lost")));
+    let found = log(&mut cache, 15_499);
+    assert_eq!(found.last(), Some(&(14_400, "ask")));
+    assert!(cache.points(LINK, &name, &target));
+    assert_eq!(log(&mut cache, 15_500), [(15_500, "lost")]);
     assert!(!cache.points(LINK, &name, &target) && cache.pointer(LINK, &name, &target).is_some());
     let again = cache.take(LINK, &pointer("a._t._tcp.local", 10), &at(60_000));
     assert_eq!(again, Outcome::New);
     assert!(cache.points(LINK, &name, &target));
-    assert_eq!(log(&mut cache, 70_000).last(), Some(&(70_000, "lost")));
-    assert_eq!(log(&mut cache, 970_000), [(970_000, "gone")]);
+    assert_eq!(log(&mut cache, 75_500).last(), Some(&(75_500, "lost")));
+    assert_eq!(log(&mut cache, 975_500), [(975_500, "gone")]);
+}
+
+#[test]
+fn a_machine_that_stood_still_asks_for_what_has_expired_before_it_forgets_it() {
+    let mut cache = Cache::default();
+    cache.take(LINK, &address("h.local", 1), &at(0));
+    let done = cache.turn(Duration::from_secs(500), |_| true);
+    assert_eq!((done.refresh.len(), done.expired.len()), (1, 0));
+    let found = log(&mut cache, 600_000);
+    assert_eq!(found.last(), Some(&(505_500, "gone")));
+    // Nothing asks for what nobody uses.
+    cache.take(LINK, &address("h.local", 1), &at(600_000));
+    let done = cache.turn(Duration::from_secs(720), |_| false);
+    assert_eq!((done.refresh.len(), done.expired.len()), (0, 1));
 }
 
 #[test]

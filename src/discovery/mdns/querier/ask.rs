@@ -89,11 +89,13 @@ fn known_answers<'a>(
     set.filter_map(move |(data, entry)| {
         let left = entry.expires.saturating_sub(now);
         match data {
-            Data::Ptr(target) if left > entry.ttl / 2 => Some(KnownAnswer {
-                name: name.clone(),
-                target: target.clone(),
-                ttl: u32::try_from(left.as_secs()).unwrap_or(u32::MAX),
-            }),
+            Data::Ptr(target) if left > entry.ttl / 2 && entry.refreshes == 0 => {
+                Some(KnownAnswer {
+                    name: name.clone(),
+                    target: target.clone(),
+                    ttl: u32::try_from(left.as_secs()).unwrap_or(u32::MAX),
+                })
+            }
             Data::A(_)
             | Data::Aaaa(_)
             | Data::Ptr(_)

@@ -16,17 +16,17 @@ fn many() -> Vec<Responder> {
         .collect()
 }
 
-const HOUR: u64 = 3_600_000;
+const MINUTE: u64 = 60_000;
 /// Hours of 300 services take minutes where the code is not optimised.
-const QUIET_HOURS: u64 = if cfg!(debug_assertions) { 1 } else { 8 };
-const LOSSY_MINUTES: u64 = if cfg!(debug_assertions) { 15 } else { 60 };
+const QUIET_MINUTES: u64 = if cfg!(debug_assertions) { 20 } else { 480 };
+const LOSSY_MINUTES: u64 = if cfg!(debug_assertions) { 10 } else { 60 };
 
 #[test]
 fn three_hundred_services_of_twelve_kinds_are_never_gone_in_quiet_hours() {
     let mut lan = Lan::new(many());
     lan.run(ms(20_000));
     assert_eq!(lan.found.len(), 300);
-    lan.run(ms(QUIET_HOURS * HOUR));
+    lan.run(ms(QUIET_MINUTES * MINUTE));
     assert_eq!(
         lan.losses_since(ms(0)),
         0,
@@ -34,9 +34,8 @@ fn three_hundred_services_of_twelve_kinds_are_never_gone_in_quiet_hours() {
         lan.log.iter().filter(|(_, _, t)| !t).collect::<Vec<_>>()
     );
     // The first minutes have the questions of the start.
-    let minutes = QUIET_HOURS * 60 - 10;
-    let packets = lan.packets_since(ms(10 * 60_000));
-    let minutes = usize::try_from(minutes).unwrap();
+    let packets = lan.packets_since(ms(10 * MINUTE));
+    let minutes = usize::try_from(QUIET_MINUTES - 10).unwrap();
     assert!(packets <= 60 * minutes, "{packets} in {minutes} minutes");
 }
 
@@ -69,17 +68,19 @@ fn three_services_at_rest_cost_ten_packets_a_minute() {
 }
 
 #[test]
-fn with_a_tenth_of_all_packets_lost_hardly_a_service_is_ever_gone() {
+fn with_a_tenth_of_all_packets_lost_an_hour_has_hardly_a_false_loss() {
     let mut lan = Lan::new(many());
     lan.loss = 10;
-    lan.run(ms(60_000));
+    lan.run(ms(MINUTE));
     assert_eq!(lan.found.len(), 300);
-    lan.run(ms(60_000 * (LOSSY_MINUTES + 1)));
-    let losses = lan.losses_since(ms(60_000));
-    // Each question and each answer may be lost: a confirmation fails once in ten thousand times.
-    assert!(losses <= 60, "{losses} of 108,000 confirmations failed");
+    lan.run(ms(MINUTE * (LOSSY_MINUTES + 1)));
+    // A question has no answer with probability 0.19, as the loss counts in both directions, and seven questions have none
+    // once in 110,000 times. An hour has 108,000 confirmations. The six services of a host are in the same packets, so they
+    // go together: two hosts may.
+    let losses = lan.losses_since(ms(MINUTE));
+    assert!(losses <= 12, "{losses} false losses");
     let there = lan.found.len();
-    assert!(there >= 298, "{there}");
+    assert!(there >= 294, "{there}");
 }
 
 #[test]
