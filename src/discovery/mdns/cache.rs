@@ -270,6 +270,15 @@ impl Cache {
         set.get_key_value(&Data::Ptr(target.clone()))
     }
 
+    /// Begins the life of the pointer from `name` to `target` anew, unless it was taken back or is disputed.
+    pub fn renew(&mut self, key: &Key, target: &Name, now: Duration) {
+        let set = self.sets.get_mut(key);
+        let entry = set.and_then(|set| set.get_mut(&Data::Ptr(target.clone())));
+        if let Some(entry) = entry.filter(|entry| !entry.is_ended && !entry.is_disputed) {
+            entry.renew(now);
+        }
+    }
+
     /// Disputes the pointer from `name` to `target`, or ends the dispute.
     pub fn dispute(&mut self, key: &Key, target: &Name, is_disputed: bool, now: Duration) {
         let set = self.sets.get_mut(key);
@@ -281,11 +290,7 @@ impl Cache {
         }
         match is_disputed {
             true => entry.mark_disputed(now),
-            false => {
-                (entry.is_disputed, entry.is_ended) = (false, false);
-                (entry.received_at, entry.expires, entry.refreshes) = (now, now + entry.ttl, 0);
-                entry.plan_refresh();
-            }
+            false => entry.renew(now),
         }
         let due = entry.due();
         self.look_at(due);
@@ -326,6 +331,9 @@ impl Cache {
         }
         self.due = None;
         let mut next: Option<Duration> = None;
+        let is_along = self.sets.iter().any(|(key, set)| {
+            set.values().any(|entry| entry.is_to_refresh(now, false)) && is_used(key)
+        });
         for (key, set) in &mut self.sets {
             for (data, entry) in &mut *set {
                 let is_pointer = key.kind == Kind::Ptr && !entry.is_disputed;
@@ -341,7 +349,7 @@ impl Cache {
                         .push((key.clone(), data.clone(), entry.clone()));
                     continue;
                 }
-                if entry.refresh_at.is_some_and(|at| at <= now) {
+                if entry.is_to_refresh(now, is_along) {
                     if is_used(key) && !entry.is_disputed {
                         done.refresh.push(key.clone());
                         entry.refreshes += 1;

@@ -6,6 +6,10 @@ use std::{net::IpAddr, time::Duration};
 const DISPUTED_FOR: Duration = Duration::from_secs(900);
 /// RFC 6762 5.2: the parts of its lifetime at which a record is asked for again, in percent.
 const REFRESH_PERCENT: [u32; 4] = [80, 85, 90, 95];
+/// A first refresh question goes along with another one if it is due within this part of the lifetime, in percent, and
+/// within this time: the records of many hosts are then asked for by few packets.
+const ALONG_PERCENT: u32 = 10;
+const ALONG_MAX: Duration = Duration::from_secs(10);
 /// A record in use that had no answer by the end of its lifetime is asked for so many times more, and kept meanwhile: four
 /// lost questions are likely where packets are lost, and so are those of a machine that stood still.
 const ASKED_OVERDUE: u8 = 5;
@@ -86,6 +90,22 @@ impl Entry {
         (self.refreshes, self.refresh_at) = (asked + 1, None);
         self.expires = now + REPEATED_AFTER;
         true
+    }
+
+    /// Returns whether the record is to be asked for. `is_along`: another one is, too.
+    pub(super) fn is_to_refresh(&self, now: Duration, is_along: bool) -> bool {
+        let earlier = match is_along && self.refreshes == 0 {
+            true => (self.ttl * ALONG_PERCENT / 100).min(ALONG_MAX),
+            false => Duration::ZERO,
+        };
+        self.refresh_at.is_some_and(|at| at <= now + earlier)
+    }
+
+    /// Begins its life anew, because its service has answered.
+    pub(super) fn renew(&mut self, now: Duration) {
+        (self.is_disputed, self.is_ended, self.refreshes) = (false, false, 0);
+        (self.received_at, self.expires) = (now, now + self.ttl);
+        self.plan_refresh();
     }
 
     /// Marks the record as disputed: no answer confirmed it.

@@ -239,11 +239,16 @@ impl Querier {
         instance.note_answer(source, packet.family, now);
         let due = instance.due(stretch);
         due.into_iter().for_each(|at| state.look_at(at));
-        if was_lost {
-            for browse in state.browses.keys() {
-                let key = Key::pointer(link, browse);
+        for (browsed, browse) in state.browses_of(name) {
+            let key = Key::pointer(link, browsed);
+            if was_lost {
                 self.cache.dispute(&key, name, false, now);
+            } else if *browsed == browse.base {
+                // To ask for its pointer takes the known answers of all others along, and it is there.
+                self.cache.renew(&key, name, now);
             }
+        }
+        if was_lost {
             state.resolve_anew(name, now);
         }
     }
