@@ -84,21 +84,23 @@ changes() { # how often the health of any device has changed so far
 }
 
 # The life of a service, by default with a dot in its name: found, another TXT record, goodbye, return, a sudden end, and a start on another port.
-life_of() { # LIBRARY [CHANGES=SIGNAL] [GOODBYE=no] [TYPE=_hap._tcp] [NAME=NAME]
-  local library=$1 began CHANGES='' GOODBYE=yes TYPE=_rtsp._tcp NAME="Front Door v1.2"
+life_of() { # LIBRARY [CHANGES=SIGNAL] [GOODBYE=no] [TYPE=_hap._tcp] [NAME=NAME [SHOWN=NAME]]
+  local library=$1 began CHANGES='' GOODBYE=yes TYPE=_rtsp._tcp NAME="Front Door v1.2" SHOWN=''
   shift
   [ $# = 0 ] || local "$@"
+  SHOWN=${SHOWN:-$NAME}
   is_here "$library" || { note "$library is not here: not tried"; return 0; }
   fresh
   configure accessories _hap._tcp
   begin_agent
   publish "$library" "$NAME" "$TYPE" 8001 version=1
-  within 15 "it is found" is_healthy "$NAME"
+  # multicast-dns announces nothing: it is found by the next question, up to 16 s after the agent's start.
+  within 20 "it is found" is_healthy "$SHOWN"
   note "process started -> found: $TOOK s"
   if [ -n "$CHANGES" ]; then
     sleep 2
     kill "-$CHANGES" "$(cat "$SUITE/pid/$library")"
-    within 3 "its TXT record changes" has_property "$NAME" VERSION=2
+    within 3 "its TXT record changes" has_property "$SHOWN" VERSION=2
     note "TXT record -> Instance: $TOOK s (budget 0.3)"
   fi
   if [ "$GOODBYE" = yes ]; then
@@ -106,27 +108,27 @@ life_of() { # LIBRARY [CHANGES=SIGNAL] [GOODBYE=no] [TYPE=_hap._tcp] [NAME=NAME]
     began=$EPOCHREALTIME
     pid=$(cat "$SUITE/pid/$library")
     kill -TERM "$pid"
-    within 5 "its goodbye is believed" is_unhealthy "$NAME"
+    within 5 "its goodbye is believed" is_unhealthy "$SHOWN"
     note "goodbye -> unhealthy: $(since "$began") s (budget 1.1)"
     stop "$library"
     publish "$library" "$NAME" "$TYPE" 8001 version=1
-    within 15 "it is back" is_healthy "$NAME"
+    within 15 "it is back" is_healthy "$SHOWN"
     note "started again -> healthy: $TOOK s"
   fi
   sleep 3
   stop "$library" KILL
-  within 25 "its end is noticed" is_unhealthy "$NAME"
+  within 25 "its end is noticed" is_unhealthy "$SHOWN"
   note "SIGKILL -> unhealthy: $TOOK s (budget 20)"
   publish "$library" "$NAME" "$TYPE" 8002 version=1
   began=$EPOCHREALTIME
-  within 20 "it is on its new port" has_property "$NAME" PORT=8002
-  within 20 "it is healthy there" is_healthy "$NAME"
+  within 20 "it is on its new port" has_property "$SHOWN" PORT=8002
+  within 20 "it is healthy there" is_healthy "$SHOWN"
   note "started on another port -> healthy: $(since "$began") s"
 }
 
 test_the_life_of_a_service_of_avahi() { life_of avahi; }
 test_the_life_of_a_service_of_python_zeroconf() { life_of zeroconf CHANGES=USR1; }
-test_the_life_of_an_accessory_of_hap_python() { life_of hap GOODBYE=no TYPE=_hap._tcp; }
+test_the_life_of_an_accessory_of_hap_python() { life_of hap GOODBYE=no TYPE=_hap._tcp SHOWN="Front Door v1 2 32D6FB"; } # with the end of its MAC
 test_the_life_of_a_service_of_ciao() { life_of ciao CHANGES=USR2; }
 test_the_life_of_a_service_of_bonjour_service() { life_of bonjour NAME="Front Door"; } # it writes - for a dot
 test_the_life_of_a_service_of_multicast_dns() { life_of multicast CHANGES=USR2; }
@@ -147,7 +149,8 @@ test_all_libraries_on_one_lan_stay_healthy() {
     count=$((count + 1))
   done
   for library in avahi zeroconf ciao bonjour multicast grandcat brutella hashicorp; do
-    ! is_here "$library" || within 20 "$library is found" is_healthy "Service of $library"
+    # multicast-dns announces nothing: the question 31 s after the start may be the first that it hears.
+    ! is_here "$library" || within 40 "$library is found" is_healthy "Service of $library"
   done
   sleep 10
   local before
