@@ -94,7 +94,8 @@ fn with_a_tenth_of_all_packets_lost_an_hour_has_hardly_a_false_loss() {
     // once in 110,000 times. An hour has 108,000 confirmations. The six services of a host are in the same packets, so they
     // go together: two hosts may.
     let losses = lan.losses_since(ms(MINUTE));
-    assert!(losses <= 12, "{losses} false losses");
+    let most = if cfg!(debug_assertions) { 0 } else { 12 };
+    assert!(losses <= most, "{losses} false losses");
     let there = lan.found.len();
     assert!(there >= 294, "{there}");
 }

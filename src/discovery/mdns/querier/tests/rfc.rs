@@ -316,3 +316,18 @@ fn section_15_two_subscribers_share_one_conversation_and_the_second_is_told_at_o
     assert_eq!(lan.querier.counts().records, 0, "nobody wants to know");
     assert_eq!(lan.querier.turn(lan.now).send, []);
 }
+
+#[test]
+fn a_pointer_is_not_asked_for_while_its_service_answers() {
+    let brief = Habits {
+        other_ttl: 120,
+        additionals: false,
+        ..USUAL
+    };
+    let mut lan = Lan::with(brief, "a");
+    lan.run(ms(900_000));
+    let of_type = |packet: &Outgoing| packet.bytes.windows(4).any(|w| w == b"\0\x0c\0\x01");
+    let asked = lan.sent.iter().filter(|(_, packet)| of_type(packet));
+    assert_eq!(asked.count(), 10, "the continuous question alone");
+    assert_eq!(lan.losses_since(ms(0)), 0);
+}
