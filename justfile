@@ -33,7 +33,7 @@ fuzz *arguments:
 
 # What a kubelet still holds after a thousand registrations and ten thousand Allocates (1 to 3 minutes)
 leaks:
-    cargo test --locked --test kubelet_leaks -- --ignored
+    cargo test --locked --test leaks -- --ignored
 
 # A simulated cluster through N histories of faults: `just simulate --seeds 100000`, `just simulate --first 17 --seeds 1`
 simulate *options:
@@ -59,12 +59,27 @@ simulate *options:
 docs:
     RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" cargo doc --locked --no-deps --document-private-items
 
+# The pages as a book that can be searched, in target/book/html (needs `cargo install mdbook`)
+book:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    command -v mdbook >/dev/null || { echo "mdbook is not installed: cargo install --locked mdbook" >&2; exit 1; }
+    rm -rf target/book
+    mkdir -p target/book/src
+    # The layout of the repository, so that a link works here and there.
+    cp -r --parents README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE docs examples charts/petiole/{README.md,values.yaml} src/lib.rs target/book/src
+    mv target/book/src/docs/book.toml target/book
+    sed -e 's,](,](docs/,' -e 's,](docs/\.\./,](,' docs/SUMMARY.md >target/book/src/SUMMARY.md
+    rm target/book/src/docs/SUMMARY.md
+    mdbook build target/book
+    echo "open target/book/html/index.html"
+
 # Shell scripts
 scripts:
     #!/usr/bin/env bash
     set -euo pipefail
     command -v shellcheck >/dev/null || { echo "SKIPPED scripts: shellcheck is not installed"; exit 0; }
-    shellcheck -x .ci/run .ci/image fuzz/run fuzz/rustc-with-coverage tests/e2e/run tests/e2e/soak tests/e2e/performance tests/e2e/publishers/build tests/e2e/*.sh tests/e2e/cluster/{cluster,control,lan,node}
+    shellcheck -x .ci/run .ci/image fuzz/run fuzz/rustc-with-coverage tests/e2e/run tests/e2e/soak tests/e2e/performance tests/e2e/scale tests/e2e/publishers/build tests/e2e/*.sh tests/e2e/cluster/{cluster,control,lan,node}
 
 # The chart, where helm is installed (the end-to-end tests keep one)
 chart:
@@ -77,14 +92,19 @@ chart:
       echo "SKIPPED chart: helm is not installed"
     fi
 
-# The definitions and the rendered chart that tests compare with, written anew
+# Writes the files that tests compare with: the definitions, the rendered chart, docs/configuration.md
 regenerate:
     PETIOLE_UPDATE_GOLDEN=1 cargo test --lib crds
-    PETIOLE_UPDATE_GOLDEN=1 cargo test --test chart_renders
+    PETIOLE_UPDATE_GOLDEN=1 cargo test --test it chart_renders
+    PETIOLE_UPDATE_GOLDEN=1 cargo test --test it pages
+
+# Functions with equal code are one, where rustc links with its own lld: a hundredth of the image. Nothing here compares the
+# addresses of functions, which Rust does not promise to differ.
+fold := if arch() == "x86_64" { "-C link-arg=-Wl,--icf=all" } else { "" }
 
 # The container image, static, as target/image/petiole.tar (localhost/petiole:dev): needs buildah
 image:
-    RUSTFLAGS="-C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs" cargo build --profile image --locked --no-default-features --target {{ arch() }}-unknown-linux-gnu
+    RUSTFLAGS="-C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs {{ fold }}" cargo build --profile image --locked --no-default-features --target {{ arch() }}-unknown-linux-gnu
     .ci/image target/{{ arch() }}-unknown-linux-gnu/image/petiole
 
 # Licenses, duplicate versions and sources of dependencies (needs `cargo install cargo-deny`)
@@ -104,6 +124,13 @@ soak seconds="3600": image
 # An agent within the chart's memory limit, with everything at its bound (root on Linux)
 limits:
     cargo bench --bench node -- --memory-limit 192
+
+# How the cost of a cluster grows from 50 to 500 agents, and docs/scale.md anew (root on Linux, 20 minutes)
+scale *flags: image
+    #!/usr/bin/env bash
+    set -euo pipefail
+    bench=$(cargo bench --locked --bench scale --no-run --message-format=json | jq -r 'select(.target.name == "scale" and .executable) | .executable')
+    tests/e2e/scale "$bench" --report "$PWD/docs/scale.md" {{ flags }}
 
 # Measures against the budget and writes docs/performance.md and, as root on Linux with an image, docs/performance-cluster.md; fails over budget
 perf: image

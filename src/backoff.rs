@@ -1,7 +1,8 @@
-//! How long to wait before the next try of something that fails.
+//! Computes the wait before the next attempt at an operation that fails.
 use std::time::Duration;
 
-/// Doubles from `first` to `cap`; each wait is shortened by up to a quarter, so that many do not try in step.
+/// A back-off that doubles from `first` to `cap`. Each wait is shortened at random by up to a quarter, so that many
+/// processes do not retry at the same moment.
 #[derive(Debug, Clone)]
 pub struct Backoff {
     first: Duration,
@@ -18,17 +19,23 @@ impl Backoff {
         }
     }
 
-    /// The wait after one more failure.
+    /// Returns the wait after one more failure.
     pub fn next_wait(&mut self) -> Duration {
         let wait = self.next.mul_f64(1.0 - fastrand::f64() / 4.0);
-        self.next = (self.next * 2).min(self.cap);
+        self.next = doubled(Some(self.next), self.first, self.cap);
         wait
     }
 
-    /// To be called after a success.
+    /// Starts over after a success.
     pub fn reset(&mut self) {
         self.next = self.first;
     }
+}
+
+/// Returns the wait after `last`: `first` if there was none, else the double, up to `cap`. It is the rule of [`Backoff`]
+/// without its random part.
+pub fn doubled(last: Option<Duration>, first: Duration, cap: Duration) -> Duration {
+    last.map_or(first, |last| last.saturating_mul(2)).min(cap)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Files that are there whole or not at all, and folders that nobody else can change.
+//! Writes files atomically, reads files of bounded size, and checks the owners of folders.
 use nix::{libc, unistd::geteuid};
 use std::{
     fs, io,
@@ -7,14 +7,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Replaces the file at `path`: readers see the old content or the new, never a part. Errors name the path.
+/// Replaces the file at `path` atomically: a reader gets the old content or the new content. Errors name the path.
 ///
-/// Not synced to the disk: after a power cut a file may be old or empty, and its reader must bear that.
+/// The file is not synced to the disk. After a power failure it may be old or empty, and its reader must accept that.
 pub fn write_atomically(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     write(path, content, mode, |_| Ok(()))
 }
 
-/// [`write_atomically`], and on the disk before it returns: after a power cut the old content is there or the new.
+/// Replaces the file at `path` atomically and durably: it is on the disk before the function returns, so after a power
+/// failure a reader gets the old content or the new content. Errors name the path.
 pub fn write_durably(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     write(path, content, mode, fs::File::sync_all)
 }
@@ -33,14 +34,14 @@ fn write(
         fs::rename(&temporary, path)
     })();
     written.map_err(|e| {
-        // What was begun is of no use; that it cannot be removed adds nothing to the first error.
+        // The temporary file is useless now. A failure to remove it adds nothing to the first error.
         fs::remove_file(&temporary).ok();
         at(path, &e)
     })
 }
 
-/// Creates a file that is not there. Another one of this name was left when a process was killed, or put there by
-/// somebody: it goes, and a link is not followed.
+/// Creates a new file. An existing file of this name was left by a process that was killed, or placed there by someone
+/// else. It is removed, and a link is not followed.
 fn create(path: &Path, mode: u32) -> io::Result<fs::File> {
     let mut options = fs::OpenOptions::new();
     options.write(true).create_new(true).mode(mode);
@@ -53,14 +54,14 @@ fn create(path: &Path, mode: u32) -> io::Result<fs::File> {
     }
 }
 
-/// Reads the text of a regular file that has at most `most` bytes, and never waits: anything else is refused.
+/// Reads the text of a regular file of at most `most` bytes. Other files are an error, so that the call never blocks.
 pub fn read_text(path: &Path, most: u64) -> io::Result<String> {
     let mut options = fs::OpenOptions::new();
-    // Without it a pipe would not be opened until somebody writes to it.
+    // Without this flag the call would block on a pipe until something writes to it.
     options.read(true).custom_flags(libc::O_NONBLOCK);
     let file = options.open(path)?;
     if !file.metadata()?.is_file() {
-        return Err(io::Error::other("it is no regular file"));
+        return Err(io::Error::other("it is not a regular file"));
     }
     let mut content = vec![];
     file.take(most + 1).read_to_end(&mut content)?;
@@ -70,7 +71,7 @@ pub fn read_text(path: &Path, most: u64) -> io::Result<String> {
     String::from_utf8(content).map_err(|_| io::Error::other("it is not UTF-8"))
 }
 
-/// Refuses a folder of another user, who could change what is in it at any time. Those of root are trusted.
+/// Returns an error if the folder belongs to another user, who could change its content at any time. Root is trusted.
 pub fn check_owner(folder: &Path) -> io::Result<()> {
     let (owner, own) = (fs::metadata(folder)?.uid(), geteuid().as_raw());
     if owner == own || owner == 0 {
@@ -85,7 +86,7 @@ pub fn check_owner(folder: &Path) -> io::Result<()> {
     ))
 }
 
-/// Removes the file at `path`; one that is not there is as good as removed. Errors name the path.
+/// Removes the file at `path`. A file that does not exist is not an error. Errors name the path.
 pub fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(at(path, &e)),
@@ -93,12 +94,13 @@ pub fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// `error` with the path it is about.
+/// Adds the path to an error.
 pub fn at(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
-/// A hidden neighbour, so that the rename stays on one file system and watchers can tell it apart.
+/// Returns the path of a hidden file in the same folder. The rename thus stays on one file system, and programs that
+/// watch the folder can ignore the file.
 fn temporary_of(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!(".{name}.tmp"))
@@ -139,11 +141,11 @@ mod tests {
         assert_eq!(read_text(&path, 5).unwrap(), "12345");
         let why = |path: &Path, most| read_text(path, most).unwrap_err().to_string();
         assert_eq!(why(&path, 4), "it has more than 4 bytes");
-        assert_eq!(why(dir.path(), 4), "it is no regular file");
+        assert_eq!(why(dir.path(), 4), "it is not a regular file");
         let pipe = dir.path().join("pipe");
         let made = std::process::Command::new("mkfifo").arg(&pipe).status();
         assert!(made.unwrap().success());
-        assert_eq!(why(&pipe, 4), "it is no regular file");
+        assert_eq!(why(&pipe, 4), "it is not a regular file");
     }
 
     #[test]

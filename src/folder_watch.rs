@@ -1,4 +1,5 @@
-//! Waits for a folder to change. Says *that* it did, never what: whoever asked reads the whole folder again.
+//! Waits for changes of a folder. It reports *that* something changed and not what, so the caller reads the whole
+//! folder again.
 use crate::files;
 use notify::{
     EventKind, RecommendedWatcher, RecursiveMode, Watcher as _,
@@ -17,35 +18,58 @@ use tokio::{
 };
 use tracing::debug;
 
-/// How long after an event the folder is looked at: what is written in one go shows as one change.
+/// The delay between an event and its report. Writes within it are reported as one change.
 const SETTLE: Duration = Duration::from_millis(20);
-/// The net under the events: queues overflow, and a folder that is replaced takes its watch with it.
+/// The interval of polling, which covers lost events: queues overflow, and the watch ends when the folder is replaced.
 const POLL: Duration = Duration::from_secs(2);
 
 pub struct FolderWatch {
     path: PathBuf,
     events: Arc<Notify>,
-    /// The watcher, and the folder it is on by device and inode.
-    watcher: Option<(RecommendedWatcher, (u64, u64))>,
+    attached: Option<Attached>,
+}
+
+/// A watcher, and the folder that it watches.
+struct Attached {
+    folder: FolderId,
+    /// It watches until it is dropped.
+    _watcher: RecommendedWatcher,
+}
+
+/// Distinguishes a folder from another one at the same path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct FolderId {
+    device: u64,
+    inode: u64,
+}
+
+impl FolderId {
+    fn of(folder: &Path) -> Option<Self> {
+        let metadata = fs::metadata(folder).ok()?;
+        Some(Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+        })
+    }
 }
 
 impl FolderWatch {
-    /// Watches from now on; the folder need not be there yet.
+    /// Starts to watch. The folder need not exist yet.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         let mut watch = Self {
             path: path.into(),
             events: Arc::new(Notify::new()),
-            watcher: None,
+            attached: None,
         };
         watch.attach();
         watch
     }
 
-    /// Returns when something may have changed since the last call, and every few seconds anyway.
-    /// Cancel safe: a change that was not returned is returned by the next call.
+    /// Waits until something may have changed since the last call; it also returns every few seconds without a change.
+    /// The call is cancel safe: a change that was not reported is reported by the next call.
     pub async fn changed(&mut self) {
         if timeout(POLL, self.events.notified()).await.is_ok() {
-            // The permit goes back until the wait is over, should this call be dropped.
+            // The permit is put back, in case this call is dropped during the wait.
             self.events.notify_one();
             sleep(SETTLE).await;
             self.events.notified().await;
@@ -53,17 +77,20 @@ impl FolderWatch {
         self.attach();
     }
 
-    /// Puts a watcher on the folder that is at the path now.
+    /// Attaches the watcher to the folder that is at the path now.
     fn attach(&mut self) {
-        let identity = fs::metadata(&self.path).map(|m| (m.dev(), m.ino())).ok();
-        if self.watcher.as_ref().map(|(_, watched)| *watched) == identity {
+        let identity = FolderId::of(&self.path);
+        if self.attached.as_ref().map(|attached| attached.folder) == identity {
             return;
         }
-        self.watcher =
-            identity.and_then(|identity| match watcher(&self.path, self.events.clone()) {
-                Ok(watcher) => Some((watcher, identity)),
+        self.attached =
+            identity.and_then(|folder| match watcher(&self.path, self.events.clone()) {
+                Ok(watcher) => Some(Attached {
+                    folder,
+                    _watcher: watcher,
+                }),
                 Err(e) => {
-                    // Too many watches on this machine, say: polling goes on.
+                    // The machine may have too many watches. Polling continues.
                     debug!("{}", files::at(&self.path, &std::io::Error::other(e)));
                     None
                 }
@@ -81,7 +108,7 @@ fn watcher(path: &Path, events: Arc<Notify>) -> notify::Result<RecommendedWatche
     Ok(watcher)
 }
 
-/// Reading a file is an event too; following those would never end.
+/// Returns whether an event is a change. Reading is an event too, and the reader would cause events without end.
 fn is_change(kind: EventKind) -> bool {
     match kind {
         EventKind::Access(kind) => kind == AccessKind::Close(AccessMode::Write),
@@ -98,7 +125,7 @@ mod tests {
     use super::*;
     use tokio::time::Instant;
 
-    /// Well under the poll interval: what returns by then was woken by an event.
+    /// A time well below the poll interval: a call that returns within it was woken by an event.
     const SOON: Duration = Duration::from_millis(1500);
 
     #[tokio::test]

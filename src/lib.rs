@@ -39,7 +39,7 @@
 //! | `completions`, `man` | what a shell and `man` know of all these | `cli` |
 //!
 //! [`agent`], [`controller`] and [`kubelet`] never import each other: they meet on the wire. Every decision is in a file named
-//! `plan.rs` or in [`model`], and those are pure; `tests/architecture.rs` holds both rules.
+//! `plan.rs` or in [`model`], and those are pure; `tests/architecture` holds both rules.
 pub mod agent;
 pub mod api;
 pub mod backoff;

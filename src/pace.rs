@@ -1,10 +1,11 @@
-//! How soon one thing may be done again. The world changes all the time, and each change of it makes a new plan: a
-//! write that is refused, or that somebody else undoes, must not be repeated at each of them.
+//! Limits how often one thing is done again. The cluster changes all the time, and each change leads to a new plan. A
+//! write that was rejected, or that someone else undid, must not be repeated for each plan.
 use crate::backoff::Backoff;
 use std::{collections::BTreeMap, time::Duration};
 use tokio::time::Instant;
 
-/// What was done not long ago. What is done again and again waits longer each time, whether it was refused or undone.
+/// The things that were done recently. A thing that is repeated waits longer each time, whether it was rejected or
+/// undone.
 #[derive(Debug)]
 pub struct Pace<K> {
     first: Duration,
@@ -19,7 +20,7 @@ struct Done {
 }
 
 impl<K: Ord + Clone> Pace<K> {
-    /// The first time something waits for `first`, and never for more than `longest`.
+    /// Returns an empty record. The first repetition waits for `first`, and no repetition waits longer than `longest`.
     pub fn new(first: Duration, longest: Duration) -> Self {
         Self {
             first,
@@ -28,8 +29,8 @@ impl<K: Ord + Clone> Pace<K> {
         }
     }
 
-    /// Those of `wanted` that may be done now, and how long the first of the others has to wait. The first are taken
-    /// to be done.
+    /// Returns the items that may be done now, and the shortest wait of the others. Returned items are recorded as
+    /// done.
     pub fn due<T>(
         &mut self,
         wanted: Vec<T>,
@@ -51,7 +52,7 @@ impl<K: Ord + Clone> Pace<K> {
         (due, wait)
     }
 
-    /// How long this has to wait yet.
+    /// Returns the remaining wait for this key; `None` if it may be done now.
     pub fn wait(&self, key: &K, now: Instant) -> Option<Duration> {
         let left = self
             .done
@@ -61,7 +62,7 @@ impl<K: Ord + Clone> Pace<K> {
         (!left.is_zero()).then_some(left)
     }
 
-    /// It was done, and is to wait before it is done again.
+    /// Records that it was done now.
     pub fn done(&mut self, key: K, now: Instant) {
         let done = self.done.entry(key).or_insert_with(|| Done {
             not_before: now,
@@ -70,7 +71,7 @@ impl<K: Ord + Clone> Pace<K> {
         done.not_before = now + done.backoff.next_wait();
     }
 
-    /// It may be done again at once.
+    /// Allows the next repetition at once.
     pub fn reset(&mut self, key: &K) {
         self.done.remove(key);
     }
@@ -79,7 +80,7 @@ impl<K: Ord + Clone> Pace<K> {
         self.done.contains_key(key)
     }
 
-    /// What was left alone for long begins anew.
+    /// Drops the entries whose last repetition is long ago. They start over with the first wait.
     pub fn forget(&mut self, now: Instant) {
         (self.done).retain(|_, done| done.not_before + self.longest * 2 > now);
     }

@@ -1,4 +1,4 @@
-//! Runs the long-lived tasks of a process; the first to end stops the rest.
+//! Runs the long-lived tasks of a process. The first task that ends stops the others.
 use anyhow::{Context as _, Error, Result, anyhow};
 use std::{collections::HashMap, future::Future, time::Duration};
 use tokio::{
@@ -8,12 +8,12 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// The error of a task that sends to a task that has ended.
+/// The error of a task whose receiver has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("channel closed")]
 pub struct ChannelClosed;
 
-/// Named tasks that live as long as the process.
+/// A set of named tasks that live as long as the process.
 pub struct Supervisor {
     shutdown: CancellationToken,
     tasks: JoinSet<Result<()>>,
@@ -29,7 +29,7 @@ impl Supervisor {
         }
     }
 
-    /// Starts `task` with a token that is cancelled when the process stops.
+    /// Starts a task. Its token is cancelled when the process stops.
     pub fn spawn<F>(&mut self, name: &'static str, task: impl FnOnce(CancellationToken) -> F)
     where
         F: Future<Output = Result<()>> + Send + 'static,
@@ -38,8 +38,8 @@ impl Supervisor {
         self.names.insert(handle.id(), name);
     }
 
-    /// Returns once every task has ended: the error of the first that failed, or that ended unasked. Tasks stop in any
-    /// order, so that after the signal a closed channel means only that its other end stopped first.
+    /// Waits until every task has ended. Returns the error of the first task that failed or that ended before the
+    /// shutdown. After the shutdown tasks end in any order, so a closed channel then is not an error.
     pub async fn run(mut self, grace: Duration) -> Result<()> {
         let mut outcome = Ok(());
         while !self.shutdown.is_cancelled() {
@@ -66,7 +66,9 @@ impl Supervisor {
         .await;
         if drained.is_err() {
             self.tasks.shutdown().await;
-            return outcome.and(Err(anyhow!("tasks outlived the {grace:?} grace period")));
+            return outcome.and(Err(anyhow!(
+                "some tasks did not end within the grace period of {grace:?}"
+            )));
         }
         outcome
     }
@@ -84,7 +86,7 @@ impl Supervisor {
     }
 }
 
-/// Whether a task ended because the task at the other end of a channel had ended.
+/// Returns whether a task ended because the task at the other end of a channel had ended.
 fn is_closed_channel(error: &Error) -> bool {
     error.chain().any(|cause| {
         cause.is::<ChannelClosed>()
@@ -123,7 +125,7 @@ mod tests {
             s.run(GRACE).await.unwrap();
         }
     }
-    /// A task that follows a channel and sees its end before the signal.
+    /// Spawns a task that reads a channel and can see it close before the shutdown.
     fn follower(s: &mut Supervisor, mut values: watch::Receiver<()>) {
         s.spawn("follower", |_| async move {
             loop {

@@ -5,7 +5,11 @@ mod plan;
 use super::{Node, pod_resources};
 use crate::{
     backoff::Backoff,
-    cluster::{self, node::Nodes, watch::Set},
+    cluster::{
+        self,
+        node::{Nodes, OwnNode, own_node},
+        watch::Set,
+    },
     model::node_resources::{EntryChange, NodeResources},
     telemetry::{metrics, metrics::CapacityPatch},
 };
@@ -25,6 +29,8 @@ use tracing::{debug, info, warn};
 /// The least time between two rounds, which is as long as the last one took where that is longer: plugins that
 /// register in one go are published in few patches, and the kubelet answers 100 questions a second at most.
 const BETWEEN_ROUNDS: Duration = Duration::from_millis(20);
+/// The least time between two patches of the Node, which every kubelet and scheduler is told of.
+const BETWEEN_PATCHES: Duration = Duration::from_millis(100);
 /// How long the kubelet is given before it is asked again: it has what a plugin lists within milliseconds.
 const FIRST_ASKED_AGAIN: Duration = Duration::from_millis(20);
 const LAST_ASKED_AGAIN: Duration = Duration::from_secs(1);
@@ -35,7 +41,7 @@ const LAST_RETRY: Duration = Duration::from_secs(5);
 pub(super) async fn run(
     node: Arc<Node>,
     nodes: Nodes,
-    own: watch::Receiver<Set<NodeResources>>,
+    own: watch::Receiver<Set<OwnNode>>,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let mut listed = node.listed.subscribe();
@@ -48,6 +54,7 @@ pub(super) async fn run(
         memory: Memory::default(),
         asking: Backoff::new(FIRST_ASKED_AGAIN, LAST_ASKED_AGAIN),
         failing: Backoff::new(FIRST_RETRY, LAST_RETRY),
+        has_patched: false,
         node,
     };
     let rounds = async {
@@ -57,11 +64,16 @@ pub(super) async fn run(
             registered.mark_unchanged();
             kubelet.mark_unchanged();
             if own.has_changed()? {
-                keeper.newest = own_of(&own.borrow_and_update(), &keeper.node.name);
+                let own = own_node(&own.borrow_and_update(), &keeper.node.name);
+                keeper.newest = own.map(|own| Arc::new(own.resources.clone()));
             }
             let began = Instant::now();
             let wait = keeper.round().await;
-            sleep(began.elapsed().max(BETWEEN_ROUNDS)).await;
+            let pause = match std::mem::take(&mut keeper.has_patched) {
+                true => BETWEEN_PATCHES,
+                false => BETWEEN_ROUNDS,
+            };
+            sleep(began.elapsed().max(pause)).await;
             tokio::select! {
                 changed = listed.changed() => { changed?; keeper.asking.reset(); }
                 changed = registered.changed() => { changed?; keeper.asking.reset(); }
@@ -77,12 +89,6 @@ pub(super) async fn run(
     }
 }
 
-fn own_of(set: &Set<NodeResources>, name: &str) -> Option<Arc<NodeResources>> {
-    let objects = &set.as_ref()?.objects;
-    let own = objects.iter().find(|(key, _)| key.name == name);
-    own.map(|(_, own)| own.clone())
-}
-
 struct Keeper {
     node: Arc<Node>,
     nodes: Nodes,
@@ -91,6 +97,8 @@ struct Keeper {
     memory: Memory,
     asking: Backoff,
     failing: Backoff,
+    /// Whether this round has patched the Node.
+    has_patched: bool,
 }
 
 impl Keeper {
@@ -153,6 +161,7 @@ impl Keeper {
     /// Whether it was carried out. Where an entry is another one by now, the newest ones are there afterwards.
     async fn patch(&mut self, changes: &[EntryChange]) -> bool {
         let name = &self.node.name;
+        self.has_patched = true;
         match self.nodes.patch(name, changes).await {
             Ok(now) => {
                 log(changes);

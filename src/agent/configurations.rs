@@ -5,15 +5,20 @@ mod resource;
 mod rights;
 mod spec;
 
-pub(crate) use plan::{Accepted, AcceptedConfiguration};
+pub(crate) use plan::{Accepted, AcceptedConfiguration, Selection};
 
 use super::Node;
 use crate::{
     api::configuration::Problem,
+    cluster::{
+        node::{OwnNode, own_node},
+        watch::Set,
+    },
     discovery::{plan::SessionSpec, session::Handlers},
     model::{device::Scope, names::ObjectKey, resource_names::ResourceNames},
 };
 use others::Others;
+use plan::Labels;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -31,17 +36,21 @@ pub(crate) struct Judged {
     pub(crate) names: ResourceNames,
 }
 
-/// Judges the Configurations at each change of them.
+/// Judges the Configurations at each change of them. `own` is the Node of this node, where there is a cluster.
 pub(super) async fn run(
     node: Arc<Node>,
     handlers: Arc<Handlers>,
     sessions: watch::Sender<BTreeMap<ObjectKey, SessionSpec>>,
+    own: Option<watch::Receiver<Set<OwnNode>>>,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let mut configurations = node.store.configurations();
     let (mut kubelet, mut registered) = (node.kubelet.subscribe(), node.registered.subscribe());
     let mut others = Others::new(node.names_are_kept);
+    let has_node = own.is_some();
+    let mut own = own.unwrap_or_else(|| watch::channel(None).1);
     loop {
+        let this = own_node(&own.borrow_and_update(), &node.name);
         let current = configurations.borrow_and_update().clone();
         let before = node.judged.borrow().clone();
         let there = *kubelet.borrow_and_update();
@@ -51,6 +60,11 @@ pub(super) async fn run(
         let now = plan::judge(&plan::World {
             configurations: &current,
             before: &before.accepted,
+            labels: match &this {
+                _ if !has_node => Labels::NoNode,
+                None => Labels::Unknown,
+                Some(this) => Labels::Known(&this.labels),
+            },
             prefix: &node.resource_prefix,
             prefixes: &node.resource_prefixes,
             others: others.of(there),
@@ -61,6 +75,7 @@ pub(super) async fn run(
         });
         sessions.send_if_modified(|specs| {
             let desired = (now.accepted.iter())
+                .filter(|(_, a)| a.selection == Selection::Selected)
                 .map(|(key, a)| (key.clone(), a.session.clone()))
                 .collect();
             let is_changed = *specs != desired;
@@ -76,11 +91,22 @@ pub(super) async fn run(
             () = shutdown.cancelled() => return Ok(()),
             changed = configurations.changed() => changed?,
             changed = kubelet.changed() => changed?,
+            () = relabelled(&mut own, &node.name, this.as_deref()) => {}
             // Another plugin may have ended ours.
             () = lost(&mut registered, ours, &wanted) => {}
             () = others.changed(&node, there), if there.is_some() && !wanted.is_empty() => continue,
         }
         others.ask_soon();
+    }
+}
+
+/// Waits until the Node has other labels than `before`: its status changes all the time.
+async fn relabelled(own: &mut watch::Receiver<Set<OwnNode>>, name: &str, before: Option<&OwnNode>) {
+    let labels = |node: &OwnNode| node.labels.clone();
+    let known = before.map(labels);
+    let is_changed = |set: &Set<OwnNode>| own_node(set, name).as_deref().map(labels) != known;
+    if own.wait_for(is_changed).await.is_err() {
+        std::future::pending::<()>().await;
     }
 }
 

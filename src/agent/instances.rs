@@ -8,11 +8,11 @@ use crate::{
     api::instance::Instance,
     backoff::Backoff,
     model::names::ObjectKey,
-    store::{InstanceChange, StoreError, key_of},
+    store::{InstanceChange, Report, StoreError, key_of},
     telemetry::metrics,
 };
 use plan::{Absences, Arrivals, World, plan};
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
@@ -34,6 +34,7 @@ pub(super) async fn run(node: Arc<Node>, shutdown: CancellationToken) -> anyhow:
         let known = instances.borrow_and_update().clone();
         let planned = plan(&World {
             node: &node.name,
+            merges: node.store.merges(),
             max_instances: node.max_instances,
             now: Now {
                 uptime: node.uptime(),
@@ -51,15 +52,11 @@ pub(super) async fn run(node: Arc<Node>, shutdown: CancellationToken) -> anyhow:
         (keeper.absences, keeper.arrivals) = (planned.absences, planned.arrivals);
         let due = (keeper.writes).due(planned.changes, &known, Instant::now());
         let again = keeper.carry_out(due.changes).await;
-        let report = match node.store.report(planned.reports).await {
-            Ok(()) => {
-                backoff.reset();
-                None
-            }
-            Err(e) => {
-                warn!("the status of Configurations cannot be written: {e}");
-                Some(backoff.next_wait())
-            }
+        // A controller takes a device that is left out of a report to be gone.
+        let is_reported = planned.is_whole || !node.store.merges();
+        let report = match is_reported {
+            true => report(&node, planned.reports, &mut backoff).await,
+            false => None,
         };
         metrics().set_instances(&tally::instances(
             &node.store.instances().borrow(),
@@ -77,6 +74,24 @@ pub(super) async fn run(node: Arc<Node>, shutdown: CancellationToken) -> anyhow:
             () = sleep(wait.unwrap_or(Duration::MAX)) => continue,
         }
         shutdown.run_until_cancelled(sleep(SETTLE)).await;
+    }
+}
+
+/// Reports to the store. Returns when to do it again, where it failed.
+async fn report(
+    node: &Node,
+    reports: BTreeMap<ObjectKey, Report>,
+    backoff: &mut Backoff,
+) -> Option<Duration> {
+    match node.store.report(reports).await {
+        Ok(()) => {
+            backoff.reset();
+            None
+        }
+        Err(e) => {
+            warn!("the status of Configurations cannot be written: {e}");
+            Some(backoff.next_wait())
+        }
     }
 }
 

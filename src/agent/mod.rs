@@ -203,8 +203,10 @@ pub async fn run(
     });
     tasks.spawn("store", |stop| async move { store.run(stop).await });
     let (judging, desired) = (handlers.clone(), sessions.subscribe());
+    let own = watch::Sender::new(None);
+    let labels = settings.nodes.as_ref().map(|_| own.subscribe());
     tasks.spawn("configurations", |stop| {
-        configurations::run(node.clone(), judging, sessions, stop)
+        configurations::run(node.clone(), judging, sessions, labels, stop)
     });
     let (known, preferring) = (node.store.instances(), handlers.clone());
     tasks.spawn("known devices", |stop| {
@@ -228,7 +230,6 @@ pub async fn run(
         tasks.spawn("metrics", |stop| http::serve_metrics(address, stop));
     }
     if let Some(nodes) = settings.nodes {
-        let own = watch::Sender::new(None);
         let (watched, seen) = (nodes.clone(), own.subscribe());
         let name = settings.node_name;
         tasks.spawn("own node", |stop| watched.watch(name, own, stop));

@@ -97,6 +97,22 @@ pub struct ConfigurationSpec {
     #[schemars(range(min = 1, max = limits::INSTANCES_MAX))]
     pub max_instances: i64,
 
+    /// The most nodes that offer one shared device; without it, all that see it do. Which ones is the same for all that
+    /// look: when one of them does not see the device any more, the next one steps in. With 1, no two Pods on two nodes
+    /// ever race for a device with one slot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = limits::NODES_MAX))]
+    pub max_nodes: Option<i64>,
+
+    /// The labels that a Node must have for its agent to look for these devices; without any, all nodes do. Without a
+    /// cluster there are no Nodes, and this has no effect.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend(
+        "maxProperties" = limits::NODE_SELECTOR_MAX,
+        "additionalProperties" = {"type": "string", "maxLength": limits::LABEL_MAX}
+    ))]
+    pub node_selector: BTreeMap<String, String>,
+
     /// How long a node must be not ready until the slots that it holds are given to others: its containers may run
     /// on, cut off from the API server. 0 means never. The slots are free earlier if the Node is marked as shut down by
     /// the taint `node.kubernetes.io/out-of-service`, or if the Node and its Pods are deleted.

@@ -5,9 +5,19 @@ use serde_json::Value;
 pub const HOW_TO_MEND: &str =
     "helm show crds charts/petiole | kubectl apply --server-side --force-conflicts -f -";
 
+/// How to mend one of them. What only agents and the controller use is a template of the chart: Helm upgrades it.
+pub fn how_to_mend(name: &str) -> &'static str {
+    match name == NODE_DEVICES {
+        true => "helm upgrade",
+        false => HOW_TO_MEND,
+    }
+}
+
+const NODE_DEVICES: &str = "nodedevices.akri.sh";
+
 /// The definitions, as name and YAML. A test writes the files from the types: the program needs no code that makes a
 /// schema.
-pub const ALL: [(&str, &str); 2] = [
+pub const ALL: [(&str, &str); 3] = [
     (
         "configurations.akri.sh",
         include_str!("../../crds/configurations.akri.sh.yaml"),
@@ -15,6 +25,10 @@ pub const ALL: [(&str, &str); 2] = [
     (
         "instances.akri.sh",
         include_str!("../../crds/instances.akri.sh.yaml"),
+    ),
+    (
+        NODE_DEVICES,
+        include_str!("../../crds/nodedevices.akri.sh.yaml"),
     ),
 ];
 

@@ -5,3 +5,4 @@ pub mod configuration;
 pub mod crds;
 pub mod instance;
 pub mod names;
+pub mod node_devices;

@@ -13,6 +13,10 @@ pub const DEVICE_ID: &str = "akri.sh/device-id";
 /// pins them.
 pub const PIN: &str = "akri.sh/pin";
 
+/// Annotation of an Instance of a device that one node alone has: a digest of how the device is reached. A broker that
+/// was told another one is replaced.
+pub const CONNECTION: &str = "akri.sh/connection";
+
 /// Annotations of an Instance, one for each slot in use: a digest of what its container was told about reaching
 /// the device. The kubelet replays the first answer at each restart of the container; this tells whether it still
 /// holds.
@@ -35,6 +39,9 @@ pub const ATTEMPT: &str = "akri.sh/attempt";
 
 /// Annotation of a Service: a digest of the spec it was made from.
 pub const RENDERED: &str = "akri.sh/rendered";
+
+/// The agents' field manager: one for all of them, so that the bookkeeping of the API server does not grow by the node.
+pub const AGENT_MANAGER: &str = "petiole-agent";
 
 /// The controller's field manager.
 pub const CONTROLLER_MANAGER: &str = "petiole-controller";

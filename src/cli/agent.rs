@@ -1,4 +1,4 @@
-//! Flags of `petiole agent`.
+//! Defines the flags of `petiole agent`.
 use super::{scope::ScopeFlags, signals::until_told_to_stop};
 use crate::{
     agent,
@@ -24,13 +24,13 @@ use tracing::info;
 
 #[derive(Debug, Args)]
 pub struct Flags {
-    /// Work without a cluster: Configurations and Instances are manifests in folders
+    /// Run without a cluster: Configurations and Instances are manifests in folders
     #[arg(long, env = "PETIOLE_STANDALONE", conflicts_with = "watch_namespaces")]
     standalone: bool,
-    /// The name of this node, as its kubelet has it
+    /// Name of this node, as its kubelet has it
     #[arg(long, env = "PETIOLE_NODE_NAME")]
     node_name: String,
-    /// Without a cluster: folder of Configuration manifests, read again at each change
+    /// Without a cluster: folder of Configuration manifests, which is read again at each change
     #[arg(
         long,
         env = "PETIOLE_CONFIGURATIONS",
@@ -38,8 +38,8 @@ pub struct Flags {
         default_value = "/etc/petiole/configurations"
     )]
     configurations: PathBuf,
-    /// Folder for what the agent knows. In a cluster: what it begins with while the API server is away. Without one:
-    /// Instances, the status of Configurations, and errors
+    /// Folder for the agent's state. In a cluster: what it knows at the start while the API server does not answer.
+    /// Without one: Instances, the status of Configurations, and errors
     #[arg(
         long,
         env = "PETIOLE_STATE",
@@ -47,7 +47,7 @@ pub struct Flags {
         default_value = "/var/lib/akri"
     )]
     state: PathBuf,
-    /// The kubelet's root folder; its `device-plugins` and `pod-resources` are used
+    /// Root folder of the kubelet; the agent uses `device-plugins` and `pod-resources` in it
     #[arg(
         long,
         env = "PETIOLE_KUBELET_DIR",
@@ -55,13 +55,14 @@ pub struct Flags {
         default_value = "/var/lib/kubelet"
     )]
     kubelet_dir: PathBuf,
-    /// The kubelet's folder for device plugins, where it is not in its root folder
+    /// Folder for device plugins of the kubelet, if it is not in the root folder
     #[arg(long, env = "PETIOLE_DEVICE_PLUGIN_DIR", value_name = "DIR")]
     device_plugin_dir: Option<PathBuf>,
-    /// The kubelet's folder with the socket of its pod resources API, where it is not in its root folder
+    /// Folder with the socket of the kubelet's pod resources API, if it is not in the root folder
     #[arg(long, env = "PETIOLE_POD_RESOURCES_DIR", value_name = "DIR")]
     pod_resources_dir: Option<PathBuf>,
-    /// In a cluster: this agent's own Pod. A list of containers from the kubelet is trusted only if this Pod is in it
+    /// In a cluster: the agent's own Pod. The agent trusts a list of containers from the kubelet only if it contains
+    /// this Pod
     #[arg(
         long,
         env = "PETIOLE_POD_NAME",
@@ -69,11 +70,11 @@ pub struct Flags {
         conflicts_with = "standalone"
     )]
     pod_name: Option<String>,
-    /// The namespace of --pod-name
+    /// Namespace of --pod-name
     #[arg(long, env = "PETIOLE_NAMESPACE", hide_short_help = true)]
     namespace: Option<String>,
-    /// Without a cluster: folder of static Pods that the kubelet reads; the agent writes a broker there for each
-    /// Instance. In a cluster the controller makes brokers
+    /// Without a cluster: folder of static Pods that the kubelet reads. The agent writes a broker into it for each
+    /// Instance; in a cluster the controller creates brokers
     #[arg(
         long,
         env = "PETIOLE_RENDER_BROKERS",
@@ -83,7 +84,7 @@ pub struct Flags {
     render_brokers: Option<PathBuf>,
     #[command(flatten)]
     scope: ScopeFlags,
-    /// The most Configurations that this agent works with: the youngest beyond are refused, and say so
+    /// Highest number of Configurations. The youngest ones beyond it are rejected, and their status says so
     #[arg(
         long,
         env = "PETIOLE_MAX_CONFIGURATIONS",
@@ -91,7 +92,7 @@ pub struct Flags {
         default_value_t = 100
     )]
     max_configurations: usize,
-    /// The most Instances of all Configurations together; more devices are left out
+    /// Highest number of Instances of all Configurations together. Further devices are ignored
     #[arg(
         long,
         env = "PETIOLE_MAX_INSTANCES",
@@ -99,8 +100,8 @@ pub struct Flags {
         default_value_t = 1000
     )]
     max_instances: usize,
-    /// The kinds of CDI device that Configurations may offer, such as `vendor.com/class`; `*` for all
-    /// [default: none; all with --standalone]
+    /// Kinds of CDI devices that Configurations may offer, such as `vendor.com/class`; `*` means all [default: none;
+    /// all with --standalone]
     #[arg(
         long,
         env = "PETIOLE_CDI_KINDS",
@@ -108,7 +109,7 @@ pub struct Flags {
         value_delimiter = ','
     )]
     cdi_kinds: Option<Vec<AllowedKind>>,
-    /// Variables that brokerProperties and devices may set although programs obey them whatever the device is, such as
+    /// Variables that brokerProperties and devices may set although programs obey them in any container, such as
     /// `HTTPS_PROXY`
     #[arg(
         long,
@@ -117,11 +118,10 @@ pub struct Flags {
         value_delimiter = ','
     )]
     allow_variables: Vec<String>,
-    /// Serve /metrics, /healthz and /readyz there; an address of the loopback interface is enough for probes
-    /// [default: nowhere]
+    /// Address of /metrics, /healthz and /readyz; a loopback address is enough for probes [default: none]
     #[arg(long, env = "PETIOLE_HTTP_ADDRESS", value_name = "IP:PORT")]
     http_address: Option<SocketAddr>,
-    /// Serve /metrics, and nothing else, there too: an address that a Prometheus reaches [default: nowhere]
+    /// Further address of /metrics alone, which Prometheus can reach [default: none]
     #[arg(long, env = "PETIOLE_METRICS_ADDRESS", value_name = "IP:PORT")]
     metrics_address: Option<SocketAddr>,
 }
@@ -153,7 +153,8 @@ impl Flags {
 }
 
 impl Flags {
-    /// Whoever writes manifests of a folder is the machine's own root; in a cluster it may be anybody.
+    /// Returns the kinds of CDI devices. Only root of this machine can write manifests into a folder; in a cluster
+    /// other users can create Configurations.
     fn cdi_kinds(&self) -> Kinds {
         match &self.cdi_kinds {
             Some(kinds) => kinds.iter().cloned().collect(),

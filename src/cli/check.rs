@@ -1,4 +1,4 @@
-//! `petiole check`: whether an installation is as it should be. What `helm test` runs.
+//! Runs `petiole check`, which checks an installation. `helm test` runs it.
 use super::duration::duration;
 use crate::{
     api::crds,
@@ -22,16 +22,16 @@ const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Args)]
 pub struct Flags {
-    /// The namespace of the installation
+    /// Namespace of the installation
     #[arg(long, env = "PETIOLE_NAMESPACE", value_name = "NAMESPACE")]
     namespace: String,
-    /// The DaemonSet of the agents
+    /// DaemonSet of the agents
     #[arg(long, value_name = "NAME", default_value = "petiole-agent")]
     agent: String,
-    /// The Deployment of the controller
+    /// Deployment of the controller
     #[arg(long, value_name = "NAME", default_value = "petiole-controller")]
     controller: String,
-    /// How long to wait for Pods that are not ready yet
+    /// Time to wait for Pods that are not ready yet
     #[arg(long, value_name = "TIME", default_value = "1m", value_parser = duration)]
     timeout: Duration,
 }
@@ -49,7 +49,7 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
     }
 }
 
-/// What is well, or what is wrong and what to do about it.
+/// A confirmation, or a problem with its solution.
 type Finding = Result<String, String>;
 
 async fn look(client: &Client, flags: &Flags) -> anyhow::Result<Vec<Finding>> {
@@ -97,14 +97,18 @@ fn report(findings: &[Finding]) -> anyhow::Result<()> {
 fn definition(name: &str, ours: &Value, on_cluster: Option<&Value>) -> Finding {
     let what = format!("CustomResourceDefinition {name}");
     let Some(on_cluster) = on_cluster else {
-        return Err(format!("{what} is not there: {}", crds::HOW_TO_MEND));
+        let how = crds::how_to_mend(name);
+        return Err(format!("{what} is not there: {how}"));
     };
     let missing = crds::missing(ours, on_cluster);
     if missing.is_empty() {
         Ok(format!("{what} has every field"))
     } else {
         let missing = missing.join(", ");
-        Err(format!("{what} lacks {missing}: {}", crds::HOW_TO_MEND))
+        Err(format!(
+            "{what} lacks {missing}: {}",
+            crds::how_to_mend(name)
+        ))
     }
 }
 
@@ -208,7 +212,7 @@ mod tests {
 
     #[test]
     fn a_definition_that_lacks_something_says_what_and_how_to_mend_it() {
-        let [(_, ours), _] = crds::ALL;
+        let [(_, ours), ..] = crds::ALL;
         let ours: Value = yaml::from_str(ours).unwrap();
         let mut old = ours.clone();
         old["spec"]["versions"][0]["subresources"] = Value::Null;

@@ -1,4 +1,4 @@
-//! Flags of `petiole controller`.
+//! Defines the flags of `petiole controller`.
 use super::{scope::ScopeFlags, signals::until_told_to_stop};
 use crate::{cluster, controller};
 use clap::{Args, builder::NonEmptyStringValueParser};
@@ -7,15 +7,15 @@ use tracing::info;
 
 #[derive(Debug, Args)]
 pub struct Flags {
-    /// What tells this replica from the others: the name of its Pod
+    /// Identity of this replica, which no other replica has: the name of its Pod
     #[arg(long, env = "PETIOLE_IDENTITY", value_parser = NonEmptyStringValueParser::new())]
     identity: String,
-    /// The namespace of the Lease: that of the Pod
+    /// Namespace of the Lease: that of the Pod
     #[arg(long, env = "PETIOLE_NAMESPACE", value_parser = NonEmptyStringValueParser::new())]
     namespace: String,
     #[command(flatten)]
     scope: ScopeFlags,
-    /// Where to answer for health and metrics
+    /// Address of /metrics, /healthz and /readyz
     #[arg(long, env = "PETIOLE_HTTP_ADDRESS", value_name = "IP:PORT")]
     http_address: Option<SocketAddr>,
 }

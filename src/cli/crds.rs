@@ -1,4 +1,4 @@
-//! `petiole crds`: prints the CustomResourceDefinitions, or writes them as files.
+//! Runs `petiole crds`, which prints the CustomResourceDefinitions or writes them to files.
 use crate::{api::crds, files};
 use clap::Args;
 use std::{
@@ -8,7 +8,7 @@ use std::{
 
 #[derive(Debug, Args)]
 pub struct Flags {
-    /// Write each into this folder, as `<its name>.yaml`, instead of printing both
+    /// Write each definition to `<its name>.yaml` in this folder instead of printing it
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }

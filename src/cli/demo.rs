@@ -1,4 +1,4 @@
-//! Flags of `petiole demo`.
+//! Defines the flags of `petiole demo`.
 use super::signals::until_told_to_stop;
 use crate::demo::{self, Mode};
 use clap::Args;
@@ -6,10 +6,10 @@ use std::io::{IsTerminal as _, stdout};
 
 #[derive(Debug, Args)]
 pub struct Flags {
-    /// A line for each event instead of the live table; also what happens where stdout is no terminal
+    /// Print a line for each event instead of the live table; the default if stdout is not a terminal
     #[arg(long, env = "PETIOLE_PLAIN")]
     plain: bool,
-    /// Tell the story once, each step with its time, and exit: 1 if a step does not happen within 60 s
+    /// Run the scenario once, print the time of each step, and exit with 1 if a step takes longer than 60 s
     #[arg(long, conflicts_with = "plain")]
     once: bool,
 }

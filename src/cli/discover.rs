@@ -1,4 +1,4 @@
-//! `petiole discover`: runs one handler without an agent, a cluster or a kubelet, to try a Configuration.
+//! Runs `petiole discover`: one handler without an agent, a cluster or a kubelet, to try a Configuration.
 mod input;
 mod report;
 
@@ -18,7 +18,7 @@ use std::{
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-/// What to run, and how to print what it finds.
+/// The flags of `petiole discover`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 `-o table` and `-o wide` print a line for each change until Ctrl-C, or for as long as --for says.
@@ -30,24 +30,25 @@ Examples:
   echo 'kind: _ipp._tcp' | petiole discover zeroconf --details - -v
   petiole discover debugEcho --details examples/debug-echo.yaml -o json")]
 pub struct Flags {
-    /// The handler, as in `discoveryHandler.name` of a Configuration: zeroconf, cdi or debugEcho
+    /// Handler, as in `discoveryHandler.name` of a Configuration: zeroconf, cdi or debugEcho
     handler: String,
-    /// A file with `discoveryDetails`, or with a whole Configuration; - is stdin
+    /// File with `discoveryDetails` or with a whole Configuration; - is stdin
     #[arg(long, value_name = "FILE")]
     details: String,
-    /// How long to look: 5s, 500ms, 1m30s
+    /// Duration of the discovery: 5s, 500ms, 1m30s
     #[arg(long = "for", value_name = "TIME", value_parser = duration)]
     look: Option<Duration>,
-    /// How to print
+    /// Output format
     #[arg(short, long, value_enum, default_value = "table")]
     output: Output,
-    /// Show the conversation on stderr, too: what was asked, what came, and what was ignored and why (zeroconf)
+    /// Show the conversation on stderr: what was asked, what came, and what was ignored and why (zeroconf)
     #[arg(short, long)]
     verbose: bool,
-    /// Names the Instances [default: the Configuration's name, else the handler's]
+    /// Name of the Configuration, with which the names of Instances begin [default: the file's Configuration, else the
+    /// handler]
     #[arg(long, value_name = "NAME")]
     configuration: Option<String>,
-    /// The node that local devices would belong to: it is part of their Instances' names
+    /// Node of local devices, which is part of the names of their Instances
     #[arg(
         long,
         value_name = "NAME",
@@ -69,7 +70,7 @@ impl Flags {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Output {
-    /// A line for each change: Instance, how to reach the device, its id
+    /// A line for each change: Instance, address of the device, its id
     Table,
     /// The same, with all properties
     Wide,
@@ -130,7 +131,7 @@ fn handler(name: &str) -> anyhow::Result<Box<dyn DiscoveryHandler>> {
     named.with_context(|| format!("no handler is named {name}; there are {names}"))
 }
 
-/// Prints each change until the time is over, the user stops it, or the handler ends.
+/// Prints each change until the time is over, the user stops the command, or the handler ends.
 async fn stream(
     mut report: Report,
     mut devices: watch::Receiver<DeviceSet>,
@@ -188,7 +189,7 @@ async fn over(end: Option<Instant>) {
     }
 }
 
-/// To stdout, whole; a reader that went away (`| head`) ends the command.
+/// Prints the text to stdout. A reader that has closed its end (`| head`) ends the command.
 fn print(text: &str) -> anyhow::Result<()> {
     let mut stdout = std::io::stdout().lock();
     stdout

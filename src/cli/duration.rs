@@ -1,7 +1,7 @@
-//! Times on the command line: `5s`, `500ms`, `1m30s`.
+//! Parses durations on the command line: `5s`, `500ms`, `1m30s`.
 use std::time::Duration;
 
-/// Reads a time longer than nothing.
+/// Parses a duration, which must not be zero.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let span: jiff::SignedDuration = text
         .parse()

@@ -1,4 +1,4 @@
-//! `petiole get`: reads a running `petiole kubelet` and prints what kubectl would.
+//! Runs `petiole get`, which reads a running `petiole kubelet` and prints its objects as kubectl does.
 use crate::{
     api::{condition::Condition, instance::Instance, names},
     kubelet::client::{Client, PluginState, PluginView},
@@ -24,7 +24,7 @@ use tabwriter::TabWriter;
 #[derive(Debug, Args)]
 pub struct Flags {
     kind: Kind,
-    /// The root folder of the running kubelet
+    /// Root folder of the running kubelet
     #[arg(
         long,
         env = "PETIOLE_ROOT_DIR",
@@ -32,7 +32,7 @@ pub struct Flags {
         default_value = "/var/lib/petiole/kubelet"
     )]
     root_dir: PathBuf,
-    /// The agent's state folder, for instances
+    /// State folder of the agent, for instances
     #[arg(
         long,
         env = "PETIOLE_STATE",
@@ -40,23 +40,23 @@ pub struct Flags {
         default_value = "/var/lib/akri"
     )]
     state: PathBuf,
-    /// How to print
+    /// Output format
     #[arg(short, long, value_enum, default_value = "table")]
     output: Output,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Kind {
-    /// The Pods, with the devices of their containers and the health of these
+    /// Pods, with the devices of their containers and the devices' health
     #[value(alias = "pod", alias = "po")]
     Pods,
-    /// The plugins: device plugins and drivers, those that are registered, have stopped or were refused
+    /// Device plugins and drivers: registered, stopped and rejected ones
     #[value(alias = "plugin")]
     Plugins,
-    /// What the node offers
+    /// Resources of the node
     #[value(alias = "nodes", alias = "no")]
     Node,
-    /// The devices that an agent found
+    /// Devices that an agent found
     #[value(alias = "instance", alias = "akrii")]
     Instances,
 }
@@ -69,7 +69,7 @@ enum Output {
     Yaml,
 }
 
-/// The first row names the columns.
+/// The rows of a table. The first one contains the names of the columns.
 type Rows = Vec<Vec<String>>;
 
 pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
@@ -106,14 +106,14 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
             })
         }
     }?;
-    // A reader such as `head` may have enough.
+    // A reader such as `head` may have closed its end.
     match stdout().lock().write_all(text.as_bytes()) {
         Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(e.into()),
         Ok(()) | Err(_) => Ok(()),
     }
 }
 
-/// Instances, as an API server would list them.
+/// A list of Instances in the API server's form.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct InstanceList {
@@ -234,14 +234,14 @@ fn pod_row(pod: &Pod, is_wide: bool, now: Timestamp) -> Vec<String> {
     cells
 }
 
-/// Why a container waits.
+/// Returns the reason and the message of a waiting container.
 fn waiting(container: &ContainerStatus) -> Option<(String, String)> {
     let waiting = container.state.as_ref()?.waiting.as_ref()?;
     let reason = waiting.reason.clone()?;
     Some((reason, waiting.message.clone().unwrap_or_default()))
 }
 
-/// `id` of each device, with its health where it is not well.
+/// Returns the id of each device, with its health if that is not Healthy.
 fn devices(containers: &[ContainerStatus]) -> String {
     let resources = containers
         .iter()
@@ -313,7 +313,7 @@ fn node_rows(node: &Node) -> Rows {
     rows
 }
 
-/// A clock that was set back makes nothing younger than new.
+/// Formats an age. A clock that was set back makes it zero, not negative.
 fn age(duration: SignedDuration) -> String {
     age::short(Duration::try_from(duration).unwrap_or_default())
 }

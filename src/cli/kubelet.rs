@@ -1,12 +1,12 @@
-//! Flags of `petiole kubelet`.
+//! Defines the flags of `petiole kubelet`.
 use super::{duration::duration, signals::until_told_to_stop};
 use crate::kubelet;
 use clap::Args;
 use std::{path::PathBuf, time::Duration};
 
-/// Device plugins register with it as with the real one. Its Pods are the manifests of a folder. There is no
-/// isolation: containers are plain processes of this user, images are ignored, and the mounts, device nodes and CDI
-/// names that plugins give are recorded in annotations of the Pod, not applied.
+/// Device plugins register with it as with any kubelet. Its Pods are the manifests in a folder. There is no isolation:
+/// containers are plain processes of this user, images are ignored, and the mounts, device nodes and CDI names of
+/// plugins are recorded in annotations of the Pod, not applied.
 #[derive(Debug, Args)]
 pub struct Flags {
     /// Folder for sockets, checkpoint and logs
@@ -17,16 +17,16 @@ pub struct Flags {
         default_value = "/var/lib/petiole/kubelet"
     )]
     root_dir: PathBuf,
-    /// Folder of static Pod manifests, read again at each change [default: ROOT_DIR/manifests]
+    /// Folder of static Pod manifests, which is read again at each change [default: ROOT_DIR/manifests]
     #[arg(long, env = "PETIOLE_MANIFESTS", value_name = "DIR")]
     manifests: Option<PathBuf>,
-    /// The name of this node; Pods' names end with it
+    /// Name of this node; the names of Pods end with it
     #[arg(long, env = "PETIOLE_NODE_NAME")]
     node_name: String,
-    /// How long devices of a plugin that went away still count as capacity (`5m`, `5s`, `500ms`)
+    /// Time that the devices of a disconnected plugin still count as capacity (`5m`, `5s`, `500ms`)
     #[arg(long, env = "PETIOLE_ENDPOINT_GRACE", value_name = "TIME", default_value = "5m", value_parser = duration)]
     endpoint_grace: Duration,
-    /// The first wait before a container is started again; doubled each time, up to 5m
+    /// First wait before a container starts again; it doubles each time, up to 5m
     #[arg(long, env = "PETIOLE_RESTART_BACKOFF", value_name = "TIME", default_value = "1s", value_parser = duration)]
     restart_backoff: Duration,
 }

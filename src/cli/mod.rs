@@ -1,7 +1,7 @@
-//! Flags and environment in, validated settings out. Nothing else in the project reads the environment.
+//! Parses flags and environment variables into validated settings. No other module reads the environment.
 //!
-//! One file a subcommand: its flags, and the settings they become. Every flag `--some-flag` of the agent and the
-//! kubelet can also be given as `PETIOLE_SOME_FLAG`.
+//! Each subcommand has a file with its flags and their conversion to settings. Every flag `--some-flag` of the agent
+//! and the kubelet can also be given as `PETIOLE_SOME_FLAG`.
 mod agent;
 mod check;
 mod controller;
@@ -37,19 +37,19 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Join this node's devices to its kubelet
+    /// Offer the devices of this node to its kubelet
     Agent(Box<agent::Flags>),
-    /// Look after a cluster: brokers, Services, lost nodes, status
+    /// Manage a cluster: brokers, Services, lost nodes, status
     Controller(controller::Flags),
     /// Run a kubelet's device manager, without a cluster and without containers
     #[cfg(feature = "kubelet")]
     Kubelet(kubelet::Flags),
-    /// Show the whole way of a device on this machine: no cluster, no root
+    /// Show a device from discovery to its container on this machine; needs no cluster and no root
     #[cfg(feature = "demo")]
     Demo(demo::Flags),
-    /// Run one discovery handler and print what it finds
+    /// Run one discovery handler and print the devices that it finds
     Discover(discover::Flags),
-    /// Print what runs here without a cluster, as kubectl would: Pods, plugins and node of a `petiole kubelet`,
+    /// Print what runs here without a cluster, as kubectl does: Pods, plugins and node of a `petiole kubelet`,
     /// Instances of a standalone agent
     #[cfg(feature = "kubelet")]
     Get(get::Flags),
@@ -58,24 +58,24 @@ pub enum Command {
     /// Print a script that completes commands and flags: petiole completions bash >/etc/bash_completion.d/petiole
     #[cfg(feature = "shell")]
     Completions(shell::CompletionsFlags),
-    /// Print the man page, or write those of all subcommands
+    /// Print the man page, or write the pages of all subcommands
     #[cfg(feature = "shell")]
     Man(shell::ManFlags),
     /// Check an installation on a cluster: definitions, agents, controller
     Check(check::Flags),
     /// Remove stale entries from the capacity of nodes
     Tidy(tidy::Flags),
-    /// Delete all Configurations and wait until nothing of them is left
+    /// Delete all Configurations and wait until everything that came from them is removed
     Uninstall(uninstall::Flags),
 }
 
 #[derive(Debug, Args)]
 struct LogFlags {
-    /// What to log: `error`, `warn`, `info`, `debug`, or directives such as `petiole=debug,warn`
-    /// [default: info for agent, controller and kubelet; off for demo; else warn]
+    /// Log filter: `error`, `warn`, `info`, `debug`, or directives such as `petiole=debug,warn` [default: info for
+    /// agent, controller and kubelet; off for demo; else warn]
     #[arg(long, global = true, env = "PETIOLE_LOG", help_heading = "Logging")]
     log: Option<String>,
-    /// How to log to stderr
+    /// Format of the log on stderr
     #[arg(
         long,
         global = true,
@@ -111,7 +111,7 @@ impl Cli {
     }
 }
 
-/// Runs the subcommand until it ends or the process is told to stop (SIGINT, SIGTERM).
+/// Runs the subcommand until it ends or the process receives SIGINT or SIGTERM.
 pub async fn run(cli: Cli) -> anyhow::Result<()> {
     open_files::allow_all();
     match cli.command {

@@ -1,13 +1,13 @@
-//! What of a cluster is ours, on the command line: the same flags for every process.
+//! Defines the flags for the scope of a process in a cluster: namespaces and resource prefixes.
 use crate::api::names;
 use clap::Args;
 
-/// What a resource's name may have of its prefix: with `requests.` before it, it must still be a DNS subdomain.
+/// The longest prefix of a resource name, in bytes. With `requests.` before it, it must still be a DNS subdomain.
 const LIMIT: usize = 244;
 
 #[derive(Debug, Args)]
 pub(super) struct ScopeFlags {
-    /// The namespaces whose Configurations and Instances are looked after [default: all]
+    /// Namespaces whose Configurations and Instances are used [default: all]
     #[arg(
         long,
         env = "PETIOLE_WATCH_NAMESPACES",
@@ -15,7 +15,7 @@ pub(super) struct ScopeFlags {
         value_delimiter = ','
     )]
     watch_namespaces: Vec<String>,
-    /// Resource prefixes that Petiole may register, publish and tidy; new resources get the first
+    /// Resource prefixes that Petiole may register, publish and remove; new resources get the first one
     #[arg(
         long,
         env = "PETIOLE_RESOURCE_PREFIXES",
@@ -28,14 +28,14 @@ pub(super) struct ScopeFlags {
 }
 
 impl ScopeFlags {
-    /// A variable that is set to nothing names no namespace.
+    /// Returns the namespaces. A variable with an empty value names none.
     pub(super) fn namespaces(&self) -> Vec<String> {
         let named = self.watch_namespaces.iter().filter(|name| !name.is_empty());
         named.cloned().collect()
     }
 }
 
-/// Reads one prefix of an extended resource.
+/// Parses one prefix of an extended resource.
 fn prefix(text: &str) -> Result<String, String> {
     let is_label = |label: &str| {
         let is_inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
@@ -56,7 +56,7 @@ fn prefix(text: &str) -> Result<String, String> {
                 .into(),
         );
     }
-    // The kubelet takes neither of them from a device plugin.
+    // The kubelet rejects both of these from a device plugin.
     if text.ends_with("kubernetes.io") || text.starts_with("requests.") {
         return Err("is Kubernetes' own: the kubelet takes no device plugin with it".into());
     }

@@ -1,4 +1,4 @@
-//! `petiole completions` and `petiole man`: what a shell and man(1) are told of the command line.
+//! Runs `petiole completions` and `petiole man`, which describe the command line to a shell and to man(1).
 use super::Cli;
 use anyhow::Context as _;
 use clap::{Args, CommandFactory as _};
@@ -22,7 +22,7 @@ pub(super) fn completions(flags: &CompletionsFlags) -> anyhow::Result<()> {
 
 #[derive(Debug, Args)]
 pub struct ManFlags {
-    /// Write a page for each subcommand into this folder, instead of printing the first
+    /// Write a page for each subcommand to this folder instead of printing the main page
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }

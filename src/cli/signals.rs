@@ -1,9 +1,9 @@
-//! SIGINT and SIGTERM end a process in good order.
+//! Stops a process cleanly on SIGINT and SIGTERM.
 use anyhow::Context as _;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-/// Runs `work` with a token that is cancelled by the first SIGINT or SIGTERM.
+/// Runs `work` with a token that the first SIGINT or SIGTERM cancels.
 pub(super) async fn until_told_to_stop<F>(
     work: impl FnOnce(CancellationToken) -> F,
 ) -> anyhow::Result<()>

@@ -1,4 +1,4 @@
-//! Flags of `petiole tidy`.
+//! Defines the flags of `petiole tidy`.
 use super::{scope::ScopeFlags, signals::until_told_to_stop};
 use crate::{
     cluster,
@@ -10,18 +10,18 @@ use std::io::{Write as _, stderr, stdout};
 use tabwriter::TabWriter;
 use tokio_util::sync::CancellationToken;
 
-/// Agents do this by themselves, five and a half minutes after a device's plugin stopped. This is for a cluster whose
-/// agents are gone: entries with our prefixes that no Instance backs are removed from the capacity of all nodes. For
-/// 5 minutes after a plugin stopped its kubelet puts the entry back: --wait sees to these too.
+/// Agents do this by themselves, five and a half minutes after a device's plugin stopped. This command is for a cluster
+/// whose agents are gone. It removes the entries with our prefixes that belong to no Instance from the capacity of all
+/// nodes. A kubelet puts an entry back for 5 minutes after its plugin stopped; --wait removes these too.
 #[derive(Debug, Args)]
 pub struct Flags {
-    /// Only this node
+    /// Clean up only this node
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
-    /// Print what would be removed, and remove nothing
+    /// Print the entries that would be removed, and remove nothing
     #[arg(long, conflicts_with = "wait")]
     dry_run: bool,
-    /// Go on until every entry has stayed away for 25 s, which takes up to 6 minutes
+    /// Continue until no entry was put back for 25 s, which takes up to 6 minutes
     #[arg(long)]
     wait: bool,
     #[command(flatten)]
@@ -40,7 +40,7 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
     until_told_to_stop(|stop| or_stopped(Box::pin(print(settings, client)), stop)).await
 }
 
-/// Work that has not been done is an error also when somebody ended it.
+/// Runs the work until it is stopped. Work that was stopped before its end is an error.
 pub(super) async fn or_stopped(
     work: impl Future<Output = anyhow::Result<()>>,
     stop: CancellationToken,
@@ -51,7 +51,7 @@ pub(super) async fn or_stopped(
     }
 }
 
-/// Tidies, with a table of what it does.
+/// Removes the entries, and prints a table of them.
 pub(super) async fn print(settings: Settings, client: kube::Client) -> anyhow::Result<()> {
     let mut is_first = true;
     tidy::tidy(&settings, &client, |progress| {

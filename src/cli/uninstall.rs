@@ -1,4 +1,4 @@
-//! Flags of `petiole uninstall`.
+//! Defines the flags of `petiole uninstall`.
 use super::{
     duration::duration,
     scope::ScopeFlags,
@@ -15,29 +15,30 @@ use std::{
     time::Duration,
 };
 
-/// What remains to be done by hand where Helm does not do it.
+/// The steps that remain for the user if Helm does not remove the release.
 const BY_HAND: &str = "nothing is deleted. To remove an installation that Helm has not installed: `kubectl delete \
      configurations.akri.sh --all --all-namespaces`, wait until `kubectl get instances.akri.sh --all-namespaces` shows none, \
      and then delete the chart's objects";
 
-/// Run by the chart before it deletes the agents. Deletes all Configurations and waits until the agents have taken
-/// away what came of them: no Instance is left, and no ready node has any of our resources allocatable.
+/// The chart runs this command before it removes the agents. It deletes all Configurations and waits until the agents
+/// have removed everything that came from them: no Instance is left, and no ready node has any of our resources
+/// allocatable.
 #[derive(Debug, Args)]
 pub struct Flags {
-    /// Delete only while Helm removes this release, and nothing otherwise: for the chart's hook, which is an ordinary
-    /// Job to everything but Helm
+    /// Delete only if Helm is removing this release; for the chart's hook, which is an ordinary Job to everything but
+    /// Helm
     #[arg(long, value_name = "NAME", requires_all = ["namespace", "helm_revision"])]
     helm_release: Option<String>,
-    /// The revision of --helm-release that the hook was made for; those that a rollback makes of it count too
+    /// Revision of --helm-release that the hook was made for; its later rollbacks count too
     #[arg(long, value_name = "N", requires = "helm_release")]
     helm_revision: Option<u64>,
-    /// The namespace of --helm-release
+    /// Namespace of --helm-release
     #[arg(long, env = "PETIOLE_NAMESPACE", hide_short_help = true)]
     namespace: Option<String>,
-    /// Also wait until the nodes' capacity entries are gone, as `petiole tidy --wait`: takes up to 6 minutes more
+    /// Also wait until the nodes' capacity entries are gone, as `petiole tidy --wait` does; takes up to 6 minutes more
     #[arg(long, env = "PETIOLE_WAIT_FOR_TIDY")]
     wait_for_tidy: bool,
-    /// How long Configurations, Instances and plugins may take to go (`50s`, `5m`)
+    /// Time that Configurations, Instances and plugins get to disappear (`50s`, `5m`)
     #[arg(long, env = "PETIOLE_TIMEOUT", value_name = "TIME", default_value = "50s", value_parser = duration)]
     timeout: Duration,
     #[command(flatten)]

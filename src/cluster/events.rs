@@ -1,7 +1,9 @@
-//! Events on objects: what `kubectl describe` shows of what happened. Written one after another, beside the work.
+//! Writes Kubernetes Events, which `kubectl describe` shows. They are written one after the other, and callers do not
+//! wait.
 //!
-//! Their number is bounded: devices that come and go by the thousand must not fill the cluster with Events, nor this
-//! process, which remembers each for six minutes so that its repetition is counted and not written again.
+//! Their number is bounded. Thousands of devices that come and go must not fill the cluster with Events. They must not
+//! fill this process either, which remembers each Event for six minutes in order to count a repetition instead of
+//! writing it.
 use crate::{
     model::token_bucket::TokenBucket,
     telemetry::metrics::{EventOutcome, metrics},
@@ -19,27 +21,28 @@ use tokio::{sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-/// Beyond so many that wait to be written, Events are left out: the log has them all.
-const WAITING_MAX: usize = 1024;
-/// The Events that may be handed in at once; then one a second. What is more is left out: the log has it.
-const AT_ONCE: usize = 300;
+/// The number of Events that can wait to be written. Further Events are dropped; the log contains them all.
+const QUEUE_LENGTH: usize = 1024;
+/// The number of Events that may be submitted at once; after that one per second is accepted. Further Events are
+/// dropped; the log contains them all.
+const BURST: usize = 300;
 const PER_SECOND: u32 = 1;
-/// So many of them are for warnings alone.
-const FOR_WARNINGS: usize = 100;
-/// A note may have 1 kB.
+/// The part of that number that is reserved for warnings.
+const RESERVED_FOR_WARNINGS: usize = 100;
+/// The longest note in bytes. The API accepts 1 kB.
 const NOTE_LIMIT: usize = 1000;
 
-/// Where Events are handed in. Never waits.
+/// Submits Events without waiting.
 #[derive(Clone)]
 pub struct Events {
     queue: mpsc::Sender<(Event, ObjectReference)>,
     quota: Arc<Quota>,
 }
 
-/// How many Events may be handed in.
+/// The number of Events that may be submitted.
 struct Quota {
     began: Instant,
-    /// Never held over an await.
+    /// The lock is never held over an await.
     bucket: Mutex<TokenBucket>,
 }
 
@@ -47,14 +50,14 @@ impl Quota {
     fn new() -> Self {
         Self {
             began: Instant::now(),
-            bucket: Mutex::new(TokenBucket::new(AT_ONCE, PER_SECOND, Duration::ZERO)),
+            bucket: Mutex::new(TokenBucket::new(BURST, PER_SECOND, Duration::ZERO)),
         }
     }
 
-    /// Whether there is one more, beside `reserved` ones.
+    /// Takes one Event from the quota, unless only `reserved` ones are left. Returns whether it was taken.
     fn take(&self, reserved: usize) -> bool {
         let now = self.began.elapsed();
-        // A panic while it was held leaves a number that is as good as another.
+        // A panic of another holder leaves a valid number.
         let mut bucket = self.bucket.lock().unwrap_or_else(PoisonError::into_inner);
         let has_one = bucket.available(now) > reserved;
         if has_one {
@@ -64,15 +67,16 @@ impl Quota {
     }
 }
 
-/// Writes the Events that were handed in.
+/// Writes the submitted Events.
 pub struct Writer {
     recorder: Recorder,
     queue: mpsc::Receiver<(Event, ObjectReference)>,
 }
 
-/// Events by `controller`, such as `petiole-agent`; `instance` is the node or the Pod it runs on.
+/// Returns the two ends of a queue of Events. `controller` is the reporter's name, such as `petiole-agent`; `instance`
+/// is its node or Pod.
 pub fn events(client: Client, controller: &str, instance: &str) -> (Events, Writer) {
-    let (sender, receiver) = mpsc::channel(WAITING_MAX);
+    let (sender, receiver) = mpsc::channel(QUEUE_LENGTH);
     let reporter = Reporter {
         controller: controller.to_owned(),
         instance: Some(instance.to_owned()),
@@ -89,19 +93,19 @@ pub fn events(client: Client, controller: &str, instance: &str) -> (Events, Writ
 }
 
 impl Events {
-    /// Something happened as it should.
+    /// Submits an Event of type Normal.
     pub fn normal(&self, object: ObjectReference, reason: &str, note: impl Into<String>) {
         self.hand_in(EventType::Normal, object, reason, note.into());
     }
 
-    /// Somebody should look at it.
+    /// Submits an Event of type Warning, for a problem that someone should look at.
     pub fn warning(&self, object: ObjectReference, reason: &str, note: impl Into<String>) {
         self.hand_in(EventType::Warning, object, reason, note.into());
     }
 
     fn hand_in(&self, type_: EventType, object: ObjectReference, reason: &str, mut note: String) {
         let reserved = match type_ {
-            EventType::Normal => FOR_WARNINGS,
+            EventType::Normal => RESERVED_FOR_WARNINGS,
             EventType::Warning => 0,
         };
         note.truncate(note.floor_char_boundary(NOTE_LIMIT));
@@ -114,7 +118,7 @@ impl Events {
         };
         if !self.quota.take(reserved) || self.queue.try_send((event, object)).is_err() {
             metrics().count_event(EventOutcome::Dropped);
-            debug!(reason, "an Event is left out: there are too many");
+            debug!(reason, "an Event is dropped: there are too many");
         }
     }
 }
@@ -130,7 +134,7 @@ impl Writer {
                 Ok(()) => metrics().count_event(EventOutcome::Written),
                 Err(e) => {
                     metrics().count_event(EventOutcome::Failed);
-                    warn!(reason = event.reason, "the Event is not written: {e}");
+                    warn!(reason = event.reason, "cannot write an Event: {e}");
                 }
             }
         }
@@ -138,7 +142,7 @@ impl Writer {
     }
 }
 
-/// The object that an Event is about.
+/// Returns the reference to the object that an Event is about.
 pub fn about<K: Resource<DynamicType = ()>>(object: &K) -> ObjectReference {
     object.object_ref(&())
 }
@@ -150,7 +154,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_storm_of_events_is_cut_off_and_warnings_have_room_beside_it() {
-        let (sender, mut written) = mpsc::channel(WAITING_MAX);
+        let (sender, mut written) = mpsc::channel(QUEUE_LENGTH);
         let events = Events {
             queue: sender,
             quota: Arc::new(Quota::new()),

@@ -1,35 +1,43 @@
-//! The API server, as every process of ours uses it: one client, watched sets of objects, Events.
-mod deadline;
+//! Accesses the API server: one client with time limits, watched sets of objects, and Events.
 pub mod events;
+mod keys;
 pub mod node;
 pub mod parts;
+mod requests;
 pub mod watch;
 mod writes;
 
-use crate::model::names::ObjectKey;
-use anyhow::Context as _;
-use kube::{Api, Client, Config, api::ListParams, client::ClientBuilder, core::ObjectMeta};
-use serde::de::DeserializeOwned;
-use std::{fmt::Debug, time::Duration};
+pub use keys::key_of;
+pub use requests::{code, is_conflict, is_not_found, is_unprocessable, list_all, reason};
 
-/// A server that is there answers a handshake by then.
+use anyhow::Context as _;
+use kube::{Client, Config, client::ClientBuilder};
+use requests::REQUEST_TIMEOUT;
+use std::time::Duration;
+use tower::timeout::TimeoutLayer;
+
+/// The time limit of a handshake with a server that is running.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Of an answer that has begun: a watch is ended by the server after 290 s.
+/// The longest pause within a response. The server ends a watch after 290 s.
 const READ_TIMEOUT: Duration = Duration::from_secs(310);
-const PAGE: u32 = 500;
-/// Requests that one task has on their way at a time.
+/// The number of requests that one task sends concurrently.
 pub const SIDE_BY_SIDE: usize = 16;
 
-/// Returns a client with the identity of the kubeconfig or, where there is none, of the Pod this runs in.
+/// Returns a client with the identity of the kubeconfig or, without one, of the Pod that this process runs in.
 pub async fn client() -> anyhow::Result<Client> {
-    let mut config = config().await?;
+    client_of(config().await?)
+}
+
+/// Returns a client with this identity.
+pub fn client_of(mut config: Config) -> anyhow::Result<Client> {
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.read_timeout = Some(READ_TIMEOUT);
     config.reset_reader_on_write = true;
-    // Who retries, and how long, is decided by each writer: an Allocate call has 3 s for all of it.
+    // Each caller decides about retries and their time limit: an Allocate call has 3 s in total.
     config.default_retry = false;
-    let builder = ClientBuilder::try_from(config).context("the API server's client")?;
-    let builder = builder.with_layer(&deadline::Deadline);
+    let builder =
+        ClientBuilder::try_from(config).context("cannot create the client of the API server")?;
+    let builder = builder.with_layer(&TimeoutLayer::new(REQUEST_TIMEOUT));
     Ok(builder.with_layer(&writes::CountWrites).build())
 }
 
@@ -46,60 +54,4 @@ async fn config() -> anyhow::Result<Config> {
     Config::incluster().context(
         "no API server: a Pod's ServiceAccount cannot be read, and this build reads no kubeconfig; build with --features kubeconfig",
     )
-}
-
-/// All objects of an `Api`, page by page.
-pub async fn list_all<K>(api: &Api<K>) -> kube::Result<Vec<K>>
-where
-    K: Clone + DeserializeOwned + Debug,
-{
-    let mut objects = vec![];
-    let mut page = ListParams::default().limit(PAGE);
-    loop {
-        let list = api.list(&page).await?;
-        objects.extend(list.items);
-        match list.metadata.continue_ {
-            Some(token) if !token.is_empty() => page = page.continue_token(&token),
-            Some(_) | None => return Ok(objects),
-        }
-    }
-}
-
-/// The key of an object; one without a namespace is of the whole cluster.
-pub fn key_of(metadata: &ObjectMeta) -> ObjectKey {
-    ObjectKey::new(
-        metadata.namespace.as_deref().unwrap_or_default(),
-        metadata.name.as_deref().unwrap_or_default(),
-    )
-}
-
-/// The status code of an answer that is a refusal.
-pub fn code(error: &kube::Error) -> Option<u16> {
-    let kube::Error::Api(status) = error else {
-        return None;
-    };
-    Some(status.code)
-}
-
-/// Why a request was in vain, in the API server's words where it has answered.
-pub fn reason(error: &kube::Error) -> String {
-    if let kube::Error::Api(status) = error {
-        format!("{} ({})", status.message, status.code)
-    } else {
-        error.to_string()
-    }
-}
-
-pub fn is_not_found(error: &kube::Error) -> bool {
-    code(error) == Some(404)
-}
-
-/// Somebody else was faster: the object exists, or is no longer what was read.
-pub fn is_conflict(error: &kube::Error) -> bool {
-    code(error) == Some(409)
-}
-
-/// A `test` of a JSON patch did not hold, or the object would be invalid.
-pub fn is_unprocessable(error: &kube::Error) -> bool {
-    code(error) == Some(422)
 }

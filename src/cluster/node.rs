@@ -1,7 +1,7 @@
-//! What Nodes offer of our resources: watched, read, and patched entry by entry.
+//! Watches, reads and patches the resources in the status of Nodes.
 use super::{
-    list_all,
     parts::NodePart,
+    requests::list_all,
     watch::{self, Set},
 };
 use crate::model::{
@@ -20,7 +20,7 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 use tokio::sync;
 use tokio_util::sync::CancellationToken;
 
-/// Access to the resources of Nodes. Sees and changes only entries with our prefixes.
+/// Access to the resources of Nodes. It sees and changes only entries with our prefixes.
 #[derive(Clone)]
 pub struct Nodes {
     client: Client,
@@ -36,11 +36,25 @@ impl fmt::Debug for Nodes {
     }
 }
 
-/// One node of all.
+/// The Node of this node.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OwnNode {
+    pub resources: NodeResources,
+    pub labels: BTreeMap<String, String>,
+}
+
+/// Returns the Node of that name.
+pub fn own_node(set: &Set<OwnNode>, name: &str) -> Option<Arc<OwnNode>> {
+    let objects = &set.as_ref()?.objects;
+    let own = objects.iter().find(|(key, _)| key.name == name);
+    own.map(|(_, own)| own.clone())
+}
+
+/// A Node in the list of all Nodes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ListedNode {
     pub resources: NodeResources,
-    /// Whether its kubelet reports.
+    /// Its kubelet reports as ready.
     pub is_ready: bool,
 }
 
@@ -52,16 +66,19 @@ impl Nodes {
         }
     }
 
-    /// Publishes what one node offers, at each change of its Node.
+    /// Publishes the resources and the labels of one Node to `set` at each change, until `shutdown`.
     pub async fn watch(
         self,
         node: String,
-        set: sync::watch::Sender<Set<NodeResources>>,
+        set: sync::watch::Sender<Set<OwnNode>>,
         shutdown: CancellationToken,
     ) -> anyhow::Result<()> {
         let config = watcher::Config::default().fields(&format!("metadata.name={node}"));
         let apis = vec![Api::all(self.client.clone())];
-        let reduce = move |node| resources(node, &self.prefixes);
+        let reduce = move |mut node: NodePart| OwnNode {
+            labels: node.metadata.labels.take().unwrap_or_default(),
+            resources: resources(node, &self.prefixes),
+        };
         watch::run(apis, (config, "this node"), reduce, set, shutdown).await
     }
 
@@ -70,7 +87,7 @@ impl Nodes {
         Ok(resources(node, &self.prefixes))
     }
 
-    /// All of them by name.
+    /// Returns all Nodes by name.
     pub async fn list(&self) -> kube::Result<BTreeMap<String, ListedNode>> {
         let nodes = list_all(&self.api()).await?;
         let listed = nodes.into_iter().map(|node| {
@@ -84,8 +101,8 @@ impl Nodes {
         Ok(listed.collect())
     }
 
-    /// All changes or none, with what the node offers then. The API server refuses (422) where an entry is another
-    /// one by now.
+    /// Applies all changes or none, and returns the new resources of the Node. The API server rejects the patch with
+    /// 422 if an entry has changed since it was read.
     pub async fn patch(&self, node: &str, changes: &[EntryChange]) -> kube::Result<NodeResources> {
         let patch = Patch::Json::<()>(json_patch(changes));
         let params = PatchParams::default();
@@ -111,7 +128,8 @@ fn resources(node: NodePart, prefixes: &[String]) -> NodeResources {
     }
 }
 
-/// Each change is preceded by a test of what it replaces; a test for null holds where there is no such key.
+/// Converts the changes to a JSON patch. A test of the old value precedes each change; a test for null succeeds if the
+/// key does not exist.
 fn json_patch(changes: &[EntryChange]) -> JsonPatch {
     let operations = changes.iter().flat_map(|change| {
         let part = match change.part {

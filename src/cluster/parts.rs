@@ -1,5 +1,5 @@
-//! Kubernetes' own objects, as far as they are read here: the whole types are a tenth of the program, and nobody looks
-//! at the rest of a Pod.
+//! Defines partial types of Kubernetes' own objects, with the fields that are read here. The complete types would be a
+//! tenth of the program.
 use k8s_openapi::{
     api::{
         apps::v1::{DaemonSet, DaemonSetStatus, Deployment, DeploymentStatus},
@@ -68,7 +68,7 @@ pub struct TerminatedPart {
 pub struct CustomResourceDefinitionPart {
     #[serde(default)]
     pub metadata: ObjectMeta,
-    /// `spec` and `status` as they are: what a cluster has may be newer than any type.
+    /// The untyped `spec` and `status`: those of the cluster may be newer than any type.
     #[serde(flatten)]
     pub rest: serde_json::Value,
 }

@@ -1,8 +1,11 @@
-//! Whole sets of objects, kept up to date. Relists, expired versions and a server that is away are passed over: the
-//! last known set stays until there is a newer one.
-use super::{key_of, reason};
+//! Keeps whole sets of objects up to date. During relists, expired versions and outages of the server the last known
+//! set stays.
+use super::{
+    keys::key_of,
+    requests::{code, reason},
+};
 use crate::{backoff, model::names::ObjectKey};
-use futures::{Stream, StreamExt as _, stream::select_all};
+use futures::{Stream, StreamExt as _, future::ready, stream::select_all};
 use kube::{
     Api, Client, Resource,
     core::{DeserializeGuard, NamespaceResourceScope},
@@ -18,22 +21,22 @@ use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-/// A server that restarts is found again within this time.
+/// The first wait after a failure. A server that restarts is found again soon.
 const FIRST_RETRY: Duration = Duration::from_millis(200);
-const LAST_RETRY: Duration = Duration::from_secs(3);
-/// A failure so long after another is a new trouble.
-const LONG_PAST: Duration = Duration::from_secs(30);
-/// What comes in one go makes one new set.
+const LONGEST_RETRY: Duration = Duration::from_secs(3);
+/// The time after which a failure counts as a new one, and the waits start over.
+const RESET_AFTER: Duration = Duration::from_secs(30);
+/// The most events that are processed together. They lead to one new set.
 const BATCH: usize = 512;
 
-/// What a watch says of one object: it, or why it cannot be read.
+/// An object of a watch, or the error if it cannot be deserialized.
 pub type Read<K> = DeserializeGuard<K>;
 
-/// The objects of one kind as they were seen last, each reduced to what is used of it.
+/// The last known objects of one kind, each reduced to the fields that are used.
 #[derive(Debug)]
 pub struct Objects<T> {
     pub objects: BTreeMap<ObjectKey, Arc<T>>,
-    /// Those that are there and are not what their kind should be, with what is wrong.
+    /// Objects that failed to deserialize, with the error.
     pub unreadable: BTreeMap<ObjectKey, String>,
 }
 
@@ -55,11 +58,12 @@ impl<T> Default for Objects<T> {
     }
 }
 
-/// `None` until the first complete list.
+/// A watched set; `None` until the first complete list.
 pub type Set<T> = Option<Arc<Objects<T>>>;
 
-/// The events of a watch in batches, without end. Errors are in between, for those who want to know that the server
-/// is away; they are logged here.
+/// Returns the events of a watch in batches, without end. The first list comes as events of the watch where the server can
+/// do that (KEP-3157), because it costs the server a fraction of the memory, and otherwise in pages. Errors are logged
+/// here, and they are part of the stream for callers that must know about outages.
 pub fn events<K>(
     api: Api<Read<K>>,
     config: watcher::Config,
@@ -70,29 +74,42 @@ where
     K::DynamicType: Default + Clone,
 {
     let mut is_away = false;
-    watcher(api, config)
+    let paged = watcher(api.clone(), config.clone());
+    watcher(api, config.streaming_lists())
+        .take_while(|event| ready(!is_streaming_refused(event)))
+        .chain(paged)
         .backoff(Retry::default())
         .inspect(move |event| match event {
             Err(e) if !is_away => {
                 is_away = true;
                 warn!(
                     what,
-                    "cannot be watched, the last known ones stay: {}",
+                    "cannot watch these objects; the last known ones stay in use: {}",
                     why(e)
                 );
             }
-            // A list that has begun may fail yet.
+            // The list is not complete yet and may still fail.
             Err(_) | Ok(Event::Init | Event::InitApply(_)) => {}
             Ok(Event::InitDone | Event::Apply(_) | Event::Delete(_)) if is_away => {
                 is_away = false;
-                info!(what, "watched again");
+                info!(what, "these objects are watched again");
             }
             Ok(Event::InitDone | Event::Apply(_) | Event::Delete(_)) => {}
         })
         .ready_chunks(BATCH)
 }
 
-/// One `Api` for each namespace, or one for all of them where none is named.
+/// Returns whether the server refuses to send lists over watches.
+fn is_streaming_refused<T>(event: &watcher::Result<T>) -> bool {
+    match event {
+        Err(watcher::Error::WatchStartFailed(e)) => {
+            code(e) == Some(422) && reason(e).contains("sendInitialEvents")
+        }
+        _ => false,
+    }
+}
+
+/// Returns one `Api` for each namespace, or one for all namespaces if `namespaces` is empty.
 pub fn apis<K>(client: &Client, namespaces: &[String]) -> Vec<Api<Read<K>>>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
@@ -105,8 +122,8 @@ where
     }
 }
 
-/// Publishes the whole set, of all `apis` together, at each change of it until `shutdown`. What `reduce` leaves out
-/// costs no memory.
+/// Publishes the union of all `apis` to `set` at each change, until `shutdown`. `reduce` drops the parts of an object
+/// that are not used, to save memory.
 pub async fn run<K, T>(
     apis: Vec<Api<Read<K>>>,
     (config, what): (watcher::Config, &'static str),
@@ -136,11 +153,11 @@ where
     Ok(())
 }
 
-/// A set, and the list that will replace it while the watch begins anew.
+/// The set of one `Api`, and the new list that will replace it after a relist.
 struct Listing<T> {
     current: Objects<T>,
     next: Objects<T>,
-    /// Whether there was a whole list ever.
+    /// A complete list was received.
     is_complete: bool,
 }
 
@@ -164,7 +181,7 @@ impl<T> Listing<T> {
         all
     }
 
-    /// Whether the current set is another one now.
+    /// Applies one event. Returns whether the current set has changed.
     fn follow<K: Resource>(&mut self, event: Event<Read<K>>, reduce: impl Fn(K) -> T) -> bool {
         match event {
             Event::Init => self.next = Objects::default(),
@@ -213,8 +230,8 @@ fn why(error: &watcher::Error) -> String {
     }
 }
 
-/// Our back-off, as a watch of kube's takes it. It asks for a reset with every event, of a list that fails at once
-/// too: here it begins anew where the last failure is long past.
+/// Adapts our back-off to kube's trait. kube asks for a reset after each event, even within a list that fails. Here the
+/// waits start over only if the last failure is long ago.
 struct Retry {
     backoff: backoff::Backoff,
     failed: Option<Instant>,
@@ -223,7 +240,7 @@ struct Retry {
 impl Default for Retry {
     fn default() -> Self {
         Self {
-            backoff: backoff::Backoff::new(FIRST_RETRY, LAST_RETRY),
+            backoff: backoff::Backoff::new(FIRST_RETRY, LONGEST_RETRY),
             failed: None,
         }
     }
@@ -234,7 +251,7 @@ impl Iterator for Retry {
 
     fn next(&mut self) -> Option<Duration> {
         let now = Instant::now();
-        if (self.failed.replace(now)).is_some_and(|failed| now - failed > LONG_PAST) {
+        if (self.failed.replace(now)).is_some_and(|failed| now - failed > RESET_AFTER) {
             self.backoff.reset();
         }
         Some(self.backoff.next_wait())
@@ -289,8 +306,8 @@ mod tests {
             wait = retry.next().unwrap();
             tokio::time::advance(wait).await;
         }
-        assert!(wait > LAST_RETRY / 2);
-        tokio::time::advance(LONG_PAST * 2).await;
+        assert!(wait > LONGEST_RETRY / 2);
+        tokio::time::advance(RESET_AFTER * 2).await;
         assert!(retry.next().unwrap() <= FIRST_RETRY);
     }
 

@@ -1,11 +1,11 @@
-//! Counts what is written to the API server: a layer around the client, so that no writer has to remember to.
+//! Counts the write requests to the API server. It is a layer of the client, so it covers every caller.
 use crate::telemetry::metrics::{ApiWrite, metrics};
 use axum::http::{Method, Request, Response, StatusCode, header::CONTENT_TYPE};
 use futures::future::{BoxFuture, FutureExt as _};
 use std::task::{Context, Poll};
 use tower::{Layer, Service};
 
-/// What we write. Whatever else is `other`: labels are bounded.
+/// The kinds that we write. Any other kind counts as `other`, so that the label is bounded.
 const KINDS: [&str; 12] = [
     "configurations",
     "configurations/status",
@@ -21,10 +21,10 @@ const KINDS: [&str; 12] = [
     "services",
 ];
 const OTHER: &str = "other";
-/// A patch that states what is to be, of whoever applies it.
+/// The content type of a server-side apply.
 const APPLY: &str = "application/apply-patch";
 
-/// Wraps a client's service.
+/// The layer that counts the writes of a client's service.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CountWrites;
 
@@ -75,7 +75,7 @@ where
     }
 }
 
-/// What kind of write it is; `None` of a read.
+/// Returns the verb of a write, or `None` for a read.
 fn verb(method: &Method, is_apply: bool) -> Option<&'static str> {
     match method.as_str() {
         "POST" => Some("create"),
@@ -87,7 +87,7 @@ fn verb(method: &Method, is_apply: bool) -> Option<&'static str> {
     }
 }
 
-/// The resource that a path is of: `/api/v1/…` or `/apis/<group>/<version>/…`, with or without a namespace.
+/// Returns the resource of a path: `/api/v1/…` or `/apis/<group>/<version>/…`, with or without a namespace.
 fn kind(path: &str) -> &'static str {
     let mut parts = path.split('/').filter(|part| !part.is_empty());
     let before = match parts.next() {
@@ -164,7 +164,7 @@ mod tests {
         assert!(KINDS.is_sorted_by(|a, b| a < b));
     }
 
-    /// How often this write stands in the exposition.
+    /// Returns the counter of a write in the exposition.
     fn count(labels: &str) -> u64 {
         let text = metrics().text().unwrap();
         let line = format!("petiole_api_writes_total{{{labels}}} ");
@@ -173,7 +173,7 @@ mod tests {
     }
 
     fn request(method: &str, content_type: &str) -> Request<()> {
-        // A kind that no other test writes to.
+        // No other test writes to this kind.
         let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/x";
         let request = Request::builder().method(method).uri(path);
         request.header(CONTENT_TYPE, content_type).body(()).unwrap()

@@ -36,14 +36,16 @@ async fn look(shared: &Shared) -> anyhow::Result<()> {
     for (name, ours) in crds::ALL {
         let there = match api.get(name).await {
             Err(e) if is_not_found(&e) => {
-                warn!(definition = name, "it is not there: {}", crds::HOW_TO_MEND);
+                let how = crds::how_to_mend(name);
+                warn!(definition = name, "it is not there: {how}");
                 continue;
             }
             there => there?,
         };
         let missing = crds::missing(&yaml::from_str(ours)?, &there.rest);
         if !missing.is_empty() {
-            let note = format!("it lacks {}. {}", missing.join(", "), crds::HOW_TO_MEND);
+            let how = crds::how_to_mend(name);
+            let note = format!("it lacks {}. {how}", missing.join(", "));
             warn!(definition = name, "{note}");
             shared
                 .events

@@ -4,7 +4,7 @@ use super::{
     world::{BrokerPod, Meta, NodeState, World},
 };
 use crate::{
-    api::{configuration::Configuration, instance::Instance},
+    api::{configuration::Configuration, instance::Instance, node_devices::NodeDevices},
     cluster::events::{Writer, events},
     model::names::ObjectKey,
 };
@@ -59,6 +59,16 @@ pub(super) fn instance(name: &str, fields: Value) -> Instance {
     serde_json::from_value(object).unwrap()
 }
 
+/// What `node` says of Configurations.
+pub(super) fn node_devices(node: &str, configurations: Value) -> NodeDevices {
+    let object = json!({
+        "apiVersion": "akri.sh/v0", "kind": "NodeDevices",
+        "metadata": { "name": node, "uid": format!("uid-of-{node}") },
+        "spec": { "configurations": configurations },
+    });
+    serde_json::from_value(object).unwrap()
+}
+
 /// A broker of `instance`, of the Configuration `cam`.
 pub(super) fn pod(instance: &str, phase: &str) -> BrokerPod {
     let labels = [
@@ -85,6 +95,12 @@ impl World {
     pub(super) fn with_instance(mut self, instance: Instance) -> Self {
         let key = crate::store::key_of(&instance.metadata);
         self.instances.insert(key, Arc::new(instance));
+        self
+    }
+
+    pub(super) fn with_node_devices(mut self, object: NodeDevices) -> Self {
+        let node = object.metadata.name.clone().unwrap_or_default();
+        self.node_devices.insert(node, Arc::new(object));
         self
     }
 

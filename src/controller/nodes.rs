@@ -1,13 +1,17 @@
-//! Instances of nodes that are lost, and what Akri's agents left on Instances and Configurations.
+//! What Instances say of nodes: merged from what each node sees, and without those that are lost. And what Akri's agents
+//! left on Instances and Configurations.
 pub(crate) mod away;
+mod create;
 mod finalizers;
 pub(crate) mod lost;
+mod merge;
 pub(crate) mod notices;
 mod patch;
 pub(crate) mod plan;
+mod sights;
 
 pub(crate) use lost::{is_working, settles_in};
-pub(crate) use patch::without_entry;
+pub(crate) use sights::Sights;
 
 use super::{
     Pass, Shared, follow,
@@ -16,14 +20,16 @@ use super::{
     world::World,
 };
 use crate::{
-    api::{configuration::Configuration, instance::Instance, names},
+    api::{configuration::Configuration, instance::Instance, names, node_devices::NodeDevices},
     cluster::{
         SIDE_BY_SIDE,
         events::about,
+        is_conflict,
         parts::{NodePart, PodPart},
         watch::apis,
     },
     model::names::ObjectKey,
+    store::key_of,
 };
 use away::{Now, Pods};
 use futures::{StreamExt as _, stream};
@@ -31,7 +37,7 @@ use json_patch::Patch as JsonPatch;
 use k8s_openapi::jiff::Timestamp;
 use kube::{
     Api,
-    api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions},
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions},
 };
 use lost::Memory;
 use notices::Notice;
@@ -45,19 +51,27 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
+type Step = (&'static str, ObjectKey);
+
+/// The first change of an Instance is written at once, then what comes within this time is written together: longer and
+/// longer times where changes do not end.
+const FIRST_BATCH: Duration = Duration::from_millis(100);
+const LONGEST_BATCH: Duration = Duration::from_secs(2);
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 struct State {
     memory: Memory,
-    /// By what is done, and to which object.
-    pace: Pace<(&'static str, ObjectKey)>,
+    /// By what is done, and to which object. Instances follow their nodes at once, then in batches.
+    pace: Pace<Step>,
+    batches: Pace<Step>,
 }
 
 pub(super) async fn run(shared: Arc<Shared>, shutdown: CancellationToken) -> anyhow::Result<()> {
     let state = Mutex::new(State {
         memory: Memory::default(),
         pace: Pace::new(FIRST_WAIT, LONGEST_WAIT),
+        batches: Pace::new(FIRST_BATCH, LONGEST_BATCH),
     });
     follow(&shared, |world| pass(&shared, &state, world), shutdown).await
 }
@@ -86,8 +100,12 @@ async fn pass(shared: &Shared, state: &Mutex<State>, world: Arc<World>) -> Pass 
             report_outage(shared, &world, configuration, &state.memory);
             state.memory.tell_outage(configuration);
         }
-        let (actions, wait) = state.pace.due(planned.actions, step, now.instant);
-        (actions, sooner(planned.wake_in, wait))
+        let (batched, paced): (Vec<_>, Vec<_>) =
+            planned.actions.into_iter().partition(Action::is_batched);
+        let (mut actions, wait) = state.batches.due(batched, step, now.instant);
+        let (others, later) = state.pace.due(paced, step, now.instant);
+        actions.extend(others);
+        (actions, sooner(planned.wake_in, sooner(wait, later)))
     };
     let suspects: BTreeSet<String> = (actions.iter())
         .flat_map(|action| taken_for_gone(action).clone())
@@ -112,7 +130,9 @@ fn now() -> Now {
 fn step(action: &Action) -> (&'static str, ObjectKey) {
     match action {
         Action::Change(change) => ("change", change.key.clone()),
+        Action::Create(instance) => ("create", key_of(&instance.metadata)),
         Action::Delete { key, .. } => ("delete", key.clone()),
+        Action::Silence { node, .. } => ("silence", ObjectKey::new("", node)),
         Action::Strip { key, .. } => ("strip", key.clone()),
     }
 }
@@ -121,7 +141,10 @@ fn taken_for_gone(action: &Action) -> &BTreeSet<String> {
     const NONE: &BTreeSet<String> = &BTreeSet::new();
     match action {
         Action::Change(change) => &change.gone,
-        Action::Delete { .. } | Action::Strip { .. } => NONE,
+        Action::Create(_)
+        | Action::Delete { .. }
+        | Action::Silence { .. }
+        | Action::Strip { .. } => NONE,
     }
 }
 
@@ -198,11 +221,19 @@ fn report_outage(shared: &Shared, world: &World, configuration: &ObjectKey, memo
 async fn act(shared: &Shared, state: &Mutex<State>, action: Action) -> bool {
     match action {
         Action::Change(change) => change_instance(shared, state, &change).await,
+        Action::Create(instance) => create(shared, &instance).await,
+        Action::Silence { node, uid } => silence(shared, &node, uid).await,
         Action::Delete {
             key,
             uid,
             resource_version,
+            orphan_of,
         } => {
+            if let Some(of) = orphan_of
+                && !is_gone(shared, &of).await
+            {
+                return false;
+            }
             let api: Api<Instance> = Api::namespaced(shared.client.clone(), &key.namespace);
             let params = DeleteParams {
                 preconditions: Some(Preconditions {
@@ -212,7 +243,11 @@ async fn act(shared: &Shared, state: &Mutex<State>, action: Action) -> bool {
                 ..DeleteParams::default()
             };
             let result = api.delete(&key.name, &params).await;
-            is_done(&key, "Instance without nodes deleted", result.map(|_| ()))
+            is_done(
+                &key,
+                "Instance that nothing is left of deleted",
+                result.map(|_| ()),
+            )
         }
         Action::Strip { key, patch } => {
             let api: Api<Configuration> = Api::namespaced(shared.client.clone(), &key.namespace);
@@ -245,7 +280,61 @@ async fn change_instance(shared: &Shared, state: &Mutex<State>, change: &Change)
     let result = api
         .patch_status(&key.name, &params(), &json_patch(patch))
         .await;
-    is_done(key, "views of lost nodes taken out", result.map(|_| ()))
+    if let Ok(changed) = &result {
+        for told in &change.told {
+            match told.is_warning {
+                true => (shared.events).warning(about(changed), told.reason, told.note.clone()),
+                false => (shared.events).normal(about(changed), told.reason, told.note.clone()),
+            }
+        }
+    }
+    is_done(
+        key,
+        "what nodes see of the device written",
+        result.map(|_| ()),
+    )
+}
+
+async fn create(shared: &Shared, instance: &Instance) -> bool {
+    let key = key_of(&instance.metadata);
+    let api: Api<Instance> = Api::namespaced(shared.client.clone(), &key.namespace);
+    let params = PostParams {
+        field_manager: Some(names::CONTROLLER_MANAGER.to_owned()),
+        ..PostParams::default()
+    };
+    match api.create(&params, instance).await {
+        Ok(_) => {
+            info!(instance = %key, nodes = ?instance.spec.nodes, "device found: Instance created");
+            true
+        }
+        // By the one who led before, or by this one a moment ago: the watch will tell.
+        Err(e) if is_conflict(&e) => {
+            debug!(instance = %key, "not created, it is there: {e}");
+            false
+        }
+        Err(e) => is_done(&key, "Instance created", Err(e)),
+    }
+}
+
+/// Whether a Configuration is gone: the watch may be behind.
+async fn is_gone(shared: &Shared, key: &ObjectKey) -> bool {
+    let api: Api<Configuration> = Api::namespaced(shared.client.clone(), &key.namespace);
+    matches!(api.get_metadata_opt(&key.name).await, Ok(None))
+}
+
+async fn silence(shared: &Shared, node: &str, uid: String) -> bool {
+    let api: Api<NodeDevices> = Api::all(shared.client.clone());
+    let params = DeleteParams::default().preconditions(Preconditions {
+        uid: Some(uid),
+        resource_version: None,
+    });
+    let result = api.delete(node, &params).await;
+    let key = ObjectKey::new("", node);
+    is_done(
+        &key,
+        "NodeDevices of a lost node deleted",
+        result.map(|_| ()),
+    )
 }
 
 fn params() -> PatchParams {

@@ -1,4 +1,4 @@
-//! What `kubectl get` and `kubectl describe` say of Configurations and Instances.
+//! What `kubectl get` and `kubectl describe` say of Configurations.
 pub(crate) mod plan;
 
 use super::{
@@ -11,25 +11,16 @@ use super::{
 use crate::{
     api::{
         configuration::{Configuration, Problem},
-        instance::Instance,
         names,
     },
     cluster::events::about,
     model::names::ObjectKey,
 };
-use json_patch::Patch as JsonPatch;
 use k8s_openapi::{api::core::v1::ObjectReference, jiff::Timestamp};
-use kube::{
-    Api, Resource,
-    api::{Patch, PatchParams},
-    core::NamespaceResourceScope,
-};
+use kube::{Api, api::PatchParams};
 use plan::{Action, plan};
-use serde::de::DeserializeOwned;
-use serde_json::Value;
 use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt::Debug,
+    collections::BTreeMap,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -42,7 +33,7 @@ const FIRST_WAIT: Duration = Duration::from_millis(200);
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
 struct Memory {
-    pace: Pace<(&'static str, ObjectKey)>,
+    pace: Pace<ObjectKey>,
     /// The Configurations that cannot be read and what is wrong, as it was reported.
     unreadable: BTreeMap<ObjectKey, String>,
 }
@@ -60,7 +51,8 @@ async fn pass(shared: &Shared, memory: &Mutex<Memory>, world: Arc<World>) -> Pas
         let mut memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
         report_unreadable(shared, &mut memory.unreadable, &world.unreadable);
         let planned = plan(&world, Timestamp::now());
-        let (actions, wait) = (memory.pace).due(planned.actions, step, Instant::now());
+        let (actions, wait) =
+            (memory.pace).due(planned.actions, |action| action.key.clone(), Instant::now());
         (actions, sooner(planned.wake_in, wait))
     };
     let writes = actions.into_iter();
@@ -68,57 +60,13 @@ async fn pass(shared: &Shared, memory: &Mutex<Memory>, world: Arc<World>) -> Pas
     Pass { is_done, wake_in }
 }
 
-fn step(action: &Action) -> (&'static str, ObjectKey) {
-    match action {
-        Action::Instance { key, .. } => ("instance", key.clone()),
-        Action::Configuration { key, .. } => ("configuration", key.clone()),
-        Action::Forget { key, .. } => ("forget", key.clone()),
-    }
-}
-
 async fn act(shared: &Shared, world: &World, action: Action) -> bool {
-    match action {
-        Action::Instance { key, status } => apply::<Instance>(shared, &key, &status).await,
-        Action::Configuration {
-            key,
-            status,
-            trouble,
-        } => {
-            let is_done = apply::<Configuration>(shared, &key, &status).await;
-            let configuration = world.configurations.get(&key);
-            if let Some((problem, configuration)) = trouble.zip(configuration)
-                && is_done
-            {
-                let Problem { reason, message } = problem;
-                (shared.events).warning(about(configuration.as_ref()), &reason, message);
-            }
-            is_done
-        }
-        Action::Forget { key, gone, patch } => forget(shared, &key, gone, &patch).await,
-    }
-}
-
-async fn apply<K>(shared: &Shared, key: &ObjectKey, status: &Value) -> bool
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + DeserializeOwned
-        + Debug,
-{
-    let api: Api<K> = Api::namespaced(shared.client.clone(), &key.namespace);
-    let params = PatchParams::apply(names::CONTROLLER_MANAGER).force();
-    let result = api
-        .patch_status(&key.name, &params, &Patch::Apply(status))
-        .await;
-    is_done(key, "status written", result.map(|_| ()))
-}
-
-async fn forget(
-    shared: &Shared,
-    key: &ObjectKey,
-    gone: BTreeSet<String>,
-    patch: &JsonPatch,
-) -> bool {
+    let Action {
+        key,
+        patch,
+        gone,
+        trouble,
+    } = action;
     if !not_gone(shared, gone).await.is_empty() {
         return false;
     }
@@ -127,14 +75,18 @@ async fn forget(
         field_manager: Some(names::CONTROLLER_MANAGER.to_owned()),
         ..PatchParams::default()
     };
-    let result = api
-        .patch_status(&key.name, &params, &json_patch(patch))
+    let written = api
+        .patch_status(&key.name, &params, &json_patch(&patch))
         .await;
-    is_done(
-        key,
-        "reports of deleted nodes taken out",
-        result.map(|_| ()),
-    )
+    let is_done = is_done(&key, "status written", written.map(|_| ()));
+    let configuration = world.configurations.get(&key);
+    if let Some((problem, configuration)) = trouble.zip(configuration)
+        && is_done
+    {
+        let Problem { reason, message } = problem;
+        (shared.events).warning(about(configuration.as_ref()), &reason, message);
+    }
+    is_done
 }
 
 /// A status cannot be trusted to an object that is not what its kind should be: the log and an Event name it, once.

@@ -1,6 +1,6 @@
-//! Everything the controller knows of the cluster: six watched sets, each object reduced to what a plan reads.
+//! Everything the controller knows of the cluster: seven watched sets, each object reduced to what a plan reads.
 use crate::{
-    api::{configuration::Configuration, instance::Instance, names},
+    api::{configuration::Configuration, instance::Instance, names, node_devices::NodeDevices},
     cluster::{
         parts::{JobPart, NodePart, PodPart},
         watch::{self, Objects, Read, Set, apis},
@@ -16,10 +16,13 @@ use k8s_openapi::{
 use kube::{Api, Client, Resource, runtime::watcher};
 use serde::de::DeserializeOwned;
 use std::{collections::BTreeMap, fmt::Debug, sync::Arc, time::Duration};
-use tokio::{sync::watch as channel, time::sleep};
+use tokio::{
+    sync::watch as channel,
+    time::{Instant, sleep_until},
+};
 use tokio_util::sync::CancellationToken;
 
-/// What comes within this time of a change is looked at together with it.
+/// The first change is looked at at once; what comes within this time after it is looked at together.
 const SETTLE: Duration = Duration::from_millis(20);
 
 /// The cluster as it was seen last. Deleted objects stay in it until they are gone.
@@ -31,6 +34,8 @@ pub(crate) struct World {
     pub(crate) instances: BTreeMap<ObjectKey, Arc<Instance>>,
     /// By name.
     pub(crate) nodes: BTreeMap<String, Arc<NodeState>>,
+    /// What each node sees, by the node's name.
+    pub(crate) node_devices: BTreeMap<String, Arc<NodeDevices>>,
     /// Pods, Jobs and Services of ours.
     pub(crate) pods: BTreeMap<ObjectKey, Arc<BrokerPod>>,
     pub(crate) jobs: BTreeMap<ObjectKey, Arc<BrokerJob>>,
@@ -107,6 +112,7 @@ pub(crate) fn spawn(
     let services = watcher::Config::default().labels(&services);
     let all = watcher::Config::default;
     let nodes = vec![Api::all(client.clone())];
+    let node_devices = vec![Api::all(client.clone())];
     let job = |job: JobPart| BrokerJob {
         meta: meta(job.metadata),
     };
@@ -127,6 +133,11 @@ pub(crate) fn spawn(
             without_fields::<Instance>,
         ),
         nodes: start.part(nodes, ("nodes", all()), node_state),
+        node_devices: start.part(
+            node_devices,
+            ("nodedevices", all()),
+            without_fields::<NodeDevices>,
+        ),
         pods: start.part(apis(client, namespaces), ("pods", ours()), broker_pod),
         jobs: start.part(apis(client, namespaces), ("jobs", ours()), job),
         services: start.part(apis(client, namespaces), ("services", services), service),
@@ -162,6 +173,7 @@ struct Parts {
     configurations: channel::Receiver<Set<Configuration>>,
     instances: channel::Receiver<Set<Instance>>,
     nodes: channel::Receiver<Set<NodeState>>,
+    node_devices: channel::Receiver<Set<NodeDevices>>,
     pods: channel::Receiver<Set<BrokerPod>>,
     jobs: channel::Receiver<Set<BrokerJob>>,
     services: channel::Receiver<Set<OwnedService>>,
@@ -172,20 +184,24 @@ async fn join(
     world: channel::Sender<Option<Arc<World>>>,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
+    let mut looked = Instant::now();
     loop {
         if let Some(now) = parts.now() {
             world.send_replace(Some(Arc::new(now)));
+            looked = Instant::now();
         }
         tokio::select! {
             () = shutdown.cancelled() => return Ok(()),
             changed = parts.configurations.changed() => changed?,
             changed = parts.instances.changed() => changed?,
             changed = parts.nodes.changed() => changed?,
+            changed = parts.node_devices.changed() => changed?,
             changed = parts.pods.changed() => changed?,
             changed = parts.jobs.changed() => changed?,
             changed = parts.services.changed() => changed?,
         }
-        shutdown.run_until_cancelled(sleep(SETTLE)).await;
+        let settled = sleep_until(looked + SETTLE);
+        shutdown.run_until_cancelled(settled).await;
     }
 }
 
@@ -194,6 +210,7 @@ impl Parts {
         let configurations = taken(&mut self.configurations);
         let instances = taken(&mut self.instances);
         let nodes = taken(&mut self.nodes);
+        let node_devices = taken(&mut self.node_devices);
         let pods = taken(&mut self.pods);
         let jobs = taken(&mut self.jobs);
         let services = taken(&mut self.services);
@@ -204,6 +221,9 @@ impl Parts {
             instances: instances?.objects.clone(),
             nodes: (nodes?.objects.iter())
                 .map(|(key, node)| (key.name.clone(), node.clone()))
+                .collect(),
+            node_devices: (node_devices?.objects.iter())
+                .map(|(key, object)| (key.name.clone(), object.clone()))
                 .collect(),
             pods: pods?.objects.clone(),
             jobs: jobs?.objects.clone(),

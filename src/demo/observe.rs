@@ -1,5 +1,5 @@
-//! Takes snapshots: the node, its Pods and their logs from the kubelet's API socket, Instances from the state folder,
-//! sockets from the plugin folder.
+//! Takes snapshots. The node, its Pods and their logs come from the kubelet's status socket, Instances from the state
+//! folder, and sockets from the plugin folder.
 use super::snapshot::{Broker, Instance, Resource, Snapshot};
 use crate::{
     api::{instance, names},
@@ -33,8 +33,8 @@ impl Observer {
         }
     }
 
-    /// What is there now. A kubelet that does not answer is one that is down.
-    pub(super) async fn look(&self) -> Snapshot {
+    /// Returns the present state. A kubelet that does not answer counts as down.
+    pub(super) async fn snapshot(&self) -> Snapshot {
         let mut snapshot = Snapshot {
             instances: self.instances(),
             sockets: self.sockets(),
@@ -60,7 +60,7 @@ impl Observer {
         let files = file_names(&self.instances)
             .into_iter()
             .filter(|name| !name.starts_with('.'));
-        // One that is just being replaced is read next time.
+        // A file that is being replaced is read the next time.
         let read = |name: String| {
             let text = fs::read_to_string(self.instances.join(name)).ok()?;
             let instance: instance::Instance = serde_saphyr::from_str(&text).ok()?;

@@ -1,8 +1,8 @@
-//! What happened between two snapshots, and how far the story of `--once` has come. Pure.
+//! Describes the changes between two snapshots, and decides which step of `--once` is reached. Pure.
 use super::snapshot::{Broker, Snapshot};
 use std::collections::BTreeMap;
 
-/// What a watcher would say of the change from `before` to `after`, in the order in which it happens.
+/// Describes the change from `before` to `after`, in the order in which it happens.
 pub(super) fn events(before: &Snapshot, after: &Snapshot) -> Vec<String> {
     let mut events = vec![];
     match (before.is_kubelet_up, after.is_kubelet_up) {
@@ -71,7 +71,7 @@ fn broker_event(pod: &str, before: Option<&Broker>, after: &Broker) -> Option<St
     let printed = |broker: Option<&Broker>| broker.is_some_and(|b| !b.printed.is_empty());
     if printed(Some(after)) && !printed(before) {
         return Some(format!(
-            "broker {pod} got {} variables by Allocate",
+            "broker {pod} received {} variables from Allocate",
             after.printed.len()
         ));
     }
@@ -80,7 +80,7 @@ fn broker_event(pod: &str, before: Option<&Broker>, after: &Broker) -> Option<St
         .then(|| format!("broker {pod} failed: {}", after.reason))
 }
 
-/// The steps of the story, in order.
+/// The steps of the scenario in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     InstancesExist,
@@ -90,8 +90,8 @@ pub(super) enum Step {
     Unhealthy,
     InstanceGone,
     CapacityGone,
-    /// The kubelet was stopped, and another one started.
-    Back,
+    /// The kubelet was stopped, and another one was started.
+    KubeletRestarted,
 }
 
 impl Step {
@@ -106,15 +106,18 @@ impl Step {
                 "one service said goodbye: its resource is unhealthy, allocatable is 0"
             }
             Self::InstanceGone => {
-                "its grace period is over: its Instance, socket and broker are gone"
+                "its grace period is over: its Instance, socket and broker are removed"
             }
             Self::CapacityGone => "the kubelet dropped its capacity entry",
-            Self::Back => "the kubelet was restarted: both other resources and brokers are back",
+            Self::KubeletRestarted => {
+                "the kubelet was restarted: both other resources and brokers are back"
+            }
         }
     }
 }
 
-/// Whether `step` is reached. `devices` are the ids of the demo's own services, the last of them the one that goes.
+/// Returns whether `step` is reached. `devices` are the ids of the demo's own services; the last one is the one that is
+/// removed.
 pub(super) fn is_reached(step: Step, devices: &[String], snapshot: &Snapshot) -> bool {
     let by_device: BTreeMap<&str, &str> = (snapshot.instances.iter())
         .map(|(name, instance)| (instance.device.as_str(), name.as_str()))
@@ -147,7 +150,7 @@ pub(super) fn is_reached(step: Step, devices: &[String], snapshot: &Snapshot) ->
             resource.is_some_and(|resource| resource.capacity > 0 && resource.allocatable == 0)
                 && staying.iter().all(is_offered)
         }
-        Step::InstanceGone | Step::CapacityGone | Step::Back => {
+        Step::InstanceGone | Step::CapacityGone | Step::KubeletRestarted => {
             instance(gone).is_none()
                 && snapshot.is_kubelet_up
                 && (step == Step::InstanceGone
@@ -156,8 +159,8 @@ pub(super) fn is_reached(step: Step, devices: &[String], snapshot: &Snapshot) ->
     }
 }
 
-/// Whether nothing is left of an Instance that is gone, as far as `step` asks.
-pub(super) fn is_tidied(step: Step, instance: &str, snapshot: &Snapshot) -> bool {
+/// Returns whether everything of a deleted Instance is removed that `step` requires.
+pub(super) fn is_removed(step: Step, instance: &str, snapshot: &Snapshot) -> bool {
     match step {
         Step::InstanceGone => {
             snapshot.socket_of(instance).is_none() && snapshot.broker_of(instance).is_none()
@@ -167,6 +170,6 @@ pub(super) fn is_tidied(step: Step, instance: &str, snapshot: &Snapshot) -> bool
         | Step::ResourcesOffered
         | Step::BrokersPrinted
         | Step::Unhealthy
-        | Step::Back => true,
+        | Step::KubeletRestarted => true,
     }
 }

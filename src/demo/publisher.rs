@@ -1,4 +1,5 @@
-//! The demo's own services, announced with real multicast packets, on loopback: other machines are spared them.
+//! Announces the demo's own services with real multicast packets on the loopback interface, so that other machines do
+//! not receive them.
 use anyhow::Context as _;
 use mdns_sd::{IfKind, ServiceDaemon, ServiceInfo};
 use std::process;
@@ -6,7 +7,7 @@ use std::process;
 /// A service of the demo.
 #[derive(Debug, Clone)]
 pub(super) struct Sample {
-    /// The name a person would see.
+    /// The name that a user sees.
     pub(super) name: String,
     kind: &'static str,
     port: u16,
@@ -14,13 +15,14 @@ pub(super) struct Sample {
 }
 
 impl Sample {
-    /// Its DNS-SD name, which is also the id of its device.
+    /// Returns the DNS-SD name, which is also the id of the device.
     pub(super) fn fullname(&self) -> String {
         format!("{}.{}", self.name, self.kind)
     }
 }
 
-/// The services of this demo. Their names carry the process id, so that two demos on one LAN have services of their own.
+/// Returns the services of this demo. Their names contain the process id, so that two demos on one LAN have different
+/// services.
 pub(super) fn samples() -> Vec<Sample> {
     let sample = |name, kind, port, txt| Sample {
         name: format!("Demo {name} {}", process::id()),
@@ -50,10 +52,17 @@ pub(super) fn samples() -> Vec<Sample> {
     ]
 }
 
-/// Announces services until it is dropped or told otherwise.
+/// A service, and whether it is announced now.
+#[derive(Debug, Clone)]
+pub(super) struct Service {
+    pub(super) sample: Sample,
+    pub(super) is_announced: bool,
+}
+
+/// Announces services until it is dropped.
 pub(super) struct Publisher {
     daemon: ServiceDaemon,
-    samples: Vec<(Sample, bool)>,
+    services: Vec<Service>,
 }
 
 impl Publisher {
@@ -63,24 +72,35 @@ impl Publisher {
         daemon.enable_interface(IfKind::LoopbackV4)?;
         Ok(Self {
             daemon,
-            samples: samples.into_iter().map(|sample| (sample, false)).collect(),
+            services: samples
+                .into_iter()
+                .map(|sample| Service {
+                    sample,
+                    is_announced: false,
+                })
+                .collect(),
         })
     }
 
-    /// Each service, and whether it is announced.
-    pub(super) fn samples(&self) -> &[(Sample, bool)] {
-        &self.samples
+    /// Returns the services with their state.
+    pub(super) fn services(&self) -> &[Service] {
+        &self.services
     }
 
     pub(super) fn announce_all(&mut self) -> anyhow::Result<()> {
-        (0..self.samples.len()).try_for_each(|n| self.announce(n))
+        (0..self.services.len()).try_for_each(|n| self.announce(n))
     }
 
     fn announce(&mut self, n: usize) -> anyhow::Result<()> {
-        let Some((sample, is_announced)) = self.samples.get_mut(n) else {
+        let Some(Service {
+            sample,
+            is_announced,
+        }) = self.services.get_mut(n)
+        else {
             return Ok(());
         };
-        // A host for each, as devices are: our mDNS library says goodbye for a service's host along with the service.
+        // Each service has its own host, as devices do, because the mDNS library says goodbye for the host together
+        // with the service.
         let host = format!("petiole-demo-{}-{}.local.", process::id(), n + 1);
         let service = ServiceInfo::new(
             sample.kind,
@@ -101,10 +121,14 @@ impl Publisher {
 
     /// Says goodbye for service `n`.
     pub(super) fn say_goodbye(&mut self, n: usize) -> anyhow::Result<()> {
-        let Some((sample, is_announced)) = self.samples.get_mut(n) else {
+        let Some(Service {
+            sample,
+            is_announced,
+        }) = self.services.get_mut(n)
+        else {
             return Ok(());
         };
-        // The answer tells when the packets were sent; nobody waits for that.
+        // The result reports when the packets were sent, and nothing waits for that.
         drop(
             self.daemon
                 .unregister(&sample.fullname())
@@ -114,11 +138,11 @@ impl Publisher {
         Ok(())
     }
 
-    /// Takes service `n` away, or brings it back.
+    /// Withdraws service `n`, or announces it again.
     pub(super) fn toggle(&mut self, n: usize) -> anyhow::Result<()> {
-        match self.samples.get(n) {
-            Some((_, true)) => self.say_goodbye(n),
-            Some((_, false)) => self.announce(n),
+        match self.services.get(n) {
+            Some(service) if service.is_announced => self.say_goodbye(n),
+            Some(_) => self.announce(n),
             None => Ok(()),
         }
     }

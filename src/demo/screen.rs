@@ -1,5 +1,5 @@
-//! The live view: tables of a snapshot, and the events as they come. Draws and reads keys; decides nothing.
-use super::{publisher::Sample, snapshot::Snapshot, table};
+//! Draws the live view, tables of a snapshot and a list of events, and reads keys. It decides nothing.
+use super::{publisher::Service, snapshot::Snapshot, state::TimedEvent, table};
 use ratatui::{
     DefaultTerminal, Frame,
     crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers},
@@ -11,29 +11,28 @@ use ratatui::{
 use std::{thread, time::Duration};
 use tokio::sync::mpsc;
 
-/// How long the key reader waits before it looks whether anyone still listens.
+/// The interval at which the key reader checks whether its receiver still exists.
 const KEY_WAIT: Duration = Duration::from_millis(200);
 
-/// What a person asked for.
+/// A command of the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Key {
     Quit,
-    /// Take the service with this number away, or bring it back.
+    /// Withdraw the service with this number, or announce it again.
     Toggle(usize),
     RestartKubelet,
 }
 
-/// The terminal in full-screen mode; dropping it restores what was there.
+/// The terminal in full-screen mode. Dropping it restores the previous content.
 pub(super) struct Screen {
     terminal: DefaultTerminal,
 }
 
-/// All that is shown.
+/// The content of the screen.
 pub(super) struct View<'a> {
     pub(super) snapshot: &'a Snapshot,
-    pub(super) samples: &'a [(Sample, bool)],
-    /// Each with the time since the start.
-    pub(super) events: &'a [(Duration, String)],
+    pub(super) services: &'a [Service],
+    pub(super) events: &'a [TimedEvent],
 }
 
 impl Screen {
@@ -55,7 +54,7 @@ impl Drop for Screen {
     }
 }
 
-/// Keys as they are pressed. The reader is a thread, because the terminal is read by blocking calls; it ends with the
+/// Returns the pressed keys. They are read by a thread, because reading a terminal blocks. The thread ends with the
 /// receiver.
 pub(super) fn keys() -> mpsc::Receiver<Key> {
     let (sender, receiver) = mpsc::channel(16);
@@ -110,34 +109,36 @@ fn draw(frame: &mut Frame<'_>, view: &View<'_>) {
     let [left, right] =
         Layout::horizontal([Constraint::Percentage(46), Constraint::Percentage(54)]).areas(middle);
     frame.render_widget(Paragraph::new(intro()), head);
-    let widths = [22, 15, 6, 10, 5, 9, 0];
-    draw_table(
-        frame,
-        top,
-        "Instances  (the agent: one for each device it found)",
-        (&table::INSTANCE_COLUMNS, &instances, &widths),
-    );
-    draw_table(
-        frame,
-        left,
-        "Node  (the kubelet: what Pods can ask for)",
-        (&table::NODE_COLUMNS, &node, &[32, 8, 0]),
-    );
-    draw_table(
-        frame,
-        right,
-        "Sockets  (where the kubelet reaches the agent)",
-        (&table::SOCKET_COLUMNS, &sockets, &[32, 0]),
-    );
-    let widths = [46, 20, 8, 26, 0];
-    draw_table(
-        frame,
-        bottom,
-        "Brokers  (a Pod for each Instance, and what it was told)",
-        (&table::BROKER_COLUMNS, &brokers, &widths),
-    );
+    let content = Content {
+        title: "Instances  (the agent creates one for each device)",
+        columns: &table::INSTANCE_COLUMNS,
+        rows: &instances,
+        widths: [22, 15, 6, 10, 5, 9, 0],
+    };
+    draw_table(frame, top, &content);
+    let content = Content {
+        title: "Node  (the resources that Pods can request)",
+        columns: &table::NODE_COLUMNS,
+        rows: &node,
+        widths: [32, 8, 0],
+    };
+    draw_table(frame, left, &content);
+    let content = Content {
+        title: "Sockets  (on which the kubelet calls the agent)",
+        columns: &table::SOCKET_COLUMNS,
+        rows: &sockets,
+        widths: [32, 0],
+    };
+    draw_table(frame, right, &content);
+    let content = Content {
+        title: "Brokers  (a Pod for each Instance, with its variables)",
+        columns: &table::BROKER_COLUMNS,
+        rows: &brokers,
+        widths: [46, 20, 8, 26, 0],
+    };
+    draw_table(frame, bottom, &content);
     draw_events(frame, events, view.events);
-    frame.render_widget(Paragraph::new(help(view.samples)), foot);
+    frame.render_widget(Paragraph::new(help(view.services)), foot);
 }
 
 fn intro() -> Vec<Line<'static>> {
@@ -155,13 +156,12 @@ fn intro() -> Vec<Line<'static>> {
     ]
 }
 
-fn help(samples: &[(Sample, bool)]) -> Vec<Line<'static>> {
+fn help(services: &[Service]) -> Vec<Line<'static>> {
     let mut keys = vec![Span::raw("keys: ")];
-    for (n, (sample, is_announced)) in samples.iter().enumerate() {
-        let (verb, color) = if *is_announced {
-            ("take away", Color::Green)
-        } else {
-            ("bring back", Color::Red)
+    for (n, service) in services.iter().enumerate() {
+        let (verb, color) = match service.is_announced {
+            true => ("withdraw", Color::Green),
+            false => ("announce", Color::Red),
         };
         keys.push(Span::styled(
             format!("{}", n + 1),
@@ -169,7 +169,7 @@ fn help(samples: &[(Sample, bool)]) -> Vec<Line<'static>> {
         ));
         keys.push(Span::raw(format!(" {verb} ")));
         keys.push(Span::styled(
-            format!("{}  ", sample.name),
+            format!("{}  ", service.sample.name),
             Style::new().fg(color),
         ));
     }
@@ -181,16 +181,22 @@ fn help(samples: &[(Sample, bool)]) -> Vec<Line<'static>> {
     ]
 }
 
-/// Column names, rows and column widths of a table.
-type Content<'a, const N: usize> = (&'a [&'static str; N], &'a [[String; N]], &'a [u16; N]);
+/// The content of a table.
+struct Content<'a, const N: usize> {
+    title: &'a str,
+    columns: &'a [&'static str; N],
+    rows: &'a [[String; N]],
+    widths: [u16; N],
+}
 
-fn draw_table<const N: usize>(
-    frame: &mut Frame<'_>,
-    area: Rect,
-    title: &str,
-    (columns, rows, widths): Content<'_, N>,
-) {
-    let header = Row::new(*columns).style(Style::new().add_modifier(Modifier::BOLD));
+fn draw_table<const N: usize>(frame: &mut Frame<'_>, area: Rect, content: &Content<'_, N>) {
+    let Content {
+        title,
+        columns,
+        rows,
+        widths,
+    } = content;
+    let header = Row::new(**columns).style(Style::new().add_modifier(Modifier::BOLD));
     let rows = rows.iter().map(|cells| {
         let color = match cells {
             _ if cells
@@ -209,7 +215,7 @@ fn draw_table<const N: usize>(
         };
         Row::new(cells.clone()).style(Style::new().fg(color))
     });
-    // The last column takes what is left.
+    // The last column gets the remaining width.
     let widths = (widths.iter().enumerate()).map(|(n, width)| match n + 1 == N {
         true => Constraint::Fill(1),
         false => Constraint::Length(*width),
@@ -220,16 +226,16 @@ fn draw_table<const N: usize>(
     frame.render_widget(Table::new(rows, widths).header(header).block(block), area);
 }
 
-fn draw_events(frame: &mut Frame<'_>, area: Rect, events: &[(Duration, String)]) {
-    let room = usize::from(area.height.saturating_sub(1));
-    let lines: Vec<Line<'_>> = events[events.len().saturating_sub(room)..]
+fn draw_events(frame: &mut Frame<'_>, area: Rect, events: &[TimedEvent]) {
+    let height = usize::from(area.height.saturating_sub(1));
+    let lines: Vec<Line<'_>> = events[events.len().saturating_sub(height)..]
         .iter()
-        .map(|(at, event)| {
+        .map(|event| {
             let time = Span::styled(
-                format!("{:>7.2} s  ", at.as_secs_f64()),
+                format!("{:>7.2} s  ", event.at.as_secs_f64()),
                 Style::new().fg(Color::DarkGray),
             );
-            Line::from(vec![time, Span::raw(event.as_str())])
+            Line::from(vec![time, Span::raw(event.text.as_str())])
         })
         .collect();
     let block = Block::new().borders(Borders::TOP).title(" Events ");

@@ -1,5 +1,5 @@
-//! What the demo shows: values only. Everything about the node comes from the kubelet's sockets, the Instances from
-//! the agent's state folder.
+//! Holds the values that the demo shows. Those of the node come from the kubelet's sockets, and Instances come from the
+//! agent's state folder.
 use std::{
     collections::BTreeMap,
     time::{Duration, SystemTime},
@@ -8,16 +8,16 @@ use std::{
 /// The node and its devices at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Snapshot {
-    /// Whether the kubelet answers.
+    /// The kubelet answers.
     pub(super) is_kubelet_up: bool,
-    /// When the kubelet's registration socket was made: another kubelet makes another one.
+    /// The time at which the kubelet created its registration socket. It differs for each kubelet.
     pub(super) kubelet_since: Option<SystemTime>,
     pub(super) instances: BTreeMap<String, Instance>,
-    /// The plugins' sockets in the kubelet's folder, by file name.
+    /// The file names of the plugins' sockets in the kubelet's folder.
     pub(super) sockets: Vec<String>,
-    /// The node's resources, by name.
+    /// The node's resources by name.
     pub(super) resources: BTreeMap<String, Resource>,
-    /// By the Pod's name.
+    /// The brokers by the name of their Pod.
     pub(super) brokers: BTreeMap<String, Broker>,
 }
 
@@ -41,14 +41,14 @@ pub(super) struct Broker {
     pub(super) instance: String,
     pub(super) phase: String,
     pub(super) restarts: i32,
-    /// Why it does not run, if it does not.
+    /// The reason that the broker does not run; empty if it runs.
     pub(super) reason: String,
-    /// The `AKRI_ZEROCONF_*` variables it printed.
+    /// The `AKRI_ZEROCONF_*` variables that the broker printed.
     pub(super) printed: BTreeMap<String, String>,
 }
 
 impl Snapshot {
-    /// The resource of an Instance.
+    /// Returns the resource of an Instance.
     pub(super) fn resource_of(&self, instance: &str) -> Option<Resource> {
         self.resources.get(&format!("akri.sh/{instance}")).copied()
     }
@@ -59,7 +59,7 @@ impl Snapshot {
             .find(|broker| broker.instance == instance)
     }
 
-    /// The socket of a resource, by the name after its prefix.
+    /// Returns the socket of a resource. `resource` is the name without the prefix.
     pub(super) fn socket_of(&self, resource: &str) -> Option<&str> {
         let is_its = |socket: &&String| {
             (socket

@@ -1,8 +1,8 @@
-//! A snapshot as lines of text: for `--plain`, and for the tables on the screen. Pure.
+//! Converts a snapshot into the rows of the tables on the screen. Pure.
 use super::snapshot::Snapshot;
 use crate::model::age;
 
-/// Instances with their node's view of them.
+/// The columns of the Instances, with the health that the node reports.
 pub(super) const INSTANCE_COLUMNS: [&str; 7] = [
     "NAME", "CONFIG", "SHARED", "NODES", "AGE", "HEALTH", "DEVICE",
 ];

@@ -1,5 +1,5 @@
-//! Reads a running kubelet through its status socket. Knows nothing else of the kubelet.
-use super::api::SOCKET;
+//! Reads the state of a running kubelet through its status socket.
+use super::status_socket::SOCKET;
 pub use super::view::{CsiView, PluginState, PluginView};
 use anyhow::{Context as _, bail};
 use http_body_util::{BodyExt as _, Empty, Limited};
@@ -16,12 +16,13 @@ use std::{
 };
 use tokio::{net::UnixStream, time::timeout};
 
-/// A kubelet on this machine answers at once, or something is wrong with it.
-const LIMIT: Duration = Duration::from_secs(5);
-/// No answer is larger: a thousand Pods are about 5 MB.
+/// The time limit of a request. A kubelet on this machine answers within milliseconds.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// The largest response that is read, in bytes. A thousand Pods are about 5 MB.
 const ANSWER_LIMIT: usize = 64 * 1024 * 1024;
 
-/// A kubelet, by its root folder. Each call is a connection of its own, so it may restart in between.
+/// A client of the kubelet that has this root folder. Each call opens a connection, so the kubelet may restart between
+/// calls.
 #[derive(Debug, Clone)]
 pub struct Client {
     socket: PathBuf,
@@ -34,12 +35,12 @@ impl Client {
         }
     }
 
-    /// Whether it answers.
+    /// Returns `Ok` if the kubelet answers.
     pub async fn healthz(&self) -> anyhow::Result<()> {
         self.read("/healthz").await.map(|_| ())
     }
 
-    /// The node: capacity and allocatable in its status.
+    /// Returns the Node object, with capacity and allocatable in its status.
     pub async fn node(&self) -> anyhow::Result<Node> {
         self.parse("/node").await
     }
@@ -52,13 +53,13 @@ impl Client {
         self.parse("/plugins").await
     }
 
-    /// Its metrics, in the OpenMetrics text format.
+    /// Returns the metrics of the kubelet in the OpenMetrics text format.
     pub async fn metrics(&self) -> anyhow::Result<String> {
         let body = self.read("/metrics").await?;
         Ok(String::from_utf8_lossy(&body).into_owned())
     }
 
-    /// The last of what a container printed; the Pod by its full name.
+    /// Returns the last part of a container's log. `pod` is the full name, which ends with the node's name.
     pub async fn logs(
         &self,
         namespace: &str,
@@ -76,8 +77,8 @@ impl Client {
     }
 
     async fn read(&self, path: &str) -> anyhow::Result<Bytes> {
-        let answer = timeout(LIMIT, self.request(path)).await;
-        let answer = answer.with_context(|| format!("no answer within {LIMIT:?}"));
+        let answer = timeout(REQUEST_TIMEOUT, self.request(path)).await;
+        let answer = answer.with_context(|| format!("no answer within {REQUEST_TIMEOUT:?}"));
         answer
             .and_then(|answer| answer)
             .with_context(|| format!("kubelet at {}", self.socket.display()))
@@ -103,7 +104,7 @@ impl Client {
         tokio::select! {
             biased;
             answer = &mut answer => answer,
-            // Whoever closes the connection may have answered before.
+            // The kubelet may have answered before it closed the connection.
             ended = &mut connection => {
                 ended?;
                 answer.await

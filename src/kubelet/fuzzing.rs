@@ -1,4 +1,4 @@
-//! The doors through which `fuzz/` reaches the parsers of the kubelet: nothing else uses them.
+//! Gives `fuzz/` access to the private parsers of the kubelet. Nothing else uses this file.
 use super::{
     device_manager::{checkpoint, inventory::Inventory},
     pods::manifest,
@@ -13,11 +13,11 @@ pub struct StaticPod {
     pub name: String,
     pub uid: String,
     pub pod: Pod,
-    /// What each container asks of extended resources.
+    /// The extended resources that each container requests, with their quantities.
     pub limits: Vec<BTreeMap<String, usize>>,
 }
 
-/// The Pod of a manifest, or why it is refused.
+/// Parses a manifest into its Pod. The error says why the manifest is invalid.
 pub fn static_pod(text: &str, file: &str, node: &str) -> Result<StaticPod, String> {
     let read = manifest::parse(text, file, node).map_err(|e| e.to_string())?;
     let limits = read.spec.containers.iter().map(manifest::limits);
@@ -32,7 +32,8 @@ pub fn static_pod(text: &str, file: &str, node: &str) -> Result<StaticPod, Strin
     })
 }
 
-/// The checkpoint that a kubelet writes after it has read this one. `None` where it refuses it.
+/// Restores a checkpoint and returns the checkpoint that a kubelet then writes. Returns `None` if the checkpoint is
+/// invalid.
 pub fn checkpoint_again(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut inventory = Inventory::<()>::default();
     let restored = checkpoint::read(bytes).ok()?;

@@ -1,6 +1,6 @@
-//! What the Go kubelet counts and measures of plugins, under its names. A kubelet's own, and not the process's:
-//! several kubelets can run in one.
-use super::device_manager::resource_name::is_extended;
+//! Counts and measures calls of plugins, under the Go kubelet's metric names. Each kubelet has its own metrics, because
+//! several kubelets can run in one process.
+use super::resource_name::is_extended;
 use crate::telemetry::values::{Labels, State};
 use prometheus_client::{
     encoding::text,
@@ -9,12 +9,12 @@ use prometheus_client::{
 };
 use std::{collections::BTreeSet, fmt, path::Path, time::Duration};
 
-/// Prometheus' defaults, as in the kubelet.
+/// The default buckets of Prometheus, which the Go kubelet uses.
 const ALLOCATE_SECONDS: [f64; 11] = [
     0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
 ];
 
-/// All clones are one.
+/// The metrics of one kubelet. All clones share them.
 #[derive(Clone)]
 pub(crate) struct Metrics {
     registrations: Family<Labels<1>, Counter>,
@@ -33,7 +33,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// A call of the Registration service, whatever becomes of it.
+    /// Counts a call of the Registration service, whatever its outcome.
     pub(crate) fn count_registration(&self, resource: &str) {
         let name = match is_extended(resource) {
             true => resource,
@@ -43,21 +43,22 @@ impl Metrics {
         self.registrations.get_or_create(&labels).inc();
     }
 
-    /// Of a resource that is gone: names come and go with devices.
+    /// Removes the metrics of a resource that is gone. Without that the number of labels would grow without bound, as
+    /// resource names come and go with devices.
     pub(crate) fn forget(&self, resource: &str) {
         let labels = [("resource_name", resource.to_owned())];
         self.registrations.remove(&labels);
         self.allocate_time.remove(&labels);
     }
 
-    /// An Allocate call has ended, with an answer or without.
+    /// Records the duration of an Allocate call that has ended, with or without an answer.
     pub(crate) fn observe_allocate(&self, resource: &str, took: Duration) {
         let labels = [("resource_name", resource.to_owned())];
         let time = self.allocate_time.get_or_create(&labels);
         time.observe(took.as_secs_f64());
     }
 
-    /// The sockets in `plugins_registry`, and those of them that are registered.
+    /// Replaces the plugin gauges by the sockets in `plugins_registry` and the registered ones among them.
     pub(crate) fn set_plugins(&self, desired: &BTreeSet<&Path>, actual: &BTreeSet<&Path>) {
         let states = [
             ("desired_state_of_world", desired),
@@ -72,7 +73,7 @@ impl Metrics {
             }));
     }
 
-    /// All of it in the OpenMetrics text format.
+    /// Returns all metrics in the OpenMetrics text format.
     pub(crate) fn text(&self) -> Result<String, fmt::Error> {
         let mut registry = Registry::default();
         registry.register(

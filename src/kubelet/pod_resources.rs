@@ -1,12 +1,12 @@
-//! The pod resources API, `v1`: which device each container of an active Pod holds.
+//! Serves the pod resources API, `v1`: the devices that each container of an active Pod holds.
 use super::{
     device_manager::{
-        DeviceManager,
         inventory::{Claim, Holder, Inventory, NO_NUMA},
+        manager::DeviceManager,
     },
-    pods::{Pods, manifest::is_sidecar, record::PodRecord},
+    pods::{manifest::is_sidecar, record::PodRecord, table::Pods},
     rate_limit::Bucket,
-    until_stopped,
+    waits::serve_until,
 };
 use crate::{
     files,
@@ -18,15 +18,17 @@ use crate::{
     },
     uds,
 };
-use std::{fs, io, path::Path, sync::Mutex};
+use std::{fs, io, path::Path, sync::Mutex, time::Duration};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, transport::Server};
 
-/// The kubelet's own.
+/// The rate limit of the Go kubelet.
 const CALLS_PER_SECOND: f64 = 100.0;
 const BURST: f64 = 10.0;
 const SOCKET: &str = "kubelet.sock";
+/// The time that open calls get to end when the kubelet stops.
+const LAST_CALLS: Duration = Duration::from_millis(200);
 
 struct Service {
     devices: DeviceManager,
@@ -35,7 +37,7 @@ struct Service {
     bucket: Mutex<Bucket>,
 }
 
-/// Serves in `folder` until `shutdown`.
+/// Serves in `folder` until `shutdown`. It only reads the table of Pods and the inventory.
 pub(crate) fn serve(
     folder: &Path,
     devices: DeviceManager,
@@ -54,7 +56,7 @@ pub(crate) fn serve(
         let server = Server::builder()
             .add_service(PodResourcesListerServer::new(service))
             .serve_with_incoming_shutdown(incoming, shutdown.clone().cancelled_owned());
-        until_stopped(server, shutdown).await
+        serve_until(server, shutdown, LAST_CALLS).await
     })
 }
 
@@ -121,7 +123,8 @@ impl PodResourcesLister for Service {
     }
 }
 
-/// Sidecars and main containers; init containers that have ended hold nothing that matters.
+/// Lists the devices of sidecars and main containers. Plain init containers are left out, because they have ended
+/// before the main ones start.
 fn of_pod<C>(record: &PodRecord, inventory: &Inventory<C>) -> PodResources {
     let spec = &record.pod.spec;
     let sidecars = spec.init_containers.iter().flatten();
@@ -174,7 +177,7 @@ fn allocatable<C>(inventory: &Inventory<C>) -> Vec<ContainerDevices> {
     devices
 }
 
-/// The kubelet's form: an entry for each device, and each of its NUMA nodes.
+/// Returns one device in the Go kubelet's form: an entry for each device and each of its NUMA nodes.
 fn one_device(resource: &str, id: &str, node: i64) -> ContainerDevices {
     ContainerDevices {
         resource_name: resource.to_owned(),

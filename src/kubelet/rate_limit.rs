@@ -1,4 +1,4 @@
-//! A token bucket. Pure: the time comes in as the uptime of whoever asks.
+//! Limits the rate of calls with a token bucket. Pure: the time comes in as the caller's uptime.
 use std::time::Duration;
 
 #[derive(Debug, Clone)]
@@ -19,7 +19,7 @@ impl Bucket {
         }
     }
 
-    /// Whether one more call is within the rate.
+    /// Returns whether one more call is within the rate, and takes its token.
     pub(crate) fn take(&mut self, now: Duration) -> bool {
         let passed = now.saturating_sub(self.at).as_secs_f64();
         self.tokens = (self.tokens + passed * self.per_second).min(self.burst);

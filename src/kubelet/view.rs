@@ -1,9 +1,9 @@
-//! The kubelet's state as objects that others can read. Pure.
+//! Converts the kubelet's state into objects for clients of the status socket. Pure.
 use super::{
-    csi::Driver,
     device_manager::inventory::{Inventory, Resource},
+    drivers::csi::Driver,
     plugin_manager::{
-        CSI_PLUGIN, DEVICE_PLUGIN,
+        plugin::{CSI_PLUGIN, DEVICE_PLUGIN},
         report::{Entry, Report},
     },
 };
@@ -14,55 +14,58 @@ use k8s_openapi::{
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A plugin as this kubelet knows it.
+/// A plugin as the status socket shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PluginView {
-    /// The resource of a device plugin, the name of a driver; of a socket that could not be asked, the file's.
+    /// The resource of a device plugin or the name of a driver. For a socket that could not be asked it is the file
+    /// name.
     pub name: String,
-    /// `DevicePlugin`, `CSIPlugin`, `DRAPlugin`, or what else it says it is; empty where it could not be asked.
+    /// `DevicePlugin`, `CSIPlugin`, `DRAPlugin`, or another type that the plugin reports; empty if it could not be
+    /// asked.
     #[serde(rename = "type")]
     pub kind: String,
-    /// The path of its socket; empty for one that the checkpoint knows and that has not registered since.
+    /// The path of the plugin's socket; empty for a plugin that is known from the checkpoint and has not registered
+    /// since.
     pub endpoint: String,
     pub state: PluginState,
-    /// Why it is stopped or refused, or what it still has to do.
+    /// The reason for a stop or a rejection, or the step that is still missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     pub healthy: usize,
     pub unhealthy: usize,
-    /// Devices that containers hold.
+    /// The number of devices that containers hold.
     pub allocated: usize,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub csi: Option<CsiView>,
 }
 
-/// What a CSI driver said.
+/// A CSI driver as the status socket shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CsiView {
-    /// The highest one that both sides speak.
+    /// The highest version that both sides support.
     pub version: String,
-    /// What it calls this node; nothing where it does not serve NodeGetInfo.
+    /// The driver's name for this node; absent if it does not implement NodeGetInfo.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_id: Option<String>,
-    /// 0: no limit.
+    /// The most volumes of this driver on the node; 0 means no limit.
     pub max_volumes: i64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum PluginState {
-    /// A device plugin whose stream is open.
+    /// A device plugin whose ListAndWatch stream is open.
     Connected,
-    /// A driver that is known.
+    /// A registered driver.
     Registered,
     Stopped,
     Refused,
 }
 
-/// Capacity and allocatable of extended resources. Unlike the Go kubelet, which leaves a "0" in the API server, this
-/// one drops the entry when the grace of its plugin is over: it is the only keeper of this node object.
+/// Returns the Node, with capacity and allocatable of extended resources. An entry disappears when the grace period of
+/// its plugin is over. The Go kubelet leaves a "0" in the API server instead; here nobody else writes this object.
 pub(crate) fn node<C>(name: &str, inventory: &Inventory<C>) -> Node {
     let listed = inventory.resources().iter().filter(|(_, r)| r.is_listed());
     let mut capacity = BTreeMap::new();
@@ -85,7 +88,7 @@ pub(crate) fn node<C>(name: &str, inventory: &Inventory<C>) -> Node {
     }
 }
 
-/// Device plugins by their state now; of the other registrations how they went.
+/// Returns the device plugins with their present state, and the outcome of every other registration.
 pub(crate) fn plugins<C>(
     inventory: &Inventory<C>,
     report: &Report,

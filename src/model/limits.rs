@@ -15,6 +15,9 @@ pub const SLOT_ID_MAX: usize = 264;
 pub const SLOT_OWNER_MAX: usize = 600;
 /// The most that `maxInstances` of a Configuration may say.
 pub const INSTANCES_MAX: i64 = 10_000;
+/// The most Configurations that one node reports on, and the characters of a device's id.
+pub const CONFIGURATIONS_MAX: usize = 10_000;
+pub const DEVICE_ID_MAX: usize = 65_536;
 /// A week: the longest that the Instance of a vanished device may stay.
 pub const GRACE_SECONDS_MAX: i64 = 604_800;
 /// The names of objects and of nodes.
@@ -39,9 +42,13 @@ pub const DISCOVERY_PROPERTIES_MAX: usize = 64;
 pub const RESOURCE_NAME_MAX: usize = 317;
 /// The nodes that one object names.
 pub const NODES_MAX: usize = 10_000;
+/// The labels that a Configuration asks of nodes.
+pub const NODE_SELECTOR_MAX: usize = 16;
 /// The problems that one node reports of a Configuration, and the bytes of a problem's message.
 pub const PROBLEMS_MAX: usize = 16;
 pub const PROBLEM_MESSAGE_MAX: usize = 1024;
+/// The pin of a device: a host and eight networks. Four characters stand for one byte of a host's name.
+pub const PIN_MAX: usize = 1536;
 /// One word, such as a condition's type or reason.
 pub const WORD_MAX: usize = 128;
 /// A condition's message, as Kubernetes bounds it.

@@ -1,16 +1,16 @@
-//! Protobuf on the wire with buffers of the size that messages here have.
+//! Encodes and decodes protobuf messages with small initial buffers.
 use prost::Message;
 use std::marker::PhantomData;
 use tonic::codec::{BufferSettings, Codec};
 use tonic_prost::{ProstCodec, ProstDecoder, ProstEncoder};
 
-/// What a call allocates first; a larger message takes more. tonic's own 8 KiB stay with each ListAndWatch stream for
-/// as long as it lives, and there is one for each device.
+/// The initial buffer of a call in bytes; larger messages grow it. tonic's default of 8 KiB stays allocated as long as
+/// the stream, and each device has a ListAndWatch stream.
 const FIRST_BUFFER: usize = 512;
-/// From here on a response is written before more of it is encoded. As tonic has it.
+/// The size in bytes from which a response is written before more of it is encoded. It is tonic's default.
 const YIELD_THRESHOLD: usize = 32 * 1024;
 
-/// The codec of every generated client and server.
+/// The codec of all generated clients and servers.
 #[derive(Debug)]
 pub struct SmallMessages<T, U>(PhantomData<(T, U)>);
 

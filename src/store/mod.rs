@@ -13,6 +13,7 @@ use crate::{
     api::{
         configuration::{Configuration, Problem},
         instance::Instance,
+        node_devices::SeenDevice,
     },
     model::{names::ObjectKey, slot_table::SlotChange},
 };
@@ -45,6 +46,9 @@ pub trait Store: Send + Sync {
 
     /// The Instances this node knew when its last agent ended; some of them may be gone.
     fn earlier(&self) -> Instances;
+
+    /// Whether a controller makes of all nodes' reports what shared Instances say of nodes. Otherwise the agent does.
+    fn merges(&self) -> bool;
 
     /// Carries out changes, each for itself; the answers are in the same order.
     fn apply(&self, changes: Vec<InstanceChange>) -> BoxFuture<'_, Vec<Result<(), StoreError>>>;
@@ -86,6 +90,8 @@ pub enum InstanceChange {
         device_id: Option<String>,
         /// The device's identity, where it is to be remembered.
         pin: Option<String>,
+        /// How the device is reached, as a digest, where that is noted beside the Instance.
+        connection: Option<String>,
     },
     /// Replaces this node's view of the device.
     Health {
@@ -143,6 +149,12 @@ pub struct Exchange {
 pub struct Report {
     pub instances: usize,
     pub problems: Vec<Problem>,
+    /// Whether the node has looked everywhere once.
+    pub complete: bool,
+    /// Whether `spec.nodeSelector` leaves the node out.
+    pub left_out: bool,
+    /// The shared devices, where a controller makes their Instances.
+    pub devices: Vec<SeenDevice>,
 }
 
 /// Why a write was not carried out.

@@ -43,6 +43,7 @@ pub fn changed(instance: &Instance, change: &InstanceChange, node: &str) -> Opti
             broker_properties,
             device_id,
             pin,
+            connection,
             ..
         } => {
             instance.spec.capacity = *capacity;
@@ -50,7 +51,12 @@ pub fn changed(instance: &Instance, change: &InstanceChange, node: &str) -> Opti
                 .spec
                 .broker_properties
                 .clone_from(broker_properties);
-            for (key, value) in [(names::DEVICE_ID, device_id), (names::PIN, pin)] {
+            let notes = [
+                (names::DEVICE_ID, device_id),
+                (names::PIN, pin),
+                (names::CONNECTION, connection),
+            ];
+            for (key, value) in notes {
                 if let Some(value) = value {
                     let annotations = instance.metadata.annotations.get_or_insert_default();
                     annotations.insert(key.to_owned(), value.clone());
@@ -142,13 +148,61 @@ pub fn in_use_by(spec: &InstanceSpec) -> Option<String> {
     }
 }
 
+/// Whether a node that an Instance names sees the device: it does where nothing else is said of it.
+pub(crate) fn is_seen(status: &InstanceStatus, node: &str) -> bool {
+    let mut entries = status.nodes.iter();
+    entries.all(|entry| entry.name != node || entry.health == HEALTHY)
+}
+
+/// A status after `node` has looked at the device, where only what is not well is said.
+pub(crate) fn with_exception(
+    status: &InstanceStatus,
+    node: &str,
+    view: &View,
+    now: &str,
+) -> InstanceStatus {
+    let mut after = with_health(status, node, view, now);
+    match view.is_healthy && view.trouble.is_none() {
+        true => after.nodes.retain(|entry| entry.name != node),
+        false => {
+            let own = after.nodes.iter_mut().filter(|entry| entry.name == node);
+            own.for_each(|entry| entry.connection = None);
+        }
+    }
+    after
+}
+
+/// Whether [`with_exception`] would change nothing that matters.
+pub(crate) fn says_exception(status: &InstanceStatus, node: &str, view: &View) -> bool {
+    let entry = status.nodes.iter().find(|entry| entry.name == node);
+    match entry {
+        Some(entry) => entry.health == health(view) && entry.reason.as_deref() == reason(view),
+        None => view.is_healthy && view.trouble.is_none(),
+    }
+}
+
+/// `status` with conditions that say what its nodes do. Where all is well and always was, nothing is said.
+pub(crate) fn with_conditions(
+    status: InstanceStatus,
+    spec: &InstanceSpec,
+    now: &str,
+) -> InstanceStatus {
+    let mut entries = status.nodes.iter();
+    let is_well = status.conditions.is_empty()
+        && entries.all(|entry| entry.health == HEALTHY && entry.reason.is_none());
+    match is_well && !spec.nodes.is_empty() {
+        true => status,
+        false => with_availability(status, spec, now),
+    }
+}
+
 /// A status whose conditions say what its nodes do: `Available`, and `Flapping` and `IdentityChanged` where it is so.
 pub fn with_availability(
     mut status: InstanceStatus,
     spec: &InstanceSpec,
     now: &str,
 ) -> InstanceStatus {
-    let is_available = status.nodes.iter().any(|n| n.health == HEALTHY);
+    let is_available = spec.nodes.iter().any(|node| is_seen(&status, node));
     let flapping = trouble(&status, FLAPPING, "ComesAndGoes", now);
     let identity = trouble(&status, IDENTITY_CHANGED, "OtherHost", now);
     let in_use = in_use_by(spec).filter(|_| spec.nodes.is_empty());

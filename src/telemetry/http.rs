@@ -1,10 +1,11 @@
-//! `/metrics`, `/healthz` and `/readyz` of a process.
+//! Serves `/metrics`, `/healthz` and `/readyz` of a process.
 //!
-//! `/healthz` is 200 whenever it answers: the tasks of a process run on the one thread that answers here, and a process
-//! one of whose tasks has ended exits. A thread that is stuck does not answer, and that is what a liveness probe sees.
-//! `/readyz` is 503 while something is missing, and its body says what, a line each.
+//! `/healthz` always answers 200. The tasks of a process run on the same thread as this server, and a process exits
+//! when one of its tasks ends. A thread that hangs does not answer, and a liveness probe detects that. `/readyz`
+//! answers 503 while something is missing; its body lists the missing things, one per line.
 //!
-//! Anyone who reaches the port may connect, so connections are bounded in number, in time and in what they may send.
+//! Anyone who can reach the port may connect. Connections are therefore bounded in number, in time and in the size of a
+//! request.
 use super::metrics::{CONTENT_TYPE, metrics};
 use anyhow::Context as _;
 use axum::{
@@ -26,30 +27,30 @@ use tokio_util::{sync::CancellationToken, task::JoinMap};
 use tower::ServiceExt as _;
 use tracing::{debug, info};
 
-/// How long requests that are under way get when the process stops.
+/// The time that open requests get to end when the process stops.
 const LAST_REQUESTS: Duration = Duration::from_millis(500);
-/// So many missing things are named.
+/// The number of missing things that are listed.
 const NAMED_MAX: usize = 20;
-/// The most connections of a listener. One more ends the oldest: a probe gets its answer also while others hold
-/// connections that they do not use.
+/// The most connections of a listener. A further one ends the oldest, so that a probe is answered even if others hold
+/// idle connections.
 const CONNECTIONS_MAX: usize = 64;
-/// How long a client may take to send the head of its request.
+/// The time limit for the head of a request.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a connection may last: it has one request, and its answer.
+/// The time limit of a connection, which has one request and its answer.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(15);
-/// What is read of a request; the least that hyper takes.
+/// The read buffer of a connection in bytes. It is the smallest that hyper accepts.
 const READ_BUFFER: usize = 8192;
-/// Between tries to accept where the process has no file descriptor left.
+/// The pause between attempts to accept if the process has no file descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What a process must have before it is ready. Asked at each request, so that it tells of now.
+/// The conditions for readiness. They are evaluated at each request.
 #[derive(Clone)]
 pub struct Health {
     missing: Arc<dyn Fn() -> Vec<String> + Send + Sync>,
 }
 
 impl Health {
-    /// `missing` names what is not there yet; it reads values that are at hand and never waits.
+    /// Returns the conditions. `missing` names what is not ready yet; it only reads values and never waits.
     pub fn new(missing: impl Fn() -> Vec<String> + Send + Sync + 'static) -> Self {
         Self {
             missing: Arc::new(missing),
@@ -57,29 +58,29 @@ impl Health {
     }
 }
 
-/// Serves all three until `shutdown`.
+/// Serves all three paths until `shutdown`.
 pub async fn serve(
     address: SocketAddr,
     health: Health,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let listener = bind(address, "--http-address").await?;
-    info!(address = %listener.local_addr()?, "metrics, health and readiness are served");
+    info!(address = %listener.local_addr()?, "serving metrics, health and readiness");
     accept(listener, routes(health), shutdown).await;
     Ok(())
 }
 
-/// Serves `/metrics` alone until `shutdown`.
+/// Serves only `/metrics` until `shutdown`.
 pub async fn serve_metrics(address: SocketAddr, shutdown: CancellationToken) -> anyhow::Result<()> {
     let listener = bind(address, "--metrics-address").await?;
-    info!(address = %listener.local_addr()?, "metrics are served");
+    info!(address = %listener.local_addr()?, "serving metrics");
     accept(listener, metrics_route(), shutdown).await;
     Ok(())
 }
 
 async fn bind(address: SocketAddr, flag: &str) -> anyhow::Result<TcpListener> {
     TcpListener::bind(address).await.with_context(|| {
-        format!("{flag} {address}: cannot listen there; another process may, or the address is none of this host's")
+        format!("{flag} {address}: cannot listen; another process may use the address, or it does not belong to this host")
     })
 }
 
@@ -95,7 +96,7 @@ fn routes(health: Health) -> Router {
     metrics_route().merge(probes)
 }
 
-/// Accepts connections until `shutdown`, then gives those that are open a moment to end.
+/// Accepts connections until `shutdown`. The open ones then get a short time to end.
 async fn accept(listener: TcpListener, routes: Router, shutdown: CancellationToken) {
     let mut connections: JoinMap<u64, ()> = JoinMap::new();
     for number in 0.. {
@@ -110,7 +111,7 @@ async fn accept(listener: TcpListener, routes: Router, shutdown: CancellationTok
         let stream = match accepted {
             Some(Ok((stream, _))) => stream,
             Some(Err(error)) => {
-                debug!(%error, "a connection is not accepted");
+                debug!(%error, "cannot accept a connection");
                 sleep(ACCEPT_PAUSE).await;
                 continue;
             }
@@ -125,7 +126,7 @@ async fn accept(listener: TcpListener, routes: Router, shutdown: CancellationTok
         connections.spawn(number, answer(stream, routes.clone()));
     }
     let ended = async { while connections.join_next().await.is_some() {} };
-    // Whoever is not done by then is cut off.
+    // Connections that are still open are aborted.
     timeout(LAST_REQUESTS, ended).await.ok();
 }
 
@@ -143,7 +144,7 @@ async fn answer(stream: TcpStream, routes: Router) {
     match timeout(CONNECTION_TIMEOUT, connection).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => debug!(%error, "a connection ended early"),
-        Err(_) => debug!("a connection was cut off after {CONNECTION_TIMEOUT:?}"),
+        Err(_) => debug!("a connection was aborted after {CONNECTION_TIMEOUT:?}"),
     }
 }
 
@@ -162,7 +163,7 @@ async fn readiness(State(health): State<Health>) -> (StatusCode, String) {
     }
 }
 
-/// A line each, and how many more there are.
+/// Returns one line per missing thing, and the number of those that are not listed.
 fn listed(missing: &[String]) -> String {
     let named = missing
         .iter()
@@ -188,7 +189,7 @@ mod tests {
         time::Instant,
     };
 
-    /// A listener with all routes, for as long as the set is kept.
+    /// Starts a listener with all routes. It runs as long as the set is kept.
     async fn served() -> (SocketAddr, JoinSet<()>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -204,7 +205,7 @@ mod tests {
         stream
     }
 
-    /// How many of these the other side has not closed.
+    /// Returns the number of connections that the server has not closed.
     fn open(streams: &[TcpStream]) -> usize {
         let is_open = |stream: &&TcpStream| {
             let read = stream.try_read(&mut [0; 1]);
@@ -213,7 +214,7 @@ mod tests {
         streams.iter().filter(is_open).count()
     }
 
-    /// The status, the content type and the body of an answer.
+    /// Returns the status, the content type and the body of an answer.
     async fn get(address: SocketAddr, path: &str) -> (u16, String, String) {
         let stream = TokioIo::new(TcpStream::connect(address).await.unwrap());
         let (mut client, connection) = http1::handshake(stream).await.unwrap();
@@ -273,7 +274,7 @@ mod tests {
                 assert!(asked.elapsed() < Duration::from_secs(1));
             }
         }
-        // What was closed last may not have arrived here yet.
+        // The last close may not have arrived yet.
         let few = async {
             while open(&streams) > CONNECTIONS_MAX {
                 sleep(Duration::from_millis(5)).await;
@@ -305,7 +306,7 @@ mod tests {
         let request = b"GET /healthz HTTP/1.1\r\nhost: a\r\n\r\n";
         stream.write_all(&request.repeat(2)).await.unwrap();
         let mut answers = vec![];
-        // It may be reset, because half of what was sent is not read.
+        // The connection may be reset, because the server does not read all that was sent.
         stream.read_to_end(&mut answers).await.ok();
         let answers = String::from_utf8(answers).unwrap();
         assert_eq!(answers.matches("HTTP/1.1 200").count(), 1, "{answers}");

@@ -1,10 +1,11 @@
-//! What the process counts and measures, and how that is written for Prometheus. `docs/metrics.md` lists all of it.
+//! Defines the metrics of the process and writes them for Prometheus. `docs/metrics.md` lists all of them.
 //!
-//! Counters and histograms go up where the thing happens. Gauges that describe a state are replaced as a whole by
-//! whoever reads the whole state ([`State`]), so that none can drift. No label ever names an Instance or a device.
+//! Counters and histograms are increased where the event happens. Gauges that describe a state are replaced as a whole
+//! by the task that reads the whole state ([`State`]), so that none can become stale. No label names an Instance or a
+//! device.
 //!
-//! `akri_…` are the metrics that Akri documents, with its labels; `petiole_…` are all others, so that nobody takes them
-//! for a part of Akri's contract, and none of Akri's later ones can get in their way.
+//! Metrics of the form `akri_…` are those that Akri documents, with its labels. All others are `petiole_…`: they are
+//! not part of Akri's contract, and later metrics of Akri cannot collide with them.
 use super::values::{Labels, State, Timer, Untyped};
 use prometheus_client::{
     encoding::text,
@@ -13,64 +14,64 @@ use prometheus_client::{
 };
 use std::{collections::BTreeMap, fmt, sync::LazyLock, time::Duration};
 
-/// What [`Metrics::text`] writes.
+/// The content type of [`Metrics::text`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Akri's.
+/// The buckets of Akri.
 const DISCOVERY_SECONDS: [f64; 9] = [0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 60.0];
-/// A call is answered within 3 s.
+/// The buckets of Allocate calls, which are answered within 3 s.
 const ALLOCATE_SECONDS: [f64; 10] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1.0, 2.5, 3.0];
 
-/// What became of a try of a plugin to register with the kubelet.
+/// The outcome of an attempt to register a plugin with the kubelet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Registration {
     Registered,
-    /// Refused, or not answered.
+    /// The kubelet rejected the call or did not answer it.
     Failed,
-    /// The kubelet took it and never asked for the slots.
+    /// The kubelet accepted the call and never opened ListAndWatch.
     NoStream,
 }
 
-/// What became of a patch of the capacity of this process's node.
+/// The outcome of a patch of this node's capacity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CapacityPatch {
     Applied,
-    /// Somebody else had written in between: the next look decides anew.
+    /// Someone else had changed the entry in between. The next pass decides again.
     Superseded,
     Failed,
 }
 
-/// What became of a Kubernetes Event.
+/// The outcome of a Kubernetes Event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventOutcome {
     Written,
     Failed,
-    /// Too many waited to be written.
+    /// The Event was dropped, because too many waited to be written.
     Dropped,
 }
 
-/// One write to the API server, in words that are bounded.
+/// The labels of one write to the API server. Each has a bounded set of values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ApiWrite {
-    /// The resource's plural with its subresource, such as `instances/status`.
+    /// The plural of the resource with its subresource, such as `instances/status`.
     pub kind: &'static str,
     pub verb: &'static str,
-    /// `2xx`, `4xx`, …, or `none` where there was no answer.
+    /// `2xx`, `4xx`, …, or `none` if there was no answer.
     pub code: &'static str,
 }
 
-/// The slots of a Configuration on this node. Each slot is one of the three.
+/// The slots of a Configuration on this node. Each slot counts as exactly one of the three.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SlotCounts {
-    /// A container holds it, on whichever node, and the device is there.
+    /// Slots that a container of any node holds and whose device is present.
     pub used: i64,
-    /// To be had.
+    /// Slots that can be allocated.
     pub free: i64,
-    /// The device is gone, held or not.
+    /// Slots whose device is gone, held or not.
     pub unhealthy: i64,
 }
 
-/// All of a process's metrics.
+/// The metrics of a process.
 pub struct Metrics {
     registry: Registry,
     instances: State<2>,
@@ -93,7 +94,7 @@ pub struct Metrics {
     mdns_records: State<0>,
 }
 
-/// The metrics of this process. Process-wide, because many layers count and one registry is written out.
+/// Returns the metrics of this process. They are global, because many layers count and one registry is written.
 pub fn metrics() -> &'static Metrics {
     static METRICS: LazyLock<Metrics> = LazyLock::new(Metrics::new);
     &METRICS
@@ -129,7 +130,7 @@ impl Metrics {
         metrics
     }
 
-    /// The names, labels and values of Akri 0.12, the last whose agent counted.
+    /// Registers the metrics of Akri 0.12, with its names, labels and values. Its agent was the last with metrics.
     fn register_akris(&mut self) {
         let registry = &mut self.registry;
         registry.register(
@@ -139,7 +140,7 @@ impl Metrics {
         );
         registry.register(
             "akri_discovery_response_result",
-            "Discoveries that gave their first answer (Success), and discoveries that ended unasked (Fail)",
+            "Discoveries whose first answer arrived (Success), and discoveries that ended without being stopped (Fail)",
             self.discovery_results.clone(),
         );
         registry.register(
@@ -160,7 +161,7 @@ impl Metrics {
         registry.register("petiole_build", "The version that runs", Info::new(version));
         registry.register(
             "petiole_slots",
-            "Usage slots of the Instances on this node: used (on whichever node), free, unhealthy (their device is gone)",
+            "Usage slots of this node's Instances: used (by a container of any node), free, unhealthy (the device is gone)",
             self.slots.clone(),
         );
         registry.register(
@@ -170,7 +171,7 @@ impl Metrics {
         );
         registry.register(
             "petiole_checkpoint_unreadable",
-            "1 while the kubelet's checkpoint is there and cannot be read, which keeps slots from being released",
+            "1 while the kubelet's checkpoint exists and is unreadable, which prevents the release of slots",
             self.checkpoint_unreadable.clone(),
         );
         registry.register(
@@ -180,17 +181,17 @@ impl Metrics {
         );
         registry.register(
             "petiole_plugins_registered",
-            "Device plugins whose slots the kubelet is listening to",
+            "Device plugins whose ListAndWatch stream is open",
             self.plugins_registered.clone(),
         );
         registry.register(
             "petiole_plugin_registrations",
-            "Tries to register a device plugin with the kubelet",
+            "Attempts to register a device plugin with the kubelet",
             self.registrations.clone(),
         );
         registry.register(
             "petiole_claims",
-            "Claims of slots for containers; a refused one has its reason",
+            "Claims of slots for containers, with the reason of a refused one",
             self.claims.clone(),
         );
         registry.register(
@@ -210,7 +211,7 @@ impl Metrics {
         );
         registry.register(
             "petiole_events",
-            "Kubernetes Events, written or not",
+            "Kubernetes Events by outcome",
             self.events.clone(),
         );
     }
@@ -234,14 +235,14 @@ impl Metrics {
         );
     }
 
-    /// All of it in the OpenMetrics text format.
+    /// Returns all metrics in the OpenMetrics text format.
     pub fn text(&self) -> Result<String, fmt::Error> {
         let mut text = String::new();
         text::encode(&mut text, &self.registry)?;
         Ok(text)
     }
 
-    /// How many Instances each Configuration has on this node, by whether they are shared.
+    /// Sets the number of Instances on this node, by Configuration and by whether they are shared.
     pub fn set_instances(&self, counts: &BTreeMap<(String, bool), i64>) {
         self.instances
             .set(counts.iter().map(|((name, is_shared), count)| {
@@ -250,7 +251,7 @@ impl Metrics {
             }));
     }
 
-    /// How many broker Pods each Configuration has on each node: `(configuration, node)`.
+    /// Sets the number of broker Pods by `(configuration, node)`.
     pub fn set_broker_pods(&self, counts: &BTreeMap<(String, String), i64>) {
         self.broker_pods
             .set(counts.iter().map(|((name, node), count)| {
@@ -258,7 +259,7 @@ impl Metrics {
             }));
     }
 
-    /// The slots of each Configuration on this node.
+    /// Sets the number of slots on this node by Configuration.
     pub fn set_slots(&self, counts: &BTreeMap<String, SlotCounts>) {
         self.slots.set(counts.iter().flat_map(|(name, slots)| {
             let states = [
@@ -272,28 +273,29 @@ impl Metrics {
         }));
     }
 
-    /// How many slots containers of this node use that others hold.
+    /// Sets the number of slots that containers of this node use and that others hold.
     pub fn set_slots_held_twice(&self, count: usize) {
         self.slots_held_twice.set([([], gauge(count))]);
     }
 
-    /// Whether the kubelet's checkpoint is there and cannot be read.
+    /// Sets whether the kubelet's checkpoint exists and cannot be read.
     pub fn set_checkpoint_unreadable(&self, is_unreadable: bool) {
         self.checkpoint_unreadable
             .set([([], i64::from(is_unreadable))]);
     }
 
-    /// How many device plugins there should be.
+    /// Sets the number of device plugins that should be registered.
     pub fn set_plugins(&self, count: usize) {
         self.plugins.set([([], gauge(count))]);
     }
 
-    /// How many device plugins the kubelet is listening to.
+    /// Sets the number of device plugins whose ListAndWatch the kubelet has opened.
     pub fn set_plugins_registered(&self, count: usize) {
         self.plugins_registered.set([([], gauge(count))]);
     }
 
-    /// A discovery of this handler gave its first answer or, not `is_answer`, ended unasked.
+    /// Counts the end of a discovery's start: its first complete answer if `is_answer`, else an end without being
+    /// stopped.
     pub fn count_discovery(&self, handler: &str, is_answer: bool) {
         let result = if is_answer { "Success" } else { "Fail" };
         let labels = [
@@ -303,13 +305,13 @@ impl Metrics {
         self.discovery_results.get_or_create(&labels).0.inc();
     }
 
-    /// A discovery published its first complete set so long after its start.
+    /// Records the time from the start of a discovery to its first complete set.
     pub fn observe_discovery(&self, configuration: &str, took: Duration) {
         let labels = [label("configuration", configuration)];
         (self.discovery_time.get_or_create(&labels)).observe(took.as_secs_f64());
     }
 
-    /// The Configuration has gone, and what was measured of it goes too.
+    /// Removes the measurements of a Configuration that is gone.
     pub fn forget_discovery(&self, configuration: &str) {
         self.discovery_time
             .remove(&[label("configuration", configuration)]);
@@ -326,7 +328,7 @@ impl Metrics {
             .inc();
     }
 
-    /// A claim was made, or refused for a reason out of a bounded list.
+    /// Counts a claim. `refused` is the reason of a refused one, from a bounded list.
     pub fn count_claim(&self, refused: Option<&'static str>) {
         let result = if refused.is_some() {
             "refused"
@@ -340,7 +342,7 @@ impl Metrics {
         self.claims.get_or_create(&labels).inc();
     }
 
-    /// Measures an Allocate call until it is dropped.
+    /// Returns a timer that records the duration of an Allocate call when it is dropped.
     pub fn time_allocate(&self) -> Timer<'_> {
         Timer::new(&self.allocate_time)
     }

@@ -1,7 +1,7 @@
 use super::*;
 use std::collections::BTreeSet;
 
-/// Metrics in which everything has happened once.
+/// Returns metrics in which every event has happened once.
 fn touched() -> Metrics {
     let metrics = Metrics::new();
     let cam = || "cam".to_owned();
@@ -47,7 +47,7 @@ fn akris_metrics_have_the_names_and_labels_that_akri_documents() {
     for line in [
         "# TYPE akri_instance_count gauge",
         r#"akri_instance_count{configuration="cam",is_shared="true"} 2"#,
-        // A counter would be written as akri_discovery_response_result_total.
+        // As a counter it would be written as akri_discovery_response_result_total.
         "# TYPE akri_discovery_response_result unknown",
         r#"akri_discovery_response_result{discovery_handler_name="zeroconf",result="Success"} 1"#,
         "# TYPE akri_discovery_response_time histogram",
@@ -101,10 +101,10 @@ fn a_claim_has_its_reason_where_it_is_refused() {
     );
 }
 
-/// A metric as it is documented and as it is written: name, type, labels.
+/// A metric as it is documented and as it is written: its name, type and labels.
 type Row = (String, String, BTreeSet<String>);
 
-/// What an exposition has, by the names that a query uses.
+/// Returns the metrics of an exposition by the names that a query uses.
 fn written(text: &str) -> BTreeSet<Row> {
     let mut rows = BTreeSet::new();
     for line in text.lines().filter_map(|line| line.strip_prefix("# TYPE ")) {
@@ -138,7 +138,7 @@ fn label_names(sample: &str) -> Vec<String> {
     names.map(|(name, _)| name.to_owned()).collect()
 }
 
-/// The rows of the table in `docs/metrics.md`: `name`, type, `labels`, …
+/// Returns the rows of the table in `docs/metrics.md`: `name`, type, `labels`, …
 fn documented() -> BTreeSet<Row> {
     let text = include_str!("../../docs/metrics.md");
     let rows = text.lines().filter(|line| line.starts_with("| `"));

@@ -1,4 +1,4 @@
-//! What the process says of itself: logs on stderr, as text or JSON; metrics and its health over HTTP.
+//! Sets up the telemetry of a process: logs on stderr as text or JSON, and metrics and health over HTTP.
 pub mod http;
 pub mod metrics;
 mod text;
@@ -8,7 +8,12 @@ pub use metrics::metrics;
 
 use clap::ValueEnum;
 use std::io::{IsTerminal as _, stderr};
-use tracing_subscriber::{EnvFilter, fmt};
+use tracing_subscriber::{
+    filter::{LevelFilter, Targets},
+    fmt,
+    layer::SubscriberExt as _,
+    util::SubscriberInitExt as _,
+};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
@@ -16,7 +21,7 @@ pub enum LogFormat {
     Json,
 }
 
-/// How the process logs.
+/// The settings of the log.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Directives such as `info` or `petiole=debug,warn`.
@@ -24,22 +29,24 @@ pub struct Settings {
     pub format: LogFormat,
 }
 
-/// Starts logging to stderr. Called once, by `main`.
+/// Starts logging to stderr. `main` calls it once.
 pub fn start(settings: &Settings) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(&settings.filter)
+    let filter = (settings.filter.parse::<Targets>())
         .map_err(|e| anyhow::anyhow!("--log {:?}: {e}", settings.filter))?;
-    // What these say of each try is told once for each trouble by whoever tries.
+    // These crates log every attempt. The callers log each outage once.
     let filter = match settings.filter.contains("kube_") {
         true => filter,
-        false => (filter.add_directive("kube_runtime=error".parse()?))
-            .add_directive("kube_client=off".parse()?),
+        false => (filter.with_target("kube_runtime", LevelFilter::ERROR))
+            .with_target("kube_client", LevelFilter::OFF),
     };
-    let logs = fmt().with_env_filter(filter).with_writer(stderr);
+    let all = tracing_subscriber::registry().with(filter);
+    let logs = fmt::layer().with_writer(stderr);
     match settings.format {
-        LogFormat::Text => (logs.fmt_fields(text::fields()))
-            .with_ansi(stderr().is_terminal())
-            .init(),
-        LogFormat::Json => logs.json().flatten_event(true).init(),
+        LogFormat::Text => {
+            let logs = logs.fmt_fields(text::fields());
+            all.with(logs.with_ansi(stderr().is_terminal())).init();
+        }
+        LogFormat::Json => all.with(logs.json().flatten_event(true)).init(),
     }
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Fields and messages of a text log. Their values come from anyone on the LAN: what would steer a terminal, or look like
-//! another line of the log, is written out as an escape.
+//! Formats the fields and the message of a text log. The values come from anyone on the LAN, so control characters are
+//! escaped: they could steer a terminal or imitate another line of the log.
 use crate::model::printable::printable;
 use std::fmt::Debug;
 use tracing::field::Field;
@@ -11,7 +11,7 @@ use tracing_subscriber::{
     },
 };
 
-/// Writes `message name=value name=value`.
+/// Returns a formatter that writes `message name=value name=value`.
 pub(super) fn fields() -> impl for<'w> FormatFields<'w> + Send + Sync + 'static {
     let write = |writer: &mut Writer<'_>, field: &Field, value: &dyn Debug| {
         let value = printable(&format!("{value:?}"));

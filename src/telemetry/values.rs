@@ -1,4 +1,4 @@
-//! Kinds of metrics that the library has not.
+//! Defines kinds of metrics that the library does not have.
 use prometheus_client::{
     encoding::{EncodeMetric, MetricEncoder},
     metrics::{MetricType, TypedMetric, counter::Counter, histogram::Histogram},
@@ -10,10 +10,10 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// Label names with their values.
+/// The names of labels with their values.
 pub(crate) type Labels<const N: usize> = [(&'static str, String); N];
 
-/// Observes the seconds of its life.
+/// A timer that records the seconds from its creation to its drop.
 pub struct Timer<'a> {
     histogram: &'a Histogram,
     begun: Instant,
@@ -34,7 +34,7 @@ impl Drop for Timer<'_> {
     }
 }
 
-/// A gauge that is set as a whole, so that what is no longer there is no longer shown.
+/// A gauge that is replaced as a whole, so that values of things that are gone disappear.
 #[derive(Debug, Clone)]
 pub(crate) struct State<const N: usize>(Arc<RwLock<BTreeMap<Labels<N>, i64>>>);
 
@@ -67,15 +67,15 @@ impl<const N: usize> EncodeMetric for State<N> {
         MetricType::Gauge
     }
 
-    /// A process that never set it does not show it.
+    /// Returns true if the process never set the gauge. It is not written then.
     fn is_empty(&self) -> bool {
         let values = self.0.read().unwrap_or_else(PoisonError::into_inner);
         values.is_empty()
     }
 }
 
-/// A counter whose name is written as it stands. OpenMetrics has `_total` at the end of every counter's name, and
-/// Akri's documented one has not: as a metric of unknown type it keeps the name that dashboards ask for.
+/// A counter whose name is written unchanged. OpenMetrics appends `_total` to the name of every counter, and the
+/// counter that Akri documents has no such suffix. As a metric of unknown type it keeps the name that dashboards query.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Untyped(pub(super) Counter);
 

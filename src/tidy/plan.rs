@@ -1,17 +1,17 @@
-//! Which capacity entries are stale, and what is left of an installation that goes. Pure.
+//! Decides which capacity entries are stale, and what is left of an installation that is being removed. Pure.
 use crate::model::node_resources::{EntryChange, NodeResources, count};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is used of an Instance.
+/// The fields of an Instance that are used here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct InstanceUse {
-    /// `<namespace>/<name>`
+    /// The key as `<namespace>/<name>`.
     pub(super) key: String,
     pub(super) name: String,
     pub(super) configuration: String,
-    /// `spec.resourceName` of its Configuration, prefix and all.
+    /// The `spec.resourceName` of its Configuration, with the prefix.
     pub(super) resource_name: Option<String>,
-    /// The nodes that see it; `None` where that cannot be read: it may be any.
+    /// The nodes that see the device. `None` if that is unreadable: it may be any node.
     pub(super) nodes: Option<BTreeSet<String>>,
 }
 
@@ -20,22 +20,22 @@ pub(super) struct InstanceUse {
 pub struct Entry {
     pub node: String,
     pub resource: String,
-    /// Its value, or `-` where only allocatable has it.
+    /// The capacity, or `-` if only allocatable has the entry.
     pub capacity: String,
 }
 
-/// The stale entries of one node, and what removes them.
+/// The stale entries of one node, and the changes that remove them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Stale {
     pub(super) entries: Vec<Entry>,
     pub(super) changes: Vec<EntryChange>,
 }
 
-/// What Instances give a node.
+/// The resources on a node that Instances account for.
 struct Backed<'a> {
-    /// Resources with any prefix of ours.
+    /// Names that may have any of our prefixes.
     names: BTreeSet<&'a str>,
-    /// Resources with their prefix.
+    /// Names with their prefix.
     resources: BTreeSet<&'a str>,
 }
 
@@ -61,7 +61,7 @@ impl<'a> Backed<'a> {
     }
 }
 
-/// Entries of a node that no Instance there, and no Configuration with an Instance there, has.
+/// Returns the entries of a node that belong to no Instance of the node and to no Configuration with an Instance there.
 fn unbacked<'a>(
     node: &str,
     resources: &'a NodeResources,
@@ -73,7 +73,7 @@ fn unbacked<'a>(
         .collect()
 }
 
-/// `resources` hold only entries with our prefixes.
+/// Returns the stale entries of a node. `resources` must contain only entries with our prefixes.
 pub(super) fn stale(node: &str, resources: &NodeResources, instances: &[InstanceUse]) -> Stale {
     let unbacked = unbacked(node, resources, instances);
     let entry = |resource: &&String| Entry {
@@ -91,50 +91,63 @@ pub(super) fn stale(node: &str, resources: &NodeResources, instances: &[Instance
     }
 }
 
-/// What there was before anything was deleted.
+/// The state before anything was deleted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Before {
-    /// Entries that no Instance backed: nobody may be there to bring them to 0.
-    ghosts: BTreeSet<(String, String)>,
+pub(super) struct InitialState {
+    /// Entries that belonged to no Instance. There may be no agent that sets them to 0.
+    unbacked_entries: BTreeSet<(String, String)>,
 }
 
-/// What is looked at again and again while an installation goes.
+/// The state that is read repeatedly while an installation is being removed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Look {
-    /// `<namespace>/<name>`
+pub(super) struct State {
+    /// The keys as `<namespace>/<name>`.
     pub(super) configurations: Vec<String>,
     pub(super) instances: Vec<InstanceUse>,
-    /// Those whose kubelet reports: the others keep what they said last.
+    /// The nodes whose kubelet reports. Other nodes keep their last values for ever.
     pub(super) nodes: BTreeMap<String, NodeResources>,
 }
 
-impl Before {
-    pub(super) fn new(look: &Look) -> Self {
-        let ghosts = look.nodes.iter().flat_map(|(node, resources)| {
-            let unbacked = unbacked(node, resources, &look.instances);
+/// Decides whether entries that belonged to no Instance from the beginning count as left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum UnbackedEntries {
+    Count,
+    Ignore,
+}
+
+impl InitialState {
+    pub(super) fn new(state: &State) -> Self {
+        let unbacked_entries = state.nodes.iter().flat_map(|(node, resources)| {
+            let unbacked = unbacked(node, resources, &state.instances);
             unbacked
                 .into_iter()
                 .map(|resource| (node.clone(), resource.clone()))
         });
         Self {
-            ghosts: ghosts.collect(),
+            unbacked_entries: unbacked_entries.collect(),
         }
     }
 }
 
-/// What is still there, a line for each kind; nothing when the agents have stopped their plugins.
-pub(super) fn left(look: &Look, before: &Before, waits_for_ghosts: bool) -> Vec<String> {
-    let allocatable = look.nodes.iter().flat_map(|(node, resources)| {
+/// Returns what is left, one line per kind. It is empty once the agents have stopped their plugins.
+pub(super) fn left(
+    state: &State,
+    initial: &InitialState,
+    unbacked: UnbackedEntries,
+) -> Vec<String> {
+    let allocatable = state.nodes.iter().flat_map(|(node, resources)| {
         let above_0 = (resources.allocatable.iter()).filter(|(_, n)| count(n) != Some(0));
         above_0.map(move |(resource, _)| (node.clone(), resource.clone()))
     });
     let allocatable = allocatable
-        .filter(|entry| waits_for_ghosts || !before.ghosts.contains(entry))
+        .filter(|entry| {
+            unbacked == UnbackedEntries::Count || !initial.unbacked_entries.contains(entry)
+        })
         .map(|(node, resource)| format!("{resource} on {node}"))
         .collect();
-    let instances = look.instances.iter().map(|i| i.key.clone()).collect();
+    let instances = state.instances.iter().map(|i| i.key.clone()).collect();
     [
-        ("Configurations", look.configurations.clone()),
+        ("Configurations", state.configurations.clone()),
         ("Instances", instances),
         ("allocatable", allocatable),
     ]
@@ -144,7 +157,7 @@ pub(super) fn left(look: &Look, before: &Before, waits_for_ghosts: bool) -> Vec<
     .collect()
 }
 
-/// The first few, and how many more there are.
+/// Lists the first few names, and the number of the others.
 fn some_of(names: &[String]) -> String {
     const SHOWN: usize = 5;
     let shown = names[..names.len().min(SHOWN)].join(", ");
@@ -265,14 +278,14 @@ mod tests {
 
     #[test]
     fn what_is_left_is_named() {
-        let mut look = Look {
+        let mut state = State {
             configurations: vec!["default/cam".to_owned()],
             instances: (1..=7)
                 .map(|n| instance(&format!("cam-{n}"), &["a"]))
                 .collect(),
             nodes: BTreeMap::from([("a".to_owned(), resources(&[("cam-1", "1"), ("cam-2", "0")]))]),
         };
-        let before = Before::new(&look);
+        let initial = InitialState::new(&state);
         let shown =
             "default/cam-1, default/cam-2, default/cam-3, default/cam-4, default/cam-5 and 2 more";
         let expected = [
@@ -280,22 +293,25 @@ mod tests {
             format!("Instances: {shown}"),
             "allocatable: akri.sh/cam-1 on a".to_owned(),
         ];
-        assert_eq!(left(&look, &before, false), expected);
-        look.configurations.clear();
-        look.instances.clear();
-        assert_eq!(left(&look, &before, false), [&*expected[2]]);
-        look.nodes = BTreeMap::from([("a".to_owned(), resources(&[("cam-1", "0")]))]);
-        assert_eq!(left(&look, &before, true), [""; 0]);
+        assert_eq!(left(&state, &initial, UnbackedEntries::Ignore), expected);
+        state.configurations.clear();
+        state.instances.clear();
+        assert_eq!(
+            left(&state, &initial, UnbackedEntries::Ignore),
+            [&*expected[2]]
+        );
+        state.nodes = BTreeMap::from([("a".to_owned(), resources(&[("cam-1", "0")]))]);
+        assert_eq!(left(&state, &initial, UnbackedEntries::Count), [""; 0]);
     }
 
     #[test]
     fn what_was_stale_before_is_not_waited_for_without_end() {
-        let look = Look {
+        let state = State {
             nodes: BTreeMap::from([("a".to_owned(), resources(&[("ghost", "5")]))]),
-            ..Look::default()
+            ..State::default()
         };
-        let before = Before::new(&look);
-        assert_eq!(left(&look, &before, true).len(), 1);
-        assert_eq!(left(&look, &before, false), [""; 0]);
+        let initial = InitialState::new(&state);
+        assert_eq!(left(&state, &initial, UnbackedEntries::Count).len(), 1);
+        assert_eq!(left(&state, &initial, UnbackedEntries::Ignore), [""; 0]);
     }
 }

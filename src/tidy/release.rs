@@ -1,10 +1,10 @@
-//! Asks whether Helm is removing its release. The uninstall hook is a plain Job for everything else that applies the
-//! chart's objects (`kubectl apply`, Kustomize, GitOps controllers), and it must not delete anything then.
+//! Checks whether Helm is removing its release. The uninstall hook is an ordinary Job to everything else that applies
+//! the chart's objects (`kubectl apply`, Kustomize, GitOps controllers), and it must delete nothing then.
 mod plan;
 
 pub use plan::{REVISIONS, Release};
 
-use super::Failure;
+use super::failure::Failure;
 use k8s_openapi::{
     NamespaceResourceScope,
     api::core::v1::{ConfigMap, Secret},
@@ -16,12 +16,12 @@ use std::{fmt::Debug, time::Duration};
 use tokio::time::{Instant, sleep};
 use tracing::warn;
 
-const BETWEEN_TRIES: Duration = Duration::from_millis(500);
-/// Rights that were created with the hook are known to every API server by then.
-const RIGHTS_SPREAD: Duration = Duration::from_secs(5);
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
+/// The time after which every API server knows the rights that were created with the hook.
+const RIGHTS_PROPAGATION: Duration = Duration::from_secs(5);
 
-/// Returns why the release is not being removed, or `None` where it is. An API server that is away is waited for until
-/// `timeout`; records that may not be read prove nothing.
+/// Returns the reason that the release is not being removed, or `None` if it is. It waits until `timeout` for an API
+/// server that does not answer. Records that may not be read prove nothing.
 pub async fn why_not_removed(
     release: &Release,
     client: &Client,
@@ -33,24 +33,24 @@ pub async fn why_not_removed(
             Ok(records) => return Ok(why_it_stays(release, &records)),
             Err(failure) => failure,
         };
-        let patience = match failure.may_pass {
+        let limit = match failure.is_temporary {
             true => timeout,
-            false => RIGHTS_SPREAD,
+            false => RIGHTS_PROPAGATION,
         };
-        if began.elapsed() + BETWEEN_TRIES > patience {
-            return match failure.may_pass {
+        if began.elapsed() + RETRY_INTERVAL > limit {
+            return match failure.is_temporary {
                 true => Err(failure.error),
                 false => Ok(Some(format!("{:#}", failure.error))),
             };
         }
-        if failure.may_pass {
-            warn!("{:#}; it is tried again", failure.error);
+        if failure.is_temporary {
+            warn!("{:#}; retrying", failure.error);
         }
-        sleep(BETWEEN_TRIES).await;
+        sleep(RETRY_INTERVAL).await;
     }
 }
 
-/// The records there are, wherever Helm keeps them (`HELM_DRIVER`): in Secrets or in ConfigMaps.
+/// Returns the records of the release. Helm keeps them in Secrets or in ConfigMaps, depending on `HELM_DRIVER`.
 async fn records(release: &Release, client: &Client) -> Result<Vec<Record>, Failure> {
     let mut records = vec![];
     for revision in release.revisions() {
@@ -63,7 +63,7 @@ async fn records(release: &Release, client: &Client) -> Result<Vec<Record>, Fail
     Ok(records)
 }
 
-/// The status of a revision. What else is in its record, the values among it, is not asked for.
+/// Returns the status of a revision. The rest of its record, such as the values, is not requested.
 async fn status<K>(
     release: &Release,
     revision: u64,

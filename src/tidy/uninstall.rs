@@ -1,12 +1,15 @@
-//! Takes away what Configurations have made, before the agents go: they stop their plugins and remove the sockets.
+//! Removes everything that came from Configurations before the agents are removed: the agents stop their plugins and
+//! delete the sockets.
 use super::{
-    Failure, configurations, instances, left_after,
-    plan::{Before, Look, left},
+    failure::Failure,
+    objects::{configurations, instances},
+    plan::{InitialState, State, UnbackedEntries, left},
 };
 use crate::{
     api::configuration::Configuration,
     cluster::{self, node::Nodes},
 };
+use anyhow::bail;
 use kube::{
     Api, Client, Resource as _,
     api::{DeleteParams, Preconditions},
@@ -16,65 +19,68 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
-const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
-/// A kubelet reports within this time; an entry that is still above 0, and that no Instance backed from the
-/// beginning, has nobody to bring it to 0.
-const GHOSTS_ARE_WAITED_FOR: Duration = Duration::from_secs(12);
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
+/// The time that a kubelet gets to report. An entry that is still above 0 then, and that belonged to no Instance from
+/// the beginning, has no agent that sets it to 0.
+const UNBACKED_GRACE: Duration = Duration::from_secs(12);
 
-/// What to uninstall.
+/// The settings of an uninstallation.
 #[derive(Debug, Clone)]
 pub struct Uninstall {
     pub prefixes: Vec<String>,
-    /// Where Configurations are; everywhere where none is named.
+    /// The namespaces of the Configurations; all namespaces if empty.
     pub namespaces: Vec<String>,
     pub timeout: Duration,
 }
 
-/// Deletes all Configurations, and waits until no Instance is left and nothing of ours is allocatable.
+/// Deletes all Configurations, and waits until no Instance is left and no resource of ours is allocatable.
 pub async fn uninstall(settings: &Uninstall, client: &Client) -> anyhow::Result<()> {
     let began = Instant::now();
     let nodes = Nodes::new(client.clone(), &settings.prefixes);
-    let mut before = None;
+    let mut initial = None;
     let mut remains = vec!["everything: the API server has not answered".to_owned()];
     loop {
-        match look(settings, client, &nodes).await {
-            Ok((look, configurations)) => {
-                let before = before.get_or_insert_with(|| Before::new(&look));
-                let waits_for_ghosts = began.elapsed() < GHOSTS_ARE_WAITED_FOR;
-                remains = left(&look, before, waits_for_ghosts);
+        match read_state(settings, client, &nodes).await {
+            Ok((state, configurations)) => {
+                let initial = initial.get_or_insert_with(|| InitialState::new(&state));
+                let unbacked = match began.elapsed() < UNBACKED_GRACE {
+                    true => UnbackedEntries::Count,
+                    false => UnbackedEntries::Ignore,
+                };
+                remains = left(&state, initial, unbacked);
                 if remains.is_empty() {
                     return Ok(());
                 }
                 for metadata in configurations {
                     match delete(client, metadata).await {
-                        Err(failure) if !failure.may_pass => return Err(failure.error),
-                        Err(failure) => warn!("{:#}; it is tried again", failure.error),
+                        Err(failure) if !failure.is_temporary => return Err(failure.error),
+                        Err(failure) => warn!("{:#}; retrying", failure.error),
                         Ok(()) => {}
                     }
                 }
             }
-            Err(failure) if !failure.may_pass => return Err(failure.error),
-            Err(failure) => warn!("{:#}; it is tried again", failure.error),
+            Err(failure) if !failure.is_temporary => return Err(failure.error),
+            Err(failure) => warn!("{:#}; retrying", failure.error),
         }
-        if began.elapsed() + BETWEEN_LOOKS > settings.timeout {
+        if began.elapsed() + CHECK_INTERVAL > settings.timeout {
             return left_after(&remains, settings.timeout);
         }
-        sleep(BETWEEN_LOOKS).await;
+        sleep(CHECK_INTERVAL).await;
     }
 }
 
-/// What there is, and the Configurations that nobody has deleted yet.
-async fn look(
+/// Reads the state, and the Configurations that are not being deleted yet.
+async fn read_state(
     settings: &Uninstall,
     client: &Client,
     nodes: &Nodes,
-) -> Result<(Look, Vec<ObjectMeta>), Failure> {
+) -> Result<(State, Vec<ObjectMeta>), Failure> {
     let namespaces = &settings.namespaces;
     let nodes = (nodes.list().await).map_err(|e| Failure::new(e, "list", "nodes"))?;
     let found = configurations(client, namespaces).await?;
     let instances = instances(client, namespaces, &found).await?;
     let configurations: Vec<ObjectMeta> = found.iter().map(|c| c.meta().clone()).collect();
-    let look = Look {
+    let state = State {
         configurations: (configurations.iter())
             .map(|metadata| cluster::key_of(metadata).to_string())
             .collect(),
@@ -87,7 +93,7 @@ async fn look(
     };
     let is_undeleted = |metadata: &ObjectMeta| metadata.deletion_timestamp.is_none();
     Ok((
-        look,
+        state,
         configurations.into_iter().filter(is_undeleted).collect(),
     ))
 }
@@ -110,4 +116,15 @@ async fn delete(client: &Client, metadata: ObjectMeta) -> Result<(), Failure> {
             Ok(())
         }
     }
+}
+
+/// Returns an error that names what is left after the timeout, if anything is.
+fn left_after(left: &[String], timeout: Duration) -> anyhow::Result<()> {
+    if left.is_empty() {
+        return Ok(());
+    }
+    bail!(
+        "not finished within {timeout:?}; what is left: {}",
+        left.join("; ")
+    )
 }

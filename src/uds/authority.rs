@@ -1,9 +1,9 @@
-//! Makes an illegal `:authority` legal before h2 sees it.
+//! Replaces an illegal `:authority` before h2 reads it.
 //!
-//! A grpc-go client that dials a bare path sends the path as `:authority: %2Fvar%2Flib…`, which h2 answers with
-//! `RST_STREAM PROTOCOL_ERROR`. [`LegalAuthority`] wraps a connection and puts `localhost` in its place: `rewriter` walks
-//! the connection, `frames` its frames, `header_block` their header fields. All else passes as it came: what is malformed
-//! is h2's to refuse.
+//! A grpc-go client that dials a bare path sends the path as `:authority: %2Fvar%2Flib…`, and h2 answers with
+//! `RST_STREAM PROTOCOL_ERROR`. [`LegalAuthority`] wraps a connection and replaces the value by `localhost`. `rewriter`
+//! follows the connection, `frames` parses its frames, and `header_block` parses their header fields. Everything else
+//! passes unchanged: h2 rejects what is malformed.
 use super::rewriter::Rewriter;
 use std::{
     io,
@@ -14,10 +14,10 @@ use std::{
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tonic::transport::server::Connected;
 
-/// How much is read from the socket at once, in bytes. gRPC over these sockets is a few small messages.
+/// The number of bytes that one read takes from the socket. gRPC over these sockets consists of a few small messages.
 const READ_LEN: usize = 8 * 1024;
 
-/// A server's side of a connection, whose requests have a legal `:authority`.
+/// The server's side of a connection, whose requests have a legal `:authority`.
 pub struct LegalAuthority<S> {
     inner: S,
     rewriter: Rewriter,
@@ -107,13 +107,13 @@ mod tests {
     async fn a_reader_gets_all_that_came_before_the_end() {
         const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
         const ILLEGAL: &[u8] = b"\x1b%2Fvar%2Flib%2Fkubelet.sock";
-        // Huffman coded, with its length.
+        // The string is Huffman coded and starts with its length.
         const LOCALHOST: &[u8] = &[0x86, 0xa0, 0xe4, 0x1d, 0x13, 0x9d, 0x09];
         let frame = |kind: u8, flags: u8, payload: &[u8]| {
             let [.., a, b, c] = payload.len().to_be_bytes();
             [&[a, b, c, kind, flags, 0, 0, 0, 1], payload].concat()
         };
-        // HEADERS with `:method` and an `:authority`, DATA, and a frame header that is not whole.
+        // The connection has HEADERS with `:method` and `:authority`, DATA, and a part of a frame header.
         let connection = |authority: &[u8]| {
             let block = [&[0x83, 0x11], authority].concat();
             let headers = frame(0x1, 0x4, &block);

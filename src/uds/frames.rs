@@ -1,4 +1,4 @@
-//! The frames of an HTTP/2 connection that carry header fields (RFC 9113 4.1, 6.2, 6.10), taken apart and written.
+//! Parses and writes the frames of an HTTP/2 connection that carry header fields (RFC 9113 4.1, 6.2, 6.10).
 
 pub(super) const FRAME_HEADER_LEN: usize = 9;
 pub(super) const HEADERS: u8 = 0x1;
@@ -7,7 +7,7 @@ pub(super) const END_HEADERS: u8 = 0x4;
 pub(super) const PADDED: u8 = 0x8;
 pub(super) const PRIORITY: u8 = 0x20;
 
-/// Length (3), type (1), flags (1), stream (4): RFC 9113 4.1.
+/// The header of a frame: length (3 bytes), type (1), flags (1) and stream (4), by RFC 9113 4.1.
 #[derive(Clone, Copy)]
 pub(super) struct FrameHeader {
     pub(super) len: usize,
@@ -28,17 +28,17 @@ impl FrameHeader {
     }
 }
 
-/// A HEADERS or CONTINUATION frame in its parts.
+/// A HEADERS or CONTINUATION frame, split into its parts.
 pub(super) struct Frame<'a> {
     header: &'a [u8],
-    /// Length of the padding, and the priority, where there are.
+    /// The length of the padding and the priority, if the frame has them.
     before: &'a [u8],
     pub(super) fragment: &'a [u8],
     padding: &'a [u8],
 }
 
 impl<'a> Frame<'a> {
-    /// The first frame of `bytes`, and the bytes after it. `None` when it is malformed.
+    /// Splits the first frame off `bytes`. Returns `None` if it is malformed.
     pub(super) fn split_first(bytes: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let FrameHeader {
             len, kind, flags, ..
@@ -47,7 +47,7 @@ impl<'a> Frame<'a> {
         let (payload, rest) = rest.split_at_checked(len)?;
         let has = |flag| kind == HEADERS && flags & flag != 0;
         let padding_len = if has(PADDED) { *payload.first()? } else { 0 };
-        // RFC 9113 6.2: one byte of length, then four of stream dependency and one of weight.
+        // RFC 9113 6.2 has one byte of length, then four of stream dependency and one of weight.
         let before_len = usize::from(has(PADDED)) + if has(PRIORITY) { 5 } else { 0 };
         let (before, payload) = payload.split_at_checked(before_len)?;
         let fragment_len = payload.len().checked_sub(usize::from(padding_len))?;
@@ -61,7 +61,7 @@ impl<'a> Frame<'a> {
         Some((frame, rest))
     }
 
-    /// Appends this frame with another fragment, no longer than the one it has.
+    /// Appends this frame with another fragment, which must not be longer than the original.
     pub(super) fn write(&self, fragment: &[u8], out: &mut Vec<u8>) {
         let len = self.before.len() + fragment.len() + self.padding.len();
         let [.., a, b, c] = len.to_be_bytes();

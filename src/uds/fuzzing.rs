@@ -1,16 +1,16 @@
-//! The doors through which `fuzz/` reaches the adapter: nothing else uses them.
+//! Gives `fuzz/` access to the private parts of the adapter. Nothing else uses this file.
 pub use super::rewriter::MOST_HELD;
 use super::{header_block, rewriter::Rewriter};
 
-/// A connection behind the adapter.
+/// The output of the adapter for one connection.
 #[derive(Debug)]
 pub struct Rewritten {
     pub bytes: Vec<u8>,
-    /// How much was held back at most, in bytes.
+    /// The most bytes that were held back at one time.
     pub held: usize,
 }
 
-/// What the server reads of a connection that arrives in these pieces.
+/// Returns the bytes that the server reads if the connection arrives in these pieces.
 pub fn rewritten<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Rewritten {
     let mut rewriter = Rewriter::new();
     let mut rewritten = Rewritten {
@@ -27,7 +27,7 @@ pub fn rewritten<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Rewritten {
     rewritten
 }
 
-/// A header block with a legal authority, if it had an illegal one.
+/// Returns the header block with a legal authority, or `None` if it had no illegal one.
 pub fn with_legal_authority(block: &[u8]) -> Option<Vec<u8>> {
     header_block::with_legal_authority(block)
 }

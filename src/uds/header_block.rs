@@ -1,17 +1,19 @@
-//! The `:authority` in an HPACK header block (RFC 7541). No dynamic table is kept here: fields are told apart by
-//! their lengths, and only the value of the literal whose name is entry 1 of the static table is looked at. That is
-//! how every encoder known to us first sends it; later it is an index into the dynamic table, which holds our value.
+//! Replaces the `:authority` in an HPACK header block (RFC 7541). The dynamic table is not decoded. Fields are skipped
+//! by their lengths, and only the value of the literal whose name is entry 1 of the static table is read. Every encoder
+//! known to us sends the field in this form first. Later it sends an index into the dynamic table, which contains our
+//! value.
 
-/// What takes the place of an illegal authority.
+/// The value that replaces an illegal authority.
 pub(super) const LOCALHOST: &[u8] = b"localhost";
 
-/// RFC 7541 appendix A: the index of `:authority` in the static table.
+/// The index of `:authority` in the static table, by RFC 7541 appendix A.
 const AUTHORITY: usize = 1;
-/// RFC 7541 5.2: set in a string's first byte when the string is Huffman coded.
+/// The bit in the first byte of a string that marks Huffman coding, by RFC 7541 5.2.
 const HUFFMAN: u8 = 0x80;
 
-/// RFC 7541 appendix B, the printable characters but `\`, and NUL: bits of the code, the first code, and the characters that
-/// have this code and the following ones. An authority with others is not one we can make sense of.
+/// The Huffman codes of the printable characters except `\`, and of NUL, by RFC 7541 appendix B. A row has the number
+/// of bits, the first code, and the characters that have this code and the following ones. An authority with any other
+/// character is left unchanged.
 const HUFFMAN_CODES: [(u32, u32, &[u8]); 10] = [
     (5, 0x0, b"012aceiost"),
     (6, 0x14, b" %-./3456789=A_bdfghlmnpru"),
@@ -25,15 +27,15 @@ const HUFFMAN_CODES: [(u32, u32, &[u8]); 10] = [
     (15, 0x7ffc, b"<`{"),
 ];
 
-/// `block` with the illegal authority replaced, never longer than before. `None` when there is none or the block is
-/// malformed.
+/// Returns `block` with the illegal authority replaced; it is never longer than before. Returns `None` if there is no
+/// illegal authority or the block is malformed.
 ///
-/// The replacement also enters the decoder's dynamic table, whose eviction goes by size (RFC 7541 4.1, 4.4), while
-/// the peer's encoder counts its own, original entry. That is safe as long as ours is not the larger: both tables
-/// keep the newest entries that fit into the same capacity, so ours keeps at least those that the peer's keeps,
-/// even when the original is too large for the table and empties the peer's. Indexes count from the newest entry,
-/// thus each one that the peer may use means the same entry here. A value that is shorter than [`LOCALHOST`] gets
-/// only so many characters of it.
+/// The replacement also enters the decoder's dynamic table, which evicts entries by size (RFC 7541 4.1, 4.4), while the
+/// peer's encoder counts its own, original entry. That is safe as long as our entry is not larger. Both tables keep the
+/// newest entries that fit into the same capacity, so our table keeps at least the entries of the peer's table, even if
+/// the original is too large for the table and empties it. Indexes count from the newest entry, so each index that the
+/// peer may use means the same entry here. A value that is shorter than [`LOCALHOST`] is replaced by only as many
+/// characters of it.
 pub(super) fn with_legal_authority(block: &[u8]) -> Option<Vec<u8>> {
     let mut fields = Reader(block);
     let mut out = Vec::with_capacity(block.len());
@@ -54,8 +56,8 @@ pub(super) fn with_legal_authority(block: &[u8]) -> Option<Vec<u8>> {
     is_changed.then_some(out)
 }
 
-/// The string to send instead of `authority`, both with their lengths. `None` when it is legal, cannot be read, or
-/// when the other would be longer: the frame might outgrow what h2 takes.
+/// Returns the string that replaces `authority`; both start with their length. Returns `None` if the authority is legal
+/// or cannot be read, or if the replacement would be longer. A longer one could exceed the frame size that h2 accepts.
 fn legal_instead_of(authority: &[u8]) -> Option<Vec<u8>> {
     let is_huffman = authority.first()? & HUFFMAN != 0;
     let value = Reader(authority).string()?;
@@ -75,17 +77,18 @@ fn legal_instead_of(authority: &[u8]) -> Option<Vec<u8>> {
     (legal.len() <= authority.len()).then_some(legal)
 }
 
-/// What of the block is still to be read. Its methods give `None` when it is malformed.
+/// The unread rest of a block. Its methods return `None` if the block is malformed.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    /// Reads one field that begins with `first`. The value, with its length, if the field is a literal `:authority`.
+    /// Reads one field that begins with `first`. Returns the value with its length if the field is a literal
+    /// `:authority`.
     fn field(&mut self, first: u8) -> Option<Option<&'a [u8]>> {
         let name_bits = match first {
-            // RFC 7541 6.1, an indexed field; 6.3, the size of the table.
+            // RFC 7541 6.1 is an indexed field, and 6.3 is a size of the table.
             0x80.. => return self.integer(7).map(|_| None),
             0x20..=0x3f => return self.integer(5).map(|_| None),
-            // RFC 7541 6.2.1, with incremental indexing; 6.2.2 and 6.2.3, without and never.
+            // RFC 7541 6.2.1 is a literal with incremental indexing; 6.2.2 and 6.2.3 are literals without it.
             0x40..=0x7f => 6,
             0x00..=0x1f => 4,
         };
@@ -99,14 +102,14 @@ impl<'a> Reader<'a> {
         Some((name == AUTHORITY).then_some(value))
     }
 
-    /// RFC 7541 5.1.
+    /// Reads an integer, by RFC 7541 5.1.
     fn integer(&mut self, prefix_bits: u32) -> Option<usize> {
         let mask = (1 << prefix_bits) - 1;
         let mut value = usize::from(self.byte()? & mask);
         if value < usize::from(mask) {
             return Some(value);
         }
-        // Four more bytes say 2^28: more than any length here, and no shift overflows.
+        // Four more bytes encode up to 2^28. That exceeds any length here, and no shift overflows.
         for shift in [0, 7, 14, 21] {
             let byte = self.byte()?;
             value += usize::from(byte & 0x7f) << shift;
@@ -117,7 +120,7 @@ impl<'a> Reader<'a> {
         None
     }
 
-    /// RFC 7541 5.2. The string as it is coded, without its length.
+    /// Reads a string as it is coded, without its length, by RFC 7541 5.2.
     fn string(&mut self) -> Option<&'a [u8]> {
         let len = self.integer(7)?;
         let (string, rest) = self.0.split_at_checked(len)?;
@@ -132,7 +135,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// RFC 7541 5.2. `None` when a character is not in [`HUFFMAN_CODES`] or the padding is not as it must be.
+/// Decodes a Huffman string, by RFC 7541 5.2. Returns `None` if a character is not in [`HUFFMAN_CODES`] or the padding
+/// is invalid.
 fn from_huffman(coded: &[u8]) -> Option<Vec<u8>> {
     let mut decoded = Vec::new();
     let (mut code, mut bits) = (0_u32, 0_u32);
@@ -153,11 +157,11 @@ fn from_huffman(coded: &[u8]) -> Option<Vec<u8>> {
             return None;
         }
     }
-    // Padding is less than a byte of ones.
+    // The padding is less than a byte of ones.
     (bits < 8 && code == (1 << bits) - 1).then_some(decoded)
 }
 
-/// `text` has characters of [`HUFFMAN_CODES`] alone; others are left out.
+/// Encodes a string with Huffman codes. `text` may contain only characters of [`HUFFMAN_CODES`]; others are dropped.
 pub(super) fn to_huffman(text: &[u8]) -> Vec<u8> {
     let mut coded = Vec::new();
     let (mut pending, mut bits) = (0_u64, 0_u32);
@@ -198,12 +202,12 @@ mod tests {
 
     #[test]
     fn strings_are_coded_as_in_the_rfc() {
-        // RFC 7541 C.4.1 and C.4.2.
+        // The examples are those of RFC 7541 C.4.1 and C.4.2.
         let host = b"\xf1\xe3\xc2\xe5\xf2\x3a\x6b\xa0\xab\x90\xf4\xff";
         assert_eq!(to_huffman(b"www.example.com"), host);
         assert_eq!(from_huffman(host).unwrap(), b"www.example.com");
         assert_eq!(to_huffman(b"no-cache"), b"\xa8\xeb\x10\x64\x9c\xbf");
-        // A whole byte of padding, padding with a zero, and a character that is not in the table.
+        // These are a whole byte of padding, padding with a zero, and a character that is not in the table.
         assert_eq!(from_huffman(b"\xff"), None);
         assert_eq!(from_huffman(b"\x18"), None);
         assert_eq!(from_huffman(b"\xff\xfe\x1f"), None);
@@ -234,10 +238,10 @@ mod tests {
             huffman_literal(0x41, b"example.com:443"),
             literal(0x41, b"[::1]:80"),
             literal(0x41, b""),
-            // `:path`, and a name that is spelt out.
+            // These are `:path`, and a name that is written out.
             literal(0x44, b"/v1beta1.Registration/Register"),
             b"\x40\x01x\x02/y".to_vec(),
-            // An index, and a table size of more than one byte.
+            // These are an index, and a table size of more than one byte.
             vec![0x81, 0x3f, 0xe1, 0x1f],
         ] {
             assert_eq!(with_legal_authority(&field), None, "{field:?}");
@@ -265,7 +269,7 @@ mod tests {
             with_legal_authority(&literal(0x41, b"/a.b")),
             Some(huffman_literal(0x41, b"loca"))
         );
-        // Four bytes as they are, five if it were `localh`.
+        // The value has four bytes as it is and would have five as `localh`.
         assert_eq!(
             with_legal_authority(&huffman_literal(0x41, b"/aaaaa")),
             None

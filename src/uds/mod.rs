@@ -1,4 +1,4 @@
-//! Unix sockets for gRPC: bind one to serve on, dial one as a client.
+//! Binds and dials Unix sockets for gRPC.
 mod authority;
 mod frames;
 #[cfg(feature = "fuzzing")]
@@ -6,6 +6,7 @@ pub mod fuzzing;
 mod header_block;
 mod rewriter;
 
+use crate::files;
 use authority::LegalAuthority;
 use futures::{Stream, StreamExt as _};
 use hyper_util::rt::TokioIo;
@@ -23,20 +24,21 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tower::Service;
 
-/// The longest socket path the kernel takes: `sun_path` less its closing NUL.
+/// The longest socket path that the kernel accepts: `sun_path` without its final NUL.
 pub const PATH_LIMIT: usize = 107;
-const AFTER_A_FAILED_ACCEPT: Duration = Duration::from_millis(100);
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// A connection that [`bind`] accepted. Go clients may have dialled it by its bare path.
+/// A connection that [`bind`] accepted. The client may be a Go program that dialled the bare path.
 pub type Connection = LegalAuthority<UnixStream>;
 
-/// Listens at `path`, readable and writable by the owner alone. A stale socket there is removed first.
+/// Listens at `path`, with access for the owner only. A stale socket is removed first.
 pub fn bind(path: &Path) -> io::Result<impl Stream<Item = io::Result<Connection>> + Send + use<>> {
     let listener = listener(path)?;
     let connections = UnixListenerStream::new(listener).then(async |accepted| {
         if accepted.is_err() {
-            // Too many open files, say: the next try would fail at once, and servers try on.
-            sleep(AFTER_A_FAILED_ACCEPT).await;
+            // The process may have too many open files. The next attempt would fail at once, and servers retry without
+            // a pause.
+            sleep(ACCEPT_RETRY_DELAY).await;
         }
         accepted.map(LegalAuthority::new)
     });
@@ -49,16 +51,13 @@ pub fn listener(path: &Path) -> io::Result<UnixListener> {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,
             format!(
-                "{}: a socket's path has at most {PATH_LIMIT} bytes",
+                "{}: the path of a socket must have at most {PATH_LIMIT} bytes; choose a shorter folder",
                 path.display()
             ),
         ));
     }
-    let at = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
-    match fs::remove_file(path) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(at(e)),
-        Ok(()) | Err(_) => {}
-    }
+    let at = |e: io::Error| files::at(path, &e);
+    files::remove(path)?;
     let listener = UnixListener::bind(path).map_err(at)?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(at)?;
     Ok(listener)
@@ -69,12 +68,12 @@ pub async fn dial(path: &Path) -> Result<Channel, tonic::transport::Error> {
     endpoint().connect_with_connector(connector(path)).await
 }
 
-/// The same, connected by the first request, and again by the next one after the connection was lost.
+/// Returns a client that connects with its first request, and connects again after the connection was lost.
 pub fn dial_when_used(path: &Path) -> Channel {
     endpoint().connect_with_connector_lazy(connector(path))
 }
 
-/// Its URI is never looked up: the connector knows the path. Its host becomes `:authority`.
+/// Returns an endpoint whose host becomes `:authority`. The URI is never resolved: the connector knows the path.
 fn endpoint() -> Endpoint {
     Endpoint::from_static("http://localhost")
 }
@@ -113,7 +112,8 @@ mod tests {
         }
     }
 
-    /// `Register` on streams 1 and 3 as grpc-go calls it on a bare path: the second time by indexes.
+    /// Returns two calls of `Register` as grpc-go sends them to a bare path, on streams 1 and 3; the second one uses
+    /// indexes.
     fn requests() -> Vec<u8> {
         let literal = |name: &[u8], value: &[u8]| {
             [name, &[u8::try_from(value.len()).unwrap()], value].concat()
@@ -140,7 +140,7 @@ mod tests {
         .concat()
     }
 
-    /// The kind of the frame by which each stream is answered first.
+    /// Returns the type of the first frame that answers each stream.
     async fn answers(path: &Path) -> io::Result<BTreeMap<u8, u8>> {
         let mut client = UnixStream::connect(path).await?;
         client.write_all(&requests()).await?;
@@ -187,7 +187,7 @@ mod tests {
         assert_eq!(answers, BTreeMap::from([(1, HEADERS), (3, HEADERS)]));
     }
 
-    /// Once this fails, h2 takes such requests (hyperium/h2#487), and `authority` may go.
+    /// This test fails once h2 accepts such requests (hyperium/h2#487). Then the module `authority` can be removed.
     #[tokio::test]
     async fn without_the_adapter_it_is_reset() {
         let dir = tempfile::tempdir().unwrap();

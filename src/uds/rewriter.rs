@@ -1,37 +1,41 @@
-//! What a client sends, in; the same with legal authorities, out. Pure: bytes to bytes.
+//! Rewrites the bytes of a client so that each authority is legal. It does no I/O.
 use super::{
     frames::{CONTINUATION, END_HEADERS, FRAME_HEADER_LEN, Frame, FrameHeader, HEADERS},
     header_block,
 };
 use std::{collections::VecDeque, io::Read as _};
 
-/// `PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n`: RFC 9113 3.4.
+/// The length of `PRI * HTTP/2.0\r
+/// \r
+/// SM\r
+/// \r
+/// `, by RFC 9113 3.4.
 const PREFACE_LEN: usize = 24;
-/// Frames of one header block that are held at most, in bytes: a peer must not make us hold more. A block beyond
-/// passes unchanged. h2 takes 16 KiB unless told otherwise.
+/// The most bytes of one header block that are held back. It is bounded, because the peer decides the size. A larger
+/// block passes unchanged. h2 accepts 16 KiB by default.
 const HELD_LIMIT: usize = 64 * 1024;
-/// The header of the frame that would pass the limit is held until it is read.
+/// The most bytes that are ever held back: the limit, and the header of the frame that would exceed it.
 #[cfg(feature = "fuzzing")]
 pub const MOST_HELD: usize = HELD_LIMIT + FRAME_HEADER_LEN;
 
-/// Walks the frames of one connection.
+/// Follows the frames of one connection.
 pub(super) struct Rewriter {
     state: State,
-    /// Frames of a header block that is not whole yet, and the frame header being read.
+    /// The frames of an incomplete header block, and the frame header that is being read.
     held: Vec<u8>,
-    /// Where in `held` the last frame begins.
+    /// The offset of the last frame in `held`.
     last_frame: usize,
     out: VecDeque<u8>,
 }
 
-/// What the next bytes are; with how many of them are missing.
+/// The kind of the next bytes, with the number of bytes that are missing.
 #[derive(Clone, Copy)]
 enum State {
-    /// Not a header block: goes out as it comes.
+    /// The bytes do not belong to a header block and pass unchanged.
     Passing(usize),
-    /// A frame header, to `held`.
+    /// The bytes of a frame header, which are added to `held`.
     FrameHeader(usize),
-    /// The payload of a frame of a header block, to `held`.
+    /// The payload of a frame of a header block, which is added to `held`.
     Payload(usize),
 }
 
@@ -70,7 +74,7 @@ impl Rewriter {
         }
     }
 
-    /// The client sends no more: what is held will not become whole.
+    /// Releases the held bytes, because the client sends no more.
     pub(super) fn finish(&mut self) {
         self.release();
     }
@@ -80,15 +84,15 @@ impl Rewriter {
         self.held.len()
     }
 
-    /// Fills `into` with what may be read on; how many bytes that were.
+    /// Moves bytes that may be read into `into`. Returns their number.
     pub(super) fn take(&mut self, into: &mut [u8]) -> usize {
-        // The deque's `read` gives its first half alone when it wraps around: as good as a short read.
+        // The deque's `read` returns only its first half if it wraps around. Callers accept short reads.
         self.out
             .read(into)
             .expect("reading from memory does not fail")
     }
 
-    /// Goes on to the next state while nothing is missing in this one: a payload may be empty.
+    /// Changes the state as long as no bytes are missing. The loop is needed because a payload may be empty.
     fn step(&mut self) {
         loop {
             self.state = match self.state {
@@ -108,13 +112,13 @@ impl Rewriter {
         State::FrameHeader(FRAME_HEADER_LEN)
     }
 
-    /// Whether the frame whose header ends `held` belongs to a header block that we look into.
+    /// Decides whether the frame whose header ends `held` belongs to a header block that is to be rewritten.
     fn frame_header_read(&mut self) -> State {
         let (before, frame) = self.held.split_at(self.last_frame);
         let header = FrameHeader::read(frame).expect("the header is whole");
         let is_wanted = match FrameHeader::read(before) {
             None => header.kind == HEADERS,
-            // RFC 9113 6.10: nothing may come between the frames of a block. h2 will refuse what does.
+            // RFC 9113 6.10 forbids other frames within a block. h2 rejects them.
             Some(first) => header.kind == CONTINUATION && header.stream == first.stream,
         };
         if is_wanted && self.held.len() + header.len <= HELD_LIMIT {
@@ -141,7 +145,7 @@ impl Rewriter {
     }
 }
 
-/// The frames of one header block with the authority replaced; `None` when they shall stay as they are.
+/// Returns the frames of one header block with the authority replaced, or `None` if they stay unchanged.
 fn with_legal_authority(mut frames: &[u8]) -> Option<Vec<u8>> {
     let len = frames.len();
     let mut split = Vec::new();
@@ -156,7 +160,7 @@ fn with_legal_authority(mut frames: &[u8]) -> Option<Vec<u8>> {
         .copied()
         .collect();
     let block = header_block::with_legal_authority(&block)?;
-    // The block did not grow, so it fits in the frames it came in, each within the size that the peer may send.
+    // The block did not grow, so it fits into the original frames, each within the size limit of the peer.
     let mut rest = block.as_slice();
     let mut out = Vec::with_capacity(len);
     for frame in split {
@@ -175,7 +179,7 @@ mod tests {
     };
     use proptest::prelude::*;
 
-    /// `localhost`, Huffman coded, with its length.
+    /// The string `localhost`, Huffman coded, with its length.
     const LOCALHOST: &[u8] = &[0x86, 0xa0, 0xe4, 0x1d, 0x13, 0x9d, 0x09];
     const ILLEGAL: &[u8] = b"%2Fvar%2Flib%2Fkubelet.sock";
     const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -186,7 +190,7 @@ mod tests {
         [&[a, b, c, kind, flags, 0, 0, 0, 1], payload].concat()
     }
 
-    /// A block with `:method`, `:authority` as a literal that begins with `kind`, and `content-type`.
+    /// Returns a block with `:method`, `:authority` as a literal that begins with `kind`, and `content-type`.
     fn block(kind: u8, authority: &[u8]) -> Vec<u8> {
         [&[0x83, kind | 1], authority, b"\x5f\x10application/grpc"].concat()
     }
@@ -204,7 +208,7 @@ mod tests {
         .concat()
     }
 
-    /// What comes out when `input` comes in as pieces of these lengths, over and over.
+    /// Returns the output for `input` that arrives in pieces of these lengths, repeated.
     fn rewritten(input: &[u8], pieces: &[usize]) -> Vec<u8> {
         let mut rewriter = Rewriter::new();
         let mut out = Vec::new();
@@ -280,7 +284,7 @@ mod tests {
     fn what_is_malformed_passes_unchanged() {
         let illegal = block(0x40, &plain(ILLEGAL));
         for frames in [
-            // More padding than payload.
+            // The padding is longer than the payload.
             vec![frame(
                 HEADERS,
                 END_HEADERS | PADDED,
@@ -290,7 +294,7 @@ mod tests {
             vec![frame(HEADERS, END_HEADERS | PRIORITY, &[0, 0])],
             // The block ends within a field.
             vec![frame(HEADERS, END_HEADERS, &illegal[..illegal.len() - 1])],
-            // Something comes between the frames of a block: another kind, another stream.
+            // Another frame comes between the frames of the block: another type, another stream.
             vec![
                 frame(HEADERS, 0, &illegal[..1]),
                 frame(DATA, 0, &[0x83]),
@@ -301,7 +305,7 @@ mod tests {
                 vec![0, 0, 1, CONTINUATION, 0, 0, 0, 0, 3, 0x83],
                 frame(CONTINUATION, END_HEADERS, &illegal[1..]),
             ],
-            // The connection ends before the block does.
+            // The connection ends before the block is complete.
             vec![frame(HEADERS, 0, &illegal), vec![0, 0]],
         ] {
             let input = connection(&frames);
@@ -312,7 +316,7 @@ mod tests {
     #[test]
     fn a_block_beyond_the_limit_passes_unchanged_and_is_not_held() {
         let illegal = block(0x40, &plain(ILLEGAL));
-        // `x: ""` as often as it takes.
+        // The header `x: ""` fills the block.
         let filler = [0x00, 1, b'x', 0].repeat(4096);
         let mut frames = vec![frame(HEADERS, 0, &illegal)];
         frames.extend(vec![frame(CONTINUATION, 0, &filler); 5]);
@@ -363,7 +367,7 @@ mod tests {
             frames.push(garbage);
             let input = connection(&frames);
             let out = rewritten(&input, &pieces);
-            // `%` and `/` at the right place are too rare here to be met by chance, in a block that is well formed.
+            // In a well-formed block, `%` and `/` at the right place are too rare to occur at random.
             prop_assert_eq!(out, input);
         }
 

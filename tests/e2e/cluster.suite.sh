@@ -9,7 +9,7 @@ set_up() {
   cluster avahi camera
 }
 
-# What the README shows of a cluster, looked at closely. As it is written there: lifecycle.suite.sh.
+# What docs/cluster.md shows, looked at closely. As it is written there: lifecycle.suite.sh.
 test_the_story_of_the_readme() {
   clean
   local n instance node
@@ -346,12 +346,14 @@ hears_mdns() { # MACHINE: on its eth1; an interface's groups follow its line, in
   cluster on "$1" awk '/eth1/ { own = 1; next } /^[0-9]/ { own = 0 } own && $1 == "FB0000E0" { found = 1 } END { exit !found }' /proc/net/igmp
 }
 
-connections() { # INSTANCE
-  kubectl get instances.akri.sh "$1" -o json | jq -r '.status.nodes[].connection'
+connections() { # INSTANCE: as each node says it of its device
+  local id
+  id=$(kubectl get instances.akri.sh "$1" -o json | jq -r '.metadata.annotations["akri.sh/device-id"]')
+  kubectl get nodedevices -o json | jq -r --arg id "$id" '.items[].spec.configurations[].devices[]? | select(.id == $id) | .connection // empty'
 }
 
 are_reached_differently() { # INSTANCE
-  kubectl get instances.akri.sh "$1" -o json | jq -e '[.status.nodes[].connection | strings] | length == 2 and (unique | length) == 2'
+  [ "$(connections "$1" | wc -l)" = 2 ] && [ "$(connections "$1" | sort -u | wc -l)" = 2 ]
 }
 
 # The node's firewall lets through nothing of the camera: the API server and kubelet are as before.

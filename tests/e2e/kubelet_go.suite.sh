@@ -382,7 +382,7 @@ block_ends() {
   esac
 }
 X
-  awk '/^```console$/ { on = 1; next } /^```$/ { if (on) print "block_ends"; on = 0 } on' "$E2E/../../docs/kubelet.md" >>"$SUITE/document.sh"
+  commands_of docs/kubelet.md kubelet_go block_ends >>"$SUITE/document.sh"
   local said
   said=$(cluster on edge bash "$SUITE/document.sh" 2>&1) || fail "$said"
   for line in '^example.com/thing *DevicePlugin *Connected *2 *0 *0' '^box *example.com/thing *2 *2' \

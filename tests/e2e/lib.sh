@@ -83,6 +83,17 @@ stop_all() {
   done
 }
 
+# Prints the commands of the blocks that a page marks with `<!-- run: SUITE -->`, and after each block END, if it is given.
+# tests/it/pages checks that each mark has its call.
+commands_of() { # PAGE SUITE [END]
+  awk -v mark="<!-- run: $2 -->" -v end="${3:-}" '
+    !on && before == mark && /^```/ { on = 1; next }
+    on && /^```$/ { on = 0; if (end != "") print end }
+    on
+    { before = $0 }
+  ' "$E2E/../../$1"
+}
+
 # ---- machines ----
 
 kubectl() {

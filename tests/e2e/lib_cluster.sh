@@ -107,8 +107,9 @@ is_on() { # INSTANCE NODES…
   [ "$(nodes_of "$instance")" = "$*" ]
 }
 
-health_on() { # INSTANCE NODE
-  kubectl get instances.akri.sh "$1" -o json | jq -re --arg n "$2" '.status.nodes[] | select(.name == $n) | .health'
+health_on() { # INSTANCE NODE: a node that the Instance names is healthy unless the status says otherwise
+  kubectl get instances.akri.sh "$1" -o json | jq -re --arg n "$2" 'select(.spec.nodes | index($n))
+    | [.status.nodes[]? | select(.name == $n) | .health][0] // "Healthy"'
 }
 
 is_unhealthy_on() {

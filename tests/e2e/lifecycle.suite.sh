@@ -1,4 +1,4 @@
-# The README as it is written, installing over Akri, upgrading, and taking all of it away.
+# docs/cluster.md as it is written, installing over Akri, upgrading, and taking all of it away.
 # shellcheck shell=bash disable=SC2119,SC2153 # SUITE is set by run
 # shellcheck source=tests/e2e/lib_cluster.sh
 . "$E2E/lib_cluster.sh"
@@ -8,18 +8,18 @@ set_up() {
   cluster avahi camera
 }
 
-# Every command of the README's "Step 2", as it is written, in one shell at the root of the repository. `helm` and
+# The commands of docs/cluster.md, as they are written, in one shell at the root of the repository. `helm` and
 # `kubectl` stand for those on a machine beside the nodes, `avahi-publish` for the camera's.
-test_the_readme_as_it_is_written() {
+test_the_page_as_it_is_written() {
   local line n
-  awk '/^## / { step = /^## Step 2/ } /^```/ { block = step && /^```sh$/; next } block' "$E2E/../../README.md" >"$SUITE/readme"
+  commands_of docs/cluster.md lifecycle >"$SUITE/page"
   for line in "helm install" "kubectl get instances" "kill %4" "helm uninstall"; do
-    grep -q "^$line" "$SUITE/readme" || fail "the README's Step 2 has no $line: $(cat "$SUITE/readme")"
+    grep -q "^$line" "$SUITE/page" || fail "docs/cluster.md has no $line: $(cat "$SUITE/page")"
   done
   {
     # shellcheck disable=SC2016 # expanded by the reader's shell
     echo '. "$E2E/lib.sh"; . "$E2E/lifecycle.suite.sh"; become_the_reader'
-    while IFS= read -r line; do printf 'look_before %q\n%s\n' "$line" "$line"; done <"$SUITE/readme"
+    while IFS= read -r line; do printf 'look_before %q\n%s\n' "$line" "$line"; done <"$SUITE/page"
   } >"$SUITE/reader"
   (cd "$E2E/../.." && bash -euo pipefail "$SUITE/reader") >"$SUITE/said" 2>&1 || fail "$(cat "$SUITE/said")"
   was_said 2 '^NAME +CONFIG +SHARED +NODES +AGE$' # of both looks
@@ -37,7 +37,7 @@ was_said() { # TIMES LINE
   equal "the number of lines '$2'" "$1" "$(grep -cE -- "$2" "$SUITE/said" || true)"
 }
 
-# shellcheck disable=SC2317 # called by the README's commands
+# shellcheck disable=SC2317 # called by the page's commands
 become_the_reader() {
   helm() {
     # shellcheck disable=SC2016 # expanded on the machine
@@ -83,7 +83,7 @@ pages_are_offered() {
 }
 
 one_page_is_gone() {
-  kubectl get instances.akri.sh -o json | jq -e '[.items[] | select(any(.status.nodes[]; .health == "Unhealthy"))] | length == 1' &&
+  kubectl get instances.akri.sh -o json | jq -e '[.items[] | select(any(.status.nodes[]?; .health == "Unhealthy"))] | length == 1' &&
     kubectl get events -o json | jq -e 'any(.items[]; .reason == "DeviceGone")'
 }
 

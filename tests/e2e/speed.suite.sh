@@ -27,20 +27,25 @@ is_fast() {
   note "OVER THE LIMIT: $slow"
 }
 
-offers_of() { # CONFIGURATION COUNT: what the last seen node offers of it
-  [ "$(kubectl get node node-1 -o json | jq --arg c "akri.sh/$1-" '[.status.allocatable | to_entries[] | select((.key | startswith($c)) and .value == "1")] | length')" = "$2" ]
+offers_of() { # CONFIGURATION COUNT [NODE]: what the node offers of it
+  [ "$(kubectl get node "${3:-node-1}" -o json | jq --arg c "akri.sh/$1-" '[.status.allocatable | to_entries[] | select((.key | startswith($c)) and .value == "1")] | length')" = "$2" ]
 }
 
 test_devices_are_allocatable() {
   clean
-  local count limit began
+  local count limit began before writes
   for count in 1 100 300; do
-    case $count in 1) limit=0.5 ;; 100) limit=1.5 ;; 300) limit=3 ;; esac
+    case $count in 1) limit=0.5 writes=10 ;; 100) limit=1.5 writes=220 ;; 300) limit=3 writes=650 ;; esac
     clean
+    before=$(mark)
     began=$EPOCHREALTIME
     echoes "speed-$count" "$count"
     within 60 "$count devices are allocatable" offers_of "speed-$count" "$count"
     measure "apply -> allocatable, $count devices" $limit s "$(since "$began")"
+    within 60 "node-2 offers them, too" offers_of "speed-$count" "$count" node-2
+    within 10 "the Configuration says so" is_ready_as "speed-$count" "True Working"
+    measure "writes for $count devices on two nodes, all processes" $writes requests \
+      "$(requests_since "$before" | awk '$2 ~ /create|update|patch|delete/' | wc -l)"
     [ "$count" != 100 ] || kubelet_restart_with_100
     [ "$count" != 100 ] || memory 100 16
   done

@@ -101,7 +101,7 @@ END
   its_own_instance
   another_nodes_instance
   a_shared_instance
-  status_entries
+  reports
   node_status
   reads
   TOKEN_CONFIG=$dir/unbound
@@ -115,66 +115,82 @@ END
 }
 
 its_own_instance() {
-  an_instance stolen-own leaf-1 | may "create an Instance of its own node" create -f -
+  an_instance stolen-own leaf-1 | jq '.spec.shared = false' | may "create an Instance of its own node" create -f -
   may "claim a slot" patch instance stolen-own --type json \
     -p '[{"op":"test","path":"/spec/deviceUsage/stolen-own-0","value":null},{"op":"add","path":"/spec/deviceUsage/stolen-own-0","value":"leaf-1"},{"op":"add","path":"/metadata/annotations/told.akri.sh~10","value":"abc"}]'
   may "claim a slot by the Configuration" patch instance stolen-own --type merge \
     -p '{"spec":{"deviceUsage":{"stolen-own-1":"C:stolen-0:leaf-1"}}}'
   may "release a slot" patch instance stolen-own --type merge \
     -p '{"spec":{"deviceUsage":{"stolen-own-0":null}},"metadata":{"annotations":{"told.akri.sh/0":null}}}'
-  may "describe its device" patch instance stolen-own --type merge -p '{"spec":{"capacity":5,"brokerProperties":{"A":"b"}}}'
+  may "describe its device" patch instance stolen-own --type merge \
+    -p '{"spec":{"capacity":5,"brokerProperties":{"A":"b"}},"metadata":{"annotations":{"akri.sh/connection":"x"}}}'
+  may "say how it sees its device" patch instance stolen-own --subresource status --type merge \
+    -p '{"status":{"nodes":[{"name":"leaf-1","health":"Unhealthy","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}'
+  may_not "set the brokers' generation" "own node alone" patch instance stolen-own --subresource status --type merge \
+    -p '{"status":{"brokerGeneration":7}}'
   may "leave" patch instance stolen-own --type json \
     -p '[{"op":"test","path":"/spec/nodes/0","value":"leaf-1"},{"op":"remove","path":"/spec/nodes/0"},{"op":"remove","path":"/metadata/labels/node.akri.sh~1leaf-1"}]'
   may "come back" patch instance stolen-own --type merge \
     -p '{"spec":{"nodes":["leaf-1"]},"metadata":{"labels":{"node.akri.sh/leaf-1":""}}}'
   may_not "change what an Instance is" "what an Instance is" patch instance stolen-own --type merge \
     -p '{"spec":{"configurationName":"other"}}'
+  may_not "share what is its own" "what an Instance is" patch instance stolen-own --type merge -p '{"spec":{"shared":true}}'
   may_not "remove the owner" "what an Instance is" patch instance stolen-own --type merge -p '{"metadata":{"ownerReferences":null}}'
   may_not "add a finalizer" "what an Instance is" patch instance stolen-own --type merge -p '{"metadata":{"finalizers":["a.b/c"]}}'
   may_not "change the device's id" "annotations" patch instance stolen-own --type merge \
     -p '{"metadata":{"annotations":{"akri.sh/device-id":"other"}}}'
-  may_not "change other labels" "label" patch instance stolen-own --type merge -p '{"metadata":{"labels":{"a":"b"}}}'
+  may_not "change other labels" "own node alone" patch instance stolen-own --type merge -p '{"metadata":{"labels":{"a":"b"}}}'
+  may_not "bring another in" "own node alone" patch instance stolen-own --type merge -p '{"spec":{"nodes":["leaf-1","leaf-2"]}}'
   may "delete its own Instance" delete instance stolen-own
 }
 
 another_nodes_instance() {
-  an_instance stolen-other leaf-2 | may_not "create an Instance of another node" "own node" create -f -
-  an_instance stolen-other leaf-1 | jq '.spec.nodes += ["leaf-2"]' |
+  an_instance stolen-other leaf-1 | may_not "create an Instance of a shared device" "own node alone" create -f -
+  an_instance stolen-other leaf-2 | jq '.spec.shared = false' | may_not "create an Instance of another node" "own node" create -f -
+  an_instance stolen-other leaf-1 | jq '.spec.shared = false | .spec.nodes += ["leaf-2"]' |
     may_not "create an Instance of two nodes" "own node" create -f -
-  an_instance stolen-other leaf-1 | jq '.spec.nodes = []' | may_not "create an Instance of no node" "own node" create -f -
-  an_instance stolen-other leaf-1 | jq 'del(.metadata.ownerReferences)' |
+  an_instance stolen-other leaf-1 | jq '.spec.shared = false | .spec.nodes = []' | may_not "create an Instance of no node" "own node" create -f -
+  an_instance stolen-other leaf-1 | jq '.spec.shared = false | del(.metadata.ownerReferences)' |
     may_not "create an Instance of no Configuration" "own node" create -f -
-  an_instance stolen-other leaf-1 | jq '.spec.deviceUsage = {"stolen-other-0": "leaf-2"}' |
+  an_instance other-1 leaf-1 | jq '.spec.shared = false' | may_not "create an Instance with another's name" "own node" create -f -
+  an_instance stolen-other leaf-1 | jq '.spec.shared = false | .spec.deviceUsage = {"stolen-other-0": "leaf-2"}' |
     may_not "create an Instance with another's slot" "slots" create -f -
-  an_instance stolen-other leaf-1 | jq '.metadata.labels["node.akri.sh/leaf-2"] = ""' |
-    may_not "create an Instance with another's label" "label" create -f -
+  an_instance stolen-other leaf-1 | jq '.spec.shared = false | .metadata.labels["node.akri.sh/leaf-2"] = ""' |
+    may_not "create an Instance with another's label" "own node" create -f -
   an_instance stolen-other leaf-2 | cluster kubectl create -f -
-  may_not "delete another's Instance" "no other node" delete instance stolen-other
-  may_not "describe a device it does not see" "first node" patch instance stolen-other --type merge -p '{"spec":{"capacity":9}}'
-  may_not "put environment into another's brokers" "first node" patch instance stolen-other --type merge \
+  may_not "delete another's Instance" "own node" delete instance stolen-other
+  may_not "describe a device it does not see" "own node alone" patch instance stolen-other --type merge -p '{"spec":{"capacity":9}}'
+  may_not "put environment into another's brokers" "own node alone" patch instance stolen-other --type merge \
     -p '{"spec":{"brokerProperties":{"LD_PRELOAD":"x"}}}'
-  an_instance stolen-last leaf-1 | jq '.spec.deviceUsage = {"stolen-last-0": "leaf-2"}' | cluster kubectl create -f -
-  may "delete what it sees last, though another has a slot of it" delete instance stolen-last
+  may_not "claim a slot of a device it does not see" "that have its node" patch instance stolen-other --type merge \
+    -p '{"spec":{"deviceUsage":{"stolen-other-0":"leaf-1"}}}'
   an_instance stolen-local leaf-2 | jq '.spec.shared = false' | cluster kubectl create -f -
-  may_not "join a device that is local to another" "local" patch instance stolen-local --type json \
+  may_not "join a device that is local to another" "own node alone" patch instance stolen-local --type json \
     -p '[{"op":"add","path":"/spec/nodes/-","value":"leaf-1"}]'
+  may_not "claim a slot of a device that is local to another" "that have its node" patch instance stolen-local --type merge \
+    -p '{"spec":{"deviceUsage":{"stolen-local-0":"leaf-1"}}}'
+  cluster kubectl patch instance stolen-local --type merge -p '{"spec":{"nodes":[],"deviceUsage":{"stolen-local-0":"leaf-2"}}}'
+  may_not "delete an Instance without nodes of which another has a slot" "own node alone" delete instance stolen-local
 }
 
 a_shared_instance() {
   an_instance stolen-shared leaf-2 | jq '.spec.deviceUsage = {"stolen-shared-0": "leaf-2", "stolen-shared-1": "C:stolen-0:leaf-2"}
     | .metadata.annotations["told.akri.sh/0"] = "abc"' | cluster kubectl create -f -
-  may_not "join as the first" "as the last" patch instance stolen-shared --type json \
-    -p '[{"op":"add","path":"/spec/nodes/0","value":"leaf-1"},{"op":"add","path":"/metadata/labels/node.akri.sh~1leaf-1","value":""}]'
-  may_not "join and describe at once" "first node" patch instance stolen-shared --type json \
-    -p '[{"op":"add","path":"/spec/nodes/-","value":"leaf-1"},{"op":"replace","path":"/spec/capacity","value":0}]'
-  may "join" patch instance stolen-shared --type json \
+  may_not "join" "own slots" patch instance stolen-shared --type json \
     -p '[{"op":"add","path":"/spec/nodes/-","value":"leaf-1"},{"op":"add","path":"/metadata/labels/node.akri.sh~1leaf-1","value":""}]'
+  # The controller does.
+  cluster kubectl patch instance stolen-shared --type merge \
+    -p '{"spec":{"nodes":["leaf-2","leaf-1"]},"metadata":{"labels":{"node.akri.sh/leaf-1":""}}}'
   may "claim a free slot" patch instance stolen-shared --type merge -p '{"spec":{"deviceUsage":{"stolen-shared-2":"leaf-1"}}}'
-  may_not "delete what another sees" "no other node" delete instance stolen-shared
-  may_not "make a shared device useless" "first node" patch instance stolen-shared --type merge -p '{"spec":{"capacity":0}}'
-  may_not "put environment into all brokers of a shared device" "first node" patch instance stolen-shared --type merge \
+  may_not "claim a slot of another Instance's name" "that have its node" patch instance stolen-shared --type merge \
+    -p '{"spec":{"deviceUsage":{"other-0":"leaf-1"}}}'
+  may_not "claim slots without end" "that have its node" patch instance stolen-shared --type merge \
+    -p "$(jq -n '{spec: {deviceUsage: ([range(100)] | map({key: "stolen-shared-\(. + 10)", value: "leaf-1"}) | from_entries)}}')"
+  may_not "delete what is shared" "own node alone" delete instance stolen-shared
+  may_not "make a shared device useless" "own slots" patch instance stolen-shared --type merge -p '{"spec":{"capacity":0}}'
+  may_not "put environment into all brokers of a shared device" "own slots" patch instance stolen-shared --type merge \
     -p '{"spec":{"brokerProperties":{"LD_PRELOAD":"x"}}}'
-  may_not "become the first" "as the last" patch instance stolen-shared --type merge -p '{"spec":{"nodes":["leaf-1","leaf-2"]}}'
+  may_not "become the first" "own slots" patch instance stolen-shared --type merge -p '{"spec":{"nodes":["leaf-1","leaf-2"]}}'
   may_not "take another's slot" "slots" patch instance stolen-shared --type merge -p '{"spec":{"deviceUsage":{"stolen-shared-0":"leaf-1"}}}'
   may_not "release another's slot" "slots" patch instance stolen-shared --type merge -p '{"spec":{"deviceUsage":{"stolen-shared-0":null}}}'
   may_not "blank another's slot" "slots" patch instance stolen-shared --type merge -p '{"spec":{"deviceUsage":{"stolen-shared-1":""}}}'
@@ -182,53 +198,51 @@ a_shared_instance() {
   may_not "claim for another" "slots" patch instance stolen-shared --type merge -p '{"spec":{"deviceUsage":{"stolen-shared-2":"leaf-2"}}}'
   may_not "claim for another by the Configuration" "slots" patch instance stolen-shared --type merge \
     -p '{"spec":{"deviceUsage":{"stolen-shared-2":"C:stolen-1:leaf-2"}}}'
-  may_not "throw another out" "spec.nodes" patch instance stolen-shared --type merge -p '{"spec":{"nodes":["leaf-1"]}}'
-  may_not "bring another in" "spec.nodes" patch instance stolen-shared --type merge -p '{"spec":{"nodes":["leaf-2","leaf-1","leaf-3"]}}'
-  may_not "hide it from another's agent" "label" patch instance stolen-shared --type merge \
+  may_not "throw another out" "own slots" patch instance stolen-shared --type merge -p '{"spec":{"nodes":["leaf-1"]}}'
+  may_not "leave by itself" "own slots" patch instance stolen-shared --type merge -p '{"spec":{"nodes":["leaf-2"]}}'
+  may_not "hide it from another's agent" "own slots" patch instance stolen-shared --type merge \
     -p '{"metadata":{"labels":{"node.akri.sh/leaf-2":null}}}'
-  may_not "show it to another's agent" "label" patch instance stolen-shared --type merge \
+  may_not "show it to another's agent" "own slots" patch instance stolen-shared --type merge \
     -p '{"metadata":{"labels":{"node.akri.sh/leaf-12":""}}}'
   may_not "forget what another's container was told" "annotations" patch instance stolen-shared --type merge \
     -p '{"metadata":{"annotations":{"told.akri.sh/0":null}}}'
+  may_not "say how a shared device is seen" "own node alone" patch instance stolen-shared --subresource status --type merge \
+    -p '{"status":{"nodes":[{"name":"leaf-1","health":"Unhealthy","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}'
   # A node that no longer sees a device keeps its label while a container of its own has a slot.
-  may "leave with a slot" patch instance stolen-shared --type json \
-    -p '[{"op":"test","path":"/spec/nodes/1","value":"leaf-1"},{"op":"remove","path":"/spec/nodes/1"}]'
-  may "release its last slot and drop its label" patch instance stolen-shared --type json \
-    -p '[{"op":"test","path":"/spec/deviceUsage/stolen-shared-2","value":"leaf-1"},{"op":"remove","path":"/spec/deviceUsage/stolen-shared-2"},{"op":"remove","path":"/metadata/labels/node.akri.sh~1leaf-1"}]'
-  may "join again" patch instance stolen-shared --type json \
-    -p '[{"op":"add","path":"/spec/nodes/-","value":"leaf-1"},{"op":"add","path":"/metadata/labels/node.akri.sh~1leaf-1","value":""}]'
+  cluster kubectl patch instance stolen-shared --type merge -p '{"spec":{"nodes":["leaf-2"]}}'
+  may "release its last slot" patch instance stolen-shared --type json \
+    -p '[{"op":"test","path":"/spec/deviceUsage/stolen-shared-2","value":"leaf-1"},{"op":"remove","path":"/spec/deviceUsage/stolen-shared-2"}]'
+  may "claim it again for a container that uses it" patch instance stolen-shared --type merge \
+    -p '{"spec":{"deviceUsage":{"stolen-shared-2":"leaf-1"}}}'
 }
 
-# status_of KIND NAME ENTRIES: an object to apply with only these entries of status.nodes, as agents do.
-status_of() {
-  jq -n --arg kind "$1" --arg name "$2" --argjson nodes "$3" \
-    '{apiVersion: "akri.sh/v0", kind: $kind, metadata: {name: $name}, status: {nodes: $nodes}}'
+# node_devices NAME: JSON of what a node sees.
+node_devices() {
+  jq -n --arg name "$1" '{apiVersion: "akri.sh/v0", kind: "NodeDevices", metadata: {name: $name}, spec: {
+    configurations: [{namespace: "default", name: "stolen", problems: [{reason: "Test", message: "x"}]}]}}'
 }
 
-status_entries() {
-  local own='[{"name":"leaf-1","health":"Healthy","lastTransitionTime":"2026-01-01T00:00:00Z"}]'
-  local other='[{"name":"leaf-2","health":"Unhealthy","lastTransitionTime":"2026-01-01T00:00:00Z"}]'
-  status_of Instance stolen-shared "$own" |
-    may "say how its node sees a device" apply --server-side --field-manager petiole-leaf-1 --subresource status -f -
-  status_of Instance stolen-shared "$other" |
-    may_not "say how another node sees it" "status.nodes" apply --server-side --field-manager petiole-leaf-2 --subresource status -f -
-  status_of Instance stolen-shared "$other" |
-    cluster kubectl apply --server-side --field-manager petiole-leaf-2 --subresource status -f -
-  may "change its own entry" patch instance stolen-shared --subresource status --type json \
-    -p '[{"op":"test","path":"/status/nodes/0/name","value":"leaf-1"},{"op":"replace","path":"/status/nodes/0/health","value":"Unhealthy"}]'
-  may_not "change another's entry" "status.nodes" patch instance stolen-shared --subresource status --type json \
-    -p '[{"op":"test","path":"/status/nodes/1/name","value":"leaf-2"},{"op":"replace","path":"/status/nodes/1/health","value":"Healthy"}]'
-  may_not "remove another's entry" "status.nodes" patch instance stolen-shared --subresource status --type json \
-    -p '[{"op":"remove","path":"/status/nodes/1"}]'
-  may_not "set conditions" "only status.nodes" patch instance stolen-shared --subresource status --type merge \
-    -p '{"status":{"conditions":[{"type":"Available","status":"True","reason":"A","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}'
-  may_not "set the brokers' generation" "only status.nodes" patch instance stolen-shared --subresource status --type merge \
-    -p '{"status":{"brokerGeneration":7}}'
-  status_of Configuration stolen '[{"name":"leaf-1","instances":1}]' |
-    may "report on a Configuration" apply --server-side --field-manager petiole-leaf-1 --subresource status -f -
-  status_of Configuration stolen '[{"name":"leaf-2","instances":1}]' |
-    may_not "report for another node" "status.nodes" apply --server-side --field-manager petiole-leaf-2 --subresource status -f -
-  may_not "count Instances" "only status.nodes" patch configuration stolen --subresource status --type merge -p '{"status":{"instances":7}}'
+# event NODE CONTROLLER: JSON of an Event.
+event() {
+  jq -n --arg node "$1" --arg controller "$2" --arg now "$(date -u +%FT%T.000000Z)" '{
+    apiVersion: "events.k8s.io/v1", kind: "Event", metadata: {generateName: "stolen-", namespace: "default"},
+    eventTime: $now, reportingController: $controller, reportingInstance: $node, action: "Test", reason: "Test",
+    type: "Normal", regarding: {apiVersion: "akri.sh/v0", kind: "Configuration", name: "stolen", namespace: "default"}}'
+}
+
+reports() {
+  node_devices leaf-1 | may "say what its node sees" create -f -
+  may "change it" patch nodedevices leaf-1 --type merge -p '{"spec":{"configurations":[]}}'
+  node_devices leaf-2 | may_not "say what another node sees" "own node" create -f -
+  node_devices leaf-2 | cluster kubectl create -f -
+  may_not "change what another node says" "own node" patch nodedevices leaf-2 --type merge -p '{"spec":{"configurations":[]}}'
+  may_not "delete what its node says" "cannot delete" delete nodedevices leaf-1
+  may_not "write a Configuration's status" "cannot patch" patch configuration stolen --subresource status --type merge \
+    -p '{"status":{"instances":7}}'
+  event leaf-1 petiole-agent | may "write an Event" create -f -
+  event leaf-2 petiole-agent | may_not "write an Event in another node's name" "own node" create -f -
+  event leaf-1 kubelet | may_not "write an Event in the kubelet's name" "own node" create -f -
+  cluster kubectl delete nodedevices leaf-1 leaf-2 --ignore-not-found
 }
 
 node_status() {

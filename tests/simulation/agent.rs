@@ -2,7 +2,7 @@
 //!
 //! The decisions are the real ones: `agent::instances::plan`, `agent::plugins::plan`, `SlotTable`. The loops around them are written here as they are there. A life ends with its
 //! process; only the mirror on the node's disk and what the kubelet keeps go on.
-//! Not modelled: discovery handlers (the devices of `devices.rs` come as whole sets), capacity entries, reports.
+//! Not modelled: discovery handlers (the devices of `devices.rs` come as whole sets), capacity entries.
 use super::{
     World,
     devices::CONFIGURATIONS,
@@ -88,6 +88,8 @@ impl Agent {
         machine.spawn(process, agent.store.clone().begin_without_server());
         machine.spawn(process, agent.store.clone().keep_mirror());
         machine.spawn(process, agent.store.clone().keep_making_up());
+        machine.spawn(process, agent.store.clone().follow_own());
+        machine.spawn(process, agent.store.clone().keep_own());
         machine.spawn(process, agent.clone().discover());
         machine.spawn(process, agent.clone().keep_instances());
         machine.spawn(process, keeper::run(agent.clone(), requested));
@@ -175,6 +177,7 @@ impl Agent {
             };
             let planned = instances::plan(&instances::World {
                 node: &self.node().name,
+                merges: true,
                 max_instances: 1000,
                 now: Now {
                     uptime: self.uptime(),
@@ -196,6 +199,9 @@ impl Agent {
             });
             (absences, arrivals) = (planned.absences, planned.arrivals);
             let outcomes = self.store.apply(planned.changes.clone()).await;
+            if planned.is_whole {
+                self.store.report(planned.reports);
+            }
             let is_done = (planned.changes.iter().zip(&outcomes)).all(|(c, o)| is_settled(c, o));
             let wait = if is_done {
                 backoff.reset();

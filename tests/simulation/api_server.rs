@@ -1,15 +1,15 @@
 //! An API server in memory, with the semantics that the real one has for what Petiole asks of it.
 //!
 //! Every write gets a resourceVersion, also a delete; one that changes nothing gets none. JSON patches are atomic, and a
-//! `test` for `null` holds where the key is absent. A delete holds to its uid and resourceVersion. Server-side apply
-//! keeps, for each manager, the entries of `status.nodes` that it owns. `spec.nodes` is a set. Every change is kept in a
+//! `test` for `null` holds where the key is absent. A delete holds to its uid and resourceVersion. `spec.nodes` is a set. Every change is kept in a
 //! log, which the watches of `network.rs` read; what was compacted is `410 Gone`.
 //! Not modelled: admission, finalizers, namespaces, managedFields of `spec`, and the schema but for the above.
 use crate::{
     api::{
-        condition::Condition,
         configuration::Configuration,
-        instance::{Instance, NodeHealth},
+        instance::Instance,
+        names,
+        node_devices::{NodeDevices, NodeDevicesSpec},
     },
     controller::world::NodeState,
     model::names::ObjectKey,
@@ -119,10 +119,9 @@ pub(super) struct ApiServer {
     uid: u64,
     pub(super) instances: Table<Instance>,
     pub(super) nodes: Table<Node>,
+    pub(super) node_devices: Table<NodeDevices>,
     pub(super) pods: Table<Pod>,
     pub(super) configurations: BTreeMap<ObjectKey, Arc<Configuration>>,
-    /// The entries of `status.nodes` that a manager owns, by the uid of the Instance.
-    owned: BTreeMap<(String, String), BTreeSet<String>>,
 }
 
 impl ApiServer {
@@ -205,39 +204,63 @@ impl ApiServer {
         }
     }
 
-    /// Server-side apply of a status, with force.
-    pub(super) fn apply_status(
+    fn put_node_devices(
         &mut self,
         name: &str,
-        applied: &Value,
-        manager: &str,
-    ) -> kube::Result<Arc<Instance>> {
-        let before = self.get(name)?;
-        let uid = before.metadata.uid.clone().unwrap_or_default();
-        if applied["metadata"]["uid"] != json!(uid) {
-            return Err(refusal(409, "the UID in the object is another one's"));
+        (uid, spec): (Option<String>, &NodeDevicesSpec),
+        by: &str,
+    ) -> NodeDevices {
+        let version = self.next_version();
+        let mut object = NodeDevices::new(name, spec.clone());
+        object.metadata.uid = uid;
+        object.metadata.resource_version = Some(version.to_string());
+        let stored = Some(Arc::new(object.clone()));
+        self.node_devices.put(key(name), stored, (version, by));
+        object
+    }
+
+    pub(super) fn create_node_devices(
+        &mut self,
+        name: &str,
+        spec: &NodeDevicesSpec,
+        by: &str,
+    ) -> kube::Result<NodeDevices> {
+        if self.node_devices.objects.contains_key(&key(name)) {
+            return Err(refusal(409, format!("nodedevices {name:?} already exists")));
         }
-        let mut after = Instance::clone(&before);
-        let status = after.status.get_or_insert_default();
-        let entries: Vec<NodeHealth> = read(&applied["status"]["nodes"]);
-        let names: BTreeSet<String> = entries.iter().map(|entry| entry.name.clone()).collect();
-        let key = (uid, manager.to_owned());
-        let owned = self.owned.insert(key, names.clone()).unwrap_or_default();
-        (status.nodes).retain(|entry| !owned.contains(&entry.name) || names.contains(&entry.name));
-        for entry in entries {
-            match status.nodes.iter_mut().find(|old| old.name == entry.name) {
-                Some(old) => *old = entry,
-                None => status.nodes.push(entry),
-            }
+        let uid = Some(format!("uid-{}", self.next_uid()));
+        Ok(self.put_node_devices(name, (uid, spec), by))
+    }
+
+    /// A merge patch of the whole list.
+    pub(super) fn patch_node_devices(
+        &mut self,
+        name: &str,
+        spec: &NodeDevicesSpec,
+        by: &str,
+    ) -> kube::Result<NodeDevices> {
+        let there = self.node_devices.objects.get(&key(name)).cloned();
+        let there = there.ok_or_else(|| refusal(404, format!("nodedevices {name:?} not found")))?;
+        match there.spec == *spec {
+            true => Ok(NodeDevices::clone(&there)),
+            false => Ok(self.put_node_devices(name, (there.metadata.uid.clone(), spec), by)),
         }
-        let conditions: Vec<Condition> = read(&applied["status"]["conditions"]);
-        if !conditions.is_empty() {
-            status.conditions = conditions;
+    }
+
+    pub(super) fn delete_node_devices(
+        &mut self,
+        name: &str,
+        uid: Option<&str>,
+    ) -> kube::Result<()> {
+        let there = self.node_devices.objects.get(&key(name));
+        let there = there.ok_or_else(|| refusal(404, format!("nodedevices {name:?} not found")))?;
+        if uid.is_some() && uid != there.metadata.uid.as_deref() {
+            return Err(refusal(409, "the precondition does not hold"));
         }
-        match after == *before {
-            true => Ok(before),
-            false => Ok(self.store(after, manager)),
-        }
+        let version = self.next_version();
+        self.node_devices
+            .put(key(name), None, (version, names::CONTROLLER_MANAGER));
+        Ok(())
     }
 
     pub(super) fn delete(
@@ -303,13 +326,6 @@ impl ApiServer {
     pub(super) fn pod(&self, name: &str, uid: u64) -> Option<Pod> {
         let pod = self.pods.objects.get(&key(name))?;
         (pod.uid == uid).then(|| Pod::clone(pod))
-    }
-}
-
-fn read<T: serde::de::DeserializeOwned>(value: &Value) -> Vec<T> {
-    match value {
-        Value::Null => vec![],
-        some => serde_json::from_value(some.clone()).unwrap(),
     }
 }
 

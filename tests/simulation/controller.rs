@@ -1,7 +1,7 @@
 //! One life of a controller: its view of the cluster, and the passes over it that a leader makes.
 //!
-//! The decisions are the real ones: `controller::nodes::plan`, `controller::status::plan`, `controller::brokers::plan`
-//! with its memory, and `controller::pace`. The loops around them are written here as they are there. The Lease is not
+//! The decisions are the real ones: `controller::nodes::plan`, `controller::brokers::plan` with its memory, and
+//! `controller::pace`. The loops around them are written here as they are there. The Lease is not
 //! modelled: `faults.rs` says who leads, and lets two lead for a moment.
 //! Not modelled: Jobs, Services, the status of Configurations.
 use super::{
@@ -12,7 +12,7 @@ use super::{
     pods::{Container, Kind},
 };
 use crate::{
-    api::{instance::Instance, names},
+    api::{instance::Instance, names, node_devices::NodeDevices},
     backoff::Backoff,
     cluster::{is_conflict, is_not_found},
     controller::{
@@ -22,7 +22,6 @@ use crate::{
         },
         nodes::{away, lost::Memory as Lost, plan as nodes},
         pace::{Pace, sooner},
-        status::plan as status,
         world::{BrokerPod, Meta, World as Seen},
     },
     model::names::ObjectKey,
@@ -52,6 +51,8 @@ pub(super) struct Controller {
     seen: RefCell<(Rc<Seen>, BTreeSet<&'static str>)>,
     changed: watch::Sender<u64>,
 }
+
+type Paces = Pace<(&'static str, ObjectKey)>;
 
 /// Whether all was done, and when to look again.
 type Pass = (bool, Option<Duration>);
@@ -94,6 +95,17 @@ impl Controller {
             },
         );
         controller.watch(
+            "nodedevices",
+            |server| &server.node_devices,
+            |_: &NodeDevices| true,
+            |seen, key, object| {
+                match object {
+                    Some(object) => seen.node_devices.insert(key.name, object),
+                    None => seen.node_devices.remove(&key.name),
+                };
+            },
+        );
+        controller.watch(
             "pods",
             |server| &server.pods,
             |pod: &Pod| pod.broker.is_some(),
@@ -106,7 +118,6 @@ impl Controller {
         );
         let machine = &world.machine;
         machine.spawn(controller.process, controller.clone().keep_nodes());
-        machine.spawn(controller.process, controller.clone().keep_status());
         if world.has_brokers {
             machine.spawn(controller.process, controller.clone().keep_brokers());
         }
@@ -183,7 +194,7 @@ impl Controller {
             let leads = *leader.borrow_and_update();
             let (seen, is_whole) = {
                 let (seen, whole) = &*self.seen.borrow();
-                (seen.clone(), whole.len() == 3)
+                (seen.clone(), whole.len() == 4)
             };
             if !leads || !is_whole {
                 continue;
@@ -202,7 +213,8 @@ impl Controller {
 
     async fn keep_nodes(self: Rc<Self>) {
         let pace = Pace::new(Duration::from_millis(500), Duration::from_secs(30));
-        let state = (Lost::default(), pace);
+        let batches = Pace::new(Duration::from_millis(100), Duration::from_secs(2));
+        let state = (Lost::default(), pace, batches);
         self.follow(state, |this, state, seen| {
             Box::pin(this.nodes_pass(state, seen))
         })
@@ -211,7 +223,7 @@ impl Controller {
 
     async fn nodes_pass(
         &self,
-        (memory, pace): &mut (Lost, Pace<(&'static str, ObjectKey)>),
+        (memory, pace, batches): &mut (Lost, Paces, Paces),
         seen: Rc<Seen>,
     ) -> Pass {
         memory.notice(&seen, self.now());
@@ -220,7 +232,12 @@ impl Controller {
             memory.looked(&node, pods, self.now().instant);
         }
         let planned = nodes::plan(&seen, memory, self.now());
-        let (actions, wait) = pace.due(planned.actions, step, self.now().instant);
+        let (batched, paced): (Vec<_>, Vec<_>) =
+            (planned.actions.into_iter()).partition(nodes::Action::is_batched);
+        let (mut actions, wait) = batches.due(batched, step, self.now().instant);
+        let (others, later) = pace.due(paced, step, self.now().instant);
+        actions.extend(others);
+        let wait = sooner(wait, later);
         let suspects: BTreeSet<String> = actions.iter().flat_map(taken_for_gone).collect();
         let there = self.not_gone(suspects).await;
         let is_sure = |action: &nodes::Action| taken_for_gone(action).is_disjoint(&there);
@@ -287,6 +304,7 @@ impl Controller {
                 key,
                 uid,
                 resource_version,
+                orphan_of: _, // Configurations stay
             } => {
                 let preconditions = Preconditions {
                     uid: Some(uid.clone()),
@@ -296,6 +314,20 @@ impl Controller {
                 let ask = |server: &mut ApiServer| {
                     server.delete(&key.name, &preconditions, names::CONTROLLER_MANAGER)
                 };
+                is_done(self.client.request(what, ask).await)
+            }
+            nodes::Action::Create(instance) => {
+                let key = crate::store::key_of(&instance.metadata);
+                let now = self.now().clock;
+                let what = || format!("create {}: {:?}", key.name, instance.spec.nodes);
+                let ask = |server: &mut ApiServer| {
+                    server.create(instance, (names::CONTROLLER_MANAGER, now))
+                };
+                is_done(self.client.request(what, ask).await.map(drop))
+            }
+            nodes::Action::Silence { node, uid } => {
+                let what = || format!("delete nodedevices {node}");
+                let ask = |server: &mut ApiServer| server.delete_node_devices(node, Some(uid));
                 is_done(self.client.request(what, ask).await)
             }
             nodes::Action::Strip { .. } => true,
@@ -308,37 +340,6 @@ impl Controller {
             server.patch(&key.name, (patch, is_status), names::CONTROLLER_MANAGER)
         };
         self.client.request(what, ask).await.map(drop)
-    }
-
-    async fn keep_status(self: Rc<Self>) {
-        let pace = Pace::new(Duration::from_millis(200), Duration::from_secs(5));
-        self.follow(pace, |this, pace, seen| {
-            Box::pin(this.status_pass(pace, seen))
-        })
-        .await;
-    }
-
-    async fn status_pass(&self, pace: &mut Pace<ObjectKey>, seen: Rc<Seen>) -> Pass {
-        let planned = status::plan(&seen, self.world.machine.clock());
-        let of_instance = |action| match action {
-            status::Action::Instance { key, status } => Some((key, status)),
-            status::Action::Configuration { .. } | status::Action::Forget { .. } => None,
-        };
-        let wanted: Vec<(ObjectKey, Value)> = planned
-            .actions
-            .into_iter()
-            .filter_map(of_instance)
-            .collect();
-        let (due, wait) = pace.due(wanted, |(key, _)| key.clone(), self.world.machine.instant());
-        let mut all_done = true;
-        for (key, status) in &due {
-            let ask = |server: &mut ApiServer| {
-                server.apply_status(&key.name, status, names::CONTROLLER_MANAGER)
-            };
-            let what = || format!("apply status of {}: {}", key.name, status["status"]);
-            all_done &= is_done(self.client.request(what, ask).await.map(drop));
-        }
-        (all_done, sooner(planned.wake_in, wait))
     }
 
     async fn keep_brokers(self: Rc<Self>) {
@@ -413,7 +414,9 @@ fn is_done(result: kube::Result<()>) -> bool {
 fn step(action: &nodes::Action) -> (&'static str, ObjectKey) {
     match action {
         nodes::Action::Change(change) => ("change", change.key.clone()),
+        nodes::Action::Create(instance) => ("create", crate::store::key_of(&instance.metadata)),
         nodes::Action::Delete { key, .. } => ("delete", key.clone()),
+        nodes::Action::Silence { node, .. } => ("silence", ObjectKey::new("", node)),
         nodes::Action::Strip { key, .. } => ("strip", key.clone()),
     }
 }
@@ -421,7 +424,10 @@ fn step(action: &nodes::Action) -> (&'static str, ObjectKey) {
 fn taken_for_gone(action: &nodes::Action) -> BTreeSet<String> {
     match action {
         nodes::Action::Change(change) => change.gone.clone(),
-        nodes::Action::Delete { .. } | nodes::Action::Strip { .. } => BTreeSet::new(),
+        nodes::Action::Create(_)
+        | nodes::Action::Delete { .. }
+        | nodes::Action::Silence { .. }
+        | nodes::Action::Strip { .. } => BTreeSet::new(),
     }
 }
 
@@ -438,6 +444,12 @@ impl Named for Instance {
 impl Named for Node {
     fn key(&self) -> ObjectKey {
         key(&self.name)
+    }
+}
+
+impl Named for NodeDevices {
+    fn key(&self) -> ObjectKey {
+        key(self.metadata.name.as_deref().unwrap_or_default())
     }
 }
 

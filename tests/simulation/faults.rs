@@ -30,6 +30,8 @@ const STEPS: &[(u64, Step)] = &[
     (3, server_is_away),
     (3, compact),
     (4, change_weather),
+    (3, lose_object),
+    (2, mix_up_objects),
 ];
 
 /// Takes `count` steps.
@@ -351,7 +353,32 @@ fn compact(world: &Rc<World>) {
     let mut server = world.server.borrow_mut();
     server.instances.compacted = server.instances.log.len();
     server.nodes.compacted = server.nodes.log.len();
+    server.node_devices.compacted = server.node_devices.log.len();
     server.pods.compacted = server.pods.log.len();
+}
+
+/// Somebody deletes what a node says that it sees.
+fn lose_object(world: &Rc<World>) {
+    let name = world.nodes[some_node(world)].name.clone();
+    let mut server = world.server.borrow_mut();
+    if server.delete_node_devices(&name, None).is_ok() {
+        world.note(|| format!("FAULT: the NodeDevices of {name} is deleted"));
+    }
+}
+
+/// Somebody writes into a node's object what another node, or nobody, sees.
+fn mix_up_objects(world: &Rc<World>) {
+    let (of, by) = (some_node(world), some_node(world));
+    let (of, by) = (&world.nodes[of].name, &world.nodes[by].name);
+    let mut server = world.server.borrow_mut();
+    let there = server.node_devices.objects.get(&super::api_server::key(by));
+    let spec = there.filter(|_| of != by).map(|object| object.spec.clone());
+    if server
+        .patch_node_devices(of, &spec.unwrap_or_default(), "somebody")
+        .is_ok()
+    {
+        world.note(|| format!("FAULT: the NodeDevices of {of} says what {by} sees"));
+    }
 }
 
 fn change_weather(world: &Rc<World>) {

@@ -13,14 +13,12 @@
 //!   there but those whose slots are held. No write is put off.
 use super::{World, devices::Thing};
 use crate::{
-    api::{
-        instance::{HEALTHY, Instance},
-        names,
-    },
+    api::{condition::Condition, instance::Instance, names},
     model::{
         device::Scope,
         slot::{SlotId, SlotOwner},
     },
+    store::plan::is_seen,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -196,11 +194,15 @@ fn deleted(world: &Rc<World>, instance: &Instance) {
             let node = &world.nodes[*at];
             let now = world.machine.now();
             let is_quiet = |since: u64| now.saturating_sub(since) > SETTLED;
+            // An agent joins by several requests, one after another, and waits after each that fails.
+            let weather = world.weather.get();
+            let is_reliable = weather.lost == 0 && weather.refused == 0;
             if node.is_linked()
                 && node.agent.borrow().is_some()
                 && is_quiet(node.disturbed.get())
                 && is_quiet(thing.changed)
                 && is_quiet(world.stormy.get())
+                && is_reliable
             {
                 let node = &node.name;
                 world.broke(format!("{name} is deleted, and {node} sees its device"));
@@ -223,6 +225,12 @@ pub(super) fn at_rest(world: &Rc<World>) -> Vec<String> {
         let shown = usage.get(&slot.to_string()).copied();
         let ledger = world.ledger.borrow();
         let is_reported = ledger.reported.iter().any(|(_, reported)| reported == slot);
+        // A device that nobody sees has no Instance once its slots were given away. `things` demands those of the others.
+        let is_its = |i: &Arc<Instance>| i.metadata.name.as_deref() == Some(&slot.name);
+        let has_instance = instances.iter().any(is_its);
+        if !has_instance && owners.len() == 1 {
+            continue;
+        }
         if owners.len() > 1 && !is_reported {
             faults.push(format!("at rest {slot} has {owners:?}, and nobody says so"));
         } else if owners.len() == 1 && shown != owners.first() {
@@ -324,13 +332,13 @@ fn fault_of(
         .map(str::to_owned)
         .collect();
     let status = instance.status.clone().unwrap_or_default();
-    let healthy = status.nodes.iter().filter(|entry| entry.health == HEALTHY);
-    let healthy: BTreeSet<String> = healthy.map(|entry| entry.name.clone()).collect();
+    let healthy = nodes.iter().filter(|node| is_seen(&status, node));
+    let healthy: BTreeSet<String> = healthy.cloned().collect();
     let entries: BTreeSet<String> = status.nodes.iter().map(|e| e.name.clone()).collect();
-    let is_available = status
-        .conditions
-        .iter()
-        .any(|c| c.type_ == "Available" && c.is_true());
+    // Where all is well and always was, nothing is said.
+    let mut conditions = status.conditions.iter();
+    let available = conditions.find(|c| c.type_ == "Available");
+    let is_available = available.map_or(!healthy.is_empty(), Condition::is_true);
     let labelled: BTreeSet<String> = seen_by.union(holders).cloned().collect();
     let what = if seen_by.is_empty() {
         // It waits for its last holder.
@@ -340,8 +348,8 @@ fn fault_of(
         Some("has other nodes than those that see its device")
     } else if labels != labelled {
         Some("has labels of other nodes than those that see or hold it")
-    } else if healthy != *seen_by || entries != *seen_by {
-        Some("has views of other nodes than those that see its device")
+    } else if healthy != *seen_by || !entries.is_empty() {
+        Some("has views of nodes that see its device, or of others")
     } else {
         (!is_available).then_some("is not Available")
     };

@@ -17,8 +17,7 @@
 #![expect(
     clippy::print_stdout,
     clippy::too_many_lines,
-    clippy::wildcard_enum_match_arm,
-    reason = "a test prints what it has found, lists its steps one after another, and takes JSON as it comes"
+    reason = "a test prints what it has found, and lists its steps one after another"
 )]
 mod agent;
 mod allocate;
@@ -40,7 +39,7 @@ mod runs;
 mod store;
 
 use crate::{
-    agent::configurations::{AcceptedConfiguration, Judged},
+    agent::configurations::{AcceptedConfiguration, Judged, Selection},
     api::configuration::Configuration,
     controller::world::NodeState,
     discovery::plan::SessionSpec,
@@ -116,6 +115,7 @@ impl World {
                     details: String::new(),
                 },
                 configuration: configuration.clone(),
+                selection: Selection::Selected,
                 scope,
             };
             judged.accepted.insert(key.clone(), accepted);

@@ -1,17 +1,21 @@
-//! The agent's store: the requests of `store::kubernetes::writes`, in its order and with its tries.
+//! The agent's store: the requests of `store::kubernetes::{writes, own}`, in their order and with their tries.
 //!
 //! What is sent, what an answer means and what is known afterwards is decided by the real `store::kubernetes::plan`,
-//! `store::plan` and `store::kubernetes::view`. The loop around them is written again here, function by function.
-use super::network::{Client, Event, follow};
+//! `own_plan` and `view`, and by `store::plan`. The loop around them is written again here, function by function.
+use super::{
+    api_server::ApiServer,
+    network::{Client, Event, follow},
+};
 use crate::{
     agent::configurations::Judged,
-    api::instance::Instance,
+    api::{instance::Instance, names, node_devices::NodeDevices},
     backoff::Backoff,
     cluster::{code, is_conflict, is_not_found, is_unprocessable, reason},
     model::names::ObjectKey,
     store::{
-        Exchange, InstanceChange, Instances, StoreError, View, is_same,
+        Exchange, InstanceChange, Instances, Report, StoreError, View, is_same,
         kubernetes::{
+            own_plan::{self, Step, Written},
             plan::{self, Description, Met, met},
             view::{self, Known},
         },
@@ -21,13 +25,14 @@ use crate::{
 use futures::future::join_all;
 use json_patch::Patch;
 use kube::api::Preconditions;
-use serde_json::Value;
+use serde_json::json;
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc, sync::Arc, time::Duration};
 use tokio::sync::watch;
 
 const TRIES: usize = 4;
 const LOCAL_WRITE_TIMEOUT: Duration = Duration::from_secs(1);
 const FIRST_LIST: u64 = 2_000;
+const BETWEEN_WRITES: u64 = 100;
 const BETWEEN_MIRRORS: u64 = 500;
 
 /// What is on a node's disk.
@@ -43,6 +48,9 @@ pub(super) struct Store {
     pub(super) judged: watch::Sender<Option<(Arc<Judged>, bool)>>,
     is_listed: watch::Sender<bool>,
     postponed: watch::Sender<()>,
+    /// What the agent reports, and its object as the watch has it.
+    reports: watch::Sender<BTreeMap<ObjectKey, Report>>,
+    own: watch::Sender<Option<Option<Arc<NodeDevices>>>>,
 }
 
 type Made<T> = Result<T, StoreError>;
@@ -59,6 +67,8 @@ impl Store {
             judged: watch::Sender::default(),
             is_listed: watch::Sender::new(false),
             postponed: watch::Sender::default(),
+            reports: watch::Sender::default(),
+            own: watch::Sender::default(),
         }
     }
 
@@ -187,6 +197,7 @@ impl Store {
                 broker_properties,
                 device_id,
                 pin,
+                connection,
                 ..
             } => {
                 let said = Description {
@@ -194,6 +205,7 @@ impl Store {
                     broker_properties,
                     device_id: device_id.as_ref(),
                     pin: pin.as_ref(),
+                    connection: connection.as_ref(),
                 };
                 let described = self
                     .patch(&key, |i| Ok(plan::describe(i, node, &said)))
@@ -207,15 +219,12 @@ impl Store {
 
     async fn create(&self, key: &ObjectKey, instance: &Instance) -> Made<()> {
         let new = plan::to_create(instance, &self.node);
-        let (by, now) = (
-            plan::field_manager(&self.node),
-            self.client.world.machine.clock(),
-        );
+        let (by, now) = (names::AGENT_MANAGER, self.client.world.machine.clock());
         let created = self
             .client
             .request(
                 || format!("create {}", key.name),
-                |server| server.create(&new, (&by, now)),
+                |server| server.create(&new, (by, now)),
             )
             .await;
         match created {
@@ -230,13 +239,16 @@ impl Store {
 
     async fn join_existing(&self, key: &ObjectKey, ours: &Instance) -> Made<()> {
         let node = &self.node;
-        if let Attempt::Written(_) = self.patch_once(key, plan::join_same(ours, node)).await? {
+        if let Attempt::Written(_) = self
+            .patch_once(key, (plan::join_same(ours, node), false))
+            .await?
+        {
             return Ok(());
         }
         let there = self.read(key).await?;
         match met(&there, ours) {
             Met::Same => {
-                self.change(|known| known.read(there));
+                self.change(|known| known.read_to_join(there));
                 self.patch(key, |i| Ok(plan::join(i, node))).await.map(drop)
             }
             Met::Other => {
@@ -249,49 +261,134 @@ impl Store {
 
     async fn leave(&self, key: &ObjectKey) -> Made<()> {
         let node = &self.node;
-        let before = self.stored(key)?;
-        let is_alone = before.spec.nodes == [node.as_str()] && in_use_by(&before.spec).is_none();
-        if !is_alone {
-            let gone = plan::health(&before, node, None);
-            self.apply_status(key, gone).await?;
-        }
+        self.patch_status(key, |i| plan::unseen(i, node)).await?;
         let left = self.patch(key, |i| Ok(plan::leave(i, node))).await?;
         if left.spec.nodes.is_empty() && in_use_by(&left.spec).is_none() {
             return self.delete(key, false).await;
-        }
-        if is_alone {
-            let gone = plan::health(&left, node, None);
-            return self.apply_status(key, gone).await;
         }
         Ok(())
     }
 
     async fn health(&self, key: &ObjectKey, view: &View, now: &str) -> Made<()> {
-        let instance = self.stored(key)?;
-        let status = plan::health(&instance, &self.node, Some((view, now)));
-        self.apply_status(key, status).await
+        let node = &self.node;
+        self.patch_status(key, |i| plan::health(i, node, (view, now)))
+            .await
     }
 
-    async fn apply_status(&self, key: &ObjectKey, status: Value) -> Made<()> {
-        let manager = plan::field_manager(&self.node);
-        let what = || format!("apply status of {}: {}", key.name, status["status"]);
-        let applied = self
-            .client
-            .request(what, |server| {
-                server.apply_status(&key.name, &status, &manager)
-            })
-            .await;
-        match applied {
-            Ok(written) => {
-                self.change(|known| known.written(Instance::clone(&written)));
-                Ok(())
+    async fn patch_status(
+        &self,
+        key: &ObjectKey,
+        patch: impl Fn(&Instance) -> Option<Patch>,
+    ) -> Made<()> {
+        for _ in 0..TRIES {
+            let Some(patch) = patch(&*self.stored(key)?) else {
+                return Ok(());
+            };
+            if let Attempt::Written(_) = self.patch_once(key, (patch, true)).await? {
+                return Ok(());
             }
-            Err(e) if is_not_found(&e) || is_conflict(&e) => {
-                self.refresh(key).await?;
-                Err(StoreError::Gone(key.clone()))
-            }
-            Err(e) => Err(unavailable(&e)),
+            self.refresh(key).await?;
         }
+        Err(StoreError::Refused("it changes all the time".to_owned()))
+    }
+
+    /// `store::kubernetes::own::follow`.
+    pub(super) async fn follow_own(self: Rc<Self>) {
+        let name = self.node.clone();
+        let selects = move |object: &NodeDevices| object.metadata.name.as_ref() == Some(&name);
+        let mut listed = None;
+        let on = |events: Vec<Event<NodeDevices>>| {
+            for event in events {
+                match event {
+                    Event::Init => listed = None,
+                    Event::Listed(object) => listed = Some(object),
+                    Event::Complete => drop(self.own.send_replace(Some(listed.take()))),
+                    Event::Applied(object) => drop(self.own.send_replace(Some(Some(object)))),
+                    Event::Deleted(..) => drop(self.own.send_replace(Some(None))),
+                }
+            }
+        };
+        follow(
+            self.client.clone(),
+            |server| &server.node_devices,
+            selects,
+            on,
+        )
+        .await;
+    }
+
+    pub(super) fn report(&self, reports: BTreeMap<ObjectKey, Report>) {
+        self.reports.send_if_modified(|before| {
+            let is_changed = *before != reports;
+            *before = reports;
+            is_changed
+        });
+    }
+
+    /// `store::kubernetes::own::run`.
+    pub(super) async fn keep_own(self: Rc<Self>) {
+        let (mut reports, mut own) = (self.reports.subscribe(), self.own.subscribe());
+        let machine = &self.client.world.machine;
+        let mut written = Written::default();
+        let (first, last) = (Duration::from_millis(100), Duration::from_secs(30));
+        let mut backoff = Backoff::new(first, last);
+        if reports.changed().await.is_err() || own.wait_for(Option::is_some).await.is_err() {
+            return;
+        }
+        loop {
+            let wanted = own_plan::wanted(&reports.borrow_and_update());
+            let is_news = own.has_changed().is_ok_and(|is_news| is_news);
+            let seen = own.borrow_and_update().clone().flatten();
+            if is_news && seen.is_none() {
+                written.is_deleted();
+            }
+            let began = machine.now();
+            let step = own_plan::step(&wanted, seen.as_deref(), &written);
+            match self.carry_out(step, &mut written).await {
+                None => {}
+                Some(true) => {
+                    backoff.reset();
+                    machine
+                        .sleep((began + BETWEEN_WRITES).saturating_sub(machine.now()))
+                        .await;
+                    continue;
+                }
+                Some(false) => {
+                    let wait = backoff.next_wait().as_millis();
+                    machine.sleep(u64::try_from(wait).unwrap() + 1).await;
+                    continue;
+                }
+            }
+            tokio::select! {
+                biased;
+                _ = reports.changed() => {}
+                _ = own.changed() => own.mark_changed(),
+            }
+        }
+    }
+
+    async fn carry_out(&self, step: Step<'_>, written: &mut Written) -> Option<bool> {
+        let (name, by) = (&self.node, names::AGENT_MANAGER);
+        let outcome = match step {
+            Step::Nothing => return None,
+            Step::Create(spec) => {
+                let what = || format!("create nodedevices {name}: {}", json!(spec));
+                let ask = |server: &mut ApiServer| server.create_node_devices(name, spec, by);
+                self.client.request(what, ask).await
+            }
+            Step::Patch(spec) => {
+                let what = || format!("patch nodedevices {name}: {}", json!(spec));
+                let ask = |server: &mut ApiServer| server.patch_node_devices(name, spec, by);
+                self.client.request(what, ask).await
+            }
+        };
+        match outcome {
+            Ok(object) => written.is_there(object),
+            Err(e) if is_not_found(&e) => written.is_gone(),
+            Err(e) if is_conflict(&e) => written.is_other(),
+            Err(_) => return Some(false),
+        }
+        Some(true)
     }
 
     async fn delete(&self, key: &ObjectKey, even_in_use: bool) -> Made<()> {
@@ -305,12 +402,12 @@ impl Store {
             uid,
             resource_version,
         };
-        let by = plan::field_manager(&self.node);
+        let by = names::AGENT_MANAGER;
         let deleted = self
             .client
             .request(
                 || format!("delete {}", key.name),
-                |server| server.delete(&key.name, &preconditions, &by),
+                |server| server.delete(&key.name, &preconditions, by),
             )
             .await;
         match deleted {
@@ -428,7 +525,7 @@ impl Store {
         let mut is_refused = false;
         for _ in 0..TRIES {
             match patch(&*self.stored(key)?) {
-                Ok(patch) => match self.patch_once(key, patch).await? {
+                Ok(patch) => match self.patch_once(key, (patch, false)).await? {
                     Attempt::Written(written) => return Ok(written),
                     Attempt::Stale => {}
                 },
@@ -440,12 +537,18 @@ impl Store {
         Err(StoreError::Refused("it changes all the time".to_owned()))
     }
 
-    async fn patch_once(&self, key: &ObjectKey, patch: Patch) -> Made<Attempt> {
-        let by = plan::field_manager(&self.node);
+    async fn patch_once(
+        &self,
+        key: &ObjectKey,
+        (patch, is_status): (Patch, bool),
+    ) -> Made<Attempt> {
+        let by = names::AGENT_MANAGER;
         let what = || format!("patch {}: {patch}", key.name);
         let patched = self
             .client
-            .request(what, |server| server.patch(&key.name, (&patch, false), &by))
+            .request(what, |server| {
+                server.patch(&key.name, (&patch, is_status), by)
+            })
             .await;
         match patched {
             Ok(written) => {

@@ -153,6 +153,11 @@ async fn list(State(shared): State<Shared>, RawQuery(query): RawQuery) -> Respon
         Some("metadata.name%3Dnode-a"),
         "only its own Node"
     );
+    // This is a server of before 1.34, which sends no list over a watch.
+    if query.get("sendInitialEvents") == Some(&"true") {
+        let message = "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled";
+        return invalid(message);
+    }
     if query.get("watch") != Some(&"true") {
         let node = shared.node.borrow().clone();
         let version = node["metadata"]["resourceVersion"].clone();
@@ -180,6 +185,14 @@ async fn list(State(shared): State<Shared>, RawQuery(query): RawQuery) -> Respon
     Body::from_stream(changes).into_response()
 }
 
+fn invalid(message: &str) -> Response {
+    let status = json!({
+        "apiVersion": "v1", "kind": "Status", "status": "Failure", "metadata": {},
+        "code": 422, "reason": "Invalid", "message": message,
+    });
+    (StatusCode::UNPROCESSABLE_ENTITY, Json(status)).into_response()
+}
+
 async fn read(State(shared): State<Shared>) -> Json<Value> {
     shared.count();
     Json(shared.node.borrow().clone())
@@ -202,11 +215,7 @@ async fn patch_status(State(shared): State<Shared>, body: Bytes) -> Response {
     let left = operations.into_iter().filter(|o| !holds_trivially(o));
     let left: json_patch::Patch = serde_json::from_value(Value::Array(left.collect())).unwrap();
     if let Err(e) = json_patch::patch(&mut node, &left) {
-        let status = json!({
-            "apiVersion": "v1", "kind": "Status", "status": "Failure", "metadata": {},
-            "code": 422, "reason": "Invalid", "message": e.to_string(),
-        });
-        return (StatusCode::UNPROCESSABLE_ENTITY, Json(status)).into_response();
+        return invalid(&e.to_string());
     }
     shared.edit(|now| now["status"] = node["status"].clone());
     Json(shared.node.borrow().clone()).into_response()

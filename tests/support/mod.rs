@@ -1,11 +1,13 @@
-//! What several integration tests share.
+//! Holds what several integration tests share: fake peers, a whole node, and processes that end with their test.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(dead_code, unreachable_pub, reason = "no test uses all of it")]
 pub mod fake_kubelet;
 pub mod fake_nodes;
+pub mod fake_plugin;
 pub mod mdns_publisher;
 pub mod node;
 pub mod process;
+pub mod raw_plugin;
 pub mod running_discovery;
 pub mod test_handler;
 pub mod watched_store;

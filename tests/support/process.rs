@@ -3,6 +3,7 @@
 use std::{fs::File, path::Path, sync::Mutex, thread::JoinHandle, time::Duration};
 use tokio::{sync::oneshot, time::timeout};
 use tokio_util::sync::CancellationToken;
+use tracing_subscriber::{filter::Targets, layer::SubscriberExt as _};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -21,10 +22,11 @@ impl Process {
     {
         let file = File::options().create(true).append(true).open(log).unwrap();
         let subscriber = tracing_subscriber::fmt()
-            .with_env_filter("petiole=debug")
+            .with_max_level(tracing::Level::DEBUG)
             .with_ansi(false)
             .with_writer(Mutex::new(file));
-        let dispatch = tracing::Dispatch::new(subscriber.finish());
+        let ours: Targets = "petiole=debug".parse().unwrap();
+        let dispatch = tracing::Dispatch::new(subscriber.finish().with(ours));
         let (ended, outcome) = oneshot::channel();
         let (shutdown, killed) = (CancellationToken::new(), CancellationToken::new());
         let (stop, kill) = (shutdown.clone(), killed.clone());

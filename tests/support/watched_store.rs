@@ -52,6 +52,10 @@ impl Store for WatchedStore {
         self.inner.warn(object, reason, note);
     }
 
+    fn merges(&self) -> bool {
+        self.inner.merges()
+    }
+
     fn apply(&self, changes: Vec<InstanceChange>) -> BoxFuture<'_, Vec<Result<(), StoreError>>> {
         let mut writes = self.watch.writes.lock().unwrap();
         for change in &changes {

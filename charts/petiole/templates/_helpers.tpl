@@ -170,6 +170,20 @@ subjects:
 {{- define "petiole.crdRule" -}}
 - apiGroups: [apiextensions.k8s.io]
   resources: [customresourcedefinitions]
-  resourceNames: [configurations.akri.sh, instances.akri.sh]
+  resourceNames: [configurations.akri.sh, instances.akri.sh, nodedevices.akri.sh]
   verbs: [get]
+{{- end -}}
+
+{{/* Binds a policy of ours. Call with (dict "root" . "name" "agent-reports" "component" "agent"). */}}
+{{- define "petiole.policyBinding" -}}
+{{- $name := printf "%s-%s" (include "petiole.fullname" .root) .name -}}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata:
+  name: {{ $name }}
+  labels: {{- include "petiole.labels" (list .root .component) | nindent 4 }}
+spec:
+  policyName: {{ $name }}
+  validationActions: [Deny]
 {{- end -}}

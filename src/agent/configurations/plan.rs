@@ -19,12 +19,33 @@ pub(crate) struct AcceptedConfiguration {
     pub(crate) configuration: Arc<Configuration>,
     pub(crate) session: SessionSpec,
     pub(crate) scope: Scope,
+    pub(crate) selection: Selection,
+}
+
+/// Whether `spec.nodeSelector` selects this node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Selection {
+    Selected,
+    /// The node does not look for the devices, and what it has of them goes.
+    LeftOut,
+    /// The node's labels are not known yet: what there is stays as it is.
+    Unknown,
+}
+
+/// What is known of the labels of this node.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Labels<'a> {
+    /// There is no Node, because there is no cluster: every Configuration is for this node.
+    NoNode,
+    Unknown,
+    Known(&'a BTreeMap<String, String>),
 }
 
 /// What Configurations are judged by.
 pub(super) struct World<'a> {
     pub(super) configurations: &'a Configurations,
     pub(super) before: &'a Accepted,
+    pub(super) labels: Labels<'a>,
     /// Of a resource without a name of its own.
     pub(super) prefix: &'a str,
     pub(super) prefixes: &'a [String],
@@ -132,23 +153,49 @@ fn accept(
     };
     Ok(AcceptedConfiguration {
         scope,
+        selection: selection(world, configuration, earlier),
         configuration: rights::limited(world.variables, configuration),
         session,
     })
 }
 
-/// Two of one name would want one resource: the one that works goes on, else the older does.
+fn selection(
+    world: &World<'_>,
+    configuration: &Configuration,
+    earlier: Option<&AcceptedConfiguration>,
+) -> Selection {
+    let selector = &configuration.spec.node_selector;
+    match world.labels {
+        Labels::NoNode => Selection::Selected,
+        _ if selector.is_empty() => Selection::Selected,
+        Labels::Unknown => earlier.map_or(Selection::Unknown, |earlier| earlier.selection),
+        Labels::Known(labels) => {
+            let has = |(key, value): (&String, &String)| labels.get(key) == Some(value);
+            match selector.iter().all(has) {
+                true => Selection::Selected,
+                false => Selection::LeftOut,
+            }
+        }
+    }
+}
+
+/// Two of one name would want one resource: the older has it on every node, whether it works as it stands or not. In a
+/// folder nothing has a time, and the one that works goes on.
 fn refuse_second_of_a_name(world: &World<'_>, judged: &mut Judged) {
     let mut first: BTreeMap<String, ObjectKey> = BTreeMap::new();
-    let age = |key: &ObjectKey| {
-        let created = judged.accepted[key]
-            .configuration
-            .metadata
-            .creation_timestamp
-            .clone();
-        (!world.before.contains_key(key), created, key.clone())
+    let created = |key: &ObjectKey| {
+        let there = world.configurations.objects.get(key);
+        let known = there.or_else(|| Some(&judged.accepted.get(key)?.configuration));
+        known.and_then(|known| known.metadata.creation_timestamp.clone())
     };
-    for key in judged.accepted.keys() {
+    let age = |key: &ObjectKey| {
+        let created = created(key);
+        let is_new = created.is_none() && !world.before.contains_key(key);
+        (is_new, created, key.clone())
+    };
+    let timed = world.configurations.objects.keys();
+    let timed = timed.filter(|key| created(key).is_some());
+    for key in judged.accepted.keys().chain(timed) {
         match first.entry(key.name.clone()) {
             Entry::Vacant(entry) => {
                 entry.insert(key.clone());
@@ -159,11 +206,16 @@ fn refuse_second_of_a_name(world: &World<'_>, judged: &mut Judged) {
             Entry::Occupied(_) => {}
         }
     }
+    let works: BTreeSet<ObjectKey> = judged.accepted.keys().cloned().collect();
     let problems = &mut judged.problems;
     judged.accepted.retain(|key, _| {
         let working = &first[&key.name];
         if key != working {
-            let message = format!("{working} has the same name and goes on: of Configurations with one name only one works, whatever their namespaces; rename this one");
+            let goes_on = match works.contains(working) {
+                true => "goes on",
+                false => "is older, though it cannot work as it stands",
+            };
+            let message = format!("{working} has the same name and {goes_on}: of Configurations with one name only one works, whatever their namespaces; rename this one");
             problems.insert(key.clone(), Problem::new("NameTaken", message));
         }
         key == working
@@ -171,213 +223,4 @@ fn refuse_second_of_a_name(world: &World<'_>, judged: &mut Judged) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{api::configuration::DiscoveryHandlerInfo, store::manifest};
-
-    fn configurations(texts: &[&str]) -> Configurations {
-        let mut all = Configurations {
-            is_complete: true,
-            ..Configurations::default()
-        };
-        for text in texts {
-            let text = format!("{{apiVersion: akri.sh/v0, kind: Configuration, {text}}}");
-            for c in manifest::read(&text).unwrap() {
-                all.objects
-                    .insert(crate::store::key_of(&c.metadata), Arc::new(c));
-            }
-        }
-        all
-    }
-
-    fn known(spec: &SessionSpec) -> Result<Scope, Problem> {
-        match spec.handler.as_str() {
-            "echo" => Ok(Scope::Shared),
-            _ => Err(Problem::new("UnknownHandler", "")),
-        }
-    }
-
-    fn judged(texts: &[&str], before: &Accepted) -> Judged {
-        judge_all(&configurations(texts), before)
-    }
-
-    fn judge_all(configurations: &Configurations, before: &Accepted) -> Judged {
-        judge(&World {
-            configurations,
-            before,
-            prefix: "akri.sh",
-            prefixes: &["akri.sh".to_owned()],
-            others: None,
-            registered: &BTreeSet::new(),
-            max_configurations: 2,
-            scope_of: &known,
-            variables: &Variables::default(),
-        })
-    }
-
-    const GOOD: &str = "metadata: {name: good}, spec: {discoveryHandler: {name: echo}}";
-
-    #[test]
-    fn a_bad_configuration_is_refused_with_its_reason_and_the_others_go_on() {
-        let long = "x".repeat(53);
-        for (bad, reason) in [
-            (
-                GOOD.replace("echo", "udev").replace("good", "bad"),
-                "UnknownHandler",
-            ),
-            (GOOD.replace("good", "a.b"), "BadName"),
-            (GOOD.replace("good", &long), "NameTooLong"),
-            (
-                GOOD.replace("good", "bad")
-                    .replace("spec: {", "spec: {capacity: 0, "),
-                "BadSpec",
-            ),
-            (
-                GOOD.replace("good", "bad")
-                    .replace("spec: {", "spec: {capacity: 2147483647, "),
-                "BadSpec",
-            ),
-            (
-                GOOD.replace("good", "bad")
-                    .replace("spec: {", "spec: {brokerSpec: {}, "),
-                "BadSpec",
-            ),
-        ] {
-            let judged = judged(&[GOOD, &bad], &Accepted::new());
-            assert_eq!(judged.accepted.len(), 1, "{bad}");
-            let reasons: Vec<_> = judged
-                .problems
-                .values()
-                .map(|p| p.reason.as_str())
-                .collect();
-            assert_eq!(reasons, [reason], "{bad}");
-        }
-    }
-
-    #[test]
-    fn what_was_accepted_goes_on_as_it_was_until_its_successor_is() {
-        let before = judged(&[GOOD], &Accepted::new()).accepted;
-        let edited = GOOD.replace("spec: {", "spec: {capacity: 0, ");
-        let after = judged(&[&edited], &before);
-        assert_eq!(after.accepted, before);
-        assert_eq!(after.problems.len(), 1);
-
-        let other = judged(&[&GOOD.replace("echo", "udev")], &before);
-        assert_eq!(other.accepted, before);
-        assert_eq!(
-            other.problems.into_values().next().unwrap().reason,
-            "HandlerChanged"
-        );
-    }
-
-    #[test]
-    fn a_manifest_that_cannot_be_read_is_no_deletion_and_a_missing_one_is() {
-        let before = judged(&[GOOD], &Accepted::new()).accepted;
-        let mut unreadable = Configurations::default();
-        unreadable.hidden.insert(ObjectKey::new("default", "good"));
-        assert_eq!(judge_all(&unreadable, &before).accepted, before);
-        unreadable.hidden.clear();
-        assert!(judge_all(&unreadable, &before).accepted.is_empty());
-    }
-
-    #[test]
-    fn of_two_namespaces_with_one_name_the_older_works() {
-        let later = GOOD.replace(
-            "name: good",
-            "name: good, namespace: a, creationTimestamp: 2026-02-02T00:00:00Z",
-        );
-        let older = GOOD.replace(
-            "name: good",
-            "name: good, namespace: b, creationTimestamp: 2026-01-01T00:00:00Z",
-        );
-        let judged = judged(&[&later, &older], &Accepted::new());
-        assert_eq!(
-            judged.accepted.keys().next(),
-            Some(&ObjectKey::new("b", "good"))
-        );
-        assert_eq!(
-            judged.problems[&ObjectKey::new("a", "good")].reason,
-            "NameTaken"
-        );
-    }
-
-    #[test]
-    fn a_newcomer_does_not_take_the_name_of_one_that_works() {
-        let before = judged(&[GOOD], &Accepted::new()).accepted;
-        let newcomer = GOOD.replace("name: good", "name: good, namespace: aaa");
-        let judged = judged(&[GOOD, &newcomer], &before);
-        assert_eq!(judged.accepted, before);
-        assert_eq!(
-            judged.problems[&ObjectKey::new("aaa", "good")].reason,
-            "NameTaken"
-        );
-    }
-
-    #[test]
-    fn of_too_many_configurations_the_youngest_are_refused_and_the_others_go_on() {
-        let made = |name: &str, year: u32| {
-            let created = format!("name: {name}, creationTimestamp: {year}-01-01T00:00:00Z");
-            GOOD.replace("name: good", &created)
-        };
-        let invalid = made("oldest", 2001).replace("echo", "udev");
-        let judged = judged(
-            &[
-                &made("a", 2004),
-                &made("b", 2002),
-                &made("c", 2003),
-                &invalid,
-            ],
-            &Accepted::new(),
-        );
-        let names: Vec<_> = judged
-            .accepted
-            .keys()
-            .map(|key| key.name.as_str())
-            .collect();
-        assert_eq!(names, ["b", "c"]);
-        let refused = &judged.problems[&ObjectKey::new("default", "a")];
-        assert_eq!(refused.reason, "TooManyConfigurations");
-        assert!(refused.message.contains("works with 2 "), "{refused:?}");
-    }
-
-    #[test]
-    fn details_that_are_accepted_are_not_read_again() {
-        let configurations = configurations(&[GOOD]);
-        let judge = |before: &Accepted, scope_of: &dyn Fn(&SessionSpec) -> _| {
-            judge(&World {
-                configurations: &configurations,
-                before,
-                prefix: "akri.sh",
-                prefixes: &["akri.sh".to_owned()],
-                others: None,
-                registered: &BTreeSet::new(),
-                max_configurations: 2,
-                scope_of,
-                variables: &Variables::default(),
-            })
-        };
-        let before = judge(&Accepted::new(), &known).accepted;
-        let again = judge(&before, &|_| panic!("read again"));
-        assert_eq!(again.accepted, before);
-    }
-
-    #[test]
-    fn what_has_no_effect_is_said_and_the_devices_are_offered() {
-        let text = GOOD.replace(
-            "name: echo",
-            "name: echo, discoveryProperties: [{name: user}]",
-        );
-        let judged = judged(&[&text], &Accepted::new());
-        assert_eq!(judged.accepted.len(), 1);
-        let problem = judged.problems.into_values().next().unwrap();
-        assert_eq!(problem.reason, "UnusedDiscoveryProperties");
-    }
-
-    #[test]
-    fn the_session_is_what_the_configuration_says() {
-        let accepted = judged(&[GOOD], &Accepted::new()).accepted;
-        let accepted = accepted.values().next().unwrap();
-        let info: &DiscoveryHandlerInfo = &accepted.configuration.spec.discovery_handler;
-        assert_eq!(accepted.session.handler, info.name);
-    }
-}
+mod tests;

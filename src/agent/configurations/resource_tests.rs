@@ -1,5 +1,8 @@
 //! Who gets which resource, and what the others are told.
-use super::super::{Judged, plan::judge};
+use super::super::{
+    Judged,
+    plan::{Labels, judge},
+};
 use super::*;
 use crate::{
     agent::pod_resources::Ids,
@@ -45,6 +48,7 @@ fn judged_with(
     judge(&World {
         configurations: &configurations,
         before,
+        labels: Labels::NoNode,
         prefix: "akri.sh",
         prefixes: &["akri.sh".to_owned(), "pflex.io".to_owned()],
         others: others.as_ref(),

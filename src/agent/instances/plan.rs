@@ -1,28 +1,30 @@
 //! What to change in the Instances, so that they say what discovery sees. Pure.
 mod arrivals;
+mod departures;
 mod new;
+mod shared;
 mod trouble;
 
 pub(crate) use arrivals::Arrivals;
+use shared::{is_merged, is_named, noted};
 
 use super::bounds;
 use crate::{
     agent::{
-        configurations::{AcceptedConfiguration, Judged},
+        configurations::{AcceptedConfiguration, Judged, Selection},
         plan_inputs::{Now, device_id, other_identity, pin},
     },
-    api::{configuration::Problem, instance::Instance, names},
+    api::{configuration::Problem, instance::Instance},
     discovery::session::{Discoveries, Sighting},
     model::{
         device::{Device, DeviceId},
         instance_name::InstanceName,
         names::ObjectKey,
-        slot::holders,
         slot_table::Use,
     },
     store::{
         Configurations, InstanceChange, Instances, Report, View,
-        plan::{in_use_by, says_health},
+        plan::{says_exception, says_health},
     },
 };
 use std::{collections::BTreeMap, time::Duration};
@@ -36,6 +38,8 @@ pub(crate) type Failing = BTreeMap<ObjectKey, Option<String>>;
 /// Everything the plan depends on.
 pub(crate) struct World<'a> {
     pub(crate) node: &'a str,
+    /// Whether a controller makes the Instances of shared devices: then they are reported, and not changed.
+    pub(crate) merges: bool,
     /// The most Instances of all Configurations together.
     pub(crate) max_instances: usize,
     pub(crate) now: Now<'a>,
@@ -58,6 +62,8 @@ pub(crate) struct Plan {
     /// When to plan again if nothing changes before.
     pub(crate) wake_in: Option<Duration>,
     pub(crate) reports: BTreeMap<ObjectKey, Report>,
+    /// Whether the reports have all Configurations: what they leave out is not there.
+    pub(crate) is_whole: bool,
 }
 
 pub(crate) fn plan(world: &World<'_>) -> Plan {
@@ -71,7 +77,9 @@ pub(crate) fn plan(world: &World<'_>) -> Plan {
             && !world.configurations.objects.contains_key(&configuration)
             && !world.configurations.hidden.contains(&configuration)
             && !world.judged.accepted.contains_key(&configuration);
-        if is_orphan {
+        if is_orphan && is_merged(world, instance) {
+            room.0 += 1; // the controller deletes it
+        } else if is_orphan {
             let is_last = !has_others(instance, world.node);
             plan.changes.push(match is_last {
                 false => InstanceChange::Leave(key.clone()),
@@ -102,7 +110,9 @@ pub(crate) fn plan(world: &World<'_>) -> Plan {
             .problems
             .insert(0, problem.clone());
     }
+    shared::keep_the_rest(world, &mut plan.reports);
     bounds::complete(world, &mut plan.reports);
+    plan.is_whole = shared::is_whole(world);
     plan
 }
 
@@ -129,8 +139,14 @@ struct PlanOfOne<'a> {
 
 impl<'a> PlanOfOne<'a> {
     fn new(world: &'a World<'a>, key: &'a ObjectKey, accepted: &'a AcceptedConfiguration) -> Self {
-        let sighting = world.discoveries.get(key);
-        let mut report = Report::default();
+        let is_selected = accepted.selection == Selection::Selected;
+        let sighting = world.discoveries.get(key).filter(|_| is_selected);
+        let left_out = accepted.selection == Selection::LeftOut;
+        let mut report = Report {
+            complete: left_out || sighting.is_some_and(|s| s.set.complete),
+            left_out,
+            ..Report::default()
+        };
         if let Some(error) = sighting.and_then(|s| s.error.as_ref()) {
             report.problems.push(Problem::new(
                 "DiscoveryFailed",
@@ -185,8 +201,18 @@ impl<'a> PlanOfOne<'a> {
         let seconds = self.accepted.configuration.spec.grace_period_seconds;
         let grace = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
         for (key, instance) in std::mem::take(&mut self.unseen) {
-            if !is_empty_or_has(&instance.spec.nodes, self.world.node) {
+            let is_ours = is_empty_or_has(&instance.spec.nodes, self.world.node);
+            if is_merged(self.world, instance) && !is_named(instance, self.world.node) {
+                self.watch_on(key, instance);
+                continue;
+            }
+            if !is_ours {
                 self.part_with(key, instance);
+                continue;
+            }
+            if self.report.left_out {
+                self.leave(key, instance, "spec.nodeSelector leaves this node out");
+                room.0 += 1;
                 continue;
             }
             let uptime = self.world.now.uptime;
@@ -227,6 +253,8 @@ impl<'a> PlanOfOne<'a> {
                 // Before the first complete look there is nothing to wake for; its end is an event of its own.
                 let end = is_complete.then_some(left);
                 self.wake_in = self.wake_in.into_iter().chain(end).min();
+            } else if is_merged(self.world, instance) {
+                self.keep(key, instance);
             }
         }
     }
@@ -250,6 +278,10 @@ impl<'a> PlanOfOne<'a> {
     }
 
     fn describe(&mut self, key: &ObjectKey, instance: &Instance, device: &Device) {
+        if is_merged(self.world, instance) {
+            self.see(instance, device);
+            return;
+        }
         let node = self.world.node;
         if !instance.spec.nodes.iter().any(|n| n == node) {
             self.changes.push(InstanceChange::Join(key.clone()));
@@ -266,10 +298,15 @@ impl<'a> PlanOfOne<'a> {
             let device_id =
                 (device_id(instance).as_ref() != Some(&device.id)).then(|| device.id.to_string());
             let first_pin = device.pin.as_ref().filter(|_| pin(instance).is_none());
+            // What brokers are told is in the status where no controller is.
+            let connection = device.connection_digest();
+            let connection =
+                (self.world.merges && noted(instance) != Some(&connection)).then_some(connection);
             let is_same = instance.spec.capacity == capacity
                 && instance.spec.broker_properties == broker_properties
                 && device_id.is_none()
-                && first_pin.is_none();
+                && first_pin.is_none()
+                && connection.is_none();
             if !is_same {
                 self.changes.push(InstanceChange::Describe {
                     key: key.clone(),
@@ -277,6 +314,7 @@ impl<'a> PlanOfOne<'a> {
                     broker_properties,
                     device_id,
                     pin: first_pin.map(ToString::to_string),
+                    connection,
                 });
             }
         }
@@ -303,45 +341,18 @@ impl<'a> PlanOfOne<'a> {
         }
     }
 
-    /// Of an Instance that others see, what the controller left when it took this node out goes, once it is certain that
-    /// no container here has a slot of it.
-    fn part_with(&mut self, key: &ObjectKey, instance: &Instance) {
-        let (node, name) = (self.world.node, key.name.as_str());
-        let labels = instance.metadata.labels.iter().flatten();
-        let is_labelled = labels
-            .map(|(label, _)| label)
-            .any(|label| *label == names::node_label(node));
-        let is_holder = holders(&instance.spec.device_usage).contains(node);
-        let is_unused = |uses: &[Use]| !uses.iter().any(|one| one.may_be_of(name));
-        if is_labelled && !is_holder && self.world.uses.is_some_and(is_unused) {
-            self.changes.push(InstanceChange::Leave(key.clone()));
-        }
-    }
-
-    /// The last node to leave deletes, unless a container holds a slot: the Instance stays without nodes then, and goes
-    /// when its slots are free.
-    fn leave(&mut self, key: &ObjectKey, instance: &Instance, reason: &'static str) {
-        let is_in_use = in_use_by(&instance.spec).is_some();
-        if has_others(instance, self.world.node) {
-            self.changes.push(InstanceChange::Leave(key.clone()));
-        } else if !is_in_use {
-            self.changes.push(InstanceChange::Delete {
-                key: key.clone(),
-                reason,
-                even_in_use: false,
-            });
-        } else if !instance.spec.nodes.is_empty() {
-            // Since when the device is gone stands in the status.
-            let gone = self.gone(device_id(instance).as_ref());
-            self.health(key, instance, gone);
-            self.changes.push(InstanceChange::Leave(key.clone()));
-        }
-    }
-
     fn health(&mut self, key: &ObjectKey, instance: &Instance, view: View) {
+        if is_merged(self.world, instance) {
+            self.miss(key, instance, &view);
+            return;
+        }
         let now = self.world.now.text;
         let before = instance.status.as_ref();
-        if before.is_none_or(|before| !says_health(before, self.world.node, &view)) {
+        let is_said = match self.world.merges {
+            true => says_exception(&before.cloned().unwrap_or_default(), self.world.node, &view),
+            false => before.is_some_and(|before| says_health(before, self.world.node, &view)),
+        };
+        if !is_said {
             self.changes.push(InstanceChange::Health {
                 key: key.clone(),
                 view,

@@ -1,10 +1,10 @@
-//! What `--details` names: bare `discoveryDetails`, or a manifest with a Configuration in it.
+//! Reads the argument of `--details`: bare `discoveryDetails`, or a manifest that contains a Configuration.
 use crate::yaml;
 use anyhow::{Context as _, bail};
 use serde_json::Value;
 use std::io::Read as _;
 
-/// The details, and what else a Configuration says.
+/// The details, and the other values of the Configuration.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Input {
     pub(super) details: String,
@@ -31,7 +31,7 @@ impl Input {
         let documents = yaml::from_multiple(&text).unwrap_or_default();
         let mut configurations = documents.iter().filter(|d| d["kind"] == "Configuration");
         let Some(configuration) = configurations.next() else {
-            // Whatever this is, the handler says what is wrong with it.
+            // The handler reports what is wrong with the details.
             return Ok(Self {
                 details: text,
                 handler: None,

@@ -1,4 +1,4 @@
-//! What `discover` prints: lines for changes of a set, and the whole set as a list. Pure.
+//! Formats the output of `discover`: lines for the changes of a set, and the whole set as a list. Pure.
 use crate::model::{
     device::{Device, DeviceId, DeviceSet, Scope},
     instance_name::InstanceName,
@@ -7,11 +7,11 @@ use crate::model::{
 use serde::Serialize;
 use std::{collections::BTreeMap, sync::Arc};
 
-/// Wide enough for a Configuration's name and its digest; longer ones push their line.
+/// The width of the column. It fits the name of a Configuration and its digest; longer names shift their line.
 const INSTANCE_WIDTH: usize = 32;
 const REACH_WIDTH: usize = 24;
 
-/// What the names of Instances are made of.
+/// The values from which the names of Instances are built.
 #[derive(Debug, Clone)]
 pub(super) struct Naming {
     pub(super) configuration: String,
@@ -19,7 +19,7 @@ pub(super) struct Naming {
     pub(super) scope: Scope,
 }
 
-/// A device as it is listed.
+/// A device in the list.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Listed<'a> {
@@ -27,18 +27,18 @@ pub(super) struct Listed<'a> {
     instance: String,
     shared: bool,
     properties: &'a BTreeMap<String, String>,
-    /// The properties that a running container cannot outlive a change of.
+    /// The connection properties: a running container is ended if one of them changes.
     connection: Vec<&'a str>,
 }
 
-/// Turns sets into lines; remembers the last one.
+/// Turns sets into lines, and remembers the last set.
 #[derive(Debug)]
 pub(super) struct Report {
     naming: Naming,
     last: DeviceSet,
 }
 
-/// The name of the Instance that the device becomes, unless another device has that name.
+/// Returns the name of the device's Instance, unless another device has this name.
 fn instance_name(naming: &Naming, device: &DeviceId) -> String {
     let [name, _] =
         InstanceName::candidates(&naming.configuration, device, naming.scope, &naming.node);
@@ -58,7 +58,7 @@ impl Report {
         row(["CHANGE", "INSTANCE", "REACH", "DEVICE"], properties)
     }
 
-    /// A line for each device that is new, changed or gone.
+    /// Returns a line for each device that is new, changed or gone.
     pub(super) fn changes(&mut self, set: &DeviceSet, wide: bool) -> String {
         let mut text = String::new();
         for (id, device) in &self.last.devices {

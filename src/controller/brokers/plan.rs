@@ -7,10 +7,15 @@ use crate::{
     api::{
         broker::{self, SpecError, Subject, Wanted},
         configuration::Configuration,
-        instance::{HEALTHY, Instance},
+        instance::Instance,
+        names,
     },
-    controller::world::{BrokerJob, BrokerPod, World},
+    controller::{
+        nodes::Sights,
+        world::{BrokerJob, BrokerPod, World},
+    },
     model::names::ObjectKey,
+    store::plan::is_seen,
 };
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
@@ -83,6 +88,7 @@ pub(crate) fn plan(input: &Input<'_>) -> Plan {
         input,
         pods: owned(&input.world.pods, |pod| pod.meta.owner.as_deref()),
         jobs: owned(&input.world.jobs, |job| job.meta.owner.as_deref()),
+        sights: Sights::new(input.world),
         asked: BTreeMap::new(),
         plan: Plan::default(),
     };
@@ -117,6 +123,7 @@ struct Planner<'a> {
     input: &'a Input<'a>,
     pods: Owned<'a, BrokerPod>,
     jobs: Owned<'a, BrokerJob>,
+    sights: Sights<'a>,
     asked: BTreeMap<&'a ObjectKey, Asked>,
     plan: Plan,
 }
@@ -199,17 +206,31 @@ impl<'a> Planner<'a> {
         let instance = of.subject.instance;
         let seen = instance.status.iter().flat_map(|status| &status.nodes);
         let seen: BTreeMap<_, _> = seen.map(|node| (&node.name, node)).collect();
+        let views = match instance.spec.shared {
+            true => self.sights.of(of.subject.key),
+            false => BTreeMap::new(),
+        };
+        let annotations = instance.metadata.annotations.as_ref();
+        let noted = annotations.and_then(|all| all.get(names::CONNECTION));
+        let is_healthy = |node: &String| match views.get(node.as_str()) {
+            Some(view) => view.is_healthy(),
+            None => (instance.status.as_ref()).is_none_or(|status| is_seen(status, node)),
+        };
+        // What the node says now, else what it wrote beside its own device, else what an earlier agent wrote.
+        let connection = |node: &String| {
+            let said = views.get(node.as_str()).map(|view| &view.connection);
+            let written = || seen.get(node).map(|seen| &seen.connection);
+            let own = noted.filter(|_| !instance.spec.shared);
+            own.or_else(|| said.or_else(written)?.as_ref())
+        };
         let place = |node: &'a String| {
-            let seen = seen.get(node);
             let name = broker::pod_name(of.subject, node);
             let is_ready = (self.input.world.nodes.get(node)).is_some_and(|node| node.is_ready);
             Place {
                 node,
                 key: ObjectKey::new(&of.subject.key.namespace, name),
-                is_fit: !of.is_broken
-                    && is_ready
-                    && seen.is_some_and(|seen| seen.health == HEALTHY),
-                connection: seen.and_then(|seen| seen.connection.as_deref()),
+                is_fit: !of.is_broken && is_ready && is_healthy(node),
+                connection: connection(node).map(String::as_str),
             }
         };
         instance.spec.nodes.iter().map(place).collect()

@@ -34,6 +34,10 @@ pub(crate) struct Away {
     pub(crate) before: Duration,
     /// The Instances it was taken out of since. One that names it again has an agent there.
     pub(crate) left: BTreeMap<ObjectKey, Instant>,
+    /// The uid of its NodeDevices, where there is one, and as it was when the node became lost. The controller deletes that
+    /// one; another one was made since, by an agent that lives.
+    pub(crate) object: Option<String>,
+    asked: Option<String>,
     /// The last look for its Pods, where it is deleted.
     pub(crate) look: Option<Look>,
     /// What was reported of its slots.
@@ -73,8 +77,10 @@ pub(crate) enum Wait {
 }
 
 impl Away {
-    pub(crate) fn new(why: Why, before: Duration, now: Now) -> Self {
+    pub(crate) fn new(why: Why, before: Duration, (object, now): (Option<String>, Now)) -> Self {
         Self {
+            asked: object.clone(),
+            object,
             why,
             noticed: now.instant,
             before,
@@ -87,20 +93,32 @@ impl Away {
     /// Takes in that it is still lost. What says that its agent lives counts until something newer says otherwise.
     pub(crate) fn gone_on(self, why: Why, (name, world): (&str, &World), now: Now) -> Self {
         let is_off = |why| matches!(why, Why::NotReady { is_off: true, .. });
-        let mut away = Self { why, ..self };
+        let object = object_of(name, world);
+        let is_made_anew = object.is_some() && object != self.object;
+        let mut away = Self {
+            why,
+            object,
+            ..self
+        };
         if is_off(why) && !is_off(self.why) {
             away.left.clear();
+            away.asked.clone_from(&away.object);
         }
         let has_joined = |key: &ObjectKey| {
             let instance = world.instances.get(key);
             instance.is_some_and(|instance| instance.spec.nodes.iter().any(|node| node == name))
         };
         // A node without a Node object has no place in an Instance, but its slots while its agent writes.
-        if why == Why::Deleted && away.left.keys().any(has_joined) {
+        if why == Why::Deleted && (is_made_anew || away.left.keys().any(has_joined)) {
             away.left.retain(|key, _| !has_joined(key));
             (away.noticed, away.before, away.look) = (now.instant, Duration::ZERO, None);
         }
         away
+    }
+
+    /// Whether its agent lives: it has made its object anew.
+    pub(crate) fn has_answered(&self) -> bool {
+        self.object.is_some() && self.object != self.asked
     }
 
     pub(crate) fn age(&self, now: Instant) -> Duration {
@@ -138,6 +156,11 @@ impl Away {
         let pause = ((now - self.noticed) / 4).clamp(LOOKS.0, LOOKS.1);
         Some(pause.saturating_sub(now - look.at))
     }
+}
+
+/// The uid of a node's NodeDevices.
+pub(crate) fn object_of(name: &str, world: &World) -> Option<String> {
+    world.node_devices.get(name)?.metadata.uid.clone()
 }
 
 impl Why {

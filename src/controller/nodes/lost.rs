@@ -13,13 +13,18 @@
 //! Times of objects are by other machines' clocks, and this machine's clock may be set. So they are read once, when a
 //! node is first seen as lost, and only by a process that did not see the node before. From then on a clock counts that
 //! does not step.
-use super::away::{AWAY_AFTER, Away, Look, Now, Pods, Wait, Why};
+use super::{
+    away::{AWAY_AFTER, Away, Look, Now, Pods, Wait, Why, object_of},
+    sights::Sights,
+};
 use crate::{
+    api::instance::InstanceStatus,
     controller::{
         pace::elapsed,
         world::{NodeState, World},
     },
     model::{names::ObjectKey, slot::SlotOwner},
+    store::plan::is_seen,
 };
 use k8s_openapi::jiff::Timestamp;
 use std::{
@@ -37,6 +42,8 @@ pub(crate) struct Memory {
     /// The nodes that are not ready, and the deleted ones that hold slots.
     pub(crate) away: BTreeMap<String, Away>,
     pub(crate) outage: Option<Outage>,
+    /// When a node of each Instance, or one that is in none, last saw the device.
+    pub(crate) seen: BTreeMap<ObjectKey, Instant>,
 }
 
 /// More than half of the nodes are not ready.
@@ -63,6 +70,7 @@ pub(crate) enum Outlook {
 impl Memory {
     /// Follows which nodes are lost.
     pub(crate) fn notice(&mut self, world: &World, now: Now) {
+        self.notice_seen(world, now.instant);
         let was_outage = self.outage.is_some();
         self.outage = outage(world).map(|(away, of)| {
             let known = self.outage.take();
@@ -78,12 +86,13 @@ impl Memory {
         });
         let mut known = mem::take(&mut self.away);
         for (name, why) in lost(world) {
+            let seen = (object_of(&name, world), now);
             let mut away = match known.remove(&name) {
                 Some(away) if why.continues(away.why) => away.gone_on(why, (&name, world), now),
                 // It was seen until now, so its time is not needed.
-                Some(_) => Away::new(why, Duration::ZERO, now),
-                None if self.ready.contains(&name) => Away::new(why, Duration::ZERO, now),
-                None => Away::new(why, why.age(now.clock), now),
+                Some(_) => Away::new(why, Duration::ZERO, seen),
+                None if self.ready.contains(&name) => Away::new(why, Duration::ZERO, seen),
+                None => Away::new(why, why.age(now.clock), seen),
             };
             if was_outage || self.outage.is_some() {
                 (away.noticed, away.before) = (now.instant, Duration::ZERO);
@@ -97,6 +106,20 @@ impl Memory {
             .filter(|(_, node)| node.is_ready)
             .map(|(name, _)| name.clone())
             .collect();
+    }
+
+    fn notice_seen(&mut self, world: &World, now: Instant) {
+        let sights = Sights::new(world);
+        let says_so = |key: &ObjectKey| sights.of(key).values().any(|view| view.is_healthy());
+        for (key, instance) in &world.instances {
+            let well = InstanceStatus::default();
+            let status = instance.status.as_ref().unwrap_or(&well);
+            let mut nodes = instance.spec.nodes.iter();
+            if nodes.any(|node| is_seen(status, node)) || instance.spec.shared && says_so(key) {
+                self.seen.insert(key.clone(), now);
+            }
+        }
+        (self.seen).retain(|key, _| world.instances.contains_key(key));
     }
 
     /// `nodes` were taken out of an Instance.
@@ -131,10 +154,29 @@ impl Memory {
         })
     }
 
-    /// Whether a node that is there is to leave this Instance. An agent that joins again after that is there.
-    pub(crate) fn leaves(&self, node: &str, key: &ObjectKey, now: Instant) -> bool {
-        let has_left = |away: &Away| away.left.contains_key(key);
-        self.is_lost(node, now) && !self.away.get(node).is_some_and(has_left)
+    /// Whether a node that is there is to leave this Instance. An agent that joins again after that is there; one that
+    /// leaves it to the controller makes its object anew.
+    pub(crate) fn leaves(
+        &self,
+        node: &str,
+        (key, is_shared): (&ObjectKey, bool),
+        now: Instant,
+    ) -> bool {
+        let is_there = |away: &Away| match &away.object {
+            Some(_) if is_shared => away.has_answered(),
+            Some(_) | None => away.left.contains_key(key),
+        };
+        self.is_lost(node, now) && !self.away.get(node).is_some_and(is_there)
+    }
+
+    /// Whether what the object of a node says is of a time before it was lost.
+    pub(crate) fn is_silent(&self, node: &str, now: Instant) -> bool {
+        self.is_lost(node, now) && !self.has_answered(node)
+    }
+
+    /// Whether a node is lost, and its agent lives.
+    pub(crate) fn has_answered(&self, node: &str) -> bool {
+        self.away.get(node).is_some_and(Away::has_answered)
     }
 
     /// What becomes of the slots of `node` in the Instance `key`, from which it is to go or has gone. `release` is what
@@ -214,6 +256,11 @@ impl Outage {
 
 fn lost(world: &World) -> BTreeMap<String, Why> {
     let mut lost = BTreeMap::new();
+    // A node that is deleted, and whose object says what it sees.
+    let seeing = world.node_devices.keys();
+    for name in seeing.filter(|name| !world.nodes.contains_key(*name)) {
+        lost.insert(name.clone(), Why::Deleted);
+    }
     for instance in world.instances.values() {
         for usage in instance.spec.device_usage.values() {
             let owner = SlotOwner::from_usage(usage).ok().flatten();

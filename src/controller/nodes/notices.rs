@@ -5,7 +5,10 @@ use super::{
     lost::{Outage, Outlook},
 };
 use crate::{
-    api::{instance::Instance, names::OUT_OF_SERVICE},
+    api::{
+        instance::{FLAPPING, HEALTHY, IDENTITY_CHANGED, Instance, InstanceStatus, NodeHealth},
+        names::OUT_OF_SERVICE,
+    },
     model::{
         names::ObjectKey,
         slot::{SlotId, SlotOwner},
@@ -26,6 +29,74 @@ pub(crate) struct Notice {
     pub(crate) node: String,
     pub(crate) wait: Wait,
     pub(crate) note: String,
+}
+
+/// What is told of a device's health on its Instance: an Event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Told {
+    pub(crate) is_warning: bool,
+    pub(crate) reason: &'static str,
+    pub(crate) note: String,
+}
+
+/// What is told where a status becomes another one. Of a device that comes and goes, and of a pinned one that another host announces, only that this begins.
+pub(crate) fn of_health(
+    before: &InstanceStatus,
+    (after, nodes): (&InstanceStatus, &[String]),
+) -> Vec<Told> {
+    let entry = |status: &InstanceStatus, node: &String| {
+        let mut entries = status.nodes.iter();
+        entries.find(|entry| entry.name == *node).cloned()
+    };
+    let (mut gone, mut back, mut troubled) = (vec![], vec![], vec![]);
+    for node in nodes {
+        let (was, is) = (entry(before, node), entry(after, node));
+        let is_well =
+            |entry: &Option<NodeHealth>| entry.as_ref().is_none_or(|e| e.health == HEALTHY);
+        let reason = |entry: &Option<NodeHealth>| entry.as_ref().and_then(|e| e.reason.clone());
+        let (reason_before, reason) = (reason(&was), reason(&is));
+        match (is_well(&was), is_well(&is)) {
+            _ if reason.is_some() && reason != reason_before => troubled.push((node, is)),
+            _ if reason.is_some() => {}
+            (true, false) => gone.push(node),
+            (false, true) => back.push(node),
+            (true, true) | (false, false) => {}
+        }
+    }
+    let told = |reason, is_warning, nodes: &[&String], says: [&str; 2]| {
+        let (who, verb) = match nodes {
+            [one] => (format!("node {one}"), says[0]),
+            some => (format!("nodes {}", listed(some)), says[1]),
+        };
+        (!nodes.is_empty()).then(|| Told {
+            is_warning,
+            reason,
+            note: format!("{who} {verb}"),
+        })
+    };
+    let first = troubled.first().map(|(node, entry)| {
+        let message = entry.as_ref().and_then(|entry| entry.message.clone());
+        let reason = entry.as_ref().and_then(|entry| entry.reason.as_deref());
+        Told {
+            is_warning: true,
+            reason: match reason {
+                Some(IDENTITY_CHANGED) => IDENTITY_CHANGED,
+                _ => FLAPPING,
+            },
+            note: format!("node {node}: {}", message.unwrap_or_default()),
+        }
+    });
+    let lost = [
+        "does not see the device any more",
+        "do not see the device any more",
+    ];
+    let found = ["sees the device again", "see the device again"];
+    let all = [
+        first,
+        told("DeviceGone", true, &gone, lost),
+        told("DeviceBack", false, &back, found),
+    ];
+    all.into_iter().flatten().collect()
 }
 
 /// Whether every slot of an Instance has a holder, so that no further container can have the device.

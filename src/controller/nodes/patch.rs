@@ -1,11 +1,11 @@
 //! JSON patches that hold only for what was seen. Pure.
-use crate::model::patch::{remove, test};
+use crate::{api::instance::Instance, model::patch::test};
 use json_patch::{Patch, PatchOperation};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::json;
 
 /// Only on the object as it was seen.
-pub(crate) fn guarded(metadata: &ObjectMeta, mut operations: Vec<PatchOperation>) -> Option<Patch> {
+pub(crate) fn as_seen(metadata: &ObjectMeta, mut operations: Vec<PatchOperation>) -> Option<Patch> {
     if operations.is_empty() {
         return None;
     }
@@ -14,11 +14,20 @@ pub(crate) fn guarded(metadata: &ObjectMeta, mut operations: Vec<PatchOperation>
     Some(Patch(operations))
 }
 
-/// Takes the entry of a node out of `status.nodes`, if it is still the one at that place.
-pub(crate) fn without_entry(n: usize, node: &str) -> [PatchOperation; 2] {
-    let n = n.to_string();
-    [
-        test(&["status", "nodes", &n, "name"], json!(node)),
-        remove(&["status", "nodes", &n]),
-    ]
+/// Only on this Instance, and while its nodes are the same. What depends on a slot tests that one: claims of other slots
+/// come all the time, and need not make the patch fail.
+pub(crate) fn guarded(instance: &Instance, mut operations: Vec<PatchOperation>) -> Option<Patch> {
+    // One that says nothing of nodes cannot be told from one that names none.
+    if instance.spec.nodes.is_empty() || instance.metadata.finalizers.is_some() {
+        return as_seen(&instance.metadata, operations);
+    }
+    if operations.is_empty() {
+        return None;
+    }
+    let guards = [
+        test(&["metadata", "uid"], json!(instance.metadata.uid)),
+        test(&["spec", "nodes"], json!(instance.spec.nodes)),
+    ];
+    operations.splice(0..0, guards);
+    Some(Patch(operations))
 }

@@ -1,13 +1,16 @@
-//! What is changed of Instances that have lost nodes, and which Instances go. Pure.
+//! What Instances are to say of nodes, which come and which go. Pure.
 //!
-//! Which nodes are lost, and when their slots are free, is in `lost.rs`. A node that is ready leaves no Instance and
-//! loses no slot here: its agent does that.
+//! Of a shared device the nodes say it in their NodeDevices, see `sights.rs`; a node without one is left as it is. Of a
+//! device that one node has, its agent writes the Instance, and only lost nodes are taken out here. Which nodes are
+//! lost, and when their slots are free, is in `lost.rs`.
 use super::{
     away::Now,
+    create::new_instances,
     finalizers::without_akris,
     lost::{Memory, Outlook},
-    notices::{self, Notice},
-    patch::{guarded, without_entry},
+    notices::{self, Notice, Told},
+    patch::{as_seen, guarded},
+    sights::Sights,
 };
 use crate::{
     api::{
@@ -21,7 +24,7 @@ use crate::{
     },
     model::{
         names::ObjectKey,
-        patch::{add, remove, replace},
+        patch::{add, remove, test},
         slot::{SlotId, SlotOwner},
     },
 };
@@ -50,17 +53,33 @@ pub(crate) struct Plan {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Action {
     Change(Box<Change>),
-    /// An Instance that no node is left for.
+    /// The Instance of a shared device that has none.
+    Create(Box<Instance>),
+    /// An Instance that no node is left for, or whose Configuration is gone.
     Delete {
         key: ObjectKey,
         uid: String,
         resource_version: String,
+        /// The Configuration that must be gone.
+        orphan_of: Option<ObjectKey>,
+    },
+    /// Takes away what a lost node said. Its agent, if it lives, says it again.
+    Silence {
+        node: String,
+        uid: String,
     },
     /// Takes Akri's finalizers off a Configuration.
     Strip {
         key: ObjectKey,
         patch: Patch,
     },
+}
+
+impl Action {
+    /// Whether it follows what nodes see: at once, then in batches.
+    pub(crate) fn is_batched(&self) -> bool {
+        matches!(self, Self::Change(_) | Self::Create(_))
+    }
 }
 
 /// What is changed of an Instance.
@@ -75,6 +94,8 @@ pub(crate) struct Change {
     pub(crate) gone: BTreeSet<String>,
     /// The slots that are taken from nodes, each with its node.
     pub(crate) freed: Vec<(String, String)>,
+    /// What is told of the device's health.
+    pub(crate) told: Vec<Told>,
 }
 
 /// What there is to do for Instances and Configurations, after `memory` has noticed the same world.
@@ -82,12 +103,11 @@ pub(crate) fn plan(world: &World, memory: &Memory, now: Now) -> Plan {
     let view = View {
         world,
         memory,
+        sights: Sights::new(world),
         now: now.clock,
         instant: now.instant,
-        labels: world
-            .nodes
-            .keys()
-            .map(|name| names::node_label(name))
+        labels: (world.nodes.keys())
+            .map(|name| (names::node_label(name), name))
             .collect(),
     };
     let mut plan = Plan {
@@ -97,33 +117,51 @@ pub(crate) fn plan(world: &World, memory: &Memory, now: Now) -> Plan {
     let is_outage = memory.outage.is_some();
     for (key, instance) in &world.instances {
         view.report(key, instance, &mut plan);
-        if let Some(change) = view.change(key, instance) {
+        if let Some(of) = view.orphan_of(key, instance) {
+            plan.actions.push(delete(key, &instance.metadata, Some(of)));
+        } else if let Some(change) = view.change(key, instance) {
             plan.actions.push(Action::Change(Box::new(change)));
         } else if let Some(left) = view.deleted_in(key, instance).filter(|_| !is_outage) {
             if left.is_zero() {
-                plan.actions.push(delete(key, &instance.metadata));
+                plan.actions.push(delete(key, &instance.metadata, None));
             } else {
                 plan.wake_in = sooner(plan.wake_in, Some(left));
             }
         }
     }
+    let made = new_instances(world, &view.sights, (memory, now.instant));
+    (plan.actions).extend(made.into_iter().map(|new| Action::Create(Box::new(new))));
+    plan.actions.extend(silenced(world, memory, now.instant));
     let stripped = world.configurations.iter();
     (plan.actions).extend(stripped.filter_map(|(key, configuration)| strip(key, configuration)));
     plan
 }
 
-struct View<'a> {
-    world: &'a World,
-    memory: &'a Memory,
-    now: Timestamp,
+/// The objects of nodes that are lost, and of those that are deleted.
+fn silenced(world: &World, memory: &Memory, now: Instant) -> impl Iterator<Item = Action> {
+    let objects = world.node_devices.iter();
+    objects.filter_map(move |(node, object)| {
+        let is_gone = !world.nodes.contains_key(node);
+        (is_gone || memory.is_silent(node, now)).then(|| Action::Silence {
+            node: node.clone(),
+            uid: object.metadata.uid.clone().unwrap_or_default(),
+        })
+    })
+}
+
+pub(super) struct View<'a> {
+    pub(super) world: &'a World,
+    pub(super) memory: &'a Memory,
+    pub(super) sights: Sights<'a>,
+    pub(super) now: Timestamp,
     /// By a clock that does not step.
-    instant: Instant,
-    /// Those of the nodes that are there.
-    labels: BTreeSet<String>,
+    pub(super) instant: Instant,
+    /// Those of the nodes that are there, each with its node.
+    pub(super) labels: BTreeMap<String, &'a String>,
 }
 
 impl View<'_> {
-    fn is_gone(&self, node: &str) -> bool {
+    pub(super) fn is_gone(&self, node: &str) -> bool {
         !self.world.nodes.contains_key(node)
     }
 
@@ -135,78 +173,22 @@ impl View<'_> {
             away: vec![],
             gone: BTreeSet::new(),
             freed: vec![],
+            told: vec![],
         };
         let mut operations = without_akris(&instance.metadata);
         if instance.metadata.deletion_timestamp.is_none() {
-            let kept = self.kept(key, instance, &mut change);
-            if kept.len() < instance.spec.nodes.len() {
-                operations.push(replace(&["spec", "nodes"], json!(kept)));
+            let views = self.views(key, instance);
+            let nodes = self.nodes(key, instance, &views, &mut change);
+            if nodes != instance.spec.nodes {
+                operations.push(add(&["spec", "nodes"], json!(nodes)));
             }
-            operations.extend(self.relabelled(instance, &kept, &mut change));
+            operations.extend(self.relabelled(instance, (&nodes, &views), &mut change));
+            operations.extend(self.described(key, instance, (&nodes, &views)));
             operations.extend(self.released(key, instance, &mut change));
-            change.status = self.status(instance, &kept, &mut change);
+            change.status = self.status(instance, (&nodes, &views), &mut change);
         }
-        change.patch = guarded(&instance.metadata, operations);
+        change.patch = guarded(instance, operations);
         (change.patch.is_some() || change.status.is_some()).then_some(change)
-    }
-
-    /// The nodes that stay. What is gone or away is noted in `change`.
-    fn kept<'i>(
-        &self,
-        key: &ObjectKey,
-        instance: &'i Instance,
-        change: &mut Change,
-    ) -> Vec<&'i String> {
-        let mut kept = vec![];
-        for node in &instance.spec.nodes {
-            if self.is_gone(node) {
-                change.gone.insert(node.clone());
-            } else if self.memory.leaves(node, key, self.instant) {
-                change.away.push(node.clone());
-            } else {
-                kept.push(node);
-            }
-        }
-        kept
-    }
-
-    /// Each node that sees the device or holds a slot has its label: that is what its agent's watch selects. The label of
-    /// a node that is there goes when its agent leaves: a container that runs on is found by it when the node is back.
-    /// Akri's Instances have none.
-    fn relabelled(
-        &self,
-        instance: &Instance,
-        kept: &[&String],
-        change: &mut Change,
-    ) -> Vec<PatchOperation> {
-        let labels = instance.metadata.labels.as_ref();
-        let mut operations = vec![];
-        for key in labels.into_iter().flat_map(BTreeMap::keys) {
-            let node = key.strip_prefix(names::NODE_LABEL_PREFIX);
-            if let Some(node) = node.filter(|_| !self.labels.contains(key)) {
-                operations.push(remove(&["metadata", "labels", key]));
-                change.gone.insert(self.whole_name(instance, node));
-            }
-        }
-        let holders = holders(instance).map(|(_, node)| node);
-        let holders = holders.filter(|node| !self.is_gone(node));
-        let added: BTreeSet<String> = (kept.iter().map(|node| (*node).clone()))
-            .chain(holders)
-            .map(|node| names::node_label(&node))
-            .filter(|key| !labels.is_some_and(|labels| labels.contains_key(key)))
-            .collect();
-        if labels.is_none() && !added.is_empty() {
-            operations.push(add(&["metadata", "labels"], json!({})));
-        }
-        operations.extend((added.iter()).map(|key| add(&["metadata", "labels", key], json!(""))));
-        operations
-    }
-
-    /// The name of the node in a label: a long one is cut there.
-    fn whole_name(&self, instance: &Instance, in_label: &str) -> String {
-        let mut nodes = instance.spec.nodes.iter();
-        let whole = nodes.find(|node| names::node_in_label(node) == in_label);
-        whole.map_or(in_label, String::as_str).to_owned()
     }
 
     fn released(
@@ -223,6 +205,8 @@ impl View<'_> {
             if self.is_gone(&node) {
                 change.gone.insert(node.clone());
             }
+            let held = json!(instance.spec.device_usage.get(slot));
+            operations.push(test(&["spec", "deviceUsage", slot], held));
             operations.push(remove(&["spec", "deviceUsage", slot]));
             operations.extend(untold(instance, slot));
             change.freed.push((slot.to_owned(), node));
@@ -233,7 +217,14 @@ impl View<'_> {
     /// What becomes of the slots of a node in an Instance: `None` where it is not lost, or its agent joined again.
     fn outlook(&self, key: &ObjectKey, instance: &Instance, node: &str) -> Option<Outlook> {
         let is_named = instance.spec.nodes.iter().any(|name| name == node);
-        let stays = !self.is_gone(node) && !self.memory.leaves(node, key, self.instant);
+        let is_shared = instance.spec.shared;
+        let leaves = (self.memory).leaves(node, (key, is_shared), self.instant);
+        let stays = !self.is_gone(node) && !leaves;
+        // Its agent lives, and it is about to join again.
+        let is_named = is_named
+            || stays
+                && self.memory.has_answered(node)
+                && self.views(key, instance).contains_key(node);
         match (is_named && stays, &self.memory.outage) {
             (true, Some(_)) if self.memory.away.contains_key(node) => Some(Outlook::Outage),
             (true, _) => None,
@@ -293,22 +284,13 @@ impl View<'_> {
         }
     }
 
-    /// Takes out the views of nodes that the Instance has not: of lost ones, and what an agent wrote that did not know yet
-    /// that its node was taken out.
-    fn status(&self, instance: &Instance, kept: &[&String], change: &mut Change) -> Option<Patch> {
-        let nodes = instance.status.iter().flat_map(|status| &status.nodes);
-        let mut operations = vec![];
-        // From the end: what is removed moves what comes after it.
-        for (n, entry) in nodes.enumerate().collect::<Vec<_>>().into_iter().rev() {
-            let is_gone = self.is_gone(&entry.name);
-            if is_gone {
-                change.gone.insert(entry.name.clone());
-            } else if kept.contains(&&entry.name) {
-                continue;
-            }
-            operations.extend(without_entry(n, &entry.name));
-        }
-        (!operations.is_empty()).then_some(Patch(operations))
+    /// The Configuration of a shared Instance that is to go because that is gone: nobody else is there to delete it.
+    fn orphan_of(&self, key: &ObjectKey, instance: &Instance) -> Option<ObjectKey> {
+        let of = ObjectKey::new(&key.namespace, &instance.spec.configuration_name);
+        let is_there =
+            self.world.configurations.contains_key(&of) || self.world.unreadable.contains_key(&of);
+        let is_deleting = instance.metadata.deletion_timestamp.is_some();
+        (instance.spec.shared && !is_there && !is_deleting).then_some(of)
     }
 
     /// When an Instance without nodes is to be deleted: nobody else is left to do it.
@@ -318,6 +300,9 @@ impl View<'_> {
             return None;
         }
         let since = unavailable_since(instance.status.as_ref()?)?;
+        // The agent of a node that has no Node says again and again that it sees the device.
+        let seen = self.memory.seen.get(key);
+        let calm = seen.map_or(Duration::MAX, |seen| self.instant - *seen);
         let of = ObjectKey::new(&key.namespace, &instance.spec.configuration_name);
         let grace = match self.world.configurations.get(&of) {
             Some(configuration) => {
@@ -326,7 +311,7 @@ impl View<'_> {
             }
             None => DEFAULT_GRACE,
         };
-        Some(grace.saturating_sub(elapsed(since, self.now)))
+        Some(grace.saturating_sub(elapsed(since, self.now).min(calm)))
     }
 }
 
@@ -338,7 +323,7 @@ fn unavailable_since(status: &InstanceStatus) -> Option<Timestamp> {
 }
 
 /// The slots in use, each with the node that holds it. A value that nobody of ours writes is left to who wrote it.
-fn holders(instance: &Instance) -> impl Iterator<Item = (&str, String)> {
+pub(super) fn holders(instance: &Instance) -> impl Iterator<Item = (&str, String)> {
     let usage = instance.spec.device_usage.iter();
     usage.filter_map(|(slot, usage)| {
         let owner = SlotOwner::from_usage(usage).ok().flatten()?;
@@ -355,17 +340,18 @@ fn untold(instance: &Instance, slot: &str) -> Option<PatchOperation> {
     is_told.then(|| remove(&["metadata", "annotations", &annotation]))
 }
 
-fn delete(key: &ObjectKey, metadata: &ObjectMeta) -> Action {
+fn delete(key: &ObjectKey, metadata: &ObjectMeta, orphan_of: Option<ObjectKey>) -> Action {
     Action::Delete {
         key: key.clone(),
         uid: metadata.uid.clone().unwrap_or_default(),
         resource_version: metadata.resource_version.clone().unwrap_or_default(),
+        orphan_of,
     }
 }
 
 fn strip(key: &ObjectKey, configuration: &Configuration) -> Option<Action> {
     let operations = without_akris(&configuration.metadata);
-    let patch = guarded(&configuration.metadata, operations)?;
+    let patch = as_seen(&configuration.metadata, operations)?;
     Some(Action::Strip {
         key: key.clone(),
         patch,

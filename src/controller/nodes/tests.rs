@@ -24,6 +24,7 @@ async fn asked(node: u16, patched: u16) -> (Vec<String>, bool) {
     let state = Mutex::new(State {
         memory: Memory::default(),
         pace: Pace::new(FIRST_WAIT, LONGEST_WAIT),
+        batches: Pace::new(FIRST_BATCH, LONGEST_BATCH),
     });
     let pass = pass(&fake.shared, &state, Arc::new(world)).await;
     (fake.asked(), pass.is_done)
@@ -32,7 +33,7 @@ async fn asked(node: u16, patched: u16) -> (Vec<String>, bool) {
 #[tokio::test]
 async fn only_a_node_that_the_server_does_not_have_is_taken_for_deleted() {
     for (node, patched, patches, is_done) in [
-        (404, 200, 1, true),
+        (404, 200, 2, true),
         (404, 404, 1, true),
         (404, 422, 1, false),
         (404, 409, 1, false),
@@ -77,6 +78,7 @@ async fn passes(
     let state = Mutex::new(State {
         memory: Memory::default(),
         pace: Pace::new(FIRST_WAIT, LONGEST_WAIT),
+        batches: Pace::new(FIRST_BATCH, LONGEST_BATCH),
     });
     pass(&fake.shared, &state, Arc::new(world)).await;
     let asked = fake.asked();

@@ -1,24 +1,22 @@
-//! What the status of Configurations and Instances is to say. Pure.
+//! What the status of Configurations is to say. Pure.
 use crate::{
     api::{
         condition::Condition,
         configuration::{Configuration, ConfigurationStatus, NodeReport, Problem},
-        instance::Instance,
-        names,
     },
     controller::{
-        nodes::{is_working, settles_in, without_entry},
+        nodes::{is_working, settles_in},
         pace::sooner,
         world::World,
     },
-    model::names::ObjectKey,
-    store::plan::with_availability,
+    model::{
+        limits,
+        names::ObjectKey,
+        patch::{add, test},
+    },
 };
 use json_patch::Patch;
-use k8s_openapi::{
-    apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
-    jiff::Timestamp,
-};
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use serde_json::{Value, json};
 use std::{
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
@@ -31,45 +29,37 @@ pub(crate) struct Plan {
     pub(crate) wake_in: Option<Duration>,
 }
 
+/// Writes what is to be said of a Configuration.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Action {
-    /// Writes the conditions of an Instance.
-    Instance { key: ObjectKey, status: Value },
-    /// Writes the condition and the counts of a Configuration, and says so where it does not work any more.
-    Configuration {
-        key: ObjectKey,
-        status: Value,
-        trouble: Option<Problem>,
-    },
-    /// Takes the reports of deleted nodes out of a Configuration.
-    Forget {
-        key: ObjectKey,
-        gone: BTreeSet<String>,
-        patch: Patch,
-    },
+pub(crate) struct Action {
+    pub(crate) key: ObjectKey,
+    pub(crate) patch: Patch,
+    /// The nodes that are taken for deleted.
+    pub(crate) gone: BTreeSet<String>,
+    /// What is told where it does not work any more.
+    pub(crate) trouble: Option<Problem>,
 }
 
 pub(crate) fn plan(world: &World, now: Timestamp) -> Plan {
-    let (instances, time) = (world.instances.iter(), clock(now));
-    let of_instances = instances.filter_map(|(key, instance)| of_instance(key, instance, &time));
-    let mut plan = Plan {
-        actions: of_instances.collect(),
-        wake_in: None,
-    };
+    let mut plan = Plan::default();
     let view = View {
         world,
         now,
         counts: counts(world),
         first: first_of_each_name(world),
+        views: views(world),
+        left_out: left_out(world),
     };
     for (key, configuration) in &world.configurations {
         if configuration.metadata.deletion_timestamp.is_some() {
             continue;
         }
-        plan.actions.extend(view.written(key, configuration));
-        plan.actions.extend(view.forgotten(key, configuration));
-        let reports = reports(configuration).iter();
-        let nodes = reports.filter_map(|report| world.nodes.get(&report.name));
+        let reports = view.reports(key, configuration);
+        plan.actions
+            .extend(view.written(key, configuration, &reports));
+        let nodes = reports
+            .iter()
+            .filter_map(|report| world.nodes.get(&report.name));
         let settle = nodes.filter_map(|node| settles_in(node, now));
         let wake = settle.filter(|left| !left.is_zero()).min();
         plan.wake_in = sooner(plan.wake_in, wake);
@@ -77,43 +67,9 @@ pub(crate) fn plan(world: &World, now: Timestamp) -> Plan {
     plan
 }
 
-fn of_instance(key: &ObjectKey, instance: &Instance, now: &str) -> Option<Action> {
-    let before = instance.status.clone().unwrap_or_default();
-    // One that was just created: its agent has not said yet how it sees the device.
-    let is_new = before.nodes.is_empty() && before.conditions.is_empty();
-    let is_deleting = instance.metadata.deletion_timestamp.is_some();
-    if is_deleting || is_new && !instance.spec.nodes.is_empty() {
-        return None;
-    }
-    let conditions = before.conditions.clone();
-    let after = with_availability(before, &instance.spec, now).conditions;
-    (after != conditions).then(|| Action::Instance {
-        key: key.clone(),
-        status: applied(
-            &instance.metadata,
-            "Instance",
-            json!({ "conditions": after }),
-        ),
-    })
-}
-
 /// RFC 3339, to the second as Kubernetes writes it.
 fn clock(now: Timestamp) -> String {
     now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
-}
-
-/// With the uid: one that was made anew under the same name is another.
-fn applied(metadata: &ObjectMeta, kind: &str, status: Value) -> Value {
-    json!({
-        "apiVersion": names::API_VERSION,
-        "kind": kind,
-        "metadata": {
-            "name": metadata.name,
-            "namespace": metadata.namespace,
-            "uid": metadata.uid,
-        },
-        "status": status,
-    })
 }
 
 fn counts(world: &World) -> BTreeMap<(&str, &str), i64> {
@@ -149,9 +105,29 @@ fn first_of_each_name(world: &World) -> BTreeMap<&str, &ObjectKey> {
     first
 }
 
-fn reports(configuration: &Configuration) -> &[NodeReport] {
-    let status = configuration.status.as_ref();
-    status.map_or(&[], |status| &status.nodes)
+type Views<'a> = BTreeMap<ObjectKey, Vec<(&'a String, &'a [Problem])>>;
+
+/// What the nodes make of each Configuration, by their NodeDevices.
+fn views(world: &World) -> Views<'_> {
+    let mut views = Views::new();
+    for (node, object) in &world.node_devices {
+        for view in &object.spec.configurations {
+            let key = ObjectKey::new(&view.namespace, &view.name);
+            let problems = view.problems.as_slice();
+            views.entry(key).or_default().push((node, problems));
+        }
+    }
+    views
+}
+
+fn left_out(world: &World) -> BTreeSet<(ObjectKey, &String)> {
+    let mut all = BTreeSet::new();
+    for (node, object) in &world.node_devices {
+        let views = object.spec.configurations.iter();
+        let left_out = views.filter(|view| view.left_out);
+        all.extend(left_out.map(|view| (ObjectKey::new(&view.namespace, &view.name), node)));
+    }
+    all
 }
 
 struct View<'a> {
@@ -160,6 +136,9 @@ struct View<'a> {
     /// The Instances of each Configuration, by its namespace and name.
     counts: BTreeMap<(&'a str, &'a str), i64>,
     first: BTreeMap<&'a str, &'a ObjectKey>,
+    views: Views<'a>,
+    /// The nodes that the Configurations' `spec.nodeSelector` leave out.
+    left_out: BTreeSet<(ObjectKey, &'a String)>,
 }
 
 /// A condition without its time.
@@ -169,10 +148,57 @@ struct Verdict {
 }
 
 impl View<'_> {
-    fn written(&self, key: &ObjectKey, configuration: &Configuration) -> Option<Action> {
+    /// What the nodes say. What one said itself in the status counts where it has no NodeDevices.
+    fn reports(&self, key: &ObjectKey, configuration: &Configuration) -> Vec<NodeReport> {
+        let said = configuration.status.iter().flat_map(|status| &status.nodes);
+        let said = said.filter(|report| !self.world.node_devices.contains_key(&report.name));
+        let views = self.views.get(key).into_iter().flatten();
+        let seen = views.map(|(node, problems)| NodeReport {
+            name: (*node).clone(),
+            instances: 0,
+            problems: problems.to_vec(),
+        });
+        let mut reports: Vec<NodeReport> = said.cloned().chain(seen).collect();
+        reports.sort_by(|a, b| a.name.cmp(&b.name));
+        reports
+    }
+
+    /// What is written of the nodes: what is wrong, and what they wrote themselves.
+    fn entries(&self, key: &ObjectKey, reports: &[NodeReport]) -> Vec<NodeReport> {
+        let world = self.world;
+        let is_there = |report: &&NodeReport| world.nodes.contains_key(&report.name);
+        let is_own = |name: &str| !world.node_devices.contains_key(name);
+        let entry = |report: &NodeReport| match is_own(&report.name) {
+            true => Some(report.clone()),
+            false if report.problems.is_empty() => None,
+            false => Some(NodeReport {
+                instances: self.count_on(key, &report.name),
+                ..report.clone()
+            }),
+        };
+        let entries = reports.iter().filter(is_there).filter_map(entry);
+        entries.take(limits::NODES_MAX).collect()
+    }
+
+    fn count_on(&self, key: &ObjectKey, node: &String) -> i64 {
+        let instances = self.world.instances.iter();
+        let its = instances.filter(|(of, instance)| {
+            of.namespace == key.namespace
+                && instance.spec.configuration_name == key.name
+                && instance.spec.nodes.contains(node)
+        });
+        i64::try_from(its.count()).unwrap_or(i64::MAX)
+    }
+
+    fn written(
+        &self,
+        key: &ObjectKey,
+        configuration: &Configuration,
+        reports: &[NodeReport],
+    ) -> Option<Action> {
         let none = ConfigurationStatus::default();
         let before = configuration.status.as_ref().unwrap_or(&none);
-        let Verdict { status, problem } = self.verdict(key, configuration);
+        let Verdict { status, problem } = self.verdict(key, configuration, reports);
         let ready = before.conditions.iter().find(|c| c.type_ == "Ready");
         let generation = configuration.metadata.generation;
         let condition = Condition {
@@ -189,37 +215,52 @@ impl View<'_> {
         let is_new_trouble = status == "False"
             && ready.is_none_or(|c| (c.status.as_str(), &c.reason) != (status, &problem.reason));
         let conditions = vec![condition];
+        let nodes = self.entries(key, reports);
+        let gone = before.nodes.iter().map(|report| &report.name);
+        let gone = gone.filter(|name| !self.world.nodes.contains_key(*name));
         if configuration.status.is_some()
             && before.conditions == conditions
             && before.instances == instances
+            && before.nodes == nodes
             && before.observed_generation == generation
         {
             return None;
         }
-        let written = json!({
-            "observedGeneration": generation,
-            "conditions": conditions,
-            "instances": instances,
-        });
-        Some(Action::Configuration {
+        let after = ConfigurationStatus {
+            observed_generation: generation,
+            conditions,
+            instances,
+            nodes,
+        };
+        Some(Action {
             key: key.clone(),
-            status: applied(&configuration.metadata, "Configuration", written),
+            gone: gone.cloned().collect(),
+            patch: patch(configuration, &after),
             trouble: is_new_trouble.then_some(problem),
         })
     }
 
     /// What the nodes do with it counts; where none has said anything, what can be seen from here.
-    fn verdict(&self, key: &ObjectKey, configuration: &Configuration) -> Verdict {
-        let mut counted: Vec<&NodeReport> = reports(configuration)
-            .iter()
+    fn verdict(
+        &self,
+        key: &ObjectKey,
+        configuration: &Configuration,
+        reports: &[NodeReport],
+    ) -> Verdict {
+        let counted: Vec<&NodeReport> = (reports.iter())
             .filter(|report| self.is_counted(report))
             .collect();
-        counted.sort_by(|a, b| a.name.cmp(&b.name));
         let troubled: Vec<_> = (counted.iter())
             .filter_map(|report| Some((&report.name, report.problems.first()?)))
             .collect();
         if let [(node, problem), others @ ..] = troubled.as_slice() {
             return trouble(&problem.reason, first_trouble(node, problem, others.len()));
+        }
+        let is_left_out =
+            |report: &&NodeReport| self.left_out.contains(&(key.clone(), &report.name));
+        if !counted.is_empty() && counted.iter().copied().all(|r| is_left_out(&r)) {
+            let message = "spec.nodeSelector leaves out every node that petiole-agent runs on: compare it with `kubectl get nodes --show-labels`";
+            return trouble("NoNodeSelected", message.to_owned());
         }
         if !counted.is_empty() {
             return Verdict {
@@ -237,7 +278,7 @@ impl View<'_> {
             );
             return trouble("NameTaken", message);
         }
-        let has_worked = !reports(configuration).is_empty()
+        let has_worked = !reports.is_empty()
             || configuration
                 .status
                 .iter()
@@ -261,23 +302,26 @@ impl View<'_> {
         let node = self.world.nodes.get(&report.name);
         node.is_some_and(|node| is_working(node, self.now))
     }
+}
 
-    fn forgotten(&self, key: &ObjectKey, configuration: &Configuration) -> Option<Action> {
-        let mut gone = BTreeSet::new();
-        let mut operations = vec![];
-        // From the end: what is removed moves what comes after it.
-        for (n, report) in reports(configuration).iter().enumerate().rev() {
-            if !self.world.nodes.contains_key(&report.name) {
-                gone.insert(report.name.clone());
-                operations.extend(without_entry(n, &report.name));
-            }
-        }
-        (!gone.is_empty()).then(|| Action::Forget {
-            key: key.clone(),
-            gone,
-            patch: Patch(operations),
-        })
+/// Only of this object, not of a later one of its name.
+fn patch(configuration: &Configuration, after: &ConfigurationStatus) -> Patch {
+    let mut patch = vec![test(
+        &["metadata", "uid"],
+        json!(configuration.metadata.uid),
+    )];
+    let mut status = json!(after);
+    let fields = status
+        .as_object_mut()
+        .filter(|_| configuration.status.is_some());
+    if let Some(fields) = fields.map(std::mem::take) {
+        let fields = fields.into_iter();
+        patch.extend(fields.map(|(field, value)| add(&["status", &field], value)));
+    } else {
+        patch.push(test(&["status"], Value::Null));
+        patch.push(add(&["status"], status));
     }
+    Patch(patch)
 }
 
 fn trouble(reason: &str, message: String) -> Verdict {

@@ -1,16 +1,17 @@
-//! Devices for a container: the plan's choice, the plugin's answer, the checkpoint, and what to tell the container.
+//! Allocates devices to a container: the plan chooses them, the plugin is called, the checkpoint is written, and the
+//! answers are merged.
 use super::{
-    DeviceManager, Plugin,
-    edits::{self, Edits},
-    endpoint,
+    edits::{self, Edits, Merged},
+    endpoint::{self, Plugin},
     inventory::Holder,
+    manager::DeviceManager,
     plan::{self, Choice, Refusal, Request, Reuse},
 };
 use std::collections::{BTreeMap, BTreeSet};
 use tokio::{sync::oneshot, time::Instant};
 use tracing::warn;
 
-/// By resource: how many a container asks for.
+/// The requested quantity of each resource.
 pub(crate) type Limits = BTreeMap<String, usize>;
 
 #[derive(Debug, thiserror::Error)]
@@ -27,7 +28,7 @@ pub(crate) enum AllocationError {
     Checkpoint(String),
 }
 
-/// Why a container that has its devices cannot start now.
+/// The reason that a container with devices cannot start now.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StartError {
     #[error("device plugin of {0} has not registered since the kubelet started")]
@@ -46,7 +47,7 @@ pub(crate) enum StartError {
     Allocation(#[from] AllocationError),
 }
 
-/// What [`DeviceManager::claim`] came to.
+/// The outcome of [`DeviceManager::claim`].
 enum Claimed {
     Nothing,
     Ask {
@@ -58,7 +59,8 @@ enum Claimed {
 }
 
 impl DeviceManager {
-    /// Gives the container all it asks for. On an error what it got of earlier resources stays until its Pod ends.
+    /// Allocates every resource in `limits`. On an error the devices of earlier resources stay allocated until the Pod
+    /// ends.
     pub(crate) async fn allocate(
         &self,
         holder: &Holder,
@@ -118,7 +120,7 @@ impl DeviceManager {
         Ok(true)
     }
 
-    /// Chooses and holds in one step, so that no two containers choose the same device.
+    /// Chooses devices and holds them in one step, so that no two containers choose the same device.
     fn claim(
         &self,
         request: &Request<'_>,
@@ -152,7 +154,7 @@ impl DeviceManager {
         outcome
     }
 
-    /// Waits until the checkpoint on the disk has all that is in the inventory.
+    /// Waits until the checkpoint on the disk contains everything in the inventory.
     async fn save(&self) -> Result<(), String> {
         let (reply, saved) = oneshot::channel();
         let stopping = || "the kubelet is stopping".to_owned();
@@ -161,8 +163,9 @@ impl DeviceManager {
         saved.await.map_err(|_| stopping())?
     }
 
-    /// What the container is told, from the plugins' cached answers; asks them first where they want that. A container
-    /// whose Pod was admitted before the plugin of a resource was there gets its devices now.
+    /// Returns the edits for a container from the cached answers of its plugins. It calls PreStartContainer first where
+    /// a plugin requires that. A container whose Pod was admitted before a plugin registered gets the devices of that
+    /// plugin now.
     pub(crate) async fn start_options(
         &self,
         holder: &Holder,
@@ -182,14 +185,15 @@ impl DeviceManager {
         let inventory = self.inventory();
         let claims = inventory.claims(holder).into_iter();
         let answers = claims.filter_map(|(name, claim)| Some((name, claim.response.as_ref()?)));
-        let (edits, conflicts) = edits::merge(answers);
+        let Merged { edits, conflicts } = edits::merge(answers);
         for conflict in conflicts {
             warn!(pod = %holder.pod_uid, container = %holder.container, "{conflict}");
         }
         Ok(edits)
     }
 
-    /// Waits until the resource's plugin has registered in this life, or is given up; for ever without a resource.
+    /// Waits until the resource's plugin has registered with this kubelet, or its grace period is over. Without a
+    /// resource it waits for ever.
     pub(crate) async fn until_known(&self, resource: Option<&str>) {
         let Some(name) = resource else {
             return std::future::pending().await;
@@ -200,7 +204,7 @@ impl DeviceManager {
             let endpoint = resource.and_then(|resource| resource.endpoint());
             endpoint.is_none_or(|endpoint| endpoint.options.is_some())
         });
-        // The sender is in `self`.
+        // An error means that the sender is gone, which cannot happen: `self` holds it.
         drop(known.await);
     }
 
@@ -230,7 +234,7 @@ impl DeviceManager {
     }
 }
 
-/// Rolls a claim back unless the plugin has answered, also where the wait for the answer is given up.
+/// Rolls a claim back unless the plugin has answered. That also covers a caller that stops waiting for the answer.
 struct Unanswered<'a> {
     manager: &'a DeviceManager,
     request: &'a Request<'a>,

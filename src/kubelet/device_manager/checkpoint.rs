@@ -1,5 +1,5 @@
-//! What the device manager keeps across restarts, in the form of [`crate::model::checkpoint`]. Pure; `keeper.rs` reads
-//! and writes the file.
+//! Converts the inventory to the checkpoint and back, in the format of [`crate::model::checkpoint`]. Pure;
+//! `checkpoint_file.rs` reads and writes the file.
 use super::inventory::{Claim, Holder, Inventory};
 use crate::{
     model::checkpoint::{Data, Entry, Error, encoded, verified, written},
@@ -11,31 +11,39 @@ use std::{
     time::Duration,
 };
 
-/// A claim that is left out, as by the Go kubelet; the others are good.
+/// A claim that cannot be read. It is left out, as in the Go kubelet; the other claims are valid.
 #[derive(Debug, PartialEq, thiserror::Error)]
-#[error("the answer for {resource} of container {container} of Pod {pod_uid} cannot be read")]
+#[error("Pod {pod_uid}, container {container}: the recorded answer for {resource} is unreadable")]
 pub(crate) struct UnreadableClaim {
     resource: String,
     pod_uid: String,
     container: String,
 }
 
-/// What a checkpoint says.
+/// The content of a checkpoint.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Restored {
-    pub(crate) claims: Vec<(String, Holder, Claim)>,
+    pub(crate) claims: Vec<RestoredClaim>,
     pub(crate) resources: BTreeSet<String>,
     pub(crate) left_out: Vec<UnreadableClaim>,
 }
 
+/// A claim from the checkpoint.
+#[derive(Debug, PartialEq)]
+pub(crate) struct RestoredClaim {
+    pub(crate) resource: String,
+    pub(crate) holder: Holder,
+    pub(crate) claim: Claim,
+}
+
 impl Restored {
-    /// Puts it into the inventory: the plugins as stopped ones, whose grace begins now.
+    /// Adds the content to the inventory. The plugins become stopped ones, whose grace period begins now.
     pub(crate) fn put_into<C>(self, inventory: &mut Inventory<C>, now: Duration) {
         for resource in &self.resources {
             inventory.restore_resource(resource, now);
         }
-        for (resource, holder, claim) in self.claims {
-            inventory.restore_claim(&resource, holder, claim);
+        for restored in self.claims {
+            inventory.restore_claim(&restored.resource, restored.holder, restored.claim);
         }
     }
 }
@@ -88,7 +96,7 @@ fn entry(resource: &str, holder: &Holder, claim: &Claim) -> Option<Entry> {
     })
 }
 
-fn claim(entry: Entry) -> Result<(String, Holder, Claim), UnreadableClaim> {
+fn claim(entry: Entry) -> Result<RestoredClaim, UnreadableClaim> {
     let response = entry
         .response()
         .and_then(|bytes| ContainerAllocateResponse::decode(bytes.as_slice()).ok())
@@ -108,7 +116,11 @@ fn claim(entry: Entry) -> Result<(String, Holder, Claim), UnreadableClaim> {
         pod_uid: entry.pod_uid,
         container: entry.container_name,
     };
-    Ok((entry.resource_name, holder, claim))
+    Ok(RestoredClaim {
+        resource: entry.resource_name,
+        holder,
+        claim,
+    })
 }
 
 #[cfg(test)]
@@ -116,7 +128,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Written by a Go kubelet 1.36.3.
+    /// A checkpoint that a Go kubelet 1.36.3 wrote.
     const SAMPLE: &str = r#"{"Data":{"PodDeviceEntries":[{"PodUID":"uid-1","ContainerName":"c","ResourceName":"akri.sh/cam-1","DeviceIDs":{"-1":["b"]},"AllocResp":"CgYKAUsSAVY="}],"RegisteredDevices":{"akri.sh/cam-1":["a","b"]}},"Checksum":2270218631}"#;
 
     fn inventory_of(restored: Restored) -> Inventory<()> {
@@ -128,7 +140,11 @@ mod tests {
     #[test]
     fn a_checkpoint_of_the_go_kubelet_is_read() {
         let restored = read(SAMPLE.as_bytes()).unwrap();
-        let (resource, holder, claim) = &restored.claims[0];
+        let RestoredClaim {
+            resource,
+            holder,
+            claim,
+        } = &restored.claims[0];
         assert_eq!(resource, "akri.sh/cam-1");
         assert_eq!(
             (holder.pod_uid.as_str(), holder.container.as_str()),
@@ -145,12 +161,12 @@ mod tests {
         let entries = data.pod_device_entries.as_mut().unwrap();
         let mut unreadable = entries[0].clone();
         unreadable.container_name = "d".to_owned();
-        // A map's key that is no UTF-8.
+        // This is a map whose key is not UTF-8.
         unreadable.alloc_resp = Some(encoded(b"\x0a\x06\x0a\x01\xff\x12\x01V"));
         entries.insert(0, unreadable);
         let restored = read(&written(data)).unwrap();
         assert_eq!(restored.claims.len(), 1);
-        assert_eq!(restored.claims[0].1.container, "c");
+        assert_eq!(restored.claims[0].holder.container, "c");
         assert_eq!(restored.left_out[0].container, "d");
         assert_eq!(restored.resources.len(), 1);
     }
@@ -193,7 +209,7 @@ mod tests {
         let text = String::from_utf8(bytes.clone()).unwrap();
         let want = r#""PodUID":"\u003ca\u0026b\u003e","ContainerName":"\u2028""#;
         assert!(text.contains(want), "{text}");
-        assert_eq!(read(&bytes).unwrap().claims[0].1, holder);
+        assert_eq!(read(&bytes).unwrap().claims[0].holder, holder);
     }
 
     #[test]
@@ -219,7 +235,7 @@ mod tests {
             let claims = entries.into_iter().map(|(name, ids)| {
                 let holder = Holder { pod_uid: format!("uid-{name}"), container: "c".into() };
                 let response = ContainerAllocateResponse { envs: [("K".to_owned(), name.clone())].into(), ..Default::default() };
-                (name, holder, Claim { ids: [(-1, ids)].into(), response: Some(response) })
+                RestoredClaim { resource: name, holder, claim: Claim { ids: [(-1, ids)].into(), response: Some(response) } }
             }).collect();
             let restored = Restored { claims, resources: registered, left_out: vec![] };
             let bytes = write(&inventory_of(read(&write(&inventory_of(restored))).unwrap()));

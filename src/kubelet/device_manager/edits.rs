@@ -1,14 +1,14 @@
-//! What a container gets from the plugins of all its resources. Pure.
+//! Merges the answers of the plugins of a container's resources. Pure.
 use crate::proto::device_plugin::{ContainerAllocateResponse, DeviceSpec, Mount};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// The answers of several plugins as one. The environment is applied; the rest is only recorded, because the containers
-/// of this kubelet are plain processes.
+/// The merged answers of all plugins. The environment is applied. The rest is only recorded, because the containers of
+/// this kubelet are plain processes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Edits {
-    /// Not shown: it may hold credentials of a device.
+    /// The environment is not shown, because it may contain credentials of a device.
     #[serde(skip)]
     pub(crate) env: BTreeMap<String, String>,
     pub(crate) annotations: BTreeMap<String, String>,
@@ -31,11 +31,20 @@ pub(crate) struct RecordedDevice {
     permissions: String,
 }
 
-/// Merges answers by the kubelet's rules: by key, by path in the container, by CDI name; the first wins.
-/// The kubelet's order is random; here it is that of the resource names. Returns the conflicts beside the edits.
+/// The result of [`merge`].
+#[derive(Debug)]
+pub(crate) struct Merged {
+    pub(crate) edits: Edits,
+    /// A message for each value that another resource has set before.
+    pub(crate) conflicts: Vec<String>,
+}
+
+/// Merges answers by the kubelet's rules: entries with the same key, container path or CDI name conflict, and the first
+/// one wins. The Go kubelet's order is random; here it is the order of resource names. Returns the conflicts beside the
+/// edits.
 pub(crate) fn merge<'a>(
     responses: impl IntoIterator<Item = (&'a str, &'a ContainerAllocateResponse)>,
-) -> (Edits, Vec<String>) {
+) -> Merged {
     let mut edits = Edits::default();
     let mut conflicts = Vec::new();
     for (resource, response) in responses {
@@ -70,10 +79,10 @@ pub(crate) fn merge<'a>(
             }
         }
     }
-    (edits, conflicts)
+    Merged { edits, conflicts }
 }
 
-/// `false` where the key has another value already.
+/// Inserts the value if the key is free. Returns `false` if the key has another value.
 fn first_wins<V: PartialEq>(map: &mut BTreeMap<String, V>, key: &str, value: V) -> bool {
     match map.get(key) {
         Some(first) => *first == value,
@@ -123,7 +132,7 @@ mod tests {
     fn the_first_resource_wins_and_the_conflict_is_named() {
         let a = response(&[("K", "1"), ("SAME", "x")], "v/c=1");
         let b = response(&[("K", "2"), ("SAME", "x"), ("B", "b")], "v/c=1");
-        let (edits, conflicts) = merge([("a/a", &a), ("b/b", &b)]);
+        let Merged { edits, conflicts } = merge([("a/a", &a), ("b/b", &b)]);
         let want = [("K", "1"), ("SAME", "x"), ("B", "b")];
         let want = want.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
         assert_eq!(edits.env, want);
@@ -149,13 +158,16 @@ mod tests {
                 ..ContainerAllocateResponse::default()
             };
         let (a, b) = (response("a", true, "rw"), response("b", false, "r"));
-        let (edits, conflicts) = merge([("a/a", &a), ("b/b", &b)]);
+        let Merged { edits, conflicts } = merge([("a/a", &a), ("b/b", &b)]);
         let of = |kind: &str| format!("{kind} of b/b is set by another resource");
         assert_eq!(
             conflicts,
             [of("annotation note"), of("mount /in"), of("device /dev/x")]
         );
-        assert_eq!(edits, merge([("a/a", &a)]).0);
-        assert_eq!(merge([("a/a", &a), ("b/b", &a)]).1, Vec::<String>::new());
+        assert_eq!(edits, merge([("a/a", &a)]).edits);
+        assert_eq!(
+            merge([("a/a", &a), ("b/b", &a)]).conflicts,
+            Vec::<String>::new()
+        );
     }
 }

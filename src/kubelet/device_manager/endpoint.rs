@@ -1,6 +1,6 @@
-//! One device plugin as the kubelet calls it. Errors read as the Go kubelet's do.
+//! Calls one device plugin. The error texts are the Go kubelet's.
 use crate::{
-    kubelet::{CallLimits, texts},
+    kubelet::{go_errors, settings::CallLimits},
     proto::device_plugin::{
         AllocateRequest, ContainerAllocateRequest, ContainerAllocateResponse,
         ContainerPreferredAllocationRequest, DevicePluginOptions, Empty, ListAndWatchResponse,
@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming, transport::Channel};
 
-/// The kubelet's own limit; within it a plugin that registers before it serves is dialled again.
+/// The time limit of the Go kubelet. Within it a plugin that registers before it serves is dialled again.
 const DIAL_LIMIT: Duration = Duration::from_secs(10);
 const DIAL_AGAIN: Duration = Duration::from_millis(50);
 
@@ -22,7 +22,7 @@ const DIAL_AGAIN: Duration = Duration::from_millis(50);
 pub(crate) struct Plugin {
     client: DevicePluginClient<Channel>,
     limits: CallLimits,
-    /// Cancelled when another registration takes its place.
+    /// A signal to close the stream, which is sent when another registration replaces this one.
     pub(super) stop: CancellationToken,
 }
 
@@ -43,7 +43,7 @@ pub(crate) enum Error {
 }
 
 impl Plugin {
-    /// Dials the plugin and asks its options: what a registration waits for.
+    /// Dials the plugin and asks for its options. A registration is complete only after that.
     pub(super) async fn connect(
         socket: &Path,
         limits: CallLimits,
@@ -69,7 +69,7 @@ impl Plugin {
         let stream = self.client.list_and_watch(Empty {}).await;
         stream
             .map(tonic::Response::into_inner)
-            .map_err(|status| texts::status(&status))
+            .map_err(|status| go_errors::status(&status))
     }
 
     pub(super) async fn allocate(
@@ -130,7 +130,7 @@ async fn dial(socket: &Path) -> Result<Channel, Error> {
         match timeout(DIAL_LIMIT, uds::dial(socket)).await {
             Ok(Ok(channel)) => return Ok(channel),
             Ok(Err(e)) if begun.elapsed() + DIAL_AGAIN > DIAL_LIMIT => {
-                let cause = texts::cause(&e);
+                let cause = go_errors::cause(&e);
                 return Err(Error::Dial(format!("{}: {cause}", socket.display())));
             }
             Ok(Err(_)) => sleep(DIAL_AGAIN).await,
@@ -146,7 +146,7 @@ async fn within<T>(
 ) -> Result<T, String> {
     match timeout(limit, call).await {
         Ok(Ok(answer)) => Ok(answer.into_inner()),
-        Ok(Err(status)) => Err(texts::status(&status)),
+        Ok(Err(status)) => Err(go_errors::status(&status)),
         Err(_) => Err(format!(
             "rpc error: code = DeadlineExceeded desc = no answer to {method} within {limit:?}"
         )),

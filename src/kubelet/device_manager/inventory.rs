@@ -1,5 +1,5 @@
-//! The one table of the device manager: resources, their devices and health, who holds them, and whether their
-//! plugin is there. Pure: time comes in as the uptime of the kubelet, plugins as whatever `C` reaches them.
+//! Holds the table of the device manager: resources, their devices and health, the holders of devices, and the state of
+//! plugins. Pure: time comes in as the uptime of the kubelet, and `C` is the client of a plugin.
 use crate::proto::device_plugin::{
     ContainerAllocateResponse, Device as ListedDevice, DevicePluginOptions, HEALTHY,
 };
@@ -9,21 +9,23 @@ use std::{
     time::Duration,
 };
 
-/// NUMA id of a device without topology, as the checkpoint has it.
+/// The NUMA node of a device without topology, as the checkpoint stores it.
 pub(crate) const NO_NUMA: i64 = -1;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Inventory<C> {
     resources: BTreeMap<String, Resource<C>>,
-    /// How many lists of plugins were taken over: each makes the checkpoint be written, as in the kubelet.
+    /// The number of device lists that were received. Each of them triggers a write of the checkpoint, as in the Go
+    /// kubelet.
     lists: u64,
 }
 
 #[derive(Debug, Clone)]
 pub(crate) struct Resource<C> {
-    /// What the plugin listed last; after the grace too while someone holds of it, for its health in Pods' statuses.
+    /// The devices in the plugin's last list. They are kept beyond the grace period while a container holds one of
+    /// them, because the Pod's status shows their health.
     devices: BTreeMap<String, Device>,
-    /// Whether it counts as capacity: not before the first list, and no more once the grace is over.
+    /// The devices count as capacity: from the first list until the grace period is over.
     is_listed: bool,
     endpoint: Option<Endpoint<C>>,
     holders: BTreeMap<Holder, Claim>,
@@ -31,21 +33,21 @@ pub(crate) struct Resource<C> {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Device {
-    /// What the plugin said last. A plugin that died does not change it: Pods' statuses show this one.
+    /// The health in the plugin's last list. The death of the plugin does not change it, and Pods' statuses show it.
     pub(crate) reported_healthy: bool,
-    /// Whether it may be allocated.
+    /// The device may be allocated.
     pub(crate) healthy: bool,
     pub(crate) numa: Vec<i64>,
 }
 
-/// A plugin, connected or stopped.
+/// A plugin that is connected or stopped.
 #[derive(Debug, Clone)]
 pub(crate) struct Endpoint<C> {
     pub(crate) socket: PathBuf,
-    /// Tells a registration from the one it replaced.
+    /// A number that distinguishes a registration from the one it replaced.
     pub(crate) generation: u64,
     pub(crate) client: Option<C>,
-    /// `None`: known from the checkpoint, not registered in this life.
+    /// The options of the plugin; `None` if it is known from the checkpoint and has not registered since.
     pub(crate) options: Option<DevicePluginOptions>,
     pub(crate) stopped: Option<Stopped>,
 }
@@ -65,26 +67,22 @@ pub(crate) struct Holder {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Claim {
     pub(crate) ids: BTreeMap<i64, BTreeSet<String>>,
-    /// What the plugin answered; `None` while it has not.
+    /// The answer of the plugin; `None` until it has answered.
     pub(crate) response: Option<ContainerAllocateResponse>,
 }
 
-/// What a node has of one resource.
+/// The number of devices of one resource on the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Count {
     pub(crate) capacity: usize,
     pub(crate) allocatable: usize,
 }
 
-// === impl Claim ===
-
 impl Claim {
     pub(crate) fn device_ids(&self) -> BTreeSet<String> {
         self.ids.values().flatten().cloned().collect()
     }
 }
-
-// === impl Resource ===
 
 impl<C> Default for Resource<C> {
     fn default() -> Self {
@@ -140,7 +138,7 @@ impl<C> Resource<C> {
         for device in self.devices.values_mut() {
             device.healthy = false;
         }
-        // What Pods hold of an earlier plugin is not this one's.
+        // Devices of an earlier plugin that Pods hold do not make this plugin a listed one.
         self.is_listed |= self.devices.is_empty();
         if let Some(endpoint) = &mut self.endpoint {
             endpoint.client = None;
@@ -151,8 +149,6 @@ impl<C> Resource<C> {
         }
     }
 }
-
-// === impl Inventory ===
 
 impl<C> Default for Inventory<C> {
     fn default() -> Self {
@@ -176,21 +172,22 @@ impl<C> Inventory<C> {
         self.resources.get(name)
     }
 
-    /// Whether a request for it concerns the device manager. One that does not is dropped, as in the kubelet.
+    /// Returns whether the device manager handles requests for this resource. Other requests are dropped, as in the Go
+    /// kubelet.
     pub(crate) fn is_managed(&self, name: &str) -> bool {
         let resource = self.resources.get(name);
         resource.is_some_and(|r| r.is_listed || !r.holders.is_empty())
     }
 
-    /// A plugin has answered its options. Returns the client of the registration it replaces.
+    /// Records the registration of a plugin. Returns the client of the registration that it replaces.
     pub(crate) fn connect(&mut self, name: &str, endpoint: Endpoint<C>) -> Option<C> {
         let resource = self.resources.entry(name.to_owned()).or_default();
         let replaced = resource.endpoint.replace(endpoint);
         replaced.and_then(|replaced| replaced.client)
     }
 
-    /// A full list from the plugin. `false` where that registration is not the current one. Of two devices with one id
-    /// the last counts.
+    /// Records a complete device list. Returns `false` if this registration is not the current one. Of two devices with
+    /// one id the last one counts.
     pub(crate) fn list(&mut self, name: &str, generation: u64, devices: Vec<ListedDevice>) -> bool {
         let Some(resource) = self.resources.get_mut(name) else {
             return false;
@@ -206,7 +203,7 @@ impl<C> Inventory<C> {
         true
     }
 
-    /// The stream of a registration has ended. `false` where another has replaced it: that one stays.
+    /// Records the end of a registration's stream. Returns `false` if another registration has replaced it.
     pub(crate) fn disconnect(
         &mut self,
         name: &str,
@@ -223,8 +220,8 @@ impl<C> Inventory<C> {
         }
     }
 
-    /// Drops resources whose plugin has been away for the whole grace. What Pods hold of them stays held, and keeps the
-    /// health that was reported last.
+    /// Drops the resources whose plugin has been disconnected for the whole grace period. Devices that Pods hold stay
+    /// held, with the health that was reported last.
     pub(crate) fn expire(&mut self, now: Duration, grace: Duration) -> Vec<String> {
         let mut expired = Vec::new();
         for (name, resource) in &mut self.resources {
@@ -239,14 +236,14 @@ impl<C> Inventory<C> {
         expired
     }
 
-    /// When [`Self::expire`] will next have something to do.
+    /// Returns the uptime at which [`Self::expire`] next drops a resource.
     pub(crate) fn next_expiry(&self, grace: Duration) -> Option<Duration> {
         let endpoints = self.resources.values().filter_map(|r| r.endpoint.as_ref());
         let stopped = endpoints.filter_map(|e| e.stopped.as_ref());
         stopped.map(|stopped| stopped.at + grace).min()
     }
 
-    /// Puts `ids` into the holder's hands until the plugin has answered.
+    /// Records that `holder` holds the devices `ids`, before the plugin has answered.
     pub(crate) fn hold(&mut self, name: &str, holder: &Holder, ids: &BTreeSet<String>) {
         let resource = self.resources.entry(name.to_owned()).or_default();
         let mut by_numa: BTreeMap<i64, BTreeSet<String>> = BTreeMap::new();
@@ -276,7 +273,7 @@ impl<C> Inventory<C> {
         }
     }
 
-    /// Takes a claim back that the plugin did not answer.
+    /// Removes a claim that the plugin did not answer.
     pub(crate) fn roll_back(&mut self, name: &str, holder: &Holder) {
         if let Some(resource) = self.resources.get_mut(name) {
             resource.holders.remove(holder);
@@ -284,7 +281,7 @@ impl<C> Inventory<C> {
         self.forget_empty();
     }
 
-    /// Takes a claim over from the checkpoint, and the plugin as one that has just stopped.
+    /// Adds a claim from the checkpoint.
     pub(crate) fn restore_claim(&mut self, name: &str, holder: Holder, claim: Claim) {
         let resource = self.resources.entry(name.to_owned()).or_default();
         resource.holders.insert(holder, claim);
@@ -305,7 +302,7 @@ impl<C> Inventory<C> {
         });
     }
 
-    /// Frees what Pods hold that are not among the active ones. `false` where there is nothing to free.
+    /// Frees the devices of Pods that are not active. Returns whether there were any.
     pub(crate) fn retain_pods(&mut self, is_active: impl Fn(&str) -> bool) -> bool {
         let mut changed = false;
         for resource in self.resources.values_mut() {
@@ -324,14 +321,14 @@ impl<C> Inventory<C> {
         resource.is_some_and(|r| r.holders.contains_key(holder))
     }
 
-    /// What a container holds, by resource.
+    /// Returns the claims of a container by resource.
     pub(crate) fn claims(&self, holder: &Holder) -> BTreeMap<&str, &Claim> {
         let held = self.resources.iter();
         held.filter_map(|(name, resource)| Some((name.as_str(), resource.holders.get(holder)?)))
             .collect()
     }
 
-    /// As Pods' statuses show it: a device that is not listed is healthy, as in the kubelet.
+    /// Returns the health that Pods' statuses show. A device that is not listed is healthy, as in the Go kubelet.
     pub(crate) fn is_reported_healthy(&self, name: &str, id: &str) -> bool {
         let device = self.resources.get(name).and_then(|r| r.devices.get(id));
         device.is_none_or(|device| device.reported_healthy)

@@ -1,24 +1,24 @@
-//! Which devices a container gets: the kubelet's `devicesToAllocate`, with its error texts. Pure.
+//! Chooses the devices for a container: the kubelet's `devicesToAllocate`, with its error texts. Pure.
 use super::inventory::{Claim, Holder, Inventory, Resource};
 use std::collections::BTreeSet;
 
-/// What a container asks of one resource.
+/// A container's request for one resource.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Request<'a> {
     pub(crate) resource: &'a str,
     pub(crate) quantity: usize,
     pub(crate) holder: &'a Holder,
     pub(crate) reuse: &'a Reuse,
-    /// Whether the container already had its devices when the kubelet started.
+    /// The container had its devices when the kubelet started.
     pub(crate) had_devices_at_start: bool,
 }
 
-/// Whose devices a container may have: they are taken first, whatever their health.
+/// The containers whose devices a container may take over. Such devices are chosen first, whatever their health.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Reuse {
-    /// Init containers of the Pod that have ended by the time the container starts.
+    /// Init containers of the Pod that have ended when the container starts.
     pub(crate) from: Vec<Holder>,
-    /// Containers that live on: what they have got of these devices is theirs.
+    /// Containers that keep running. Devices that they have taken over are not available.
     pub(crate) kept_by: Vec<Holder>,
 }
 
@@ -34,9 +34,9 @@ impl Reuse {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Choice {
-    /// No call: it has what it asks for, or the resource is none of the device manager's.
+    /// No call is needed: the container has its devices, or the device manager does not handle the resource.
     Nothing,
-    /// Ask the plugin which ones it would rather give, then choose again.
+    /// The plugin must be asked for its preference. Then [`choose`] is called again with the answer.
     AskPreferred {
         available: BTreeSet<String>,
         must_include: BTreeSet<String>,
@@ -44,7 +44,7 @@ pub(crate) enum Choice {
     Take(BTreeSet<String>),
 }
 
-/// Why a container cannot have its devices; the texts are the kubelet's.
+/// The reason that a container cannot have its devices, with the Go kubelet's text.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refusal {
     #[error(
@@ -75,7 +75,8 @@ pub(crate) enum Refusal {
     },
 }
 
-/// `preferred` is the plugin's answer to [`Choice::AskPreferred`]; what it left open is filled in the order of ids.
+/// Chooses devices. `preferred` is the plugin's answer to [`Choice::AskPreferred`]; devices that it leaves open are
+/// chosen in the order of their ids.
 pub(crate) fn choose<C>(
     inventory: &Inventory<C>,
     request: &Request<'_>,

@@ -1,4 +1,4 @@
-//! Stories and properties of the inventory and the plan.
+//! Tests of the inventory and the plan together: sequences of events, and properties.
 use super::{
     inventory::{Claim, Endpoint, Holder, Inventory},
     plan::{Choice, Refusal, Request, Reuse, choose},
@@ -141,11 +141,11 @@ fn what_is_held_keeps_its_health_beyond_the_grace_and_counts_no_more() {
     assert_eq!(inventory.expire(SECOND * 2, SECOND), [CAM]);
     assert!(!inventory.is_reported_healthy(CAM, "a"));
     assert_eq!(counts(&inventory), None);
-    // A plugin that is back and has not listed yet.
+    // The plugin is back and has not listed its devices yet.
     inventory.connect(CAM, endpoint(2, false));
     let count = inventory.resource(CAM).unwrap().count();
     assert_eq!((count.capacity, count.allocatable), (0, 0));
-    // Nor does it at its end, before its first list.
+    // They do not count either if the plugin stops before its first list.
     let mut ended = inventory.clone();
     ended.disconnect(CAM, 2, SECOND, "EOF");
     let count = ended.resource(CAM).unwrap().count();

@@ -1,5 +1,5 @@
-//! The sockets in `plugins_registry`: which are there, which came, which went. A socket that was created anew is new;
-//! one whose mode or owner has changed is not.
+//! Follows the sockets in `plugins_registry`: which are new and which are gone. A socket that was created again is new;
+//! a socket whose mode or owner has changed is not.
 use super::plan::Key;
 use crate::folder_watch::FolderWatch;
 use std::{
@@ -11,23 +11,23 @@ use std::{
     time::SystemTime,
 };
 
-/// How deep sub-folders are looked into.
+/// The number of levels of sub-folders that are searched.
 const DEPTH: usize = 8;
 
 pub(super) struct Folder {
     path: PathBuf,
     watch: FolderWatch,
     seen: BTreeMap<PathBuf, Identity>,
-    /// What could not be read at the last look, and why.
+    /// The paths that could not be read the last time, with the error.
     unreadable: BTreeMap<PathBuf, String>,
 }
 
-/// What tells a socket from another one that was at its path before.
+/// Distinguishes a socket from an earlier one at the same path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Identity {
     device: u64,
     inode: u64,
-    /// A new file may get the inode of one that was removed.
+    /// The time of creation, because a new file may get the inode number of a removed file.
     created: Option<SystemTime>,
 }
 
@@ -35,11 +35,11 @@ struct Identity {
 pub(super) struct Changes {
     pub(super) new: Vec<Key>,
     pub(super) gone: Vec<Key>,
-    /// Folders and files that cannot be read, and why: only those of which that was not said yet.
+    /// The folders and files that cannot be read, with the error. Errors that were reported before are left out.
     pub(super) unreadable: BTreeMap<PathBuf, String>,
 }
 
-/// What one look has found.
+/// The result of one search.
 #[derive(Debug, Default)]
 struct Found {
     sockets: BTreeMap<PathBuf, Identity>,
@@ -56,15 +56,16 @@ impl Folder {
         }
     }
 
-    /// Returns when it is time to look. Sub-folders are looked at every few seconds only.
+    /// Waits for a change of the folder. Changes in sub-folders are not watched; for them it returns every few seconds.
     pub(super) async fn changed(&mut self) {
         self.watch.changed().await;
     }
 
-    pub(super) fn look(&mut self) -> Changes {
+    /// Reads the folder, and returns the changes since the last call.
+    pub(super) fn rescan(&mut self) -> Changes {
         let mut found = Found::default();
-        found.look_into(&self.path, DEPTH);
-        let now = found.with_those_not_seen_to_go(&self.seen);
+        found.search(&self.path, DEPTH);
+        let now = found.with_unreadable(&self.seen);
         let new = now
             .iter()
             .filter(|(path, id)| self.seen.get(*path) != Some(id));
@@ -85,7 +86,7 @@ impl Folder {
 }
 
 impl Found {
-    fn look_into(&mut self, folder: &Path, depth: usize) {
+    fn search(&mut self, folder: &Path, depth: usize) {
         let listed = fs::read_dir(folder).and_then(|entries| entries.collect());
         let entries: Vec<DirEntry> = self.readable(folder, listed).unwrap_or_default();
         for entry in entries {
@@ -95,10 +96,10 @@ impl Found {
                 continue;
             };
             if metadata.is_dir() && depth > 0 {
-                self.look_into(&path, depth - 1);
+                self.search(&path, depth - 1);
                 continue;
             }
-            // A link may stand for its socket; links to folders could go round in circles.
+            // A symbolic link stands for its socket. Links to folders are not followed, because they can form a loop.
             let metadata = match metadata.is_symlink() {
                 true => match self.readable(&path, fs::metadata(&path)) {
                     Some(metadata) => metadata,
@@ -112,7 +113,8 @@ impl Found {
         }
     }
 
-    /// What is not there is gone; any other error, too many open files say, tells nothing of what is there.
+    /// Records a read error. A path that does not exist is gone; any other error, such as too many open files, says
+    /// nothing about the sockets below the path.
     fn readable<T>(&mut self, path: &Path, read: io::Result<T>) -> Option<T> {
         let error = match read {
             Ok(read) => return Some(read),
@@ -125,11 +127,9 @@ impl Found {
         None
     }
 
-    /// A socket goes when its folder was read and does not have it.
-    fn with_those_not_seen_to_go(
-        &self,
-        seen: &BTreeMap<PathBuf, Identity>,
-    ) -> BTreeMap<PathBuf, Identity> {
+    /// Adds the sockets seen before whose folder could not be read. A socket counts as gone only if its folder was read
+    /// without it.
+    fn with_unreadable(&self, seen: &BTreeMap<PathBuf, Identity>) -> BTreeMap<PathBuf, Identity> {
         let is_unknown = |socket: &Path| {
             let mut unreadable = self.unreadable.keys();
             unreadable.any(|path| socket.starts_with(path))
@@ -142,8 +142,8 @@ impl Found {
 }
 
 impl Identity {
-    /// Where the file system does not keep the time of creation, that of the last write is as good: nobody writes to
-    /// a socket's file, and a change of its mode or owner leaves that time alone.
+    /// Uses the time of the last write on file systems that do not store the time of creation. That is equivalent:
+    /// nobody writes to the file of a socket, and a change of mode or owner does not alter this time.
     fn of(metadata: &Metadata) -> Self {
         Self {
             device: metadata.dev(),
@@ -177,14 +177,14 @@ mod tests {
             bind(path);
         }
         let mut folder = Folder::new(dir.path().to_owned());
-        assert_eq!(folder.look().new, [key(&a), key(&b)]);
-        assert!(folder.look().new.is_empty());
+        assert_eq!(folder.rescan().new, [key(&a), key(&b)]);
+        assert!(folder.rescan().new.is_empty());
 
-        // The old one keeps its inode until the new one is there.
+        // The old file keeps its inode until the new one exists.
         fs::rename(&a, dir.path().join(".old")).unwrap();
         bind(&a);
         fs::remove_file(&b).unwrap();
-        let changes = folder.look();
+        let changes = folder.rescan();
         assert_eq!((changes.new, changes.gone), (vec![key(&a)], vec![key(&b)]));
     }
     #[test]
@@ -194,20 +194,20 @@ mod tests {
         let socket = dir.path().join("a.sock");
         drop(UnixListener::bind(&socket).unwrap());
         let mut folder = Folder::new(dir.path().to_owned());
-        assert_eq!(folder.look().new, [key(&socket)]);
+        assert_eq!(folder.rescan().new, [key(&socket)]);
 
         let changed = || {
             let metadata = fs::metadata(&socket).unwrap();
             (metadata.ctime(), metadata.ctime_nsec())
         };
         let before = changed();
-        // That time moves in steps of milliseconds.
+        // The change time has a resolution of milliseconds.
         while changed() == before {
             for mode in [0o600, 0o666] {
                 fs::set_permissions(&socket, fs::Permissions::from_mode(mode)).unwrap();
             }
         }
-        let changes = folder.look();
+        let changes = folder.rescan();
         assert_eq!((changes.new, changes.gone), (vec![], vec![]));
     }
 
@@ -219,27 +219,27 @@ mod tests {
         let socket = path.join("a.sock");
         drop(UnixListener::bind(&socket).unwrap());
         let mut folder = Folder::new(path.clone());
-        assert_eq!(folder.look().new, [key(&socket)]);
+        assert_eq!(folder.rescan().new, [key(&socket)]);
 
-        // A link to itself: even root cannot read that.
+        // The path becomes a link to itself, which not even root can read.
         fs::rename(&path, &aside).unwrap();
         std::os::unix::fs::symlink(&path, &path).unwrap();
         for is_said in [true, false] {
-            let changes = folder.look();
+            let changes = folder.rescan();
             assert_eq!((changes.new, changes.gone), (vec![], vec![]));
             assert_eq!(changes.unreadable.contains_key(&path), is_said);
         }
 
         fs::remove_file(&path).unwrap();
         fs::rename(&aside, &path).unwrap();
-        let changes = folder.look();
+        let changes = folder.rescan();
         assert_eq!((changes.new, changes.gone), (vec![], vec![]));
         fs::remove_dir_all(&path).unwrap();
-        assert_eq!(folder.look().gone, [key(&socket)]);
+        assert_eq!(folder.rescan().gone, [key(&socket)]);
     }
 
     #[test]
-    fn of_a_folder_in_it_that_cannot_be_read_only_its_own_sockets_stay() {
+    fn an_unreadable_subfolder_keeps_its_own_sockets_only() {
         let id = Identity {
             device: 1,
             inode: 1,
@@ -250,7 +250,7 @@ mod tests {
             sockets: BTreeMap::new(),
             unreadable: [("r/sub".into(), "no".to_owned())].into(),
         };
-        let now = found.with_those_not_seen_to_go(&seen.into());
+        let now = found.with_unreadable(&seen.into());
         assert_eq!(now, [("r/sub/b.sock".into(), id)].into());
     }
 }

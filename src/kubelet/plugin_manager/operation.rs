@@ -1,9 +1,11 @@
-//! One registration of one plugin, with the texts that plugins know from the Go kubelet.
+//! Runs one registration of one plugin, with the Go kubelet's error texts.
 use super::{
-    DEVICE_PLUGIN, Handlers, PluginInfo, Registered, Request, plan::Source, report::Refusal,
+    plan::Source,
+    plugin::{DEVICE_PLUGIN, Handlers, PluginInfo, Registered, Request},
+    report::Refusal,
 };
 use crate::{
-    kubelet::texts,
+    kubelet::go_errors,
     proto::plugin_registration::{
         InfoRequest, PluginInfo as Introduction, RegistrationStatus,
         registration_client::RegistrationClient,
@@ -18,12 +20,12 @@ use tokio::time::timeout;
 use tonic::transport::Channel;
 use tracing::warn;
 
-/// The kubelet's own limits.
+/// The time limits of the Go kubelet.
 const DIAL_LIMIT: Duration = Duration::from_secs(10);
 const INFO_LIMIT: Duration = Duration::from_secs(1);
 const NOTIFY_LIMIT: Duration = Duration::from_secs(5);
 
-/// A call of the Registration service: its answer is the outcome. Given up when the caller is gone.
+/// Registers the plugin of a call of the Registration service and answers the call. It stops when the caller has gone.
 pub(super) async fn answer(
     handlers: &Handlers,
     mut request: Request,
@@ -38,22 +40,22 @@ pub(super) async fn answer(
     };
     let refusal = |error: String| refusal(DEVICE_PLUGIN, &info, error);
     let result = tokio::select! {
-        // A caller may have gone before its turn: its plugin is not even dialled.
+        // A caller may have gone while its request waited. Its plugin is not dialled then.
         biased;
-        () = request.reply.closed() => Err("the plugin did not wait for the answer".to_owned()),
-        result = accept(handlers, DEVICE_PLUGIN, info.clone()) => result.map_err(Failed::told_plainly),
+        () = request.reply.closed() => Err("the caller closed the connection before the plugin was registered".to_owned()),
+        result = accept(handlers, DEVICE_PLUGIN, info.clone()) => result.map_err(Failed::service_text),
     };
-    let told = request.reply.send(match &result {
+    let sent = request.reply.send(match &result {
         Ok(_) => Ok(()),
         Err(error) => Err(error.clone()),
     });
-    if told.is_err() {
-        warn!("a plugin went away during its registration");
+    if sent.is_err() {
+        warn!("a plugin closed its connection during its registration");
     }
     result.map_err(refusal)
 }
 
-/// A socket in `plugins_registry`: asked what it is, then told how it went.
+/// Registers the plugin at a socket in `plugins_registry`: asks for its info, then notifies it of the outcome.
 pub(super) async fn introduce(
     handlers: &Handlers,
     socket: &Path,
@@ -75,10 +77,10 @@ pub(super) async fn introduce(
     let info = info(introduction, unknown);
     let refusal = |error: String| refusal(&kind, &info, error);
     let accepted = accept(handlers, &kind, info.clone()).await;
-    let result = accepted.map_err(|failed| failed.told_at(socket));
-    let told = notify(&mut client, &result).await;
+    let result = accepted.map_err(|failed| failed.folder_text(socket));
+    let notified = notify(&mut client, &result).await;
     let at = socket.display();
-    match (result, told) {
+    match (result, notified) {
         (Ok(registered), Ok(())) => Ok(registered),
         (Ok(Registered { handler, info, .. }), Err(error)) => {
             handler.deregister(&info);
@@ -87,8 +89,8 @@ pub(super) async fn introduce(
             )))
         }
         (Err(error), Ok(())) => Err(refusal(error)),
-        (Err(error), Err(untold)) => Err(refusal(format!(
-            "{error} (RegisterPlugin error -- failed to send error at socket {at}, err: {untold})"
+        (Err(error), Err(notify_error)) => Err(refusal(format!(
+            "{error} (RegisterPlugin error -- failed to send error at socket {at}, err: {notify_error})"
         ))),
     }
 }
@@ -98,20 +100,20 @@ async fn ask(socket: &Path) -> Result<(RegistrationClient<Channel>, Introduction
     let dialled = timeout(DIAL_LIMIT, uds::dial(socket)).await;
     let channel = dialled
         .map_err(|e| e.to_string())
-        .and_then(|channel| channel.map_err(|e| texts::cause(&e)))
+        .and_then(|channel| channel.map_err(|e| go_errors::cause(&e)))
         .map_err(|e| format!("RegisterPlugin error -- dial failed at socket {at}, err: {e}"))?;
     let mut client = RegistrationClient::new(channel);
     let asked = timeout(INFO_LIMIT, client.get_info(InfoRequest {})).await;
     let introduction = asked
         .map_err(|_| format!("no answer within {INFO_LIMIT:?}"))
-        .and_then(|answer| answer.map_err(|e| texts::status(&e)))
+        .and_then(|answer| answer.map_err(|e| go_errors::status(&e)))
         .map_err(|e| {
             format!("RegisterPlugin error -- failed to get plugin info using RPC GetInfo at socket {at}, err: {e}")
         })?;
     Ok((client, introduction.into_inner()))
 }
 
-/// Where a registration failed: the two ways of registering have different words for it.
+/// The step at which a registration failed. The error texts differ between the two ways to register.
 enum Failed {
     Unhandled(String),
     Validation(String),
@@ -119,14 +121,14 @@ enum Failed {
 }
 
 impl Failed {
-    fn told_plainly(self) -> String {
+    fn service_text(self) -> String {
         match self {
             Self::Unhandled(kind) => format!("no handler registered for plugin type: {kind}"),
             Self::Validation(error) | Self::Registration(error) => error,
         }
     }
 
-    fn told_at(self, socket: &Path) -> String {
+    fn folder_text(self, socket: &Path) -> String {
         match self {
             Self::Unhandled(kind) => format!(
                 "RegisterPlugin error -- no handler registered for plugin type: {kind} at socket {}",
@@ -164,7 +166,7 @@ fn refusal(kind: &str, info: &PluginInfo, error: String) -> Refusal {
     }
 }
 
-/// What it says of itself; without an endpoint it serves on the socket it was asked at.
+/// Converts the answer to GetInfo. A plugin that names no endpoint serves on the socket of the registration.
 fn info(introduction: Introduction, unknown: PluginInfo) -> PluginInfo {
     let endpoint = Some(introduction.endpoint).filter(|endpoint| !endpoint.is_empty());
     PluginInfo {
@@ -183,24 +185,25 @@ async fn notify(
         plugin_registered: result.is_ok(),
         error: result.as_ref().err().cloned().unwrap_or_default(),
     };
-    let told = timeout(NOTIFY_LIMIT, client.notify_registration_status(status)).await;
-    told.map_err(|_| format!("no answer within {NOTIFY_LIMIT:?}"))?
-        .map_err(|e| texts::status(&e))
+    let notified = timeout(NOTIFY_LIMIT, client.notify_registration_status(status)).await;
+    notified
+        .map_err(|_| format!("no answer within {NOTIFY_LIMIT:?}"))?
+        .map_err(|e| go_errors::status(&e))
         .map(|_| ())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kubelet::plugin_manager::PluginHandler;
+    use crate::kubelet::plugin_manager::plugin::PluginHandler;
     use futures::future::BoxFuture;
     use std::sync::Arc;
     use tokio::sync::oneshot;
 
-    /// Takes every plugin.
-    struct Takes;
+    /// Accepts every plugin.
+    struct AcceptsAll;
 
-    impl PluginHandler for Takes {
+    impl PluginHandler for AcceptsAll {
         fn validate(&self, _: &PluginInfo) -> Result<(), String> {
             Ok(())
         }
@@ -218,8 +221,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_plugin_whose_caller_is_gone_is_not_registered() {
-        let takes: Arc<dyn PluginHandler> = Arc::new(Takes);
-        let handlers = Handlers::from([(DEVICE_PLUGIN, takes)]);
+        let handler: Arc<dyn PluginHandler> = Arc::new(AcceptsAll);
+        let handlers = Handlers::from([(DEVICE_PLUGIN, handler)]);
         for is_gone in [false, true] {
             let (reply, caller) = oneshot::channel();
             let _waits = (!is_gone).then_some(caller);

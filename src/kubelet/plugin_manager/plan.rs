@@ -1,19 +1,21 @@
-//! What brings the plugins that are registered to those that want to be. Pure.
+//! Decides which registrations to start and to end, from the desired and the registered plugins. Pure.
+use crate::backoff::doubled;
 use std::{path::PathBuf, time::Duration};
 
-/// One registration: a socket in `plugins_registry`, or a socket and resource given to the Registration service.
+/// The key of a registration: a socket in `plugins_registry`, or a socket and a resource from a call of the
+/// Registration service.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
     pub(crate) socket: PathBuf,
-    /// One socket may serve several resources.
+    /// The resource of a call; one socket may serve several resources.
     pub(crate) resource: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// The Registration service: a plugin that registers again replaces itself without a gap.
+    /// A call of the Registration service. A plugin that registers again replaces its registration without a gap.
     Service,
-    /// A socket in `plugins_registry`: one that was created anew is another plugin.
+    /// A socket in `plugins_registry`. A socket that was created again is another plugin.
     Folder,
 }
 
@@ -23,12 +25,12 @@ pub(crate) struct Desired {
     pub(crate) source: Source,
 }
 
-/// What keeps an operation from starting.
+/// The reasons to delay an operation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Hold {
-    /// Another one is under way for this registration.
+    /// Another operation runs for this registration.
     pub(crate) is_busy: bool,
-    /// The last one failed: not before this uptime.
+    /// The uptime before which no attempt starts, if the last one failed.
     pub(crate) not_before: Option<Duration>,
 }
 
@@ -38,16 +40,16 @@ pub(crate) enum Operation {
     Register { generation: u64 },
 }
 
-/// The kubelet's own.
+/// The waits of the Go kubelet after a failed registration.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 const LONGEST_WAIT: Duration = Duration::from_secs(122);
 
-/// How long a socket that was not registered is left alone; `last`: how long it was the last time.
+/// Returns the wait after a failed registration; `last` is the wait after the failure before it.
 pub(crate) fn next_wait(last: Option<Duration>) -> Duration {
-    last.map_or(FIRST_WAIT, |last| (last * 2).min(LONGEST_WAIT))
+    doubled(last, FIRST_WAIT, LONGEST_WAIT)
 }
 
-/// In the order in which they are to be executed.
+/// Returns the operations in the order of execution.
 pub(crate) fn plan(
     desired: Option<Desired>,
     registered: Option<u64>,

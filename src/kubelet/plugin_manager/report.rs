@@ -1,8 +1,9 @@
-//! How each registration went, for those who ask: what is registered, and what was refused and why. Pure.
-use super::{PluginInfo, plan::Key};
+//! Records the outcome of each registration: the registered plugins, and the rejected ones with the reason. Pure.
+use super::{plan::Key, plugin::PluginInfo};
 use std::{collections::BTreeMap, path::PathBuf};
 
-/// Refused calls of the Registration service that are remembered: a plugin may try for ever, each time as another.
+/// The number of rejected calls that are remembered. It is bounded, because a plugin may retry for ever, each time with
+/// another name.
 const REFUSALS: usize = 64;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -12,16 +13,16 @@ pub(crate) struct Report {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// What the plugin says it is; empty where it could not be asked.
+    /// The type that the plugin reports; empty if it could not be asked.
     pub(crate) kind: String,
     pub(crate) name: String,
     pub(crate) endpoint: PathBuf,
-    /// Why it is not registered.
+    /// The error, if the plugin is not registered.
     pub(crate) refused: Option<String>,
     generation: u64,
 }
 
-/// Why a plugin is not registered, and what is known of it.
+/// A rejected plugin, with the error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) kind: String,
@@ -35,7 +36,7 @@ impl Report {
         self.entries.values()
     }
 
-    /// What was refused under this name before is no longer of interest.
+    /// Records a registered plugin, and drops older rejections of the same type and name.
     pub(crate) fn registered(&mut self, key: &Key, kind: &str, plugin: &PluginInfo) {
         self.entries.retain(|_, entry| {
             entry.refused.is_none() || entry.kind != kind || entry.name != plugin.name
@@ -50,7 +51,7 @@ impl Report {
         self.entries.insert(key.clone(), entry);
     }
 
-    /// A call that is refused takes nothing from an older registration of the same key that stands.
+    /// Records a rejected plugin, and drops the oldest rejected call beyond the bound.
     pub(crate) fn refused(&mut self, key: &Key, generation: u64, refusal: Refusal) {
         let entry = Entry {
             kind: refusal.kind,

@@ -1,8 +1,8 @@
-//! The Registration service on `device-plugins/kubelet.sock`, and the folder it is in.
-use super::Request;
+//! Serves the Registration service on `device-plugins/kubelet.sock`, and prepares its folder.
+use super::plugin::Request;
 use crate::{
     files,
-    kubelet::until_stopped,
+    kubelet::waits::serve_until,
     proto::device_plugin::{
         Empty, RegisterRequest,
         registration_server::{Registration, RegistrationServer},
@@ -13,25 +13,28 @@ use std::{
     fs, io,
     os::unix::fs::FileTypeExt as _,
     path::{Path, PathBuf},
+    time::Duration,
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tonic::{Response, Status, transport::Server};
 
 const SOCKET: &str = "kubelet.sock";
+/// The time that open calls get to end when the kubelet stops.
+const LAST_CALLS: Duration = Duration::from_millis(200);
 
 struct Service {
     folder: PathBuf,
     requests: mpsc::Sender<Request>,
 }
 
-/// Makes the folder and removes the sockets in it, as the kubelet does: only those at its top, and nothing else.
+/// Creates the folder and removes the sockets directly in it, as the kubelet does. Other files stay.
 pub(crate) fn prepare(folder: &Path) -> io::Result<()> {
     let at = |e: io::Error| files::at(folder, &e);
     fs::create_dir_all(folder).map_err(at)?;
     for entry in fs::read_dir(folder).map_err(at)? {
         let path = entry.map_err(at)?.path();
-        // The target of a link counts; what it dangles to does not.
+        // A link to a socket counts as a socket; a dangling link does not.
         if fs::metadata(&path).is_ok_and(|metadata| metadata.file_type().is_socket()) {
             files::remove(&path)?;
         }
@@ -39,7 +42,7 @@ pub(crate) fn prepare(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Serves until `shutdown`. The socket stays, as the kubelet's does.
+/// Serves until `shutdown`; each call is sent to `requests`. The socket file stays, as the kubelet's does.
 pub(crate) fn serve(
     folder: &Path,
     requests: mpsc::Sender<Request>,
@@ -54,7 +57,7 @@ pub(crate) fn serve(
         let server = Server::builder()
             .add_service(RegistrationServer::new(service))
             .serve_with_incoming_shutdown(incoming, shutdown.clone().cancelled_owned());
-        until_stopped(server, shutdown).await
+        serve_until(server, shutdown, LAST_CALLS).await
     })
 }
 
@@ -73,7 +76,7 @@ impl Registration for Service {
         let (reply, answer) = oneshot::channel();
         let request = Request {
             name: resource_name,
-            // A leading slash does not make it absolute: Go's filepath.Join.
+            // A leading slash does not make the path absolute, as with Go's filepath.Join.
             endpoint: self.folder.join(endpoint.trim_start_matches('/')),
             version,
             reply,

@@ -1,9 +1,9 @@
-//! `$(VAR)` in commands, arguments and values of variables, as Kubernetes expands it: what plugins have told is seen by
-//! commands and arguments, and not by the values of variables (kubelet_pods.go: `makeEnvironmentVariables`). Pure.
+//! Expands `$(VAR)` in commands, arguments and values of variables, as Kubernetes does. Commands and arguments see the
+//! variables of plugins; the values of variables do not (kubelet_pods.go: `makeEnvironmentVariables`). Pure.
 use k8s_openapi::api::core::v1::Container;
 use std::collections::BTreeMap;
 
-/// What a container is started with.
+/// The program, arguments and environment of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CommandLine {
     pub(crate) program: String,
@@ -13,19 +13,19 @@ pub(crate) struct CommandLine {
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Error {
-    #[error("no command: images are not pulled, so a container needs one of its own")]
+    #[error("command is missing: this kubelet pulls no images, so each container needs a command")]
     NoCommand,
     #[error("env {0}: valueFrom is not supported by this kubelet")]
     ValueFrom(String),
     #[error("envFrom is not supported by this kubelet")]
     EnvFrom,
-    #[error("command: a NUL byte in it")]
+    #[error("command: contains a NUL byte")]
     Nul,
-    #[error("env {0:?}: no name, or `=` in the name, or a NUL byte")]
+    #[error("env {0:?}: the name is empty or contains `=`, or there is a NUL byte")]
     Variable(String),
 }
 
-/// The plugins' variables come first; the container's own of the same name win.
+/// Builds the command line. A variable of the container wins over a plugin's variable of the same name.
 pub(crate) fn command_line(
     container: &Container,
     device_env: &BTreeMap<String, String>,
@@ -61,7 +61,7 @@ pub(crate) fn command_line(
     {
         return Err(Error::Nul);
     }
-    // The system takes no such variable, whoever it is from.
+    // The operating system accepts no such variable.
     if let Some((name, _)) = env
         .iter()
         .find(|(name, value)| name.is_empty() || name.contains(['=', '\0']) || value.contains('\0'))
@@ -75,7 +75,7 @@ pub(crate) fn command_line(
     })
 }
 
-/// `$(VAR)` becomes its value, `$$(VAR)` becomes `$(VAR)`, an unknown variable stays as it is written.
+/// Expands references: `$(VAR)` becomes its value, `$$(VAR)` becomes `$(VAR)`, and an unknown variable stays unchanged.
 fn expand(text: &str, env: &BTreeMap<String, String>) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;

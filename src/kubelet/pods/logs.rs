@@ -1,5 +1,5 @@
-//! What containers print: a file each, in a folder of their Pod, kept to a length. As the kubelet does it, in the same
-//! numbers.
+//! Stores the output of containers: one file each, in a folder of their Pod, rotated by size. The limits are the Go
+//! kubelet's.
 use super::manifest::PodKey;
 use crate::files;
 use std::{
@@ -13,72 +13,76 @@ use std::{
 use tokio::{task::spawn_blocking, time::sleep};
 use tracing::warn;
 
-/// A log that is longer makes room; the kubelet's `containerLogMaxSize`.
-const LIMIT: u64 = 10 * 1024 * 1024;
-/// How many there are of a container, with the one that is written to; the kubelet's `containerLogMaxFiles`.
-const FILES: usize = 5;
-/// How often a log is looked at; the kubelet's `containerLogMonitorInterval`.
-const LOOK: Duration = Duration::from_secs(10);
+/// The size in bytes above which a log is rotated: the kubelet's `containerLogMaxSize`.
+const SIZE_LIMIT: u64 = 10 * 1024 * 1024;
+/// The number of files of a container, including the current one: the kubelet's `containerLogMaxFiles`.
+const FILES_MAX: usize = 5;
+/// The interval between two checks of a log: the kubelet's `containerLogMonitorInterval`.
+const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The log of a container that starts.
+/// Opens the log of a container that starts, and rotates it first if it is too long.
 pub(super) fn open(path: &Path) -> io::Result<File> {
     let at = |e: io::Error| files::at(path, &e);
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder).map_err(at)?;
     }
     if is_too_long(path) {
-        make_room(path)?;
+        rotate_older(path)?;
         fs::rename(path, rotated(path, 1)).map_err(at)?;
     }
-    // Appending is what lets a log be cut while it is written to: the next line is the first again.
+    // The file is opened for appending, so that writes continue at its beginning after it was truncated.
     let mut options = File::options();
     options.create(true).append(true).open(path).map_err(at)
 }
 
-/// Keeps the log of a container that runs to its length.
-pub(super) async fn keep_short(path: &Path) -> Infallible {
-    let mut said: Option<String> = None;
+/// Rotates the log of a running container whenever it is too long.
+pub(super) async fn keep_rotated(path: &Path) -> Infallible {
+    let mut last_error: Option<String> = None;
     loop {
-        sleep(LOOK).await;
+        sleep(CHECK_INTERVAL).await;
         let log = path.to_owned();
-        let shortened = spawn_blocking(move || shorten(&log)).await;
-        let error = match shortened.map_err(io::Error::other).flatten() {
+        let rotated = spawn_blocking(move || copy_and_truncate(&log)).await;
+        let error = match rotated.map_err(io::Error::other).flatten() {
             Ok(()) => None,
             Err(error) => Some(error.to_string()),
         };
-        if let Some(error) = error.as_ref().filter(|error| said.as_ref() != Some(error)) {
-            warn!(%error, "log grows on");
+        if let Some(error) = error
+            .as_ref()
+            .filter(|error| last_error.as_ref() != Some(error))
+        {
+            warn!(%error, "cannot rotate a log");
         }
-        said = error;
+        last_error = error;
     }
 }
 
-/// Its process has the file open, so the file stays and what is in it goes: what is printed in between is lost.
-fn shorten(path: &Path) -> io::Result<()> {
+/// Copies the log and truncates it. It cannot be renamed, because the process has the file open. Output that is written
+/// between the copy and the truncation is lost.
+fn copy_and_truncate(path: &Path) -> io::Result<()> {
     let at = |e: io::Error| files::at(path, &e);
     if !is_too_long(path) {
         return Ok(());
     }
-    // The old ones stay where there is no room for a copy.
+    // Older files are kept if there is no space for a copy.
     let copy = path.with_extension("log.copy");
     let copied = fs::copy(path, &copy).map_err(at);
     if copied.is_err() {
         fs::remove_file(&copy).ok();
     }
     copied?;
-    make_room(path)?;
+    rotate_older(path)?;
     fs::rename(&copy, rotated(path, 1)).map_err(at)?;
     let file = File::options().write(true).open(path).map_err(at)?;
     file.set_len(0).map_err(at)
 }
 
 fn is_too_long(path: &Path) -> bool {
-    fs::metadata(path).is_ok_and(|metadata| metadata.len() > LIMIT)
+    fs::metadata(path).is_ok_and(|metadata| metadata.len() > SIZE_LIMIT)
 }
 
-/// Moves the old ones on; the oldest goes.
-fn make_room(path: &Path) -> io::Result<()> {
-    for number in (1..FILES - 1).rev() {
+/// Renames the rotated files, and drops the oldest one.
+fn rotate_older(path: &Path) -> io::Result<()> {
+    for number in (1..FILES_MAX - 1).rev() {
         let (from, to) = (rotated(path, number), rotated(path, number + 1));
         match fs::rename(&from, to) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(files::at(&from, &e)),
@@ -92,7 +96,7 @@ fn rotated(path: &Path, number: usize) -> PathBuf {
     path.with_extension(format!("log.{number}"))
 }
 
-/// Where the output of a container goes.
+/// Returns the path of a container's log.
 pub(crate) fn log_path(root: &Path, pod: &PodKey, container: &str) -> PathBuf {
     folder(root, pod).join(format!("{container}.log"))
 }
@@ -101,17 +105,17 @@ fn folder(root: &Path, pod: &PodKey) -> PathBuf {
     root.join("logs").join(folder_name(pod))
 }
 
-/// Neither part has a `_` in it.
+/// Returns the name of a Pod's folder. It is unique, because neither part contains a `_`.
 fn folder_name(pod: &PodKey) -> String {
     format!("{}_{}", pod.namespace, pod.name)
 }
 
-/// The logs of a Pod go with it.
+/// Removes the logs of a Pod.
 pub(super) fn remove(root: &Path, pod: &PodKey) {
     remove_folder(&folder(root, pod));
 }
 
-/// Removes those of Pods that went while there was no kubelet.
+/// Removes the logs of all other Pods, which were removed while no kubelet ran.
 pub(super) fn retain<'a>(root: &Path, pods: impl Iterator<Item = &'a PodKey>) {
     let known: BTreeSet<String> = pods.map(folder_name).collect();
     let entries = fs::read_dir(root.join("logs")).into_iter().flatten();
@@ -131,7 +135,7 @@ fn remove_folder(folder: &Path) {
     }
 }
 
-/// The last `limit` bytes of a log, from the beginning of a line.
+/// Returns the last `limit` bytes of a log, from the start of a line.
 pub(crate) fn tail(path: &Path, limit: u64) -> io::Result<String> {
     let mut file = File::open(path)?;
     let length = file.metadata()?.len();
@@ -162,27 +166,30 @@ mod tests {
         let path = dir.path().join("p/c.log");
         let mut log = open(&path).unwrap();
         for round in 0..7 {
-            log.set_len(LIMIT + 1 + round).unwrap();
-            let looked = timeout(LOOK * 3 / 2, keep_short(&path)).await;
+            log.set_len(SIZE_LIMIT + 1 + round).unwrap();
+            let looked = timeout(CHECK_INTERVAL * 3 / 2, keep_rotated(&path)).await;
             assert!(looked.is_err(), "it looks as long as the container runs");
             assert_eq!(length(&path), Some(0));
-            assert_eq!(length(&rotated(&path, 1)), Some(LIMIT + 1 + round));
+            assert_eq!(length(&rotated(&path, 1)), Some(SIZE_LIMIT + 1 + round));
         }
         log.write_all(b"next\n").unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "next\n");
-        assert_eq!(length(&rotated(&path, 4)), Some(LIMIT + 4));
-        assert_eq!(fs::read_dir(dir.path().join("p")).unwrap().count(), FILES);
+        assert_eq!(length(&rotated(&path, 4)), Some(SIZE_LIMIT + 4));
+        assert_eq!(
+            fs::read_dir(dir.path().join("p")).unwrap().count(),
+            FILES_MAX
+        );
     }
 
     #[test]
     fn a_log_that_cannot_be_copied_costs_no_older_one() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("c.log");
-        open(&path).unwrap().set_len(LIMIT + 1).unwrap();
+        open(&path).unwrap().set_len(SIZE_LIMIT + 1).unwrap();
         fs::write(rotated(&path, 1), "older").unwrap();
         fs::create_dir(path.with_extension("log.copy")).unwrap();
-        shorten(&path).unwrap_err();
-        assert_eq!(length(&path), Some(LIMIT + 1));
+        copy_and_truncate(&path).unwrap_err();
+        assert_eq!(length(&path), Some(SIZE_LIMIT + 1));
         assert_eq!(fs::read_to_string(rotated(&path, 1)).unwrap(), "older");
     }
 

@@ -1,6 +1,6 @@
-//! A static Pod from its manifest: read, checked, named and given its uid as the kubelet does. Pure.
+//! Parses the manifest of a static Pod, checks it, and gives the Pod its name and uid as the kubelet does. Pure.
 use crate::{
-    kubelet::device_manager::resource_name::{is_dns_label, is_dns_subdomain, is_extended},
+    kubelet::resource_name::{is_dns_label, is_dns_subdomain, is_extended},
     model::node_resources::count,
     yaml,
 };
@@ -20,12 +20,12 @@ pub(crate) struct PodKey {
     pub(crate) name: String,
 }
 
-/// A Pod that this kubelet can try to run.
+/// A static Pod that this kubelet can run.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct StaticPod {
     pub(crate) key: PodKey,
     pub(crate) uid: String,
-    /// The manifest, with what the kubelet fills in.
+    /// The Pod of the manifest, with the fields that the kubelet sets.
     pub(crate) pod: Pod,
     pub(crate) spec: PodSpec,
 }
@@ -40,8 +40,8 @@ pub(crate) enum Error {
     Invalid { field: String, problem: String },
 }
 
-/// Reads YAML or JSON. The Pod's name gets the node's, and its uid is made of all that was written: the same file
-/// is the same Pod after a restart, a changed file is another one.
+/// Parses YAML or JSON. The node's name is appended to the Pod's name. The uid is a digest of the whole manifest, so an
+/// unchanged file is the same Pod after a restart, and a changed file is another Pod.
 pub(crate) fn parse(text: &str, file: &str, node: &str) -> Result<StaticPod, Error> {
     let value: serde_json::Value =
         yaml::from_str(text).map_err(|e| Error::Syntax(first_line(&e.to_string())))?;
@@ -54,7 +54,7 @@ pub(crate) fn parse(text: &str, file: &str, node: &str) -> Result<StaticPod, Err
         serde_json::from_value(value.clone()).map_err(|e| Error::Syntax(e.to_string()))?;
     let name = pod.metadata.name.clone().unwrap_or_default();
     check(is_dns_subdomain(&name), "metadata.name", || {
-        format!("{name:?} is no DNS-1123 subdomain")
+        format!("{name:?} is not a DNS-1123 subdomain")
     })?;
     let namespace = pod.metadata.namespace.get_or_insert("default".to_owned());
     let key = PodKey {
@@ -62,7 +62,7 @@ pub(crate) fn parse(text: &str, file: &str, node: &str) -> Result<StaticPod, Err
         name: format!("{name}-{}", node.to_lowercase()),
     };
     check(is_dns_label(&key.namespace), "metadata.namespace", || {
-        format!("{:?} is no DNS-1123 label", key.namespace)
+        format!("{:?} is not a DNS-1123 label", key.namespace)
     })?;
     let spec = pod.spec.clone().ok_or_else(|| Error::Invalid {
         field: "spec".to_owned(),
@@ -86,19 +86,20 @@ pub(crate) fn parse(text: &str, file: &str, node: &str) -> Result<StaticPod, Err
     })
 }
 
-/// A container that starts before the main ones and runs beside them.
+/// Returns whether an init container is a sidecar, which starts before the main containers and keeps running beside
+/// them.
 pub(crate) fn is_sidecar(container: &Container) -> bool {
     container.restart_policy.as_deref() == Some("Always")
 }
 
-/// What the container asks of extended resources.
+/// Returns the extended resources that the container requests.
 pub(crate) fn limits(container: &Container) -> Result<BTreeMap<String, usize>, Error> {
     let field = || format!("container {}: resources", container.name);
     let resources = container.resources.clone().unwrap_or_default();
     let limits = resources.limits.unwrap_or_default();
     for (name, request) in resources.requests.unwrap_or_default() {
         check(
-            // `1k` and `1000` are one quantity. Two that are no counts are told of below.
+            // `1k` and `1000` are the same quantity. The limits are checked below if neither of the two is a count.
             !is_extended(&name)
                 || limits.get(&name).map(|l| count(&l.0)) == Some(count(&request.0)),
             &field(),
@@ -111,7 +112,7 @@ pub(crate) fn limits(container: &Container) -> Result<BTreeMap<String, usize>, E
             let count = count(&quantity.0).and_then(|count| usize::try_from(count).ok());
             let count = count.ok_or_else(|| Error::Invalid {
                 field: field(),
-                problem: format!("{name}: {:?} is no whole number", quantity.0),
+                problem: format!("{name}: {:?} is not a whole number", quantity.0),
             })?;
             Ok((name, count))
         })
@@ -120,13 +121,13 @@ pub(crate) fn limits(container: &Container) -> Result<BTreeMap<String, usize>, E
 
 fn check_containers(spec: &PodSpec) -> Result<(), Error> {
     check(!spec.containers.is_empty(), "spec.containers", || {
-        "there are none".to_owned()
+        "the list is empty".to_owned()
     })?;
     let policy = spec.restart_policy.as_deref().unwrap_or("Always");
     check(
         ["Always", "OnFailure", "Never"].contains(&policy),
         "spec.restartPolicy",
-        || format!("{policy:?} is none of Always, OnFailure, Never"),
+        || format!("{policy:?} must be Always, OnFailure or Never"),
     )?;
     let mut names = BTreeSet::new();
     for container in spec
@@ -137,10 +138,10 @@ fn check_containers(spec: &PodSpec) -> Result<(), Error> {
     {
         let name = &container.name;
         check(is_dns_label(name), "container name", || {
-            format!("{name:?} is no DNS-1123 label")
+            format!("{name:?} is not a DNS-1123 label")
         })?;
         check(names.insert(name), "container name", || {
-            format!("{name:?} is there twice")
+            format!("{name:?} is used twice")
         })?;
         limits(container)?;
     }
@@ -157,7 +158,7 @@ fn check(holds: bool, field: &str, problem: impl FnOnce() -> String) -> Result<(
     })
 }
 
-/// The digest of `parts`, in the form of a UUID without dashes, as the kubelet's are.
+/// Returns the digest of `parts` as a UUID without dashes, the form of the kubelet's uids.
 fn uid(parts: &[&str]) -> String {
     let mut hash = Blake2b::<U16>::new();
     for part in parts {
@@ -170,7 +171,7 @@ fn uid(parts: &[&str]) -> String {
         .collect()
 }
 
-/// Parsers that show the place do so over several lines.
+/// Returns the first line of a parser's error. The following lines show the position in the text.
 fn first_line(error: &str) -> String {
     error.lines().next().unwrap_or_default().to_owned()
 }
@@ -253,7 +254,7 @@ mod tests {
             ),
             (
                 manifest("    resources: {limits: {akri.sh/cam: 500m}}\n"),
-                "akri.sh/cam: \"500m\" is no whole number",
+                "akri.sh/cam: \"500m\" is not a whole number",
             ),
             (
                 manifest("    resources: {limits: {akri.sh/cam: 1}, requests: {akri.sh/cam: 2}}\n"),
@@ -261,9 +262,9 @@ mod tests {
             ),
             (
                 manifest("  - name: c\n    image: x\n"),
-                "\"c\" is there twice",
+                "\"c\" is used twice",
             ),
-            (manifest("  restartPolicy: Sometimes\n"), "none of Always"),
+            (manifest("  restartPolicy: Sometimes\n"), "must be Always"),
             ("{".to_owned(), ""),
         ];
         for (text, want) in cases {

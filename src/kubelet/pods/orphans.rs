@@ -1,6 +1,6 @@
-//! Containers of a kubelet that was killed: each one's process is written down while it runs, and the next kubelet on
-//! the folder ends those that are still the same. The kubelet proper leaves that to its container runtime.
-use super::process::signal;
+//! Ends the containers of a kubelet that was killed. Each container's process is recorded in a file while it runs; the
+//! next kubelet on the folder ends those that still run. The Go kubelet leaves that to its container runtime.
+use super::signal::signal;
 use crate::files;
 use nix::{sys::signal::Signal, unistd::Pid};
 use serde::{Deserialize, Serialize};
@@ -12,30 +12,30 @@ use std::{
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
-/// How often a process that is none of our children is looked at.
-const LOOK: Duration = Duration::from_millis(20);
-/// How long a process that was killed may take to be gone.
-const KILLED: Duration = Duration::from_secs(2);
+/// The interval between two checks of a process. It is not our child, so its end cannot be awaited.
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
+/// The time that a process gets to disappear after SIGKILL.
+const KILL_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A container's first process, told from all that have had, or will have, its number.
+/// The first process of a container. The fields distinguish it from every other process with the same pid.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Record {
     pid: i32,
-    /// Field 22 of its `stat`: clock ticks since the boot.
+    /// The start time: field 22 of `/proc/<pid>/stat`, in clock ticks since the boot.
     started: u64,
     boot: String,
     grace_seconds: u64,
 }
 
-/// Where records are, and how long a container gets to end.
+/// The folder of the records, and the time that a container gets to end.
 #[derive(Debug, Clone)]
-pub(super) struct Place {
+pub(super) struct RecordFolder {
     pub(super) folder: PathBuf,
     pub(super) grace: Duration,
 }
 
-impl Place {
+impl RecordFolder {
     pub(super) fn new(root: &Path, grace: Duration) -> Self {
         Self {
             folder: root.join("containers"),
@@ -43,10 +43,10 @@ impl Place {
         }
     }
 
-    /// Returns the file, to be removed once the container has ended.
+    /// Writes the record of a process. Returns its file, which is to be removed once the container has ended.
     pub(super) fn write(&self, pid: Pid) -> io::Result<PathBuf> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-        let (_, started) = stat_of(&stat)
+        let Stat { started, .. } = Stat::parse(&stat)
             .ok_or_else(|| io::Error::other(format!("/proc/{pid}/stat: {stat:?}")))?;
         let record = Record {
             pid: pid.as_raw(),
@@ -62,15 +62,16 @@ impl Place {
     }
 }
 
-/// Ends what the last kubelet left: asked first, and killed when it has not ended within its grace or `longest`.
+/// Ends the containers of the last kubelet: with SIGTERM first, then with SIGKILL after the container's grace period or
+/// `longest`, whichever is shorter.
 pub(super) async fn end_all(root: &Path, longest: Duration) {
-    let place = Place::new(root, longest);
-    let records = read_all(&place.folder);
+    let target = RecordFolder::new(root, longest);
+    let records = read_all(&target.folder);
     let running: Vec<&Record> = records.iter().filter(|record| is_running(record)).collect();
     for record in &running {
         info!(
             pid = record.pid,
-            "container of a kubelet that was killed: ended"
+            "ending a container of a kubelet that was killed"
         );
         signal(Pid::from_raw(record.pid), Signal::SIGTERM);
     }
@@ -79,18 +80,18 @@ pub(super) async fn end_all(root: &Path, longest: Duration) {
         let grace = Duration::from_secs(record.grace_seconds).min(longest);
         if !has_ended(record, asked + grace).await {
             signal(Pid::from_raw(record.pid), Signal::SIGKILL);
-            if !has_ended(record, Instant::now() + KILLED).await {
+            if !has_ended(record, Instant::now() + KILL_TIMEOUT).await {
                 warn!(
                     pid = record.pid,
-                    "container of a kubelet that was killed: it does not end"
+                    "a container of a kubelet that was killed does not end after SIGKILL"
                 );
             }
         }
     }
-    if let Err(error) = fs::remove_dir_all(&place.folder)
+    if let Err(error) = fs::remove_dir_all(&target.folder)
         && error.kind() != io::ErrorKind::NotFound
     {
-        warn!(folder = %place.folder.display(), %error, "cannot remove the records of containers");
+        warn!(folder = %target.folder.display(), %error, "cannot remove the records of containers");
     }
 }
 
@@ -99,12 +100,13 @@ async fn has_ended(record: &Record, until: Instant) -> bool {
         if Instant::now() >= until {
             return false;
         }
-        sleep(LOOK).await;
+        sleep(CHECK_INTERVAL).await;
     }
     true
 }
 
-/// What cannot be read is of a kubelet that was killed while it wrote: its container had just begun.
+/// Reads all records. A record is unreadable if its kubelet was killed while writing it; its container had just
+/// started.
 fn read_all(folder: &Path) -> Vec<Record> {
     let mut records = Vec::new();
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -112,7 +114,7 @@ fn read_all(folder: &Path) -> Vec<Record> {
         match read.and_then(|bytes| parse(&bytes).map_err(|e| e.to_string())) {
             Ok(record) => records.push(record),
             Err(error) => {
-                warn!(path = %entry.path().display(), %error, "record of a container left out");
+                warn!(path = %entry.path().display(), %error, "cannot read the record of a container");
             }
         }
     }
@@ -121,7 +123,7 @@ fn read_all(folder: &Path) -> Vec<Record> {
 
 fn parse(bytes: &[u8]) -> Result<Record, serde_json::Error> {
     let record: Record = serde_json::from_slice(bytes)?;
-    // 1 and less are no process groups of ours: a signal to them goes to everyone.
+    // A signal to a process group of 1 or less would reach other processes.
     match record.pid {
         ..=1 => Err(serde::de::Error::custom(format!("pid {}", record.pid))),
         2.. => Ok(record),
@@ -130,13 +132,14 @@ fn parse(bytes: &[u8]) -> Result<Record, serde_json::Error> {
 
 fn is_running(record: &Record) -> bool {
     let stat = fs::read_to_string(format!("/proc/{}/stat", record.pid));
-    let stat = stat.ok().and_then(|stat| stat_of(&stat));
+    let stat = stat.ok().and_then(|stat| Stat::parse(&stat));
     boot().is_ok_and(|boot| is_same(record, &boot, stat))
 }
 
-/// `stat`: the state of the process that has its number now, and when that was started. A zombie has ended.
-fn is_same(record: &Record, boot: &str, stat: Option<(char, u64)>) -> bool {
-    let is_alive = |(state, started)| started == record.started && !['Z', 'X'].contains(&state);
+/// Returns whether the process is the recorded one and still runs. `stat` is the state and the start time of the
+/// process that has the pid now. A zombie has ended.
+fn is_same(record: &Record, boot: &str, stat: Option<Stat>) -> bool {
+    let is_alive = |stat: Stat| stat.started == record.started && !['Z', 'X'].contains(&stat.state);
     record.boot == boot && stat.is_some_and(is_alive)
 }
 
@@ -145,12 +148,23 @@ fn boot() -> io::Result<String> {
     Ok(boot.trim().to_owned())
 }
 
-/// Fields 3 and 22. The second one is the program's name, which may have anything in it.
-fn stat_of(text: &str) -> Option<(char, u64)> {
-    let (_, after_name) = text.rsplit_once(')')?;
-    let mut fields = after_name.split_ascii_whitespace();
-    let state = fields.next()?.chars().next()?;
-    Some((state, fields.nth(18)?.parse().ok()?))
+/// The fields of `/proc/<pid>/stat` that are used here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stat {
+    state: char,
+    /// The start time, in clock ticks since the boot.
+    started: u64,
+}
+
+impl Stat {
+    /// Parses fields 3 and 22. Field 2 is the name of the program, which may contain any character.
+    fn parse(text: &str) -> Option<Self> {
+        let (_, after_name) = text.rsplit_once(')')?;
+        let mut fields = after_name.split_ascii_whitespace();
+        let state = fields.next()?.chars().next()?;
+        let started = fields.nth(18)?.parse().ok()?;
+        Some(Self { state, started })
+    }
 }
 
 #[cfg(test)]
@@ -168,13 +182,14 @@ mod tests {
             boot: "b".to_owned(),
             grace_seconds: 1,
         };
-        let stat = stat_of(STAT);
-        assert_eq!(stat, Some(('S', 98765)));
+        let stat = Stat::parse(STAT);
+        let with = |state, started| Some(Stat { state, started });
+        assert_eq!(stat, with('S', 98765));
         for (boot, stat, want) in [
             ("b", stat, true),
             ("another boot", stat, false),
-            ("b", Some(('S', 98766)), false),
-            ("b", Some(('Z', 98765)), false),
+            ("b", with('S', 98766), false),
+            ("b", with('Z', 98765), false),
             ("b", None, false),
         ] {
             assert_eq!(is_same(&record, boot, stat), want, "{boot} {stat:?}");
@@ -192,7 +207,7 @@ mod tests {
     proptest! {
         #[test]
         fn arbitrary_text_never_panics(text in "\\PC{0,80}|[0-9 ()SZ-]{0,120}") {
-            stat_of(&text);
+            Stat::parse(&text);
             parse(text.as_bytes()).ok();
         }
     }

@@ -1,14 +1,13 @@
-//! Which Pods to stop and to start, from the manifests and what runs; which devices go from one container of a Pod to
-//! the next. Pure.
+//! Decides which Pods to stop and to start, and which devices a container takes over from another one of its Pod. Pure.
 use super::manifest::{PodKey, StaticPod, is_sidecar};
-use crate::kubelet::device_manager::{Reuse, inventory::Holder};
+use crate::kubelet::device_manager::{inventory::Holder, plan::Reuse};
 use k8s_openapi::api::core::v1::Container;
 use std::collections::BTreeMap;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Running {
     pub(crate) uid: String,
-    /// It has been told to stop, and is not gone yet.
+    /// The Pod was told to stop and has not ended yet.
     pub(crate) is_stopping: bool,
 }
 
@@ -18,7 +17,7 @@ pub(crate) enum Action {
     Start(PodKey),
 }
 
-/// A Pod whose manifest has changed starts once the old one is gone.
+/// Returns the Pods to stop and to start. A Pod whose manifest has changed starts after the old Pod is gone.
 pub(crate) fn plan(
     desired: &BTreeMap<PodKey, String>,
     running: &BTreeMap<PodKey, Running>,
@@ -33,7 +32,8 @@ pub(crate) fn plan(
         .collect()
 }
 
-/// What init containers before this one hold and no longer need: all that no sidecar or main container has got.
+/// Returns the devices that a container may take over: those of earlier init containers, unless a sidecar or main
+/// container has taken them over.
 pub(crate) fn reuse(pod: &StaticPod, container: &Container) -> Reuse {
     let holder = |container: &Container| Holder {
         pod_uid: pod.uid.clone(),

@@ -1,11 +1,8 @@
-//! A container as a plain process: its own process group, its own environment, its output in a file.
-use super::{expand::CommandLine, logs, orphans::Place, record::Ended};
+//! Runs a container as a plain process, with its own process group, its own environment, and its output in a file.
+use super::{expand::CommandLine, logs, orphans::RecordFolder, record::Ended, signal::signal};
 use crate::files;
 use jiff::Timestamp;
-use nix::{
-    sys::signal::{Signal, killpg},
-    unistd::Pid,
-};
+use nix::{sys::signal::Signal, unistd::Pid};
 use std::{
     fs, io,
     os::unix::process::ExitStatusExt as _,
@@ -20,7 +17,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-/// What images set; a container's own `PATH` wins.
+/// The `PATH` that images usually set. A container's own `PATH` wins.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 pub(super) struct Process {
@@ -30,10 +27,10 @@ pub(super) struct Process {
     started: Timestamp,
 }
 
-/// Kills what is left of a process group when it is dropped: nothing that a container started outlives it.
+/// A process group. Dropping it kills the remaining processes, so that nothing that a container started outlives it.
 struct Group {
     id: Pid,
-    /// What the next kubelet finds it by, should this one be killed.
+    /// The record by which the next kubelet finds the process if this kubelet is killed.
     record: Option<PathBuf>,
 }
 
@@ -41,7 +38,7 @@ impl Drop for Group {
     fn drop(&mut self) {
         signal(self.id, Signal::SIGKILL);
         if let Some(Err(error)) = self.record.as_ref().map(fs::remove_file) {
-            debug!(group = %self.id, %error, "its record is gone already");
+            debug!(group = %self.id, %error, "the record was removed before");
         }
     }
 }
@@ -52,7 +49,7 @@ impl Process {
         hostname: &str,
         working_dir: Option<&str>,
         log: &Path,
-        place: &Place,
+        records: &RecordFolder,
     ) -> io::Result<Self> {
         let output = logs::open(log)?;
         let mut command = Command::new(&line.program);
@@ -67,7 +64,7 @@ impl Process {
             .stdout(output)
             .process_group(0)
             .kill_on_drop(true);
-        // The folder of an image is seldom there; that is no reason not to start.
+        // The folder of an image rarely exists here, and that is no reason not to start.
         if let Some(folder) = working_dir.filter(|folder| Path::new(folder).is_dir()) {
             command.current_dir(folder);
         }
@@ -78,10 +75,12 @@ impl Process {
         let id = id.ok_or_else(|| io::Error::other("the process ended before it began"))?;
         let id = Pid::from_raw(id);
         let mut group = Group { id, record: None };
-        // A container runs without its record too, on a full disk say.
-        match place.write(id) {
+        // The container also runs without its record, for example on a full disk.
+        match records.write(id) {
             Ok(record) => group.record = Some(record),
-            Err(error) => warn!(%id, %error, "container not written down"),
+            Err(error) => {
+                warn!(%id, %error, "cannot record the process of a container; if this kubelet is killed, nothing ends the process")
+            }
         }
         Ok(Self {
             child,
@@ -95,8 +94,8 @@ impl Process {
         self.started
     }
 
-    /// Waits for its end, and keeps its log short. After `stop` it is asked to end, and killed when it has not within
-    /// `grace`.
+    /// Waits for the end of the process, and rotates its log. After `stop` it sends SIGTERM, then SIGKILL once `grace`
+    /// has passed.
     pub(super) async fn end(
         mut self,
         stop: &CancellationToken,
@@ -105,7 +104,7 @@ impl Process {
         let status = tokio::select! {
             status = self.child.wait() => status?,
             () = stop.cancelled() => self.terminate(grace).await?,
-            never = logs::keep_short(&self.log) => match never {},
+            never = logs::keep_rotated(&self.log) => match never {},
         };
         Ok(ended(status, self.started))
     }
@@ -120,16 +119,9 @@ impl Process {
     }
 }
 
-/// Groups end by themselves too: that one is no more is fine.
-pub(super) fn signal(group: Pid, signal: Signal) {
-    if let Err(error) = killpg(group, signal) {
-        debug!(%group, %error, "no such process group");
-    }
-}
-
 fn ended(status: ExitStatus, started: Timestamp) -> Ended {
     Ended {
-        // As container runtimes tell it.
+        // Container runtimes report a signal as 128 plus its number.
         exit_code: status
             .code()
             .or(status.signal().map(|signal| 128 + signal))

@@ -1,14 +1,14 @@
-//! What is known of one Pod while it runs, and how its end follows from its containers'. Pure.
+//! Holds the state of one Pod while it runs, and derives the Pod's phase from its containers. Pure.
 use super::manifest::{StaticPod, is_sidecar};
-use crate::kubelet::device_manager::edits::Edits;
+use crate::{backoff::doubled, kubelet::device_manager::edits::Edits};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodSpec;
 use std::{collections::BTreeMap, time::Duration};
 
-/// The kubelet's cap for waits between restarts.
+/// The Go kubelet's limit of the wait between restarts.
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
-/// A container that ran for so long starts with the first wait again, as in the kubelet.
-const RAN_WELL: Duration = Duration::from_secs(600);
+/// The run time after which the back-off starts anew, as in the Go kubelet.
+const RESET_AFTER: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Clone)]
 pub(crate) struct PodRecord {
@@ -17,9 +17,9 @@ pub(crate) struct PodRecord {
     pub(crate) phase: Phase,
     pub(crate) reason: Option<String>,
     pub(crate) message: Option<String>,
-    /// By container.
+    /// The containers by name.
     pub(crate) containers: BTreeMap<String, ContainerRecord>,
-    /// Its manifest is gone or has changed.
+    /// The manifest was removed or changed.
     pub(crate) is_terminating: bool,
 }
 
@@ -50,7 +50,7 @@ pub(crate) enum State {
 pub(crate) struct Ended {
     pub(crate) exit_code: i32,
     pub(crate) signal: Option<i32>,
-    /// Why it could not start at all.
+    /// The error, if the container could not start.
     pub(crate) start_error: Option<String>,
     pub(crate) started: Timestamp,
     pub(crate) finished: Timestamp,
@@ -83,19 +83,19 @@ impl PodRecord {
         }
     }
 
-    /// Whether it holds its devices, and shows in pod resources.
+    /// Returns whether the Pod holds its devices and appears in pod resources.
     pub(crate) fn is_active(&self) -> bool {
         matches!(self.phase, Phase::Pending | Phase::Running)
     }
 
-    /// The Pod was not admitted: final until its manifest changes.
+    /// Records that the Pod was not admitted. That is final until its manifest changes.
     pub(crate) fn reject(&mut self, reason: &str, message: &str) {
         self.phase = Phase::Failed;
         self.reason = Some(reason.to_owned());
         self.message = Some(format!("Pod was rejected: {message}"));
     }
 
-    /// The phase that follows from its containers, while they run.
+    /// Derives the phase from the containers while they run.
     pub(crate) fn update_phase(&mut self) {
         let mains = self.pod.spec.containers.iter();
         let is_running = mains
@@ -106,7 +106,7 @@ impl PodRecord {
         }
     }
 
-    /// All containers have ended for good.
+    /// Sets the final phase. All containers have ended for good.
     pub(crate) fn end(&mut self) {
         let spec = &self.pod.spec;
         let init = spec.init_containers.iter().flatten();
@@ -152,7 +152,7 @@ impl RestartPolicy {
         }
     }
 
-    /// An init container that has done its work is never run again.
+    /// Returns the policy of init containers: one that has succeeded never runs again.
     pub(crate) fn of_init(spec: &PodSpec) -> Self {
         match Self::of(spec) {
             Self::Never => Self::Never,
@@ -169,12 +169,9 @@ impl RestartPolicy {
     }
 }
 
-/// The wait before a container is started again: doubled each time, from `first` up to 5 minutes.
+/// Returns the wait before a container starts again. It doubles each time, from `first` up to 5 minutes.
 pub(crate) fn restart_wait(last: Option<Duration>, ran: Duration, first: Duration) -> Duration {
-    match last {
-        Some(last) if ran < RAN_WELL => (last * 2).min(LONGEST_WAIT),
-        Some(_) | None => first.min(LONGEST_WAIT),
-    }
+    doubled(last.filter(|_| ran < RESET_AFTER), first, LONGEST_WAIT)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A Pod as kubectl would show it. Pure.
+//! Converts the record of a Pod into the Pod that kubectl would show. Pure.
 use super::{
     manifest::is_sidecar,
     record::{ContainerRecord, Ended, Phase, PodRecord, State},
@@ -13,8 +13,8 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::Time,
 };
 
-/// Holds what the plugins told the container, as JSON: mounts, device nodes, CDI names and annotations. This kubelet
-/// only records them.
+/// The annotation with the plugins' answers for a container, as JSON: mounts, device nodes, CDI names and annotations.
+/// This kubelet only records them.
 const EDITS_ANNOTATION: &str = "edits.petiole.dev";
 
 pub(crate) fn pod<C>(record: &PodRecord, inventory: &Inventory<C>) -> Pod {
@@ -32,23 +32,19 @@ pub(crate) fn pod<C>(record: &PodRecord, inventory: &Inventory<C>) -> Pod {
         pod.metadata.deletion_timestamp = Some(Time(record.started));
     }
     let spec = &record.pod.spec;
-    let statuses = |containers: &[Container], is_main: bool| {
-        let statuses = containers.iter().map(|container| {
-            let mut status = container_status(record, container);
-            if is_main {
-                status.allocated_resources_status = resources(record, container, inventory);
-            }
-            status
-        });
-        Some(statuses.collect::<Vec<_>>()).filter(|statuses| !statuses.is_empty())
-    };
+    let init = spec.init_containers.as_deref().unwrap_or_default();
+    let init = init.iter().map(|init| container_status(record, init));
+    let main = spec.containers.iter().map(|main| ContainerStatus {
+        allocated_resources_status: resources(record, main, inventory),
+        ..container_status(record, main)
+    });
     pod.status = Some(PodStatus {
         phase: Some(phase(record.phase).to_owned()),
         reason: record.reason.clone(),
         message: record.message.clone(),
         start_time: Some(Time(record.started)),
-        container_statuses: statuses(&spec.containers, true),
-        init_container_statuses: statuses(spec.init_containers.as_deref().unwrap_or(&[]), false),
+        container_statuses: none_if_empty(main),
+        init_container_statuses: none_if_empty(init),
         ..PodStatus::default()
     });
     pod
@@ -152,5 +148,10 @@ fn resources<C>(
             resources: Some(health.collect()),
         }
     });
-    Some(statuses.collect::<Vec<_>>()).filter(|statuses| !statuses.is_empty())
+    none_if_empty(statuses)
+}
+
+/// Collects the items; the API has no empty lists.
+fn none_if_empty<T>(items: impl Iterator<Item = T>) -> Option<Vec<T>> {
+    Some(items.collect::<Vec<_>>()).filter(|items| !items.is_empty())
 }

@@ -1,17 +1,18 @@
-//! One Pod from admission to its end: devices for its containers, init containers in order, then the main ones.
+//! Runs one Pod from admission to its end: allocates devices, runs the init containers in order, then the main
+//! containers.
 use super::{
-    Pods,
     expand::command_line,
     logs::log_path,
     manifest::{StaticPod, is_sidecar, limits},
-    orphans::Place,
+    orphans::RecordFolder,
     plan::reuse,
     process::Process,
     record::{ContainerRecord, Ended, RestartPolicy, State, restart_wait},
+    table::Pods,
 };
 use crate::kubelet::{
-    Settings,
-    device_manager::{DeviceManager, StartError, inventory::Holder},
+    device_manager::{StartError, inventory::Holder, manager::DeviceManager},
+    settings::Settings,
 };
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Container;
@@ -20,9 +21,10 @@ use tokio::{task::JoinSet, time::sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-/// What Kubernetes gives a Pod that does not say.
+/// The default grace period in Kubernetes.
 const DEFAULT_GRACE_SECONDS: i64 = 30;
-/// The longest wait before a container that waits for its devices is looked at again (pod_workers.go: `backOffPeriod`).
+/// The longest wait before the next attempt to start a container that waits for its devices (pod_workers.go:
+/// `backOffPeriod`).
 const LONGEST_RETRY: Duration = Duration::from_secs(10);
 
 #[derive(Clone)]
@@ -34,11 +36,12 @@ pub(super) struct Worker {
     pub(super) stop: CancellationToken,
 }
 
-/// Why a container does not start now.
+/// The reason that a container does not start now.
 enum NotStarted {
-    /// Tried again, whatever its restart policy.
+    /// The start is tried again, whatever the restart policy. `until` is the resource whose registration ends the wait
+    /// early.
     Waiting { state: State, until: Option<String> },
-    /// It counts as a run that failed.
+    /// The start counts as a failed run.
     Failed(Ended),
 }
 
@@ -60,7 +63,7 @@ impl Worker {
                 self.pods.update(&self.pod.key, |record| record.end());
             }
         }
-        // A kubelet that is stopping leaves the devices with its Pods: they start again with it.
+        // The devices stay with the Pods of a kubelet that stops: they start again with the next kubelet.
         let is_kept = self.stop.is_cancelled() && !self.is_terminating();
         if !is_kept {
             self.devices.retain_pods(|uid| uid != self.pod.uid);
@@ -74,7 +77,7 @@ impl Worker {
             .is_none_or(|record| record.is_terminating)
     }
 
-    /// Devices for all containers, in the kubelet's order.
+    /// Allocates the devices of all containers, in the Go kubelet's order.
     async fn admit(&self) -> Result<(), String> {
         let unexpected =
             |e: &dyn std::fmt::Display| format!("Allocate failed due to {e}, which is unexpected");
@@ -128,7 +131,7 @@ impl Worker {
         sidecars.join_all().await;
     }
 
-    /// Runs the container again and again, as the policy has it. Returns its last exit code.
+    /// Runs the container repeatedly, as the policy says. Returns its last exit code.
     async fn keep_running(
         &self,
         container: &Container,
@@ -202,8 +205,8 @@ impl Worker {
         let key = &self.pod.key;
         let log = log_path(&self.settings.root_dir, key, &container.name);
         let working_dir = container.working_dir.as_deref();
-        let place = Place::new(&self.settings.root_dir, self.grace());
-        let started = Process::start(&line, &key.name, working_dir, &log, &place);
+        let records = RecordFolder::new(&self.settings.root_dir, self.grace());
+        let started = Process::start(&line, &key.name, working_dir, &log, &records);
         started.map_err(|error| {
             let now = Timestamp::now();
             NotStarted::Failed(Ended {
@@ -242,14 +245,14 @@ impl Worker {
         ended
     }
 
-    /// How long a container has between SIGTERM and SIGKILL.
+    /// Returns the time between SIGTERM and SIGKILL.
     fn grace(&self) -> Duration {
         let seconds = self.pod.spec.termination_grace_period_seconds;
         let seconds = u64::try_from(seconds.unwrap_or(DEFAULT_GRACE_SECONDS));
         Duration::from_secs(seconds.unwrap_or(0))
     }
 
-    /// A sidecar is no obstacle once it has run.
+    /// Waits until a sidecar has started. A sidecar that has ended before counts as started.
     async fn until_started(&self, name: &str) {
         let mut changes = self.pods.table.subscribe();
         let started = changes.wait_for(|table| {
@@ -287,7 +290,7 @@ fn config_error(error: &dyn std::fmt::Display) -> NotStarted {
     }
 }
 
-/// An end that is not the last becomes the state before, and the container waits for its next start.
+/// Moves the end of a run to the last state, and sets the container to wait for its next start.
 fn back_off(record: &mut ContainerRecord, container: &Container, wait: Duration) {
     if let State::Ended(ended) = &record.state {
         record.last = Some(ended.clone());

@@ -130,6 +130,10 @@ impl Store for FolderStore {
         Instances::clone(&self.inner.instances.borrow())
     }
 
+    fn merges(&self) -> bool {
+        false
+    }
+
     fn apply(&self, changes: Vec<InstanceChange>) -> BoxFuture<'_, Vec<Result<(), StoreError>>> {
         Box::pin(self.blocking(move |inner| inner.apply(&changes)))
     }

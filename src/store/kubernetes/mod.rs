@@ -10,8 +10,9 @@
 //! that only this node sees are exchanged without it too, and written when it is back.
 mod exchanges;
 mod mirror;
+mod own;
+pub(crate) mod own_plan;
 pub mod plan;
-mod reports;
 pub(crate) mod view;
 mod watches;
 mod writes;
@@ -126,6 +127,10 @@ impl Store for KubernetesStore {
         self.inner.mirror.instances()
     }
 
+    fn merges(&self) -> bool {
+        true
+    }
+
     fn apply(&self, changes: Vec<InstanceChange>) -> BoxFuture<'_, Vec<Result<(), StoreError>>> {
         Box::pin(self.inner.apply(changes))
     }
@@ -172,6 +177,8 @@ impl Store for KubernetesStore {
             .take();
         let inner = &*self.inner;
         Box::pin(async move {
+            let own = watch::Sender::new(None);
+            let seen = own.subscribe();
             let events = async {
                 match writer {
                     Some(writer) => writer.run(shutdown.clone()).await,
@@ -184,7 +191,8 @@ impl Store for KubernetesStore {
                 inner.follow_configurations(shutdown.clone()),
                 inner.publish_configurations(&shutdown),
                 inner.begin_without_server(&shutdown),
-                reports::run(inner, &shutdown),
+                own::follow(inner, own, shutdown.clone()),
+                own::run(inner, seen, &shutdown),
                 mirror::run(inner, &shutdown),
             )?;
             Ok(())

@@ -1,34 +1,25 @@
-//! What is sent to the API server for a change: guarded JSON patches and entries for server-side apply. Pure.
+//! What is sent to the API server for a change: guarded JSON patches. Pure.
 //!
-//! `spec` is changed by JSON patches, each with a `test` of what the change depends on: one request, no record of
-//! field owners that would outlive a node, and no other node's concurrent change makes it fail. `status` has one
-//! entry a node, which its agent applies.
+//! Both are changed by JSON patches, each with a `test` of what the change depends on: one request, no record of
+//! field owners that would outlive a node, and no other node's concurrent change makes it fail.
 use crate::{
     api::{
-        configuration::{NodeReport, Problem},
-        instance::Instance,
+        instance::{Instance, InstanceStatus},
         names,
     },
     model::{
-        names::shortened,
         patch::{add, remove, test},
         slot::{SlotId, SlotOwner},
         slot_table::SlotChange,
     },
     store::{
-        Exchange, Report, View, key_of,
-        plan::{forced, with_health},
+        Exchange, View, key_of,
+        plan::{forced, with_conditions, with_exception},
     },
 };
 use json_patch::{Patch, PatchOperation};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
-
-/// Who an agent is in the bookkeeping of the API server.
-pub(crate) fn field_manager(node: &str) -> String {
-    // 128 characters at most (ValidateFieldManager).
-    shortened(&format!("petiole-{node}"), 128)
-}
 
 /// An Instance as it is created: its status is no part of it.
 pub(crate) fn to_create(instance: &Instance, node: &str) -> Instance {
@@ -129,6 +120,7 @@ pub(crate) struct Description<'a> {
     pub(crate) broker_properties: &'a BTreeMap<String, String>,
     pub(crate) device_id: Option<&'a String>,
     pub(crate) pin: Option<&'a String>,
+    pub(crate) connection: Option<&'a String>,
 }
 
 pub(crate) fn describe(instance: &Instance, node: &str, said: &Description<'_>) -> Patch {
@@ -139,18 +131,17 @@ pub(crate) fn describe(instance: &Instance, node: &str, said: &Description<'_>) 
         &["spec", "brokerProperties"],
         json!(said.broker_properties),
     ));
-    let annotations = [(names::DEVICE_ID, said.device_id), (names::PIN, said.pin)];
-    let annotations = annotations
-        .into_iter()
-        .filter_map(|(key, value)| Some((key, value?)));
-    for (n, (key, value)) in annotations.enumerate() {
-        if n == 0 {
-            patch.extend(with_map(
-                instance.metadata.annotations.as_ref(),
-                "annotations",
-            ));
-        }
-        patch.push(add(&["metadata", "annotations", key], json!(value)));
+    let notes = [
+        (names::DEVICE_ID, said.device_id),
+        (names::PIN, said.pin),
+        (names::CONNECTION, said.connection),
+    ];
+    if notes.iter().any(|(_, note)| note.is_some()) {
+        let annotations = instance.metadata.annotations.as_ref();
+        patch.extend(with_map(annotations, "annotations"));
+    }
+    for (name, note) in notes {
+        patch.extend(note.map(|note| add(&["metadata", "annotations", name], json!(note))));
     }
     Patch(patch)
 }
@@ -191,39 +182,55 @@ pub(crate) fn exchange(instance: &Instance, node: &str, exchanges: &[&Exchange])
             None => {}
         }
     }
+    // The labels of a shared one are the controller's.
     let has_left = !instance.spec.nodes.iter().any(|n| n == node);
-    if has_left && !holds_slot(&forced(instance, exchanges.iter().copied()), node) {
+    if has_left
+        && !instance.spec.shared
+        && !holds_slot(&forced(instance, exchanges.iter().copied()), node)
+    {
         patch.extend(without_label(instance, node));
     }
     Patch(patch)
 }
 
-/// This node's entry in an Instance's status, to be applied. Without one the entry goes.
-pub(crate) fn health(instance: &Instance, node: &str, seen: Option<(&View, &str)>) -> Value {
-    let before = instance.status.clone().unwrap_or_default();
-    let after = seen.map(|(view, now)| with_health(&before, node, view, now));
-    let entries = after.into_iter().flat_map(|status| status.nodes);
-    let own: Vec<_> = entries.filter(|entry| entry.name == node).collect();
-    applied(instance, json!({ "nodes": own }))
-}
-
-/// This node's entry in a Configuration's status.
-pub(crate) fn entry(report: &Report, node: &str) -> NodeReport {
-    NodeReport {
-        name: node.to_owned(),
-        instances: i64::try_from(report.instances).unwrap_or(i64::MAX),
-        problems: report.problems.clone(),
+/// Replaces what an Instance's status says of nodes and in its conditions; `None` where that is the same. `status` has one
+/// other field, which the controller writes.
+pub(crate) fn status(instance: &Instance, after: &InstanceStatus) -> Option<Patch> {
+    let mut patch = guarded(instance);
+    match &instance.status {
+        Some(before) if before.nodes == after.nodes && before.conditions == after.conditions => {
+            return None;
+        }
+        Some(_) => {
+            patch.push(add(&["status", "nodes"], json!(after.nodes)));
+            patch.push(add(&["status", "conditions"], json!(after.conditions)));
+        }
+        None if *after == InstanceStatus::default() => return None,
+        None => {
+            patch.push(test(&["status"], Value::Null));
+            patch.push(add(&["status"], json!(after)));
+        }
     }
+    Some(Patch(patch))
 }
 
-/// The problems that were not there before.
-pub(crate) fn new_problems<'a>(
-    before: Option<&NodeReport>,
-    now: &'a NodeReport,
-) -> Vec<&'a Problem> {
-    let is_new =
-        |problem: &&Problem| before.is_none_or(|before| !before.problems.contains(problem));
-    now.problems.iter().filter(is_new).collect()
+/// The status of a device of this node's own, as the node sees it; `None` where it is said already.
+pub(crate) fn health(instance: &Instance, node: &str, (view, now): (&View, &str)) -> Option<Patch> {
+    let before = instance.status.clone().unwrap_or_default();
+    let seen = with_exception(&before, node, view, now);
+    status(instance, &with_conditions(seen, &instance.spec, now))
+}
+
+/// The status of a device of this node's own that it does not offer any more, before it leaves the Instance.
+pub(crate) fn unseen(instance: &Instance, node: &str) -> Option<Patch> {
+    let mut after = instance.status.clone().unwrap_or_default();
+    let since = after.nodes.iter().find(|entry| entry.name == node);
+    let since = since.map(|entry| entry.last_transition_time.clone());
+    after.nodes.retain(|entry| entry.name != node);
+    let mut spec = instance.spec.clone();
+    spec.nodes.retain(|name| name != node);
+    let after = with_conditions(after, &spec, &since.unwrap_or_default());
+    status(instance, &after)
 }
 
 /// The slots of a device of this node's own that an earlier life has taken, and the server knows nothing of: that life
@@ -260,19 +267,6 @@ pub(crate) fn unwritten(earlier: &Instance, now: &Instance, node: &str) -> Vec<E
         .collect()
 }
 
-/// An object with nothing but `status`. With its uid it is not created again where it was just deleted.
-pub(crate) fn applied<K>(object: &K, status: Value) -> Value
-where
-    K: kube::Resource<DynamicType = ()>,
-{
-    json!({
-        "apiVersion": K::api_version(&()),
-        "kind": K::kind(&()),
-        "metadata": { "name": object.meta().name, "uid": object.meta().uid },
-        "status": status,
-    })
-}
-
 /// What a delete holds to: the uid and the version of the Instance that was looked at. Who claims a slot meanwhile makes
 /// it another version.
 pub(crate) fn deleted_as(instance: &Instance) -> (Option<String>, Option<String>) {
@@ -281,7 +275,7 @@ pub(crate) fn deleted_as(instance: &Instance) -> (Option<String>, Option<String>
 }
 
 /// The beginning of every patch: only of this object, not of a later one of its name.
-fn guarded(instance: &Instance) -> Vec<PatchOperation> {
+pub(crate) fn guarded(instance: &Instance) -> Vec<PatchOperation> {
     vec![test(&["metadata", "uid"], json!(instance.metadata.uid))]
 }
 
@@ -301,7 +295,7 @@ fn without_label(instance: &Instance, node: &str) -> Option<PatchOperation> {
 }
 
 /// Makes a map of the metadata that is not there.
-fn with_map(map: Option<&BTreeMap<String, String>>, name: &str) -> Vec<PatchOperation> {
+pub(crate) fn with_map(map: Option<&BTreeMap<String, String>>, name: &str) -> Vec<PatchOperation> {
     match map {
         Some(_) => vec![],
         None => vec![

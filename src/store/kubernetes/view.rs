@@ -175,6 +175,13 @@ impl Known {
         self.take(instance);
     }
 
+    /// What was read anew of an Instance that this node is about to join again: it may be as it was when this node left.
+    pub(crate) fn read_to_join(&mut self, instance: Instance) {
+        let uid = instance.metadata.uid.clone();
+        self.left.retain(|_, left| Some(&*left) != uid.as_ref());
+        self.read(instance);
+    }
+
     /// An Instance of another device, which has a name this node wanted.
     pub(crate) fn met(&mut self, stranger: Instance) {
         let key = key_of(&stranger.metadata);

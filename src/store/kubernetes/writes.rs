@@ -5,14 +5,16 @@ use super::{
     plan::{self, Description, Met, met},
 };
 use crate::{
-    api::instance::{HEALTHY, Instance, NodeHealth},
+    api::{
+        instance::{HEALTHY, Instance},
+        names,
+    },
     cluster::{code, events::about, is_conflict, is_not_found, is_unprocessable, reason},
     model::names::ObjectKey,
     store::{About, InstanceChange, StoreError, View, key_of, plan::in_use_by},
 };
 use json_patch::Patch as JsonPatch;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
-use serde_json::Value;
 use std::sync::Arc;
 
 /// Somebody else may change the Instance between its reading and our patch.
@@ -34,6 +36,7 @@ impl Inner {
                 broker_properties,
                 device_id,
                 pin,
+                connection,
                 ..
             } => {
                 let said = Description {
@@ -41,6 +44,7 @@ impl Inner {
                     broker_properties,
                     device_id: device_id.as_ref(),
                     pin: pin.as_ref(),
+                    connection: connection.as_ref(),
                 };
                 self.patch(&key, |i| Ok(plan::describe(i, node, &said)))
                     .await
@@ -57,7 +61,7 @@ impl Inner {
 
     async fn create(&self, key: &ObjectKey, instance: &Instance) -> Result<(), StoreError> {
         let params = PostParams {
-            field_manager: Some(plan::field_manager(&self.settings.node_name)),
+            field_manager: Some(names::AGENT_MANAGER.to_owned()),
             ..PostParams::default()
         };
         let new = plan::to_create(instance, &self.settings.node_name);
@@ -75,13 +79,16 @@ impl Inner {
     /// Another node was first, which is the rule with many nodes: one request then. Or another device has the name.
     async fn join_existing(&self, key: &ObjectKey, ours: &Instance) -> Result<(), StoreError> {
         let node = &self.settings.node_name;
-        if let Attempt::Written(_) = self.patch_once(key, plan::join_same(ours, node)).await? {
+        if let Attempt::Written(_) = self
+            .patch_once(key, (plan::join_same(ours, node), false))
+            .await?
+        {
             return Ok(());
         }
         let there = self.read(key).await?;
         match met(&there, ours) {
             Met::Same => {
-                self.change(|known| known.read(there));
+                self.change(|known| known.read_to_join(there));
                 self.patch(key, |i| Ok(plan::join(i, node))).await.map(drop)
             }
             Met::Other => {
@@ -94,26 +101,15 @@ impl Inner {
         }
     }
 
-    /// The last node to leave deletes, also where two left at once and each saw the other; an Instance that a container
-    /// holds a slot of is left to the controller. `spec` is last: a node that is not in it any more has nothing to try
-    /// again.
+    /// An Instance that a container holds a slot of is left to the controller. `spec` is last: a node that is not in it any
+    /// more has nothing to try again.
     async fn leave(&self, key: &ObjectKey) -> Result<(), StoreError> {
         let node = &self.settings.node_name;
-        let before = self.stored(key)?;
-        let is_alone = before.spec.nodes == [node.as_str()] && in_use_by(&before.spec).is_none();
-        if !is_alone {
-            let gone = plan::health(&before, node, None);
-            self.apply_status(key, gone).await?;
-        }
+        self.patch_status(key, |i| plan::unseen(i, node)).await?;
         let left = self.patch(key, |i| Ok(plan::leave(i, node))).await?;
         if left.spec.nodes.is_empty() && in_use_by(&left.spec).is_none() {
             let reason = "no node sees its device";
             return self.delete(key, reason, false).await;
-        }
-        if is_alone {
-            // Another node came meanwhile.
-            let gone = plan::health(&left, node, None);
-            return self.apply_status(key, gone).await;
         }
         Ok(())
     }
@@ -121,17 +117,17 @@ impl Inner {
     async fn health(&self, key: &ObjectKey, view: &View, now: &str) -> Result<(), StoreError> {
         let node = &self.settings.node_name;
         let instance = self.stored(key)?;
-        let before = (instance.status.iter().flat_map(|status| &status.nodes))
-            .find(|entry| entry.name == *node);
-        self.apply_status(key, plan::health(&instance, node, Some((view, now))))
+        self.patch_status(key, |i| plan::health(i, node, (view, now)))
             .await?;
-        self.tell_of_health(&instance, before, view);
+        self.tell_of_health(&instance, view);
         Ok(())
     }
 
     /// Writes one Event when a trouble begins, and one when the health changes without a trouble.
-    fn tell_of_health(&self, instance: &Instance, before: Option<&NodeHealth>, view: &View) {
+    fn tell_of_health(&self, instance: &Instance, view: &View) {
         let node = &self.settings.node_name;
+        let mut entries = instance.status.iter().flat_map(|status| &status.nodes);
+        let before = entries.find(|entry| entry.name == *node);
         if let Some(trouble) = &view.trouble {
             let is_known = before.is_some_and(|b| b.reason.as_deref() == Some(trouble.reason));
             if !is_known {
@@ -140,38 +136,36 @@ impl Inner {
             }
             return;
         }
-        match (before.map(|b| b.health == HEALTHY), view.is_healthy) {
-            (Some(true), false) => {
+        match (before.is_none_or(|b| b.health == HEALTHY), view.is_healthy) {
+            (true, false) => {
                 let note = format!("node {node} does not see the device any more");
                 self.events.warning(about(instance), "DeviceGone", note);
             }
-            (Some(false), true) => {
+            (false, true) => {
                 let note = format!("node {node} sees the device again");
                 self.events.normal(about(instance), "DeviceBack", note);
             }
-            (Some(_) | None, _) => {}
+            (true, true) | (false, false) => {}
         }
     }
 
-    async fn apply_status(&self, key: &ObjectKey, status: Value) -> Result<(), StoreError> {
-        let manager = plan::field_manager(&self.settings.node_name);
-        let params = PatchParams::apply(&manager).force();
-        let api = self.instance_api(key);
-        match api
-            .patch_status(&key.name, &params, &Patch::Apply(&status))
-            .await
-        {
-            Ok(written) => {
-                self.change(|known| known.written(written));
-                Ok(())
+    async fn patch_status(
+        &self,
+        key: &ObjectKey,
+        patch: impl Fn(&Instance) -> Option<JsonPatch>,
+    ) -> Result<(), StoreError> {
+        let mut reason = String::new();
+        for _ in 0..TRIES {
+            let Some(patch) = patch(&*self.stored(key)?) else {
+                return Ok(());
+            };
+            match self.patch_once(key, (patch, true)).await? {
+                Attempt::Written(_) => return Ok(()),
+                Attempt::Stale(why) => reason = why,
             }
-            // Deleted meanwhile, or deleted and created again.
-            Err(e) if is_not_found(&e) || is_conflict(&e) => {
-                self.refresh(key).await?;
-                Err(StoreError::Gone(key.clone()))
-            }
-            Err(e) => Err(unavailable(&e)),
+            self.refresh(key).await?;
         }
+        Err(changing(key, &reason))
     }
 
     async fn delete(
@@ -219,7 +213,7 @@ impl Inner {
         let (mut reason, mut is_refused) = (String::new(), false);
         for _ in 0..TRIES {
             match patch(&*self.stored(key)?) {
-                Ok(patch) => match self.patch_once(key, patch).await? {
+                Ok(patch) => match self.patch_once(key, (patch, false)).await? {
                     Attempt::Written(written) => return Ok(written),
                     Attempt::Stale(why) => reason = why,
                 },
@@ -231,16 +225,22 @@ impl Inner {
         Err(changing(key, &reason))
     }
 
-    async fn patch_once(&self, key: &ObjectKey, patch: JsonPatch) -> Result<Attempt, StoreError> {
+    /// Patches the object, or its status where `is_status`.
+    async fn patch_once(
+        &self,
+        key: &ObjectKey,
+        (patch, is_status): (JsonPatch, bool),
+    ) -> Result<Attempt, StoreError> {
         let params = PatchParams {
-            field_manager: Some(plan::field_manager(&self.settings.node_name)),
+            field_manager: Some(names::AGENT_MANAGER.to_owned()),
             ..PatchParams::default()
         };
-        let api = self.instance_api(key);
-        match api
-            .patch(&key.name, &params, &Patch::Json::<()>(patch))
-            .await
-        {
+        let (api, patch) = (self.instance_api(key), Patch::Json::<()>(patch));
+        let written = match is_status {
+            true => api.patch_status(&key.name, &params, &patch).await,
+            false => api.patch(&key.name, &params, &patch).await,
+        };
+        match written {
             Ok(written) => {
                 self.change(|known| known.written(written.clone()));
                 Ok(Attempt::Written(Arc::new(written)))

@@ -1,13 +1,13 @@
-//! Whether a Helm release is being removed, by Helm's own records of it. Pure.
+//! Decides whether a Helm release is being removed, from Helm's own records. Pure.
 use std::fmt;
 
-/// How many revisions after the first are looked at: `helm rollback` makes a new revision with the hooks of an old one,
-/// at most 10 revisions before it by Helm's default, so that the revision that a hook was made for may not be the last.
+/// The number of revisions that are checked. `helm rollback` creates a new revision with the hooks of an old one, by
+/// default at most 10 revisions older. The revision that a hook was made for may therefore not be the last.
 pub const REVISIONS: u64 = 20;
-/// Helm writes this status before it creates the first hook of `helm uninstall`.
+/// The status that Helm writes before it creates the first hook of `helm uninstall`.
 const REMOVED: &str = "uninstalling";
 
-/// A release of Helm, and the revision of it that an uninstall hook was made for.
+/// A release of Helm, and the revision that an uninstall hook was made for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Release {
     pub name: String,
@@ -16,12 +16,12 @@ pub struct Release {
 }
 
 impl Release {
-    /// The revisions whose records may say that the release is being removed.
+    /// Returns the revisions whose records may show that the release is being removed.
     pub fn revisions(&self) -> impl Iterator<Item = u64> + use<> {
         self.revision..self.revision.saturating_add(REVISIONS)
     }
 
-    /// The name of the Secret, or of the ConfigMap, in which Helm keeps a revision.
+    /// Returns the name of the Secret or ConfigMap in which Helm keeps a revision.
     pub fn record_name(&self, revision: u64) -> String {
         format!("sh.helm.release.v1.{}.v{revision}", self.name)
     }
@@ -36,15 +36,15 @@ impl fmt::Display for Release {
     }
 }
 
-/// What Helm has written about a revision.
+/// Helm's record of a revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Record {
     pub(super) revision: u64,
-    /// `deployed`, `superseded`, `uninstalling` and others.
+    /// The status: `deployed`, `superseded`, `uninstalling` and others.
     pub(super) status: String,
 }
 
-/// Returns why the release is not being removed: it is if the newest record says so.
+/// Returns the reason that the release is not being removed. It is being removed if the newest record says so.
 pub(super) fn why_it_stays(release: &Release, records: &[Record]) -> Option<String> {
     match records.iter().max_by_key(|record| record.revision) {
         Some(newest) if newest.status == REMOVED => None,
@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn a_release_is_removed_while_its_newest_record_says_so() {
         assert_eq!(why(&[(3, "uninstalling")]), None);
-        // Rolled back to 3, which made 5.
+        // A rollback to 3 has created 5.
         assert_eq!(
             why(&[(5, "uninstalling"), (4, "superseded"), (3, "superseded")]),
             None

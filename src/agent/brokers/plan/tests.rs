@@ -1,6 +1,6 @@
 use super::*;
 use crate::{
-    agent::configurations::AcceptedConfiguration,
+    agent::configurations::{AcceptedConfiguration, Selection},
     api::instance::{Instance, InstanceSpec},
     discovery::{plan::SessionSpec, session::Sighting},
     model::device::{Device, DeviceSet, Scope},
@@ -42,6 +42,7 @@ impl Fixture {
         let accepted = AcceptedConfiguration {
             configuration,
             session,
+            selection: Selection::Selected,
             scope: Scope::Shared,
         };
         let mut fixture = Self {

@@ -7,7 +7,8 @@ use super::{PlanOfOne, Room};
 use crate::{
     api::configuration::Problem,
     model::{
-        device::{Device, DeviceId},
+        device::{Device, DeviceId, Scope},
+        instance_name::InstanceName,
         names::ObjectKey,
         token_bucket::TokenBucket,
     },
@@ -32,6 +33,18 @@ pub(super) struct Arrival {
     bucket: TokenBucket,
     /// Since when (uptime) devices have been waiting for an Instance.
     waiting: BTreeMap<DeviceId, Duration>,
+    /// Devices that were reported, and whose Instances the controller has not made yet.
+    reported: BTreeSet<DeviceId>,
+}
+
+impl Arrival {
+    /// Notes that a device is reported to the controller; it counts as new where `new_at` is given.
+    fn report(&mut self, device: &DeviceId, new_at: Option<Duration>) {
+        if let Some(now) = new_at {
+            self.bucket.take(1, now);
+        }
+        self.reported.insert(device.clone());
+    }
 }
 
 impl Arrivals {
@@ -55,6 +68,8 @@ impl<'a> PlanOfOne<'a> {
             usize::try_from(self.accepted.configuration.spec.max_instances).unwrap_or(usize::MAX);
         let mut arrival = self.arrival(limit);
         let waited = std::mem::take(&mut arrival.waiting);
+        let reported = std::mem::take(&mut arrival.reported);
+        let is_merged = self.world.merges && self.accepted.scope == Scope::Shared;
         let since = |device: &Device| waited.get(&device.id).copied().unwrap_or(now);
         new.sort_by_key(|device| since(device)); // stable: those that came together stay in their order
         let mut tokens = arrival.bucket.available(now);
@@ -64,10 +79,8 @@ impl<'a> PlanOfOne<'a> {
         let (mut left_out, mut nameless, mut refused) = (0, vec![], vec![]);
         for device in new {
             let candidates = self.candidates(&device.id);
-            let free = candidates
-                .iter()
-                .find(|name| !names.contains(name.as_str()));
-            let Some(name) = free else {
+            let is_free = |name: &&InstanceName| is_merged || !names.contains(name.as_str());
+            let Some(name) = candidates.iter().find(is_free) else {
                 nameless.push(device.id.as_str());
                 continue;
             };
@@ -79,6 +92,7 @@ impl<'a> PlanOfOne<'a> {
             // One that failed is created when its time comes, and takes nobody's turn until then.
             match self.world.failing.get(&key) {
                 Some(why) => refused.extend(why.as_ref().map(|why| (key, why))),
+                None if reported.contains(&device.id) => {}
                 None if tokens == 0 => {
                     arrival.waiting.insert(device.id.clone(), since(device));
                     continue;
@@ -88,20 +102,25 @@ impl<'a> PlanOfOne<'a> {
             names.insert(name.to_string());
             self.report.instances += 1;
             room.0 -= 1;
-            let instance = self.new_instance(name, device);
-            (self.changes).push(InstanceChange::Create(Box::new(instance)));
+            if is_merged {
+                let is_new = !reported.contains(&device.id);
+                arrival.report(&device.id, is_new.then_some(now));
+                self.announce(device, &candidates);
+            } else {
+                let instance = self.new_instance(name, device);
+                (self.changes).push(InstanceChange::Create(Box::new(instance)));
+            }
         }
         if !arrival.waiting.is_empty() {
             let next = arrival.bucket.next_in(now);
             self.wake_in = self.wake_in.into_iter().chain([next]).min();
         }
+        let first_nameless = nameless.first();
         let problems = [
             (left_out > 0).then(|| self.too_many(left_out, limit)),
             (!arrival.waiting.is_empty()).then(|| too_fast(limit)),
             refused.first().map(|(key, why)| not_created(key, why)),
-            nameless
-                .first()
-                .map(|first| name_taken(first, nameless.len())),
+            first_nameless.map(|first| name_taken(first, nameless.len())),
         ];
         self.report.problems.extend(problems.into_iter().flatten());
         arrival
@@ -114,6 +133,7 @@ impl<'a> PlanOfOne<'a> {
             None => Arrival {
                 bucket: TokenBucket::new(limit, NEW_A_SECOND, now),
                 waiting: BTreeMap::new(),
+                reported: BTreeSet::new(),
             },
         };
         arrival.bucket.resize(limit);

@@ -38,6 +38,9 @@ impl PlanOfOne<'_> {
         let mut annotations = BTreeMap::from([id]);
         let pin = device.pin.as_ref();
         annotations.extend(pin.map(|pin| (names::PIN.to_owned(), pin.to_string())));
+        if self.world.merges {
+            annotations.insert(names::CONNECTION.to_owned(), device.connection_digest());
+        }
         instance.metadata.annotations = Some(annotations);
         instance.spec.device_usage = self.used(name.as_str(), &instance);
         let (node, now) = (self.world.node, self.world.now.text);

@@ -1,5 +1,8 @@
 //! The troubles of a device that its Instance reports. Pure.
-use super::PlanOfOne;
+use super::{
+    PlanOfOne,
+    shared::{is_merged, is_named},
+};
 use crate::{
     api::{
         configuration::Problem,
@@ -40,7 +43,7 @@ impl PlanOfOne<'_> {
             names::PIN
         );
         (self.report.problems).push(Problem::new(IDENTITY_CHANGED, message.clone()));
-        if instance.spec.nodes.iter().any(|n| n == self.world.node) {
+        if is_named(instance, self.world.node) {
             let view = View {
                 is_healthy: false,
                 connection: None,
@@ -50,6 +53,8 @@ impl PlanOfOne<'_> {
                 }),
             };
             self.health(key, instance, view);
+        } else if is_merged(self.world, instance) {
+            self.watch_on(key, instance);
         }
     }
 }

@@ -1,4 +1,5 @@
 mod lost;
+mod merge;
 
 use super::*;
 use crate::controller::{
@@ -13,7 +14,10 @@ use std::sync::{Arc, OnceLock};
 
 fn patched<T: Serialize + DeserializeOwned>(object: &T, patch: &Patch) -> T {
     let mut value = serde_json::to_value(object).unwrap();
-    json_patch::patch(&mut value, patch).unwrap();
+    let mut patch = patch.clone();
+    // A test for `null` holds of what is not there, and fails in this crate.
+    (patch.0).retain(|o| !matches!(o, PatchOperation::Test(test) if test.value.is_null()));
+    json_patch::patch(&mut value, &patch).unwrap();
     serde_json::from_value(value).unwrap()
 }
 
@@ -30,6 +34,13 @@ fn execute(world: &mut World, memory: &mut Memory, plan: &Plan, seconds: i64) {
                 memory.left(&change.key, left, now(seconds).instant);
             }
             Action::Delete { key, .. } => drop(world.instances.remove(key)),
+            Action::Create(instance) => {
+                let key = crate::store::key_of(&instance.metadata);
+                let mut made = Instance::clone(instance);
+                made.metadata.uid = Some(format!("uid-{}", key.name));
+                world.instances.insert(key, Arc::new(made));
+            }
+            Action::Silence { node, .. } => drop(world.node_devices.remove(node)),
             Action::Strip { key, patch } => {
                 let configuration = world.configurations.get_mut(key).unwrap();
                 *configuration = Arc::new(patched(configuration.as_ref(), patch));
@@ -184,12 +195,18 @@ fn a_change_holds_only_for_what_was_seen() {
     };
     assert_eq!(change.gone, BTreeSet::from(["b".to_owned()]));
     let mut claimed = serde_json::to_value(shared()).unwrap();
+    // A claim of another slot is no reason to look again; another node is, and so is another Instance.
     claimed["metadata"]["resourceVersion"] = json!("2");
+    claimed["spec"]["deviceUsage"]["cam-1-5"] = json!("a");
     let patch = change.patch.as_ref().unwrap();
-    assert!(json_patch::patch(&mut claimed, patch).is_err());
-    claimed["status"]["nodes"][1]["name"] = json!("c");
-    let patch = change.status.as_ref().unwrap();
-    assert!(json_patch::patch(&mut claimed, patch).is_err());
+    assert!(json_patch::patch(&mut claimed.clone(), patch).is_ok());
+    let mut joined = claimed.clone();
+    joined["spec"]["nodes"] = json!(["a", "b", "c"]);
+    assert!(json_patch::patch(&mut joined, patch).is_err());
+    claimed["metadata"]["uid"] = json!("another");
+    for patch in [patch, change.status.as_ref().unwrap()] {
+        assert!(json_patch::patch(&mut claimed.clone(), patch).is_err());
+    }
 }
 
 #[test]
@@ -247,16 +264,14 @@ fn an_instance_that_is_being_deleted_only_loses_finalizers() {
 
 /// Without nodes, not seen since second 0.
 fn abandoned(usage: Value) -> Instance {
-    let time = text(at(0));
-    instance(
-        "cam-1",
-        json!({
-            "spec": { "deviceUsage": usage },
-            "status": { "conditions": [{
-                "type": "Available", "status": "False", "reason": "DeviceGone", "lastTransitionTime": time,
-            }] },
-        }),
-    )
+    let mut abandoned = instance("cam-1", json!({ "spec": { "deviceUsage": usage } }));
+    let status = crate::store::plan::with_conditions(
+        InstanceStatus::default(),
+        &abandoned.spec,
+        &text(at(0)),
+    );
+    abandoned.status = Some(status);
+    abandoned
 }
 
 #[test]
@@ -267,6 +282,7 @@ fn an_instance_without_nodes_is_deleted_after_the_grace_period() {
         key: key("cam-1"),
         uid: "uid-cam-1".to_owned(),
         resource_version: "1".to_owned(),
+        orphan_of: None,
     };
     for (configuration, seconds, actions, wake) in [
         (Some(grace(90)), 89, vec![], Some(1)),
@@ -302,7 +318,8 @@ fn an_instance_is_kept_while_a_container_may_use_its_device_or_while_it_is_not_k
             .with_nodes([("a", ready()), ("b", not_ready(at(0)))])
             .with_instance(kept);
         let planned = looked(&world, &mut Memory::default(), 100);
-        assert_eq!(planned.actions, []);
+        let is_deleted = |action: &Action| matches!(action, Action::Delete { .. });
+        assert!(!planned.actions.iter().any(is_deleted), "{planned:?}");
     }
 }
 

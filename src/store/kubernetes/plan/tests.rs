@@ -1,5 +1,8 @@
 use super::*;
-use crate::store::{fixtures::exchange_of, plan::exchanged};
+use crate::store::{
+    fixtures::exchange_of,
+    plan::{exchanged, says_exception, with_health},
+};
 
 fn camera(nodes: &[&str]) -> Instance {
     let mut instance = Instance::new("cam-1", Default::default());
@@ -67,6 +70,7 @@ fn a_patch_made_of_what_was_known_before_does_not_fit_another() {
         broker_properties: &BTreeMap::new(),
         device_id: None,
         pin: None,
+        connection: None,
     };
     assert!(patched(&both, &describe(&both, "b", &said)).is_err());
     assert_eq!(
@@ -135,22 +139,35 @@ fn a_slot_that_another_node_took_meanwhile_is_not_taken() {
 }
 
 #[test]
-fn only_this_nodes_entry_is_applied_and_none_takes_it_away() {
-    let mut instance = camera(&["a", "b"]);
-    let view = View {
-        is_healthy: true,
+fn only_what_is_not_well_is_said_and_the_end_of_it() {
+    let view = |is_healthy| View {
+        is_healthy,
         connection: Some("x".to_owned()),
         trouble: None,
     };
-    let status = with_health(&Default::default(), "b", &view, "t0");
+    let mut instance = camera(&["a"]);
+    assert_eq!(health(&instance, "a", (&view(true), "t0")), None);
+    let gone = health(&instance, "a", (&view(false), "t1")).unwrap();
+    let gone = patched(&instance, &gone).unwrap();
+    let status = gone.status.clone().unwrap();
+    let entry = json!([{"name": "a", "health": "Unhealthy", "lastTransitionTime": "t1"}]);
+    assert_eq!(json!(status.nodes), entry);
+    assert!(!status.conditions[0].is_true());
+    assert_eq!(health(&gone, "a", (&view(false), "t2")), None);
+    let mut run = gone.clone();
+    run.status.as_mut().unwrap().broker_generation = Some(7);
+    let back = health(&run, "a", (&view(true), "t3")).unwrap();
+    let back = patched(&run, &back).unwrap().status.unwrap();
+    assert_eq!((back.nodes.len(), back.broker_generation), (0, Some(7)));
+    assert!(back.conditions[0].is_true());
+    // What an earlier agent said of a device that is well is left as it is.
+    let status = with_health(&Default::default(), "a", &view(true), "t0");
     instance.status = Some(status);
-    let applied = health(&instance, "a", Some((&view, "t1")));
-    assert_eq!(
-        applied["status"]["nodes"],
-        json!([{"name": "a", "health": "Healthy", "lastTransitionTime": "t1", "connection": "x"}])
-    );
-    assert_eq!(applied["metadata"], json!({"name": "cam-1", "uid": "u"}));
-    assert_eq!(health(&instance, "a", None)["status"], json!({"nodes": []}));
+    assert!(says_exception(
+        instance.status.as_ref().unwrap(),
+        "a",
+        &view(true)
+    ));
 }
 
 #[test]
@@ -171,18 +188,6 @@ fn an_instance_of_the_same_device_is_joined_and_another_is_not() {
             k8s_openapi::jiff::Timestamp::UNIX_EPOCH,
         ));
     assert_eq!(met(&leaving, &ours), Met::Leaving);
-}
-
-#[test]
-fn only_problems_that_are_new_are_told() {
-    let entry = |reasons: &[&str]| NodeReport {
-        name: "a".to_owned(),
-        instances: 0,
-        problems: reasons.iter().map(|r| Problem::new(r, "m")).collect(),
-    };
-    let now = entry(&["A", "B"]);
-    assert_eq!(new_problems(None, &now).len(), 2);
-    assert_eq!(new_problems(Some(&entry(&["A"])), &now), [&now.problems[1]]);
 }
 
 #[test]

@@ -4,11 +4,13 @@ mod flapping;
 mod held;
 mod life;
 mod pinned;
+mod shared;
 mod storm;
 
 use super::*;
 use crate::{
     api::instance::InstanceSpec,
+    api::names,
     discovery::plan::SessionSpec,
     model::device::{DeviceSet, Scope},
     store::{manifest, plan::changed},
@@ -29,6 +31,7 @@ struct Fixture {
     arrivals: Arrivals,
     failing: Failing,
     max_instances: usize,
+    merges: bool,
     uptime: u64,
     /// Beside the seconds.
     millis: u64,
@@ -54,6 +57,7 @@ impl Fixture {
             arrivals: Arrivals::default(),
             failing: Failing::new(),
             max_instances: 100,
+            merges: false,
             uptime: 0,
             millis: 0,
         };
@@ -73,6 +77,7 @@ impl Fixture {
         let accepted = AcceptedConfiguration {
             configuration: configuration.clone(),
             session,
+            selection: Selection::Selected,
             scope: Scope::Shared,
         };
         self.judged.accepted.insert(key("cam"), accepted);
@@ -106,6 +111,7 @@ impl Fixture {
     fn plan(&self) -> Plan {
         plan(&World {
             node: NODE,
+            merges: self.merges,
             max_instances: self.max_instances,
             now: Now {
                 uptime: self.now(),

@@ -98,7 +98,7 @@ proptest! {
             let instance = &cluster.world.instances[&key("cam-1")];
             let seen = instance.status.iter().flat_map(|status| &status.nodes);
             let mut seen = seen.filter(|seen| seen.name == **node);
-            cluster.world.nodes[*node].is_ready && seen.any(|seen| seen.health == HEALTHY)
+            cluster.world.nodes[*node].is_ready && seen.any(|seen| seen.health == crate::api::instance::HEALTHY)
         };
         let spec = &cluster.world.configurations[&key("cam")].spec.broker_spec;
         if matches!(broker::wanted(spec.as_ref()), Some(Wanted::Pod(_))) {

@@ -1,0 +1,79 @@
+//! Claims and releases of slots of shared devices at a steady rate, each by the agent of another node.
+use crate::{fleet::Agent, watched::Watched};
+use petiole::{
+    model::{
+        names::ObjectKey,
+        slot::{SlotId, SlotOwner},
+        slot_table::SlotChange,
+    },
+    store::{Exchange, Store as _, StoreError, kubernetes::KubernetesStore},
+};
+use std::{sync::Arc, time::Duration};
+use tokio::{
+    task::JoinSet,
+    time::{self, Instant},
+};
+
+const RATE: u32 = 50;
+const SECONDS: u32 = 10;
+pub(super) const CLAIMS: u32 = RATE * SECONDS;
+
+/// Claims so many slots a second for some seconds and releases them again. Returns how long each claim took that was not
+/// refused.
+pub(super) async fn measure(
+    agents: &[Agent],
+    watched: &Watched,
+    configuration: &str,
+) -> Vec<Duration> {
+    let instances = watched.of(configuration);
+    let mut ticks = time::interval(Duration::from_secs(1) / RATE);
+    let mut claims = JoinSet::new();
+    for number in 0..CLAIMS {
+        ticks.tick().await;
+        let n = usize::try_from(number).unwrap();
+        let (instance, agent) = (&instances[n % instances.len()], &agents[n % agents.len()]);
+        let name = instance.metadata.name.clone().unwrap();
+        let index = u32::try_from(n / instances.len()).unwrap();
+        let claim = SlotChange {
+            slot: SlotId::new(&name, index),
+            key: ObjectKey::new("default", &name),
+            from: None,
+            to: Some(SlotOwner::Node(agent.name.clone())),
+        };
+        let store = agent.store.clone();
+        claims.spawn(async move {
+            let began = Instant::now();
+            let release = SlotChange {
+                from: claim.to.clone(),
+                to: None,
+                ..claim.clone()
+            };
+            let claimed = exchange(&store, claim).await;
+            let took = began.elapsed();
+            time::sleep(Duration::from_secs(1)).await;
+            exchange(&store, release).await.ok();
+            claimed.map(|()| took)
+        });
+    }
+    let outcomes = claims.join_all().await;
+    outcomes.into_iter().filter_map(Result::ok).collect()
+}
+
+async fn exchange(store: &Arc<KubernetesStore>, change: SlotChange) -> Result<(), StoreError> {
+    let exchange = Exchange { change, told: None };
+    store.exchange(vec![exchange]).await
+}
+
+/// Returns the value that a part of all (0 to 1) does not exceed.
+pub(super) fn quantile(times: &[Duration], part: f64) -> Duration {
+    let mut sorted = times.to_vec();
+    sorted.sort();
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "an index between 0 and some hundred"
+    )]
+    let index = ((sorted.len() - 1) as f64 * part).round() as usize;
+    sorted[index]
+}

@@ -1,0 +1,267 @@
+use super::*;
+use crate::{api::configuration::DiscoveryHandlerInfo, store::manifest};
+use std::sync::LazyLock;
+
+fn configurations(texts: &[&str]) -> Configurations {
+    let mut all = Configurations {
+        is_complete: true,
+        ..Configurations::default()
+    };
+    for text in texts {
+        let text = format!("{{apiVersion: akri.sh/v0, kind: Configuration, {text}}}");
+        for c in manifest::read(&text).unwrap() {
+            all.objects
+                .insert(crate::store::key_of(&c.metadata), Arc::new(c));
+        }
+    }
+    all
+}
+
+fn known(spec: &SessionSpec) -> Result<Scope, Problem> {
+    match spec.handler.as_str() {
+        "echo" => Ok(Scope::Shared),
+        _ => Err(Problem::new("UnknownHandler", "")),
+    }
+}
+
+fn judged(texts: &[&str], before: &Accepted) -> Judged {
+    judge_all(&configurations(texts), before)
+}
+
+static PREFIXES: LazyLock<Vec<String>> = LazyLock::new(|| vec!["akri.sh".to_owned()]);
+static NO_VARIABLES: LazyLock<Variables> = LazyLock::new(Variables::default);
+static NOTHING: BTreeSet<String> = BTreeSet::new();
+
+fn world<'a>(configurations: &'a Configurations, before: &'a Accepted) -> World<'a> {
+    World {
+        configurations,
+        before,
+        labels: Labels::NoNode,
+        prefix: "akri.sh",
+        prefixes: &PREFIXES,
+        others: None,
+        registered: &NOTHING,
+        max_configurations: 2,
+        scope_of: &known,
+        variables: &NO_VARIABLES,
+    }
+}
+
+fn judge_all(configurations: &Configurations, before: &Accepted) -> Judged {
+    judge(&world(configurations, before))
+}
+
+const GOOD: &str = "metadata: {name: good}, spec: {discoveryHandler: {name: echo}}";
+
+#[test]
+fn a_bad_configuration_is_refused_with_its_reason_and_the_others_go_on() {
+    let long = "x".repeat(53);
+    for (bad, reason) in [
+        (
+            GOOD.replace("echo", "udev").replace("good", "bad"),
+            "UnknownHandler",
+        ),
+        (GOOD.replace("good", "a.b"), "BadName"),
+        (GOOD.replace("good", &long), "NameTooLong"),
+        (
+            GOOD.replace("good", "bad")
+                .replace("spec: {", "spec: {capacity: 0, "),
+            "BadSpec",
+        ),
+        (
+            GOOD.replace("good", "bad")
+                .replace("spec: {", "spec: {capacity: 2147483647, "),
+            "BadSpec",
+        ),
+        (
+            GOOD.replace("good", "bad")
+                .replace("spec: {", "spec: {brokerSpec: {}, "),
+            "BadSpec",
+        ),
+    ] {
+        let judged = judged(&[GOOD, &bad], &Accepted::new());
+        assert_eq!(judged.accepted.len(), 1, "{bad}");
+        let reasons: Vec<_> = judged
+            .problems
+            .values()
+            .map(|p| p.reason.as_str())
+            .collect();
+        assert_eq!(reasons, [reason], "{bad}");
+    }
+}
+
+#[test]
+fn what_was_accepted_goes_on_as_it_was_until_its_successor_is() {
+    let before = judged(&[GOOD], &Accepted::new()).accepted;
+    let edited = GOOD.replace("spec: {", "spec: {capacity: 0, ");
+    let after = judged(&[&edited], &before);
+    assert_eq!(after.accepted, before);
+    assert_eq!(after.problems.len(), 1);
+
+    let other = judged(&[&GOOD.replace("echo", "udev")], &before);
+    assert_eq!(other.accepted, before);
+    assert_eq!(
+        other.problems.into_values().next().unwrap().reason,
+        "HandlerChanged"
+    );
+}
+
+#[test]
+fn a_manifest_that_cannot_be_read_is_no_deletion_and_a_missing_one_is() {
+    let before = judged(&[GOOD], &Accepted::new()).accepted;
+    let mut unreadable = Configurations::default();
+    unreadable.hidden.insert(ObjectKey::new("default", "good"));
+    assert_eq!(judge_all(&unreadable, &before).accepted, before);
+    unreadable.hidden.clear();
+    assert!(judge_all(&unreadable, &before).accepted.is_empty());
+}
+
+#[test]
+fn of_two_namespaces_with_one_name_the_older_works() {
+    let later = GOOD.replace(
+        "name: good",
+        "name: good, namespace: a, creationTimestamp: 2026-02-02T00:00:00Z",
+    );
+    let older = GOOD.replace(
+        "name: good",
+        "name: good, namespace: b, creationTimestamp: 2026-01-01T00:00:00Z",
+    );
+    let judged = judged(&[&later, &older], &Accepted::new());
+    assert_eq!(
+        judged.accepted.keys().next(),
+        Some(&ObjectKey::new("b", "good"))
+    );
+    assert_eq!(
+        judged.problems[&ObjectKey::new("a", "good")].reason,
+        "NameTaken"
+    );
+}
+
+#[test]
+fn the_older_of_one_name_has_it_on_every_node_also_where_it_does_not_work() {
+    let of = |namespace: &str, month: u8, handler: &str| {
+        let metadata = format!(
+            "name: good, namespace: {namespace}, creationTimestamp: 2026-0{month}-01T00:00:00Z"
+        );
+        GOOD.replace("name: good", &metadata)
+            .replace("echo", handler)
+    };
+    let (older, later) = (of("a", 1, "udev"), of("b", 2, "echo"));
+    let alone = judged(&[&later], &Accepted::new()).accepted;
+    assert_eq!(alone.len(), 1);
+    for before in [Accepted::new(), alone] {
+        let judged = judged(&[&older, &later], &before);
+        assert_eq!(judged.accepted, Accepted::new());
+        let problem = &judged.problems[&ObjectKey::new("b", "good")];
+        assert!(
+            problem
+                .message
+                .starts_with("a/good has the same name and is older")
+        );
+    }
+}
+
+#[test]
+fn a_newcomer_does_not_take_the_name_of_one_that_works() {
+    let before = judged(&[GOOD], &Accepted::new()).accepted;
+    let newcomer = GOOD.replace("name: good", "name: good, namespace: aaa");
+    let judged = judged(&[GOOD, &newcomer], &before);
+    assert_eq!(judged.accepted, before);
+    assert_eq!(
+        judged.problems[&ObjectKey::new("aaa", "good")].reason,
+        "NameTaken"
+    );
+}
+
+#[test]
+fn of_too_many_configurations_the_youngest_are_refused_and_the_others_go_on() {
+    let made = |name: &str, year: u32| {
+        let created = format!("name: {name}, creationTimestamp: {year}-01-01T00:00:00Z");
+        GOOD.replace("name: good", &created)
+    };
+    let invalid = made("oldest", 2001).replace("echo", "udev");
+    let judged = judged(
+        &[
+            &made("a", 2004),
+            &made("b", 2002),
+            &made("c", 2003),
+            &invalid,
+        ],
+        &Accepted::new(),
+    );
+    let names: Vec<_> = judged
+        .accepted
+        .keys()
+        .map(|key| key.name.as_str())
+        .collect();
+    assert_eq!(names, ["b", "c"]);
+    let refused = &judged.problems[&ObjectKey::new("default", "a")];
+    assert_eq!(refused.reason, "TooManyConfigurations");
+    assert!(refused.message.contains("works with 2 "), "{refused:?}");
+}
+
+#[test]
+fn details_that_are_accepted_are_not_read_again() {
+    let configurations = configurations(&[GOOD]);
+    let judge = |before: &Accepted, scope_of: &dyn Fn(&SessionSpec) -> _| {
+        judge(&World {
+            scope_of,
+            ..world(&configurations, before)
+        })
+    };
+    let before = judge(&Accepted::new(), &known).accepted;
+    let again = judge(&before, &|_| panic!("read again"));
+    assert_eq!(again.accepted, before);
+}
+
+#[test]
+fn a_node_selector_needs_the_nodes_labels_and_what_they_were_last_counts_until_they_are_known() {
+    let text = GOOD.replace("spec: {", "spec: {nodeSelector: {site: a, kind: edge}, ");
+    let configurations = configurations(&[&text]);
+    let select = |labels: Labels<'_>, before: &Accepted| {
+        let judged = judge(&World {
+            labels,
+            ..world(&configurations, before)
+        });
+        let accepted = judged.accepted.into_values().next().unwrap();
+        accepted.selection
+    };
+    let labels = |all: &[(&str, &str)]| -> BTreeMap<String, String> {
+        let all = all.iter();
+        all.map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+            .collect()
+    };
+    let all = labels(&[("site", "a"), ("kind", "edge"), ("x", "y")]);
+    let other = labels(&[("site", "a"), ("kind", "core")]);
+    let none = Accepted::new();
+    assert_eq!(select(Labels::NoNode, &none), Selection::Selected);
+    assert_eq!(select(Labels::Known(&all), &none), Selection::Selected);
+    assert_eq!(select(Labels::Known(&other), &none), Selection::LeftOut);
+    assert_eq!(select(Labels::Unknown, &none), Selection::Unknown);
+    let before = judge(&World {
+        labels: Labels::Known(&other),
+        ..world(&configurations, &none)
+    });
+    let unknown = select(Labels::Unknown, &before.accepted);
+    assert_eq!(unknown, Selection::LeftOut);
+}
+
+#[test]
+fn what_has_no_effect_is_said_and_the_devices_are_offered() {
+    let text = GOOD.replace(
+        "name: echo",
+        "name: echo, discoveryProperties: [{name: user}]",
+    );
+    let judged = judged(&[&text], &Accepted::new());
+    assert_eq!(judged.accepted.len(), 1);
+    let problem = judged.problems.into_values().next().unwrap();
+    assert_eq!(problem.reason, "UnusedDiscoveryProperties");
+}
+
+#[test]
+fn the_session_is_what_the_configuration_says() {
+    let accepted = judged(&[GOOD], &Accepted::new()).accepted;
+    let accepted = accepted.values().next().unwrap();
+    let info: &DiscoveryHandlerInfo = &accepted.configuration.spec.discovery_handler;
+    assert_eq!(accepted.session.handler, info.name);
+}

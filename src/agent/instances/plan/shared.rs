@@ -1,0 +1,189 @@
+//! What this node reports of shared devices, whose Instances a controller makes of all nodes' reports. Pure.
+use super::{PlanOfOne, World};
+use crate::{
+    agent::plan_inputs::{device_id, pin},
+    api::{
+        instance::{FLAPPING, HEALTHY, IDENTITY_CHANGED, Instance},
+        names,
+        node_devices::{LEFT, SeenDevice, UNHEALTHY},
+    },
+    model::{
+        device::Device, instance_name::InstanceName, limits, names::ObjectKey, slot::holders,
+        slot_table::Use,
+    },
+    store::{Report, View},
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Whether the controller alone writes what an Instance says of nodes.
+pub(super) fn is_merged(world: &World<'_>, instance: &Instance) -> bool {
+    world.merges && instance.spec.shared
+}
+
+pub(super) fn is_named(instance: &Instance, node: &str) -> bool {
+    instance.spec.nodes.iter().any(|name| name == node)
+}
+
+/// How the device is reached, as it is noted beside the Instance of a device that one node has.
+pub(super) fn noted(instance: &Instance) -> Option<&String> {
+    let annotations = instance.metadata.annotations.as_ref()?;
+    annotations.get(names::CONNECTION)
+}
+
+impl PlanOfOne<'_> {
+    /// A device that has an Instance. The first node says what containers are told, where the Instance says otherwise.
+    pub(super) fn see(&mut self, instance: &Instance, device: &Device) {
+        let nodes = &instance.spec.nodes;
+        let is_first = nodes.first().is_none_or(|first| first == self.world.node);
+        let properties = is_first.then(|| self.stored_properties(device));
+        let seen = SeenDevice {
+            properties: properties.filter(|said| *said != instance.spec.broker_properties),
+            pin: noted_pin(device).filter(|_| pin(instance).is_none()),
+            ..self.seen_device(device)
+        };
+        self.report.devices.push(seen);
+    }
+
+    /// A device that has no Instance yet, with all that one is made of.
+    pub(super) fn announce(&mut self, device: &Device, candidates: &[InstanceName; 2]) {
+        let usage = candidates.iter().flat_map(|name| {
+            let instance = self.new_instance(name, device);
+            instance.spec.device_usage
+        });
+        let seen = SeenDevice {
+            usage: usage.collect(),
+            properties: Some(self.stored_properties(device)),
+            pin: noted_pin(device),
+            ..self.seen_device(device)
+        };
+        self.report.devices.push(seen);
+    }
+
+    fn seen_device(&self, device: &Device) -> SeenDevice {
+        SeenDevice {
+            id: Some(device.id.to_string()),
+            connection: Some(device.connection_digest()),
+            flapping: self
+                .flapping(&device.id)
+                .map(|trouble| cut(trouble.message)),
+            ..SeenDevice::default()
+        }
+    }
+
+    /// An Instance that names this node, and whose device is missing.
+    pub(super) fn miss(&mut self, key: &ObjectKey, instance: &Instance, view: &View) {
+        self.report.devices.push(SeenDevice {
+            state: (!view.is_healthy).then(|| UNHEALTHY.to_owned()),
+            flapping: told(view, FLAPPING),
+            other_host: told(view, IDENTITY_CHANGED),
+            ..of_instance(key, instance)
+        });
+    }
+
+    /// An Instance that names this node, and of whose device nothing is known yet: it stays as it is.
+    pub(super) fn keep(&mut self, key: &ObjectKey, instance: &Instance) {
+        let seen = as_it_is(key, instance, self.world.node);
+        self.report.devices.push(seen);
+    }
+
+    /// An Instance that this node does not offer: it goes on to be watched until it is certain that no container here has
+    /// a slot of it.
+    pub(super) fn watch_on(&mut self, key: &ObjectKey, instance: &Instance) {
+        let left = left(self.world, key, instance);
+        self.report.devices.extend(left);
+    }
+}
+
+fn left(world: &World<'_>, key: &ObjectKey, instance: &Instance) -> Option<SeenDevice> {
+    let is_holder = holders(&instance.spec.device_usage).contains(world.node);
+    let is_unused = |uses: &[Use]| !uses.iter().any(|one| one.may_be_of(&key.name));
+    let is_free = !is_holder && world.uses.is_some_and(is_unused);
+    // By its name: the device may have another Instance, which this node offers.
+    (!is_free).then(|| SeenDevice {
+        instance: Some(key.name.clone()),
+        state: Some(LEFT.to_owned()),
+        ..SeenDevice::default()
+    })
+}
+
+fn of_instance(key: &ObjectKey, instance: &Instance) -> SeenDevice {
+    let id = device_id(instance).map(|id| id.to_string());
+    SeenDevice {
+        instance: id.is_none().then(|| key.name.clone()),
+        id,
+        ..SeenDevice::default()
+    }
+}
+
+fn as_it_is(key: &ObjectKey, instance: &Instance, node: &str) -> SeenDevice {
+    let entries = instance.status.iter().flat_map(|status| &status.nodes);
+    let entry = entries.clone().find(|entry| entry.name == node);
+    let is_unhealthy = entry.is_some_and(|entry| entry.health != HEALTHY);
+    let said = |reason| {
+        let such = entry.filter(|entry| entry.reason.as_deref() == Some(reason));
+        such.and_then(|entry| entry.message.clone())
+    };
+    SeenDevice {
+        state: is_unhealthy.then(|| UNHEALTHY.to_owned()),
+        flapping: said(FLAPPING),
+        other_host: said(IDENTITY_CHANGED),
+        connection: entry.and_then(|entry| entry.connection.clone()),
+        ..of_instance(key, instance)
+    }
+}
+
+/// The pin as an Instance has it.
+fn noted_pin(device: &Device) -> Option<String> {
+    let pin = device.pin.as_ref()?.to_string();
+    (pin.len() <= limits::PIN_MAX).then_some(pin)
+}
+
+fn told(view: &View, reason: &str) -> Option<String> {
+    let such = view
+        .trouble
+        .as_ref()
+        .filter(|trouble| trouble.reason == reason);
+    such.map(|trouble| cut(trouble.message.clone()))
+}
+
+fn cut(text: String) -> String {
+    limits::cut(text, limits::PROBLEM_MESSAGE_MAX)
+}
+
+/// Adds to the reports the shared Instances of Configurations that this node does not work with just now, and that are
+/// there: nothing is known of their devices. Every Configuration gets a report.
+pub(super) fn keep_the_rest(world: &World<'_>, reports: &mut BTreeMap<ObjectKey, Report>) {
+    if !world.merges {
+        return;
+    }
+    let there: BTreeSet<&ObjectKey> = (world.configurations.objects.keys())
+        .chain(&world.configurations.hidden)
+        .collect();
+    for (key, instance) in world.instances {
+        let of = ObjectKey::new(&key.namespace, &instance.spec.configuration_name);
+        let is_accepted = world.judged.accepted.contains_key(&of);
+        if is_accepted || !is_merged(world, instance) || !there.contains(&of) {
+            continue;
+        }
+        let seen = match is_named(instance, world.node) {
+            true => Some(as_it_is(key, instance, world.node)),
+            false => left(world, key, instance),
+        };
+        let report = reports.entry(of).or_default();
+        report.devices.extend(seen);
+    }
+    for report in reports.values_mut() {
+        let place = |device: &SeenDevice| (device.id.clone(), device.instance.clone());
+        (report.devices).sort_by_cached_key(place);
+        // Where one device has two Instances, both are of it.
+        report.devices.dedup_by_key(|device| place(device));
+    }
+}
+
+/// Whether the Configurations are all known and judged: before, a report would leave out what is there.
+pub(super) fn is_whole(world: &World<'_>) -> bool {
+    let judged = world.judged;
+    let is_judged =
+        |key: &ObjectKey| judged.accepted.contains_key(key) || judged.problems.contains_key(key);
+    world.configurations.is_complete && world.configurations.objects.keys().all(is_judged)
+}

@@ -1,0 +1,160 @@
+//! NodeDevices: what one node sees. Its agent alone writes it, and the controller makes of all of them what shared
+//! Instances and Configurations say of nodes.
+#![expect(
+    unreachable_pub,
+    reason = "the schema derive repeats each struct inside a function"
+)]
+use super::{
+    configuration::Problem,
+    instance::{FLAPPING, IDENTITY_CHANGED},
+};
+use crate::model::limits;
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What one node sees: named after the node, and written by its agent alone.
+#[derive(
+    Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, CustomResource, KubeSchema,
+)]
+#[kube(
+    group = "akri.sh",
+    version = "v0",
+    kind = "NodeDevices",
+    plural = "nodedevices",
+    singular = "nodedevices",
+    derive = "PartialEq",
+    doc = "What one node sees of shared devices and makes of Configurations. Its agent writes it; the controller reads it.",
+    printcolumn(
+        name = "Age",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp"
+    )
+)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeDevicesSpec {
+    /// Each Configuration that the node has judged.
+    #[serde(default)]
+    #[schemars(
+        length(max = limits::CONFIGURATIONS_MAX),
+        extend("x-kubernetes-list-type" = "atomic")
+    )]
+    pub configurations: Vec<ConfigurationView>,
+}
+
+/// What one node makes of a Configuration.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ConfigurationView {
+    /// The Configuration's namespace.
+    #[schemars(length(max = limits::LABEL_MAX))]
+    pub namespace: String,
+    /// The Configuration.
+    #[schemars(length(max = limits::NAME_MAX))]
+    pub name: String,
+    /// Whether the node has looked everywhere once since its agent began: until then a device that is not here may only be
+    /// late.
+    #[serde(default)]
+    pub complete: bool,
+    /// Whether `spec.nodeSelector` of the Configuration leaves the node out.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub left_out: bool,
+    /// What is wrong; absent where all is well.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = limits::PROBLEMS_MAX),
+        extend("x-kubernetes-list-type" = "atomic")
+    )]
+    pub problems: Vec<Problem>,
+    /// The devices that other nodes may see too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = limits::INSTANCES_MAX),
+        extend("x-kubernetes-list-type" = "atomic")
+    )]
+    pub devices: Vec<SeenDevice>,
+}
+
+/// A device as one node sees it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SeenDevice {
+    /// The id of the device, as the discovery handler says it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = limits::DEVICE_ID_MAX))]
+    pub id: Option<String>,
+    /// The Instance, where the id of its device is not known: an Instance of Akri's has no note of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = limits::NAME_MAX))]
+    pub instance: Option<String>,
+    /// Absent of a device that the node sees. `Unhealthy`: it does not see the device any more, and may see it again.
+    /// `Left`: it does not offer the device, and a container on it may have a slot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = limits::WORD_MAX))]
+    pub state: Option<String>,
+    /// A digest of how the node reaches the device. A broker that was told another one is replaced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = limits::WORD_MAX))]
+    pub connection: Option<String>,
+    /// In a sentence, of a device that comes and goes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = limits::PROBLEM_MESSAGE_MAX))]
+    pub flapping: Option<String>,
+    /// In a sentence, of a pinned device that another host announces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = limits::PROBLEM_MESSAGE_MAX))]
+    pub other_host: Option<String>,
+    /// The host and the networks of a pinned device; absent where the Instance has a pin.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = limits::PIN_MAX))]
+    pub pin: Option<String>,
+    /// `brokerProperties` of the Instance that is to be made or described; absent where the Instance says them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend(
+        "maxProperties" = limits::INSTANCE_PROPERTIES_MAX,
+        "additionalProperties" = {"type": "string", "maxLength": limits::INSTANCE_PROPERTY_VALUE_MAX}
+    ))]
+    pub properties: Option<BTreeMap<String, String>>,
+    /// Slots that containers of the node have already, of an Instance that was deleted: its successor begins with them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend(
+        "maxProperties" = limits::USAGE_ENTRIES_MAX,
+        "additionalProperties" = {"type": "string", "maxLength": limits::SLOT_OWNER_MAX}
+    ))]
+    pub usage: BTreeMap<String, String>,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+/// What `state` says of a device that the node does not see any more.
+pub const UNHEALTHY: &str = "Unhealthy";
+/// What `state` says of a device that the node does not offer, while a container on it may have a slot.
+pub const LEFT: &str = "Left";
+
+impl SeenDevice {
+    /// Whether the node offers the device, healthy or not.
+    pub fn is_offered(&self) -> bool {
+        self.state.as_deref() != Some(LEFT)
+    }
+
+    pub fn is_healthy(&self) -> bool {
+        self.state.is_none()
+    }
+
+    /// What is wrong with the device, healthy or not: one word and a sentence.
+    pub fn trouble(&self) -> Option<(&'static str, &String)> {
+        let other_host = self
+            .other_host
+            .as_ref()
+            .map(|text| (IDENTITY_CHANGED, text));
+        let flapping = self.flapping.as_ref().map(|text| (FLAPPING, text));
+        other_host.or(flapping)
+    }
+}

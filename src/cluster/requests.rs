@@ -1,0 +1,85 @@
+//! Helps with requests to the API server: complete lists, and the meaning of errors.
+use kube::{Api, api::ListParams};
+use serde::de::DeserializeOwned;
+use std::{fmt::Debug, time::Duration};
+use tower::timeout::error::Elapsed;
+
+/// The time limit of a request. A server behind a broken network never answers, and a connection to it may stay open for
+/// a quarter of an hour.
+pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// The number of objects in one page of a list.
+const PAGE: u32 = 500;
+
+/// Lists all objects of an `Api`, page by page.
+pub async fn list_all<K>(api: &Api<K>) -> kube::Result<Vec<K>>
+where
+    K: Clone + DeserializeOwned + Debug,
+{
+    let mut objects = vec![];
+    let mut page = ListParams::default().limit(PAGE);
+    loop {
+        let list = api.list(&page).await?;
+        objects.extend(list.items);
+        match list.metadata.continue_ {
+            Some(token) if !token.is_empty() => page = page.continue_token(&token),
+            Some(_) | None => return Ok(objects),
+        }
+    }
+}
+
+/// Returns the status code if the API server rejected the request.
+pub fn code(error: &kube::Error) -> Option<u16> {
+    let kube::Error::Api(status) = error else {
+        return None;
+    };
+    Some(status.code)
+}
+
+/// Returns the reason of a failed request, in the API server's words if it answered.
+pub fn reason(error: &kube::Error) -> String {
+    if let kube::Error::Api(status) = error {
+        format!("{} ({})", status.message, status.code)
+    } else if let kube::Error::Service(e) = error
+        && e.is::<Elapsed>()
+    {
+        format!("no answer within {REQUEST_TIMEOUT:?}")
+    } else {
+        error.to_string()
+    }
+}
+
+/// Returns whether the object does not exist.
+pub fn is_not_found(error: &kube::Error) -> bool {
+    code(error) == Some(404)
+}
+
+/// Returns whether someone else was faster: the object exists already, or has changed since it was read.
+pub fn is_conflict(error: &kube::Error) -> bool {
+    code(error) == Some(409)
+}
+
+/// Returns whether a `test` of a JSON patch failed or the object would be invalid.
+pub fn is_unprocessable(error: &kube::Error) -> bool {
+    code(error) == Some(422)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::http::{Request, Response};
+    use kube::client::Body;
+    use std::convert::Infallible;
+    use tower::{Layer as _, service_fn, timeout::TimeoutLayer};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_is_never_answered_ends_and_says_so() {
+        let silent = service_fn(|_: Request<Body>| {
+            std::future::pending::<Result<Response<Body>, Infallible>>()
+        });
+        let limited = TimeoutLayer::new(REQUEST_TIMEOUT).layer(silent);
+        let client = kube::Client::new(limited, "default");
+        let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(client);
+        let error = nodes.get("a").await.unwrap_err();
+        assert_eq!(reason(&error), "no answer within 10s");
+    }
+}

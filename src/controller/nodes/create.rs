@@ -1,0 +1,131 @@
+//! The Instances of shared devices that have none yet. Pure.
+use super::{
+    lost::Memory,
+    sights::{Identity, Sights, Views, is_same_host, names_of},
+};
+use crate::{
+    api::{
+        configuration::Configuration,
+        instance::{Instance, InstanceSpec},
+        names,
+        node_devices::SeenDevice,
+    },
+    controller::world::World,
+    model::{
+        names::{ObjectKey, digest_32},
+        slot::{SlotId, SlotOwner},
+    },
+};
+use kube::Resource as _;
+use std::collections::{BTreeMap, BTreeSet};
+use tokio::time::Instant;
+
+/// The Instances that are to be made now, as many as `maxInstances` lets be.
+pub(crate) fn new_instances(
+    world: &World,
+    sights: &Sights<'_>,
+    (memory, now): (&Memory, Instant),
+) -> Vec<Instance> {
+    let mut names: BTreeSet<ObjectKey> = world.instances.keys().cloned().collect();
+    let mut counts: BTreeMap<ObjectKey, i64> = BTreeMap::new();
+    for (key, instance) in world.instances.iter().filter(|(_, i)| i.spec.shared) {
+        let of = ObjectKey::new(&key.namespace, &instance.spec.configuration_name);
+        *counts.entry(of).or_default() += 1;
+    }
+    let mut made = vec![];
+    for (device, views) in sights.homeless() {
+        let Some(configuration) = world.configurations.get(&device.0) else {
+            continue;
+        };
+        let is_deleting = configuration.metadata.deletion_timestamp.is_some();
+        let count = counts.entry(device.0.clone()).or_default();
+        if is_deleting || *count >= configuration.spec.max_instances {
+            continue;
+        }
+        let is_there = |node: &str| world.nodes.contains_key(node) && !memory.is_silent(node, now);
+        let mut seen: Views<'_> = views.clone();
+        seen.retain(|node, view| view.is_healthy() && is_there(node));
+        let most = configuration.spec.max_nodes;
+        let most = most.and_then(|most| usize::try_from(most).ok());
+        let key = |name: &str| ObjectKey::new(&device.0.namespace, name);
+        let candidates = names_of(device);
+        let free = (candidates.iter()).find(|name| !names.contains(&key(name.as_str())));
+        let Some(name) = free else { continue };
+        let seen = nearest(name.as_str(), seen, most.unwrap_or(usize::MAX));
+        if let Some(instance) = instance((device, configuration), name.as_str(), &seen) {
+            *count += 1;
+            names.insert(key(name.as_str()));
+            made.push(instance);
+        }
+    }
+    made
+}
+
+/// The first `most` nodes in the order that the device has.
+fn nearest<'a>(name: &str, seen: Views<'a>, most: usize) -> Views<'a> {
+    if seen.len() <= most {
+        return seen;
+    }
+    let mut all: Vec<_> = seen.into_iter().collect();
+    all.sort_by_cached_key(|(node, _)| digest_32(&format!("{name} {node}")));
+    all.into_iter().take(most).collect()
+}
+
+/// `None` where no node says what containers are told.
+fn instance(
+    (device, configuration): (&Identity, &Configuration),
+    name: &str,
+    seen: &Views<'_>,
+) -> Option<Instance> {
+    let (of, id) = device;
+    let (first, properties) =
+        (seen.iter()).find_map(|(node, view)| Some((*node, view.properties.as_ref()?)))?;
+    // A node that sees another host of a pinned device's name does not offer it.
+    let pin = seen.get(first).and_then(|view| view.pin.as_ref());
+    let is_same = |view: &SeenDevice| is_same_host(view, pin);
+    let others = (seen.iter())
+        .filter(|(node, view)| **node != first && is_same(view))
+        .map(|(node, _)| node);
+    let nodes: Vec<String> = [&first]
+        .into_iter()
+        .chain(others)
+        .map(|n| (*n).to_owned())
+        .collect();
+    let digest = name.rsplit_once('-').map_or("", |(_, digest)| digest);
+    let spec = InstanceSpec {
+        configuration_name: of.name.clone(),
+        cdi_name: format!("{}/{}={digest}", names::GROUP, of.name),
+        capacity: configuration.spec.capacity,
+        broker_properties: properties.clone(),
+        shared: true,
+        device_usage: usage(name, seen),
+        nodes,
+    };
+    let labels = spec.nodes.iter().map(|node| names::node_label(node));
+    let labels = labels.map(|label| (label, String::new())).collect();
+    let mut instance = Instance::new(name, spec);
+    instance.metadata.namespace = Some(of.namespace.clone());
+    let owner = configuration.controller_owner_ref(&());
+    instance.metadata.owner_references = owner.map(|owner| vec![owner]);
+    instance.metadata.labels = Some(labels);
+    let mut annotations = BTreeMap::from([(names::DEVICE_ID.to_owned(), id.clone())]);
+    annotations.extend(pin.map(|pin| (names::PIN.to_owned(), pin.clone())));
+    instance.metadata.annotations = Some(annotations);
+    Some(instance)
+}
+
+/// The slots that containers have already. Of two nodes with one slot the first has it, and the other reports that.
+fn usage(name: &str, seen: &Views<'_>) -> BTreeMap<String, String> {
+    let mut usage = BTreeMap::new();
+    for (node, view) in seen {
+        for (slot, owner) in &view.usage {
+            let is_its = slot.parse::<SlotId>().is_ok_and(|slot| slot.name == name);
+            let is_own = (SlotOwner::from_usage(owner))
+                .is_ok_and(|owner| owner.is_some_and(|owner| owner.node() == *node));
+            if is_its && is_own {
+                usage.entry(slot.clone()).or_insert_with(|| owner.clone());
+            }
+        }
+    }
+    usage
+}

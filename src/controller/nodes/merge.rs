@@ -1,0 +1,245 @@
+//! What an Instance is to say of nodes: of a shared device what they say themselves, of others what is left when lost
+//! nodes are taken out. Pure.
+use super::{
+    notices,
+    plan::{Change, View, holders},
+    sights::{Views, exceptions, is_same_host},
+};
+use crate::{
+    api::{instance::Instance, names},
+    model::{
+        names::{ObjectKey, digest_32},
+        patch::{add, remove},
+    },
+    store::{
+        kubernetes::plan::{self as written, with_map},
+        plan::with_conditions,
+    },
+};
+use json_patch::{Patch, PatchOperation};
+use k8s_openapi::jiff::Timestamp;
+use serde_json::json;
+use std::collections::{BTreeMap, BTreeSet};
+
+impl View<'_> {
+    /// What the nodes say of a device that is shared. Of one of its own, its agent writes it.
+    pub(super) fn views(&self, key: &ObjectKey, instance: &Instance) -> Views<'_> {
+        match instance.spec.shared {
+            true => self.sights.of(key),
+            false => Views::new(),
+        }
+    }
+
+    /// The nodes as they are to be: those that stay in their order, then those that join. What is gone or away is noted in
+    /// `change`.
+    pub(super) fn nodes(
+        &self,
+        key: &ObjectKey,
+        instance: &Instance,
+        views: &Views<'_>,
+        change: &mut Change,
+    ) -> Vec<String> {
+        let is_shared = instance.spec.shared;
+        let of = ObjectKey::new(&key.namespace, &instance.spec.configuration_name);
+        let is_offered = |node: &str| views.get(node).is_some_and(|view| view.is_offered());
+        let mut nodes = vec![];
+        for node in &instance.spec.nodes {
+            if self.is_gone(node) {
+                change.gone.insert(node.clone());
+            } else if self.memory.leaves(node, (key, is_shared), self.instant) {
+                change.away.push(node.clone());
+            } else if !is_shared
+                || is_offered(node)
+                || !views.contains_key(node.as_str()) && !self.sights.is_judged(&of, node)
+            {
+                nodes.push(node.clone());
+            }
+        }
+        // Each device has an order of nodes of its own: of many devices each node offers some.
+        let room = self.room(key, instance, (&mut nodes, views));
+        let annotations = instance.metadata.annotations.as_ref();
+        let pin = annotations.and_then(|all| all.get(names::PIN));
+        let mut joining: Vec<&str> = (views.iter())
+            .filter(|(node, view)| {
+                view.is_healthy()
+                    && view.is_offered()
+                    && is_same_host(view, pin)
+                    && !self.is_gone(node)
+                    && !self.memory.is_silent(node, self.instant)
+                    && !instance.spec.nodes.iter().any(|name| name == *node)
+            })
+            .map(|(node, _)| *node)
+            .collect();
+        if room < joining.len() {
+            let place = |node: &&str| digest_32(&format!("{} {node}", key.name));
+            joining.sort_by_cached_key(place);
+            joining.truncate(room);
+        }
+        nodes.extend(joining.into_iter().map(str::to_owned));
+        nodes
+    }
+
+    /// How many nodes more may offer a shared device. One that does not see it any more leaves room for another; where there
+    /// are too many, those go first that hold no slot.
+    fn room(
+        &self,
+        key: &ObjectKey,
+        instance: &Instance,
+        (nodes, views): (&mut Vec<String>, &Views<'_>),
+    ) -> usize {
+        let of = ObjectKey::new(&key.namespace, &instance.spec.configuration_name);
+        let configuration = self.world.configurations.get(&of);
+        let Some(most) = configuration.and_then(|c| c.spec.max_nodes) else {
+            return usize::MAX;
+        };
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        let is_healthy = |node: &String| views.get(node.as_str()).is_none_or(|v| v.is_healthy());
+        let mut offering: Vec<String> = nodes.iter().filter(|n| is_healthy(n)).cloned().collect();
+        if offering.len() > most && instance.spec.shared {
+            let holders: BTreeSet<String> = holders(instance).map(|(_, node)| node).collect();
+            offering.sort_by_key(|node| !holders.contains(node)); // stable: the first of them stay
+            let too_many = offering.split_off(most);
+            nodes.retain(|node| !too_many.contains(node));
+        }
+        most.saturating_sub(offering.len())
+    }
+
+    /// What the Configuration and the first node say of a shared device.
+    pub(super) fn described(
+        &self,
+        key: &ObjectKey,
+        instance: &Instance,
+        (nodes, views): (&[String], &Views<'_>),
+    ) -> Vec<PatchOperation> {
+        let mut operations = vec![];
+        let Some((of, id)) = self.sights.device(key).filter(|_| instance.spec.shared) else {
+            return operations;
+        };
+        let configuration = self.world.configurations.get(of);
+        let capacity = configuration.map(|configuration| configuration.spec.capacity);
+        let capacity = capacity.filter(|capacity| *capacity != instance.spec.capacity);
+        operations.extend(capacity.map(|now| add(&["spec", "capacity"], json!(now))));
+        let first = nodes.first().and_then(|first| views.get(first.as_str()));
+        let said = first.and_then(|view| view.properties.as_ref());
+        let said = said.filter(|said| **said != instance.spec.broker_properties);
+        operations.extend(said.map(|now| add(&["spec", "brokerProperties"], json!(now))));
+        let annotations = instance.metadata.annotations.as_ref();
+        let notes = [
+            (names::DEVICE_ID, Some(id)),
+            (names::PIN, pin_of(nodes, views)),
+        ];
+        let is_noted = |name: &str| annotations.is_some_and(|all| all.contains_key(name));
+        let mut notes = notes.into_iter().filter(|(name, _)| !is_noted(name));
+        let notes: Vec<_> = notes
+            .by_ref()
+            .filter_map(|(name, note)| Some((name, note?)))
+            .collect();
+        if !notes.is_empty() {
+            operations.extend(with_map(annotations, "annotations"));
+        }
+        let noted = |(name, note)| add(&["metadata", "annotations", name], json!(note));
+        operations.extend(notes.into_iter().map(noted));
+        operations
+    }
+
+    /// Each node that sees the device or holds a slot has its label: that is what its agent's watch selects. The label of
+    /// a node that is there goes when its agent has left: a container that runs on is found by it when the node is back.
+    /// Akri's Instances have none.
+    pub(super) fn relabelled(
+        &self,
+        instance: &Instance,
+        (nodes, views): (&[String], &Views<'_>),
+        change: &mut Change,
+    ) -> Vec<PatchOperation> {
+        let namespace = instance.metadata.namespace.as_deref().unwrap_or_default();
+        let of = ObjectKey::new(namespace, &instance.spec.configuration_name);
+        let labels = instance.metadata.labels.as_ref();
+        let holders: BTreeSet<String> = holders(instance).map(|(_, node)| node).collect();
+        let mut operations = vec![];
+        for key in labels.into_iter().flat_map(BTreeMap::keys) {
+            let Some(node) = key.strip_prefix(names::NODE_LABEL_PREFIX) else {
+                continue;
+            };
+            let has_left = |node: &&String| {
+                instance.spec.shared
+                    && self.sights.is_judged(&of, node)
+                    && !views.contains_key(node.as_str())
+                    && !nodes.contains(node)
+                    && !holders.contains(*node)
+            };
+            match self.labels.get(key) {
+                None => {
+                    operations.push(remove(&["metadata", "labels", key]));
+                    change.gone.insert(self.whole_name(instance, node));
+                }
+                Some(node) if has_left(node) => {
+                    operations.push(remove(&["metadata", "labels", key]));
+                }
+                Some(_) => {}
+            }
+        }
+        let left = views.iter().filter(|(_, view)| !view.is_offered());
+        let added: BTreeSet<String> = (nodes.iter().cloned())
+            .chain(holders)
+            .chain(left.map(|(node, _)| (*node).to_owned()))
+            .filter(|node| !self.is_gone(node))
+            .map(|node| names::node_label(&node))
+            .filter(|key| !labels.is_some_and(|labels| labels.contains_key(key)))
+            .collect();
+        if !added.is_empty() {
+            operations.extend(with_map(labels, "labels"));
+        }
+        operations.extend((added.iter()).map(|key| add(&["metadata", "labels", key], json!(""))));
+        operations
+    }
+
+    /// The name of the node in a label: a long one is cut there.
+    fn whole_name(&self, instance: &Instance, in_label: &str) -> String {
+        let mut nodes = instance.spec.nodes.iter();
+        let whole = nodes.find(|node| names::node_in_label(node) == in_label);
+        whole.map_or(in_label, String::as_str).to_owned()
+    }
+
+    /// Takes out the views of nodes that the Instance has not: of lost ones, and what an agent wrote that did not know yet
+    /// that its node was taken out. Of a shared device, what the nodes say themselves is put there.
+    pub(super) fn status(
+        &self,
+        instance: &Instance,
+        (nodes, views): (&[String], &Views<'_>),
+        change: &mut Change,
+    ) -> Option<Patch> {
+        let is_well = views
+            .values()
+            .all(|view| view.is_healthy() && view.trouble().is_none());
+        if instance.status.is_none() && is_well && !nodes.is_empty() {
+            return None;
+        }
+        let before = instance.status.clone().unwrap_or_default();
+        let lost = before
+            .nodes
+            .iter()
+            .filter(|entry| self.is_gone(&entry.name));
+        change.gone.extend(lost.map(|entry| entry.name.clone()));
+        let now = clock(self.now);
+        let mut after = before.clone();
+        after.nodes = exceptions(&before, (nodes, views), &now);
+        change.told = notices::of_health(&before, (&after, nodes));
+        let mut spec = instance.spec.clone();
+        spec.nodes = nodes.to_vec();
+        for (slot, _) in &change.freed {
+            spec.device_usage.remove(slot);
+        }
+        written::status(instance, &with_conditions(after, &spec, &now))
+    }
+}
+
+/// The identity of a pinned device that has none on its Instance yet, as the first node says it.
+fn pin_of<'a>(nodes: &[String], views: &Views<'a>) -> Option<&'a String> {
+    let views = nodes.iter().filter_map(|node| views.get(node.as_str()));
+    views.into_iter().find_map(|view| view.pin.as_ref())
+}
+
+/// RFC 3339, to the second as Kubernetes writes it.
+fn clock(now: Timestamp) -> String {
+    now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}

@@ -1,0 +1,193 @@
+//! What the nodes say that they see: their NodeDevices, sorted by device, and which Instance each device has. Pure.
+use crate::{
+    api::{
+        instance::{HEALTHY, Instance, InstanceStatus, NodeHealth},
+        names,
+        node_devices::{SeenDevice, UNHEALTHY},
+    },
+    controller::world::World,
+    model::{
+        device::{DeviceId, Scope},
+        instance_name::InstanceName,
+        names::ObjectKey,
+        pin::Pin,
+    },
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A device, by its Configuration and its id.
+pub(crate) type Identity = (ObjectKey, String);
+
+/// What each node says of one device.
+pub(crate) type Views<'a> = BTreeMap<&'a str, &'a SeenDevice>;
+
+#[derive(Debug, Default)]
+pub(crate) struct Sights<'a> {
+    by_device: BTreeMap<Identity, Views<'a>>,
+    /// Of nodes that say which Instance they mean.
+    by_instance: BTreeMap<ObjectKey, Views<'a>>,
+    /// The Instance of each device that has one.
+    instances: BTreeMap<Identity, ObjectKey>,
+    /// The device of each Instance in `instances`.
+    devices: BTreeMap<ObjectKey, Identity>,
+    /// The nodes that have looked everywhere for the devices of each Configuration.
+    complete: BTreeMap<ObjectKey, BTreeSet<&'a str>>,
+}
+
+impl<'a> Sights<'a> {
+    pub(crate) fn new(world: &'a World) -> Self {
+        let mut sights = Self::default();
+        for (node, object) in &world.node_devices {
+            for view in &object.spec.configurations {
+                let of = ObjectKey::new(&view.namespace, &view.name);
+                if view.complete {
+                    let nodes = sights.complete.entry(of.clone()).or_default();
+                    nodes.insert(node);
+                }
+                for device in &view.devices {
+                    let views = match (&device.id, &device.instance) {
+                        (_, Some(name)) => {
+                            let key = ObjectKey::new(&view.namespace, name);
+                            sights.by_instance.entry(key).or_default()
+                        }
+                        (Some(id), None) => {
+                            let device = (of.clone(), id.clone());
+                            sights.by_device.entry(device).or_default()
+                        }
+                        (None, None) => continue,
+                    };
+                    views.insert(node, device);
+                }
+            }
+        }
+        sights.find_instances(world);
+        sights
+    }
+
+    /// One device has one Instance: of two the older, and of two alike the first by name. One that Akri made has no
+    /// note of its device; its name is made of the device's id as ours is.
+    fn find_instances(&mut self, world: &World) {
+        let shared = world.instances.iter().filter(|(_, i)| i.spec.shared);
+        let mut ages = BTreeMap::new();
+        for (key, instance) in shared {
+            let Some(device) = identity(key, instance) else {
+                continue;
+            };
+            let created = instance.metadata.creation_timestamp.as_ref();
+            let age = (created.map(|time| time.0), key);
+            if ages.get(&device).is_none_or(|first| age < *first) {
+                ages.insert(device.clone(), age);
+                self.instances.insert(device, key.clone());
+            }
+        }
+        let unknown: Vec<Identity> = (self.by_device.keys())
+            .filter(|device| !self.instances.contains_key(*device))
+            .cloned()
+            .collect();
+        for device in unknown {
+            let [short, _] = names_of(&device);
+            let key = ObjectKey::new(&device.0.namespace, short.as_str());
+            let there = world.instances.get(&key);
+            let is_akris = |instance: &Instance| {
+                instance.spec.shared
+                    && instance.spec.configuration_name == device.0.name
+                    && identity(&key, instance).is_none()
+            };
+            if there.is_some_and(|instance| is_akris(instance)) {
+                self.instances.insert(device, key);
+            }
+        }
+        let pairs = self.instances.iter();
+        self.devices = pairs.map(|(d, key)| (key.clone(), d.clone())).collect();
+    }
+
+    /// Whether a node that does not speak of a device of the Configuration does not see it. What an Instance says of one
+    /// that has not looked everywhere yet, or says nothing at all, is left as it is.
+    pub(crate) fn is_judged(&self, of: &ObjectKey, node: &str) -> bool {
+        let nodes = self.complete.get(of);
+        nodes.is_some_and(|nodes| nodes.contains(node))
+    }
+
+    /// What the nodes say of an Instance's device. A second Instance of a device is seen by nobody.
+    pub(crate) fn of(&self, key: &ObjectKey) -> Views<'a> {
+        let device = self.devices.get(key);
+        let by_device = device.and_then(|device| self.by_device.get(device));
+        let by_instance = self.by_instance.get(key);
+        let all = by_instance.into_iter().chain(by_device).flatten();
+        all.map(|(node, device)| (*node, *device)).collect()
+    }
+
+    /// The device of an Instance, where it is the device's only or first one.
+    pub(crate) fn device(&self, key: &ObjectKey) -> Option<&Identity> {
+        self.devices.get(key)
+    }
+
+    /// The devices without an Instance.
+    pub(crate) fn homeless(&self) -> impl Iterator<Item = (&Identity, &Views<'a>)> {
+        let all = self.by_device.iter();
+        all.filter(|(device, _)| !self.instances.contains_key(*device))
+    }
+}
+
+/// The device that an Instance was made for.
+fn identity(key: &ObjectKey, instance: &Instance) -> Option<Identity> {
+    let annotations = instance.metadata.annotations.as_ref()?;
+    let id = annotations.get(names::DEVICE_ID)?;
+    let of = ObjectKey::new(&key.namespace, &instance.spec.configuration_name);
+    Some((of, id.clone()))
+}
+
+/// The names that the Instance of a shared device may have.
+pub(crate) fn names_of((of, id): &Identity) -> [InstanceName; 2] {
+    InstanceName::candidates(&of.name, &DeviceId::new(id), Scope::Shared, "")
+}
+
+/// Whether a node does not see another host than the pinned one.
+pub(crate) fn is_same_host(view: &SeenDevice, pin: Option<&String>) -> bool {
+    let parsed = |text: &String| text.parse::<Pin>().ok();
+    let both = pin.and_then(parsed).zip(view.pin.as_ref().and_then(parsed));
+    both.is_none_or(|(pinned, own)| pinned.is_same(&own))
+}
+
+/// What an Instance that `nodes` offer is to say of each of them: only what is not well.
+pub(crate) fn exceptions(
+    before: &InstanceStatus,
+    (nodes, views): (&[String], &Views<'_>),
+    now: &str,
+) -> Vec<NodeHealth> {
+    let mut entries = vec![];
+    for node in nodes {
+        let before = before.nodes.iter().find(|entry| entry.name == *node);
+        let Some(view) = views.get(node.as_str()) else {
+            entries.extend(before.cloned());
+            continue;
+        };
+        let trouble = view.trouble();
+        if view.is_healthy() && trouble.is_none() {
+            continue;
+        }
+        let health = match view.is_healthy() {
+            true => HEALTHY,
+            false => UNHEALTHY,
+        };
+        let is_same = |entry: &&NodeHealth| entry.health == health;
+        let reason = trouble.map(|(reason, _)| reason);
+        let is_told = |entry: &&NodeHealth| entry.reason.as_deref() == reason;
+        let told = before
+            .filter(is_told)
+            .and_then(|entry| entry.message.clone());
+        entries.push(NodeHealth {
+            name: node.clone(),
+            health: health.to_owned(),
+            last_transition_time: (before.filter(is_same))
+                .map_or(now, |entry| &entry.last_transition_time)
+                .to_owned(),
+            connection: None,
+            reason: reason.map(str::to_owned),
+            // Another number in the sentence is no reason to write.
+            message: trouble.map(|(_, message)| told.unwrap_or_else(|| message.clone())),
+        });
+    }
+    entries.sort_by(|a, b| a.name.cmp(&b.name));
+    entries
+}

@@ -1,0 +1,124 @@
+//! Creates the folders of a demo, and the settings of its kubelet, agent and store.
+use crate::{
+    agent, api, kubelet,
+    store::folder::{self, FolderStore},
+};
+use anyhow::Context as _;
+use std::{
+    fs::{self, DirBuilder},
+    os::unix::fs::DirBuilderExt as _,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+/// The name of the demo's node.
+const NODE: &str = "laptop";
+/// The endpoint grace of the demo's kubelet. Other kubelets wait 5 min before they drop the resource of a disconnected
+/// plugin.
+const ENDPOINT_GRACE: Duration = Duration::from_secs(5);
+const GRACE_PERIOD_SECONDS: i64 = 5;
+/// The interval between two checks for free slots; the usual one is 10 s. An Instance is deleted once its broker's slot
+/// is free, which takes two checks.
+const FREE_SLOT_CHECK_INTERVAL: Duration = Duration::from_secs(2);
+
+/// The Configurations of the demo: files of `examples/`.
+const CONFIGURATIONS: [(&str, &str); 2] = [
+    (
+        "zeroconf-http.yaml",
+        include_str!("../../examples/zeroconf-http.yaml"),
+    ),
+    (
+        "zeroconf-rtsp.yaml",
+        include_str!("../../examples/zeroconf-rtsp.yaml"),
+    ),
+];
+
+/// The folders of a demo.
+pub(super) struct Home {
+    root: PathBuf,
+}
+
+impl Home {
+    /// Creates a new folder that contains the Configurations, with a short grace period.
+    pub(super) fn create() -> anyhow::Result<Self> {
+        let root = std::env::temp_dir().join(format!("petiole-demo-{}", std::process::id()));
+        // The folder must be new and private, because the kubelet runs the manifests in it.
+        (DirBuilder::new().mode(0o700).create(&root))
+            .with_context(|| root.display().to_string())?;
+        let home = Self { root };
+        for folder in [&home.configurations(), &home.manifests()] {
+            fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+        }
+        for (name, text) in CONFIGURATIONS {
+            let text = with_short_grace(text).with_context(|| name.to_owned())?;
+            let path = home.configurations().join(name);
+            fs::write(&path, text).with_context(|| path.display().to_string())?;
+        }
+        Ok(home)
+    }
+
+    pub(super) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Removes all files of the demo.
+    pub(super) fn remove(&self) -> anyhow::Result<()> {
+        fs::remove_dir_all(&self.root).with_context(|| self.root.display().to_string())
+    }
+
+    fn configurations(&self) -> PathBuf {
+        self.root.join("configurations")
+    }
+
+    fn manifests(&self) -> PathBuf {
+        self.root.join("manifests")
+    }
+
+    pub(super) fn state(&self) -> PathBuf {
+        self.root.join("state")
+    }
+
+    pub(super) fn kubelet(&self) -> kubelet::Settings {
+        kubelet::Settings {
+            endpoint_grace: ENDPOINT_GRACE,
+            ..kubelet::Settings::new(&self.root, self.manifests(), NODE)
+        }
+    }
+
+    pub(super) fn agent(&self) -> agent::Settings {
+        agent::Settings {
+            node_name: NODE.to_owned(),
+            resource_prefix: api::names::GROUP.to_owned(),
+            resource_prefixes: vec![api::names::GROUP.to_owned()],
+            nodes: None,
+            plugin_folder: self.root.join("device-plugins"),
+            pod_resources_socket: self.root.join("pod-resources/kubelet.sock"),
+            own_pod: None,
+            kubelet_settles: agent::KUBELET_SETTLES,
+            names_are_kept: agent::NAMES_ARE_KEPT,
+            between_looks: FREE_SLOT_CHECK_INTERVAL,
+            max_configurations: 100,
+            max_instances: 100,
+            render_brokers: Some(self.manifests()),
+            http_address: None,
+            metrics_address: None,
+        }
+    }
+
+    pub(super) fn store(&self) -> anyhow::Result<Arc<FolderStore>> {
+        let store = FolderStore::open(folder::Settings {
+            node_name: NODE.to_owned(),
+            configurations: self.configurations(),
+            state: self.state(),
+        })?;
+        Ok(Arc::new(store))
+    }
+}
+
+/// Shortens the grace period of a Configuration, so that a user sees the Instance of a lost device being deleted.
+fn with_short_grace(text: &str) -> anyhow::Result<String> {
+    let mut document: serde_json::Value = serde_saphyr::from_str(text)?;
+    document["spec"]["gracePeriodSeconds"] = GRACE_PERIOD_SECONDS.into();
+    Ok(serde_saphyr::to_string(&document)?)
+}

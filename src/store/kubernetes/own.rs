@@ -1,0 +1,163 @@
+//! This node's NodeDevices: what the agent reports, written as one object at each change of it, and again where it is
+//! gone or somebody else's.
+//!
+//! A controller that takes this node to be lost deletes the object. That it is made again is how the controller knows
+//! that the agent lives.
+use super::{Inner, own_plan};
+use crate::{
+    api::{names, node_devices::NodeDevices},
+    backoff::Backoff,
+    cluster::{events::about, is_conflict, is_not_found, watch as objects},
+};
+use kube::{
+    Api,
+    api::{Patch, PatchParams, PostParams},
+    runtime::watcher,
+};
+use own_plan::{Step, Written};
+use serde_json::json;
+use std::{sync::Arc, time::Duration};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep, sleep_until},
+};
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+/// The least time between two writes: what changes meanwhile is written together.
+const BETWEEN_WRITES: Duration = Duration::from_millis(100);
+const FIRST_RETRY: Duration = Duration::from_millis(100);
+const LAST_RETRY: Duration = Duration::from_secs(30);
+
+/// Follows the object.
+pub(super) async fn follow(
+    inner: &Inner,
+    own: watch::Sender<objects::Set<NodeDevices>>,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
+    let name = &inner.settings.node_name;
+    let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    let what = (config, "this node's NodeDevices");
+    let slim = |mut object: NodeDevices| {
+        object.metadata.managed_fields = None;
+        object
+    };
+    let apis = vec![Api::all(inner.client.clone())];
+    objects::run(apis, what, slim, own, shutdown).await
+}
+
+/// Brings the object to what was reported last, at each change of the reports or of the object.
+pub(super) async fn run(
+    inner: &Inner,
+    mut own: watch::Receiver<objects::Set<NodeDevices>>,
+    shutdown: &CancellationToken,
+) -> anyhow::Result<()> {
+    let mut reports = inner.reports.subscribe();
+    let mut written = Written::default();
+    let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
+    let write = async {
+        // Nothing was reported yet, and it is not known what stands there.
+        reports.changed().await?;
+        own.wait_for(Option::is_some).await?;
+        loop {
+            let wanted = own_plan::wanted(&reports.borrow_and_update());
+            let is_news = own.has_changed()?;
+            let seen = own_of(inner, &own.borrow_and_update());
+            if is_news && seen.is_none() {
+                written.is_deleted();
+            }
+            let began = Instant::now();
+            let step = own_plan::step(&wanted, seen.as_deref(), &written);
+            match carry_out(inner, step, (&mut written, seen.as_deref())).await {
+                None => {}
+                Some(true) => {
+                    backoff.reset();
+                    sleep_until(began + BETWEEN_WRITES).await;
+                    continue;
+                }
+                Some(false) => {
+                    sleep(backoff.next_wait()).await;
+                    continue;
+                }
+            }
+            tokio::select! {
+                changed = reports.changed() => changed?,
+                changed = own.changed() => { changed?; own.mark_changed(); }
+            }
+        }
+    };
+    shutdown.run_until_cancelled(write).await.unwrap_or(Ok(()))
+}
+
+fn own_of(inner: &Inner, set: &objects::Set<NodeDevices>) -> Option<Arc<NodeDevices>> {
+    let objects = &set.as_ref()?.objects;
+    let name = &inner.settings.node_name;
+    let own = objects.iter().find(|(key, _)| key.name == *name);
+    own.map(|(_, object)| object.clone())
+}
+
+/// Whether it was written; `None` where there is nothing to write.
+async fn carry_out(
+    inner: &Inner,
+    step: Step<'_>,
+    (written, seen): (&mut Written, Option<&NodeDevices>),
+) -> Option<bool> {
+    let api: Api<NodeDevices> = Api::all(inner.client.clone());
+    let name = &inner.settings.node_name;
+    let manager = Some(names::AGENT_MANAGER.to_owned());
+    let before = written.reported(seen);
+    let outcome = match step {
+        Step::Nothing => return None,
+        Step::Create(spec) => {
+            let params = PostParams {
+                field_manager: manager,
+                ..PostParams::default()
+            };
+            api.create(&params, &NodeDevices::new(name, spec.clone()))
+                .await
+        }
+        Step::Patch(spec) => {
+            let params = PatchParams {
+                field_manager: manager,
+                ..PatchParams::default()
+            };
+            // The list is replaced as one.
+            let patch = Patch::Merge(json!({ "spec": spec }));
+            api.patch(name, &params, &patch).await
+        }
+    };
+    match outcome {
+        Ok(object) => {
+            written.is_there(object);
+            tell(
+                inner,
+                &own_plan::new_problems(&before, &written.reported(None)),
+            );
+            Some(true)
+        }
+        Err(e) if is_not_found(&e) => {
+            written.is_gone();
+            Some(true)
+        }
+        Err(e) if is_conflict(&e) => {
+            written.is_other();
+            Some(true)
+        }
+        Err(e) => {
+            warn!("what this node sees of shared devices is not written, and is tried again: {e}");
+            Some(false)
+        }
+    }
+}
+
+fn tell(inner: &Inner, problems: &own_plan::Problems) {
+    let node = &inner.settings.node_name;
+    let watched = inner.watched.borrow();
+    for (key, problem) in problems {
+        let set = watched.as_ref();
+        if let Some(configuration) = set.and_then(|set| set.objects.get(key)) {
+            let note = format!("node {node}: {}", problem.message);
+            (inner.events).warning(about(&**configuration), &problem.reason, note);
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! What this node's NodeDevices is to say, and when it is written. Pure.
+use crate::{
+    api::{
+        configuration::Problem,
+        node_devices::{ConfigurationView, NodeDevices, NodeDevicesSpec, SeenDevice},
+    },
+    model::names::ObjectKey,
+    store::Report,
+};
+use std::collections::BTreeMap;
+
+/// Problems, each with the Configuration that has it.
+pub(crate) type Problems = Vec<(ObjectKey, Problem)>;
+
+/// What is to be written.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Step<'a> {
+    Nothing,
+    Create(&'a NodeDevicesSpec),
+    Patch(&'a NodeDevicesSpec),
+}
+
+/// What became of the last write, as far as the watch may not tell of it yet.
+#[derive(Debug, Default)]
+pub(crate) enum Written {
+    /// Nothing: what the watch says counts.
+    #[default]
+    Nothing,
+    There(Box<NodeDevices>),
+    /// It was not there to be patched.
+    Gone,
+    /// It was there when it was to be made.
+    Other,
+}
+
+impl Written {
+    pub(crate) fn is_there(&mut self, object: NodeDevices) {
+        *self = Self::There(Box::new(object));
+    }
+
+    /// The watch has news, and the object is not there: it was deleted, because what was just made would be there.
+    pub(crate) fn is_deleted(&mut self) {
+        *self = Self::Nothing;
+    }
+
+    pub(crate) fn is_gone(&mut self) {
+        *self = Self::Gone;
+    }
+
+    pub(crate) fn is_other(&mut self) {
+        *self = Self::Other;
+    }
+
+    /// The problems that were written last, by this life or by an earlier one.
+    pub(crate) fn reported(&self, seen: Option<&NodeDevices>) -> Problems {
+        let object = match self {
+            Self::There(object) => Some(&**object),
+            Self::Nothing | Self::Gone | Self::Other => seen,
+        };
+        let all = object
+            .into_iter()
+            .flat_map(|object| &object.spec.configurations);
+        let all = all.flat_map(|view| {
+            let key = ObjectKey::new(&view.namespace, &view.name);
+            let problems = view.problems.iter();
+            problems.map(move |problem| (key.clone(), problem.clone()))
+        });
+        all.collect()
+    }
+}
+
+/// The problems that were not there before.
+pub(crate) fn new_problems(before: &Problems, now: &Problems) -> Problems {
+    let is_new = |one: &&(ObjectKey, Problem)| !before.contains(one);
+    now.iter().filter(is_new).cloned().collect()
+}
+
+/// The bytes of all `properties` and pins together: an object may have 1.5 MB. What is more is said when the Instances of those
+/// before are made.
+const PROPERTIES_MAX: usize = 256 * 1024;
+
+/// What the object is to say.
+pub(crate) fn wanted(reports: &BTreeMap<ObjectKey, Report>) -> NodeDevicesSpec {
+    let mut left = PROPERTIES_MAX;
+    let mut bounded = |device: &SeenDevice| {
+        let mut device = device.clone();
+        let properties = device.properties.iter().flatten();
+        let pin = device.pin.as_ref().map_or(0, String::len);
+        let bytes = pin + properties.map(|(k, v)| k.len() + v.len()).sum::<usize>();
+        // One alone that is larger is said all the same.
+        match bytes <= left || left == PROPERTIES_MAX {
+            true => left = left.saturating_sub(bytes),
+            false => (device.properties, device.pin) = (None, None),
+        }
+        device
+    };
+    let mut view = |(key, report): (&ObjectKey, &Report)| ConfigurationView {
+        namespace: key.namespace.clone(),
+        name: key.name.clone(),
+        complete: report.complete,
+        left_out: report.left_out,
+        problems: report.problems.clone(),
+        devices: report.devices.iter().map(&mut bounded).collect(),
+    };
+    NodeDevicesSpec {
+        configurations: reports.iter().map(&mut view).collect(),
+    }
+}
+
+/// What to do about it. `seen` is the object as the watch has it, which may be behind what was written.
+pub(crate) fn step<'a>(
+    wanted: &'a NodeDevicesSpec,
+    seen: Option<&NodeDevices>,
+    written: &Written,
+) -> Step<'a> {
+    let stands = match (written, seen) {
+        (Written::Gone, _) => return Step::Create(wanted),
+        (Written::Other, None) => return Step::Patch(wanted),
+        (Written::There(written), Some(seen)) if is_newer(written, seen) => &written.spec,
+        (_, Some(seen)) => &seen.spec,
+        // The watch does not have it yet.
+        (Written::There(written), None) => &written.spec,
+        (Written::Nothing, None) => return Step::Create(wanted),
+    };
+    match says(stands, wanted) {
+        true => Step::Nothing,
+        false => Step::Patch(wanted),
+    }
+}
+
+/// Versions are ordered as numbers are (KEP-5504).
+fn is_newer(a: &NodeDevices, b: &NodeDevices) -> bool {
+    let version = |object: &NodeDevices| -> Option<u64> {
+        object.metadata.resource_version.as_ref()?.parse().ok()
+    };
+    version(a) > version(b)
+}
+
+/// Whether nothing needs to be written. Properties that the Instance says by now are no reason to.
+fn says(stands: &NodeDevicesSpec, wanted: &NodeDevicesSpec) -> bool {
+    let is_same = |(there, wanted): (&ConfigurationView, &ConfigurationView)| {
+        (&there.namespace, &there.name) == (&wanted.namespace, &wanted.name)
+            && (there.complete, there.left_out) == (wanted.complete, wanted.left_out)
+            && there.problems == wanted.problems
+            && there.devices.len() == wanted.devices.len()
+            && (there.devices.iter().zip(&wanted.devices)).all(|(a, b)| is_same_device(a, b))
+    };
+    stands.configurations.len() == wanted.configurations.len()
+        && (stands.configurations.iter().zip(&wanted.configurations)).all(is_same)
+}
+
+fn is_same_device(there: &SeenDevice, wanted: &SeenDevice) -> bool {
+    if there == wanted {
+        return true;
+    }
+    // The sentence of a device that comes and goes has a number in it, and that of another host its addresses.
+    let slim = |device: &SeenDevice| SeenDevice {
+        flapping: device.flapping.as_ref().map(|_| String::new()),
+        other_host: device.other_host.as_ref().map(|_| String::new()),
+        pin: None,
+        properties: None,
+        usage: BTreeMap::new(),
+        ..device.clone()
+    };
+    slim(there) == slim(wanted)
+        && (wanted.pin.is_none() || there.pin == wanted.pin)
+        && (wanted.properties.is_none() || there.properties == wanted.properties)
+        && (wanted.usage.is_empty() || there.usage == wanted.usage)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn device(id: &str) -> SeenDevice {
+        SeenDevice {
+            id: Some(id.to_owned()),
+            ..SeenDevice::default()
+        }
+    }
+
+    fn wanting(devices: Vec<SeenDevice>) -> NodeDevicesSpec {
+        let report = Report {
+            devices,
+            ..Report::default()
+        };
+        wanted(&BTreeMap::from([(
+            ObjectKey::new("default", "cam"),
+            report,
+        )]))
+    }
+
+    fn object(version: &str, spec: &NodeDevicesSpec) -> NodeDevices {
+        let mut object = NodeDevices::new("a", spec.clone());
+        object.metadata.resource_version = Some(version.to_owned());
+        object
+    }
+
+    #[test]
+    fn what_stands_there_is_written_anew_only_where_it_says_something_else() {
+        let (one, two) = (wanting(vec![device("1")]), wanting(vec![device("2")]));
+        let nothing = Written::default();
+        assert_eq!(step(&one, None, &nothing), Step::Create(&one));
+        assert_eq!(
+            step(&one, Some(&object("1", &one)), &nothing),
+            Step::Nothing
+        );
+        assert_eq!(
+            step(&one, Some(&object("1", &two)), &nothing),
+            Step::Patch(&one)
+        );
+        // The watch is behind what was written, and then it is not.
+        let mut written = Written::default();
+        written.is_there(object("5", &one));
+        assert_eq!(
+            step(&one, Some(&object("4", &two)), &written),
+            Step::Nothing
+        );
+        assert_eq!(
+            step(&one, Some(&object("6", &two)), &written),
+            Step::Patch(&one)
+        );
+        assert_eq!(step(&one, None, &written), Step::Nothing);
+        assert_eq!(step(&two, None, &written), Step::Patch(&two));
+        written.is_deleted();
+        assert_eq!(step(&one, None, &written), Step::Create(&one));
+        written.is_other();
+        assert_eq!(step(&one, None, &written), Step::Patch(&one));
+        written.is_gone();
+        assert_eq!(
+            step(&one, Some(&object("6", &one)), &written),
+            Step::Create(&one)
+        );
+    }
+
+    #[test]
+    fn properties_that_the_instance_says_by_now_are_no_reason_to_write() {
+        let said = |value: Option<&str>| {
+            let properties = value.map(|v| BTreeMap::from([("KEY".to_owned(), v.to_owned())]));
+            wanting(vec![SeenDevice {
+                properties,
+                ..device("1")
+            }])
+        };
+        assert!(says(&said(Some("x")), &said(None)));
+        assert!(!says(&said(Some("x")), &said(Some("y"))));
+        assert!(!says(&said(None), &said(Some("y"))));
+        let flaps = |message: &str| {
+            wanting(vec![SeenDevice {
+                flapping: Some(message.to_owned()),
+                ..device("1")
+            }])
+        };
+        assert!(says(&flaps("it went 3 times"), &flaps("it went 4 times")));
+        assert!(!says(&flaps("it went 3 times"), &said(None)));
+    }
+
+    #[test]
+    fn so_many_descriptions_fit_into_the_object_and_the_others_wait() {
+        let large = |id: usize, bytes: usize| SeenDevice {
+            properties: Some(BTreeMap::from([("KEY".to_owned(), "x".repeat(bytes))])),
+            ..device(&id.to_string())
+        };
+        let said = |spec: NodeDevicesSpec| -> Vec<bool> {
+            let devices = spec.configurations[0].devices.iter();
+            devices.map(|device| device.properties.is_some()).collect()
+        };
+        let devices = (0..4).map(|n| large(n, 100_000)).collect();
+        assert_eq!(said(wanting(devices)), [true, true, false, false]);
+        let devices = vec![large(0, 1_000_000), large(1, 1)];
+        assert_eq!(said(wanting(devices)), [true, false]);
+    }
+
+    #[test]
+    fn only_problems_that_are_new_are_told() {
+        let problem = |reason| {
+            let key = ObjectKey::new("default", "cam");
+            (key, Problem::new(reason, "m"))
+        };
+        let now = vec![problem("A"), problem("B")];
+        assert_eq!(new_problems(&vec![], &now).len(), 2);
+        assert_eq!(new_problems(&vec![problem("A")], &now), [problem("B")]);
+    }
+}

@@ -1,0 +1,85 @@
+//! Lists the Configurations and Instances of a cluster.
+use super::{failure::Failure, plan::InstanceUse};
+use crate::{
+    api::{configuration::Configuration, instance::Instance},
+    cluster::{
+        self,
+        watch::{self, Read},
+    },
+    model::names::ObjectKey,
+};
+use kube::{Client, Resource, core::NamespaceResourceScope};
+use serde::de::DeserializeOwned;
+use std::{collections::BTreeMap, fmt::Debug};
+
+/// Lists all objects of a kind. The list is empty if the cluster does not know the kind.
+async fn all<K>(
+    client: &Client,
+    namespaces: &[String],
+    resource: &str,
+) -> Result<Vec<Read<K>>, Failure>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Send
+        + 'static,
+{
+    let mut objects = vec![];
+    for api in watch::apis::<K>(client, namespaces) {
+        match cluster::list_all(&api).await {
+            Ok(of_namespace) => objects.extend(of_namespace),
+            Err(e) if cluster::is_not_found(&e) => {}
+            Err(e) => return Err(Failure::new(e, "list", resource)),
+        }
+    }
+    Ok(objects)
+}
+
+pub(super) async fn configurations(
+    client: &Client,
+    namespaces: &[String],
+) -> Result<Vec<Read<Configuration>>, Failure> {
+    all(client, namespaces, "configurations.akri.sh").await
+}
+
+pub(super) async fn instances(
+    client: &Client,
+    namespaces: &[String],
+    configurations: &[Read<Configuration>],
+) -> Result<Vec<InstanceUse>, Failure> {
+    let named = configurations.iter().filter_map(|configuration| {
+        let name = configuration.0.as_ref().ok()?.spec.resource_name.clone()?;
+        Some((cluster::key_of(configuration.meta()), name))
+    });
+    let named = named.collect();
+    let all = all::<Instance>(client, namespaces, "instances.akri.sh").await?;
+    Ok(all.into_iter().map(|i| instance_use(i, &named)).collect())
+}
+
+fn instance_use(
+    instance: Read<Instance>,
+    resource_names: &BTreeMap<ObjectKey, String>,
+) -> InstanceUse {
+    let key = cluster::key_of(instance.meta());
+    let (configuration, nodes) = match instance.0 {
+        Ok(instance) => {
+            let nodes = instance.spec.nodes.into_iter().collect();
+            (instance.spec.configuration_name, Some(nodes))
+        }
+        // The name of the Instance contains that of its Configuration.
+        Err(_) => {
+            let configuration = key.name.rsplit_once('-').map_or("", |(name, _)| name);
+            (configuration.to_owned(), None)
+        }
+    };
+    let its_configuration = ObjectKey::new(&key.namespace, &configuration);
+    InstanceUse {
+        key: key.to_string(),
+        name: key.name,
+        resource_name: resource_names.get(&its_configuration).cloned(),
+        configuration,
+        nodes,
+    }
+}

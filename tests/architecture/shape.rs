@@ -1,0 +1,197 @@
+//! The shape of files and functions: their lengths, and the number of parameters.
+use crate::{
+    beyond,
+    source::{Source, all_sources, production_sources},
+};
+
+/// The longest file in lines, with its comments and tests.
+const FILE_LINES_MAX: usize = 400;
+/// The longest body of a function in lines, without empty lines and comments.
+const FUNCTION_LINES_MAX: usize = 60;
+const PARAMETERS_MAX: usize = 5;
+
+/// Files that are still longer.
+const LONG_FILES: &[&str] = &[
+    "src/model/slot_table/tests.rs",
+    "src/store/plan.rs",
+    "tests/simulation/controller.rs",
+    "tests/simulation/faults.rs",
+    "tests/simulation/store.rs",
+    "tests/support/fake_plugin.rs",
+];
+/// Functions that are still longer.
+const LONG_FUNCTIONS: &[&str] = &[];
+/// Functions that still have more parameters.
+const MANY_PARAMETERS: &[&str] = &[];
+
+/// A function as it is written.
+#[derive(Debug, PartialEq, Eq)]
+struct Function {
+    name: String,
+    lines: usize,
+    parameters: usize,
+}
+
+/// Returns the functions with a body. It relies on the formatting of rustfmt: a function ends with a brace that is
+/// indented like its first line.
+fn functions(text: &str) -> Vec<Function> {
+    let lines: Vec<&str> = text.lines().collect();
+    let mut functions = vec![];
+    for (first, line) in lines.iter().enumerate() {
+        let Some((before, after)) = line.split_once("fn ").filter(|_| is_signature(line)) else {
+            continue;
+        };
+        let name = after.split(['(', '<']).next().unwrap_or_default();
+        let indent = &line[..line.len() - line.trim_start().len()];
+        let end = format!("{indent}}}");
+        let is_short = line.ends_with('}');
+        let last = match is_short {
+            true => Some(first),
+            false => (first..lines.len()).find(|n| lines[*n] == end),
+        };
+        let signature = lines[first..].join("\n")[before.len()..].to_owned();
+        let Some(last) = last.filter(|_| has_body(&signature)) else {
+            continue;
+        };
+        let body = (first..last).find(|n| lines[*n].ends_with('{'));
+        let body = body.map_or(last..last, |opens| opens + 1..last);
+        let is_code = |line: &&&str| !line.trim().is_empty() && !line.trim().starts_with("//");
+        functions.push(Function {
+            name: name.to_owned(),
+            lines: lines[body].iter().filter(is_code).count(),
+            parameters: parameters(&signature),
+        });
+    }
+    functions
+}
+
+/// Returns whether a line begins a function: only qualifiers precede `fn`.
+fn is_signature(line: &str) -> bool {
+    let Some((before, _)) = line.trim_start().split_once("fn ") else {
+        return false;
+    };
+    let is_qualifier =
+        |word: &str| word.starts_with("pub") || ["async", "const", "in", "super)"].contains(&word);
+    before.split_whitespace().all(is_qualifier)
+}
+
+/// Returns whether the body comes before a semicolon, which would end the method of a trait.
+fn has_body(signature: &str) -> bool {
+    let mut depth = 0_i32;
+    for c in signature.chars() {
+        match c {
+            '(' | '[' => depth += 1,
+            ')' | ']' => depth -= 1,
+            ';' if depth == 0 => return false,
+            '{' if depth == 0 => return true,
+            _ => {}
+        }
+    }
+    false
+}
+
+/// Returns the number of parameters of the function at the start of `signature`, with `self`.
+fn parameters(signature: &str) -> usize {
+    let mut depth = 0_i32;
+    let mut count = 0;
+    let mut has_text = false;
+    let mut is_inside = false;
+    let mut previous = ' ';
+    for c in signature.chars() {
+        let is_arrow = c == '>' && (previous == '-' || previous == '=');
+        previous = c;
+        match c {
+            '(' if depth == 0 && !is_inside => {
+                is_inside = true;
+                continue;
+            }
+            ')' if depth == 0 && is_inside => break,
+            '(' | '[' | '{' | '<' => depth += 1,
+            ')' | ']' | '}' => depth -= 1,
+            '>' if !is_arrow => depth -= 1,
+            ',' if depth == 0 && is_inside => {
+                count += usize::from(has_text);
+                has_text = false;
+                continue;
+            }
+            _ => {}
+        }
+        has_text |= is_inside && !c.is_whitespace();
+    }
+    count + usize::from(has_text)
+}
+
+fn long_files(folder: &str, sources: &[Source]) -> Vec<String> {
+    sources
+        .iter()
+        .filter(|source| source.text.lines().count() > FILE_LINES_MAX)
+        .map(|source| format!("{folder}/{}", source.path))
+        .collect()
+}
+
+/// Returns the functions that `is_fault` selects, as `<file>: <name>`. Clippy measures those in tests too.
+fn faulty(sources: &[Source], is_fault: impl Fn(&Function) -> bool) -> Vec<String> {
+    let faults = sources.iter().flat_map(|source| {
+        let functions = functions(&source.code).into_iter();
+        functions
+            .filter(&is_fault)
+            .map(|function| format!("src/{}: {}", source.path, function.name))
+            .collect::<Vec<_>>()
+    });
+    faults.collect()
+}
+
+#[test]
+fn files_and_functions_are_short_and_have_few_parameters() {
+    let mut files = vec![];
+    for folder in ["src", "tests"] {
+        let sources = all_sources(folder);
+        assert!(sources.len() > 10);
+        files.extend(long_files(folder, &sources));
+    }
+    let sources = production_sources();
+    let functions = faulty(&sources, |f| f.lines > FUNCTION_LINES_MAX);
+    let parameters = faulty(&sources, |f| f.parameters > PARAMETERS_MAX);
+    let rule = format!("longer than {FILE_LINES_MAX} lines");
+    let mut messages = beyond(&rule, &files, LONG_FILES);
+    let rule = format!("function longer than {FUNCTION_LINES_MAX} lines");
+    messages.extend(beyond(&rule, &functions, LONG_FUNCTIONS));
+    let rule = format!("more than {PARAMETERS_MAX} parameters");
+    messages.extend(beyond(&rule, &parameters, MANY_PARAMETERS));
+    assert!(messages.is_empty(), "{}", messages.join("\n"));
+}
+
+#[test]
+fn functions_are_measured_without_comments_and_with_self() {
+    let text = "\
+impl A {
+    pub(crate) async fn first<F: Fn(u8, u8) -> u8>(
+        &self,
+        pair: (u8, u8),
+        map: BTreeMap<u8, u8>,
+        f: impl Fn(u8, u8) -> u8,
+    ) -> u8
+    where
+        F: Send,
+    {
+        // A comment.
+
+        f(1, 2)
+    }
+
+    fn none() {}
+}
+
+trait B {
+    fn without_body(&self, a: u8);
+}
+";
+    let found = functions(text);
+    let expected = [("first", 1, 4), ("none", 0, 0)];
+    let expected = expected.map(|(name, lines, parameters)| Function {
+        name: name.to_owned(),
+        lines,
+        parameters,
+    });
+    assert_eq!(found, expected);
+}

@@ -1,0 +1,21 @@
+//! Our agent and our kubelet over real sockets: the two halves of one protocol test each other.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod allocation;
+mod devices;
+mod edits;
+mod pre_start;
+mod registration;
+mod restarts;
+mod slots;
+
+use crate::support::{
+    fake_kubelet::{FakePodResources, FakeRegistration},
+    node::{PATIENCE, TestNode, instance_name, request},
+    test_handler::{device, with},
+};
+use petiole::{
+    model::device::{Device, DeviceNode, Mount},
+    proto::device_plugin::Empty,
+};
+use std::{fs, time::Duration};
+use tokio::time::{Instant, sleep, timeout};

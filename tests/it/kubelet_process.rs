@@ -1,0 +1,96 @@
+//! `petiole kubelet` as a process that is killed.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use crate::support::fake_plugin::eventually;
+use petiole::kubelet::client::Client;
+use std::{
+    fs,
+    path::Path,
+    process::{Child, Command, Stdio},
+};
+
+/// Ends with the test.
+struct Kubelet(Child);
+
+impl Kubelet {
+    async fn start(root: &Path) -> Self {
+        let child = Command::new(env!("CARGO_BIN_EXE_petiole"))
+            .args(["kubelet", "--node-name", "n", "--restart-backoff", "50ms"])
+            .args(["--root-dir".as_ref(), root.as_os_str()])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let client = Client::new(root);
+        eventually("the kubelet answers", async || {
+            client.healthz().await.is_ok()
+        })
+        .await;
+        Self(child)
+    }
+
+    fn kill(mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Kubelet {
+    fn drop(&mut self) {
+        let pid = i32::try_from(self.0.id()).unwrap();
+        let term = nix::sys::signal::Signal::SIGTERM;
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), term).ok();
+        self.0.wait().ok();
+    }
+}
+
+/// A process that its new parent has not noticed the end of is a zombie.
+fn is_running(pid: &str) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"));
+    status.is_ok_and(|status| !status.contains("State:\tZ"))
+}
+
+fn running(pids: &Path) -> Vec<String> {
+    let pids = fs::read_to_string(pids).unwrap_or_default();
+    let pids = pids.lines().filter(|pid| is_running(pid));
+    pids.map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn containers_of_a_killed_kubelet_are_ended_by_the_next_and_started_once() {
+    let dir = tempfile::TempDir::with_prefix("pk").unwrap();
+    let root = dir.path();
+    let (polite, stubborn) = (root.join("polite"), root.join("stubborn"));
+    fs::create_dir(root.join("manifests")).unwrap();
+    let manifest = format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: p}}\nspec:\n  terminationGracePeriodSeconds: 1\n  containers:
+  - {{name: polite, image: none, command: [sh, -c, 'echo $$$$ >>{}; exec sleep 1000']}}
+  - {{name: stubborn, image: none, command: [sh, -c, 'trap \"\" TERM; echo $$$$ >>{}; while :; do sleep 0.1; done']}}\n",
+        polite.display(),
+        stubborn.display(),
+    );
+    fs::write(root.join("manifests/p.yaml"), manifest).unwrap();
+    let kubelet = Kubelet::start(root).await;
+    let each_runs_once = async || running(&polite).len() == 1 && running(&stubborn).len() == 1;
+    eventually("both run", each_runs_once).await;
+    let before = [running(&polite), running(&stubborn)].concat();
+
+    kubelet.kill();
+    assert_eq!([running(&polite), running(&stubborn)].concat(), before);
+    let own = std::process::id();
+    // Its number is another process's by now, or its record was cut off: neither is touched, nor in the way.
+    let other = format!(r#"{{"pid":{own},"started":1,"boot":"x","graceSeconds":0}}"#);
+    fs::write(root.join("containers/other.json"), other).unwrap();
+    fs::write(root.join("containers/half.json"), "{\"pid\":").unwrap();
+
+    let kubelet = Kubelet::start(root).await;
+    eventually("the old ones are gone and new ones run", async || {
+        !before.iter().any(|pid| is_running(pid)) && each_runs_once().await
+    })
+    .await;
+    drop(kubelet);
+    let left = [running(&polite), running(&stubborn)].concat();
+    assert_eq!(left, Vec::<String>::new());
+    assert_eq!(fs::read_dir(root.join("containers")).unwrap().count(), 0);
+}

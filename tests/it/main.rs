@@ -1,0 +1,24 @@
+//! Tests the library and the program from outside: through sockets, files and processes.
+//!
+//! All of them are one program, because linking a test program takes longer than running most of these tests. Tests that
+//! need a network without other mDNS programs are in `tests/mdns` and `tests/mdns_flood`; what counts this process's memory is
+//! in `tests/leaks`.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod agent_process;
+mod agent_with_kubelet;
+mod bad_input;
+mod cdi_handler;
+mod chart_renders;
+mod examples_parse;
+mod kubelet_allocations;
+mod kubelet_devices;
+mod kubelet_plugins;
+mod kubelet_pods;
+mod kubelet_process;
+mod node_capacity;
+mod pages;
+mod rendered_brokers;
+mod resource_names;
+#[path = "../support/mod.rs"]
+mod support;
+mod told_to_end;

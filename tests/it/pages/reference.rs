@@ -1,0 +1,202 @@
+//! `docs/configuration.md` is made of the definitions in `crds/`.
+use super::page::{files, root};
+use serde_json::Value;
+use std::{env, fmt::Write as _, fs};
+
+const HEAD: &str = "# Reference of the resources
+
+This page is for those who write Configurations or read Instances. It lists every field. It is made of the definitions in `crds/`: do not
+edit it, `just regenerate` writes it. On a cluster, `kubectl explain configuration.spec` shows the same.
+
+In the tables, `a.b` is the field `b` of `a`, and `a[].b` is the field `b` of each entry of the list `a`.
+";
+
+/// Returns the page.
+fn page() -> String {
+    let mut page = HEAD.to_owned();
+    for file in files(&root().join("crds"), "yaml") {
+        let text = fs::read_to_string(&file).unwrap();
+        let definition: Value = serde_saphyr::from_str(&text).unwrap();
+        kind(&mut page, &definition["spec"]);
+    }
+    page
+}
+
+/// Returns the text on one line of a table, in which `<instance>` is no HTML.
+fn text(value: &Value) -> String {
+    let text = value.as_str().unwrap_or_default();
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let line = words.join(" ").replace('|', "\\|");
+    let parts = line.split('`').enumerate();
+    let escaped: Vec<String> = parts
+        .map(|(index, part)| match index % 2 {
+            0 => part.replace('<', "&lt;"),
+            _ => part.to_owned(), // code
+        })
+        .collect();
+    escaped.join("`")
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+/// Writes the section of a kind.
+fn kind(page: &mut String, spec: &Value) {
+    let (names, version) = (&spec["names"], &spec["versions"][0]);
+    let schema = &version["schema"]["openAPIV3Schema"];
+    let kind = names["kind"].as_str().unwrap();
+    let short: Vec<String> = (list(&names["shortNames"]).iter())
+        .map(|name| format!(", short name `{}`", text(name)))
+        .collect();
+    write!(
+        page,
+        "\n## {kind}\n\n{}\n\n`apiVersion: {}/{}`; `kubectl get {}`{}; scope: {}.\n",
+        text(&schema["description"]),
+        text(&spec["group"]),
+        text(&version["name"]),
+        text(&names["plural"]),
+        short.concat(),
+        text(&spec["scope"]),
+    )
+    .unwrap();
+    for rule in list(&schema["x-kubernetes-validations"]) {
+        write!(
+            page,
+            "\nOther objects are refused: \u{201c}{}\u{201d}.\n",
+            text(&rule["message"])
+        )
+        .unwrap();
+    }
+    columns(page, version);
+    for (name, part) in schema["properties"].as_object().unwrap() {
+        write!(
+            page,
+            "\n### {kind}: {name}\n\n{}\n",
+            text(&part["description"])
+        )
+        .unwrap();
+        page.push_str("\n| field | type | default | description |\n|---|---|---|---|\n");
+        fields(page, "", part);
+    }
+}
+
+/// Writes what `kubectl get` shows of a kind, and what it selects by.
+fn columns(page: &mut String, version: &Value) {
+    let columns = list(&version["additionalPrinterColumns"]);
+    if !columns.is_empty() {
+        page.push_str("\n| column of `kubectl get` | field |\n|---|---|\n");
+        for column in columns {
+            let name = text(&column["name"]).to_uppercase();
+            let path = text(&column["jsonPath"]);
+            writeln!(page, "| {name} | `{}` |", path.trim_start_matches('.')).unwrap();
+        }
+    }
+    let selectable: Vec<String> = (list(&version["selectableFields"]).iter())
+        .map(|field| format!("`{}`", text(&field["jsonPath"]).trim_start_matches('.')))
+        .collect();
+    if !selectable.is_empty() {
+        write!(
+            page,
+            "\n`--field-selector` works with {}.\n",
+            selectable.join(", ")
+        )
+        .unwrap();
+    }
+}
+
+/// Writes a row for each field of an object, and then the rows of that field's own fields.
+fn fields(page: &mut String, path: &str, object: &Value) {
+    let Some(properties) = object["properties"].as_object() else {
+        return;
+    };
+    for (name, field) in properties {
+        let is_required = list(&object["required"])
+            .iter()
+            .any(|required| required == name);
+        let default = match (&field["default"], is_required) {
+            (Value::Null, true) => "required".to_owned(),
+            (Value::Null, false) => String::new(),
+            (default, _) => format!("`{default}`"),
+        };
+        let path = format!("{path}{name}");
+        let sentences = [vec![text(&field["description"])], bounds(field)]
+            .concat()
+            .join(" ");
+        writeln!(
+            page,
+            "| `{path}` | {} | {default} | {sentences} |",
+            type_of(field)
+        )
+        .unwrap();
+        fields(page, &format!("{path}."), field);
+        fields(page, &format!("{path}[]."), &field["items"]);
+    }
+}
+
+fn type_of(field: &Value) -> String {
+    match field["type"].as_str().unwrap() {
+        "array" => format!("list of {}s", type_of(&field["items"])),
+        "object" if field["additionalProperties"].is_object() => {
+            format!("map of {}s", type_of(&field["additionalProperties"]))
+        }
+        "object" if field["x-kubernetes-preserve-unknown-fields"] == true => {
+            "object, with any fields".to_owned()
+        }
+        name => name.to_owned(),
+    }
+}
+
+/// Returns a sentence for each bound and rule of a field.
+fn bounds(field: &Value) -> Vec<String> {
+    let number = |key: &str| field[key].as_f64().map(|number| format!("{number}"));
+    let mut sentences = vec![];
+    match (number("minimum"), number("maximum")) {
+        (Some(least), Some(most)) => sentences.push(format!("{least} to {most}.")),
+        (Some(least), None) => sentences.push(format!("At least {least}.")),
+        (None, Some(most)) => sentences.push(format!("At most {most}.")),
+        (None, None) => {}
+    }
+    let of = |part: &str| field[part]["maxLength"].as_f64();
+    for (bound, what) in [
+        (number("maxLength"), "characters"),
+        (number("maxItems"), "entries"),
+        (number("maxProperties"), "entries"),
+    ] {
+        sentences.extend(bound.map(|bound| format!("At most {bound} {what}.")));
+    }
+    for part in ["items", "additionalProperties"] {
+        sentences.extend(of(part).map(|most| format!("At most {most} characters each.")));
+    }
+    sentences.extend(
+        field["pattern"]
+            .as_str()
+            .map(|pattern| format!("Pattern: `{}`.", pattern.replace('|', "\\|"))),
+    );
+    for rule in list(&field["x-kubernetes-validations"]) {
+        sentences.push(format!(
+            "Other values are refused: \u{201c}{}\u{201d}.",
+            text(&rule["message"])
+        ));
+    }
+    sentences
+}
+
+#[test]
+fn the_reference_is_what_the_definitions_say() {
+    let path = root().join("docs/configuration.md");
+    let now = page();
+    if env::var_os("PETIOLE_UPDATE_GOLDEN").is_some() {
+        fs::write(&path, &now).unwrap();
+    }
+    let kept = fs::read_to_string(&path).unwrap_or_default();
+    let line = now
+        .lines()
+        .zip(kept.lines())
+        .position(|(now, kept)| now != kept);
+    assert!(
+        now == kept,
+        "docs/configuration.md differs from crds/ from line {} on: just regenerate",
+        line.unwrap_or(now.lines().count().min(kept.lines().count())) + 1
+    );
+}

@@ -1,0 +1,91 @@
+//! The demo, as its user starts it: the story to its end, and services of other programs in it.
+#![cfg(feature = "demo")]
+#![allow(
+    clippy::disallowed_types,
+    reason = "it watches another process, in real time"
+)]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use crate::support::mdns_publisher::{Announced, Publisher};
+use std::{
+    io::{BufRead as _, BufReader},
+    process::{Child, Command, Stdio},
+    sync::mpsc,
+    thread,
+    time::{Duration, Instant},
+};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A demo that runs, and ends with the test.
+struct Demo {
+    process: Child,
+    lines: mpsc::Receiver<String>,
+}
+
+impl Demo {
+    fn start(flag: &str) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_petiole"));
+        let mut process = command
+            .args(["demo", flag])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let output = BufReader::new(process.stdout.take().unwrap());
+        let (sender, lines) = mpsc::channel();
+        thread::spawn(move || {
+            output
+                .lines()
+                .map_while(Result::ok)
+                .try_for_each(|line| sender.send(line))
+        });
+        Self { process, lines }
+    }
+
+    /// Waits for a line with `text` in it.
+    fn prints(&self, text: &str) {
+        let until = Instant::now() + PATIENCE;
+        let mut printed = vec![];
+        while let Ok(line) = self
+            .lines
+            .recv_timeout(until.saturating_duration_since(Instant::now()))
+        {
+            if line.contains(text) {
+                return;
+            }
+            printed.push(line);
+        }
+        panic!("no line with {text:?}:\n{}", printed.join("\n"));
+    }
+}
+
+impl Drop for Demo {
+    fn drop(&mut self) {
+        // SIGTERM, so that it cleans up as it would for its user.
+        let pid = nix::unistd::Pid::from_raw(i32::try_from(self.process.id()).unwrap());
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).ok();
+        self.process.wait().ok();
+    }
+}
+
+#[test]
+fn a_service_of_another_program_appears_in_the_demo_and_goes_again() {
+    let name = format!("Neighbour {}", std::process::id());
+    let publisher = Publisher::start(vec![Announced::new(&name, "_http._tcp")]);
+    let demo = Demo::start("--plain");
+    demo.prints(&format!("created for \"{name}._http._tcp.local.\""));
+    publisher.goodbye(&format!("{name}._http._tcp.local."));
+    demo.prints("is unhealthy");
+}
+
+#[test]
+fn the_story_is_told_to_its_end_and_leaves_nothing() {
+    let mut demo = Demo::start("--once");
+    demo.prints("three services are three Instances");
+    demo.prints("allocatable is 0");
+    demo.prints("dropped its capacity entry");
+    demo.prints("the demo has removed its files");
+    assert!(demo.process.wait().unwrap().success());
+    let folder = std::env::temp_dir().join(format!("petiole-demo-{}", demo.process.id()));
+    assert!(!folder.exists(), "{} is left", folder.display());
+}
