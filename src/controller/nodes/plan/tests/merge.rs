@@ -333,11 +333,10 @@ fn the_pin_of_a_device_is_that_of_the_first_node_and_stays() {
     let mut cluster = Cluster::new(world());
     cluster.says(pinned("a", FIRST)).says(pinned("b", OTHER));
     let planned = looked(&cluster.world, &mut cluster.memory, 0);
-    let made = planned.actions.iter().find_map(|action| match action {
-        Action::Create(made) => Some(made.spec.nodes.clone()),
-        _ => None,
-    });
-    assert_eq!(made.unwrap(), ["a"], "the other sees another host");
+    let [Action::Create(made)] = planned.actions.as_slice() else {
+        panic!("{planned:?}")
+    };
+    assert_eq!(made.spec.nodes, ["a"], "the other sees another host");
     let moved = json!({ "id": ID, "state": "Unhealthy", "otherHost": "it is elsewhere" });
     cluster.settle(0).says(sees("b", &moved)).settle(1);
     assert_eq!(pin(&cluster).as_deref(), Some(FIRST));
