@@ -1,7 +1,7 @@
 //! The Instances of shared devices that have none yet. Pure.
 use super::{
     lost::Memory,
-    sights::{Identity, Sights, Views, is_same_host, names_of},
+    sights::{Identity, Sights, Views, is_same_host, names_of, turn},
 };
 use crate::{
     api::{
@@ -12,7 +12,7 @@ use crate::{
     },
     controller::world::World,
     model::{
-        names::{ObjectKey, digest_32},
+        names::ObjectKey,
         slot::{SlotId, SlotOwner},
     },
 };
@@ -67,7 +67,7 @@ fn nearest<'a>(name: &str, seen: Views<'a>, most: usize) -> Views<'a> {
         return seen;
     }
     let mut all: Vec<_> = seen.into_iter().collect();
-    all.sort_by_cached_key(|(node, _)| digest_32(&format!("{name} {node}")));
+    all.sort_by_cached_key(|(node, _)| turn(name, node));
     all.into_iter().take(most).collect()
 }
 

@@ -3,12 +3,12 @@
 use super::{
     notices,
     plan::{Change, View, holders},
-    sights::{Views, exceptions, is_same_host},
+    sights::{Views, exceptions, is_same_host, turn},
 };
 use crate::{
-    api::{instance::Instance, names},
+    api::{condition, instance::Instance, names},
     model::{
-        names::{ObjectKey, digest_32},
+        names::ObjectKey,
         patch::{add, remove},
     },
     store::{
@@ -17,7 +17,6 @@ use crate::{
     },
 };
 use json_patch::{Patch, PatchOperation};
-use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -71,8 +70,7 @@ impl View<'_> {
             .map(|(node, _)| *node)
             .collect();
         if room < joining.len() {
-            let place = |node: &&str| digest_32(&format!("{} {node}", key.name));
-            joining.sort_by_cached_key(place);
+            joining.sort_by_cached_key(|node| turn(&key.name, node));
             joining.truncate(room);
         }
         nodes.extend(joining.into_iter().map(str::to_owned));
@@ -220,7 +218,7 @@ impl View<'_> {
             .iter()
             .filter(|entry| self.is_gone(&entry.name));
         change.gone.extend(lost.map(|entry| entry.name.clone()));
-        let now = clock(self.now);
+        let now = condition::time(self.now);
         let mut after = before.clone();
         after.nodes = exceptions(&before, (nodes, views), &now);
         change.told = notices::of_health(&before, (&after, nodes));
@@ -237,9 +235,4 @@ impl View<'_> {
 fn pin_of<'a>(nodes: &[String], views: &Views<'a>) -> Option<&'a String> {
     let views = nodes.iter().filter_map(|node| views.get(node.as_str()));
     views.into_iter().find_map(|view| view.pin.as_ref())
-}
-
-/// RFC 3339, to the second as Kubernetes writes it.
-fn clock(now: Timestamp) -> String {
-    now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

@@ -9,7 +9,7 @@ use crate::{
     model::{
         device::{DeviceId, Scope},
         instance_name::InstanceName,
-        names::ObjectKey,
+        names::{ObjectKey, digest_32},
         pin::Pin,
     },
 };
@@ -147,6 +147,12 @@ pub(crate) fn is_same_host(view: &SeenDevice, pin: Option<&String>) -> bool {
     let parsed = |text: &String| text.parse::<Pin>().ok();
     let both = pin.and_then(parsed).zip(view.pin.as_ref().and_then(parsed));
     both.is_none_or(|(pinned, own)| pinned.is_same(&own))
+}
+
+/// Returns the place of a node in the order in which nodes offer the device of an Instance, where not all do. Each device
+/// has an order of its own, so that of many devices each node offers some.
+pub(crate) fn turn(instance: &str, node: &str) -> String {
+    digest_32(&format!("{instance} {node}"))
 }
 
 /// What an Instance that `nodes` offer is to say of each of them: only what is not well.
