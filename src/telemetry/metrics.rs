@@ -6,7 +6,10 @@
 //!
 //! Metrics of the form `akri_…` are those that Akri documents, with its labels. All others are `petiole_…`: they are
 //! not part of Akri's contract, and later metrics of Akri cannot collide with them.
-use super::values::{Labels, State, Timer, Untyped};
+use super::{
+    mdns::MdnsMetrics,
+    values::{Labels, State, Timer, Untyped},
+};
 use prometheus_client::{
     encoding::text,
     metrics::{counter::Counter, family::Family, histogram::Histogram, info::Info},
@@ -89,9 +92,7 @@ pub struct Metrics {
     capacity_patches: Family<Labels<1>, Counter>,
     api_writes: Family<Labels<3>, Counter>,
     events: Family<Labels<1>, Counter>,
-    mdns_packets: Family<Labels<1>, Counter>,
-    mdns_refused: Counter,
-    mdns_records: State<0>,
+    pub mdns: MdnsMetrics,
 }
 
 /// Returns the metrics of this process. They are global, because many layers count and one registry is written.
@@ -120,13 +121,11 @@ impl Metrics {
             capacity_patches: Family::default(),
             api_writes: Family::default(),
             events: Family::default(),
-            mdns_packets: Family::default(),
-            mdns_refused: Counter::default(),
-            mdns_records: State::default(),
+            mdns: MdnsMetrics::default(),
         };
         metrics.register_akris();
         metrics.register_ours();
-        metrics.register_mdns();
+        metrics.mdns.register(&mut metrics.registry);
         metrics
     }
 
@@ -213,25 +212,6 @@ impl Metrics {
             "petiole_events",
             "Kubernetes Events by outcome",
             self.events.clone(),
-        );
-    }
-
-    fn register_mdns(&mut self) {
-        let registry = &mut self.registry;
-        registry.register(
-            "petiole_mdns_packets",
-            "Packets of multicast DNS that were sent or received; of the received ones, those that were ignored, by reason",
-            self.mdns_packets.clone(),
-        );
-        registry.register(
-            "petiole_mdns_refused_records",
-            "Records of multicast DNS that were left out because there is no room for them",
-            self.mdns_refused.clone(),
-        );
-        registry.register(
-            "petiole_mdns_records",
-            "Records of multicast DNS that are known",
-            self.mdns_records.clone(),
         );
     }
 
@@ -374,22 +354,6 @@ impl Metrics {
             EventOutcome::Dropped => "dropped",
         };
         self.events.get_or_create(&[label("result", result)]).inc();
-    }
-
-    pub fn count_mdns_packets(&self, what: &'static str, by: u64) {
-        if by > 0 {
-            let packets = self.mdns_packets.get_or_create(&[label("what", what)]);
-            packets.inc_by(by);
-        }
-    }
-
-    pub fn count_mdns_refused(&self, by: u64) {
-        self.mdns_refused.inc_by(by);
-    }
-
-    pub fn set_mdns_records(&self, count: usize) {
-        let count = i64::try_from(count).unwrap_or(i64::MAX);
-        self.mdns_records.set([([], count)]);
     }
 }
 

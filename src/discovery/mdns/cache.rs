@@ -1,58 +1,22 @@
-//! The cache holds the records that are known, by the interface they came by. It is bounded. Pure.
-//!
-//! A record that is there already can always be refreshed or taken back. A new one is admitted while there is room: in
-//! its set, in all, and in the share of its source. A source may take at most half of what the other sources leave, of
-//! records and of services, so that nobody fills the cache alone. A quarter of the
-//! room is kept for services that have an Instance. Nothing is evicted for a newcomer, because what is known may be in use.
+//! The cache holds the records that are known, by the interface they came by. It is bounded: `room` decides
+//! which records are admitted. Pure.
 mod entry;
+mod room;
 
 use super::{
     message::{Data, Kind, Record},
     name::Name,
 };
 pub use entry::{Entry, Origin};
-use std::{
-    collections::{BTreeMap, btree_map::Entry as MapEntry},
-    net::IpAddr,
-    time::Duration,
-};
+pub use room::{BYTES_MAX, Key, POINTERS_MAX, RECORDS_MAX};
 
-/// The most records in all: 4096 services, with some addresses for each.
-pub const RECORDS_MAX: usize = 24_576;
-/// The most bytes of names and data in all.
-pub const BYTES_MAX: usize = 4 << 20;
-/// The most services, of all types and on all interfaces.
-pub const POINTERS_MAX: usize = 4096;
-/// The services beyond these that are admitted if they have an Instance.
-const POINTERS_KEPT: usize = POINTERS_MAX / 4;
-/// The most addresses of one host and family, and the most versions of a record that should be one.
-const ADDRESSES_MAX: usize = 16;
-const VERSIONS_MAX: usize = 2;
-/// The sources that are counted one by one. All others share.
-const SOURCES_MAX: usize = 4096;
+use room::Room;
+use std::{collections::BTreeMap, time::Duration};
+
 /// A record lives no longer than this without an answer (RFC 6762 10 recommends it for most records).
 const TTL_MAX: Duration = Duration::from_secs(4500);
 /// RFC 6762 10.1 and 10.2: what was taken back, or replaced, stays for another second.
 const LINGER: Duration = Duration::from_secs(1);
-
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Key {
-    /// The index of the interface.
-    pub link: u32,
-    pub name: Name,
-    pub kind: Kind,
-}
-
-impl Key {
-    /// The key of what points to services.
-    pub fn pointer(link: u32, browsed: &Name) -> Self {
-        Self {
-            link,
-            name: browsed.clone(),
-            kind: Kind::Ptr,
-        }
-    }
-}
 
 /// The outcome of a record that was received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,20 +34,10 @@ pub enum Outcome {
 
 type Set = BTreeMap<Data, Entry>;
 
-/// The share of the cache that one source has.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Share {
-    records: usize,
-    pointers: usize,
-}
-
 #[derive(Debug, Default)]
 pub struct Cache {
     sets: BTreeMap<Key, Set>,
-    records: usize,
-    bytes: usize,
-    pointers: usize,
-    by_source: BTreeMap<IpAddr, Share>,
+    room: Room,
     /// Nothing is due before.
     due: Option<Duration>,
 }
@@ -119,12 +73,15 @@ impl Cache {
             self.look_at(due);
             return outcome;
         }
-        if !self.has_room(&key, &record.data, origin) {
+        let others = self.sets.get(&key).map_or(0, BTreeMap::len);
+        if !self.room.has_room((&key, &record.data), others, origin) {
             return Outcome::Refused;
         }
         let entry = Entry::new(ttl, origin);
         self.look_at(entry.due());
-        self.insert(key, record.data.clone(), entry);
+        self.room.count_in((&key, &record.data), entry.source);
+        let set = self.sets.entry(key).or_default();
+        set.insert(record.data.clone(), entry);
         Outcome::New
     }
 
@@ -156,59 +113,6 @@ impl Cache {
         }
     }
 
-    fn has_room(&self, key: &Key, data: &Data, origin: &Origin) -> bool {
-        let set_max = match key.kind {
-            Kind::Ptr => POINTERS_MAX + POINTERS_KEPT,
-            Kind::A | Kind::Aaaa => ADDRESSES_MAX,
-            Kind::Srv | Kind::Txt | Kind::Nsec => VERSIONS_MAX,
-        };
-        if self.sets.get(key).is_some_and(|set| set.len() >= set_max) {
-            return false;
-        }
-        if self.bytes + bytes_of(key, data) > BYTES_MAX {
-            return false;
-        }
-        if origin.is_preferred {
-            let is_counted = self.by_source.len() < SOURCES_MAX + SOURCES_MAX / 4;
-            return self.records < RECORDS_MAX
-                && self.pointers < POINTERS_MAX + POINTERS_KEPT
-                && is_counted;
-        }
-        let known = self.by_source.get(&origin.source);
-        let mine = known.copied().unwrap_or_default();
-        let has_share =
-            |mine: usize, all: usize, max: usize| mine < (max - (all - mine).min(max)) / 2;
-        (known.is_some() || self.by_source.len() < SOURCES_MAX)
-            && has_share(mine.records, self.records, open(RECORDS_MAX))
-            && (key.kind != Kind::Ptr || has_share(mine.pointers, self.pointers, POINTERS_MAX))
-            && self.bytes + bytes_of(key, data) <= open(BYTES_MAX)
-    }
-
-    fn insert(&mut self, key: Key, data: Data, entry: Entry) {
-        let pointers = usize::from(key.kind == Kind::Ptr);
-        self.records += 1;
-        self.pointers += pointers;
-        self.bytes += bytes_of(&key, &data);
-        let share = self.by_source.entry(entry.source).or_default();
-        share.records += 1;
-        share.pointers += pointers;
-        self.sets.entry(key).or_default().insert(data, entry);
-    }
-
-    fn count_out(&mut self, key: &Key, data: &Data, entry: &Entry) {
-        let pointers = usize::from(key.kind == Kind::Ptr);
-        self.records -= 1;
-        self.pointers -= pointers;
-        self.bytes -= bytes_of(key, data);
-        if let MapEntry::Occupied(mut share) = self.by_source.entry(entry.source) {
-            share.get_mut().records -= 1;
-            share.get_mut().pointers -= pointers;
-            if share.get().records == 0 {
-                share.remove();
-            }
-        }
-    }
-
     fn look_at(&mut self, at: Duration) {
         self.due = Some(self.due.map_or(at, |due| due.min(at)));
     }
@@ -218,11 +122,11 @@ impl Cache {
     }
 
     pub fn records(&self) -> usize {
-        self.records
+        self.room.records()
     }
 
     pub fn bytes(&self) -> usize {
-        self.bytes
+        self.room.bytes()
     }
 
     /// Returns the records of a name and type that are not disputed.
@@ -308,7 +212,7 @@ impl Cache {
 
     fn drop_key(&mut self, key: &Key) {
         for (data, entry) in self.sets.remove(key).into_iter().flatten() {
-            self.count_out(key, &data, &entry);
+            self.room.count_out((key, &data), entry.source);
         }
     }
 
@@ -369,7 +273,7 @@ impl Cache {
                     self.sets.remove(key);
                 }
             }
-            self.count_out(key, data, entry);
+            self.room.count_out((key, data), entry.source);
         }
         done.refresh.dedup();
         self.due = next;
@@ -384,15 +288,6 @@ pub struct Due {
     /// Pointers without an answer to their refresh questions. They are disputed from now on.
     pub lost: Vec<(Key, Data)>,
     pub refresh: Vec<Key>,
-}
-
-/// The part of a bound that is open to all; the rest is kept for services that have an Instance.
-const fn open(max: usize) -> usize {
-    max / 4 * 3
-}
-
-fn bytes_of(key: &Key, data: &Data) -> usize {
-    key.name.wire_len() + data.size()
 }
 
 #[cfg(test)]

@@ -322,10 +322,10 @@ impl Running {
     fn count(&mut self) {
         let counts = self.querier.counts();
         let before = std::mem::replace(&mut self.counted, counts.clone());
-        let metrics = metrics();
-        metrics.set_mdns_records(counts.records);
+        let metrics = &metrics().mdns;
+        metrics.set_records(counts.records);
         let more = |what: &'static str, now: usize, before: usize| {
-            metrics.count_mdns_packets(what, u64::try_from(now - before).unwrap_or_default());
+            metrics.count_packets(what, u64::try_from(now - before).unwrap_or_default());
         };
         more("sent", counts.sent, before.sent);
         more("received", counts.received, before.received);
@@ -334,6 +334,6 @@ impl Running {
             more(reason.label(), *count, counted);
         }
         let refused = counts.refused - before.refused;
-        metrics.count_mdns_refused(u64::try_from(refused).unwrap_or_default());
+        metrics.count_refused(u64::try_from(refused).unwrap_or_default());
     }
 }

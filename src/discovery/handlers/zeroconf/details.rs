@@ -6,7 +6,7 @@ use super::{
         fields::{Fields, Handler, matcher, strings},
         matcher::{Budget, Matcher},
     },
-    service::Address,
+    address::Address,
 };
 use crate::{
     discovery::{

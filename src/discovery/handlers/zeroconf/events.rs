@@ -4,9 +4,10 @@ use super::{
         name::Name,
         querier::{self, Found},
     },
+    address::Address,
     environment::Txt,
     plan::Event,
-    service::{Address, Service},
+    service::Service,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,5 +1,5 @@
 //! The doors through which `fuzz/` reaches this handler: nothing else uses them.
-use super::{details::Details, events::Known, plan::Tracker, room, service::Address};
+use super::{address::Address, details::Details, events::Known, plan::Tracker, room};
 use crate::{
     discovery::mdns::{
         cache,

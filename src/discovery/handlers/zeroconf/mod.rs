@@ -1,6 +1,7 @@
 //! Services that announce themselves by mDNS and DNS-SD (Bonjour, Avahi, zeroconf): cameras, printers, brokers, hubs.
 //!
 //! Only the wiring is here: `plan` decides, and the querier of the process, in `discovery::mdns`, is the network.
+mod address;
 mod details;
 mod environment;
 mod events;

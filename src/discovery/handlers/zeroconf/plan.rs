@@ -4,10 +4,11 @@
 //! is whole, and some services never come to rest; what is published is calm and true all the same. Whether a service
 //! is still there is for the querier to know.
 use super::{
+    address::{Address, Reach},
     details::{Addresses, Details},
     notices::Notices,
     room::{Known, Room},
-    service::{Address, Reach, Service, device_from_service},
+    service::{Service, device_from_service},
     tracked::Tracked,
 };
 use crate::model::device::{DeviceId, DeviceSet};

@@ -9,7 +9,7 @@ use super::{
         schedule::Confirm,
         trace::Note,
     },
-    Outgoing, Querier,
+    state::{Outgoing, Querier},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -8,7 +8,7 @@ use super::{
         schedule::{MISSING_MAX, Search, Series},
         trace::Note,
     },
-    Querier,
+    state::Querier,
 };
 use std::time::Duration;
 

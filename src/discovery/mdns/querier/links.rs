@@ -6,7 +6,7 @@ use super::{
         name::Name,
         schedule::{CONTINUOUS_MAX, Series},
     },
-    Querier, Wanted,
+    state::{Querier, Wanted},
 };
 use std::{collections::BTreeMap, time::Duration};
 

@@ -8,7 +8,7 @@ use super::{
         schedule::Confirm,
         trace::{Ignored, Note},
     },
-    Packet, Querier, SEARCH_DELAY,
+    state::{Packet, Querier, SEARCH_DELAY},
 };
 use std::{net::IpAddr, time::Duration};
 

@@ -8,13 +8,20 @@ mod rfc;
 
 use super::{
     super::{
-        link::Link,
+        interfaces::Interfaces,
+        link::{Family, Link},
         message::{Data, Kind, Record},
+        name::Name,
     },
     *,
 };
 use crate_names::*;
-use std::net::Ipv4Addr;
+use std::{
+    collections::BTreeMap,
+    net::{Ipv4Addr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
 /// Short ways to write names, records and packets.
 mod crate_names {

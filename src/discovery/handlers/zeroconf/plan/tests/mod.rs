@@ -1,7 +1,8 @@
 //! Tables and properties of the tracker: time is a number here.
+mod moves;
 mod publication;
 
-use super::super::{environment::Txt, room::SERVICES_MAX, service::Address};
+use super::super::{address::Address, environment::Txt, room::SERVICES_MAX};
 use super::*;
 use crate::model::device::Device;
 use proptest::{collection::vec, prelude::*};
