@@ -170,8 +170,8 @@ fn log(change: &InstanceChange) {
         InstanceChange::Delete { reason, .. } => info!(%instance, %reason, "Instance deleted"),
         InstanceChange::Health { view, .. } => {
             let health = if view.is_healthy { "seen" } else { "gone" };
-            let flaps = view.flapping.is_some();
-            info!(%instance, %health, flaps, "device");
+            let trouble = view.trouble.as_ref().map(|trouble| trouble.reason);
+            info!(%instance, %health, trouble, "device");
         }
         InstanceChange::Join(_) | InstanceChange::Leave(_) | InstanceChange::Describe { .. } => {
             info!(%instance, "Instance updated");

@@ -4,7 +4,10 @@
     unreachable_pub,
     reason = "the schema derive repeats each struct inside a function"
 )]
-use super::configuration::Problem;
+use super::{
+    configuration::Problem,
+    instance::{FLAPPING, IDENTITY_CHANGED},
+};
 use crate::model::limits;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
@@ -96,6 +99,14 @@ pub struct SeenDevice {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limits::PROBLEM_MESSAGE_MAX))]
     pub flapping: Option<String>,
+    /// In a sentence, of a pinned device that another host announces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = limits::PROBLEM_MESSAGE_MAX))]
+    pub other_host: Option<String>,
+    /// The host and the networks of a pinned device; absent where the Instance has a pin.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = limits::PIN_MAX))]
+    pub pin: Option<String>,
     /// `brokerProperties` of the Instance that is to be made or described; absent where the Instance says them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend(
@@ -125,5 +136,15 @@ impl SeenDevice {
 
     pub fn is_healthy(&self) -> bool {
         self.state.is_none()
+    }
+
+    /// What is wrong with the device, healthy or not: one word and a sentence.
+    pub fn trouble(&self) -> Option<(&'static str, &String)> {
+        let other_host = self
+            .other_host
+            .as_ref()
+            .map(|text| (IDENTITY_CHANGED, text));
+        let flapping = self.flapping.as_ref().map(|text| (FLAPPING, text));
+        other_host.or(flapping)
     }
 }

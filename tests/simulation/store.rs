@@ -196,6 +196,7 @@ impl Store {
                 capacity,
                 broker_properties,
                 device_id,
+                pin,
                 connection,
                 ..
             } => {
@@ -203,6 +204,7 @@ impl Store {
                     capacity: *capacity,
                     broker_properties,
                     device_id: device_id.as_ref(),
+                    pin: pin.as_ref(),
                     connection: connection.as_ref(),
                 };
                 let described = self

@@ -84,7 +84,7 @@ pub(crate) fn new_problems(before: &Problems, now: &Problems) -> Problems {
     now.iter().filter(is_new).cloned().collect()
 }
 
-/// The bytes of all `properties` together: an object may have 1.5 MB. What is more is said when the Instances of those
+/// The bytes of all `properties` and pins together: an object may have 1.5 MB. What is more is said when the Instances of those
 /// before are made.
 const PROPERTIES_MAX: usize = 256 * 1024;
 
@@ -94,11 +94,12 @@ pub(crate) fn wanted(reports: &BTreeMap<ObjectKey, Report>) -> NodeDevicesSpec {
     let mut bounded = |device: &SeenDevice| {
         let mut device = device.clone();
         let properties = device.properties.iter().flatten();
-        let bytes: usize = properties.map(|(k, v)| k.len() + v.len()).sum();
+        let pin = device.pin.as_ref().map_or(0, String::len);
+        let bytes = pin + properties.map(|(k, v)| k.len() + v.len()).sum::<usize>();
         // One alone that is larger is said all the same.
         match bytes <= left || left == PROPERTIES_MAX {
             true => left = left.saturating_sub(bytes),
-            false => device.properties = None,
+            false => (device.properties, device.pin) = (None, None),
         }
         device
     };
@@ -184,14 +185,17 @@ fn is_same_device(there: &SeenDevice, wanted: &SeenDevice) -> bool {
     if there == wanted {
         return true;
     }
-    // The sentence of a device that comes and goes has a number in it.
+    // The sentence of a device that comes and goes has a number in it, and that of another host its addresses.
     let slim = |device: &SeenDevice| SeenDevice {
         flapping: device.flapping.as_ref().map(|_| String::new()),
+        other_host: device.other_host.as_ref().map(|_| String::new()),
+        pin: None,
         properties: None,
         usage: BTreeMap::new(),
         ..device.clone()
     };
     slim(there) == slim(wanted)
+        && (wanted.pin.is_none() || there.pin == wanted.pin)
         && (wanted.properties.is_none() || there.properties == wanted.properties)
         && (wanted.usage.is_empty() || there.usage == wanted.usage)
 }

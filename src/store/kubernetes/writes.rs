@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     api::{
-        instance::{FLAPPING, HEALTHY, Instance},
+        instance::{HEALTHY, Instance},
         names,
     },
     cluster::{
@@ -37,6 +37,7 @@ impl Inner {
                 capacity,
                 broker_properties,
                 device_id,
+                pin,
                 connection,
                 ..
             } => {
@@ -44,6 +45,7 @@ impl Inner {
                     capacity: *capacity,
                     broker_properties,
                     device_id: device_id.as_ref(),
+                    pin: pin.as_ref(),
                     connection: connection.as_ref(),
                 };
                 self.patch(&key, |i| Ok(plan::describe(i, node, &said)))
@@ -118,16 +120,16 @@ impl Inner {
         Ok(())
     }
 
-    /// Of a device that comes and goes there is one Event, when that begins.
+    /// Writes one Event when a trouble begins, and one when the health changes without a trouble.
     fn tell_of_health(&self, instance: &Instance, view: &View) {
         let node = &self.settings.node_name;
         let mut entries = instance.status.iter().flat_map(|status| &status.nodes);
         let before = entries.find(|entry| entry.name == *node);
-        if let Some(message) = &view.flapping {
-            let is_known = before.is_some_and(|b| b.reason.as_deref() == Some(FLAPPING));
+        if let Some(trouble) = &view.trouble {
+            let is_known = before.is_some_and(|b| b.reason.as_deref() == Some(trouble.reason));
             if !is_known {
-                let note = format!("node {node}: {message}");
-                self.events.warning(about(instance), FLAPPING, note);
+                let note = format!("node {node}: {}", trouble.message);
+                self.events.warning(about(instance), trouble.reason, note);
             }
             return;
         }
