@@ -9,7 +9,7 @@ pub(crate) use plan::{Accepted, AcceptedConfiguration, Selection};
 
 use super::Node;
 use crate::{
-    api::configuration::Problem,
+    api::{configuration::Problem, reason::Reason},
     cluster::{
         node::{OwnNode, own_node},
         watch::Set,
@@ -129,7 +129,7 @@ async fn lost(
 fn scope_of(handlers: &Handlers, spec: &SessionSpec) -> Result<Scope, Problem> {
     match handlers.prepare(spec) {
         Some(Ok(discovery)) => Ok(discovery.scope()),
-        Some(Err(e)) => Err(Problem::new("BadDiscoveryDetails", e.to_string())),
+        Some(Err(e)) => Err(Problem::new(Reason::BadDiscoveryDetails, e.to_string())),
         None => {
             let known: Vec<_> = handlers.names().collect();
             let message = format!(
@@ -137,7 +137,7 @@ fn scope_of(handlers: &Handlers, spec: &SessionSpec) -> Result<Scope, Problem> {
                 spec.handler,
                 known.join(", ")
             );
-            Err(Problem::new("UnknownHandler", message))
+            Err(Problem::new(Reason::UnknownHandler, message))
         }
     }
 }

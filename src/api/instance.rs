@@ -113,11 +113,10 @@ pub struct InstanceStatus {
     pub broker_generation: Option<i64>,
 }
 
-/// What `health` says of a device that can be used.
+/// The `health` of a device that a node sees.
 pub const HEALTHY: &str = "Healthy";
-
-/// The `reason` of a device that comes and goes, and the condition of its Instance.
-pub const FLAPPING: &str = "Flapping";
+/// The `health` of a device that a node does not see, and the `state` of it in the node's NodeDevices.
+pub const UNHEALTHY: &str = "Unhealthy";
 
 /// One node's view of a device.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

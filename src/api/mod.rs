@@ -6,3 +6,4 @@ pub mod crds;
 pub mod instance;
 pub mod names;
 pub mod node_devices;
+pub mod reason;

@@ -122,9 +122,7 @@ fn is_false(value: &bool) -> bool {
     !value
 }
 
-/// What `state` says of a device that the node does not see any more.
-pub const UNHEALTHY: &str = "Unhealthy";
-/// What `state` says of a device that the node does not offer, while a container on it may have a slot.
+/// The `state` of a device that the node does not offer, while a container on it may hold a slot.
 pub const LEFT: &str = "Left";
 
 impl SeenDevice {

@@ -14,6 +14,7 @@ use crate::{
         configuration::{Configuration, Problem},
         instance::Instance,
         node_devices::SeenDevice,
+        reason::Reason,
     },
     model::{names::ObjectKey, slot_table::SlotChange},
 };
@@ -61,7 +62,7 @@ pub trait Store: Send + Sync {
     -> BoxFuture<'_, Result<(), StoreError>>;
 
     /// Tells those who look at an object of something that should not be, beside the log.
-    fn warn(&self, object: &About, reason: &'static str, note: String);
+    fn warn(&self, object: &About, reason: Reason, note: String);
 
     /// Keeps the sets up to date until `shutdown`.
     fn run(&self, shutdown: CancellationToken) -> BoxFuture<'_, anyhow::Result<()>>;

@@ -2,10 +2,11 @@
 use super::{Exchange, InstanceChange, Report, StoreError, View, key_of};
 use crate::{
     api::{
-        condition::Condition,
+        condition::{Condition, ConditionStatus, ConditionType},
         configuration::{ConfigurationStatus, NodeReport},
-        instance::{FLAPPING, HEALTHY, Instance, InstanceSpec, InstanceStatus, NodeHealth},
+        instance::{HEALTHY, Instance, InstanceSpec, InstanceStatus, NodeHealth, UNHEALTHY},
         names,
+        reason::Reason,
     },
     model::{
         slot::{SlotOwner, holders},
@@ -99,15 +100,11 @@ pub fn says_health(status: &InstanceStatus, node: &str, view: &View) -> bool {
 }
 
 fn health(view: &View) -> &'static str {
-    if view.is_healthy {
-        HEALTHY
-    } else {
-        "Unhealthy"
-    }
+    if view.is_healthy { HEALTHY } else { UNHEALTHY }
 }
 
 fn reason(view: &View) -> Option<&'static str> {
-    view.flapping.is_some().then_some(FLAPPING)
+    view.flapping.is_some().then_some(Reason::Flapping.as_str())
 }
 
 /// A status after `node` has looked at the device.
@@ -201,46 +198,43 @@ pub fn with_availability(
     let in_use = in_use_by(spec).filter(|_| spec.nodes.is_empty());
     let (value, reason, message) = match in_use {
         _ if is_available => (
-            "True",
-            "DeviceSeen",
+            ConditionStatus::True,
+            Reason::DeviceSeen,
             "at least one node sees the device".to_owned(),
         ),
         Some(holders) => (
-            "False",
-            "DeviceGoneInUse",
+            ConditionStatus::False,
+            Reason::DeviceGoneInUse,
             format!(
                 "no node sees the device, and containers on {holders} hold slots of it; the Instance is deleted as soon as they are free: delete the Pods of these containers"
             ),
         ),
         None if flapping.is_some() => (
-            "False",
-            "DeviceFlaps",
+            ConditionStatus::False,
+            Reason::DeviceFlaps,
             "the device comes and goes, as condition Flapping says; the Instance is deleted when the device stays away for the grace period of its Configuration".to_owned(),
         ),
         None => (
-            "False",
-            "DeviceGone",
+            ConditionStatus::False,
+            Reason::DeviceGone,
             "no node sees the device; the Instance is deleted when the grace period of its Configuration is over".to_owned(),
         ),
     };
-    let since = (status.conditions.iter())
-        .find(|c| c.type_ == "Available" && c.status == value)
-        .map_or(now, |c| &c.last_transition_time)
-        .to_owned();
-    status.conditions = vec![Condition {
-        type_: "Available".to_owned(),
-        status: value.to_owned(),
-        reason: reason.to_owned(),
+    let available = Condition::new(
+        ConditionType::Available,
+        value,
+        reason.as_str(),
         message,
-        last_transition_time: since,
-        observed_generation: None,
-    }];
-    status.conditions.extend(flapping);
+        now,
+    );
+    let available = available.replacing(&status.conditions);
+    status.conditions = [available].into_iter().chain(flapping).collect();
     status
 }
 
 fn flapping(status: &InstanceStatus, now: &str) -> Option<Condition> {
-    let is_flapping = |entry: &&NodeHealth| entry.reason.as_deref() == Some(FLAPPING);
+    let is_flapping =
+        |entry: &&NodeHealth| entry.reason.as_deref() == Some(Reason::Flapping.as_str());
     let mut entries = status.nodes.iter().filter(is_flapping);
     let (first, others) = (entries.next()?, entries.count());
     let message = first
@@ -252,15 +246,14 @@ fn flapping(status: &InstanceStatus, now: &str) -> Option<Condition> {
         1 => " (1 other node sees that too)".to_owned(),
         _ => format!(" ({others} other nodes see that too)"),
     };
-    let since = status.conditions.iter().find(|c| c.type_ == FLAPPING);
-    Some(Condition {
-        type_: FLAPPING.to_owned(),
-        status: "True".to_owned(),
-        reason: "ComesAndGoes".to_owned(),
-        message: format!("node {}: {message}{more}", first.name),
-        last_transition_time: since.map_or(now, |c| &c.last_transition_time).to_owned(),
-        observed_generation: None,
-    })
+    let flapping = Condition::new(
+        ConditionType::Flapping,
+        ConditionStatus::True,
+        Reason::ComesAndGoes.as_str(),
+        format!("node {}: {message}{more}", first.name),
+        now,
+    );
+    Some(flapping.replacing(&status.conditions))
 }
 
 /// `instance` with new owners for its slots: all of `exchanges`, or the first that does not find the owner it expects.
@@ -326,27 +319,22 @@ pub(crate) fn status_of(
 ) -> ConfigurationStatus {
     let (value, reason, message) = match report.problems.first() {
         None => (
-            "True",
-            "Working",
+            ConditionStatus::True,
+            Reason::Working.as_str(),
             "every device that is found is offered".to_owned(),
         ),
-        Some(problem) => ("False", problem.reason.as_str(), problem.message.clone()),
+        Some(problem) => (
+            ConditionStatus::False,
+            problem.reason.as_str(),
+            problem.message.clone(),
+        ),
     };
-    let since = before
-        .and_then(|status| status.conditions.iter().find(|c| c.status == value))
-        .map_or(now, |c| &c.last_transition_time)
-        .to_owned();
+    let ready = Condition::new(ConditionType::Ready, value, reason, message, now);
+    let before = before.map_or(&[][..], |status| &status.conditions);
     let instances = i64::try_from(report.instances).unwrap_or(i64::MAX);
     ConfigurationStatus {
         observed_generation: None,
-        conditions: vec![Condition {
-            type_: "Ready".to_owned(),
-            status: value.to_owned(),
-            reason: reason.to_owned(),
-            message,
-            last_transition_time: since,
-            observed_generation: None,
-        }],
+        conditions: vec![ready.replacing(before)],
         instances,
         nodes: vec![NodeReport {
             name: node.to_owned(),

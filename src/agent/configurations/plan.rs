@@ -1,7 +1,10 @@
 //! Which Configurations are accepted, and what is wrong with the others. Pure.
 use super::{Judged, resource, rights, spec};
 use crate::{
-    api::configuration::{Configuration, Problem},
+    api::{
+        configuration::{Configuration, Problem},
+        reason::Reason,
+    },
     discovery::plan::SessionSpec,
     model::{device::Scope, names::ObjectKey, variables::Variables},
     store::Configurations,
@@ -120,7 +123,7 @@ fn too_many(world: &World<'_>) -> Problem {
         "this agent works with {} Configurations at most, and older ones have these places: delete one, or raise --max-configurations (agent.maxConfigurations of the chart)",
         world.max_configurations
     );
-    Problem::new("TooManyConfigurations", message)
+    Problem::new(Reason::TooManyConfigurations, message)
 }
 
 fn accept(
@@ -140,7 +143,7 @@ fn accept(
             "discoveryHandler.name was {:?} and cannot become {:?}: delete the Configuration and create another",
             earlier.session.handler, handler.name
         );
-        return Err(Problem::new("HandlerChanged", message));
+        return Err(Problem::new(Reason::HandlerChanged, message));
     }
     let session = SessionSpec {
         handler: handler.name.clone(),
@@ -216,7 +219,7 @@ fn refuse_second_of_a_name(world: &World<'_>, judged: &mut Judged) {
                 false => "is older, though it cannot work as it stands",
             };
             let message = format!("{working} has the same name and {goes_on}: of Configurations with one name only one works, whatever their namespaces; rename this one");
-            problems.insert(key.clone(), Problem::new("NameTaken", message));
+            problems.insert(key.clone(), Problem::new(Reason::ConfigurationNameTaken, message));
         }
         key == working
     });

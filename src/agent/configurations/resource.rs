@@ -2,7 +2,10 @@
 use super::plan::{Accepted, World};
 use crate::{
     agent::pod_resources::Ids,
-    api::configuration::{Configuration, Problem},
+    api::{
+        configuration::{Configuration, Problem},
+        reason::Reason,
+    },
     model::{
         names::ObjectKey,
         node_resources::has_prefix,
@@ -11,9 +14,6 @@ use crate::{
     store::Configurations,
 };
 use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
-
-/// The reason of a name that another has.
-pub(super) const TAKEN: &str = "ResourceTaken";
 
 /// The names that Configurations want, or go on with, as their own.
 pub(super) fn wanted(configurations: &Configurations, before: &Accepted) -> BTreeSet<String> {
@@ -37,14 +37,14 @@ pub(super) fn check(world: &World<'_>, configuration: &Configuration) -> Result<
             "resourceName is {name:?}; it must be a prefix and a name, such as {}/camera",
             world.prefix
         );
-        return Err(Problem::new("BadSpec", message));
+        return Err(Problem::new(Reason::BadSpec, message));
     }
     if !has_prefix(name, world.prefixes) {
         let message = format!(
             "resourceName is {name:?}, and the prefixes of this agent are {}: use one of them, or add yours to --resource-prefixes (resourcePrefixes of the chart)",
             world.prefixes.join(", ")
         );
-        return Err(Problem::new("ResourcePrefix", message));
+        return Err(Problem::new(Reason::ResourcePrefix, message));
     }
     let instance_of = |other: &ObjectKey| {
         let digest = name.strip_prefix(world.prefix).and_then(|name| {
@@ -65,7 +65,7 @@ pub(super) fn check(world: &World<'_>, configuration: &Configuration) -> Result<
             let message = format!(
                 "resourceName is {name:?}, which may be the resource of an Instance of {other}: take another name"
             );
-            Err(Problem::new(TAKEN, message))
+            Err(Problem::new(Reason::ResourceTaken, message))
         }
         None => Ok(()),
     }
@@ -108,7 +108,7 @@ pub(super) fn tell_of_others(
         );
         // What is wrong with its last edit comes first.
         let problem = problems.entry(key.clone());
-        problem.or_insert_with(|| Problem::new(TAKEN, message));
+        problem.or_insert_with(|| Problem::new(Reason::ResourceTaken, message));
         let earlier = world.before.get(key);
         let other_name = earlier.filter(|e| e.configuration.spec.resource_name != Some(name));
         if let Some(earlier) = other_name {
@@ -167,7 +167,7 @@ pub(super) fn refuse_second(
         let message = format!(
             "the resource {name} is that of the Configuration {winner}, which is older or had it before: give this one another resourceName"
         );
-        problems.insert(loser, Problem::new(TAKEN, message));
+        problems.insert(loser, Problem::new(Reason::ResourceTaken, message));
     }
 }
 

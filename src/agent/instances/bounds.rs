@@ -1,7 +1,7 @@
 //! What keeps the slots and the report of a Configuration within bounds, and says so. Pure.
 use super::plan::World;
 use crate::{
-    api::configuration::Problem,
+    api::{configuration::Problem, reason::Reason},
     model::{limits, names::ObjectKey},
     store::Report,
 };
@@ -19,7 +19,9 @@ pub(super) fn complete(world: &World<'_>, reports: &mut BTreeMap<ObjectKey, Repo
                 "capacity is {capacity}, and this node offers {limit} slots of each device only: all its Instances together may have {}; lower the capacity, or narrow what is found",
                 limits::SLOTS_MAX
             );
-            report.problems.push(Problem::new("TooManySlots", message));
+            report
+                .problems
+                .push(Problem::new(Reason::TooManySlots, message));
         }
         report.problems.truncate(limits::PROBLEMS_MAX);
     }

@@ -13,7 +13,7 @@ use crate::{
         configurations::{AcceptedConfiguration, Judged, Selection},
         plan_inputs::{Now, device_id},
     },
-    api::{configuration::Problem, instance::Instance},
+    api::{configuration::Problem, instance::Instance, reason::Reason},
     discovery::session::{Discoveries, Sighting},
     model::{
         device::{Device, DeviceId},
@@ -148,12 +148,13 @@ impl<'a> PlanOfOne<'a> {
         };
         if let Some(error) = sighting.and_then(|s| s.error.as_ref()) {
             report.problems.push(Problem::new(
-                "DiscoveryFailed",
+                Reason::DiscoveryFailed,
                 format!("discovery failed and is tried again: {error}"),
             ));
         }
         let unusable = sighting.and_then(|s| s.set.problems_in_short());
-        (report.problems).extend(unusable.map(|text| Problem::new("DiscoveryIncomplete", text)));
+        (report.problems)
+            .extend(unusable.map(|text| Problem::new(Reason::DiscoveryIncomplete, text)));
         let unseen = (world.instances.iter())
             .filter(|(k, i)| k.namespace == key.namespace && i.spec.configuration_name == key.name)
             .map(|(k, i)| (k, i.as_ref()))

@@ -6,6 +6,7 @@ use crate::{
         plan_inputs::{Sight, sight, why_gone},
         slots::{ClaimRequest, Request, Requests, reclaim, told_of},
     },
+    api::reason::Reason,
     model::{
         container_edits::{ContainerEdits, Given},
         device::Device,
@@ -73,11 +74,11 @@ impl Allocator {
         let allocated =
             allocated.unwrap_or_else(|_| Err(Denied::too_late(ALLOCATE_TIMEOUT.as_secs())));
         let answer = counted(allocated).map_err(Status::from);
-        answer.inspect_err(|status| self.tell(resource, "AllocateRefused", status))
+        answer.inspect_err(|status| self.tell(resource, Reason::AllocateRefused, status))
     }
 
     /// Those who look at the Instance, or at the Configuration, see why a Pod was refused.
-    fn tell(&self, resource: &Resource, reason: &'static str, status: &Status) {
+    fn tell(&self, resource: &Resource, reason: Reason, status: &Status) {
         warn!(resource = resource.name(), "{reason}: {}", status.message());
         let instances = self.node.store.instances().borrow().clone();
         let about = match resource {
@@ -181,7 +182,7 @@ impl Allocator {
         ids: Vec<String>,
     ) -> Result<(), Status> {
         let answer = self.check_start(resource, ids).await;
-        answer.inspect_err(|status| self.tell(resource, "StartRefused", status))
+        answer.inspect_err(|status| self.tell(resource, Reason::StartRefused, status))
     }
 
     async fn check_start(&self, resource: &Resource, ids: Vec<String>) -> Result<(), Status> {

@@ -12,6 +12,7 @@ use crate::{
         books::{self, Books, Checkpoint, Confirmed},
         configurations::Judged,
     },
+    api::reason::Reason,
     model::slot_table::{HeldTwice, SlotTable},
     store::About,
     supervisor::ChannelClosed,
@@ -183,8 +184,12 @@ impl Memory {
             let note = format!(
                 "slot {slot} is held by {owner}, and a container on node {name} uses it too, as {id}: delete one of the two Pods. Until then the slot is Unhealthy on node {name}"
             );
-            warn!(instance = %one.key, "SlotHeldTwice: {note}");
-            (node.store).warn(&About::Instance(one.key.clone()), "SlotHeldTwice", note);
+            warn!(instance = %one.key, "{}: {note}", Reason::SlotHeldTwice);
+            (node.store).warn(
+                &About::Instance(one.key.clone()),
+                Reason::SlotHeldTwice,
+                note,
+            );
         }
         metrics().set_slots_held_twice(twice.len());
         self.twice = twice;

@@ -6,21 +6,15 @@ use super::{
 };
 use crate::{
     api::{
-        instance::{FLAPPING, HEALTHY, Instance, InstanceStatus, NodeHealth},
+        instance::{HEALTHY, Instance, InstanceStatus, NodeHealth},
         names::OUT_OF_SERVICE,
+        reason::Reason,
     },
     model::{
         names::ObjectKey,
         slot::{SlotId, SlotOwner},
     },
 };
-
-/// The reason of the warning on an Instance whose slots are all in use, some of them by a lost node.
-pub(crate) const HELD: &str = "SlotsHeldByLostNode";
-/// The reason of the warning on a Configuration while no node is taken for lost, because that would be most of them.
-pub(crate) const OUTAGE: &str = "MostNodesNotReady";
-/// The reason of the Event on an Instance whose slots were taken from a lost node.
-pub(crate) const RELEASED: &str = "SlotsReleased";
 
 /// What is reported on an Instance, once.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,7 +29,7 @@ pub(crate) struct Notice {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Told {
     pub(crate) is_warning: bool,
-    pub(crate) reason: &'static str,
+    pub(crate) reason: Reason,
     pub(crate) note: String,
 }
 
@@ -77,7 +71,7 @@ pub(crate) fn of_health(
         let message = entry.as_ref().and_then(|entry| entry.message.clone());
         Told {
             is_warning: true,
-            reason: FLAPPING,
+            reason: Reason::Flapping,
             note: format!("node {node}: {}", message.unwrap_or_default()),
         }
     });
@@ -88,8 +82,8 @@ pub(crate) fn of_health(
     let found = ["sees the device again", "see the device again"];
     let all = [
         first,
-        told("DeviceGone", true, &gone, lost),
-        told("DeviceBack", false, &back, found),
+        told(Reason::DeviceGone, true, &gone, lost),
+        told(Reason::DeviceBack, false, &back, found),
     ];
     all.into_iter().flatten().collect()
 }

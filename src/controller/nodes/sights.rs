@@ -1,9 +1,10 @@
 //! What the nodes say that they see: their NodeDevices, sorted by device, and which Instance each device has. Pure.
 use crate::{
     api::{
-        instance::{FLAPPING, HEALTHY, Instance, InstanceStatus, NodeHealth},
+        instance::{HEALTHY, Instance, InstanceStatus, NodeHealth, UNHEALTHY},
         names,
-        node_devices::{SeenDevice, UNHEALTHY},
+        node_devices::SeenDevice,
+        reason::Reason,
     },
     controller::world::World,
     model::{
@@ -172,7 +173,7 @@ pub(crate) fn exceptions(
                 .map_or(now, |entry| &entry.last_transition_time)
                 .to_owned(),
             connection: None,
-            reason: flaps.then(|| FLAPPING.to_owned()),
+            reason: flaps.then(|| Reason::Flapping.as_str().to_owned()),
             // Another number in the sentence is no reason to write.
             message: told.map_or_else(|| view.flapping.clone(), |entry| entry.message.clone()),
         });

@@ -1,8 +1,9 @@
 //! What the status of Configurations is to say. Pure.
 use crate::{
     api::{
-        condition::Condition,
+        condition::{Condition, ConditionStatus, ConditionType},
         configuration::{Configuration, ConfigurationStatus, NodeReport, Problem},
+        reason::Reason,
     },
     controller::{
         nodes::{is_working, settles_in},
@@ -143,7 +144,7 @@ struct View<'a> {
 
 /// A condition without its time.
 struct Verdict {
-    status: &'static str,
+    status: ConditionStatus,
     problem: Problem,
 }
 
@@ -199,21 +200,23 @@ impl View<'_> {
         let none = ConfigurationStatus::default();
         let before = configuration.status.as_ref().unwrap_or(&none);
         let Verdict { status, problem } = self.verdict(key, configuration, reports);
-        let ready = before.conditions.iter().find(|c| c.type_ == "Ready");
+        let ready = Condition::of_type(&before.conditions, ConditionType::Ready);
         let generation = configuration.metadata.generation;
         let condition = Condition {
-            type_: "Ready".to_owned(),
-            status: status.to_owned(),
-            reason: problem.reason.clone(),
-            message: problem.message.clone(),
-            last_transition_time: (ready.filter(|ready| ready.status == status))
-                .map_or_else(|| clock(self.now), |c| c.last_transition_time.clone()),
             observed_generation: generation,
+            ..Condition::new(
+                ConditionType::Ready,
+                status,
+                &problem.reason,
+                problem.message.clone(),
+                &clock(self.now),
+            )
         };
+        let condition = condition.replacing(&before.conditions);
         let count = (key.namespace.as_str(), key.name.as_str());
         let instances = self.counts.get(&count).copied().unwrap_or_default();
-        let is_new_trouble = status == "False"
-            && ready.is_none_or(|c| (c.status.as_str(), &c.reason) != (status, &problem.reason));
+        let is_new_trouble = status == ConditionStatus::False
+            && ready.is_none_or(|c| !c.has_status(status) || c.reason != problem.reason);
         let conditions = vec![condition];
         let nodes = self.entries(key, reports);
         let gone = before.nodes.iter().map(|report| &report.name);
@@ -254,18 +257,19 @@ impl View<'_> {
             .filter_map(|report| Some((&report.name, report.problems.first()?)))
             .collect();
         if let [(node, problem), others @ ..] = troubled.as_slice() {
-            return trouble(&problem.reason, first_trouble(node, problem, others.len()));
+            let message = first_trouble(node, problem, others.len());
+            return trouble(problem.with_message(message));
         }
         let is_left_out =
             |report: &&NodeReport| self.left_out.contains(&(key.clone(), &report.name));
         if !counted.is_empty() && counted.iter().copied().all(|r| is_left_out(&r)) {
             let message = "spec.nodeSelector leaves out every node that petiole-agent runs on: compare it with `kubectl get nodes --show-labels`";
-            return trouble("NoNodeSelected", message.to_owned());
+            return trouble(Problem::new(Reason::NoNodeSelected, message));
         }
         if !counted.is_empty() {
             return Verdict {
-                status: "True",
-                problem: Problem::new("Working", "every device that is found is offered"),
+                status: ConditionStatus::True,
+                problem: Problem::new(Reason::Working, "every device that is found is offered"),
             };
         }
         if let Some(first) = self
@@ -276,22 +280,25 @@ impl View<'_> {
             let message = format!(
                 "{first} has the same name and goes on: of Configurations with one name only one works, whatever their namespaces; rename this one"
             );
-            return trouble("NameTaken", message);
+            return trouble(Problem::new(Reason::ConfigurationNameTaken, message));
         }
         let has_worked = !reports.is_empty()
             || configuration
                 .status
                 .iter()
                 .flat_map(|s| &s.conditions)
-                .any(|c| c.type_ == "Ready" && c.status != "Unknown");
+                .any(|c| {
+                    c.type_ == ConditionType::Ready.as_str()
+                        && !c.has_status(ConditionStatus::Unknown)
+                });
         if has_worked {
             let message = "no node that is ready works with it: see that petiole-agent runs on the nodes near the devices";
-            return trouble("NoAgent", message.to_owned());
+            return trouble(Problem::new(Reason::NoAgent, message));
         }
         Verdict {
-            status: "Unknown",
+            status: ConditionStatus::Unknown,
             problem: Problem::new(
-                "NotReported",
+                Reason::NotReported,
                 "no node has said yet what it makes of it: petiole-agent may not run",
             ),
         }
@@ -324,10 +331,10 @@ fn patch(configuration: &Configuration, after: &ConfigurationStatus) -> Patch {
     Patch(patch)
 }
 
-fn trouble(reason: &str, message: String) -> Verdict {
+fn trouble(problem: Problem) -> Verdict {
     Verdict {
-        status: "False",
-        problem: Problem::new(reason, message),
+        status: ConditionStatus::False,
+        problem,
     }
 }
 

@@ -17,7 +17,10 @@ use super::{
     plan::adopted,
 };
 use crate::{
-    api::configuration::{Configuration, ConfigurationStatus, Problem},
+    api::{
+        configuration::{Configuration, ConfigurationStatus, Problem},
+        reason::Reason,
+    },
     files,
     folder_watch::FolderWatch,
     model::names::ObjectKey,
@@ -154,7 +157,7 @@ impl Store for FolderStore {
     }
 
     /// The log has it.
-    fn warn(&self, _: &About, _: &'static str, _: String) {}
+    fn warn(&self, _: &About, _: Reason, _: String) {}
 
     fn run(&self, shutdown: CancellationToken) -> BoxFuture<'_, anyhow::Result<()>> {
         Box::pin(async move {

@@ -21,7 +21,7 @@ use super::{
     About, Configurations, Exchange, InstanceChange, Instances, Report, Store, StoreError, is_same,
 };
 use crate::{
-    api::{configuration::Configuration, instance::Instance},
+    api::{configuration::Configuration, instance::Instance, reason::Reason},
     cluster::{
         SIDE_BY_SIDE,
         events::{self, Events, about},
@@ -163,9 +163,9 @@ impl Store for KubernetesStore {
         Box::pin(async { Ok(()) })
     }
 
-    fn warn(&self, object: &About, reason: &'static str, note: String) {
+    fn warn(&self, object: &About, reason: Reason, note: String) {
         if let Some(object) = self.inner.reference(object) {
-            self.inner.events.warning(object, reason, note);
+            self.inner.events.warning(object, reason.as_str(), note);
         }
     }
 

@@ -167,6 +167,7 @@ fn is_same_device(there: &SeenDevice, wanted: &SeenDevice) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::reason::Reason;
 
     fn device(id: &str) -> SeenDevice {
         SeenDevice {
@@ -268,13 +269,16 @@ mod tests {
     }
 
     #[test]
-    fn only_problems_that_are_new_are_told() {
+    fn only_problems_that_are_new_are_reported() {
         let problem = |reason| {
             let key = ObjectKey::new("default", "cam");
             (key, Problem::new(reason, "m"))
         };
-        let now = vec![problem("A"), problem("B")];
+        let now = vec![problem(Reason::BadName), problem(Reason::BadSpec)];
         assert_eq!(new_problems(&vec![], &now).len(), 2);
-        assert_eq!(new_problems(&vec![problem("A")], &now), [problem("B")]);
+        assert_eq!(
+            new_problems(&vec![problem(Reason::BadName)], &now),
+            [problem(Reason::BadSpec)]
+        );
     }
 }

@@ -6,8 +6,9 @@ use super::{
 };
 use crate::{
     api::{
-        instance::{FLAPPING, HEALTHY, Instance},
+        instance::{HEALTHY, Instance},
         names,
+        reason::Reason,
     },
     cluster::{code, events::about, is_conflict, is_not_found, is_unprocessable, reason},
     model::names::ObjectKey,
@@ -127,21 +128,25 @@ impl Inner {
         let mut entries = instance.status.iter().flat_map(|status| &status.nodes);
         let before = entries.find(|entry| entry.name == *node);
         if let Some(message) = &view.flapping {
-            let is_known = before.is_some_and(|b| b.reason.as_deref() == Some(FLAPPING));
+            let is_known =
+                before.is_some_and(|b| b.reason.as_deref() == Some(Reason::Flapping.as_str()));
             if !is_known {
                 let note = format!("node {node}: {message}");
-                self.events.warning(about(instance), FLAPPING, note);
+                self.events
+                    .warning(about(instance), Reason::Flapping.as_str(), note);
             }
             return;
         }
         match (before.is_none_or(|b| b.health == HEALTHY), view.is_healthy) {
             (true, false) => {
                 let note = format!("node {node} does not see the device any more");
-                self.events.warning(about(instance), "DeviceGone", note);
+                self.events
+                    .warning(about(instance), Reason::DeviceGone.as_str(), note);
             }
             (false, true) => {
                 let note = format!("node {node} sees the device again");
-                self.events.normal(about(instance), "DeviceBack", note);
+                self.events
+                    .normal(about(instance), Reason::DeviceBack.as_str(), note);
             }
             (true, true) | (false, false) => {}
         }
@@ -196,7 +201,8 @@ impl Inner {
         let configuration = ObjectKey::new(&key.namespace, &instance.spec.configuration_name);
         if let Some(object) = self.reference(&About::Configuration(configuration)) {
             let note = format!("Instance {} is deleted: {reason}", key.name);
-            self.events.normal(object, "InstanceDeleted", note);
+            self.events
+                .normal(object, Reason::InstanceDeleted.as_str(), note);
         }
         Ok(())
     }

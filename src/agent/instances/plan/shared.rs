@@ -3,9 +3,9 @@ use super::{PlanOfOne, World};
 use crate::{
     agent::plan_inputs::device_id,
     api::{
-        instance::{HEALTHY, Instance},
+        instance::{HEALTHY, Instance, UNHEALTHY},
         names,
-        node_devices::{LEFT, SeenDevice, UNHEALTHY},
+        node_devices::{LEFT, SeenDevice},
     },
     model::{
         device::Device, instance_name::InstanceName, limits, names::ObjectKey, slot::holders,
