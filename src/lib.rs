@@ -56,6 +56,7 @@ pub mod kubelet;
 pub mod model;
 pub mod pace;
 pub mod proto;
+pub mod publish;
 #[cfg(test)]
 #[path = "../tests/simulation/mod.rs"]
 mod simulation;

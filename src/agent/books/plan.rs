@@ -1,6 +1,9 @@
 //! What the kubelet's two books say together of our resources, and when they can be believed. Pure.
 use crate::{
-    agent::pod_resources::{Held as List, Ids, by_maker},
+    agent::{
+        pod_resources::by_maker,
+        values::{Ids, PodList},
+    },
     model::{
         checkpoint::Data,
         container_edits::SLOT_VARIABLE,
@@ -51,7 +54,7 @@ pub(crate) enum Checkpoint {
 /// Both books, as one look found them.
 #[derive(Debug)]
 pub(crate) struct Books {
-    pub(crate) list: List,
+    pub(crate) list: PodList,
     pub(crate) checkpoint: Checkpoint,
 }
 

@@ -4,7 +4,7 @@
 //! the device (after a power cut, say), the Pod has failed for good, or runs without the device (kubelet.go:
 //! `HandlePodAdditions`; devicemanager: `Allocate`). A manifest with other contents is another Pod to it.
 use crate::{
-    agent::pod_resources::{Held, Ids},
+    agent::values::{Ids, PodList},
     model::{names::ObjectKey, node_resources::has_prefix},
 };
 use serde_json::Value;
@@ -23,7 +23,7 @@ const LONGEST_PATIENCE: Duration = Duration::from_secs(300);
 pub(super) struct Kubelet {
     /// What it would give to a container now, and what containers hold.
     pub(super) allocatable: Ids,
-    pub(super) held: Held,
+    pub(super) held: PodList,
     /// How long it has been there.
     pub(super) age: Duration,
 }

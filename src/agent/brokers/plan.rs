@@ -2,8 +2,8 @@
 use super::admission::{Kubelet, Lack, judged};
 use crate::{
     agent::{
-        configurations::Judged,
         plan_inputs::{Sight, sight},
+        values::Judged,
     },
     api::{
         broker::{self, SpecError, Subject, Wanted},

@@ -1,6 +1,6 @@
 //! What this node's status should say of our resources, and when stale entries go. Pure.
 use crate::{
-    agent::{plugins::Slot, pod_resources::Ids},
+    agent::values::{Ids, Slot},
     model::node_resources::{EntryChange, NodeResources, Part},
 };
 use std::{

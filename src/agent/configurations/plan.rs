@@ -1,68 +1,22 @@
 //! Which Configurations are accepted, and what is wrong with the others. Pure.
-use super::{Judged, resource, rights, spec};
+use super::{
+    resource, rights, spec,
+    world::{Labels, World},
+};
 use crate::{
+    agent::values::{AcceptedConfiguration, Judged, Selection},
     api::{
         configuration::{Configuration, Problem},
         reason::Reason,
     },
     discovery::plan::SessionSpec,
-    model::{device::Scope, names::ObjectKey, variables::Variables},
+    model::names::ObjectKey,
     store::Configurations,
 };
 use std::{
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
     sync::Arc,
 };
-
-/// The Configurations this node works with. No two have one name, whatever their namespaces.
-pub(crate) type Accepted = BTreeMap<ObjectKey, AcceptedConfiguration>;
-
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct AcceptedConfiguration {
-    pub(crate) configuration: Arc<Configuration>,
-    pub(crate) session: SessionSpec,
-    pub(crate) scope: Scope,
-    pub(crate) selection: Selection,
-}
-
-/// Whether `spec.nodeSelector` selects this node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Selection {
-    Selected,
-    /// The node does not look for the devices, and what it has of them goes.
-    LeftOut,
-    /// The node's labels are not known yet: what there is stays as it is.
-    Unknown,
-}
-
-/// What is known of the labels of this node.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Labels<'a> {
-    /// There is no Node, because there is no cluster: every Configuration is for this node.
-    NoNode,
-    Unknown,
-    Known(&'a BTreeMap<String, String>),
-}
-
-/// What Configurations are judged by.
-pub(super) struct World<'a> {
-    pub(super) configurations: &'a Configurations,
-    pub(super) before: &'a Accepted,
-    pub(super) labels: Labels<'a>,
-    /// Of a resource without a name of its own.
-    pub(super) prefix: &'a str,
-    pub(super) prefixes: &'a [String],
-    /// The resources that other plugins have, each with an id of theirs; `None` where the kubelet has not been asked, or
-    /// cannot be.
-    pub(super) others: Option<&'a BTreeMap<String, String>>,
-    /// The resources of ours that the kubelet listens to.
-    pub(super) registered: &'a BTreeSet<String>,
-    /// The most Configurations that are accepted.
-    pub(super) max_configurations: usize,
-    pub(super) scope_of: &'a dyn Fn(&SessionSpec) -> Result<Scope, Problem>,
-    /// Which variables containers may be given.
-    pub(super) variables: &'a Variables,
-}
 
 /// A Configuration that was accepted before and is not as it stands now goes on as it was: a typing mistake must not
 /// end what runs.
@@ -105,7 +59,7 @@ pub(super) fn judge(world: &World<'_>) -> Judged {
     }
     refuse_second_of_a_name(world, &mut judged);
     // Before: one that goes back to its earlier name may find another of ours there.
-    resource::tell_of_others(world, &mut judged.accepted, &mut judged.problems);
+    resource::report_foreign(world, &mut judged.accepted, &mut judged.problems);
     resource::refuse_second(world, &mut judged.accepted, &mut judged.problems);
     judged.names = resource::names(world, &judged.accepted);
     judged

@@ -1,7 +1,7 @@
 //! `spec.resourceName`: who may have which. Pure.
-use super::plan::{Accepted, World};
+use super::world::World;
 use crate::{
-    agent::pod_resources::Ids,
+    agent::values::{Accepted, Ids},
     api::{
         configuration::{Configuration, Problem},
         reason::Reason,
@@ -73,7 +73,7 @@ pub(super) fn check(world: &World<'_>, configuration: &Configuration) -> Result<
 
 /// The ids that are no slots of ours, one for each resource. Slots are named after their Configuration, also those of an
 /// agent before this one.
-pub(super) fn of_others(listed: &Ids, ours: &BTreeSet<String>) -> BTreeMap<String, String> {
+pub(super) fn foreign(listed: &Ids, ours: &BTreeSet<String>) -> BTreeMap<String, String> {
     let is_ours = |id: &String| {
         id.rsplit_once('-').is_some_and(|(of, number)| {
             !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()) && ours.contains(of)
@@ -88,19 +88,19 @@ pub(super) fn of_others(listed: &Ids, ours: &BTreeSet<String>) -> BTreeMap<Strin
 
 /// A Configuration whose name another plugin has goes on as it was under another name, or without one: its Instances
 /// have names of their own.
-pub(super) fn tell_of_others(
+pub(super) fn report_foreign(
     world: &World<'_>,
     accepted: &mut Accepted,
     problems: &mut BTreeMap<ObjectKey, Problem>,
 ) {
-    let Some(others) = world.others else {
+    let Some(foreign) = world.foreign else {
         return;
     };
     for (key, accepted) in accepted {
         let Some(name) = accepted.configuration.spec.resource_name.clone() else {
             continue;
         };
-        let Some(id) = others.get(&name) else {
+        let Some(id) = foreign.get(&name) else {
             continue;
         };
         let message = format!(
@@ -121,8 +121,8 @@ pub(super) fn tell_of_others(
 /// asked who else has it. Where another registers over ours a kubelet listens to both, and would let go of the other if
 /// ours went.
 fn is_free(world: &World<'_>, name: &str) -> bool {
-    let is_free = |others: &BTreeMap<String, String>| !others.contains_key(name);
-    world.registered.contains(name) || world.others.is_some_and(is_free)
+    let is_free = |foreign: &BTreeMap<String, String>| !foreign.contains_key(name);
+    world.registered.contains(name) || world.foreign.is_some_and(is_free)
 }
 
 /// What each Configuration's resource is called.

@@ -1,11 +1,8 @@
 //! Who gets which resource, and what the others are told.
-use super::super::{
-    Judged,
-    plan::{Labels, judge},
-};
+use super::super::{Judged, plan::judge, world::Labels};
 use super::*;
 use crate::{
-    agent::pod_resources::Ids,
+    agent::values::Ids,
     discovery::plan::SessionSpec,
     model::{device::Scope, slot_table::Resource, variables::Variables},
     store::{key_of, manifest},
@@ -44,14 +41,14 @@ fn judged_with(
     }
     let names = configurations.objects.keys().chain(before.keys());
     let ours = names.map(|key| key.name.clone()).collect();
-    let others = offered.map(|offered| of_others(offered, &ours));
+    let others = offered.map(|offered| foreign(offered, &ours));
     judge(&World {
         configurations: &configurations,
         before,
         labels: Labels::NoNode,
         prefix: "akri.sh",
         prefixes: &["akri.sh".to_owned(), "pflex.io".to_owned()],
-        others: others.as_ref(),
+        foreign: others.as_ref(),
         registered,
         max_configurations: 100,
         scope_of: &scope,

@@ -10,8 +10,8 @@ use shared::{is_merged, is_named, noted};
 use super::bounds;
 use crate::{
     agent::{
-        configurations::{AcceptedConfiguration, Judged, Selection},
         plan_inputs::{Now, device_id},
+        values::{AcceptedConfiguration, Judged, Selection},
     },
     api::{configuration::Problem, instance::Instance, reason::Reason},
     discovery::session::{Discoveries, Sighting},
@@ -110,7 +110,7 @@ pub(crate) fn plan(world: &World<'_>) -> Plan {
             .insert(0, problem.clone());
     }
     shared::keep_the_rest(world, &mut plan.reports);
-    bounds::complete(world, &mut plan.reports);
+    bounds::complete(world.instances, &world.judged.accepted, &mut plan.reports);
     plan.is_whole = shared::is_whole(world);
     plan
 }

@@ -1,6 +1,9 @@
 //! Which device plugins to run, what each lists, and what its socket is called. Pure.
 use crate::{
-    agent::plan_inputs::{Sight, sight},
+    agent::{
+        plan_inputs::{Sight, sight},
+        values::{Offered, Slot},
+    },
     discovery::session::Discoveries,
     model::{
         names::{ObjectKey, shortened},
@@ -19,20 +22,6 @@ use std::{
 pub(crate) enum Action {
     Stop(String),
     Start(Offered),
-}
-
-/// A resource, and what the kubelet calls it. With another name it is another plugin.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Offered {
-    pub(crate) resource: Resource,
-    pub(crate) full_name: String,
-}
-
-/// A slot as its plugin tells the kubelet of it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Slot {
-    pub(crate) id: String,
-    pub(crate) is_healthy: bool,
 }
 
 /// What to offer on this node, by the name of the Instance or Configuration it is for. No two have one whole name:

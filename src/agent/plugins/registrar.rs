@@ -1,6 +1,6 @@
 //! Registers resources with the kubelet, all over one connection.
 use crate::{
-    agent::kubelet_folder::{KUBELET_SOCKET, KubeletSocket},
+    agent::{kubelet_folder::KUBELET_SOCKET, values::KubeletSocket},
     proto::device_plugin::{RegisterRequest, registration_client::RegistrationClient},
     uds,
 };

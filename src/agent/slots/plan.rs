@@ -1,6 +1,6 @@
 //! Which slots of this node no container holds any more, and which one does that no Instance shows. Pure.
 use crate::{
-    agent::pod_resources::Ids,
+    agent::values::Ids,
     model::{
         slot::SlotId,
         slot_table::{Adoptions, Held, HeldTwice, SlotChange},

@@ -18,9 +18,9 @@ async fn with_a_camera(spec: &str, slots: u32) -> (TestNode, String) {
     with_looks(BETWEEN_LOOKS, spec, slots).await
 }
 
-async fn with_looks(between_looks: Duration, spec: &str, slots: u32) -> (TestNode, String) {
+async fn with_looks(look_interval: Duration, spec: &str, slots: u32) -> (TestNode, String) {
     let mut node = TestNode::new();
-    node.agent_settings.between_looks = between_looks;
+    node.agent_settings.look_interval = look_interval;
     node.start_kubelet();
     node.start_agent();
     node.configure("cam", spec);

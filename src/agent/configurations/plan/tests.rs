@@ -1,6 +1,8 @@
 use super::*;
 use crate::{
+    agent::values::Accepted,
     api::{configuration::DiscoveryHandlerInfo, reason::Reason},
+    model::{device::Scope, variables::Variables},
     store::manifest,
 };
 use std::sync::LazyLock;
@@ -42,7 +44,7 @@ fn world<'a>(configurations: &'a Configurations, before: &'a Accepted) -> World<
         labels: Labels::NoNode,
         prefix: "akri.sh",
         prefixes: &PREFIXES,
-        others: None,
+        foreign: None,
         registered: &NOTHING,
         max_configurations: 2,
         scope_of: &known,
