@@ -11,8 +11,8 @@ use crate::{
     backoff::Backoff,
     cluster::{
         self,
-        node::{Nodes, OwnNode, own_node},
-        watch::Set,
+        node::{Nodes, OwnNode},
+        watch::{Set, named},
     },
     model::node_resources::{EntryChange, NodeResources},
     telemetry::{metrics, metrics::CapacityPatch},
@@ -83,7 +83,7 @@ pub(super) async fn run(
             registered.mark_unchanged();
             kubelet.mark_unchanged();
             if own.has_changed()? {
-                let own = own_node(
+                let own = named(
                     &own.borrow_and_update(),
                     &publisher.inputs.settings.node_name,
                 );
