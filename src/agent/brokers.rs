@@ -27,13 +27,13 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 const MANIFEST_MODE: u32 = 0o644;
-/// Between looks at what the kubelet would give to a container, while a Pod waits to be written.
+/// The first wait between two looks at the kubelet's resources, while a Pod waits to be written.
 const FIRST_LOOK: Duration = Duration::from_millis(50);
-/// Between later ones, and while a Pod stands without its device.
+/// The longest such wait, and the wait while a Pod runs without its device.
 const LAST_LOOK: Duration = Duration::from_secs(1);
 const FIRST_RETRY: Duration = Duration::from_millis(500);
 const LAST_RETRY: Duration = Duration::from_secs(5);
-/// A kubelet that restarts is back by then, and nobody needs to be told.
+/// The number of failures before one is logged. A kubelet that restarts is back before that.
 const TOLD_AFTER: u32 = 3;
 
 /// The inputs of the brokers.
@@ -107,14 +107,14 @@ pub(super) async fn run(
     }
 }
 
-/// What one look leaves for the next.
+/// The state that one look leaves for the next.
 #[derive(Debug, Default)]
 struct Memory {
     lacking: Lacking,
     broken: BTreeMap<ObjectKey, SpecError>,
 }
 
-/// What is waited for.
+/// The event that the task waits for.
 enum Next {
     /// A device that a new Pod may have.
     Device,

@@ -166,7 +166,7 @@ impl CapacityPublisher {
         waits.min().unwrap_or(Duration::MAX)
     }
 
-    /// What plugins list, by the resources' whole names.
+    /// Returns the lists of the plugins, by the names under which the resources are registered.
     fn offers(&self) -> BTreeMap<String, Offer> {
         let registered = self.inputs.registered.borrow().clone();
         let listed = self.inputs.listed.borrow();

@@ -1,4 +1,4 @@
-//! Instances follow devices: what discovery sees is created, described, and deleted again.
+//! Creates, updates and deletes Instances as discovery finds and loses devices.
 mod bounds;
 pub(crate) mod plan;
 mod writes;
@@ -174,10 +174,10 @@ impl Keeper {
 
 fn configuration_of(instance: &Instance) -> ObjectKey {
     let namespace = key_of(&instance.metadata).namespace;
-    ObjectKey::new(namespace, &instance.spec.configuration_name)
+    instance.spec.configuration_key(&namespace)
 }
 
-/// What fails together has one cause as a rule: one line.
+/// Logs failures in one line, because failures at the same time usually have one cause.
 fn tell(failures: &[(ObjectKey, StoreError)]) {
     if let [(instance, error), others @ ..] = failures {
         let others = match others.len() {

@@ -375,10 +375,10 @@ impl Plugins {
 }
 
 fn configuration_of(key: &ObjectKey, instance: &Instance) -> ObjectKey {
-    ObjectKey::new(&key.namespace, &instance.spec.configuration_name)
+    instance.spec.configuration_key(&key.namespace)
 }
 
-/// What gRPC reflection tells of every plugin.
+/// Returns the gRPC reflection service of all plugins.
 fn reflection() -> anyhow::Result<Routes> {
     let service = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(DESCRIPTORS)

@@ -132,7 +132,7 @@ fn adopt(slots: &Slots, changes: Vec<SlotChange>) -> impl Future<Output = ()> + 
     )
 }
 
-/// What is returned goes on after the answer.
+/// Makes a claim and answers it. Returns the writes that go on after the answer.
 async fn claim(slots: &Slots, request: ClaimRequest) -> Option<BoxFuture<'_, ()>> {
     if request.reply.is_closed() {
         return None; // whoever asked has gone while others were served
@@ -252,7 +252,7 @@ fn prepared(slots: &Slots, request: &ClaimRequest) -> Result<PreparedClaim, Refu
 enum Written<'a> {
     Done,
     Refused(StoreError),
-    /// Not in time. The rest of the write goes on.
+    /// The write has taken too long. The rest of it goes on.
     Late(BoxFuture<'a, Result<(), StoreError>>),
 }
 

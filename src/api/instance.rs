@@ -8,7 +8,7 @@
     reason = "columns share a type or a path"
 )]
 use super::condition::Condition;
-use crate::model::limits;
+use crate::model::{limits, names::ObjectKey};
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -141,4 +141,16 @@ pub struct NodeHealth {
     /// The same in a sentence, as it was when `health` or `reason` last changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+}
+
+impl InstanceSpec {
+    /// Returns the key of the Configuration of an Instance in this namespace.
+    pub fn configuration_key(&self, namespace: &str) -> ObjectKey {
+        ObjectKey::new(namespace, &self.configuration_name)
+    }
+
+    /// Returns whether the Instance names this node.
+    pub fn names_node(&self, node: &str) -> bool {
+        self.nodes.iter().any(|name| name == node)
+    }
 }

@@ -241,7 +241,7 @@ fn log(action: &Action, outcome: &Outcome) {
     }
 }
 
-/// Where users look: on the Instance, or on the Configuration that is to be changed.
+/// Writes an Event on the Instance, or on the Configuration that the user must change.
 fn announce(shared: &Shared, world: &World, notice: &Notice) {
     let object = match notice {
         Notice::Created(broker) | Notice::Ended { broker, .. } | Notice::Refused { broker, .. } => {

@@ -34,12 +34,12 @@ const FIRST_WAIT: Duration = Duration::from_millis(500);
 /// A spec that the API server refuses is tried again as often.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
-/// What is known from earlier looks at the world.
+/// The state that one look at the world leaves for the next.
 struct Memory {
     idle: Idle,
-    /// By the Service, and by what is done to it.
+    /// The pace of each kind of action on each Service.
     pace: Pace<(ObjectKey, String)>,
-    /// What is wrong with Services, as it was said last.
+    /// The last reported problem of each Service.
     troubles: BTreeMap<ObjectKey, String>,
 }
 

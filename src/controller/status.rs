@@ -1,4 +1,4 @@
-//! What `kubectl get` and `kubectl describe` say of Configurations.
+//! Writes the status of Configurations, which `kubectl get` and `kubectl describe` show.
 pub(crate) mod plan;
 
 use super::{

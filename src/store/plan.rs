@@ -1,4 +1,4 @@
-//! What an Instance is after a change. Pure.
+//! Computes an Instance after a change. Pure.
 use super::{Exchange, InstanceChange, Report, StoreError, View, key_of};
 use crate::{
     api::{
@@ -23,7 +23,7 @@ pub fn changed(instance: &Instance, change: &InstanceChange, node: &str) -> Opti
     match change {
         InstanceChange::Create(_) => {}
         InstanceChange::Join(_) => {
-            if !instance.spec.nodes.iter().any(|n| n == node) {
+            if !instance.spec.names_node(node) {
                 instance.spec.nodes.push(node.to_owned());
             }
         }

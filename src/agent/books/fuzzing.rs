@@ -5,7 +5,7 @@ use crate::{
     model::{checkpoint::Data, slot_table::Use},
 };
 
-/// What containers have of the resources with these prefixes, by a checkpoint that the kubelet has just written.
+/// Returns the uses of the resources with these prefixes, by a checkpoint that the kubelet has just written.
 pub fn uses(data: Data, prefixes: &[String]) -> Vec<Use> {
     let books = Books {
         list: PodList::default(),

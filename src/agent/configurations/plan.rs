@@ -1,4 +1,4 @@
-//! Which Configurations are accepted, and what is wrong with the others. Pure.
+//! Decides which Configurations this node uses, and what is wrong with the others. Pure.
 use super::{
     resource, rights, spec,
     world::{Labels, World},

@@ -1,4 +1,4 @@
-//! `spec.resourceName`: who may have which. Pure.
+//! Decides which Configuration gets which resource name (`spec.resourceName`). Pure.
 use super::world::World;
 use crate::{
     agent::values::{Accepted, Ids},
@@ -125,7 +125,7 @@ fn is_free(world: &World<'_>, name: &str) -> bool {
     world.registered.contains(name) || world.foreign.is_some_and(is_free)
 }
 
-/// What each Configuration's resource is called.
+/// Returns the name of each Configuration's resource.
 pub(super) fn names(world: &World<'_>, accepted: &Accepted) -> ResourceNames {
     let configurations = world.configurations;
     // One that cannot be read keeps the default name it most likely has.

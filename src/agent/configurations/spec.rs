@@ -1,4 +1,4 @@
-//! What the spec of a Configuration may say. Pure.
+//! Checks the spec of a Configuration. Pure.
 //!
 //! These are the rules of the schema: a folder has no API server to hold them, and an object may be older than a bound.
 use crate::{
@@ -81,7 +81,7 @@ fn check_handler(handler: &DiscoveryHandlerInfo) -> Result<(), String> {
     Ok(())
 }
 
-/// What is in a spec and has no effect.
+/// Returns a problem if a spec has a field without effect.
 pub(super) fn unused(spec: &ConfigurationSpec) -> Option<Problem> {
     let handler = &spec.discovery_handler;
     let first = properties(handler).first()?;

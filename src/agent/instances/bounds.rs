@@ -1,4 +1,4 @@
-//! What keeps the slots and the report of a Configuration within bounds, and says so. Pure.
+//! Keeps the slots and the report of a Configuration within their limits. Pure.
 use crate::{
     agent::values::Accepted,
     api::{configuration::Problem, reason::Reason},

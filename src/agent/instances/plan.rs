@@ -1,4 +1,4 @@
-//! What to change in the Instances, so that they say what discovery sees. Pure.
+//! Decides how to change the Instances to match the discovered devices. Pure.
 mod arrivals;
 mod departures;
 mod new;
@@ -28,7 +28,7 @@ use crate::{
 };
 use std::{collections::BTreeMap, time::Duration};
 
-/// Since when (uptime) the device of an Instance has been missing.
+/// The uptime since when the device of an Instance has been missing.
 pub(crate) type Absences = BTreeMap<ObjectKey, Duration>;
 
 /// The Instances that could not be created, and why where somebody says no.
@@ -46,7 +46,7 @@ pub(crate) struct World<'a> {
     pub(crate) judged: &'a Judged,
     pub(crate) discoveries: &'a Discoveries,
     pub(crate) instances: &'a Instances,
-    /// What containers of this node have, where that is known.
+    /// The devices that containers of this node use, if that is known.
     pub(crate) uses: Option<&'a [Use]>,
     pub(crate) absences: &'a Absences,
     pub(crate) arrivals: &'a Arrivals,
@@ -69,7 +69,7 @@ pub(crate) fn plan(world: &World<'_>) -> Plan {
     let mut plan = Plan::default();
     let mut room = Room(signed(world.max_instances) - signed(world.instances.len()));
     for (key, instance) in world.instances {
-        let configuration = ObjectKey::new(&key.namespace, &instance.spec.configuration_name);
+        let configuration = instance.spec.configuration_key(&key.namespace);
         let is_ours = is_empty_or_has(&instance.spec.nodes, world.node);
         let is_orphan = is_ours
             && world.configurations.is_complete

@@ -315,7 +315,7 @@ impl Allocator {
         }
     }
 
-    /// Those of the devices that are seen now; an error where one is gone.
+    /// Returns the devices that are present now; an error if one is gone.
     fn find(&self, keys: &BTreeSet<ObjectKey>) -> Result<BTreeMap<String, Found>, Denied> {
         let instances = self.inputs.store.instances().borrow().clone();
         let discoveries = self.inputs.discoveries.borrow().clone();
@@ -332,8 +332,7 @@ impl Allocator {
                     return Err(Denied::gone(message));
                 }
                 Sight::Seen(device) => {
-                    let configuration =
-                        ObjectKey::new(&key.namespace, &instance.spec.configuration_name);
+                    let configuration = instance.spec.configuration_key(&key.namespace);
                     let accepted = judged.accepted.get(&configuration);
                     let entry = Found {
                         instance: key.name.parse().map_err(|_| missing())?,

@@ -39,7 +39,7 @@ impl View<'_> {
         change: &mut Change,
     ) -> Vec<String> {
         let is_shared = instance.spec.shared;
-        let of = ObjectKey::new(&key.namespace, &instance.spec.configuration_name);
+        let of = instance.spec.configuration_key(&key.namespace);
         let is_offered = |node: &str| views.get(node).is_some_and(|view| view.is_offered());
         let mut nodes = vec![];
         for node in &instance.spec.nodes {
@@ -62,7 +62,7 @@ impl View<'_> {
                     && view.is_offered()
                     && !self.is_gone(node)
                     && !self.memory.is_silent(node, self.instant)
-                    && !instance.spec.nodes.iter().any(|name| name == *node)
+                    && !instance.spec.names_node(node)
             })
             .map(|(node, _)| *node)
             .collect();
@@ -82,7 +82,7 @@ impl View<'_> {
         instance: &Instance,
         (nodes, views): (&mut Vec<String>, &Views<'_>),
     ) -> usize {
-        let of = ObjectKey::new(&key.namespace, &instance.spec.configuration_name);
+        let of = instance.spec.configuration_key(&key.namespace);
         let configuration = self.world.configurations.get(&of);
         let Some(most) = configuration.and_then(|c| c.spec.max_nodes) else {
             return usize::MAX;
@@ -99,7 +99,7 @@ impl View<'_> {
         most.saturating_sub(offering.len())
     }
 
-    /// What the Configuration and the first node say of a shared device.
+    /// Changes the values that a shared Instance has from its Configuration and its first node.
     pub(super) fn described(
         &self,
         key: &ObjectKey,
@@ -137,7 +137,7 @@ impl View<'_> {
         change: &mut Change,
     ) -> Vec<PatchOperation> {
         let namespace = instance.metadata.namespace.as_deref().unwrap_or_default();
-        let of = ObjectKey::new(namespace, &instance.spec.configuration_name);
+        let of = instance.spec.configuration_key(namespace);
         let labels = instance.metadata.labels.as_ref();
         let holders: BTreeSet<String> = holders(instance).map(|(_, node)| node).collect();
         let mut operations = vec![];

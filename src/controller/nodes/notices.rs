@@ -16,7 +16,7 @@ use crate::{
     },
 };
 
-/// What is reported on an Instance, once.
+/// A warning on an Instance, which is reported once.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Notice {
     pub(crate) instance: ObjectKey,

@@ -1,4 +1,4 @@
-//! What the status of Configurations is to say. Pure.
+//! Decides the status of each Configuration. Pure.
 use crate::{
     api::{
         condition::{self, Condition, ConditionStatus, ConditionType},
@@ -31,14 +31,14 @@ pub(crate) struct Plan {
     pub(crate) wake_in: Option<Duration>,
 }
 
-/// Writes what is to be said of a Configuration.
+/// A write of the status of a Configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Action {
     pub(crate) key: ObjectKey,
     pub(crate) patch: Patch,
     /// The nodes that are taken for deleted.
     pub(crate) gone: BTreeSet<String>,
-    /// What is told where it does not work any more.
+    /// The problem of the Event, if READY has become false or has another reason.
     pub(crate) trouble: Option<Problem>,
 }
 
@@ -79,7 +79,7 @@ fn counts(world: &World) -> BTreeMap<(&str, &str), i64> {
     counts
 }
 
-/// Of the Configurations of one name, the one whose resource the name is: the oldest, as agents see it too.
+/// Returns the Configuration of each name that nodes use: the oldest one, by the same rule as in agents.
 fn first_of_each_name(world: &World) -> BTreeMap<&str, &ObjectKey> {
     let age = |key: &ObjectKey| {
         let created: Option<&Time> = (world.configurations.get(key))
@@ -103,7 +103,7 @@ fn first_of_each_name(world: &World) -> BTreeMap<&str, &ObjectKey> {
 
 type Views<'a> = BTreeMap<ObjectKey, Vec<(&'a String, &'a ConfigurationView)>>;
 
-/// What the nodes make of each Configuration, by their NodeDevices.
+/// Returns the reports about each Configuration in all NodeDevices.
 fn views(world: &World) -> Views<'_> {
     let mut views = Views::new();
     for (node, object) in &world.node_devices {
@@ -131,7 +131,7 @@ struct Verdict {
 }
 
 impl View<'_> {
-    /// What the nodes say. What one said itself in the status counts where it has no NodeDevices.
+    /// Returns the reports of all nodes. A node without NodeDevices has its report in the status.
     fn reports(&self, key: &ObjectKey, configuration: &Configuration) -> Vec<NodeReport> {
         let said = configuration.status.iter().flat_map(|status| &status.nodes);
         let said = said.filter(|report| !self.world.node_devices.contains_key(&report.name));
@@ -146,7 +146,7 @@ impl View<'_> {
         reports
     }
 
-    /// What is written of the nodes: what is wrong, and what they wrote themselves.
+    /// Returns the entries of the nodes: those with problems, and those that the nodes wrote themselves.
     fn entries(&self, key: &ObjectKey, reports: &[NodeReport]) -> Vec<NodeReport> {
         let world = self.world;
         let is_there = |report: &&NodeReport| world.nodes.contains_key(&report.name);
@@ -225,7 +225,7 @@ impl View<'_> {
         })
     }
 
-    /// What the nodes do with it counts; where none has said anything, what can be seen from here.
+    /// Returns the condition by the reports of the nodes, or without a report by what the controller knows.
     fn verdict(
         &self,
         key: &ObjectKey,
@@ -294,7 +294,7 @@ impl View<'_> {
     }
 }
 
-/// Only of this object, not of a later one of its name.
+/// Returns the patch of the status. It does not apply to a later object of the same name.
 fn patch(configuration: &Configuration, after: &ConfigurationStatus) -> Patch {
     let mut patch = vec![test(
         &["metadata", "uid"],

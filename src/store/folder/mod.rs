@@ -55,7 +55,7 @@ struct Inner {
     settings: Settings,
     configurations: watch::Sender<Arc<Configurations>>,
     instances: watch::Sender<Arc<Instances>>,
-    /// What is on the disk beside the Instances. Its lock is held over every change of the folder, so that changes
+    /// The files on the disk beside the Instances. Its lock is held over every change of the folder, so that changes
     /// to one Instance follow one another; never over an await.
     written: Mutex<Written>,
     started: Instant,
@@ -64,7 +64,7 @@ struct Inner {
 #[derive(Default)]
 struct Written {
     known: Known,
-    /// What is wrong with each file, as far as reading it tells.
+    /// The problems of each file that were found while reading it.
     unreadable: BTreeMap<String, Vec<Problem>>,
     reports: BTreeMap<ObjectKey, Report>,
     errors: BTreeMap<String, String>,

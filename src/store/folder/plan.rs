@@ -1,4 +1,4 @@
-//! What the manifests of a folder come to. Pure.
+//! Computes the set of Configurations from the manifests of a folder. Pure.
 use crate::{
     api::{
         configuration::{Configuration, Problem},
@@ -25,12 +25,12 @@ pub(super) struct File {
     pub(super) unreadable: Vec<Unreadable>,
 }
 
-/// What is remembered from one reading to the next.
+/// The state that one reading leaves for the next.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     /// The file of each Configuration, the hidden ones' too.
     pub(super) files: BTreeMap<ObjectKey, String>,
-    /// Since when (uptime) a Configuration has been missing from its file.
+    /// The uptime since when a Configuration has been missing from its file.
     missing: BTreeMap<ObjectKey, Duration>,
     /// The files that could not be read since the start, once there was a first reading.
     never_read: Option<BTreeSet<String>>,
@@ -39,7 +39,7 @@ pub(super) struct Known {
 #[derive(Debug, Default)]
 pub(super) struct Stock {
     pub(super) configurations: Configurations,
-    /// What is wrong with each file.
+    /// The problems of each file.
     pub(super) problems: BTreeMap<String, Vec<Problem>>,
 }
 

@@ -61,7 +61,7 @@ pub struct Settings {
     pub node_name: String,
     /// The namespaces that are watched; all of them where none is named.
     pub namespaces: Vec<String>,
-    /// Where the mirror is.
+    /// The folder of the mirror.
     pub state: PathBuf,
 }
 
@@ -76,7 +76,7 @@ struct Inner {
     settings: Settings,
     events: Events,
     mirror: Mirror,
-    /// Never locked over an await.
+    /// The lock is never held over an await.
     known: Mutex<Known>,
     instances: watch::Sender<Arc<Instances>>,
     configurations: watch::Sender<Arc<Configurations>>,

@@ -1,4 +1,4 @@
-//! How Instances are written: each change is one request, tried again with a newer Instance where the guard of its
+//! Writes Instances: each change is one request, which is repeated with a newer Instance if the guard of its
 //! patch did not hold.
 use super::{
     Inner,
@@ -117,7 +117,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Of a device that comes and goes there is one Event, when that begins.
+    /// Writes an Event about the health of a device. A device that comes and goes has one Event, when that begins.
     fn tell_of_health(&self, instance: &Instance, view: &View) {
         let node = &self.settings.node_name;
         let mut entries = instance.status.iter().flat_map(|status| &status.nodes);
@@ -193,7 +193,7 @@ impl Inner {
             Err(e) => return Err(unavailable(&e)),
         }
         self.change(|known| known.deleted(key));
-        let configuration = ObjectKey::new(&key.namespace, &instance.spec.configuration_name);
+        let configuration = instance.spec.configuration_key(&key.namespace);
         if let Some(object) = self.reference(&About::Configuration(configuration)) {
             let note = format!("Instance {} is deleted: {reason}", key.name);
             self.events
@@ -277,7 +277,7 @@ impl Inner {
     }
 }
 
-/// What became of a patch.
+/// The result of a patch.
 enum Attempt {
     Written(Arc<Instance>),
     /// It does not fit the Instance as it is now.

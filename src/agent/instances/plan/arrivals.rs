@@ -31,7 +31,7 @@ pub(crate) struct Arrivals(BTreeMap<ObjectKey, Arrival>);
 pub(super) struct Arrival {
     /// As many as `maxInstances` at once.
     bucket: TokenBucket,
-    /// Since when (uptime) devices have been waiting for an Instance.
+    /// The uptime since when each device has waited for an Instance.
     waiting: BTreeMap<DeviceId, Duration>,
     /// Devices that were reported, and whose Instances the controller has not made yet.
     reported: BTreeSet<DeviceId>,

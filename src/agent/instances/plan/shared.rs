@@ -21,7 +21,7 @@ pub(super) fn is_merged(world: &World<'_>, instance: &Instance) -> bool {
 }
 
 pub(super) fn is_named(instance: &Instance, node: &str) -> bool {
-    instance.spec.nodes.iter().any(|name| name == node)
+    instance.spec.names_node(node)
 }
 
 /// How the device is reached, as it is noted beside the Instance of a device that one node has.
@@ -138,7 +138,7 @@ pub(super) fn keep_the_rest(world: &World<'_>, reports: &mut BTreeMap<ObjectKey,
         .chain(&world.configurations.hidden)
         .collect();
     for (key, instance) in world.instances {
-        let of = ObjectKey::new(&key.namespace, &instance.spec.configuration_name);
+        let of = instance.spec.configuration_key(&key.namespace);
         let is_accepted = world.judged.accepted.contains_key(&of);
         if is_accepted || !is_merged(world, instance) || !there.contains(&of) {
             continue;
