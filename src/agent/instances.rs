@@ -21,7 +21,7 @@ use plan::{Absences, Arrivals, World, plan};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::{
     sync::watch,
-    time::{Instant, sleep},
+    time::{Instant, sleep, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
@@ -31,6 +31,9 @@ const FIRST_RETRY: Duration = Duration::from_millis(200);
 const LAST_RETRY: Duration = Duration::from_secs(10);
 /// How long after a change all of it is looked at: what comes in one go makes one plan.
 const SETTLE: Duration = Duration::from_millis(5);
+/// The least time between two looks at changed Instances. Most of their changes are what others wrote, and what is found
+/// or lost does not wait for this.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 
 /// The inputs of the plan. Configurations and Instances come from the store.
 pub(super) struct Inputs {
@@ -58,6 +61,7 @@ pub(super) async fn run(inputs: Inputs, shutdown: CancellationToken) -> anyhow::
     let mut keeper = Keeper::new(&settings.node_name, clock, store.clone());
     let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
     loop {
+        let look_again = Instant::now() + BETWEEN_LOOKS;
         let known = instances.borrow_and_update().clone();
         let planned = plan(&World {
             node: &settings.node_name,
@@ -95,7 +99,7 @@ pub(super) async fn run(inputs: Inputs, shutdown: CancellationToken) -> anyhow::
             () = shutdown.cancelled() => return Ok(()),
             changed = judged.changed() => changed?,
             changed = discoveries.changed() => changed?,
-            changed = instances.changed() => changed?,
+            changed = async { sleep_until(look_again).await; instances.changed().await } => changed?,
             changed = configurations.changed() => changed?,
             changed = uses.changed() => changed?,
             () = sleep(wait.unwrap_or(Duration::MAX)) => continue,
@@ -195,8 +199,8 @@ fn log(change: &InstanceChange) {
         InstanceChange::Delete { reason, .. } => info!(%instance, %reason, "Instance deleted"),
         InstanceChange::Health { view, .. } => {
             let health = if view.is_healthy { "seen" } else { "gone" };
-            let flaps = view.flapping.is_some();
-            info!(%instance, %health, flaps, "device");
+            let trouble = view.trouble.as_ref().map(|trouble| trouble.reason.as_str());
+            info!(%instance, %health, trouble, "device");
         }
         InstanceChange::Join(_) | InstanceChange::Leave(_) | InstanceChange::Describe { .. } => {
             info!(%instance, "Instance updated");

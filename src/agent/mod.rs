@@ -15,6 +15,7 @@ mod capacity;
 mod configurations;
 mod connections;
 pub(crate) mod instances;
+mod known_devices;
 mod kubelet_folder;
 pub(crate) mod plan_inputs;
 pub(crate) mod plugins;
@@ -138,6 +139,10 @@ impl Agent {
         let judged = self.judged.clone();
         tasks.spawn("configurations", |stop| {
             configurations::run(inputs, judged, sessions, stop)
+        });
+        let (known, preferring) = (self.store.instances(), handlers.clone());
+        tasks.spawn("known devices", |stop| {
+            known_devices::run(known, preferring, stop)
         });
         let discoveries = self.discoveries.clone();
         tasks.spawn("discovery", |stop| {

@@ -42,18 +42,26 @@ pub enum ConditionType {
     Available,
     /// The device of an Instance comes and goes. An Instance has this condition only while it is true.
     Flapping,
+    /// Another host announces the pinned device of an Instance. An Instance has this condition only while it is true.
+    IdentityChanged,
     /// Every node uses a Configuration as it is written.
     Ready,
 }
 
 impl ConditionType {
-    pub const ALL: &[Self] = &[Self::Available, Self::Flapping, Self::Ready];
+    pub const ALL: &[Self] = &[
+        Self::Available,
+        Self::Flapping,
+        Self::IdentityChanged,
+        Self::Ready,
+    ];
 
     /// Returns the text as objects carry it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Available => "Available",
             Self::Flapping => "Flapping",
+            Self::IdentityChanged => "IdentityChanged",
             Self::Ready => "Ready",
         }
     }

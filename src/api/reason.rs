@@ -48,6 +48,8 @@ reasons! {
     Empty,
     Flapping,
     HandlerChanged,
+    /// Another host announces a pinned device.
+    IdentityChanged,
     InstanceDeleted,
     /// Instances of other devices have the names that a device's Instance can get.
     InstanceNameTaken,
@@ -59,6 +61,7 @@ reasons! {
     NotCreated,
     NotReported,
     OlderDefinition,
+    OtherHost,
     ResourcePrefix,
     ResourceTaken,
     ServiceNameTaken,

@@ -29,6 +29,7 @@ use crate::{
         events::about,
         is_conflict,
         parts::{NodePart, PodPart},
+        untracked,
         watch::apis,
     },
     model::names::ObjectKey,
@@ -266,7 +267,7 @@ async fn change_instance(shared: &Shared, state: &Mutex<State>, change: &Change)
     let Change { key, .. } = change;
     let api: Api<Instance> = Api::namespaced(shared.client.clone(), &key.namespace);
     if let Some(patch) = &change.patch {
-        match api.patch(&key.name, &params(), &json_patch(patch)).await {
+        match (api.patch(&key.name, &params(), &untracked(patch.clone()))).await {
             Ok(changed) => {
                 let left = change.away.iter().chain(&change.gone);
                 lock(state).memory.left(key, left, Instant::now());
@@ -283,7 +284,7 @@ async fn change_instance(shared: &Shared, state: &Mutex<State>, change: &Change)
         return true;
     };
     let result = api
-        .patch_status(&key.name, &params(), &json_patch(patch))
+        .patch_status(&key.name, &params(), &untracked(patch.clone()))
         .await;
     if let Ok(changed) = &result {
         for told in &change.told {

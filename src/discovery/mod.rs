@@ -4,11 +4,13 @@
 //! publishes whole [`DeviceSet`]s over a `watch`, never changes to one, so that a late reader misses nothing.
 pub mod damping;
 pub mod handlers;
+pub mod mdns;
 pub mod plan;
 pub mod session;
 
-use crate::model::device::{DeviceSet, Scope};
+use crate::model::device::{DeviceId, DeviceSet, Scope};
 use futures::future::BoxFuture;
+use std::collections::BTreeSet;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -19,6 +21,9 @@ pub trait DiscoveryHandler: Send + Sync {
 
     /// Reads `discoveryDetails`. Touches nothing: a Configuration is checked with it before anything starts.
     fn prepare(&self, details: &str) -> Result<Box<dyn Discovery>, DetailsError>;
+
+    /// Takes the ids of all devices that have an Instance. A handler that cannot hold all devices prefers these.
+    fn prefer(&self, _devices: &BTreeSet<DeviceId>) {}
 }
 
 /// One discovery, ready to run.

@@ -41,6 +41,7 @@ pub fn changed(instance: &Instance, change: &InstanceChange, node: &str) -> Opti
             capacity,
             broker_properties,
             device_id,
+            pin,
             connection,
             ..
         } => {
@@ -49,13 +50,16 @@ pub fn changed(instance: &Instance, change: &InstanceChange, node: &str) -> Opti
                 .spec
                 .broker_properties
                 .clone_from(broker_properties);
-            if let Some(id) = device_id {
-                let annotations = instance.metadata.annotations.get_or_insert_default();
-                annotations.insert(names::DEVICE_ID.to_owned(), id.clone());
-            }
-            if let Some(connection) = connection {
-                let annotations = instance.metadata.annotations.get_or_insert_default();
-                annotations.insert(names::CONNECTION.to_owned(), connection.clone());
+            let notes = [
+                (names::DEVICE_ID, device_id),
+                (names::PIN, pin),
+                (names::CONNECTION, connection),
+            ];
+            for (key, value) in notes {
+                if let Some(value) = value {
+                    let annotations = instance.metadata.annotations.get_or_insert_default();
+                    annotations.insert(key.to_owned(), value.clone());
+                }
             }
         }
         InstanceChange::Health { view, now, .. } => {
@@ -104,7 +108,7 @@ fn health(view: &View) -> &'static str {
 }
 
 fn reason(view: &View) -> Option<&'static str> {
-    view.flapping.is_some().then_some(Reason::Flapping.as_str())
+    view.trouble.as_ref().map(|trouble| trouble.reason.as_str())
 }
 
 /// A status after `node` has looked at the device.
@@ -121,7 +125,7 @@ pub fn with_health(status: &InstanceStatus, node: &str, view: &View, now: &str) 
             .to_owned(),
         connection: (view.connection.clone()).or(before.and_then(|entry| entry.connection)),
         reason: reason(view).map(str::to_owned),
-        message: view.flapping.clone(),
+        message: view.trouble.as_ref().map(|t| t.message.clone()),
     });
     status.nodes.sort_by(|a, b| a.name.cmp(&b.name));
     status
@@ -153,7 +157,7 @@ pub(crate) fn with_exception(
     now: &str,
 ) -> InstanceStatus {
     let mut after = with_health(status, node, view, now);
-    match view.is_healthy && view.flapping.is_none() {
+    match view.is_healthy && view.trouble.is_none() {
         true => after.nodes.retain(|entry| entry.name != node),
         false => {
             let own = after.nodes.iter_mut().filter(|entry| entry.name == node);
@@ -168,7 +172,7 @@ pub(crate) fn says_exception(status: &InstanceStatus, node: &str, view: &View) -
     let entry = status.nodes.iter().find(|entry| entry.name == node);
     match entry {
         Some(entry) => entry.health == health(view) && entry.reason.as_deref() == reason(view),
-        None => view.is_healthy && view.flapping.is_none(),
+        None => view.is_healthy && view.trouble.is_none(),
     }
 }
 
@@ -187,14 +191,27 @@ pub(crate) fn with_conditions(
     }
 }
 
-/// A status whose conditions say what its nodes do: `Available`, and `Flapping` where it is so.
+/// A status whose conditions say what its nodes do: `Available`, and `Flapping` and `IdentityChanged` where it is so.
 pub fn with_availability(
     mut status: InstanceStatus,
     spec: &InstanceSpec,
     now: &str,
 ) -> InstanceStatus {
     let is_available = spec.nodes.iter().any(|node| is_seen(&status, node));
-    let flapping = flapping(&status, now);
+    let flapping = trouble(
+        &status,
+        ConditionType::Flapping,
+        Reason::Flapping,
+        Reason::ComesAndGoes,
+        now,
+    );
+    let identity = trouble(
+        &status,
+        ConditionType::IdentityChanged,
+        Reason::IdentityChanged,
+        Reason::OtherHost,
+        now,
+    );
     let in_use = in_use_by(spec).filter(|_| spec.nodes.is_empty());
     let (value, reason, message) = match in_use {
         _ if is_available => (
@@ -208,6 +225,11 @@ pub fn with_availability(
             format!(
                 "no node sees the device, and containers on {holders} hold slots of it; the Instance is deleted as soon as they are free: delete the Pods of these containers"
             ),
+        ),
+        None if identity.is_some() => (
+            ConditionStatus::False,
+            Reason::IdentityChanged,
+            "another host announces the device, as condition IdentityChanged says; the Instance stays as it is".to_owned(),
         ),
         None if flapping.is_some() => (
             ConditionStatus::False,
@@ -228,32 +250,39 @@ pub fn with_availability(
         now,
     );
     let available = available.replacing(&status.conditions);
-    status.conditions = [available].into_iter().chain(flapping).collect();
+    let troubles = flapping.into_iter().chain(identity);
+    status.conditions = [available].into_iter().chain(troubles).collect();
     status
 }
 
-fn flapping(status: &InstanceStatus, now: &str) -> Option<Condition> {
-    let is_flapping =
-        |entry: &&NodeHealth| entry.reason.as_deref() == Some(Reason::Flapping.as_str());
-    let mut entries = status.nodes.iter().filter(is_flapping);
+/// Returns the condition for the nodes that report a trouble with the reason `trouble`.
+fn trouble(
+    status: &InstanceStatus,
+    type_: ConditionType,
+    trouble: Reason,
+    reason: Reason,
+    now: &str,
+) -> Option<Condition> {
+    let is_such = |entry: &&NodeHealth| entry.reason.as_deref() == Some(trouble.as_str());
+    let mut entries = status.nodes.iter().filter(is_such);
     let (first, others) = (entries.next()?, entries.count());
     let message = first
         .message
         .as_deref()
-        .unwrap_or("the device comes and goes");
+        .unwrap_or("the node gives no details");
     let more = match others {
         0 => String::new(),
         1 => " (1 other node sees that too)".to_owned(),
         _ => format!(" ({others} other nodes see that too)"),
     };
-    let flapping = Condition::new(
-        ConditionType::Flapping,
+    let condition = Condition::new(
+        type_,
         ConditionStatus::True,
-        Reason::ComesAndGoes.as_str(),
+        reason.as_str(),
         format!("node {}: {message}{more}", first.name),
         now,
     );
-    Some(flapping.replacing(&status.conditions))
+    Some(condition.replacing(&status.conditions))
 }
 
 /// `instance` with new owners for its slots: all of `exchanges`, or the first that does not find the owner it expects.
@@ -379,7 +408,7 @@ mod tests {
         View {
             is_healthy,
             connection: connection.map(str::to_owned),
-            flapping: None,
+            trouble: None,
         }
     }
 
@@ -453,7 +482,10 @@ mod tests {
     #[test]
     fn a_device_that_flaps_has_a_condition_for_as_long_as_a_node_says_so() {
         let flaps = |is_healthy, message: &str| View {
-            flapping: Some(message.to_owned()),
+            trouble: Some(crate::store::Trouble {
+                reason: Reason::Flapping,
+                message: message.to_owned(),
+            }),
             ..view(is_healthy, None)
         };
         let said = |status: &InstanceStatus| -> Vec<String> {

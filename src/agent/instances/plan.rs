@@ -3,6 +3,7 @@ mod arrivals;
 mod departures;
 mod new;
 mod shared;
+mod trouble;
 
 pub(crate) use arrivals::Arrivals;
 use shared::{is_merged, is_named, noted};
@@ -10,7 +11,7 @@ use shared::{is_merged, is_named, noted};
 use super::bounds;
 use crate::{
     agent::{
-        plan_inputs::{Now, device_id},
+        plan_inputs::{Now, device_id, other_identity, pin},
         values::{AcceptedConfiguration, Judged, Selection},
     },
     api::{configuration::Problem, instance::Instance, reason::Reason},
@@ -93,6 +94,9 @@ pub(crate) fn plan(world: &World<'_>) -> Plan {
     }
     for (key, accepted) in &world.judged.accepted {
         let mut part = PlanOfOne::new(world, key, accepted);
+        if part.is_left_out() && part.unseen.is_empty() {
+            continue; // the other nodes' Configurations are not reported
+        }
         let new = part.follow_devices();
         part.follow_absences(&mut room);
         let arrivals = part.welcome(new, &mut room);
@@ -143,7 +147,6 @@ impl<'a> PlanOfOne<'a> {
         let left_out = accepted.selection == Selection::LeftOut;
         let mut report = Report {
             complete: left_out || sighting.is_some_and(|s| s.set.complete),
-            left_out,
             ..Report::default()
         };
         if let Some(error) = sighting.and_then(|s| s.error.as_ref()) {
@@ -172,6 +175,11 @@ impl<'a> PlanOfOne<'a> {
         }
     }
 
+    /// Returns whether `spec.nodeSelector` leaves this node out.
+    fn is_left_out(&self) -> bool {
+        self.accepted.selection == Selection::LeftOut
+    }
+
     /// Devices that have an Instance keep it; the others are returned.
     fn follow_devices(&mut self) -> Vec<&'a Device> {
         let mut new = vec![];
@@ -183,7 +191,10 @@ impl<'a> PlanOfOne<'a> {
                 Some((key, instance)) => {
                     self.unseen.remove(key);
                     self.report.instances += 1;
-                    self.describe(key, instance, device);
+                    match other_identity(instance, device) {
+                        Some(pinned) => self.refuse(key, instance, device, &pinned),
+                        None => self.describe(key, instance, device),
+                    }
                 }
                 None => new.push(device),
             }
@@ -207,7 +218,7 @@ impl<'a> PlanOfOne<'a> {
                 self.part_with(key, instance);
                 continue;
             }
-            if self.report.left_out {
+            if self.is_left_out() {
                 self.leave(key, instance, "spec.nodeSelector leaves this node out");
                 room.0 += 1;
                 continue;
@@ -294,6 +305,7 @@ impl<'a> PlanOfOne<'a> {
             let broker_properties = self.stored_properties(device);
             let device_id =
                 (device_id(instance).as_ref() != Some(&device.id)).then(|| device.id.to_string());
+            let first_pin = device.pin.as_ref().filter(|_| pin(instance).is_none());
             // What brokers are told is in the status where no controller is.
             let connection = device.connection_digest();
             let connection =
@@ -301,6 +313,7 @@ impl<'a> PlanOfOne<'a> {
             let is_same = instance.spec.capacity == capacity
                 && instance.spec.broker_properties == broker_properties
                 && device_id.is_none()
+                && first_pin.is_none()
                 && connection.is_none();
             if !is_same {
                 self.changes.push(InstanceChange::Describe {
@@ -308,6 +321,7 @@ impl<'a> PlanOfOne<'a> {
                     capacity,
                     broker_properties,
                     device_id,
+                    pin: first_pin.map(ToString::to_string),
                     connection,
                 });
             }
@@ -323,7 +337,7 @@ impl<'a> PlanOfOne<'a> {
         View {
             is_healthy: true,
             connection: Some(device.connection_digest()),
-            flapping: self.flapping(&device.id),
+            trouble: self.flapping(&device.id),
         }
     }
 
@@ -331,12 +345,8 @@ impl<'a> PlanOfOne<'a> {
         View {
             is_healthy: false,
             connection: None,
-            flapping: id.and_then(|id| self.flapping(id)),
+            trouble: id.and_then(|id| self.flapping(id)),
         }
-    }
-
-    fn flapping(&self, id: &DeviceId) -> Option<String> {
-        self.sighting?.flapping.get(id).map(ToString::to_string)
     }
 
     fn health(&mut self, key: &ObjectKey, instance: &Instance, view: View) {

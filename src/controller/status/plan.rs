@@ -242,10 +242,7 @@ impl View<'_> {
             let message = first_trouble(node, problem, others.len());
             return trouble(problem.with_message(message));
         }
-        let views = self.views.get(key).into_iter().flatten();
-        let left_out = views.filter(|(_, view)| view.left_out);
-        let left_out: BTreeSet<&String> = left_out.map(|(node, _)| *node).collect();
-        if !counted.is_empty() && counted.iter().all(|report| left_out.contains(&report.name)) {
+        if self.leaves_all_out(configuration) {
             let message = "spec.nodeSelector leaves out every node that petiole-agent runs on: compare it with `kubectl get nodes --show-labels`";
             return trouble(Problem::new(Reason::NoNodeSelected, message));
         }
@@ -285,6 +282,16 @@ impl View<'_> {
                 "no node has said yet what it makes of it: petiole-agent may not run",
             ),
         }
+    }
+
+    /// Whether there are nodes with an agent, and `spec.nodeSelector` selects none of them.
+    fn leaves_all_out(&self, configuration: &Configuration) -> bool {
+        let world = self.world;
+        let with_agent = (world.node_devices.keys()).filter_map(|name| world.nodes.get(name));
+        let mut working = with_agent
+            .filter(|node| is_working(node, self.now))
+            .peekable();
+        working.peek().is_some() && !working.any(|node| configuration.selects(&node.labels))
     }
 
     /// A node that restarts goes on counting.

@@ -15,7 +15,7 @@ pub fn builtin() -> Vec<Box<dyn DiscoveryHandler>> {
 /// Every handler this binary has. Configurations may ask for `kinds` of CDI device only.
 pub fn builtin_with(kinds: cdi::Kinds) -> Vec<Box<dyn DiscoveryHandler>> {
     vec![
-        Box::new(zeroconf::Zeroconf),
+        Box::new(zeroconf::Zeroconf::default()),
         Box::new(cdi::Cdi::new(cdi::FOLDERS, kinds)),
         Box::new(debug_echo::DebugEcho::new(debug_echo::AVAILABILITY_FILE)),
     ]

@@ -10,12 +10,14 @@ use crate::{
         names,
         reason::Reason,
     },
-    cluster::{code, events::about, is_conflict, is_not_found, is_unprocessable, reason},
+    cluster::{
+        code, events::about, is_conflict, is_not_found, is_unprocessable, reason, untracked,
+    },
     model::names::ObjectKey,
     store::{About, InstanceChange, StoreError, View, key_of, plan::in_use_by},
 };
 use json_patch::Patch as JsonPatch;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{DeleteParams, PatchParams, PostParams, Preconditions};
 use std::sync::Arc;
 
 /// Somebody else may change the Instance between its reading and our patch.
@@ -36,6 +38,7 @@ impl Inner {
                 capacity,
                 broker_properties,
                 device_id,
+                pin,
                 connection,
                 ..
             } => {
@@ -43,6 +46,7 @@ impl Inner {
                     capacity: *capacity,
                     broker_properties,
                     device_id: device_id.as_ref(),
+                    pin: pin.as_ref(),
                     connection: connection.as_ref(),
                 };
                 self.patch(&key, |i| Ok(plan::describe(i, node, &said)))
@@ -117,18 +121,17 @@ impl Inner {
         Ok(())
     }
 
-    /// Writes an Event about the health of a device. A device that comes and goes has one Event, when that begins.
+    /// Writes one Event when a trouble begins, and one when the health changes without a trouble.
     fn tell_of_health(&self, instance: &Instance, view: &View) {
         let node = &self.settings.node_name;
         let mut entries = instance.status.iter().flat_map(|status| &status.nodes);
         let before = entries.find(|entry| entry.name == *node);
-        if let Some(message) = &view.flapping {
-            let is_known =
-                before.is_some_and(|b| b.reason.as_deref() == Some(Reason::Flapping.as_str()));
+        if let Some(trouble) = &view.trouble {
+            let reason = trouble.reason.as_str();
+            let is_known = before.is_some_and(|b| b.reason.as_deref() == Some(reason));
             if !is_known {
-                let note = format!("node {node}: {message}");
-                self.events
-                    .warning(about(instance), Reason::Flapping.as_str(), note);
+                let note = format!("node {node}: {}", trouble.message);
+                self.events.warning(about(instance), reason, note);
             }
             return;
         }
@@ -234,7 +237,7 @@ impl Inner {
             field_manager: Some(names::AGENT_MANAGER.to_owned()),
             ..PatchParams::default()
         };
-        let (api, patch) = (self.instance_api(key), Patch::Json::<()>(patch));
+        let (api, patch) = (self.instance_api(key), untracked(patch));
         let written = match is_status {
             true => api.patch_status(&key.name, &params, &patch).await,
             false => api.patch(&key.name, &params, &patch).await,
