@@ -10,7 +10,8 @@
 //! DeviceSet                            whole sets over a watch, never changes to one
 //!  │ agent::instances                  devices + Configuration + Instances -> Create | Describe | … | Delete    plan.rs
 //!  ▼
-//! Instance                             store: a folder of manifests, or the API server, where a controller adds brokers
+//! Instance                             store: a folder of manifests, or the API server. There the agent reports shared devices
+//!  │                                   in its NodeDevices, and the controller makes their Instances, and adds brokers
 //!  │ agent::plugins                    Instances -> Start | Stop; slots + health -> what each plugin lists      plan.rs
 //!  ▼
 //! <instance>-<seconds>.sock            serve, then Register; the kubelet opens ListAndWatch
@@ -28,17 +29,17 @@
 //! | `petiole …` | what it is | its home |
 //! |---|---|---|
 //! | `agent` | on each node: discovery, Instances, device plugins, slots | [`agent`], [`discovery`], [`store`] |
-//! | `controller` | once per cluster: brokers, Services, lost nodes, status | [`controller`], [`cluster`] |
+//! | `controller` | once per cluster: merges what all nodes see into Instances; brokers, Services, lost nodes, status | [`controller`], [`cluster`] |
 //! | `kubelet` | the kubelet's device manager, with Pods as plain processes | [`kubelet`] |
 //! | `demo` | both of them and a few services of its own, with a live table | `demo` |
 //! | `discover` | one discovery handler, printed | [`discovery`] |
-//! | `get` | a view of a running `kubelet` | [`kubelet`] |
+//! | `get` | a view of a running `kubelet`, and the Instances of a standalone agent | [`kubelet`], [`store`] |
 //! | `crds` | the CustomResourceDefinitions, printed | [`api`] |
 //! | `check` | an installation on a cluster, looked at: `helm test` | `cli` |
 //! | `tidy`, `uninstall` | capacity entries, or all of an installation, taken away by hand | [`mod@tidy`] |
 //! | `completions`, `man` | what a shell and `man` know of all these | `cli` |
 //!
-//! [`agent`], [`controller`] and [`kubelet`] never import each other: they meet on the wire. Every decision is in a file named
+//! [`agent`], [`controller`] and [`kubelet`] never import each other. They communicate over the protocols of Kubernetes. Every decision is in a file named
 //! `plan.rs` or in [`model`], and those are pure; `tests/architecture` holds both rules.
 pub mod agent;
 pub mod api;
@@ -56,6 +57,7 @@ pub mod kubelet;
 pub mod model;
 pub mod pace;
 pub mod proto;
+pub mod publish;
 #[cfg(test)]
 #[path = "../tests/simulation/mod.rs"]
 mod simulation;

@@ -9,7 +9,11 @@
 pub mod fuzzing;
 pub(crate) mod plan;
 
-use super::{Node, pod_resources};
+use super::{
+    pod_resources,
+    settings::{Clock, Settings},
+    values::KubeletFolder,
+};
 use crate::{
     model::{
         checkpoint::{self, FILE},
@@ -20,13 +24,16 @@ use crate::{
 use plan::At;
 pub(crate) use plan::{Books, Checkpoint, Confirmed, Unreadable};
 use std::{
+    collections::BTreeSet,
     fs::{self, File},
     io::{self, Read as _},
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 use tokio::{
+    sync::watch,
     task::spawn_blocking,
     time::{sleep, timeout},
 };
@@ -48,93 +55,120 @@ struct Version {
     size: u64,
 }
 
-/// Looks at both books, or returns `None` where they cannot be trusted yet: for a while after its start a kubelet lists
-/// nothing, while containers run, and so it does as long as it cannot reach the API server. A list with the agent's own
-/// Pod is whole. An agent that is no Pod trusts the checkpoint, which the kubelet takes over at its start and shortens
-/// only when it knows its Pods; where there is none it waits. `held` are the slots of this node.
-pub(super) async fn look(
-    node: &Node,
-    held: &[Held],
-    confirmed: &mut Option<Confirmed>,
-) -> anyhow::Result<Option<Books>> {
-    let begun = node.uptime();
-    let books = read(node).await?;
-    let is_trusted = match &node.own_pod {
-        Some(own) => books.are_whole(own),
-        // One that cannot be read lets nothing be released.
-        None => books.checkpoint != Checkpoint::Missing || has_settled(node),
-    };
-    if !is_trusted {
-        return Ok(None);
-    }
-    Ok(Some(freshened(node, books, (held, begun), confirmed).await))
+/// Reads both books.
+#[derive(Debug, Clone)]
+pub(super) struct BooksReader {
+    pub(super) settings: Arc<Settings>,
+    pub(super) clock: Clock,
+    pub(super) kubelet_folder: watch::Receiver<KubeletFolder>,
+    /// Our resources that are registered with the kubelet.
+    pub(super) registered: watch::Receiver<BTreeSet<String>>,
+    /// Asks the plugin of a resource to send its list once more.
+    pub(super) resend: watch::Sender<String>,
 }
 
-fn has_settled(node: &Node) -> bool {
-    let folder = node.kubelet_folder.borrow().clone();
-    let by_clock = (folder.kubelet).and_then(|kubelet| kubelet.created.elapsed().ok());
-    let known = folder.since.map(|since| since.elapsed());
-    // The smaller: a clock that was set just now says anything.
-    let age = by_clock.zip(known).map(|(a, b)| a.min(b));
-    age.is_some_and(|age| age >= node.kubelet_settles)
-}
-
-/// Looks at both books as they are, trusted or not.
-pub(super) async fn read(node: &Node) -> anyhow::Result<Books> {
-    // The list first: what the kubelet has given since is in the file too.
-    let list = pod_resources::held(node).await?;
-    let checkpoint = read_checkpoint(node).await;
-    Ok(Books { list, checkpoint })
-}
-
-/// The same, with a checkpoint that is not behind the list, as far as that can be had.
-pub(super) async fn read_fresh(node: &Node) -> anyhow::Result<Books> {
-    let begun = node.uptime();
-    let books = read(node).await?;
-    Ok(freshened(node, books, (&[], begun), &mut None).await)
-}
-
-/// The same books, with the checkpoint written anew where it may be behind the list.
-async fn freshened(
-    node: &Node,
-    mut books: Books,
-    (held, begun): (&[Held], Duration),
-    confirmed: &mut Option<Confirmed>,
-) -> Books {
-    let doubts = books.doubts(held);
-    let at_most = CONFIRMED_FOR * node.between_looks;
-    let is_confirmed = (confirmed.as_ref())
-        .is_some_and(|last| last.still_holds(&books, &doubts, At { begun, at_most }));
-    let mut is_fresh = true;
-    if !doubts.is_empty() && !is_confirmed && books.checkpoint != Checkpoint::Missing {
-        is_fresh = is_written_anew(node).await;
-        books.checkpoint = read_checkpoint(node).await;
-        *confirmed = is_fresh.then(|| Confirmed::by(&books, held, begun, confirmed.as_ref()));
-    }
-    if let Checkpoint::Read { is_fresh: so, .. } = &mut books.checkpoint {
-        *so = is_fresh;
-    }
-    books
-}
-
-/// Makes the kubelet write its checkpoint. Whether it did.
-async fn is_written_anew(node: &Node) -> bool {
-    let path = path(node);
-    let before = version(&path);
-    let Some(resource) = plan::resent(&node.registered.borrow()).cloned() else {
-        return false;
-    };
-    node.resent.send_replace(resource);
-    let written = async {
-        while version(&path) == before {
-            sleep(BETWEEN_STATS).await;
+impl BooksReader {
+    /// Looks at both books; `None` if they cannot be trusted yet. `held` are the slots of this node.
+    ///
+    /// A kubelet lists nothing for a while after its start, although containers run, and as long as it cannot reach the API
+    /// server. A list is complete once it contains the agent's own Pod. An agent without a Pod trusts the checkpoint, which
+    /// the kubelet keeps over its restart and shortens only when it knows its Pods. Without a checkpoint it waits for
+    /// `kubelet_startup_grace`.
+    pub(super) async fn look(
+        &self,
+        held: &[Held],
+        confirmed: &mut Option<Confirmed>,
+    ) -> anyhow::Result<Option<Books>> {
+        let begun = self.clock.uptime();
+        let books = self.read().await?;
+        let is_trusted = match &self.settings.own_pod {
+            Some(own) => books.are_whole(own),
+            // A checkpoint that cannot be read releases nothing.
+            None => books.checkpoint != Checkpoint::Missing || self.has_started(),
+        };
+        if !is_trusted {
+            return Ok(None);
         }
-    };
-    timeout(WRITTEN_WITHIN, written).await.is_ok()
+        let at = Look { held, begun };
+        Ok(Some(self.freshened(books, at, confirmed).await))
+    }
+
+    /// Returns whether the kubelet has been running for `kubelet_startup_grace`.
+    fn has_started(&self) -> bool {
+        let folder = self.kubelet_folder.borrow().clone();
+        let by_clock = (folder.kubelet).and_then(|kubelet| kubelet.created.elapsed().ok());
+        let known = folder.since.map(|since| since.elapsed());
+        // The smaller of the two, because the machine's clock may have been set just now.
+        let age = by_clock.zip(known).map(|(a, b)| a.min(b));
+        age.is_some_and(|age| age >= self.settings.kubelet_startup_grace)
+    }
+
+    /// Reads both books as they are, trusted or not.
+    pub(super) async fn read(&self) -> anyhow::Result<Books> {
+        // The list first. What the kubelet allocates after that is in the file as well.
+        let list = pod_resources::pod_list(&self.settings).await?;
+        let checkpoint = read_checkpoint(&self.settings).await;
+        Ok(Books { list, checkpoint })
+    }
+
+    /// Reads both books, with a checkpoint that is not older than the list if the kubelet can be made to write one.
+    pub(super) async fn read_fresh(&self) -> anyhow::Result<Books> {
+        let begun = self.clock.uptime();
+        let books = self.read().await?;
+        let at = Look { held: &[], begun };
+        Ok(self.freshened(books, at, &mut None).await)
+    }
+
+    /// Returns the same books, with a new checkpoint if the old one may be older than the list.
+    async fn freshened(
+        &self,
+        mut books: Books,
+        Look { held, begun }: Look<'_>,
+        confirmed: &mut Option<Confirmed>,
+    ) -> Books {
+        let doubts = books.doubts(held);
+        let at_most = CONFIRMED_FOR * self.settings.look_interval;
+        let is_confirmed = (confirmed.as_ref())
+            .is_some_and(|last| last.still_holds(&books, &doubts, At { begun, at_most }));
+        let mut is_fresh = true;
+        if !doubts.is_empty() && !is_confirmed && books.checkpoint != Checkpoint::Missing {
+            is_fresh = self.is_written_anew().await;
+            books.checkpoint = read_checkpoint(&self.settings).await;
+            *confirmed = is_fresh.then(|| Confirmed::by(&books, held, begun, confirmed.as_ref()));
+        }
+        if let Checkpoint::Read { is_fresh: so, .. } = &mut books.checkpoint {
+            *so = is_fresh;
+        }
+        books
+    }
+
+    /// Makes the kubelet write its checkpoint. Returns whether it did.
+    async fn is_written_anew(&self) -> bool {
+        let path = path(&self.settings);
+        let before = version(&path);
+        let Some(resource) = plan::resent(&self.registered.borrow()).cloned() else {
+            return false;
+        };
+        self.resend.send_replace(resource);
+        let written = async {
+            while version(&path) == before {
+                sleep(BETWEEN_STATS).await;
+            }
+        };
+        timeout(WRITTEN_WITHIN, written).await.is_ok()
+    }
 }
 
-fn path(node: &Node) -> PathBuf {
-    node.plugin_folder.join(FILE)
+/// A look at the books.
+struct Look<'a> {
+    /// The slots that this node holds.
+    held: &'a [Held],
+    /// The uptime at which the look began.
+    begun: Duration,
+}
+
+fn path(settings: &Settings) -> PathBuf {
+    settings.plugin_folder.join(FILE)
 }
 
 fn version(path: &Path) -> Option<Version> {
@@ -146,8 +180,8 @@ fn version(path: &Path) -> Option<Version> {
     })
 }
 
-async fn read_checkpoint(node: &Node) -> Checkpoint {
-    let (path, prefixes) = (path(node), node.resource_prefixes.clone());
+async fn read_checkpoint(settings: &Settings) -> Checkpoint {
+    let (path, prefixes) = (path(settings), settings.resource_prefixes.clone());
     let read = spawn_blocking(move || match bytes(&path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Checkpoint::Missing,
         Err(e) => unreadable(&path, &e),

@@ -2,10 +2,15 @@
 mod admission;
 mod plan;
 
-use super::{Node, books, pod_resources};
+use super::{
+    books::BooksReader,
+    pod_resources,
+    settings::{Clock, Settings},
+    values::{Judged, KubeletFolder, PodList},
+};
 use crate::{
-    api::broker::SpecError, backoff::Backoff, files, folder_watch::FolderWatch,
-    model::names::ObjectKey,
+    api::broker::SpecError, backoff::Backoff, discovery::session::Discoveries, files,
+    folder_watch::FolderWatch, model::names::ObjectKey, store::Instances,
 };
 use admission::Kubelet;
 use anyhow::Context as _;
@@ -17,28 +22,47 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use tokio::time::sleep;
+use tokio::{sync::watch, time::sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 const MANIFEST_MODE: u32 = 0o644;
-/// Between looks at what the kubelet would give to a container, while a Pod waits to be written.
+/// The first wait between two looks at the kubelet's resources, while a Pod waits to be written.
 const FIRST_LOOK: Duration = Duration::from_millis(50);
-/// Between later ones, and while a Pod stands without its device.
+/// The longest such wait, and the wait while a Pod runs without its device.
 const LAST_LOOK: Duration = Duration::from_secs(1);
 const FIRST_RETRY: Duration = Duration::from_millis(500);
 const LAST_RETRY: Duration = Duration::from_secs(5);
-/// A kubelet that restarts is back by then, and nobody needs to be told.
+/// The number of failures before one is logged. A kubelet that restarts is back before that.
 const TOLD_AFTER: u32 = 3;
 
-/// Keeps the manifests in `folder` as the Instances ask for.
+/// The inputs of the brokers.
+#[derive(Clone)]
+pub(super) struct Inputs {
+    pub(super) settings: Arc<Settings>,
+    pub(super) clock: Clock,
+    pub(super) books: BooksReader,
+    pub(super) judged: watch::Receiver<Arc<Judged>>,
+    pub(super) discoveries: watch::Receiver<Arc<Discoveries>>,
+    pub(super) instances: watch::Receiver<Arc<Instances>>,
+    /// Our resources that are registered with the kubelet.
+    pub(super) registered: watch::Receiver<BTreeSet<String>>,
+    pub(super) kubelet_folder: watch::Receiver<KubeletFolder>,
+}
+
+/// Writes a static Pod for each Instance to `folder`, at each change of the inputs, until `shutdown`.
 pub(super) async fn run(
-    node: Arc<Node>,
+    inputs: Inputs,
     folder: PathBuf,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
-    let (mut judged, mut discoveries) = (node.judged.subscribe(), node.discoveries.subscribe());
-    let (mut instances, mut registered) = (node.store.instances(), node.registered.subscribe());
+    let Inputs {
+        mut judged,
+        mut discoveries,
+        mut instances,
+        mut registered,
+        ..
+    } = inputs.clone();
     let mut looking = Backoff::new(FIRST_LOOK, LAST_LOOK);
     let mut failing = Backoff::new(FIRST_RETRY, LAST_RETRY);
     let (mut memory, mut failures) = (Memory::default(), 0);
@@ -48,7 +72,7 @@ pub(super) async fn run(
         discoveries.mark_unchanged();
         instances.mark_unchanged();
         registered.mark_unchanged();
-        let wait = match reconcile(&node, &folder, &mut memory).await {
+        let wait = match reconcile(&inputs, &folder, &mut memory).await {
             Ok(next) => {
                 failing.reset();
                 failures = 0;
@@ -83,14 +107,14 @@ pub(super) async fn run(
     }
 }
 
-/// What one look leaves for the next.
+/// The state that one look leaves for the next.
 #[derive(Debug, Default)]
 struct Memory {
     lacking: Lacking,
     broken: BTreeMap<ObjectKey, SpecError>,
 }
 
-/// What is waited for.
+/// The event that the task waits for.
 enum Next {
     /// A device that a new Pod may have.
     Device,
@@ -101,9 +125,9 @@ enum Next {
 
 /// The kubelet has a plugin's list a moment after it has opened the stream, and a Pod that it admits before starts
 /// without the device: it is asked before a Pod is written, and what became of those that stand.
-async fn reconcile(node: &Node, folder: &Path, memory: &mut Memory) -> anyhow::Result<Next> {
+async fn reconcile(inputs: &Inputs, folder: &Path, memory: &mut Memory) -> anyhow::Result<Next> {
     let existing = read(folder)?;
-    let registered = node.registered.borrow().clone();
+    let registered = inputs.registered.borrow().clone();
     let is_served = !registered.is_empty();
     let mut kubelet = Kubelet {
         allocatable: (registered.into_iter())
@@ -111,7 +135,7 @@ async fn reconcile(node: &Node, folder: &Path, memory: &mut Memory) -> anyhow::R
             .collect(),
         ..Kubelet::default()
     };
-    let mut plan = planned(node, &kubelet, (&existing, memory));
+    let mut plan = planned(inputs, &kubelet, &existing, memory);
     // Whatever the kubelet says, and before anything that may fail.
     let (removals, others) = (plan.actions.drain(..)).partition(Action::is_removal);
     let removed = carry_out(folder, removals, memory);
@@ -119,11 +143,11 @@ async fn reconcile(node: &Node, folder: &Path, memory: &mut Memory) -> anyhow::R
     let writes = plan.writes();
     if is_served && (writes > 0 || !existing.is_empty()) {
         kubelet = Kubelet {
-            allocatable: pod_resources::healthy(node).await?,
-            held: held(node).await?,
-            age: (node.kubelet_folder.borrow().kubelet_age()).unwrap_or_default(),
+            allocatable: pod_resources::healthy(&inputs.settings).await?,
+            held: held(&inputs.books).await?,
+            age: (inputs.kubelet_folder.borrow().kubelet_age()).unwrap_or_default(),
         };
-        plan = planned(node, &kubelet, (&existing, memory));
+        plan = planned(inputs, &kubelet, &existing, memory);
         plan.actions.retain(|action| !action.is_removal());
     }
     let next = if plan.writes() < writes {
@@ -141,9 +165,9 @@ async fn reconcile(node: &Node, folder: &Path, memory: &mut Memory) -> anyhow::R
 
 /// What containers hold, by both of the kubelet's books. Where the checkpoint is behind, the looks for slots have it
 /// written anew.
-async fn held(node: &Node) -> anyhow::Result<pod_resources::Held> {
-    let books = books::read(node).await?;
-    Ok(pod_resources::Held {
+async fn held(books: &BooksReader) -> anyhow::Result<PodList> {
+    let books = books.read().await?;
+    Ok(PodList {
         by_resource: books.held_by_resource(),
         ..books.list
     })
@@ -160,21 +184,22 @@ fn report(before: &mut BTreeMap<ObjectKey, SpecError>, now: BTreeMap<ObjectKey, 
 }
 
 fn planned(
-    node: &Node,
+    inputs: &Inputs,
     kubelet: &Kubelet,
-    (existing, memory): (&BTreeMap<String, serde_json::Value>, &Memory),
+    existing: &BTreeMap<String, serde_json::Value>,
+    memory: &Memory,
 ) -> Plan {
     plan(&World {
-        node: &node.name,
-        resource_prefix: &node.resource_prefix,
-        resource_prefixes: &node.resource_prefixes,
-        judged: &node.judged.borrow().clone(),
-        discoveries: &node.discoveries.borrow().clone(),
-        instances: &node.store.instances().borrow().clone(),
+        node: &inputs.settings.node_name,
+        resource_prefix: &inputs.settings.resource_prefix,
+        resource_prefixes: &inputs.settings.resource_prefixes,
+        judged: &inputs.judged.borrow().clone(),
+        discoveries: &inputs.discoveries.borrow().clone(),
+        instances: &inputs.instances.borrow().clone(),
         kubelet,
         existing,
         lacking: &memory.lacking,
-        now: node.uptime(),
+        now: inputs.clock.uptime(),
     })
 }
 

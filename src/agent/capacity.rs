@@ -2,7 +2,11 @@
 //! before the kubelet does so itself, and tidied when no plugin backs them any more.
 mod plan;
 
-use super::{Node, pod_resources};
+use super::{
+    pod_resources,
+    settings::{Clock, Settings},
+    values::{KubeletFolder, KubeletSocket, Listed},
+};
 use crate::{
     backoff::Backoff,
     cluster::{
@@ -37,25 +41,40 @@ const LAST_ASKED_AGAIN: Duration = Duration::from_secs(1);
 const FIRST_RETRY: Duration = Duration::from_millis(20);
 const LAST_RETRY: Duration = Duration::from_secs(5);
 
-/// Rounds until `shutdown`, each after a change of anything it depends on. `own` is this node as it was seen last.
+/// The inputs of the publisher.
+#[derive(Clone)]
+pub(super) struct Inputs {
+    pub(super) settings: Arc<Settings>,
+    pub(super) clock: Clock,
+    pub(super) listed: watch::Receiver<Listed>,
+    /// Our resources that are registered with the kubelet.
+    pub(super) registered: watch::Receiver<BTreeSet<String>>,
+    pub(super) kubelet: watch::Receiver<Option<KubeletSocket>>,
+    pub(super) kubelet_folder: watch::Receiver<KubeletFolder>,
+}
+
+/// Patches the status of the Node through `nodes` after each change of the inputs, until `shutdown`. `own` is the Node as it
+/// was seen last.
 pub(super) async fn run(
-    node: Arc<Node>,
+    inputs: Inputs,
     nodes: Nodes,
-    own: watch::Receiver<Set<OwnNode>>,
+    mut own: watch::Receiver<Set<OwnNode>>,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
-    let mut listed = node.listed.subscribe();
-    let mut registered = node.registered.subscribe();
-    let mut kubelet = node.kubelet.subscribe();
-    let mut own = own;
-    let mut keeper = Keeper {
+    let Inputs {
+        mut listed,
+        mut registered,
+        mut kubelet,
+        ..
+    } = inputs.clone();
+    let mut publisher = CapacityPublisher {
         nodes,
         newest: None,
         memory: Memory::default(),
         asking: Backoff::new(FIRST_ASKED_AGAIN, LAST_ASKED_AGAIN),
         failing: Backoff::new(FIRST_RETRY, LAST_RETRY),
         has_patched: false,
-        node,
+        inputs,
     };
     let rounds = async {
         loop {
@@ -64,19 +83,22 @@ pub(super) async fn run(
             registered.mark_unchanged();
             kubelet.mark_unchanged();
             if own.has_changed()? {
-                let own = named(&own.borrow_and_update(), &keeper.node.name);
-                keeper.newest = own.map(|own| Arc::new(own.resources.clone()));
+                let own = named(
+                    &own.borrow_and_update(),
+                    &publisher.inputs.settings.node_name,
+                );
+                publisher.newest = own.map(|own| Arc::new(own.resources.clone()));
             }
             let began = Instant::now();
-            let wait = keeper.round().await;
-            let pause = match std::mem::take(&mut keeper.has_patched) {
+            let wait = publisher.round().await;
+            let pause = match std::mem::take(&mut publisher.has_patched) {
                 true => BETWEEN_PATCHES,
                 false => BETWEEN_ROUNDS,
             };
             sleep(began.elapsed().max(pause)).await;
             tokio::select! {
-                changed = listed.changed() => { changed?; keeper.asking.reset(); }
-                changed = registered.changed() => { changed?; keeper.asking.reset(); }
+                changed = listed.changed() => { changed?; publisher.asking.reset(); }
+                changed = registered.changed() => { changed?; publisher.asking.reset(); }
                 changed = own.changed() => { changed?; own.mark_changed(); }
                 changed = kubelet.changed() => changed?,
                 () = sleep(wait) => {}
@@ -89,8 +111,8 @@ pub(super) async fn run(
     }
 }
 
-struct Keeper {
-    node: Arc<Node>,
+struct CapacityPublisher {
+    inputs: Inputs,
     nodes: Nodes,
     /// This node as the watch, or the answer to a patch, had it last; `None` where it is not registered.
     newest: Option<Arc<NodeResources>>,
@@ -101,7 +123,7 @@ struct Keeper {
     has_patched: bool,
 }
 
-impl Keeper {
+impl CapacityPublisher {
     /// Returns how long to wait for the next one if nothing changes.
     async fn round(&mut self) -> Duration {
         let Some(newest) = self.newest.clone() else {
@@ -112,13 +134,13 @@ impl Keeper {
             offers: &offers,
             node: &newest,
             kubelet: None,
-            kubelet_age: self.node.kubelet_folder.borrow().kubelet_age(),
-            now: self.node.uptime(),
+            kubelet_age: self.inputs.kubelet_folder.borrow().kubelet_age(),
+            now: self.inputs.clock.uptime(),
         };
         let mut plan_now = plan(known, &self.memory);
         let ids;
         if plan_now.asks_kubelet {
-            ids = match pod_resources::healthy(&self.node).await {
+            ids = match pod_resources::healthy(&self.inputs.settings).await {
                 Ok(ids) => ids,
                 Err(e) => {
                     debug!(
@@ -144,10 +166,10 @@ impl Keeper {
         waits.min().unwrap_or(Duration::MAX)
     }
 
-    /// What plugins list, by the resources' whole names.
+    /// Returns the lists of the plugins, by the names under which the resources are registered.
     fn offers(&self) -> BTreeMap<String, Offer> {
-        let registered = self.node.registered.borrow().clone();
-        let listed = self.node.listed.borrow();
+        let registered = self.inputs.registered.borrow().clone();
+        let listed = self.inputs.listed.borrow();
         let offer = |(name, slots): (&String, &Arc<[_]>)| {
             let offer = Offer {
                 slots: slots.clone(),
@@ -160,7 +182,7 @@ impl Keeper {
 
     /// Whether it was carried out. Where an entry is another one by now, the newest ones are there afterwards.
     async fn patch(&mut self, changes: &[EntryChange]) -> bool {
-        let name = &self.node.name;
+        let name = &self.inputs.settings.node_name;
         self.has_patched = true;
         match self.nodes.patch(name, changes).await {
             Ok(now) => {

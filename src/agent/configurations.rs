@@ -1,63 +1,80 @@
-//! Which Configurations this node works with: every change is judged, and discovery is told.
-mod others;
+//! Validates the Configurations, and determines the discovery sessions of this node.
+mod foreign_plugins;
 mod plan;
 mod resource;
 mod rights;
 mod spec;
+mod world;
 
-pub(crate) use plan::{Accepted, AcceptedConfiguration, Selection};
-
-use super::Node;
+use super::{
+    settings::{Clock, Settings},
+    values::{Accepted, Judged, KubeletFolder, KubeletSocket, Selection},
+};
 use crate::{
-    api::configuration::Problem,
+    api::{configuration::Problem, reason::Reason},
     cluster::{
         node::OwnNode,
         watch::{Set, named},
     },
     discovery::{plan::SessionSpec, session::Handlers},
-    model::{device::Scope, names::ObjectKey, resource_names::ResourceNames},
+    model::{device::Scope, names::ObjectKey},
+    publish,
+    store::Configurations,
 };
-use others::Others;
-use plan::Labels;
+use foreign_plugins::ForeignPlugins;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+use world::{Labels, World};
 
-/// What is known of the Configurations after judging them.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Judged {
-    pub(crate) accepted: Accepted,
-    /// What is wrong with each that is not accepted as it stands.
-    pub(crate) problems: BTreeMap<ObjectKey, Problem>,
-    /// What the resources are called.
-    pub(crate) names: ResourceNames,
+/// The inputs of the validation.
+pub(super) struct Inputs {
+    pub(super) settings: Arc<Settings>,
+    pub(super) clock: Clock,
+    pub(super) handlers: Arc<Handlers>,
+    /// The Configurations of the store.
+    pub(super) configurations: watch::Receiver<Arc<Configurations>>,
+    /// The Node of this node; `None` without a cluster.
+    pub(super) own_node: Option<watch::Receiver<Set<OwnNode>>>,
+    pub(super) kubelet: watch::Receiver<Option<KubeletSocket>>,
+    pub(super) kubelet_folder: watch::Receiver<KubeletFolder>,
+    /// Our resources that are registered with the kubelet.
+    pub(super) registered: watch::Receiver<BTreeSet<String>>,
 }
 
-/// Judges the Configurations at each change of them. `own` is the Node of this node, where there is a cluster.
+/// Validates the Configurations at each change of the inputs. Publishes the result to `judged`, and the discovery sessions
+/// that it needs to `sessions`.
 pub(super) async fn run(
-    node: Arc<Node>,
-    handlers: Arc<Handlers>,
+    inputs: Inputs,
+    judged: watch::Sender<Arc<Judged>>,
     sessions: watch::Sender<BTreeMap<ObjectKey, SessionSpec>>,
-    own: Option<watch::Receiver<Set<OwnNode>>>,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
-    let mut configurations = node.store.configurations();
-    let (mut kubelet, mut registered) = (node.kubelet.subscribe(), node.registered.subscribe());
-    let mut others = Others::new(node.names_are_kept);
+    let Inputs {
+        settings,
+        clock,
+        handlers,
+        mut configurations,
+        own_node: own,
+        mut kubelet,
+        kubelet_folder,
+        mut registered,
+    } = inputs;
+    let mut foreign = ForeignPlugins::new(settings.clone(), clock, kubelet_folder);
     let has_node = own.is_some();
     let mut own = own.unwrap_or_else(|| watch::channel(None).1);
     loop {
-        let this = named(&own.borrow_and_update(), &node.name);
+        let this = named(&own.borrow_and_update(), &settings.node_name);
         let current = configurations.borrow_and_update().clone();
-        let before = node.judged.borrow().clone();
+        let before = judged.borrow().clone();
         let there = *kubelet.borrow_and_update();
         let ours = registered.borrow_and_update().clone();
         let wanted = resource::wanted(&current, &before.accepted);
-        others.ours(current.objects.keys());
-        let now = plan::judge(&plan::World {
+        foreign.add_own_names(current.objects.keys());
+        let now = plan::judge(&World {
             configurations: &current,
             before: &before.accepted,
             labels: match &this {
@@ -65,39 +82,37 @@ pub(super) async fn run(
                 None => Labels::Unknown,
                 Some(this) => Labels::Known(&this.labels),
             },
-            prefix: &node.resource_prefix,
-            prefixes: &node.resource_prefixes,
-            others: others.of(there),
+            prefix: &settings.resource_prefix,
+            prefixes: &settings.resource_prefixes,
+            foreign: foreign.listed_by(there),
             registered: &ours,
-            max_configurations: node.max_configurations,
+            max_configurations: settings.max_configurations,
             scope_of: &|spec| scope_of(&handlers, spec),
             variables: handlers.variables(),
         });
-        sessions.send_if_modified(|specs| {
-            let desired = (now.accepted.iter())
-                .filter(|(_, a)| a.selection == Selection::Selected)
-                .map(|(key, a)| (key.clone(), a.session.clone()))
-                .collect();
-            let is_changed = *specs != desired;
-            *specs = desired;
-            is_changed
-        });
-        node.judged.send_if_modified(|judged| {
-            let is_changed = **judged != now;
-            *judged = Arc::new(now);
-            is_changed
-        });
+        publish::if_changed(&sessions, selected(&now.accepted));
+        publish::if_changed(&judged, Arc::new(now));
         tokio::select! {
             () = shutdown.cancelled() => return Ok(()),
             changed = configurations.changed() => changed?,
             changed = kubelet.changed() => changed?,
-            () = relabelled(&mut own, &node.name, this.as_deref()) => {}
+            () = relabelled(&mut own, &settings.node_name, this.as_deref()) => {}
             // Another plugin may have ended ours.
             () = lost(&mut registered, ours, &wanted) => {}
-            () = others.changed(&node, there), if there.is_some() && !wanted.is_empty() => continue,
+            () = foreign.changed(there), if there.is_some() && !wanted.is_empty() => continue,
         }
-        others.ask_soon();
+        foreign.ask_soon();
     }
+}
+
+/// Returns the discovery sessions of the Configurations that select this node.
+fn selected(accepted: &Accepted) -> BTreeMap<ObjectKey, SessionSpec> {
+    let selected = accepted
+        .iter()
+        .filter(|(_, a)| a.selection == Selection::Selected);
+    selected
+        .map(|(key, a)| (key.clone(), a.session.clone()))
+        .collect()
 }
 
 /// Waits until the Node has other labels than `before`: its status changes all the time.
@@ -111,7 +126,7 @@ async fn relabelled(own: &mut watch::Receiver<Set<OwnNode>>, name: &str, before:
     }
 }
 
-/// Waits until the kubelet has let go of a resource with one of these names, since it had `ours`.
+/// Waits until one of these names is no longer registered. `ours` are the names that are registered now.
 async fn lost(
     registered: &mut watch::Receiver<BTreeSet<String>>,
     mut ours: BTreeSet<String>,
@@ -130,7 +145,7 @@ async fn lost(
 fn scope_of(handlers: &Handlers, spec: &SessionSpec) -> Result<Scope, Problem> {
     match handlers.prepare(spec) {
         Some(Ok(discovery)) => Ok(discovery.scope()),
-        Some(Err(e)) => Err(Problem::new("BadDiscoveryDetails", e.to_string())),
+        Some(Err(e)) => Err(Problem::new(Reason::BadDiscoveryDetails, e.to_string())),
         None => {
             let known: Vec<_> = handlers.names().collect();
             let message = format!(
@@ -138,7 +153,7 @@ fn scope_of(handlers: &Handlers, spec: &SessionSpec) -> Result<Scope, Problem> {
                 spec.handler,
                 known.join(", ")
             );
-            Err(Problem::new("UnknownHandler", message))
+            Err(Problem::new(Reason::UnknownHandler, message))
         }
     }
 }

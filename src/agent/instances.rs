@@ -1,19 +1,28 @@
-//! Instances follow devices: what discovery sees is created, described, and deleted again.
+//! Creates, updates and deletes Instances as discovery finds and loses devices.
 mod bounds;
 pub(crate) mod plan;
 mod writes;
 
-use super::{Node, plan_inputs::Now, tally};
+use super::{
+    plan_inputs::Now,
+    settings::{Clock, Settings},
+    tally,
+    values::Judged,
+};
 use crate::{
     api::instance::Instance,
     backoff::Backoff,
-    model::names::ObjectKey,
-    store::{InstanceChange, Report, StoreError, key_of},
+    discovery::session::Discoveries,
+    model::{names::ObjectKey, slot_table::Use},
+    store::{InstanceChange, Report, Store, StoreError, key_of},
     telemetry::metrics,
 };
 use plan::{Absences, Arrivals, World, plan};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep, sleep_until},
+};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 use writes::{Outcome, Writes};
@@ -26,23 +35,41 @@ const SETTLE: Duration = Duration::from_millis(5);
 /// or lost does not wait for this.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 
-/// Plans and carries out, at each change of what the plan depends on and when a time that it waits for has come.
-pub(super) async fn run(node: Arc<Node>, shutdown: CancellationToken) -> anyhow::Result<()> {
-    let (mut judged, mut discoveries) = (node.judged.subscribe(), node.discoveries.subscribe());
-    let (mut instances, mut configurations) = (node.store.instances(), node.store.configurations());
-    let mut uses = node.uses.subscribe();
-    let mut keeper = Keeper::new(node.clone());
+/// The inputs of the plan. Configurations and Instances come from the store.
+pub(super) struct Inputs {
+    pub(super) settings: Arc<Settings>,
+    pub(super) clock: Clock,
+    pub(super) store: Arc<dyn Store>,
+    pub(super) judged: watch::Receiver<Arc<Judged>>,
+    pub(super) discoveries: watch::Receiver<Arc<Discoveries>>,
+    /// The devices that containers use; `None` if that is not known.
+    pub(super) uses: watch::Receiver<Option<Arc<[Use]>>>,
+}
+
+/// Plans at each change of the inputs, and at the times that the last plan names. Writes Instances and reports to the
+/// store.
+pub(super) async fn run(inputs: Inputs, shutdown: CancellationToken) -> anyhow::Result<()> {
+    let Inputs {
+        settings,
+        clock,
+        store,
+        mut judged,
+        mut discoveries,
+        mut uses,
+    } = inputs;
+    let (mut instances, mut configurations) = (store.instances(), store.configurations());
+    let mut keeper = Keeper::new(&settings.node_name, clock, store.clone());
     let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
     loop {
         let look_again = Instant::now() + BETWEEN_LOOKS;
         let known = instances.borrow_and_update().clone();
         let planned = plan(&World {
-            node: &node.name,
-            merges: node.store.merges(),
-            max_instances: node.max_instances,
+            node: &settings.node_name,
+            merges: store.merges(),
+            max_instances: settings.max_instances,
             now: Now {
-                uptime: node.uptime(),
-                text: &node.clock(),
+                uptime: clock.uptime(),
+                text: &Clock::time_of_day(),
             },
             configurations: &configurations.borrow_and_update().clone(),
             judged: &judged.borrow_and_update().clone(),
@@ -57,14 +84,14 @@ pub(super) async fn run(node: Arc<Node>, shutdown: CancellationToken) -> anyhow:
         let due = (keeper.writes).due(planned.changes, &known, Instant::now());
         let again = keeper.carry_out(due.changes).await;
         // A controller takes a device that is left out of a report to be gone.
-        let is_reported = planned.is_whole || !node.store.merges();
+        let is_reported = planned.is_whole || !store.merges();
         let report = match is_reported {
-            true => report(&node, planned.reports, &mut backoff).await,
+            true => report(&*store, planned.reports, &mut backoff).await,
             false => None,
         };
         metrics().set_instances(&tally::instances(
-            &node.store.instances().borrow(),
-            &node.name,
+            &store.instances().borrow(),
+            &settings.node_name,
         ));
         let waits = [planned.wake_in, due.wake_in, again, report];
         let wait = waits.into_iter().flatten().min();
@@ -83,11 +110,11 @@ pub(super) async fn run(node: Arc<Node>, shutdown: CancellationToken) -> anyhow:
 
 /// Reports to the store. Returns when to do it again, where it failed.
 async fn report(
-    node: &Node,
+    store: &dyn Store,
     reports: BTreeMap<ObjectKey, Report>,
     backoff: &mut Backoff,
 ) -> Option<Duration> {
-    match node.store.report(reports).await {
+    match store.report(reports).await {
         Ok(()) => {
             backoff.reset();
             None
@@ -99,21 +126,23 @@ async fn report(
     }
 }
 
-/// What is remembered from one plan to the next.
+/// The state that one plan leaves for the next.
 struct Keeper {
-    node: Arc<Node>,
+    clock: Clock,
+    store: Arc<dyn Store>,
     absences: Absences,
     arrivals: Arrivals,
     writes: Writes,
 }
 
 impl Keeper {
-    fn new(node: Arc<Node>) -> Self {
+    fn new(node: &str, clock: Clock, store: Arc<dyn Store>) -> Self {
         Self {
-            writes: Writes::new(&node.name, Instant::now()),
+            writes: Writes::new(node, Instant::now()),
             absences: Absences::new(),
             arrivals: Arrivals::default(),
-            node,
+            clock,
+            store,
         }
     }
 
@@ -122,8 +151,8 @@ impl Keeper {
         if changes.is_empty() {
             return None;
         }
-        let outcomes = self.node.store.apply(changes.clone()).await;
-        let (now, uptime) = (Instant::now(), self.node.uptime());
+        let outcomes = self.store.apply(changes.clone()).await;
+        let (now, uptime) = (Instant::now(), self.clock.uptime());
         let (mut failures, mut again) = (vec![], None);
         for (change, outcome) in changes.iter().zip(outcomes) {
             if let (InstanceChange::Create(instance), Ok(())) = (change, &outcome) {
@@ -149,10 +178,10 @@ impl Keeper {
 
 fn configuration_of(instance: &Instance) -> ObjectKey {
     let namespace = key_of(&instance.metadata).namespace;
-    ObjectKey::new(namespace, &instance.spec.configuration_name)
+    instance.spec.configuration_key(&namespace)
 }
 
-/// What fails together has one cause as a rule: one line.
+/// Logs failures in one line, because failures at the same time usually have one cause.
 fn tell(failures: &[(ObjectKey, StoreError)]) {
     if let [(instance, error), others @ ..] = failures {
         let others = match others.len() {
@@ -170,7 +199,7 @@ fn log(change: &InstanceChange) {
         InstanceChange::Delete { reason, .. } => info!(%instance, %reason, "Instance deleted"),
         InstanceChange::Health { view, .. } => {
             let health = if view.is_healthy { "seen" } else { "gone" };
-            let trouble = view.trouble.as_ref().map(|trouble| trouble.reason);
+            let trouble = view.trouble.as_ref().map(|trouble| trouble.reason.as_str());
             info!(%instance, %health, trouble, "device");
         }
         InstanceChange::Join(_) | InstanceChange::Leave(_) | InstanceChange::Describe { .. } => {

@@ -1,12 +1,11 @@
-//! The kubelet's device plugin folder: which kubelet listens there, and which sockets stand in it.
-use crate::folder_watch::FolderWatch;
+//! Watches the kubelet's folder for device plugins: which kubelet listens there, and which sockets it contains.
+use super::values::{KubeletFolder, KubeletSocket};
+use crate::{folder_watch::FolderWatch, publish};
 use std::{
-    collections::BTreeSet,
     fs, io,
     os::unix::fs::{FileTypeExt as _, MetadataExt as _},
     path::Path,
     sync::Arc,
-    time::{Duration, SystemTime},
 };
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
@@ -14,33 +13,7 @@ use tracing::{info, warn};
 
 pub(super) const KUBELET_SOCKET: &str = "kubelet.sock";
 
-/// The folder as it was last read.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct KubeletFolder {
-    pub(super) kubelet: Option<KubeletSocket>,
-    /// Since when this agent has known that kubelet: a clock that is set does not change it.
-    pub(super) since: Option<Instant>,
-    /// File names of the sockets there.
-    pub(super) sockets: BTreeSet<String>,
-}
-
-impl KubeletFolder {
-    /// How long the kubelet has been there. The wall clock may have been set since the socket was made: what this
-    /// agent has seen counts too.
-    pub(super) fn kubelet_age(&self) -> Option<Duration> {
-        let by_clock = self.kubelet?.created.elapsed().unwrap_or_default();
-        Some(by_clock.max(self.since?.elapsed()))
-    }
-}
-
-/// Tells one kubelet's socket from the next one's: a kubelet makes its own at each start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct KubeletSocket {
-    pub(super) created: SystemTime,
-    inode: u64,
-}
-
-/// Publishes the folder at each change of it, and after it the kubelet.
+/// Publishes the folder to `folder` at each change of it, and then the kubelet to `kubelet`.
 pub(super) async fn run(
     path: Arc<Path>,
     folder: watch::Sender<KubeletFolder>,
@@ -58,24 +31,12 @@ pub(super) async fn run(
                     Some(_) => Some(Instant::now()),
                     None => None,
                 };
-                folder.send_if_modified(|before| {
-                    if before.kubelet != now.kubelet {
-                        let state = if now.kubelet.is_some() {
-                            "there"
-                        } else {
-                            "gone"
-                        };
-                        info!(folder = %path.display(), "the kubelet's socket is {state}");
-                    }
-                    let is_changed = *before != now;
-                    *before = now;
-                    is_changed
-                });
-                kubelet.send_if_modified(|before| {
-                    let is_changed = *before != there;
-                    *before = there;
-                    is_changed
-                });
+                if before.kubelet != there {
+                    let state = if there.is_some() { "there" } else { "gone" };
+                    info!(folder = %path.display(), "the kubelet's socket is {state}");
+                }
+                publish::if_changed(&folder, now);
+                publish::if_changed(&kubelet, there);
             }
             Err(e) => warn!("{}: {e}", path.display()),
         }

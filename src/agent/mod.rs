@@ -1,17 +1,19 @@
-//! The process on each node: watches Configurations, discovers, keeps Instances, serves device plugins, releases slots.
+//! The process on each node: discovers devices, writes Instances, serves device plugins, and claims and releases slots.
 //!
 //! ```text
 //! configurations ─ judged ─┬─> discovery sessions ─ discoveries ─┐
 //!                          └─> instances <────────────────────────┤   writes the store
 //! store's Instances ─> plugins (one task a resource) <────────────┘   <─> kubelet
-//!                      Allocate ─> slots (the only writer of claims) <─ reclaim <─ books: pod resources, checkpoint
+//!                      Allocate ─> slots (claims and releases) <─ reclaim <─ books: pod resources, checkpoint
 //! plugins' lists ──> capacity <─ own Node, pod resources   writes the Node's status
 //! ```
-//! Every arrow is a `watch` of whole values, but for requests to `slots`. This file only wires.
+//! Every arrow is a `watch` of whole values, except the requests to `slots`. The `run` of each task takes the receivers that
+//! it reads as its `Inputs`, and the senders that it owns. This file only creates the channels and starts the tasks.
 pub(crate) mod books;
 mod brokers;
 mod capacity;
-pub(crate) mod configurations;
+mod configurations;
+mod connections;
 pub(crate) mod instances;
 mod known_devices;
 mod kubelet_folder;
@@ -19,169 +21,36 @@ pub(crate) mod plan_inputs;
 pub(crate) mod plugins;
 pub(crate) mod pod_resources;
 mod readiness;
+mod settings;
 pub(crate) mod slots;
 mod tally;
+pub(crate) mod values;
 
 #[cfg(feature = "fuzzing")]
 pub use books::fuzzing;
+pub use settings::{KUBELET_STARTUP_GRACE, LOOK_INTERVAL, RESOURCE_NAME_HOLD, Settings};
 
 use crate::{
-    api::condition,
-    cluster::node::Nodes,
-    discovery::session::{self, Discoveries, Handlers},
-    model::{
-        names::ObjectKey,
-        slot_table::{SlotTable, Use},
+    cluster::{
+        self,
+        node::{Nodes, OwnNode},
     },
+    discovery::session::{self, Discoveries, Handlers},
+    model::slot_table::Use,
     store::Store,
     supervisor::Supervisor,
-    telemetry::{http, metrics},
+    telemetry::http,
 };
-use configurations::Judged;
-use k8s_openapi::jiff::Timestamp;
-use kubelet_folder::{KubeletFolder, KubeletSocket};
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    net::SocketAddr,
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
-use tokio::{
-    sync::{mpsc, watch},
-    time::Instant,
-};
+use books::BooksReader;
+use settings::Clock;
+use slots::SharedTable;
+use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
+use values::{Judged, KubeletFolder, KubeletSocket};
 
 /// How long tasks may take to end after a signal.
 const GRACE: Duration = Duration::from_secs(5);
-/// A Pod that is being admitted while the kubelet is looked at shows in the next look.
-pub const BETWEEN_LOOKS: Duration = Duration::from_secs(10);
-/// A kubelet that restarts lists no containers until it has looked at all of them.
-pub const KUBELET_SETTLES: Duration = Duration::from_secs(60);
-/// A device plugin that is replaced registers again by then.
-pub const NAMES_ARE_KEPT: Duration = Duration::from_secs(30);
-
-/// What an agent is told by its flags.
-#[derive(Debug, Clone)]
-pub struct Settings {
-    pub node_name: String,
-    /// The prefix of every resource this agent registers, such as `akri.sh`.
-    pub resource_prefix: String,
-    /// The prefixes of all that is ours on this node, the one above among them: entries of others are left alone.
-    pub resource_prefixes: Vec<String>,
-    /// Access to the Node of this node, whose capacity is kept true; `None` without a cluster.
-    pub nodes: Option<Nodes>,
-    /// The kubelet's folder for device plugins; `kubelet.sock` is in it.
-    pub plugin_folder: PathBuf,
-    pub pod_resources_socket: PathBuf,
-    /// The Pod this agent is: a list of the kubelet's that has it is whole.
-    pub own_pod: Option<ObjectKey>,
-    /// Without an own Pod: how long a new kubelet that keeps no checkpoint may list no containers though they run.
-    pub kubelet_settles: Duration,
-    /// Between the two looks at the kubelet's books that must both miss a slot before it is released.
-    pub between_looks: Duration,
-    /// How long a resource name counts as another plugin's after its devices were listed last.
-    pub names_are_kept: Duration,
-    /// The most Configurations that are worked with.
-    pub max_configurations: usize,
-    /// The most Instances of all Configurations together.
-    pub max_instances: usize,
-    /// A folder for static Pods: one broker for each Instance.
-    pub render_brokers: Option<PathBuf>,
-    /// Where metrics, health and readiness are served.
-    pub http_address: Option<SocketAddr>,
-    /// Where metrics alone are served.
-    pub metrics_address: Option<SocketAddr>,
-}
-
-/// What the tasks of an agent share.
-struct Node {
-    name: String,
-    resource_prefix: String,
-    resource_prefixes: Vec<String>,
-    plugin_folder: PathBuf,
-    pod_resources_socket: PathBuf,
-    own_pod: Option<ObjectKey>,
-    kubelet_settles: Duration,
-    between_looks: Duration,
-    names_are_kept: Duration,
-    max_configurations: usize,
-    max_instances: usize,
-    started: Instant,
-    store: Arc<dyn Store>,
-    judged: watch::Sender<Arc<Judged>>,
-    discoveries: watch::Sender<Arc<Discoveries>>,
-    slots: watch::Sender<SlotTable>,
-    /// What containers used at the last look at the kubelet's books; `None` where that could not be trusted.
-    uses: watch::Sender<Option<Arc<[Use]>>>,
-    /// The resource, by its whole name, whose plugin sends its list to the kubelet once more.
-    resent: watch::Sender<String>,
-    kubelet_folder: watch::Sender<KubeletFolder>,
-    /// The kubelet of that folder: every plugin waits for the next one, and the folder changes with every socket.
-    kubelet: watch::Sender<Option<KubeletSocket>>,
-    /// What each plugin lists, by its resource's whole name: those that run, and those that start.
-    listed: watch::Sender<BTreeMap<String, Arc<[plugins::Slot]>>>,
-    /// The resources whose slots the kubelet is listening to, by their whole names.
-    registered: watch::Sender<BTreeSet<String>>,
-}
-
-impl Node {
-    fn new(settings: &Settings, store: Arc<dyn Store>) -> Self {
-        Self {
-            name: settings.node_name.clone(),
-            resource_prefix: settings.resource_prefix.clone(),
-            resource_prefixes: settings.resource_prefixes.clone(),
-            plugin_folder: settings.plugin_folder.clone(),
-            pod_resources_socket: settings.pod_resources_socket.clone(),
-            own_pod: settings.own_pod.clone(),
-            kubelet_settles: settings.kubelet_settles,
-            between_looks: settings.between_looks,
-            names_are_kept: settings.names_are_kept,
-            max_configurations: settings.max_configurations,
-            max_instances: settings.max_instances,
-            started: Instant::now(),
-            judged: watch::Sender::default(),
-            discoveries: watch::Sender::default(),
-            slots: watch::Sender::new(SlotTable::new(&settings.node_name)),
-            uses: watch::Sender::default(),
-            resent: watch::Sender::default(),
-            kubelet_folder: watch::Sender::default(),
-            kubelet: watch::Sender::default(),
-            listed: watch::Sender::default(),
-            registered: watch::Sender::default(),
-            store,
-        }
-    }
-
-    fn uptime(&self) -> Duration {
-        self.started.elapsed()
-    }
-
-    /// Notes whether the kubelet is listening to the slots of a resource.
-    fn set_registered(&self, resource: &str, is_registered: bool) {
-        self.registered
-            .send_if_modified(|registered| match is_registered {
-                true => registered.insert(resource.to_owned()),
-                false => registered.remove(resource),
-            });
-        metrics().set_plugins_registered(self.registered.borrow().len());
-    }
-
-    /// Notes what containers use. Whoever waits for a change is woken by one only: looks are taken every few seconds.
-    fn set_uses(&self, now: Option<Arc<[Use]>>) {
-        self.uses.send_if_modified(|uses| {
-            let is_new = *uses != now;
-            *uses = now;
-            is_new
-        });
-    }
-
-    /// RFC 3339, to the second as Kubernetes writes it.
-    fn clock(&self) -> String {
-        condition::time(Timestamp::now())
-    }
-}
 
 /// Runs an agent until `shutdown`, or until one of its tasks fails. Instances stay.
 pub async fn run(
@@ -190,56 +59,201 @@ pub async fn run(
     handlers: Handlers,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
-    let node = Arc::new(Node::new(&settings, store.clone()));
-    plugins::remove_left_over_sockets(&node);
-    let handlers = Arc::new(handlers);
-    let (requests, requested) = mpsc::channel(64);
-    let sessions = watch::Sender::new(BTreeMap::new());
+    plugins::remove_left_over_sockets(&settings, &*store);
     let mut tasks = Supervisor::new(shutdown);
+    let agent = Agent::new(settings, store);
+    agent.spawn_discovery(&mut tasks, handlers);
+    agent.spawn_plugins(&mut tasks);
+    agent.spawn_optional(&mut tasks);
+    drop(agent);
+    tasks.run(GRACE).await
+}
 
-    let folder: Arc<Path> = node.plugin_folder.as_path().into();
-    let (folder_changes, kubelet) = (node.kubelet_folder.clone(), node.kubelet.clone());
-    tasks.spawn("kubelet folder", |stop| {
-        kubelet_folder::run(folder, folder_changes, kubelet, stop)
-    });
-    tasks.spawn("store", |stop| async move { store.run(stop).await });
-    let (judging, desired) = (handlers.clone(), sessions.subscribe());
-    let own = watch::Sender::new(None);
-    let labels = settings.nodes.as_ref().map(|_| own.subscribe());
-    tasks.spawn("configurations", |stop| {
-        configurations::run(node.clone(), judging, sessions, labels, stop)
-    });
-    let (known, preferring) = (node.store.instances(), handlers.clone());
-    tasks.spawn("known devices", |stop| {
-        known_devices::run(known, preferring, stop)
-    });
-    let seen = node.discoveries.clone();
-    tasks.spawn("discovery", |stop| {
-        session::run(handlers, desired, seen, stop)
-    });
-    tasks.spawn("instances", |stop| instances::run(node.clone(), stop));
-    tasks.spawn("slots", |stop| slots::run(node.clone(), requested, stop));
-    tasks.spawn("reclaim", |stop| {
-        slots::reclaim::run(node.clone(), requests.clone(), stop)
-    });
-    tasks.spawn("plugins", |stop| plugins::run(node.clone(), requests, stop));
-    if let Some(address) = settings.http_address {
-        let health = readiness::health(node.clone());
-        tasks.spawn("http", |stop| http::serve(address, health, stop));
+/// The channels between the tasks, and what all tasks share.
+struct Agent {
+    settings: Arc<Settings>,
+    clock: Clock,
+    store: Arc<dyn Store>,
+    table: SharedTable,
+    books: BooksReader,
+    /// Written by `configurations`.
+    judged: watch::Sender<Arc<Judged>>,
+    /// Written by the discovery sessions.
+    discoveries: watch::Sender<Arc<Discoveries>>,
+    /// The devices that containers use. Written by `reclaim`.
+    uses: watch::Sender<Option<Arc<[Use]>>>,
+    /// Written by the kubelet folder's task, like `kubelet`.
+    kubelet_folder: watch::Sender<KubeletFolder>,
+    kubelet: watch::Sender<Option<KubeletSocket>>,
+    /// Written by `plugins`.
+    published: plugins::Published,
+    /// The Node of this node. Written by its watch.
+    own_node: watch::Sender<cluster::watch::Set<OwnNode>>,
+}
+
+impl Agent {
+    fn new(settings: Settings, store: Arc<dyn Store>) -> Self {
+        let (settings, clock) = (Arc::new(settings), Clock::start());
+        let kubelet_folder: watch::Sender<KubeletFolder> = watch::Sender::default();
+        let published = plugins::Published::default();
+        Self {
+            table: SharedTable::new(&settings.node_name),
+            books: BooksReader {
+                settings: settings.clone(),
+                clock,
+                kubelet_folder: kubelet_folder.subscribe(),
+                registered: published.registered.subscribe(),
+                resend: watch::Sender::default(),
+            },
+            judged: watch::Sender::default(),
+            discoveries: watch::Sender::default(),
+            uses: watch::Sender::default(),
+            kubelet_folder,
+            kubelet: watch::Sender::default(),
+            published,
+            own_node: watch::Sender::default(),
+            settings,
+            clock,
+            store,
+        }
     }
-    if let Some(address) = settings.metrics_address {
-        tasks.spawn("metrics", |stop| http::serve_metrics(address, stop));
+
+    /// Starts the tasks from Configurations to Instances.
+    fn spawn_discovery(&self, tasks: &mut Supervisor, handlers: Handlers) {
+        let handlers = Arc::new(handlers);
+        let sessions = watch::Sender::new(BTreeMap::new());
+        let desired = sessions.subscribe();
+        let store = self.store.clone();
+        tasks.spawn("store", |stop| async move { store.run(stop).await });
+        let own_node = (self.settings.nodes.is_some()).then(|| self.own_node.subscribe());
+        let inputs = configurations::Inputs {
+            settings: self.settings.clone(),
+            clock: self.clock,
+            handlers: handlers.clone(),
+            configurations: self.store.configurations(),
+            own_node,
+            kubelet: self.kubelet.subscribe(),
+            kubelet_folder: self.kubelet_folder.subscribe(),
+            registered: self.published.registered.subscribe(),
+        };
+        let judged = self.judged.clone();
+        tasks.spawn("configurations", |stop| {
+            configurations::run(inputs, judged, sessions, stop)
+        });
+        let (known, preferring) = (self.store.instances(), handlers.clone());
+        tasks.spawn("known devices", |stop| {
+            known_devices::run(known, preferring, stop)
+        });
+        let discoveries = self.discoveries.clone();
+        tasks.spawn("discovery", |stop| {
+            session::run(handlers, desired, discoveries, stop)
+        });
+        let inputs = instances::Inputs {
+            settings: self.settings.clone(),
+            clock: self.clock,
+            store: self.store.clone(),
+            judged: self.judged.subscribe(),
+            discoveries: self.discoveries.subscribe(),
+            uses: self.uses.subscribe(),
+        };
+        tasks.spawn("instances", |stop| instances::run(inputs, stop));
     }
-    if let Some(nodes) = settings.nodes {
-        let (watched, seen) = (nodes.clone(), own.subscribe());
-        let name = settings.node_name;
-        tasks.spawn("own node", |stop| watched.watch(name, own, stop));
-        tasks.spawn("node capacity", |stop| {
-            capacity::run(node.clone(), nodes, seen, stop)
+
+    /// Starts the tasks that talk to the kubelet, and the task of the slots.
+    fn spawn_plugins(&self, tasks: &mut Supervisor) {
+        let folder: Arc<Path> = self.settings.plugin_folder.as_path().into();
+        let (changes, kubelet) = (self.kubelet_folder.clone(), self.kubelet.clone());
+        tasks.spawn("kubelet folder", |stop| {
+            kubelet_folder::run(folder, changes, kubelet, stop)
+        });
+        let (requests, requested) = mpsc::channel(64);
+        let slots = slots::Slots {
+            store: self.store.clone(),
+            clock: self.clock,
+            table: self.table.clone(),
+        };
+        tasks.spawn("slots", |stop| slots::run(slots, requested, stop));
+        let inputs = slots::reclaim::Inputs {
+            settings: self.settings.clone(),
+            clock: self.clock,
+            books: self.books.clone(),
+            table: self.table.clone(),
+            judged: self.judged.subscribe(),
+            kubelet: self.kubelet.subscribe(),
+            store: self.store.clone(),
+        };
+        let (releases, uses) = (requests.clone(), self.uses.clone());
+        tasks.spawn("reclaim", |stop| {
+            slots::reclaim::run(inputs, releases, uses, stop)
+        });
+        let inputs = plugins::Inputs {
+            settings: self.settings.clone(),
+            clock: self.clock,
+            store: self.store.clone(),
+            table: self.table.clone(),
+            books: self.books.clone(),
+            judged: self.judged.subscribe(),
+            discoveries: self.discoveries.subscribe(),
+            kubelet: self.kubelet.subscribe(),
+            kubelet_folder: self.kubelet_folder.subscribe(),
+            resend: self.books.resend.subscribe(),
+        };
+        let published = self.published.clone();
+        tasks.spawn("plugins", |stop| {
+            plugins::run(inputs, requests, published, stop)
         });
     }
-    if let Some(folder) = settings.render_brokers {
-        tasks.spawn("brokers", |stop| brokers::run(node.clone(), folder, stop));
+
+    /// Starts the tasks that only some settings need.
+    fn spawn_optional(&self, tasks: &mut Supervisor) {
+        if let Some(address) = self.settings.http_address {
+            let health = readiness::health(readiness::Inputs {
+                settings: self.settings.clone(),
+                configurations: self.store.configurations(),
+                instances: self.store.instances(),
+                judged: self.judged.subscribe(),
+                kubelet: self.kubelet.subscribe(),
+                registered: self.published.registered.subscribe(),
+            });
+            tasks.spawn("http", |stop| http::serve(address, health, stop));
+        }
+        if let Some(address) = self.settings.metrics_address {
+            tasks.spawn("metrics", |stop| http::serve_metrics(address, stop));
+        }
+        if let Some(nodes) = &self.settings.nodes {
+            self.spawn_capacity(tasks, nodes);
+        }
+        if let Some(folder) = self.settings.render_brokers.clone() {
+            let inputs = brokers::Inputs {
+                settings: self.settings.clone(),
+                clock: self.clock,
+                books: self.books.clone(),
+                judged: self.judged.subscribe(),
+                discoveries: self.discoveries.subscribe(),
+                instances: self.store.instances(),
+                registered: self.published.registered.subscribe(),
+                kubelet_folder: self.kubelet_folder.subscribe(),
+            };
+            tasks.spawn("brokers", |stop| brokers::run(inputs, folder, stop));
+        }
     }
-    tasks.run(GRACE).await
+
+    /// Starts the tasks that read and write the Node of this node.
+    fn spawn_capacity(&self, tasks: &mut Supervisor, nodes: &Nodes) {
+        let (watched, name) = (nodes.clone(), self.settings.node_name.clone());
+        let (own_node, seen) = (self.own_node.clone(), self.own_node.subscribe());
+        tasks.spawn("own node", |stop| watched.watch(name, own_node, stop));
+        let inputs = capacity::Inputs {
+            settings: self.settings.clone(),
+            clock: self.clock,
+            listed: self.published.listed.subscribe(),
+            registered: self.published.registered.subscribe(),
+            kubelet: self.kubelet.subscribe(),
+            kubelet_folder: self.kubelet_folder.subscribe(),
+        };
+        let nodes = nodes.clone();
+        tasks.spawn("node capacity", |stop| {
+            capacity::run(inputs, nodes, seen, stop)
+        });
+    }
 }

@@ -14,13 +14,13 @@ use std::time::Duration;
 /// The time, handed to plans: they have no clock.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Now<'a> {
-    /// Since the agent started.
+    /// The time since the agent started.
     pub(crate) uptime: Duration,
     /// RFC 3339, UTC.
     pub(crate) text: &'a str,
 }
 
-/// What this node knows of an Instance's device.
+/// The state of an Instance's device on this node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sight<'a> {
     /// The Instance is of an earlier life, and discovery has not looked everywhere yet.
@@ -29,7 +29,7 @@ pub(crate) enum Sight<'a> {
     Gone,
 }
 
-/// Of a device that is [`Sight::Gone`].
+/// Returns why a device is [`Sight::Gone`].
 pub(super) fn why_gone(instance: &Instance, discoveries: &Discoveries) -> &'static str {
     let id = device_id(instance);
     let sighting = sighting(instance, discoveries);
@@ -61,13 +61,10 @@ pub(crate) fn pin(instance: &Instance) -> Option<&str> {
 
 fn sighting<'a>(instance: &Instance, discoveries: &'a Discoveries) -> Option<&'a Sighting> {
     let namespace = instance.metadata.namespace.as_deref().unwrap_or("default");
-    discoveries.get(&ObjectKey::new(
-        namespace,
-        &instance.spec.configuration_name,
-    ))
+    discoveries.get(&instance.spec.configuration_key(namespace))
 }
 
-/// What discovery says of an Instance's device.
+/// Returns the state of an Instance's device.
 pub(crate) fn sight<'a>(instance: &Instance, discoveries: &'a Discoveries) -> Sight<'a> {
     let Some(sighting) = sighting(instance, discoveries) else {
         return Sight::Adopted;
@@ -104,7 +101,7 @@ pub(crate) fn observed_slots(
         },
         configuration: instance.spec.configuration_name.clone(),
         capacity: u32::try_from(instance.spec.capacity).unwrap_or(0),
-        is_offered: instance.spec.nodes.iter().any(|name| name == node),
+        is_offered: instance.spec.names_node(node),
         usage: instance.spec.device_usage.clone(),
     }
 }

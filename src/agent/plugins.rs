@@ -3,25 +3,31 @@ mod allocate;
 mod answer;
 mod denied;
 mod former_name;
+mod inputs;
 pub(crate) mod plan;
 mod registrar;
 mod runner;
 mod service;
 
 use super::{
-    Node, kubelet_folder::KubeletFolder, plan_inputs::observed_slots, slots::Requests, tally,
+    plan_inputs::observed_slots,
+    settings::Settings,
+    slots::Requests,
+    tally,
+    values::{KubeletFolder, Offered, Slot},
 };
 use crate::{
     api::instance::Instance,
     files,
     model::{limits, names::ObjectKey, slot_table::Resource},
     proto::DESCRIPTORS,
-    store::Instances,
+    store::{Instances, Store},
     telemetry::metrics,
 };
 use allocate::Allocator;
+pub(super) use inputs::{Inputs, Published};
 use plan::Action;
-pub(super) use plan::{Offered, Slot, desired};
+pub(super) use plan::desired;
 use registrar::Registrar;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -38,7 +44,7 @@ use tracing::warn;
 /// anew.
 const SETTLE: Duration = Duration::from_millis(5);
 
-/// What the owner holds of a running plugin.
+/// A running plugin, as its owner controls it.
 struct Running {
     offered: Offered,
     slots: watch::Sender<Arc<[Slot]>>,
@@ -49,19 +55,24 @@ struct Running {
     stop: CancellationToken,
 }
 
-/// Starts, stops and feeds the plugins at each change of what they are made from.
+/// Starts and stops the plugins and updates their lists, at each change of the inputs, until `shutdown`. Sends the claims of
+/// containers to `requests`.
 pub(super) async fn run(
-    node: Arc<Node>,
+    inputs: Inputs,
     requests: Requests,
+    published: Published,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
-    let mut instances = node.store.instances();
-    let mut discoveries = node.discoveries.subscribe();
-    let mut slots = node.slots.subscribe();
-    let mut folder = node.kubelet_folder.subscribe();
-    let mut judged = node.judged.subscribe();
-    let mut resent = node.resent.subscribe();
-    let mut plugins = Plugins::new(node, requests, &shutdown)?;
+    let (mut instances, mut slots) = (inputs.store.instances(), inputs.table.subscribe());
+    let Inputs {
+        mut discoveries,
+        mut judged,
+        kubelet_folder: mut folder,
+        resend: mut resent,
+        ..
+    } = inputs.clone();
+    judged.mark_changed();
+    let mut plugins = Plugins::new(inputs, requests, published, &shutdown)?;
     instances.mark_changed();
     let mut is_due = true;
     loop {
@@ -114,21 +125,21 @@ pub(super) async fn run(
 
 /// Removes the sockets that an agent left when it was killed, of every resource it had: one whose Configuration went
 /// meanwhile gets no plugin that would.
-pub(super) fn remove_left_over_sockets(node: &Node) {
-    let Ok(entries) = fs::read_dir(&node.plugin_folder) else {
+pub(super) fn remove_left_over_sockets(settings: &Settings, store: &dyn Store) {
+    let Ok(entries) = fs::read_dir(&settings.plugin_folder) else {
         return; // no folder, no sockets
     };
     let sockets = (entries.filter_map(Result::ok))
         .map(|entry| entry.file_name().to_string_lossy().into_owned())
         .collect();
-    let folder = node.plugin_folder.as_os_str().len();
-    for resource in plan::resources(&node.store.earlier(), &node.name).keys() {
+    let folder = settings.plugin_folder.as_os_str().len();
+    for resource in plan::resources(&store.earlier(), &settings.node_name).keys() {
         let stem = plan::socket_stem(resource, folder);
         for name in stem
             .iter()
             .flat_map(|stem| plan::sockets_of(stem, &sockets))
         {
-            if let Err(e) = files::remove(&node.plugin_folder.join(name)) {
+            if let Err(e) = files::remove(&settings.plugin_folder.join(name)) {
                 warn!("a socket of an earlier agent stays: {e}");
             }
         }
@@ -136,7 +147,8 @@ pub(super) fn remove_left_over_sockets(node: &Node) {
 }
 
 struct Plugins {
-    node: Arc<Node>,
+    inputs: Inputs,
+    published: Published,
     allocator: Arc<Allocator>,
     registrar: Arc<Registrar>,
     /// One for all sockets: made anew for each it would be most of a plugin's memory.
@@ -155,13 +167,14 @@ struct Plugins {
 
 impl Plugins {
     fn new(
-        node: Arc<Node>,
+        inputs: Inputs,
         requests: Requests,
+        published: Published,
         shutdown: &CancellationToken,
     ) -> anyhow::Result<Self> {
         Ok(Self {
-            allocator: Arc::new(Allocator::new(node.clone(), requests)),
-            registrar: Arc::new(Registrar::new(&node.plugin_folder)),
+            allocator: Arc::new(Allocator::new(inputs.clone(), requests)),
+            registrar: Arc::new(Registrar::new(&inputs.settings.plugin_folder)),
             reflection: reflection()?,
             tasks: JoinMap::new(),
             running: BTreeMap::new(),
@@ -170,21 +183,28 @@ impl Plugins {
             accepted: BTreeSet::new(),
             gone: BTreeSet::new(),
             shutdown: shutdown.clone(),
-            node,
+            inputs,
+            published,
         })
     }
 
-    /// Hands the slot table the Instances that changed, and those whose Configuration is accepted now and was not, or the
+    /// Updates the slot table with the Instances that changed, and those whose Configuration is accepted now and was not, or the
     /// other way round. They are read under the table's lock, so that no claim is settled in between.
     fn observe(&mut self) {
-        let accepted: BTreeSet<ObjectKey> =
-            self.node.judged.borrow().accepted.keys().cloned().collect();
+        let accepted: BTreeSet<ObjectKey> = self
+            .inputs
+            .judged
+            .borrow()
+            .accepted
+            .keys()
+            .cloned()
+            .collect();
         let turned: BTreeSet<ObjectKey> = accepted
             .symmetric_difference(&self.accepted)
             .cloned()
             .collect();
-        self.node.slots.send_modify(|slots| {
-            let now = self.node.store.instances().borrow().clone();
+        self.inputs.table.observe(|slots| {
+            let now = self.inputs.store.instances().borrow().clone();
             let before = std::mem::replace(&mut self.observed, now.clone());
             let unobserved = slots.take_unobserved();
             // An object alone is not believed: each slot is kept, listed and sent to the kubelet.
@@ -203,7 +223,8 @@ impl Plugins {
             slots.observe_changes(
                 changed.map(|(key, instance)| {
                     let is_stray = !accepted.contains(&configuration_of(key, instance));
-                    let mut observed = observed_slots((key, instance), &self.node.name, is_stray);
+                    let mut observed =
+                        observed_slots((key, instance), &self.inputs.settings.node_name, is_stray);
                     observed.capacity = observed.capacity.min(limit);
                     observed
                 }),
@@ -222,9 +243,9 @@ impl Plugins {
     }
 
     async fn reconcile(&mut self) {
-        let instances = self.node.store.instances().borrow().clone();
-        let names = self.node.judged.borrow().names.clone();
-        let desired = plan::desired(&instances, &self.node.name, &names);
+        let instances = self.inputs.store.instances().borrow().clone();
+        let names = self.inputs.judged.borrow().names.clone();
+        let desired = plan::desired(&instances, &self.inputs.settings.node_name, &names);
         let running = self
             .running
             .iter()
@@ -256,8 +277,8 @@ impl Plugins {
         let Some(Running { offered, .. }) = self.running.remove(name) else {
             return;
         };
-        self.node.set_registered(&offered.full_name, false);
-        self.node
+        self.published.set_registered(&offered.full_name, false);
+        self.published
             .listed
             .send_if_modified(|listed| listed.remove(&offered.full_name).is_some());
     }
@@ -266,7 +287,7 @@ impl Plugins {
         let name = offered.resource.name().to_owned();
         let list = self.slots_of(&offered.resource, gone);
         let slots = watch::Sender::new(list.clone());
-        self.node.listed.send_modify(|listed| {
+        self.published.listed.send_modify(|listed| {
             listed.insert(offered.full_name.clone(), list);
         });
         let rebind = watch::Sender::new(0);
@@ -280,7 +301,8 @@ impl Plugins {
             slots: slots.clone(),
         };
         let plugin = runner::Plugin {
-            node: self.node.clone(),
+            inputs: self.inputs.clone(),
+            published: self.published.clone(),
             allocator: self.allocator.clone(),
             registrar: self.registrar.clone(),
             reflection: self.reflection.clone(),
@@ -296,11 +318,7 @@ impl Plugins {
     /// Tells each plugin what its slots are now; those whose slots are the same hear nothing.
     async fn publish_slots(&mut self) {
         let gone = self.gone();
-        let mut stale = BTreeSet::new();
-        self.node.slots.send_if_modified(|slots| {
-            stale = slots.take_touched();
-            false // nothing that anybody waits for
-        });
+        let mut stale = self.inputs.table.take_touched();
         stale.extend(gone.symmetric_difference(&self.gone).cloned());
         let mut relisted = vec![];
         for (n, running) in self.running.values().enumerate() {
@@ -321,23 +339,23 @@ impl Plugins {
             }
         }
         if !relisted.is_empty() {
-            (self.node.listed).send_modify(|listed| listed.extend(relisted));
+            (self.published.listed).send_modify(|listed| listed.extend(relisted));
         }
-        metrics().set_slots(&tally::slots(&self.node.slots.borrow(), &gone));
+        metrics().set_slots(&tally::slots(&self.inputs.table.borrow(), &gone));
         self.gone = gone;
     }
 
     fn gone(&self) -> BTreeSet<String> {
-        let slots = self.node.slots.borrow();
+        let slots = self.inputs.table.borrow();
         plan::gone(
-            &self.node.store.instances().borrow(),
-            &self.node.discoveries.borrow(),
+            &self.inputs.store.instances().borrow(),
+            &self.inputs.discoveries.borrow(),
             |key| slots.key_of(&key.name) == Some(key),
         )
     }
 
     fn slots_of(&self, resource: &Resource, gone: &BTreeSet<String>) -> Arc<[Slot]> {
-        plan::listed(resource, &self.node.slots.borrow(), gone).into()
+        plan::listed(resource, &self.inputs.table.borrow(), gone).into()
     }
 
     /// A new kubelet has removed every socket; and a socket that somebody else removed is of no use either.
@@ -346,7 +364,8 @@ impl Plugins {
         for running in self.running.values() {
             // The folder may have been read before the socket was made.
             let is_lost = running.socket.borrow().as_ref().is_some_and(|socket| {
-                !now.sockets.contains(socket) && !self.node.plugin_folder.join(socket).exists()
+                !now.sockets.contains(socket)
+                    && !self.inputs.settings.plugin_folder.join(socket).exists()
             });
             if is_lost {
                 running.rebind.send_modify(|epoch| *epoch += 1);
@@ -356,10 +375,10 @@ impl Plugins {
 }
 
 fn configuration_of(key: &ObjectKey, instance: &Instance) -> ObjectKey {
-    ObjectKey::new(&key.namespace, &instance.spec.configuration_name)
+    instance.spec.configuration_key(&key.namespace)
 }
 
-/// What gRPC reflection tells of every plugin.
+/// Returns the gRPC reflection service of all plugins.
 fn reflection() -> anyhow::Result<Routes> {
     let service = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(DESCRIPTORS)

@@ -1,5 +1,8 @@
 //! The kubelet's pod resources API, as far as it is about our resources.
-use super::Node;
+use super::{
+    settings::Settings,
+    values::{Ids, PodList},
+};
 use crate::{
     model::{names::ObjectKey, node_resources::has_prefix},
     proto::pod_resources::{
@@ -8,42 +11,24 @@ use crate::{
     },
     uds,
 };
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::time::Duration;
 use tokio::time::timeout;
 use tonic::transport::Channel;
 
 const CALL_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Ids of slots as the kubelet knows them, by resource.
-pub(crate) type Ids = BTreeMap<String, BTreeSet<String>>;
-
-/// What the kubelet lists.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Held {
-    /// All Pods, also those without a device.
-    pub(crate) pods: BTreeSet<ObjectKey>,
-    /// The ids of our resources that containers hold, by the resources' whole names.
-    pub(crate) by_resource: Ids,
-    /// The same, by the name of the Instance or Configuration they were made for.
-    pub(crate) ids: Ids,
-    /// The Pods that hold them, by the resources' whole names.
-    pub(crate) holders: BTreeMap<String, BTreeSet<ObjectKey>>,
-}
-
-pub(super) async fn held(node: &Node) -> anyhow::Result<Held> {
+/// Returns the kubelet's list of Pods.
+pub(super) async fn pod_list(settings: &Settings) -> anyhow::Result<PodList> {
     timeout(CALL_TIMEOUT, async {
-        let mut client = client(node).await?;
+        let mut client = client(settings).await?;
         let answer = client.list(ListPodResourcesRequest {}).await?.into_inner();
-        Ok(listed(answer.pod_resources, &node.resource_prefixes))
+        Ok(listed(answer.pod_resources, &settings.resource_prefixes))
     })
     .await?
 }
 
-pub(crate) fn listed(pods: Vec<PodResources>, prefixes: &[String]) -> Held {
-    let mut held = Held::default();
+pub(crate) fn listed(pods: Vec<PodResources>, prefixes: &[String]) -> PodList {
+    let mut list = PodList::default();
     for pod in pods {
         let key = ObjectKey::new(&pod.namespace, &pod.name);
         let devices = pod
@@ -51,26 +36,26 @@ pub(crate) fn listed(pods: Vec<PodResources>, prefixes: &[String]) -> Held {
             .into_iter()
             .flat_map(|container| container.devices);
         for (resource, ids) in of_prefixes(devices, prefixes) {
-            let holders = held.holders.entry(resource.clone()).or_default();
+            let holders = list.holders.entry(resource.clone()).or_default();
             holders.insert(key.clone());
-            held.by_resource.entry(resource).or_default().extend(ids);
+            list.by_resource.entry(resource).or_default().extend(ids);
         }
-        held.pods.insert(key);
+        list.pods.insert(key);
     }
-    held.ids = by_maker(&held.by_resource);
-    held
+    list.ids = by_maker(&list.by_resource);
+    list
 }
 
 /// The healthy ids that the kubelet would give to containers now, of the resources with our prefixes, by their whole
 /// names.
-pub(super) async fn healthy(node: &Node) -> anyhow::Result<Ids> {
-    let devices = all_allocatable(node).await?;
-    Ok(of_prefixes(devices, &node.resource_prefixes))
+pub(super) async fn healthy(settings: &Settings) -> anyhow::Result<Ids> {
+    let devices = all_allocatable(settings).await?;
+    Ok(of_prefixes(devices, &settings.resource_prefixes))
 }
 
-async fn all_allocatable(node: &Node) -> anyhow::Result<Vec<ContainerDevices>> {
+async fn all_allocatable(settings: &Settings) -> anyhow::Result<Vec<ContainerDevices>> {
     timeout(CALL_TIMEOUT, async {
-        let mut client = client(node).await?;
+        let mut client = client(settings).await?;
         let request = AllocatableResourcesRequest {};
         let answer = client.get_allocatable_resources(request).await?;
         Ok(answer.into_inner().devices)
@@ -78,8 +63,8 @@ async fn all_allocatable(node: &Node) -> anyhow::Result<Vec<ContainerDevices>> {
     .await?
 }
 
-async fn client(node: &Node) -> anyhow::Result<PodResourcesListerClient<Channel>> {
-    let channel = uds::dial(&node.pod_resources_socket).await?;
+async fn client(settings: &Settings) -> anyhow::Result<PodResourcesListerClient<Channel>> {
+    let channel = uds::dial(&settings.pod_resources_socket).await?;
     Ok(PodResourcesListerClient::new(channel))
 }
 
@@ -111,6 +96,7 @@ pub(crate) fn by_maker(by_resource: &Ids) -> Ids {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     #[test]
     fn a_held_id_belongs_to_what_it_was_made_for_whatever_its_resource_is_called() {

@@ -1,29 +1,28 @@
-//! The one place where slots are claimed and released, one after another.
+//! Claims and releases the slots of this node, one after another.
 //!
-//! Claims come from Allocate calls, releases and claims of what is in use already from [`reclaim`]. Being one task it sees a claim through even when the
-//! kubelet hangs up half-way, and undoes what nobody waits for any more.
+//! Allocate calls send claims. [`reclaim`] sends releases, and claims of slots that are in use already. All of them are
+//! served by one task, so a claim is completed even if the kubelet ends its call early. A claim that nobody waits for any
+//! more is undone.
 pub(crate) mod plan;
 pub(super) mod reclaim;
+mod request;
+mod table;
 
-use super::Node;
+pub(super) use request::{ClaimRequest, Refusal, Request, Requests};
+pub(super) use table::SharedTable;
+
+use super::{connections, settings::Clock};
 use crate::{
-    api::{instance::Instance, names},
-    model::{
-        slot::SlotId,
-        slot_table::{Claim, ClaimError, Resource, SlotChange},
-    },
-    store::{Exchange, StoreError},
+    model::slot_table::{Claim, SlotChange},
+    store::{Exchange, Store, StoreError},
 };
 use futures::{
     FutureExt as _, StreamExt as _,
-    future::{BoxFuture, OptionFuture, join_all},
+    future::{BoxFuture, join_all},
     stream::FuturesUnordered,
 };
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
+use request::WRITE_TIMEOUT;
+use std::{future::pending, sync::Arc, time::Duration};
 use tokio::{
     sync::{mpsc, oneshot},
     time::timeout,
@@ -31,152 +30,82 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-/// How long a write of slots may take: an Allocate call is answered within 3 s, because the kubelet admits one Pod at
-/// a time and waits without end.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a write that was too late is waited for, so that it is not undone before it is done.
 const LATE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Another node may take the slot first, and the Configuration's resource has others to offer.
 const TRIES: usize = 3;
 
-pub(super) type Requests = mpsc::Sender<Request>;
-
-/// What the keeper is asked for.
-#[derive(Debug)]
-pub(super) enum Request {
-    Claim(ClaimRequest),
-    /// Slots that no container held when the kubelet's books were looked at, at uptime `begun`.
-    Release {
-        changes: Vec<SlotChange>,
-        begun: Duration,
-    },
-    /// Free slots that containers use.
-    Adopt {
-        changes: Vec<SlotChange>,
-    },
+/// The claims and releases of one node, and what they need.
+pub(super) struct Slots {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) clock: Clock,
+    pub(super) table: SharedTable,
 }
 
-#[derive(Debug)]
-pub(super) struct ClaimRequest {
-    pub(super) resource: Resource,
-    /// The ids that each container asks for.
-    pub(super) containers: Vec<Vec<String>>,
-    /// Slots held by this node's other resource whose holder is known to be gone.
-    pub(super) gone: BTreeSet<SlotId>,
-    /// For each Instance: the digest of what the container will be told.
-    pub(super) told: BTreeMap<String, String>,
-    pub(super) reply: oneshot::Sender<Result<Claim, Refusal>>,
+/// A write that goes on after its request was answered.
+type Late<'a> = BoxFuture<'a, ()>;
+
+/// The claim that is being served.
+enum Claiming<'a> {
+    Idle,
+    Busy(BoxFuture<'a, Option<Late<'a>>>),
 }
 
-/// Why a claim was not made.
-#[derive(Debug, Clone, thiserror::Error)]
-pub(super) enum Refusal {
-    #[error(transparent)]
-    Slot(#[from] ClaimError),
-    #[error("the claim could not be written: {0}")]
-    Store(#[from] StoreError),
-    #[error("the claim could not be written within {} s; it is tried again with the next Pod", WRITE_TIMEOUT.as_secs())]
-    Timeout,
-    #[error(
-        "the devices behind these slots changed while they were looked at; the next try will see the new ones"
-    )]
-    Changed,
-}
-
-impl Refusal {
-    /// One word for it, out of a few.
-    pub(super) fn word(&self) -> &'static str {
-        match self {
-            Self::Slot(ClaimError::Unknown { .. }) => "unknown_slot",
-            Self::Slot(ClaimError::BeyondCapacity { .. }) => "beyond_capacity",
-            Self::Slot(ClaimError::HeldElsewhere { .. }) => "held_elsewhere",
-            Self::Slot(ClaimError::HeldHere { .. }) => "held_here",
-            Self::Slot(ClaimError::Full { .. }) => "full",
-            Self::Slot(ClaimError::SameDevice { .. }) => "same_device",
-            Self::Slot(ClaimError::Twice { .. }) => "twice",
-            Self::Slot(ClaimError::Busy { .. }) => "busy",
-            Self::Store(StoreError::SlotTaken { .. }) => "held_elsewhere",
-            Self::Store(StoreError::Gone(_)) => "device_gone",
-            Self::Store(
-                StoreError::Exists(_)
-                | StoreError::InUse { .. }
-                | StoreError::Refused(_)
-                | StoreError::Unavailable(_),
-            ) => "store",
-            Self::Timeout => "timeout",
-            Self::Changed => "device_changed",
-        }
+impl<'a> Claiming<'a> {
+    fn is_idle(&self) -> bool {
+        matches!(self, Self::Idle)
     }
 
-    /// Whether the same call may succeed a little later.
-    pub(super) fn is_passing(&self) -> bool {
-        match self {
-            Self::Slot(ClaimError::Busy { .. })
-            | Self::Store(
-                StoreError::SlotTaken { .. }
-                | StoreError::Gone(_)
-                | StoreError::Exists(_)
-                | StoreError::InUse { .. }
-                | StoreError::Unavailable(_),
-            )
-            | Self::Timeout
-            | Self::Changed => true,
-            Self::Slot(
-                ClaimError::Unknown { .. }
-                | ClaimError::BeyondCapacity { .. }
-                | ClaimError::HeldElsewhere { .. }
-                | ClaimError::HeldHere { .. }
-                | ClaimError::Full { .. }
-                | ClaimError::SameDevice { .. }
-                | ClaimError::Twice { .. },
-            )
-            | Self::Store(StoreError::Refused(_)) => false,
-        }
+    /// Waits until the claim is answered. Returns what is left to write.
+    async fn answered(&mut self) -> Option<Late<'a>> {
+        let late = match self {
+            Self::Idle => pending().await,
+            Self::Busy(claim) => claim.await,
+        };
+        *self = Self::Idle;
+        late
     }
 }
 
-/// Serves requests until `shutdown`: claims one after another, so that two never want one slot; releases and what is
-/// late beside them, so that a server that does not answer keeps no container waiting.
+/// Serves `requests` until `shutdown`, and writes the slots to the store. Claims are served one after another, so that no
+/// two want the same slot. Releases and late writes go on beside them, so that a server that does not answer keeps no
+/// container waiting.
 pub(super) async fn run(
-    node: Arc<Node>,
+    slots: Slots,
     mut requests: mpsc::Receiver<Request>,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
-    let node = &*node;
-    let mut beside: FuturesUnordered<BoxFuture<'_, ()>> = FuturesUnordered::new();
-    let mut claiming: OptionFuture<BoxFuture<'_, Option<BoxFuture<'_, ()>>>> = None.into();
-    let mut is_claiming = false;
+    let slots = &slots;
+    let mut beside: FuturesUnordered<Late<'_>> = FuturesUnordered::new();
+    let mut claiming = Claiming::Idle;
     loop {
+        let is_idle = claiming.is_idle();
         tokio::select! {
-            // A claim that has begun is seen through.
-            () = shutdown.cancelled(), if !is_claiming => return Ok(()),
-            Some(late) = &mut claiming, if is_claiming => {
-                is_claiming = false;
-                beside.extend(late);
-            }
+            // A claim that has begun is completed.
+            () = shutdown.cancelled(), if is_idle => return Ok(()),
+            late = claiming.answered(), if !is_idle => beside.extend(late),
             Some(()) = beside.next() => {}
-            request = requests.recv(), if !is_claiming => match request {
+            request = requests.recv(), if is_idle => match request {
                 None => return Ok(()),
                 Some(Request::Claim(request)) => {
-                    claiming = Some(claim(node, request).boxed()).into();
-                    is_claiming = true;
+                    claiming = Claiming::Busy(claim(slots, request).boxed());
                 }
                 Some(Request::Release { changes, begun }) => {
-                    beside.push(release(node, changes, begun).boxed());
+                    beside.push(release(slots, changes, begun).boxed());
                 }
-                Some(Request::Adopt { changes }) => beside.push(adopt(node, changes).boxed()),
+                Some(Request::Adopt { changes }) => beside.push(adopt(slots, changes).boxed()),
             }
         }
     }
 }
 
 fn release(
-    node: &Node,
+    slots: &Slots,
     changes: Vec<SlotChange>,
     begun: Duration,
 ) -> impl Future<Output = ()> + use<'_> {
     // What was claimed again since that look is held again.
-    let held = node.slots.borrow().held();
+    let held = slots.table.borrow().held();
     let is_still = |change: &SlotChange| {
         held.iter().any(|held| {
             held.slot == change.slot
@@ -187,47 +116,51 @@ fn release(
     let exchanges = (changes.into_iter().filter(is_still))
         .map(|change| Exchange { change, told: None })
         .collect();
-    write_back(node, exchanges, "slot released")
+    write_back(slots, exchanges, "slot released")
 }
 
 /// Claims slots that were free when the kubelet's books were looked at. What was told to the containers is not known.
-fn adopt(node: &Node, changes: Vec<SlotChange>) -> impl Future<Output = ()> + use<'_> {
-    let is_still = |change: &SlotChange| node.slots.borrow().is_free(&change.slot);
+fn adopt(slots: &Slots, changes: Vec<SlotChange>) -> impl Future<Output = ()> + use<'_> {
+    let is_still = |change: &SlotChange| slots.table.borrow().is_free(&change.slot);
     let exchanges = (changes.into_iter().filter(is_still))
         .map(|change| Exchange { change, told: None })
         .collect();
     write_back(
-        node,
+        slots,
         exchanges,
         "a container uses a slot that was free: claimed again",
     )
 }
 
-/// What is returned goes on after the answer.
-async fn claim(node: &Node, request: ClaimRequest) -> Option<BoxFuture<'_, ()>> {
+/// Makes a claim and answers it. Returns the writes that go on after the answer.
+async fn claim(slots: &Slots, request: ClaimRequest) -> Option<BoxFuture<'_, ()>> {
     if request.reply.is_closed() {
         return None; // whoever asked has gone while others were served
     }
     let mut tries = 0;
     let (claim, undo) = loop {
         tries += 1;
-        match prepared(node, &request) {
+        match prepared(slots, &request) {
             Err(refusal) => {
                 answer(request.reply, Err(refusal));
                 return None;
             }
-            Ok((claim, exchanges, undo)) => match write(node, &claim, exchanges).await {
+            Ok(PreparedClaim {
+                claim,
+                writes,
+                undo,
+            }) => match write(slots, &claim, writes).await {
                 Written::Done => break (claim, undo),
                 Written::Refused(StoreError::SlotTaken { .. }) if tries < TRIES => {
-                    write_back(node, undo, "claim undone").await;
+                    write_back(slots, undo, "claim undone").await;
                 }
                 Written::Refused(error) => {
                     answer(request.reply, Err(Refusal::Store(error)));
-                    return Some(write_back(node, undo, "claim undone").boxed());
+                    return Some(write_back(slots, undo, "claim undone").boxed());
                 }
                 Written::Late(rest) => {
                     answer(request.reply, Err(Refusal::Timeout));
-                    return Some(undo_late(node, &claim, rest, undo).boxed());
+                    return Some(undo_late(slots, &claim, rest, undo).boxed());
                 }
             },
         }
@@ -237,7 +170,7 @@ async fn claim(node: &Node, request: ClaimRequest) -> Option<BoxFuture<'_, ()>> 
             resource = request.resource.name(),
             "an Allocate call was given up: its claim is undone"
         );
-        return Some(write_back(node, undo, "claim undone").boxed());
+        return Some(write_back(slots, undo, "claim undone").boxed());
     }
     None
 }
@@ -245,7 +178,7 @@ async fn claim(node: &Node, request: ClaimRequest) -> Option<BoxFuture<'_, ()>> 
 /// A write that was too late may still be carried out: it is undone after that, not before. Its slots count as being
 /// written until then.
 fn undo_late<'a>(
-    node: &'a Node,
+    slots: &'a Slots,
     claim: &Claim,
     rest: BoxFuture<'a, Result<(), StoreError>>,
     undo: Vec<Exchange>,
@@ -253,8 +186,8 @@ fn undo_late<'a>(
     let changes: Vec<SlotChange> = claim.changes().cloned().collect();
     async move {
         timeout(LATE_TIMEOUT, rest).await.map(drop).ok();
-        node.slots.send_modify(|slots| slots.settle(&changes, None));
-        write_back(node, undo, "claim undone").await;
+        slots.table.settle(&changes, None);
+        write_back(slots, undo, "claim undone").await;
     }
 }
 
@@ -263,26 +196,37 @@ fn answer(reply: oneshot::Sender<Result<Claim, Refusal>>, result: Result<Claim, 
     reply.send(result).ok();
 }
 
-/// A claim as it would be now, how to write it, and what takes it back: only what it changes.
-fn prepared(
-    node: &Node,
-    request: &ClaimRequest,
-) -> Result<(Claim, Vec<Exchange>, Vec<Exchange>), Refusal> {
+/// A claim that can be written.
+struct PreparedClaim {
+    claim: Claim,
+    /// The writes that make the claim.
+    writes: Vec<Exchange>,
+    /// The writes that undo it. They contain only the slots that it changes.
+    undo: Vec<Exchange>,
+}
+
+/// Plans a claim.
+///
+/// The caller has planned the same claim before, to learn which devices it must wait for. This plan is the one that is
+/// written, because no other claim can come between it and the write. It fails with [`Refusal::Changed`] if it has an
+/// Instance that the first plan did not have.
+fn prepared(slots: &Slots, request: &ClaimRequest) -> Result<PreparedClaim, Refusal> {
     let claim =
-        node.slots
+        slots
+            .table
             .borrow()
             .plan_claim(&request.resource, &request.containers, &request.gone)?;
-    let instances = node.store.instances().borrow().clone();
-    let mut exchanges = vec![];
+    let instances = slots.store.instances().borrow().clone();
+    let mut writes = vec![];
     let mut undo = vec![];
     for change in claim.changes() {
-        let told = request
-            .told
+        let connection = request
+            .connections
             .get(&change.slot.name)
             .ok_or(Refusal::Changed)?;
-        exchanges.push(Exchange {
+        writes.push(Exchange {
             change: change.clone(),
-            told: Some(told.clone()),
+            told: Some(connection.clone()),
         });
         if change.from != change.to {
             let back = SlotChange {
@@ -292,37 +236,35 @@ fn prepared(
             };
             let before = instances.get(&change.key);
             let told = before
-                .and_then(|instance| told_of(instance, change.slot.index))
+                .and_then(|instance| connections::given(instance, change.slot.index))
                 .cloned();
             undo.push(Exchange { change: back, told });
         }
     }
-    Ok((claim, exchanges, undo))
+    Ok(PreparedClaim {
+        claim,
+        writes,
+        undo,
+    })
 }
 
-/// What the container that holds a slot was told, as the Instance remembers it.
-pub(super) fn told_of(instance: &Instance, index: u32) -> Option<&String> {
-    let annotations = instance.metadata.annotations.as_ref()?;
-    annotations.get(&names::told(index))
-}
-
+/// The outcome of the write of a claim.
 enum Written<'a> {
     Done,
     Refused(StoreError),
-    /// Not in time. The rest of the write goes on.
+    /// The write has taken too long. The rest of it goes on.
     Late(BoxFuture<'a, Result<(), StoreError>>),
 }
 
-async fn write<'a>(node: &'a Node, claim: &Claim, exchanges: Vec<Exchange>) -> Written<'a> {
+async fn write<'a>(slots: &'a Slots, claim: &Claim, exchanges: Vec<Exchange>) -> Written<'a> {
     let changes: Vec<SlotChange> = claim.changes().cloned().collect();
-    node.slots.send_modify(|slots| slots.begin(&changes));
-    let mut exchange = node.store.exchange(exchanges);
+    slots.table.begin(&changes);
+    let mut exchange = slots.store.exchange(exchanges);
     let Ok(written) = timeout(WRITE_TIMEOUT, &mut exchange).await else {
         return Written::Late(exchange);
     };
-    let answered = written.is_ok().then(|| node.uptime());
-    node.slots
-        .send_modify(|slots| slots.settle(&changes, answered));
+    let answered = written.is_ok().then(|| slots.clock.uptime());
+    slots.table.settle(&changes, answered);
     match written {
         Ok(()) => Written::Done,
         Err(error) => Written::Refused(error),
@@ -332,11 +274,11 @@ async fn write<'a>(node: &'a Node, claim: &Claim, exchanges: Vec<Exchange>) -> W
 /// Writes new owners of slots, side by side: where the Instance shows the owner they are to be taken from. They count as
 /// being written from now on.
 fn write_back<'a>(
-    node: &'a Node,
+    slots: &'a Slots,
     exchanges: Vec<Exchange>,
     what: &'static str,
 ) -> impl Future<Output = ()> + use<'a> {
-    let instances = node.store.instances().borrow().clone();
+    let instances = slots.store.instances().borrow().clone();
     // Otherwise never written, or somebody else's by now.
     let stands = |Exchange { change, .. }: &Exchange| {
         let usage = (instances.get(&change.key))
@@ -346,15 +288,17 @@ fn write_back<'a>(
     };
     let exchanges: Vec<_> = exchanges.into_iter().filter(stands).collect();
     let changes: Vec<_> = exchanges.iter().map(|e| e.change.clone()).collect();
-    node.slots.send_modify(|slots| slots.begin(&changes));
-    let writes = exchanges.into_iter().map(move |e| give_back(node, e, what));
+    slots.table.begin(&changes);
+    let writes = exchanges
+        .into_iter()
+        .map(move |e| give_back(slots, e, what));
     join_all(writes).map(drop)
 }
 
-async fn give_back(node: &Node, exchange: Exchange, what: &'static str) {
+async fn give_back(slots: &Slots, exchange: Exchange, what: &'static str) {
     let change = exchange.change.clone();
     let slot = &change.slot;
-    let written = timeout(WRITE_TIMEOUT, node.store.exchange(vec![exchange])).await;
+    let written = timeout(WRITE_TIMEOUT, slots.store.exchange(vec![exchange])).await;
     match &written {
         Ok(Ok(())) => info!(%slot, "{what}"),
         // Not ours any more: that is what was wanted.
@@ -366,7 +310,6 @@ async fn give_back(node: &Node, exchange: Exchange, what: &'static str) {
             warn!(%slot, "{what}: not written in time, the next looks at the kubelet will tell")
         }
     }
-    let done = matches!(written, Ok(Ok(()))).then(|| node.uptime());
-    node.slots
-        .send_modify(|slots| slots.settle(std::slice::from_ref(&change), done));
+    let done = matches!(written, Ok(Ok(()))).then(|| slots.clock.uptime());
+    slots.table.settle(std::slice::from_ref(&change), done);
 }

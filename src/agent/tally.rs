@@ -1,4 +1,4 @@
-//! The state of this node in numbers, for its gauges: counted from the whole each time. Pure.
+//! Counts the Instances and slots of this node for the gauges. Pure.
 use crate::{model::slot_table::SlotTable, store::Instances, telemetry::metrics::SlotCounts};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ pub(super) fn instances(instances: &Instances, node: &str) -> BTreeMap<(String, 
     let mut counts = BTreeMap::new();
     for instance in instances.values() {
         let spec = &instance.spec;
-        if spec.nodes.iter().any(|name| name == node) {
+        if spec.names_node(node) {
             let key = (spec.configuration_name.clone(), spec.shared);
             *counts.entry(key).or_default() += 1;
         }

@@ -1,4 +1,4 @@
-//! What is made of the broker specs that users write: a Pod for an Instance on a node, a Job for an Instance. Pure.
+//! Makes Pods and Jobs of the broker specs that users write: a Pod for an Instance on a node, a Job for an Instance. Pure.
 //!
 //! The specs stay JSON, edited by path: types would drop fields that are newer than they are. Only what is edited is
 //! looked at; the rest is for the API server to judge.
@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 /// Names that become host names, and label values: DNS labels.
 const NAME_LIMIT: usize = 63;
 
-/// What a user asks to run for each Instance.
+/// The workload that a user wants to run for each Instance.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Wanted<'a> {
     /// A PodSpec: one Pod for each node that sees the device.
@@ -42,7 +42,7 @@ pub struct Subject<'a> {
     pub resource_prefix: &'a str,
 }
 
-/// What is asked for; nothing where the spec is empty.
+/// Returns the workload of a broker spec; `None` if the spec is empty.
 pub fn wanted(spec: Option<&BrokerSpec>) -> Option<Wanted<'_>> {
     let spec = spec?;
     let pod = spec.broker_pod_spec.as_ref().map(Wanted::Pod);

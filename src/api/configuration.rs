@@ -7,7 +7,7 @@
     clippy::duplicated_attributes,
     reason = "columns share a type or a path"
 )]
-use super::condition::Condition;
+use super::{condition::Condition, reason::Reason};
 use crate::model::limits;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
@@ -279,11 +279,19 @@ impl Configuration {
 }
 
 impl Problem {
-    /// A problem as the schema takes it: what is too long is cut off.
-    pub fn new(reason: &str, message: impl Into<String>) -> Self {
+    /// Returns a problem that the schema accepts: a message that is too long is cut.
+    pub fn new(reason: Reason, message: impl Into<String>) -> Self {
         Self {
-            reason: limits::cut(reason.to_owned(), limits::WORD_MAX),
+            reason: reason.as_str().to_owned(),
             message: limits::cut(message.into(), limits::PROBLEM_MESSAGE_MAX),
+        }
+    }
+
+    /// Returns the same problem with another message.
+    pub fn with_message(&self, message: String) -> Self {
+        Self {
+            reason: self.reason.clone(),
+            message: limits::cut(message, limits::PROBLEM_MESSAGE_MAX),
         }
     }
 }

@@ -8,7 +8,7 @@
     reason = "columns share a type or a path"
 )]
 use super::condition::Condition;
-use crate::model::limits;
+use crate::model::{limits, names::ObjectKey};
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -114,14 +114,10 @@ pub struct InstanceStatus {
     pub broker_generation: Option<i64>,
 }
 
-/// What `health` says of a device that can be used.
+/// The `health` of a device that a node sees.
 pub const HEALTHY: &str = "Healthy";
-
-/// The `reason` of a device that comes and goes, and the condition of its Instance.
-pub const FLAPPING: &str = "Flapping";
-
-/// The `reason` of a pinned device that another host announces, and the condition of its Instance.
-pub const IDENTITY_CHANGED: &str = "IdentityChanged";
+/// The `health` of a device that a node does not see, and the `state` of it in the node's NodeDevices.
+pub const UNHEALTHY: &str = "Unhealthy";
 
 /// One node's view of a device.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -147,4 +143,16 @@ pub struct NodeHealth {
     /// The same in a sentence, as it was when `health` or `reason` last changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+}
+
+impl InstanceSpec {
+    /// Returns the key of the Configuration of an Instance in this namespace.
+    pub fn configuration_key(&self, namespace: &str) -> ObjectKey {
+        ObjectKey::new(namespace, &self.configuration_name)
+    }
+
+    /// Returns whether the Instance names this node.
+    pub fn names_node(&self, node: &str) -> bool {
+        self.nodes.iter().any(|name| name == node)
+    }
 }

@@ -1,4 +1,4 @@
-//! What users write and what we write for them: Akri's `akri.sh/v0` objects, with our additions.
+//! Defines the objects that users write and that Petiole writes: Akri's `akri.sh/v0` objects, with additions.
 pub mod broker;
 pub mod condition;
 pub mod configuration;
@@ -6,3 +6,4 @@ pub mod crds;
 pub mod instance;
 pub mod names;
 pub mod node_devices;
+pub mod reason;

@@ -46,7 +46,7 @@ pub const AGENT_MANAGER: &str = "petiole-agent";
 /// The controller's field manager.
 pub const CONTROLLER_MANAGER: &str = "petiole-controller";
 
-/// What a broker's resource is called in a Configuration, until the Instance's name is known.
+/// The name of a broker's resource in a Configuration. The resource of the Instance replaces it.
 pub const PLACEHOLDER: &str = "{{PLACEHOLDER}}";
 
 /// Label of everything that is made for Configurations and Instances; its value is [`GROUP`].

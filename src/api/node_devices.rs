@@ -4,10 +4,7 @@
     unreachable_pub,
     reason = "the schema derive repeats each struct inside a function"
 )]
-use super::{
-    configuration::Problem,
-    instance::{FLAPPING, IDENTITY_CHANGED},
-};
+use super::{configuration::Problem, reason::Reason};
 use crate::model::limits;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
@@ -123,9 +120,7 @@ pub struct SeenDevice {
     pub usage: BTreeMap<String, String>,
 }
 
-/// What `state` says of a device that the node does not see any more.
-pub const UNHEALTHY: &str = "Unhealthy";
-/// What `state` says of a device that the node does not offer, while a container on it may have a slot.
+/// The `state` of a device that the node does not offer, while a container on it may hold a slot.
 pub const LEFT: &str = "Left";
 
 impl SeenDevice {
@@ -143,8 +138,11 @@ impl SeenDevice {
         let other_host = self
             .other_host
             .as_ref()
-            .map(|text| (IDENTITY_CHANGED, text));
-        let flapping = self.flapping.as_ref().map(|text| (FLAPPING, text));
+            .map(|text| (Reason::IdentityChanged.as_str(), text));
+        let flapping = self
+            .flapping
+            .as_ref()
+            .map(|text| (Reason::Flapping.as_str(), text));
         other_host.or(flapping)
     }
 }

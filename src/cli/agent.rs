@@ -140,9 +140,9 @@ impl Flags {
                 .join("kubelet.sock"),
             own_pod: (self.namespace.clone().zip(self.pod_name.clone()))
                 .map(|(namespace, name)| ObjectKey::new(namespace, name)),
-            kubelet_settles: agent::KUBELET_SETTLES,
-            between_looks: agent::BETWEEN_LOOKS,
-            names_are_kept: agent::NAMES_ARE_KEPT,
+            kubelet_startup_grace: agent::KUBELET_STARTUP_GRACE,
+            look_interval: agent::LOOK_INTERVAL,
+            resource_name_hold: agent::RESOURCE_NAME_HOLD,
             max_configurations: self.max_configurations,
             max_instances: self.max_instances,
             render_brokers: self.render_brokers.clone(),

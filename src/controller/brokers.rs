@@ -4,6 +4,7 @@ pub(crate) mod plan;
 
 use super::{Pass, Shared, Turns, pace::SteadyClock, world::World};
 use crate::{
+    api::reason::Reason,
     cluster::{
         SIDE_BY_SIDE,
         events::about,
@@ -240,7 +241,7 @@ fn log(action: &Action, outcome: &Outcome) {
     }
 }
 
-/// Where users look: on the Instance, or on the Configuration that is to be changed.
+/// Writes an Event on the Instance, or on the Configuration that the user must change.
 fn announce(shared: &Shared, world: &World, notice: &Notice) {
     let object = match notice {
         Notice::Created(broker) | Notice::Ended { broker, .. } | Notice::Refused { broker, .. } => {
@@ -260,7 +261,7 @@ fn announce(shared: &Shared, world: &World, notice: &Notice) {
         Notice::Created(broker) => {
             events.normal(
                 object,
-                "BrokerCreated",
+                Reason::BrokerCreated.as_str(),
                 format!("created {}", broker.key.name),
             );
         }
@@ -272,7 +273,7 @@ fn announce(shared: &Shared, world: &World, notice: &Notice) {
             let pod = &broker.key;
             warn!(%pod, why, ?retry_in, "broker: it ended");
             let note = format!("{} ended: {why}. Another follows in {retry_in:#}", pod.name);
-            events.warning(object, "BrokerFailed", note);
+            events.warning(object, Reason::BrokerFailed.as_str(), note);
         }
         Notice::Refused {
             broker,
@@ -281,14 +282,14 @@ fn announce(shared: &Shared, world: &World, notice: &Notice) {
         } => {
             let name = &broker.key.name;
             let note = format!("cannot create {name}: {message}. Next try in {retry_in:#}");
-            events.warning(object, "BrokerRefused", note);
+            events.warning(object, Reason::BrokerRefused.as_str(), note);
         }
         Notice::SpecInvalid {
             configuration,
             message,
         } => {
             warn!(%configuration, "broker: the spec is not valid: {message}");
-            events.warning(object, "BrokerSpecInvalid", message.as_str());
+            events.warning(object, Reason::BrokerSpecInvalid.as_str(), message.as_str());
         }
     }
 }

@@ -2,7 +2,7 @@
 //! drops what it does not know without a word.
 use super::Shared;
 use crate::{
-    api::crds,
+    api::{crds, reason::Reason},
     backoff::Backoff,
     cluster::{events::about, is_not_found, parts::CustomResourceDefinitionPart},
     yaml,
@@ -49,7 +49,7 @@ async fn look(shared: &Shared) -> anyhow::Result<()> {
             warn!(definition = name, "{note}");
             shared
                 .events
-                .warning(about(&there), "OlderDefinition", note);
+                .warning(about(&there), Reason::OlderDefinition.as_str(), note);
         }
     }
     Ok(())

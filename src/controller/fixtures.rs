@@ -59,7 +59,7 @@ pub(super) fn instance(name: &str, fields: Value) -> Instance {
     serde_json::from_value(object).unwrap()
 }
 
-/// What `node` says of Configurations.
+/// Returns the NodeDevices of `node`.
 pub(super) fn node_devices(node: &str, configurations: Value) -> NodeDevices {
     let object = json!({
         "apiVersion": "akri.sh/v0", "kind": "NodeDevices",
@@ -140,7 +140,7 @@ pub(super) fn off(since: Timestamp) -> NodeState {
     }
 }
 
-/// What the controller's tasks share, with an API server that is asked by method and path.
+/// The values that the controller's tasks share, with an API server that answers by method and path.
 pub(super) struct Fake {
     pub(super) shared: Shared,
     asked: Arc<Mutex<Vec<String>>>,
@@ -182,7 +182,7 @@ impl Fake {
         }
     }
 
-    /// What the server was asked since the last time.
+    /// Returns the requests since the last call.
     pub(super) fn asked(&self) -> Vec<String> {
         std::mem::take(&mut self.asked.lock().unwrap())
     }

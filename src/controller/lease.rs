@@ -28,7 +28,7 @@ const RELEASE_MAX: Duration = Duration::from_secs(3);
 const FIRST_RETRY: Duration = Duration::from_millis(500);
 const LAST_RETRY: Duration = Duration::from_secs(3);
 
-/// Of a Lease what is read.
+/// The parts of a Lease that are read.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Held {
     holder: Option<String>,

@@ -1,9 +1,10 @@
-//! The process once per cluster: brokers, Services, Instances of lost nodes, status.
+//! The process that runs once in a cluster. It merges the NodeDevices of all nodes into Instances, handles lost nodes, and
+//! writes brokers, Services and status.
 //!
 //! ```text
 //! API server ─ watches ─> world ─┬─> brokers    Pods and Jobs for Instances
 //!                                ├─> services   Services for Instances and Configurations
-//!                                ├─> nodes      lost nodes leave Instances; Akri's finalizers go
+//!                                ├─> nodes      Instances from the NodeDevices of all nodes; lost nodes; Akri's finalizers
 //!                                └─> status     conditions and counts
 //! ```
 //! Each reads the whole world at each change of it, plans, and carries out what the plan says. Only the holder of the
@@ -34,25 +35,25 @@ use tokio::{sync::watch, time::sleep};
 use tokio_util::sync::CancellationToken;
 use world::World;
 
-/// Of the Lease, and of who reports Events.
+/// The name of the Lease and of the reporter of Events.
 const NAME: &str = names::CONTROLLER_MANAGER;
 /// How long tasks may take to end after a signal: two requests that are not answered. A Pod is given 30 s.
 const GRACE: Duration = Duration::from_secs(25);
 const FIRST_RETRY: Duration = Duration::from_millis(500);
 const LAST_RETRY: Duration = Duration::from_secs(30);
 
-/// What a controller is told by its flags.
+/// The settings of a controller.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Tells this replica from the others: the name of its Pod.
+    /// The name of this replica's Pod, which no other replica has.
     pub identity: String,
-    /// Where the Lease is.
+    /// The namespace of the Lease.
     pub namespace: String,
-    /// The namespaces that are watched; all of them where none is named.
+    /// The namespaces that are watched; all of them if it is empty.
     pub watch_namespaces: Vec<String>,
     /// The prefix of the resources that agents register, such as `akri.sh`.
     pub resource_prefix: String,
-    /// Where to answer for health and metrics.
+    /// The address that serves metrics, health and readiness.
     pub http_address: Option<SocketAddr>,
 }
 
@@ -97,7 +98,7 @@ pub async fn run(
     tasks.run(GRACE).await
 }
 
-/// What keeps this replica from being ready: one that waits for the Lease is.
+/// Returns a line for each thing that this replica waits for. A replica that waits for the Lease is ready.
 fn missing(has_world: bool) -> Vec<String> {
     match has_world {
         true => vec![],
@@ -105,7 +106,7 @@ fn missing(has_world: bool) -> Vec<String> {
     }
 }
 
-/// What the controller's tasks share.
+/// The values that the controller's tasks share.
 struct Shared {
     client: Client,
     events: Events,
@@ -116,7 +117,7 @@ struct Shared {
     is_leader: watch::Receiver<bool>,
 }
 
-/// What a pass over the world leaves to do.
+/// The result of a pass over the world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Pass {
     /// Whether everything that was planned was carried out.

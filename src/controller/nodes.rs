@@ -20,7 +20,10 @@ use super::{
     world::World,
 };
 use crate::{
-    api::{configuration::Configuration, instance::Instance, names, node_devices::NodeDevices},
+    api::{
+        configuration::Configuration, instance::Instance, names, node_devices::NodeDevices,
+        reason::Reason,
+    },
     cluster::{
         SIDE_BY_SIDE,
         events::about,
@@ -204,9 +207,10 @@ async fn has_pods(shared: &Shared, node: &str) -> kube::Result<bool> {
 
 fn report(shared: &Shared, world: &World, notice: &Notice) {
     let (instance, node) = (&notice.instance, &notice.node);
-    warn!(%instance, node, "{}: {}", notices::HELD, notice.note);
+    let reason = Reason::SlotsHeldByLostNode;
+    warn!(%instance, node, "{reason}: {}", notice.note);
     if let Some(object) = world.instances.get(instance) {
-        (shared.events).warning(about(&**object), notices::HELD, notice.note.clone());
+        (shared.events).warning(about(&**object), reason.as_str(), notice.note.clone());
     }
 }
 
@@ -214,8 +218,9 @@ fn report_outage(shared: &Shared, world: &World, configuration: &ObjectKey, memo
     let object = world.configurations.get(configuration);
     if let Some((outage, object)) = memory.outage.as_ref().zip(object) {
         let note = notices::outage(outage);
-        warn!(%configuration, "{}: {note}", notices::OUTAGE);
-        (shared.events).warning(about(&**object), notices::OUTAGE, note);
+        let reason = Reason::MostNodesNotReady;
+        warn!(%configuration, "{reason}: {note}");
+        (shared.events).warning(about(&**object), reason.as_str(), note);
     }
 }
 
@@ -267,7 +272,7 @@ async fn change_instance(shared: &Shared, state: &Mutex<State>, change: &Change)
                 let left = change.away.iter().chain(&change.gone);
                 lock(state).memory.left(key, left, Instant::now());
                 if let Some(note) = notices::released(&change.freed) {
-                    (shared.events).normal(about(&changed), notices::RELEASED, note);
+                    (shared.events).normal(about(&changed), Reason::SlotsReleased.as_str(), note);
                 }
                 info!(instance = %key, gone = ?change.gone, not_ready = ?change.away, "adjusted to its nodes");
                 debug!(instance = %key, %patch, "the patch");
@@ -284,8 +289,12 @@ async fn change_instance(shared: &Shared, state: &Mutex<State>, change: &Change)
     if let Ok(changed) = &result {
         for told in &change.told {
             match told.is_warning {
-                true => (shared.events).warning(about(changed), told.reason, told.note.clone()),
-                false => (shared.events).normal(about(changed), told.reason, told.note.clone()),
+                true => {
+                    (shared.events).warning(about(changed), told.reason.as_str(), told.note.clone())
+                }
+                false => {
+                    (shared.events).normal(about(changed), told.reason.as_str(), told.note.clone())
+                }
             }
         }
     }

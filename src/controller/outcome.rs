@@ -1,4 +1,4 @@
-//! What became of a write, logged once; and many writes side by side, few at a time.
+//! Logs the result of each write, and carries out several writes concurrently.
 use crate::{
     cluster::{self, SIDE_BY_SIDE},
     model::names::ObjectKey,

@@ -7,7 +7,10 @@ use super::{
     pace::{Pace, sooner},
     world::World,
 };
-use crate::{api::names, model::names::ObjectKey};
+use crate::{
+    api::{names, reason::Reason},
+    model::names::ObjectKey,
+};
 use k8s_openapi::{
     api::core::v1::{ObjectReference, Service},
     jiff::Timestamp,
@@ -31,12 +34,12 @@ const FIRST_WAIT: Duration = Duration::from_millis(500);
 /// A spec that the API server refuses is tried again as often.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
-/// What is known from earlier looks at the world.
+/// The state that one look at the world leaves for the next.
 struct Memory {
     idle: Idle,
-    /// By the Service, and by what is done to it.
+    /// The pace of each kind of action on each Service.
     pace: Pace<(ObjectKey, String)>,
-    /// What is wrong with Services, as it was said last.
+    /// The last reported problem of each Service.
     troubles: BTreeMap<ObjectKey, String>,
 }
 
@@ -147,7 +150,7 @@ impl Writer<'_> {
                 "Service {} is refused: {}; correct the ServiceSpec in the Configuration",
                 key.name, status.message
             );
-            self.trouble(&apply.owner, &key, ("ServiceRefused", note));
+            self.trouble(&apply.owner, &key, Reason::ServiceRefused, note);
             return false;
         }
         is_done(&key, "Service applied", result.map(|_| ()))
@@ -158,15 +161,15 @@ impl Writer<'_> {
             "Service {} exists and is not of this {}: it is left as it is; delete or rename it",
             key.name, owner.kind
         );
-        self.trouble(owner, key, ("ServiceNameTaken", note));
+        self.trouble(owner, key, Reason::ServiceNameTaken, note);
     }
 
     /// Says it once, in the log and on the owner.
-    fn trouble(self, owner: &Owner, key: &ObjectKey, (reason, note): (&str, String)) {
+    fn trouble(self, owner: &Owner, key: &ObjectKey, reason: Reason, note: String) {
         let before = lock(self.memory).troubles.insert(key.clone(), note.clone());
         if before.as_ref() != Some(&note) {
             warn!(owner = %owner.key, "{note}");
-            (self.shared.events).warning(reference(owner), reason, note);
+            (self.shared.events).warning(reference(owner), reason.as_str(), note);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What `kubectl get` and `kubectl describe` say of Configurations.
+//! Writes the status of Configurations, which `kubectl get` and `kubectl describe` show.
 pub(crate) mod plan;
 
 use super::{
@@ -12,6 +12,7 @@ use crate::{
     api::{
         configuration::{Configuration, Problem},
         names,
+        reason::Reason,
     },
     cluster::events::about,
     model::names::ObjectKey,
@@ -108,7 +109,9 @@ fn report_unreadable(
             ..ObjectReference::default()
         };
         let note = format!("this Configuration cannot be read: {error}; correct it");
-        shared.events.warning(object, "Unreadable", note);
+        shared
+            .events
+            .warning(object, Reason::Unreadable.as_str(), note);
     }
     reported.clone_from(unreadable);
 }

@@ -1,4 +1,4 @@
-//! What the controller's metrics say of the cluster, counted from the whole world.
+//! Counts the objects of the cluster for the controller's metrics.
 use super::{Shared, world::World};
 use crate::{api::names, telemetry::metrics};
 use std::{collections::BTreeMap, sync::Arc};

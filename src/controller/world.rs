@@ -34,7 +34,7 @@ pub(crate) struct World {
     pub(crate) instances: BTreeMap<ObjectKey, Arc<Instance>>,
     /// By name.
     pub(crate) nodes: BTreeMap<String, Arc<NodeState>>,
-    /// What each node sees, by the node's name.
+    /// The NodeDevices, by the name of the node.
     pub(crate) node_devices: BTreeMap<String, Arc<NodeDevices>>,
     /// Pods, Jobs and Services of ours.
     pub(crate) pods: BTreeMap<ObjectKey, Arc<BrokerPod>>,
@@ -42,7 +42,7 @@ pub(crate) struct World {
     pub(crate) services: BTreeMap<ObjectKey, Arc<OwnedService>>,
 }
 
-/// Of an object's metadata what plans read.
+/// The parts of an object's metadata that plans read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Meta {
     pub(crate) uid: String,
@@ -59,7 +59,7 @@ pub(crate) struct Meta {
 pub(crate) struct NodeState {
     pub(crate) uid: String,
     pub(crate) is_ready: bool,
-    /// Since when it is ready, or is not.
+    /// The time since when it has been ready or not ready.
     pub(crate) since: Option<Timestamp>,
     /// Whether it has the taint `node.kubernetes.io/out-of-service`.
     pub(crate) is_out_of_service: bool,
@@ -70,7 +70,7 @@ pub(crate) struct NodeState {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct BrokerPod {
     pub(crate) meta: Meta,
-    /// Where it runs, once that is decided.
+    /// The node that it runs on, once that is decided.
     pub(crate) node: Option<String>,
     /// `Pending`, `Running`, `Succeeded`, `Failed` or `Unknown`.
     pub(crate) phase: String,

@@ -1,4 +1,4 @@
-//! What a container gets for the devices it is given: environment, mounts, device nodes, CDI devices.
+//! Computes what a container gets with its devices: environment, mounts, device nodes, CDI devices.
 use super::{
     device::{Device, DeviceNode, Mount},
     slot::SlotId,

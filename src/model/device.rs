@@ -1,4 +1,4 @@
-//! What discovery found: a device, and whole sets of devices.
+//! Defines discovered devices, and complete sets of them.
 //!
 //! A device knows nothing of Kubernetes: names, slots and Instances are made from it elsewhere.
 use super::{names::digest_32, pin::Pin};

@@ -1,4 +1,4 @@
-//! What a Node's status offers of our resources, and changes to it.
+//! Models our resources in the status of a Node, and changes to them.
 use std::collections::BTreeMap;
 
 /// The two maps of a Node's status, as far as they are ours: quantities by the resource's whole name.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 /// The whole names of resources. The one place that makes them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ResourceNames {
-    /// Of every resource without a name of its own.
+    /// The prefix of every resource without a name of its own.
     prefix: String,
     /// Those of Configurations that have a name of their own, or must not have one now.
     own: BTreeMap<String, Option<String>>,

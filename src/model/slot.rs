@@ -8,7 +8,7 @@ use std::{
 /// An index from here on is no slot that was ever offered: the capacity of an Instance is smaller.
 pub const INDEX_LIMIT: u32 = 10_000;
 
-/// What the kubelet calls a device id: `<name>-<index>`, the name an Instance's or a Configuration's.
+/// The id of a slot: `<name>-<index>`, with the name of an Instance or a Configuration. The kubelet calls it a device id.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SlotId {
     pub name: String,

@@ -1,4 +1,4 @@
-//! What tests of several modules begin with.
+//! Values that the tests of several modules share.
 use super::Exchange;
 use crate::model::{
     names::ObjectKey,
@@ -6,7 +6,7 @@ use crate::model::{
     slot_table::SlotChange,
 };
 
-/// Of the first slot of `default/cam-1`, between nodes.
+/// Returns an exchange of the first slot of `default/cam-1` between nodes.
 pub(super) fn exchange_of(from: Option<&str>, to: Option<&str>) -> Exchange {
     let owner = |o: &str| SlotOwner::Node(o.to_owned());
     Exchange {

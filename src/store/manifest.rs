@@ -4,6 +4,7 @@ use crate::{
     api::{
         configuration::{Configuration, Problem},
         names,
+        reason::Reason,
     },
     model::names::ObjectKey,
     yaml,
@@ -31,7 +32,10 @@ pub(super) fn read_each(text: &str) -> (Vec<Configuration>, Vec<Unreadable>) {
     let documents: Vec<Value> = match yaml::from_multiple(text) {
         Ok(documents) => documents,
         Err(e) => {
-            let problem = Problem::new("Unreadable", format!("it is neither YAML nor JSON: {e}"));
+            let problem = Problem::new(
+                Reason::Unreadable,
+                format!("it is neither YAML nor JSON: {e}"),
+            );
             return (vec![], vec![Unreadable { key: None, problem }]);
         }
     };
@@ -49,7 +53,7 @@ fn configuration(document: Value) -> Result<Configuration, Unreadable> {
     let text = |pointer: &str| document.pointer(pointer).and_then(Value::as_str);
     let name = text("/metadata/name").filter(|name| !name.is_empty());
     let key = name.map(|n| ObjectKey::new(text("/metadata/namespace").unwrap_or("default"), n));
-    let refused = |reason: &str, message: String| Unreadable {
+    let refused = |reason: Reason, message: String| Unreadable {
         key: key.clone(),
         problem: Problem::new(reason, message),
     };
@@ -64,18 +68,21 @@ fn configuration(document: Value) -> Result<Configuration, Unreadable> {
             format!("apiVersion and kind are {found}; they must be akri.sh/v0, Configuration");
         return Err(Unreadable {
             key: None,
-            problem: Problem::new("NotAConfiguration", message),
+            problem: Problem::new(Reason::NotAConfiguration, message),
         });
     }
     if key.is_none() {
-        return Err(refused("Unreadable", "metadata.name is missing".to_owned()));
+        return Err(refused(
+            Reason::Unreadable,
+            "metadata.name is missing".to_owned(),
+        ));
     }
     let mut unknown = vec![];
     let mut note = |path: serde_ignored::Path<'_>| unknown.push(path.to_string());
     let noting = serde_ignored::Deserializer::new(&document, &mut note);
     // The error begins with the field's path.
     let mut configuration: Configuration = serde_path_to_error::deserialize(noting)
-        .map_err(|e| refused("Unreadable", e.to_string()))?;
+        .map_err(|e| refused(Reason::Unreadable, e.to_string()))?;
     // kubectl refuses a manifest with unknown fields too: a misspelt one would be lost without a word.
     let is_known =
         |field: &str| matches!(field, "apiVersion" | "kind") || field.starts_with("metadata.");
@@ -86,7 +93,7 @@ fn configuration(document: Value) -> Result<Configuration, Unreadable> {
         .collect();
     if !unknown.is_empty() {
         return Err(refused(
-            "UnknownField",
+            Reason::UnknownField,
             format!("unknown field {}", unknown.join(", ")),
         ));
     }

@@ -1,4 +1,4 @@
-//! Where Configurations come from and Instances live.
+//! Reads Configurations, and reads and writes Instances.
 //!
 //! One trait, so that the agent is the same with a cluster and without one. A store publishes whole sets over a
 //! `watch`; when a write returns, the sets already show it.
@@ -14,6 +14,7 @@ use crate::{
         configuration::{Configuration, Problem},
         instance::Instance,
         node_devices::SeenDevice,
+        reason::Reason,
     },
     model::{names::ObjectKey, slot_table::SlotChange},
 };
@@ -29,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Configurations {
     pub objects: BTreeMap<ObjectKey, Arc<Configuration>>,
-    /// Those that were there, or may be, and cannot be read just now.
+    /// Configurations that exist, or may exist, and cannot be read now.
     pub hidden: BTreeSet<ObjectKey>,
     /// Whether every manifest was read at least once. Until then an Instance without a Configuration is no orphan: its
     /// Configuration may be in a file that could not be read yet.
@@ -60,14 +61,14 @@ pub trait Store: Send + Sync {
     fn report(&self, reports: BTreeMap<ObjectKey, Report>)
     -> BoxFuture<'_, Result<(), StoreError>>;
 
-    /// Tells those who look at an object of something that should not be, beside the log.
-    fn warn(&self, object: &About, reason: &'static str, note: String);
+    /// Writes a warning Event on an object. The log has the same text.
+    fn warn(&self, object: &About, reason: Reason, note: String);
 
     /// Keeps the sets up to date until `shutdown`.
     fn run(&self, shutdown: CancellationToken) -> BoxFuture<'_, anyhow::Result<()>>;
 }
 
-/// What something is told about.
+/// The object of an Event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum About {
     Instance(ObjectKey),
@@ -117,10 +118,10 @@ pub struct View {
     pub trouble: Option<Trouble>,
 }
 
-/// What is wrong with a device: one word, which is also a condition of its Instance, and a sentence.
+/// A problem of a device: one word, which is also the type of a condition of its Instance, and a sentence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trouble {
-    pub reason: &'static str,
+    pub reason: Reason,
     pub message: String,
 }
 
@@ -144,7 +145,7 @@ pub struct Exchange {
     pub told: Option<String>,
 }
 
-/// What a node has to say of a Configuration.
+/// The report of a node about a Configuration.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
     pub instances: usize,
@@ -173,7 +174,7 @@ pub enum StoreError {
         instance: ObjectKey,
         holders: String,
     },
-    /// Whoever keeps it says no, and will say so again.
+    /// The store rejects the write, and would reject it again.
     #[error("{0}")]
     Refused(String),
     /// It may work a little later.

@@ -1,13 +1,12 @@
-//! What an Instance is after a change. Pure.
+//! Computes an Instance after a change. Pure.
 use super::{Exchange, InstanceChange, Report, StoreError, View, key_of};
 use crate::{
     api::{
-        condition::Condition,
+        condition::{Condition, ConditionStatus, ConditionType},
         configuration::{ConfigurationStatus, NodeReport},
-        instance::{
-            FLAPPING, HEALTHY, IDENTITY_CHANGED, Instance, InstanceSpec, InstanceStatus, NodeHealth,
-        },
+        instance::{HEALTHY, Instance, InstanceSpec, InstanceStatus, NodeHealth, UNHEALTHY},
         names,
+        reason::Reason,
     },
     model::{
         slot::{SlotOwner, holders},
@@ -24,7 +23,7 @@ pub fn changed(instance: &Instance, change: &InstanceChange, node: &str) -> Opti
     match change {
         InstanceChange::Create(_) => {}
         InstanceChange::Join(_) => {
-            if !instance.spec.nodes.iter().any(|n| n == node) {
+            if !instance.spec.names_node(node) {
                 instance.spec.nodes.push(node.to_owned());
             }
         }
@@ -105,15 +104,11 @@ pub fn says_health(status: &InstanceStatus, node: &str, view: &View) -> bool {
 }
 
 fn health(view: &View) -> &'static str {
-    if view.is_healthy {
-        HEALTHY
-    } else {
-        "Unhealthy"
-    }
+    if view.is_healthy { HEALTHY } else { UNHEALTHY }
 }
 
 fn reason(view: &View) -> Option<&'static str> {
-    view.trouble.as_ref().map(|trouble| trouble.reason)
+    view.trouble.as_ref().map(|trouble| trouble.reason.as_str())
 }
 
 /// A status after `node` has looked at the device.
@@ -203,63 +198,72 @@ pub fn with_availability(
     now: &str,
 ) -> InstanceStatus {
     let is_available = spec.nodes.iter().any(|node| is_seen(&status, node));
-    let flapping = trouble(&status, FLAPPING, "ComesAndGoes", now);
-    let identity = trouble(&status, IDENTITY_CHANGED, "OtherHost", now);
+    let flapping = trouble(
+        &status,
+        ConditionType::Flapping,
+        Reason::Flapping,
+        Reason::ComesAndGoes,
+        now,
+    );
+    let identity = trouble(
+        &status,
+        ConditionType::IdentityChanged,
+        Reason::IdentityChanged,
+        Reason::OtherHost,
+        now,
+    );
     let in_use = in_use_by(spec).filter(|_| spec.nodes.is_empty());
     let (value, reason, message) = match in_use {
         _ if is_available => (
-            "True",
-            "DeviceSeen",
+            ConditionStatus::True,
+            Reason::DeviceSeen,
             "at least one node sees the device".to_owned(),
         ),
         Some(holders) => (
-            "False",
-            "DeviceGoneInUse",
+            ConditionStatus::False,
+            Reason::DeviceGoneInUse,
             format!(
                 "no node sees the device, and containers on {holders} hold slots of it; the Instance is deleted as soon as they are free: delete the Pods of these containers"
             ),
         ),
         None if identity.is_some() => (
-            "False",
-            "IdentityChanged",
+            ConditionStatus::False,
+            Reason::IdentityChanged,
             "another host announces the device, as condition IdentityChanged says; the Instance stays as it is".to_owned(),
         ),
         None if flapping.is_some() => (
-            "False",
-            "DeviceFlaps",
+            ConditionStatus::False,
+            Reason::DeviceFlaps,
             "the device comes and goes, as condition Flapping says; the Instance is deleted when the device stays away for the grace period of its Configuration".to_owned(),
         ),
         None => (
-            "False",
-            "DeviceGone",
+            ConditionStatus::False,
+            Reason::DeviceGone,
             "no node sees the device; the Instance is deleted when the grace period of its Configuration is over".to_owned(),
         ),
     };
-    let since = (status.conditions.iter())
-        .find(|c| c.type_ == "Available" && c.status == value)
-        .map_or(now, |c| &c.last_transition_time)
-        .to_owned();
-    status.conditions = vec![Condition {
-        type_: "Available".to_owned(),
-        status: value.to_owned(),
-        reason: reason.to_owned(),
+    let available = Condition::new(
+        ConditionType::Available,
+        value,
+        reason.as_str(),
         message,
-        last_transition_time: since,
-        observed_generation: None,
-    }];
-    status.conditions.extend(flapping);
-    status.conditions.extend(identity);
+        now,
+    );
+    let available = available.replacing(&status.conditions);
+    let troubles = flapping.into_iter().chain(identity);
+    status.conditions = [available].into_iter().chain(troubles).collect();
     status
 }
 
-/// The condition that says which nodes report a trouble.
+/// Returns the condition for the nodes that report a trouble with the reason `trouble`.
 fn trouble(
     status: &InstanceStatus,
-    type_: &'static str,
-    reason: &'static str,
+    type_: ConditionType,
+    trouble: Reason,
+    reason: Reason,
     now: &str,
 ) -> Option<Condition> {
-    let is_such = |entry: &&NodeHealth| entry.reason.as_deref() == Some(type_);
+    let is_such = |entry: &&NodeHealth| entry.reason.as_deref() == Some(trouble.as_str());
     let mut entries = status.nodes.iter().filter(is_such);
     let (first, others) = (entries.next()?, entries.count());
     let message = first
@@ -271,15 +275,14 @@ fn trouble(
         1 => " (1 other node sees that too)".to_owned(),
         _ => format!(" ({others} other nodes see that too)"),
     };
-    let since = status.conditions.iter().find(|c| c.type_ == type_);
-    Some(Condition {
-        type_: type_.to_owned(),
-        status: "True".to_owned(),
-        reason: reason.to_owned(),
-        message: format!("node {}: {message}{more}", first.name),
-        last_transition_time: since.map_or(now, |c| &c.last_transition_time).to_owned(),
-        observed_generation: None,
-    })
+    let condition = Condition::new(
+        type_,
+        ConditionStatus::True,
+        reason.as_str(),
+        format!("node {}: {message}{more}", first.name),
+        now,
+    );
+    Some(condition.replacing(&status.conditions))
 }
 
 /// `instance` with new owners for its slots: all of `exchanges`, or the first that does not find the owner it expects.
@@ -345,27 +348,22 @@ pub(crate) fn status_of(
 ) -> ConfigurationStatus {
     let (value, reason, message) = match report.problems.first() {
         None => (
-            "True",
-            "Working",
+            ConditionStatus::True,
+            Reason::Working.as_str(),
             "every device that is found is offered".to_owned(),
         ),
-        Some(problem) => ("False", problem.reason.as_str(), problem.message.clone()),
+        Some(problem) => (
+            ConditionStatus::False,
+            problem.reason.as_str(),
+            problem.message.clone(),
+        ),
     };
-    let since = before
-        .and_then(|status| status.conditions.iter().find(|c| c.status == value))
-        .map_or(now, |c| &c.last_transition_time)
-        .to_owned();
+    let ready = Condition::new(ConditionType::Ready, value, reason, message, now);
+    let before = before.map_or(&[][..], |status| &status.conditions);
     let instances = i64::try_from(report.instances).unwrap_or(i64::MAX);
     ConfigurationStatus {
         observed_generation: None,
-        conditions: vec![Condition {
-            type_: "Ready".to_owned(),
-            status: value.to_owned(),
-            reason: reason.to_owned(),
-            message,
-            last_transition_time: since,
-            observed_generation: None,
-        }],
+        conditions: vec![ready.replacing(before)],
         instances,
         nodes: vec![NodeReport {
             name: node.to_owned(),
@@ -485,7 +483,7 @@ mod tests {
     fn a_device_that_flaps_has_a_condition_for_as_long_as_a_node_says_so() {
         let flaps = |is_healthy, message: &str| View {
             trouble: Some(crate::store::Trouble {
-                reason: FLAPPING,
+                reason: Reason::Flapping,
                 message: message.to_owned(),
             }),
             ..view(is_healthy, None)

@@ -6,18 +6,10 @@ use crate::{
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Folders whose files still import each other in a cycle.
-const CYCLIC: &[&str] = &[
-    "agent/configurations",
-    "agent/instances",
-    "controller/brokers",
-    "discovery/handlers/cdi",
-];
+const CYCLIC: &[&str] = &["controller/brokers", "discovery/handlers/cdi"];
 /// Modules whose children still import items from them. Such items belong into a file below both.
 const IMPORTED_BY_CHILDREN: &[&str] = &[
-    "agent",
-    "agent/configurations",
     "agent/instances/plan",
-    "agent/slots",
     "cli",
     "controller",
     "controller/brokers/plan",
@@ -185,4 +177,6 @@ fn an_import_from_the_parent_is_found_however_it_is_written() {
     assert_eq!(imported_by_children(&found), [""; 0]);
     let found = example(&[("a.rs", ""), ("a/b.rs", "use super::*;")]);
     assert_eq!(imported_by_children(&found), ["a"]);
+    let found = example(&[("a.rs", ""), ("a/b.rs", "pub(in crate::a) fn f() {}")]);
+    assert_eq!(imported_by_children(&found), [""; 0]);
 }

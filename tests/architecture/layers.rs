@@ -20,6 +20,7 @@ const BASE: &[(&str, &[&str])] = &[
     ("folder_watch", &["files"]),
     ("pace", &["backoff"]),
     ("proto", &[]),
+    ("publish", &[]),
     ("supervisor", &[]),
     ("telemetry", &["model"]),
     ("uds", &["files"]),

@@ -80,6 +80,10 @@ impl Source {
         let mut rest = 0;
         while let Some(start) = next_path(&self.code, rest) {
             let end = read_path(&self.code, start, "", &mut paths);
+            // `pub(in crate::agent)` names a module and imports nothing from it.
+            if self.code[..start].ends_with("(in ") {
+                paths.pop();
+            }
             rest = end.max(start + 1);
         }
         paths

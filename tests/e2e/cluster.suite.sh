@@ -296,8 +296,8 @@ test_two_configurations_of_one_name() {
   within 5 "the older has an Instance" has_instances twice 1
   within 10 "the older is ready" is_ready_as twice "True Working"
   kubectl get configuration twice -o json | jq '.metadata |= {name: .name, namespace: "later"} | del(.status)' | kubectl apply -f - >/dev/null
-  within 10 "the later says why not" is_ready_as twice "False NameTaken" later
-  within 5 "an Event says it too" has_event_in later twice NameTaken
+  within 10 "the later says why not" is_ready_as twice "False ConfigurationNameTaken" later
+  within 5 "an Event says it too" has_event_in later twice ConfigurationNameTaken
   is_empty kubectl -n later get instances.akri.sh -o name || fail "the later has Instances"
   is_ready_as twice "True Working" || fail "the older does not work any more"
   kubectl delete namespace later --wait=false >/dev/null

@@ -172,7 +172,7 @@ async fn a_name_that_is_refused_is_offered_nowhere_and_its_reason_is_in_the_stat
 #[tokio::test]
 async fn another_name_moves_the_plugin_and_what_a_container_holds_stays_its_own() {
     let mut node = node();
-    node.agent_settings.between_looks = Duration::from_millis(200);
+    node.agent_settings.look_interval = Duration::from_millis(200);
     node.kubelet_settings.endpoint_grace = Duration::from_secs(1);
     node.start_agent();
     describe(&node, "pflex.json", &cdi_file(&["pflex1", "pflex2"]));

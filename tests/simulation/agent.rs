@@ -18,6 +18,7 @@ use crate::{
         instances::plan::{self as instances, Absences},
         plan_inputs::{Now, observed_slots},
         plugins::plan as plugins,
+        values::{Offered, Slot},
     },
     api::instance::Instance,
     backoff::Backoff,
@@ -57,7 +58,7 @@ pub(super) struct Agent {
     /// The version of the kubelet's checkpoint that was read last, and what it says.
     pub(super) checkpoint: RefCell<(u64, Vec<Entry>)>,
     /// What the kubelet was last told of each resource.
-    listed: RefCell<BTreeMap<String, Vec<plugins::Slot>>>,
+    listed: RefCell<BTreeMap<String, Vec<Slot>>>,
 }
 
 impl Agent {
@@ -291,7 +292,7 @@ impl Agent {
             .told_of_slots(&self.world, lists.into_iter().collect(), vec![]);
     }
 
-    fn desired(&self) -> BTreeMap<String, plugins::Offered> {
+    fn desired(&self) -> BTreeMap<String, Offered> {
         let Some((judged, _)) = self.store.judged.borrow().clone() else {
             return BTreeMap::new();
         };
@@ -302,7 +303,7 @@ impl Agent {
     /// Sends the kubelet the lists that are others than before.
     fn list(
         &self,
-        desired: &BTreeMap<String, plugins::Offered>,
+        desired: &BTreeMap<String, Offered>,
         gone: &BTreeSet<String>,
         stale: &BTreeSet<String>,
     ) {

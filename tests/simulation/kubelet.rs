@@ -8,7 +8,7 @@
 //! the checkpoint, and every plugin must register again.
 use super::{World, agent::resource, api_server::Pod, machine::Process, pods::Kind};
 use crate::{
-    agent::plugins::plan::Slot,
+    agent::values::Slot,
     model::slot::SlotId,
     proto::pod_resources::{ContainerDevices, ContainerResources, PodResources},
 };

@@ -39,7 +39,7 @@ mod runs;
 mod store;
 
 use crate::{
-    agent::configurations::{AcceptedConfiguration, Judged, Selection},
+    agent::values::{AcceptedConfiguration, Judged, Selection},
     api::configuration::Configuration,
     controller::world::NodeState,
     discovery::plan::SessionSpec,

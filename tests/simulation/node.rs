@@ -11,7 +11,7 @@ use super::{
     pods::{self, Run, Runtime},
     store::Mirror,
 };
-use crate::{agent::plugins::plan::Slot, model::slot::SlotId, proto::pod_resources::PodResources};
+use crate::{agent::values::Slot, model::slot::SlotId, proto::pod_resources::PodResources};
 use std::{
     cell::{Cell, RefCell},
     collections::BTreeSet,

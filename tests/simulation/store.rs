@@ -7,7 +7,7 @@ use super::{
     network::{Client, Event, follow},
 };
 use crate::{
-    agent::configurations::Judged,
+    agent::values::Judged,
     api::{instance::Instance, names, node_devices::NodeDevices},
     backoff::Backoff,
     cluster::{code, is_conflict, is_not_found, is_unprocessable, reason},

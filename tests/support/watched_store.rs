@@ -1,6 +1,7 @@
 //! A store that counts what is written, and whose claims a test can hold up between their write and their answer.
 use futures::future::BoxFuture;
 use petiole::{
+    api::reason::Reason,
     model::names::ObjectKey,
     store::{
         About, Configurations, Exchange, InstanceChange, Instances, Report, Store, StoreError,
@@ -15,7 +16,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 /// The object, the reason and the note.
-pub type Warning = (About, &'static str, String);
+pub type Warning = (About, Reason, String);
 
 /// What the test sees and says of stores. It outlives the agent.
 #[derive(Clone, Default)]
@@ -46,7 +47,7 @@ impl Store for WatchedStore {
         self.inner.earlier()
     }
 
-    fn warn(&self, object: &About, reason: &'static str, note: String) {
+    fn warn(&self, object: &About, reason: Reason, note: String) {
         let mut warnings = self.watch.warnings.lock().unwrap();
         warnings.push((object.clone(), reason, note.clone()));
         self.inner.warn(object, reason, note);

@@ -1,14 +1,14 @@
 //! The door through which `fuzz/` reaches what the agent makes of a checkpoint: nothing else uses it.
 use super::plan::{self, Books, Checkpoint};
 use crate::{
-    agent::pod_resources,
+    agent::values::PodList,
     model::{checkpoint::Data, slot_table::Use},
 };
 
-/// What containers have of the resources with these prefixes, by a checkpoint that the kubelet has just written.
+/// Returns the uses of the resources with these prefixes, by a checkpoint that the kubelet has just written.
 pub fn uses(data: Data, prefixes: &[String]) -> Vec<Use> {
     let books = Books {
-        list: pod_resources::Held::default(),
+        list: PodList::default(),
         checkpoint: Checkpoint::Read {
             entries: plan::entries(data, prefixes),
             is_fresh: true,

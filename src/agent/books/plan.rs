@@ -1,6 +1,9 @@
-//! What the kubelet's two books say together of our resources, and when they can be believed. Pure.
+//! Combines the kubelet's two books about our resources, and decides when they can be trusted. Pure.
 use crate::{
-    agent::pod_resources::{Held as List, Ids, by_maker},
+    agent::{
+        pod_resources::by_maker,
+        values::{Ids, PodList},
+    },
     model::{
         checkpoint::Data,
         container_edits::SLOT_VARIABLE,
@@ -20,7 +23,7 @@ use std::{
 /// How many digits the digest of an Instance has: the short form, and the long one.
 const DIGEST_LENGTHS: [usize; 2] = [6, 10];
 
-/// What one container has of one resource, by the checkpoint.
+/// The ids of one resource that one container holds, by the checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) resource: String,
@@ -51,7 +54,7 @@ pub(crate) enum Checkpoint {
 /// Both books, as one look found them.
 #[derive(Debug)]
 pub(crate) struct Books {
-    pub(crate) list: List,
+    pub(crate) list: PodList,
     pub(crate) checkpoint: Checkpoint,
 }
 
@@ -138,7 +141,7 @@ impl Books {
         ids
     }
 
-    /// What containers hold for certain, with what they were told of it.
+    /// Returns the ids that containers certainly hold, with the slots that their environment names.
     pub(crate) fn uses(&self) -> Vec<Use> {
         let (none, is_fresh) = (BTreeSet::new(), self.is_fresh());
         let mut unkept = self.list.by_resource.clone();

@@ -4,7 +4,7 @@
 //! the device (after a power cut, say), the Pod has failed for good, or runs without the device (kubelet.go:
 //! `HandlePodAdditions`; devicemanager: `Allocate`). A manifest with other contents is another Pod to it.
 use crate::{
-    agent::pod_resources::{Held, Ids},
+    agent::values::{Ids, PodList},
     model::{names::ObjectKey, node_resources::has_prefix},
 };
 use serde_json::Value;
@@ -15,15 +15,15 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// A kubelet that starts begins to read manifests within this time: its loop waits so long at most for the container
 /// runtime (kubelet.go: `syncLoop`).
 const STARTS: Duration = Duration::from_secs(5);
-/// Between tries of a Pod that is refused for another reason: there is no memory for it, say.
+/// The longest wait between two attempts with a Pod that is refused for another reason, for example too little memory.
 const LONGEST_PATIENCE: Duration = Duration::from_secs(300);
 
-/// What the kubelet says of our resources.
+/// The kubelet's view of our resources.
 #[derive(Debug, Default)]
 pub(super) struct Kubelet {
-    /// What it would give to a container now, and what containers hold.
+    /// The ids that it would allocate now.
     pub(super) allocatable: Ids,
-    pub(super) held: Held,
+    pub(super) held: PodList,
     /// How long it has been there.
     pub(super) age: Duration,
 }

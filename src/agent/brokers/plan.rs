@@ -2,8 +2,8 @@
 use super::admission::{Kubelet, Lack, judged};
 use crate::{
     agent::{
-        configurations::Judged,
         plan_inputs::{Sight, sight},
+        values::Judged,
     },
     api::{
         broker::{self, SpecError, Subject, Wanted},
@@ -100,7 +100,7 @@ pub(super) fn plan(world: &World<'_>) -> Plan {
     let mut plan = Plan::default();
     let mut wanted = BTreeSet::new();
     for (key, instance) in world.instances {
-        let configuration = ObjectKey::new(&key.namespace, &instance.spec.configuration_name);
+        let configuration = instance.spec.configuration_key(&key.namespace);
         let file = file_name(key);
         let Some(accepted) = world.judged.accepted.get(&configuration) else {
             // Refused as it stands, or not judged yet: what runs goes on. One that is deleted takes its Instances along.

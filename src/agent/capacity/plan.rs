@@ -1,6 +1,6 @@
-//! What this node's status should say of our resources, and when stale entries go. Pure.
+//! Decides the entries of our resources in the status of this Node, and when stale entries are removed. Pure.
 use crate::{
-    agent::{plugins::Slot, pod_resources::Ids},
+    agent::values::{Ids, Slot},
     model::node_resources::{EntryChange, NodeResources, Part},
 };
 use std::{
@@ -16,7 +16,7 @@ pub(super) const UNTIL_STALE: Duration = Duration::from_secs(330);
 /// plugin's.
 const STREAM_ENDS: Duration = Duration::from_secs(10);
 
-/// What a plugin of ours lists now.
+/// The list of one of our plugins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Offer {
     pub(super) slots: Arc<[Slot]>,
@@ -24,10 +24,10 @@ pub(super) struct Offer {
     pub(super) is_registered: bool,
 }
 
-/// What is known of the node. Resources go by their whole names.
+/// The known state of the node. Resources have the names under which they are registered.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Known<'a> {
-    /// Of every plugin that runs, or starts.
+    /// The lists of all plugins that run or start.
     pub(super) offers: &'a BTreeMap<String, Offer>,
     pub(super) node: &'a NodeResources,
     /// The healthy ids that the kubelet has; `None` while it has not been asked.
@@ -38,14 +38,14 @@ pub(super) struct Known<'a> {
     pub(super) now: Duration,
 }
 
-/// What is remembered from one plan to the next.
+/// The state that one plan leaves for the next.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Memory {
     /// The resources that had a plugin.
     offered: BTreeSet<String>,
-    /// Those whose plugin has stopped, and when: their allocatable goes to 0 once.
+    /// The resources whose plugin has stopped, and when. Their allocatable is set to 0 once.
     stopped: BTreeMap<String, Duration>,
-    /// Since when an entry has had no plugin.
+    /// The uptime since when an entry has had no plugin.
     unbacked: BTreeMap<String, Duration>,
 }
 
@@ -59,7 +59,7 @@ pub(super) struct Plan {
     pub(super) memory: Memory,
 }
 
-/// Never changes anything that the kubelet was not asked about.
+/// Returns the changes. They contain only entries that the kubelet was asked about.
 pub(super) fn plan(known: Known<'_>, memory: &Memory) -> Plan {
     let mut plan = Plan {
         changes: vec![],
@@ -76,7 +76,7 @@ pub(super) fn plan(known: Known<'_>, memory: &Memory) -> Plan {
     plan
 }
 
-/// What plugins list, as soon as the kubelet has it.
+/// Publishes the lists of plugins as soon as the kubelet has them.
 fn publish(known: Known<'_>, plan: &mut Plan) {
     let registered = known.offers.iter().filter(|(_, offer)| offer.is_registered);
     for (resource, offer) in registered {

@@ -1,65 +1,22 @@
-//! Which Configurations are accepted, and what is wrong with the others. Pure.
-use super::{Judged, resource, rights, spec};
+//! Decides which Configurations this node uses, and what is wrong with the others. Pure.
+use super::{
+    resource, rights, spec,
+    world::{Labels, World},
+};
 use crate::{
-    api::configuration::{Configuration, Problem},
+    agent::values::{AcceptedConfiguration, Judged, Selection},
+    api::{
+        configuration::{Configuration, Problem},
+        reason::Reason,
+    },
     discovery::plan::SessionSpec,
-    model::{device::Scope, names::ObjectKey, variables::Variables},
+    model::names::ObjectKey,
     store::Configurations,
 };
 use std::{
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
     sync::Arc,
 };
-
-/// The Configurations this node works with. No two have one name, whatever their namespaces.
-pub(crate) type Accepted = BTreeMap<ObjectKey, AcceptedConfiguration>;
-
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct AcceptedConfiguration {
-    pub(crate) configuration: Arc<Configuration>,
-    pub(crate) session: SessionSpec,
-    pub(crate) scope: Scope,
-    pub(crate) selection: Selection,
-}
-
-/// Whether `spec.nodeSelector` selects this node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Selection {
-    Selected,
-    /// The node does not look for the devices, and what it has of them goes.
-    LeftOut,
-    /// The node's labels are not known yet: what there is stays as it is.
-    Unknown,
-}
-
-/// The labels of this node, as far as they are known.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Labels<'a> {
-    /// There is no Node, because there is no cluster: every Configuration is for this node.
-    NoNode,
-    Unknown,
-    Known(&'a BTreeMap<String, String>),
-}
-
-/// What Configurations are judged by.
-pub(super) struct World<'a> {
-    pub(super) configurations: &'a Configurations,
-    pub(super) before: &'a Accepted,
-    pub(super) labels: Labels<'a>,
-    /// Of a resource without a name of its own.
-    pub(super) prefix: &'a str,
-    pub(super) prefixes: &'a [String],
-    /// The resources that other plugins have, each with an id of theirs; `None` where the kubelet has not been asked, or
-    /// cannot be.
-    pub(super) others: Option<&'a BTreeMap<String, String>>,
-    /// The resources of ours that the kubelet listens to.
-    pub(super) registered: &'a BTreeSet<String>,
-    /// The most Configurations that are accepted.
-    pub(super) max_configurations: usize,
-    pub(super) scope_of: &'a dyn Fn(&SessionSpec) -> Result<Scope, Problem>,
-    /// Which variables containers may be given.
-    pub(super) variables: &'a Variables,
-}
 
 /// A Configuration that was accepted before and is not as it stands now goes on as it was: a typing mistake must not
 /// end what runs.
@@ -102,7 +59,7 @@ pub(super) fn judge(world: &World<'_>) -> Judged {
     }
     refuse_second_of_a_name(world, &mut judged);
     // Before: one that goes back to its earlier name may find another of ours there.
-    resource::tell_of_others(world, &mut judged.accepted, &mut judged.problems);
+    resource::report_foreign(world, &mut judged.accepted, &mut judged.problems);
     resource::refuse_second(world, &mut judged.accepted, &mut judged.problems);
     judged.names = resource::names(world, &judged.accepted);
     judged
@@ -120,7 +77,7 @@ fn too_many(world: &World<'_>) -> Problem {
         "this agent works with {} Configurations at most, and older ones have these places: delete one, or raise --max-configurations (agent.maxConfigurations of the chart)",
         world.max_configurations
     );
-    Problem::new("TooManyConfigurations", message)
+    Problem::new(Reason::TooManyConfigurations, message)
 }
 
 fn accept(
@@ -140,7 +97,7 @@ fn accept(
             "discoveryHandler.name was {:?} and cannot become {:?}: delete the Configuration and create another",
             earlier.session.handler, handler.name
         );
-        return Err(Problem::new("HandlerChanged", message));
+        return Err(Problem::new(Reason::HandlerChanged, message));
     }
     let session = SessionSpec {
         handler: handler.name.clone(),
@@ -210,7 +167,7 @@ fn refuse_second_of_a_name(world: &World<'_>, judged: &mut Judged) {
                 false => "is older, though it cannot work as it stands",
             };
             let message = format!("{working} has the same name and {goes_on}: of Configurations with one name only one works, whatever their namespaces; rename this one");
-            problems.insert(key.clone(), Problem::new("NameTaken", message));
+            problems.insert(key.clone(), Problem::new(Reason::ConfigurationNameTaken, message));
         }
         key == working
     });

@@ -1,8 +1,11 @@
-//! `spec.resourceName`: who may have which. Pure.
-use super::plan::{Accepted, World};
+//! Decides which Configuration gets which resource name (`spec.resourceName`). Pure.
+use super::world::World;
 use crate::{
-    agent::pod_resources::Ids,
-    api::configuration::{Configuration, Problem},
+    agent::values::{Accepted, Ids},
+    api::{
+        configuration::{Configuration, Problem},
+        reason::Reason,
+    },
     model::{
         names::ObjectKey,
         node_resources::has_prefix,
@@ -11,9 +14,6 @@ use crate::{
     store::Configurations,
 };
 use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
-
-/// The reason of a name that another has.
-pub(super) const TAKEN: &str = "ResourceTaken";
 
 /// The names that Configurations want, or go on with, as their own.
 pub(super) fn wanted(configurations: &Configurations, before: &Accepted) -> BTreeSet<String> {
@@ -37,14 +37,14 @@ pub(super) fn check(world: &World<'_>, configuration: &Configuration) -> Result<
             "resourceName is {name:?}; it must be a prefix and a name, such as {}/camera",
             world.prefix
         );
-        return Err(Problem::new("BadSpec", message));
+        return Err(Problem::new(Reason::BadSpec, message));
     }
     if !has_prefix(name, world.prefixes) {
         let message = format!(
             "resourceName is {name:?}, and the prefixes of this agent are {}: use one of them, or add yours to --resource-prefixes (resourcePrefixes of the chart)",
             world.prefixes.join(", ")
         );
-        return Err(Problem::new("ResourcePrefix", message));
+        return Err(Problem::new(Reason::ResourcePrefix, message));
     }
     let instance_of = |other: &ObjectKey| {
         let digest = name.strip_prefix(world.prefix).and_then(|name| {
@@ -65,7 +65,7 @@ pub(super) fn check(world: &World<'_>, configuration: &Configuration) -> Result<
             let message = format!(
                 "resourceName is {name:?}, which may be the resource of an Instance of {other}: take another name"
             );
-            Err(Problem::new(TAKEN, message))
+            Err(Problem::new(Reason::ResourceTaken, message))
         }
         None => Ok(()),
     }
@@ -73,7 +73,7 @@ pub(super) fn check(world: &World<'_>, configuration: &Configuration) -> Result<
 
 /// The ids that are no slots of ours, one for each resource. Slots are named after their Configuration, also those of an
 /// agent before this one.
-pub(super) fn of_others(listed: &Ids, ours: &BTreeSet<String>) -> BTreeMap<String, String> {
+pub(super) fn foreign(listed: &Ids, ours: &BTreeSet<String>) -> BTreeMap<String, String> {
     let is_ours = |id: &String| {
         id.rsplit_once('-').is_some_and(|(of, number)| {
             !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()) && ours.contains(of)
@@ -88,19 +88,19 @@ pub(super) fn of_others(listed: &Ids, ours: &BTreeSet<String>) -> BTreeMap<Strin
 
 /// A Configuration whose name another plugin has goes on as it was under another name, or without one: its Instances
 /// have names of their own.
-pub(super) fn tell_of_others(
+pub(super) fn report_foreign(
     world: &World<'_>,
     accepted: &mut Accepted,
     problems: &mut BTreeMap<ObjectKey, Problem>,
 ) {
-    let Some(others) = world.others else {
+    let Some(foreign) = world.foreign else {
         return;
     };
     for (key, accepted) in accepted {
         let Some(name) = accepted.configuration.spec.resource_name.clone() else {
             continue;
         };
-        let Some(id) = others.get(&name) else {
+        let Some(id) = foreign.get(&name) else {
             continue;
         };
         let message = format!(
@@ -108,7 +108,7 @@ pub(super) fn tell_of_others(
         );
         // What is wrong with its last edit comes first.
         let problem = problems.entry(key.clone());
-        problem.or_insert_with(|| Problem::new(TAKEN, message));
+        problem.or_insert_with(|| Problem::new(Reason::ResourceTaken, message));
         let earlier = world.before.get(key);
         let other_name = earlier.filter(|e| e.configuration.spec.resource_name != Some(name));
         if let Some(earlier) = other_name {
@@ -121,11 +121,11 @@ pub(super) fn tell_of_others(
 /// asked who else has it. Where another registers over ours a kubelet listens to both, and would let go of the other if
 /// ours went.
 fn is_free(world: &World<'_>, name: &str) -> bool {
-    let is_free = |others: &BTreeMap<String, String>| !others.contains_key(name);
-    world.registered.contains(name) || world.others.is_some_and(is_free)
+    let is_free = |foreign: &BTreeMap<String, String>| !foreign.contains_key(name);
+    world.registered.contains(name) || world.foreign.is_some_and(is_free)
 }
 
-/// What each Configuration's resource is called.
+/// Returns the name of each Configuration's resource.
 pub(super) fn names(world: &World<'_>, accepted: &Accepted) -> ResourceNames {
     let configurations = world.configurations;
     // One that cannot be read keeps the default name it most likely has.
@@ -167,7 +167,7 @@ pub(super) fn refuse_second(
         let message = format!(
             "the resource {name} is that of the Configuration {winner}, which is older or had it before: give this one another resourceName"
         );
-        problems.insert(loser, Problem::new(TAKEN, message));
+        problems.insert(loser, Problem::new(Reason::ResourceTaken, message));
     }
 }
 

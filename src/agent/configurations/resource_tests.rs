@@ -1,11 +1,8 @@
 //! Who gets which resource, and what the others are told.
-use super::super::{
-    Judged,
-    plan::{Labels, judge},
-};
+use super::super::{Judged, plan::judge, world::Labels};
 use super::*;
 use crate::{
-    agent::pod_resources::Ids,
+    agent::values::Ids,
     discovery::plan::SessionSpec,
     model::{device::Scope, slot_table::Resource, variables::Variables},
     store::{key_of, manifest},
@@ -44,14 +41,14 @@ fn judged_with(
     }
     let names = configurations.objects.keys().chain(before.keys());
     let ours = names.map(|key| key.name.clone()).collect();
-    let others = offered.map(|offered| of_others(offered, &ours));
+    let others = offered.map(|offered| foreign(offered, &ours));
     judge(&World {
         configurations: &configurations,
         before,
         labels: Labels::NoNode,
         prefix: "akri.sh",
         prefixes: &["akri.sh".to_owned(), "pflex.io".to_owned()],
-        others: others.as_ref(),
+        foreign: others.as_ref(),
         registered,
         max_configurations: 100,
         scope_of: &scope,
@@ -155,13 +152,13 @@ fn of_two_with_one_name_the_one_that_has_it_goes_on_else_the_older() {
     assert_eq!(name(&fresh, "b").unwrap(), "pflex.io/block");
     assert_eq!(
         (reason(&fresh, "a"), name(&fresh, "a")),
-        (TAKEN.to_owned(), None)
+        ("ResourceTaken".to_owned(), None)
     );
 
     let before = judged(&[("a", BLOCK)], &Accepted::new(), &Ids::new()).accepted;
     let now = judged(&two, &before, &Ids::new());
     assert_eq!(name(&now, "a").unwrap(), "pflex.io/block");
-    assert_eq!(reason(&now, "b"), TAKEN);
+    assert_eq!(reason(&now, "b"), "ResourceTaken");
     // Nothing new: nothing moves.
     assert_eq!(
         judged(&two, &now.accepted, &Ids::new()).accepted,
@@ -184,7 +181,7 @@ fn a_default_name_is_a_name_like_any_other() {
     );
     assert_eq!(
         (reason(&now, "a"), reason(&now, "b").as_str()),
-        (String::new(), TAKEN)
+        (String::new(), "ResourceTaken")
     );
     assert!(!now.accepted.contains_key(&ObjectKey::new("default", "b")));
 }
@@ -194,7 +191,7 @@ fn an_edit_that_wants_what_another_has_changes_nothing_and_a_swap_works() {
     let before = judged(&[("a", BLOCK), ("b", DISK)], &Accepted::new(), &Ids::new()).accepted;
     let greedy = judged(&[("a", DISK), ("b", DISK)], &before, &Ids::new());
     assert_eq!(greedy.accepted, before);
-    assert_eq!(reason(&greedy, "a"), TAKEN);
+    assert_eq!(reason(&greedy, "a"), "ResourceTaken");
     assert_eq!(name(&greedy, "a").unwrap(), "pflex.io/block");
     // What the first keeps, a third cannot have.
     let third = judged(
@@ -204,7 +201,7 @@ fn an_edit_that_wants_what_another_has_changes_nothing_and_a_swap_works() {
     );
     assert_eq!(
         (reason(&third, "c").as_str(), third.accepted.len()),
-        (TAKEN, 2)
+        ("ResourceTaken", 2)
     );
 
     let swapped = judged(&[("a", DISK), ("b", BLOCK)], &before, &Ids::new());
@@ -221,7 +218,7 @@ fn who_has_lost_its_name_to_another_goes_on_without_it_until_it_is_free() {
     let lost = judged_with(&block, &before, Some(&offered), &nothing);
     assert_eq!(
         (reason(&lost, "block").as_str(), name(&lost, "block")),
-        (TAKEN, None)
+        ("ResourceTaken", None)
     );
     assert_eq!(lost.accepted, before);
 
@@ -239,7 +236,7 @@ fn one_that_goes_back_to_its_earlier_name_keeps_it_from_another_of_ours() {
     assert_eq!(name(&now, "b"), None);
     assert_eq!(
         (reason(&now, "a").as_str(), reason(&now, "b").as_str()),
-        (TAKEN, TAKEN)
+        ("ResourceTaken", "ResourceTaken")
     );
 }
 

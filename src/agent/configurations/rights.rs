@@ -1,7 +1,10 @@
 //! What a Configuration may not do to others: variables that it may not give to containers, and references to objects of
 //! other namespaces. Pure.
 use crate::{
-    api::configuration::{Configuration, ConfigurationSpec, Problem},
+    api::{
+        configuration::{Configuration, ConfigurationSpec, Problem},
+        reason::Reason,
+    },
     model::variables::{Variables, WHY},
 };
 use std::sync::Arc;
@@ -27,7 +30,7 @@ pub(super) fn refused_variables(
 ) -> Option<Problem> {
     let refused = variables.refused(&spec.broker_properties);
     let message = format!("brokerProperties: {refused:?} are left out: {WHY}");
-    (!refused.is_empty()).then(|| Problem::new("VariableRefused", message))
+    (!refused.is_empty()).then(|| Problem::new(Reason::VariableRefused, message))
 }
 
 /// A discovery property is read with the rights of the agents: it may be of the Configuration's own namespace only.
@@ -48,7 +51,7 @@ pub(super) fn check_references(namespace: &str, spec: &ConfigurationSpec) -> Res
                     "discoveryHandler.discoveryProperties: {:?} has {field}.namespace {other:?}; it must be the Configuration's own, {namespace:?}, or absent",
                     property.name
                 );
-                return Err(Problem::new("BadSpec", message));
+                return Err(Problem::new(Reason::BadSpec, message));
             }
         }
     }

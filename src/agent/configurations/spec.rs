@@ -1,10 +1,11 @@
-//! What the spec of a Configuration may say. Pure.
+//! Checks the spec of a Configuration. Pure.
 //!
 //! These are the rules of the schema: a folder has no API server to hold them, and an object may be older than a bound.
 use crate::{
     api::{
         configuration::{ConfigurationSpec, DiscoveryHandlerInfo, DiscoveryProperty, Problem},
         names::CONFIGURATION_NAME_LIMIT,
+        reason::Reason,
     },
     model::limits,
 };
@@ -16,7 +17,7 @@ pub(super) fn check_name(name: &str) -> Result<(), Problem> {
             "metadata.name has {} characters; {CONFIGURATION_NAME_LIMIT} are the most, because resources are named after it",
             name.len()
         );
-        return Err(Problem::new("NameTooLong", message));
+        return Err(Problem::new(Reason::NameTooLong, message));
     }
     let is_label = !name.is_empty()
         && name
@@ -28,14 +29,14 @@ pub(super) fn check_name(name: &str) -> Result<(), Problem> {
         let message = format!(
             "metadata.name is {name:?}; it may have lower-case letters, digits and inner hyphens only, no dots"
         );
-        return Err(Problem::new("BadName", message));
+        return Err(Problem::new(Reason::BadName, message));
     }
     Ok(())
 }
 
 /// Holds a spec to its bounds. Messages name the field, its value, the bound and what to do.
 pub(super) fn check(spec: &ConfigurationSpec) -> Result<(), Problem> {
-    check_fields(spec).map_err(|message| Problem::new("BadSpec", message))
+    check_fields(spec).map_err(|message| Problem::new(Reason::BadSpec, message))
 }
 
 fn check_fields(spec: &ConfigurationSpec) -> Result<(), String> {
@@ -80,7 +81,7 @@ fn check_handler(handler: &DiscoveryHandlerInfo) -> Result<(), String> {
     Ok(())
 }
 
-/// What is in a spec and has no effect.
+/// Returns a problem if a spec has a field without effect.
 pub(super) fn unused(spec: &ConfigurationSpec) -> Option<Problem> {
     let handler = &spec.discovery_handler;
     let first = properties(handler).first()?;
@@ -88,7 +89,7 @@ pub(super) fn unused(spec: &ConfigurationSpec) -> Option<Problem> {
         "discoveryHandler.discoveryProperties has {:?}, and the handler {} reads none: remove them; what it is to look for is said in discoveryDetails",
         first.name, handler.name
     );
-    Some(Problem::new("UnusedDiscoveryProperties", message))
+    Some(Problem::new(Reason::UnusedDiscoveryProperties, message))
 }
 
 fn properties(handler: &DiscoveryHandlerInfo) -> &[DiscoveryProperty] {
@@ -197,7 +198,7 @@ mod tests {
             ),
         ] {
             assert_eq!(check(&good), Ok(()), "{message}");
-            assert_eq!(check(&bad), Err(Problem::new("BadSpec", message)));
+            assert_eq!(check(&bad), Err(Problem::new(Reason::BadSpec, message)));
         }
     }
 

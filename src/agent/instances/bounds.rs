@@ -1,25 +1,31 @@
-//! What keeps the slots and the report of a Configuration within bounds, and says so. Pure.
-use super::plan::World;
+//! Keeps the slots and the report of a Configuration within their limits. Pure.
 use crate::{
-    api::configuration::Problem,
+    agent::values::Accepted,
+    api::{configuration::Problem, reason::Reason},
     model::{limits, names::ObjectKey},
-    store::Report,
+    store::{Instances, Report},
 };
 use std::collections::BTreeMap;
 
 /// Completes the reports: Configurations whose devices offer fewer slots than their capacity say so.
-pub(super) fn complete(world: &World<'_>, reports: &mut BTreeMap<ObjectKey, Report>) {
-    let capacities = world.instances.values().map(|i| i.spec.capacity);
+pub(super) fn complete(
+    instances: &Instances,
+    accepted: &Accepted,
+    reports: &mut BTreeMap<ObjectKey, Report>,
+) {
+    let capacities = instances.values().map(|i| i.spec.capacity);
     let limit = limits::slots_of_each(capacities);
     for (key, report) in reports {
-        let accepted = world.judged.accepted.get(key);
-        let capacity = accepted.map_or(0, |a| a.configuration.spec.capacity);
+        let configuration = accepted.get(key);
+        let capacity = configuration.map_or(0, |a| a.configuration.spec.capacity);
         if report.instances > 0 && u32::try_from(capacity).is_ok_and(|capacity| capacity > limit) {
             let message = format!(
                 "capacity is {capacity}, and this node offers {limit} slots of each device only: all its Instances together may have {}; lower the capacity, or narrow what is found",
                 limits::SLOTS_MAX
             );
-            report.problems.push(Problem::new("TooManySlots", message));
+            report
+                .problems
+                .push(Problem::new(Reason::TooManySlots, message));
         }
         report.problems.truncate(limits::PROBLEMS_MAX);
     }

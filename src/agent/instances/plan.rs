@@ -1,4 +1,4 @@
-//! What to change in the Instances, so that they say what discovery sees. Pure.
+//! Decides how to change the Instances to match the discovered devices. Pure.
 mod arrivals;
 mod departures;
 mod new;
@@ -11,10 +11,10 @@ use shared::{is_merged, is_named, noted};
 use super::bounds;
 use crate::{
     agent::{
-        configurations::{AcceptedConfiguration, Judged, Selection},
         plan_inputs::{Now, device_id, other_identity, pin},
+        values::{AcceptedConfiguration, Judged, Selection},
     },
-    api::{configuration::Problem, instance::Instance},
+    api::{configuration::Problem, instance::Instance, reason::Reason},
     discovery::session::{Discoveries, Sighting},
     model::{
         device::{Device, DeviceId},
@@ -29,7 +29,7 @@ use crate::{
 };
 use std::{collections::BTreeMap, time::Duration};
 
-/// Since when (uptime) the device of an Instance has been missing.
+/// The uptime since when the device of an Instance has been missing.
 pub(crate) type Absences = BTreeMap<ObjectKey, Duration>;
 
 /// The Instances that could not be created, and why where somebody says no.
@@ -47,7 +47,7 @@ pub(crate) struct World<'a> {
     pub(crate) judged: &'a Judged,
     pub(crate) discoveries: &'a Discoveries,
     pub(crate) instances: &'a Instances,
-    /// What containers of this node have, where that is known.
+    /// The devices that containers of this node use, if that is known.
     pub(crate) uses: Option<&'a [Use]>,
     pub(crate) absences: &'a Absences,
     pub(crate) arrivals: &'a Arrivals,
@@ -70,7 +70,7 @@ pub(crate) fn plan(world: &World<'_>) -> Plan {
     let mut plan = Plan::default();
     let mut room = Room(signed(world.max_instances) - signed(world.instances.len()));
     for (key, instance) in world.instances {
-        let configuration = ObjectKey::new(&key.namespace, &instance.spec.configuration_name);
+        let configuration = instance.spec.configuration_key(&key.namespace);
         let is_ours = is_empty_or_has(&instance.spec.nodes, world.node);
         let is_orphan = is_ours
             && world.configurations.is_complete
@@ -114,7 +114,7 @@ pub(crate) fn plan(world: &World<'_>) -> Plan {
             .insert(0, problem.clone());
     }
     shared::keep_the_rest(world, &mut plan.reports);
-    bounds::complete(world, &mut plan.reports);
+    bounds::complete(world.instances, &world.judged.accepted, &mut plan.reports);
     plan.is_whole = shared::is_whole(world);
     plan
 }
@@ -151,12 +151,13 @@ impl<'a> PlanOfOne<'a> {
         };
         if let Some(error) = sighting.and_then(|s| s.error.as_ref()) {
             report.problems.push(Problem::new(
-                "DiscoveryFailed",
+                Reason::DiscoveryFailed,
                 format!("discovery failed and is tried again: {error}"),
             ));
         }
         let unusable = sighting.and_then(|s| s.set.problems_in_short());
-        (report.problems).extend(unusable.map(|text| Problem::new("DiscoveryIncomplete", text)));
+        (report.problems)
+            .extend(unusable.map(|text| Problem::new(Reason::DiscoveryIncomplete, text)));
         let unseen = (world.instances.iter())
             .filter(|(k, i)| k.namespace == key.namespace && i.spec.configuration_name == key.name)
             .map(|(k, i)| (k, i.as_ref()))

@@ -1,4 +1,4 @@
-//! How often Instances are written, and what is said of writes that fail.
+//! Limits how often Instances are written, and decides which failures are logged.
 //!
 //! | what | how often |
 //! |---|---|
@@ -35,7 +35,7 @@ type Step = (&'static str, ObjectKey);
 pub(super) struct Writes {
     node: String,
     began: Instant,
-    /// What was refused.
+    /// The waits of writes that failed.
     refused: Pace<Step>,
     /// Why, as it was said last.
     reasons: BTreeMap<Step, StoreError>,
@@ -44,7 +44,7 @@ pub(super) struct Writes {
     bucket: TokenBucket,
 }
 
-/// What may be written now.
+/// The changes that may be written now.
 #[derive(Debug)]
 pub(super) struct Due {
     pub(super) changes: Vec<InstanceChange>,
@@ -52,7 +52,7 @@ pub(super) struct Due {
     pub(super) wake_in: Option<Duration>,
 }
 
-/// What is said of a write.
+/// The result of a write.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Done,
@@ -223,7 +223,7 @@ fn step(change: &InstanceChange) -> Step {
     (kind, change.key())
 }
 
-/// What changes as often as the device does.
+/// Returns whether a change comes as often as the device changes.
 fn is_repeated(change: &InstanceChange) -> bool {
     matches!(
         change,

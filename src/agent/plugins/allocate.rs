@@ -1,11 +1,12 @@
-//! Answers Allocate and PreStartContainer: which slots, and what the container is told of their devices.
-use super::{answer::to_wire, denied::Denied, former_name};
+//! Answers Allocate and PreStartContainer: claims the slots, and gives the container the properties of their devices.
+use super::{answer::to_wire, denied::Denied, former_name, inputs::Inputs};
 use crate::{
     agent::{
-        Node, books,
+        connections::{self, ConnectionDigest, Connections},
         plan_inputs::{Sight, sight, why_gone},
-        slots::{ClaimRequest, Request, Requests, reclaim, told_of},
+        slots::{ClaimRequest, Request, Requests, plan::is_listed},
     },
+    api::reason::Reason,
     model::{
         container_edits::{ContainerEdits, Given},
         device::Device,
@@ -20,13 +21,9 @@ use crate::{
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
     time::Duration,
 };
-use tokio::{
-    sync::{oneshot, watch},
-    time::timeout,
-};
+use tokio::{sync::oneshot, time::timeout};
 use tonic::Status;
 use tracing::{info, warn};
 
@@ -34,18 +31,20 @@ use tracing::{info, warn};
 const ALLOCATE_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long a call waits for a device that was adopted and not seen yet. It leaves time for the claim.
 const SEEN_TIMEOUT: Duration = Duration::from_millis(2500);
-/// What containers were told is remembered for so many ids; then it is begun anew.
-const TOLD_MAX: usize = 10_000;
-
 pub(super) struct Allocator {
-    node: Arc<Node>,
+    inputs: Inputs,
     requests: Requests,
-    /// What the container that was given an id was told, as a digest: an Instance that was deleted and created again
-    /// does not know it.
-    told: watch::Sender<BTreeMap<String, String>>,
+    connections: Connections,
 }
 
-/// An Instance's device, and all else that a container is told.
+/// Whether a container starts for the first time. At a later start the kubelet repeats the answer of the first one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Start {
+    First,
+    Replayed,
+}
+
+/// The device of an Instance, and everything else that a container gets.
 struct Found {
     instance: InstanceName,
     device: Device,
@@ -53,11 +52,11 @@ struct Found {
 }
 
 impl Allocator {
-    pub(super) fn new(node: Arc<Node>, requests: Requests) -> Self {
+    pub(super) fn new(inputs: Inputs, requests: Requests) -> Self {
         Self {
-            node,
+            inputs,
             requests,
-            told: watch::Sender::default(),
+            connections: Connections::default(),
         }
     }
 
@@ -68,18 +67,22 @@ impl Allocator {
         containers: Vec<Vec<String>>,
     ) -> Result<Vec<ContainerAllocateResponse>, Status> {
         let _timer = metrics().time_allocate();
-        let allocated = timeout(ALLOCATE_TIMEOUT, self.claim(resource, containers, false)).await;
-        // The keeper undoes what was claimed for a call that has gone.
+        let allocated = timeout(
+            ALLOCATE_TIMEOUT,
+            self.claim(resource, containers, Start::First),
+        )
+        .await;
+        // The task of the slots undoes the claim of a call that has ended.
         let allocated =
             allocated.unwrap_or_else(|_| Err(Denied::too_late(ALLOCATE_TIMEOUT.as_secs())));
         let answer = counted(allocated).map_err(Status::from);
-        answer.inspect_err(|status| self.tell(resource, "AllocateRefused", status))
+        answer.inspect_err(|status| self.report(resource, Reason::AllocateRefused, status))
     }
 
-    /// Those who look at the Instance, or at the Configuration, see why a Pod was refused.
-    fn tell(&self, resource: &Resource, reason: &'static str, status: &Status) {
+    /// Logs why a Pod was refused, and writes an Event on the Instance or the Configuration.
+    fn report(&self, resource: &Resource, reason: Reason, status: &Status) {
         warn!(resource = resource.name(), "{reason}: {}", status.message());
-        let instances = self.node.store.instances().borrow().clone();
+        let instances = self.inputs.store.instances().borrow().clone();
         let about = match resource {
             Resource::Instance(name) => (instances.keys())
                 .find(|key| key.name == *name)
@@ -89,19 +92,22 @@ impl Allocator {
                 .map(|(key, _)| About::Configuration(ObjectKey::new(&key.namespace, name))),
         };
         if let Some(about) = about {
-            let note = format!("node {}: {}", self.node.name, status.message());
-            self.node.store.warn(&about, reason, note);
+            let note = format!(
+                "node {}: {}",
+                self.inputs.settings.node_name,
+                status.message()
+            );
+            self.inputs.store.warn(&about, reason, note);
         }
     }
 
-    /// A container that `is_replayed` starts with what it was told at its first start.
     async fn claim(
         &self,
         resource: &Resource,
         containers: Vec<Vec<String>>,
-        is_replayed: bool,
+        start: Start,
     ) -> Result<Vec<ContainerAllocateResponse>, Denied> {
-        former_name::check(&self.node, resource, &containers).await?;
+        former_name::check(&self.inputs, resource, &containers).await?;
         let (gone, expected) = self.expected(resource, &containers).await?;
         let keys = expected
             .changes()
@@ -113,19 +119,20 @@ impl Allocator {
             .iter()
             .map(|(name, found)| (name.clone(), digest(found)))
             .collect();
-        let told = expected
+        let given = expected
             .changes()
             .map(|change| digests[&change.slot.name].clone());
-        let told: Vec<(String, String)> = containers.iter().flatten().cloned().zip(told).collect();
-        if is_replayed {
-            self.check_replayed(resource, &told)?;
+        let given: Vec<(String, ConnectionDigest)> =
+            containers.iter().flatten().cloned().zip(given).collect();
+        if start == Start::Replayed {
+            self.check_replayed(resource, &given)?;
         }
         let (reply, answer) = oneshot::channel();
         let request = ClaimRequest {
             resource: resource.clone(),
             containers,
             gone,
-            told: digests,
+            connections: digests,
             reply,
         };
         self.requests
@@ -136,7 +143,7 @@ impl Allocator {
             .await
             .map_err(|_| Denied::stopping())?
             .map_err(|e| Denied::claim(&e))?;
-        self.remember(told);
+        self.connections.remember(given);
         let slots: Vec<_> = claim
             .changes()
             .map(|change| change.slot.to_string())
@@ -153,24 +160,17 @@ impl Allocator {
             .collect()
     }
 
-    /// Refuses ids whose containers were told something else.
-    fn check_replayed(&self, resource: &Resource, now: &[(String, String)]) -> Result<(), Denied> {
-        let before = self.told.borrow();
-        let has_moved =
-            |(id, now): &(String, String)| before.get(id).is_some_and(|told| told != now);
+    /// Refuses ids whose containers were given another digest.
+    fn check_replayed(
+        &self,
+        resource: &Resource,
+        now: &[(String, ConnectionDigest)],
+    ) -> Result<(), Denied> {
+        let has_moved = |(id, now): &(String, String)| self.connections.has_changed(id, now);
         match now.iter().any(has_moved) {
             true => Err(Denied::moved(resource.name())),
             false => Ok(()),
         }
-    }
-
-    fn remember(&self, told: Vec<(String, String)>) {
-        self.told.send_modify(|all| {
-            if all.len() > TOLD_MAX {
-                all.clear();
-            }
-            all.extend(told);
-        });
     }
 
     /// Refuses a container whose device is gone, or is no longer to be reached as the container was told: the kubelet
@@ -181,13 +181,13 @@ impl Allocator {
         ids: Vec<String>,
     ) -> Result<(), Status> {
         let answer = self.check_start(resource, ids).await;
-        answer.inspect_err(|status| self.tell(resource, "StartRefused", status))
+        answer.inspect_err(|status| self.report(resource, Reason::StartRefused, status))
     }
 
     async fn check_start(&self, resource: &Resource, ids: Vec<String>) -> Result<(), Status> {
         let (mut slots, mut lost) = (vec![], vec![]);
         for id in ids {
-            let held = self.node.slots.borrow().held_as(resource, &id);
+            let held = self.inputs.table.borrow().held_as(resource, &id);
             match held {
                 Some(held) => slots.push(held),
                 None => lost.push(id),
@@ -200,36 +200,36 @@ impl Allocator {
                 ?lost,
                 "a container starts with slots that were free: they are claimed again"
             );
-            counted(self.claim(resource, vec![lost], true).await)?;
+            counted(self.claim(resource, vec![lost], Start::Replayed).await)?;
         }
         let found = self
             .seen(slots.iter().map(|held| held.key.clone()).collect())
             .await?;
         for held in slots {
-            self.check_told(resource, &held, &found)?;
+            self.check_connection(resource, &held, &found)?;
         }
         Ok(())
     }
 
-    fn check_told(
+    fn check_connection(
         &self,
         resource: &Resource,
         held: &Held,
         found: &BTreeMap<String, Found>,
     ) -> Result<(), Denied> {
-        let instances = self.node.store.instances().borrow().clone();
+        let instances = self.inputs.store.instances().borrow().clone();
         let instance = instances.get(&held.key);
-        let told = instance.and_then(|instance| told_of(instance, held.slot.index));
-        let told = told.cloned();
+        let given =
+            instance.and_then(|instance| connections::given(instance, held.slot.index).cloned());
         let now = found
             .get(&held.slot.name)
             .map(|found| found.device.connection_digest());
         let now = now.as_ref();
         let moved = |whose: &str| Err(Denied::moved(whose));
-        match told {
-            Some(told) if Some(&told) != now => moved(&held.key.to_string()),
+        match given {
+            Some(given) if Some(&given) != now => moved(&held.key.to_string()),
             Some(_) => Ok(()),
-            // Slots that were claimed again, and those of Akri's, have no note of it; this agent may know.
+            // Slots that were claimed again, and those of Akri, have no annotation. This agent may remember the digest.
             None => {
                 let now = now.map(|now| (held.id(), now.clone()));
                 self.check_replayed(resource, now.as_slice())
@@ -244,20 +244,21 @@ impl Allocator {
         must: &[String],
         size: usize,
     ) -> Vec<String> {
-        self.node
-            .slots
+        self.inputs
+            .table
             .borrow()
             .preferred(resource.name(), available, must, size)
     }
 
-    /// The claim as it would be now. Where this node's other resource holds a slot, the kubelet's books tell whether its
-    /// container is gone.
+    /// Plans the claim, to learn which devices it needs. `slots::run` plans it again when it writes it, because the slots can
+    /// change while this call waits for the devices. If this node's other resource holds a slot, the kubelet's books show
+    /// whether the container of that slot has ended.
     async fn expected(
         &self,
         resource: &Resource,
         containers: &[Vec<String>],
     ) -> Result<(BTreeSet<SlotId>, Claim), Denied> {
-        let mut slots = self.node.slots.subscribe();
+        let mut slots = self.inputs.table.subscribe();
         let mut gone = BTreeSet::new();
         loop {
             let planned = slots
@@ -284,12 +285,12 @@ impl Allocator {
 
     /// The slots of this node that no container holds, by a look at the kubelet's books just now.
     async fn gone(&self) -> BTreeSet<SlotId> {
-        let begun = self.node.uptime();
-        let held = self.node.slots.borrow().held();
-        let books = books::look(&self.node, &held, &mut None).await;
+        let begun = self.inputs.clock.uptime();
+        let held = self.inputs.table.borrow().held();
+        let books = self.inputs.books.look(&held, &mut None).await;
         match books.ok().flatten().and_then(|books| books.held()) {
-            Some(listed) => (self.node.slots.borrow().held().into_iter())
-                .filter(|held| held.answered <= begun && !reclaim::is_listed(held, &listed))
+            Some(listed) => (self.inputs.table.borrow().held().into_iter())
+                .filter(|held| held.answered <= begun && !is_listed(held, &listed))
                 .map(|held| held.slot)
                 .collect(),
             None => BTreeSet::new(),
@@ -298,7 +299,7 @@ impl Allocator {
 
     /// The devices of these Instances, once each was seen in this life of the agent.
     async fn seen(&self, keys: BTreeSet<ObjectKey>) -> Result<BTreeMap<String, Found>, Denied> {
-        let mut discoveries = self.node.discoveries.subscribe();
+        let mut discoveries = self.inputs.discoveries.clone();
         let waiting = timeout(SEEN_TIMEOUT, async {
             loop {
                 discoveries.mark_unchanged();
@@ -310,15 +311,15 @@ impl Allocator {
         });
         match waiting.await {
             Ok(found) => found,
-            Err(_) => Err(Denied::not_seen(self.node.uptime().as_secs())),
+            Err(_) => Err(Denied::not_seen(self.inputs.clock.uptime().as_secs())),
         }
     }
 
-    /// Those of the devices that are seen now; an error where one is gone.
+    /// Returns the devices that are present now; an error if one is gone.
     fn find(&self, keys: &BTreeSet<ObjectKey>) -> Result<BTreeMap<String, Found>, Denied> {
-        let instances = self.node.store.instances().borrow().clone();
-        let discoveries = self.node.discoveries.borrow().clone();
-        let judged = self.node.judged.borrow().clone();
+        let instances = self.inputs.store.instances().borrow().clone();
+        let discoveries = self.inputs.discoveries.borrow().clone();
+        let judged = self.inputs.judged.borrow().clone();
         let mut found = BTreeMap::new();
         for key in keys {
             let missing = || Denied::gone(format!("Instance {key} is gone"));
@@ -331,8 +332,7 @@ impl Allocator {
                     return Err(Denied::gone(message));
                 }
                 Sight::Seen(device) => {
-                    let configuration =
-                        ObjectKey::new(&key.namespace, &instance.spec.configuration_name);
+                    let configuration = instance.spec.configuration_key(&key.namespace);
                     let accepted = judged.accepted.get(&configuration);
                     let entry = Found {
                         instance: key.name.parse().map_err(|_| missing())?,

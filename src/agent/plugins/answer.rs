@@ -1,4 +1,4 @@
-//! What a container is given, as the kubelet is told it. Pure.
+//! Converts what a container gets to the kubelet's format. Pure.
 use crate::{
     model::container_edits::ContainerEdits,
     proto::device_plugin::{CdiDevice, ContainerAllocateResponse, DeviceSpec, Mount},

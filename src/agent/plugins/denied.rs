@@ -1,4 +1,4 @@
-//! Why a call of the kubelet is refused: as it is told, and in one word for the count.
+//! The reasons why a call of the kubelet is refused, with the message for the kubelet and one word for metrics.
 use crate::agent::slots::Refusal;
 use tonic::Status;
 

@@ -2,24 +2,21 @@
 //!
 //! To the kubelet a resource with another name is another resource, all of whose ids are free: it would give a
 //! container what one has that still runs.
-use super::denied::Denied;
-use crate::{
-    agent::{Node, books},
-    model::slot_table::Resource,
-};
+use super::{denied::Denied, inputs::Inputs};
+use crate::model::slot_table::Resource;
 
 /// Refuses ids that a container holds by another name of the resource. Asks the kubelet only about those that are held.
 pub(super) async fn check(
-    node: &Node,
+    inputs: &Inputs,
     resource: &Resource,
     containers: &[Vec<String>],
 ) -> Result<(), Denied> {
-    let name = node.judged.borrow().names.of(resource);
+    let name = inputs.judged.borrow().names.of(resource);
     let (Resource::Configuration(_), Some(name)) = (resource, name) else {
         return Ok(());
     };
     let held: Vec<&String> = {
-        let slots = node.slots.borrow();
+        let slots = inputs.table.borrow();
         let ids = containers.iter().flatten();
         ids.filter(|id| slots.held_as(resource, id).is_some())
             .collect()
@@ -28,7 +25,7 @@ pub(super) async fn check(
         return Ok(());
     }
     // Whoever cannot be asked says nothing against it: the kubelet is right on its own node.
-    let Ok(books) = books::read_fresh(node).await else {
+    let Ok(books) = inputs.books.read_fresh().await else {
         return Ok(());
     };
     for (other, ids) in books

@@ -1,6 +1,9 @@
-//! Which device plugins to run, what each lists, and what its socket is called. Pure.
+//! Decides which device plugins run, what each of them lists, and the name of its socket. Pure.
 use crate::{
-    agent::plan_inputs::{Sight, sight},
+    agent::{
+        plan_inputs::{Sight, sight},
+        values::{Offered, Slot},
+    },
     discovery::session::Discoveries,
     model::{
         names::{ObjectKey, shortened},
@@ -19,20 +22,6 @@ use std::{
 pub(crate) enum Action {
     Stop(String),
     Start(Offered),
-}
-
-/// A resource, and what the kubelet calls it. With another name it is another plugin.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Offered {
-    pub(crate) resource: Resource,
-    pub(crate) full_name: String,
-}
-
-/// A slot as its plugin tells the kubelet of it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Slot {
-    pub(crate) id: String,
-    pub(crate) is_healthy: bool,
 }
 
 /// What to offer on this node, by the name of the Instance or Configuration it is for. No two have one whole name:
@@ -65,7 +54,7 @@ pub(crate) fn resources(instances: &Instances, node: &str) -> BTreeMap<String, R
     let ours = |by_configuration: bool| {
         (instances.values()).filter(move |instance| {
             let usage = &mut instance.spec.device_usage.values();
-            instance.spec.nodes.iter().any(|n| n == node)
+            instance.spec.names_node(node)
                 || usage.any(|usage| is_held_by(usage, node, by_configuration))
         })
     };
@@ -136,7 +125,7 @@ const SOCKET_PATH_LIMIT: usize = 107;
 /// `-<10 digits>.sock`
 const SOCKET_NAME_END: usize = 16;
 
-/// What every socket of a resource begins with, in a folder whose path has `folder` bytes.
+/// Returns the start of the names of a resource's sockets, in a folder whose path has `folder` bytes.
 pub(crate) fn socket_stem(resource: &str, folder: usize) -> Option<String> {
     let limit = SOCKET_PATH_LIMIT
         .checked_sub(folder + 1)?

@@ -1,6 +1,6 @@
 //! Registers resources with the kubelet, all over one connection.
 use crate::{
-    agent::kubelet_folder::{KUBELET_SOCKET, KubeletSocket},
+    agent::{kubelet_folder::KUBELET_SOCKET, values::KubeletSocket},
     proto::device_plugin::{RegisterRequest, registration_client::RegistrationClient},
     uds,
 };
@@ -22,7 +22,7 @@ pub(super) struct Registrar {
     socket: PathBuf,
     permits: Semaphore,
     /// The connection, and the kubelet it is to: the next one has a socket of its own at the same path.
-    /// Never locked over an await.
+    /// The lock is never held over an await.
     connection: Mutex<Option<(KubeletSocket, Channel)>>,
 }
 

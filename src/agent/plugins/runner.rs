@@ -1,14 +1,17 @@
-//! The life of one device plugin: bind a socket, serve, register with the kubelet, and again when the kubelet or the
-//! socket is lost.
+//! Runs one device plugin: binds a socket, serves it, and registers with the kubelet. It starts over when the kubelet
+//! restarts or the socket is removed.
 use super::{
     allocate::Allocator,
+    inputs::{Inputs, Published},
     plan,
-    plan::{Offered, Slot},
     registrar::Registrar,
     service::{Service, Streams},
 };
 use crate::{
-    agent::{Node, kubelet_folder::KubeletSocket},
+    agent::{
+        settings::Settings,
+        values::{KubeletSocket, Offered, Slot},
+    },
     backoff::Backoff,
     files,
     model::slot_table::Resource,
@@ -21,6 +24,7 @@ use crate::{
 use anyhow::{Context as _, anyhow};
 use futures::Stream;
 use std::{
+    collections::BTreeSet,
     io,
     path::PathBuf,
     sync::Arc,
@@ -42,7 +46,8 @@ const FIRST_RETRY: Duration = Duration::from_millis(100);
 const LAST_RETRY: Duration = Duration::from_secs(10);
 
 pub(super) struct Plugin {
-    pub(super) node: Arc<Node>,
+    pub(super) inputs: Inputs,
+    pub(super) published: Published,
     pub(super) allocator: Arc<Allocator>,
     pub(super) registrar: Arc<Registrar>,
     pub(super) reflection: Routes,
@@ -82,12 +87,12 @@ impl Plugin {
 
     /// The kubelet that listens now, or the next one.
     async fn kubelet(&self) -> KubeletSocket {
-        let mut kubelet = self.node.kubelet.subscribe();
-        let found = kubelet.wait_for(Option::is_some).await;
-        found
-            .ok()
-            .and_then(|kubelet| *kubelet)
-            .expect("the kubelet's sender is in the node, which this holds")
+        let mut kubelet = self.inputs.kubelet.clone();
+        match kubelet.wait_for(Option::is_some).await.map(|found| *found) {
+            Ok(Some(kubelet)) => kubelet,
+            // The process ends.
+            Ok(None) | Err(_) => std::future::pending().await,
+        }
     }
 
     /// Serves and registers until the socket must be made anew.
@@ -96,7 +101,9 @@ impl Plugin {
         kubelet: KubeletSocket,
         backoff: &mut Backoff,
     ) -> anyhow::Result<()> {
-        let bound = Socket::bind(&self.node, self.offered.resource.name(), &self.socket)?;
+        let sockets = self.inputs.kubelet_folder.borrow().sockets.clone();
+        let resource = self.offered.resource.name();
+        let bound = Socket::bind(&self.inputs.settings, &sockets, resource, &self.socket)?;
         let closing = CancellationToken::new();
         // Ends the streams of connections that outlive the server.
         let _closing = closing.clone().drop_guard();
@@ -128,7 +135,7 @@ impl Plugin {
     }
 
     async fn another_kubelet(&self, kubelet: KubeletSocket) {
-        let mut now = self.node.kubelet.subscribe();
+        let mut now = self.inputs.kubelet.clone();
         let is_other = |now: &Option<KubeletSocket>| now.is_some_and(|now| now != kubelet);
         if now.wait_for(is_other).await.is_err() {
             std::future::pending::<()>().await;
@@ -195,7 +202,7 @@ impl Plugin {
     }
 
     fn set_registered(&self, is_registered: bool) {
-        self.node
+        self.published
             .set_registered(&self.offered.full_name, is_registered);
     }
 }
@@ -220,21 +227,19 @@ impl Drop for SocketFile {
 impl Socket<()> {
     /// Binds a new socket for the resource, and removes those that a killed agent left for it.
     fn bind(
-        node: &Node,
+        settings: &Settings,
+        sockets: &BTreeSet<String>,
         resource: &str,
         current: &watch::Sender<Option<String>>,
     ) -> anyhow::Result<Socket<impl Stream<Item = io::Result<uds::Connection>> + use<>>> {
-        let folder = &node.plugin_folder;
+        let folder = &settings.plugin_folder;
         let stem = plan::socket_stem(resource, folder.as_os_str().len()).with_context(|| {
             format!(
                 "{}: the path is too long for sockets in that folder",
                 folder.display()
             )
         })?;
-        let left_over: Vec<String> = plan::sockets_of(&stem, &node.kubelet_folder.borrow().sockets)
-            .cloned()
-            .collect();
-        for name in &left_over {
+        for name in plan::sockets_of(&stem, sockets) {
             files::remove(&folder.join(name))?;
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();

@@ -1,7 +1,8 @@
 //! The device plugin API of one resource, as the kubelet calls it. Decides nothing: slots come from the owner of the
 //! plugins, answers from the allocator.
-use super::{allocate::Allocator, plan::Slot};
+use super::allocate::Allocator;
 use crate::{
+    agent::values::Slot,
     model::slot_table::Resource,
     proto::device_plugin::{
         AllocateRequest, AllocateResponse, ContainerPreferredAllocationResponse, Device,

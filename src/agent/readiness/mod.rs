@@ -1,21 +1,42 @@
-//! Whether this agent is ready, and what it lacks: looked up at each request in what its tasks publish.
+//! Answers whether this agent is ready, and what it waits for. The answer is computed at each request from what the tasks
+//! publish.
 mod plan;
 
-use super::{Node, plugins};
-use crate::telemetry::http::Health;
-use std::sync::Arc;
+use super::{
+    plugins,
+    settings::Settings,
+    values::{Judged, KubeletSocket},
+};
+use crate::{
+    store::{Configurations, Instances},
+    telemetry::http::Health,
+};
+use std::{collections::BTreeSet, sync::Arc};
+use tokio::sync::watch;
 
-pub(super) fn health(node: Arc<Node>) -> Health {
+/// The inputs of the answer.
+pub(super) struct Inputs {
+    pub(super) settings: Arc<Settings>,
+    pub(super) configurations: watch::Receiver<Arc<Configurations>>,
+    pub(super) instances: watch::Receiver<Arc<Instances>>,
+    pub(super) judged: watch::Receiver<Arc<Judged>>,
+    pub(super) kubelet: watch::Receiver<Option<KubeletSocket>>,
+    /// Our resources that are registered with the kubelet.
+    pub(super) registered: watch::Receiver<BTreeSet<String>>,
+}
+
+pub(super) fn health(inputs: Inputs) -> Health {
     Health::new(move || {
-        let names = node.judged.borrow().names.clone();
-        let desired = plugins::desired(&node.store.instances().borrow(), &node.name, &names);
+        let names = inputs.judged.borrow().names.clone();
+        let node = &inputs.settings.node_name;
+        let desired = plugins::desired(&inputs.instances.borrow(), node, &names);
         let desired = desired.into_values().map(|offered| offered.full_name);
         plan::missing(&plan::World {
-            plugin_folder: &node.plugin_folder,
-            has_kubelet: node.kubelet.borrow().is_some(),
-            configurations: &node.store.configurations().borrow().clone(),
+            plugin_folder: &inputs.settings.plugin_folder,
+            has_kubelet: inputs.kubelet.borrow().is_some(),
+            configurations: &inputs.configurations.borrow().clone(),
             desired: &desired.collect(),
-            registered: &node.registered.borrow(),
+            registered: &inputs.registered.borrow(),
         })
     })
 }

@@ -1,4 +1,4 @@
-//! What an agent lacks before it is ready. Pure.
+//! Decides whether an agent is ready, and what it waits for. Pure.
 //!
 //! Only what is so now counts, nothing that was: while a kubelet restarts the agent is not ready, once, from when the
 //! old one lets go of the plugins until the new one listens to all of them. A device that is new is not registered for the
@@ -6,14 +6,14 @@
 use crate::store::Configurations;
 use std::{collections::BTreeSet, path::Path};
 
-/// What readiness depends on.
+/// The inputs of the decision.
 pub(super) struct World<'a> {
     pub(super) plugin_folder: &'a Path,
     pub(super) has_kubelet: bool,
     pub(super) configurations: &'a Configurations,
-    /// The resources that this node's Instances ask for, by their whole names.
+    /// The resources of this node's Instances, by the names under which they are registered.
     pub(super) desired: &'a BTreeSet<String>,
-    /// Those whose slots the kubelet is listening to.
+    /// The resources that are registered with the kubelet.
     pub(super) registered: &'a BTreeSet<String>,
 }
 

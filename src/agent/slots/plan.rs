@@ -1,6 +1,6 @@
-//! Which slots of this node no container holds any more, and which one does that no Instance shows. Pure.
+//! Decides which slots of this node to release, and which ones in use to claim. Pure.
 use crate::{
-    agent::pod_resources::Ids,
+    agent::values::Ids,
     model::{
         slot::SlotId,
         slot_table::{Adoptions, Held, HeldTwice, SlotChange},
@@ -48,7 +48,7 @@ pub(crate) fn due_claims(
     (due, still_asked)
 }
 
-/// Those of the slots that are held twice which were not, or not by this owner, at the last look.
+/// Returns the slots held twice that the last look did not find, or found with another owner.
 pub(crate) fn new_conflicts<'a>(now: &'a [HeldTwice], before: &[HeldTwice]) -> Vec<&'a HeldTwice> {
     now.iter().filter(|one| !before.contains(one)).collect()
 }

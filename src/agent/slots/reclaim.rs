@@ -1,19 +1,20 @@
-//! Looks at the kubelet's books again and again: slots whose containers are gone are released, because the kubelet has no
-//! call for that, and slots that containers use and no Instance shows are claimed.
-pub(in crate::agent) use super::plan::is_listed;
-
+//! Compares the slots with the kubelet's books every few seconds. Slots whose containers have ended are released, because
+//! the kubelet has no call for that. Slots that containers use and that are free in the Instance are claimed.
 use super::{
-    Request, Requests,
     plan::{Asked, Looks, Missed, due_claims, new_conflicts, releases},
+    request::{Request, Requests},
+    table::SharedTable,
 };
 use crate::{
     agent::{
-        Node,
-        books::{self, Books, Checkpoint, Confirmed},
-        configurations::Judged,
+        books::{Books, BooksReader, Checkpoint, Confirmed},
+        settings::{Clock, Settings},
+        values::{Judged, KubeletSocket},
     },
-    model::slot_table::{HeldTwice, SlotTable},
-    store::About,
+    api::reason::Reason,
+    model::slot_table::{HeldTwice, SlotTable, Use},
+    publish,
+    store::{About, Store},
     supervisor::ChannelClosed,
     telemetry::metrics,
 };
@@ -25,34 +26,51 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-/// How long after an Instance has come a look is taken: those that come in one go are looked at together. A part of the
-/// time between looks.
+/// The wait between the arrival of an Instance and the next look, as a part of the time between two looks. Instances that
+/// arrive together share one look.
 const AFTER_ARRIVAL: u32 = 20;
 
-/// What one look leaves for the next.
+/// The inputs of the looks.
+pub(in crate::agent) struct Inputs {
+    pub(in crate::agent) settings: Arc<Settings>,
+    pub(in crate::agent) clock: Clock,
+    pub(in crate::agent) books: BooksReader,
+    pub(in crate::agent) table: SharedTable,
+    pub(in crate::agent) judged: watch::Receiver<Arc<Judged>>,
+    pub(in crate::agent) kubelet: watch::Receiver<Option<KubeletSocket>>,
+    /// The store writes the Events.
+    pub(in crate::agent) store: Arc<dyn Store>,
+}
+
+/// The devices that containers used at the last look; `None` if the kubelet's books could not be trusted.
+type Uses = Option<Arc<[Use]>>;
+
+/// The state that one look keeps for the next.
 #[derive(Default)]
 struct Memory {
     missed: Missed,
     asked: Asked,
     twice: Vec<HeldTwice>,
     confirmed: Option<Confirmed>,
-    /// What was wrong with the checkpoint.
+    /// The error of the checkpoint, if it could not be read.
     unreadable: Option<String>,
 }
 
-/// Looks every few seconds while this node has Instances, or may have some soon: by a Configuration, or because a
-/// container has a device.
+/// Looks every few seconds while this node has Instances, or can get some soon because of a Configuration or because a
+/// container has a device. Sends releases and claims to `requests`, and publishes the used devices to `uses`.
 pub(in crate::agent) async fn run(
-    node: Arc<Node>,
+    inputs: Inputs,
     requests: Requests,
+    uses: watch::Sender<Uses>,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
-    let (mut slots, mut judged) = (node.slots.subscribe(), node.judged.subscribe());
-    let mut kubelet = node.kubelet.subscribe();
+    let mut slots = inputs.table.subscribe();
+    let (mut judged, mut kubelet) = (inputs.judged.clone(), inputs.kubelet.clone());
+    let interval = inputs.settings.look_interval;
     let mut memory = Memory::default();
     let looks = async {
         loop {
-            if node.uses.borrow().as_deref().is_none_or(<[_]>::is_empty) {
+            if uses.borrow().as_deref().is_none_or(<[_]>::is_empty) {
                 until_needed(&mut slots, &mut judged).await?;
             }
             if kubelet.has_changed()? {
@@ -61,26 +79,26 @@ pub(in crate::agent) async fn run(
                 memory.missed.clear();
                 memory.confirmed = None;
             }
-            let begun = node.uptime();
+            let begun = inputs.clock.uptime();
             let (held, arrivals) = {
                 let slots = slots.borrow_and_update();
                 (slots.held(), slots.arrivals())
             };
-            match books::look(&node, &held, &mut memory.confirmed).await {
+            match inputs.books.look(&held, &mut memory.confirmed).await {
                 Ok(Some(books)) => {
-                    for request in memory.decide(&node, &books, begun) {
+                    for request in memory.decide(&inputs, &books, &uses, begun) {
                         (requests.send(request).await).map_err(|_| ChannelClosed)?;
                     }
                 }
-                Ok(None) => memory.know_nothing(&node),
+                Ok(None) => memory.distrust(&uses),
                 Err(e) => {
                     debug!("the kubelet's books cannot be read, no slot is released: {e:#}");
-                    memory.know_nothing(&node);
+                    memory.distrust(&uses);
                 }
             }
             // What this node has just created may be of a device that a container has.
-            if is_soon(&mut slots, arrivals, node.between_looks / 2).await? {
-                sleep(node.between_looks / AFTER_ARRIVAL).await;
+            if is_soon(&mut slots, arrivals, interval / 2).await? {
+                sleep(interval / AFTER_ARRIVAL).await;
             }
         }
     };
@@ -116,21 +134,27 @@ async fn is_soon(
 }
 
 impl Memory {
-    /// Nothing counts of a time at which the kubelet could not be believed. What was claimed stays so.
-    fn know_nothing(&mut self, node: &Node) {
+    /// Forgets the earlier looks, because the kubelet's books cannot be trusted now. Claims stay.
+    fn distrust(&mut self, uses: &watch::Sender<Uses>) {
         self.missed.clear();
-        node.set_uses(None);
+        publish::if_changed(uses, None);
     }
 
-    fn decide(&mut self, node: &Node, books: &Books, begun: Duration) -> Vec<Request> {
+    fn decide(
+        &mut self,
+        inputs: &Inputs,
+        books: &Books,
+        published: &watch::Sender<Uses>,
+        begun: Duration,
+    ) -> Vec<Request> {
         let looks = Looks {
             begun,
-            apart: node.between_looks,
+            apart: inputs.settings.look_interval,
         };
         // The table as it is now: what was claimed since the look is not to be claimed again.
         let uses = books.uses();
         let (held, adoptions) = {
-            let slots = node.slots.borrow();
+            let slots = inputs.table.borrow();
             (slots.held(), slots.adoptions(&uses))
         };
         self.report_checkpoint(&books.checkpoint);
@@ -147,8 +171,8 @@ impl Memory {
         };
         let (claimed, asked) = due_claims(&adoptions, looks, &self.asked);
         self.asked = asked;
-        self.report_conflicts(node, adoptions.twice);
-        node.set_uses(Some(uses.into()));
+        self.report_conflicts(inputs, adoptions.twice);
+        publish::if_changed(published, Some(uses.into()));
         let release = (!released.is_empty()).then_some(Request::Release {
             changes: released,
             begun,
@@ -157,7 +181,7 @@ impl Memory {
         release.into_iter().chain(adopt).collect()
     }
 
-    /// Says once what is wrong with the checkpoint, and that it can be read again.
+    /// Logs once that the checkpoint cannot be read, and once that it can be read again.
     fn report_checkpoint(&mut self, checkpoint: &Checkpoint) {
         let now = match checkpoint {
             Checkpoint::Unreadable(error) => Some(error.to_string()),
@@ -174,17 +198,21 @@ impl Memory {
         self.unreadable = now;
     }
 
-    fn report_conflicts(&mut self, node: &Node, twice: Vec<HeldTwice>) {
+    fn report_conflicts(&mut self, inputs: &Inputs, twice: Vec<HeldTwice>) {
         for one in new_conflicts(&twice, &self.twice) {
             let HeldTwice {
                 slot, id, owner, ..
             } = one;
-            let name = &node.name;
+            let name = &inputs.settings.node_name;
             let note = format!(
                 "slot {slot} is held by {owner}, and a container on node {name} uses it too, as {id}: delete one of the two Pods. Until then the slot is Unhealthy on node {name}"
             );
-            warn!(instance = %one.key, "SlotHeldTwice: {note}");
-            (node.store).warn(&About::Instance(one.key.clone()), "SlotHeldTwice", note);
+            warn!(instance = %one.key, "{}: {note}", Reason::SlotHeldTwice);
+            (inputs.store).warn(
+                &About::Instance(one.key.clone()),
+                Reason::SlotHeldTwice,
+                note,
+            );
         }
         metrics().set_slots_held_twice(twice.len());
         self.twice = twice;

@@ -13,7 +13,7 @@ const FIRST_WAIT: SignedDuration = SignedDuration::from_secs(1);
 const LAST_WAIT: SignedDuration = SignedDuration::from_mins(5);
 /// A broker that ran for so long and fails then starts over with the shortest wait.
 const RAN_WELL: SignedDuration = SignedDuration::from_mins(10);
-/// What was created shows in a watch long before. If not it was deleted in between.
+/// A created object is in the watch long before this time. If it is not, it was deleted in between.
 const SHOWS_WITHIN: SignedDuration = SignedDuration::from_secs(30);
 /// A trouble of a whole Configuration is told once for all its brokers, and again after this time if it lasts.
 const TOLD_AGAIN: SignedDuration = SignedDuration::from_mins(5);
@@ -37,7 +37,7 @@ pub(crate) struct Memory {
 #[derive(Debug, Clone, PartialEq)]
 struct Failures {
     instance: ObjectKey,
-    /// What its Configuration said. Once that is another, the failures are no reason to wait.
+    /// The digest of its Configuration. With another digest the failures are no reason to wait.
     digest: String,
     count: u32,
     last: Timestamp,
@@ -53,10 +53,10 @@ struct Created {
     since: Timestamp,
 }
 
-/// What became of an action.
+/// The result of an action.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Outcome {
-    /// With the uid of what was created, if anything was.
+    /// The action was carried out. The value is the uid of the created object, if one was created.
     Done(Option<String>),
     /// The object is another one than was thought, or is there already.
     Conflict,
@@ -83,7 +83,7 @@ impl Outcome {
     }
 }
 
-/// What users are to be told.
+/// An Event for users.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Notice {
     Created(Broker),

@@ -1,4 +1,4 @@
-//! Which brokers there should be, and what to do about it. Pure.
+//! Decides which brokers to create, replace and delete. Pure.
 mod jobs;
 mod pods;
 
@@ -35,7 +35,7 @@ pub(crate) struct Broker {
     pub(crate) key: ObjectKey,
     pub(crate) instance: ObjectKey,
     pub(crate) configuration: ObjectKey,
-    /// What the Configuration says now.
+    /// The digest of the broker's Configuration now.
     pub(crate) digest: String,
 }
 
@@ -128,7 +128,7 @@ struct Planner<'a> {
     plan: Plan,
 }
 
-/// What a Configuration says of its brokers.
+/// The validated broker spec of a Configuration.
 struct Asked {
     digest: String,
     is_broken: bool,
@@ -163,7 +163,7 @@ struct Place<'a> {
 
 impl<'a> Planner<'a> {
     fn instance(&mut self, key: &'a ObjectKey, instance: &'a Instance) {
-        let configuration = ObjectKey::new(&key.namespace, &instance.spec.configuration_name);
+        let configuration = instance.spec.configuration_key(&key.namespace);
         // One that is gone takes its Instances along; of one that cannot be read, what runs goes on.
         let known = (self.input.world.configurations).get_key_value(&configuration);
         let Some(((configuration_key, configuration), uid)) =

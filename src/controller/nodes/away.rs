@@ -20,9 +20,9 @@ const LOOKS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 /// The time of a look.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Now {
-    /// By the machine's clock.
+    /// The time by the machine's clock.
     pub(crate) clock: Timestamp,
-    /// By a clock that does not step.
+    /// The time by a clock that does not step.
     pub(crate) instant: Instant,
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct Away {
     asked: Option<String>,
     /// The last look for its Pods, where it is deleted.
     pub(crate) look: Option<Look>,
-    /// What was reported of its slots.
+    /// The reported warnings about its slots.
     pub(crate) told: BTreeSet<(ObjectKey, Wait)>,
 }
 
@@ -60,7 +60,7 @@ pub(crate) struct Look {
     pub(crate) pods: Pods,
 }
 
-/// What is known of the Pods of a deleted node.
+/// Whether a deleted node has Pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pods {
     Unknown,
@@ -106,7 +106,7 @@ impl Away {
         }
         let has_joined = |key: &ObjectKey| {
             let instance = world.instances.get(key);
-            instance.is_some_and(|instance| instance.spec.nodes.iter().any(|node| node == name))
+            instance.is_some_and(|instance| instance.spec.names_node(name))
         };
         // A node without a Node object has no place in an Instance, but its slots while its agent writes.
         if why == Why::Deleted && (is_made_anew || away.left.keys().any(has_joined)) {
@@ -145,7 +145,7 @@ impl Away {
         REJOIN_TIME.saturating_sub(out)
     }
 
-    /// Until its Pods are looked for: soon at first, then at times that grow with how long it has gone.
+    /// Returns the wait before the next look for its Pods. The waits grow with the time since it was deleted.
     pub(crate) fn look_in(&self, now: Instant) -> Option<Duration> {
         if self.why != Why::Deleted || self.pods() == Pods::Deleted {
             return None;

@@ -29,7 +29,7 @@ pub(crate) fn new_instances(
     let mut names: BTreeSet<ObjectKey> = world.instances.keys().cloned().collect();
     let mut counts: BTreeMap<ObjectKey, i64> = BTreeMap::new();
     for (key, instance) in world.instances.iter().filter(|(_, i)| i.spec.shared) {
-        let of = ObjectKey::new(&key.namespace, &instance.spec.configuration_name);
+        let of = instance.spec.configuration_key(&key.namespace);
         *counts.entry(of).or_default() += 1;
     }
     let mut made = vec![];

@@ -1,4 +1,4 @@
-//! What Akri's agents left on the objects, and what would keep them for ever. Pure.
+//! Removes the finalizers of Akri's agents, which would keep objects for ever. Pure.
 use crate::model::patch::replace;
 use json_patch::PatchOperation;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;

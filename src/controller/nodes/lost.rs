@@ -34,7 +34,7 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// What was seen of the nodes.
+/// The state of the nodes, from one look at the world to the next.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     /// The nodes that were ready at the last look.
@@ -56,7 +56,7 @@ pub(crate) struct Outage {
     told: BTreeSet<ObjectKey>,
 }
 
-/// What becomes of the slots that a lost node holds.
+/// When the slots that a lost node holds are released.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outlook {
     Free,

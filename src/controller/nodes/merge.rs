@@ -39,7 +39,7 @@ impl View<'_> {
         change: &mut Change,
     ) -> Vec<String> {
         let is_shared = instance.spec.shared;
-        let of = ObjectKey::new(&key.namespace, &instance.spec.configuration_name);
+        let of = instance.spec.configuration_key(&key.namespace);
         let is_offered = |node: &str| views.get(node).is_some_and(|view| view.is_offered());
         let mut nodes = vec![];
         for node in &instance.spec.nodes {
@@ -65,7 +65,7 @@ impl View<'_> {
                     && is_same_host(view, pin)
                     && !self.is_gone(node)
                     && !self.memory.is_silent(node, self.instant)
-                    && !instance.spec.nodes.iter().any(|name| name == *node)
+                    && !instance.spec.names_node(node)
             })
             .map(|(node, _)| *node)
             .collect();
@@ -85,7 +85,7 @@ impl View<'_> {
         instance: &Instance,
         (nodes, views): (&mut Vec<String>, &Views<'_>),
     ) -> usize {
-        let of = ObjectKey::new(&key.namespace, &instance.spec.configuration_name);
+        let of = instance.spec.configuration_key(&key.namespace);
         let configuration = self.world.configurations.get(&of);
         let Some(most) = configuration.and_then(|c| c.spec.max_nodes) else {
             return usize::MAX;
@@ -102,7 +102,7 @@ impl View<'_> {
         most.saturating_sub(offering.len())
     }
 
-    /// What the Configuration and the first node say of a shared device.
+    /// Changes the values that a shared Instance has from its Configuration and its first node.
     pub(super) fn described(
         &self,
         key: &ObjectKey,
@@ -150,7 +150,7 @@ impl View<'_> {
         change: &mut Change,
     ) -> Vec<PatchOperation> {
         let namespace = instance.metadata.namespace.as_deref().unwrap_or_default();
-        let of = ObjectKey::new(namespace, &instance.spec.configuration_name);
+        let of = instance.spec.configuration_key(namespace);
         let labels = instance.metadata.labels.as_ref();
         let holders: BTreeSet<String> = holders(instance).map(|(_, node)| node).collect();
         let mut operations = vec![];

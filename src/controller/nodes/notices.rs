@@ -6,8 +6,9 @@ use super::{
 };
 use crate::{
     api::{
-        instance::{FLAPPING, HEALTHY, IDENTITY_CHANGED, Instance, InstanceStatus, NodeHealth},
+        instance::{HEALTHY, Instance, InstanceStatus, NodeHealth},
         names::OUT_OF_SERVICE,
+        reason::Reason,
     },
     model::{
         names::ObjectKey,
@@ -15,14 +16,7 @@ use crate::{
     },
 };
 
-/// The reason of the warning on an Instance whose slots are all in use, some of them by a lost node.
-pub(crate) const HELD: &str = "SlotsHeldByLostNode";
-/// The reason of the warning on a Configuration while no node is taken for lost, because that would be most of them.
-pub(crate) const OUTAGE: &str = "MostNodesNotReady";
-/// The reason of the Event on an Instance whose slots were taken from a lost node.
-pub(crate) const RELEASED: &str = "SlotsReleased";
-
-/// What is reported on an Instance, once.
+/// A warning on an Instance, which is reported once.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Notice {
     pub(crate) instance: ObjectKey,
@@ -35,7 +29,7 @@ pub(crate) struct Notice {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Told {
     pub(crate) is_warning: bool,
-    pub(crate) reason: &'static str,
+    pub(crate) reason: Reason,
     pub(crate) note: String,
 }
 
@@ -81,8 +75,10 @@ pub(crate) fn of_health(
         Told {
             is_warning: true,
             reason: match reason {
-                Some(IDENTITY_CHANGED) => IDENTITY_CHANGED,
-                _ => FLAPPING,
+                Some(reason) if reason == Reason::IdentityChanged.as_str() => {
+                    Reason::IdentityChanged
+                }
+                _ => Reason::Flapping,
             },
             note: format!("node {node}: {}", message.unwrap_or_default()),
         }
@@ -94,8 +90,8 @@ pub(crate) fn of_health(
     let found = ["sees the device again", "see the device again"];
     let all = [
         first,
-        told("DeviceGone", true, &gone, lost),
-        told("DeviceBack", false, &back, found),
+        told(Reason::DeviceGone, true, &gone, lost),
+        told(Reason::DeviceBack, false, &back, found),
     ];
     all.into_iter().flatten().collect()
 }

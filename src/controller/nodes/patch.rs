@@ -4,7 +4,7 @@ use json_patch::{Patch, PatchOperation};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::json;
 
-/// Only on the object as it was seen.
+/// Returns a patch that is accepted only while the object is the one that was read.
 pub(crate) fn as_seen(metadata: &ObjectMeta, mut operations: Vec<PatchOperation>) -> Option<Patch> {
     if operations.is_empty() {
         return None;

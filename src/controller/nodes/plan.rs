@@ -1,4 +1,4 @@
-//! What Instances are to say of nodes, which come and which go. Pure.
+//! Decides which nodes each Instance names, and which Instances are created and deleted. Pure.
 //!
 //! The nodes report shared devices in their NodeDevices, see `sights.rs`; what Instances say of a node without one stays
 //! as it is. The Instance of a device that one node alone has is written by its agent, and only lost nodes are taken out
@@ -37,13 +37,13 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// Where the Configuration cannot be read.
+/// The grace period of an Instance whose Configuration cannot be read.
 const DEFAULT_GRACE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     pub(crate) actions: Vec<Action>,
-    /// What was not reported before.
+    /// Warnings that were not reported before.
     pub(crate) notices: Vec<Notice>,
     /// The Configurations on which an outage was not reported before.
     pub(crate) outage_on: BTreeSet<ObjectKey>,
@@ -82,7 +82,7 @@ impl Action {
     }
 }
 
-/// What is changed of an Instance.
+/// The changes of one Instance.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Change {
     pub(crate) key: ObjectKey,
@@ -94,7 +94,7 @@ pub(crate) struct Change {
     pub(crate) gone: BTreeSet<String>,
     /// The slots that are taken from nodes, each with its node.
     pub(crate) freed: Vec<(String, String)>,
-    /// What is told of the device's health.
+    /// The Events about the health of the device.
     pub(crate) told: Vec<Told>,
 }
 
@@ -154,7 +154,7 @@ pub(super) struct View<'a> {
     pub(super) memory: &'a Memory,
     pub(super) sights: Sights<'a>,
     pub(super) now: Timestamp,
-    /// By a clock that does not step.
+    /// The time by a clock that does not step.
     pub(super) instant: Instant,
     /// Those of the nodes that are there, each with its node.
     pub(super) labels: BTreeMap<String, &'a String>,
@@ -216,7 +216,7 @@ impl View<'_> {
 
     /// What becomes of the slots of a node in an Instance: `None` where it is not lost, or its agent joined again.
     fn outlook(&self, key: &ObjectKey, instance: &Instance, node: &str) -> Option<Outlook> {
-        let is_named = instance.spec.nodes.iter().any(|name| name == node);
+        let is_named = instance.spec.names_node(node);
         let is_shared = instance.spec.shared;
         let leaves = (self.memory).leaves(node, (key, is_shared), self.instant);
         let stays = !self.is_gone(node) && !leaves;
@@ -237,7 +237,7 @@ impl View<'_> {
 
     /// What the Configuration says of slots of lost nodes; one that cannot be read may say never.
     fn release_after(&self, key: &ObjectKey, instance: &Instance) -> Option<Duration> {
-        let of = ObjectKey::new(&key.namespace, &instance.spec.configuration_name);
+        let of = instance.spec.configuration_key(&key.namespace);
         let seconds = match self.world.configurations.get(&of) {
             Some(configuration) => configuration.spec.slot_release_seconds,
             None if self.world.unreadable.contains_key(&of) => 0,
@@ -261,7 +261,7 @@ impl View<'_> {
             match (outlook, &self.memory.outage) {
                 (Outlook::FreeIn(left), _) => plan.wake_in = sooner(plan.wake_in, Some(left)),
                 (Outlook::Outage, Some(outage)) => {
-                    let of = ObjectKey::new(&key.namespace, &instance.spec.configuration_name);
+                    let of = instance.spec.configuration_key(&key.namespace);
                     let is_news = outage.is_news(&of, self.instant);
                     plan.outage_on.extend(is_news.then_some(of));
                 }
@@ -286,7 +286,7 @@ impl View<'_> {
 
     /// The Configuration of a shared Instance that is to go because that is gone: nobody else is there to delete it.
     fn orphan_of(&self, key: &ObjectKey, instance: &Instance) -> Option<ObjectKey> {
-        let of = ObjectKey::new(&key.namespace, &instance.spec.configuration_name);
+        let of = instance.spec.configuration_key(&key.namespace);
         let is_there =
             self.world.configurations.contains_key(&of) || self.world.unreadable.contains_key(&of);
         let is_deleting = instance.metadata.deletion_timestamp.is_some();
@@ -303,7 +303,7 @@ impl View<'_> {
         // The agent of a node that has no Node says again and again that it sees the device.
         let seen = self.memory.seen.get(key);
         let calm = seen.map_or(Duration::MAX, |seen| self.instant - *seen);
-        let of = ObjectKey::new(&key.namespace, &instance.spec.configuration_name);
+        let of = instance.spec.configuration_key(&key.namespace);
         let grace = match self.world.configurations.get(&of) {
             Some(configuration) => {
                 let seconds = u64::try_from(configuration.spec.grace_period_seconds);

@@ -1,9 +1,9 @@
-//! What the nodes say that they see: their NodeDevices, sorted by device, and which Instance each device has. Pure.
+//! Sorts the reports in all NodeDevices by device, and finds the Instance of each device. Pure.
 use crate::{
     api::{
-        instance::{HEALTHY, Instance, InstanceStatus, NodeHealth},
+        instance::{HEALTHY, Instance, InstanceStatus, NodeHealth, UNHEALTHY},
         names,
-        node_devices::{SeenDevice, UNHEALTHY},
+        node_devices::SeenDevice,
     },
     controller::world::World,
     model::{
@@ -18,13 +18,13 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A device, by its Configuration and its id.
 pub(crate) type Identity = (ObjectKey, String);
 
-/// What each node says of one device.
+/// The reports of all nodes about one device.
 pub(crate) type Views<'a> = BTreeMap<&'a str, &'a SeenDevice>;
 
 #[derive(Debug, Default)]
 pub(crate) struct Sights<'a> {
     by_device: BTreeMap<Identity, Views<'a>>,
-    /// Of nodes that say which Instance they mean.
+    /// The reports that name an Instance instead of a device.
     by_instance: BTreeMap<ObjectKey, Views<'a>>,
     /// The Instance of each device that has one.
     instances: BTreeMap<Identity, ObjectKey>,
@@ -108,7 +108,7 @@ impl<'a> Sights<'a> {
         nodes.is_some_and(|nodes| nodes.contains(node))
     }
 
-    /// What the nodes say of an Instance's device. A second Instance of a device is seen by nobody.
+    /// Returns the reports about an Instance's device. A second Instance of the same device has none.
     pub(crate) fn of(&self, key: &ObjectKey) -> Views<'a> {
         let device = self.devices.get(key);
         let by_device = device.and_then(|device| self.by_device.get(device));
@@ -133,7 +133,7 @@ impl<'a> Sights<'a> {
 fn identity(key: &ObjectKey, instance: &Instance) -> Option<Identity> {
     let annotations = instance.metadata.annotations.as_ref()?;
     let id = annotations.get(names::DEVICE_ID)?;
-    let of = ObjectKey::new(&key.namespace, &instance.spec.configuration_name);
+    let of = instance.spec.configuration_key(&key.namespace);
     Some((of, id.clone()))
 }
 
@@ -155,7 +155,7 @@ pub(crate) fn turn(instance: &str, node: &str) -> String {
     digest_32(&format!("{instance} {node}"))
 }
 
-/// What an Instance that `nodes` offer is to say of each of them: only what is not well.
+/// Returns the entries of an Instance's status for `nodes`. Only nodes with a problem have an entry.
 pub(crate) fn exceptions(
     before: &InstanceStatus,
     (nodes, views): (&[String], &Views<'_>),

@@ -19,7 +19,7 @@ const NAME_LIMIT: usize = 63;
 /// Changes when the same spec makes another Service than before.
 const FORMAT: &str = "1";
 
-/// Since when Services have no brokers.
+/// The time since when each Service has had no broker.
 pub(super) type Idle = BTreeMap<ObjectKey, Timestamp>;
 
 #[derive(Debug, Default, PartialEq)]
@@ -46,7 +46,7 @@ pub(super) enum Action {
 pub(super) struct Apply {
     pub(super) key: ObjectKey,
     pub(super) owner: Owner,
-    /// Of the Service that is there.
+    /// The uid of the existing Service.
     pub(super) uid: Option<String>,
     pub(super) digest: String,
     pub(super) manifest: Value,
@@ -159,7 +159,7 @@ fn instance_service<'a>(
     if instance.metadata.deletion_timestamp.is_some() {
         return None;
     }
-    let of = ObjectKey::new(&key.namespace, &instance.spec.configuration_name);
+    let of = instance.spec.configuration_key(&key.namespace);
     let configuration = world.configurations.get(&of)?;
     let owner = Owner {
         kind: "Instance",

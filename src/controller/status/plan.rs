@@ -1,9 +1,10 @@
-//! What the status of Configurations is to say. Pure.
+//! Decides the status of each Configuration. Pure.
 use crate::{
     api::{
-        condition::{self, Condition},
+        condition::{self, Condition, ConditionStatus, ConditionType},
         configuration::{Configuration, ConfigurationStatus, NodeReport, Problem},
         node_devices::ConfigurationView,
+        reason::Reason,
     },
     controller::{
         nodes::{is_working, settles_in},
@@ -30,14 +31,14 @@ pub(crate) struct Plan {
     pub(crate) wake_in: Option<Duration>,
 }
 
-/// Writes what is to be said of a Configuration.
+/// A write of the status of a Configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Action {
     pub(crate) key: ObjectKey,
     pub(crate) patch: Patch,
     /// The nodes that are taken for deleted.
     pub(crate) gone: BTreeSet<String>,
-    /// What is told where it does not work any more.
+    /// The problem of the Event, if READY has become false or has another reason.
     pub(crate) trouble: Option<Problem>,
 }
 
@@ -78,7 +79,7 @@ fn counts(world: &World) -> BTreeMap<(&str, &str), i64> {
     counts
 }
 
-/// Of the Configurations of one name, the one whose resource the name is: the oldest, as agents see it too.
+/// Returns the Configuration of each name that nodes use: the oldest one, by the same rule as in agents.
 fn first_of_each_name(world: &World) -> BTreeMap<&str, &ObjectKey> {
     let age = |key: &ObjectKey| {
         let created: Option<&Time> = (world.configurations.get(key))
@@ -102,7 +103,7 @@ fn first_of_each_name(world: &World) -> BTreeMap<&str, &ObjectKey> {
 
 type Views<'a> = BTreeMap<ObjectKey, Vec<(&'a String, &'a ConfigurationView)>>;
 
-/// What the nodes make of each Configuration, by their NodeDevices.
+/// Returns the reports about each Configuration in all NodeDevices.
 fn views(world: &World) -> Views<'_> {
     let mut views = Views::new();
     for (node, object) in &world.node_devices {
@@ -125,12 +126,12 @@ struct View<'a> {
 
 /// A condition without its time.
 struct Verdict {
-    status: &'static str,
+    status: ConditionStatus,
     problem: Problem,
 }
 
 impl View<'_> {
-    /// What the nodes say. What one said itself in the status counts where it has no NodeDevices.
+    /// Returns the reports of all nodes. A node without NodeDevices has its report in the status.
     fn reports(&self, key: &ObjectKey, configuration: &Configuration) -> Vec<NodeReport> {
         let said = configuration.status.iter().flat_map(|status| &status.nodes);
         let said = said.filter(|report| !self.world.node_devices.contains_key(&report.name));
@@ -145,7 +146,7 @@ impl View<'_> {
         reports
     }
 
-    /// What is written of the nodes: what is wrong, and what they wrote themselves.
+    /// Returns the entries of the nodes: those with problems, and those that the nodes wrote themselves.
     fn entries(&self, key: &ObjectKey, reports: &[NodeReport]) -> Vec<NodeReport> {
         let world = self.world;
         let is_there = |report: &&NodeReport| world.nodes.contains_key(&report.name);
@@ -181,23 +182,23 @@ impl View<'_> {
         let none = ConfigurationStatus::default();
         let before = configuration.status.as_ref().unwrap_or(&none);
         let Verdict { status, problem } = self.verdict(key, configuration, reports);
-        let ready = before.conditions.iter().find(|c| c.type_ == "Ready");
+        let ready = Condition::of_type(&before.conditions, ConditionType::Ready);
         let generation = configuration.metadata.generation;
         let condition = Condition {
-            type_: "Ready".to_owned(),
-            status: status.to_owned(),
-            reason: problem.reason.clone(),
-            message: problem.message.clone(),
-            last_transition_time: (ready.filter(|ready| ready.status == status)).map_or_else(
-                || condition::time(self.now),
-                |c| c.last_transition_time.clone(),
-            ),
             observed_generation: generation,
+            ..Condition::new(
+                ConditionType::Ready,
+                status,
+                &problem.reason,
+                problem.message.clone(),
+                &condition::time(self.now),
+            )
         };
+        let condition = condition.replacing(&before.conditions);
         let count = (key.namespace.as_str(), key.name.as_str());
         let instances = self.counts.get(&count).copied().unwrap_or_default();
-        let is_new_trouble = status == "False"
-            && ready.is_none_or(|c| (c.status.as_str(), &c.reason) != (status, &problem.reason));
+        let is_new_trouble = status == ConditionStatus::False
+            && ready.is_none_or(|c| !c.has_status(status) || c.reason != problem.reason);
         let conditions = vec![condition];
         let nodes = self.entries(key, reports);
         let gone = before.nodes.iter().map(|report| &report.name);
@@ -224,7 +225,7 @@ impl View<'_> {
         })
     }
 
-    /// What the nodes do with it counts; where none has said anything, what can be seen from here.
+    /// Returns the condition by the reports of the nodes, or without a report by what the controller knows.
     fn verdict(
         &self,
         key: &ObjectKey,
@@ -238,16 +239,17 @@ impl View<'_> {
             .filter_map(|report| Some((&report.name, report.problems.first()?)))
             .collect();
         if let [(node, problem), others @ ..] = troubled.as_slice() {
-            return trouble(&problem.reason, first_trouble(node, problem, others.len()));
+            let message = first_trouble(node, problem, others.len());
+            return trouble(problem.with_message(message));
         }
         if self.leaves_all_out(configuration) {
             let message = "spec.nodeSelector leaves out every node that petiole-agent runs on: compare it with `kubectl get nodes --show-labels`";
-            return trouble("NoNodeSelected", message.to_owned());
+            return trouble(Problem::new(Reason::NoNodeSelected, message));
         }
         if !counted.is_empty() {
             return Verdict {
-                status: "True",
-                problem: Problem::new("Working", "every device that is found is offered"),
+                status: ConditionStatus::True,
+                problem: Problem::new(Reason::Working, "every device that is found is offered"),
             };
         }
         if let Some(first) = self
@@ -258,22 +260,25 @@ impl View<'_> {
             let message = format!(
                 "{first} has the same name and goes on: of Configurations with one name only one works, whatever their namespaces; rename this one"
             );
-            return trouble("NameTaken", message);
+            return trouble(Problem::new(Reason::ConfigurationNameTaken, message));
         }
         let has_worked = !reports.is_empty()
             || configuration
                 .status
                 .iter()
                 .flat_map(|s| &s.conditions)
-                .any(|c| c.type_ == "Ready" && c.status != "Unknown");
+                .any(|c| {
+                    c.type_ == ConditionType::Ready.as_str()
+                        && !c.has_status(ConditionStatus::Unknown)
+                });
         if has_worked {
             let message = "no node that is ready works with it: see that petiole-agent runs on the nodes near the devices";
-            return trouble("NoAgent", message.to_owned());
+            return trouble(Problem::new(Reason::NoAgent, message));
         }
         Verdict {
-            status: "Unknown",
+            status: ConditionStatus::Unknown,
             problem: Problem::new(
-                "NotReported",
+                Reason::NotReported,
                 "no node has said yet what it makes of it: petiole-agent may not run",
             ),
         }
@@ -296,7 +301,7 @@ impl View<'_> {
     }
 }
 
-/// Only of this object, not of a later one of its name.
+/// Returns the patch of the status. It does not apply to a later object of the same name.
 fn patch(configuration: &Configuration, after: &ConfigurationStatus) -> Patch {
     let mut patch = vec![test(
         &["metadata", "uid"],
@@ -316,10 +321,10 @@ fn patch(configuration: &Configuration, after: &ConfigurationStatus) -> Patch {
     Patch(patch)
 }
 
-fn trouble(reason: &str, message: String) -> Verdict {
+fn trouble(problem: Problem) -> Verdict {
     Verdict {
-        status: "False",
-        problem: Problem::new(reason, message),
+        status: ConditionStatus::False,
+        problem,
     }
 }
 

@@ -9,7 +9,7 @@ use crate::model::{
 };
 use std::collections::BTreeSet;
 
-/// What one container has of one resource, by the kubelet's books.
+/// The ids of one resource that one container holds, by the kubelet's books.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Use {
     /// What the kubelet calls it.

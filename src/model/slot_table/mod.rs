@@ -115,7 +115,7 @@ pub struct Usage<'a> {
     pub free: i64,
 }
 
-/// See the module's head.
+/// The slots of all Instances of a node, with their owners.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SlotTable {
     node: String,
@@ -131,9 +131,9 @@ pub struct SlotTable {
     answered: BTreeMap<SlotId, Duration>,
     /// For each Configuration: the ids its resource lists, and the Instance behind each. Fixed while listed.
     listed: BTreeMap<String, BTreeMap<u32, String>>,
-    /// See [`Self::take_unobserved`].
+    /// The Instances to observe again: see [`Self::take_unobserved`].
     unobserved: BTreeSet<ObjectKey>,
-    /// See [`Self::take_touched`].
+    /// The Instances whose slots may have changed: see [`Self::take_touched`].
     touched: BTreeSet<String>,
 }
 

@@ -5,7 +5,7 @@ use super::{
     plan::{File, take_stock},
 };
 use crate::{
-    api::configuration::Problem,
+    api::{configuration::Problem, reason::Reason},
     files,
     store::manifest::{self, Unreadable},
 };
@@ -44,7 +44,8 @@ impl Inner {
                     Ok(text) => manifest::read_each(&text),
                     Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
                     Err(e) => {
-                        let problem = Problem::new("Unreadable", format!("it cannot be read: {e}"));
+                        let problem =
+                            Problem::new(Reason::Unreadable, format!("it cannot be read: {e}"));
                         (vec![], vec![Unreadable { key: None, problem }])
                     }
                 };

@@ -2,7 +2,7 @@
 use crate::{files, model::names::ObjectKey, store::StoreError};
 use std::{fs, io, path::Path};
 
-/// What stands there may be secret: `brokerProperties` are in it.
+/// Files may contain secrets in `brokerProperties`.
 pub(super) const FILE_MODE: u32 = 0o600;
 
 /// The manifests of a folder in the order of their names. Hidden files are editors' and our own half-written ones.

@@ -17,7 +17,10 @@ use super::{
     plan::adopted,
 };
 use crate::{
-    api::configuration::{Configuration, ConfigurationStatus, Problem},
+    api::{
+        configuration::{Configuration, ConfigurationStatus, Problem},
+        reason::Reason,
+    },
     files,
     folder_watch::FolderWatch,
     model::names::ObjectKey,
@@ -52,7 +55,7 @@ struct Inner {
     settings: Settings,
     configurations: watch::Sender<Arc<Configurations>>,
     instances: watch::Sender<Arc<Instances>>,
-    /// What is on the disk beside the Instances. Its lock is held over every change of the folder, so that changes
+    /// The files on the disk beside the Instances. Its lock is held over every change of the folder, so that changes
     /// to one Instance follow one another; never over an await.
     written: Mutex<Written>,
     started: Instant,
@@ -61,7 +64,7 @@ struct Inner {
 #[derive(Default)]
 struct Written {
     known: Known,
-    /// What is wrong with each file, as far as reading it tells.
+    /// The problems of each file that were found while reading it.
     unreadable: BTreeMap<String, Vec<Problem>>,
     reports: BTreeMap<ObjectKey, Report>,
     errors: BTreeMap<String, String>,
@@ -154,7 +157,7 @@ impl Store for FolderStore {
     }
 
     /// The log has it.
-    fn warn(&self, _: &About, _: &'static str, _: String) {}
+    fn warn(&self, _: &About, _: Reason, _: String) {}
 
     fn run(&self, shutdown: CancellationToken) -> BoxFuture<'_, anyhow::Result<()>> {
         Box::pin(async move {

@@ -1,6 +1,9 @@
-//! What the manifests of a folder come to. Pure.
+//! Computes the set of Configurations from the manifests of a folder. Pure.
 use crate::{
-    api::configuration::{Configuration, Problem},
+    api::{
+        configuration::{Configuration, Problem},
+        reason::Reason,
+    },
     model::names::ObjectKey,
     store::{Configurations, key_of, manifest::Unreadable},
 };
@@ -22,12 +25,12 @@ pub(super) struct File {
     pub(super) unreadable: Vec<Unreadable>,
 }
 
-/// What is remembered from one reading to the next.
+/// The state that one reading leaves for the next.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     /// The file of each Configuration, the hidden ones' too.
     pub(super) files: BTreeMap<ObjectKey, String>,
-    /// Since when (uptime) a Configuration has been missing from its file.
+    /// The uptime since when a Configuration has been missing from its file.
     missing: BTreeMap<ObjectKey, Duration>,
     /// The files that could not be read since the start, once there was a first reading.
     never_read: Option<BTreeSet<String>>,
@@ -36,7 +39,7 @@ pub(super) struct Known {
 #[derive(Debug, Default)]
 pub(super) struct Stock {
     pub(super) configurations: Configurations,
-    /// What is wrong with each file.
+    /// The problems of each file.
     pub(super) problems: BTreeMap<String, Vec<Problem>>,
 }
 
@@ -51,7 +54,7 @@ pub(super) fn take_stock(files: Vec<File>, known: &mut Known, now: Duration) -> 
             let message = "it has no Configuration; remove the file if those it had are to go";
             file.unreadable.push(Unreadable {
                 key: None,
-                problem: Problem::new("Empty", message),
+                problem: Problem::new(Reason::Empty, message),
             });
         }
         for configuration in std::mem::take(&mut file.configurations) {
@@ -65,7 +68,8 @@ pub(super) fn take_stock(files: Vec<File>, known: &mut Known, now: Duration) -> 
                 }
             }
         }
-        let is_opaque = |u: &Unreadable| u.key.is_none() && u.problem.reason != "NotAConfiguration";
+        let is_opaque =
+            |u: &Unreadable| u.key.is_none() && u.problem.reason != Reason::NotAConfiguration;
         if file.unreadable.iter().any(is_opaque) {
             opaque.insert(file.name.clone());
         }
@@ -108,7 +112,7 @@ fn duplicate(key: ObjectKey, earlier: &str) -> Unreadable {
     let message = format!("{key} is in {earlier} already; that one is used");
     Unreadable {
         key: Some(key),
-        problem: Problem::new("Duplicate", message),
+        problem: Problem::new(Reason::Duplicate, message),
     }
 }
 

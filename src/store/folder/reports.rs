@@ -5,7 +5,7 @@ use super::{
     disk::{FILE_MODE, file_name, unavailable, write_yaml},
 };
 use crate::{
-    api::configuration::{Configuration, Problem},
+    api::configuration::Configuration,
     files,
     model::names::ObjectKey,
     store::{StoreError, plan::status_of},
@@ -30,7 +30,7 @@ impl Inner {
                     report
                         .problems
                         .iter()
-                        .map(|p| Problem::new(&p.reason, format!("{key}: {}", p.message))),
+                        .map(|p| p.with_message(format!("{key}: {}", p.message))),
                 );
             }
         }

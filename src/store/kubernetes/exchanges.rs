@@ -1,7 +1,7 @@
 //! How slots get other owners: one patch an Instance, and without the server where nobody else can take them.
 use super::{Inner, plan};
 use crate::{
-    api::instance::Instance,
+    api::{instance::Instance, reason::Reason},
     cluster::SIDE_BY_SIDE,
     model::names::ObjectKey,
     store::{
@@ -129,9 +129,10 @@ impl Inner {
             self.settings.node_name,
             slots.join(", ")
         );
-        warn!(instance = %key, "SlotsNotWritten: {note}");
+        warn!(instance = %key, "{}: {note}", Reason::SlotsNotWritten);
         if let Some(object) = self.reference(&About::Instance(key.clone())) {
-            self.events.warning(object, "SlotsNotWritten", note);
+            self.events
+                .warning(object, Reason::SlotsNotWritten.as_str(), note);
         }
         self.change(|known| known.made_up(key, exchanges));
     }

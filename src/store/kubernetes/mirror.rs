@@ -1,4 +1,4 @@
-//! What was known last, on the disk: an agent that starts while the API server is away serves its devices from it.
+//! Keeps the last known objects on the disk. An agent that starts while the API server is away serves its devices from them.
 use super::Inner;
 use crate::{
     api::{configuration::Configuration, instance::Instance},
@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 const FILE_MODE: u32 = 0o600;
-/// What changes within this time is written together.
+/// Changes within this time are written together.
 const SETTLE: Duration = Duration::from_millis(500);
 /// The least time between two writes while changes do not end: a disk of flash memory wears out.
 const BETWEEN_WRITES: Duration = Duration::from_secs(2);

@@ -21,7 +21,7 @@ use super::{
     About, Configurations, Exchange, InstanceChange, Instances, Report, Store, StoreError, is_same,
 };
 use crate::{
-    api::{configuration::Configuration, instance::Instance},
+    api::{configuration::Configuration, instance::Instance, reason::Reason},
     cluster::{
         SIDE_BY_SIDE,
         events::{self, Events, about},
@@ -61,7 +61,7 @@ pub struct Settings {
     pub node_name: String,
     /// The namespaces that are watched; all of them where none is named.
     pub namespaces: Vec<String>,
-    /// Where the mirror is.
+    /// The folder of the mirror.
     pub state: PathBuf,
 }
 
@@ -76,7 +76,7 @@ struct Inner {
     settings: Settings,
     events: Events,
     mirror: Mirror,
-    /// Never locked over an await.
+    /// The lock is never held over an await.
     known: Mutex<Known>,
     instances: watch::Sender<Arc<Instances>>,
     configurations: watch::Sender<Arc<Configurations>>,
@@ -163,9 +163,9 @@ impl Store for KubernetesStore {
         Box::pin(async { Ok(()) })
     }
 
-    fn warn(&self, object: &About, reason: &'static str, note: String) {
+    fn warn(&self, object: &About, reason: Reason, note: String) {
         if let Some(object) = self.inner.reference(object) {
-            self.inner.events.warning(object, reason, note);
+            self.inner.events.warning(object, reason.as_str(), note);
         }
     }
 

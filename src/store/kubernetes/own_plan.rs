@@ -1,4 +1,4 @@
-//! What this node's NodeDevices is to say, and when it is written. Pure.
+//! Decides the contents of this node's NodeDevices, and when it is written. Pure.
 use crate::{
     api::{
         configuration::Problem,
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 /// Problems, each with the Configuration that has it.
 pub(crate) type Problems = Vec<(ObjectKey, Problem)>;
 
-/// What is to be written.
+/// The next write.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Step<'a> {
     Nothing,
@@ -29,7 +29,7 @@ pub(crate) enum Urgency {
     Due,
 }
 
-/// What became of the last write, as far as the watch may not tell of it yet.
+/// The result of the last write, which the watch may not show yet.
 #[derive(Debug, Default)]
 pub(crate) enum Written {
     /// Nothing: what the watch says counts.
@@ -88,7 +88,7 @@ pub(crate) fn new_problems(before: &Problems, now: &Problems) -> Problems {
 /// before are made.
 const PROPERTIES_MAX: usize = 256 * 1024;
 
-/// What the object is to say.
+/// Returns the contents that the object should have.
 pub(crate) fn wanted(reports: &BTreeMap<ObjectKey, Report>) -> NodeDevicesSpec {
     let mut left = PROPERTIES_MAX;
     let mut bounded = |device: &SeenDevice| {
@@ -115,7 +115,7 @@ pub(crate) fn wanted(reports: &BTreeMap<ObjectKey, Report>) -> NodeDevicesSpec {
     }
 }
 
-/// What to do about it. `seen` is the object as the watch has it, which may be behind what was written.
+/// Returns the next write. `seen` is the object as the watch has it, which may be older than the last write.
 pub(crate) fn step<'a>(
     wanted: &'a NodeDevicesSpec,
     seen: Option<&NodeDevices>,
@@ -203,6 +203,7 @@ fn is_same_device(there: &SeenDevice, wanted: &SeenDevice) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::reason::Reason;
 
     fn device(id: &str) -> SeenDevice {
         SeenDevice {
@@ -331,13 +332,16 @@ mod tests {
     }
 
     #[test]
-    fn only_problems_that_are_new_are_told() {
+    fn only_problems_that_are_new_are_reported() {
         let problem = |reason| {
             let key = ObjectKey::new("default", "cam");
             (key, Problem::new(reason, "m"))
         };
-        let now = vec![problem("A"), problem("B")];
+        let now = vec![problem(Reason::BadName), problem(Reason::BadSpec)];
         assert_eq!(new_problems(&vec![], &now).len(), 2);
-        assert_eq!(new_problems(&vec![problem("A")], &now), [problem("B")]);
+        assert_eq!(
+            new_problems(&vec![problem(Reason::BadName)], &now),
+            [problem(Reason::BadSpec)]
+        );
     }
 }

@@ -1,6 +1,6 @@
-//! What is sent to the API server for a change: guarded JSON patches. Pure.
+//! Makes the JSON patches that change Instances on the API server. Pure.
 //!
-//! Both are changed by JSON patches, each with a `test` of what the change depends on: one request, no record of
+//! Each patch has a `test` of what the change depends on. A change is one request, and leaves no record of
 //! field owners that would outlive a node, and no other node's concurrent change makes it fail.
 use crate::{
     api::{
@@ -30,7 +30,7 @@ pub(crate) fn to_create(instance: &Instance, node: &str) -> Instance {
     instance
 }
 
-/// What to do about an Instance that has the name of one that was to be created.
+/// The relation of an existing Instance to one of the same name that should be created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Met {
     /// It is of the same device, which another node found first.
@@ -61,7 +61,7 @@ pub(crate) fn met(there: &Instance, ours: &Instance) -> Met {
 pub(crate) fn join(instance: &Instance, node: &str) -> Patch {
     let mut patch = guarded(instance);
     patch.extend(with_label(instance, node));
-    if !instance.spec.nodes.iter().any(|n| n == node) {
+    if !instance.spec.names_node(node) {
         patch.push(add(&["spec", "nodes", "-"], json!(node)));
     }
     Patch(patch)
@@ -98,7 +98,7 @@ fn holds_slot(instance: &Instance, node: &str) -> bool {
     owners.any(|owner| owner.is_ok_and(|owner| owner.is_some_and(|owner| owner.node() == node)))
 }
 
-/// What the Configuration and the device say. Only the first node of an Instance writes that.
+/// The values from the Configuration and the device. Only the first node of an Instance writes them.
 pub(crate) struct Description<'a> {
     pub(crate) capacity: i32,
     pub(crate) broker_properties: &'a BTreeMap<String, String>,
@@ -167,7 +167,7 @@ pub(crate) fn exchange(instance: &Instance, node: &str, exchanges: &[&Exchange])
         }
     }
     // The labels of a shared one are the controller's.
-    let has_left = !instance.spec.nodes.iter().any(|n| n == node);
+    let has_left = !instance.spec.names_node(node);
     if has_left
         && !instance.spec.shared
         && !holds_slot(&forced(instance, exchanges.iter().copied()), node)

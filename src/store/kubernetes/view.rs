@@ -33,7 +33,7 @@ pub(crate) struct Known {
     instances: BTreeMap<ObjectKey, Arc<Instance>>,
     /// The lists that are being read, by the namespace of the watch.
     listing: BTreeMap<Option<String>, BTreeMap<ObjectKey, Arc<Instance>>>,
-    /// What this node has deleted, by uid: an earlier event may still be on its way.
+    /// The Instances that this node has deleted, by uid. An earlier event may still be on its way.
     deleted: BTreeMap<String, Deletion>,
     /// Versions at which Instances left the watch, with their uids: an answer to what was asked before may still be on its
     /// way, and nothing would take it back.
@@ -165,7 +165,7 @@ impl Known {
         }
     }
 
-    /// What was read anew.
+    /// Takes over an Instance that was read again.
     pub(crate) fn read(&mut self, instance: Instance) {
         let instance = Arc::new(slim(instance));
         for listing in self.listing.values_mut() {
@@ -258,7 +258,7 @@ impl Known {
         }
     }
 
-    /// What of an Instance is not written yet.
+    /// Returns the exchanges of an Instance that are not written yet.
     pub(crate) fn pending_of(&self, key: &ObjectKey) -> Vec<Exchange> {
         let pending = self.pending.get(key).into_iter().flatten();
         pending.map(|(_, exchange)| exchange.clone()).collect()

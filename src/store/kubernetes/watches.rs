@@ -24,7 +24,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-/// Between tries of writes that were put off.
+/// The wait between two attempts at pending writes.
 const FIRST_RETRY: Duration = Duration::from_millis(500);
 const LAST_RETRY: Duration = Duration::from_secs(10);
 

@@ -1,4 +1,4 @@
-//! How Instances are written: each change is one request, tried again with a newer Instance where the guard of its
+//! Writes Instances: each change is one request, which is repeated with a newer Instance if the guard of its
 //! patch did not hold.
 use super::{
     Inner,
@@ -8,6 +8,7 @@ use crate::{
     api::{
         instance::{HEALTHY, Instance},
         names,
+        reason::Reason,
     },
     cluster::{
         code, events::about, is_conflict, is_not_found, is_unprocessable, reason, untracked,
@@ -126,21 +127,24 @@ impl Inner {
         let mut entries = instance.status.iter().flat_map(|status| &status.nodes);
         let before = entries.find(|entry| entry.name == *node);
         if let Some(trouble) = &view.trouble {
-            let is_known = before.is_some_and(|b| b.reason.as_deref() == Some(trouble.reason));
+            let reason = trouble.reason.as_str();
+            let is_known = before.is_some_and(|b| b.reason.as_deref() == Some(reason));
             if !is_known {
                 let note = format!("node {node}: {}", trouble.message);
-                self.events.warning(about(instance), trouble.reason, note);
+                self.events.warning(about(instance), reason, note);
             }
             return;
         }
         match (before.is_none_or(|b| b.health == HEALTHY), view.is_healthy) {
             (true, false) => {
                 let note = format!("node {node} does not see the device any more");
-                self.events.warning(about(instance), "DeviceGone", note);
+                self.events
+                    .warning(about(instance), Reason::DeviceGone.as_str(), note);
             }
             (false, true) => {
                 let note = format!("node {node} sees the device again");
-                self.events.normal(about(instance), "DeviceBack", note);
+                self.events
+                    .normal(about(instance), Reason::DeviceBack.as_str(), note);
             }
             (true, true) | (false, false) => {}
         }
@@ -192,10 +196,11 @@ impl Inner {
             Err(e) => return Err(unavailable(&e)),
         }
         self.change(|known| known.deleted(key));
-        let configuration = ObjectKey::new(&key.namespace, &instance.spec.configuration_name);
+        let configuration = instance.spec.configuration_key(&key.namespace);
         if let Some(object) = self.reference(&About::Configuration(configuration)) {
             let note = format!("Instance {} is deleted: {reason}", key.name);
-            self.events.normal(object, "InstanceDeleted", note);
+            self.events
+                .normal(object, Reason::InstanceDeleted.as_str(), note);
         }
         Ok(())
     }
@@ -275,7 +280,7 @@ impl Inner {
     }
 }
 
-/// What became of a patch.
+/// The result of a patch.
 enum Attempt {
     Written(Arc<Instance>),
     /// It does not fit the Instance as it is now.

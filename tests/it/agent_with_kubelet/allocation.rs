@@ -134,7 +134,7 @@ async fn a_call_that_its_client_gives_up_undoes_its_claim() {
 #[tokio::test]
 async fn a_slot_is_released_when_its_pod_is_gone() {
     let mut node = TestNode::new();
-    node.agent_settings.between_looks = Duration::from_millis(300);
+    node.agent_settings.look_interval = Duration::from_millis(300);
     node.start_kubelet();
     node.start_agent();
     node.configure("cam", "capacity: 2");

@@ -207,9 +207,9 @@ async fn after_an_agent_restart_allocate_is_refused_when_the_device_does_not_sho
 }
 
 /// A node whose agent was killed when a claim was written and not answered, and is started again.
-async fn killed_within_a_claim(between_looks: Duration) -> (TestNode, String) {
+async fn killed_within_a_claim(look_interval: Duration) -> (TestNode, String) {
     let mut node = TestNode::new();
-    node.agent_settings.between_looks = between_looks;
+    node.agent_settings.look_interval = look_interval;
     node.start_kubelet();
     node.start_agent();
     node.configure("cam", "capacity: 1");
@@ -249,8 +249,8 @@ async fn no_slot_is_released_while_a_new_kubelet_lists_nothing() {
     let socket = node.root().join("pods.sock");
     let pods = FakePodResources::start(&socket);
     node.agent_settings.pod_resources_socket = socket;
-    node.agent_settings.kubelet_settles = Duration::from_secs(6);
-    node.agent_settings.between_looks = Duration::from_millis(100);
+    node.agent_settings.kubelet_startup_grace = Duration::from_secs(6);
+    node.agent_settings.look_interval = Duration::from_millis(100);
     node.start_kubelet();
     node.start_agent();
     node.configure("cam", "capacity: 1");

@@ -1,7 +1,7 @@
 //! Slots are as the containers of the node use them, whatever becomes of their Instances.
 use super::*;
 use petiole::{
-    api::instance::Instance,
+    api::{instance::Instance, reason::Reason},
     model::{
         checkpoint::{self, Data, Entry},
         names::ObjectKey,
@@ -18,9 +18,9 @@ async fn with_a_camera(spec: &str, slots: u32) -> (TestNode, String) {
     with_looks(BETWEEN_LOOKS, spec, slots).await
 }
 
-async fn with_looks(between_looks: Duration, spec: &str, slots: u32) -> (TestNode, String) {
+async fn with_looks(look_interval: Duration, spec: &str, slots: u32) -> (TestNode, String) {
     let mut node = TestNode::new();
-    node.agent_settings.between_looks = between_looks;
+    node.agent_settings.look_interval = look_interval;
     node.start_kubelet();
     node.start_agent();
     node.configure("cam", spec);
@@ -187,7 +187,7 @@ async fn a_slot_that_another_node_shows_and_a_container_here_uses_is_told_once()
         let about = About::Instance(ObjectKey::new("default", &door));
         let twice = warnings
             .iter()
-            .filter(|w| w.0 == about && w.1 == "SlotHeldTwice");
+            .filter(|w| w.0 == about && w.1 == Reason::SlotHeldTwice);
         twice.map(|w| w.2.clone()).collect()
     };
     node.until("it is told", async || told().first().cloned())

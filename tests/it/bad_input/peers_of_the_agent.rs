@@ -57,8 +57,8 @@ async fn pod_resources_that_hang_or_lie_release_no_slot() {
     let socket = node.root().join("pods.sock");
     let listener = UnixListener::bind(&socket).unwrap();
     node.agent_settings.pod_resources_socket = socket;
-    node.agent_settings.kubelet_settles = Duration::ZERO;
-    node.agent_settings.between_looks = Duration::from_millis(100);
+    node.agent_settings.kubelet_startup_grace = Duration::ZERO;
+    node.agent_settings.look_interval = Duration::from_millis(100);
     node.start_kubelet();
     node.start_agent();
     node.configure("cam", "capacity: 1");

@@ -40,7 +40,7 @@ fn file() -> Data {
 }
 
 fn books(listed: &[(&str, &str)], is_fresh: bool) -> Books {
-    let mut list = List::default();
+    let mut list = PodList::default();
     for (resource, id) in listed {
         let ids = list.by_resource.entry((*resource).to_owned()).or_default();
         ids.insert((*id).to_owned());

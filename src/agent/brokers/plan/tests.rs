@@ -1,6 +1,6 @@
 use super::*;
 use crate::{
-    agent::configurations::{AcceptedConfiguration, Selection},
+    agent::values::{AcceptedConfiguration, Judged, Selection},
     api::instance::{Instance, InstanceSpec},
     discovery::{plan::SessionSpec, session::Sighting},
     model::device::{Device, DeviceSet, Scope},

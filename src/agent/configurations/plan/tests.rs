@@ -1,5 +1,10 @@
 use super::*;
-use crate::{api::configuration::DiscoveryHandlerInfo, store::manifest};
+use crate::{
+    agent::values::Accepted,
+    api::{configuration::DiscoveryHandlerInfo, reason::Reason},
+    model::{device::Scope, variables::Variables},
+    store::manifest,
+};
 use std::sync::LazyLock;
 
 fn configurations(texts: &[&str]) -> Configurations {
@@ -20,7 +25,7 @@ fn configurations(texts: &[&str]) -> Configurations {
 fn known(spec: &SessionSpec) -> Result<Scope, Problem> {
     match spec.handler.as_str() {
         "echo" => Ok(Scope::Shared),
-        _ => Err(Problem::new("UnknownHandler", "")),
+        _ => Err(Problem::new(Reason::UnknownHandler, "")),
     }
 }
 
@@ -39,7 +44,7 @@ fn world<'a>(configurations: &'a Configurations, before: &'a Accepted) -> World<
         labels: Labels::NoNode,
         prefix: "akri.sh",
         prefixes: &PREFIXES,
-        others: None,
+        foreign: None,
         registered: &NOTHING,
         max_configurations: 2,
         scope_of: &known,
@@ -133,7 +138,7 @@ fn of_two_namespaces_with_one_name_the_older_works() {
     );
     assert_eq!(
         judged.problems[&ObjectKey::new("a", "good")].reason,
-        "NameTaken"
+        "ConfigurationNameTaken"
     );
 }
 
@@ -169,7 +174,7 @@ fn a_newcomer_does_not_take_the_name_of_one_that_works() {
     assert_eq!(judged.accepted, before);
     assert_eq!(
         judged.problems[&ObjectKey::new("aaa", "good")].reason,
-        "NameTaken"
+        "ConfigurationNameTaken"
     );
 }
 

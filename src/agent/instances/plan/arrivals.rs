@@ -5,7 +5,7 @@
 //! and leaves an entry in the node's capacity and in the kubelet's checkpoint for minutes.
 use super::{PlanOfOne, Room};
 use crate::{
-    api::configuration::Problem,
+    api::{configuration::Problem, reason::Reason},
     model::{
         device::{Device, DeviceId, Scope},
         instance_name::InstanceName,
@@ -31,7 +31,7 @@ pub(crate) struct Arrivals(BTreeMap<ObjectKey, Arrival>);
 pub(super) struct Arrival {
     /// As many as `maxInstances` at once.
     bucket: TokenBucket,
-    /// Since when (uptime) devices have been waiting for an Instance.
+    /// The uptime since when each device has waited for an Instance.
     waiting: BTreeMap<DeviceId, Duration>,
     /// Devices that were reported, and whose Instances the controller has not made yet.
     reported: BTreeSet<DeviceId>,
@@ -145,7 +145,7 @@ impl<'a> PlanOfOne<'a> {
             "{left_out} more devices were found and are left out: maxInstances is {limit}, and all Configurations together may have {}",
             self.world.max_instances
         );
-        Problem::new("TooManyDevices", message)
+        Problem::new(Reason::TooManyDevices, message)
     }
 }
 
@@ -154,17 +154,17 @@ fn too_fast(limit: usize) -> Problem {
     let message = format!(
         "devices wait for their Instances: {limit} (maxInstances) were new in a short time, and now {NEW_A_SECOND} a second get one, those first that have been seen longest; if something on the network announces ever new names, stop it, or narrow discoveryDetails"
     );
-    Problem::new("TooManyNewDevices", message)
+    Problem::new(Reason::TooManyNewDevices, message)
 }
 
 fn not_created(key: &ObjectKey, why: &str) -> Problem {
     let message = format!("Instance {} cannot be created: {why}", key.name);
-    Problem::new("NotCreated", message)
+    Problem::new(Reason::NotCreated, message)
 }
 
 fn name_taken(first: &str, count: usize) -> Problem {
     let message = format!(
         "{count} devices are left out, because other devices have the names they would get; the first is {first:?}"
     );
-    Problem::new("NameTaken", message)
+    Problem::new(Reason::InstanceNameTaken, message)
 }

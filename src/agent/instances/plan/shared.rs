@@ -3,9 +3,10 @@ use super::{PlanOfOne, World};
 use crate::{
     agent::plan_inputs::{device_id, pin},
     api::{
-        instance::{FLAPPING, HEALTHY, IDENTITY_CHANGED, Instance},
+        instance::{HEALTHY, Instance, UNHEALTHY},
         names,
-        node_devices::{LEFT, SeenDevice, UNHEALTHY},
+        node_devices::{LEFT, SeenDevice},
+        reason::Reason,
     },
     model::{
         device::Device, instance_name::InstanceName, limits, names::ObjectKey, slot::holders,
@@ -21,7 +22,7 @@ pub(super) fn is_merged(world: &World<'_>, instance: &Instance) -> bool {
 }
 
 pub(super) fn is_named(instance: &Instance, node: &str) -> bool {
-    instance.spec.nodes.iter().any(|name| name == node)
+    instance.spec.names_node(node)
 }
 
 /// How the device is reached, as it is noted beside the Instance of a device that one node has.
@@ -74,8 +75,8 @@ impl PlanOfOne<'_> {
     pub(super) fn miss(&mut self, key: &ObjectKey, instance: &Instance, view: &View) {
         self.report.devices.push(SeenDevice {
             state: (!view.is_healthy).then(|| UNHEALTHY.to_owned()),
-            flapping: told(view, FLAPPING),
-            other_host: told(view, IDENTITY_CHANGED),
+            flapping: told(view, Reason::Flapping),
+            other_host: told(view, Reason::IdentityChanged),
             ..of_instance(key, instance)
         });
     }
@@ -119,14 +120,14 @@ fn as_it_is(key: &ObjectKey, instance: &Instance, node: &str) -> SeenDevice {
     let entries = instance.status.iter().flat_map(|status| &status.nodes);
     let entry = entries.clone().find(|entry| entry.name == node);
     let is_unhealthy = entry.is_some_and(|entry| entry.health != HEALTHY);
-    let said = |reason| {
-        let such = entry.filter(|entry| entry.reason.as_deref() == Some(reason));
+    let said = |reason: Reason| {
+        let such = entry.filter(|entry| entry.reason.as_deref() == Some(reason.as_str()));
         such.and_then(|entry| entry.message.clone())
     };
     SeenDevice {
         state: is_unhealthy.then(|| UNHEALTHY.to_owned()),
-        flapping: said(FLAPPING),
-        other_host: said(IDENTITY_CHANGED),
+        flapping: said(Reason::Flapping),
+        other_host: said(Reason::IdentityChanged),
         connection: entry.and_then(|entry| entry.connection.clone()),
         ..of_instance(key, instance)
     }
@@ -138,7 +139,7 @@ fn noted_pin(device: &Device) -> Option<String> {
     (pin.len() <= limits::PIN_MAX).then_some(pin)
 }
 
-fn told(view: &View, reason: &str) -> Option<String> {
+fn told(view: &View, reason: Reason) -> Option<String> {
     let such = view
         .trouble
         .as_ref()
@@ -160,7 +161,7 @@ pub(super) fn keep_the_rest(world: &World<'_>, reports: &mut BTreeMap<ObjectKey,
         .chain(&world.configurations.hidden)
         .collect();
     for (key, instance) in world.instances {
-        let of = ObjectKey::new(&key.namespace, &instance.spec.configuration_name);
+        let of = instance.spec.configuration_key(&key.namespace);
         let is_accepted = world.judged.accepted.contains_key(&of);
         if is_accepted || !is_merged(world, instance) || !there.contains(&of) {
             continue;

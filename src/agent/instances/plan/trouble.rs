@@ -4,11 +4,7 @@ use super::{
     shared::{is_merged, is_named},
 };
 use crate::{
-    api::{
-        configuration::Problem,
-        instance::{FLAPPING, IDENTITY_CHANGED, Instance},
-        names,
-    },
+    api::{configuration::Problem, instance::Instance, names, reason::Reason},
     model::{
         device::{Device, DeviceId},
         names::ObjectKey,
@@ -21,7 +17,7 @@ impl PlanOfOne<'_> {
     pub(super) fn flapping(&self, id: &DeviceId) -> Option<Trouble> {
         let flapping = self.sighting?.flapping.get(id)?;
         Some(Trouble {
-            reason: FLAPPING,
+            reason: Reason::Flapping,
             message: flapping.to_string(),
         })
     }
@@ -42,13 +38,13 @@ impl PlanOfOne<'_> {
             key.name,
             names::PIN
         );
-        (self.report.problems).push(Problem::new(IDENTITY_CHANGED, message.clone()));
+        (self.report.problems).push(Problem::new(Reason::IdentityChanged, message.clone()));
         if is_named(instance, self.world.node) {
             let view = View {
                 is_healthy: false,
                 connection: None,
                 trouble: Some(Trouble {
-                    reason: IDENTITY_CHANGED,
+                    reason: Reason::IdentityChanged,
                     message,
                 }),
             };

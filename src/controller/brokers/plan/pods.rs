@@ -12,7 +12,7 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// What a Pod that is in its place is good for.
+/// The state of the Pod of a slot.
 #[derive(Clone, Copy, PartialEq)]
 enum Standing {
     /// It has the device until it is gone.

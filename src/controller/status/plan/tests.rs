@@ -35,7 +35,10 @@ fn report(node: &str, problems: &[(&str, &str)]) -> NodeReport {
         name: node.to_owned(),
         instances: 1,
         problems: (problems.iter())
-            .map(|(reason, message)| Problem::new(reason, *message))
+            .map(|(reason, message)| Problem {
+                reason: (*reason).to_owned(),
+                message: (*message).to_owned(),
+            })
             .collect(),
     }
 }
@@ -170,7 +173,7 @@ fn of_one_name_the_older_works_until_the_nodes_say_otherwise() {
         .with_configuration(named("default", 5));
     let first = world.clone().with_configuration(named("other", 0));
     let (condition, trouble) = judged(&first, 9);
-    assert_eq!(condition.reason, "NameTaken");
+    assert_eq!(condition.reason, "ConfigurationNameTaken");
     assert!(condition.message.starts_with("other/cam has the same name"));
     assert!(trouble.is_some());
     let second = world.clone().with_configuration(named("other", 9));

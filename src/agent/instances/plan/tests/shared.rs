@@ -1,6 +1,9 @@
 //! Shared devices where a controller makes the Instances: they are reported, and nothing is changed.
 use super::*;
-use crate::{api::node_devices::SeenDevice, model::slot::SlotId};
+use crate::{
+    api::{node_devices::SeenDevice, reason::Reason},
+    model::slot::SlotId,
+};
 
 fn fixture(spec: &str) -> Fixture {
     Fixture {
@@ -170,7 +173,7 @@ fn nothing_is_reported_before_all_configurations_are_known_and_judged() {
     let accepted = fixture.judged.accepted.remove(&key("cam"));
     assert!(!fixture.plan().is_whole);
     // One that is refused keeps what it had.
-    let problem = Problem::new("BadSpec", "x");
+    let problem = Problem::new(Reason::BadSpec, "x");
     fixture.judged.problems.insert(key("cam"), problem);
     let id = Some("a".to_owned());
     fixture.merged(

@@ -345,7 +345,10 @@ fn the_pin_of_a_device_is_that_of_the_first_node_and_stays() {
     let [Action::Change(change)] = planned.actions.as_slice() else {
         panic!("{planned:?}")
     };
-    assert_eq!(change.told[0].reason, "IdentityChanged");
+    assert_eq!(
+        change.told[0].reason,
+        crate::api::reason::Reason::IdentityChanged
+    );
     assert_eq!(change.told[0].note, "node a: it is elsewhere");
     cluster.settle(2);
     let conditions = cluster.only().status.clone().unwrap().conditions;

@@ -1,0 +1,182 @@
+//! The resources that other device plugins on this node have under our prefixes, as the kubelet lists them.
+use super::resource;
+use crate::{
+    agent::{
+        pod_resources,
+        settings::{Clock, Settings},
+        values::{Ids, KubeletFolder, KubeletSocket},
+    },
+    backoff::Backoff,
+    model::names::ObjectKey,
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+use tokio::{sync::watch, time::sleep};
+use tracing::{debug, warn};
+
+/// The waits between questions to the kubelet. After a change it is asked soon, because a plugin sends its list a moment
+/// after its registration. Then it is asked less and less often, because other plugins come and go at any time.
+const FIRST_WAIT: Duration = Duration::from_millis(20);
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+/// How long a kubelet may leave the question unanswered. After that no name counts as taken: a node may have no pod
+/// resources API.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+
+pub(super) struct ForeignPlugins {
+    settings: Arc<Settings>,
+    clock: Clock,
+    kubelet_folder: watch::Receiver<KubeletFolder>,
+    /// The kubelet that answered `ids`. The answer says nothing about the next kubelet.
+    asked: Option<KubeletSocket>,
+    /// The names of our Configurations, also of deleted ones: their slots may be listed for a moment longer.
+    own_names: BTreeSet<String>,
+    /// The resources of foreign plugins with one of their ids, and the uptime when they were last listed.
+    listed: BTreeMap<String, (String, Duration)>,
+    /// The same without the uptimes.
+    ids: BTreeMap<String, String>,
+    waits: Backoff,
+}
+
+impl ForeignPlugins {
+    pub(super) fn new(
+        settings: Arc<Settings>,
+        clock: Clock,
+        kubelet_folder: watch::Receiver<KubeletFolder>,
+    ) -> Self {
+        Self {
+            settings,
+            clock,
+            kubelet_folder,
+            asked: None,
+            own_names: BTreeSet::new(),
+            listed: BTreeMap::new(),
+            ids: BTreeMap::new(),
+            waits: Backoff::new(FIRST_WAIT, LONGEST_WAIT),
+        }
+    }
+
+    /// Records the names of our Configurations. Ids that begin with one of them are our slots.
+    pub(super) fn add_own_names<'a>(
+        &mut self,
+        configurations: impl Iterator<Item = &'a ObjectKey>,
+    ) {
+        for key in configurations {
+            if !self.own_names.contains(&key.name) {
+                self.own_names.insert(key.name.clone());
+            }
+        }
+    }
+
+    /// Returns the resources of foreign plugins, each with one of its ids; `None` if this kubelet has not answered yet.
+    pub(super) fn listed_by(
+        &self,
+        kubelet: Option<KubeletSocket>,
+    ) -> Option<&BTreeMap<String, String>> {
+        (kubelet.is_some() && self.asked == kubelet).then_some(&self.ids)
+    }
+
+    pub(super) fn ask_soon(&mut self) {
+        self.waits.reset();
+    }
+
+    /// Asks the kubelet until its answer changes. Cancel safe.
+    pub(super) async fn changed(&mut self, kubelet: Option<KubeletSocket>) {
+        loop {
+            sleep(self.waits.next_wait()).await;
+            let answer = match pod_resources::healthy(&self.settings).await {
+                Ok(answer) => answer,
+                Err(e) => {
+                    debug!("the kubelet's pod resources cannot be read: {e:#}");
+                    let since = self.kubelet_folder.borrow().since;
+                    let is_late = since.is_some_and(|since| since.elapsed() > ANSWER_TIMEOUT);
+                    if self.asked == kubelet || !is_late {
+                        continue;
+                    }
+                    warn!(
+                        "the kubelet does not list its resources, so no resource name counts as taken: {e:#}"
+                    );
+                    Ids::new()
+                }
+            };
+            if self.update(kubelet, &answer, self.clock.uptime()) {
+                return;
+            }
+        }
+    }
+
+    /// Takes over an answer of the kubelet. Returns whether it changes anything.
+    fn update(&mut self, kubelet: Option<KubeletSocket>, answer: &Ids, now: Duration) -> bool {
+        let is_another = self.asked != kubelet;
+        if is_another {
+            // The plugins of the previous kubelet may be about to register with this one.
+            self.listed.values_mut().for_each(|(_, last)| *last = now);
+        }
+        for (resource, id) in resource::foreign(answer, &self.own_names) {
+            self.listed.insert(resource, (id, now));
+        }
+        let hold = self.settings.resource_name_hold;
+        self.listed
+            .retain(|_, (_, last)| now.saturating_sub(*last) < hold);
+        let ids = (self.listed.iter())
+            .map(|(resource, (id, _))| (resource.clone(), id.clone()))
+            .collect();
+        let is_changed = is_another || self.ids != ids;
+        (self.asked, self.ids) = (kubelet, ids);
+        is_changed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    fn settings() -> Settings {
+        Settings {
+            node_name: "a".to_owned(),
+            resource_prefix: "pflex.io".to_owned(),
+            resource_prefixes: vec!["pflex.io".to_owned()],
+            nodes: None,
+            plugin_folder: PathBuf::new(),
+            pod_resources_socket: PathBuf::new(),
+            own_pod: None,
+            kubelet_startup_grace: Duration::ZERO,
+            look_interval: Duration::ZERO,
+            resource_name_hold: Duration::from_secs(30),
+            max_configurations: 0,
+            max_instances: 0,
+            render_brokers: None,
+            http_address: None,
+            metrics_address: None,
+        }
+    }
+
+    #[test]
+    fn a_plugin_has_its_name_for_a_while_after_it_was_listed_last() {
+        let listed = |id: &str| Ids::from([("pflex.io/block".to_owned(), [id.to_owned()].into())]);
+        let mut foreign = ForeignPlugins::new(
+            Arc::new(settings()),
+            Clock::start(),
+            watch::channel(KubeletFolder::default()).1,
+        );
+        foreign.add_own_names([ObjectKey::new("default", "block")].iter());
+        for (second, said, is_news, is_taken) in [
+            (0, listed("block-0"), false, false), // a slot of ours
+            (1, listed("pflex1"), true, true),
+            (2, listed("pflex1"), false, true),
+            (31, Ids::new(), false, true),
+            (32, Ids::new(), true, false),
+            (40, listed("pflex1"), true, true),
+            (60, Ids::new(), false, true),
+            (61, listed("pflex1"), false, true), // it has restarted
+            (90, Ids::new(), false, true),
+        ] {
+            let now = Duration::from_secs(second);
+            assert_eq!(foreign.update(None, &said, now), is_news, "at {second} s");
+            assert_eq!(!foreign.ids.is_empty(), is_taken, "at {second} s");
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! The inputs of the validation of Configurations.
+use crate::{
+    agent::values::Accepted,
+    api::configuration::Problem,
+    discovery::plan::SessionSpec,
+    model::{device::Scope, variables::Variables},
+    store::Configurations,
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The labels of this node, as far as they are known.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Labels<'a> {
+    /// There is no Node, because there is no cluster. Every Configuration selects this node.
+    NoNode,
+    Unknown,
+    Known(&'a BTreeMap<String, String>),
+}
+
+/// Everything that the validation depends on.
+pub(super) struct World<'a> {
+    pub(super) configurations: &'a Configurations,
+    pub(super) before: &'a Accepted,
+    pub(super) labels: Labels<'a>,
+    /// The prefix of a resource without a name of its own.
+    pub(super) prefix: &'a str,
+    pub(super) prefixes: &'a [String],
+    /// The resources of foreign plugins, each with one of its ids; `None` if the kubelet has not answered yet.
+    pub(super) foreign: Option<&'a BTreeMap<String, String>>,
+    /// Our resources that are registered with the kubelet.
+    pub(super) registered: &'a BTreeSet<String>,
+    /// The most Configurations that are accepted.
+    pub(super) max_configurations: usize,
+    pub(super) scope_of: &'a dyn Fn(&SessionSpec) -> Result<Scope, Problem>,
+    /// The variables that containers may get.
+    pub(super) variables: &'a Variables,
+}

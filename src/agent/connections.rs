@@ -1,0 +1,50 @@
+//! The record of how each container was told to reach its device.
+//!
+//! A container gets the address of its device at its start, and the kubelet repeats the same answer at each restart of the
+//! container. A digest of the answer tells later whether it is still valid. The digest of a slot is in an annotation of its
+//! Instance. Agents remember the digests as well, because an Instance that was deleted and created again has none. The
+//! annotation of a broker ([`names::TOLD_CONNECTION`]) has the same digest.
+use crate::api::{instance::Instance, names};
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+/// The largest number of ids that are remembered. Beyond it, the record is cleared.
+const MAX_IDS: usize = 10_000;
+
+/// A digest of how a device is reached.
+pub(super) type ConnectionDigest = String;
+
+/// The digests that this agent has given, by the id of the slot in the kubelet's words.
+#[derive(Debug, Default)]
+pub(super) struct Connections {
+    /// The lock is never held over an await.
+    given: Mutex<BTreeMap<String, ConnectionDigest>>,
+}
+
+impl Connections {
+    pub(super) fn remember(&self, given: Vec<(String, ConnectionDigest)>) {
+        let mut all = self.lock();
+        if all.len() > MAX_IDS {
+            all.clear();
+        }
+        all.extend(given);
+    }
+
+    /// Returns whether a container that has this id was given another digest.
+    pub(super) fn has_changed(&self, id: &str, now: &str) -> bool {
+        self.lock().get(id).is_some_and(|given| given != now)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, ConnectionDigest>> {
+        // A panic of another holder leaves a valid map.
+        self.given.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Returns the digest that the container with this slot was given, by the Instance.
+pub(super) fn given(instance: &Instance, index: u32) -> Option<&ConnectionDigest> {
+    let annotations = instance.metadata.annotations.as_ref()?;
+    annotations.get(&names::told(index))
+}

@@ -1,0 +1,50 @@
+//! The channels of the plugins: what they read, and what they publish.
+use crate::{
+    agent::{
+        books::BooksReader,
+        settings::{Clock, Settings},
+        slots::SharedTable,
+        values::{Judged, KubeletFolder, KubeletSocket, Listed},
+    },
+    discovery::session::Discoveries,
+    store::Store,
+    telemetry::metrics,
+};
+use std::{collections::BTreeSet, sync::Arc};
+use tokio::sync::watch;
+
+/// The inputs of the plugins. Instances come from the store.
+#[derive(Clone)]
+pub(in crate::agent) struct Inputs {
+    pub(in crate::agent) settings: Arc<Settings>,
+    pub(in crate::agent) clock: Clock,
+    pub(in crate::agent) store: Arc<dyn Store>,
+    pub(in crate::agent) table: SharedTable,
+    pub(in crate::agent) books: BooksReader,
+    pub(in crate::agent) judged: watch::Receiver<Arc<Judged>>,
+    pub(in crate::agent) discoveries: watch::Receiver<Arc<Discoveries>>,
+    pub(in crate::agent) kubelet: watch::Receiver<Option<KubeletSocket>>,
+    pub(in crate::agent) kubelet_folder: watch::Receiver<KubeletFolder>,
+    /// The resource whose plugin sends its list to the kubelet once more.
+    pub(in crate::agent) resend: watch::Receiver<String>,
+}
+
+/// The values that the plugins publish.
+#[derive(Clone, Default)]
+pub(in crate::agent) struct Published {
+    pub(in crate::agent) listed: watch::Sender<Listed>,
+    /// Our resources that are registered with the kubelet.
+    pub(in crate::agent) registered: watch::Sender<BTreeSet<String>>,
+}
+
+impl Published {
+    /// Records whether a resource is registered with the kubelet.
+    pub(super) fn set_registered(&self, resource: &str, is_registered: bool) {
+        self.registered
+            .send_if_modified(|registered| match is_registered {
+                true => registered.insert(resource.to_owned()),
+                false => registered.remove(resource),
+            });
+        metrics().set_plugins_registered(self.registered.borrow().len());
+    }
+}

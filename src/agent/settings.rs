@@ -1,0 +1,70 @@
+//! The settings of an agent, and its clock.
+use crate::{api::condition, cluster::node::Nodes, model::names::ObjectKey};
+use k8s_openapi::jiff::Timestamp;
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use tokio::time::Instant;
+
+/// The time between two looks at the kubelet's books. A Pod that is being admitted during one look is in the next one.
+pub const LOOK_INTERVAL: Duration = Duration::from_secs(10);
+/// How long a kubelet that has restarted may list no containers, because it has not looked at all of them yet.
+pub const KUBELET_STARTUP_GRACE: Duration = Duration::from_secs(60);
+/// The time within which a device plugin that is replaced registers again.
+pub const RESOURCE_NAME_HOLD: Duration = Duration::from_secs(30);
+
+/// The settings of an agent. All tasks share them.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    pub node_name: String,
+    /// The prefix of every resource that this agent registers, such as `akri.sh`.
+    pub resource_prefix: String,
+    /// The prefixes of all resources on this node that are ours, with the one above. Entries with other prefixes are never
+    /// changed.
+    pub resource_prefixes: Vec<String>,
+    /// Access to the Node of this node, whose capacity the agent publishes; `None` without a cluster.
+    pub nodes: Option<Nodes>,
+    /// The kubelet's folder for device plugins, which contains `kubelet.sock`.
+    pub plugin_folder: PathBuf,
+    pub pod_resources_socket: PathBuf,
+    /// The Pod of this agent. A list of the kubelet that contains this Pod is complete.
+    pub own_pod: Option<ObjectKey>,
+    /// How long a new kubelet without a checkpoint may list no containers although some run. An agent without an own Pod
+    /// waits so long.
+    pub kubelet_startup_grace: Duration,
+    /// The time between two looks at the kubelet's books. A slot is released after two of them did not find its holder.
+    pub look_interval: Duration,
+    /// How long a resource name belongs to another plugin after its devices were listed last.
+    pub resource_name_hold: Duration,
+    /// The largest number of Configurations that are used.
+    pub max_configurations: usize,
+    /// The largest number of Instances of all Configurations together.
+    pub max_instances: usize,
+    /// A folder for static Pods: one broker for each Instance.
+    pub render_brokers: Option<PathBuf>,
+    /// The address that serves metrics, health and readiness.
+    pub http_address: Option<SocketAddr>,
+    /// The address that serves only metrics.
+    pub metrics_address: Option<SocketAddr>,
+}
+
+/// The clock of an agent: the time since it started, and the time of day.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Clock {
+    started: Instant,
+}
+
+impl Clock {
+    pub(super) fn start() -> Self {
+        Self {
+            started: Instant::now(),
+        }
+    }
+
+    pub(super) fn uptime(self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Returns the time of day as Kubernetes writes it.
+    pub(super) fn time_of_day() -> String {
+        condition::time(Timestamp::now())
+    }
+}

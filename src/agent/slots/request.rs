@@ -1,0 +1,113 @@
+//! The requests to claim and release slots, and the reasons why a claim is refused.
+use crate::{
+    agent::connections::ConnectionDigest,
+    model::{
+        slot::SlotId,
+        slot_table::{Claim, ClaimError, Resource, SlotChange},
+    },
+    store::StoreError,
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+use tokio::sync::{mpsc, oneshot};
+
+/// How long a write of slots may take: an Allocate call is answered within 3 s, because the kubelet admits one Pod at
+/// a time and waits without end.
+pub(super) const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
+pub(in crate::agent) type Requests = mpsc::Sender<Request>;
+
+/// A request to [`super::run`].
+#[derive(Debug)]
+pub(in crate::agent) enum Request {
+    Claim(ClaimRequest),
+    /// Releases slots that no container held in a look at the kubelet's books that began at uptime `begun`.
+    Release {
+        changes: Vec<SlotChange>,
+        begun: Duration,
+    },
+    /// Claims free slots that containers use.
+    Adopt {
+        changes: Vec<SlotChange>,
+    },
+}
+
+#[derive(Debug)]
+pub(in crate::agent) struct ClaimRequest {
+    pub(in crate::agent) resource: Resource,
+    /// The ids that each container asks for.
+    pub(in crate::agent) containers: Vec<Vec<String>>,
+    /// Slots that this node holds by its other resource, and whose containers have ended.
+    pub(in crate::agent) gone: BTreeSet<SlotId>,
+    /// The digest that the container will get, by Instance.
+    pub(in crate::agent) connections: BTreeMap<String, ConnectionDigest>,
+    pub(in crate::agent) reply: oneshot::Sender<Result<Claim, Refusal>>,
+}
+
+/// The reason why a claim was not made.
+#[derive(Debug, Clone, thiserror::Error)]
+pub(in crate::agent) enum Refusal {
+    #[error(transparent)]
+    Slot(#[from] ClaimError),
+    #[error("the claim could not be written: {0}")]
+    Store(#[from] StoreError),
+    #[error("the claim could not be written within {} s; it is tried again with the next Pod", WRITE_TIMEOUT.as_secs())]
+    Timeout,
+    #[error(
+        "the devices behind these slots changed while they were looked at; the next try will see the new ones"
+    )]
+    Changed,
+}
+
+impl Refusal {
+    /// Returns one of a few words, for metrics.
+    pub(in crate::agent) fn word(&self) -> &'static str {
+        match self {
+            Self::Slot(ClaimError::Unknown { .. }) => "unknown_slot",
+            Self::Slot(ClaimError::BeyondCapacity { .. }) => "beyond_capacity",
+            Self::Slot(ClaimError::HeldElsewhere { .. }) => "held_elsewhere",
+            Self::Slot(ClaimError::HeldHere { .. }) => "held_here",
+            Self::Slot(ClaimError::Full { .. }) => "full",
+            Self::Slot(ClaimError::SameDevice { .. }) => "same_device",
+            Self::Slot(ClaimError::Twice { .. }) => "twice",
+            Self::Slot(ClaimError::Busy { .. }) => "busy",
+            Self::Store(StoreError::SlotTaken { .. }) => "held_elsewhere",
+            Self::Store(StoreError::Gone(_)) => "device_gone",
+            Self::Store(
+                StoreError::Exists(_)
+                | StoreError::InUse { .. }
+                | StoreError::Refused(_)
+                | StoreError::Unavailable(_),
+            ) => "store",
+            Self::Timeout => "timeout",
+            Self::Changed => "device_changed",
+        }
+    }
+
+    /// Returns whether the same call may succeed a little later.
+    pub(in crate::agent) fn is_passing(&self) -> bool {
+        match self {
+            Self::Slot(ClaimError::Busy { .. })
+            | Self::Store(
+                StoreError::SlotTaken { .. }
+                | StoreError::Gone(_)
+                | StoreError::Exists(_)
+                | StoreError::InUse { .. }
+                | StoreError::Unavailable(_),
+            )
+            | Self::Timeout
+            | Self::Changed => true,
+            Self::Slot(
+                ClaimError::Unknown { .. }
+                | ClaimError::BeyondCapacity { .. }
+                | ClaimError::HeldElsewhere { .. }
+                | ClaimError::HeldHere { .. }
+                | ClaimError::Full { .. }
+                | ClaimError::SameDevice { .. }
+                | ClaimError::Twice { .. },
+            )
+            | Self::Store(StoreError::Refused(_)) => false,
+        }
+    }
+}

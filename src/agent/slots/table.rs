@@ -1,0 +1,51 @@
+//! The slot table of this node, shared by the tasks of the agent.
+//!
+//! Only [`super::run`] claims and releases slots: the methods for that are private to the folder `slots`. The plugins pass
+//! on the Instances that have changed, and all tasks read.
+use crate::model::slot_table::{SlotChange, SlotTable};
+use std::{collections::BTreeSet, time::Duration};
+use tokio::sync::watch;
+
+/// A handle to the slot table.
+#[derive(Debug, Clone)]
+pub(in crate::agent) struct SharedTable(watch::Sender<SlotTable>);
+
+impl SharedTable {
+    pub(in crate::agent) fn new(node: &str) -> Self {
+        Self(watch::Sender::new(SlotTable::new(node)))
+    }
+
+    pub(in crate::agent) fn subscribe(&self) -> watch::Receiver<SlotTable> {
+        self.0.subscribe()
+    }
+
+    pub(in crate::agent) fn borrow(&self) -> watch::Ref<'_, SlotTable> {
+        self.0.borrow()
+    }
+
+    /// Updates the table from the Instances. `observe` runs under the lock of the table, so that no claim is settled
+    /// between its reading of the Instances and the update.
+    pub(in crate::agent) fn observe(&self, observe: impl FnOnce(&mut SlotTable)) {
+        self.0.send_modify(observe);
+    }
+
+    /// Returns the Instances whose slots may have changed since the last call. This wakes nobody.
+    pub(in crate::agent) fn take_touched(&self) -> BTreeSet<String> {
+        let mut touched = BTreeSet::new();
+        self.0.send_if_modified(|slots| {
+            touched = slots.take_touched();
+            false
+        });
+        touched
+    }
+
+    /// Marks slots as being written.
+    pub(super) fn begin(&self, changes: &[SlotChange]) {
+        self.0.send_modify(|slots| slots.begin(changes));
+    }
+
+    /// Ends what [`Self::begin`] began. `written` is the uptime at which the write was answered; `None` if it failed.
+    pub(super) fn settle(&self, changes: &[SlotChange], written: Option<Duration>) {
+        self.0.send_modify(|slots| slots.settle(changes, written));
+    }
+}

@@ -1,0 +1,102 @@
+//! The values that the tasks of an agent exchange.
+use crate::{
+    api::configuration::{Configuration, Problem},
+    discovery::plan::SessionSpec,
+    model::{device::Scope, names::ObjectKey, resource_names::ResourceNames, slot_table::Resource},
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+use tokio::time::Instant;
+
+/// The Configurations that this node uses. No two of them have one name, whatever their namespaces.
+pub(crate) type Accepted = BTreeMap<ObjectKey, AcceptedConfiguration>;
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct AcceptedConfiguration {
+    pub(crate) configuration: Arc<Configuration>,
+    pub(crate) session: SessionSpec,
+    pub(crate) scope: Scope,
+    pub(crate) selection: Selection,
+}
+
+/// Whether `spec.nodeSelector` selects this node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Selection {
+    Selected,
+    /// The node does not discover the devices, and leaves their Instances.
+    LeftOut,
+    /// The node's labels are not known yet, and its Instances stay as they are.
+    Unknown,
+}
+
+/// The result of the validation of all Configurations.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Judged {
+    pub(crate) accepted: Accepted,
+    /// The problem of each Configuration that is not used as it is written.
+    pub(crate) problems: BTreeMap<ObjectKey, Problem>,
+    /// The names of the resources.
+    pub(crate) names: ResourceNames,
+}
+
+/// A resource and the name under which it is registered with the kubelet. With another name it is another plugin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Offered {
+    pub(crate) resource: Resource,
+    pub(crate) full_name: String,
+}
+
+/// A slot as its plugin lists it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Slot {
+    pub(crate) id: String,
+    pub(crate) is_healthy: bool,
+}
+
+/// The lists of all plugins that run or start, by the name under which the resource is registered.
+pub(super) type Listed = BTreeMap<String, Arc<[Slot]>>;
+
+/// The kubelet's folder for device plugins as it was last read.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct KubeletFolder {
+    pub(super) kubelet: Option<KubeletSocket>,
+    /// The time at which this agent first saw that kubelet. Setting the machine's clock does not change it.
+    pub(super) since: Option<Instant>,
+    /// The file names of the other sockets.
+    pub(super) sockets: BTreeSet<String>,
+}
+
+impl KubeletFolder {
+    /// Returns how long the kubelet has been running. It is the longer one of the times by the machine's clock, which can
+    /// have been set, and by what this agent has seen.
+    pub(super) fn kubelet_age(&self) -> Option<Duration> {
+        let by_clock = self.kubelet?.created.elapsed().unwrap_or_default();
+        Some(by_clock.max(self.since?.elapsed()))
+    }
+}
+
+/// The socket of one kubelet. Each kubelet makes its own when it starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct KubeletSocket {
+    pub(super) created: SystemTime,
+    pub(super) inode: u64,
+}
+
+/// The ids of slots in the kubelet's words, by resource.
+pub(crate) type Ids = BTreeMap<String, BTreeSet<String>>;
+
+/// The kubelet's list of the devices that containers hold.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct PodList {
+    /// All Pods, also those without a device.
+    pub(crate) pods: BTreeSet<ObjectKey>,
+    /// The ids that containers hold of our resources, by the name under which the resource is registered.
+    pub(crate) by_resource: Ids,
+    /// The same ids, by the name of the Instance or Configuration that they belong to.
+    pub(crate) ids: Ids,
+    /// The Pods that hold them, by the name under which the resource is registered.
+    pub(crate) holders: BTreeMap<String, BTreeSet<ObjectKey>>,
+}

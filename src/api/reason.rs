@@ -1,0 +1,109 @@
+//! The reasons of conditions, problems and Events. `docs/troubleshooting.md` describes each of them.
+use std::fmt;
+
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $reason:ident,)*) => {
+        /// One word that names the cause of a condition, a problem or an Event.
+        ///
+        /// Objects carry reasons as text, because agents of another version may write other ones.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Reason {
+            $($(#[$doc])* $reason,)*
+        }
+
+        impl Reason {
+            /// All reasons, in alphabetical order.
+            pub const ALL: &[Self] = &[$(Self::$reason,)*];
+
+            /// Returns the word as objects carry it.
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$reason => stringify!($reason),)*
+                }
+            }
+        }
+    };
+}
+
+reasons! {
+    AllocateRefused,
+    BadDiscoveryDetails,
+    BadName,
+    BadSpec,
+    BrokerCreated,
+    BrokerFailed,
+    BrokerRefused,
+    BrokerSpecInvalid,
+    ComesAndGoes,
+    /// An older Configuration of another namespace has the same name.
+    ConfigurationNameTaken,
+    DeviceBack,
+    DeviceFlaps,
+    DeviceGone,
+    DeviceGoneInUse,
+    DeviceSeen,
+    DiscoveryFailed,
+    DiscoveryIncomplete,
+    Duplicate,
+    Empty,
+    Flapping,
+    HandlerChanged,
+    /// Another host announces a pinned device.
+    IdentityChanged,
+    InstanceDeleted,
+    /// Instances of other devices have the names that a device's Instance can get.
+    InstanceNameTaken,
+    MostNodesNotReady,
+    NameTooLong,
+    NoAgent,
+    NoNodeSelected,
+    NotAConfiguration,
+    NotCreated,
+    NotReported,
+    OlderDefinition,
+    OtherHost,
+    ResourcePrefix,
+    ResourceTaken,
+    ServiceNameTaken,
+    ServiceRefused,
+    SlotHeldTwice,
+    SlotsHeldByLostNode,
+    SlotsNotWritten,
+    SlotsReleased,
+    StartRefused,
+    TooManyConfigurations,
+    TooManyDevices,
+    TooManyNewDevices,
+    TooManySlots,
+    UnknownField,
+    UnknownHandler,
+    Unreadable,
+    UnusedDiscoveryProperties,
+    VariableRefused,
+    Working,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl PartialEq<Reason> for String {
+    fn eq(&self, other: &Reason) -> bool {
+        self == other.as_str()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::limits;
+
+    #[test]
+    fn reasons_are_sorted_and_fit_into_their_fields() {
+        assert!(Reason::ALL.is_sorted_by_key(|reason| reason.as_str()));
+        let fits = |reason: &Reason| reason.as_str().len() <= limits::WORD_MAX;
+        assert!(Reason::ALL.iter().all(fits));
+    }
+}
