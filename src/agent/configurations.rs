@@ -71,6 +71,7 @@ pub(super) async fn run(
             registered: &ours,
             max_configurations: node.max_configurations,
             scope_of: &|spec| scope_of(&handlers, spec),
+            properties_of: &|handler| handlers.properties(handler),
             variables: handlers.variables(),
         });
         sessions.send_if_modified(|specs| {

@@ -9,6 +9,7 @@ pub mod session;
 
 use crate::model::device::{DeviceSet, Scope};
 use futures::future::BoxFuture;
+use std::collections::BTreeMap;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -19,6 +20,20 @@ pub trait DiscoveryHandler: Send + Sync {
 
     /// Reads `discoveryDetails`. Touches nothing: a Configuration is checked with it before anything starts.
     fn prepare(&self, details: &str) -> Result<Box<dyn Discovery>, DetailsError>;
+
+    /// The names of the `discoveryProperties` that it reads.
+    fn properties(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// As `prepare`, with the `discoveryProperties` that have a value.
+    fn prepare_with(
+        &self,
+        details: &str,
+        _properties: &BTreeMap<String, String>,
+    ) -> Result<Box<dyn Discovery>, DetailsError> {
+        self.prepare(details)
+    }
 }
 
 /// One discovery, ready to run.

@@ -57,6 +57,8 @@ pub(super) struct World<'a> {
     /// The most Configurations that are accepted.
     pub(super) max_configurations: usize,
     pub(super) scope_of: &'a dyn Fn(&SessionSpec) -> Result<Scope, Problem>,
+    /// The names of the `discoveryProperties` that a handler reads.
+    pub(super) properties_of: &'a dyn Fn(&str) -> &'static [&'static str],
     /// Which variables containers may be given.
     pub(super) variables: &'a Variables,
 }
@@ -79,7 +81,9 @@ pub(super) fn judge(world: &World<'_>) -> Judged {
         match accept(world, key, configuration) {
             Ok(accepted) => {
                 let refused = rights::refused_variables(world.variables, &configuration.spec);
-                let flaw = refused.or_else(|| spec::unused(&configuration.spec));
+                let handler = &configuration.spec.discovery_handler;
+                let read = (world.properties_of)(&handler.name);
+                let flaw = refused.or_else(|| spec::unused(handler, read));
                 (judged.problems).extend(flaw.map(|problem| (key.clone(), problem)));
                 judged.accepted.insert(key.clone(), accepted);
             }
@@ -145,6 +149,7 @@ fn accept(
     let session = SessionSpec {
         handler: handler.name.clone(),
         details: handler.discovery_details.clone(),
+        properties: spec::values(handler, (world.properties_of)(&handler.name)),
     };
     // Reading details may mean to compile regular expressions: those that work are not read again.
     let scope = match earlier.filter(|earlier| earlier.session == session) {

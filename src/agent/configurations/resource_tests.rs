@@ -55,6 +55,7 @@ fn judged_with(
         registered,
         max_configurations: 100,
         scope_of: &scope,
+        properties_of: &|_| &[],
         variables: &Variables::default(),
     })
 }
