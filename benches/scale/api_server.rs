@@ -8,11 +8,11 @@ use tokio::time::sleep;
 pub(super) struct Counters {
     /// Creations, changes and deletions of Instances, NodeDevices and Events, and of the status of Configurations.
     pub(super) writes: f64,
-    /// Those that were refused because the object had changed or exists already.
+    /// The writes that the API server refused, because the object had changed or exists already.
     pub(super) conflicts: f64,
     pub(super) watch_megabytes: f64,
     pub(super) cpu_seconds: f64,
-    /// Of this process: all agents together.
+    /// The CPU time of this process, which is all agents.
     pub(super) agents_cpu_seconds: f64,
     /// The resident memory, which is no counter.
     pub(super) memory_megabytes: f64,

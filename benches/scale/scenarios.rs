@@ -30,7 +30,7 @@ use tokio::{
 const SITE: usize = 50;
 const DEVICES_OF_A_SITE: usize = 20;
 const DEVICES_OF_A_SWITCH: usize = 64;
-/// What is to be written has been written by then.
+/// The time without a write after which nothing is left to be written.
 const QUIET: Duration = Duration::from_secs(3);
 
 /// A cluster with agents.

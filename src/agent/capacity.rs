@@ -7,8 +7,8 @@ use crate::{
     backoff::Backoff,
     cluster::{
         self,
-        node::{Nodes, OwnNode, own_node},
-        watch::Set,
+        node::{Nodes, OwnNode},
+        watch::{Set, named},
     },
     model::node_resources::{EntryChange, NodeResources},
     telemetry::{metrics, metrics::CapacityPatch},
@@ -64,7 +64,7 @@ pub(super) async fn run(
             registered.mark_unchanged();
             kubelet.mark_unchanged();
             if own.has_changed()? {
-                let own = own_node(&own.borrow_and_update(), &keeper.node.name);
+                let own = named(&own.borrow_and_update(), &keeper.node.name);
                 keeper.newest = own.map(|own| Arc::new(own.resources.clone()));
             }
             let began = Instant::now();

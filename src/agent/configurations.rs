@@ -11,8 +11,8 @@ use super::Node;
 use crate::{
     api::configuration::Problem,
     cluster::{
-        node::{OwnNode, own_node},
-        watch::Set,
+        node::OwnNode,
+        watch::{Set, named},
     },
     discovery::{plan::SessionSpec, session::Handlers},
     model::{device::Scope, names::ObjectKey, resource_names::ResourceNames},
@@ -50,7 +50,7 @@ pub(super) async fn run(
     let has_node = own.is_some();
     let mut own = own.unwrap_or_else(|| watch::channel(None).1);
     loop {
-        let this = own_node(&own.borrow_and_update(), &node.name);
+        let this = named(&own.borrow_and_update(), &node.name);
         let current = configurations.borrow_and_update().clone();
         let before = node.judged.borrow().clone();
         let there = *kubelet.borrow_and_update();
@@ -103,9 +103,10 @@ pub(super) async fn run(
 
 /// Waits until the Node has other labels than `before`: its status changes all the time.
 async fn relabelled(own: &mut watch::Receiver<Set<OwnNode>>, name: &str, before: Option<&OwnNode>) {
-    let labels = |node: &OwnNode| node.labels.clone();
-    let known = before.map(labels);
-    let is_changed = |set: &Set<OwnNode>| own_node(set, name).as_deref().map(labels) != known;
+    let is_changed = |set: &Set<OwnNode>| {
+        let now = named(set, name);
+        now.as_ref().map(|node| &node.labels) != before.map(|node| &node.labels)
+    };
     if own.wait_for(is_changed).await.is_err() {
         std::future::pending::<()>().await;
     }

@@ -25,6 +25,7 @@ mod tally;
 pub use books::fuzzing;
 
 use crate::{
+    api::condition,
     cluster::node::Nodes,
     discovery::session::{self, Discoveries, Handlers},
     model::{
@@ -177,7 +178,7 @@ impl Node {
 
     /// RFC 3339, to the second as Kubernetes writes it.
     fn clock(&self) -> String {
-        Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+        condition::time(Timestamp::now())
     }
 }
 

@@ -1,5 +1,6 @@
 //! A condition, as Kubernetes objects carry it.
 use crate::model::limits;
+use k8s_openapi::jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -27,6 +28,11 @@ pub struct Condition {
     /// The `metadata.generation` that was looked at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+}
+
+/// Returns a time as Kubernetes writes it: RFC 3339, to the second.
+pub fn time(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 impl Condition {

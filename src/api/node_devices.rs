@@ -57,7 +57,7 @@ pub struct ConfigurationView {
     /// Whether `spec.nodeSelector` of the Configuration leaves the node out.
     #[serde(default, skip_serializing_if = "is_false")]
     pub left_out: bool,
-    /// What is wrong; absent where all is well.
+    /// The problems that the node has with the Configuration; absent where it has none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = limits::PROBLEMS_MAX),
@@ -94,7 +94,7 @@ pub struct SeenDevice {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limits::WORD_MAX))]
     pub connection: Option<String>,
-    /// In a sentence, of a device that comes and goes.
+    /// A sentence about a device that comes and goes; absent of others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limits::PROBLEM_MESSAGE_MAX))]
     pub flapping: Option<String>,

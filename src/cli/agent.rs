@@ -63,7 +63,7 @@ pub struct Flags {
     /// Folder with the socket of the kubelet's pod resources API, if it is not in the root folder
     #[arg(long, env = "PETIOLE_POD_RESOURCES_DIR", value_name = "DIR")]
     pod_resources_dir: Option<PathBuf>,
-    /// In a cluster: the agent's own Pod. The agent trusts a list of containers from the kubelet only if it contains
+    /// The agent's own Pod, in a cluster. The agent trusts a list of containers from the kubelet only if it contains
     /// this Pod
     #[arg(
         long,

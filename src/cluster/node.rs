@@ -43,13 +43,6 @@ pub struct OwnNode {
     pub labels: BTreeMap<String, String>,
 }
 
-/// Returns the Node of that name.
-pub fn own_node(set: &Set<OwnNode>, name: &str) -> Option<Arc<OwnNode>> {
-    let objects = &set.as_ref()?.objects;
-    let own = objects.iter().find(|(key, _)| key.name == name);
-    own.map(|(_, own)| own.clone())
-}
-
 /// A Node in the list of all Nodes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ListedNode {

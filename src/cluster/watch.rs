@@ -61,6 +61,12 @@ impl<T> Default for Objects<T> {
 /// A watched set; `None` until the first complete list.
 pub type Set<T> = Option<Arc<Objects<T>>>;
 
+/// Returns the object of that name in a set of objects that are in no namespace.
+pub fn named<T>(set: &Set<T>, name: &str) -> Option<Arc<T>> {
+    let object = set.as_ref()?.objects.get(&ObjectKey::new("", name));
+    object.cloned()
+}
+
 /// Returns the events of a watch in batches, without end. The first list comes as events of the watch where the server can
 /// do that (KEP-3157), because it costs the server a fraction of the memory, and otherwise in pages. Errors are logged
 /// here, and they are part of the stream for callers that must know about outages.

@@ -62,7 +62,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 struct State {
     memory: Memory,
-    /// By what is done, and to which object. Instances follow their nodes at once, then in batches.
+    /// The pace of each kind of action on each object. Instances follow their nodes at once, then in batches.
     pace: Pace<Step>,
     batches: Pace<Step>,
 }

@@ -249,3 +249,70 @@ ends() {
 has_ends() { # COUNT
   [ "$(ends | wc -l)" -ge "$1" ]
 }
+
+# Two Pods at once want the one slot of a device that both nodes see. Where one node offers it, the scheduler decides.
+test_with_one_node_a_device_no_pod_is_refused() {
+  clean
+  echoes single 1 "capacity: 1, maxNodes: 1, gracePeriodSeconds: 600"
+  within 10 "an Instance of one node" has_instances_of_one_node single
+  local instance node round
+  instance=$(kubectl get instances.akri.sh -o json | jq -r '.items[].metadata.name')
+  node=$(nodes_of "$instance")
+  for round in $(seq 15); do
+    within 20 "$node offers the slot in round $round" node_holds "$node" allocatable "$instance" 1
+    pod "one-$round" - "$instance" &
+    pod "two-$round" - "$instance"
+    wait $!
+    within 30 "one Pod of round $round runs, and the other waits" one_runs_and_one_waits "$round"
+    kubectl delete pod "one-$round" "two-$round" --now >/dev/null
+  done
+  node_holds "$([ "$node" = node-1 ] && echo node-2 || echo node-1)" capacity "$instance" 0 || fail "the other node offers it"
+}
+
+has_instances_of_one_node() { # CONFIGURATION
+  kubectl get instances.akri.sh -o json | jq -e --arg c "$1" '[.items[] | select(.spec.configurationName == $c)] | length == 1 and (.[0].spec.nodes | length) == 1'
+}
+
+# The scheduler says of a Pod that waits that no node has the resource.
+one_runs_and_one_waits() { # ROUND
+  kubectl get pods -l test=yes -o json | jq -e --arg r "$1" '
+    [.items[] | select(.metadata.name | IN("one-" + $r, "two-" + $r))] as $pods
+    | ($pods | any(.status.phase == "Failed") | not)
+      and ([$pods[] | select(.status.phase == "Running")] | length) == 1
+      and ([$pods[] | select(.status.phase == "Pending") | .status.conditions[]? | select(.type == "PodScheduled" and .reason == "Unschedulable")] | length) == 1'
+}
+
+test_the_nodes_that_look_and_the_node_that_offers_are_chosen() {
+  clean
+  kubectl label node node-1 node-2 hall=3 --overwrite >/dev/null
+  echoes chosen 1 "capacity: 1, maxNodes: 1, nodeSelector: {hall: '3'}, gracePeriodSeconds: 600"
+  within 10 "an Instance of one node" has_instances_of_one_node chosen
+  local instance node other uid
+  instance=$(kubectl get instances.akri.sh -o json | jq -r '.items[].metadata.name')
+  uid=$(uids)
+  node=$(nodes_of "$instance")
+  other=$([ "$node" = node-1 ] && echo node-2 || echo node-1)
+  within 10 "$node offers it" node_holds "$node" allocatable "$instance" 1
+  kubectl label node "$node" hall- >/dev/null
+  within 2 "$other steps in" node_holds "$other" allocatable "$instance" 1
+  note "$node does not look any more -> $other offers the device: $TOOK s (limit 2)"
+  within 5 "$node does not offer it any more" node_holds "$node" allocatable "$instance" 0
+  within 5 "the Instance names $other alone" is_on "$instance" "$other"
+  equal "the Instance" "$uid" "$(uids)"
+  pod user "$other" "$instance"
+  within 20 "a Pod has it" is_running user
+  kubectl label node "$other" hall- >/dev/null
+  within 10 "the Configuration says that no node looks" is_ready_as chosen "False NoNodeSelected"
+  for_all_of 10 "the Pod runs on" is_running user
+  within 5 "its slot is still its own" usage_is "$instance" "{\"$instance-0\":\"$other\"}"
+  kubectl label node "$node" hall=3 >/dev/null
+  within 10 "$node looks again" is_ready_as chosen "True Working"
+  kubectl delete pod user --now >/dev/null
+  within 45 "$node offers the device, and $other has gone" offers_alone "$instance" "$node" "$other"
+  note "the last container of a node that does not look ended -> the other offers the device: $TOOK s"
+  kubectl label node node-1 node-2 hall- >/dev/null
+}
+
+offers_alone() { # INSTANCE NODE OTHER
+  is_on "$1" "$2" && node_holds "$2" allocatable "$1" 1 && node_holds "$3" allocatable "$1" 0
+}

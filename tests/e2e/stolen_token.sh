@@ -101,6 +101,7 @@ END
   its_own_instance
   another_nodes_instance
   a_shared_instance
+  the_largest_instance
   reports
   node_status
   reads
@@ -269,6 +270,29 @@ node_status() {
     may_not "label its Node" "only the status" $own --type merge -p '{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":""}}}'
     may_not "annotate its Node" "only the status" $own --type merge -p '{"metadata":{"annotations":{"a":"b"}}}'
   }
+}
+
+# The API server ends the evaluation of a policy that costs too much, and refuses the request then. The controller is away,
+# because it would take out the nodes that are not there.
+the_largest_instance() {
+  local controllers
+  controllers=$(cluster kubectl -n petiole get deployment petiole-controller -o jsonpath='{.spec.replicas}')
+  cluster kubectl -n petiole scale deployment petiole-controller --replicas=0
+  cluster kubectl -n petiole wait pod --for=delete -l app.kubernetes.io/component=controller --timeout=60s
+  an_instance stolen-largest leaf-1 | jq '.spec.capacity = 10000
+    | .spec.deviceUsage = ([range(9999) | {key: "stolen-largest-\(.)", value: (if . % 2 == 0 then "leaf-2" else "C:stolen-\(.):leaf-2" end)}] | from_entries)
+    | .spec.nodes += [range(3999) | "node-\(.)"]
+    | .metadata.labels += ([range(3999) | {key: "node.akri.sh/node-\(.)", value: ""}] | from_entries)
+    | .metadata.annotations += ([range(5000) | {key: "told.akri.sh/\(.)", value: "0123456789abcdef"}] | from_entries)' |
+    cluster kubectl create -f -
+  may "claim a slot of the largest Instance" patch instance stolen-largest --type json \
+    -p '[{"op":"test","path":"/spec/deviceUsage/stolen-largest-9999","value":null},{"op":"add","path":"/spec/deviceUsage/stolen-largest-9999","value":"leaf-1"},{"op":"add","path":"/metadata/annotations/told.akri.sh~19999","value":"abc"}]'
+  may "release it" patch instance stolen-largest --type json \
+    -p '[{"op":"test","path":"/spec/deviceUsage/stolen-largest-9999","value":"leaf-1"},{"op":"remove","path":"/spec/deviceUsage/stolen-largest-9999"},{"op":"remove","path":"/metadata/annotations/told.akri.sh~19999"}]'
+  may_not "take one of its slots" "slots" patch instance stolen-largest --type json \
+    -p '[{"op":"replace","path":"/spec/deviceUsage/stolen-largest-9998","value":"leaf-1"}]'
+  cluster kubectl delete instance stolen-largest
+  cluster kubectl -n petiole scale deployment petiole-controller --replicas="$controllers"
 }
 
 # What it has no right to at all.

@@ -122,7 +122,9 @@ pub(super) fn register_node(world: &Rc<World>, name: &str) {
     if world.node_state(name).is_none() {
         invariants::returns(world, name);
         world.note(|| format!("Node {name} is registered"));
-        world.node(name).not_ready_since.set(world.machine.now());
+        let node = world.node(name);
+        node.not_ready_since.set(world.machine.now());
+        node.disturbed.set(world.machine.now());
         let uid = format!("node-{}", world.server.borrow_mut().next_uid());
         let state = NodeState {
             uid,

@@ -194,15 +194,11 @@ fn deleted(world: &Rc<World>, instance: &Instance) {
             let node = &world.nodes[*at];
             let now = world.machine.now();
             let is_quiet = |since: u64| now.saturating_sub(since) > SETTLED;
-            // An agent joins by several requests, one after another, and waits after each that fails.
-            let weather = world.weather.get();
-            let is_reliable = weather.lost == 0 && weather.refused == 0;
             if node.is_linked()
                 && node.agent.borrow().is_some()
                 && is_quiet(node.disturbed.get())
                 && is_quiet(thing.changed)
                 && is_quiet(world.stormy.get())
-                && is_reliable
             {
                 let node = &node.name;
                 world.broke(format!("{name} is deleted, and {node} sees its device"));

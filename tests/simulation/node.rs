@@ -37,7 +37,7 @@ pub(super) struct Node {
     pub(super) agent: RefCell<Option<Rc<Agent>>>,
     /// When the last list of an agent reaches the kubelet: they come in order.
     last_list: Cell<u64>,
-    /// When something of it was last started, stopped, cut or joined.
+    /// When something of it was last started, stopped, cut, joined or registered.
     pub(super) disturbed: Cell<u64>,
     /// When its Node became NotReady last.
     pub(super) not_ready_since: Cell<u64>,

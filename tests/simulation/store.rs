@@ -237,12 +237,6 @@ impl Store {
 
     async fn join_existing(&self, key: &ObjectKey, ours: &Instance) -> Made<()> {
         let node = &self.node;
-        if let Attempt::Written(_) = self
-            .patch_once(key, (plan::join_same(ours, node), false))
-            .await?
-        {
-            return Ok(());
-        }
         let there = self.read(key).await?;
         match met(&there, ours) {
             Met::Same => {

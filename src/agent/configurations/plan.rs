@@ -32,7 +32,7 @@ pub(crate) enum Selection {
     Unknown,
 }
 
-/// What is known of the labels of this node.
+/// The labels of this node, as far as they are known.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Labels<'a> {
     /// There is no Node, because there is no cluster: every Configuration is for this node.

@@ -279,7 +279,7 @@ impl<'a> PlanOfOne<'a> {
             return;
         }
         let node = self.world.node;
-        if !instance.spec.nodes.iter().any(|n| n == node) {
+        if !is_named(instance, node) {
             self.changes.push(InstanceChange::Join(key.clone()));
         }
         // Nodes resolve different addresses; were each to write its own, they would overwrite each other for ever.

@@ -1,7 +1,7 @@
 //! The Instances of shared devices that have none yet. Pure.
 use super::{
     lost::Memory,
-    sights::{Identity, Sights, Views, names_of},
+    sights::{Identity, Sights, Views, names_of, turn},
 };
 use crate::{
     api::{
@@ -11,7 +11,7 @@ use crate::{
     },
     controller::world::World,
     model::{
-        names::{ObjectKey, digest_32},
+        names::ObjectKey,
         slot::{SlotId, SlotOwner},
     },
 };
@@ -66,7 +66,7 @@ fn nearest<'a>(name: &str, seen: Views<'a>, most: usize) -> Views<'a> {
         return seen;
     }
     let mut all: Vec<_> = seen.into_iter().collect();
-    all.sort_by_cached_key(|(node, _)| digest_32(&format!("{name} {node}")));
+    all.sort_by_cached_key(|(node, _)| turn(name, node));
     all.into_iter().take(most).collect()
 }
 

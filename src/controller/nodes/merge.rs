@@ -3,12 +3,12 @@
 use super::{
     notices,
     plan::{Change, View, holders},
-    sights::{Views, exceptions},
+    sights::{Views, exceptions, turn},
 };
 use crate::{
-    api::{instance::Instance, names},
+    api::{condition, instance::Instance, names},
     model::{
-        names::{ObjectKey, digest_32},
+        names::ObjectKey,
         patch::{add, remove},
     },
     store::{
@@ -17,7 +17,6 @@ use crate::{
     },
 };
 use json_patch::{Patch, PatchOperation};
-use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -68,8 +67,7 @@ impl View<'_> {
             .map(|(node, _)| *node)
             .collect();
         if room < joining.len() {
-            let place = |node: &&str| digest_32(&format!("{} {node}", key.name));
-            joining.sort_by_cached_key(place);
+            joining.sort_by_cached_key(|node| turn(&key.name, node));
             joining.truncate(room);
         }
         nodes.extend(joining.into_iter().map(str::to_owned));
@@ -207,7 +205,7 @@ impl View<'_> {
             .iter()
             .filter(|entry| self.is_gone(&entry.name));
         change.gone.extend(lost.map(|entry| entry.name.clone()));
-        let now = clock(self.now);
+        let now = condition::time(self.now);
         let mut after = before.clone();
         after.nodes = exceptions(&before, (nodes, views), &now);
         change.told = notices::of_health(&before, (&after, nodes));
@@ -218,9 +216,4 @@ impl View<'_> {
         }
         written::status(instance, &with_conditions(after, &spec, &now))
     }
-}
-
-/// RFC 3339, to the second as Kubernetes writes it.
-fn clock(now: Timestamp) -> String {
-    now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

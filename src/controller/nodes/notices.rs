@@ -31,7 +31,7 @@ pub(crate) struct Notice {
     pub(crate) note: String,
 }
 
-/// What is told of a device's health on its Instance: an Event.
+/// An Event on an Instance about the health of its device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Told {
     pub(crate) is_warning: bool,
@@ -39,7 +39,8 @@ pub(crate) struct Told {
     pub(crate) note: String,
 }
 
-/// What is told where a status becomes another one. Of a device that comes and goes, only that this begins.
+/// Returns the Events that follow when one status becomes another. A device that comes and goes has one Event, when that
+/// begins.
 pub(crate) fn of_health(
     before: &InstanceStatus,
     (after, nodes): (&InstanceStatus, &[String]),

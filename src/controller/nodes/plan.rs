@@ -1,8 +1,8 @@
 //! What Instances are to say of nodes, which come and which go. Pure.
 //!
-//! Of a shared device the nodes say it in their NodeDevices, see `sights.rs`; a node without one is left as it is. Of a
-//! device that one node has, its agent writes the Instance, and only lost nodes are taken out here. Which nodes are
-//! lost, and when their slots are free, is in `lost.rs`.
+//! The nodes report shared devices in their NodeDevices, see `sights.rs`; what Instances say of a node without one stays
+//! as it is. The Instance of a device that one node alone has is written by its agent, and only lost nodes are taken out
+//! of it here. `lost.rs` decides which nodes are lost, and when their slots are free.
 use super::{
     away::Now,
     create::new_instances,

@@ -9,7 +9,7 @@ use crate::{
     model::{
         device::{DeviceId, Scope},
         instance_name::InstanceName,
-        names::ObjectKey,
+        names::{ObjectKey, digest_32},
     },
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -139,6 +139,12 @@ fn identity(key: &ObjectKey, instance: &Instance) -> Option<Identity> {
 /// The names that the Instance of a shared device may have.
 pub(crate) fn names_of((of, id): &Identity) -> [InstanceName; 2] {
     InstanceName::candidates(&of.name, &DeviceId::new(id), Scope::Shared, "")
+}
+
+/// Returns the place of a node in the order in which nodes offer the device of an Instance, where not all do. Each device
+/// has an order of its own, so that of many devices each node offers some.
+pub(crate) fn turn(instance: &str, node: &str) -> String {
+    digest_32(&format!("{instance} {node}"))
 }
 
 /// What an Instance that `nodes` offer is to say of each of them: only what is not well.

@@ -1,8 +1,9 @@
 //! What the status of Configurations is to say. Pure.
 use crate::{
     api::{
-        condition::Condition,
+        condition::{self, Condition},
         configuration::{Configuration, ConfigurationStatus, NodeReport, Problem},
+        node_devices::ConfigurationView,
     },
     controller::{
         nodes::{is_working, settles_in},
@@ -48,7 +49,6 @@ pub(crate) fn plan(world: &World, now: Timestamp) -> Plan {
         counts: counts(world),
         first: first_of_each_name(world),
         views: views(world),
-        left_out: left_out(world),
     };
     for (key, configuration) in &world.configurations {
         if configuration.metadata.deletion_timestamp.is_some() {
@@ -65,11 +65,6 @@ pub(crate) fn plan(world: &World, now: Timestamp) -> Plan {
         plan.wake_in = sooner(plan.wake_in, wake);
     }
     plan
-}
-
-/// RFC 3339, to the second as Kubernetes writes it.
-fn clock(now: Timestamp) -> String {
-    now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 fn counts(world: &World) -> BTreeMap<(&str, &str), i64> {
@@ -105,7 +100,7 @@ fn first_of_each_name(world: &World) -> BTreeMap<&str, &ObjectKey> {
     first
 }
 
-type Views<'a> = BTreeMap<ObjectKey, Vec<(&'a String, &'a [Problem])>>;
+type Views<'a> = BTreeMap<ObjectKey, Vec<(&'a String, &'a ConfigurationView)>>;
 
 /// What the nodes make of each Configuration, by their NodeDevices.
 fn views(world: &World) -> Views<'_> {
@@ -113,21 +108,10 @@ fn views(world: &World) -> Views<'_> {
     for (node, object) in &world.node_devices {
         for view in &object.spec.configurations {
             let key = ObjectKey::new(&view.namespace, &view.name);
-            let problems = view.problems.as_slice();
-            views.entry(key).or_default().push((node, problems));
+            views.entry(key).or_default().push((node, view));
         }
     }
     views
-}
-
-fn left_out(world: &World) -> BTreeSet<(ObjectKey, &String)> {
-    let mut all = BTreeSet::new();
-    for (node, object) in &world.node_devices {
-        let views = object.spec.configurations.iter();
-        let left_out = views.filter(|view| view.left_out);
-        all.extend(left_out.map(|view| (ObjectKey::new(&view.namespace, &view.name), node)));
-    }
-    all
 }
 
 struct View<'a> {
@@ -137,8 +121,6 @@ struct View<'a> {
     counts: BTreeMap<(&'a str, &'a str), i64>,
     first: BTreeMap<&'a str, &'a ObjectKey>,
     views: Views<'a>,
-    /// The nodes that the Configurations' `spec.nodeSelector` leave out.
-    left_out: BTreeSet<(ObjectKey, &'a String)>,
 }
 
 /// A condition without its time.
@@ -153,10 +135,10 @@ impl View<'_> {
         let said = configuration.status.iter().flat_map(|status| &status.nodes);
         let said = said.filter(|report| !self.world.node_devices.contains_key(&report.name));
         let views = self.views.get(key).into_iter().flatten();
-        let seen = views.map(|(node, problems)| NodeReport {
+        let seen = views.map(|(node, view)| NodeReport {
             name: (*node).clone(),
             instances: 0,
-            problems: problems.to_vec(),
+            problems: view.problems.clone(),
         });
         let mut reports: Vec<NodeReport> = said.cloned().chain(seen).collect();
         reports.sort_by(|a, b| a.name.cmp(&b.name));
@@ -206,8 +188,10 @@ impl View<'_> {
             status: status.to_owned(),
             reason: problem.reason.clone(),
             message: problem.message.clone(),
-            last_transition_time: (ready.filter(|ready| ready.status == status))
-                .map_or_else(|| clock(self.now), |c| c.last_transition_time.clone()),
+            last_transition_time: (ready.filter(|ready| ready.status == status)).map_or_else(
+                || condition::time(self.now),
+                |c| c.last_transition_time.clone(),
+            ),
             observed_generation: generation,
         };
         let count = (key.namespace.as_str(), key.name.as_str());
@@ -256,9 +240,10 @@ impl View<'_> {
         if let [(node, problem), others @ ..] = troubled.as_slice() {
             return trouble(&problem.reason, first_trouble(node, problem, others.len()));
         }
-        let is_left_out =
-            |report: &&NodeReport| self.left_out.contains(&(key.clone(), &report.name));
-        if !counted.is_empty() && counted.iter().copied().all(|r| is_left_out(&r)) {
+        let views = self.views.get(key).into_iter().flatten();
+        let left_out = views.filter(|(_, view)| view.left_out);
+        let left_out: BTreeSet<&String> = left_out.map(|(node, _)| *node).collect();
+        if !counted.is_empty() && counted.iter().all(|report| left_out.contains(&report.name)) {
             let message = "spec.nodeSelector leaves out every node that petiole-agent runs on: compare it with `kubectl get nodes --show-labels`";
             return trouble("NoNodeSelected", message.to_owned());
         }

@@ -81,8 +81,8 @@ pub(super) async fn run(inner: &Inner, shutdown: &CancellationToken) -> anyhow::
     let mut configurations = inner.configurations.subscribe();
     loop {
         tokio::select! {
-            changed = instances.changed() => { changed?; instances.mark_changed(); }
-            changed = configurations.changed() => { changed?; configurations.mark_changed(); }
+            changed = instances.changed() => changed?,
+            changed = configurations.changed() => changed?,
             // What has just changed is written also at the end; what was never known is not.
             () = shutdown.cancelled() => {
                 if !instances.has_changed()? && !configurations.has_changed()? {
@@ -92,19 +92,13 @@ pub(super) async fn run(inner: &Inner, shutdown: &CancellationToken) -> anyhow::
         }
         shutdown.run_until_cancelled(sleep(SETTLE)).await;
         let folder = inner.mirror.folder.clone();
-        let now = (instances.has_changed()?).then(|| instances.borrow_and_update().clone());
-        let all = configurations.has_changed()?;
-        let all = all.then(|| configurations.borrow_and_update().clone());
+        let now = instances.borrow_and_update().clone();
+        let all = configurations.borrow_and_update().clone();
         let written = spawn_blocking(move || {
-            if let Some(now) = now {
-                let now: Vec<_> = now.values().collect();
-                write(&folder.join("instances.json"), &now)?;
-            }
-            if let Some(all) = all {
-                let all: Vec<_> = all.objects.values().collect();
-                write(&folder.join("configurations.json"), &all)?;
-            }
-            anyhow::Ok(())
+            let now: Vec<_> = now.values().collect();
+            write(&folder.join("instances.json"), &now)?;
+            let all: Vec<_> = all.objects.values().collect();
+            write(&folder.join("configurations.json"), &all)
         });
         if let Err(e) = written.await? {
             warn!(

@@ -16,7 +16,7 @@ use kube::{
 };
 use own_plan::{Step, Written};
 use serde_json::json;
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 use tokio::{
     sync::watch,
     time::{Instant, sleep, sleep_until},
@@ -62,7 +62,7 @@ pub(super) async fn run(
         loop {
             let wanted = own_plan::wanted(&reports.borrow_and_update());
             let is_news = own.has_changed()?;
-            let seen = own_of(inner, &own.borrow_and_update());
+            let seen = objects::named(&own.borrow_and_update(), &inner.settings.node_name);
             if is_news && seen.is_none() {
                 written.is_deleted();
             }
@@ -87,13 +87,6 @@ pub(super) async fn run(
         }
     };
     shutdown.run_until_cancelled(write).await.unwrap_or(Ok(()))
-}
-
-fn own_of(inner: &Inner, set: &objects::Set<NodeDevices>) -> Option<Arc<NodeDevices>> {
-    let objects = &set.as_ref()?.objects;
-    let name = &inner.settings.node_name;
-    let own = objects.iter().find(|(key, _)| key.name == *name);
-    own.map(|(_, object)| object.clone())
 }
 
 /// Whether it was written; `None` where there is nothing to write.

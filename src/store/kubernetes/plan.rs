@@ -57,22 +57,6 @@ pub(crate) fn met(there: &Instance, ours: &Instance) -> Met {
     if is_same { Met::Same } else { Met::Other }
 }
 
-/// Adds this node to an Instance that was not read, if another agent made it of the same device and it stays.
-pub(crate) fn join_same(ours: &Instance, node: &str) -> Patch {
-    let annotations = ours.metadata.annotations.as_ref();
-    let id = annotations.and_then(|all| all.get(names::DEVICE_ID));
-    Patch(vec![
-        test(&["metadata", "annotations", names::DEVICE_ID], json!(id)),
-        test(&["metadata", "deletionTimestamp"], Value::Null),
-        test(
-            &["spec", "configurationName"],
-            json!(ours.spec.configuration_name),
-        ),
-        add(&["metadata", "labels", &names::node_label(node)], json!("")),
-        add(&["spec", "nodes", "-"], json!(node)),
-    ])
-}
-
 /// Adds this node.
 pub(crate) fn join(instance: &Instance, node: &str) -> Patch {
     let mut patch = guarded(instance);

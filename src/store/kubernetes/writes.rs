@@ -74,15 +74,10 @@ impl Inner {
         }
     }
 
-    /// Another node was first, which is the rule with many nodes: one request then. Or another device has the name.
+    /// Joins the Instance that is there already. The controller took this node out while the node was away, or the answer to
+    /// an earlier creation was lost. Another device can have the name, too.
     async fn join_existing(&self, key: &ObjectKey, ours: &Instance) -> Result<(), StoreError> {
         let node = &self.settings.node_name;
-        if let Attempt::Written(_) = self
-            .patch_once(key, (plan::join_same(ours, node), false))
-            .await?
-        {
-            return Ok(());
-        }
         let there = self.read(key).await?;
         match met(&there, ours) {
             Met::Same => {

@@ -78,7 +78,11 @@ async fn an_instance_file_that_is_half_a_file_costs_its_device_nothing_but_its_a
 async fn a_plugin_folder_that_is_replaced_is_used_again() {
     let (mut node, door) = at_work().await;
     node.stop_kubelet().await;
-    fs::remove_dir_all(&node.agent_settings.plugin_folder).unwrap();
+    // It is moved first: in a folder that is being removed, the agent may put a new socket.
+    let folder = node.agent_settings.plugin_folder.clone();
+    let away = folder.with_extension("away");
+    fs::rename(&folder, &away).unwrap();
+    fs::remove_dir_all(&away).unwrap();
     node.start_kubelet();
     node.until_counts(&door, 2, 2).await;
 }

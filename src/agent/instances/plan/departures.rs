@@ -8,8 +8,8 @@ use crate::{
 };
 
 impl PlanOfOne<'_> {
-    /// Of an Instance that others see, what the controller left when it took this node out goes, once it is certain that
-    /// no container here has a slot of it.
+    /// Leaves an Instance that others see and that has this node's label only, because the controller took the node out. It
+    /// does so once it is certain that no container here has a slot of it.
     pub(super) fn part_with(&mut self, key: &ObjectKey, instance: &Instance) {
         let (node, name) = (self.world.node, key.name.as_str());
         let labels = instance.metadata.labels.iter().flatten();

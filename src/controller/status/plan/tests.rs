@@ -116,16 +116,19 @@ fn the_time_is_kept_while_the_status_is_and_trouble_is_told_once() {
         configuration.status.as_mut().unwrap().nodes = reports;
         changed
     };
-    for (problems, time, is_told) in [
+    for (problems, second, is_told) in [
         (&[("BadDetails", "another sentence")], 0, false),
         (&[("UnknownHandler", "x")], 0, true),
     ] {
         let (ready, trouble) = judged(&change(&world, vec![report("a", problems)]), 5);
-        assert_eq!(ready.last_transition_time, clock(at(time)));
+        assert_eq!(ready.last_transition_time, condition::time(at(second)));
         assert_eq!(trouble.is_some(), is_told, "{problems:?}");
     }
     let (ready, trouble) = judged(&change(&world, vec![report("a", &[])]), 5);
-    assert_eq!((ready.last_transition_time, trouble), (clock(at(5)), None));
+    assert_eq!(
+        (ready.last_transition_time, trouble),
+        (condition::time(at(5)), None)
+    );
     // Its reports were those of deleted nodes.
     let (ready, _) = judged(&change(&world, vec![]), 5);
     assert_eq!(ready.reason, "NoAgent");

@@ -48,19 +48,6 @@ fn a_node_joins_and_leaves_with_its_label_and_the_others_stay() {
 }
 
 #[test]
-fn an_instance_of_the_same_device_is_joined_unread_and_another_is_not() {
-    let of = |id: &str| {
-        let mut instance = camera(&["a"]);
-        let annotation = (names::DEVICE_ID.to_owned(), id.to_owned());
-        instance.metadata.annotations = Some(BTreeMap::from([annotation]));
-        instance
-    };
-    let patch = join_same(&of("d"), "b");
-    assert_eq!(patched(&of("d"), &patch).unwrap().spec.nodes, ["a", "b"]);
-    assert!(patched(&of("e"), &patch).is_err());
-}
-
-#[test]
 fn a_patch_made_of_what_was_known_before_does_not_fit_another() {
     let both = camera(&["a", "b"]);
     let leaves_second = leave(&both, "b");

@@ -127,6 +127,38 @@ fn a_node_that_the_selector_leaves_out_lets_go_at_once_and_keeps_all_while_its_l
 }
 
 #[test]
+fn a_container_keeps_its_slot_when_the_labels_of_its_node_change_and_the_node_is_free_after_it() {
+    let mut fixture = fixture("");
+    fixture.see(&["a"], true);
+    let new = fixture.reported().remove(0);
+    let named = fixture.merged(&[NODE], &new);
+    fixture.hold(Some(NODE));
+    let accepted = fixture.judged.accepted.get_mut(&key("cam")).unwrap();
+    accepted.selection = Selection::LeftOut;
+    let [left] = fixture.reported().try_into().unwrap();
+    assert_eq!(
+        (left.state.as_deref(), left.instance),
+        (Some("Left"), Some(named.name))
+    );
+    // The container goes on while the node is selected again.
+    fixture
+        .judged
+        .accepted
+        .get_mut(&key("cam"))
+        .unwrap()
+        .selection = Selection::Selected;
+    assert_eq!(fixture.reported()[0].state, None);
+    fixture
+        .judged
+        .accepted
+        .get_mut(&key("cam"))
+        .unwrap()
+        .selection = Selection::LeftOut;
+    fixture.hold(None);
+    assert_eq!(fixture.reported(), vec![]);
+}
+
+#[test]
 fn nothing_is_reported_before_all_configurations_are_known_and_judged() {
     let mut fixture = fixture("");
     assert!(fixture.plan().is_whole);
