@@ -59,7 +59,7 @@ impl Events for Monitor {
             let mut events = vec![];
             for _ in 0..BATCH_MAX {
                 let received = ready.try_io(|socket| {
-                    let flags = RecvFlags::empty();
+                    let flags = RecvFlags::TRUNC;
                     let (length, whole) = recv(socket, &mut *self.message, flags)?;
                     Ok((length, whole))
                 });

@@ -44,10 +44,10 @@ impl Pattern {
     }
 }
 
-/// Whether a value means something else as a regular expression than as plain text. A lone dot, as in the name of a
-/// USB port, does not count.
+/// Whether a value means something else as a regular expression than as plain alternatives. A lone dot, as in the name
+/// of a USB port, does not count.
 fn is_regex(value: &str) -> bool {
-    value.contains(['*', '+', '?', '(', '[', '{', '\\', '|', '^', '$'])
+    value.contains(['*', '+', '?', '(', '[', '{', '\\', '^', '$'])
 }
 
 /// Whether a value has the characters of globs, and none that regular expressions alone have.

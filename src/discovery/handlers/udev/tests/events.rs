@@ -17,7 +17,7 @@ impl Events for Told {
 struct Running {
     events: mpsc::Sender<Vec<Event>>,
     found: watch::Receiver<DeviceSet>,
-    _run: tokio::task::JoinSet<Result<(), DiscoveryError>>,
+    run: tokio::task::JoinSet<Result<(), DiscoveryError>>,
 }
 
 impl Running {
@@ -27,11 +27,7 @@ impl Running {
         let look = machine.look(details);
         let mut run = tokio::task::JoinSet::new();
         run.spawn(async move { follow(look, Told(told), &sender).await });
-        Self {
-            events,
-            found,
-            _run: run,
-        }
+        Self { events, found, run }
     }
 
     async fn happens(&self, events: &[(&str, &str, &str)]) {
@@ -117,7 +113,7 @@ async fn what_is_below_a_device_that_went_goes_with_it_and_a_sibling_stays() {
 async fn an_event_of_a_parent_looks_at_what_is_below_it() {
     let machine = Machine::new();
     let parent = |driver: &'static str| {
-        let _ = fs::remove_file(machine.folder("/devices/platform/uart/driver"));
+        fs::remove_file(machine.folder("/devices/platform/uart/driver")).ok();
         machine.plug(Part {
             subsystem: "bus/platform",
             devpath: "/devices/platform/uart",
@@ -168,7 +164,7 @@ async fn a_machine_without_sysfs_is_an_error_that_names_the_folder() {
     let machine = Machine::new();
     fs::remove_dir_all(machine.root.path().join("sys")).unwrap();
     let mut running = Running::start(&machine, TTYS);
-    let ended = running._run.join_next().await.unwrap().unwrap();
+    let ended = running.run.join_next().await.unwrap().unwrap();
     assert!(ended.unwrap_err().to_string().contains("sys/devices"));
 }
 

@@ -64,8 +64,8 @@ fn each_serial_adapter_of_a_hub_is_a_device_with_its_node_and_what_udev_knows_of
     let machine = Machine::with_udev();
     hub(&machine, &[(1, "A1"), (2, "A2"), (10, "A10")]);
     let found = machine.devices(&rule(r#"KERNEL=="ttyUSB*", ATTRS{idVendor}=="0403""#));
-    assert_eq!(ids(&found), [tty(10), tty(1), tty(2)]);
-    let first = &found[1];
+    assert_eq!(ids(&found), [tty(1), tty(10), tty(2)]);
+    let first = &found[0];
     assert_eq!(nodes(first), ["/dev/ttyUSB1"]);
     assert_eq!(first.device_nodes[0].permissions, "rwm");
     let properties: Vec<String> = first
