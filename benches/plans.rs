@@ -173,7 +173,7 @@ fn udev_scan(criterion: &mut Criterion) {
         },
         model::device::DeviceSet,
     };
-    use std::time::Instant;
+    use tokio::time::Instant;
     const COUNT: usize = 1000;
     const LIMIT: Duration = Duration::from_millis(300);
     let folder = tempfile::tempdir().unwrap();

@@ -28,7 +28,10 @@ fn hub(machine: &Machine, ports: &[(u32, &str)]) {
     }
 }
 
-fn adapter(machine: &Machine, usb: &dyn Fn(&str, u32, &[(&str, &str)]), port: u32, serial: &str) {
+/// Puts a USB device in: its path, its number, its attributes.
+type Plug<'a> = dyn Fn(&str, u32, &[(&str, &str)]) + 'a;
+
+fn adapter(machine: &Machine, usb: &Plug<'_>, port: u32, serial: &str) {
     let device = format!("{HUB}/1-1.{port}");
     let ids = [
         ("idVendor", "0403"),
