@@ -13,6 +13,7 @@ mod brokers;
 mod capacity;
 pub(crate) mod configurations;
 pub(crate) mod instances;
+mod known_devices;
 mod kubelet_folder;
 pub(crate) mod plan_inputs;
 pub(crate) mod plugins;
@@ -207,6 +208,10 @@ pub async fn run(
     let labels = settings.nodes.as_ref().map(|_| own.subscribe());
     tasks.spawn("configurations", |stop| {
         configurations::run(node.clone(), judging, sessions, labels, stop)
+    });
+    let (known, preferring) = (node.store.instances(), handlers.clone());
+    tasks.spawn("known devices", |stop| {
+        known_devices::run(known, preferring, stop)
     });
     let seen = node.discoveries.clone();
     tasks.spawn("discovery", |stop| {

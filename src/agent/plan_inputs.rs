@@ -5,6 +5,7 @@ use crate::{
     model::{
         device::{Device, DeviceId},
         names::ObjectKey,
+        pin::Pin,
         slot_table::{ObservedSlots, Precedence},
     },
 };
@@ -32,13 +33,30 @@ pub(crate) enum Sight<'a> {
 pub(super) fn why_gone(instance: &Instance, discoveries: &Discoveries) -> &'static str {
     let id = device_id(instance);
     let sighting = sighting(instance, discoveries);
-    match sighting
-        .zip(id)
-        .is_some_and(|(sighting, id)| sighting.is_held_back(&id))
-    {
-        true => "comes and goes, and counts as gone until it is steady",
-        false => "is gone",
+    let Some((sighting, id)) = sighting.zip(id) else {
+        return "is gone";
+    };
+    let device = sighting.set.devices.get(&id);
+    if device.is_some_and(|device| other_identity(instance, device).is_some()) {
+        "is announced by another host than the pinned one, as condition IdentityChanged of the Instance says"
+    } else if sighting.is_held_back(&id) {
+        "comes and goes, and counts as gone until it is steady"
+    } else {
+        "is gone"
     }
+}
+
+/// The pin of an Instance, where the device that was found has another identity.
+pub(crate) fn other_identity(instance: &Instance, device: &Device) -> Option<Pin> {
+    let found = device.pin.as_ref()?;
+    let pinned: Pin = pin(instance)?.parse().ok()?;
+    (!pinned.is_same(found)).then_some(pinned)
+}
+
+/// The pin of an Instance as it is written.
+pub(crate) fn pin(instance: &Instance) -> Option<&str> {
+    let annotations = instance.metadata.annotations.as_ref()?;
+    annotations.get(names::PIN).map(String::as_str)
 }
 
 fn sighting<'a>(instance: &Instance, discoveries: &'a Discoveries) -> Option<&'a Sighting> {
@@ -58,6 +76,7 @@ pub(crate) fn sight<'a>(instance: &Instance, discoveries: &'a Discoveries) -> Si
         return Sight::Adopted;
     };
     match sighting.set.devices.get(&id) {
+        Some(device) if other_identity(instance, device).is_some() => Sight::Gone,
         Some(device) => Sight::Seen(device),
         None if sighting.is_missing(&id) => Sight::Gone,
         None => Sight::Adopted,

@@ -94,6 +94,7 @@ pub struct InstanceSpec {
 #[serde(rename_all = "camelCase")]
 pub struct InstanceStatus {
     /// `Available`: at least one node sees the device. `Flapping`, only while it is so: the device comes and goes.
+    /// `IdentityChanged`, only while it is so: another host announces the pinned device.
     #[serde(default)]
     #[schemars(
         length(max = limits::CONDITIONS_MAX),
@@ -119,6 +120,9 @@ pub const HEALTHY: &str = "Healthy";
 /// The `reason` of a device that comes and goes, and the condition of its Instance.
 pub const FLAPPING: &str = "Flapping";
 
+/// The `reason` of a pinned device that another host announces, and the condition of its Instance.
+pub const IDENTITY_CHANGED: &str = "IdentityChanged";
+
 /// One node's view of a device.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -136,7 +140,8 @@ pub struct NodeHealth {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limits::WORD_MAX))]
     pub connection: Option<String>,
-    /// One word for what is wrong: `Flapping` of a device that comes and goes, healthy just now or not.
+    /// One word for what is wrong: `Flapping` of a device that comes and goes, healthy just now or not;
+    /// `IdentityChanged` of a pinned device that another host announces.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The same in a sentence, as it was when `health` or `reason` last changed.

@@ -9,6 +9,10 @@ pub const API_VERSION: &str = "akri.sh/v0";
 /// Annotation of an Instance: the whole device id that the digest in its name was made of.
 pub const DEVICE_ID: &str = "akri.sh/device-id";
 
+/// Annotation of an Instance: the host and the networks of its device when it was found first, where its Configuration
+/// pins them.
+pub const PIN: &str = "akri.sh/pin";
+
 /// Annotation of an Instance of a device that one node alone has: a digest of how the device is reached. A broker that
 /// was told another one is replaced.
 pub const CONNECTION: &str = "akri.sh/connection";

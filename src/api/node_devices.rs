@@ -4,7 +4,10 @@
     unreachable_pub,
     reason = "the schema derive repeats each struct inside a function"
 )]
-use super::configuration::Problem;
+use super::{
+    configuration::Problem,
+    instance::{FLAPPING, IDENTITY_CHANGED},
+};
 use crate::model::limits;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
@@ -31,7 +34,8 @@ use std::collections::BTreeMap;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct NodeDevicesSpec {
-    /// Each Configuration that the node has judged.
+    /// Each Configuration that the node has judged, without those whose `spec.nodeSelector` leaves it out: these are here
+    /// as long as one of their Instances has a label of the node.
     #[serde(default)]
     #[schemars(
         length(max = limits::CONFIGURATIONS_MAX),
@@ -54,9 +58,6 @@ pub struct ConfigurationView {
     /// late.
     #[serde(default)]
     pub complete: bool,
-    /// Whether `spec.nodeSelector` of the Configuration leaves the node out.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub left_out: bool,
     /// The problems that the node has with the Configuration; absent where it has none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
@@ -98,6 +99,14 @@ pub struct SeenDevice {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limits::PROBLEM_MESSAGE_MAX))]
     pub flapping: Option<String>,
+    /// In a sentence, of a pinned device that another host announces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = limits::PROBLEM_MESSAGE_MAX))]
+    pub other_host: Option<String>,
+    /// The host and the networks of a pinned device; absent where the Instance has a pin.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = limits::PIN_MAX))]
+    pub pin: Option<String>,
     /// `brokerProperties` of the Instance that is to be made or described; absent where the Instance says them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend(
@@ -114,14 +123,6 @@ pub struct SeenDevice {
     pub usage: BTreeMap<String, String>,
 }
 
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde passes a reference"
-)]
-fn is_false(value: &bool) -> bool {
-    !value
-}
-
 /// What `state` says of a device that the node does not see any more.
 pub const UNHEALTHY: &str = "Unhealthy";
 /// What `state` says of a device that the node does not offer, while a container on it may have a slot.
@@ -135,5 +136,15 @@ impl SeenDevice {
 
     pub fn is_healthy(&self) -> bool {
         self.state.is_none()
+    }
+
+    /// What is wrong with the device, healthy or not: one word and a sentence.
+    pub fn trouble(&self) -> Option<(&'static str, &String)> {
+        let other_host = self
+            .other_host
+            .as_ref()
+            .map(|text| (IDENTITY_CHANGED, text));
+        let flapping = self.flapping.as_ref().map(|text| (FLAPPING, text));
+        other_host.or(flapping)
     }
 }

@@ -27,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 Examples:
   petiole discover zeroconf --details examples/zeroconf-http.yaml
   echo 'kind: _ipp._tcp' | petiole discover zeroconf --details - --for 5s -o wide
+  echo 'kind: _ipp._tcp' | petiole discover zeroconf --details - -v
   petiole discover udev --details examples/udev-serial.yaml --for 1s
   petiole discover debugEcho --details examples/debug-echo.yaml -o json")]
 pub struct Flags {
@@ -41,6 +42,9 @@ pub struct Flags {
     /// Output format
     #[arg(short, long, value_enum, default_value = "table")]
     output: Output,
+    /// Show the conversation on stderr: what was asked, what came, and what was ignored and why (zeroconf)
+    #[arg(short, long)]
+    verbose: bool,
     /// Name of the Configuration, with which the names of Instances begin [default: the file's Configuration, else the
     /// handler]
     #[arg(long, value_name = "NAME")]
@@ -53,6 +57,16 @@ pub struct Flags {
         default_value = "localhost"
     )]
     node_name: String,
+}
+
+impl Flags {
+    /// What to log where the user has not said.
+    pub(super) fn log(&self) -> &'static str {
+        match self.verbose {
+            true => "warn,petiole::mdns=debug",
+            false => "warn",
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

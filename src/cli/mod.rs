@@ -97,11 +97,10 @@ impl Cli {
             Command::Get(_) => "warn",
             #[cfg(feature = "shell")]
             Command::Completions(_) | Command::Man(_) => "warn",
-            Command::Discover(_)
-            | Command::Crds(_)
-            | Command::Check(_)
-            | Command::Tidy(_)
-            | Command::Uninstall(_) => "warn",
+            Command::Discover(ref flags) => flags.log(),
+            Command::Crds(_) | Command::Check(_) | Command::Tidy(_) | Command::Uninstall(_) => {
+                "warn"
+            }
             #[cfg(feature = "demo")]
             Command::Demo(_) => "off",
         };

@@ -4,12 +4,13 @@
 //! publishes whole [`DeviceSet`]s over a `watch`, never changes to one, so that a late reader misses nothing.
 pub mod damping;
 pub mod handlers;
+pub mod mdns;
 pub mod plan;
 pub mod session;
 
-use crate::model::device::{DeviceSet, Scope};
+use crate::model::device::{DeviceId, DeviceSet, Scope};
 use futures::future::BoxFuture;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -34,6 +35,9 @@ pub trait DiscoveryHandler: Send + Sync {
     ) -> Result<Box<dyn Discovery>, DetailsError> {
         self.prepare(details)
     }
+
+    /// Takes the ids of all devices that have an Instance. A handler that cannot hold all devices prefers these.
+    fn prefer(&self, _devices: &BTreeSet<DeviceId>) {}
 }
 
 /// One discovery, ready to run.

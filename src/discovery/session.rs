@@ -85,6 +85,11 @@ impl Handlers {
         &self.variables
     }
 
+    /// Passes on the ids of all devices that have an Instance.
+    pub fn prefer(&self, devices: &BTreeSet<DeviceId>) {
+        self.by_name.values().for_each(|h| h.prefer(devices));
+    }
+
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
         self.by_name.keys().copied()
     }

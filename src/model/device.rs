@@ -1,7 +1,7 @@
 //! What discovery found: a device, and whole sets of devices.
 //!
 //! A device knows nothing of Kubernetes: names, slots and Instances are made from it elsewhere.
-use super::names::digest_32;
+use super::{names::digest_32, pin::Pin};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
@@ -43,6 +43,8 @@ pub struct Device {
     pub device_nodes: Vec<DeviceNode>,
     /// Fully qualified CDI names, `vendor/class=name`.
     pub cdi_devices: Vec<String>,
+    /// The identity that is remembered when the device is found first, and compared from then on.
+    pub pin: Option<Pin>,
 }
 
 impl Device {
@@ -55,6 +57,7 @@ impl Device {
             mounts: Vec::new(),
             device_nodes: Vec::new(),
             cdi_devices: Vec::new(),
+            pin: None,
         }
     }
 

@@ -47,6 +47,8 @@ pub const NODE_SELECTOR_MAX: usize = 16;
 /// The problems that one node reports of a Configuration, and the bytes of a problem's message.
 pub const PROBLEMS_MAX: usize = 16;
 pub const PROBLEM_MESSAGE_MAX: usize = 1024;
+/// The pin of a device: a host and eight networks. Four characters stand for one byte of a host's name.
+pub const PIN_MAX: usize = 1536;
 /// One word, such as a condition's type or reason.
 pub const WORD_MAX: usize = 128;
 /// A condition's message, as Kubernetes bounds it.

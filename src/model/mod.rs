@@ -8,6 +8,7 @@ pub mod limits;
 pub mod names;
 pub mod node_resources;
 pub mod patch;
+pub mod pin;
 pub mod printable;
 pub mod resource_names;
 pub mod slot;

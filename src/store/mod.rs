@@ -88,6 +88,8 @@ pub enum InstanceChange {
         capacity: i32,
         broker_properties: BTreeMap<String, String>,
         device_id: Option<String>,
+        /// The device's identity, where it is to be remembered.
+        pin: Option<String>,
         /// How the device is reached, as a digest, where that is noted beside the Instance.
         connection: Option<String>,
     },
@@ -111,8 +113,15 @@ pub struct View {
     pub is_healthy: bool,
     /// How the device is reached, as a digest; of a device that is gone, how it was reached last.
     pub connection: Option<String>,
-    /// In a sentence, of a device that comes and goes.
-    pub flapping: Option<String>,
+    /// What is wrong with the device.
+    pub trouble: Option<Trouble>,
+}
+
+/// What is wrong with a device: one word, which is also a condition of its Instance, and a sentence.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trouble {
+    pub reason: &'static str,
+    pub message: String,
 }
 
 impl InstanceChange {
@@ -142,8 +151,6 @@ pub struct Report {
     pub problems: Vec<Problem>,
     /// Whether the node has looked everywhere once.
     pub complete: bool,
-    /// Whether `spec.nodeSelector` leaves the node out.
-    pub left_out: bool,
     /// The shared devices, where a controller makes their Instances.
     pub devices: Vec<SeenDevice>,
 }

@@ -4,7 +4,9 @@ use crate::{
     api::{
         condition::Condition,
         configuration::{ConfigurationStatus, NodeReport},
-        instance::{FLAPPING, HEALTHY, Instance, InstanceSpec, InstanceStatus, NodeHealth},
+        instance::{
+            FLAPPING, HEALTHY, IDENTITY_CHANGED, Instance, InstanceSpec, InstanceStatus, NodeHealth,
+        },
         names,
     },
     model::{
@@ -40,6 +42,7 @@ pub fn changed(instance: &Instance, change: &InstanceChange, node: &str) -> Opti
             capacity,
             broker_properties,
             device_id,
+            pin,
             connection,
             ..
         } => {
@@ -48,13 +51,16 @@ pub fn changed(instance: &Instance, change: &InstanceChange, node: &str) -> Opti
                 .spec
                 .broker_properties
                 .clone_from(broker_properties);
-            if let Some(id) = device_id {
-                let annotations = instance.metadata.annotations.get_or_insert_default();
-                annotations.insert(names::DEVICE_ID.to_owned(), id.clone());
-            }
-            if let Some(connection) = connection {
-                let annotations = instance.metadata.annotations.get_or_insert_default();
-                annotations.insert(names::CONNECTION.to_owned(), connection.clone());
+            let notes = [
+                (names::DEVICE_ID, device_id),
+                (names::PIN, pin),
+                (names::CONNECTION, connection),
+            ];
+            for (key, value) in notes {
+                if let Some(value) = value {
+                    let annotations = instance.metadata.annotations.get_or_insert_default();
+                    annotations.insert(key.to_owned(), value.clone());
+                }
             }
         }
         InstanceChange::Health { view, now, .. } => {
@@ -107,7 +113,7 @@ fn health(view: &View) -> &'static str {
 }
 
 fn reason(view: &View) -> Option<&'static str> {
-    view.flapping.is_some().then_some(FLAPPING)
+    view.trouble.as_ref().map(|trouble| trouble.reason)
 }
 
 /// A status after `node` has looked at the device.
@@ -124,7 +130,7 @@ pub fn with_health(status: &InstanceStatus, node: &str, view: &View, now: &str) 
             .to_owned(),
         connection: (view.connection.clone()).or(before.and_then(|entry| entry.connection)),
         reason: reason(view).map(str::to_owned),
-        message: view.flapping.clone(),
+        message: view.trouble.as_ref().map(|t| t.message.clone()),
     });
     status.nodes.sort_by(|a, b| a.name.cmp(&b.name));
     status
@@ -156,7 +162,7 @@ pub(crate) fn with_exception(
     now: &str,
 ) -> InstanceStatus {
     let mut after = with_health(status, node, view, now);
-    match view.is_healthy && view.flapping.is_none() {
+    match view.is_healthy && view.trouble.is_none() {
         true => after.nodes.retain(|entry| entry.name != node),
         false => {
             let own = after.nodes.iter_mut().filter(|entry| entry.name == node);
@@ -171,7 +177,7 @@ pub(crate) fn says_exception(status: &InstanceStatus, node: &str, view: &View) -
     let entry = status.nodes.iter().find(|entry| entry.name == node);
     match entry {
         Some(entry) => entry.health == health(view) && entry.reason.as_deref() == reason(view),
-        None => view.is_healthy && view.flapping.is_none(),
+        None => view.is_healthy && view.trouble.is_none(),
     }
 }
 
@@ -190,14 +196,15 @@ pub(crate) fn with_conditions(
     }
 }
 
-/// A status whose conditions say what its nodes do: `Available`, and `Flapping` where it is so.
+/// A status whose conditions say what its nodes do: `Available`, and `Flapping` and `IdentityChanged` where it is so.
 pub fn with_availability(
     mut status: InstanceStatus,
     spec: &InstanceSpec,
     now: &str,
 ) -> InstanceStatus {
     let is_available = spec.nodes.iter().any(|node| is_seen(&status, node));
-    let flapping = flapping(&status, now);
+    let flapping = trouble(&status, FLAPPING, "ComesAndGoes", now);
+    let identity = trouble(&status, IDENTITY_CHANGED, "OtherHost", now);
     let in_use = in_use_by(spec).filter(|_| spec.nodes.is_empty());
     let (value, reason, message) = match in_use {
         _ if is_available => (
@@ -211,6 +218,11 @@ pub fn with_availability(
             format!(
                 "no node sees the device, and containers on {holders} hold slots of it; the Instance is deleted as soon as they are free: delete the Pods of these containers"
             ),
+        ),
+        None if identity.is_some() => (
+            "False",
+            "IdentityChanged",
+            "another host announces the device, as condition IdentityChanged says; the Instance stays as it is".to_owned(),
         ),
         None if flapping.is_some() => (
             "False",
@@ -236,27 +248,34 @@ pub fn with_availability(
         observed_generation: None,
     }];
     status.conditions.extend(flapping);
+    status.conditions.extend(identity);
     status
 }
 
-fn flapping(status: &InstanceStatus, now: &str) -> Option<Condition> {
-    let is_flapping = |entry: &&NodeHealth| entry.reason.as_deref() == Some(FLAPPING);
-    let mut entries = status.nodes.iter().filter(is_flapping);
+/// The condition that says which nodes report a trouble.
+fn trouble(
+    status: &InstanceStatus,
+    type_: &'static str,
+    reason: &'static str,
+    now: &str,
+) -> Option<Condition> {
+    let is_such = |entry: &&NodeHealth| entry.reason.as_deref() == Some(type_);
+    let mut entries = status.nodes.iter().filter(is_such);
     let (first, others) = (entries.next()?, entries.count());
     let message = first
         .message
         .as_deref()
-        .unwrap_or("the device comes and goes");
+        .unwrap_or("the node gives no details");
     let more = match others {
         0 => String::new(),
         1 => " (1 other node sees that too)".to_owned(),
         _ => format!(" ({others} other nodes see that too)"),
     };
-    let since = status.conditions.iter().find(|c| c.type_ == FLAPPING);
+    let since = status.conditions.iter().find(|c| c.type_ == type_);
     Some(Condition {
-        type_: FLAPPING.to_owned(),
+        type_: type_.to_owned(),
         status: "True".to_owned(),
-        reason: "ComesAndGoes".to_owned(),
+        reason: reason.to_owned(),
         message: format!("node {}: {message}{more}", first.name),
         last_transition_time: since.map_or(now, |c| &c.last_transition_time).to_owned(),
         observed_generation: None,
@@ -391,7 +410,7 @@ mod tests {
         View {
             is_healthy,
             connection: connection.map(str::to_owned),
-            flapping: None,
+            trouble: None,
         }
     }
 
@@ -465,7 +484,10 @@ mod tests {
     #[test]
     fn a_device_that_flaps_has_a_condition_for_as_long_as_a_node_says_so() {
         let flaps = |is_healthy, message: &str| View {
-            flapping: Some(message.to_owned()),
+            trouble: Some(crate::store::Trouble {
+                reason: FLAPPING,
+                message: message.to_owned(),
+            }),
             ..view(is_healthy, None)
         };
         let said = |status: &InstanceStatus| -> Vec<String> {

@@ -6,7 +6,10 @@
 //!
 //! Metrics of the form `akri_…` are those that Akri documents, with its labels. All others are `petiole_…`: they are
 //! not part of Akri's contract, and later metrics of Akri cannot collide with them.
-use super::values::{Labels, State, Timer, Untyped};
+use super::{
+    mdns::MdnsMetrics,
+    values::{Labels, State, Timer, Untyped},
+};
 use prometheus_client::{
     encoding::text,
     metrics::{counter::Counter, family::Family, histogram::Histogram, info::Info},
@@ -89,6 +92,7 @@ pub struct Metrics {
     capacity_patches: Family<Labels<1>, Counter>,
     api_writes: Family<Labels<3>, Counter>,
     events: Family<Labels<1>, Counter>,
+    pub mdns: MdnsMetrics,
 }
 
 /// Returns the metrics of this process. They are global, because many layers count and one registry is written.
@@ -117,9 +121,11 @@ impl Metrics {
             capacity_patches: Family::default(),
             api_writes: Family::default(),
             events: Family::default(),
+            mdns: MdnsMetrics::default(),
         };
         metrics.register_akris();
         metrics.register_ours();
+        metrics.mdns.register(&mut metrics.registry);
         metrics
     }
 

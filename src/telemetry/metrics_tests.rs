@@ -30,6 +30,9 @@ fn touched() -> Metrics {
         code: "2xx",
     });
     metrics.count_event(EventOutcome::Dropped);
+    metrics.mdns.count_packets("sent", 2);
+    metrics.mdns.count_refused(1);
+    metrics.mdns.set_records(3);
     metrics
 }
 

@@ -1,5 +1,6 @@
 //! Sets up the telemetry of a process: logs on stderr as text or JSON, and metrics and health over HTTP.
 pub mod http;
+mod mdns;
 pub mod metrics;
 mod text;
 pub(crate) mod values;

@@ -57,7 +57,7 @@ async fn two_services_of_one_host_are_two_devices_with_their_environment() {
 async fn a_link_local_address_that_comes_first_does_not_stay() {
     let kind = service_type("b");
     let publisher = Publisher::start(vec![]);
-    let mut discovery = RunningDiscovery::zeroconf(&format!("kind: {kind}"));
+    let mut discovery = RunningDiscovery::zeroconf(&format!("kind: {kind}\naddresses: any"));
     discovery.until("a first look", |set| set.complete).await;
     let camera = Announced::new("camera", &kind);
     publisher.announce(camera.clone().at(&["fe80::1:2"]));
@@ -79,7 +79,7 @@ async fn a_change_is_seen_and_an_address_is_kept_while_it_is_there() {
     let kind = service_type("c");
     let service = Announced::new("s", &kind).at(&["10.0.0.9"]);
     let publisher = Publisher::start(vec![service.clone()]);
-    let mut discovery = RunningDiscovery::zeroconf(&format!("kind: {kind}"));
+    let mut discovery = RunningDiscovery::zeroconf(&format!("kind: {kind}\naddresses: any"));
     discovery.device(&service.fullname()).await;
     let mut changed = service.clone().at(&["10.0.0.1", "10.0.0.9"]).txt(&[b"v=2"]);
     changed.port = 9090;

@@ -3,6 +3,7 @@ mod arrivals;
 mod departures;
 mod new;
 mod shared;
+mod trouble;
 
 pub(crate) use arrivals::Arrivals;
 use shared::{is_merged, is_named, noted};
@@ -11,7 +12,7 @@ use super::bounds;
 use crate::{
     agent::{
         configurations::{AcceptedConfiguration, Judged, Selection},
-        plan_inputs::{Now, device_id},
+        plan_inputs::{Now, device_id, other_identity, pin},
     },
     api::{configuration::Problem, instance::Instance},
     discovery::session::{Discoveries, Sighting},
@@ -93,6 +94,9 @@ pub(crate) fn plan(world: &World<'_>) -> Plan {
     }
     for (key, accepted) in &world.judged.accepted {
         let mut part = PlanOfOne::new(world, key, accepted);
+        if part.is_left_out() && part.unseen.is_empty() {
+            continue; // the other nodes' Configurations are not reported
+        }
         let new = part.follow_devices();
         part.follow_absences(&mut room);
         let arrivals = part.welcome(new, &mut room);
@@ -143,7 +147,6 @@ impl<'a> PlanOfOne<'a> {
         let left_out = accepted.selection == Selection::LeftOut;
         let mut report = Report {
             complete: left_out || sighting.is_some_and(|s| s.set.complete),
-            left_out,
             ..Report::default()
         };
         if let Some(error) = sighting.and_then(|s| s.error.as_ref()) {
@@ -171,6 +174,11 @@ impl<'a> PlanOfOne<'a> {
         }
     }
 
+    /// Returns whether `spec.nodeSelector` leaves this node out.
+    fn is_left_out(&self) -> bool {
+        self.accepted.selection == Selection::LeftOut
+    }
+
     /// Devices that have an Instance keep it; the others are returned.
     fn follow_devices(&mut self) -> Vec<&'a Device> {
         let mut new = vec![];
@@ -182,7 +190,10 @@ impl<'a> PlanOfOne<'a> {
                 Some((key, instance)) => {
                     self.unseen.remove(key);
                     self.report.instances += 1;
-                    self.describe(key, instance, device);
+                    match other_identity(instance, device) {
+                        Some(pinned) => self.refuse(key, instance, device, &pinned),
+                        None => self.describe(key, instance, device),
+                    }
                 }
                 None => new.push(device),
             }
@@ -206,7 +217,7 @@ impl<'a> PlanOfOne<'a> {
                 self.part_with(key, instance);
                 continue;
             }
-            if self.report.left_out {
+            if self.is_left_out() {
                 self.leave(key, instance, "spec.nodeSelector leaves this node out");
                 room.0 += 1;
                 continue;
@@ -293,6 +304,7 @@ impl<'a> PlanOfOne<'a> {
             let broker_properties = self.stored_properties(device);
             let device_id =
                 (device_id(instance).as_ref() != Some(&device.id)).then(|| device.id.to_string());
+            let first_pin = device.pin.as_ref().filter(|_| pin(instance).is_none());
             // What brokers are told is in the status where no controller is.
             let connection = device.connection_digest();
             let connection =
@@ -300,6 +312,7 @@ impl<'a> PlanOfOne<'a> {
             let is_same = instance.spec.capacity == capacity
                 && instance.spec.broker_properties == broker_properties
                 && device_id.is_none()
+                && first_pin.is_none()
                 && connection.is_none();
             if !is_same {
                 self.changes.push(InstanceChange::Describe {
@@ -307,6 +320,7 @@ impl<'a> PlanOfOne<'a> {
                     capacity,
                     broker_properties,
                     device_id,
+                    pin: first_pin.map(ToString::to_string),
                     connection,
                 });
             }
@@ -322,7 +336,7 @@ impl<'a> PlanOfOne<'a> {
         View {
             is_healthy: true,
             connection: Some(device.connection_digest()),
-            flapping: self.flapping(&device.id),
+            trouble: self.flapping(&device.id),
         }
     }
 
@@ -330,12 +344,8 @@ impl<'a> PlanOfOne<'a> {
         View {
             is_healthy: false,
             connection: None,
-            flapping: id.and_then(|id| self.flapping(id)),
+            trouble: id.and_then(|id| self.flapping(id)),
         }
-    }
-
-    fn flapping(&self, id: &DeviceId) -> Option<String> {
-        self.sighting?.flapping.get(id).map(ToString::to_string)
     }
 
     fn health(&mut self, key: &ObjectKey, instance: &Instance, view: View) {

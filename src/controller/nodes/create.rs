@@ -1,13 +1,14 @@
 //! The Instances of shared devices that have none yet. Pure.
 use super::{
     lost::Memory,
-    sights::{Identity, Sights, Views, names_of, turn},
+    sights::{Identity, Sights, Views, is_same_host, names_of, turn},
 };
 use crate::{
     api::{
         configuration::Configuration,
         instance::{Instance, InstanceSpec},
         names,
+        node_devices::SeenDevice,
     },
     controller::world::World,
     model::{
@@ -79,7 +80,12 @@ fn instance(
     let (of, id) = device;
     let (first, properties) =
         (seen.iter()).find_map(|(node, view)| Some((*node, view.properties.as_ref()?)))?;
-    let others = seen.keys().filter(|node| **node != first);
+    // A node that sees another host of a pinned device's name does not offer it.
+    let pin = seen.get(first).and_then(|view| view.pin.as_ref());
+    let is_same = |view: &SeenDevice| is_same_host(view, pin);
+    let others = (seen.iter())
+        .filter(|(node, view)| **node != first && is_same(view))
+        .map(|(node, _)| node);
     let nodes: Vec<String> = [&first]
         .into_iter()
         .chain(others)
@@ -102,8 +108,9 @@ fn instance(
     let owner = configuration.controller_owner_ref(&());
     instance.metadata.owner_references = owner.map(|owner| vec![owner]);
     instance.metadata.labels = Some(labels);
-    let annotation = (names::DEVICE_ID.to_owned(), id.clone());
-    instance.metadata.annotations = Some(BTreeMap::from([annotation]));
+    let mut annotations = BTreeMap::from([(names::DEVICE_ID.to_owned(), id.clone())]);
+    annotations.extend(pin.map(|pin| (names::PIN.to_owned(), pin.clone())));
+    instance.metadata.annotations = Some(annotations);
     Some(instance)
 }
 

@@ -3,7 +3,7 @@
 use super::{
     notices,
     plan::{Change, View, holders},
-    sights::{Views, exceptions, turn},
+    sights::{Views, exceptions, is_same_host, turn},
 };
 use crate::{
     api::{condition, instance::Instance, names},
@@ -56,10 +56,13 @@ impl View<'_> {
         }
         // Each device has an order of nodes of its own: of many devices each node offers some.
         let room = self.room(key, instance, (&mut nodes, views));
+        let annotations = instance.metadata.annotations.as_ref();
+        let pin = annotations.and_then(|all| all.get(names::PIN));
         let mut joining: Vec<&str> = (views.iter())
             .filter(|(node, view)| {
                 view.is_healthy()
                     && view.is_offered()
+                    && is_same_host(view, pin)
                     && !self.is_gone(node)
                     && !self.memory.is_silent(node, self.instant)
                     && !instance.spec.nodes.iter().any(|name| name == *node)
@@ -119,11 +122,21 @@ impl View<'_> {
         let said = said.filter(|said| **said != instance.spec.broker_properties);
         operations.extend(said.map(|now| add(&["spec", "brokerProperties"], json!(now))));
         let annotations = instance.metadata.annotations.as_ref();
-        if !annotations.is_some_and(|all| all.contains_key(names::DEVICE_ID)) {
+        let notes = [
+            (names::DEVICE_ID, Some(id)),
+            (names::PIN, pin_of(nodes, views)),
+        ];
+        let is_noted = |name: &str| annotations.is_some_and(|all| all.contains_key(name));
+        let mut notes = notes.into_iter().filter(|(name, _)| !is_noted(name));
+        let notes: Vec<_> = notes
+            .by_ref()
+            .filter_map(|(name, note)| Some((name, note?)))
+            .collect();
+        if !notes.is_empty() {
             operations.extend(with_map(annotations, "annotations"));
-            let place = ["metadata", "annotations", names::DEVICE_ID];
-            operations.push(add(&place, json!(id)));
         }
+        let noted = |(name, note)| add(&["metadata", "annotations", name], json!(note));
+        operations.extend(notes.into_iter().map(noted));
         operations
     }
 
@@ -195,7 +208,7 @@ impl View<'_> {
     ) -> Option<Patch> {
         let is_well = views
             .values()
-            .all(|view| view.is_healthy() && view.flapping.is_none());
+            .all(|view| view.is_healthy() && view.trouble().is_none());
         if instance.status.is_none() && is_well && !nodes.is_empty() {
             return None;
         }
@@ -216,4 +229,10 @@ impl View<'_> {
         }
         written::status(instance, &with_conditions(after, &spec, &now))
     }
+}
+
+/// The identity of a pinned device that has none on its Instance yet, as the first node says it.
+fn pin_of<'a>(nodes: &[String], views: &Views<'a>) -> Option<&'a String> {
+    let views = nodes.iter().filter_map(|node| views.get(node.as_str()));
+    views.into_iter().find_map(|view| view.pin.as_ref())
 }

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     api::{
-        instance::{FLAPPING, HEALTHY, Instance, InstanceStatus, NodeHealth},
+        instance::{FLAPPING, HEALTHY, IDENTITY_CHANGED, Instance, InstanceStatus, NodeHealth},
         names::OUT_OF_SERVICE,
     },
     model::{
@@ -39,8 +39,8 @@ pub(crate) struct Told {
     pub(crate) note: String,
 }
 
-/// Returns the Events that follow when one status becomes another. A device that comes and goes has one Event, when that
-/// begins.
+/// Returns the Events that follow when one status becomes another. A device that comes and goes, and a pinned one that
+/// another host announces, has one Event, when that begins.
 pub(crate) fn of_health(
     before: &InstanceStatus,
     (after, nodes): (&InstanceStatus, &[String]),
@@ -49,15 +49,16 @@ pub(crate) fn of_health(
         let mut entries = status.nodes.iter();
         entries.find(|entry| entry.name == *node).cloned()
     };
-    let (mut gone, mut back, mut flapping) = (vec![], vec![], vec![]);
+    let (mut gone, mut back, mut troubled) = (vec![], vec![], vec![]);
     for node in nodes {
         let (was, is) = (entry(before, node), entry(after, node));
         let is_well =
             |entry: &Option<NodeHealth>| entry.as_ref().is_none_or(|e| e.health == HEALTHY);
-        let flaps = |entry: &Option<NodeHealth>| entry.as_ref().is_some_and(|e| e.reason.is_some());
+        let reason = |entry: &Option<NodeHealth>| entry.as_ref().and_then(|e| e.reason.clone());
+        let (reason_before, reason) = (reason(&was), reason(&is));
         match (is_well(&was), is_well(&is)) {
-            _ if flaps(&is) && !flaps(&was) => flapping.push((node, is)),
-            _ if flaps(&is) => {}
+            _ if reason.is_some() && reason != reason_before => troubled.push((node, is)),
+            _ if reason.is_some() => {}
             (true, false) => gone.push(node),
             (false, true) => back.push(node),
             (true, true) | (false, false) => {}
@@ -74,11 +75,15 @@ pub(crate) fn of_health(
             note: format!("{who} {verb}"),
         })
     };
-    let first = flapping.first().map(|(node, entry)| {
+    let first = troubled.first().map(|(node, entry)| {
         let message = entry.as_ref().and_then(|entry| entry.message.clone());
+        let reason = entry.as_ref().and_then(|entry| entry.reason.as_deref());
         Told {
             is_warning: true,
-            reason: FLAPPING,
+            reason: match reason {
+                Some(IDENTITY_CHANGED) => IDENTITY_CHANGED,
+                _ => FLAPPING,
+            },
             note: format!("node {node}: {}", message.unwrap_or_default()),
         }
     });

@@ -1,7 +1,7 @@
 //! What the nodes say that they see: their NodeDevices, sorted by device, and which Instance each device has. Pure.
 use crate::{
     api::{
-        instance::{FLAPPING, HEALTHY, Instance, InstanceStatus, NodeHealth},
+        instance::{HEALTHY, Instance, InstanceStatus, NodeHealth},
         names,
         node_devices::{SeenDevice, UNHEALTHY},
     },
@@ -10,6 +10,7 @@ use crate::{
         device::{DeviceId, Scope},
         instance_name::InstanceName,
         names::{ObjectKey, digest_32},
+        pin::Pin,
     },
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -141,6 +142,13 @@ pub(crate) fn names_of((of, id): &Identity) -> [InstanceName; 2] {
     InstanceName::candidates(&of.name, &DeviceId::new(id), Scope::Shared, "")
 }
 
+/// Whether a node does not see another host than the pinned one.
+pub(crate) fn is_same_host(view: &SeenDevice, pin: Option<&String>) -> bool {
+    let parsed = |text: &String| text.parse::<Pin>().ok();
+    let both = pin.and_then(parsed).zip(view.pin.as_ref().and_then(parsed));
+    both.is_none_or(|(pinned, own)| pinned.is_same(&own))
+}
+
 /// Returns the place of a node in the order in which nodes offer the device of an Instance, where not all do. Each device
 /// has an order of its own, so that of many devices each node offers some.
 pub(crate) fn turn(instance: &str, node: &str) -> String {
@@ -160,7 +168,8 @@ pub(crate) fn exceptions(
             entries.extend(before.cloned());
             continue;
         };
-        if view.is_healthy() && view.flapping.is_none() {
+        let trouble = view.trouble();
+        if view.is_healthy() && trouble.is_none() {
             continue;
         }
         let health = match view.is_healthy() {
@@ -168,9 +177,11 @@ pub(crate) fn exceptions(
             false => UNHEALTHY,
         };
         let is_same = |entry: &&NodeHealth| entry.health == health;
-        let flaps = view.flapping.is_some();
-        let is_told = |entry: &&NodeHealth| entry.reason.is_some() && entry.message.is_some();
-        let told = before.filter(is_told).filter(|_| flaps);
+        let reason = trouble.map(|(reason, _)| reason);
+        let is_told = |entry: &&NodeHealth| entry.reason.as_deref() == reason;
+        let told = before
+            .filter(is_told)
+            .and_then(|entry| entry.message.clone());
         entries.push(NodeHealth {
             name: node.clone(),
             health: health.to_owned(),
@@ -178,9 +189,9 @@ pub(crate) fn exceptions(
                 .map_or(now, |entry| &entry.last_transition_time)
                 .to_owned(),
             connection: None,
-            reason: flaps.then(|| FLAPPING.to_owned()),
+            reason: reason.map(str::to_owned),
             // Another number in the sentence is no reason to write.
-            message: told.map_or_else(|| view.flapping.clone(), |entry| entry.message.clone()),
+            message: trouble.map(|(_, message)| told.unwrap_or_else(|| message.clone())),
         });
     }
     entries.sort_by(|a, b| a.name.cmp(&b.name));

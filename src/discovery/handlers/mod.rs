@@ -36,7 +36,7 @@ pub fn builtin() -> Vec<Box<dyn DiscoveryHandler>> {
 /// Every handler this binary has. Configurations may offer only what is allowed.
 pub fn builtin_with(allowed: Allowed) -> Vec<Box<dyn DiscoveryHandler>> {
     vec![
-        Box::new(zeroconf::Zeroconf),
+        Box::new(zeroconf::Zeroconf::default()),
         Box::new(cdi::Cdi::new(cdi::FOLDERS, allowed.kinds)),
         #[cfg(feature = "udev")]
         Box::new(udev::Udev::new(udev::ROOT, allowed.subsystems)),

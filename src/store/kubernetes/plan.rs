@@ -103,6 +103,7 @@ pub(crate) struct Description<'a> {
     pub(crate) capacity: i32,
     pub(crate) broker_properties: &'a BTreeMap<String, String>,
     pub(crate) device_id: Option<&'a String>,
+    pub(crate) pin: Option<&'a String>,
     pub(crate) connection: Option<&'a String>,
 }
 
@@ -116,6 +117,7 @@ pub(crate) fn describe(instance: &Instance, node: &str, said: &Description<'_>) 
     ));
     let notes = [
         (names::DEVICE_ID, said.device_id),
+        (names::PIN, said.pin),
         (names::CONNECTION, said.connection),
     ];
     if notes.iter().any(|(_, note)| note.is_some()) {

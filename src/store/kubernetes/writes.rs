@@ -6,15 +6,17 @@ use super::{
 };
 use crate::{
     api::{
-        instance::{FLAPPING, HEALTHY, Instance},
+        instance::{HEALTHY, Instance},
         names,
     },
-    cluster::{code, events::about, is_conflict, is_not_found, is_unprocessable, reason},
+    cluster::{
+        code, events::about, is_conflict, is_not_found, is_unprocessable, reason, untracked,
+    },
     model::names::ObjectKey,
     store::{About, InstanceChange, StoreError, View, key_of, plan::in_use_by},
 };
 use json_patch::Patch as JsonPatch;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{DeleteParams, PatchParams, PostParams, Preconditions};
 use std::sync::Arc;
 
 /// Somebody else may change the Instance between its reading and our patch.
@@ -35,6 +37,7 @@ impl Inner {
                 capacity,
                 broker_properties,
                 device_id,
+                pin,
                 connection,
                 ..
             } => {
@@ -42,6 +45,7 @@ impl Inner {
                     capacity: *capacity,
                     broker_properties,
                     device_id: device_id.as_ref(),
+                    pin: pin.as_ref(),
                     connection: connection.as_ref(),
                 };
                 self.patch(&key, |i| Ok(plan::describe(i, node, &said)))
@@ -116,16 +120,16 @@ impl Inner {
         Ok(())
     }
 
-    /// Of a device that comes and goes there is one Event, when that begins.
+    /// Writes one Event when a trouble begins, and one when the health changes without a trouble.
     fn tell_of_health(&self, instance: &Instance, view: &View) {
         let node = &self.settings.node_name;
         let mut entries = instance.status.iter().flat_map(|status| &status.nodes);
         let before = entries.find(|entry| entry.name == *node);
-        if let Some(message) = &view.flapping {
-            let is_known = before.is_some_and(|b| b.reason.as_deref() == Some(FLAPPING));
+        if let Some(trouble) = &view.trouble {
+            let is_known = before.is_some_and(|b| b.reason.as_deref() == Some(trouble.reason));
             if !is_known {
-                let note = format!("node {node}: {message}");
-                self.events.warning(about(instance), FLAPPING, note);
+                let note = format!("node {node}: {}", trouble.message);
+                self.events.warning(about(instance), trouble.reason, note);
             }
             return;
         }
@@ -228,7 +232,7 @@ impl Inner {
             field_manager: Some(names::AGENT_MANAGER.to_owned()),
             ..PatchParams::default()
         };
-        let (api, patch) = (self.instance_api(key), Patch::Json::<()>(patch));
+        let (api, patch) = (self.instance_api(key), untracked(patch));
         let written = match is_status {
             true => api.patch_status(&key.name, &params, &patch).await,
             false => api.patch(&key.name, &params, &patch).await,

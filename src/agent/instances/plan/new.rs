@@ -34,8 +34,10 @@ impl PlanOfOne<'_> {
         // Without a uid there is no API server that would collect it.
         let owner = self.accepted.configuration.controller_owner_ref(&());
         instance.metadata.owner_references = owner.map(|owner| vec![owner]);
-        let annotation = (names::DEVICE_ID.to_owned(), device.id.to_string());
-        let mut annotations = BTreeMap::from([annotation]);
+        let id = (names::DEVICE_ID.to_owned(), device.id.to_string());
+        let mut annotations = BTreeMap::from([id]);
+        let pin = device.pin.as_ref();
+        annotations.extend(pin.map(|pin| (names::PIN.to_owned(), pin.to_string())));
         if self.world.merges {
             annotations.insert(names::CONNECTION.to_owned(), device.connection_digest());
         }

@@ -1,9 +1,9 @@
 //! What this node reports of shared devices, whose Instances a controller makes of all nodes' reports. Pure.
 use super::{PlanOfOne, World};
 use crate::{
-    agent::plan_inputs::device_id,
+    agent::plan_inputs::{device_id, pin},
     api::{
-        instance::{HEALTHY, Instance},
+        instance::{FLAPPING, HEALTHY, IDENTITY_CHANGED, Instance},
         names,
         node_devices::{LEFT, SeenDevice, UNHEALTHY},
     },
@@ -38,6 +38,7 @@ impl PlanOfOne<'_> {
         let properties = is_first.then(|| self.stored_properties(device));
         let seen = SeenDevice {
             properties: properties.filter(|said| *said != instance.spec.broker_properties),
+            pin: noted_pin(device).filter(|_| pin(instance).is_none()),
             ..self.seen_device(device)
         };
         self.report.devices.push(seen);
@@ -52,6 +53,7 @@ impl PlanOfOne<'_> {
         let seen = SeenDevice {
             usage: usage.collect(),
             properties: Some(self.stored_properties(device)),
+            pin: noted_pin(device),
             ..self.seen_device(device)
         };
         self.report.devices.push(seen);
@@ -61,7 +63,9 @@ impl PlanOfOne<'_> {
         SeenDevice {
             id: Some(device.id.to_string()),
             connection: Some(device.connection_digest()),
-            flapping: self.flapping(&device.id).map(cut),
+            flapping: self
+                .flapping(&device.id)
+                .map(|trouble| cut(trouble.message)),
             ..SeenDevice::default()
         }
     }
@@ -70,7 +74,8 @@ impl PlanOfOne<'_> {
     pub(super) fn miss(&mut self, key: &ObjectKey, instance: &Instance, view: &View) {
         self.report.devices.push(SeenDevice {
             state: (!view.is_healthy).then(|| UNHEALTHY.to_owned()),
-            flapping: view.flapping.clone().map(cut),
+            flapping: told(view, FLAPPING),
+            other_host: told(view, IDENTITY_CHANGED),
             ..of_instance(key, instance)
         });
     }
@@ -114,14 +119,31 @@ fn as_it_is(key: &ObjectKey, instance: &Instance, node: &str) -> SeenDevice {
     let entries = instance.status.iter().flat_map(|status| &status.nodes);
     let entry = entries.clone().find(|entry| entry.name == node);
     let is_unhealthy = entry.is_some_and(|entry| entry.health != HEALTHY);
+    let said = |reason| {
+        let such = entry.filter(|entry| entry.reason.as_deref() == Some(reason));
+        such.and_then(|entry| entry.message.clone())
+    };
     SeenDevice {
         state: is_unhealthy.then(|| UNHEALTHY.to_owned()),
-        flapping: entry
-            .filter(|entry| entry.reason.is_some())
-            .and_then(|entry| entry.message.clone()),
+        flapping: said(FLAPPING),
+        other_host: said(IDENTITY_CHANGED),
         connection: entry.and_then(|entry| entry.connection.clone()),
         ..of_instance(key, instance)
     }
+}
+
+/// The pin as an Instance has it.
+fn noted_pin(device: &Device) -> Option<String> {
+    let pin = device.pin.as_ref()?.to_string();
+    (pin.len() <= limits::PIN_MAX).then_some(pin)
+}
+
+fn told(view: &View, reason: &str) -> Option<String> {
+    let such = view
+        .trouble
+        .as_ref()
+        .filter(|trouble| trouble.reason == reason);
+    such.map(|trouble| cut(trouble.message.clone()))
 }
 
 fn cut(text: String) -> String {

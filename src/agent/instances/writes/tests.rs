@@ -18,7 +18,7 @@ fn health(name: &str, is_healthy: bool) -> InstanceChange {
         view: View {
             is_healthy,
             connection: None,
-            flapping: None,
+            trouble: None,
         },
         now: String::new(),
     }

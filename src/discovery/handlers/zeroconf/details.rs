@@ -6,9 +6,15 @@ use super::{
         fields::{Fields, Handler, matcher, strings},
         matcher::{Budget, Matcher},
     },
-    interfaces::Interfaces,
+    address::Address,
 };
-use crate::{discovery::DetailsError, model::device::Scope};
+use crate::{
+    discovery::{
+        DetailsError,
+        mdns::{interfaces::Interfaces, name::Name, querier::Wanted},
+    },
+    model::device::Scope,
+};
 use ipnet::IpNet;
 use serde_json::Value;
 use std::{collections::BTreeMap, net::IpAddr, time::Duration};
@@ -18,8 +24,8 @@ const HANDLER: Handler = Handler {
     name: "zeroconf",
     example: "kind: _http._tcp",
 };
-/// Shows a device that died without a goodbye within 30 s, together with the time it has for its answer.
-const VERIFY_INTERVAL: Duration = Duration::from_secs(20);
+/// Shows a device that died without a goodbye within 20 s, together with the time it has for its answer.
+const VERIFY_INTERVAL: Duration = Duration::from_secs(10);
 /// Below it, the questions about one service would overlap.
 const VERIFY_INTERVAL_MIN: u64 = 5;
 const VERIFY_INTERVAL_MAX: u64 = 3600;
@@ -33,25 +39,47 @@ pub(super) struct Details {
     pub(super) port: Option<Matcher>,
     /// By lower-cased key; RFC 6763 6.4: the case of a key is insignificant.
     pub(super) txt: BTreeMap<String, Matcher>,
-    /// Only addresses inside one of these are used. None: any.
-    pub(super) addresses: Vec<IpNet>,
+    pub(super) addresses: Addresses,
     pub(super) interfaces: Interfaces,
     pub(super) scope: Scope,
     /// How often a service is asked whether it is still there. None: never, its TTL decides.
     pub(super) verify: Option<Duration>,
+    /// Whether the host and the networks of a device are remembered when it is found first, and compared from then on.
+    pub(super) pin: bool,
+}
+
+/// Which addresses of a service are used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Addresses {
+    /// Only addresses in a network of the interface that they came by.
+    OnLink,
+    Any,
+    /// Only addresses inside one of these networks.
+    Within(Vec<IpNet>),
+}
+
+impl Addresses {
+    pub(super) fn take(&self, address: &Address) -> bool {
+        match self {
+            Self::OnLink => address.is_on_link(),
+            Self::Any => true,
+            Self::Within(networks) => networks.iter().any(|net| net.contains(&address.ip())),
+        }
+    }
 }
 
 /// A service type, such as `_http._tcp`, or a subtype of one, `_printer._sub._http._tcp`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Kind {
-    browsed: String,
+    browsed: Name,
+    base: Name,
     service_type: String,
 }
 
 impl Kind {
     /// The name to browse for, with its domain: `_printer._sub._http._tcp.local.`
     pub(super) fn browse_name(&self) -> String {
-        format!("{}.local.", self.browsed)
+        self.browsed.text().unwrap_or_default()
     }
 
     /// Without a subtype and a domain: `_http._tcp`. Full names of services end with it, whatever was browsed for.
@@ -61,6 +89,16 @@ impl Kind {
 }
 
 impl Details {
+    /// What the querier is asked for.
+    pub(super) fn wanted(&self) -> Wanted {
+        Wanted {
+            browsed: self.kind.browsed.clone(),
+            base: self.kind.base.clone(),
+            interfaces: self.interfaces.clone(),
+            verify: self.verify,
+        }
+    }
+
     pub(super) fn parse(yaml: &str) -> Result<Self, DetailsError> {
         Self::read(yaml).map_err(DetailsError)
     }
@@ -100,9 +138,10 @@ impl Details {
             interfaces: interfaces(fields.take("interfaces"))?,
             scope: scope(fields.take("identityScope"))?,
             verify: verify(fields.take("verify"))?,
+            pin: pin(fields.take("pin"))?,
         };
         fields.finish(
-            "kind, name, host, port, txt, addresses, interfaces, identityScope, verify, domain",
+            "kind, name, host, port, txt, addresses, interfaces, identityScope, verify, pin, domain",
         )?;
         Ok(details)
     }
@@ -125,7 +164,8 @@ fn kind(value: &Value) -> Result<Kind, String> {
             );
         }
     };
-    if !matches!(service[1], "_tcp" | "_udp") {
+    // Names compare without case (RFC 6762 16).
+    if !["_tcp", "_udp"].contains(&service[1].to_ascii_lowercase().as_str()) {
         return wrong("must end with ._tcp or ._udp");
     }
     if service[0] == "_dns-sd" || service[0] == "_services" {
@@ -144,10 +184,16 @@ fn kind(value: &Value) -> Result<Kind, String> {
     if subtype.is_some_and(|label| label.is_empty() || label.len() > 63) {
         return wrong("a subtype has 1 to 63 bytes");
     }
-    Ok(Kind {
-        browsed: browsed.to_owned(),
-        service_type: service.join("."),
-    })
+    let service_type = service.join(".");
+    let names = [browsed, service_type.as_str()].map(|n| Name::from_dotted(&format!("{n}.local")));
+    match names {
+        [Some(browsed), Some(base)] => Ok(Kind {
+            browsed,
+            base,
+            service_type,
+        }),
+        _ => wrong("is no name of DNS"),
+    }
 }
 
 fn domain(value: Option<Value>) -> Result<(), String> {
@@ -192,18 +238,25 @@ fn txt(
     Ok(matchers)
 }
 
-fn addresses(value: Option<Value>) -> Result<Vec<IpNet>, String> {
+fn addresses(value: Option<Value>) -> Result<Addresses, String> {
+    if value.as_ref().and_then(Value::as_str) == Some("any") {
+        return Ok(Addresses::Any);
+    }
     let parse = |text: String| {
         let net = text.parse::<IpNet>();
         net.or_else(|_| text.parse::<IpAddr>().map(IpNet::from))
             .map_err(|_| {
-                format!("`addresses: {text}` is neither an address nor a range such as 10.0.0.0/8")
+                format!(
+                    "`addresses: {text}` is neither an address nor a range such as 10.0.0.0/8; `any` stands alone"
+                )
             })
     };
-    strings("addresses", value)?
-        .into_iter()
-        .map(parse)
-        .collect()
+    let networks = strings("addresses", value)?.into_iter().map(parse);
+    let networks = networks.collect::<Result<Vec<_>, _>>()?;
+    Ok(match networks.is_empty() {
+        true => Addresses::OnLink,
+        false => Addresses::Within(networks),
+    })
 }
 
 fn interfaces(value: Option<Value>) -> Result<Interfaces, String> {
@@ -230,6 +283,14 @@ fn scope(value: Option<Value>) -> Result<Scope, String> {
     }
 }
 
+fn pin(value: Option<Value>) -> Result<bool, String> {
+    match value {
+        None => Ok(false),
+        Some(Value::Bool(pin)) => Ok(pin),
+        Some(other) => Err(format!("`pin: {other}` must be true or false")),
+    }
+}
+
 fn verify(value: Option<Value>) -> Result<Option<Duration>, String> {
     let value = match value {
         None | Some(Value::Bool(true)) => return Ok(Some(VERIFY_INTERVAL)),
@@ -240,7 +301,7 @@ fn verify(value: Option<Value>) -> Result<Option<Duration>, String> {
         Some(value @ Value::Object(_)) => value,
         Some(value) => {
             return Err(format!(
-                "`verify: {value}` must be off or {{intervalSeconds: 20}}"
+                "`verify: {value}` must be off or {{intervalSeconds: 10}}"
             ));
         }
     };

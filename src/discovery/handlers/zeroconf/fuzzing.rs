@@ -1,37 +1,30 @@
 //! The doors through which `fuzz/` reaches this handler: nothing else uses them.
-use super::{
-    details::Details,
-    environment::Txt,
-    plan::{self, Tracker},
-    room,
-    service::{self, Address},
+use super::{address::Address, details::Details, events::Known, plan::Tracker, room};
+use crate::{
+    discovery::mdns::{
+        cache,
+        link::{Family, Link},
+        querier::{Found, Packet, Querier},
+        query,
+    },
+    model::device::DeviceSet,
 };
-use crate::model::device::{Device, DeviceSet};
-use std::{net::IpAddr, time::Duration};
+use std::{
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
 
 /// The most variables that a TXT record becomes.
 pub const TXT_KEYS_MAX: usize = super::environment::KEYS_MAX;
 /// Their names and values together, in bytes.
 pub const TXT_BYTES_MAX: usize = super::environment::BYTES_MAX;
 pub const SERVICES_MAX: usize = room::SERVICES_MAX;
+pub const RECORDS_MAX: usize = cache::RECORDS_MAX;
+pub const RECORD_BYTES_MAX: usize = cache::BYTES_MAX;
+pub const PACKET_MAX: usize = query::PACKET_MAX;
 
-/// What mDNS says of a service.
-#[derive(Debug, Clone, Default)]
-pub struct Service {
-    pub fullname: String,
-    pub host: String,
-    pub port: u16,
-    /// Each with the interface it was heard on.
-    pub addresses: Vec<(IpAddr, String)>,
-    pub txt: Vec<(String, Option<Vec<u8>>)>,
-}
-
-#[derive(Debug)]
-pub enum Event {
-    Resolved(Service),
-    Removed(String),
-    Lapsed,
-}
+const LINK: u32 = 2;
+const SUBSCRIPTION: u64 = 1;
 
 /// What to look for.
 pub struct Filter(Details);
@@ -42,63 +35,94 @@ impl Filter {
         Details::parse(details).ok().map(Self)
     }
 
-    pub fn device(&self, service: &Service, earlier: Option<&Device>) -> Option<Device> {
-        service::device_from_service(&self.0, &service.into(), earlier)
-    }
-
-    pub fn has_address(&self, ip: IpAddr) -> bool {
-        self.0.addresses.is_empty() || self.0.addresses.iter().any(|net| net.contains(&ip))
+    /// Whether an address outside of the interface's networks may be used.
+    pub fn takes_from_afar(&self, ip: IpAddr) -> bool {
+        let address = Address::new(ip, "eth0").map(|address| address.on_link(false));
+        address.is_some_and(|address| self.0.addresses.take(&address))
     }
 
     pub fn discovery(&self) -> Discovery {
-        Discovery(Tracker::new(self.0.clone(), 0))
+        let mut discovery = Discovery {
+            querier: Querier::new(0),
+            known: Known::default(),
+            tracker: Tracker::new(self.0.clone()),
+            found: Found::default(),
+        };
+        discovery.connect(Duration::ZERO);
+        let wanted = self.0.wanted();
+        let querier = &mut discovery.querier;
+        querier.subscribe(SUBSCRIPTION, wanted, Duration::ZERO);
+        discovery
     }
 }
 
-/// A running discovery, without its network.
-pub struct Discovery(Tracker);
+/// A running discovery on an interface `eth0` at 10.0.0.1/24, without its sockets.
+pub struct Discovery {
+    querier: Querier,
+    known: Known,
+    tracker: Tracker,
+    found: Found,
+}
 
 /// What a discovery does at a moment.
 #[derive(Debug)]
 pub struct Turn {
     pub published: Option<DeviceSet>,
-    pub verified: Vec<String>,
+    pub sent: Vec<Vec<u8>>,
     pub wake: Option<Duration>,
 }
 
 impl Discovery {
-    pub fn apply(&mut self, event: Event, now: Duration) {
-        let event = match event {
-            Event::Resolved(service) => plan::Event::Resolved(Box::new((&service).into())),
-            Event::Removed(fullname) => plan::Event::Removed(fullname),
-            Event::Lapsed => plan::Event::Lapsed,
+    /// The interface is there.
+    pub fn connect(&mut self, now: Duration) {
+        let link = Link {
+            index: LINK,
+            name: "eth0".to_owned(),
+            addresses: vec!["10.0.0.1/24".parse().expect("it is a network")],
+            is_loopback: false,
         };
-        self.0.apply(event, now);
+        self.querier.set_links(vec![link], now);
+    }
+
+    /// The interface is gone.
+    pub fn disconnect(&mut self, now: Duration) {
+        self.querier.set_links(vec![], now);
+    }
+
+    pub fn receive(&mut self, source: SocketAddr, bytes: &[u8], now: Duration) {
+        let packet = Packet {
+            link: LINK,
+            family: Family::V4,
+            source,
+            is_multicast: true,
+            bytes,
+        };
+        self.querier.receive(&packet, now);
     }
 
     pub fn turn(&mut self, now: Duration) -> Turn {
-        let turn = self.0.turn(now);
+        let turn = self.querier.turn(now);
+        for (_, name, service) in turn.changes {
+            match service {
+                Some(service) => self.found.services.insert(name, service),
+                None => self.found.services.remove(&name),
+            };
+        }
+        self.found.leaves_out = self.querier.leaves_out(SUBSCRIPTION, now);
+        for event in self.known.events(&self.found) {
+            self.tracker.apply(event, now);
+        }
+        let shown = self.tracker.turn(now);
         Turn {
-            published: turn.publish,
-            verified: turn.verify,
-            wake: turn.wake,
+            published: shown.publish,
+            sent: turn.send.into_iter().map(|packet| packet.bytes).collect(),
+            wake: [turn.wake, shown.wake].into_iter().flatten().min(),
         }
     }
-}
 
-impl From<&Service> for service::Service {
-    fn from(heard: &Service) -> Self {
-        let address = |(ip, interface): &(IpAddr, String)| Address::new(*ip, interface);
-        let txt = |(key, value): &(String, Option<Vec<u8>>)| Txt {
-            key: key.clone(),
-            value: value.clone(),
-        };
-        Self {
-            fullname: heard.fullname.clone(),
-            host: heard.host.clone(),
-            port: heard.port,
-            addresses: heard.addresses.iter().filter_map(address).collect(),
-            txt: heard.txt.iter().map(txt).collect(),
-        }
+    /// How many records are known, and the bytes of their names and data.
+    pub fn records(&self) -> (usize, usize) {
+        let counts = self.querier.counts();
+        (counts.records, counts.bytes)
     }
 }

@@ -1,43 +1,61 @@
 //! Services that announce themselves by mDNS and DNS-SD (Bonjour, Avahi, zeroconf): cameras, printers, brokers, hubs.
 //!
-//! Only the wiring is here: `plan` decides, `browser` is the network.
-mod browser;
+//! Only the wiring is here: `plan` decides, and the querier of the process, in `discovery::mdns`, is the network.
+mod address;
 mod details;
 mod environment;
+mod events;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
-mod interfaces;
+mod notices;
 mod plan;
 mod room;
 mod service;
 mod tracked;
 
-use super::super::{DetailsError, Discovery, DiscoveryError, DiscoveryHandler};
-use crate::model::device::{DeviceSet, Scope};
-use browser::Browser;
+use super::super::{
+    DetailsError, Discovery, DiscoveryError, DiscoveryHandler,
+    mdns::{
+        process::{Mdns, Subscription},
+        querier::Found,
+    },
+};
+use crate::model::device::{DeviceId, DeviceSet, Scope};
 use details::Details;
+use events::Known;
 use futures::future::BoxFuture;
-use plan::{Event, Tracker, Turn};
+use plan::Tracker;
+use std::collections::BTreeSet;
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-/// Finds mDNS services of one kind.
-#[derive(Debug, Default)]
-pub struct Zeroconf;
+/// Finds mDNS services of one kind. All discoveries of one handler share one querier.
+#[derive(Default)]
+pub struct Zeroconf {
+    mdns: Mdns,
+}
 
 impl DiscoveryHandler for Zeroconf {
     fn name(&self) -> &'static str {
         "zeroconf"
     }
 
+    fn prefer(&self, devices: &BTreeSet<DeviceId>) {
+        let names = devices.iter().map(|id| id.as_str().to_ascii_lowercase());
+        self.mdns.prefer(names.collect());
+    }
+
     fn prepare(&self, details: &str) -> Result<Box<dyn Discovery>, DetailsError> {
-        let details = Details::parse(details)?;
-        Ok(Box::new(ZeroconfDiscovery { details }))
+        Ok(Box::new(ZeroconfDiscovery {
+            details: Details::parse(details)?,
+            mdns: self.mdns.clone(),
+        }))
     }
 }
 
 struct ZeroconfDiscovery {
     details: Details,
+    mdns: Mdns,
 }
 
 impl Discovery for ZeroconfDiscovery {
@@ -50,88 +68,65 @@ impl Discovery for ZeroconfDiscovery {
         found: watch::Sender<DeviceSet>,
         shutdown: CancellationToken,
     ) -> BoxFuture<'static, Result<(), DiscoveryError>> {
-        Box::pin(run(self.details, found, shutdown))
+        Box::pin(async move {
+            let mut subscription = self.mdns.subscribe(self.details.wanted());
+            let ended = run(self.details, &mut subscription, &found, shutdown).await;
+            subscription.close().await;
+            ended
+        })
     }
 }
 
 async fn run(
     details: Details,
-    found: watch::Sender<DeviceSet>,
+    subscription: &mut Subscription,
+    found: &watch::Sender<DeviceSet>,
     shutdown: CancellationToken,
 ) -> Result<(), DiscoveryError> {
     let start = Instant::now();
     let browsed = details.kind.browse_name();
-    let interfaces = details.interfaces.clone();
-    let mut tracker = Tracker::new(details, fastrand::u64(..));
-    let mut browser: Option<Browser> = None;
+    let mut tracker = Tracker::new(details);
+    let mut known = Known::default();
     loop {
         let turn = tracker.turn(start.elapsed());
-        if turn.browse {
-            browser = Some(Browser::start(&browsed, &interfaces)?);
+        if let Some(devices) = turn.publish {
+            publish(devices, found, &browsed);
         }
         let wake = turn.wake.map(|wake| start + wake);
-        execute(turn, &found, browser.as_mut(), &browsed);
         tokio::select! {
             biased;
             () = shutdown.cancelled() => return Ok(()),
-            event = next(&mut browser) => take(event?, &mut browser, &mut tracker, start)?,
+            changed = subscription.found.changed() => {
+                changed.map_err(|_| DiscoveryError("the mDNS querier has ended".into()))?;
+                let now = subscription.found.borrow_and_update();
+                check(&now)?;
+                for event in known.events(&now) {
+                    tracker.apply(event, start.elapsed());
+                }
+            }
             () = sleep_until(wake) => {}
         }
     }
 }
 
-fn execute(
-    turn: Turn,
-    found: &watch::Sender<DeviceSet>,
-    browser: Option<&mut Browser>,
-    browsed: &str,
-) {
-    if let Some(devices) = turn.publish {
-        let left_out = devices.left_out;
-        let before = found.send_replace(devices);
-        if left_out && !before.left_out {
-            tracing::warn!(browsed, "{}", found.borrow().problems.join("; "));
-        }
-    }
-    let Some(browser) = browser else {
-        return;
-    };
-    if turn.look_again {
-        browser.look_again();
-    }
-    for fullname in turn.verify {
-        browser.verify(fullname);
+fn publish(devices: DeviceSet, found: &watch::Sender<DeviceSet>, browsed: &str) {
+    let problems = devices.problems.join("; ");
+    let before = found.send_replace(devices);
+    if !problems.is_empty() && before.problems.join("; ") != problems {
+        tracing::warn!(browsed, "{problems}");
     }
 }
 
-/// Feeds an event, and all that are there with it, to the tracker.
-fn take(
-    event: Event,
-    browser: &mut Option<Browser>,
-    tracker: &mut Tracker,
-    start: Instant,
-) -> Result<(), DiscoveryError> {
-    let mut event = Some(event);
-    while let Some(current) = event {
-        let lapsed = matches!(current, Event::Lapsed);
-        tracker.apply(current, start.elapsed());
-        if lapsed {
-            tracing::warn!("the mDNS browse fell behind and was closed: browsing anew");
-            *browser = None;
-        }
-        event = match browser {
-            Some(browser) => browser.next_ready()?,
-            None => None,
-        };
+/// An interface may well go away later and come back, but a browse that begins without one is in vain.
+fn check(found: &Found) -> Result<(), DiscoveryError> {
+    if found.interfaces != Some(0) || found.has_begun {
+        return Ok(());
     }
-    Ok(())
-}
-
-async fn next(browser: &mut Option<Browser>) -> Result<Event, DiscoveryError> {
-    match browser {
-        Some(browser) => browser.next().await,
-        None => std::future::pending().await,
-    }
+    Err(DiscoveryError(
+        "no network interface to browse mDNS on: every interface is down or left out by `interfaces`, \
+         or another program holds UDP port 5353 for itself"
+            .into(),
+    ))
 }
 
 async fn sleep_until(wake: Option<Instant>) {

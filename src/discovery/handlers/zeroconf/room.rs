@@ -3,11 +3,11 @@
 //! A service that was taken in stays, whatever comes after it.
 use super::service::with_record_of;
 use crate::model::device::Device;
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 /// The most services.
 pub(super) const SERVICES_MAX: usize = 4096;
-/// The bytes of all devices, with their ids and what their containers are told.
+/// The bytes of all devices, with their ids and variables.
 const BYTES_MAX: usize = 4 << 20;
 /// The services that are left out and remembered by name. Of more than these it is only known that there are some.
 const LEFT_OUT_MAX: usize = 4096;
@@ -18,9 +18,11 @@ const SETTLE: Duration = Duration::from_secs(1);
 #[derive(Default)]
 pub(super) struct Room {
     bytes: usize,
-    /// By full name; whether it was announced again since the browse lapsed.
-    left_out: BTreeMap<String, bool>,
+    /// By full name.
+    left_out: BTreeSet<String>,
     more_are_left_out: bool,
+    /// The querier has no room for services that this discovery may want.
+    others_are_left_out: bool,
     /// When to publish, if what is published says otherwise.
     due: Option<Duration>,
 }
@@ -66,8 +68,8 @@ impl Room {
     }
 
     fn leave_out(&mut self, fullname: &str) {
-        if self.left_out.len() < LEFT_OUT_MAX || self.left_out.contains_key(fullname) {
-            self.left_out.insert(fullname.to_owned(), true);
+        if self.left_out.len() < LEFT_OUT_MAX || self.left_out.contains(fullname) {
+            self.left_out.insert(fullname.to_owned());
         } else {
             self.more_are_left_out = true;
         }
@@ -78,19 +80,12 @@ impl Room {
         self.left_out.remove(fullname);
     }
 
-    /// The browse ended: who is left out must be announced again.
-    pub(super) fn lapse(&mut self) {
-        self.left_out.values_mut().for_each(|seen| *seen = false);
-    }
-
-    /// The next browse has heard everyone.
-    pub(super) fn sweep(&mut self) {
-        self.left_out.retain(|_, seen| *seen);
-        self.more_are_left_out &= self.left_out.len() >= LEFT_OUT_MAX;
+    pub(super) fn others_are_left_out(&mut self, are: bool) {
+        self.others_are_left_out = are;
     }
 
     pub(super) fn leaves_out(&self) -> bool {
-        self.more_are_left_out || !self.left_out.is_empty()
+        self.others_are_left_out || self.more_are_left_out || !self.left_out.is_empty()
     }
 
     /// Whether it is time to publish whether services are left out, where `published` is not so.

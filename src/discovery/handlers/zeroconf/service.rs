@@ -1,10 +1,11 @@
-//! From a resolved service to a device: what is taken, which address it gets, what its broker is told. Pure.
+//! Turns a resolved service into a device: filters it, and chooses its address and its variables. Pure.
 use super::{
+    address::{Address, Reach},
     details::Details,
     environment::{self, PREFIX, RESERVED, Txt},
 };
-use crate::model::device::Device;
-use std::{collections::BTreeSet, net::IpAddr};
+use crate::model::{device::Device, pin::Pin};
+use std::collections::BTreeSet;
 
 /// How long a full name may be: 255 bytes on the wire. It becomes an annotation of an Instance.
 const FULLNAME_MAX: usize = 255;
@@ -16,63 +17,11 @@ pub(super) struct Service {
     pub(super) fullname: String,
     pub(super) host: String,
     pub(super) port: u16,
-    pub(super) addresses: BTreeSet<Address>,
+    /// The one that has been known for longest comes first.
+    pub(super) addresses: Vec<Address>,
     pub(super) txt: Vec<Txt>,
-}
-
-/// An address and, only where it means nothing without, the interface it is on.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Address {
-    ip: IpAddr,
-    interface: Option<String>,
-}
-
-/// How an address can be used. The better kind comes first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Reach {
-    RoutableV4,
-    RoutableV6,
-    /// A service of this very machine.
-    Loopback,
-    LinkLocal,
-}
-
-impl Address {
-    /// None for addresses that nothing can be reached at.
-    pub(super) fn new(ip: IpAddr, interface: &str) -> Option<Self> {
-        if ip.is_unspecified() || ip.is_multicast() {
-            return None;
-        }
-        let scoped = is_link_local_v6(ip);
-        if scoped && interface.is_empty() {
-            return None;
-        }
-        Some(Self {
-            ip,
-            interface: scoped.then(|| interface.to_owned()),
-        })
-    }
-
-    fn reach(&self) -> Reach {
-        match self.ip {
-            ip if ip.is_loopback() => Reach::Loopback,
-            IpAddr::V4(v4) if v4.is_link_local() => Reach::LinkLocal,
-            ip if is_link_local_v6(ip) => Reach::LinkLocal,
-            IpAddr::V4(_) => Reach::RoutableV4,
-            IpAddr::V6(_) => Reach::RoutableV6,
-        }
-    }
-
-    fn text(&self) -> String {
-        match &self.interface {
-            Some(interface) => format!("{}%{interface}", self.ip),
-            None => self.ip.to_string(),
-        }
-    }
-}
-
-fn is_link_local_v6(ip: IpAddr) -> bool {
-    matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local())
+    /// The full name of another service whose host has the same name and is a different machine.
+    pub(super) twin: Option<String>,
 }
 
 impl Service {
@@ -118,6 +67,11 @@ pub(super) fn device_from_service(
         device.properties.insert(named(key), value);
     }
     device.connection = BTreeSet::from([named("ADDR"), named("PORT")]);
+    device.pin = details.pin.then(|| {
+        let usable = service.addresses.iter();
+        let usable = usable.filter(|address| details.addresses.take(address));
+        Pin::new(host, usable.filter_map(Address::pinned_network))
+    });
     Some(device)
 }
 
@@ -162,15 +116,11 @@ fn wanted(details: &Details, service: &Service, name: &str, host: &str) -> bool 
         })
 }
 
-fn preferred(
-    details: &Details,
-    addresses: &BTreeSet<Address>,
-    earlier: Option<&str>,
-) -> Option<String> {
-    let inside = |a: &&Address| {
-        details.addresses.is_empty() || details.addresses.iter().any(|net| net.contains(&a.ip))
-    };
-    let usable: Vec<&Address> = addresses.iter().filter(inside).collect();
+fn preferred(details: &Details, addresses: &[Address], earlier: Option<&str>) -> Option<String> {
+    let usable: Vec<&Address> = addresses
+        .iter()
+        .filter(|address| details.addresses.take(address))
+        .collect();
     let best = usable.iter().map(|a| a.reach()).min()?;
     let texts: Vec<String> = usable
         .iter()
@@ -207,6 +157,7 @@ mod tests {
                 key: "Path".into(),
                 value: Some(b"/live".to_vec()),
             }],
+            twin: None,
         }
     }
 
@@ -267,7 +218,7 @@ mod tests {
             (&["169.254.1.1", "fd00::1"][..], "fd00::1"),
             (&["127.0.0.1", "10.0.0.7"][..], "10.0.0.7"),
             (&["127.0.0.1", "::1", "fe80::1%eth0"][..], "127.0.0.1"),
-            (&["fe80::1%eth1", "fe80::1%eth0"][..], "fe80::1%eth0"),
+            (&["fe80::1%eth1", "fe80::1%eth0"][..], "fe80::1%eth1"),
             (&["10.0.0.9", "10.0.0.10"][..], "10.0.0.9"),
         ] {
             assert_eq!(addr(&service(addresses), None), expected, "{addresses:?}");
@@ -331,6 +282,51 @@ mod tests {
             device.properties["AKRI_ZEROCONF_DEVICE_ADDR"],
             "192.168.1.7"
         );
+    }
+
+    #[test]
+    fn an_address_off_the_link_is_used_only_where_the_user_says_so() {
+        let mut service = service(&["10.0.0.7", "192.168.1.7"]);
+        service.addresses[0].is_on_link = false;
+        for (addresses, expected) in [
+            ("", Some("192.168.1.7")),
+            ("addresses: any", Some("10.0.0.7")),
+            ("addresses: [10.0.0.0/8]", Some("10.0.0.7")),
+            ("addresses: [172.16.0.0/12]", None),
+        ] {
+            let device = device_from_service(&details(addresses), &service, None);
+            let address = device.map(|d| d.properties["AKRI_ZEROCONF_DEVICE_ADDR"].clone());
+            assert_eq!(address.as_deref(), expected, "{addresses}");
+        }
+        service.addresses[1].is_on_link = false;
+        assert_eq!(device_from_service(&details(""), &service, None), None);
+    }
+
+    #[test]
+    fn a_pin_is_the_host_and_the_networks_of_its_usable_addresses() {
+        let mut service = service(&["10.0.0.7", "2001:db8::7", "fe80::7%eth0", "192.0.2.7"]);
+        let networks = ["10.0.0.0/16", "2001:db8::/48", "fe80::/64"];
+        for (address, network) in service.addresses.iter_mut().zip(networks) {
+            address.network = Some(network.parse().unwrap());
+        }
+        service.addresses[3].is_on_link = false;
+        for (yaml, expected) in [
+            ("", None),
+            ("pin: false", None),
+            ("pin: true", Some("10.0.0.0/16,2001:db8::/48 Door.local")),
+            (
+                "{kind: _http._tcp, pin: true, addresses: [192.0.2.0/26]}",
+                Some("192.0.2.0/24 Door.local"),
+            ),
+        ] {
+            let details = match yaml.starts_with('{') {
+                true => Details::parse(yaml).unwrap(),
+                false => details(yaml),
+            };
+            let device = device_from_service(&details, &service, None).unwrap();
+            let pin = device.pin.map(|pin| pin.to_string());
+            assert_eq!(pin.as_deref(), expected, "{yaml}");
+        }
     }
 
     #[test]

@@ -10,12 +10,9 @@ pub(super) struct Tracked {
     pub(super) due: Option<Duration>,
     /// When its latest change was published.
     pub(super) changed: Option<Duration>,
-    pub(super) verify_at: Option<Duration>,
     /// What it was before it was reached differently, and how long its address is preferred for that: the move is not
     /// believed before, and an address that comes back among others was never gone.
     home: Option<(Arc<Device>, Duration)>,
-    /// Not seen again since the browse lapsed.
-    pub(super) unconfirmed: bool,
 }
 
 impl Tracked {
@@ -25,9 +22,7 @@ impl Tracked {
             device: Some(device),
             due: Some(due),
             changed: None,
-            verify_at: None,
             home: None,
-            unconfirmed: false,
         }
     }
 

@@ -56,6 +56,7 @@ fn a_patch_made_of_what_was_known_before_does_not_fit_another() {
         capacity: 2,
         broker_properties: &BTreeMap::new(),
         device_id: None,
+        pin: None,
         connection: None,
     };
     assert!(patched(&both, &describe(&both, "b", &said)).is_err());
@@ -129,7 +130,7 @@ fn only_what_is_not_well_is_said_and_the_end_of_it() {
     let view = |is_healthy| View {
         is_healthy,
         connection: Some("x".to_owned()),
-        flapping: None,
+        trouble: None,
     };
     let mut instance = camera(&["a"]);
     assert_eq!(health(&instance, "a", (&view(true), "t0")), None);

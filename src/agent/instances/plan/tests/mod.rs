@@ -3,6 +3,7 @@ mod content;
 mod flapping;
 mod held;
 mod life;
+mod pinned;
 mod shared;
 mod storm;
 

@@ -116,8 +116,10 @@ fn a_node_that_the_selector_leaves_out_lets_go_at_once_and_keeps_all_while_its_l
     assert!(!fixture.plan().reports[&key("cam")].complete);
     select(&mut fixture, Selection::LeftOut);
     assert_eq!(fixture.reported(), vec![]);
-    let report = fixture.plan().reports.remove(&key("cam")).unwrap();
-    assert!(report.left_out && report.complete);
+    assert!(fixture.plan().reports[&key("cam")].complete);
+    let instances = std::mem::take(&mut fixture.instances);
+    assert!(!fixture.plan().reports.contains_key(&key("cam")));
+    fixture.instances = instances;
     fixture.merges = false;
     let changes = fixture.plan().changes;
     assert!(
@@ -193,4 +195,39 @@ fn new_devices_are_reported_as_fast_as_instances_may_come() {
     assert_eq!(fixture.reported().len(), 0);
     fixture.uptime = 1;
     assert_eq!(fixture.reported().len(), 2);
+}
+
+#[test]
+fn the_pin_of_a_device_is_reported_until_its_instance_has_it_and_then_another_host() {
+    const FIRST: &str = "10.0.0.0/24 porch.local";
+    let pinned = |pin: &str| {
+        let mut device = Device::new("a");
+        device.pin = Some(pin.parse().unwrap());
+        device
+    };
+    let mut fixture = fixture(", gracePeriodSeconds: 10");
+    fixture.see_devices([pinned(FIRST)], true);
+    let new = fixture.reported().remove(0);
+    assert_eq!(new.pin.as_deref(), Some(FIRST));
+    let key = fixture.merged(&[NODE], &new);
+    assert_eq!(fixture.reported()[0].pin.as_deref(), Some(FIRST));
+    let pin = |fixture: &mut Fixture, nodes: &[&str]| {
+        fixture.merged(nodes, &new);
+        let instance = Arc::make_mut(fixture.instances.get_mut(&key).unwrap());
+        let annotations = instance.metadata.annotations.as_mut().unwrap();
+        annotations.insert(names::PIN.to_owned(), FIRST.to_owned());
+    };
+    pin(&mut fixture, &[NODE]);
+    assert_eq!(fixture.reported()[0].pin, None);
+    assert_eq!(fixture.reported()[0].state, None);
+    fixture.see_devices([pinned("10.0.0.0/24 gate.local")], true);
+    fixture.uptime = 3600;
+    let [moved] = fixture.reported().try_into().unwrap();
+    assert_eq!(moved.state.as_deref(), Some("Unhealthy"));
+    let message = moved.other_host.unwrap();
+    assert!(message.contains("gate.local"), "{message}");
+    assert_eq!((moved.flapping, moved.pin), (None, None));
+    // A node that the Instance does not name is not added by it.
+    pin(&mut fixture, &["node-b"]);
+    assert_eq!(fixture.reported(), vec![]);
 }

@@ -316,3 +316,61 @@ fn as_many_nodes_as_wanted_offer_a_device_and_the_next_steps_in() {
     cluster.says(nothing(other)).settle(3);
     assert_eq!(cluster.nodes(), [&first]);
 }
+
+fn pinned(node: &str, pin: &str) -> crate::api::node_devices::NodeDevices {
+    let device = json!({ "id": ID, "connection": "x", "pin": pin, "properties": { "BY": node } });
+    sees(node, &device)
+}
+
+#[test]
+fn the_pin_of_a_device_is_that_of_the_first_node_and_stays() {
+    const FIRST: &str = "10.0.0.0/24 porch.local";
+    const OTHER: &str = "10.0.0.0/24 gate.local";
+    let pin = |cluster: &Cluster| {
+        let annotations = cluster.only().metadata.annotations.clone().unwrap();
+        annotations.get("akri.sh/pin").cloned()
+    };
+    let mut cluster = Cluster::new(world());
+    cluster.says(pinned("a", FIRST)).says(pinned("b", OTHER));
+    let planned = looked(&cluster.world, &mut cluster.memory, 0);
+    let [Action::Create(made)] = planned.actions.as_slice() else {
+        panic!("{planned:?}")
+    };
+    assert_eq!(made.spec.nodes, ["a"], "the other sees another host");
+    let moved = json!({ "id": ID, "state": "Unhealthy", "otherHost": "it is elsewhere" });
+    cluster.settle(0).says(sees("b", &moved)).settle(1);
+    assert_eq!(pin(&cluster).as_deref(), Some(FIRST));
+    cluster.says(sees("a", &moved));
+    let planned = looked(&cluster.world, &mut cluster.memory, 2);
+    let [Action::Change(change)] = planned.actions.as_slice() else {
+        panic!("{planned:?}")
+    };
+    assert_eq!(change.told[0].reason, "IdentityChanged");
+    assert_eq!(change.told[0].note, "node a: it is elsewhere");
+    cluster.settle(2);
+    let conditions = cluster.only().status.clone().unwrap().conditions;
+    let said: Vec<_> = conditions
+        .iter()
+        .map(|c| (c.type_.as_str(), c.reason.as_str()))
+        .collect();
+    assert_eq!(
+        said,
+        [
+            ("Available", "IdentityChanged"),
+            ("IdentityChanged", "OtherHost")
+        ]
+    );
+    cluster.says(pinned("a", OTHER)).settle(3);
+    assert_eq!(
+        pin(&cluster).as_deref(),
+        Some(FIRST),
+        "it is not overwritten"
+    );
+    assert_eq!(cluster.only().status.clone().unwrap().conditions.len(), 1);
+    // A Configuration that begins to pin.
+    let mut late = Cluster::new(world());
+    late.says(says("a")).settle(0);
+    assert_eq!(pin(&late), None);
+    late.says(pinned("a", OTHER)).settle(1);
+    assert_eq!(pin(&late).as_deref(), Some(OTHER));
+}

@@ -13,7 +13,8 @@ fn a_kind_alone_takes_everything_of_it() {
     assert_eq!(details.kind.service_type(), "_http._tcp");
     assert_eq!(details.scope, Scope::Shared);
     assert_eq!(details.verify, Some(VERIFY_INTERVAL));
-    assert!(details.name.is_none() && details.txt.is_empty() && details.addresses.is_empty());
+    assert!(details.name.is_none() && details.txt.is_empty());
+    assert_eq!(details.addresses, Addresses::OnLink);
 }
 
 #[test]
@@ -26,6 +27,7 @@ fn a_kind_may_name_its_subtype_and_its_only_domain() {
             "_color._sub._ipp._tcp.local.",
             "_ipp._tcp",
         ),
+        ("_LOW._TCP", "_LOW._TCP.local.", "_LOW._TCP"),
     ] {
         let details = details(&format!("kind: {kind}"));
         assert_eq!(details.kind.browse_name(), browsed);
@@ -48,7 +50,8 @@ fn every_field_is_read() {
         "keys are compared without case"
     );
     assert!(details.txt["b"].matches("true") && details.txt["n"].matches("1"));
-    assert_eq!(details.addresses.len(), 2);
+    let networks = ["10.0.0.0/8", "fd00::1/128"].map(|net| net.parse().unwrap());
+    assert_eq!(details.addresses, Addresses::Within(networks.to_vec()));
     assert!(details.interfaces.uses("lo") && !details.interfaces.uses("eth0"));
     assert_eq!(details.scope, Scope::Node);
     assert_eq!(details.verify, Some(Duration::from_secs(5)));
@@ -102,9 +105,21 @@ fn what_cannot_work_is_refused_with_its_place() {
             "{kind: _a._tcp, port: [80, http]}",
             "`port: http` is no port",
         ),
+    ] {
+        refuses(yaml, place);
+    }
+}
+
+#[test]
+fn addresses_interfaces_and_modes_that_cannot_work_are_refused_with_their_place() {
+    for (yaml, place) in [
         (
             "{kind: _a._tcp, addresses: [10.0.0.0/99]}",
             "`addresses: 10.0.0.0/99`",
+        ),
+        (
+            "{kind: _a._tcp, addresses: [any, 10.0.0.0/8]}",
+            "`any` stands alone",
         ),
         (
             "{kind: _a._tcp, interfaces: {alow: [lo]}}",
@@ -114,6 +129,7 @@ fn what_cannot_work_is_refused_with_its_place() {
             "{kind: _a._tcp, identityScope: host}",
             "`identityScope: \"host\"`",
         ),
+        ("{kind: _a._tcp, pin: yes please}", "`pin: \"yes please\"`"),
         ("{kind: _a._tcp, verify: 20}", "`verify: 20`"),
         (
             "{kind: _a._tcp, verify: {intervalSeconds: 1}}",

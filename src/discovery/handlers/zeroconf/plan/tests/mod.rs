@@ -1,8 +1,8 @@
 //! Tables and properties of the tracker: time is a number here.
-mod browse;
+mod moves;
 mod publication;
 
-use super::super::{environment::Txt, room::SERVICES_MAX, service::Address};
+use super::super::{address::Address, environment::Txt, room::SERVICES_MAX};
 use super::*;
 use crate::model::device::Device;
 use proptest::{collection::vec, prelude::*};
@@ -16,9 +16,7 @@ fn ms(millis: u64) -> Duration {
 
 fn tracker(yaml: &str) -> Tracker {
     let details = Details::parse(&format!("kind: _t._tcp\n{yaml}")).unwrap();
-    let mut tracker = Tracker::new(details, 7);
-    assert!(tracker.turn(ms(0)).browse);
-    tracker
+    Tracker::new(details)
 }
 
 fn fullname(name: &str) -> String {
@@ -50,6 +48,7 @@ fn service(name: &str, addresses: &str) -> Service {
             key: "k".into(),
             value: None,
         }],
+        twin: None,
     }
 }
 
@@ -88,7 +87,6 @@ fn story(published: &[(Duration, DeviceSet)]) -> Vec<(u128, Vec<&str>)> {
 enum Step {
     Resolved(u8, u8),
     Removed(u8),
-    Lapsed,
     Pass(u64),
 }
 
@@ -96,7 +94,6 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         4 => (0..4u8, 0..3u8).prop_map(|(s, a)| Step::Resolved(s, a)),
         3 => (0..4u8).prop_map(Step::Removed),
-        1 => Just(Step::Lapsed),
         6 => prop_oneof![0..30u64, 0..400u64, 0..9000u64].prop_map(Step::Pass),
     ]
 }
@@ -110,7 +107,6 @@ fn play(steps: Vec<Step>) -> (Tracker, Duration, Vec<(Duration, DeviceSet)>) {
                 tracker.apply(resolved(&s.to_string(), &format!("10.0.0.{}", a + 1)), now);
             }
             Step::Removed(s) => tracker.apply(removed(&s.to_string()), now),
-            Step::Lapsed => tracker.apply(Event::Lapsed, now),
             Step::Pass(millis) => {
                 published.extend(run(&mut tracker, now, now + ms(millis)));
                 now += ms(millis);
@@ -142,14 +138,12 @@ proptest! {
 
     #[test]
     fn at_rest_what_is_published_is_what_was_said_last(steps in vec(step(), 0..80)) {
-        // Without a lapse: then nothing is ever swept, and the last event of each service decides.
-        let steps: Vec<Step> = steps.into_iter().filter(|s| !matches!(s, Step::Lapsed)).collect();
         let mut expected = BTreeMap::new();
         for step in &steps {
             match step {
                 Step::Resolved(s, a) => { expected.insert(fullname(&s.to_string()), format!("10.0.0.{}", a + 1)); }
                 Step::Removed(s) => { expected.remove(&fullname(&s.to_string())); }
-                Step::Lapsed | Step::Pass(_) => {}
+                Step::Pass(_) => {}
             }
         }
         let (mut tracker, now, _) = play(steps);

@@ -1,7 +1,5 @@
 //! What is published, and when.
 use super::*;
-use crate::discovery::damping::Damper;
-use std::sync::Arc;
 
 #[test]
 fn several_events_of_one_service_are_one_publication_of_the_last() {
@@ -126,8 +124,63 @@ fn the_set_is_complete_after_five_seconds_also_when_nothing_is_there() {
 }
 
 #[test]
+fn two_machines_of_one_host_name_are_reported_while_they_are_there() {
+    let mut tracker = tracker("");
+    let twin = |twin: Option<&str>| {
+        let Event::Resolved(mut service) = resolved("a", "10.0.0.1") else {
+            panic!("it is not resolved");
+        };
+        service.twin = twin.map(str::to_owned);
+        Event::Resolved(service)
+    };
+    tracker.apply(twin(Some("b._t._tcp.local.")), ms(0));
+    let set = run(&mut tracker, ms(0), ms(2000)).pop().unwrap().1;
+    assert_eq!(names(&set), ["a"], "it stays a device");
+    let problem = "1 services have a host name that two machines use, such as \"a._t._tcp.local.\" and \"b._t._tcp.local.\"";
+    assert!(set.problems[0].starts_with(problem), "{:?}", set.problems);
+    tracker.apply(twin(None), ms(3000));
+    let set = run(&mut tracker, ms(3000), ms(4500)).pop().unwrap().1;
+    assert_eq!((names(&set), set.problems.len()), (vec!["a"], 0));
+}
+
+#[test]
+fn a_service_that_is_elsewhere_is_left_out_and_that_is_said() {
+    let mut tracker = tracker("");
+    let away = |name: &str| {
+        let Event::Resolved(mut service) = resolved(name, "10.0.0.1") else {
+            panic!("it is not resolved");
+        };
+        let address = service.addresses.remove(0);
+        service.addresses.push(address.on_link(false));
+        Event::Resolved(service)
+    };
+    tracker.apply(away("a"), ms(0));
+    tracker.apply(away("b"), ms(0));
+    let published = run(&mut tracker, ms(0), ms(2000));
+    assert_eq!(story(&published), [(1000, vec![])]);
+    let set = &published[0].1;
+    assert!(!set.left_out, "a device that is elsewhere is missing");
+    let problem = "2 services are left out, such as \"a._t._tcp.local.\": none of their addresses";
+    assert!(set.problems[0].starts_with(problem), "{:?}", set.problems);
+    tracker.apply(removed("a"), ms(3000));
+    tracker.apply(resolved("b", "10.0.0.1"), ms(3000));
+    let set = run(&mut tracker, ms(3000), ms(4500)).pop().unwrap().1;
+    assert_eq!((names(&set), set.problems.len()), (vec!["b"], 0));
+}
+
+#[test]
+fn while_the_querier_has_no_room_the_set_is_not_whole() {
+    let mut tracker = tracker("");
+    run(&mut tracker, ms(0), ms(6000));
+    tracker.apply(Event::LeavesOut(true), ms(6000));
+    assert!(run(&mut tracker, ms(6000), ms(7000))[0].1.left_out);
+    tracker.apply(Event::LeavesOut(false), ms(8000));
+    assert!(!run(&mut tracker, ms(8000), ms(9000))[0].1.left_out);
+}
+
+#[test]
 fn services_past_the_limit_are_left_out_and_that_is_said() {
-    let mut tracker = tracker("verify: off");
+    let mut tracker = tracker("");
     for n in 0..SERVICES_MAX + 10 {
         tracker.apply(resolved(&format!("s{n}"), "10.0.0.1"), ms(0));
     }
@@ -167,7 +220,7 @@ fn bytes(set: &DeviceSet) -> usize {
 
 #[test]
 fn large_services_take_a_bounded_amount_of_memory_and_none_that_was_there_goes() {
-    let mut tracker = tracker("verify: off");
+    let mut tracker = tracker("");
     for n in 0..2000 {
         tracker.apply(large(&format!("s{n}"), 0, 80), ms(0));
     }
@@ -199,26 +252,26 @@ fn large_services_take_a_bounded_amount_of_memory_and_none_that_was_there_goes()
 
 #[test]
 fn a_service_of_this_machine_alone_waits_for_its_second_announcement_unless_that_is_all_there_is() {
-    let mut everywhere = tracker("verify: off");
+    let mut everywhere = tracker("");
     everywhere.apply(resolved("a", "127.0.0.1"), ms(0));
     assert_eq!(
         story(&run(&mut everywhere, ms(0), ms(4000))),
         [(1500, vec!["a"])]
     );
-    let mut on_lo = tracker("verify: off\ninterfaces: {allow: [lo]}");
+    let mut on_lo = tracker("interfaces: {allow: [lo]}");
     on_lo.apply(resolved("a", "127.0.0.1"), ms(0));
     assert_eq!(story(&run(&mut on_lo, ms(0), ms(4000))), [(250, vec!["a"])]);
 }
 
 #[test]
 fn a_link_local_address_waits_for_a_better_one_unless_that_is_all_there_is() {
-    let mut alone = tracker("verify: off");
+    let mut alone = tracker("");
     alone.apply(resolved("a", "fe80::1%eth0"), ms(0));
     assert_eq!(
         story(&run(&mut alone, ms(0), ms(4000))),
         [(3500, vec!["a"])]
     );
-    let mut late = tracker("verify: off");
+    let mut late = tracker("");
     late.apply(resolved("a", "fe80::1%eth0"), ms(0));
     assert_eq!(story(&run(&mut late, ms(0), ms(2000))), []);
     late.apply(resolved("a", "fe80::1%eth0 10.0.0.1"), ms(2000));
@@ -226,122 +279,4 @@ fn a_link_local_address_waits_for_a_better_one_unless_that_is_all_there_is() {
     assert_eq!(story(&published), [(2250, vec!["a"])]);
     let device = published[0].1.devices.values().next().unwrap();
     assert_eq!(device.properties[ADDR], "10.0.0.1");
-}
-
-/// The addresses and ports that are believed, and when, of what the tracker publishes up to `until`.
-fn believed(tracker: &mut Tracker, events: Vec<(u64, Event)>, until: u64) -> Vec<(u128, String)> {
-    let (mut damper, mut wake) = (Damper::default(), None);
-    let (mut story, mut said) = (vec![], Arc::new(DeviceSet::default()));
-    let mut events = events.into_iter().peekable();
-    for millis in (0..=until).step_by(10) {
-        let now = ms(millis);
-        while let Some((_, event)) = events.next_if(|(at, _)| *at <= millis) {
-            tracker.apply(event, now);
-        }
-        match (tracker.turn(now).publish, wake) {
-            (Some(set), _) => said = Arc::new(set),
-            (None, Some(wake)) if wake <= now => {}
-            (None, _) => continue,
-        }
-        let belief = damper.turn(&said, |_| true, now);
-        wake = belief.wake;
-        let reached = |device: &Arc<Device>| {
-            let [addr, port] = [ADDR, PORT].map(|key| device.properties[key].as_str());
-            format!("{addr}:{port}")
-        };
-        let reached = belief
-            .set
-            .devices
-            .values()
-            .next()
-            .map_or("-".to_owned(), reached);
-        if story.last().is_none_or(|(_, before)| *before != reached) {
-            story.push((now.as_millis(), reached));
-        }
-    }
-    story
-}
-
-#[test]
-fn an_address_that_comes_back_within_seconds_was_never_gone_and_a_real_move_is_believed() {
-    let mut tracker = tracker("verify: off");
-    let events = vec![
-        (0, resolved("a", "10.0.0.2 127.0.0.1")),
-        // An announcement on another interface flushes it, and it is back, once beside a better one.
-        (6000, resolved("a", "127.0.0.1")),
-        (7500, resolved("a", "10.0.0.2 127.0.0.1")),
-        (12_000, resolved("a", "10.0.0.1")),
-        (13_500, resolved("a", "10.0.0.1 10.0.0.2")),
-        (20_000, resolved("a", "10.0.0.3")),
-    ];
-    assert_eq!(
-        believed(&mut tracker, events, 40_000),
-        [
-            (250, "10.0.0.2:80".to_owned()),
-            (23_250, "10.0.0.3:80".to_owned())
-        ]
-    );
-}
-
-#[test]
-fn a_service_whose_port_changes_every_four_seconds_is_not_followed_and_its_last_port_is_believed_soon()
- {
-    let moved = |port: u16, at: u64| (at, at_port("a", port));
-    // By an announcement that flushes the old record, and by a goodbye and a new announcement.
-    for pause in [None, Some(50), Some(1000), Some(3000)] {
-        let mut tracker = tracker("verify: off");
-        let mut events = vec![moved(1000, 0)];
-        for n in 1..=22 {
-            let at = u64::from(n) * 4000;
-            events.extend(pause.map(|_| (at, removed("a"))));
-            events.push(moved(1000 + n, at + pause.unwrap_or_default()));
-        }
-        let last_change = events.last().unwrap().0;
-        let story = believed(&mut tracker, events, last_change + 10_000);
-        let ports: Vec<_> = story.iter().filter(|(_, reached)| reached != "-").collect();
-        assert!(ports.len() <= 6, "{pause:?}: {story:?}");
-        assert_eq!(
-            story.last().unwrap().1,
-            "10.0.0.1:1022",
-            "{pause:?}: {story:?}"
-        );
-    }
-}
-
-/// How often anything of these services is believed, of `count` that say goodbye and hello at 4 Hz.
-#[test]
-fn three_hundred_services_that_flap_four_times_a_second_are_told_of_a_few_times_each() {
-    let mut tracker = tracker("verify: off");
-    let (mut damper, mut said) = (Damper::default(), Arc::new(DeviceSet::default()));
-    let mut before = BTreeMap::new();
-    let mut changes = 0;
-    for step in 0..240_u64 {
-        let now = ms(step * 125);
-        for n in 0..300 {
-            let name = format!("s{n}");
-            let event = match step % 2 {
-                0 => resolved(&name, "10.0.0.1"),
-                _ => removed(&name),
-            };
-            tracker.apply(event, now);
-        }
-        // Turns are taken when they are due: between two events too.
-        for part in [0, 60, 124] {
-            if let Some(set) = tracker.turn(now + ms(part)).publish {
-                said = Arc::new(set);
-            }
-            let belief = damper.turn(&said, |_| true, now + ms(part));
-            let ids: std::collections::BTreeSet<_> = before
-                .keys()
-                .chain(belief.set.devices.keys())
-                .cloned()
-                .collect();
-            changes += ids
-                .iter()
-                .filter(|id| before.get(*id) != belief.set.devices.get(*id))
-                .count();
-            before = belief.set.devices.clone();
-        }
-    }
-    assert!(changes <= 300 * 6, "{changes} in 30 s");
 }

@@ -23,7 +23,7 @@ const DENIED_BY_DEFAULT: [&str; 16] = [
 
 /// The network interfaces to browse on, as globs over their names.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Interfaces {
+pub struct Interfaces {
     /// Empty: any.
     allow: Vec<String>,
     deny: Vec<String>,
@@ -36,13 +36,13 @@ impl Default for Interfaces {
 }
 
 impl Interfaces {
-    /// Whether nobody chose: every interface that is not a container's or virtual.
-    pub(super) fn are_all(&self) -> bool {
+    /// Returns whether no interface is named: then all are used that are not a container's or virtual.
+    pub fn are_all(&self) -> bool {
         self.allow.is_empty()
     }
 
-    /// Whoever names interfaces means them: the default deny list is for those who name none.
-    pub(super) fn new(allow: Vec<String>, deny: Option<Vec<String>>) -> Self {
+    /// Makes the set of a Configuration. The default deny list applies only where no interface is named.
+    pub fn new(allow: Vec<String>, deny: Option<Vec<String>>) -> Self {
         let deny = match deny {
             Some(deny) => deny,
             None if allow.is_empty() => DENIED_BY_DEFAULT.map(str::to_owned).to_vec(),
@@ -51,7 +51,7 @@ impl Interfaces {
         Self { allow, deny }
     }
 
-    pub(super) fn uses(&self, interface: &str) -> bool {
+    pub fn uses(&self, interface: &str) -> bool {
         let any = |globs: &[String]| globs.iter().any(|glob| glob_matches(glob, interface));
         (self.allow.is_empty() || any(&self.allow)) && !any(&self.deny)
     }

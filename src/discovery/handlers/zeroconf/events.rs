@@ -1,0 +1,201 @@
+//! Turns the services of the querier, one whole map after another, into single events for the tracker. Pure.
+use super::{
+    super::super::mdns::{
+        name::Name,
+        querier::{self, Found},
+    },
+    address::Address,
+    environment::Txt,
+    plan::Event,
+    service::Service,
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+/// The services that the tracker has already.
+#[derive(Default)]
+pub(super) struct Known {
+    services: BTreeMap<Name, Arc<querier::Service>>,
+    leaves_out: bool,
+}
+
+impl Known {
+    /// What is new in `found`. A service whose name is no text is none: a device's id, and its environment, are text.
+    pub(super) fn events(&mut self, found: &Found) -> Vec<Event> {
+        let mut events = vec![];
+        for (name, service) in &self.services {
+            if !found.services.contains_key(name) {
+                events.extend(service.name.text().map(Event::Removed));
+            }
+        }
+        for (name, service) in &found.services {
+            let before = self.services.get(name);
+            if before.is_some_and(|before| Arc::ptr_eq(before, service)) {
+                continue;
+            }
+            // Announced anew in another case, it is another device.
+            let fullname = service.name.text();
+            let before = before.and_then(|before| before.name.text());
+            events.extend(
+                before
+                    .filter(|b| Some(b) != fullname.as_ref())
+                    .map(Event::Removed),
+            );
+            let service = fullname.and_then(|fullname| service_of(fullname, service));
+            events.extend(service.map(|service| Event::Resolved(Box::new(service))));
+        }
+        if std::mem::replace(&mut self.leaves_out, found.leaves_out) != found.leaves_out {
+            events.push(Event::LeavesOut(found.leaves_out));
+        }
+        self.services.clone_from(&found.services);
+        events
+    }
+}
+
+fn service_of(fullname: String, service: &querier::Service) -> Option<Service> {
+    let mut addresses: Vec<Address> = vec![];
+    for found in &service.addresses {
+        let address = Address::new(found.ip, &found.interface);
+        let place = (found.is_on_link, found.network);
+        let address = address.map(|address| address.on_link(place.0).in_network(place.1));
+        // On several interfaces, an address is one; it is on the link if it is on any of theirs.
+        match address {
+            Some(address) => match addresses.iter_mut().find(|a| a.is_same(&address)) {
+                Some(same) => same.join(&address),
+                None => addresses.push(address),
+            },
+            None => continue,
+        }
+    }
+    Some(Service {
+        fullname,
+        host: service.host.text()?,
+        port: service.port,
+        addresses,
+        txt: strings(&service.txt),
+        twin: service.twin.as_ref().and_then(Name::text),
+    })
+}
+
+/// RFC 6763 6.4: `key=value`, or a key alone. Of several equal keys the first counts. A string that goes past the end,
+/// and a key that is no text, are left out.
+fn strings(mut bytes: &[u8]) -> Vec<Txt> {
+    let (mut strings, mut keys) = (vec![], BTreeSet::new());
+    while let Some((length, rest)) = bytes.split_first() {
+        let Some((string, rest)) = rest.split_at_checked(usize::from(*length)) else {
+            break;
+        };
+        bytes = rest;
+        let mut parts = string.splitn(2, |byte| *byte == b'=');
+        let key = parts.next().unwrap_or_default();
+        if let Ok(key) = std::str::from_utf8(key)
+            && !string.is_empty()
+            && keys.insert(key.to_lowercase())
+        {
+            strings.push(Txt {
+                key: key.to_owned(),
+                value: parts.next().map(<[u8]>::to_vec),
+            });
+        }
+    }
+    strings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(text: &str) -> Name {
+        Name::from_dotted(text).unwrap()
+    }
+
+    fn service(name: &str, port: u16) -> (Name, Arc<querier::Service>) {
+        let name = Name::from_labels([name.as_bytes(), b"_t", b"_tcp", b"local"]).unwrap();
+        let service = querier::Service {
+            name: name.clone(),
+            host: named("h.local"),
+            port,
+            addresses: vec![],
+            txt: Arc::from([]),
+            twin: None,
+        };
+        (name, Arc::new(service))
+    }
+
+    fn found(services: &[(Name, Arc<querier::Service>)]) -> Found {
+        Found {
+            services: services.iter().cloned().collect(),
+            ..Found::default()
+        }
+    }
+
+    fn story(events: Vec<Event>) -> Vec<String> {
+        let told = |event| match event {
+            Event::Resolved(service) => format!("{} at {}", service.fullname, service.port),
+            Event::Removed(fullname) => format!("{fullname} gone"),
+            Event::LeavesOut(leaves) => format!("leaves out: {leaves}"),
+        };
+        events.into_iter().map(told).collect()
+    }
+
+    #[test]
+    fn only_what_has_changed_is_told() {
+        let mut known = Known::default();
+        let (a, b, moved) = (service("a", 1), service("b", 1), service("b", 2));
+        let first = known.events(&found(&[a.clone(), b]));
+        assert_eq!(
+            story(first),
+            ["a._t._tcp.local. at 1", "b._t._tcp.local. at 1"]
+        );
+        let second = known.events(&found(&[a.clone(), moved.clone()]));
+        assert_eq!(story(second), ["b._t._tcp.local. at 2"]);
+        let third = known.events(&Found {
+            leaves_out: true,
+            ..found(&[moved])
+        });
+        assert_eq!(story(third), ["a._t._tcp.local. gone", "leaves out: true"]);
+    }
+
+    #[test]
+    fn a_service_that_returns_in_another_case_is_another_device_and_the_first_goes() {
+        let mut known = Known::default();
+        known.events(&found(&[service("Porch", 1)]));
+        let events = known.events(&found(&[service("porch", 1)]));
+        assert_eq!(
+            story(events),
+            ["Porch._t._tcp.local. gone", "porch._t._tcp.local. at 1"]
+        );
+    }
+
+    #[test]
+    fn a_name_that_is_no_text_is_no_device() {
+        let name = Name::from_labels([&b"\xff"[..], b"_t", b"_tcp", b"local"]).unwrap();
+        let (_, mut service) = service("x", 1);
+        Arc::make_mut(&mut service).name = name.clone();
+        assert_eq!(
+            story(Known::default().events(&found(&[(name, service)]))),
+            [""; 0]
+        );
+    }
+
+    #[test]
+    fn strings_of_a_txt_record_are_keys_and_values() {
+        let record = b"\x06path=/\x06duplex\x00\x06Path=2\x02=x\x03a==\x04\xffk=1\x09short";
+        let read: Vec<(String, Option<Vec<u8>>)> = strings(record)
+            .into_iter()
+            .map(|txt| (txt.key, txt.value))
+            .collect();
+        let of = |key: &str, value: Option<&[u8]>| (key.to_owned(), value.map(<[u8]>::to_vec));
+        assert_eq!(
+            read,
+            [
+                of("path", Some(b"/")),
+                of("duplex", None),
+                of("", Some(b"x")),
+                of("a", Some(b"=")),
+            ]
+        );
+    }
+}

@@ -1,0 +1,73 @@
+//! What a Configuration reports of services that are left out, or that may be reached at the wrong machine. Pure.
+use super::service::Service;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+/// The services that are remembered by name, of each kind.
+const NAMES_MAX: usize = 1024;
+/// A change is published after this time, together with others.
+const SETTLE: Duration = Duration::from_secs(1);
+
+#[derive(Default)]
+pub(super) struct Notices {
+    /// Services that would be devices if their addresses were in a network of the interface they came by.
+    elsewhere: BTreeSet<String>,
+    /// Devices whose host name a different machine has, too: the host and a service of the other machine.
+    twins: BTreeMap<String, (String, String)>,
+    /// When to publish, while the published problems are others.
+    due: Option<Duration>,
+}
+
+impl Notices {
+    pub(super) fn note(&mut self, service: &Service, is_device: bool, is_elsewhere: bool) {
+        self.forget(&service.fullname);
+        if is_elsewhere && self.elsewhere.len() < NAMES_MAX {
+            self.elsewhere.insert(service.fullname.clone());
+        }
+        let twin = service.twin.as_ref().filter(|_| is_device);
+        if let Some(twin) = twin.filter(|_| self.twins.len() < NAMES_MAX) {
+            let twin = (service.host.clone(), twin.clone());
+            self.twins.insert(service.fullname.clone(), twin);
+        }
+    }
+
+    pub(super) fn forget(&mut self, fullname: &str) {
+        self.elsewhere.remove(fullname);
+        self.twins.remove(fullname);
+    }
+
+    /// Returns whether it is time to publish the problems, where `published` are published.
+    pub(super) fn is_due(&mut self, published: &[String], now: Duration) -> bool {
+        let is_ours = |problem: &&String| problem.ends_with(ELSEWHERE) || problem.ends_with(TWINS);
+        let is_news = !published.iter().filter(is_ours).eq(self.problems().iter());
+        self.due = is_news.then(|| self.due.unwrap_or(now + SETTLE));
+        self.due.is_some_and(|due| due <= now)
+    }
+
+    pub(super) fn due_at(&self) -> Option<Duration> {
+        self.due
+    }
+
+    pub(super) fn problems(&self) -> Vec<String> {
+        let elsewhere = self.elsewhere.first().map(|first| {
+            format!(
+                "{} services are left out, such as {first:?}: {ELSEWHERE}",
+                self.elsewhere.len()
+            )
+        });
+        let twins = self.twins.first_key_value().map(|(name, (host, other))| {
+            format!(
+                "{} services have a host name that two machines use, such as {name:?} and {other:?} on {host:?}: {TWINS}",
+                self.twins.len()
+            )
+        });
+        elsewhere.into_iter().chain(twins).collect()
+    }
+}
+
+const ELSEWHERE: &str = "none of their addresses is in a network of the interface they came by; name their networks in \
+                         `addresses`, or allow all of them with `addresses: any`";
+const TWINS: &str = "their addresses are mixed up, and a broker may reach the wrong machine; give each machine a host \
+                     name of its own";

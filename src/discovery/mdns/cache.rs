@@ -1,0 +1,294 @@
+//! The cache holds the records that are known, by the interface they came by. It is bounded: `room` decides
+//! which records are admitted. Pure.
+mod entry;
+mod room;
+
+use super::{
+    message::{Data, Kind, Record},
+    name::Name,
+};
+pub use entry::{Entry, Origin};
+pub use room::{BYTES_MAX, Key, POINTERS_MAX, RECORDS_MAX};
+
+use room::Room;
+use std::{collections::BTreeMap, time::Duration};
+
+/// A record lives no longer than this without an answer (RFC 6762 10 recommends it for most records).
+const TTL_MAX: Duration = Duration::from_secs(4500);
+/// RFC 6762 10.1 and 10.2: what was taken back, or replaced, stays for another second.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// The outcome of a record that was received.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// It was not known, or disputed.
+    New,
+    Refreshed,
+    /// It was taken back.
+    Goodbye,
+    /// It was taken back, or replaced, and was not known.
+    Unknown,
+    /// There is no room for it.
+    Refused,
+}
+
+type Set = BTreeMap<Data, Entry>;
+
+#[derive(Debug, Default)]
+pub struct Cache {
+    sets: BTreeMap<Key, Set>,
+    room: Room,
+    /// Nothing is due before.
+    due: Option<Duration>,
+}
+
+impl Cache {
+    /// Takes a record. One that replaces others shortens their lives.
+    pub fn take(&mut self, link: u32, record: &Record, origin: &Origin) -> Outcome {
+        let key = Key {
+            link,
+            name: record.name.clone(),
+            kind: record.data.kind(),
+        };
+        let ttl = Duration::from_secs(u64::from(record.ttl)).min(TTL_MAX);
+        if ttl.is_zero() {
+            return self.take_back(&key, &record.data, origin.now);
+        }
+        // A pointer is shared: no publisher may replace those of others.
+        if record.flush && key.kind != Kind::Ptr {
+            self.flush_others(&key, &record.data, origin.now);
+        }
+        let known = self.sets.get_mut(&key);
+        if let Some(entry) = known.and_then(|set| set.get_mut(&record.data)) {
+            let outcome = match entry.is_disputed {
+                true => Outcome::New,
+                false => Outcome::Refreshed,
+            };
+            *entry = Entry {
+                since: entry.since,
+                source: entry.source,
+                ..Entry::new(ttl, origin)
+            };
+            let due = entry.due();
+            self.look_at(due);
+            return outcome;
+        }
+        let others = self.sets.get(&key).map_or(0, BTreeMap::len);
+        if !self.room.has_room((&key, &record.data), others, origin) {
+            return Outcome::Refused;
+        }
+        let entry = Entry::new(ttl, origin);
+        self.look_at(entry.due());
+        self.room.count_in((&key, &record.data), entry.source);
+        let set = self.sets.entry(key).or_default();
+        set.insert(record.data.clone(), entry);
+        Outcome::New
+    }
+
+    fn take_back(&mut self, key: &Key, data: &Data, now: Duration) -> Outcome {
+        let known = self.sets.get_mut(key).and_then(|set| set.get_mut(data));
+        let Some(entry) = known else {
+            return Outcome::Unknown;
+        };
+        entry.end(now + LINGER);
+        self.look_at(now + LINGER);
+        Outcome::Goodbye
+    }
+
+    /// Ends the other records of the set, but those received within the last second: they may be of the same announcement
+    /// (RFC 6762 10.2).
+    fn flush_others(&mut self, key: &Key, data: &Data, now: Duration) {
+        let Some(set) = self.sets.get_mut(key) else {
+            return;
+        };
+        let mut any = false;
+        for (other, entry) in set {
+            if other != data && entry.received_at + LINGER < now && entry.expires > now + LINGER {
+                entry.end(now + LINGER);
+                any = true;
+            }
+        }
+        if any {
+            self.look_at(now + LINGER);
+        }
+    }
+
+    fn look_at(&mut self, at: Duration) {
+        self.due = Some(self.due.map_or(at, |due| due.min(at)));
+    }
+
+    pub fn due(&self) -> Option<Duration> {
+        self.due
+    }
+
+    pub fn records(&self) -> usize {
+        self.room.records()
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.room.bytes()
+    }
+
+    /// Returns the records of a name and type that are not disputed.
+    pub fn set<'a>(
+        &'a self,
+        link: u32,
+        name: &Name,
+        kind: Kind,
+    ) -> impl Iterator<Item = (&'a Data, &'a Entry)> + use<'a> {
+        let key = Key {
+            link,
+            name: name.clone(),
+            kind,
+        };
+        let set = self.sets.get(&key).into_iter().flatten();
+        set.filter(|(_, entry)| !entry.is_disputed)
+    }
+
+    /// Returns the record that was received last, where a set should have one record only.
+    pub fn latest(&self, link: u32, name: &Name, kind: Kind) -> Option<&Data> {
+        let set = self.set(link, name, kind);
+        let latest = set.max_by_key(|(_, entry)| {
+            (
+                entry.expires > entry.received_at + LINGER,
+                entry.received_at,
+            )
+        });
+        latest.map(|(data, _)| data)
+    }
+
+    pub fn has(&self, link: u32, name: &Name, kind: Kind) -> bool {
+        self.set(link, name, kind).next().is_some()
+    }
+
+    /// Returns whether `name` points to `target`, by a pointer that is not disputed.
+    pub fn points(&self, link: u32, name: &Name, target: &Name) -> bool {
+        self.pointer(link, name, target)
+            .is_some_and(|(_, entry)| !entry.is_disputed)
+    }
+
+    /// Returns the pointer from `name` to `target`, also a disputed one. Its data has the case of the first announcement.
+    pub fn pointer(&self, link: u32, name: &Name, target: &Name) -> Option<(&Data, &Entry)> {
+        let key = Key::pointer(link, name);
+        let set = self.sets.get(&key)?;
+        set.get_key_value(&Data::Ptr(target.clone()))
+    }
+
+    /// Begins the life of the pointer from `name` to `target` anew, unless it was taken back or is disputed.
+    pub fn renew(&mut self, key: &Key, target: &Name, now: Duration) {
+        let set = self.sets.get_mut(key);
+        let entry = set.and_then(|set| set.get_mut(&Data::Ptr(target.clone())));
+        if let Some(entry) = entry.filter(|entry| !entry.is_ended && !entry.is_disputed) {
+            entry.renew(now);
+        }
+    }
+
+    /// Disputes the pointer from `name` to `target`, or ends the dispute.
+    pub fn dispute(&mut self, key: &Key, target: &Name, is_disputed: bool, now: Duration) {
+        let set = self.sets.get_mut(key);
+        let Some(entry) = set.and_then(|set| set.get_mut(&Data::Ptr(target.clone()))) else {
+            return;
+        };
+        if entry.is_disputed == is_disputed {
+            return;
+        }
+        match is_disputed {
+            true => entry.mark_disputed(now),
+            false => entry.renew(now),
+        }
+        let due = entry.due();
+        self.look_at(due);
+    }
+
+    /// Drops all records of a name and type.
+    pub fn drop_set(&mut self, link: u32, name: &Name, kind: Kind) {
+        let key = Key {
+            link,
+            name: name.clone(),
+            kind,
+        };
+        self.drop_key(&key);
+    }
+
+    fn drop_key(&mut self, key: &Key) {
+        for (data, entry) in self.sets.remove(key).into_iter().flatten() {
+            self.room.count_out((key, &data), entry.source);
+        }
+    }
+
+    /// Drops the records that are not wanted.
+    pub fn retain(&mut self, is_wanted: impl Fn(&Key) -> bool) {
+        let keys: Vec<Key> = self
+            .sets
+            .keys()
+            .filter(|k| !is_wanted(k))
+            .cloned()
+            .collect();
+        keys.iter().for_each(|key| self.drop_key(key));
+    }
+
+    /// Removes the records that have expired, and returns those that are to be asked for again: `is_used` decides for each.
+    pub fn turn(&mut self, now: Duration, is_used: impl Fn(&Key) -> bool) -> Due {
+        let mut done = Due::default();
+        if self.due.is_none_or(|due| due > now) {
+            return done;
+        }
+        self.due = None;
+        let mut next: Option<Duration> = None;
+        let is_along = self.sets.iter().any(|(key, set)| {
+            set.values().any(|entry| entry.is_to_refresh(now, false)) && is_used(key)
+        });
+        for (key, set) in &mut self.sets {
+            for (data, entry) in &mut *set {
+                let is_pointer = key.kind == Kind::Ptr && !entry.is_disputed;
+                if entry.expires > now {
+                    // It lives.
+                } else if is_used(key) && entry.is_asked_overdue(now) {
+                    done.refresh.push(key.clone());
+                } else if is_pointer && !entry.is_ended && entry.is_unanswered() {
+                    entry.mark_disputed(now);
+                    done.lost.push((key.clone(), data.clone()));
+                } else {
+                    done.expired
+                        .push((key.clone(), data.clone(), entry.clone()));
+                    continue;
+                }
+                if entry.is_to_refresh(now, is_along) {
+                    if is_used(key) && !entry.is_disputed {
+                        done.refresh.push(key.clone());
+                        entry.refreshes += 1;
+                        entry.plan_refresh();
+                    } else {
+                        entry.refresh_at = None;
+                    }
+                }
+                let due = entry.due();
+                next = Some(next.map_or(due, |next| next.min(due)));
+            }
+        }
+        for (key, data, entry) in &done.expired {
+            if let Some(set) = self.sets.get_mut(key) {
+                set.remove(data);
+                if set.is_empty() {
+                    self.sets.remove(key);
+                }
+            }
+            self.room.count_out((key, data), entry.source);
+        }
+        done.refresh.dedup();
+        self.due = next;
+        done
+    }
+}
+
+/// The records that are due.
+#[derive(Debug, Default)]
+pub struct Due {
+    pub expired: Vec<(Key, Data, Entry)>,
+    /// Pointers without an answer to their refresh questions. They are disputed from now on.
+    pub lost: Vec<(Key, Data)>,
+    pub refresh: Vec<Key>,
+}
+
+#[cfg(test)]
+mod tests;

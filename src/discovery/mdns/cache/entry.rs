@@ -1,0 +1,128 @@
+//! The lifetime of one record. Pure.
+use super::super::schedule::REPEATED_AFTER;
+use std::{net::IpAddr, time::Duration};
+
+/// A disputed pointer is kept for this time, so that its service can be searched for.
+const DISPUTED_FOR: Duration = Duration::from_secs(900);
+/// RFC 6762 5.2: the parts of its lifetime at which a record is asked for again, in percent.
+const REFRESH_PERCENT: [u32; 4] = [80, 85, 90, 95];
+/// A first refresh question goes along with another one if it is due within this part of the lifetime, in percent, and
+/// within this time: the records of many hosts are then asked for by few packets.
+const ALONG_PERCENT: u32 = 10;
+const ALONG_MAX: Duration = Duration::from_secs(10);
+/// A record in use that had no answer by the end of its lifetime is asked for so many times more, and kept meanwhile: four
+/// lost questions are likely where packets are lost, and so are those of a machine that stood still.
+const ASKED_OVERDUE: u8 = 5;
+/// Records that live for less than this are not asked for again; their publisher repeats them or not.
+const REFRESHED_TTL: Duration = Duration::from_secs(2);
+
+/// The source and the time of a record.
+#[derive(Debug, Clone, Copy)]
+pub struct Origin {
+    pub source: IpAddr,
+    pub now: Duration,
+    /// The jitter of the refresh questions, 0 to 2 % of the lifetime, so that hosts do not ask at the same time.
+    pub jitter: f64,
+    /// It is of a service that has an Instance.
+    pub is_preferred: bool,
+}
+
+/// The state of a record.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// The time of the first announcement since which it has been known without a break.
+    pub since: Duration,
+    pub received_at: Duration,
+    pub ttl: Duration,
+    pub expires: Duration,
+    /// No answer confirmed it in time. A disputed record counts as absent, and is no known answer.
+    pub is_disputed: bool,
+    /// It was taken back or replaced, and nothing asks for it again.
+    pub(super) is_ended: bool,
+    /// The number of refresh questions.
+    pub refreshes: u8,
+    pub(super) refresh_at: Option<Duration>,
+    pub(super) jitter: f64,
+    pub(super) source: IpAddr,
+}
+
+impl Entry {
+    pub(super) fn new(ttl: Duration, origin: &Origin) -> Self {
+        let mut entry = Self {
+            since: origin.now,
+            received_at: origin.now,
+            ttl,
+            expires: origin.now + ttl,
+            is_disputed: false,
+            is_ended: false,
+            refreshes: 0,
+            refresh_at: None,
+            jitter: origin.jitter,
+            source: origin.source,
+        };
+        entry.plan_refresh();
+        entry
+    }
+
+    pub(super) fn plan_refresh(&mut self) {
+        let percent = REFRESH_PERCENT.get(usize::from(self.refreshes));
+        let percent = percent.filter(|_| self.ttl >= REFRESHED_TTL);
+        self.refresh_at = percent.map(|percent| {
+            let part = (f64::from(*percent) + self.jitter) / 100.0;
+            self.received_at + self.ttl.mul_f64(part)
+        });
+    }
+
+    /// Ends the life of what was taken back or replaced.
+    pub(super) fn end(&mut self, at: Duration) {
+        self.expires = self.expires.min(at);
+        (self.refresh_at, self.is_ended) = (None, true);
+    }
+
+    /// Returns whether the record is asked for once more at the end of its life, and lengthens that.
+    pub(super) fn is_asked_overdue(&mut self, now: Duration) -> bool {
+        let in_time = u8::try_from(REFRESH_PERCENT.len()).unwrap_or(u8::MAX);
+        let asked = self.refreshes.max(in_time);
+        let is_over = asked >= in_time + ASKED_OVERDUE || self.ttl < REFRESHED_TTL;
+        if is_over || self.is_ended || self.is_disputed {
+            return false;
+        }
+        (self.refreshes, self.refresh_at) = (asked + 1, None);
+        self.expires = now + REPEATED_AFTER;
+        true
+    }
+
+    /// Returns whether the record is to be asked for. `is_along`: another one is, too.
+    pub(super) fn is_to_refresh(&self, now: Duration, is_along: bool) -> bool {
+        let earlier = match is_along && self.refreshes == 0 {
+            true => (self.ttl * ALONG_PERCENT / 100).min(ALONG_MAX),
+            false => Duration::ZERO,
+        };
+        self.refresh_at.is_some_and(|at| at <= now + earlier)
+    }
+
+    /// Begins its life anew, because its service has answered.
+    pub(super) fn renew(&mut self, now: Duration) {
+        (self.is_disputed, self.is_ended, self.refreshes) = (false, false, 0);
+        (self.received_at, self.expires) = (now, now + self.ttl);
+        self.plan_refresh();
+    }
+
+    /// Marks the record as disputed: no answer confirmed it.
+    pub(super) fn mark_disputed(&mut self, now: Duration) {
+        self.is_disputed = true;
+        self.refresh_at = None;
+        self.expires = now + DISPUTED_FOR;
+    }
+
+    /// Returns the time of the next refresh question or of the expiry.
+    pub(super) fn due(&self) -> Duration {
+        self.refresh_at
+            .map_or(self.expires, |at| at.min(self.expires))
+    }
+
+    /// Returns whether as many refresh questions had no answer as RFC 6762 10.4 wants before a flush.
+    pub fn is_unanswered(&self) -> bool {
+        self.refreshes >= 2
+    }
+}

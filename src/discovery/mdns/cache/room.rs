@@ -1,0 +1,143 @@
+//! The room of the cache. Pure.
+//!
+//! A record that is there already can always be refreshed or taken back. A new one is admitted while there is room: in
+//! its set, in all, and in the share of its source. A source may take at most half of what the other sources leave, of
+//! records and of services, so that nobody fills the cache alone. A quarter of the
+//! room is kept for services that have an Instance. Nothing is evicted for a newcomer, because what is known may be in use.
+use super::{
+    super::{
+        message::{Data, Kind},
+        name::Name,
+    },
+    entry::Origin,
+};
+use std::{
+    collections::{BTreeMap, btree_map::Entry as MapEntry},
+    net::IpAddr,
+};
+
+/// The most records in all: 4096 services, with some addresses for each.
+pub const RECORDS_MAX: usize = 24_576;
+/// The most bytes of names and data in all.
+pub const BYTES_MAX: usize = 4 << 20;
+/// The most services, of all types and on all interfaces.
+pub const POINTERS_MAX: usize = 4096;
+/// The services beyond these that are admitted if they have an Instance.
+const POINTERS_KEPT: usize = POINTERS_MAX / 4;
+/// The most addresses of one host and family, and the most versions of a record that should be one.
+const ADDRESSES_MAX: usize = 16;
+const VERSIONS_MAX: usize = 2;
+/// The sources that are counted one by one. All others share.
+const SOURCES_MAX: usize = 4096;
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Key {
+    /// The index of the interface.
+    pub link: u32,
+    pub name: Name,
+    pub kind: Kind,
+}
+
+impl Key {
+    /// The key of what points to services.
+    pub fn pointer(link: u32, browsed: &Name) -> Self {
+        Self {
+            link,
+            name: browsed.clone(),
+            kind: Kind::Ptr,
+        }
+    }
+}
+
+/// The share of the cache that one source has.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Share {
+    pub(super) records: usize,
+    pub(super) pointers: usize,
+}
+
+/// The records that are there, counted.
+#[derive(Debug, Default)]
+pub(super) struct Room {
+    records: usize,
+    bytes: usize,
+    pointers: usize,
+    pub(super) by_source: BTreeMap<IpAddr, Share>,
+}
+
+impl Room {
+    /// Returns whether a new record is admitted beside `others` of its set.
+    pub(super) fn has_room(
+        &self,
+        (key, data): (&Key, &Data),
+        others: usize,
+        origin: &Origin,
+    ) -> bool {
+        let set_max = match key.kind {
+            Kind::Ptr => POINTERS_MAX + POINTERS_KEPT,
+            Kind::A | Kind::Aaaa => ADDRESSES_MAX,
+            Kind::Srv | Kind::Txt | Kind::Nsec => VERSIONS_MAX,
+        };
+        if others >= set_max {
+            return false;
+        }
+        if self.bytes + bytes_of(key, data) > BYTES_MAX {
+            return false;
+        }
+        if origin.is_preferred {
+            let is_counted = self.by_source.len() < SOURCES_MAX + SOURCES_MAX / 4;
+            return self.records < RECORDS_MAX
+                && self.pointers < POINTERS_MAX + POINTERS_KEPT
+                && is_counted;
+        }
+        let known = self.by_source.get(&origin.source);
+        let mine = known.copied().unwrap_or_default();
+        let has_share =
+            |mine: usize, all: usize, max: usize| mine < (max - (all - mine).min(max)) / 2;
+        (known.is_some() || self.by_source.len() < SOURCES_MAX)
+            && has_share(mine.records, self.records, open(RECORDS_MAX))
+            && (key.kind != Kind::Ptr || has_share(mine.pointers, self.pointers, POINTERS_MAX))
+            && self.bytes + bytes_of(key, data) <= open(BYTES_MAX)
+    }
+
+    pub(super) fn count_in(&mut self, (key, data): (&Key, &Data), source: IpAddr) {
+        let pointers = usize::from(key.kind == Kind::Ptr);
+        self.records += 1;
+        self.pointers += pointers;
+        self.bytes += bytes_of(key, data);
+        let share = self.by_source.entry(source).or_default();
+        share.records += 1;
+        share.pointers += pointers;
+    }
+
+    pub(super) fn count_out(&mut self, (key, data): (&Key, &Data), source: IpAddr) {
+        let pointers = usize::from(key.kind == Kind::Ptr);
+        self.records -= 1;
+        self.pointers -= pointers;
+        self.bytes -= bytes_of(key, data);
+        if let MapEntry::Occupied(mut share) = self.by_source.entry(source) {
+            share.get_mut().records -= 1;
+            share.get_mut().pointers -= pointers;
+            if share.get().records == 0 {
+                share.remove();
+            }
+        }
+    }
+
+    pub(super) fn records(&self) -> usize {
+        self.records
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+/// The part of a bound that is open to all; the rest is kept for services that have an Instance.
+pub(super) const fn open(max: usize) -> usize {
+    max / 4 * 3
+}
+
+pub(super) fn bytes_of(key: &Key, data: &Data) -> usize {
+    key.name.wire_len() + data.size()
+}

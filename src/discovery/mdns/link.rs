@@ -1,0 +1,356 @@
+//! What is browsed, known and asked on one interface. Pure.
+use super::{
+    message::Kind,
+    name::Name,
+    schedule::{Confirm, MISSING_MAX, Pace, Search, Series},
+};
+use ipnet::IpNet;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    time::Duration,
+};
+
+/// The other records of a service may be in the packet after its pointer.
+pub(super) const RESOLVE_DELAY: Duration = Duration::from_millis(20);
+/// The number of questions for the second address family of a host.
+const OTHER_FAMILY_ASKED: u32 = 3;
+/// A service without a TXT record is used after this number of questions. RFC 6763 6.1 demands one.
+pub(super) const TXT_ASKED: u32 = 2;
+/// A round of confirmations includes all services for which this part of their interval has passed.
+const CONFIRMED_ALONG: f64 = 0.7;
+/// The machines that are remembered for a name, and how long after their last record.
+const SENDERS_MAX: usize = 4;
+const SENDER_FOR: Duration = Duration::from_secs(600);
+/// Both services must have been known for this long before their machines are compared: by then each of them has
+/// answered several times by each of its interfaces.
+const COMPARED_AFTER: Duration = Duration::from_secs(60);
+/// A service is compared with this many others of its host.
+const COMPARED_MAX: usize = 32;
+
+/// A network interface, as the system has it now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Link {
+    pub index: u32,
+    pub name: String,
+    pub addresses: Vec<IpNet>,
+    pub is_loopback: bool,
+}
+
+impl Link {
+    pub fn has(&self, family: Family) -> bool {
+        self.addresses
+            .iter()
+            .any(|net| Family::of(net.addr()) == family)
+    }
+
+    /// RFC 6762 11: whether an address is in a network of the interface.
+    pub fn reaches(&self, ip: IpAddr) -> bool {
+        is_link_local(ip) || self.network_of(ip).is_some()
+    }
+
+    /// Returns the network of the interface which contains an address.
+    pub fn network_of(&self, ip: IpAddr) -> Option<IpNet> {
+        let net = self.addresses.iter().find(|net| net.contains(&ip))?;
+        Some(net.trunc())
+    }
+}
+
+pub(super) fn is_link_local(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(v4) => v4.is_link_local(),
+        IpAddr::V6(v6) => v6.is_unicast_link_local(),
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Family {
+    V4,
+    V6,
+}
+
+impl Family {
+    pub fn of(ip: IpAddr) -> Self {
+        match ip {
+            IpAddr::V4(_) => Self::V4,
+            IpAddr::V6(_) => Self::V6,
+        }
+    }
+}
+
+/// Which families a question is sent by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Families {
+    pub(super) v4: bool,
+    pub(super) v6: bool,
+}
+
+impl Families {
+    pub(super) const BOTH: Self = Self { v4: true, v6: true };
+
+    pub(super) fn add(&mut self, family: Family) {
+        match family {
+            Family::V4 => self.v4 = true,
+            Family::V6 => self.v6 = true,
+        }
+    }
+
+    pub(super) fn has(self, family: Family) -> bool {
+        match family {
+            Family::V4 => self.v4,
+            Family::V6 => self.v6,
+        }
+    }
+
+    pub(super) fn and(self, other: Self) -> Self {
+        Self {
+            v4: self.v4 || other.v4,
+            v6: self.v6 || other.v6,
+        }
+    }
+
+    /// Returns the family that the host has used.
+    pub(super) fn first(self) -> Self {
+        Self {
+            v4: self.v4,
+            v6: !self.v4,
+        }
+    }
+}
+
+/// The source addresses of a record, each with the time of its last packet.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Senders(BTreeMap<IpAddr, Duration>);
+
+impl Senders {
+    pub(super) fn add(&mut self, source: IpAddr, now: Duration) {
+        self.0.retain(|_, at| *at + SENDER_FOR > now);
+        if self.0.len() < SENDERS_MAX || self.0.contains_key(&source) {
+            self.0.insert(source, now);
+        }
+    }
+
+    /// The addresses of one family that are also in `others`.
+    fn common(&self, others: &Self, family: Family) -> BTreeSet<IpAddr> {
+        let common = self.0.keys().filter(|ip| others.0.contains_key(ip));
+        common
+            .copied()
+            .filter(|ip| Family::of(*ip) == family)
+            .collect()
+    }
+}
+
+/// A service that is known by name.
+#[derive(Debug, Clone)]
+pub(super) struct Instance {
+    /// When its pointer was received first.
+    since: Duration,
+    /// The machines that sent its SRV record.
+    senders: Senders,
+    /// The interval of its confirmations.
+    pub(super) interval: Option<Duration>,
+    /// The time, the families and the source of its last SRV record.
+    pub(super) received_at: Duration,
+    pub(super) families: Families,
+    pub(super) source: Option<IpAddr>,
+    /// The questions for a missing SRV or TXT record.
+    pub(super) resolve: Option<Series>,
+    pub(super) confirm: Option<Confirm>,
+    /// It did not answer, and is searched for.
+    pub(super) is_lost: bool,
+    /// The number of questions of other hosts that had no answer, and the time of the first (RFC 6762 10.5).
+    pub(super) unanswered: Option<(Duration, u32)>,
+    /// The host it was resolved to last.
+    pub(super) host: Option<Name>,
+}
+
+impl Instance {
+    pub(super) fn new(now: Duration, interval: Option<Duration>) -> Self {
+        Self {
+            since: now,
+            senders: Senders::default(),
+            interval,
+            received_at: now,
+            families: Families::default(),
+            source: None,
+            resolve: Some(Series::new(now + RESOLVE_DELAY, MISSING_MAX)),
+            confirm: None,
+            is_lost: false,
+            unanswered: None,
+            host: None,
+        }
+    }
+
+    /// Notes that its SRV record was received.
+    pub(super) fn note_answer(&mut self, source: IpAddr, family: Family, now: Duration) {
+        self.received_at = now;
+        self.families.add(family);
+        self.source = Some(source);
+        self.senders.add(source, now);
+        self.confirm = None;
+        self.unanswered = None;
+        self.is_lost = false;
+    }
+
+    fn confirm_at(&self, stretch: f64, part: f64) -> Option<Duration> {
+        let is_there = !self.is_lost && self.resolve.as_ref().is_none_or(|r| r.sent >= TXT_ASKED);
+        let interval = self
+            .interval
+            .filter(|_| is_there && self.source.is_some())?;
+        Some(self.received_at + interval.mul_f64(stretch * part))
+    }
+
+    pub(super) fn due(&self, stretch: f64) -> Option<Duration> {
+        let confirm = match &self.confirm {
+            Some(confirm) => Some(confirm.next()),
+            None => self.confirm_at(stretch, 1.0),
+        };
+        let resolve = self.resolve.as_ref().map(|r| r.next);
+        [confirm, resolve].into_iter().flatten().min()
+    }
+
+    pub(super) fn is_to_confirm(&self, stretch: f64, now: Duration) -> bool {
+        self.confirm.is_none() && self.confirm_at(stretch, 1.0).is_some_and(|at| at <= now)
+    }
+
+    pub(super) fn may_confirm(&self, stretch: f64, now: Duration) -> bool {
+        let at = self.confirm_at(stretch, CONFIRMED_ALONG);
+        self.confirm.is_none() && at.is_some_and(|at| at <= now)
+    }
+}
+
+/// The host of some services.
+#[derive(Debug, Clone)]
+pub(super) struct Host {
+    pub(super) instances: BTreeSet<Name>,
+    /// The machines that sent an address record of this name with their own address.
+    pub(super) claims: Senders,
+    pub(super) ask: Option<Series>,
+    /// The families of which an NSEC record denies an address.
+    pub(super) has_no: Families,
+}
+
+impl Host {
+    pub(super) fn new(now: Duration) -> Self {
+        Self {
+            instances: BTreeSet::new(),
+            claims: Senders::default(),
+            ask: Some(Series::new(now + RESOLVE_DELAY, MISSING_MAX)),
+            has_no: Families::default(),
+        }
+    }
+
+    /// Which families of addresses are to be asked for; `known` are there.
+    pub(super) fn missing(&self, known: Families) -> Families {
+        let missing = Families {
+            v4: !known.v4 && !self.has_no.v4,
+            v6: !known.v6 && !self.has_no.v6,
+        };
+        let is_reached = known.v4 || known.v6;
+        let sent = self.ask.as_ref().map_or(0, |ask| ask.sent);
+        match is_reached && sent >= OTHER_FAMILY_ASKED {
+            true => Families::default(),
+            false => missing,
+        }
+    }
+}
+
+/// A name that is browsed for.
+#[derive(Debug, Clone)]
+pub(super) struct Browse {
+    pub(super) series: Series,
+    /// The type of the services; another name than the browsed one where that is a subtype.
+    pub(super) base: Name,
+}
+
+#[derive(Debug)]
+pub(super) struct LinkState {
+    pub(super) link: Link,
+    pub(super) browses: BTreeMap<Name, Browse>,
+    pub(super) instances: BTreeMap<Name, Instance>,
+    pub(super) hosts: BTreeMap<Name, Host>,
+    pub(super) search: Option<Search>,
+    /// Records that are about to expire.
+    pub(super) refresh: BTreeSet<(Name, Kind)>,
+    /// The factor by which the interval of confirmations is stretched, so that many services do not fill the LAN with
+    /// questions.
+    pub(super) stretch: f64,
+    pub(super) pace: Pace,
+    /// The packets of each source in this second.
+    pub(super) received: (Duration, BTreeMap<IpAddr, u32>),
+    /// Nothing is to be asked before.
+    pub(super) due: Option<Duration>,
+}
+
+impl LinkState {
+    pub(super) fn new(link: Link, now: Duration) -> Self {
+        Self {
+            link,
+            browses: BTreeMap::new(),
+            instances: BTreeMap::new(),
+            hosts: BTreeMap::new(),
+            search: None,
+            refresh: BTreeSet::new(),
+            stretch: 1.0,
+            pace: Pace::new(now),
+            received: (now, BTreeMap::new()),
+            due: None,
+        }
+    }
+
+    pub(super) fn look_at(&mut self, at: Duration) {
+        self.due = Some(self.due.map_or(at, |due| due.min(at)));
+    }
+
+    pub(super) fn families(&self) -> Families {
+        Families {
+            v4: self.link.has(Family::V4),
+            v6: self.link.has(Family::V6),
+        }
+    }
+
+    /// Asks anew for the records of a service that is back, and for the addresses of its host: they may have expired
+    /// meanwhile, and the intervals of their questions may have grown.
+    pub(super) fn resolve_anew(&mut self, name: &Name, now: Duration) {
+        let at = now + RESOLVE_DELAY;
+        let Some(instance) = self.instances.get_mut(name) else {
+            return;
+        };
+        instance.resolve = Some(Series::new(at, MISSING_MAX));
+        let host = instance.host.as_ref().and_then(|h| self.hosts.get_mut(h));
+        if let Some(host) = host {
+            host.ask = Some(Series::new(at, MISSING_MAX));
+        }
+        self.look_at(at);
+    }
+
+    /// Returns another service of the same host name that a different machine announces: each machine sends its own
+    /// address for the name, and neither answers for the service of the other.
+    pub(super) fn twin_of(&self, name: &Name, now: Duration) -> Option<&Name> {
+        let is_old = |i: &Instance| i.since + COMPARED_AFTER <= now;
+        let instance = self.instances.get(name).filter(|i| is_old(i))?;
+        let host = self.hosts.get(instance.host.as_ref()?)?;
+        let are_apart = |other: &Instance| {
+            [Family::V4, Family::V6].into_iter().any(|family| {
+                let one = instance.senders.common(&host.claims, family);
+                let two = other.senders.common(&host.claims, family);
+                !one.is_empty() && !two.is_empty() && one.is_disjoint(&two)
+            })
+        };
+        let mut others = host.instances.iter().filter(|other| *other != name);
+        others.by_ref().take(COMPARED_MAX).find(|other| {
+            let other = self.instances.get(other);
+            other.is_some_and(|other| is_old(other) && are_apart(other))
+        })
+    }
+
+    /// The browses that find services of a type.
+    pub(super) fn browses_of<'a>(
+        &'a self,
+        service: &'a Name,
+    ) -> impl Iterator<Item = (&'a Name, &'a Browse)> {
+        self.browses
+            .iter()
+            .filter(|(_, browse)| service.is_below(&browse.base))
+    }
+}

@@ -1,0 +1,313 @@
+//! Makes the questions that are due, in as few packets as possible. Pure.
+use super::{
+    super::{
+        cache::{Cache, Key},
+        link::{Families, Family, Instance, LinkState},
+        message::{Data, Kind},
+        name::Name,
+        query::{Ask, KnownAnswer, PACKET_MAX, queries},
+        schedule::Confirm,
+        trace::Note,
+    },
+    state::{Outgoing, Querier},
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+/// The bytes of a question without the first label of its name: the label's length, a pointer, type and class.
+const QUESTION_BYTES: usize = 7;
+/// The most bytes of the questions of one round of confirmations; 8 packets hold them.
+const ROUND_BYTES: usize = 8 * (PACKET_MAX - 40);
+/// The most lost services that are asked for by name.
+const LOST_BY_NAME: usize = 20;
+/// The questions of a confirmation after this one go by both families, and ask for the type, too: some responders
+/// answer nothing else.
+const CONFIRM_BY_NAME: usize = 2;
+
+/// The families by which a question is sent, and its unicast bit.
+#[derive(Debug, Clone, Copy, Default)]
+struct Manner {
+    families: Families,
+    wants_unicast: bool,
+}
+
+/// The questions that are due on one interface.
+#[derive(Default)]
+struct Agenda {
+    questions: BTreeMap<(Name, Kind), Manner>,
+    /// The services whose confirmation runs. They are no known answers.
+    unconfirmed: BTreeSet<Name>,
+}
+
+impl Agenda {
+    fn add(&mut self, name: &Name, kind: Kind, families: Families) {
+        let manner = self.questions.entry((name.clone(), kind)).or_default();
+        manner.families = manner.families.and(families);
+        manner.wants_unicast = false;
+    }
+
+    fn packets(&self, family: Family, cache: &Cache, link: u32, now: Duration) -> Vec<Vec<u8>> {
+        let (mut pointers, mut others, mut known) = (vec![], vec![], vec![]);
+        for ((name, kind), manner) in &self.questions {
+            if !manner.families.has(family) {
+                continue;
+            }
+            let ask = Ask {
+                name: name.clone(),
+                kind: *kind,
+                wants_unicast: manner.wants_unicast,
+            };
+            if *kind == Kind::Ptr {
+                pointers.push(ask);
+                let answers = known_answers(cache, link, name, now);
+                known.extend(answers.filter(|k| !self.unconfirmed.contains(&k.target)));
+            } else {
+                others.push(ask);
+            }
+        }
+        if known.is_empty() {
+            pointers.extend(others);
+            return queries(&pointers, &[]);
+        }
+        let mut packets = queries(&pointers, &known);
+        packets.extend(queries(&others, &[]));
+        packets
+    }
+}
+
+/// Returns the pointers that have more than half of their lifetime left (RFC 6762 7.1). Disputed ones are left out (10.4):
+/// a correct responder would not answer for them.
+fn known_answers<'a>(
+    cache: &'a Cache,
+    link: u32,
+    name: &'a Name,
+    now: Duration,
+) -> impl Iterator<Item = KnownAnswer> + use<'a> {
+    let set = cache.set(link, name, Kind::Ptr);
+    set.filter_map(move |(data, entry)| {
+        let left = entry.expires.saturating_sub(now);
+        match data {
+            Data::Ptr(target) if left > entry.ttl / 2 && entry.refreshes == 0 => {
+                Some(KnownAnswer {
+                    name: name.clone(),
+                    target: target.clone(),
+                    ttl: u32::try_from(left.as_secs()).unwrap_or(u32::MAX),
+                })
+            }
+            Data::A(_)
+            | Data::Aaaa(_)
+            | Data::Ptr(_)
+            | Data::Srv { .. }
+            | Data::Txt(_)
+            | Data::Nsec(_) => None,
+        }
+    })
+}
+
+impl Querier {
+    /// The question for a record that is about to expire.
+    pub(super) fn asked_again(&mut self, key: &Key) {
+        if let Some(state) = self.links.get_mut(&key.link) {
+            state.refresh.insert((key.name.clone(), key.kind));
+        }
+    }
+
+    /// Flushes the services that did not answer.
+    pub(super) fn give_up(&mut self, now: Duration) {
+        let mut lost = vec![];
+        for (index, state) in &self.links {
+            if state.due.is_none_or(|due| due > now) {
+                continue;
+            }
+            let failed = |i: &Instance| i.confirm.as_ref().is_some_and(|c| c.has_failed(now));
+            let failed = state.instances.iter().filter(|(_, i)| failed(i));
+            lost.extend(failed.map(|(name, _)| (*index, name.clone())));
+        }
+        for (index, name) in lost {
+            self.lose(index, &name, now);
+        }
+    }
+
+    pub(super) fn ask(&mut self, now: Duration) -> Vec<Outgoing> {
+        let mut send = vec![];
+        let due = |state: &LinkState| state.due.is_some_and(|due| due <= now);
+        let due: Vec<u32> = (self.links.iter())
+            .filter(|(_, state)| due(state))
+            .map(|(index, _)| *index)
+            .collect();
+        for index in due {
+            self.ask_on(index, now, &mut send);
+        }
+        self.counts.sent += send.len();
+        send
+    }
+
+    fn ask_on(&mut self, index: u32, now: Duration, send: &mut Vec<Outgoing>) {
+        let may_be_unicast = self.asks_for_unicast;
+        let Some(state) = self.links.get_mut(&index) else {
+            return;
+        };
+        if let Some(wait) = state.pace.wait(now) {
+            state.due = Some(wait);
+            return;
+        }
+        state.stretch = stretch(state);
+        let mut agenda = Agenda::default();
+        for (name, kind) in std::mem::take(&mut state.refresh) {
+            agenda.add(&name, kind, Families::BOTH);
+        }
+        ask_browses(state, &mut agenda, may_be_unicast, now);
+        ask_instances(state, &self.cache, &mut agenda, now);
+        ask_hosts(state, &self.cache, &mut agenda, now);
+        search(state, &mut agenda, now);
+        state.due = next(state);
+        let (families, mut packets) = (state.families(), 0);
+        for family in [Family::V4, Family::V6] {
+            if families.has(family) {
+                for bytes in agenda.packets(family, &self.cache, index, now) {
+                    packets += 1;
+                    send.push(Outgoing {
+                        link: index,
+                        family,
+                        bytes,
+                    });
+                }
+            }
+        }
+        state.pace.sent(packets);
+        if !agenda.questions.is_empty() {
+            let link = state.link.name.clone();
+            self.note(|| Note::Asked(link, agenda.questions.into_keys().collect()));
+        }
+    }
+}
+
+fn stretch(state: &LinkState) -> f64 {
+    let own = |name: &Name| name.labels().next().map_or(0, <[u8]>::len) + QUESTION_BYTES;
+    let bytes: usize = state.instances.keys().map(own).sum();
+    let bytes = u32::try_from(bytes).map_or(f64::MAX, f64::from);
+    let round = u32::try_from(ROUND_BYTES).map_or(f64::MAX, f64::from);
+    (bytes / round).max(1.0)
+}
+
+fn ask_browses(state: &mut LinkState, agenda: &mut Agenda, may_be_unicast: bool, now: Duration) {
+    for (name, browse) in &mut state.browses {
+        if browse.series.is_due(now) {
+            let is_first = browse.series.sent == 0;
+            browse.series.asked(now);
+            let key = (name.clone(), Kind::Ptr);
+            let manner = Manner {
+                families: Families::BOTH,
+                // RFC 6762 5.4.
+                wants_unicast: is_first && may_be_unicast,
+            };
+            agenda.questions.entry(key).or_insert(manner);
+        }
+    }
+}
+
+fn ask_instances(state: &mut LinkState, cache: &Cache, agenda: &mut Agenda, now: Duration) {
+    let (link, stretch) = (state.link.index, state.stretch);
+    let is_round = state
+        .instances
+        .values()
+        .any(|i| i.is_to_confirm(stretch, now));
+    let mut by_type = vec![];
+    let waits = |instance: &Instance| instance.confirm.is_some();
+    for (name, instance) in &mut state.instances {
+        if let Some(resolve) = instance.resolve.as_mut().filter(|r| r.is_due(now)) {
+            resolve.asked(now);
+            for kind in [Kind::Srv, Kind::Txt] {
+                if !cache.has(link, name, kind) {
+                    agenda.add(name, kind, Families::BOTH);
+                }
+            }
+        }
+        if is_round && instance.may_confirm(stretch, now) {
+            instance.confirm = Some(Confirm::new(now));
+        }
+        let families = instance.families;
+        if let Some(confirm) = instance.confirm.as_mut().filter(|c| c.is_due(now)) {
+            let is_last_try = confirm.sent() >= CONFIRM_BY_NAME;
+            confirm.asked(now);
+            let families = match confirm.sent() {
+                1 => families.first(),
+                _ => Families::BOTH,
+            };
+            agenda.add(name, Kind::Srv, families);
+            if is_last_try {
+                by_type.push(name.clone());
+            }
+        }
+    }
+    let unconfirmed = state.instances.iter().filter(|(_, i)| waits(i));
+    (agenda.unconfirmed).extend(unconfirmed.map(|(name, _)| name.clone()));
+    for name in by_type {
+        let browses: Vec<Name> = state.browses_of(&name).map(|(b, _)| b.clone()).collect();
+        for browsed in browses {
+            agenda.add(&browsed, Kind::Ptr, Families::BOTH);
+        }
+    }
+}
+
+fn ask_hosts(state: &mut LinkState, cache: &Cache, agenda: &mut Agenda, now: Duration) {
+    let link = state.link.index;
+    for (name, host) in &mut state.hosts {
+        if host.ask.as_ref().is_none_or(|ask| !ask.is_due(now)) {
+            continue;
+        }
+        let known = Families {
+            v4: cache.has(link, name, Kind::A),
+            v6: cache.has(link, name, Kind::Aaaa),
+        };
+        let missing = host.missing(known);
+        let kinds = [(Kind::A, missing.v4), (Kind::Aaaa, missing.v6)];
+        for (kind, _) in kinds.into_iter().filter(|(_, is_missing)| *is_missing) {
+            agenda.add(name, kind, Families::BOTH);
+        }
+        if missing.v4 || missing.v6 {
+            host.ask.iter_mut().for_each(|ask| ask.asked(now));
+        } else {
+            host.ask = None;
+        }
+    }
+}
+
+/// Adds the questions that search for the services that did not answer.
+fn search(state: &mut LinkState, agenda: &mut Agenda, now: Duration) {
+    let Some(search) = state.search.as_mut().filter(|s| s.is_due(now)) else {
+        return;
+    };
+    search.asked(now);
+    let lost = state.instances.iter().filter(|(_, i)| i.is_lost);
+    let lost: Vec<Name> = lost.map(|(name, _)| name.clone()).collect();
+    if lost.is_empty() || search.has_ended(now) {
+        state.search = None;
+        return;
+    }
+    // Few are asked for by name, which not all responders answer; all are asked for by type.
+    let are_many = lost.len() > LOST_BY_NAME;
+    for name in lost {
+        let browses: Vec<Name> = state.browses_of(&name).map(|(b, _)| b.clone()).collect();
+        for browsed in browses {
+            agenda.add(&browsed, Kind::Ptr, Families::BOTH);
+        }
+        if !are_many {
+            agenda.add(&name, Kind::Srv, Families::BOTH);
+            agenda.add(&name, Kind::Txt, Families::BOTH);
+        }
+    }
+}
+
+/// Returns the time of the next question, or of the next failure of a confirmation.
+fn next(state: &LinkState) -> Option<Duration> {
+    let browses = state.browses.values().map(|browse| browse.series.next);
+    let instances = state.instances.values();
+    let instances = instances.filter_map(|instance| instance.due(state.stretch));
+    let hosts = state.hosts.values().filter_map(|host| host.ask.as_ref());
+    let hosts = hosts.map(|ask| ask.next);
+    let search = state.search.as_ref().map(|search| search.next);
+    browses.chain(instances).chain(hosts).chain(search).min()
+}

@@ -1,0 +1,140 @@
+//! Removes records that have expired and services that did not answer. Pure.
+use super::{
+    super::{
+        cache::{Due, Key},
+        link::RESOLVE_DELAY,
+        message::{Data, Kind},
+        name::Name,
+        schedule::{MISSING_MAX, Search, Series},
+        trace::Note,
+    },
+    state::Querier,
+};
+use std::time::Duration;
+
+impl Querier {
+    pub(super) fn expire(&mut self, now: Duration) {
+        let links = &self.links;
+        let Due {
+            expired,
+            lost,
+            refresh,
+        } = self.cache.turn(now, |key| {
+            links.get(&key.link).is_some_and(|state| match key.kind {
+                Kind::Ptr => state.browses.contains_key(&key.name),
+                Kind::Srv | Kind::Txt => {
+                    (state.instances.get(&key.name)).is_some_and(|i| !i.is_lost)
+                }
+                Kind::A | Kind::Aaaa => state.hosts.contains_key(&key.name),
+                Kind::Nsec => false,
+            })
+        });
+        for key in refresh {
+            if let Some(state) = self.links.get_mut(&key.link) {
+                state.look_at(now);
+                self.asked_again(&key);
+            }
+        }
+        for (key, data) in lost {
+            if let Data::Ptr(target) = &data {
+                self.lose(key.link, target, now);
+            }
+        }
+        for (key, data, entry) in expired {
+            self.expired(&key, &data, entry.is_unanswered(), now);
+        }
+    }
+
+    fn expired(&mut self, key: &Key, data: &Data, is_unanswered: bool, now: Duration) {
+        match (key.kind, data) {
+            (Kind::Ptr, Data::Ptr(target)) => {
+                self.dirty.insert(target.clone());
+                self.forget_instance(key.link, target);
+            }
+            (Kind::Srv, _) if is_unanswered => self.lose(key.link, &key.name, now),
+            (Kind::Srv | Kind::Txt, _) => self.resolve_again(key.link, &key.name, now),
+            (Kind::A | Kind::Aaaa, _) => self.host_changed(key.link, &key.name, now),
+            (Kind::Ptr | Kind::Nsec, _) => {}
+        }
+    }
+
+    /// Forgets a service that nothing points to any more.
+    fn forget_instance(&mut self, link: u32, name: &Name) {
+        let Some(state) = self.links.get_mut(&link) else {
+            return;
+        };
+        let mut browses = state.browses.keys();
+        if browses.any(|b| self.cache.pointer(link, b, name).is_some()) {
+            return;
+        }
+        let instance = state.instances.remove(name);
+        self.cache.drop_set(link, name, Kind::Srv);
+        self.cache.drop_set(link, name, Kind::Txt);
+        if let Some(host) = instance.and_then(|i| i.host) {
+            self.leave_host(link, &host, name);
+        }
+    }
+
+    pub(super) fn leave_host(&mut self, link: u32, host: &Name, name: &Name) {
+        let Some(state) = self.links.get_mut(&link) else {
+            return;
+        };
+        if let Some(known) = state.hosts.get_mut(host) {
+            known.instances.remove(name);
+            if known.instances.is_empty() {
+                state.hosts.remove(host);
+                self.cache.drop_set(link, host, Kind::A);
+                self.cache.drop_set(link, host, Kind::Aaaa);
+            }
+        }
+    }
+
+    /// Asks for the missing record of a service again.
+    fn resolve_again(&mut self, link: u32, name: &Name, now: Duration) {
+        self.dirty.insert(name.clone());
+        if let Some(state) = self.links.get_mut(&link)
+            && let Some(instance) = state.instances.get_mut(name)
+            && !instance.is_lost
+            && instance.resolve.is_none()
+        {
+            instance.resolve = Some(Series::new(now, MISSING_MAX));
+            state.look_at(now);
+        }
+    }
+
+    fn host_changed(&mut self, link: u32, host: &Name, now: Duration) {
+        if let Some(state) = self.links.get_mut(&link)
+            && let Some(known) = state.hosts.get_mut(host)
+        {
+            self.dirty.extend(known.instances.iter().cloned());
+            known.ask = Some(Series::new(now + RESOLVE_DELAY, MISSING_MAX));
+            state.look_at(now + RESOLVE_DELAY);
+        }
+    }
+
+    /// Flushes a service that has not answered (RFC 6762 10.4), and begins a search for it. Its pointers are disputed: they
+    /// keep its name for the search, and are no known answers any more.
+    pub(super) fn lose(&mut self, link: u32, name: &Name, now: Duration) {
+        self.dirty.insert(name.clone());
+        let Some(state) = self.links.get_mut(&link) else {
+            return;
+        };
+        for browse in state.browses.keys() {
+            let key = Key::pointer(link, browse);
+            self.cache.dispute(&key, name, true, now);
+        }
+        let Some(instance) = state.instances.get_mut(name) else {
+            return;
+        };
+        (instance.is_lost, instance.confirm, instance.resolve) = (true, None, None);
+        match &mut state.search {
+            Some(search) => search.renew(now),
+            None => state.search = Some(Search::new(now)),
+        }
+        let next = state.search.as_ref().map(|search| search.next);
+        next.into_iter().for_each(|at| state.look_at(at));
+        self.cache.drop_set(link, name, Kind::Srv);
+        self.counts.lost += 1;
+        self.note(|| Note::Lost(name.clone()));
+    }
+}

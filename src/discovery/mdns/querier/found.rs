@@ -1,0 +1,159 @@
+//! Makes services from records, and changes for subscribers from services. Pure.
+use super::{
+    super::{
+        link::{LinkState, TXT_ASKED},
+        message::{Data, Kind},
+        name::Name,
+    },
+    service::{Address, Service},
+    state::{Change, Querier, Wanted},
+};
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    sync::Arc,
+    time::Duration,
+};
+
+impl Querier {
+    /// Returns the changes for each subscriber since the last turn.
+    pub(super) fn changes(&mut self, now: Duration) -> Vec<Change> {
+        let mut changes = vec![];
+        for name in std::mem::take(&mut self.dirty) {
+            let ids: Vec<u64> = self.subscriptions.keys().copied().collect();
+            for id in ids {
+                let Some(subscription) = self.subscriptions.get(&id) else {
+                    continue;
+                };
+                let service = self.service(&subscription.wanted, &name, now);
+                let before = subscription.found.get(&name);
+                if before.map(|before| &**before) == service.as_ref() {
+                    continue;
+                }
+                let service = service.map(Arc::new);
+                if let Some(subscription) = self.subscriptions.get_mut(&id) {
+                    match &service {
+                        Some(service) => subscription.found.insert(name.clone(), service.clone()),
+                        None => subscription.found.remove(&name),
+                    };
+                }
+                changes.push((id, name.clone(), service));
+            }
+        }
+        changes
+    }
+
+    /// The service of this name, as all interfaces together know it.
+    fn service(&self, wanted: &Wanted, name: &Name, now: Duration) -> Option<Service> {
+        if !name.is_below(&wanted.base) {
+            return None;
+        }
+        let used = (self.links.values()).filter(|s| wanted.interfaces.uses(&s.link.name));
+        let mut found: Option<(Service, Vec<(Duration, Address)>)> = None;
+        for state in used {
+            let Some((mut service, addresses)) = self.service_on(state, wanted, name) else {
+                continue;
+            };
+            service.twin = state.twin_of(name, now).cloned();
+            match &mut found {
+                None => found = Some((service, addresses)),
+                // Another host, or another of its programs, is left to its own interface.
+                Some((first, known))
+                    if first.host == service.host && first.port == service.port =>
+                {
+                    known.extend(addresses);
+                }
+                Some(_) => {}
+            }
+        }
+        let (service, mut addresses) = found?;
+        addresses.sort_by(|(a_since, a), (b_since, b)| (a_since, a.ip).cmp(&(b_since, b.ip)));
+        Some(Service {
+            addresses: addresses.into_iter().map(|(_, address)| address).collect(),
+            ..service
+        })
+    }
+
+    fn service_on(
+        &self,
+        state: &LinkState,
+        wanted: &Wanted,
+        name: &Name,
+    ) -> Option<(Service, Vec<(Duration, Address)>)> {
+        let link = state.link.index;
+        if !self.cache.points(link, &wanted.browsed, name) {
+            return None;
+        }
+        let (Data::Ptr(shown), _) = self.cache.pointer(link, &wanted.browsed, name)? else {
+            return None;
+        };
+        let instance = state.instances.get(name)?;
+        let Data::Srv { target, port, .. } = self.cache.latest(link, name, Kind::Srv)? else {
+            return None;
+        };
+        let txt = match self.cache.latest(link, name, Kind::Txt) {
+            Some(Data::Txt(txt)) => txt.clone(),
+            _ if instance
+                .resolve
+                .as_ref()
+                .is_some_and(|r| r.sent < TXT_ASKED) =>
+            {
+                return None;
+            }
+            _ => Arc::from([]),
+        };
+        let addresses = self.addresses(state, target);
+        let service = Service {
+            name: shown.clone(),
+            host: target.clone(),
+            port: *port,
+            addresses: vec![],
+            txt,
+            twin: None,
+        };
+        (!addresses.is_empty()).then_some((service, addresses))
+    }
+
+    fn addresses(&self, state: &LinkState, host: &Name) -> Vec<(Duration, Address)> {
+        let link = state.link.index;
+        let v4 = self.cache.set(link, host, Kind::A);
+        let v6 = self.cache.set(link, host, Kind::Aaaa);
+        let interface: Arc<str> = state.link.name.as_str().into();
+        let addresses = v4.chain(v6).filter_map(|(data, entry)| {
+            let ip = data.address()?;
+            let address = Address {
+                ip,
+                interface: interface.clone(),
+                network: state.link.network_of(ip),
+                is_on_link: self.is_on_link(state, ip),
+            };
+            is_sound(state, ip).then_some((entry.since, address))
+        });
+        addresses.collect()
+    }
+
+    /// Packets on `lo` are from this machine: all its addresses are on that link.
+    fn is_on_link(&self, state: &LinkState, ip: IpAddr) -> bool {
+        state.link.reaches(ip) || (state.link.is_loopback && self.own.contains(&ip))
+    }
+}
+
+/// The address of the metadata services of clouds, which give credentials to every client.
+const METADATA: Ipv4Addr = Ipv4Addr::new(169, 254, 169, 254);
+
+/// Returns whether a host on the interface may announce this address. It may never announce: loopback, but on `lo`, the
+/// address of a
+/// cloud's metadata service, broadcast, class E, multicast and none.
+fn is_sound(state: &LinkState, ip: IpAddr) -> bool {
+    let v4 = match ip {
+        IpAddr::V4(v4) => Some(v4),
+        IpAddr::V6(v6) => v6.to_ipv4_mapped(),
+    };
+    let is_refused_v4 = v4.is_some_and(|v4| {
+        v4 == METADATA || v4.octets()[0] >= 240 || v4.octets()[0] == 0 || v4.is_multicast()
+    });
+    let is_loopback = ip.is_loopback() || v4.is_some_and(|v4| v4.is_loopback());
+    !is_refused_v4
+        && !ip.is_unspecified()
+        && !ip.is_multicast()
+        && (state.link.is_loopback || !is_loopback)
+}

@@ -1,0 +1,132 @@
+//! Follows the interfaces and the subscriptions. Pure.
+use super::{
+    super::{
+        link::{Browse, Link, LinkState},
+        message::Kind,
+        name::Name,
+        schedule::{CONTINUOUS_MAX, Series},
+    },
+    state::{Querier, Wanted},
+};
+use std::{collections::BTreeMap, time::Duration};
+
+/// The first question waits for so many milliseconds, so that hosts that start together do not ask together (RFC 6762
+/// 5.2).
+const FIRST_QUESTION: [u64; 2] = [20, 120];
+/// A burst of answers, for which packets were dropped, is over after this time.
+const LOST_PAUSE: Duration = Duration::from_millis(1500);
+
+impl Querier {
+    /// Sets the interfaces. The records of a removed one are dropped (RFC 6762 10.3); on a new one, and on one with other
+    /// addresses, the questions begin anew.
+    pub fn set_links(&mut self, links: Vec<Link>, now: Duration) {
+        self.own = links
+            .iter()
+            .flat_map(|link| link.addresses.iter().map(|net| net.addr()))
+            .collect();
+        let new: BTreeMap<u32, Link> = links.into_iter().map(|l| (l.index, l)).collect();
+        let gone: Vec<u32> = (self.links.iter())
+            .filter(|(index, state)| new.get(index).is_none_or(|l| l.name != state.link.name))
+            .map(|(index, _)| *index)
+            .collect();
+        for index in &gone {
+            if let Some(state) = self.links.remove(index) {
+                self.dirty.extend(state.instances.into_keys());
+            }
+        }
+        self.cache.retain(|key| !gone.contains(&key.link));
+        for (index, link) in new {
+            let first = now + self.between(FIRST_QUESTION);
+            let state = self.links.entry(index);
+            let state = state.or_insert_with(|| LinkState::new(link.clone(), now));
+            if state.link != link {
+                // RFC 6762 13: it may lead elsewhere now.
+                state.link = link;
+                for browse in state.browses.values_mut() {
+                    browse.series = Series::new(first, CONTINUOUS_MAX);
+                }
+                state.look_at(first);
+                let known: Vec<Name> = state.instances.keys().cloned().collect();
+                self.dirty.extend(known);
+            }
+        }
+        self.reconcile(now);
+    }
+
+    /// Asks again soon, because packets of an interface were dropped on this machine.
+    pub fn has_lost(&mut self, link: u32, now: Duration) {
+        let at = now + LOST_PAUSE;
+        let Some(state) = self.links.get_mut(&link) else {
+            return;
+        };
+        for browse in state.browses.values_mut() {
+            if browse.series.next > at {
+                browse.series.next = at;
+            }
+        }
+        state.look_at(at);
+    }
+
+    /// Makes each interface browse for what its subscriptions want, and forgets what none of them can use.
+    pub(super) fn reconcile(&mut self, now: Duration) {
+        for index in self.links.keys().copied().collect::<Vec<_>>() {
+            let first = now + self.between(FIRST_QUESTION);
+            let Some(state) = self.links.get_mut(&index) else {
+                continue;
+            };
+            let wanted = (self.subscriptions.values())
+                .map(|s| &s.wanted)
+                .filter(|w| w.interfaces.uses(&state.link.name));
+            let wanted: Vec<&Wanted> = wanted.collect();
+            state
+                .browses
+                .retain(|name, _| wanted.iter().any(|w| w.browsed == *name));
+            for w in &wanted {
+                state
+                    .browses
+                    .entry(w.browsed.clone())
+                    .or_insert_with(|| Browse {
+                        series: Series::new(first, CONTINUOUS_MAX),
+                        base: w.base.clone(),
+                    });
+            }
+            let bases: BTreeMap<&Name, Option<Duration>> = intervals(&wanted);
+            let browses = &state.browses;
+            let cache = &self.cache;
+            state.instances.retain(|name, instance| {
+                let base = bases.iter().find(|(base, _)| name.is_below(base));
+                instance.interval = base.and_then(|(_, interval)| *interval);
+                (browses.keys()).any(|b| cache.pointer(index, b, name).is_some())
+            });
+            let instances = &state.instances;
+            state.hosts.retain(|_, host| {
+                host.instances.retain(|name| instances.contains_key(name));
+                !host.instances.is_empty()
+            });
+            state.look_at(now);
+        }
+        self.forget_unused();
+    }
+
+    fn forget_unused(&mut self) {
+        let links = &self.links;
+        self.cache.retain(|key| {
+            links.get(&key.link).is_some_and(|state| match key.kind {
+                Kind::Ptr => state.browses.contains_key(&key.name),
+                Kind::Srv | Kind::Txt => state.browses_of(&key.name).next().is_some(),
+                Kind::A | Kind::Aaaa => state.hosts.contains_key(&key.name),
+                Kind::Nsec => false,
+            })
+        });
+    }
+}
+
+/// Returns the shortest interval of confirmations that a subscription wants, for each type.
+fn intervals<'a>(wanted: &[&'a Wanted]) -> BTreeMap<&'a Name, Option<Duration>> {
+    let mut intervals: BTreeMap<&Name, Option<Duration>> = BTreeMap::new();
+    for w in wanted {
+        let interval = intervals.entry(&w.base).or_default();
+        *interval = [*interval, w.verify].into_iter().flatten().min();
+    }
+    intervals
+}

@@ -1,0 +1,207 @@
+//! The state of the querier, and its turns. Pure.
+use super::{
+    super::{
+        cache::Cache,
+        interfaces::Interfaces,
+        link::{Family, Instance, LinkState},
+        name::Name,
+        trace::{Counts, Note},
+    },
+    service::Service,
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
+
+/// A host with lost services that sends a packet is asked after so many milliseconds.
+pub(super) const SEARCH_DELAY: [u64; 2] = [20, 120];
+/// A refused record counts for as long as it may live.
+const LEFT_OUT_FOR: Duration = Duration::from_secs(4500);
+/// The most notes that are kept until the next turn.
+const NOTES_MAX: usize = 1000;
+
+/// The services that a subscriber wants.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wanted {
+    /// The name to browse for: a service type, or a subtype of one.
+    pub browsed: Name,
+    /// The type itself, which the names of its services end with.
+    pub base: Name,
+    pub interfaces: Interfaces,
+    /// The interval at which each service is confirmed. `None`: never, its TTL decides.
+    pub verify: Option<Duration>,
+}
+
+/// A packet as it was received.
+#[derive(Debug, Clone, Copy)]
+pub struct Packet<'a> {
+    pub link: u32,
+    pub family: Family,
+    pub source: SocketAddr,
+    /// It was sent to the multicast group, which no router forwards to.
+    pub is_multicast: bool,
+    pub bytes: &'a [u8],
+}
+
+/// A packet to be sent to the multicast group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outgoing {
+    pub link: u32,
+    pub family: Family,
+    pub bytes: Vec<u8>,
+}
+
+/// A changed service for a subscriber; `None`: it is gone.
+pub type Change = (u64, Name, Option<Arc<Service>>);
+
+/// The effects of one turn.
+#[derive(Debug, Default)]
+pub struct Turn {
+    pub send: Vec<Outgoing>,
+    pub changes: Vec<Change>,
+    /// The time of the next turn, if no event comes before.
+    pub wake: Option<Duration>,
+    /// The conversation since the last turn, while it is traced.
+    pub notes: Vec<Note>,
+}
+
+pub(super) struct Subscription {
+    pub(super) wanted: Wanted,
+    /// The services that the subscriber knows.
+    pub(super) found: BTreeMap<Name, Arc<Service>>,
+    /// The time at which a record of its type was refused last.
+    pub(super) left_out: Option<Duration>,
+}
+
+pub struct Querier {
+    pub(super) random: fastrand::Rng,
+    pub(super) cache: Cache,
+    pub(super) links: BTreeMap<u32, LinkState>,
+    pub(super) subscriptions: BTreeMap<u64, Subscription>,
+    /// The services of which something may have changed.
+    pub(super) dirty: BTreeSet<Name>,
+    /// The services that are admitted to a full cache before others, as lower-case text.
+    pub(super) preferred: Arc<BTreeSet<String>>,
+    /// The addresses of this machine.
+    pub(super) own: BTreeSet<IpAddr>,
+    pub(super) asks_for_unicast: bool,
+    pub(super) is_traced: bool,
+    pub(super) notes: Vec<Note>,
+    pub(super) counts: Counts,
+}
+
+impl Querier {
+    /// `seed` makes machines that start together ask at different times.
+    pub fn new(seed: u64) -> Self {
+        Self {
+            random: fastrand::Rng::with_seed(seed),
+            cache: Cache::default(),
+            links: BTreeMap::new(),
+            subscriptions: BTreeMap::new(),
+            dirty: BTreeSet::new(),
+            preferred: Arc::default(),
+            own: BTreeSet::new(),
+            asks_for_unicast: false,
+            is_traced: false,
+            notes: vec![],
+            counts: Counts::default(),
+        }
+    }
+
+    /// Sets whether the first answer may come by unicast: no other program listens on this port (RFC 6762 5.4, 15.1).
+    pub fn ask_for_unicast(&mut self, may: bool) {
+        self.asks_for_unicast = may;
+    }
+
+    /// Sets whether turns have notes of the conversation.
+    pub fn trace(&mut self, is_traced: bool) {
+        self.is_traced = is_traced;
+    }
+
+    /// Sets the services, by name as lower-case text, that are admitted to a full cache before others.
+    pub fn prefer(&mut self, services: Arc<BTreeSet<String>>) {
+        self.preferred = services;
+    }
+
+    pub fn counts(&self) -> Counts {
+        Counts {
+            records: self.cache.records(),
+            bytes: self.cache.bytes(),
+            ..self.counts.clone()
+        }
+    }
+
+    /// Returns whether services of a subscription are left out because the cache is full.
+    pub fn leaves_out(&self, id: u64, now: Duration) -> bool {
+        let subscription = self.subscriptions.get(&id);
+        let left_out = subscription.and_then(|subscription| subscription.left_out);
+        left_out.is_some_and(|at| now.saturating_sub(at) < LEFT_OUT_FOR)
+    }
+
+    /// Returns the number of interfaces that a subscription uses.
+    pub fn links_of(&self, id: u64) -> usize {
+        let Some(subscription) = self.subscriptions.get(&id) else {
+            return 0;
+        };
+        let used = |state: &&LinkState| subscription.wanted.interfaces.uses(&state.link.name);
+        self.links.values().filter(used).count()
+    }
+
+    pub fn subscribe(&mut self, id: u64, wanted: Wanted, now: Duration) {
+        let base = wanted.base.clone();
+        self.subscriptions.insert(
+            id,
+            Subscription {
+                wanted,
+                found: BTreeMap::new(),
+                left_out: None,
+            },
+        );
+        self.reconcile(now);
+        let known = self.links.values().flat_map(|state| state.instances.keys());
+        let known = known.filter(|name| name.is_below(&base)).cloned();
+        self.dirty.extend(known);
+    }
+
+    pub fn unsubscribe(&mut self, id: u64, now: Duration) {
+        self.subscriptions.remove(&id);
+        self.reconcile(now);
+    }
+
+    /// Takes the turn that is due at `now`.
+    pub fn turn(&mut self, now: Duration) -> Turn {
+        self.expire(now);
+        self.give_up(now);
+        let send = self.ask(now);
+        let changes = self.changes(now);
+        Turn {
+            send,
+            changes,
+            wake: self.wake(now),
+            notes: std::mem::take(&mut self.notes),
+        }
+    }
+
+    fn wake(&self, now: Duration) -> Option<Duration> {
+        let links = self.links.values().filter_map(|state| state.due);
+        let due = links.chain(self.cache.due()).min();
+        due.map(|due| due.max(now + Duration::from_millis(1)))
+    }
+
+    pub(super) fn between(&mut self, [from, to]: [u64; 2]) -> Duration {
+        Duration::from_millis(self.random.u64(from..=to))
+    }
+
+    pub(super) fn note(&mut self, note: impl FnOnce() -> Note) {
+        if self.is_traced && self.notes.len() < NOTES_MAX {
+            self.notes.push(note());
+        }
+    }
+
+    pub(super) fn instance(&mut self, link: u32, name: &Name) -> Option<&mut Instance> {
+        self.links.get_mut(&link)?.instances.get_mut(name)
+    }
+}

@@ -1,0 +1,181 @@
+//! A LAN in simulated time: one querier, some responders, and packets that take their time or are lost.
+use super::{
+    super::super::message::{Message, Question},
+    responder::{Habits, Responder},
+    *,
+};
+
+pub(super) struct Lan {
+    pub(super) querier: Querier,
+    pub(super) responders: Vec<Responder>,
+    pub(super) now: Duration,
+    /// No packet comes through.
+    pub(super) is_down: bool,
+    /// Of a hundred packets so many are lost.
+    pub(super) loss: u8,
+    random: fastrand::Rng,
+    /// The responders that may answer for each name, and how many there were when this was made.
+    owners: (usize, BTreeMap<Name, Vec<usize>>),
+    /// On their way to the querier: who sent them, and whether to all.
+    under_way: BTreeMap<(Duration, u64), (SocketAddr, bool, Vec<u8>)>,
+    count: u64,
+    /// The queries, and when they were sent.
+    pub(super) sent: Vec<(Duration, Outgoing)>,
+    pub(super) found: BTreeMap<Name, Arc<Service>>,
+    /// When a service came (true) or went.
+    pub(super) log: Vec<(Duration, String, bool)>,
+}
+
+impl Lan {
+    pub(super) fn new(responders: Vec<Responder>) -> Self {
+        Self::browsed(responders, wanted(TYPE))
+    }
+
+    pub(super) fn browsed(responders: Vec<Responder>, wanted: Wanted) -> Self {
+        let mut querier = Querier::new(7);
+        querier.set_links(vec![eth()], ms(0));
+        querier.subscribe(1, wanted, ms(0));
+        Self {
+            querier,
+            responders,
+            now: ms(0),
+            is_down: false,
+            loss: 0,
+            random: fastrand::Rng::with_seed(7),
+            owners: (0, BTreeMap::new()),
+            under_way: BTreeMap::new(),
+            count: 0,
+            sent: vec![],
+            found: BTreeMap::new(),
+            log: vec![],
+        }
+    }
+
+    /// One responder with these habits and one service.
+    pub(super) fn with(habits: Habits, label: &str) -> Self {
+        Self::new(vec![Responder::new(habits, 7, &[label])])
+    }
+
+    fn is_lost(&mut self) -> bool {
+        self.is_down || self.random.u8(0..100) < self.loss
+    }
+
+    pub(super) fn send(
+        &mut self,
+        source: SocketAddr,
+        is_multicast: bool,
+        bytes: Vec<u8>,
+        delay: u64,
+    ) {
+        if !self.is_lost() {
+            self.count += 1;
+            let key = (self.now + ms(delay), self.count);
+            self.under_way.insert(key, (source, is_multicast, bytes));
+        }
+    }
+
+    /// A responder says what it has, or that it leaves.
+    pub(super) fn announce(&mut self, n: usize, ttl: Option<u32>) {
+        let source = SocketAddr::from((self.responders[n].address, 5353));
+        for packet in self.responders[n].announcement(ttl) {
+            self.send(source, true, packet, 1);
+        }
+    }
+
+    /// Lets time pass up to `until`.
+    pub(super) fn run(&mut self, until: Duration) {
+        loop {
+            let turn = self.querier.turn(self.now);
+            for (_, name, service) in turn.changes {
+                let label = String::from_utf8_lossy(name.labels().next().unwrap()).into_owned();
+                self.log.push((self.now, label, service.is_some()));
+                match service {
+                    Some(service) => self.found.insert(name, service),
+                    None => self.found.remove(&name),
+                };
+            }
+            for packet in turn.send {
+                self.ask_all(&packet);
+            }
+            let packet = self.under_way.keys().next().map(|(at, _)| *at);
+            let next = [packet, turn.wake].into_iter().flatten().min();
+            let Some(next) = next.filter(|next| *next <= until) else {
+                self.now = until;
+                return;
+            };
+            assert!(next >= self.now, "time goes back");
+            self.now = next;
+            while let Some(entry) = self.under_way.first_entry() {
+                if entry.key().0 > self.now {
+                    break;
+                }
+                let (source, is_multicast, bytes) = entry.remove();
+                let packet = Packet {
+                    link: ETH,
+                    family: Family::V4,
+                    source,
+                    is_multicast,
+                    bytes: &bytes,
+                };
+                self.querier.receive(&packet, self.now);
+            }
+        }
+    }
+
+    fn ask_all(&mut self, packet: &Outgoing) {
+        self.sent.push((self.now, packet.clone()));
+        let query = Message::decode(&packet.bytes).unwrap();
+        if self.owners.0 != self.responders.len() {
+            self.owners = (self.responders.len(), BTreeMap::new());
+            for (n, responder) in self.responders.iter().enumerate() {
+                for name in responder.names() {
+                    self.owners.1.entry(name).or_default().push(n);
+                }
+            }
+        }
+        let mut asked: BTreeMap<usize, Vec<&Question>> = BTreeMap::new();
+        for question in &query.questions {
+            for n in self.owners.1.get(&question.name).into_iter().flatten() {
+                asked.entry(*n).or_default().push(question);
+            }
+        }
+        for (n, questions) in asked {
+            if self.is_lost() || !self.responders[n].is_alive {
+                continue;
+            }
+            let responder = &mut self.responders[n];
+            let answers = responder.answer(&questions, &query, self.now);
+            let (habits, address) = (responder.habits, responder.address);
+            for bytes in answers {
+                let source = SocketAddr::from((address, 5353));
+                self.send(source, !habits.unicast, bytes, habits.delay);
+            }
+        }
+    }
+
+    /// How many services went since `since`.
+    pub(super) fn losses_since(&self, since: Duration) -> usize {
+        let losses = self.log.iter();
+        losses
+            .filter(|(at, _, is_there)| *at >= since && !is_there)
+            .count()
+    }
+
+    pub(super) fn packets_since(&self, since: Duration) -> usize {
+        self.sent.iter().filter(|(at, _)| *at >= since).count()
+    }
+
+    /// Runs until a service is there or not; returns how long that took.
+    pub(super) fn until(&mut self, label: &str, is_there: bool) -> Duration {
+        let (start, name) = (self.now, instance(label));
+        while self.found.contains_key(&name) != is_there {
+            assert!(
+                self.now < start + ms(600_000),
+                "{label} never: {:?}",
+                self.log
+            );
+            self.run(self.now + ms(10));
+        }
+        self.now - start
+    }
+}

@@ -1,0 +1,149 @@
+//! The conversation in words, for logs, and in numbers, for metrics. Pure.
+use super::{
+    message::{Kind, Record},
+    name::Name,
+};
+use std::{collections::BTreeMap, fmt, net::SocketAddr};
+
+/// The most records of a packet that are shown.
+const RECORDS_SHOWN: usize = 12;
+
+/// Why a packet was ignored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Ignored {
+    /// It came by an interface that is not used.
+    Interface,
+    Malformed,
+    /// A response that was not sent from port 5353 (RFC 6762 6).
+    SourcePort,
+    /// It was sent to this machine alone, by a host that is on no network of the interface (RFC 6762 11).
+    OffLink,
+    /// Its source sends too much.
+    TooMany,
+    /// A query of a simple resolver.
+    OtherQuery,
+}
+
+impl Ignored {
+    pub const ALL: [Self; 6] = [
+        Self::Interface,
+        Self::Malformed,
+        Self::SourcePort,
+        Self::OffLink,
+        Self::TooMany,
+        Self::OtherQuery,
+    ];
+
+    /// A word for a label of a metric.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Interface => "interface",
+            Self::Malformed => "malformed",
+            Self::SourcePort => "source_port",
+            Self::OffLink => "off_link",
+            Self::TooMany => "rate",
+            Self::OtherQuery => "other_query",
+        }
+    }
+}
+
+impl fmt::Display for Ignored {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Interface => "it came by an interface that no Configuration uses",
+            Self::Malformed => "it is not a DNS message",
+            Self::SourcePort => "it is a response that was not sent from port 5353",
+            Self::OffLink => "it was sent by a host outside the networks of the interface",
+            Self::TooMany => "its source sends too many packets",
+            Self::OtherQuery => "it is a query that is answered by unicast",
+        })
+    }
+}
+
+/// One piece of the conversation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Note {
+    /// The questions that were asked on an interface.
+    Asked(String, Vec<(Name, Kind)>),
+    /// A response: its records, and how many of them were of use.
+    Received(SocketAddr, Vec<Record>, usize),
+    Ignored(SocketAddr, Ignored),
+    /// There is no room for a record.
+    Refused(Name, Kind),
+    /// A service did not answer.
+    Lost(Name),
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Asked(link, questions) => {
+                write!(f, "asked on {link}:")?;
+                let questions = questions
+                    .iter()
+                    .map(|(name, kind)| format!(" {kind} {name}"));
+                list(f, questions)
+            }
+            Self::Received(source, records, used) => {
+                write!(
+                    f,
+                    "{source} answered, {used} of {} records of use:",
+                    records.len()
+                )?;
+                let records = records.iter().map(|record| {
+                    let kind = record.data.kind();
+                    format!(" {kind} {} ttl {}", record.name, record.ttl)
+                });
+                list(f, records)
+            }
+            Self::Ignored(source, reason) => write!(f, "ignored a packet from {source}: {reason}"),
+            Self::Refused(name, kind) => write!(
+                f,
+                "left out {kind} {name}: there is no room for more records of this name, of its source, or in all"
+            ),
+            Self::Lost(name) => {
+                write!(
+                    f,
+                    "{name} did not answer seven questions: it counts as gone"
+                )
+            }
+        }
+    }
+}
+
+fn list(f: &mut fmt::Formatter<'_>, items: impl ExactSizeIterator<Item = String>) -> fmt::Result {
+    let count = items.len();
+    for (n, item) in items.take(RECORDS_SHOWN).enumerate() {
+        f.write_str(if n > 0 { "," } else { "" })?;
+        f.write_str(&item)?;
+    }
+    match count.checked_sub(RECORDS_SHOWN) {
+        Some(more @ 1..) => write!(f, ", and {more} more"),
+        _ => Ok(()),
+    }
+}
+
+/// The counts since the start.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub received: usize,
+    pub sent: usize,
+    pub ignored: BTreeMap<Ignored, usize>,
+    /// Records that no subscription can use.
+    pub unused: usize,
+    /// Records that there was no room for.
+    pub refused: usize,
+    /// Questions that another host had just asked.
+    pub suppressed: usize,
+    /// Services that did not answer.
+    pub lost: usize,
+    /// The records that are known, and the bytes of their names and data.
+    pub records: usize,
+    pub bytes: usize,
+}
+
+impl Counts {
+    pub fn ignore(&mut self, reason: Ignored) {
+        *self.ignored.entry(reason).or_default() += 1;
+    }
+}

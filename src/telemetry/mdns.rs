@@ -1,0 +1,49 @@
+//! The metrics of multicast DNS.
+use super::values::{Labels, State};
+use prometheus_client::{
+    metrics::{counter::Counter, family::Family},
+    registry::Registry,
+};
+
+#[derive(Default)]
+pub struct MdnsMetrics {
+    packets: Family<Labels<1>, Counter>,
+    refused: Counter,
+    records: State<0>,
+}
+
+impl MdnsMetrics {
+    pub(super) fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "petiole_mdns_packets",
+            "Packets of multicast DNS that were sent or received; of the received ones, those that were ignored, by reason",
+            self.packets.clone(),
+        );
+        registry.register(
+            "petiole_mdns_refused_records",
+            "Records of multicast DNS that were left out because there is no room for them",
+            self.refused.clone(),
+        );
+        registry.register(
+            "petiole_mdns_records",
+            "Records of multicast DNS that are known",
+            self.records.clone(),
+        );
+    }
+
+    pub fn count_packets(&self, what: &'static str, by: u64) {
+        if by > 0 {
+            let packets = self.packets.get_or_create(&[("what", what.to_owned())]);
+            packets.inc_by(by);
+        }
+    }
+
+    pub fn count_refused(&self, by: u64) {
+        self.refused.inc_by(by);
+    }
+
+    pub fn set_records(&self, count: usize) {
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        self.records.set([([], count)]);
+    }
+}

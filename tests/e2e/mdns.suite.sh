@@ -1,0 +1,309 @@
+# No cluster: mDNS libraries that are not ours on one LAN, and a standalone agent that finds their services.
+# `cluster lan` and this machine's Python, Node.js and Go are enough; a library that is not here has its test skipped.
+# shellcheck shell=bash disable=SC2153 # SUITE is set by run
+
+HOME_OF_NODE=$SUITE/edge
+STATE=$HOME_OF_NODE/state
+CONFIGURATIONS=$HOME_OF_NODE/configurations
+# How long all libraries together are watched.
+QUIET=${MDNS_QUIET:-120}
+
+set_up() {
+  cluster lan
+  cluster device edge
+  cluster avahi camera
+  "$E2E/publishers/build" >"$SUITE/publishers"
+}
+
+publishers() {
+  tail -n 1 "$SUITE/publishers"
+}
+
+# A node without a past, with a Configuration for cameras and accessories. An Instance outlives its device by five minutes.
+fresh() {
+  stop_all
+  rm -rf "$HOME_OF_NODE"
+  mkdir -p "$HOME_OF_NODE/kubelet/device-plugins" "$STATE" "$CONFIGURATIONS"
+  configure cameras _rtsp._tcp "$@"
+}
+
+configure() { # NAME TYPE [DETAIL…]
+  local name=$1 kind=$2
+  shift 2
+  {
+    printf 'apiVersion: akri.sh/v0\nkind: Configuration\nmetadata: {name: %s}\nspec:\n  gracePeriodSeconds: 300\n' "$name"
+    printf '  discoveryHandler:\n    name: zeroconf\n    discoveryDetails: |\n      kind: %s\n' "$kind"
+    [ $# = 0 ] || printf '      %s\n' "$@"
+  } >"$CONFIGURATIONS/$name.yaml"
+}
+
+begin_agent() {
+  begin agent edge "$PETIOLE" agent --standalone --node-name edge --configurations "$CONFIGURATIONS" --state "$STATE" \
+    --kubelet-dir "$HOME_OF_NODE/kubelet"
+}
+
+# A machine for each library: two of them on one machine would share UDP port 5353.
+machine() { # NAME
+  [ -e "$CLUSTER_DIR/run/$1.pid" ] || cluster device "$1" >/dev/null
+}
+
+# publish LIBRARY NAME TYPE PORT [TXT…], on the machine of the library, until `stop LIBRARY`.
+publish() {
+  local library=$1 folder
+  folder=$(publishers)
+  shift
+  case $library in
+    avahi) begin avahi camera avahi-publish -s "$@" ;;
+    zeroconf | hap) machine "$library" && begin "$library" "$library" "$folder/python/bin/python" "$E2E/publishers/python.py" "$library" "$@" ;;
+    ciao | bonjour | multicast)
+      machine "$library" && begin "$library" "$library" env NODE_PATH="$folder/javascript/node_modules" \
+        "$(type -aP node | grep -v "^$E2E/" | head -n 1)" "$E2E/publishers/javascript.js" "$library" "$@" # not cluster/node
+      ;;
+    *) machine "$library" && begin "$library" "$library" "$folder/bin/$library" "$@" ;;
+  esac
+}
+
+is_here() { # LIBRARY
+  local folder
+  folder=$(publishers)
+  case $1 in
+    avahi) true ;;
+    zeroconf | hap) [ -e "$folder/python/ready" ] ;;
+    ciao | bonjour | multicast) [ -e "$folder/javascript/ready" ] ;;
+    *) [ -x "$folder/bin/$1" ] ;;
+  esac
+}
+
+has_property() { # SERVICE KEY=VALUE
+  local instance
+  instance=$(instance_of "$1") && grep -qE "^ *AKRI_ZEROCONF_DEVICE_${2%%=*}: *[\"']?${2#*=}[\"']?\$" "$STATE/instances/$instance.yaml"
+}
+
+changes() { # how often the health of any device has changed so far
+  grep -cE 'device .*health=(gone|seen)' "$SUITE/log/agent" || true
+}
+
+losses() {
+  grep -c 'device .*health=gone' "$SUITE/log/agent" || true
+}
+
+# The life of a service, by default with a dot in its name: found, another TXT record, goodbye, return, a sudden end, and a start on another port.
+life_of() { # LIBRARY [CHANGES=SIGNAL] [GOODBYE=no] [TYPE=_hap._tcp] [NAME=NAME [SHOWN=NAME]]
+  local library=$1 began CHANGES='' GOODBYE=yes TYPE=_rtsp._tcp NAME="Front Door v1.2" SHOWN=''
+  shift
+  [ $# = 0 ] || local "$@"
+  SHOWN=${SHOWN:-$NAME}
+  is_here "$library" || { note "$library is not here: not tried"; return 0; }
+  fresh
+  configure accessories _hap._tcp
+  begin_agent
+  publish "$library" "$NAME" "$TYPE" 8001 version=1
+  # multicast-dns announces nothing: it is found by the next question, up to 16 s after the agent's start.
+  within 20 "it is found" is_healthy "$SHOWN"
+  note "process started -> found: $TOOK s"
+  if [ -n "$CHANGES" ]; then
+    sleep 2
+    kill "-$CHANGES" "$(cat "$SUITE/pid/$library")"
+    within 3 "its TXT record changes" has_property "$SHOWN" VERSION=2
+    note "TXT record -> Instance: $TOOK s (budget 0.3)"
+  fi
+  if [ "$GOODBYE" = yes ]; then
+    local pid
+    began=$EPOCHREALTIME
+    pid=$(cat "$SUITE/pid/$library")
+    kill -TERM "$pid"
+    within 5 "its goodbye is believed" is_unhealthy "$SHOWN"
+    note "goodbye -> unhealthy: $(since "$began") s (budget 1.1)"
+    stop "$library"
+    publish "$library" "$NAME" "$TYPE" 8001 version=1
+    within 15 "it is back" is_healthy "$SHOWN"
+    note "started again -> healthy: $TOOK s"
+  fi
+  sleep 3
+  stop "$library" KILL
+  within 25 "its end is noticed" is_unhealthy "$SHOWN"
+  note "SIGKILL -> unhealthy: $TOOK s (budget 20)"
+  publish "$library" "$NAME" "$TYPE" 8002 version=1
+  began=$EPOCHREALTIME
+  within 20 "it is on its new port" has_property "$SHOWN" PORT=8002
+  within 20 "it is healthy there" is_healthy "$SHOWN"
+  note "started on another port -> healthy: $(since "$began") s"
+}
+
+test_the_life_of_a_service_of_avahi() { life_of avahi; }
+test_the_life_of_a_service_of_python_zeroconf() { life_of zeroconf CHANGES=USR1; }
+test_the_life_of_an_accessory_of_hap_python() { life_of hap GOODBYE=no TYPE=_hap._tcp SHOWN="Front Door v1 2 32D6FB"; } # with the end of its MAC
+test_the_life_of_a_service_of_ciao() { life_of ciao CHANGES=USR2; }
+test_the_life_of_a_service_of_bonjour_service() { life_of bonjour NAME="Front Door"; } # it writes - for a dot
+test_the_life_of_a_service_of_multicast_dns() { life_of multicast CHANGES=USR2; }
+test_the_life_of_a_service_of_grandcat() { life_of grandcat CHANGES=USR1; }
+test_the_life_of_a_service_of_brutella() { life_of brutella CHANGES=USR1; }
+test_the_life_of_a_service_of_hashicorp() { life_of hashicorp GOODBYE=no; }
+
+test_all_libraries_on_one_lan_stay_healthy() {
+  fresh
+  configure accessories _hap._tcp
+  local kind
+  for kind in a b c d; do configure "$kind" "_$kind._tcp"; done
+  begin_agent
+  local library count=0
+  for library in avahi zeroconf hap ciao bonjour multicast grandcat brutella hashicorp; do
+    is_here "$library" || continue
+    publish "$library" "Service of $library" _rtsp._tcp 8000 version=1
+    count=$((count + 1))
+  done
+  for library in avahi zeroconf ciao bonjour multicast grandcat brutella hashicorp; do
+    # multicast-dns announces nothing: the question 31 s after the start may be the first that it hears.
+    ! is_here "$library" || within 40 "$library is found" is_healthy "Service of $library"
+  done
+  sleep 10
+  local before
+  before=$(changes)
+  sleep "$QUIET"
+  equal "the number of changes" "$before" "$(changes)"
+  note "$count libraries for $QUIET s: no change"
+}
+
+test_names_are_kept_byte_by_byte() {
+  fresh
+  begin_agent
+  local name n=0
+  local -a names=("v1.2 (2)" "ends with dot." "tür süd" "カメラ" "_http._tcp inside" "local"
+    "123456789.123456789.123456789.123456789.123456789.123456789.123" 'a\b' "Upper and LOWER")
+  for name in "${names[@]}"; do
+    n=$((n + 1))
+    begin "name-$n" camera avahi-publish -s "$name" _rtsp._tcp $((8000 + n))
+  done
+  for name in "${names[@]}"; do
+    within 10 "$name is found" is_named "$name"
+  done
+  local before
+  before=$(changes)
+  sleep 40
+  equal "the number of changes" "$before" "$(changes)"
+}
+
+is_named() {
+  local file
+  for file in "$STATE"/instances/*.yaml; do
+    [ "$(sed -n "s/^ *AKRI_ZEROCONF_DEVICE_NAME: *//p" "$file" | sed "s/^[\"']//; s/[\"']\$//; s/\\\\\\\\/\\\\/g")" != "$1" ] || return 0
+  done
+  return 1
+}
+
+test_the_case_of_a_type_means_nothing() {
+  fresh
+  configure upper _UPPER._tcp
+  configure lower _lower._tcp
+  begin_agent
+  begin one camera avahi-publish -s "one" _upper._tcp 1
+  begin two camera avahi-publish -s "two" _LOWER._tcp 2
+  within 10 "one is found" is_healthy one
+  within 10 "two is found" is_healthy two
+}
+
+given_a_service_on_the_machine_camera() {
+  fresh
+  begin_agent
+  publish avahi "Front Door v1.2" _rtsp._tcp 8001
+  within 10 "it is found" is_healthy "Front Door v1.2"
+  sleep 5
+}
+
+test_a_link_that_is_away_for_5_seconds_goes_unnoticed() {
+  given_a_service_on_the_machine_camera
+  local before n
+  before=$(changes)
+  for n in 1 2 3; do
+    cluster pull camera
+    sleep 5
+    cluster plug camera
+    sleep $((10 + n * 3))
+  done
+  equal "the number of changes" "$before" "$(changes)"
+}
+
+test_a_service_behind_a_link_that_was_away_for_60_seconds_is_back_within_2() {
+  given_a_service_on_the_machine_camera
+  local identity
+  identity=$(identity_of "Front Door v1.2")
+  cluster pull camera
+  within 25 "it is unhealthy" is_unhealthy "Front Door v1.2"
+  note "link away -> unhealthy: $TOOK s"
+  sleep 40
+  cluster plug camera
+  within 4 "it is back" is_healthy "Front Door v1.2"
+  note "link back -> healthy: $TOOK s (budget 2)"
+  equal "the Instance" "$identity" "$(identity_of "Front Door v1.2")"
+}
+
+test_a_service_that_one_of_two_links_still_reaches_stays_healthy() {
+  fresh
+  cluster cable edge camera
+  sleep 1
+  begin_agent
+  publish avahi "Front Door v1.2" _rtsp._tcp 8001
+  within 10 "it is found" is_healthy "Front Door v1.2"
+  sleep 5
+  local before
+  before=$(losses)
+  cluster on edge ip link set eth1 down
+  sleep 15
+  equal "the number of losses" "$before" "$(losses)" # its address may change
+  is_healthy "Front Door v1.2" || fail "it is not healthy"
+  cluster cut edge
+}
+
+test_a_host_with_ipv6_alone_is_found() {
+  fresh
+  cluster on edge ip addr add 2001:db8::1/64 dev eth0 nodad 2>/dev/null || true
+  cluster avahi six >/dev/null 2>&1 || true
+  cluster on six sh -c "ip -4 addr flush dev eth0; ip addr add 2001:db8::6/64 dev eth0 nodad"
+  begin_agent
+  begin six six avahi-publish -s "six" _rtsp._tcp 6
+  within 20 "it is found" is_healthy six
+  within 5 "its address is known" has_property six "ADDR=2001:db8::6"
+}
+
+test_an_agent_beside_avahi_on_its_node_finds_all() {
+  fresh
+  cluster on edge sh -c 'mkdir -p /run/dbus && dbus-daemon --system --fork; exec avahi-daemon -D --no-rlimits --no-drop-root --no-chroot' || true
+  begin_agent
+  publish avahi "Front Door v1.2" _rtsp._tcp 8001
+  within 10 "it is found" is_healthy "Front Door v1.2"
+  begin beside edge avahi-publish -s "On this node" _rtsp._tcp 9
+  within 10 "the node's own is found" is_healthy "On this node"
+  cluster on edge avahi-daemon -k || true # on a busy machine it does not wait for the end
+}
+
+test_the_conversation_is_shown() {
+  fresh
+  publish avahi "Front Door v1.2" _rtsp._tcp 8001
+  echo 'kind: _rtsp._tcp' >"$SUITE/details"
+  begin shown edge "$PETIOLE" discover zeroconf --details "$SUITE/details" -v
+  within 5 "a question is shown" grep -q 'asked on eth0: PTR _rtsp._tcp.local' "$SUITE/log/shown"
+  within 5 "an answer is shown" grep -qF 'Front Door v1\.2._rtsp._tcp.local' "$SUITE/log/shown"
+}
+
+test_another_host_that_takes_a_pinned_name_is_a_condition() {
+  is_here zeroconf || { note "python-zeroconf is not here: not tried"; return 0; }
+  fresh "pin: true"
+  begin_agent
+  publish avahi "Front Door v1.2" _rtsp._tcp 8001
+  within 10 "it is found" is_healthy "Front Door v1.2"
+  stop avahi
+  within 5 "it is gone" is_unhealthy "Front Door v1.2"
+  publish zeroconf "Front Door v1.2" _rtsp._tcp 8001
+  within 15 "the other host is noticed" grep -q IdentityChanged "$STATE"/instances/*.yaml
+  is_unhealthy "Front Door v1.2" || fail "it is healthy"
+  has_property "Front Door v1.2" HOST=camera.local || fail "the Instance has moved"
+}
+
+show() {
+  tail -n +1 "$STATE"/instances/* "$STATE"/configurations/* "$STATE"/*.error 2>/dev/null || true
+  cluster on edge ip addr
+  for log in "$SUITE"/log/*; do
+    echo "--- $log"
+    tail -n 30 "$log"
+  done
+}
