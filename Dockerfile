@@ -28,7 +28,7 @@ COPY . .
 # relocations are a megabyte less.
 RUN target="$(uname -m)-unknown-linux-gnu" \
  && RUSTFLAGS="-C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs" \
-    cargo build --profile image --locked --no-default-features --target "$target" \
+    cargo build --profile image --locked --no-default-features --features image --target "$target" \
  && mv "target/$target/image/petiole" /petiole
 
 FROM base

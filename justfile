@@ -22,6 +22,7 @@ lint:
     if command -v "${CXX:-c++}" >/dev/null; then packages+=(--package petiole-fuzz); fi
     cargo clippy --locked --all-targets --features petiole/fuzzing "${packages[@]}" -- -D warnings
     cargo clippy --locked --lib --bins --no-default-features -- -D warnings
+    cargo clippy --locked --lib --bins --no-default-features --features image -- -D warnings
 
 # The README's test command
 test:
@@ -104,7 +105,7 @@ fold := if arch() == "x86_64" { "-C link-arg=-Wl,--icf=all" } else { "" }
 
 # The container image, static, as target/image/petiole.tar (localhost/petiole:dev): needs buildah
 image:
-    RUSTFLAGS="-C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs {{ fold }}" cargo build --profile image --locked --no-default-features --target {{ arch() }}-unknown-linux-gnu
+    RUSTFLAGS="-C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs {{ fold }}" cargo build --profile image --locked --no-default-features --features image --target {{ arch() }}-unknown-linux-gnu
     .ci/image target/{{ arch() }}-unknown-linux-gnu/image/petiole
 
 # Licenses, duplicate versions and sources of dependencies (needs `cargo install cargo-deny`)

@@ -138,5 +138,77 @@ fn folder_store(criterion: &mut Criterion) {
     );
 }
 
-criterion_group!(plans, slot_table, folder_store);
+/// A tree of sysfs with serial adapters, as the kernel makes it.
+#[cfg(feature = "udev")]
+fn serial_adapters(root: &std::path::Path, count: usize) {
+    use std::{fs, os::unix::fs::symlink};
+    let class = root.join("sys/class/tty");
+    fs::create_dir_all(&class).unwrap();
+    for n in 0..count {
+        let port = format!("devices/pci0000:00/0000:00:14.0/usb1/1-{n}");
+        let usb = root.join("sys").join(&port);
+        let tty = format!("{port}/1-{n}:1.0/ttyUSB{n}/tty/ttyUSB{n}");
+        let folder = root.join("sys").join(&tty);
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(usb.join("uevent"), "DEVTYPE=usb_device\n").unwrap();
+        fs::write(usb.join("idVendor"), "0403\n").unwrap();
+        symlink(
+            "../../../../../../../../../class/tty",
+            folder.join("subsystem"),
+        )
+        .unwrap();
+        let uevent = format!("MAJOR=188\nMINOR={n}\nDEVNAME=ttyUSB{n}\n");
+        fs::write(folder.join("uevent"), uevent).unwrap();
+        symlink(format!("../../{tty}"), class.join(format!("ttyUSB{n}"))).unwrap();
+    }
+}
+
+/// How long an agent takes to find a thousand devices of its machine. The promise is 0.3 s.
+#[cfg(feature = "udev")]
+fn udev_scan(criterion: &mut Criterion) {
+    use petiole::{
+        discovery::{
+            DiscoveryHandler as _,
+            handlers::udev::{Subsystems, Udev},
+        },
+        model::device::DeviceSet,
+    };
+    use tokio::time::Instant;
+    const COUNT: usize = 1000;
+    const LIMIT: Duration = Duration::from_millis(300);
+    let folder = tempfile::tempdir().unwrap();
+    serial_adapters(folder.path(), COUNT);
+    let udev = Udev::new(folder.path(), Subsystems::All);
+    let details = r#"udevRules: ['SUBSYSTEM=="tty", ATTRS{idVendor}=="0403"']"#;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let scan = || {
+        runtime.block_on(async {
+            let (found, mut seen) = tokio::sync::watch::channel(DeviceSet::default());
+            let shutdown = tokio_util::sync::CancellationToken::new();
+            let run = udev.prepare(details).unwrap().run(found, shutdown);
+            tokio::select! {
+                ended = run => panic!("{ended:?}"),
+                set = seen.wait_for(|set| set.complete) => assert_eq!(set.unwrap().devices.len(), COUNT),
+            }
+        });
+    };
+    let began = Instant::now();
+    scan();
+    let took = began.elapsed();
+    assert!(
+        took <= LIMIT,
+        "{COUNT} devices took {took:?}; {LIMIT:?} is the limit"
+    );
+    criterion.bench_function("udev: 1000 devices of sysfs found", |bencher| {
+        bencher.iter(scan);
+    });
+}
+
+#[cfg(not(feature = "udev"))]
+fn udev_scan(_: &mut Criterion) {}
+
+criterion_group!(plans, slot_table, folder_store, udev_scan);
 criterion_main!(plans);

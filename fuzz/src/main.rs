@@ -14,13 +14,14 @@ mod http2;
 mod mdns;
 mod pod;
 mod slots;
+mod udev;
 
 use libfuzzer_sys::fuzz_target;
 use std::sync::OnceLock;
 
 type Target = fn(&[u8]);
 
-const TARGETS: [(&str, Target); 10] = [
+const TARGETS: [(&str, Target); 11] = [
     ("cdi", cdi::run),
     ("checkpoint", checkpoint::run),
     ("configuration", configuration::run),
@@ -31,6 +32,7 @@ const TARGETS: [(&str, Target); 10] = [
     ("mdns", mdns::run),
     ("pod", pod::run),
     ("slots", slots::run),
+    ("udev", udev::run),
 ];
 
 static CHOSEN: OnceLock<Target> = OnceLock::new();

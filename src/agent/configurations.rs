@@ -88,6 +88,7 @@ pub(super) async fn run(
             registered: &ours,
             max_configurations: settings.max_configurations,
             scope_of: &|spec| scope_of(&handlers, spec),
+            properties_of: &|handler| handlers.properties(handler),
             variables: handlers.variables(),
         });
         publish::if_changed(&sessions, selected(&now.accepted));

@@ -136,7 +136,7 @@ pub struct ConfigurationSpec {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DiscoveryHandlerInfo {
-    /// The handler, such as `zeroconf` or `debugEcho`. Cannot be changed later.
+    /// The handler, such as `zeroconf` or `udev`. Cannot be changed later.
     #[schemars(length(max = limits::LABEL_MAX))]
     #[x_kube(validation = Rule::new("self == oldSelf").message("the handler of a Configuration cannot be changed: delete it and create another"))]
     pub name: String,
@@ -146,7 +146,7 @@ pub struct DiscoveryHandlerInfo {
     #[schemars(length(max = limits::DETAILS_MAX))]
     pub discovery_details: String,
 
-    /// Values handed to the handler, such as credentials. The handlers of Petiole read none, and an agent says so.
+    /// Values handed to the handler. `udev` reads two, and only with `value`; the status names those that nobody reads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limits::DISCOVERY_PROPERTIES_MAX))]
     pub discovery_properties: Option<Vec<DiscoveryProperty>>,

@@ -1,11 +1,13 @@
 //! Defines the flags of `petiole agent`.
 use super::{scope::ScopeFlags, signals::until_told_to_stop};
+#[cfg(feature = "udev")]
+use crate::discovery::handlers::udev::{AllowedSubsystem, Subsystems};
 use crate::{
     agent,
     cluster::{self, node::Nodes},
     discovery::{
         handlers::{
-            self,
+            self, Allowed,
             cdi::{AllowedKind, Kinds},
         },
         session::Handlers,
@@ -109,6 +111,16 @@ pub struct Flags {
         value_delimiter = ','
     )]
     cdi_kinds: Option<Vec<AllowedKind>>,
+    /// Subsystems of the kernel, such as `tty` or `video4linux`, whose devices Configurations of udev may offer; `*`
+    /// means all [default: none; all with --standalone]
+    #[cfg(feature = "udev")]
+    #[arg(
+        long,
+        env = "PETIOLE_UDEV_SUBSYSTEMS",
+        value_name = "SUBSYSTEM,...",
+        value_delimiter = ','
+    )]
+    udev_subsystems: Option<Vec<AllowedSubsystem>>,
     /// Variables that brokerProperties and devices may set although programs obey them in any container, such as
     /// `HTTPS_PROXY`
     #[arg(
@@ -163,9 +175,24 @@ impl Flags {
         }
     }
 
+    /// Returns the subsystems whose devices may be offered, by the same rule.
+    #[cfg(feature = "udev")]
+    fn udev_subsystems(&self) -> Subsystems {
+        match &self.udev_subsystems {
+            Some(subsystems) => subsystems.iter().cloned().collect(),
+            None if self.standalone => Subsystems::All,
+            None => Subsystems::Only(BTreeSet::new()),
+        }
+    }
+
     fn handlers(&self) -> Handlers {
         let variables = Variables::allowing(self.allow_variables.clone());
-        Handlers::new(handlers::builtin_with(self.cdi_kinds())).with_variables(variables)
+        let allowed = Allowed {
+            kinds: self.cdi_kinds(),
+            #[cfg(feature = "udev")]
+            subsystems: self.udev_subsystems(),
+        };
+        Handlers::new(handlers::builtin_with(allowed)).with_variables(variables)
     }
 }
 
@@ -203,17 +230,34 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
 mod tests {
     use super::{
         super::{Cli, Command},
-        BTreeSet, Kinds,
+        BTreeSet, Flags, Kinds,
     };
     use clap::Parser as _;
 
-    fn kinds(flags: &[&str]) -> Kinds {
+    fn agent(flags: &[&str]) -> Box<Flags> {
         let agent = ["petiole", "agent", "--node-name", "box"];
         let args = agent.iter().chain(flags).copied();
         let Command::Agent(flags) = Cli::try_parse_from(args).unwrap().command else {
             panic!("another subcommand");
         };
-        flags.cdi_kinds()
+        flags
+    }
+
+    fn kinds(flags: &[&str]) -> Kinds {
+        agent(flags).cdi_kinds()
+    }
+
+    #[cfg(feature = "udev")]
+    #[test]
+    fn no_subsystem_is_allowed_in_a_cluster_unless_it_is_named() {
+        use super::Subsystems;
+        let subsystems = |flags: &[&str]| agent(flags).udev_subsystems();
+        assert_eq!(subsystems(&[]), Subsystems::Only(BTreeSet::new()));
+        assert_eq!(subsystems(&["--standalone"]), Subsystems::All);
+        let named = ["tty", "usb"].map(|name| name.parse().unwrap());
+        let only = Subsystems::Only(BTreeSet::from(named));
+        assert_eq!(subsystems(&["--udev-subsystems", "tty,usb"]), only);
+        assert_eq!(subsystems(&["--udev-subsystems", "*"]), Subsystems::All);
     }
 
     #[test]

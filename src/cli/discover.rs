@@ -28,9 +28,10 @@ Examples:
   petiole discover zeroconf --details examples/zeroconf-http.yaml
   echo 'kind: _ipp._tcp' | petiole discover zeroconf --details - --for 5s -o wide
   echo 'kind: _ipp._tcp' | petiole discover zeroconf --details - -v
+  petiole discover udev --details examples/udev-serial.yaml --for 1s
   petiole discover debugEcho --details examples/debug-echo.yaml -o json")]
 pub struct Flags {
-    /// Handler, as in `discoveryHandler.name` of a Configuration: zeroconf, cdi or debugEcho
+    /// Handler, as in `discoveryHandler.name` of a Configuration: zeroconf, cdi, udev or debugEcho
     handler: String,
     /// File with `discoveryDetails` or with a whole Configuration; - is stdin
     #[arg(long, value_name = "FILE")]
@@ -91,7 +92,7 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
         );
     }
     let discovery = handler
-        .prepare(&input.details)
+        .prepare_with(&input.details, &input.properties)
         .with_context(|| flags.details.clone())?;
     let configuration = flags.configuration.or(input.name);
     let naming = Naming {

@@ -10,7 +10,7 @@ pub mod session;
 
 use crate::model::device::{DeviceId, DeviceSet, Scope};
 use futures::future::BoxFuture;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -21,6 +21,20 @@ pub trait DiscoveryHandler: Send + Sync {
 
     /// Reads `discoveryDetails`. Touches nothing: a Configuration is checked with it before anything starts.
     fn prepare(&self, details: &str) -> Result<Box<dyn Discovery>, DetailsError>;
+
+    /// The names of the `discoveryProperties` that it reads.
+    fn properties(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// As `prepare`, with the `discoveryProperties` that have a value.
+    fn prepare_with(
+        &self,
+        details: &str,
+        _properties: &BTreeMap<String, String>,
+    ) -> Result<Box<dyn Discovery>, DetailsError> {
+        self.prepare(details)
+    }
 
     /// Takes the ids of all devices that have an Instance. A handler that cannot hold all devices prefers these.
     fn prefer(&self, _devices: &BTreeSet<DeviceId>) {}

@@ -3,10 +3,12 @@ use crate::model::names::ObjectKey;
 use std::collections::BTreeMap;
 
 /// What a discovery is made from. One with another specification is another discovery.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SessionSpec {
     pub handler: String,
     pub details: String,
+    /// The `discoveryProperties` that have a value.
+    pub properties: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +41,7 @@ mod tests {
             let spec = |details| SessionSpec {
                 handler: "h".to_owned(),
                 details,
+                ..SessionSpec::default()
             };
             (entries.into_iter())
                 .map(|(name, details)| (ObjectKey::new("default", name), spec(details)))

@@ -96,11 +96,13 @@ impl Handlers {
 
     /// `None` where there is no such handler.
     pub fn prepare(&self, spec: &SessionSpec) -> Option<Result<Box<dyn Discovery>, DetailsError>> {
-        Some(
-            self.by_name
-                .get(spec.handler.as_str())?
-                .prepare(&spec.details),
-        )
+        let handler = self.by_name.get(spec.handler.as_str())?;
+        Some(handler.prepare_with(&spec.details, &spec.properties))
+    }
+
+    /// The names of the `discoveryProperties` that a handler reads.
+    pub fn properties(&self, handler: &str) -> &'static [&'static str] {
+        (self.by_name.get(handler)).map_or(&[], |handler| handler.properties())
     }
 }
 

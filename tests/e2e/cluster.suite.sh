@@ -426,9 +426,11 @@ test_akris_own_samples_apply_unchanged() {
   cluster load "$SUITE/nginx.tar"
   kubectl apply -f "$E2E/../akri/" --validate=strict
   within 10 "debugEcho works" is_ready_as akri-debug-echo "True Working"
-  for name in onvif opcua-monitoring udev; do
+  for name in onvif opcua-monitoring; do
     within 10 "the handler of $name is said to be missing" is_ready_as "akri-$name" "False UnknownHandler"
   done
+  # The chart is installed without udev.enabled.
+  within 10 "no device of udev is allowed" is_ready_as akri-udev "False BadDiscoveryDetails"
 }
 
 # The kubelet keeps an entry for 5 min, and the agent gives it 30 s more to write its 0. All tests' entries wait at once.

@@ -38,6 +38,7 @@ const VARIANTS: &[(&str, &[&str])] = &[
             "kubelet.devicePluginDir=/plugins",
             "kubelet.podResourcesDir=/resources",
             "cdi.enabled=true,cdi.kinds={pflex.io/block,vendor.com/class}",
+            "udev.enabled=true,udev.subsystems={tty,video4linux}",
             "agent.allowVariables={HTTPS_PROXY,NO_PROXY}",
             "agent.extraArgs={--some-flag=1}",
             "agent.extraEnv[0].name=A,agent.extraEnv[0].value=b",

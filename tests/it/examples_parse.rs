@@ -37,6 +37,11 @@ fn akris_configurations_are_read_whole() {
         let read: Configuration = serde_json::from_value(written.clone()).unwrap();
         let kept = serde_json::to_value(&read).unwrap();
         assert_kept(&path.display().to_string(), &written, &kept);
+        let info = &read.spec.discovery_handler;
+        if let Some(handler) = builtin().iter().find(|h| h.name() == info.name) {
+            let taken = handler.prepare(&info.discovery_details).map(drop);
+            assert_eq!(taken, Ok(()), "{}", path.display());
+        }
         names.insert(read.spec.discovery_handler.name);
     }
     let shapes = ["debugEcho", "onvif", "opcua", "udev"].map(String::from);

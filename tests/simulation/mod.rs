@@ -113,6 +113,7 @@ impl World {
                 session: SessionSpec {
                     handler: "simulated".to_owned(),
                     details: String::new(),
+                    ..SessionSpec::default()
                 },
                 configuration: configuration.clone(),
                 selection: Selection::Selected,

@@ -36,7 +36,9 @@ pub(super) fn judge(world: &World<'_>) -> Judged {
         match accept(world, key, configuration) {
             Ok(accepted) => {
                 let refused = rights::refused_variables(world.variables, &configuration.spec);
-                let flaw = refused.or_else(|| spec::unused(&configuration.spec));
+                let handler = &configuration.spec.discovery_handler;
+                let read = (world.properties_of)(&handler.name);
+                let flaw = refused.or_else(|| spec::unused(handler, read));
                 (judged.problems).extend(flaw.map(|problem| (key.clone(), problem)));
                 judged.accepted.insert(key.clone(), accepted);
             }
@@ -102,6 +104,7 @@ fn accept(
     let session = SessionSpec {
         handler: handler.name.clone(),
         details: handler.discovery_details.clone(),
+        properties: spec::values(handler, (world.properties_of)(&handler.name)),
     };
     // Reading details may mean to compile regular expressions: those that work are not read again.
     let scope = match earlier.filter(|earlier| earlier.session == session) {

@@ -52,6 +52,7 @@ fn judged_with(
         registered,
         max_configurations: 100,
         scope_of: &scope,
+        properties_of: &|_| &[],
         variables: &Variables::default(),
     })
 }

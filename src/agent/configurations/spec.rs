@@ -9,7 +9,7 @@ use crate::{
     },
     model::limits,
 };
-use std::ops::RangeInclusive;
+use std::{collections::BTreeMap, ops::RangeInclusive};
 
 pub(super) fn check_name(name: &str) -> Result<(), Problem> {
     if name.len() > CONFIGURATION_NAME_LIMIT {
@@ -81,15 +81,42 @@ fn check_handler(handler: &DiscoveryHandlerInfo) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns a problem if a spec has a field without effect.
-pub(super) fn unused(spec: &ConfigurationSpec) -> Option<Problem> {
-    let handler = &spec.discovery_handler;
-    let first = properties(handler).first()?;
-    let message = format!(
-        "discoveryHandler.discoveryProperties has {:?}, and the handler {} reads none: remove them; what it is to look for is said in discoveryDetails",
-        first.name, handler.name
-    );
+/// Returns a problem if a spec has a field without effect. The handler reads the properties `read`.
+pub(super) fn unused(handler: &DiscoveryHandlerInfo, read: &[&str]) -> Option<Problem> {
+    let is_read = |property: &&DiscoveryProperty| read.contains(&property.name.as_str());
+    let message = match properties(handler)
+        .iter()
+        .find(|property| !is_read(property))
+    {
+        Some(unread) => {
+            let known = match read.is_empty() {
+                true => "none".to_owned(),
+                false => format!("only {}", read.join(", ")),
+            };
+            format!(
+                "discoveryHandler.discoveryProperties has {:?}, and the handler {} reads {known}: remove it; what it is to look for is said in discoveryDetails",
+                unread.name, handler.name
+            )
+        }
+        None => {
+            let elsewhere = properties(handler)
+                .iter()
+                .find(|p| p.value_from.is_some())?;
+            format!(
+                "discoveryHandler.discoveryProperties: {:?} has valueFrom, and agents read no Secrets and ConfigMaps: write the value itself",
+                elsewhere.name
+            )
+        }
+    };
     Some(Problem::new(Reason::UnusedDiscoveryProperties, message))
+}
+
+/// Returns the values of the properties `read`, without those that have none.
+pub(super) fn values(handler: &DiscoveryHandlerInfo, read: &[&str]) -> BTreeMap<String, String> {
+    let is_read = |property: &&DiscoveryProperty| read.contains(&property.name.as_str());
+    (properties(handler).iter().filter(is_read))
+        .filter_map(|property| Some((property.name.clone(), property.value.clone()?)))
+        .collect()
 }
 
 fn properties(handler: &DiscoveryHandlerInfo) -> &[DiscoveryProperty] {
@@ -206,9 +233,33 @@ mod tests {
     fn discovery_properties_that_nobody_reads_are_named() {
         let handler =
             "{discoveryHandler: {name: echo, discoveryProperties: [{name: user, value: a}]}}";
-        let problem = unused(&spec(handler)).unwrap();
+        let handler = spec(handler).discovery_handler;
+        let problem = unused(&handler, &[]).unwrap();
         assert_eq!(problem.reason, "UnusedDiscoveryProperties");
         assert!(problem.message.contains("\"user\""), "{}", problem.message);
-        assert_eq!(unused(&with("capacity: 1")), None);
+        let problem = unused(&handler, &["a", "b"]).unwrap();
+        assert!(
+            problem.message.contains("reads only a, b"),
+            "{}",
+            problem.message
+        );
+        assert_eq!(unused(&with("capacity: 1").discovery_handler, &[]), None);
+        assert_eq!(unused(&handler, &["user"]), None);
+        let kept = values(&handler, &["user"]);
+        assert_eq!(kept, BTreeMap::from([("user".to_owned(), "a".to_owned())]));
+        assert_eq!(values(&handler, &[]), BTreeMap::new());
+    }
+
+    #[test]
+    fn a_discovery_property_whose_value_is_elsewhere_is_named() {
+        let text = "{discoveryHandler: {name: echo, discoveryProperties: [{name: user, valueFrom: {secretKeyRef: {name: s, key: k}}}]}}";
+        let handler = spec(text).discovery_handler;
+        let problem = unused(&handler, &["user"]).unwrap();
+        assert!(
+            problem.message.contains("\"user\" has valueFrom"),
+            "{}",
+            problem.message
+        );
+        assert_eq!(values(&handler, &["user"]), BTreeMap::new());
     }
 }

@@ -32,6 +32,8 @@ pub(super) struct World<'a> {
     /// The most Configurations that are accepted.
     pub(super) max_configurations: usize,
     pub(super) scope_of: &'a dyn Fn(&SessionSpec) -> Result<Scope, Problem>,
+    /// The names of the `discoveryProperties` that a handler reads.
+    pub(super) properties_of: &'a dyn Fn(&str) -> &'static [&'static str],
     /// The variables that containers may get.
     pub(super) variables: &'a Variables,
 }

@@ -2,12 +2,14 @@
 use crate::yaml;
 use anyhow::{Context as _, bail};
 use serde_json::Value;
-use std::io::Read as _;
+use std::{collections::BTreeMap, io::Read as _};
 
 /// The details, and the other values of the Configuration.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Input {
     pub(super) details: String,
+    /// The `discoveryProperties` that have a value.
+    pub(super) properties: BTreeMap<String, String>,
     pub(super) handler: Option<String>,
     pub(super) name: Option<String>,
 }
@@ -34,6 +36,7 @@ impl Input {
             // The handler reports what is wrong with the details.
             return Ok(Self {
                 details: text,
+                properties: BTreeMap::new(),
                 handler: None,
                 name: None,
             });
@@ -52,8 +55,16 @@ impl Input {
                 )
             }
         };
+        let properties = handler["discoveryProperties"].as_array();
+        let property =
+            |property: &Value| Some((owned(&property["name"])?, owned(&property["value"])?));
         Ok(Self {
             details,
+            properties: properties
+                .into_iter()
+                .flatten()
+                .filter_map(property)
+                .collect(),
             handler: Some(
                 owned(&handler["name"]).context("spec.discoveryHandler.name is missing")?,
             ),
@@ -80,9 +91,11 @@ mod tests {
     #[test]
     fn a_configuration_is_found_among_the_documents_of_a_manifest() {
         let manifest = "apiVersion: v1\nkind: Namespace\n---\nkind: Configuration\nmetadata: {name: cams}\n\
-            spec:\n  discoveryHandler:\n    name: zeroconf\n    discoveryDetails: |-\n      kind: _http._tcp\n";
+            spec:\n  discoveryHandler:\n    name: zeroconf\n    discoveryDetails: |-\n      kind: _http._tcp\n\
+            \x20   discoveryProperties: [{name: a, value: b}, {name: c}]\n";
         let expected = Input {
             details: "kind: _http._tcp".into(),
+            properties: BTreeMap::from([("a".into(), "b".into())]),
             handler: Some("zeroconf".into()),
             name: Some("cams".into()),
         };

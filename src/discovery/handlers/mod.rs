@@ -3,20 +3,43 @@ pub mod cdi;
 pub mod debug_echo;
 mod fields;
 mod matcher;
+#[cfg(feature = "udev")]
+pub mod udev;
 pub mod zeroconf;
 
 use super::DiscoveryHandler;
 
-/// Every handler this binary has, for a user who may offer every kind of CDI device.
-pub fn builtin() -> Vec<Box<dyn DiscoveryHandler>> {
-    builtin_with(cdi::Kinds::All)
+/// What Configurations may offer of the machine itself.
+#[derive(Debug, Clone)]
+pub struct Allowed {
+    /// The kinds of CDI device.
+    pub kinds: cdi::Kinds,
+    /// The subsystems of the kernel.
+    #[cfg(feature = "udev")]
+    pub subsystems: udev::Subsystems,
 }
 
-/// Every handler this binary has. Configurations may ask for `kinds` of CDI device only.
-pub fn builtin_with(kinds: cdi::Kinds) -> Vec<Box<dyn DiscoveryHandler>> {
+impl Allowed {
+    /// Everything: for a user who is root of the machine.
+    pub const ALL: Self = Self {
+        kinds: cdi::Kinds::All,
+        #[cfg(feature = "udev")]
+        subsystems: udev::Subsystems::All,
+    };
+}
+
+/// Every handler this binary has, for a user who may offer everything.
+pub fn builtin() -> Vec<Box<dyn DiscoveryHandler>> {
+    builtin_with(Allowed::ALL)
+}
+
+/// Every handler this binary has. Configurations may offer only what is allowed.
+pub fn builtin_with(allowed: Allowed) -> Vec<Box<dyn DiscoveryHandler>> {
     vec![
         Box::new(zeroconf::Zeroconf::default()),
-        Box::new(cdi::Cdi::new(cdi::FOLDERS, kinds)),
+        Box::new(cdi::Cdi::new(cdi::FOLDERS, allowed.kinds)),
+        #[cfg(feature = "udev")]
+        Box::new(udev::Udev::new(udev::ROOT, allowed.subsystems)),
         Box::new(debug_echo::DebugEcho::new(debug_echo::AVAILABILITY_FILE)),
     ]
 }

@@ -58,6 +58,7 @@ async fn a_device_that_moves_every_four_seconds_is_not_followed_and_its_last_pla
     let spec = SessionSpec {
         handler: "moves".to_owned(),
         details: String::new(),
+        ..SessionSpec::default()
     };
     let desired = watch::Sender::new(BTreeMap::from([(key.clone(), spec)]));
     let seen = watch::Sender::<Arc<Discoveries>>::default();

@@ -38,6 +38,7 @@ impl Fixture {
         let session = SessionSpec {
             handler: "echo".to_owned(),
             details: String::new(),
+            ..SessionSpec::default()
         };
         let accepted = AcceptedConfiguration {
             configuration,

@@ -48,6 +48,7 @@ fn world<'a>(configurations: &'a Configurations, before: &'a Accepted) -> World<
         registered: &NOTHING,
         max_configurations: 2,
         scope_of: &known,
+        properties_of: &|_| &[],
         variables: &NO_VARIABLES,
     }
 }

@@ -73,6 +73,7 @@ impl Fixture {
         let session = SessionSpec {
             handler: "echo".to_owned(),
             details: String::new(),
+            ..SessionSpec::default()
         };
         let accepted = AcceptedConfiguration {
             configuration: configuration.clone(),

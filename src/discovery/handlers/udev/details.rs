@@ -1,0 +1,247 @@
+//! `discoveryDetails` and `discoveryProperties` of the udev handler: from YAML to checked [`Details`]. Pure.
+use super::{
+    super::{
+        fields::{Fields, Handler, strings},
+        matcher::Budget,
+    },
+    record::Chain,
+    rules::{Place, Rule},
+};
+use crate::{discovery::DetailsError, model::limits};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How messages speak of this handler.
+const HANDLER: Handler = Handler {
+    name: "udev",
+    example: r#"udevRules: ['KERNEL=="video[0-9]*"']"#,
+};
+const RULES_MAX: usize = 64;
+const PERMISSIONS: [&str; 7] = ["r", "w", "m", "rw", "rm", "rwm", "wm"];
+
+/// The discovery properties that this handler reads, as Akri's does.
+pub(super) const RESOURCE_PROPERTY: &str = "devicePluginResourceName";
+pub(super) const VFIO_PROPERTY: &str = "vfioPassthrough";
+/// The attributes that say which stick a USB device is.
+pub(super) const USB_ATTRIBUTES: [&str; 3] = ["idProduct", "idVendor", "serial"];
+
+/// Which devices to take, and what their containers get.
+#[derive(Debug, Clone)]
+pub(super) struct Details {
+    rules: Vec<Rule>,
+    pub(super) group_recursive: bool,
+    pub(super) permissions: String,
+    pub(super) identity: Identity,
+    /// The end of the names of KubeVirt's variables, as `AKRI_SH_GPU`.
+    pub(super) resource: Option<String>,
+    /// Whether containers get the device nodes of VFIO.
+    pub(super) has_vfio: bool,
+}
+
+/// What makes a device the same one as before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Identity {
+    /// Its path in sysfs, as Akri has it.
+    Path,
+    /// Its serial number where it has one.
+    Serial,
+}
+
+impl Details {
+    pub(super) fn parse(
+        yaml: &str,
+        properties: &BTreeMap<String, String>,
+    ) -> Result<Self, DetailsError> {
+        Self::read(yaml, properties).map_err(DetailsError)
+    }
+
+    fn read(yaml: &str, properties: &BTreeMap<String, String>) -> Result<Self, String> {
+        let mut fields = Fields::read(HANDLER, yaml)?;
+        let rules = rules(strings("udevRules", fields.take("udevRules"))?)?;
+        let group_recursive = match fields.take("groupRecursive") {
+            None => false,
+            Some(Value::Bool(flag)) => flag,
+            Some(other) => return Err(unfit("groupRecursive", &other, "true or false")),
+        };
+        let permissions = match fields.take("permissions") {
+            None => "rwm".to_owned(),
+            Some(Value::String(text)) if PERMISSIONS.contains(&text.as_str()) => text,
+            Some(other) => return Err(unfit("permissions", &other, &PERMISSIONS.join(", "))),
+        };
+        let identity = match fields.take("identity") {
+            None => Identity::Path,
+            Some(value) if value == "path" => Identity::Path,
+            Some(value) if value == "serial" => Identity::Serial,
+            Some(other) => return Err(unfit("identity", &other, "path or serial")),
+        };
+        fields.finish("udevRules, groupRecursive, permissions, identity")?;
+        Ok(Self {
+            rules,
+            group_recursive,
+            permissions,
+            identity,
+            resource: properties
+                .get(RESOURCE_PROPERTY)
+                .map(|name| variable_part(name)),
+            has_vfio: vfio(properties)?,
+        })
+    }
+
+    /// Whether a rule takes the device.
+    pub(super) fn take(&self, chain: &Chain) -> bool {
+        self.rules.iter().any(|rule| rule.takes(chain))
+    }
+
+    /// Whether a rule may take a device at this place.
+    pub(super) fn may_take(&self, place: Place<'_>) -> bool {
+        self.rules.iter().any(|rule| rule.may_take(place))
+    }
+
+    /// Whether a rule may take a device of a subsystem.
+    pub(super) fn may_take_subsystem(&self, subsystem: &str) -> bool {
+        (self.rules.iter()).any(|rule| rule.may_take_subsystem(subsystem))
+    }
+
+    /// The names of the attributes that rules look at.
+    pub(super) fn attributes(&self) -> BTreeSet<String> {
+        let all = self.rules.iter().flat_map(Rule::attributes);
+        all.map(str::to_owned).collect()
+    }
+}
+
+fn rules(texts: Vec<String>) -> Result<Vec<Rule>, String> {
+    if texts.is_empty() {
+        return Err(format!(
+            "`udevRules` is missing: a list of rules, such as `{}`",
+            HANDLER.example
+        ));
+    }
+    if texts.len() > RULES_MAX {
+        let count = texts.len();
+        return Err(format!(
+            "`udevRules` has {count} rules; {RULES_MAX} are the most: remove some, or join them with | in a value"
+        ));
+    }
+    let mut budget = Budget::default();
+    let rule = |(n, text): (usize, &String)| {
+        let shown = || limits::cut(text.clone(), 200);
+        Rule::parse(text, &mut budget)
+            .map_err(|why| format!("`udevRules[{n}]: {}`: {why}", shown()))
+    };
+    texts.iter().enumerate().map(rule).collect()
+}
+
+fn unfit(key: &str, value: &Value, right: &str) -> String {
+    let shown = limits::cut(value.to_string(), 100);
+    format!("`{key}: {shown}`: it must be {right}")
+}
+
+/// A resource's name as a part of a variable's, as KubeVirt makes it.
+fn variable_part(resource: &str) -> String {
+    resource.to_ascii_uppercase().replace(['.', '/'], "_")
+}
+
+fn vfio(properties: &BTreeMap<String, String>) -> Result<bool, String> {
+    let Some(value) = properties.get(VFIO_PROPERTY) else {
+        return Ok(false);
+    };
+    match value.trim().to_ascii_lowercase().as_str() {
+        "true" => Ok(true),
+        "false" | "" => Ok(false),
+        _ => Err(format!(
+            "the discoveryProperty `{VFIO_PROPERTY}: {}` must be true or false",
+            limits::cut(value.clone(), 100)
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn parse(yaml: &str) -> Result<Details, DetailsError> {
+        Details::parse(yaml, &BTreeMap::new())
+    }
+
+    #[test]
+    fn akris_details_are_read_with_akris_defaults() {
+        let plain = parse("udevRules:\n- 'KERNEL==\"video[0-9]*\"'\n").unwrap();
+        assert!(!plain.group_recursive && !plain.has_vfio);
+        assert_eq!(
+            (plain.permissions.as_str(), plain.identity),
+            ("rwm", Identity::Path)
+        );
+        let whole = parse(
+            r#"{"groupRecursive": true, "permissions": "rw", "udevRules": ["TAG==\"a\"", "ATTRS{idVendor}==\"1\", ATTR{x}!=\"2\""]}"#,
+        );
+        let whole = whole.unwrap();
+        assert!(whole.group_recursive);
+        assert_eq!(whole.permissions, "rw");
+        assert_eq!(
+            whole.attributes(),
+            BTreeSet::from(["idVendor".to_owned(), "x".to_owned()])
+        );
+    }
+
+    #[test]
+    fn the_discovery_properties_of_kubevirt_are_read() {
+        let of = |name: &str, value: &str| BTreeMap::from([(name.to_owned(), value.to_owned())]);
+        let read = |properties| Details::parse("udevRules: ['TAG==\"a\"']", &properties);
+        let named = read(of(RESOURCE_PROPERTY, "akri.sh/udev-gpu")).unwrap();
+        assert_eq!(named.resource.unwrap(), "AKRI_SH_UDEV-GPU");
+        assert!(read(of(VFIO_PROPERTY, " True ")).unwrap().has_vfio);
+        assert!(!read(of(VFIO_PROPERTY, "false")).unwrap().has_vfio);
+        let refused = read(of(VFIO_PROPERTY, "yes")).unwrap_err().to_string();
+        assert!(
+            refused.contains("`vfioPassthrough: yes` must be true or false"),
+            "{refused}"
+        );
+    }
+
+    #[test]
+    fn what_cannot_work_is_refused_with_its_place() {
+        for (yaml, place) in [
+            ("", "`udevRules` is missing"),
+            ("udevRules: []", "`udevRules` is missing"),
+            ("udevRules: {}", "`udevRules` must be text"),
+            ("udevRules: ['', 'x']", "`udevRules[0]: `: it is empty"),
+            (
+                "udevRules: ['TAG==\"a\"', 'x']",
+                "`udevRules[1]: x`: a field must stand here",
+            ),
+            (
+                "{udevRules: ['TAG==\"a\"'], groupRecursive: 1}",
+                "`groupRecursive: 1`",
+            ),
+            (
+                "{udevRules: ['TAG==\"a\"'], permissions: rx}",
+                "`permissions: \"rx\"`: it must be r, w, m",
+            ),
+            (
+                "{udevRules: ['TAG==\"a\"'], identity: port}",
+                "`identity: \"port\"`: it must be path or serial",
+            ),
+            (
+                "{udevRules: ['TAG==\"a\"'], group: 1}",
+                "`group` is no key of udev; known here: udevRules",
+            ),
+        ] {
+            let message = parse(yaml).unwrap_err().to_string();
+            assert!(message.contains(place), "{yaml}\n said {message}");
+        }
+        let many = vec!["'TAG==\"a\"'"; 65].join(",");
+        let message = parse(&format!("udevRules: [{many}]"))
+            .unwrap_err()
+            .to_string();
+        assert!(message.contains("65 rules; 64 are the most"), "{message}");
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_it_panic(text in "\\PC*") {
+            drop(parse(&text));
+            drop(parse(&format!("udevRules: ['{text}']")));
+        }
+    }
+}

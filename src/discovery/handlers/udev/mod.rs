@@ -1,0 +1,217 @@
+//! Devices of the machine that rules of udev describe, as Akri's handler `udev` finds them.
+//!
+//! Each device that a rule takes becomes one of this node, with its device node. Everything is read from sysfs and from
+//! udev's database; messages of the kernel and of udev only say where to look again, so nothing is asked while nothing
+//! happens. The crate `udev` would need a library in C.
+//!
+//! Only the wiring is here: `sysfs` and `monitor` read, `rules` and `plan` decide.
+mod details;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
+mod identity;
+mod monitor;
+mod pattern;
+mod plan;
+mod record;
+mod rules;
+mod scan;
+mod subsystems;
+mod sysfs;
+mod uevent;
+
+pub use subsystems::{AllowedSubsystem, Subsystems};
+
+use super::super::{DetailsError, Discovery, DiscoveryError, DiscoveryHandler};
+use crate::model::device::{DeviceSet, Scope};
+use details::Details;
+use futures::future::BoxFuture;
+use monitor::{Events, Monitor};
+use plan::Tree;
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+use sysfs::Sysfs;
+use tokio::{
+    sync::watch,
+    task::spawn_blocking,
+    time::{Instant, sleep, sleep_until},
+};
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+use uevent::Event;
+
+/// The folder of this machine's `sys` and `run`.
+pub const ROOT: &str = "/";
+/// How long udev may take to look at a new device: its rules ask slow devices.
+const UDEV_PATIENCE: Duration = Duration::from_secs(3);
+/// The pause between two looks: a storm of events costs no more than so many looks.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
+/// The pause after a look at everything.
+const AFTER_ALL: Duration = Duration::from_millis(250);
+
+/// Finds devices of this machine.
+#[derive(Debug)]
+pub struct Udev {
+    root: PathBuf,
+    allowed: Subsystems,
+}
+
+impl Udev {
+    /// `root` has the folders `sys` and `run/udev`; `allowed` are the subsystems whose devices may be offered.
+    pub fn new(root: impl Into<PathBuf>, allowed: Subsystems) -> Self {
+        Self {
+            root: root.into(),
+            allowed,
+        }
+    }
+
+    fn look(
+        &self,
+        details: &str,
+        properties: &BTreeMap<String, String>,
+    ) -> Result<Look, DetailsError> {
+        let details = Details::parse(details, properties)?;
+        self.allowed.check_any().map_err(DetailsError)?;
+        Ok(Look {
+            details,
+            allowed: self.allowed.clone(),
+            sysfs: Sysfs::new(Path::new(&self.root)),
+        })
+    }
+}
+
+impl DiscoveryHandler for Udev {
+    fn name(&self) -> &'static str {
+        "udev"
+    }
+
+    fn properties(&self) -> &'static [&'static str] {
+        &[details::RESOURCE_PROPERTY, details::VFIO_PROPERTY]
+    }
+
+    fn prepare(&self, details: &str) -> Result<Box<dyn Discovery>, DetailsError> {
+        self.prepare_with(details, &BTreeMap::new())
+    }
+
+    fn prepare_with(
+        &self,
+        details: &str,
+        properties: &BTreeMap<String, String>,
+    ) -> Result<Box<dyn Discovery>, DetailsError> {
+        let look = Arc::new(self.look(details, properties)?);
+        Ok(Box::new(UdevDiscovery(look)))
+    }
+}
+
+/// What one discovery looks for, and where.
+struct Look {
+    details: Details,
+    allowed: Subsystems,
+    sysfs: Sysfs,
+}
+
+struct UdevDiscovery(Arc<Look>);
+
+impl Discovery for UdevDiscovery {
+    /// A path of sysfs means something on its own node only.
+    fn scope(&self) -> Scope {
+        Scope::Node
+    }
+
+    fn run(
+        self: Box<Self>,
+        found: watch::Sender<DeviceSet>,
+        shutdown: CancellationToken,
+    ) -> BoxFuture<'static, Result<(), DiscoveryError>> {
+        Box::pin(async move {
+            let monitor = Monitor::open().map_err(|e| {
+                DiscoveryError(format!(
+                    "the kernel's messages about devices (netlink) cannot be read: {e}"
+                ))
+            })?;
+            tokio::select! {
+                () = shutdown.cancelled() => Ok(()),
+                ended = follow(self.0, monitor, &found) => ended,
+            }
+        })
+    }
+}
+
+/// Looks at everything once, and then where events say so.
+async fn follow(
+    look: Arc<Look>,
+    mut events: impl Events,
+    found: &watch::Sender<DeviceSet>,
+) -> Result<(), DiscoveryError> {
+    look.sysfs
+        .check()
+        .map_err(|e| DiscoveryError(e.to_string()))?;
+    let mut tree = look
+        .clone()
+        .changed(|look| scan::all(&look.sysfs, &look.details, true))
+        .await?;
+    let mut waits_until = None;
+    let mut pause = Duration::ZERO;
+    loop {
+        publish(plan::devices(&tree, &look.details, &look.allowed), found);
+        sleep(pause).await;
+        waits_until = match tree.waiting.is_empty() {
+            true => None,
+            false => waits_until.or_else(|| Some(Instant::now() + UDEV_PATIENCE)),
+        };
+        let happened = tokio::select! {
+            events = events.next() => Some(events.map_err(|e| DiscoveryError(e.to_string()))?),
+            () = until(waits_until) => None,
+        };
+        pause = match &happened {
+            Some(events) if events.contains(&Event::Anything) => AFTER_ALL,
+            Some(_) | None => BETWEEN_LOOKS,
+        };
+        tree = match happened {
+            Some(events) => {
+                let again =
+                    move |look: &Look| scan::again(&look.sysfs, &look.details, tree, &events);
+                look.clone().changed(again).await?
+            }
+            None => {
+                let rest = move |look: &Look| scan::without_udev(&look.sysfs, &look.details, tree);
+                look.clone().changed(rest).await?
+            }
+        };
+    }
+}
+
+impl Look {
+    /// Reads devices on a thread of its own: some attributes are slow.
+    async fn changed(
+        self: Arc<Self>,
+        read: impl FnOnce(&Self) -> Tree + Send + 'static,
+    ) -> Result<Tree, DiscoveryError> {
+        let tree = spawn_blocking(move || read(&self)).await;
+        tree.map_err(|e| DiscoveryError(e.to_string()))
+    }
+}
+
+fn publish(devices: DeviceSet, found: &watch::Sender<DeviceSet>) {
+    found.send_if_modified(|last| {
+        for problem in (devices.problems.iter()).filter(|p| !last.problems.contains(p)) {
+            warn!("{problem}");
+        }
+        let is_changed = *last != devices;
+        *last = devices;
+        is_changed
+    });
+}
+
+async fn until(time: Option<Instant>) {
+    match time {
+        Some(time) => sleep_until(time).await,
+        None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,255 @@
+//! What the value of a rule matches: a glob of udev, and for some fields also a regular expression. Pure.
+//!
+//! Akri hands some matches to libudev, which reads the value as a glob, and reads it as a regular expression in the
+//! others. Rules of both kinds exist, so a value that may be either matches as either.
+use super::super::matcher::{Budget, Matcher};
+
+/// The bytes of a value.
+const VALUE_MAX: usize = 1024;
+
+/// The value of one match.
+#[derive(Debug, Clone)]
+pub(super) struct Pattern {
+    globs: Vec<Glob>,
+    regex: Option<Matcher>,
+}
+
+impl Pattern {
+    /// Reads a value; `budget` is given for the fields whose value may be a regular expression.
+    pub(super) fn new(value: &str, budget: Option<&mut Budget>) -> Result<Self, String> {
+        if value.len() > VALUE_MAX {
+            return Err(format!(
+                "it has {} bytes; {VALUE_MAX} are the most: shorten it",
+                value.len()
+            ));
+        }
+        let regex = match budget.filter(|_| is_regex(value)) {
+            None => None,
+            Some(budget) => match budget.regex(value) {
+                Ok(regex) => Some(regex),
+                // `*-port` is no regular expression, and it is a glob.
+                Err(_) if is_glob(value) => None,
+                Err(why) => return Err(why),
+            },
+        };
+        Ok(Self {
+            globs: alternatives(value),
+            regex,
+        })
+    }
+
+    pub(super) fn matches(&self, text: &str) -> bool {
+        self.globs.iter().any(|glob| glob.matches(text))
+            || self.regex.as_ref().is_some_and(|regex| regex.matches(text))
+    }
+}
+
+/// Whether a value means something else as a regular expression than as plain alternatives. A lone dot, as in the name
+/// of a USB port, does not count.
+fn is_regex(value: &str) -> bool {
+    value.contains(['*', '+', '?', '(', '[', '{', '\\', '^', '$'])
+}
+
+/// Whether a value has the characters of globs, and none that regular expressions alone have.
+fn is_glob(value: &str) -> bool {
+    value.contains(['*', '?', '[']) && !value.contains(['+', '(', '{', '\\', '^', '$'])
+}
+
+/// The globs that `|` separates, and the value as one glob if there are several.
+fn alternatives(value: &str) -> Vec<Glob> {
+    let mut globs: Vec<Glob> = value.split('|').map(Glob::new).collect();
+    if globs.len() > 1 {
+        globs.push(Glob::new(value));
+    }
+    globs
+}
+
+/// A glob as `fnmatch` reads it without flags: `*` also matches slashes and leading dots.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Glob(Vec<Token>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Token {
+    Character(char),
+    AnyCharacter,
+    AnyText,
+    Set {
+        is_negated: bool,
+        ranges: Vec<(char, char)>,
+    },
+}
+
+impl Token {
+    fn takes(&self, c: char) -> bool {
+        match self {
+            Self::Character(own) => *own == c,
+            Self::AnyCharacter => true,
+            Self::AnyText => false,
+            Self::Set { is_negated, ranges } => {
+                ranges.iter().any(|(low, high)| (*low..=*high).contains(&c)) != *is_negated
+            }
+        }
+    }
+}
+
+impl Glob {
+    fn new(text: &str) -> Self {
+        let characters: Vec<char> = text.chars().collect();
+        let mut tokens = vec![];
+        let mut rest = characters.as_slice();
+        while let [first, after @ ..] = rest {
+            let (token, after) = match (first, after) {
+                ('*', _) => (Token::AnyText, after),
+                ('?', _) => (Token::AnyCharacter, after),
+                ('[', _) => set(after).unwrap_or((Token::Character('['), after)),
+                ('\\', [escaped, after @ ..]) => (Token::Character(*escaped), after),
+                (other, _) => (Token::Character(*other), after),
+            };
+            if token != Token::AnyText || tokens.last() != Some(&Token::AnyText) {
+                tokens.push(token);
+            }
+            rest = after;
+        }
+        Self(tokens)
+    }
+
+    /// Goes back to the last `*` only, so the time is the product of the two lengths at most.
+    fn matches(&self, text: &str) -> bool {
+        let text: Vec<char> = text.chars().collect();
+        let (mut t, mut c) = (0, 0);
+        let mut last_star = None;
+        while c < text.len() {
+            match self.0.get(t) {
+                Some(Token::AnyText) => {
+                    last_star = Some((t, c));
+                    t += 1;
+                }
+                Some(token) if token.takes(text[c]) => {
+                    t += 1;
+                    c += 1;
+                }
+                Some(_) | None => match last_star {
+                    None => return false,
+                    Some((star, from)) => {
+                        last_star = Some((star, from + 1));
+                        (t, c) = (star + 1, from + 1);
+                    }
+                },
+            }
+        }
+        self.0[t..].iter().all(|token| *token == Token::AnyText)
+    }
+}
+
+/// A set after its opening bracket, and what follows it. Without a closing bracket it is no set.
+fn set(text: &[char]) -> Option<(Token, &[char])> {
+    let (is_negated, mut rest) = match text {
+        ['!' | '^', rest @ ..] => (true, rest),
+        _ => (false, text),
+    };
+    let mut ranges = vec![];
+    loop {
+        // A bracket that comes first is one of the set.
+        let (low, after) = match rest {
+            [']', after @ ..] if !ranges.is_empty() => {
+                return Some((Token::Set { is_negated, ranges }, after));
+            }
+            ['\\', low, after @ ..] | [low, after @ ..] => (*low, after),
+            [] => return None,
+        };
+        rest = match after {
+            ['-', high, after @ ..] if *high != ']' => {
+                ranges.push((low, *high));
+                after
+            }
+            _ => {
+                ranges.push((low, low));
+                after
+            }
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn glob(value: &str) -> Pattern {
+        Pattern::new(value, None).unwrap()
+    }
+
+    fn either(value: &str) -> Pattern {
+        Pattern::new(value, Some(&mut Budget::default())).unwrap()
+    }
+
+    #[test]
+    fn a_glob_matches_as_udev_matches_it() {
+        for (pattern, yes, no) in [
+            ("video[0-9]*", "video10", "video"),
+            ("video[0-9]*", "video0", "vide0"),
+            ("ttyUSB?", "ttyUSB0", "ttyUSB"),
+            ("?*", "x", ""),
+            ("*", "", "-"),
+            (
+                "/devices/*/usb?/*",
+                "/devices/pci0/usb1/1-1/x",
+                "/devices/usb1",
+            ),
+            ("*:capture:*", ":video_output:capture:", "capture"),
+            ("[!a-c]x", "dx", "ax"),
+            ("[^a-c]x", "dx", "bx"),
+            ("[]]x", "]x", "x"),
+            ("[", "[", "x"),
+            (r"a\*", "a*", "ab"),
+            ("sd?|nvme*", "nvme0n1", "vda"),
+            ("a*b*c", "aXbYbZc", "aXbY"),
+            ("10c4", "10c4", "10c40"),
+        ] {
+            assert!(glob(pattern).matches(yes), "{pattern} {yes}");
+            if (pattern, no) != ("*", "-") {
+                assert!(!glob(pattern).matches(no), "{pattern} {no}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_value_that_akri_reads_as_a_regular_expression_is_one_and_also_a_glob() {
+        for (pattern, texts) in [
+            ("10c4|0403", &["10c4", "0403"][..]),
+            ("CP210.*", &["CP2102 USB to UART", "CP210"]),
+            ("CP210*", &["CP2102 USB to UART", "CP21000"]),
+            ("(front|back) door", &["front door", "back door"]),
+            ("1-1.*", &["1-1.2", "1-1.2:1.0"]),
+            ("*-port", &["usb1-port"]),
+        ] {
+            for text in texts {
+                assert!(either(pattern).matches(text), "{pattern} {text}");
+            }
+        }
+        assert!(!either("1-1.2").matches("1-1x2"));
+        assert!(!either("video[0-9]+").matches("myvideo0"));
+        assert!(!glob("video[0-9]+").matches("video00"));
+    }
+
+    #[test]
+    fn a_value_that_is_neither_and_one_that_is_too_large_are_refused() {
+        let refused = |value: &str| Pattern::new(value, Some(&mut Budget::default())).unwrap_err();
+        assert!(refused("(a").contains("unclosed group"));
+        assert!(refused(&"a".repeat(1025)).contains("1025 bytes"));
+        assert!(refused(r"\w{500}").contains("256 KiB"));
+    }
+
+    proptest! {
+        #[test]
+        fn a_text_without_special_characters_matches_itself_alone(text in "[a-z0-9:/_.-]{0,20}", other in "[a-z0-9:/_.-]{0,20}") {
+            prop_assert!(glob(&text).matches(&text));
+            prop_assert_eq!(glob(&text).matches(&other), text == other);
+        }
+
+        #[test]
+        fn no_pattern_makes_it_panic(pattern in "[a-c*?\\[\\]!^\\\\|-]{0,24}", text in "[a-c-]{0,40}") {
+            glob(&pattern).matches(&text);
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Keeps the devices that rules take in step with sysfs: all of them, or those at some paths.
+use super::{
+    details::{Details, USB_ATTRIBUTES},
+    plan::Tree,
+    record::{Chain, Record, parents},
+    rules::Place,
+    sysfs::{Candidate, Look, Sysfs},
+    uevent::Event,
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+/// What a device is.
+enum Found {
+    Taken(Chain),
+    /// udev has not looked at it yet.
+    Waiting,
+    Other,
+}
+
+/// One look at devices. Ancestors that several have are read once.
+struct Scan<'a> {
+    sysfs: &'a Sysfs,
+    details: &'a Details,
+    attributes: BTreeSet<String>,
+    ancestors: BTreeMap<String, Option<Arc<Record>>>,
+    /// Whether to wait for udev's entry of a device.
+    is_patient: bool,
+}
+
+/// Looks at all devices.
+pub(super) fn all(sysfs: &Sysfs, details: &Details, is_patient: bool) -> Tree {
+    let look = sysfs.all(|subsystem| details.may_take_subsystem(subsystem));
+    let mut tree = Tree::default();
+    if look.is_cut {
+        tree.problems.push(format!(
+            "the node has more than {} devices of the subsystems that the rules may take, and the others are left out: name a SUBSYSTEM in each rule",
+            look.candidates.len()
+        ));
+    }
+    Scan::new(sysfs, details, is_patient).add(look, &mut tree);
+    tree
+}
+
+/// Looks again where events say so.
+pub(super) fn again(sysfs: &Sysfs, details: &Details, mut tree: Tree, events: &[Event]) -> Tree {
+    let mut paths = BTreeSet::new();
+    for event in events {
+        match event {
+            Event::Anything => return all(sysfs, details, true),
+            Event::Device {
+                devpath,
+                subsystem,
+                is_alone,
+            } => {
+                let kernel = super::record::kernel_name(devpath);
+                let place = Place {
+                    devpath,
+                    kernel: &kernel,
+                    subsystem,
+                };
+                if !is_alone || details.may_take(place) || tree.has_at_or_below(devpath) {
+                    paths.insert(devpath.as_str());
+                }
+            }
+        }
+    }
+    at(sysfs, details, tree_without(&mut tree, &paths), &paths)
+}
+
+/// Looks at devices that udev has not looked at, although it had the time.
+pub(super) fn without_udev(sysfs: &Sysfs, details: &Details, mut tree: Tree) -> Tree {
+    let waiting = std::mem::take(&mut tree.waiting);
+    let mut scan = Scan::new(sysfs, details, false);
+    for devpath in waiting {
+        scan.add(sysfs.at_and_below(&devpath), &mut tree);
+    }
+    tree
+}
+
+fn tree_without(tree: &mut Tree, paths: &BTreeSet<&str>) -> Tree {
+    for path in paths {
+        tree.forget(path);
+    }
+    std::mem::take(tree)
+}
+
+fn at(sysfs: &Sysfs, details: &Details, mut tree: Tree, paths: &BTreeSet<&str>) -> Tree {
+    let mut scan = Scan::new(sysfs, details, true);
+    for path in paths {
+        let look = sysfs.at_and_below(path);
+        if look.is_cut {
+            return all(sysfs, details, true);
+        }
+        scan.add(look, &mut tree);
+    }
+    tree
+}
+
+impl<'a> Scan<'a> {
+    fn new(sysfs: &'a Sysfs, details: &'a Details, is_patient: bool) -> Self {
+        Self {
+            sysfs,
+            details,
+            attributes: details.attributes(),
+            ancestors: BTreeMap::new(),
+            is_patient: is_patient && sysfs.has_udev(),
+        }
+    }
+
+    fn add(&mut self, look: Look, tree: &mut Tree) {
+        for candidate in look.candidates {
+            match self.find(&candidate) {
+                Found::Taken(chain) => drop(tree.taken.insert(candidate.devpath, chain)),
+                Found::Waiting => drop(tree.waiting.insert(candidate.devpath)),
+                Found::Other => {}
+            }
+        }
+    }
+
+    fn find(&mut self, candidate: &Candidate) -> Found {
+        let kernel = candidate.kernel();
+        let place = Place {
+            devpath: &candidate.devpath,
+            kernel: &kernel,
+            subsystem: &candidate.subsystem,
+        };
+        if !self.details.may_take(place) {
+            return Found::Other;
+        }
+        let Some(own) = self.read(&candidate.devpath) else {
+            return Found::Other;
+        };
+        if self.is_patient && own.is_always_in_database() && !own.is_in_database {
+            return Found::Waiting;
+        }
+        let ancestors = parents(&candidate.devpath)
+            .filter_map(|path| Some((path.to_owned(), self.ancestor(path)?)))
+            .collect();
+        let chain = Chain::new(candidate.devpath.clone(), own, ancestors);
+        match self.details.take(&chain) {
+            true => Found::Taken(chain),
+            false => Found::Other,
+        }
+    }
+
+    fn ancestor(&mut self, path: &str) -> Option<Arc<Record>> {
+        if let Some(known) = self.ancestors.get(path) {
+            return known.clone();
+        }
+        let read = self.read(path);
+        self.ancestors.insert(path.to_owned(), read.clone());
+        read
+    }
+
+    fn read(&self, devpath: &str) -> Option<Arc<Record>> {
+        let names = self.attributes.iter().map(String::as_str);
+        let is_usb = devpath.contains("/usb");
+        let usb = USB_ATTRIBUTES.into_iter().filter(|_| is_usb);
+        self.sysfs.record(devpath, names.chain(usb)).map(Arc::new)
+    }
+}

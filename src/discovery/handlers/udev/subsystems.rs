@@ -1,0 +1,79 @@
+//! The subsystems of the kernel whose devices Configurations may offer. Pure.
+use std::{collections::BTreeSet, convert::Infallible, str::FromStr};
+
+/// Stands for every subsystem, on the command line.
+const ALL: &str = "*";
+
+/// An allow list: whoever writes a Configuration chooses device nodes of the machine by it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Subsystems {
+    All,
+    Only(BTreeSet<AllowedSubsystem>),
+}
+
+/// One entry of the allow list as it is written.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AllowedSubsystem(String);
+
+impl FromStr for AllowedSubsystem {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        Ok(Self(text.trim().to_owned()))
+    }
+}
+
+impl FromIterator<AllowedSubsystem> for Subsystems {
+    fn from_iter<T: IntoIterator<Item = AllowedSubsystem>>(entries: T) -> Self {
+        let entries: BTreeSet<AllowedSubsystem> = entries.into_iter().collect();
+        match entries.contains(&AllowedSubsystem(ALL.to_owned())) {
+            true => Self::All,
+            false => Self::Only(entries),
+        }
+    }
+}
+
+impl Subsystems {
+    pub(super) fn allow(&self, subsystem: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only(entries) => entries.iter().any(|entry| entry.0 == subsystem),
+        }
+    }
+
+    /// Returns why no device at all is offered.
+    pub(super) fn check_any(&self) -> Result<(), String> {
+        match self {
+            Self::Only(entries) if entries.is_empty() => Err(format!(
+                "no device of udev is allowed on this node. {}",
+                self.remedy()
+            )),
+            Self::All | Self::Only(_) => Ok(()),
+        }
+    }
+
+    /// What messages say about devices that are left out.
+    pub(super) fn remedy(&self) -> &'static str {
+        "Whoever runs the agents allows subsystems with --udev-subsystems (the chart's udev.enabled and udev.subsystems)"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(texts: &[&str]) -> Subsystems {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn only_subsystems_of_the_list_are_allowed() {
+        let some = list(&["tty", "video4linux"]);
+        assert!(some.allow("tty") && !some.allow("block"));
+        assert_eq!(some.check_any(), Ok(()));
+        assert!(list(&["tty", "*"]).allow("block"));
+        let none = list(&[]);
+        assert!(!none.allow("tty"));
+        assert!(none.check_any().unwrap_err().contains("--udev-subsystems"));
+    }
+}

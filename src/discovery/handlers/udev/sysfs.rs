@@ -1,0 +1,225 @@
+//! Reads devices from sysfs and from udev's database. Decides nothing but where to look.
+use super::record::{Record, kernel_name};
+use crate::files;
+use std::{
+    collections::BTreeSet,
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+/// A `uevent` file has a page at most, an attribute too; some are larger, such as a device's configuration space.
+const FILE_MAX: u64 = 64 << 10;
+/// An entry of udev's database.
+const ENTRY_MAX: u64 = 256 << 10;
+/// The folders below one device that are looked at.
+const FOLDERS_MAX: usize = 4096;
+/// The devices of all subsystems that are looked at.
+const CANDIDATES_MAX: usize = 65_536;
+
+/// The folders of one machine.
+#[derive(Debug, Clone)]
+pub(super) struct Sysfs {
+    sys: PathBuf,
+    udev: PathBuf,
+}
+
+/// A device that rules may be asked about.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Candidate {
+    pub(super) devpath: String,
+    pub(super) subsystem: String,
+}
+
+/// All that a look found, and whether it is all there is.
+#[derive(Debug, Default)]
+pub(super) struct Look {
+    pub(super) candidates: BTreeSet<Candidate>,
+    pub(super) is_cut: bool,
+}
+
+impl Sysfs {
+    /// `root` is `/`, except in tests.
+    pub(super) fn new(root: &Path) -> Self {
+        Self {
+            sys: root.join("sys"),
+            udev: root.join("run/udev"),
+        }
+    }
+
+    /// Fails where there is no sysfs.
+    pub(super) fn check(&self) -> io::Result<()> {
+        let devices = self.sys.join("devices");
+        fs::metadata(&devices)
+            .map(drop)
+            .map_err(|e| files::at(&devices, &e))
+    }
+
+    /// Whether udev runs, so that it looks at each new device.
+    pub(super) fn has_udev(&self) -> bool {
+        self.udev.join("control").exists()
+    }
+
+    /// The devices of the subsystems that `is_wanted`.
+    pub(super) fn all(&self, is_wanted: impl Fn(&str) -> bool) -> Look {
+        let mut look = Look::default();
+        for subsystem in names(&self.sys.join("bus")) {
+            if is_wanted(&subsystem) {
+                let folder = self.sys.join("bus").join(&subsystem).join("devices");
+                self.links(&folder, &["bus", &subsystem, "devices"], &mut look);
+            }
+        }
+        for subsystem in names(&self.sys.join("class")) {
+            if is_wanted(&subsystem) {
+                let folder = self.sys.join("class").join(&subsystem);
+                self.links(&folder, &["class", &subsystem], &mut look);
+            }
+        }
+        look
+    }
+
+    /// The devices that a folder of links has.
+    fn links(&self, folder: &Path, base: &[&str], look: &mut Look) {
+        for name in names(folder) {
+            if look.candidates.len() >= CANDIDATES_MAX {
+                look.is_cut = true;
+                return;
+            }
+            let target = fs::read_link(folder.join(&name)).ok();
+            let devpath = target.and_then(|target| resolved(base, target.to_str()?));
+            look.candidates.extend(devpath.map(|devpath| Candidate {
+                devpath,
+                subsystem: base[1].to_owned(),
+            }));
+        }
+    }
+
+    /// The device at a path and those below it.
+    pub(super) fn at_and_below(&self, devpath: &str) -> Look {
+        let mut look = Look::default();
+        let mut folders = vec![devpath.to_owned()];
+        let mut count = 0;
+        while let Some(devpath) = folders.pop() {
+            let folder = self.folder(&devpath);
+            count += 1;
+            if count > FOLDERS_MAX {
+                look.is_cut = true;
+                break;
+            }
+            let Ok(entries) = fs::read_dir(&folder) else {
+                continue; // it is gone
+            };
+            for entry in entries
+                .flatten()
+                .filter(|e| e.file_type().is_ok_and(|t| t.is_dir()))
+            {
+                if let Some(name) = entry.file_name().to_str() {
+                    folders.push(format!("{devpath}/{name}"));
+                }
+            }
+            if let Some(subsystem) = last_of_link(&folder.join("subsystem")) {
+                look.candidates.insert(Candidate { devpath, subsystem });
+            }
+        }
+        look
+    }
+
+    fn folder(&self, devpath: &str) -> PathBuf {
+        self.sys.join(devpath.trim_start_matches('/'))
+    }
+
+    /// Reads a device. It is none without a `uevent` file: the kernel removes that first.
+    pub(super) fn record<'a>(
+        &self,
+        devpath: &str,
+        attributes: impl Iterator<Item = &'a str>,
+    ) -> Option<Record> {
+        let folder = self.folder(devpath);
+        let uevent = files::read_text(&folder.join("uevent"), FILE_MAX).ok()?;
+        let mut record = Record {
+            subsystem: last_of_link(&folder.join("subsystem")),
+            driver: last_of_link(&folder.join("driver")),
+            iommu_group: last_of_link(&folder.join("iommu_group")),
+            ..Record::default()
+        };
+        record.read_uevent(&uevent);
+        if let Some(key) = record.database_key(devpath) {
+            let entry = files::read_text(&self.udev.join("data").join(key), ENTRY_MAX);
+            if let Ok(entry) = entry {
+                record.read_database(&entry);
+            }
+        }
+        for name in attributes {
+            let value = attribute(&folder, name);
+            record
+                .attributes
+                .extend(value.map(|value| (name.to_owned(), value)));
+        }
+        Some(record)
+    }
+}
+
+/// An attribute as libudev reads it: without its last white space, and of some links the last part.
+fn attribute(folder: &Path, name: &str) -> Option<String> {
+    let path = folder.join(name);
+    if matches!(name, "driver" | "subsystem" | "module") {
+        return last_of_link(&path);
+    }
+    let value = files::read_text(&path, FILE_MAX).ok()?;
+    Some(value.trim_end().trim_end_matches('\0').to_owned())
+}
+
+/// The names in a folder; none where it is not there.
+fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect()
+}
+
+fn last_of_link(path: &Path) -> Option<String> {
+    let target = fs::read_link(path).ok()?;
+    Some(target.file_name()?.to_str()?.to_owned())
+}
+
+/// The path of a device to which a relative link in the folder `base` of sysfs leads.
+fn resolved(base: &[&str], target: &str) -> Option<String> {
+    let mut parts = base.to_vec();
+    for part in target.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()?),
+            part => parts.push(part),
+        }
+    }
+    (parts.len() > 1 && parts[0] == "devices").then(|| format!("/{}", parts.join("/")))
+}
+
+impl Candidate {
+    /// What rules may be asked before the device is read.
+    pub(super) fn kernel(&self) -> std::borrow::Cow<'_, str> {
+        kernel_name(&self.devpath)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_leads_to_a_device_or_nowhere() {
+        let class = ["class", "tty"];
+        let path = "../../devices/pci0000:00/tty/ttyS0";
+        assert_eq!(
+            resolved(&class, path).unwrap(),
+            "/devices/pci0000:00/tty/ttyS0"
+        );
+        for bad in ["../../module/x", "../../../etc", "x", "../../devices", ""] {
+            assert_eq!(resolved(&class, bad), None, "{bad}");
+        }
+        let bus = ["bus", "usb", "devices"];
+        assert_eq!(
+            resolved(&bus, "../../../devices/usb1").unwrap(),
+            "/devices/usb1"
+        );
+    }
+}

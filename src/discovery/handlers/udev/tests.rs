@@ -1,0 +1,126 @@
+//! Recorded trees of sysfs, from folder to devices: a hub of serial adapters, a webcam, a GPU, a Jetson, and what changes.
+use super::*;
+use crate::model::device::Device;
+use std::{fs, os::unix::fs::symlink};
+use tokio::sync::mpsc;
+
+mod events;
+mod machines;
+
+/// The folders of a machine, as the kernel and udev would make them.
+struct Machine {
+    root: tempfile::TempDir,
+}
+
+/// One device to put into a machine.
+#[derive(Clone, Copy)]
+struct Part<'a> {
+    /// `class/tty` or `bus/usb`.
+    subsystem: &'a str,
+    devpath: &'a str,
+    uevent: &'a str,
+    attributes: &'a [(&'a str, &'a str)],
+}
+
+impl Machine {
+    fn new() -> Self {
+        let root = tempfile::tempdir().unwrap();
+        for folder in ["sys/devices", "sys/class", "sys/bus", "run/udev/data"] {
+            fs::create_dir_all(root.path().join(folder)).unwrap();
+        }
+        Self { root }
+    }
+
+    /// As `new`, and udev runs.
+    fn with_udev() -> Self {
+        let machine = Self::new();
+        fs::write(machine.root.path().join("run/udev/control"), "").unwrap();
+        machine
+    }
+
+    fn folder(&self, devpath: &str) -> PathBuf {
+        self.root.path().join("sys").join(&devpath[1..])
+    }
+
+    fn plug(&self, part: Part<'_>) {
+        let folder = self.folder(part.devpath);
+        fs::create_dir_all(&folder).unwrap();
+        let (kind, subsystem) = part.subsystem.split_once('/').unwrap();
+        let name = part.devpath.rsplit_once('/').unwrap().1;
+        let up = "../".repeat(part.devpath.matches('/').count());
+        let link = |target: String, path: PathBuf| {
+            if fs::symlink_metadata(&path).is_err() {
+                symlink(target, path).unwrap();
+            }
+        };
+        link(format!("{up}{kind}/{subsystem}"), folder.join("subsystem"));
+        let (entries, up) = match kind {
+            "bus" => (format!("sys/bus/{subsystem}/devices"), "../../.."),
+            _ => (format!("sys/class/{subsystem}"), "../.."),
+        };
+        let entries = self.root.path().join(entries);
+        fs::create_dir_all(&entries).unwrap();
+        link(format!("{up}{}", part.devpath), entries.join(name));
+        for (name, value) in part.attributes {
+            let path = folder.join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            match name {
+                &"driver" | &"iommu_group" => link(format!("../x/{value}"), path),
+                _ => fs::write(path, format!("{value}\n")).unwrap(),
+            }
+        }
+        fs::write(folder.join("uevent"), part.uevent).unwrap();
+    }
+
+    /// The kernel takes the `uevent` file first, then the links.
+    fn pull(&self, devpath: &str) {
+        fs::remove_dir_all(self.folder(devpath)).unwrap();
+    }
+
+    fn udev_says(&self, key: &str, entry: &str) {
+        fs::write(self.root.path().join("run/udev/data").join(key), entry).unwrap();
+    }
+
+    fn look(&self, details: &str) -> Arc<Look> {
+        self.look_with(details, &[])
+    }
+
+    fn look_with(&self, details: &str, properties: &[(&str, &str)]) -> Arc<Look> {
+        let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+        let properties = properties.iter().map(owned).collect();
+        let udev = Udev::new(self.root.path(), Subsystems::All);
+        Arc::new(udev.look(details, &properties).unwrap())
+    }
+
+    fn devices(&self, details: &str) -> Vec<Device> {
+        devices_of(&self.look(details))
+    }
+}
+
+fn set_of(look: &Look) -> DeviceSet {
+    let tree = scan::all(&look.sysfs, &look.details, true);
+    plan::devices(&tree, &look.details, &look.allowed)
+}
+
+fn devices_of(look: &Look) -> Vec<Device> {
+    let set = set_of(look);
+    assert!(set.complete);
+    set.devices
+        .into_values()
+        .map(|device| (*device).clone())
+        .collect()
+}
+
+fn ids(devices: &[Device]) -> Vec<&str> {
+    devices.iter().map(|device| device.id.as_str()).collect()
+}
+
+fn nodes(device: &Device) -> Vec<&str> {
+    (device.device_nodes.iter())
+        .map(|node| node.host_path.as_str())
+        .collect()
+}
+
+fn rule(rule: &str) -> String {
+    format!("udevRules: ['{rule}']")
+}

@@ -1,0 +1,175 @@
+//! Machines that change: what is offered after each event.
+use super::*;
+use std::io;
+
+struct Told(mpsc::Receiver<Vec<Event>>);
+
+impl Events for Told {
+    async fn next(&mut self) -> io::Result<Vec<Event>> {
+        self.0
+            .recv()
+            .await
+            .ok_or_else(|| io::Error::other("the test is over"))
+    }
+}
+
+/// A discovery that runs, and the events that it is told of.
+struct Running {
+    events: mpsc::Sender<Vec<Event>>,
+    found: watch::Receiver<DeviceSet>,
+    run: tokio::task::JoinSet<Result<(), DiscoveryError>>,
+}
+
+impl Running {
+    fn start(machine: &Machine, details: &str) -> Self {
+        let (events, told) = mpsc::channel(16);
+        let (sender, found) = watch::channel(DeviceSet::default());
+        let look = machine.look(details);
+        let mut run = tokio::task::JoinSet::new();
+        run.spawn(async move { follow(look, Told(told), &sender).await });
+        Self { events, found, run }
+    }
+
+    async fn happens(&self, events: &[(&str, &str, &str)]) {
+        let event = |(action, devpath, subsystem): &(&str, &str, &str)| {
+            let text = format!(
+                "{action}@{devpath}\0ACTION={action}\0DEVPATH={devpath}\0SUBSYSTEM={subsystem}\0"
+            );
+            uevent::parse(text.as_bytes()).unwrap()
+        };
+        self.events
+            .send(events.iter().map(event).collect())
+            .await
+            .unwrap();
+    }
+
+    async fn until_there_are(&mut self, count: usize) -> DeviceSet {
+        let wait = self
+            .found
+            .wait_for(|set| set.complete && set.devices.len() == count);
+        let set = tokio::time::timeout(Duration::from_secs(30), wait).await;
+        set.expect("in time").unwrap().clone()
+    }
+}
+
+fn tty(machine: &Machine, n: u32) -> String {
+    let devpath = format!("/devices/platform/uart/tty/ttyS{n}");
+    machine.plug(Part {
+        subsystem: "class/tty",
+        devpath: &devpath,
+        uevent: &format!("MAJOR=4\nMINOR={n}\nDEVNAME=ttyS{n}\n"),
+        attributes: &[],
+    });
+    devpath
+}
+
+const TTYS: &str = "udevRules: ['SUBSYSTEM==\"tty\"']";
+
+#[tokio::test]
+async fn a_device_that_is_plugged_and_pulled_comes_and_goes_by_its_event_alone() {
+    let machine = Machine::new();
+    tty(&machine, 0);
+    let mut running = Running::start(&machine, TTYS);
+    running.until_there_are(1).await;
+    let path = tty(&machine, 1);
+    // What no event names is not looked for.
+    tty(&machine, 2);
+    running.happens(&[("add", &path, "tty")]).await;
+    running.until_there_are(2).await;
+    machine.pull(&path);
+    running.happens(&[("remove", &path, "tty")]).await;
+    running.until_there_are(1).await;
+    running.events.send(vec![Event::Anything]).await.unwrap();
+    running.until_there_are(2).await;
+}
+
+#[tokio::test]
+async fn what_is_below_a_device_that_went_goes_with_it_and_a_sibling_stays() {
+    let machine = Machine::new();
+    for port in ["1-1", "1-10"] {
+        machine.plug(Part {
+            subsystem: "class/tty",
+            devpath: &format!("/devices/usb1/{port}/tty/ttyACM{}", port.len()),
+            uevent: &format!(
+                "MAJOR=166\nMINOR={}\nDEVNAME=ttyACM{}\n",
+                port.len(),
+                port.len()
+            ),
+            attributes: &[],
+        });
+    }
+    let mut running = Running::start(&machine, TTYS);
+    running.until_there_are(2).await;
+    machine.pull("/devices/usb1/1-1");
+    running
+        .happens(&[("remove", "/devices/usb1/1-1", "usb")])
+        .await;
+    let set = running.until_there_are(1).await;
+    let left = set.devices.keys().next().unwrap().as_str();
+    assert_eq!(left, "/devices/usb1/1-10/tty/ttyACM4");
+}
+
+#[tokio::test]
+async fn an_event_of_a_parent_looks_at_what_is_below_it() {
+    let machine = Machine::new();
+    let parent = |driver: &'static str| {
+        fs::remove_file(machine.folder("/devices/platform/uart/driver")).ok();
+        machine.plug(Part {
+            subsystem: "bus/platform",
+            devpath: "/devices/platform/uart",
+            uevent: "",
+            attributes: &[("driver", driver)],
+        });
+    };
+    parent("other");
+    tty(&machine, 0);
+    let mut running = Running::start(
+        &machine,
+        &rule(r#"SUBSYSTEM=="tty", DRIVERS=="serial8250""#),
+    );
+    running.until_there_are(0).await;
+    parent("serial8250");
+    running
+        .happens(&[("bind", "/devices/platform/uart", "platform")])
+        .await;
+    running.until_there_are(1).await;
+    parent("other");
+    running
+        .happens(&[("unbind", "/devices/platform/uart", "platform")])
+        .await;
+    running.until_there_are(0).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_device_is_offered_when_udev_has_looked_at_it_or_has_had_the_time() {
+    let machine = Machine::with_udev();
+    let mut running = Running::start(&machine, TTYS);
+    running.until_there_are(0).await;
+    let path = tty(&machine, 1);
+    let began = Instant::now();
+    running.happens(&[("add", &path, "tty")]).await;
+    running.until_there_are(1).await;
+    assert!(began.elapsed() >= UDEV_PATIENCE, "{:?}", began.elapsed());
+    let path = tty(&machine, 2);
+    running.happens(&[("add", &path, "tty")]).await;
+    machine.udev_says("c4:2", "E:ID_BUS=pci\n");
+    let began = Instant::now();
+    running.happens(&[("add", &path, "tty")]).await;
+    running.until_there_are(2).await;
+    assert!(began.elapsed() < UDEV_PATIENCE, "{:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn a_machine_without_sysfs_is_an_error_that_names_the_folder() {
+    let machine = Machine::new();
+    fs::remove_dir_all(machine.root.path().join("sys")).unwrap();
+    let mut running = Running::start(&machine, TTYS);
+    let ended = running.run.join_next().await.unwrap().unwrap();
+    assert!(ended.unwrap_err().to_string().contains("sys/devices"));
+}
+
+#[tokio::test]
+async fn the_kernel_lets_any_user_listen() {
+    let monitor = Monitor::open();
+    assert!(monitor.is_ok(), "{:?}", monitor.err());
+}
