@@ -13,13 +13,14 @@ use tokio::{
     task::JoinSet,
     time::{self, Instant},
 };
+use tokio_util::sync::CancellationToken;
 
 const RATE: u32 = 50;
 const SECONDS: u32 = 10;
 pub(super) const CLAIMS: u32 = RATE * SECONDS;
 
-/// Claims so many slots a second for some seconds and releases them again. Returns how long each claim took that was not
-/// refused.
+/// Claims so many slots a second for some seconds, and releases all of them afterwards. Returns how long each claim took that
+/// was not refused.
 pub(super) async fn measure(
     agents: &[Agent],
     watched: &Watched,
@@ -28,6 +29,7 @@ pub(super) async fn measure(
     let instances = watched.of(configuration);
     let mut ticks = time::interval(Duration::from_secs(1) / RATE);
     let mut claims = JoinSet::new();
+    let is_over = CancellationToken::new();
     for number in 0..CLAIMS {
         ticks.tick().await;
         let n = usize::try_from(number).unwrap();
@@ -40,7 +42,7 @@ pub(super) async fn measure(
             from: None,
             to: Some(SlotOwner::Node(agent.name.clone())),
         };
-        let store = agent.store.clone();
+        let (store, is_over) = (agent.store.clone(), is_over.clone());
         claims.spawn(async move {
             let began = Instant::now();
             let release = SlotChange {
@@ -50,11 +52,12 @@ pub(super) async fn measure(
             };
             let claimed = exchange(&store, claim).await;
             let took = began.elapsed();
-            time::sleep(Duration::from_secs(1)).await;
+            is_over.cancelled().await;
             exchange(&store, release).await.ok();
             claimed.map(|()| took)
         });
     }
+    is_over.cancel();
     let outcomes = claims.join_all().await;
     outcomes.into_iter().filter_map(Result::ok).collect()
 }

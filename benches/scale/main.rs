@@ -50,10 +50,12 @@ async fn main() -> ExitCode {
         return ExitCode::SUCCESS; // `cargo test --all-targets`: that it builds is enough
     }
     let mut report = Report::new(flags.agents.clone());
-    for agents in &flags.agents {
+    for (round, agents) in flags.agents.iter().enumerate() {
         let mut world = World::begin(&flags, *agents).await;
         world.measure_all(&mut report).await;
-        world.end().await;
+        if round + 1 < flags.agents.len() {
+            world.end().await; // the cluster ends with the last
+        }
     }
     println!("{}", report.table());
     if let Some(path) = &flags.report {

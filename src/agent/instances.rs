@@ -13,7 +13,7 @@ use crate::{
 };
 use plan::{Absences, Arrivals, World, plan};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 use writes::{Outcome, Writes};
@@ -22,6 +22,9 @@ const FIRST_RETRY: Duration = Duration::from_millis(200);
 const LAST_RETRY: Duration = Duration::from_secs(10);
 /// How long after a change all of it is looked at: what comes in one go makes one plan.
 const SETTLE: Duration = Duration::from_millis(5);
+/// The least time between two looks at changed Instances. Most of their changes are what others wrote, and what is found
+/// or lost does not wait for this.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 
 /// Plans and carries out, at each change of what the plan depends on and when a time that it waits for has come.
 pub(super) async fn run(node: Arc<Node>, shutdown: CancellationToken) -> anyhow::Result<()> {
@@ -31,6 +34,7 @@ pub(super) async fn run(node: Arc<Node>, shutdown: CancellationToken) -> anyhow:
     let mut keeper = Keeper::new(node.clone());
     let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
     loop {
+        let look_again = Instant::now() + BETWEEN_LOOKS;
         let known = instances.borrow_and_update().clone();
         let planned = plan(&World {
             node: &node.name,
@@ -68,7 +72,7 @@ pub(super) async fn run(node: Arc<Node>, shutdown: CancellationToken) -> anyhow:
             () = shutdown.cancelled() => return Ok(()),
             changed = judged.changed() => changed?,
             changed = discoveries.changed() => changed?,
-            changed = instances.changed() => changed?,
+            changed = async { sleep_until(look_again).await; instances.changed().await } => changed?,
             changed = configurations.changed() => changed?,
             changed = uses.changed() => changed?,
             () = sleep(wait.unwrap_or(Duration::MAX)) => continue,

@@ -270,6 +270,14 @@ pub struct Problem {
     pub message: String,
 }
 
+impl Configuration {
+    /// Returns whether `spec.nodeSelector` selects a Node with these labels.
+    pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
+        let mut wanted = self.spec.node_selector.iter();
+        wanted.all(|(key, value)| labels.get(key) == Some(value))
+    }
+}
+
 impl Problem {
     /// A problem as the schema takes it: what is too long is cut off.
     pub fn new(reason: &str, message: impl Into<String>) -> Self {

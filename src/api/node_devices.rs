@@ -34,7 +34,8 @@ use std::collections::BTreeMap;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct NodeDevicesSpec {
-    /// Each Configuration that the node has judged.
+    /// Each Configuration that the node has judged, without those whose `spec.nodeSelector` leaves it out: these are here
+    /// as long as one of their Instances has a label of the node.
     #[serde(default)]
     #[schemars(
         length(max = limits::CONFIGURATIONS_MAX),
@@ -57,9 +58,6 @@ pub struct ConfigurationView {
     /// late.
     #[serde(default)]
     pub complete: bool,
-    /// Whether `spec.nodeSelector` of the Configuration leaves the node out.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub left_out: bool,
     /// The problems that the node has with the Configuration; absent where it has none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
@@ -123,14 +121,6 @@ pub struct SeenDevice {
         "additionalProperties" = {"type": "string", "maxLength": limits::SLOT_OWNER_MAX}
     ))]
     pub usage: BTreeMap<String, String>,
-}
-
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde passes a reference"
-)]
-fn is_false(value: &bool) -> bool {
-    !value
 }
 
 /// What `state` says of a device that the node does not see any more.

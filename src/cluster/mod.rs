@@ -10,9 +10,11 @@ mod writes;
 pub use keys::key_of;
 pub use requests::{code, is_conflict, is_not_found, is_unprocessable, list_all, reason};
 
+use crate::model::patch::add;
 use anyhow::Context as _;
-use kube::{Client, Config, client::ClientBuilder};
+use kube::{Client, Config, api::Patch, client::ClientBuilder};
 use requests::REQUEST_TIMEOUT;
+use serde_json::json;
 use std::time::Duration;
 use tower::timeout::TimeoutLayer;
 
@@ -39,6 +41,16 @@ pub fn client_of(mut config: Config) -> anyhow::Result<Client> {
         ClientBuilder::try_from(config).context("cannot create the client of the API server")?;
     let builder = builder.with_layer(&TimeoutLayer::new(REQUEST_TIMEOUT));
     Ok(builder.with_layer(&writes::CountWrites).build())
+}
+
+/// Returns the request body of a JSON patch that also removes `metadata.managedFields`. The list of who wrote which field is
+/// as large as the fields, nobody applies these objects by parts, and each change is sent to every node that the object
+/// names. An object without the list does not get it again by a patch (`skipnonapplied.go` of k8s.io/apimachinery).
+pub fn untracked(mut patch: json_patch::Patch) -> Patch<()> {
+    patch
+        .0
+        .push(add(&["metadata", "managedFields"], json!([{}])));
+    Patch::Json(patch)
 }
 
 #[cfg(feature = "kubeconfig")]

@@ -26,6 +26,7 @@ use crate::{
         events::about,
         is_conflict,
         parts::{NodePart, PodPart},
+        untracked,
         watch::apis,
     },
     model::names::ObjectKey,
@@ -261,7 +262,7 @@ async fn change_instance(shared: &Shared, state: &Mutex<State>, change: &Change)
     let Change { key, .. } = change;
     let api: Api<Instance> = Api::namespaced(shared.client.clone(), &key.namespace);
     if let Some(patch) = &change.patch {
-        match api.patch(&key.name, &params(), &json_patch(patch)).await {
+        match (api.patch(&key.name, &params(), &untracked(patch.clone()))).await {
             Ok(changed) => {
                 let left = change.away.iter().chain(&change.gone);
                 lock(state).memory.left(key, left, Instant::now());
@@ -278,7 +279,7 @@ async fn change_instance(shared: &Shared, state: &Mutex<State>, change: &Change)
         return true;
     };
     let result = api
-        .patch_status(&key.name, &params(), &json_patch(patch))
+        .patch_status(&key.name, &params(), &untracked(patch.clone()))
         .await;
     if let Ok(changed) = &result {
         for told in &change.told {

@@ -63,6 +63,7 @@ pub(crate) struct NodeState {
     pub(crate) since: Option<Timestamp>,
     /// Whether it has the taint `node.kubernetes.io/out-of-service`.
     pub(crate) is_out_of_service: bool,
+    pub(crate) labels: BTreeMap<String, String>,
 }
 
 /// A Pod with the label of a Configuration: a broker, or a Pod of a broker's Job.
@@ -264,6 +265,7 @@ fn node_state(node: NodePart) -> NodeState {
     NodeState {
         is_out_of_service: node.has_taint(names::OUT_OF_SERVICE),
         uid: node.metadata.uid.unwrap_or_default(),
+        labels: node.metadata.labels.unwrap_or_default(),
         is_ready: ready.as_ref().is_some_and(|ready| ready.status == "True"),
         since: ready
             .and_then(|ready| ready.last_transition_time)

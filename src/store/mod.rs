@@ -151,8 +151,6 @@ pub struct Report {
     pub problems: Vec<Problem>,
     /// Whether the node has looked everywhere once.
     pub complete: bool,
-    /// Whether `spec.nodeSelector` leaves the node out.
-    pub left_out: bool,
     /// The shared devices, where a controller makes their Instances.
     pub devices: Vec<SeenDevice>,
 }

@@ -15,7 +15,7 @@ use crate::{
     store::{
         Exchange, InstanceChange, Instances, Report, StoreError, View, is_same,
         kubernetes::{
-            own_plan::{self, Step, Written},
+            own_plan::{self, Step, Urgency, Written},
             plan::{self, Description, Met, met},
             view::{self, Known},
         },
@@ -326,6 +326,7 @@ impl Store {
         let mut written = Written::default();
         let (first, last) = (Duration::from_millis(100), Duration::from_secs(30));
         let mut backoff = Backoff::new(first, last);
+        let mut due: Option<u64> = None;
         if reports.changed().await.is_err() || own.wait_for(Option::is_some).await.is_err() {
             return;
         }
@@ -337,7 +338,21 @@ impl Store {
                 written.is_deleted();
             }
             let began = machine.now();
-            let step = own_plan::step(&wanted, seen.as_deref(), &written);
+            let urgency = match due {
+                Some(due) if due <= began => Urgency::Due,
+                _ => Urgency::Fresh,
+            };
+            let step = own_plan::step(&wanted, seen.as_deref(), &written, urgency);
+            if step == Step::Wait {
+                let until = *due.get_or_insert(began + BETWEEN_WRITES);
+                tokio::select! {
+                    biased;
+                    _ = reports.changed() => reports.mark_changed(),
+                    () = machine.sleep(until - began) => {}
+                }
+                continue;
+            }
+            due = None;
             match self.carry_out(step, &mut written).await {
                 None => {}
                 Some(true) => {
@@ -364,7 +379,7 @@ impl Store {
     async fn carry_out(&self, step: Step<'_>, written: &mut Written) -> Option<bool> {
         let (name, by) = (&self.node, names::AGENT_MANAGER);
         let outcome = match step {
-            Step::Nothing => return None,
+            Step::Nothing | Step::Wait => return None,
             Step::Create(spec) => {
                 let what = || format!("create nodedevices {name}: {}", json!(spec));
                 let ask = |server: &mut ApiServer| server.create_node_devices(name, spec, by);

@@ -164,18 +164,12 @@ fn selection(
     configuration: &Configuration,
     earlier: Option<&AcceptedConfiguration>,
 ) -> Selection {
-    let selector = &configuration.spec.node_selector;
     match world.labels {
         Labels::NoNode => Selection::Selected,
-        _ if selector.is_empty() => Selection::Selected,
+        _ if configuration.spec.node_selector.is_empty() => Selection::Selected,
         Labels::Unknown => earlier.map_or(Selection::Unknown, |earlier| earlier.selection),
-        Labels::Known(labels) => {
-            let has = |(key, value): (&String, &String)| labels.get(key) == Some(value);
-            match selector.iter().all(has) {
-                true => Selection::Selected,
-                false => Selection::LeftOut,
-            }
-        }
+        Labels::Known(labels) if configuration.selects(labels) => Selection::Selected,
+        Labels::Known(_) => Selection::LeftOut,
     }
 }
 

@@ -94,6 +94,9 @@ pub(crate) fn plan(world: &World<'_>) -> Plan {
     }
     for (key, accepted) in &world.judged.accepted {
         let mut part = PlanOfOne::new(world, key, accepted);
+        if part.is_left_out() && part.unseen.is_empty() {
+            continue; // the other nodes' Configurations are not reported
+        }
         let new = part.follow_devices();
         part.follow_absences(&mut room);
         let arrivals = part.welcome(new, &mut room);
@@ -144,7 +147,6 @@ impl<'a> PlanOfOne<'a> {
         let left_out = accepted.selection == Selection::LeftOut;
         let mut report = Report {
             complete: left_out || sighting.is_some_and(|s| s.set.complete),
-            left_out,
             ..Report::default()
         };
         if let Some(error) = sighting.and_then(|s| s.error.as_ref()) {
@@ -170,6 +172,11 @@ impl<'a> PlanOfOne<'a> {
             wake_in: None,
             report,
         }
+    }
+
+    /// Returns whether `spec.nodeSelector` leaves this node out.
+    fn is_left_out(&self) -> bool {
+        self.accepted.selection == Selection::LeftOut
     }
 
     /// Devices that have an Instance keep it; the others are returned.
@@ -210,7 +217,7 @@ impl<'a> PlanOfOne<'a> {
                 self.part_with(key, instance);
                 continue;
             }
-            if self.report.left_out {
+            if self.is_left_out() {
                 self.leave(key, instance, "spec.nodeSelector leaves this node out");
                 room.0 += 1;
                 continue;

@@ -240,10 +240,7 @@ impl View<'_> {
         if let [(node, problem), others @ ..] = troubled.as_slice() {
             return trouble(&problem.reason, first_trouble(node, problem, others.len()));
         }
-        let views = self.views.get(key).into_iter().flatten();
-        let left_out = views.filter(|(_, view)| view.left_out);
-        let left_out: BTreeSet<&String> = left_out.map(|(node, _)| *node).collect();
-        if !counted.is_empty() && counted.iter().all(|report| left_out.contains(&report.name)) {
+        if self.leaves_all_out(configuration) {
             let message = "spec.nodeSelector leaves out every node that petiole-agent runs on: compare it with `kubectl get nodes --show-labels`";
             return trouble("NoNodeSelected", message.to_owned());
         }
@@ -280,6 +277,16 @@ impl View<'_> {
                 "no node has said yet what it makes of it: petiole-agent may not run",
             ),
         }
+    }
+
+    /// Whether there are nodes with an agent, and `spec.nodeSelector` selects none of them.
+    fn leaves_all_out(&self, configuration: &Configuration) -> bool {
+        let world = self.world;
+        let with_agent = (world.node_devices.keys()).filter_map(|name| world.nodes.get(name));
+        let mut working = with_agent
+            .filter(|node| is_working(node, self.now))
+            .peekable();
+        working.peek().is_some() && !working.any(|node| configuration.selects(&node.labels))
     }
 
     /// A node that restarts goes on counting.

@@ -13,13 +13,18 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use tokio::{task::spawn_blocking, time::sleep};
+use tokio::{
+    task::spawn_blocking,
+    time::{Instant, sleep_until},
+};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 const FILE_MODE: u32 = 0o600;
 /// What changes within this time is written together.
 const SETTLE: Duration = Duration::from_millis(500);
+/// The least time between two writes while changes do not end: a disk of flash memory wears out.
+const BETWEEN_WRITES: Duration = Duration::from_secs(2);
 
 /// `<state>/mirror/{instances,configurations}.json`, as they were when the agent started.
 pub(super) struct Mirror {
@@ -79,6 +84,7 @@ fn read<T: DeserializeOwned>(path: &Path) -> Vec<T> {
 pub(super) async fn run(inner: &Inner, shutdown: &CancellationToken) -> anyhow::Result<()> {
     let mut instances = inner.instances.subscribe();
     let mut configurations = inner.configurations.subscribe();
+    let mut next = Instant::now();
     loop {
         tokio::select! {
             changed = instances.changed() => changed?,
@@ -90,7 +96,9 @@ pub(super) async fn run(inner: &Inner, shutdown: &CancellationToken) -> anyhow::
                 }
             }
         }
-        shutdown.run_until_cancelled(sleep(SETTLE)).await;
+        let settled = sleep_until(next.max(Instant::now() + SETTLE));
+        shutdown.run_until_cancelled(settled).await;
+        next = Instant::now() + BETWEEN_WRITES;
         let folder = inner.mirror.folder.clone();
         let now = instances.borrow_and_update().clone();
         let all = configurations.borrow_and_update().clone();

@@ -14,7 +14,7 @@ use kube::{
     api::{Patch, PatchParams, PostParams},
     runtime::watcher,
 };
-use own_plan::{Step, Written};
+use own_plan::{Step, Urgency, Written};
 use serde_json::json;
 use std::time::Duration;
 use tokio::{
@@ -55,6 +55,7 @@ pub(super) async fn run(
     let mut reports = inner.reports.subscribe();
     let mut written = Written::default();
     let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
+    let mut due: Option<Instant> = None;
     let write = async {
         // Nothing was reported yet, and it is not known what stands there.
         reports.changed().await?;
@@ -67,7 +68,20 @@ pub(super) async fn run(
                 written.is_deleted();
             }
             let began = Instant::now();
-            let step = own_plan::step(&wanted, seen.as_deref(), &written);
+            let urgency = match due {
+                Some(due) if due <= began => Urgency::Due,
+                _ => Urgency::Fresh,
+            };
+            let step = own_plan::step(&wanted, seen.as_deref(), &written, urgency);
+            if step == Step::Wait {
+                let until = *due.get_or_insert(began + BETWEEN_WRITES);
+                tokio::select! {
+                    changed = reports.changed() => { changed?; reports.mark_changed(); }
+                    () = sleep_until(until) => {}
+                }
+                continue;
+            }
+            due = None;
             match carry_out(inner, step, (&mut written, seen.as_deref())).await {
                 None => {}
                 Some(true) => {
@@ -100,7 +114,7 @@ async fn carry_out(
     let manager = Some(names::AGENT_MANAGER.to_owned());
     let before = written.reported(seen);
     let outcome = match step {
-        Step::Nothing => return None,
+        Step::Nothing | Step::Wait => return None,
         Step::Create(spec) => {
             let params = PostParams {
                 field_manager: manager,

@@ -16,8 +16,17 @@ pub(crate) type Problems = Vec<(ObjectKey, Problem)>;
 #[derive(Debug, PartialEq)]
 pub(crate) enum Step<'a> {
     Nothing,
+    /// The node has begun to look for the devices of Configurations, and what it finds may come at once.
+    Wait,
     Create(&'a NodeDevicesSpec),
     Patch(&'a NodeDevicesSpec),
+}
+
+/// Whether what is wanted has just changed, or has been wanted for so long that it is written in any case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Urgency {
+    Fresh,
+    Due,
 }
 
 /// What became of the last write, as far as the watch may not tell of it yet.
@@ -98,7 +107,6 @@ pub(crate) fn wanted(reports: &BTreeMap<ObjectKey, Report>) -> NodeDevicesSpec {
         namespace: key.namespace.clone(),
         name: key.name.clone(),
         complete: report.complete,
-        left_out: report.left_out,
         problems: report.problems.clone(),
         devices: report.devices.iter().map(&mut bounded).collect(),
     };
@@ -112,19 +120,43 @@ pub(crate) fn step<'a>(
     wanted: &'a NodeDevicesSpec,
     seen: Option<&NodeDevices>,
     written: &Written,
+    urgency: Urgency,
 ) -> Step<'a> {
-    let stands = match (written, seen) {
-        (Written::Gone, _) => return Step::Create(wanted),
+    let none = NodeDevicesSpec::default();
+    let (stands, change) = match (written, seen) {
+        (Written::Gone, _) => (&none, Step::Create(wanted)),
         (Written::Other, None) => return Step::Patch(wanted),
-        (Written::There(written), Some(seen)) if is_newer(written, seen) => &written.spec,
-        (_, Some(seen)) => &seen.spec,
+        (Written::There(written), Some(seen)) if is_newer(written, seen) => {
+            (&written.spec, Step::Patch(wanted))
+        }
+        (_, Some(seen)) => (&seen.spec, Step::Patch(wanted)),
         // The watch does not have it yet.
-        (Written::There(written), None) => &written.spec,
-        (Written::Nothing, None) => return Step::Create(wanted),
+        (Written::There(written), None) => (&written.spec, Step::Patch(wanted)),
+        (Written::Nothing, None) => (&none, Step::Create(wanted)),
     };
-    match says(stands, wanted) {
-        true => Step::Nothing,
-        false => Step::Patch(wanted),
+    match (change, urgency) {
+        (Step::Patch(_), _) if says(stands, wanted) => Step::Nothing,
+        (_, Urgency::Fresh) if looks(wanted) && says(stands, &without_looks(wanted)) => Step::Wait,
+        (change, _) => change,
+    }
+}
+
+/// Whether all that there is to say of a Configuration is that the node looks.
+fn only_looks(view: &ConfigurationView) -> bool {
+    !view.complete && view.devices.is_empty() && view.problems.is_empty()
+}
+
+fn looks(wanted: &NodeDevicesSpec) -> bool {
+    wanted.configurations.iter().any(only_looks)
+}
+
+fn without_looks(wanted: &NodeDevicesSpec) -> NodeDevicesSpec {
+    let said = wanted
+        .configurations
+        .iter()
+        .filter(|view| !only_looks(view));
+    NodeDevicesSpec {
+        configurations: said.cloned().collect(),
     }
 }
 
@@ -140,7 +172,7 @@ fn is_newer(a: &NodeDevices, b: &NodeDevices) -> bool {
 fn says(stands: &NodeDevicesSpec, wanted: &NodeDevicesSpec) -> bool {
     let is_same = |(there, wanted): (&ConfigurationView, &ConfigurationView)| {
         (&there.namespace, &there.name) == (&wanted.namespace, &wanted.name)
-            && (there.complete, there.left_out) == (wanted.complete, wanted.left_out)
+            && there.complete == wanted.complete
             && there.problems == wanted.problems
             && there.devices.len() == wanted.devices.len()
             && (there.devices.iter().zip(&wanted.devices)).all(|(a, b)| is_same_device(a, b))
@@ -200,37 +232,64 @@ mod tests {
     fn what_stands_there_is_written_anew_only_where_it_says_something_else() {
         let (one, two) = (wanting(vec![device("1")]), wanting(vec![device("2")]));
         let nothing = Written::default();
-        assert_eq!(step(&one, None, &nothing), Step::Create(&one));
+        assert_eq!(step(&one, None, &nothing, Urgency::Due), Step::Create(&one));
         assert_eq!(
-            step(&one, Some(&object("1", &one)), &nothing),
+            step(&one, Some(&object("1", &one)), &nothing, Urgency::Due),
             Step::Nothing
         );
         assert_eq!(
-            step(&one, Some(&object("1", &two)), &nothing),
+            step(&one, Some(&object("1", &two)), &nothing, Urgency::Due),
             Step::Patch(&one)
         );
         // The watch is behind what was written, and then it is not.
         let mut written = Written::default();
         written.is_there(object("5", &one));
         assert_eq!(
-            step(&one, Some(&object("4", &two)), &written),
+            step(&one, Some(&object("4", &two)), &written, Urgency::Due),
             Step::Nothing
         );
         assert_eq!(
-            step(&one, Some(&object("6", &two)), &written),
+            step(&one, Some(&object("6", &two)), &written, Urgency::Due),
             Step::Patch(&one)
         );
-        assert_eq!(step(&one, None, &written), Step::Nothing);
-        assert_eq!(step(&two, None, &written), Step::Patch(&two));
+        assert_eq!(step(&one, None, &written, Urgency::Due), Step::Nothing);
+        assert_eq!(step(&two, None, &written, Urgency::Due), Step::Patch(&two));
         written.is_deleted();
-        assert_eq!(step(&one, None, &written), Step::Create(&one));
+        assert_eq!(step(&one, None, &written, Urgency::Due), Step::Create(&one));
         written.is_other();
-        assert_eq!(step(&one, None, &written), Step::Patch(&one));
+        assert_eq!(step(&one, None, &written, Urgency::Due), Step::Patch(&one));
         written.is_gone();
         assert_eq!(
-            step(&one, Some(&object("6", &one)), &written),
+            step(&one, Some(&object("6", &one)), &written, Urgency::Due),
             Step::Create(&one)
         );
+    }
+
+    #[test]
+    fn that_a_node_looks_is_written_with_what_it_finds_if_that_comes_soon() {
+        let view = |name: &str, complete| ConfigurationView {
+            name: name.to_owned(),
+            complete,
+            ..ConfigurationView::default()
+        };
+        let spec = |configurations| NodeDevicesSpec { configurations };
+        let stands = object("1", &spec(vec![view("a", true)]));
+        let step = |wanted: &NodeDevicesSpec, urgency| {
+            let nothing = Written::default();
+            match super::step(wanted, Some(&stands), &nothing, urgency) {
+                Step::Wait => "wait",
+                Step::Patch(_) => "patch",
+                Step::Nothing | Step::Create(_) => "neither",
+            }
+        };
+        let looks = spec(vec![view("a", true), view("b", false)]);
+        assert_eq!(step(&looks, Urgency::Fresh), "wait");
+        assert_eq!(step(&looks, Urgency::Due), "patch");
+        let found = spec(vec![view("a", true), view("b", true)]);
+        assert_eq!(step(&found, Urgency::Fresh), "patch");
+        let gone = spec(vec![view("b", false)]);
+        assert_eq!(step(&gone, Urgency::Fresh), "patch");
+        assert_eq!(step(&stands.spec, Urgency::Fresh), "neither");
     }
 
     #[test]

@@ -9,12 +9,14 @@ use crate::{
         instance::{HEALTHY, Instance},
         names,
     },
-    cluster::{code, events::about, is_conflict, is_not_found, is_unprocessable, reason},
+    cluster::{
+        code, events::about, is_conflict, is_not_found, is_unprocessable, reason, untracked,
+    },
     model::names::ObjectKey,
     store::{About, InstanceChange, StoreError, View, key_of, plan::in_use_by},
 };
 use json_patch::Patch as JsonPatch;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{DeleteParams, PatchParams, PostParams, Preconditions};
 use std::sync::Arc;
 
 /// Somebody else may change the Instance between its reading and our patch.
@@ -230,7 +232,7 @@ impl Inner {
             field_manager: Some(names::AGENT_MANAGER.to_owned()),
             ..PatchParams::default()
         };
-        let (api, patch) = (self.instance_api(key), Patch::Json::<()>(patch));
+        let (api, patch) = (self.instance_api(key), untracked(patch));
         let written = match is_status {
             true => api.patch_status(&key.name, &params, &patch).await,
             false => api.patch(&key.name, &params, &patch).await,

@@ -187,14 +187,22 @@ fn of_one_name_the_older_works_until_the_nodes_say_otherwise() {
 #[test]
 fn a_selector_that_leaves_out_every_node_is_trouble_and_one_that_selects_some_is_not() {
     let mut world = reported(vec![]);
-    let view = |left_out: bool| json!([{"namespace": "default", "name": "cam", "complete": true, "leftOut": left_out}]);
-    for (other, reason) in [(true, "NoNodeSelected"), (false, "Working")] {
-        for (node, left_out) in [("a", true), ("b", other)] {
-            let object = Arc::new(node_devices(node, view(left_out)));
-            world.node_devices.insert(node.to_owned(), object);
-        }
-        assert_eq!(judged(&world, 0).0.reason, reason);
-    }
+    let configuration = Arc::make_mut(world.configurations.get_mut(&key("cam")).unwrap());
+    let hall = ("hall".to_owned(), "3".to_owned());
+    configuration.spec.node_selector.extend([hall.clone()]);
+    let reason = |world: &World| judged(world, 0).0.reason;
+    assert_eq!(reason(&world), "NotReported");
+    let nothing = Arc::new(node_devices("a", json!([])));
+    world.node_devices.insert("a".to_owned(), nothing);
+    assert_eq!(reason(&world), "NoNodeSelected");
+    // What is left of a device there does not change that.
+    let left = json!([{"namespace": "default", "name": "cam", "complete": true, "devices": [{"instance": "i", "state": "Left"}]}]);
+    let left = Arc::new(node_devices("a", left));
+    world.node_devices.insert("a".to_owned(), left);
+    assert_eq!(reason(&world), "NoNodeSelected");
+    let node = Arc::make_mut(world.nodes.get_mut("a").unwrap());
+    node.labels.extend([hall]);
+    assert_eq!(reason(&world), "Working");
 }
 
 #[test]
