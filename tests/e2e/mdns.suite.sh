@@ -139,6 +139,7 @@ test_the_life_of_a_service_of_multicast_dns() { life_of multicast CHANGES=USR2; 
 test_the_life_of_a_service_of_grandcat() { life_of grandcat CHANGES=USR1; }
 test_the_life_of_a_service_of_brutella() { life_of brutella CHANGES=USR1; }
 test_the_life_of_a_service_of_hashicorp() { life_of hashicorp GOODBYE=no; }
+test_the_life_of_a_service_of_libmdns() { life_of libmdns GOODBYE=no; } # a signal ends it without a goodbye
 
 test_all_libraries_on_one_lan_stay_healthy() {
   fresh
@@ -147,12 +148,12 @@ test_all_libraries_on_one_lan_stay_healthy() {
   for kind in a b c d; do configure "$kind" "_$kind._tcp"; done
   begin_agent
   local library count=0
-  for library in avahi zeroconf hap ciao bonjour multicast grandcat brutella hashicorp; do
+  for library in avahi zeroconf hap ciao bonjour multicast grandcat brutella hashicorp libmdns; do
     is_here "$library" || continue
     publish "$library" "Service of $library" _rtsp._tcp 8000 version=1
     count=$((count + 1))
   done
-  for library in avahi zeroconf ciao bonjour multicast grandcat brutella hashicorp; do
+  for library in avahi zeroconf ciao bonjour multicast grandcat brutella hashicorp libmdns; do
     # multicast-dns announces nothing: the question 31 s after the start may be the first that it hears.
     ! is_here "$library" || within 40 "$library is found" is_healthy "Service of $library"
   done

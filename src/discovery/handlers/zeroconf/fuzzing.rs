@@ -1,5 +1,13 @@
 //! The doors through which `fuzz/` reaches this handler: nothing else uses them.
-use super::{address::Address, details::Details, events::Known, plan::Tracker, room};
+use super::{
+    address::Address,
+    details::Details,
+    environment::Txt,
+    events::Known,
+    plan::Tracker,
+    room,
+    service::{self, device_from_service},
+};
 use crate::{
     discovery::mdns::{
         cache,
@@ -26,6 +34,30 @@ pub const PACKET_MAX: usize = query::PACKET_MAX;
 const LINK: u32 = 2;
 const SUBSCRIPTION: u64 = 1;
 
+/// A service that was resolved.
+#[derive(Debug, Clone)]
+pub struct Service {
+    pub fullname: String,
+    pub host: String,
+    pub port: u16,
+    pub address: IpAddr,
+    pub txt: Vec<(String, Option<Vec<u8>>)>,
+}
+
+impl From<&Service> for service::Service {
+    fn from(found: &Service) -> Self {
+        let txt = found.txt.iter().cloned();
+        Self {
+            fullname: found.fullname.clone(),
+            host: found.host.clone(),
+            port: found.port,
+            addresses: Address::new(found.address, "").into_iter().collect(),
+            txt: txt.map(|(key, value)| Txt { key, value }).collect(),
+            twin: None,
+        }
+    }
+}
+
 /// What to look for.
 pub struct Filter(Details);
 
@@ -33,6 +65,11 @@ impl Filter {
     /// `None` where the handler refuses the details.
     pub fn new(details: &str) -> Option<Self> {
         Details::parse(details).ok().map(Self)
+    }
+
+    /// Whether a service becomes a device.
+    pub fn takes(&self, service: &Service) -> bool {
+        device_from_service(&self.0, &service.into(), None).is_some()
     }
 
     /// Whether an address outside of the interface's networks may be used.
