@@ -101,7 +101,7 @@ regenerate:
 
 # Functions with equal code are one, where rustc links with its own lld: a hundredth of the image. Nothing here compares the
 # addresses of functions, which Rust does not promise to differ.
-fold := if arch() == "x86_64" { "-C link-arg=-Wl,--icf=all" } else { "" }
+fold := if arch() == "x86_64" { "-C link-arg=-Wl,--icf=all -C link-arg=-Wl,-O2" } else { "" }
 
 # The container image, static, as target/image/petiole.tar (localhost/petiole:dev): needs buildah
 image:

@@ -3,6 +3,7 @@ pub mod events;
 mod keys;
 pub mod node;
 pub mod parts;
+mod read;
 mod requests;
 pub mod watch;
 mod writes;

@@ -1,5 +1,6 @@
 //! Keeps whole sets of objects up to date. During relists, expired versions and outages of the server the last known
 //! set stays.
+pub use super::read::Read;
 use super::{
     keys::key_of,
     requests::{code, reason},
@@ -8,7 +9,7 @@ use crate::{backoff, model::names::ObjectKey};
 use futures::{Stream, StreamExt as _, future::ready, stream::select_all};
 use kube::{
     Api, Client, Resource,
-    core::{DeserializeGuard, NamespaceResourceScope},
+    core::NamespaceResourceScope,
     runtime::{
         WatchStreamExt as _,
         utils::Backoff,
@@ -28,9 +29,6 @@ const LONGEST_RETRY: Duration = Duration::from_secs(3);
 const RESET_AFTER: Duration = Duration::from_secs(30);
 /// The most events that are processed together. They lead to one new set.
 const BATCH: usize = 512;
-
-/// An object of a watch, or the error if it cannot be deserialized.
-pub type Read<K> = DeserializeGuard<K>;
 
 /// The last known objects of one kind, each reduced to the fields that are used.
 #[derive(Debug)]
@@ -278,7 +276,7 @@ mod tests {
         let mut object = ConfigMap::default();
         object.metadata.name = Some(name.to_owned());
         object.immutable = Some(label == "b");
-        DeserializeGuard(Ok(object))
+        Read(Ok(object))
     }
 
     fn unreadable(name: &str) -> Read<ConfigMap> {
@@ -287,7 +285,7 @@ mod tests {
             metadata: Default::default(),
         };
         invalid.metadata.name = Some(name.to_owned());
-        DeserializeGuard(Err(invalid))
+        Read(Err(invalid))
     }
 
     fn after(events: Vec<Event<Read<ConfigMap>>>) -> (Vec<(String, bool)>, Vec<String>) {

@@ -153,7 +153,7 @@ impl Away {
         let Some(look) = &self.look else {
             return Some(Duration::ZERO);
         };
-        let pause = ((now - self.noticed) / 4).clamp(LOOKS.0, LOOKS.1);
+        let pause = ((now - self.noticed) / 8).clamp(LOOKS.0, LOOKS.1);
         Some(pause.saturating_sub(now - look.at))
     }
 }
