@@ -179,8 +179,11 @@ async fn list(State(shared): State<Shared>, RawQuery(query): RawQuery) -> Respon
             if node.get("gone").is_some() {
                 return Err(std::io::Error::other("the server goes away"));
             }
-            let event = json!({"type": "MODIFIED", "object": node});
-            Ok(Bytes::from(format!("{event}\n")))
+            // Kubernetes writes the type first, and `Read` needs it so.
+            let node = json!(node);
+            Ok(Bytes::from(format!(
+                "{{\"type\":\"MODIFIED\",\"object\":{node}}}\n"
+            )))
         });
     Body::from_stream(changes).into_response()
 }
