@@ -1,14 +1,9 @@
 //! What a Configuration reports of services that are left out, or that may be reached at the wrong machine. Pure.
 use super::service::Service;
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The services that are remembered by name, of each kind.
 const NAMES_MAX: usize = 1024;
-/// A change is published after this time, together with others.
-const SETTLE: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
 pub(super) struct Notices {
@@ -16,8 +11,6 @@ pub(super) struct Notices {
     elsewhere: BTreeSet<String>,
     /// Devices whose host name a different machine has, too: the host and a service of the other machine.
     twins: BTreeMap<String, (String, String)>,
-    /// When to publish, while the published problems are others.
-    due: Option<Duration>,
 }
 
 impl Notices {
@@ -36,18 +29,6 @@ impl Notices {
     pub(super) fn forget(&mut self, fullname: &str) {
         self.elsewhere.remove(fullname);
         self.twins.remove(fullname);
-    }
-
-    /// Returns whether it is time to publish the problems, where `published` are published.
-    pub(super) fn is_due(&mut self, published: &[String], now: Duration) -> bool {
-        let is_ours = |problem: &&String| problem.ends_with(ELSEWHERE) || problem.ends_with(TWINS);
-        let is_news = !published.iter().filter(is_ours).eq(self.problems().iter());
-        self.due = is_news.then(|| self.due.unwrap_or(now + SETTLE));
-        self.due.is_some_and(|due| due <= now)
-    }
-
-    pub(super) fn due_at(&self) -> Option<Duration> {
-        self.due
     }
 
     pub(super) fn problems(&self) -> Vec<String> {

@@ -27,6 +27,9 @@ const LINK_LOCAL_SETTLE: Duration = Duration::from_millis(3500);
 const GATHER: Duration = Duration::from_millis(150);
 /// A service on the LAN answers the first three queries (after 0, 1 and 3 s) by then, or it is not there.
 pub(super) const COMPLETE_AFTER: Duration = Duration::from_secs(5);
+/// What is left out is published this long after a change, together with others.
+const REPORT_SETTLE: Duration = Duration::from_secs(1);
+
 /// What the querier says.
 #[derive(Debug, Clone)]
 pub(super) enum Event {
@@ -54,6 +57,8 @@ pub(super) struct Tracker {
     published: DeviceSet,
     room: Room,
     notices: Notices,
+    /// When to publish the problems, while others are published.
+    report_at: Option<Duration>,
 }
 
 impl Tracker {
@@ -64,6 +69,7 @@ impl Tracker {
             published: DeviceSet::default(),
             room: Room::default(),
             notices: Notices::default(),
+            report_at: None,
         }
     }
 
@@ -152,15 +158,16 @@ impl Tracker {
     fn publish(&mut self, now: Duration) -> Option<DeviceSet> {
         let completes = !self.published.complete && COMPLETE_AFTER <= now;
         let flushes = self.flush_at().is_some_and(|at| at <= now);
-        let tells = self.room.is_due(self.published.left_out, now)
-            | self.notices.is_due(&self.published.problems, now);
-        if !completes && !flushes && !tells {
+        let problems = self.problems();
+        let is_news = problems != self.published.problems;
+        self.report_at = is_news.then(|| self.report_at.unwrap_or(now + REPORT_SETTLE));
+        let reports = self.report_at.is_some_and(|at| at <= now);
+        if !completes && !flushes && !reports {
             return None;
         }
         self.published.complete |= completes;
         self.published.left_out = self.room.leaves_out();
-        let problems = self.room.problem().into_iter();
-        self.published.problems = problems.chain(self.notices.problems()).collect();
+        (self.published.problems, self.report_at) = (problems, None);
         let Self {
             services,
             published,
@@ -182,6 +189,11 @@ impl Tracker {
         Some(self.published.clone())
     }
 
+    fn problems(&self) -> Vec<String> {
+        let left_out = self.room.problem().into_iter();
+        left_out.chain(self.notices.problems()).collect()
+    }
+
     /// When the next set is to be published: at once for a device that goes, else when the last that came together
     /// has settled.
     fn flush_at(&self) -> Option<Duration> {
@@ -196,15 +208,8 @@ impl Tracker {
 
     fn wake(&self) -> Option<Duration> {
         let complete_at = (!self.published.complete).then_some(COMPLETE_AFTER);
-        [
-            complete_at,
-            self.flush_at(),
-            self.room.due_at(),
-            self.notices.due_at(),
-        ]
-        .into_iter()
-        .flatten()
-        .min()
+        let times = [complete_at, self.flush_at(), self.report_at];
+        times.into_iter().flatten().min()
     }
 }
 

@@ -3,7 +3,7 @@
 //! A service that was taken in stays, whatever comes after it.
 use super::service::with_record_of;
 use crate::model::device::Device;
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc};
 
 /// The most services.
 pub(super) const SERVICES_MAX: usize = 4096;
@@ -11,8 +11,6 @@ pub(super) const SERVICES_MAX: usize = 4096;
 const BYTES_MAX: usize = 4 << 20;
 /// The services that are left out and remembered by name. Of more than these it is only known that there are some.
 const LEFT_OUT_MAX: usize = 4096;
-/// How long after a change it is published whether services are left out.
-const SETTLE: Duration = Duration::from_secs(1);
 
 /// What is taken, and who is left out.
 #[derive(Default)]
@@ -23,8 +21,6 @@ pub(super) struct Room {
     more_are_left_out: bool,
     /// The querier has no room for services that this discovery may want.
     others_are_left_out: bool,
-    /// When to publish, if what is published says otherwise.
-    due: Option<Duration>,
 }
 
 /// A service as it is known already.
@@ -86,18 +82,6 @@ impl Room {
 
     pub(super) fn leaves_out(&self) -> bool {
         self.others_are_left_out || self.more_are_left_out || !self.left_out.is_empty()
-    }
-
-    /// Whether it is time to publish whether services are left out, where `published` is not so.
-    pub(super) fn is_due(&mut self, published: bool, now: Duration) -> bool {
-        let is_news = published != self.leaves_out();
-        self.due = is_news.then(|| self.due.unwrap_or(now + SETTLE));
-        self.due.is_some_and(|due| due <= now)
-    }
-
-    /// When it will be, as of the last turn.
-    pub(super) fn due_at(&self) -> Option<Duration> {
-        self.due
     }
 
     /// What is said of it.
