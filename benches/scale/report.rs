@@ -124,7 +124,16 @@ impl Report {
         let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
         format!(
             include_str!("page.md"),
-            commit = output("git", &["rev-parse", "--short=12", "HEAD"]),
+            commit = output(
+                "git",
+                &[
+                    "-C",
+                    env!("CARGO_MANIFEST_DIR"),
+                    "rev-parse",
+                    "--short=12",
+                    "HEAD"
+                ]
+            ),
             date = jiff::Timestamp::now().strftime("%Y-%m-%d"),
             model = model.map_or("unknown", |model| model
                 .trim_start_matches([' ', '\t', ':'])),

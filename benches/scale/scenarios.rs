@@ -162,6 +162,7 @@ impl World {
         report.budget(&time, 20.0);
         let requests = format!("{what}: writes less one a node");
         report.add(&requests, "requests", spent.writes - as_f64(nodes));
+        report.budget(&requests, 2.0);
         report.add_counters(what, spent);
         report.budget(&format!("{what}: sent by watches"), 100.0);
         let instance = self.watched.of("one").remove(0);

@@ -26,6 +26,8 @@ use tracing::warn;
 
 /// The least time between two writes: what changes meanwhile is written together.
 const BETWEEN_WRITES: Duration = Duration::from_millis(100);
+/// The time within which the object says that a node looks for devices: what is found meanwhile is written with it.
+const LOOK_DELAY: Duration = Duration::from_secs(1);
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 const LAST_RETRY: Duration = Duration::from_secs(30);
 
@@ -74,7 +76,7 @@ pub(super) async fn run(
             };
             let step = own_plan::step(&wanted, seen.as_deref(), &written, urgency);
             if step == Step::Wait {
-                let until = *due.get_or_insert(began + BETWEEN_WRITES);
+                let until = *due.get_or_insert(began + LOOK_DELAY);
                 tokio::select! {
                     changed = reports.changed() => { changed?; reports.mark_changed(); }
                     () = sleep_until(until) => {}
