@@ -1,6 +1,7 @@
 //! YAML as Kubernetes and its container runtimes read it: by YAML 1.1's rules for numbers, so that `0644` is octal. Pure.
+use serde::Serialize;
 use serde_json::Value;
-use serde_saphyr::{Error, Options, budget, options};
+use serde_saphyr::{Error, Options, budget, options, ser};
 
 fn as_in_go() -> Options {
     options! { legacy_octal_numbers: true }
@@ -20,6 +21,11 @@ pub fn bounded(text: &str, bytes: usize) -> Result<Value, Error> {
         budget: budget! { max_total_scalar_bytes: bytes },
     };
     serde_saphyr::from_str_with_options(text, bounded)
+}
+
+/// Returns an object as one document.
+pub fn to_string(object: &impl Serialize) -> Result<String, ser::Error> {
+    serde_saphyr::to_string(object)
 }
 
 /// Returns every document of a text.

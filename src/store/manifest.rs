@@ -1,5 +1,4 @@
 //! Reads Configurations from the text of a manifest. Pure.
-use super::key_of;
 use crate::{
     api::{
         configuration::{Configuration, Problem},
@@ -71,12 +70,10 @@ fn configuration(document: Value) -> Result<Configuration, Unreadable> {
             problem: Problem::new(Reason::NotAConfiguration, message),
         });
     }
-    if key.is_none() {
-        return Err(refused(
-            Reason::Unreadable,
-            "metadata.name is missing".to_owned(),
-        ));
-    }
+    let Some(ObjectKey { namespace, .. }) = key.clone() else {
+        let message = "metadata.name is missing".to_owned();
+        return Err(refused(Reason::Unreadable, message));
+    };
     let mut unknown = vec![];
     let mut note = |path: serde_ignored::Path<'_>| unknown.push(path.to_string());
     let noting = serde_ignored::Deserializer::new(&document, &mut note);
@@ -97,7 +94,7 @@ fn configuration(document: Value) -> Result<Configuration, Unreadable> {
             format!("unknown field {}", unknown.join(", ")),
         ));
     }
-    configuration.metadata.namespace = Some(key_of(&configuration.metadata).namespace);
+    configuration.metadata.namespace = Some(namespace);
     Ok(configuration)
 }
 
@@ -132,7 +129,7 @@ spec:
             (1, 60, 1000)
         );
         assert_eq!(
-            key_of(&configurations[0].metadata),
+            crate::cluster::key_of(&configurations[0].metadata),
             ObjectKey::new("default", "cameras")
         );
     }

@@ -9,6 +9,8 @@ pub mod kubernetes;
 pub mod manifest;
 pub mod plan;
 
+pub use crate::cluster::key_of;
+
 use crate::{
     api::{
         configuration::{Configuration, Problem},
@@ -180,14 +182,6 @@ pub enum StoreError {
     /// It may work a little later.
     #[error("{0}")]
     Unavailable(String),
-}
-
-/// The key of an object; one without a namespace is in `default`.
-pub fn key_of(metadata: &kube::core::ObjectMeta) -> ObjectKey {
-    ObjectKey::new(
-        metadata.namespace.as_deref().unwrap_or("default"),
-        metadata.name.as_deref().unwrap_or_default(),
-    )
 }
 
 /// An Instance that nobody wrote is the same object, and most are: they need not be compared.

@@ -380,6 +380,7 @@ mod tests {
 
     fn camera() -> Instance {
         let mut instance = Instance::new("cam-1", Default::default());
+        instance.metadata.namespace = Some("default".to_owned());
         instance.spec.nodes = vec!["a".to_owned()];
         instance
     }

@@ -1,5 +1,5 @@
 //! Files of the two folders: what they are called, and how they are written.
-use crate::{files, model::names::ObjectKey, store::StoreError};
+use crate::{files, model::names::ObjectKey, store::StoreError, yaml};
 use std::{fs, io, path::Path};
 
 /// Files may contain secrets in `brokerProperties`.
@@ -27,7 +27,7 @@ pub(super) fn file_name(key: &ObjectKey) -> String {
 }
 
 pub(super) fn write_yaml(path: &Path, object: &impl serde::Serialize) -> Result<(), StoreError> {
-    let text = serde_saphyr::to_string(object)
+    let text = yaml::to_string(object)
         .map_err(|e| StoreError::Unavailable(format!("{}: {e}", path.display())))?;
     files::write_atomically(path, text.as_bytes(), FILE_MODE).map_err(unavailable)
 }

@@ -11,6 +11,7 @@ use crate::{
         Exchange, InstanceChange, Instances, StoreError, is_same, key_of,
         plan::{changed, exchanged, in_use_by},
     },
+    yaml,
 };
 use anyhow::Context as _;
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
@@ -131,11 +132,7 @@ pub(super) fn read_instances(folder: &Path) -> anyhow::Result<Instances> {
     for path in names.iter().map(|name| folder.join(name)) {
         let read = fs::read_to_string(&path)
             .map_err(anyhow::Error::from)
-            .and_then(|text| {
-                Ok(serde_json::from_value::<Instance>(serde_saphyr::from_str(
-                    &text,
-                )?)?)
-            });
+            .and_then(|text| Ok(serde_json::from_value::<Instance>(yaml::from_str(&text)?)?));
         match read {
             Ok(instance) => {
                 instances.insert(key_of(&instance.metadata), Arc::new(instance));
