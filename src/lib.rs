@@ -5,7 +5,9 @@
 //! # The way of a device
 //! ```text
 //! an mDNS packet
-//!  │ discovery::handlers::zeroconf     what is announced -> Device                                   pure after the socket
+//!  │ discovery::mdns::querier          packets -> services; decides that one is gone (expire.rs)                pure
+//!  │ discovery::handlers::zeroconf     a service -> Device                                                      pure
+//!  │ discovery::damping                a device that goes and comes is believed more slowly                     pure
 //!  ▼
 //! DeviceSet                            whole sets over a watch, never changes to one
 //!  │ agent::instances                  devices + Configuration + Instances -> Create | Describe | … | Delete    plan.rs
@@ -22,8 +24,8 @@
 //!  ▼
 //! model::container_edits               environment, mounts, device nodes, CDI names of the container            pure
 //! ```
-//! Two things flow back: a claim, and its release once neither of the kubelet's books has it: what pod resources list,
-//! and its checkpoint.
+//! Two things flow back: a claim, and its release. `agent::slots::plan` releases a slot once the kubelet lists it neither in
+//! its pod resources nor in its checkpoint; `agent::slots` writes it.
 //!
 //! # Processes
 //! | `petiole …` | what it is | its home |

@@ -11,7 +11,7 @@ use crate::{
     agent::{
         books::plan::{At, Books, Checkpoint, Confirmed, entries, resent},
         pod_resources,
-        slots::plan::{Asked, Looks, Missed, due_claims, releases},
+        slots::plan::{Looks, Missed, Retries, due_claims, releases},
     },
     model::{
         checkpoint::{Data, Entry, encoded},
@@ -34,7 +34,7 @@ const BETWEEN_STATS: u64 = 20;
 #[derive(Default)]
 struct Memory {
     missed: Missed,
-    asked: Asked,
+    asked: Retries,
     confirmed: Option<Confirmed>,
 }
 
