@@ -1,67 +1,69 @@
-//! Devices that go and come, or move, again and again are believed more slowly each time. Pure.
+//! Delays the publication of devices that disappear and return, or move, repeatedly. Pure.
 //!
-//! The figures of merit are those of route flap damping (RFC 2439): each loss, and each move, adds 1, and what was added
-//! is halved in each [`HALF_LIFE`]. Whole sets go in and whole sets come out; the time comes in as `now`.
+//! The figures of merit are those of route flap damping (RFC 2439): each loss and each move adds 1, and a figure is
+//! halved in each [`HALF_LIFE`]. Whole sets go in and whole sets come out; the time comes in as `now`.
 //!
-//! | what a handler says | when it is believed |
+//! | report of a handler | time of publication |
 //! |---|---|
-//! | a device is gone | at once, always |
+//! | a device is gone | always at once |
 //! | it is back, after few losses | at once |
-//! | it is back, after a third loss within a minute and a half | when it has stayed for 2 s, then 4 s, 8 s, … up to 5 min; at another place as long as a move must last, too |
-//! | it is reached differently (it has moved) | when that has stayed for 3 s; after more moves for 6 s, and 8 s at most |
+//! | it is back, after a third loss within a minute and a half | when it has stayed for 2 s, then 4 s, 8 s, … up to 5 min; with a new connection at least the settle time of a move |
+//! | it has a new connection (it has moved) | when that has lasted for 3 s; after more moves for 6 s, and 8 s at most |
 //! | anything else of it has changed | at once |
 //!
-//! Only a belief that was wrong adds to the figure of losses: what a device does while it is held back is shown to
-//! nobody. So a switch that was loose for some seconds costs its devices seconds, and one device that is off again
-//! whenever it was believed is held back for minutes. A figure falls only while its device is believed, or is away.
+//! Only the loss of a published device adds to the figure of losses; changes of a device that is held back do not. So
+//! a switch that was loose for some seconds delays its devices by seconds, and a device that fails each time after its
+//! publication is held back for minutes. A figure decays only while its device is published, or is gone.
 use crate::model::device::{Device, DeviceId, DeviceSet};
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 const HALF_LIFE: Duration = Duration::from_secs(60);
-/// A device with more losses than this flaps: a camera may start twice in a row.
+/// A device with more losses than this flaps. Two losses in a row are normal when a camera starts.
 const LOSSES_TOLERATED: f64 = 2.0;
-/// How long a device is held back after its third loss in a row. Each further loss doubles it.
+/// The hold time after the third loss in a row. Each further loss doubles it.
 const FIRST_HOLD: Duration = Duration::from_secs(2);
 const LONGEST_HOLD: Duration = Duration::from_secs(300);
-/// With it the longest hold is reached, and is 9 s again after a minute that went well.
+/// The upper limit of the figure of losses. It gives the longest hold, which is 9 s again after a minute without
+/// losses.
 const LOSSES_MAX: f64 = 10.25;
-/// How long a device must be reached differently before that is believed: its brokers are replaced for it. A host with
-/// several interfaces announces on each what is reached there, and such an announcement flushes the addresses of the
-/// others for a second or two (RFC 6762 10.2).
+/// The time for which a new connection must last before it is published, because its brokers are then replaced. A host
+/// with several interfaces announces on each interface the address of that interface, and such an announcement flushes
+/// the other addresses for a second or two (RFC 6762 10.2).
 pub const FIRST_MOVE: Duration = Duration::from_secs(3);
-/// What a device says last is believed within 10 s, however often it has moved.
+/// The longest settle time of a move: the newest connection is published within 10 s, however often the device has
+/// moved.
 const LONGEST_MOVE: Duration = Duration::from_secs(8);
-/// The longest wait holds for a minute after the last of many moves.
+/// The upper limit of the figure of moves. The longest settle time applies for a minute after the last of many moves.
 const MOVES_MAX: f64 = 3.0;
-/// A figure this small counts for nothing.
+/// A figure below this value counts as 0.
 const NEGLIGIBLE: f64 = 0.1;
-/// The most devices whose past is remembered; those that are held back just now are not counted.
+/// The most devices whose history is kept. Devices that are held back are not counted.
 const REMEMBERED_MAX: usize = 4096;
-/// So that a figure is surely below its level when it is looked at again.
+/// A margin that ensures that a figure is below its level when it is checked again.
 const A_LITTLE_LATER: Duration = Duration::from_millis(1);
 
-/// What is believed of the devices of one Configuration.
+/// The devices of one Configuration as they are published.
 #[derive(Debug, Default)]
 pub struct Damper {
     believed: Arc<DeviceSet>,
-    /// Of devices that went or moved not long ago.
+    /// The history of devices that were lost or moved recently.
     records: BTreeMap<DeviceId, Record>,
 }
 
-/// What is to be shown now.
+/// The result of a turn: the devices to publish.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Belief {
     pub set: Arc<DeviceSet>,
     /// The devices that flap, whether or not they are in the set.
     pub flapping: BTreeMap<DeviceId, Flapping>,
-    /// When to look again, should the handler say nothing before.
+    /// The time of the next turn, if the handler reports nothing before.
     pub wake: Option<Duration>,
 }
 
-/// A device that comes and goes.
+/// The state of a device that flaps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Flapping {
-    /// It is there and counts as gone.
+    /// The device is present and counts as gone.
     pub is_held_back: bool,
     losses: u32,
     hold: Duration,
@@ -82,26 +84,26 @@ impl fmt::Display for Flapping {
 #[derive(Debug)]
 struct Record {
     losses: Figure,
-    /// The same without decay.
+    /// The number of losses, without decay.
     counted: u32,
     moves: Figure,
-    /// How the device was reached when it was believed last.
+    /// The connection of the device as it was published last.
     connection: String,
     stage: Stage,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 enum Stage {
-    /// It is believed as it is.
+    /// The device is published as it was reported.
     Settled,
     Gone,
-    /// It is back, and not believed until it has stayed.
+    /// The device is back, and is not published until it has stayed for the hold time.
     HeldBack {
         connection: String,
         until: Duration,
         losses: f64,
     },
-    /// It is reached differently, which is not believed until that has stayed.
+    /// The device has a new connection, which is not published until it has lasted for the settle time.
     Moving {
         connection: String,
         until: Duration,
@@ -128,7 +130,7 @@ impl Figure {
         };
     }
 
-    /// When it will have fallen to `level`.
+    /// Returns the time at which the figure will have fallen to `level`.
     fn falls_to(self, level: f64) -> Duration {
         self.since + HALF_LIFE.mul_f64((self.value / level).log2().max(0.0)) + A_LITTLE_LATER
     }
@@ -147,8 +149,8 @@ fn move_settle(moves: f64) -> Duration {
 }
 
 impl Damper {
-    /// What to believe, when a handler says `said`. Of the devices that it does not name, those are gone that
-    /// `is_missing`; the others may only be late.
+    /// Returns the devices to publish when a handler reports `said`. A device that `said` does not contain is gone if
+    /// `is_missing` returns true for it; otherwise it may only be late.
     pub fn turn(
         &mut self,
         said: &Arc<DeviceSet>,
@@ -156,7 +158,7 @@ impl Damper {
         now: Duration,
     ) -> Belief {
         self.lose(said, is_missing, now);
-        // Most of the time all is believed, and nothing is copied.
+        // Usually the whole set is published as it is, and nothing is copied.
         let mut instead: BTreeMap<&DeviceId, Option<Arc<Device>>> = BTreeMap::new();
         for (id, device) in &said.devices {
             let before = self.believed.devices.get(id);
@@ -183,7 +185,7 @@ impl Damper {
         }
     }
 
-    /// Takes note of the devices that are not there any more.
+    /// Records the loss of each device that is no longer present.
     fn lose(&mut self, said: &DeviceSet, is_missing: impl Fn(&DeviceId) -> bool, now: Duration) {
         let is_lost = |id: &DeviceId| !said.devices.contains_key(id) && is_missing(id);
         for (id, record) in &mut self.records {
@@ -209,7 +211,7 @@ impl Damper {
         let connection = device.connection_digest();
         let Some(before) = before else {
             return match self.records.get_mut(&device.id) {
-                // The first time, or not for a long time.
+                // The device is new, or its history was dropped.
                 None => Verdict::Believed,
                 Some(record) => record.returns(connection, now),
             };
@@ -223,7 +225,7 @@ impl Damper {
         record.stands(connection, now)
     }
 
-    /// What is remembered is bounded: the least of it goes first.
+    /// Bounds the history: the records with the smallest figures are dropped first.
     fn forget(&mut self, now: Duration) {
         let weight = |record: &Record| record.losses.at(now).max(record.moves.at(now));
         (self.records).retain(|_, record| !record.is_at_rest() || weight(record) > NEGLIGIBLE);
@@ -268,9 +270,9 @@ impl Damper {
 
 enum Verdict {
     Believed,
-    /// It counts as gone.
+    /// The device counts as gone.
     HeldBack,
-    /// It counts as it was believed last.
+    /// The device is published as before.
     AsBefore,
 }
 
@@ -297,7 +299,8 @@ impl Record {
         matches!(self.stage, Stage::HeldBack { .. }) || self.losses.at(now) > LOSSES_TOLERATED
     }
 
-    /// It goes, and nobody was told that it was there: its figure begins to fall anew, from where it was.
+    /// Records that the device is gone. If it was held back, its return was never published: its figure starts to decay
+    /// now.
     fn goes_unseen(&mut self, now: Duration) {
         if let Stage::HeldBack { .. } = self.stage {
             self.losses.since = now;
@@ -305,7 +308,7 @@ impl Record {
         self.stage = Stage::Gone;
     }
 
-    /// It is there, and is not believed to be.
+    /// Handles a device that is present and was published as gone.
     fn returns(&mut self, connection: String, now: Duration) -> Verdict {
         let losses = match &self.stage {
             Stage::HeldBack {
@@ -324,7 +327,7 @@ impl Record {
             } if *before == connection => return Verdict::HeldBack,
             Stage::HeldBack { losses, .. } => *losses,
             Stage::Gone => self.losses.at(now),
-            // Another run of its handler had not found it yet.
+            // An earlier run of the handler saw the device; this run had not found it yet.
             Stage::Settled | Stage::Moving { .. } => return self.is_believed(connection, now),
         };
         let mut hold = hold(losses);
@@ -342,7 +345,7 @@ impl Record {
         Verdict::HeldBack
     }
 
-    /// It is there, and was believed to be.
+    /// Handles a device that is present and was published as present.
     fn stands(&mut self, connection: String, now: Duration) -> Verdict {
         if self.connection == connection {
             self.stage = Stage::Settled;
@@ -358,7 +361,7 @@ impl Record {
                 }
                 return Verdict::AsBefore;
             }
-            // On its way to somewhere else.
+            // The device moves again before the last move has settled.
             Stage::Moving { .. } => self.moves.add_one(now, MOVES_MAX),
             Stage::Settled | Stage::Gone | Stage::HeldBack { .. } => {}
         }
@@ -379,7 +382,7 @@ impl Record {
     }
 }
 
-/// `said` with other devices, or without them.
+/// Returns `said` with the devices in `instead` replaced or removed.
 fn with(said: &DeviceSet, instead: BTreeMap<&DeviceId, Option<Arc<Device>>>) -> DeviceSet {
     let mut set = said.clone();
     for (id, device) in instead {
