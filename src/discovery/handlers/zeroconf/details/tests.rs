@@ -1,4 +1,4 @@
-//! What users write, and what they are told.
+//! Tests of valid details, and of the errors for invalid ones.
 use super::*;
 use proptest::prelude::*;
 
