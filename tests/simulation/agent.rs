@@ -348,7 +348,7 @@ impl Agent {
             let gone = before.keys().filter(|key| !now.contains_key(*key));
             slots.observe_changes(
                 changed.map(|(key, instance)| {
-                    observed_slots((key, instance), &self.node().name, is_stray)
+                    observed_slots(key, instance, &self.node().name, is_stray)
                 }),
                 gone.cloned(),
             );

@@ -325,7 +325,7 @@ impl Controller {
                 };
                 is_done(self.client.request(what, ask).await.map(drop))
             }
-            nodes::Action::Silence { node, uid } => {
+            nodes::Action::DeleteNodeDevices { node, uid } => {
                 let what = || format!("delete nodedevices {node}");
                 let ask = |server: &mut ApiServer| server.delete_node_devices(node, Some(uid));
                 is_done(self.client.request(what, ask).await)
@@ -416,7 +416,7 @@ fn step(action: &nodes::Action) -> (&'static str, ObjectKey) {
         nodes::Action::Change(change) => ("change", change.key.clone()),
         nodes::Action::Create(instance) => ("create", crate::store::key_of(&instance.metadata)),
         nodes::Action::Delete { key, .. } => ("delete", key.clone()),
-        nodes::Action::Silence { node, .. } => ("silence", ObjectKey::new("", node)),
+        nodes::Action::DeleteNodeDevices { node, .. } => ("silence", ObjectKey::new("", node)),
         nodes::Action::Strip { key, .. } => ("strip", key.clone()),
     }
 }
@@ -426,7 +426,7 @@ fn taken_for_gone(action: &nodes::Action) -> BTreeSet<String> {
         nodes::Action::Change(change) => change.gone.clone(),
         nodes::Action::Create(_)
         | nodes::Action::Delete { .. }
-        | nodes::Action::Silence { .. }
+        | nodes::Action::DeleteNodeDevices { .. }
         | nodes::Action::Strip { .. } => BTreeSet::new(),
     }
 }

@@ -265,7 +265,7 @@ impl Store {
 
     async fn health(&self, key: &ObjectKey, view: &View, now: &str) -> Made<()> {
         let node = &self.node;
-        self.patch_status(key, |i| plan::health(i, node, (view, now)))
+        self.patch_status(key, |i| plan::health(i, node, view, now))
             .await
     }
 

@@ -74,12 +74,12 @@ impl Cache {
             return outcome;
         }
         let others = self.sets.get(&key).map_or(0, BTreeMap::len);
-        if !self.room.has_room((&key, &record.data), others, origin) {
+        if !self.room.has_room(&key, &record.data, others, origin) {
             return Outcome::Refused;
         }
         let entry = Entry::new(ttl, origin);
         self.look_at(entry.due());
-        self.room.count_in((&key, &record.data), entry.source);
+        self.room.count_in(&key, &record.data, entry.source);
         let set = self.sets.entry(key).or_default();
         set.insert(record.data.clone(), entry);
         Outcome::New
@@ -213,7 +213,7 @@ impl Cache {
 
     fn drop_key(&mut self, key: &Key) {
         for (data, entry) in self.sets.remove(key).into_iter().flatten() {
-            self.room.count_out((key, &data), entry.source);
+            self.room.count_out(key, &data, entry.source);
         }
     }
 
@@ -274,7 +274,7 @@ impl Cache {
                     self.sets.remove(key);
                 }
             }
-            self.room.count_out((key, data), entry.source);
+            self.room.count_out(key, data, entry.source);
         }
         done.refresh.dedup();
         self.due = next;

@@ -84,7 +84,7 @@ pub(super) async fn run(
                 continue;
             }
             due = None;
-            match carry_out(inner, step, (&mut written, seen.as_deref())).await {
+            match carry_out(inner, step, &mut written, seen.as_deref()).await {
                 None => {}
                 Some(true) => {
                     backoff.reset();
@@ -105,11 +105,12 @@ pub(super) async fn run(
     shutdown.run_until_cancelled(write).await.unwrap_or(Ok(()))
 }
 
-/// Whether it was written; `None` where there is nothing to write.
+/// Writes the object. Returns whether that was successful, and `None` if there is nothing to write.
 async fn carry_out(
     inner: &Inner,
     step: Step<'_>,
-    (written, seen): (&mut Written, Option<&NodeDevices>),
+    written: &mut Written,
+    seen: Option<&NodeDevices>,
 ) -> Option<bool> {
     let api: Api<NodeDevices> = Api::all(inner.client.clone());
     let name = &inner.settings.node_name;

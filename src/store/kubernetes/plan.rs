@@ -199,7 +199,7 @@ pub(crate) fn status(instance: &Instance, after: &InstanceStatus) -> Option<Patc
 }
 
 /// The status of a device of this node's own, as the node sees it; `None` where it is said already.
-pub(crate) fn health(instance: &Instance, node: &str, (view, now): (&View, &str)) -> Option<Patch> {
+pub(crate) fn health(instance: &Instance, node: &str, view: &View, now: &str) -> Option<Patch> {
     let before = instance.status.clone().unwrap_or_default();
     let seen = with_exception(&before, node, view, now);
     status(instance, &with_conditions(seen, &instance.spec, now))

@@ -115,7 +115,7 @@ impl Inner {
     async fn health(&self, key: &ObjectKey, view: &View, now: &str) -> Result<(), StoreError> {
         let node = &self.settings.node_name;
         let instance = self.stored(key)?;
-        self.patch_status(key, |i| plan::health(i, node, (view, now)))
+        self.patch_status(key, |i| plan::health(i, node, view, now))
             .await?;
         self.tell_of_health(&instance, view);
         Ok(())

@@ -67,12 +67,7 @@ pub(super) struct Room {
 
 impl Room {
     /// Returns whether a new record is admitted beside `others` of its set.
-    pub(super) fn has_room(
-        &self,
-        (key, data): (&Key, &Data),
-        others: usize,
-        origin: &Origin,
-    ) -> bool {
+    pub(super) fn has_room(&self, key: &Key, data: &Data, others: usize, origin: &Origin) -> bool {
         let set_max = match key.kind {
             Kind::Ptr => POINTERS_MAX + POINTERS_KEPT,
             Kind::A | Kind::Aaaa => ADDRESSES_MAX,
@@ -100,7 +95,7 @@ impl Room {
             && self.bytes + bytes_of(key, data) <= open(BYTES_MAX)
     }
 
-    pub(super) fn count_in(&mut self, (key, data): (&Key, &Data), source: IpAddr) {
+    pub(super) fn count_in(&mut self, key: &Key, data: &Data, source: IpAddr) {
         let pointers = usize::from(key.kind == Kind::Ptr);
         self.records += 1;
         self.pointers += pointers;
@@ -110,7 +105,7 @@ impl Room {
         share.pointers += pointers;
     }
 
-    pub(super) fn count_out(&mut self, (key, data): (&Key, &Data), source: IpAddr) {
+    pub(super) fn count_out(&mut self, key: &Key, data: &Data, source: IpAddr) {
         let pointers = usize::from(key.kind == Kind::Ptr);
         self.records -= 1;
         self.pointers -= pointers;
