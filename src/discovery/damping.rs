@@ -71,7 +71,7 @@ impl fmt::Display for Flapping {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "the device went away {} times within minutes; until it is steady, each return is believed only after {} s \
+            "the device went away {} times within minutes; until it is steady, each return counts only after {} s \
              without a break; check its power, its network, and whether another device has its name",
             self.losses,
             self.hold.as_secs().max(1)

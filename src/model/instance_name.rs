@@ -44,7 +44,7 @@ impl fmt::Display for InstanceName {
 
 /// The error for a text that is not the name of an Instance.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no Instance name: <configuration>-<digest> is")]
+#[error("{0:?} is not an Instance name, which is <configuration>-<digest>")]
 pub struct NotAnInstanceName(String);
 
 impl FromStr for InstanceName {

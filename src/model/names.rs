@@ -51,7 +51,7 @@ pub fn shortened(name: &str, limit: usize) -> String {
     const DIGEST: usize = 8;
     assert!(
         limit > DIGEST + 1,
-        "{limit} bytes leave no room for a digest"
+        "{limit} bytes leave no space for a digest"
     );
     if name.len() <= limit {
         return name.to_owned();

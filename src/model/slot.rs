@@ -32,7 +32,7 @@ impl fmt::Display for SlotId {
 
 /// The error for a text that is not the id of a slot.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no slot id: <name>-<index> is")]
+#[error("{0:?} is not a slot id, which is <name>-<index>")]
 pub struct NotASlotId(String);
 
 impl FromStr for SlotId {
@@ -118,7 +118,7 @@ pub fn holders(usage: &BTreeMap<String, String>) -> BTreeSet<String> {
 
 /// A value of `deviceUsage` that no agent writes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no slot owner: <node> or C:<configuration>-<n>:<node> is")]
+#[error("{0:?} is not a slot owner, which is <node> or C:<configuration>-<n>:<node>")]
 pub struct NotAnOwner(String);
 
 #[cfg(test)]

@@ -10,15 +10,15 @@ use crate::{
 };
 use serde_json::Value;
 
-/// A document of a manifest that is no usable Configuration.
+/// A document of a manifest that is not a usable Configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Unreadable {
-    /// The Configuration it was meant to be, where that much can be read.
+    /// The key of the Configuration, if it can be read.
     pub(super) key: Option<ObjectKey>,
     pub(super) problem: Problem,
 }
 
-/// The Configurations of a YAML or JSON text, document by document.
+/// Parses the Configurations of a YAML or JSON text, document by document.
 pub fn read(text: &str) -> Result<Vec<Configuration>, String> {
     let (configurations, unreadable) = read_each(text);
     match unreadable.into_iter().next() {
@@ -80,7 +80,7 @@ fn configuration(document: Value) -> Result<Configuration, Unreadable> {
     // The error begins with the field's path.
     let mut configuration: Configuration = serde_path_to_error::deserialize(noting)
         .map_err(|e| refused(Reason::Unreadable, e.to_string()))?;
-    // kubectl refuses a manifest with unknown fields too: a misspelt one would be lost without a word.
+    // kubectl rejects a manifest with unknown fields too: a misspelt field would be lost silently.
     let is_known =
         |field: &str| matches!(field, "apiVersion" | "kind") || field.starts_with("metadata.");
     let unknown: Vec<&str> = unknown

@@ -272,7 +272,7 @@ fn what_flaps_is_told_in_plain_words() {
     };
     assert_eq!(
         flapping.to_string(),
-        "the device went away 5 times within minutes; until it is steady, each return is believed only after 8 s without \
+        "the device went away 5 times within minutes; until it is steady, each return counts only after 8 s without \
          a break; check its power, its network, and whether another device has its name"
     );
 }

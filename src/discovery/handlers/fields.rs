@@ -111,7 +111,7 @@ pub(super) fn matcher(path: &str, value: &Value, budget: &mut Budget) -> Result<
 fn unfit(path: &str, pattern: &str, why: &str) -> String {
     const SHOWN: usize = 200;
     let shown = limits::cut(pattern.to_owned(), SHOWN);
-    format!("`{path}.regex: {shown}` is no regular expression that can be used: {why}")
+    format!("`{path}.regex: {shown}` is not a usable regular expression: {why}")
 }
 
 /// Reads a list of texts, or a single text.

@@ -75,7 +75,7 @@ impl Budget {
                 Err(regex::Error::CompiledTooBig(_)) if limit < self.bytes => limit *= 2,
                 Err(regex::Error::CompiledTooBig(_)) => {
                     return Err(format!(
-                        "all regular expressions of a Configuration may take {} KiB of memory, and this one takes more than is left: repeat less, and say [0-9] for \\d and [A-Za-z0-9_] for \\w",
+                        "all regular expressions of a Configuration may take {} KiB of memory, and this one exceeds the rest: use fewer repetitions, [0-9] instead of \\d, and [A-Za-z0-9_] instead of \\w",
                         COMPILED_MAX / 1024
                     ));
                 }

@@ -13,7 +13,7 @@ pub use room::{BYTES_MAX, Key, POINTERS_MAX, RECORDS_MAX};
 use room::Room;
 use std::{collections::BTreeMap, time::Duration};
 
-/// The longest life of a record without an answer (RFC 6762 10 recommends it for most records).
+/// The longest lifetime of a record without an answer (RFC 6762 10 recommends it for most records).
 const TTL_MAX: Duration = Duration::from_secs(4500);
 /// The time for which a withdrawn or replaced record stays (RFC 6762 10.1 and 10.2).
 const LINGER: Duration = Duration::from_secs(1);
@@ -43,7 +43,7 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// Processes a received record. A record that replaces others shortens their lives.
+    /// Processes a received record. A record that replaces others shortens their lifetimes.
     pub fn take(&mut self, link: u32, record: &Record, origin: &Origin) -> Outcome {
         let key = Key {
             link,
@@ -175,7 +175,7 @@ impl Cache {
         set.get_key_value(&Data::Ptr(target.clone()))
     }
 
-    /// Restarts the life of the pointer from `name` to `target`, unless it was withdrawn or is disputed.
+    /// Restarts the lifetime of the pointer from `name` to `target`, unless it was withdrawn or is disputed.
     pub fn renew(&mut self, key: &Key, target: &Name, now: Duration) {
         let set = self.sets.get_mut(key);
         let entry = set.and_then(|set| set.get_mut(&Data::Ptr(target.clone())));

@@ -11,12 +11,12 @@
 //! | section | behaviour | where | test |
 //! |---|---|---|---|
 //! | 5.2 | continuous questions: first after 20 to 120 ms, then at growing intervals up to an hour | [`schedule::Series`] | `section_5_2_a_continuous_question_…` |
-//! | 5.2 | records in use are asked for again at 80, 85, 90 and 95 % of their lives, with up to 2 % of jitter | [`cache`] | `section_5_2_a_record_in_use_…` |
+//! | 5.2 | records in use are asked for again at 80, 85, 90 and 95 % of their lifetimes, with up to 2 % of jitter | [`cache`] | `section_5_2_a_record_in_use_…` |
 //! | 5.4, 15.1 | the first question allows a unicast answer where no other program has the port | [`querier`] | `section_5_4_…` |
 //! | 6, 11 | responses from another port, and unicast ones from off the link, are ignored | [`querier`] | `a_response_from_another_port_or_from_afar_is_ignored` |
 //! | 6.1 | NSEC: a denied address is not asked for | [`querier`] | `section_6_1_…` |
 //! | 6.7 | a responder that answers by unicast to the port is found | [`process`]: one socket for all browses of an interface | `every_kind_that_dies_…` |
-//! | 7.1 | known answers have more than half of their lives left | [`query`] | `section_7_1_…` |
+//! | 7.1 | known answers have more than half of their lifetimes left | [`query`] | `section_7_1_…` |
 //! | 7.2 | known answers that do not fit follow; all but the last packet are truncated | [`query`] | `known_answers_that_do_not_fit_…` |
 //! | 7.3 | the question of another host replaces our own | [`querier`] | `section_7_3_…` |
 //! | 8.2 | the records that a prober proposes are not answers | [`message`] | `what_a_prober_proposes_…` |

@@ -99,7 +99,7 @@ impl fmt::Display for Note {
             Self::Ignored(source, reason) => write!(f, "ignored a packet from {source}: {reason}"),
             Self::Refused(name, kind) => write!(
                 f,
-                "left out {kind} {name}: there is no room for more records of this name, of its source, or in all"
+                "left out {kind} {name}: the limit of records is reached, of this name, of its source, or in total"
             ),
             Self::Lost(name) => {
                 write!(

@@ -32,7 +32,7 @@ pub enum ClaimError {
     SameDevice { instance: String },
     #[error("slot {slot} is asked for twice in one call")]
     Twice { slot: SlotId },
-    #[error("slot {slot} is just being written to its Instance")]
+    #[error("slot {slot} is being written to its Instance")]
     Busy { slot: SlotId },
 }
 

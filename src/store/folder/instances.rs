@@ -1,4 +1,4 @@
-//! The Instances: read once, then changed here alone, on the disk first.
+//! Holds the Instances. They are read once, and then changed only here; each change is written to the disk first.
 use super::{
     Inner,
     disk::{file_name, manifest_names, unavailable, write_yaml},
@@ -116,7 +116,7 @@ impl Inner {
     }
 }
 
-/// The Instances in an agent's state folder, by their names.
+/// Returns the Instances in an agent's state folder, in the order of their names.
 pub fn instances(state: &Path) -> anyhow::Result<Vec<Instance>> {
     let folder = state.join("instances");
     let instances = read_instances(&folder)
@@ -124,7 +124,7 @@ pub fn instances(state: &Path) -> anyhow::Result<Vec<Instance>> {
     Ok(instances.into_values().map(Arc::unwrap_or_clone).collect())
 }
 
-/// The Instances of an earlier life. One that cannot be read is left out: its device will be found again.
+/// Reads the Instances of an earlier run. An unreadable one is left out, because its device will be found again.
 pub(super) fn read_instances(folder: &Path) -> anyhow::Result<Instances> {
     let mut instances = Instances::new();
     let names =
@@ -138,7 +138,7 @@ pub(super) fn read_instances(folder: &Path) -> anyhow::Result<Instances> {
                 instances.insert(key_of(&instance.metadata), Arc::new(instance));
             }
             Err(e) => {
-                warn!(path = %path.display(), "an Instance of an earlier life cannot be read and is left out: {e:#}")
+                warn!(path = %path.display(), "an Instance of an earlier run cannot be read and is left out: {e:#}")
             }
         }
     }

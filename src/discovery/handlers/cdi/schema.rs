@@ -341,7 +341,7 @@ fn check_annotations(at: &str, annotations: Option<&Annotations>) -> Result<(), 
         .find(|(key, _)| !is_key(key))
     {
         Some((key, _)) => Err(format!(
-            "{at}: annotation {key:?} is no key such as vendor.com/model"
+            "{at}: annotation {key:?} is not a valid key, such as vendor.com/model"
         )),
         None => Ok(()),
     }

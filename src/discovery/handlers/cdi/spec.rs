@@ -188,7 +188,7 @@ fn version(text: &str) -> Result<Version, String> {
         Some((major, minor, 0)) if VERSIONS.contains(&(major, minor)) => Ok((major, minor)),
         Some((major, minor, _)) if major == NEWEST.0 && minor > NEWEST.1 => Ok((major, minor)),
         Some(_) | None => Err(format!(
-            "cdiVersion {text:?} is no version of CDI that runtimes take: 0.3.0 to {}.{}.0",
+            "cdiVersion {text:?} is not supported by container runtimes, which accept 0.3.0 to {}.{}.0",
             NEWEST.0, NEWEST.1
         )),
     }

@@ -64,7 +64,7 @@ impl Rule {
         let mut rest = text.trim();
         let mut matches = vec![];
         if rest.is_empty() {
-            return Err("it is empty and would take every device of the node".to_owned());
+            return Err("it is empty and would select every device of the node".to_owned());
         }
         while !rest.is_empty() {
             let (one, after) = parse_match(rest, budget)
@@ -185,7 +185,7 @@ fn parse_match<'a>(text: &'a str, budget: &mut Budget) -> Result<(Match, &'a str
     let (value, rest) = quoted(rest).ok_or("the value must stand in double quotes")?;
     let budget = may_be_regex(&field, is_equal).then_some(budget);
     let pattern = Pattern::new(&value, budget)
-        .map_err(|why| format!("the value of {word} cannot be used: {why}"))?;
+        .map_err(|why| format!("the value of {word} is invalid: {why}"))?;
     let one = Match {
         field,
         is_equal,
@@ -337,7 +337,7 @@ mod tests {
             (r#"ATTR{a=="x""#, "a `}` is missing"),
             (r#"ATTR{../../../etc/shadow}=="x""#, "no `..`"),
             (r#"ATTR{/etc/shadow}=="x""#, "no `..`"),
-            (r#"ATTRS{a}=="(""#, "the value of ATTRS cannot be used"),
+            (r#"ATTRS{a}=="(""#, "the value of ATTRS is invalid"),
             (r#"KERNEL==i"x""#, "double quotes"),
         ] {
             let message = parse(rule).unwrap_err();

@@ -195,7 +195,7 @@ fn kind(value: &Value) -> Result<Kind, String> {
             base,
             service_type,
         }),
-        _ => wrong("is no name of DNS"),
+        _ => wrong("is not a DNS name"),
     }
 }
 
@@ -218,7 +218,7 @@ fn port(value: &Value, budget: &mut Budget) -> Result<Matcher, String> {
     let matcher = matcher("port", value, budget)?;
     for text in matcher.alternatives() {
         if !text.parse::<u16>().is_ok_and(|p| p > 0) {
-            return Err(format!("`port: {text}` is no port: 1 to 65535"));
+            return Err(format!("`port: {text}` is not a port: 1 to 65535"));
         }
     }
     Ok(matcher)

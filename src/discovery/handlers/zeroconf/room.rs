@@ -89,7 +89,7 @@ impl Room {
     pub(super) fn problem(&self) -> Option<String> {
         self.leaves_out().then(|| {
             format!(
-                "services are left out: {SERVICES_MAX} are taken in at most, with {} MiB of names and TXT records together; narrow the filters",
+                "services are left out: {SERVICES_MAX} services with {} MiB of names and TXT records are the most; narrow the filters",
                 BYTES_MAX >> 20
             )
         })

@@ -13,7 +13,7 @@ const ALONG_MAX: Duration = Duration::from_secs(10);
 /// The number of further questions for a record in use that had no answer by the end of its lifetime. It is kept
 /// meanwhile, because four lost questions are likely where packets are lost, or when a machine stood still.
 const ASKED_OVERDUE: u8 = 5;
-/// The shortest life of a record that is asked for again. Records with shorter lives depend on their publisher.
+/// The shortest lifetime of a record that is asked for again. Records with shorter lifetimes depend on their publisher.
 const REFRESHED_TTL: Duration = Duration::from_secs(2);
 
 /// The source and the time of a record.
@@ -73,13 +73,13 @@ impl Entry {
         });
     }
 
-    /// Ends the life of a record that was withdrawn or replaced.
+    /// Ends the lifetime of a record that was withdrawn or replaced.
     pub(super) fn end(&mut self, at: Duration) {
         self.expires = self.expires.min(at);
         (self.refresh_at, self.is_ended) = (None, true);
     }
 
-    /// Returns whether the record is asked for once more at the end of its life, and extends that life.
+    /// Returns whether the record is asked for once more at the end of its lifetime, and extends it.
     pub(super) fn is_asked_overdue(&mut self, now: Duration) -> bool {
         let in_time = u8::try_from(REFRESH_PERCENT.len()).unwrap_or(u8::MAX);
         let asked = self.refreshes.max(in_time);
@@ -101,7 +101,7 @@ impl Entry {
         self.refresh_at.is_some_and(|at| at <= now + earlier)
     }
 
-    /// Restarts the record's life, because its service has answered.
+    /// Restarts the record's lifetime, because its service has answered.
     pub(super) fn renew(&mut self, now: Duration) {
         (self.is_disputed, self.is_ended, self.refreshes) = (false, false, 0);
         (self.received_at, self.expires) = (now, now + self.ttl);

@@ -18,7 +18,7 @@ use std::{
 
 /// The range of the wait before a host with lost services that sends a packet is asked, in milliseconds.
 pub(super) const SEARCH_DELAY: [u64; 2] = [20, 120];
-/// The time for which a refused record counts: the longest life of a record.
+/// The time for which a refused record counts: the longest lifetime of a record.
 const LEFT_OUT_FOR: Duration = Duration::from_secs(4500);
 /// The most notes that are kept until the next turn.
 const NOTES_MAX: usize = 1000;

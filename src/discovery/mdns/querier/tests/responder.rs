@@ -5,7 +5,7 @@ use super::{
 };
 use std::net::Ipv4Addr;
 
-/// What distinguishes one kind of responder from another.
+/// The habits of one kind of responder.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Habits {
     /// Sends the other records of a service along with an answer.
