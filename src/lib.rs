@@ -35,6 +35,7 @@
 //! | `discover` | one discovery handler, printed | [`discovery`] |
 //! | `get` | a view of a running `kubelet`, and the Instances of a standalone agent | [`kubelet`], [`store`] |
 //! | `crds` | the CustomResourceDefinitions, printed | [`api`] |
+//! | `devices`, `why`, `doctor` | what a cluster knows of devices, explained: `kubectl petiole` | `inspect` |
 //! | `check` | an installation on a cluster, looked at: `helm test` | `cli` |
 //! | `tidy`, `uninstall` | capacity entries, or all of an installation, taken away by hand | [`mod@tidy`] |
 //! | `completions`, `man` | what a shell and `man` know of all these | `cli` |
@@ -52,6 +53,8 @@ pub mod demo;
 pub mod discovery;
 pub mod files;
 pub mod folder_watch;
+#[cfg(feature = "workstation")]
+pub mod inspect;
 #[cfg(feature = "kubelet")]
 pub mod kubelet;
 pub mod model;
