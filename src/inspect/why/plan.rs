@@ -101,7 +101,7 @@ fn of_instance(
             some => format!(", by {}", some.join(", ")),
         };
         let text = format!(
-            "{} offers it as {}, and {} of {} slots are in use{by}. Nothing is missing.",
+            "It is offered by {} as {}, and {} of {} slots are in use{by}. Nothing is missing.",
             seen.join(", "),
             snapshot.instance_resource(&key.name),
             used.len(),
@@ -173,8 +173,12 @@ fn refusal(snapshot: &Snapshot, key: &ObjectKey) -> Option<Finding> {
     let message = sentence(event.message.as_deref().unwrap_or_default());
     let kind = event.involved_object.kind.as_deref().unwrap_or("object");
     let text = format!("The controller warned about {kind} {key} ({reason}): {message}");
+    let verb = match kind {
+        "Configuration" => "edit",
+        _ => "describe",
+    };
     let next = format!(
-        "kubectl -n {} describe {} {}",
+        "kubectl -n {} {verb} {} {}",
         key.namespace,
         kind.to_lowercase(),
         key.name

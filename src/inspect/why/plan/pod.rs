@@ -153,9 +153,28 @@ fn exit(code: i32) -> Option<String> {
     (code != 0).then(|| format!("a container ended with exit code {code}"))
 }
 
+fn crash(key: &ObjectKey, container: &ContainerStatus, exit: &str) -> Finding {
+    let text = format!(
+        "Container {} was started, and its program ends ({exit}, {} restarts). Its log says why.",
+        container.name, container.restart_count
+    );
+    let previous = match container.restart_count {
+        0 => "",
+        _ => " --previous",
+    };
+    let next = format!(
+        "kubectl -n {} logs {} -c {}{previous}",
+        key.namespace, key.name, container.name
+    );
+    Finding::new(Cause::Crash, text).then(next)
+}
+
 /// Returns what a container of a Pod with a node waits for.
 fn waiting(key: &ObjectKey, container: &ContainerStatus) -> Option<Finding> {
     let state = container.state.as_ref()?;
+    if let Some(terminated) = &state.terminated {
+        return exit(terminated.exit_code).map(|exit| crash(key, container, &exit));
+    }
     let waiting = state.waiting.as_ref()?;
     let reason = waiting.reason.as_deref().unwrap_or_default();
     let message = waiting.message.as_deref().map(sentence).unwrap_or_default();
@@ -175,12 +194,7 @@ fn waiting(key: &ObjectKey, container: &ContainerStatus) -> Option<Finding> {
             .and_then(|s| s.terminated.as_ref());
         let exit = last.and_then(|last| exit(last.exit_code));
         let exit = exit.unwrap_or_else(|| "it ended".to_owned());
-        let text = format!(
-            "Container {container_name} has its device, and its program ends again and again ({exit}, {} restarts). The log of the last run says why.",
-            container.restart_count
-        );
-        let next = format!("kubectl -n {namespace} logs {name} -c {container_name} --previous");
-        return Some(Finding::new(Cause::Crash, text).then(next));
+        return Some(crash(key, container, &exit));
     }
     if reason == START_REFUSED {
         let text = format!("Container {container_name} is not started again: {message}");

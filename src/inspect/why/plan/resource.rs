@@ -8,12 +8,16 @@ use super::{
 use crate::{
     api::{instance::Instance, names},
     inspect::{
+        pods::label,
         slots::free,
         snapshot::{Owner, Snapshot},
     },
     model::names::ObjectKey,
 };
-use k8s_openapi::{api::core::v1::Node, jiff::Timestamp};
+use k8s_openapi::{
+    api::core::v1::{Node, Pod},
+    jiff::Timestamp,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The most nodes whose troubles are named.
@@ -26,7 +30,7 @@ type Devices<'a> = Vec<(&'a ObjectKey, &'a Instance)>;
 /// Returns what keeps a Pod from a resource. Nothing does if a node has the device, a free slot, and no reason to refuse the Pod.
 pub(super) fn explain(snapshot: &Snapshot, request: Request<'_>, now: Timestamp) -> Vec<Finding> {
     match snapshot.owner_of(request.resource) {
-        None => vec![unknown(snapshot, request.resource)],
+        None => vec![unknown(snapshot, request)],
         Some(Owner::Instance(key)) => {
             let instance = &snapshot.instances[&key];
             of_devices(snapshot, request, vec![(&key, instance)], now)
@@ -46,7 +50,7 @@ pub(super) fn explain(snapshot: &Snapshot, request: Request<'_>, now: Timestamp)
 }
 
 /// Returns what is said of a resource that no Configuration and no Instance has.
-fn unknown(snapshot: &Snapshot, resource: &str) -> Finding {
+fn unknown(snapshot: &Snapshot, Request { pod, resource, .. }: Request<'_>) -> Finding {
     let offered = snapshot.resources();
     let name = resource.split_once('/').map_or(resource, |(_, name)| name);
     let of_device = name
@@ -70,23 +74,38 @@ fn unknown(snapshot: &Snapshot, resource: &str) -> Finding {
         .keys()
         .map(|known| (distance(known, resource), known))
         .min();
-    let finding = match nearest.filter(|(distance, known)| {
-        *distance <= TYPOS_MAX || known.split_once('/').is_some_and(|(_, its)| its == name)
-    }) {
-        Some((_, nearest)) => Finding::new(
-            Cause::UnknownResource,
-            format!("{text} The nearest name is {nearest}: correct the limits of the Pod."),
+    let nearest = nearest.filter(|(distance, known)| {
+        let has_its_name = known.split_once('/').is_some_and(|(_, its)| its == name);
+        *distance <= TYPOS_MAX || has_its_name
+    });
+    let text = match nearest {
+        Some((_, nearest)) => format!(
+            "{text} The nearest name is {nearest}: correct the limits where the Pod is described, because those of a Pod cannot be changed."
         ),
-        None if offered.is_empty() => Finding::new(
-            Cause::UnknownResource,
-            format!("{text} There are no Configurations: create one."),
-        ),
-        None => Finding::new(
-            Cause::UnknownResource,
-            format!("{text} These are offered: {}.", list(&offered)),
-        ),
+        None if offered.is_empty() => format!("{text} There are no Configurations: create one."),
+        None => format!("{text} These are offered: {}.", list(&offered)),
     };
-    finding.then("kubectl get configurations,instances -A")
+    Finding::new(Cause::UnknownResource, text).then(described_in(pod))
+}
+
+/// Returns the command that changes the description of a Pod, or makes place for a corrected one.
+fn described_in(pod: &Pod) -> String {
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+    let name = pod.metadata.name.as_deref().unwrap_or_default();
+    let Some(owner) = pod.metadata.owner_references.iter().flatten().next() else {
+        return format!("kubectl -n {namespace} delete pod {name}");
+    };
+    // The name of a Deployment's ReplicaSet ends with the hash of its template.
+    let hash = label(pod, "pod-template-hash").map(|hash| format!("-{hash}"));
+    let deployment = hash.and_then(|hash| Some(owner.name.strip_suffix(&hash)?.to_owned()));
+    match deployment.filter(|_| owner.kind == "ReplicaSet") {
+        Some(deployment) => format!("kubectl -n {namespace} edit deployment {deployment}"),
+        None => format!(
+            "kubectl -n {namespace} edit {} {}",
+            owner.kind.to_lowercase(),
+            owner.name
+        ),
+    }
 }
 
 fn list(offered: &BTreeMap<String, Owner>) -> String {
@@ -122,6 +141,13 @@ fn of_devices(
     devices: Devices<'_>,
     now: Timestamp,
 ) -> Vec<Finding> {
+    if !snapshot.nodes.is_empty()
+        && !(snapshot.nodes.values()).any(|node| allows(request.pod, node))
+    {
+        let text = "The node selector or the affinity of the Pod matches no Node.";
+        let finding = Finding::new(Cause::NoNodeMatches, text);
+        return vec![finding.then("kubectl get nodes --show-labels")];
+    }
     let is_there = |device: &&(&ObjectKey, &Instance)| !seen_by(device.1).is_empty();
     let there: Devices<'_> = devices.iter().filter(is_there).copied().collect();
     if there.is_empty() {
@@ -177,11 +203,6 @@ fn on_nodes(
     let allowed: BTreeMap<&String, &Node> = (snapshot.nodes.iter())
         .filter(|(_, node)| allows(request.pod, node))
         .collect();
-    if allowed.is_empty() {
-        let text = "The node selector or the affinity of the Pod matches no Node.";
-        let finding = Finding::new(Cause::NoNodeMatches, text);
-        return vec![finding.then("kubectl get nodes --show-labels")];
-    }
     // A node that was deleted has no labels to compare.
     let reachable: Vec<&String> = (seen.iter())
         .filter(|node| allowed.contains_key(node) || !snapshot.nodes.contains_key(*node))
