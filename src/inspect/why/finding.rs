@@ -35,6 +35,8 @@ pub enum Cause {
     NoDevice,
     DeviceGone,
     SlotsTaken,
+    /// The holder has ended, and the slot is about to be free.
+    SlotsBeingReleased,
     SlotHeldByLostNode,
     TooManyRequested,
     NodeDoesNotSee,

@@ -25,6 +25,7 @@ use crate::{
 };
 use agents::{agent_trouble, controller_trouble};
 use k8s_openapi::{api::core::v1::Pod, jiff::Timestamp};
+use std::collections::BTreeSet;
 
 /// The most brokers and Instances whose troubles are told.
 const TOLD_MAX: usize = 2;
@@ -131,6 +132,11 @@ fn of_configuration(
         .iter()
         .filter_map(|device| device::gone(snapshot, *device, now));
     findings.extend(gone.take(TOLD_MAX));
+    let seen: BTreeSet<String> = (instances.iter())
+        .flat_map(|(_, instance)| device::seen_by(instance))
+        .collect();
+    let agents = seen.iter().filter_map(|node| agent_trouble(snapshot, node));
+    findings.extend(agents.take(TOLD_MAX));
     findings.extend(refusal(snapshot, key));
     findings.extend(instances.iter().find_map(|(key, _)| refusal(snapshot, key)));
     findings.extend(conditions_of_brokers(

@@ -89,6 +89,14 @@ pub(super) fn taken(
     if let Some((instance, slot)) = lost {
         return held_by_lost_node(snapshot, instance, &slot.node);
     }
+    // Where Pods cannot be listed, nothing is known of them.
+    let has_pods = snapshot.unread.is_empty();
+    if let Some((instance, slot)) = holders
+        .iter()
+        .find(|(_, slot)| has_pods && slot.pods.is_empty())
+    {
+        return being_released(resource, instance, slot);
+    }
     let named = holders.iter().take(HOLDERS_MAX);
     let named: Vec<String> = named.map(|(_, slot)| slot.holder()).collect();
     let others = match holders.len().saturating_sub(HOLDERS_MAX) {
@@ -112,6 +120,19 @@ pub(super) fn taken(
         )),
         None => finding,
     }
+}
+
+/// The agent looks at the kubelet's books before it gives a slot back.
+fn being_released(resource: &str, instance: &ObjectKey, slot: &UsedSlot) -> Finding {
+    let text = format!(
+        "All slots of {resource} are in use, and node {} holds one of Instance {instance} that none of its Pods asks for any more: it is free within 20 s.",
+        slot.node
+    );
+    let next = format!(
+        "kubectl -n {} get instance {} -o jsonpath='{{.spec.deviceUsage}}' -w",
+        instance.namespace, instance.name
+    );
+    Finding::new(Cause::SlotsBeingReleased, text).then(next)
 }
 
 fn is_lost(snapshot: &Snapshot, node: &str) -> bool {

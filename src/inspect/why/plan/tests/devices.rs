@@ -79,6 +79,13 @@ fn a_pod_that_waits_for_a_device_is_told_about_the_device() {
             "edit configuration cam",
         ),
         case(
+            "the holder has ended",
+            wants_cam().held_by("node-2").on("node-2", "Succeeded"),
+            Cause::SlotsBeingReleased,
+            &["node node-2 holds one of Instance default/cam-0a1b2c that none of its Pods"],
+            "get instance cam-0a1b2c",
+        ),
+        case(
             "a lost node holds it",
             wants_cam().held_by("node-2").nodes(|node| {
                 if node["metadata"]["name"] == "node-2" {

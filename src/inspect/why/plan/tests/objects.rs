@@ -94,6 +94,13 @@ fn a_configuration_is_explained_by_its_condition_its_devices_and_its_brokers() {
             &["No agent runs"],
         ),
         case(
+            "the agent of a node that has the device",
+            World::new().without("agent-2"),
+            cam(),
+            Cause::AgentMissing,
+            &["No agent runs on node node-2"],
+        ),
+        case(
             "still looking",
             {
                 let mut world = World::new().without_device();
