@@ -4,6 +4,7 @@ pub mod checkpoint;
 pub mod container_edits;
 pub mod device;
 pub mod instance_name;
+pub mod instance_row;
 pub mod limits;
 pub mod names;
 pub mod node_resources;

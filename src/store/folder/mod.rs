@@ -13,6 +13,7 @@ mod plan;
 mod reports;
 
 pub use instances::instances;
+pub use reports::configurations;
 
 use super::{
     About, Configurations, Exchange, InstanceChange, Instances, Report, Store, StoreError,

@@ -2,13 +2,14 @@
 //! it is.
 use super::{
     Inner, Written,
-    disk::{FILE_MODE, file_name, unavailable, write_yaml},
+    disk::{FILE_MODE, file_name, manifest_names, unavailable, write_yaml},
 };
 use crate::{
     api::configuration::Configuration,
     files,
     model::names::ObjectKey,
     store::{StoreError, plan::status_of},
+    yaml,
 };
 use anyhow::Context as _;
 use k8s_openapi::jiff::Timestamp;
@@ -18,6 +19,20 @@ use std::{
     path::Path,
 };
 use tracing::{info, warn};
+
+/// Returns the Configurations that an agent uses, with their status, from its state folder.
+pub fn configurations(state: &Path) -> anyhow::Result<Vec<Configuration>> {
+    let folder = state.join("configurations");
+    let names = manifest_names(&folder)
+        .with_context(|| format!("is {} the state folder of an agent?", state.display()))?;
+    let read = |name: String| {
+        let path = folder.join(name);
+        let text = fs::read_to_string(&path).map_err(anyhow::Error::from);
+        let object = text.and_then(|text| Ok(serde_json::from_value(yaml::from_str(&text)?)?));
+        object.with_context(|| format!("cannot read {}", path.display()))
+    };
+    names.into_iter().map(read).collect()
+}
 
 impl Inner {
     /// Updates `<file>.error` and the status files. Only changes are written.
