@@ -1,4 +1,4 @@
-//! The vocabulary of the project: plain values and the rules between them. Pure: no I/O, no clock, no async.
+//! Defines the plain values of the project and the rules between them. Pure: no I/O, no clock, no async.
 pub mod age;
 pub mod checkpoint;
 pub mod container_edits;

@@ -1,5 +1,5 @@
-//! What is said of Configurations: a status file for each, and an error file for each manifest that is not used as it
-//! stands.
+//! Writes reports about Configurations: a status file for each, and an error file for each manifest that is not used as
+//! it is.
 use super::{
     Inner, Written,
     disk::{FILE_MODE, file_name, manifest_names, unavailable, write_yaml},
@@ -35,7 +35,7 @@ pub fn configurations(state: &Path) -> anyhow::Result<Vec<Configuration>> {
 }
 
 impl Inner {
-    /// Brings `<file>.error` and the status files to what is known now; writes only what changed.
+    /// Updates `<file>.error` and the status files. Only changes are written.
     pub(super) fn write_reports(&self, written: &mut Written) -> Result<(), StoreError> {
         let mut problems = written.unreadable.clone();
         for (key, report) in &written.reports {
@@ -122,7 +122,7 @@ impl Inner {
     }
 }
 
-/// Removes what an earlier life said of Configurations; this one says it anew.
+/// Removes the reports of an earlier run, because this run writes new ones.
 pub(super) fn clear(state: &Path) -> anyhow::Result<()> {
     for (folder, ending) in [
         (state.to_owned(), "error"),
