@@ -10,6 +10,7 @@ mod bad_input;
 mod cdi_handler;
 mod chart_renders;
 mod examples_parse;
+mod kubectl_plugin;
 mod kubelet_allocations;
 mod kubelet_devices;
 mod kubelet_plugins;
