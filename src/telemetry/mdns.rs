@@ -1,4 +1,4 @@
-//! The metrics of multicast DNS.
+//! Defines the metrics of multicast DNS.
 use super::values::{Labels, Late, State, gauge};
 use prometheus_client::{
     metrics::{counter::Counter, family::Family},
@@ -21,7 +21,7 @@ impl MdnsMetrics {
         );
         registry.register(
             "petiole_mdns_refused_records",
-            "Records of multicast DNS that were left out because there is no room for them",
+            "Records of multicast DNS that were left out because the limits of the cache are reached",
             self.refused.clone(),
         );
         registry.register(

@@ -1,6 +1,6 @@
-//! What the chart renders to, as files in `tests/golden/chart`, and what its values refuse.
+//! Tests of the chart: the rendered files in `tests/golden/chart`, and the values that it rejects.
 //!
-//! `PETIOLE_UPDATE_GOLDEN=1 cargo test --test it chart_renders` writes the files anew.
+//! `PETIOLE_UPDATE_GOLDEN=1 cargo test --test it chart_renders` writes the files again.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 use petiole::tidy;
 use std::{
@@ -9,7 +9,7 @@ use std::{
     process::{Command, Output},
 };
 
-/// Each variant with what it sets.
+/// The variants with their values.
 const VARIANTS: &[(&str, &[&str])] = &[
     ("default", &[]),
     ("watch-namespaces", &["watchNamespaces={cameras,printers}"]),
@@ -274,8 +274,8 @@ fn the_definitions_can_be_had_from_the_chart() {
     assert_eq!(names, ["configurations.akri.sh", "instances.akri.sh"]);
 }
 
-/// What else applies the chart's objects than Helm makes ordinary objects of these: the Job must know which record of Helm's
-/// proves that the release is being removed, and must be allowed to read it.
+/// Tools other than Helm that apply the chart's objects treat a hook as an ordinary object. So the Job must know which
+/// of Helm's records proves that the release is being removed, and must be allowed to read it.
 #[test]
 fn the_uninstall_hook_acts_by_helms_records_of_its_own_release() {
     let Some(helm) = helm() else { return };
@@ -358,7 +358,7 @@ fn render_for(helm: &Path, kubernetes: &str, values: &[&str]) -> Output {
     command.output().unwrap()
 }
 
-/// helm, from the PATH or where the end-to-end tests keep it.
+/// Returns the path of helm, from the PATH or from the folder of the end-to-end tests.
 pub(crate) fn helm() -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let kept = env::home_dir().map(|home| home.join(".cache/cluster-bin"));
