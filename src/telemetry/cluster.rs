@@ -1,8 +1,5 @@
 //! The metrics of the whole cluster, which the controller that leads writes.
-use super::{
-    metrics::gauge,
-    values::{Labels, State},
-};
+use super::values::{Labels, State, gauge};
 use prometheus_client::registry::Registry;
 use std::collections::BTreeMap;
 

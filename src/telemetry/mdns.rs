@@ -1,5 +1,5 @@
 //! Defines the metrics of multicast DNS.
-use super::values::{Labels, Late, State};
+use super::values::{Labels, Late, State, gauge};
 use prometheus_client::{
     metrics::{counter::Counter, family::Family},
     registry::Registry,
@@ -46,7 +46,6 @@ impl MdnsMetrics {
     }
 
     pub fn set_records(&self, count: usize) {
-        let count = i64::try_from(count).unwrap_or(i64::MAX);
-        self.records.set([([], count)]);
+        self.records.set([([], gauge(count))]);
     }
 }

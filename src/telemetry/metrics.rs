@@ -11,7 +11,7 @@ use super::{
     cluster::ClusterMetrics,
     mdns::MdnsMetrics,
     process::ProcessMetrics,
-    values::{Labels, Late, State, Timer, Untyped},
+    values::{Labels, Late, State, Timer, Untyped, gauge},
 };
 use prometheus_client::{
     encoding::text,
@@ -385,10 +385,6 @@ impl Metrics {
 
 fn label(name: &'static str, value: impl ToString) -> (&'static str, String) {
     (name, value.to_string())
-}
-
-pub(super) fn gauge(count: usize) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

@@ -13,6 +13,11 @@ use tokio::time::Instant;
 /// The names of labels with their values.
 pub(crate) type Labels<const N: usize> = [(&'static str, String); N];
 
+/// Returns a number as gauges hold it.
+pub(super) fn gauge(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
 /// A timer that records the seconds from its creation to its drop.
 pub struct Timer<'a> {
     histogram: &'a Histogram,

@@ -9,6 +9,7 @@ mod agent_with_kubelet;
 mod bad_input;
 mod cdi_handler;
 mod chart_renders;
+mod debian_package;
 mod examples_parse;
 mod kubectl_plugin;
 mod kubelet_allocations;
