@@ -1,8 +1,8 @@
 //! Simulates an API server in memory, with the semantics of the real one for the requests of Petiole.
 //!
 //! Every write gets a resourceVersion, also a delete; a write that changes nothing gets none. JSON patches are atomic,
-//! and a `test` for `null` succeeds if the key is absent. A delete checks its uid and resourceVersion. `spec.nodes` is a
-//! set. Every change is kept in a log, which the watches of `network.rs` read; compacted entries give `410 Gone`.
+//! and a `test` for `null` succeeds if the key is absent. A delete checks its uid and resourceVersion. `spec.nodes` is
+//! a set. Every change is kept in a log, which the watches of `network.rs` read; compacted entries give `410 Gone`.
 //! Not modelled: admission, finalizers, namespaces, managedFields of `spec`, and the rest of the schema.
 use crate::{
     api::{

@@ -1,11 +1,11 @@
 //! Simulates one run of a kubelet: its device manager, its memory and checkpoint, and its Pods from the API server.
 //!
-//! The rules are those of the real one (1.34 to 1.36). An id is free while no container of a known Pod has it. Resources
-//! are counted separately, so those of an Instance and of its Configuration do not affect each other. The memory holds
-//! the devices of containers; the checkpoint is a copy of it, written with each allocation and each list of a plugin.
-//! `List` shows application and restartable init containers of active Pods, and nothing before the Pods are known. It
-//! drops ended Pods from the memory, not from the checkpoint. A kubelet that starts reads the checkpoint, and every
-//! plugin must register again.
+//! The rules are those of the real one (1.34 to 1.36). An id is free while no container of a known Pod has it.
+//! Resources are counted separately, so those of an Instance and of its Configuration do not affect each other. The
+//! memory holds the devices of containers; the checkpoint is a copy of it, written with each allocation and each list
+//! of a plugin. `List` shows application and restartable init containers of active Pods, and nothing before the Pods
+//! are known. It drops ended Pods from the memory, not from the checkpoint. A kubelet that starts reads the checkpoint,
+//! and every plugin must register again.
 use super::{World, agent::resource, api_server::Pod, machine::Process, pods::Kind};
 use crate::{
     agent::values::Slot,

@@ -34,8 +34,8 @@
 //! The querier differs from the RFC in three points:
 //! - A confirmation takes 8.3 s and seven questions instead of 10 s and two.
 //! - A record without an answer is also asked for in the 5.5 s after its end, before it counts as gone.
-//! - Lost services are searched for every 1.5 s for two minutes before the intervals grow, because an outage of a minute
-//!   must not cost another minute.
+//! - Lost services are searched for every 1.5 s for two minutes before the intervals grow, because an outage of a
+//!   minute must not cost another minute.
 pub mod cache;
 pub mod interfaces;
 pub mod link;

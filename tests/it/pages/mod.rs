@@ -5,7 +5,7 @@
 mod commands;
 mod handlers;
 mod links;
-mod page;
+pub(crate) mod page;
 mod reasons;
 mod reference;
 mod runs;
