@@ -32,6 +32,14 @@ test:
 fuzz *arguments:
     fuzz/run {{ arguments }}
 
+# The krew manifest of a release, on stdout: version, address of its files, and the folder with kubectl-petiole-linux-{amd64,arm64}.tar.gz
+krew version url folder:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    digest() { sha256sum "{{ folder }}/kubectl-petiole-linux-$1.tar.gz" | cut -d ' ' -f 1; }
+    amd64=$(digest amd64) arm64=$(digest arm64)
+    sed -e '/^#/d' -e 's|@VERSION@|{{ version }}|; s|@URL@|{{ url }}|' -e "s|@SHA256_AMD64@|$amd64|; s|@SHA256_ARM64@|$arm64|" deploy/krew/petiole.yaml
+
 # What a kubelet still holds after a thousand registrations and ten thousand Allocates (1 to 3 minutes)
 leaks:
     cargo test --locked --test leaks -- --ignored

@@ -37,7 +37,7 @@
 //! | `discover` | prints the devices of one discovery handler | [`discovery`] |
 //! | `get` | a view of a running `kubelet`, and the Instances of a standalone agent | [`kubelet`], [`store`] |
 //! | `crds` | prints the CustomResourceDefinitions | [`api`] |
-//! | `devices`, `why`, `doctor` | explain what a cluster knows of devices: `kubectl petiole` | `inspect` |
+//! | `devices`, `why`, `doctor` | `kubectl petiole`: the devices of a cluster, and explanations | `inspect` |
 //! | `check` | checks an installation on a cluster: `helm test` | `cli` |
 //! | `tidy`, `uninstall` | remove capacity entries, or a whole installation, by hand | [`mod@tidy`] |
 //! | `completions`, `man` | print completions for a shell, and manual pages | `cli` |

@@ -4,16 +4,19 @@ use std::process::ExitCode;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    let cli = cli::Cli::from_process();
-    let outcome = match telemetry::start(&cli.telemetry()) {
-        Ok(()) => cli::run(cli).await,
-        Err(e) => Err(e),
-    };
-    match outcome {
+    match run().await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("petiole: {error:#}");
             ExitCode::FAILURE
         }
     }
+}
+
+async fn run() -> anyhow::Result<()> {
+    let Some(cli) = cli::Cli::from_process()? else {
+        return Ok(());
+    };
+    telemetry::start(&cli.telemetry())?;
+    cli::run(cli).await
 }

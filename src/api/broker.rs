@@ -130,7 +130,8 @@ pub fn job(subject: Subject<'_>, generation: i64, spec: &Value) -> Result<Value,
 }
 
 impl Subject<'_> {
-    fn resource(&self) -> String {
+    /// Returns the name of the Instance's resource.
+    pub fn resource(&self) -> String {
         format!("{}/{}", self.resource_prefix, self.key.name)
     }
 }

@@ -40,6 +40,8 @@ pub fn time(time: Timestamp) -> String {
 pub enum ConditionType {
     /// At least one node sees the device of an Instance.
     Available,
+    /// All brokers of a Configuration run. A Configuration without a broker spec does not have this condition.
+    BrokersReady,
     /// The device of an Instance comes and goes. An Instance has this condition only while it is true.
     Flapping,
     /// Another host announces the pinned device of an Instance. An Instance has this condition only while it is true.
@@ -51,6 +53,7 @@ pub enum ConditionType {
 impl ConditionType {
     pub const ALL: &[Self] = &[
         Self::Available,
+        Self::BrokersReady,
         Self::Flapping,
         Self::IdentityChanged,
         Self::Ready,
@@ -60,6 +63,7 @@ impl ConditionType {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Available => "Available",
+            Self::BrokersReady => "BrokersReady",
             Self::Flapping => "Flapping",
             Self::IdentityChanged => "IdentityChanged",
             Self::Ready => "Ready",

@@ -42,10 +42,17 @@ pub const DEFAULT_SLOT_RELEASE_SECONDS: i64 = 300;
     ),
     printcolumn(name = "Capacity", type_ = "integer", json_path = ".spec.capacity"),
     printcolumn(name = "Instances", type_ = "integer", json_path = ".status.instances"),
+    printcolumn(name = "Brokers", type_ = "string", json_path = ".status.brokers"),
     printcolumn(
         name = "Ready",
         type_ = "string",
         json_path = ".status.conditions[?(@.type=='Ready')].status"
+    ),
+    printcolumn(
+        name = "Reason",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.status!='True')].reason",
+        priority = 1
     ),
     printcolumn(
         name = "Age",
@@ -223,7 +230,8 @@ pub struct ConfigurationStatus {
     /// The `metadata.generation` this status is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// `Ready`: every node works with this Configuration as it stands.
+    /// `Ready`: every node works with this Configuration as it stands, and its broker and Services are not refused.
+    /// `BrokersReady`, where there is a `brokerSpec`: all its brokers run.
     #[serde(default)]
     #[schemars(
         length(max = limits::CONDITIONS_MAX),
@@ -233,6 +241,10 @@ pub struct ConfigurationStatus {
     /// How many Instances it has.
     #[serde(default)]
     pub instances: i64,
+    /// How many brokers run, and how many there should be, such as `3/4`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = limits::WORD_MAX))]
+    pub brokers: Option<String>,
     /// The nodes that work with it, and what troubles each.
     #[serde(default)]
     #[schemars(

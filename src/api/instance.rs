@@ -37,6 +37,23 @@ use std::collections::BTreeMap;
     printcolumn(name = "Shared", type_ = "boolean", json_path = ".spec.shared"),
     printcolumn(name = "Nodes", type_ = "string", json_path = ".spec.nodes"),
     printcolumn(
+        name = "Available",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type=='Available')].status",
+        description = "False while no node sees the device; empty if it was always seen."
+    ),
+    printcolumn(
+        name = "Device",
+        type_ = "string",
+        json_path = ".metadata.annotations['akri\\.sh/device-id']"
+    ),
+    printcolumn(
+        name = "Used by",
+        type_ = "string",
+        json_path = ".spec.deviceUsage",
+        priority = 1
+    ),
+    printcolumn(
         name = "Age",
         type_ = "date",
         json_path = ".metadata.creationTimestamp"

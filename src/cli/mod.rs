@@ -20,6 +20,8 @@ mod get;
 #[cfg(feature = "kubelet")]
 mod kubelet;
 mod open_files;
+#[cfg(feature = "workstation")]
+mod plugin;
 mod scope;
 #[cfg(feature = "shell")]
 mod shell;
@@ -104,24 +106,32 @@ struct LogFlags {
     log_format: LogFormat,
 }
 
-/// The name by which kubectl finds a plugin.
-#[cfg(feature = "workstation")]
-const PLUGIN: &str = "kubectl-petiole";
-
 impl Cli {
-    /// Parses the arguments of this process. A plugin of kubectl calls itself `kubectl petiole`.
-    pub fn from_process() -> Self {
-        #[cfg(feature = "workstation")]
-        {
-            use clap::{CommandFactory as _, FromArgMatches as _};
-            let program = std::env::args_os().next().map(std::path::PathBuf::from);
-            let name = program.as_ref().and_then(|path| path.file_name());
-            if name.is_some_and(|name| name == PLUGIN) {
+    /// Parses the arguments of this process. Returns `None` if kubectl asked for completions, which are printed then.
+    #[cfg(feature = "workstation")]
+    pub fn from_process() -> anyhow::Result<Option<Self>> {
+        use clap::{CommandFactory as _, FromArgMatches as _};
+        let mut arguments = std::env::args_os();
+        match plugin::name(arguments.next().as_deref()) {
+            plugin::Name::Petiole => Ok(Some(Self::parse())),
+            plugin::Name::Plugin => {
                 let command = Self::command().bin_name("kubectl petiole");
-                return Self::from_arg_matches(&command.get_matches()).unwrap_or_else(|e| e.exit());
+                let parsed = Self::from_arg_matches(&command.get_matches());
+                Ok(Some(parsed.unwrap_or_else(|e| e.exit())))
+            }
+            plugin::Name::Completion => {
+                let words = arguments.filter_map(|argument| argument.into_string().ok());
+                let words: Vec<String> = words.collect();
+                table::print(&plugin::completions(&Self::command(), &words))?;
+                Ok(None)
             }
         }
-        Self::parse()
+    }
+
+    /// Parses the arguments of this process.
+    #[cfg(not(feature = "workstation"))]
+    pub fn from_process() -> anyhow::Result<Option<Self>> {
+        Ok(Some(Self::parse()))
     }
 
     pub fn telemetry(&self) -> telemetry::Settings {

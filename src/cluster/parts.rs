@@ -44,22 +44,63 @@ pub struct PodStatusPart {
     pub message: String,
     pub start_time: Option<Time>,
     #[serde(default)]
+    pub conditions: Vec<ConditionPart>,
+    #[serde(default)]
+    pub init_container_statuses: Vec<ContainerStatusPart>,
+    #[serde(default)]
     pub container_statuses: Vec<ContainerStatusPart>,
 }
 
+/// A condition of a Pod or a Job.
 #[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ConditionPart {
+    #[serde(default, rename = "type")]
+    pub type_: String,
+    #[serde(default)]
+    pub status: String,
+    #[serde(default)]
+    pub reason: String,
+    #[serde(default)]
+    pub message: String,
+    pub last_transition_time: Option<Time>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ContainerStatusPart {
+    #[serde(default)]
+    pub name: String,
     pub state: Option<ContainerStatePart>,
+    pub last_state: Option<ContainerStatePart>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct ContainerStatePart {
+    pub waiting: Option<WaitingPart>,
+    pub running: Option<RunningPart>,
     pub terminated: Option<TerminatedPart>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
+pub struct RunningPart {
+    pub started_at: Option<Time>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+pub struct WaitingPart {
+    #[serde(default)]
+    pub reason: String,
+    #[serde(default)]
+    pub message: String,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct TerminatedPart {
+    #[serde(default)]
+    pub exit_code: i32,
     pub finished_at: Option<Time>,
 }
 
@@ -78,6 +119,14 @@ pub struct CustomResourceDefinitionPart {
 pub struct JobPart {
     #[serde(default)]
     pub metadata: ObjectMeta,
+    #[serde(default)]
+    pub status: JobStatusPart,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+pub struct JobStatusPart {
+    #[serde(default)]
+    pub conditions: Vec<ConditionPart>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize, Resource)]
@@ -93,14 +142,22 @@ pub struct NodePart {
 
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct NodeSpecPart {
+    /// Whether the Node is cordoned.
+    #[serde(default)]
+    pub unschedulable: bool,
     #[serde(default)]
     pub taints: Vec<TaintPart>,
 }
 
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub struct TaintPart {
     #[serde(default)]
     pub key: String,
+    #[serde(default)]
+    pub value: String,
+    /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
+    #[serde(default)]
+    pub effect: String,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]

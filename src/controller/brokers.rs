@@ -1,8 +1,12 @@
 //! Brokers: a Pod for each Instance on each node that sees its device, or a Job for each Instance.
 pub(crate) mod memory;
+mod moves;
+mod outcome;
+mod placement;
 pub(crate) mod plan;
+pub(crate) mod report;
 
-use super::{Pass, Shared, Turns, pace::SteadyClock, world::World};
+use super::{Pass, Shared, Turns, pace::SteadyClock, pod_state::one_line, world::World};
 use crate::{
     api::reason::Reason,
     cluster::{
@@ -13,25 +17,39 @@ use crate::{
     model::names::ObjectKey,
 };
 use futures::StreamExt as _;
+use hyper::{Request, header::CONTENT_TYPE};
 use k8s_openapi::jiff::Timestamp;
 use kube::{
-    Api,
+    Api, Client,
     api::{
-        ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions,
+        ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions,
         PropagationPolicy,
     },
 };
 use memory::{Memory, Notice, Outcome};
-use plan::{Action, Input, Plan, plan};
+use plan::{Action, Broker, Input, Plan, plan};
+use report::Reports;
 use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-pub(super) async fn run(shared: Arc<Shared>, shutdown: CancellationToken) -> anyhow::Result<()> {
+/// `reports` is where the status of Configurations reads what became of their brokers.
+pub(super) async fn run(
+    shared: Arc<Shared>,
+    reports: watch::Sender<Option<Arc<Reports>>>,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
     let (mut state, mut turns) = (State::new(), Turns::new(&shared));
     while let Some(world) = turns.next(&shutdown).await? {
-        turns.done(pass(&shared, &mut state, &world, &shutdown).await);
+        let (pass, now) = pass(&shared, &mut state, &world, &shutdown).await;
+        turns.done(pass);
+        reports.send_if_modified(|reports| {
+            let is_new = reports.as_deref() != Some(&now);
+            *reports = Some(Arc::new(now)).filter(|_| is_new).or(reports.take());
+            is_new
+        });
     }
     Ok(())
 }
@@ -55,7 +73,7 @@ async fn pass(
     State { memory, clock }: &mut State,
     world: &World,
     shutdown: &CancellationToken,
-) -> Pass {
+) -> (Pass, Reports) {
     let now = clock.now();
     let mut notices = memory.observe(world, now);
     let first = planned(shared, memory, world, now);
@@ -75,14 +93,15 @@ async fn pass(
     }
     // What is left to wait for after all this.
     let now = clock.now();
-    let wake = planned(shared, memory, world, now).wake;
-    Pass {
+    let left = planned(shared, memory, world, now);
+    let pass = Pass {
         is_done,
-        wake_in: wake.map(|at| {
+        wake_in: left.wake.map(|at| {
             let wait = at.duration_since(now);
             Duration::try_from(wait).unwrap_or_default()
         }),
-    }
+    };
+    (pass, left.reports)
 }
 
 fn planned(shared: &Shared, memory: &Memory, world: &World, now: Timestamp) -> Plan {
@@ -118,10 +137,20 @@ async fn carry_out(
 async fn perform(shared: &Shared, action: &Action) -> Outcome {
     match action {
         Action::CreatePod { broker, pod, .. } => {
-            create(&pods(shared, &broker.key.namespace), pod).await
+            create(&pods(shared, &broker.key.namespace), &shared.client, pod).await
         }
         Action::DeletePod { key, uid, .. } | Action::ReplacePod { key, uid } => {
-            delete(&pods(shared, &key.namespace), key, (uid, None)).await
+            let preconditions = only(uid, None);
+            delete(&pods(shared, &key.namespace), key, (preconditions, None)).await
+        }
+        Action::MovePod {
+            broker: Broker { key, .. },
+            uid,
+            version,
+            ..
+        } => {
+            let preconditions = only(uid, Some(version));
+            delete(&pods(shared, &key.namespace), key, (preconditions, None)).await
         }
         Action::CreateJob {
             broker,
@@ -129,7 +158,7 @@ async fn perform(shared: &Shared, action: &Action) -> Outcome {
             job,
             generation,
         } => {
-            let outcome = create(&jobs(shared, &broker.key.namespace), job).await;
+            let outcome = create(&jobs(shared, &broker.key.namespace), &shared.client, job).await;
             // Afterwards, so that no end of this process and no outage leaves a device without its Job. As long as
             // the Job is there a note that could not be written is made up for; a Job that is collected within that
             // time runs twice.
@@ -140,7 +169,13 @@ async fn perform(shared: &Shared, action: &Action) -> Outcome {
         }
         Action::DeleteJob { key, uid, .. } => {
             let propagation = Some(PropagationPolicy::Background);
-            delete(&jobs(shared, &key.namespace), key, (uid, propagation)).await
+            let preconditions = only(uid, None);
+            delete(
+                &jobs(shared, &key.namespace),
+                key,
+                (preconditions, propagation),
+            )
+            .await
         }
         Action::Remember {
             instance,
@@ -160,30 +195,33 @@ fn jobs(shared: &Shared, namespace: &str) -> Api<DynamicObject> {
     Api::namespaced_with(shared.client.clone(), namespace, &kind)
 }
 
-async fn create(api: &Api<DynamicObject>, object: &Value) -> Outcome {
-    match serde_json::from_value(object.clone()) {
-        Ok(object) => {
-            let parameters = PostParams::default();
-            let created = api.create(&parameters, &object);
-            request(async { Ok(created.await?.metadata.uid) }).await
-        }
-        Err(e) => Outcome::Refused {
-            code: 400,
-            message: e.to_string(),
-        },
+/// Creates an object, or has the API server name the fields that it does not know: without being asked it drops them.
+async fn create(api: &Api<DynamicObject>, client: &Client, object: &Value) -> Outcome {
+    let uri = format!("{}?fieldValidation=Strict", api.resource_url());
+    let sent = Request::post(uri).header(CONTENT_TYPE, "application/json");
+    let created = async {
+        let sent = sent.body(object.to_string().into_bytes());
+        let sent = sent.map_err(kube::Error::HttpError)?;
+        let created: DynamicObject = client.request(sent).await?;
+        Ok(created.metadata.uid)
+    };
+    request(created).await
+}
+
+fn only(uid: &str, version: Option<&str>) -> Preconditions {
+    Preconditions {
+        uid: Some(uid.to_owned()),
+        resource_version: version.map(str::to_owned),
     }
 }
 
 async fn delete(
     api: &Api<DynamicObject>,
     key: &ObjectKey,
-    (uid, propagation_policy): (&str, Option<PropagationPolicy>),
+    (preconditions, propagation_policy): (Preconditions, Option<PropagationPolicy>),
 ) -> Outcome {
     let parameters = DeleteParams {
-        preconditions: Some(Preconditions {
-            uid: Some(uid.to_owned()),
-            resource_version: None,
-        }),
+        preconditions: Some(preconditions),
         propagation_policy,
         ..DeleteParams::default()
     };
@@ -226,6 +264,11 @@ fn log(action: &Action, outcome: &Outcome) {
             key,
             "the device is reached differently",
         ),
+        Action::MovePod { broker, .. } => (
+            "broker Pod deleted",
+            &broker.key,
+            "another node may take it",
+        ),
         Action::CreateJob { broker, .. } => ("broker Job created", &broker.key, "wanted"),
         Action::DeleteJob { key, why, .. } => ("broker Job deleted", key, *why),
         Action::Remember { instance, .. } => ("generation of the broker Job noted", instance, ""),
@@ -244,13 +287,20 @@ fn log(action: &Action, outcome: &Outcome) {
 /// Writes an Event on the Instance, or on the Configuration that the user must change.
 fn announce(shared: &Shared, world: &World, notice: &Notice) {
     let object = match notice {
-        Notice::Created(broker) | Notice::Ended { broker, .. } | Notice::Refused { broker, .. } => {
+        Notice::Created(broker)
+        | Notice::Moved { broker, .. }
+        | Notice::Ended { broker, .. }
+        | Notice::Refused { broker, .. } => {
             let instance = world.instances.get(&broker.instance);
             instance.map(|instance| about(&**instance))
         }
-        Notice::SpecInvalid { configuration, .. } => {
-            let configuration = world.configurations.get(configuration);
-            configuration.map(|configuration| about(&**configuration))
+        // The status has it, and its Event.
+        Notice::SpecInvalid {
+            configuration,
+            message,
+        } => {
+            warn!(%configuration, "the broker spec is refused: {}", one_line(message));
+            None
         }
     };
     let Some(object) = object else {
@@ -264,6 +314,11 @@ fn announce(shared: &Shared, world: &World, notice: &Notice) {
                 Reason::BrokerCreated.as_str(),
                 format!("created {}", broker.key.name),
             );
+        }
+        Notice::Moved { broker, node, why } => {
+            let name = &broker.key.name;
+            let note = format!("{name} is moved: it cannot be scheduled on {node}: {why}");
+            events.normal(object, Reason::BrokerMoved.as_str(), note);
         }
         Notice::Ended {
             broker,
@@ -281,16 +336,11 @@ fn announce(shared: &Shared, world: &World, notice: &Notice) {
             retry_in,
         } => {
             let name = &broker.key.name;
+            let message = one_line(message);
             let note = format!("cannot create {name}: {message}. Next try in {retry_in:#}");
             events.warning(object, Reason::BrokerRefused.as_str(), note);
         }
-        Notice::SpecInvalid {
-            configuration,
-            message,
-        } => {
-            warn!(%configuration, "broker: the spec is not valid: {message}");
-            events.warning(object, Reason::BrokerSpecInvalid.as_str(), message.as_str());
-        }
+        Notice::SpecInvalid { .. } => {}
     }
 }
 

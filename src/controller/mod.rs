@@ -17,6 +17,7 @@ mod lease;
 pub(crate) mod nodes;
 mod outcome;
 pub(crate) mod pace;
+mod pod_state;
 mod services;
 pub(crate) mod status;
 mod tally;
@@ -66,6 +67,8 @@ pub async fn run(
     let (events, writer) = events::events(client.clone(), NAME, &settings.identity);
     let (world, is_leader) = (watch::Sender::new(None), watch::Sender::new(false));
     let (seen_lease, lease) = watch::channel(None);
+    let (reports, brokers) = watch::channel(None);
+    let (service_problems, services) = watch::channel(None);
     let shared = Arc::new(Shared {
         client: client.clone(),
         events,
@@ -73,6 +76,7 @@ pub async fn run(
         world: world.subscribe(),
         is_leader: is_leader.subscribe(),
     });
+    let workloads = status::Workloads { brokers, services };
     let mut tasks = Supervisor::new(shutdown);
     tasks.spawn("events", |stop| writer.run(stop));
     tasks.spawn("lease watch", |stop| {
@@ -85,10 +89,16 @@ pub async fn run(
     let namespaces = &shared.settings.watch_namespaces;
     world::spawn(&mut tasks, &client, namespaces, world);
     tasks.spawn("definitions", |stop| definitions::run(shared.clone(), stop));
-    tasks.spawn("brokers", |stop| brokers::run(shared.clone(), stop));
-    tasks.spawn("services", |stop| services::run(shared.clone(), stop));
+    tasks.spawn("brokers", |stop| {
+        brokers::run(shared.clone(), reports, stop)
+    });
+    tasks.spawn("services", |stop| {
+        services::run(shared.clone(), service_problems, stop)
+    });
     tasks.spawn("nodes", |stop| nodes::run(shared.clone(), stop));
-    tasks.spawn("status", |stop| status::run(shared.clone(), stop));
+    tasks.spawn("status", |stop| {
+        status::run(shared.clone(), workloads, stop)
+    });
     tasks.spawn("tally", |stop| tally::run(shared.clone(), stop));
     if let Some(address) = shared.settings.http_address {
         let world = shared.world.clone();
@@ -176,6 +186,11 @@ impl Turns {
                 return Ok(Some(world));
             }
         }
+    }
+
+    /// Looks at the world again, though it has not changed.
+    fn again(&mut self) {
+        self.wait = Duration::ZERO;
     }
 
     fn done(&mut self, pass: Pass) {

@@ -5,16 +5,15 @@ use super::{
     Pass, Shared, follow,
     outcome::{all_done, is_done},
     pace::{Pace, sooner},
+    pod_state::one_line,
+    status::plan::Problems,
     world::World,
 };
 use crate::{
-    api::{names, reason::Reason},
+    api::{configuration::Problem, names, reason::Reason},
     model::names::ObjectKey,
 };
-use k8s_openapi::{
-    api::core::v1::{ObjectReference, Service},
-    jiff::Timestamp,
-};
+use k8s_openapi::{api::core::v1::Service, jiff::Timestamp};
 use kube::{
     Api,
     api::{DeleteParams, Patch, PatchParams, Preconditions},
@@ -26,9 +25,9 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
-use tokio::time::Instant;
+use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, warn};
+use tracing::debug;
 
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 /// A spec that the API server refuses is tried again as often.
@@ -39,8 +38,8 @@ struct Memory {
     idle: Idle,
     /// The pace of each kind of action on each Service.
     pace: Pace<(ObjectKey, String)>,
-    /// The last reported problem of each Service.
-    troubles: BTreeMap<ObjectKey, String>,
+    /// The last reported problem of each Service, and whose it is.
+    troubles: BTreeMap<ObjectKey, (Owner, Problem)>,
 }
 
 impl Memory {
@@ -60,9 +59,39 @@ struct Writer<'a> {
     memory: &'a Mutex<Memory>,
 }
 
-pub(super) async fn run(shared: Arc<Shared>, shutdown: CancellationToken) -> anyhow::Result<()> {
+/// `problems` is where the status of Configurations reads which Services are refused.
+pub(super) async fn run(
+    shared: Arc<Shared>,
+    problems: watch::Sender<Option<Arc<Problems>>>,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
     let memory = Mutex::new(Memory::new());
-    follow(&shared, |world| pass(&shared, &memory, world), shutdown).await
+    let one_pass = async |world: Arc<World>| {
+        let pass = pass(&shared, &memory, world.clone()).await;
+        let now = of_configurations(&world, &lock(&memory).troubles);
+        problems.send_if_modified(|problems| {
+            let is_new = problems.as_deref() != Some(&now);
+            if is_new {
+                *problems = Some(Arc::new(now));
+            }
+            is_new
+        });
+        pass
+    };
+    follow(&shared, one_pass, shutdown).await
+}
+
+/// The first problem of each Configuration.
+fn of_configurations(world: &World, troubles: &BTreeMap<ObjectKey, (Owner, Problem)>) -> Problems {
+    let mut problems = Problems::new();
+    for (owner, problem) in troubles.values() {
+        let instance = world.instances.get(&owner.key);
+        let instance = instance.filter(|_| owner.kind == "Instance");
+        let key = instance.map(|i| i.spec.configuration_key(&owner.key.namespace));
+        let key = key.unwrap_or_else(|| owner.key.clone());
+        problems.entry(key).or_insert_with(|| problem.clone());
+    }
+    problems
 }
 
 async fn pass(shared: &Shared, memory: &Mutex<Memory>, world: Arc<World>) -> Pass {
@@ -164,13 +193,12 @@ impl Writer<'_> {
         self.trouble(owner, key, Reason::ServiceNameTaken, note);
     }
 
-    /// Says it once, in the log and on the owner.
+    /// The status of the Configuration says it, in the log and in an Event, too.
     fn trouble(self, owner: &Owner, key: &ObjectKey, reason: Reason, note: String) {
-        let before = lock(self.memory).troubles.insert(key.clone(), note.clone());
-        if before.as_ref() != Some(&note) {
-            warn!(owner = %owner.key, "{note}");
-            (self.shared.events).warning(reference(owner), reason.as_str(), note);
-        }
+        let problem = Problem::new(reason, one_line(&note));
+        lock(self.memory)
+            .troubles
+            .insert(key.clone(), (owner.clone(), problem));
     }
 }
 
@@ -182,17 +210,6 @@ fn is_refused(status: &Status) -> bool {
 fn is_owned(service: &Service, owner: &Owner) -> bool {
     let mut owners = service.metadata.owner_references.iter().flatten();
     owners.any(|found| found.controller == Some(true) && found.uid == owner.uid)
-}
-
-fn reference(owner: &Owner) -> ObjectReference {
-    ObjectReference {
-        api_version: Some(names::API_VERSION.to_owned()),
-        kind: Some(owner.kind.to_owned()),
-        name: Some(owner.key.name.clone()),
-        namespace: Some(owner.key.namespace.clone()),
-        uid: Some(owner.uid.clone()),
-        ..ObjectReference::default()
-    }
 }
 
 #[cfg(test)]
@@ -227,6 +244,7 @@ mod tests {
         let memory = Mutex::new(Memory::new());
         let pass = pass(&fake.shared, &memory, world()).await;
         let trouble = lock(&memory).troubles.get(&key("cam-svc")).cloned();
+        let trouble = trouble.map(|(_, problem)| problem.message);
         (fake.asked(), pass, trouble)
     }
 

@@ -1,8 +1,10 @@
 //! Writes the status of Configurations, which `kubectl get` and `kubectl describe` show.
 pub(crate) mod plan;
+mod verdict;
 
 use super::{
-    Pass, Shared, follow,
+    Pass, Shared, Turns,
+    brokers::report::Reports,
     nodes::{json_patch, not_gone},
     outcome::{all_done, is_done},
     pace::{Pace, sooner},
@@ -19,13 +21,9 @@ use crate::{
 };
 use k8s_openapi::{api::core::v1::ObjectReference, jiff::Timestamp};
 use kube::{Api, api::PatchParams};
-use plan::{Action, plan};
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
-use tokio::time::Instant;
+use plan::{Action, Problems, plan};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
@@ -33,31 +31,76 @@ const FIRST_WAIT: Duration = Duration::from_millis(200);
 /// A status is behind by this at most, however fast things change.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
+/// What the other tasks say of the workloads of Configurations; `None` until each has looked at the world once.
+pub(super) struct Workloads {
+    pub(super) brokers: watch::Receiver<Option<Arc<Reports>>>,
+    /// The Services that are refused.
+    pub(super) services: watch::Receiver<Option<Arc<Problems>>>,
+}
+
 struct Memory {
     pace: Pace<ObjectKey>,
     /// The Configurations that cannot be read and what is wrong, as it was reported.
     unreadable: BTreeMap<ObjectKey, String>,
 }
 
-pub(super) async fn run(shared: Arc<Shared>, shutdown: CancellationToken) -> anyhow::Result<()> {
-    let memory = Mutex::new(Memory {
+pub(super) async fn run(
+    shared: Arc<Shared>,
+    mut workloads: Workloads,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
+    let mut memory = Memory {
         pace: Pace::new(FIRST_WAIT, LONGEST_WAIT),
         unreadable: BTreeMap::new(),
-    });
-    follow(&shared, |world| pass(&shared, &memory, world), shutdown).await
+    };
+    let mut turns = Turns::new(&shared);
+    loop {
+        let world = tokio::select! {
+            world = turns.next(&shutdown) => world?,
+            changed = workloads.changed() => {
+                changed?;
+                turns.again();
+                continue;
+            }
+        };
+        let Some(world) = world else {
+            return Ok(());
+        };
+        if let Some((brokers, services)) = workloads.now() {
+            let seen = plan::Seen {
+                world: &world,
+                brokers: &brokers,
+                services: &services,
+            };
+            turns.done(pass(&shared, &mut memory, seen).await);
+        }
+    }
 }
 
-async fn pass(shared: &Shared, memory: &Mutex<Memory>, world: Arc<World>) -> Pass {
-    let (actions, wake_in) = {
-        let mut memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
-        report_unreadable(shared, &mut memory.unreadable, &world.unreadable);
-        let planned = plan(&world, Timestamp::now());
-        let (actions, wait) =
-            (memory.pace).due(planned.actions, |action| action.key.clone(), Instant::now());
-        (actions, sooner(planned.wake_in, wait))
-    };
+impl Workloads {
+    async fn changed(&mut self) -> anyhow::Result<()> {
+        tokio::select! {
+            changed = self.brokers.changed() => changed?,
+            changed = self.services.changed() => changed?,
+        }
+        Ok(())
+    }
+
+    fn now(&self) -> Option<(Arc<Reports>, Arc<Problems>)> {
+        let brokers = self.brokers.borrow().clone();
+        brokers.zip(self.services.borrow().clone())
+    }
+}
+
+async fn pass(shared: &Shared, memory: &mut Memory, seen: plan::Seen<'_>) -> Pass {
+    let world = seen.world;
+    report_unreadable(shared, &mut memory.unreadable, &world.unreadable);
+    let planned = plan(seen, Timestamp::now());
+    let (actions, wait) =
+        (memory.pace).due(planned.actions, |action| action.key.clone(), Instant::now());
+    let wake_in = sooner(planned.wake_in, wait);
     let writes = actions.into_iter();
-    let is_done = all_done(writes.map(|action| act(shared, &world, action))).await;
+    let is_done = all_done(writes.map(|action| act(shared, world, action))).await;
     Pass { is_done, wake_in }
 }
 
@@ -66,7 +109,7 @@ async fn act(shared: &Shared, world: &World, action: Action) -> bool {
         key,
         patch,
         gone,
-        trouble,
+        troubles,
     } = action;
     if !not_gone(shared, gone).await.is_empty() {
         return false;
@@ -81,11 +124,11 @@ async fn act(shared: &Shared, world: &World, action: Action) -> bool {
         .await;
     let is_done = is_done(&key, "write the status", written.map(|_| ()));
     let configuration = world.configurations.get(&key);
-    if let Some((problem, configuration)) = trouble.zip(configuration)
-        && is_done
-    {
-        let Problem { reason, message } = problem;
-        (shared.events).warning(about(configuration.as_ref()), &reason, message);
+    if let Some(configuration) = configuration.filter(|_| is_done) {
+        for Problem { reason, message } in troubles {
+            warn!(configuration = %key, reason, "{message}");
+            (shared.events).warning(about(configuration.as_ref()), &reason, message);
+        }
     }
     is_done
 }

@@ -1,8 +1,9 @@
 //! Everything the controller knows of the cluster: seven watched sets, each object reduced to what a plan reads.
+use super::pod_state::{self, Trouble, Unscheduled};
 use crate::{
     api::{configuration::Configuration, instance::Instance, names, node_devices::NodeDevices},
     cluster::{
-        parts::{JobPart, NodePart, PodPart},
+        parts::{JobPart, NodePart, PodPart, TaintPart},
         watch::{self, Objects, Read, Set, apis},
     },
     model::names::ObjectKey,
@@ -63,6 +64,8 @@ pub(crate) struct NodeState {
     pub(crate) since: Option<Timestamp>,
     /// Whether it has the taint `node.kubernetes.io/out-of-service`.
     pub(crate) is_out_of_service: bool,
+    /// The taints that keep Pods away; a cordoned Node has the one that Kubernetes gives it, too.
+    pub(crate) taints: Vec<TaintPart>,
     pub(crate) labels: BTreeMap<String, String>,
 }
 
@@ -81,6 +84,16 @@ pub(crate) struct BrokerPod {
     pub(crate) started: Option<Timestamp>,
     /// When its last container ended.
     pub(crate) finished: Option<Timestamp>,
+    /// Its `resourceVersion`.
+    pub(crate) version: String,
+    /// Whether all its containers run and are ready.
+    pub(crate) is_available: bool,
+    /// Set while the scheduler finds no node for it.
+    pub(crate) unscheduled: Option<Unscheduled>,
+    /// The first reason why a container does not run.
+    pub(crate) trouble: Option<Trouble>,
+    /// When a container was started again after a crash, and the crash.
+    pub(crate) restarted: Option<(Timestamp, Trouble)>,
 }
 
 impl BrokerPod {
@@ -93,6 +106,8 @@ impl BrokerPod {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct BrokerJob {
     pub(crate) meta: Meta,
+    /// Why it failed, once it has.
+    pub(crate) failure: Option<String>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -116,6 +131,7 @@ pub(crate) fn spawn(
     let node_devices = vec![Api::all(client.clone())];
     let job = |job: JobPart| BrokerJob {
         meta: meta(job.metadata),
+        failure: pod_state::failure(&job.status),
     };
     let service = |service: Service| OwnedService {
         meta: meta(service.metadata),
@@ -263,6 +279,7 @@ fn meta(metadata: ObjectMeta) -> Meta {
 fn node_state(node: NodePart) -> NodeState {
     let ready = node.ready().cloned();
     NodeState {
+        taints: pod_state::taints(&node.spec),
         is_out_of_service: node.has_taint(names::OUT_OF_SERVICE),
         uid: node.metadata.uid.unwrap_or_default(),
         labels: node.metadata.labels.unwrap_or_default(),
@@ -275,6 +292,11 @@ fn node_state(node: NodePart) -> NodeState {
 
 fn broker_pod(pod: PodPart) -> BrokerPod {
     let status = pod.status;
+    let is_available = pod_state::is_true(&status.conditions, "Ready");
+    let unscheduled = pod_state::unscheduled(&status.conditions);
+    let trouble = pod_state::trouble(&status);
+    let restarted = pod_state::restarted(&status);
+    let version = pod.metadata.resource_version.clone().unwrap_or_default();
     let states = status.container_statuses.into_iter();
     let ends = states.filter_map(|container| container.state?.terminated?.finished_at);
     BrokerPod {
@@ -285,5 +307,10 @@ fn broker_pod(pod: PodPart) -> BrokerPod {
         message: status.message,
         started: status.start_time.map(|time| time.0),
         finished: ends.map(|time| time.0).max(),
+        version,
+        is_available,
+        unscheduled,
+        trouble,
+        restarted,
     }
 }

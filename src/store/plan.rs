@@ -368,6 +368,7 @@ pub(crate) fn status_of(
         observed_generation: None,
         conditions: vec![ready.replacing(before)],
         instances,
+        brokers: None,
         nodes: vec![NodeReport {
             name: node.to_owned(),
             instances,

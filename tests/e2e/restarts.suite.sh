@@ -310,3 +310,129 @@ no_broker_waits() {
 has_brokers_on() { # NODE
   [ "$(kubectl get pods -l akri.sh/configuration=cams -o json | jq --arg n "$1" '[.items[] | select(.spec.nodeName == $n and .status.phase == "Running")] | length')" = 2 ]
 }
+
+# ---- where brokers run ----
+
+# A broker that asks for so much CPU. Its device has one slot.
+broker_of() { # CPU
+  echo "gracePeriodSeconds: 60, capacity: 1, ${BROKER/limits: \{/requests: \{cpu: $1\}, limits: \{}"
+}
+
+on_node() { # CONFIGURATION NODE: how many brokers are there that run and are not on the way out
+  kubectl get pods -l "akri.sh/configuration=$1" -o json |
+    jq --arg n "$2" '[.items[] | select(.spec.nodeName == $n and .status.phase == "Running" and .metadata.deletionTimestamp == null)] | length'
+}
+
+has_on_node() { # CONFIGURATION NODE COUNT
+  [ "$(on_node "$1" "$2")" = "$3" ]
+}
+
+wanted_on() { # CONFIGURATION NODE COUNT: brokers that were created for a node, scheduled or not
+  [ "$(kubectl get pods -l "akri.sh/configuration=$1,akri.sh/target-node=$2" -o json | jq '[.items[] | select(.metadata.deletionTimestamp == null)] | length')" = "$3" ]
+}
+
+brokers_ready_of() { # CONFIGURATION
+  kubectl get configurations.akri.sh "$1" -o json | jq -r '.status.conditions[] | select(.type == "BrokersReady") | "\(.status) \(.reason)"'
+}
+
+brokers_are() { # CONFIGURATION "STATUS REASON"
+  [ "$(brokers_ready_of "$1")" = "$2" ]
+}
+
+column() { # CONFIGURATION HEAD: as kubectl prints it
+  kubectl get configurations.akri.sh "$1" -o wide | awk -v head="$2" 'NR == 1 { for (n = 1; n <= NF; n++) if ($n == head) at = n } NR == 2 { print $at }'
+}
+
+column_is() { # CONFIGURATION HEAD VALUE
+  [ "$(column "$1" "$2")" = "$3" ]
+}
+
+cores() { # of a node, in thousandths, that no Pod has asked for
+  local all asked
+  all=$(kubectl get node "$1" -o json | jq '.status.allocatable.cpu | if endswith("m") then rtrimstr("m") | tonumber else tonumber * 1000 end')
+  asked=$(kubectl get pods -A --field-selector "spec.nodeName=$1" -o json |
+    jq '[.items[].spec.containers[].resources.requests.cpu // "0" | if endswith("m") then rtrimstr("m") | tonumber else tonumber * 1000 end] | add // 0')
+  echo $((all - asked))
+}
+
+test_brokers_are_spread_over_the_nodes_that_see_the_devices() {
+  clean
+  local n
+  for n in 1 2 3 4 5 6; do announce camera "cam-$n" _rtsp._tcp "55$n"; done
+  configure cams "kind: _rtsp._tcp" "capacity: 1, $BROKER"
+  within 20 "six brokers run" has_brokers cams 6
+  note "applied -> six brokers ran: $TOOK s"
+  equal "brokers on node-1" 3 "$(on_node cams node-1)"
+  within 5 "the column says it" column_is cams BROKERS 6/6
+  brokers_are cams "True BrokersRun" || fail "BrokersReady is $(brokers_ready_of cams)"
+}
+
+test_a_drained_node_gives_its_broker_to_another_that_sees_the_device() {
+  with_brokers
+  local from to
+  from=$(holder)
+  to=$(other_node "$from")
+  # The other camera's broker may be there, too.
+  kubectl drain "$from" --ignore-daemonsets --pod-selector=akri.sh/configuration=cams --timeout=60s >/dev/null
+  within 10 "both brokers are created for $to" wanted_on cams "$to" 2
+  note "drained -> brokers were created for the other node: $TOOK s"
+  # A slot is given to another node when two looks, 10 s apart, have not found its container.
+  within 30 "both run on $to" has_on_node cams "$to" 2
+  note "drained -> brokers ran on the other node: $TOOK s"
+  within 5 "the condition says so" brokers_are cams "True BrokersRun"
+  kubectl uncordon "$from" >/dev/null
+  for_all_of 5 "none moves back" has_on_node cams "$to" 2
+}
+
+test_brokers_without_a_node_say_so_and_go_where_the_first_can() {
+  clean
+  kubectl cordon node-1 >/dev/null
+  kubectl taint node node-2 hall=closed:NoSchedule >/dev/null
+  announce camera cam-1 _rtsp._tcp 554
+  configure cams "kind: _rtsp._tcp" "capacity: 1, $BROKER"
+  within 10 "the condition names the trouble" brokers_are cams "False NoNodeForBroker"
+  column_is cams BROKERS 0/1 || fail "BROKERS is $(column cams BROKERS)"
+  column_is cams REASON NoNodeForBroker || fail "REASON is $(column cams REASON)"
+  has_event cams "node-1 is cordoned" || fail "no Event: $(events_of cams)"
+  for_all_of 5 "no Pod is created" wanted_on cams node-1 0
+  kubectl taint node node-2 hall- >/dev/null
+  within 10 "it runs on node-2" has_on_node cams node-2 1
+  note "taint removed -> the broker ran: $TOOK s"
+  kubectl uncordon node-1 >/dev/null
+}
+
+test_a_broker_that_does_not_fit_on_one_node_is_moved_to_the_other() {
+  clean
+  # All of node-1 but a little is asked for.
+  local left
+  left=$(cores node-1)
+  kubectl run filler --image=docker.io/library/busybox:stable --restart=Never \
+    --overrides="{\"spec\": {\"nodeName\": \"node-1\", \"terminationGracePeriodSeconds\": 0, \"containers\": [{\"name\": \"filler\", \"image\": \"docker.io/library/busybox:stable\", \"command\": [\"/bin/sleep\", \"2147483647\"], \"resources\": {\"requests\": {\"cpu\": \"$((left - 50))m\"}}}]}}" >/dev/null
+  within 20 "node-1 is full" is_running filler
+  kubectl cordon node-2 >/dev/null
+  announce camera cam-1 _rtsp._tcp 554
+  configure cams "kind: _rtsp._tcp" "$(broker_of 200m)"
+  within 10 "it is created for node-1" wanted_on cams node-1 1
+  within 10 "the condition has the scheduler's words" brokers_are cams "False BrokerUnschedulable"
+  kubectl uncordon node-2 >/dev/null
+  within 10 "it runs on node-2" has_on_node cams node-2 1
+  note "another node was open -> the broker ran there: $TOOK s"
+  has_event "$(instance_of cam-1)" "cannot be scheduled on node-1" || fail "no Event: $(events_of "$(instance_of cam-1)")"
+}
+
+test_what_is_wrong_with_brokers_is_in_the_status() {
+  clean
+  announce camera cam-1 _rtsp._tcp 554
+  configure cams "kind: _rtsp._tcp" "${BROKER/busybox:stable/none:1}"
+  within 20 "an image that is not there" brokers_are cams "False BrokerImage"
+  is_ready_as cams "True Working" || fail "Ready is $(ready_of cams)"
+  configure cams "kind: _rtsp._tcp" "${BROKER/exec sleep 2147483647/exit 3}"
+  within 30 "a program that ends" brokers_are cams "False BrokerCrashes"
+  configure cams "kind: _rtsp._tcp" "${BROKER/command:/comand:}"
+  within 30 "a field that does not exist" is_ready_as cams "False BrokerSpecInvalid"
+  kubectl get configurations.akri.sh cams -o json | jq -e '.status.conditions | all(.message | contains("comand"))' >/dev/null ||
+    fail "the field is not named: $(kubectl get configurations.akri.sh cams -o json | jq -c .status.conditions)"
+  configure cams "kind: _rtsp._tcp" "$BROKER"
+  within 30 "the corrected broker runs" brokers_are cams "True BrokersRun"
+  is_ready_as cams "True Working" || fail "Ready is $(ready_of cams)"
+}

@@ -11,6 +11,7 @@ mod cdi_handler;
 mod chart_renders;
 mod debian_package;
 mod examples_parse;
+mod kubectl_plugin;
 mod kubelet_allocations;
 mod kubelet_devices;
 mod kubelet_plugins;

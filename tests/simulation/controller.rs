@@ -393,6 +393,16 @@ impl Controller {
                     .request(what, |server| server.delete_pod(&key.name, uid))
                     .await
             }
+            brokers::Action::MovePod {
+                broker: brokers::Broker { key, .. },
+                uid,
+                ..
+            } => {
+                let what = || format!("delete pod {}", key.name);
+                self.client
+                    .request(what, |server| server.delete_pod(&key.name, uid))
+                    .await
+            }
             brokers::Action::CreateJob { .. }
             | brokers::Action::DeleteJob { .. }
             | brokers::Action::Remember { .. } => Ok(None),

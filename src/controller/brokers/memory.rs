@@ -1,6 +1,10 @@
 //! What is remembered of brokers from one look at the world to the next: failures, for their back-off, and what was
 //! done and does not show yet. Pure. A controller that starts knows nothing, and is right all the same.
-use super::plan::{Action, Broker};
+pub(crate) use super::outcome::{Notice, Outcome};
+use super::{
+    moves::Moves,
+    plan::{Action, Broker},
+};
 use crate::{
     api::names,
     controller::world::{BrokerPod, World},
@@ -29,9 +33,19 @@ pub(crate) struct Memory {
     created: BTreeMap<ObjectKey, Created>,
     /// The uids of what was deleted and still shows.
     deleted: BTreeSet<String>,
-    told: BTreeMap<ObjectKey, (String, Timestamp)>,
+    told: BTreeMap<ObjectKey, Told>,
+    pub(crate) moves: Moves,
     /// When Pods were replaced because their devices had moved.
     moved: BTreeMap<ObjectKey, Timestamp>,
+}
+
+/// A broker spec that nothing can be made of.
+#[derive(Debug, Clone, PartialEq)]
+struct Told {
+    digest: String,
+    message: String,
+    /// When the log said so last.
+    at: Timestamp,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -43,6 +57,8 @@ struct Failures {
     last: Timestamp,
     /// The uid of the Pod that was counted last.
     pod: String,
+    /// The last answer of the API server that refused it.
+    refusal: String,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -50,58 +66,9 @@ struct Created {
     uid: String,
     /// The uid of the Instance.
     owner: String,
+    /// The node of a Pod.
+    node: Option<String>,
     since: Timestamp,
-}
-
-/// The result of an action.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Outcome {
-    /// The action was carried out. The value is the uid of the created object, if one was created.
-    Done(Option<String>),
-    /// The object is another one than was thought, or is there already.
-    Conflict,
-    /// The object is not there.
-    Gone,
-    /// The API server does not want it as it is.
-    Refused { code: u16, message: String },
-    /// The API server is away or busy.
-    Failed(String),
-}
-
-impl Outcome {
-    pub(crate) fn from_status(code: u16, message: &str) -> Self {
-        match code {
-            404 => Self::Gone,
-            409 => Self::Conflict,
-            // Too many requests at a time; or the token was not accepted, and the next one may be.
-            401 | 408 | 429 | 500.. => Self::Failed(message.to_owned()),
-            code => Self::Refused {
-                code,
-                message: message.to_owned(),
-            },
-        }
-    }
-}
-
-/// An Event for users.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Notice {
-    Created(Broker),
-    /// A Pod ended.
-    Ended {
-        broker: Broker,
-        why: String,
-        retry_in: SignedDuration,
-    },
-    Refused {
-        broker: Broker,
-        message: String,
-        retry_in: SignedDuration,
-    },
-    SpecInvalid {
-        configuration: ObjectKey,
-        message: String,
-    },
 }
 
 impl Memory {
@@ -120,6 +87,7 @@ impl Memory {
             .collect();
         self.deleted.retain(|uid| uids.contains(uid));
         (self.failures).retain(|_, failures| world.instances.contains_key(&failures.instance));
+        self.moves.observe(world, now);
         (self.told).retain(|configuration, _| world.configurations.contains_key(configuration));
         (self.moved).retain(|_, at| now < *at + MOVES_APART);
         let owners: BTreeMap<_, _> = (world.instances.iter())
@@ -149,6 +117,9 @@ impl Memory {
 
     fn observe_pod(&mut self, broker: Broker, pod: &BrokerPod, now: Timestamp) -> Option<Notice> {
         let key = &broker.key;
+        if pod.phase == "Running" {
+            self.moves.runs(key);
+        }
         if pod.phase == "Running" && pod.started.is_some_and(|started| now >= started + RAN_WELL) {
             self.failures.remove(key);
         }
@@ -161,7 +132,7 @@ impl Memory {
         if ran.is_some_and(|(finished, started)| finished.duration_since(started) >= RAN_WELL) {
             self.failures.remove(key);
         }
-        let retry_in = self.count(&broker, &pod.meta.uid, now);
+        let retry_in = self.count(&broker, (&pod.meta.uid, ""), now);
         let cause = [&pod.reason, &pod.message].into_iter();
         let cause: Vec<_> = cause.filter(|text| !text.is_empty()).cloned().collect();
         Some(Notice::Ended {
@@ -182,8 +153,41 @@ impl Memory {
         now: Timestamp,
     ) -> (bool, Option<Notice>) {
         match action {
-            Action::CreatePod { broker, owner, .. } | Action::CreateJob { broker, owner, .. } => {
+            Action::CreatePod {
+                broker,
+                owner,
+                node,
+                ..
+            } => {
+                let settled = self.settle_creation((broker, owner), outcome, now);
+                if let Some(created) = self.created.get_mut(&broker.key) {
+                    created.node = Some(node.clone());
+                }
+                settled
+            }
+            Action::CreateJob { broker, owner, .. } => {
                 self.settle_creation((broker, owner), outcome, now)
+            }
+            Action::MovePod {
+                broker,
+                uid,
+                node,
+                why,
+                ..
+            } => {
+                // It was scheduled meanwhile, or is another: the world will show it.
+                if *outcome == Outcome::Conflict {
+                    return (true, None);
+                }
+                let is_gone = self.settle_deletion(uid, outcome);
+                if is_gone {
+                    self.moves.rest(broker, now);
+                }
+                let (broker, node, why) = (broker.clone(), node.clone(), why.clone());
+                (
+                    is_gone,
+                    is_gone.then_some(Notice::Moved { broker, node, why }),
+                )
             }
             Action::ReplacePod { key, uid } => {
                 let is_gone = self.settle_deletion(uid, outcome);
@@ -223,13 +227,15 @@ impl Memory {
                 let created = Created {
                     uid: uid.clone().unwrap_or_default(),
                     owner: owner.to_owned(),
+                    node: None,
                     since: now,
                 };
+                self.told.remove(&broker.configuration);
                 self.created.insert(broker.key.clone(), created);
                 (true, Some(Notice::Created(broker.clone())))
             }
             Outcome::Conflict => {
-                let retry_in = self.count(broker, "", now);
+                let retry_in = self.count(broker, ("", ""), now);
                 let is_taken = self.failures[&broker.key].count >= TRIES_BEFORE_TAKEN;
                 let refused = Notice::Refused {
                     broker: broker.clone(),
@@ -243,11 +249,11 @@ impl Memory {
             }
             // The Instance or its namespace goes.
             Outcome::Gone => {
-                self.count(broker, "", now);
+                self.count(broker, ("", ""), now);
                 (true, None)
             }
             Outcome::Refused { code, message } => {
-                let retry_in = self.count(broker, "", now);
+                let retry_in = self.count(broker, ("", message), now);
                 let refused = Notice::Refused {
                     broker: broker.clone(),
                     message: message.clone(),
@@ -274,10 +280,15 @@ impl Memory {
         now: Timestamp,
     ) -> Option<Notice> {
         let told = self.told.get(configuration);
-        if told.is_some_and(|(of, at)| of == digest && now < *at + TOLD_AGAIN) {
+        if told.is_some_and(|told| told.digest == digest && now < told.at + TOLD_AGAIN) {
             return None;
         }
-        (self.told).insert(configuration.clone(), (digest.to_owned(), now));
+        let told = Told {
+            digest: digest.to_owned(),
+            message: message.to_owned(),
+            at: now,
+        };
+        self.told.insert(configuration.clone(), told);
         Some(Notice::SpecInvalid {
             configuration: configuration.clone(),
             message: message.to_owned(),
@@ -290,6 +301,33 @@ impl Memory {
         // A Pod of Akri's carries no digest.
         let is_of = failures.digest == digest || failures.digest.is_empty();
         is_of.then(|| failures.last + wait(failures.count))
+    }
+
+    /// Returns why the broker spec of this digest was refused, if it was and no broker was created since.
+    pub(crate) fn spec_refusal(&self, configuration: &ObjectKey, digest: &str) -> Option<&str> {
+        let told = self.told.get(configuration)?;
+        (told.digest == digest).then_some(&told.message)
+    }
+
+    /// Returns the last answer of the API server that refused to create a broker, if it did.
+    pub(crate) fn refusal(&self, key: &ObjectKey, digest: &str) -> Option<&str> {
+        let failures = self.failures.get(key)?;
+        let is_refused = failures.digest == digest && !failures.refusal.is_empty();
+        is_refused.then_some(&failures.refusal)
+    }
+
+    /// Returns how often the broker in this place failed.
+    pub(crate) fn failures(&self, key: &ObjectKey, digest: &str) -> u32 {
+        let failures = self.failures.get(key);
+        let same = failures.filter(|failures| failures.digest == digest);
+        same.map_or(0, |failures| failures.count)
+    }
+
+    /// Returns the nodes of the Pods that were created and do not show yet.
+    pub(crate) fn created_on(&self) -> impl Iterator<Item = &String> {
+        self.created
+            .values()
+            .filter_map(|created| created.node.as_ref())
     }
 
     /// When the broker of a device that has moved may be replaced.
@@ -313,7 +351,12 @@ impl Memory {
     }
 
     /// Counts one more failure. Returns how long to wait after it.
-    fn count(&mut self, broker: &Broker, pod: &str, now: Timestamp) -> SignedDuration {
+    fn count(
+        &mut self,
+        broker: &Broker,
+        (pod, refusal): (&str, &str),
+        now: Timestamp,
+    ) -> SignedDuration {
         let before = self.failures.get(&broker.key);
         let same = before.filter(|failures| failures.digest == broker.digest);
         let count = same.map_or(0, |failures| failures.count) + 1;
@@ -323,6 +366,7 @@ impl Memory {
             count,
             last: now,
             pod: pod.to_owned(),
+            refusal: refusal.to_owned(),
         };
         self.failures.insert(broker.key.clone(), failures);
         wait(count)

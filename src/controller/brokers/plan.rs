@@ -1,14 +1,20 @@
 //! Decides which brokers to create, replace and delete. Pure.
 mod jobs;
 mod pods;
+mod seats;
 
-use super::memory::Memory;
+use super::{
+    memory::Memory,
+    placement,
+    report::{Found, Report, Reports},
+};
 use crate::{
     api::{
         broker::{self, SpecError, Subject, Wanted},
         configuration::Configuration,
         instance::Instance,
         names,
+        reason::Reason,
     },
     controller::{
         nodes::Sights,
@@ -45,6 +51,7 @@ pub(crate) enum Action {
         broker: Broker,
         /// The uid of the Instance.
         owner: String,
+        node: String,
         pod: Value,
     },
     DeletePod {
@@ -54,6 +61,15 @@ pub(crate) enum Action {
     },
     /// Deletes a Pod that was given another way to the device. The next one is created once it has gone.
     ReplacePod { key: ObjectKey, uid: String },
+    /// Deletes a Pod that the scheduler does not put on its node, unless it did meanwhile. The next one is created for
+    /// another node.
+    MovePod {
+        broker: Broker,
+        uid: String,
+        version: String,
+        node: String,
+        why: String,
+    },
     /// Creates the Job, then remembers its generation in the status of the Instance.
     CreateJob {
         broker: Broker,
@@ -79,6 +95,7 @@ pub(crate) struct Plan {
     pub(crate) actions: Vec<Action>,
     /// Configurations that no broker can be made of, with their digest. What runs of them goes on.
     pub(crate) broken: BTreeMap<ObjectKey, (String, SpecError)>,
+    pub(crate) reports: Reports,
     /// When to look again if nothing changes before.
     pub(crate) wake: Option<Timestamp>,
 }
@@ -89,6 +106,7 @@ pub(crate) fn plan(input: &Input<'_>) -> Plan {
         pods: owned(&input.world.pods, |pod| pod.meta.owner.as_deref()),
         jobs: owned(&input.world.jobs, |job| job.meta.owner.as_deref()),
         sights: Sights::new(input.world),
+        loads: seats::loads(input),
         asked: BTreeMap::new(),
         plan: Plan::default(),
     };
@@ -96,6 +114,7 @@ pub(crate) fn plan(input: &Input<'_>) -> Plan {
     for (key, instance) in &input.world.instances {
         planner.instance(key, instance);
     }
+    planner.report_refusals();
     planner.plan
 }
 
@@ -124,6 +143,8 @@ struct Planner<'a> {
     pods: Owned<'a, BrokerPod>,
     jobs: Owned<'a, BrokerJob>,
     sights: Sights<'a>,
+    /// How many brokers each node has, by the value of its label.
+    loads: BTreeMap<String, usize>,
     asked: BTreeMap<&'a ObjectKey, Asked>,
     plan: Plan,
 }
@@ -157,8 +178,17 @@ struct Place<'a> {
     key: ObjectKey,
     /// Whether something new can start here: there is something to start, the device is there, and so is the node.
     is_fit: bool,
+    /// What keeps a new Pod from the node: its taints, or that it is cordoned.
+    obstacle: Option<String>,
     /// How the device is reached from here.
     connection: Option<&'a str>,
+}
+
+impl Place<'_> {
+    /// Whether a new Pod can start here, as far as this is known.
+    fn is_open(&self) -> bool {
+        self.is_fit && self.obstacle.is_none()
+    }
 }
 
 impl<'a> Planner<'a> {
@@ -202,7 +232,8 @@ impl<'a> Planner<'a> {
         }
     }
 
-    fn places(&self, of: Of<'a>) -> Vec<Place<'a>> {
+    /// The nodes that see the device. `spec` is the spec of the Pods that are bound to nodes, if they are.
+    fn places(&self, of: Of<'a>, spec: Option<&Value>) -> Vec<Place<'a>> {
         let instance = of.subject.instance;
         let seen = instance.status.iter().flat_map(|status| &status.nodes);
         let seen: BTreeMap<_, _> = seen.map(|node| (&node.name, node)).collect();
@@ -225,11 +256,14 @@ impl<'a> Planner<'a> {
         };
         let place = |node: &'a String| {
             let name = broker::pod_name(of.subject, node);
-            let is_ready = (self.input.world.nodes.get(node)).is_some_and(|node| node.is_ready);
+            let state = self.input.world.nodes.get(node);
+            let is_ready = state.is_some_and(|node| node.is_ready);
+            let obstacle = state.zip(spec);
             Place {
                 node,
                 key: ObjectKey::new(&of.subject.key.namespace, name),
                 is_fit: !of.is_broken && is_ready && is_healthy(node),
+                obstacle: obstacle.and_then(|(node, spec)| placement::obstacle(node, spec)),
                 connection: connection(node).map(String::as_str),
             }
         };
@@ -259,6 +293,32 @@ impl<'a> Planner<'a> {
     fn broken(&mut self, of: Of<'_>, (digest, error): (&str, SpecError)) {
         let key = of.configuration.0.clone();
         self.plan.broken.insert(key, (digest.to_owned(), error));
+    }
+
+    fn report(&mut self, of: Of<'_>) -> &mut Report {
+        let configuration = of.configuration.0.clone();
+        self.plan.reports.entry(configuration).or_default()
+    }
+
+    /// Adds what was refused of whole broker specs, here or by the API server.
+    fn report_refusals(&mut self) {
+        let asked = self.asked.iter();
+        let refused = asked.filter_map(|(key, asked)| {
+            let broken = self
+                .plan
+                .broken
+                .get(*key)
+                .map(|(_, error)| error.to_string());
+            let refused = self.input.memory.spec_refusal(key, &asked.digest);
+            Some(((*key).clone(), broken.or(refused.map(str::to_owned))?))
+        });
+        for (key, message) in refused.collect::<Vec<_>>() {
+            self.plan.reports.entry(key).or_default().add(Found {
+                reason: Reason::BrokerSpecInvalid,
+                of: String::new(),
+                message,
+            });
+        }
     }
 
     fn wake_at(&mut self, at: Timestamp) {

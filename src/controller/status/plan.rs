@@ -1,4 +1,5 @@
 //! Decides the status of each Configuration. Pure.
+use super::verdict::{Verdict, first_trouble, new_trouble, of_brokers, trouble, wants_brokers};
 use crate::{
     api::{
         condition::{self, Condition, ConditionStatus, ConditionType},
@@ -7,6 +8,7 @@ use crate::{
         reason::Reason,
     },
     controller::{
+        brokers::report::{Report, Reports},
         nodes::{is_working, settles_in},
         pace::sooner,
         world::World,
@@ -14,7 +16,7 @@ use crate::{
     model::{
         limits,
         names::ObjectKey,
-        patch::{add, test},
+        patch::{add, remove, test},
     },
 };
 use json_patch::Patch;
@@ -38,14 +40,27 @@ pub(crate) struct Action {
     pub(crate) patch: Patch,
     /// The nodes that are taken for deleted.
     pub(crate) gone: BTreeSet<String>,
-    /// The problem of the Event, if READY has become false or has another reason.
-    pub(crate) trouble: Option<Problem>,
+    /// The problems of Events: of each condition that has become false or has another reason.
+    pub(crate) troubles: Vec<Problem>,
 }
 
-pub(crate) fn plan(world: &World, now: Timestamp) -> Plan {
+/// The problems of the Services of Configurations.
+pub(crate) type Problems = BTreeMap<ObjectKey, Problem>;
+
+/// The inputs of a plan.
+#[derive(Clone, Copy)]
+pub(crate) struct Seen<'a> {
+    pub(crate) world: &'a World,
+    pub(crate) brokers: &'a Reports,
+    pub(crate) services: &'a Problems,
+}
+
+pub(crate) fn plan(seen: Seen<'_>, now: Timestamp) -> Plan {
+    let world = seen.world;
     let mut plan = Plan::default();
     let view = View {
         world,
+        seen,
         now,
         counts: counts(world),
         first: first_of_each_name(world),
@@ -117,17 +132,12 @@ fn views(world: &World) -> Views<'_> {
 
 struct View<'a> {
     world: &'a World,
+    seen: Seen<'a>,
     now: Timestamp,
     /// The Instances of each Configuration, by its namespace and name.
     counts: BTreeMap<(&'a str, &'a str), i64>,
     first: BTreeMap<&'a str, &'a ObjectKey>,
     views: Views<'a>,
-}
-
-/// A condition without its time.
-struct Verdict {
-    status: ConditionStatus,
-    problem: Problem,
 }
 
 impl View<'_> {
@@ -181,31 +191,45 @@ impl View<'_> {
     ) -> Option<Action> {
         let none = ConfigurationStatus::default();
         let before = configuration.status.as_ref().unwrap_or(&none);
-        let Verdict { status, problem } = self.verdict(key, configuration, reports);
-        let ready = Condition::of_type(&before.conditions, ConditionType::Ready);
         let generation = configuration.metadata.generation;
-        let condition = Condition {
-            observed_generation: generation,
-            ..Condition::new(
-                ConditionType::Ready,
-                status,
-                &problem.reason,
-                problem.message.clone(),
-                &condition::time(self.now),
-            )
+        let ready = self.verdict(key, configuration, reports);
+        let brokers = of_brokers(self.seen.brokers.get(key), configuration);
+        let verdicts = [Some((ConditionType::Ready, ready)), brokers];
+        let verdicts: Vec<_> = verdicts.into_iter().flatten().collect();
+        let mut troubles = vec![];
+        for (type_, verdict) in &verdicts {
+            let old = Condition::of_type(&before.conditions, *type_);
+            let new = new_trouble(old, verdict);
+            let is_told = |new: &Problem| {
+                troubles
+                    .iter()
+                    .any(|told: &Problem| told.reason == new.reason)
+            };
+            troubles.extend(new.filter(|new| !is_told(new)));
+        }
+        let condition = |(type_, Verdict { status, problem })| {
+            let Problem { reason, message } = problem;
+            let time = condition::time(self.now);
+            let condition = Condition {
+                observed_generation: generation,
+                ..Condition::new(type_, status, &reason, message, &time)
+            };
+            condition.replacing(&before.conditions)
         };
-        let condition = condition.replacing(&before.conditions);
+        let conditions: Vec<_> = verdicts.into_iter().map(condition).collect();
+        let brokers = wants_brokers(configuration).then(|| {
+            let report = self.seen.brokers.get(key);
+            report.map_or_else(|| "0/0".to_owned(), Report::ratio)
+        });
         let count = (key.namespace.as_str(), key.name.as_str());
         let instances = self.counts.get(&count).copied().unwrap_or_default();
-        let is_new_trouble = status == ConditionStatus::False
-            && ready.is_none_or(|c| !c.has_status(status) || c.reason != problem.reason);
-        let conditions = vec![condition];
         let nodes = self.entries(key, reports);
         let gone = before.nodes.iter().map(|report| &report.name);
         let gone = gone.filter(|name| !self.world.nodes.contains_key(*name));
         if configuration.status.is_some()
             && before.conditions == conditions
             && before.instances == instances
+            && before.brokers == brokers
             && before.nodes == nodes
             && before.observed_generation == generation
         {
@@ -215,13 +239,14 @@ impl View<'_> {
             observed_generation: generation,
             conditions,
             instances,
+            brokers,
             nodes,
         };
         Some(Action {
             key: key.clone(),
             gone: gone.cloned().collect(),
             patch: patch(configuration, &after),
-            trouble: is_new_trouble.then_some(problem),
+            troubles,
         })
     }
 
@@ -241,6 +266,10 @@ impl View<'_> {
         if let [(node, problem), others @ ..] = troubled.as_slice() {
             let message = first_trouble(node, problem, others.len());
             return trouble(problem.with_message(message));
+        }
+        let brokers = self.seen.brokers.get(key).and_then(Report::refusal);
+        if let Some(refused) = brokers.or_else(|| self.seen.services.get(key).cloned()) {
+            return trouble(refused);
         }
         if self.leaves_all_out(configuration) {
             let message = "spec.nodeSelector leaves out every node that petiole-agent runs on: compare it with `kubectl get nodes --show-labels`";
@@ -312,6 +341,10 @@ fn patch(configuration: &Configuration, after: &ConfigurationStatus) -> Patch {
         .as_object_mut()
         .filter(|_| configuration.status.is_some());
     if let Some(fields) = fields.map(std::mem::take) {
+        let before = configuration.status.as_ref();
+        if after.brokers.is_none() && before.is_some_and(|before| before.brokers.is_some()) {
+            patch.push(remove(&["status", "brokers"]));
+        }
         let fields = fields.into_iter();
         patch.extend(fields.map(|(field, value)| add(&["status", &field], value)));
     } else {
@@ -319,22 +352,6 @@ fn patch(configuration: &Configuration, after: &ConfigurationStatus) -> Patch {
         patch.push(add(&["status"], status));
     }
     Patch(patch)
-}
-
-fn trouble(problem: Problem) -> Verdict {
-    Verdict {
-        status: ConditionStatus::False,
-        problem,
-    }
-}
-
-fn first_trouble(node: &str, problem: &Problem, others: usize) -> String {
-    let message = format!("node {node}: {}", problem.message);
-    match others {
-        0 => message,
-        1 => format!("{message} (1 other node has a problem too)"),
-        _ => format!("{message} ({others} other nodes have problems too)"),
-    }
 }
 
 #[cfg(test)]

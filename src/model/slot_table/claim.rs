@@ -18,7 +18,10 @@ impl Claim {
 /// The reason that a claim is refused. The kubelet shows it on the Pod.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ClaimError {
-    #[error("{id:?} is no slot of {resource:?}; the kubelet has been sent the current list")]
+    #[error(
+        "{id:?} is no slot of {resource:?} any more: other containers took the slots after this Pod was scheduled; \
+         delete the Pod, and the next one waits for a free slot"
+    )]
     Unknown { id: String, resource: String },
     #[error("slot {slot} is beyond the capacity of its Instance, {capacity}")]
     BeyondCapacity { slot: SlotId, capacity: u32 },

@@ -5,9 +5,9 @@
 //! that the agent runs.
 use super::{Inner, own_plan};
 use crate::{
-    api::{names, node_devices::NodeDevices},
+    api::{configuration::Problem, names, node_devices::NodeDevices},
     backoff::Backoff,
-    cluster::{events::about, is_conflict, is_not_found, watch as objects},
+    cluster::{is_conflict, is_not_found, watch as objects},
 };
 use kube::{
     Api,
@@ -139,10 +139,7 @@ async fn carry_out(
     match outcome {
         Ok(object) => {
             written.is_there(object);
-            tell(
-                inner,
-                &own_plan::new_problems(&before, &written.reported(None)),
-            );
+            tell(&own_plan::new_problems(&before, &written.reported(None)));
             Some(true)
         }
         Err(e) if is_not_found(&e) => {
@@ -160,14 +157,10 @@ async fn carry_out(
     }
 }
 
-fn tell(inner: &Inner, problems: &own_plan::Problems) {
-    let node = &inner.settings.node_name;
-    let watched = inner.watched.borrow();
-    for (key, problem) in problems {
-        let set = watched.as_ref();
-        if let Some(configuration) = set.and_then(|set| set.objects.get(key)) {
-            let note = format!("node {node}: {}", problem.message);
-            (inner.events).warning(about(&**configuration), &problem.reason, note);
-        }
+/// The controller writes the Event: one for all nodes.
+fn tell(problems: &own_plan::Problems) {
+    for (configuration, problem) in problems {
+        let Problem { reason, message } = problem;
+        warn!(%configuration, reason, "{message}");
     }
 }

@@ -20,6 +20,11 @@ const SHOWN: &[(&str, usize, &str)] = &[
         "^debug-echo-[0-9a-f]{6} ",
     ),
     (
+        "petiole get configurations --state /tmp/box/state",
+        1,
+        "^debug-echo +debugEcho +2 +2 +True +Working$",
+    ),
+    (
         "petiole get node --root-dir /tmp/box/kubelet",
         2,
         "akri.sh/debug-echo-[0-9a-f]{6} +2 +2",

@@ -1,12 +1,13 @@
 //! Which Jobs there should be. Pure.
-use super::{Action, Of, Planner};
+use super::{super::report::Found, Action, Of, Planner};
 use crate::{
-    api::broker,
+    api::{broker, reason::Reason},
     controller::world::BrokerJob,
     model::{names::ObjectKey, slot::holders},
 };
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
+use std::collections::BTreeMap;
 
 impl<'a> Planner<'a> {
     /// One Job for each generation of the Configuration, started when a node has the device.
@@ -27,7 +28,9 @@ impl<'a> Planner<'a> {
         let is_there = jobs.remove(&key).is_some();
         let was_created =
             is_there || memory.is_created(&key, of.uid) || remembered == Some(generation);
-        let is_fit = self.places(of).iter().any(|place| place.is_fit);
+        let is_fit = (self.places(of, None).iter()).any(|place| place.is_fit);
+        let current = (self.input.world.jobs.get(&key)).filter(|_| is_there);
+        self.report_job(of, (&key, current.map(|job| &**job)), was_created, is_fit);
         if was_created || is_fit {
             for (key, job) in jobs {
                 self.delete_job((key, job), "its Configuration is a newer one");
@@ -54,6 +57,54 @@ impl<'a> Planner<'a> {
                 generation,
             }),
             Err(e) => self.broken(of, (&digest, e)),
+        }
+    }
+
+    /// A Job that is over runs well; one that was collected was over.
+    fn report_job(
+        &mut self,
+        of: Of<'a>,
+        (key, job): (&ObjectKey, Option<&'a BrokerJob>),
+        was_created: bool,
+        is_fit: bool,
+    ) {
+        if !was_created && !is_fit {
+            return;
+        }
+        let found = |reason, message: &str| Found {
+            reason,
+            of: key.name.clone(),
+            message: message.to_owned(),
+        };
+        let problem = job.and_then(|job| {
+            if let Some(failure) = &job.failure {
+                return Some(found(Reason::BrokerFailed, failure));
+            }
+            let pods = self.pods.get(&(&*key.namespace, &*job.meta.uid));
+            let mut pods = pods.into_iter().flat_map(BTreeMap::values);
+            pods.find_map(|pod| {
+                let trouble = pod.trouble.as_ref();
+                let unscheduled = pod.unscheduled.as_ref();
+                let trouble = trouble.map(|trouble| found(trouble.reason, &trouble.message));
+                trouble.or(unscheduled.map(|no| found(Reason::BrokerUnschedulable, &no.message)))
+            })
+        });
+        let refusal = self.input.memory.refusal(
+            key,
+            &of.configuration
+                .1
+                .metadata
+                .generation
+                .unwrap_or_default()
+                .to_string(),
+        );
+        let refusal = refusal.map(|message| found(Reason::BrokerRefused, message));
+        let starting = || found(Reason::BrokersStarting, "it is being created");
+        let report = self.report(of);
+        report.wanted += 1;
+        match problem {
+            None if was_created => report.running += 1,
+            problem => report.add(problem.or(refusal).unwrap_or_else(starting)),
         }
     }
 

@@ -1,5 +1,5 @@
 //! Which Pods there should be, and which stay. Pure.
-use super::{Action, Of, Place, Planner};
+use super::{Action, Of, Place, Planner, seats::Serving};
 use crate::{
     api::{
         broker::{self, SpecError},
@@ -32,36 +32,79 @@ enum Standing {
     },
 }
 
+/// The Pods of an Instance.
+struct Pods<'p, 'a> {
+    serving: Vec<Serving<'p, 'a>>,
+    /// Pods that ended, and when each may have a successor.
+    ended: Vec<(&'p Place<'a>, &'a BrokerPod, Option<Timestamp>)>,
+    /// How many slots those have that are on the way out.
+    leaving: usize,
+}
+
 impl<'a> Planner<'a> {
     /// One Pod for each node that sees the device, at most as many as the device has slots.
     pub(super) fn pods(&mut self, of: Of<'a>, spec: &Value) {
         let digest = self.asked(of.configuration).digest.clone();
-        let places = self.places(of);
-        let mut pods = self.pods.remove(&of.owner()).unwrap_or_default();
+        let places = self.places(of, Some(spec));
+        let mut found = self.found((of, &digest), &places);
         let capacity = usize::try_from(of.subject.instance.spec.capacity).unwrap_or(0);
-        let mut seats = capacity;
+        // Those that run stay before those that wait; what leaves gives way to them.
+        found.serving.sort_by_key(|(is_running, ..)| !is_running);
+        let serving = found.serving;
+        let mut seats = capacity.saturating_sub(found.leaving);
+        seats = seats.min(capacity.saturating_sub(serving.len()));
+        let lost = self.lost_seats(of, &serving);
+        seats = seats.saturating_sub(lost);
+        for (_, place, pod) in serving.iter().skip(capacity) {
+            if let Some(pod) = pod {
+                self.delete_pod((&place.key, pod), "the device has fewer slots");
+            }
+        }
+        let mut free = self.candidates((of, &digest), (&places, &serving));
+        for (place, pod, retry_at) in found.ended {
+            self.ended((place, pod, retry_at), !free.is_empty(), &mut seats);
+        }
+        if seats > 0 && !free.is_empty() && self.has_choice(of, places.len()) {
+            for place in free.drain(..seats.min(free.len())) {
+                self.takes(place.node);
+                match create_pod(of, place, (spec, &digest)) {
+                    Ok(action) => self.plan.actions.push(action),
+                    Err(e) => self.broken(of, (&digest, e)),
+                }
+            }
+        }
+        let serving = &serving[..serving.len().min(capacity)];
+        self.move_stuck((of, &digest), serving, &free);
+        self.report_pods((of, &digest), (&places, serving), lost);
+    }
+
+    /// Sorts the Pods of an Instance, and deletes those that are to be replaced or have no place any more.
+    fn found<'p>(&mut self, (of, digest): (Of<'a>, &str), places: &'p [Place<'a>]) -> Pods<'p, 'a> {
+        let mut pods = self.pods.remove(&of.owner()).unwrap_or_default();
+        let mut leaving = 0;
         let mut serving = vec![];
         let mut ended = vec![];
-        for place in &places {
+        let has_spare = places.iter().any(|place| self.is_free(place, of.uid));
+        for place in places {
+            // Where no other can follow, what runs is better than none.
+            let may_follow = place.is_fit && (place.is_open() || has_spare);
             match pods.remove(&place.key) {
                 None if self.input.memory.is_created(&place.key, of.uid) => {
                     serving.push((false, place, None));
                 }
                 None => {}
-                Some(pod) => match self.standing(pod, place, &digest) {
+                Some(pod) => match self.standing(pod, (place, may_follow), digest) {
                     // A successor in the same place is to find a slot.
-                    Standing::Leaves if place.is_fit => seats = seats.saturating_sub(1),
-                    Standing::Leaves => seats = seats.saturating_sub(self.seat_of(pod)),
+                    Standing::Leaves if place.is_open() => leaving += 1,
+                    Standing::Leaves => leaving += self.seat_of(pod),
                     Standing::Serves { is_running } => {
                         serving.push((is_running, place, Some(pod)));
                     }
                     Standing::Outdated => {
                         self.delete_pod((&place.key, pod), "its Configuration asks for another");
-                        seats = seats.saturating_sub(1);
+                        leaving += 1;
                     }
-                    Standing::Moved { .. } if self.replaced((&place.key, pod)) => {
-                        seats = seats.saturating_sub(1);
-                    }
+                    Standing::Moved { .. } if self.replaced((&place.key, pod)) => leaving += 1,
                     Standing::Moved { is_running } => serving.push((is_running, place, Some(pod))),
                     Standing::Ended { retry_at } => ended.push((place, pod, retry_at)),
                 },
@@ -69,32 +112,21 @@ impl<'a> Planner<'a> {
         }
         for (key, pod) in pods {
             self.delete_pod((key, pod), "its node sees the device no more");
-            seats = seats.saturating_sub(self.seat_of(pod));
+            leaving += self.seat_of(pod);
         }
-        // Those that run stay before those that wait; what leaves gives way to them.
-        serving.sort_by_key(|(is_running, ..)| !is_running);
-        seats = seats.min(capacity.saturating_sub(serving.len()));
-        seats = seats.saturating_sub(self.lost_seats(of, &serving));
-        for (_, place, pod) in serving.iter().skip(capacity) {
-            if let Some(pod) = pod {
-                self.delete_pod((&place.key, pod), "the device has fewer slots");
-            }
-        }
-        for (place, pod, retry_at) in ended {
-            self.ended((place, pod), retry_at, &mut seats);
-        }
-        for place in &places {
-            if seats > 0 && self.is_free(place, of.uid) && self.may_start(&place.key, &digest) {
-                match create_pod(of, place, (spec, &digest)) {
-                    Ok(action) => self.plan.actions.push(action),
-                    Err(e) => self.broken(of, (&digest, e)),
-                }
-                seats -= 1;
-            }
+        Pods {
+            serving,
+            ended,
+            leaving,
         }
     }
 
-    fn standing(&self, pod: &BrokerPod, place: &Place<'_>, digest: &str) -> Standing {
+    fn standing(
+        &self,
+        pod: &BrokerPod,
+        (place, may_follow): (&Place<'_>, bool),
+        digest: &str,
+    ) -> Standing {
         if pod.meta.is_deleting || self.input.memory.is_deleted(&pod.meta.uid) {
             return Standing::Leaves;
         }
@@ -102,11 +134,10 @@ impl<'a> Planner<'a> {
             let retry_at = self.input.memory.not_before(&place.key, digest);
             return Standing::Ended { retry_at };
         }
-        // What is not known differs from nothing: Akri's Pods carry neither. Where nothing new can start, what runs
-        // is better than none.
+        // What is not known differs from nothing: Akri's Pods carry neither.
         let differs = |annotation: &str, now: Option<&str>| {
             let then = pod.meta.annotations.get(annotation);
-            place.is_fit && then.zip(now).is_some_and(|(then, now)| then != now)
+            may_follow && then.zip(now).is_some_and(|(then, now)| then != now)
         };
         if differs(names::BROKER_DIGEST, Some(digest)) {
             return Standing::Outdated;
@@ -134,7 +165,7 @@ impl<'a> Planner<'a> {
 
     /// The slots that lost nodes hold, but for those of Pods that are counted as `serving`: nobody is given them before
     /// they are released, and a Pod for them would only wait.
-    fn lost_seats(&self, of: Of<'a>, serving: &[(bool, &Place<'a>, Option<&BrokerPod>)]) -> usize {
+    fn lost_seats(&self, of: Of<'a>, serving: &[Serving<'_, '_>]) -> usize {
         let mut held: BTreeMap<String, usize> = BTreeMap::new();
         for usage in of.subject.instance.spec.device_usage.values() {
             let owner = SlotOwner::from_usage(usage).ok().flatten();
@@ -163,13 +194,18 @@ impl<'a> Planner<'a> {
     }
 
     /// Its successor waits, so that a broker that fails at once does not fill the cluster with Pods.
+    /// Elsewhere another may be created at once.
     fn ended(
         &mut self,
-        (place, pod): (&Place<'_>, &BrokerPod),
-        retry_at: Option<Timestamp>,
+        (place, pod, retry_at): (&Place<'_>, &BrokerPod, Option<Timestamp>),
+        has_other: bool,
         seats: &mut usize,
     ) {
-        if !place.is_fit {
+        if !place.is_open() {
+            return;
+        }
+        if has_other && self.fails_here(place, pod) {
+            self.delete_pod((&place.key, pod), "it ended too often on its node");
             return;
         }
         if *seats == 0 {
@@ -183,10 +219,10 @@ impl<'a> Planner<'a> {
         }
     }
 
-    fn is_free(&self, place: &Place<'_>, uid: &str) -> bool {
+    pub(super) fn is_free(&self, place: &Place<'_>, uid: &str) -> bool {
         let world = self.input.world;
         let is_taken = world.pods.contains_key(&place.key);
-        place.is_fit && !is_taken && !self.input.memory.is_created(&place.key, uid)
+        place.is_open() && !is_taken && !self.input.memory.is_created(&place.key, uid)
     }
 
     pub(super) fn delete_pod(&mut self, (key, pod): (&ObjectKey, &BrokerPod), why: &'static str) {
@@ -214,6 +250,7 @@ fn create_pod(
     Ok(Action::CreatePod {
         broker: of.broker(place.key.clone(), digest),
         owner: of.uid.to_owned(),
+        node: place.node.to_owned(),
         pod,
     })
 }

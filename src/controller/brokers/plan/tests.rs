@@ -1,5 +1,6 @@
 mod histories;
 mod jobs;
+mod placement;
 mod pods;
 mod refusals;
 
@@ -174,14 +175,12 @@ impl Cluster {
         let uid = format!("uid-{}", self.uids);
         let owner = Some("instance".to_owned());
         match action {
-            Action::CreatePod { broker, pod, .. } => {
+            Action::CreatePod {
+                broker, pod, node, ..
+            } => {
                 let annotations = pod["metadata"]["annotations"].clone();
                 let affinity = pod["spec"]["affinity"].to_string();
-                let node = self
-                    .world
-                    .nodes
-                    .keys()
-                    .find(|node| affinity.contains(*node));
+                assert!(affinity.contains(&format!("[\"{node}\"]")));
                 let pod = BrokerPod {
                     meta: Meta {
                         uid: uid.clone(),
@@ -189,7 +188,8 @@ impl Cluster {
                         owner,
                         ..Meta::default()
                     },
-                    node: node.cloned(),
+                    node: Some(node.clone()),
+                    is_available: true,
                     phase: "Running".to_owned(),
                     started: Some(self.now),
                     ..BrokerPod::default()
@@ -207,7 +207,13 @@ impl Cluster {
                 assert_eq!(before, None);
                 self.remember(*generation);
             }
-            Action::DeletePod { key, uid, .. } | Action::ReplacePod { key, uid } => {
+            Action::DeletePod { key, uid, .. }
+            | Action::ReplacePod { key, uid }
+            | Action::MovePod {
+                broker: Broker { key, .. },
+                uid,
+                ..
+            } => {
                 let gone = self.world.pods.remove(key).unwrap();
                 assert_eq!(gone.meta.uid, *uid);
             }
@@ -247,6 +253,7 @@ fn words(action: &Action) -> String {
         Action::CreateJob { broker, .. } => format!("create {}", broker.key.name),
         Action::DeletePod { key, why, .. } => format!("delete {}: {why}", key.name),
         Action::ReplacePod { key, .. } => format!("replace {}", key.name),
+        Action::MovePod { broker, .. } => format!("move {}", broker.key.name),
         Action::DeleteJob { key, why, .. } => format!("delete {}: {why}", key.name),
         Action::Remember { generation, .. } => format!("remember {generation}"),
     }

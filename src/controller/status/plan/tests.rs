@@ -1,9 +1,21 @@
+mod brokers;
+
 use super::*;
 use crate::controller::fixtures::{
     at, configuration, instance, key, node_devices, not_ready, ready, text,
 };
 use proptest::prelude::*;
 use std::sync::Arc;
+
+fn look(world: &World, now: Timestamp) -> Plan {
+    let (brokers, services) = (Reports::new(), Problems::new());
+    let seen = Seen {
+        world,
+        brokers: &brokers,
+        services: &services,
+    };
+    plan(seen, now)
+}
 
 /// The API server, as far as this plan goes.
 fn execute(world: &mut World, plan: &Plan) {
@@ -22,9 +34,10 @@ fn execute(world: &mut World, plan: &Plan) {
 /// The condition `Ready` of `cam` after a look at `world`, and what is told of it.
 fn judged(world: &World, seconds: i64) -> (Condition, Option<Problem>) {
     let mut world = world.clone();
-    let planned = plan(&world, at(seconds));
+    let planned = look(&world, at(seconds));
     let mut actions = planned.actions.iter();
-    let trouble = actions.find_map(|a| (a.key.name == "cam").then(|| a.trouble.clone())?);
+    let trouble =
+        actions.find_map(|a| (a.key.name == "cam").then(|| a.troubles.first().cloned())?);
     execute(&mut world, &planned);
     let status = world.configurations[&key("cam")].status.clone().unwrap();
     (status.conditions[0].clone(), trouble)
@@ -67,21 +80,21 @@ fn ready_says_what_the_nodes_make_of_a_configuration() {
             0,
             "False",
             "BadDetails",
-            "node b: no kind",
+            "on b: no kind",
         ),
         (
             vec![report("b", BAD), report("a", BAD)],
             0,
             "False",
             "BadDetails",
-            "node a: no kind (1 other node has a problem too)",
+            "on a and 1 more: no kind",
         ),
         (
             vec![report("c", BAD), report("b", BAD), report("a", BAD)],
             0,
             "False",
             "BadDetails",
-            "node a: no kind (2 other nodes have problems too)",
+            "on a and 2 more: no kind",
         ),
         (vec![report("late", &[])], 59, "True", "Working", "every"),
         (vec![report("late", &[])], 60, "False", "NoAgent", "no node"),
@@ -109,9 +122,9 @@ fn ready_says_what_the_nodes_make_of_a_configuration() {
 #[test]
 fn the_time_is_kept_while_the_status_is_and_trouble_is_told_once() {
     let mut world = reported(vec![report("a", BAD)]);
-    let planned = plan(&world, at(0));
+    let planned = look(&world, at(0));
     execute(&mut world, &planned);
-    assert_eq!(plan(&world, at(5)), Plan::default());
+    assert_eq!(look(&world, at(5)), Plan::default());
 
     let change = |world: &World, reports: Vec<NodeReport>| {
         let mut changed = world.clone();
@@ -140,7 +153,7 @@ fn the_time_is_kept_while_the_status_is_and_trouble_is_told_once() {
 #[test]
 fn a_new_generation_and_each_instance_are_noted() {
     let mut world = reported(vec![report("a", &[])]);
-    let planned = plan(&world, at(0));
+    let planned = look(&world, at(0));
     execute(&mut world, &planned);
     let mut edited = world.clone();
     let configuration = Arc::make_mut(edited.configurations.get_mut(&key("cam")).unwrap());
@@ -155,7 +168,7 @@ fn a_new_generation_and_each_instance_are_noted() {
             json!({ "spec": { "configurationName": "x", "nodes": ["a"] } }),
         ))
         .with_instance(elsewhere);
-    let planned = plan(&edited, at(1));
+    let planned = look(&edited, at(1));
     execute(&mut edited, &planned);
     let status = edited.configurations[&key("cam")].status.clone().unwrap();
     assert_eq!((status.observed_generation, status.instances), (Some(2), 2));
@@ -212,7 +225,7 @@ fn a_selector_that_leaves_out_every_node_is_trouble_and_one_that_selects_some_is
 fn reports_of_deleted_nodes_are_taken_out() {
     let reports = ["gone", "a", "late", "gone-2"];
     let mut world = reported(reports.map(|node| report(node, &[])).into());
-    let planned = plan(&world, at(0));
+    let planned = look(&world, at(0));
     let forget = planned.actions.first().map(|action| action.gone.clone());
     let gone = ["gone", "gone-2"].map(str::to_owned);
     assert_eq!(forget, Some(BTreeSet::from(gone)));
@@ -235,13 +248,13 @@ fn what_a_node_says_in_its_object_counts_and_only_trouble_is_written() {
     let mut world = reported(vec![report("a", BAD), report("b", &[])])
         .with_instance(instance("cam-1", device))
         .with_node_devices(object(&[]));
-    let planned = plan(&world, at(0));
+    let planned = look(&world, at(0));
     execute(&mut world, &planned);
     let status = world.configurations[&key("cam")].status.clone().unwrap();
     assert_eq!(status.conditions[0].reason, "Working");
     assert_eq!(status.nodes, [report("b", &[])], "it has no object");
     let mut world = world.with_node_devices(object(BAD));
-    let planned = plan(&world, at(9));
+    let planned = look(&world, at(9));
     execute(&mut world, &planned);
     let status = world.configurations[&key("cam")].status.clone().unwrap();
     assert_eq!(status.conditions[0].reason, "BadDetails");
@@ -251,9 +264,9 @@ fn what_a_node_says_in_its_object_counts_and_only_trouble_is_written() {
 #[test]
 fn the_next_look_is_when_a_node_is_given_up() {
     let mut world = reported(vec![report("late", &[])]);
-    assert_eq!(plan(&world, at(10)).wake_in, Some(Duration::from_secs(50)));
+    assert_eq!(look(&world, at(10)).wake_in, Some(Duration::from_secs(50)));
     world.nodes.clear();
-    assert_eq!(plan(&world, at(10)).wake_in, None);
+    assert_eq!(look(&world, at(10)).wake_in, None);
 }
 
 proptest! {
@@ -289,8 +302,8 @@ proptest! {
             };
             world.nodes.insert(name(n), Arc::new(state));
         }
-        let planned = plan(&world, at(seconds));
+        let planned = look(&world, at(seconds));
         execute(&mut world, &planned);
-        prop_assert_eq!(plan(&world, at(seconds)).actions, vec![]);
+        prop_assert_eq!(look(&world, at(seconds)).actions, vec![]);
     }
 }

@@ -7,6 +7,8 @@ enum Event {
     Healthy(usize, bool),
     Moves(usize, u8),
     Ready(usize, bool),
+    Cordoned(usize, bool),
+    Stuck(usize),
     Capacity(i32),
     Fails(usize),
     Leaves(usize),
@@ -24,6 +26,8 @@ fn event() -> impl Strategy<Value = Event> {
         (node(), any::<bool>()).prop_map(|(node, is)| Event::Healthy(node, is)),
         (node(), 0..3_u8).prop_map(|(node, to)| Event::Moves(node, to)),
         (node(), any::<bool>()).prop_map(|(node, is)| Event::Ready(node, is)),
+        (node(), any::<bool>()).prop_map(|(node, is)| Event::Cordoned(node, is)),
+        node().prop_map(Event::Stuck),
         (1..4).prop_map(Event::Capacity),
         node().prop_map(Event::Fails),
         node().prop_map(Event::Leaves),
@@ -47,6 +51,11 @@ fn happen(cluster: &mut Cluster, event: Event) {
         }
         Event::Moves(node, to) => cluster.health(NODES[node], "Healthy", &to.to_string()),
         Event::Ready(node, is) => cluster.node(NODES[node], is),
+        Event::Cordoned(node, true) => cluster.cordon(NODES[node]),
+        Event::Cordoned(node, false) => cluster.uncordon(NODES[node]),
+        Event::Stuck(node) if is_live(cluster, &pod(node)) => {
+            cluster.stuck(&pod(node), "no cpu");
+        }
         Event::Capacity(capacity) => cluster.capacity(capacity),
         Event::Fails(node) if cluster.world.pods.contains_key(&key(&pod(node))) => {
             cluster.fails(&pod(node), "Error");
@@ -54,7 +63,7 @@ fn happen(cluster: &mut Cluster, event: Event) {
         Event::Leaves(node) if cluster.world.pods.contains_key(&key(&pod(node))) => {
             cluster.pod(&pod(node), |pod| pod.meta.is_deleting = true);
         }
-        Event::Fails(_) | Event::Leaves(_) => {}
+        Event::Fails(_) | Event::Leaves(_) | Event::Stuck(_) => {}
         Event::Spec(n) => cluster.broker_spec(match n {
             0 => Value::Null,
             1 | 2 => job_spec(),
@@ -63,6 +72,11 @@ fn happen(cluster: &mut Cluster, event: Event) {
         Event::Passes(seconds) => drop(cluster.after(seconds)),
         Event::Plans => drop(cluster.step()),
     }
+}
+
+fn is_live(cluster: &Cluster, name: &str) -> bool {
+    let pod = cluster.world.pods.get(&key(name));
+    pod.is_some_and(|pod| !pod.has_ended() && !pod.meta.is_deleting)
 }
 
 fn live(cluster: &Cluster) -> usize {
@@ -98,7 +112,8 @@ proptest! {
             let instance = &cluster.world.instances[&key("cam-1")];
             let seen = instance.status.iter().flat_map(|status| &status.nodes);
             let mut seen = seen.filter(|seen| seen.name == **node);
-            cluster.world.nodes[*node].is_ready && seen.any(|seen| seen.health == crate::api::instance::HEALTHY)
+            let state = &cluster.world.nodes[*node];
+            state.is_ready && state.taints.is_empty() && seen.any(|seen| seen.health == crate::api::instance::HEALTHY)
         };
         let spec = &cluster.world.configurations[&key("cam")].spec.broker_spec;
         if matches!(broker::wanted(spec.as_ref()), Some(Wanted::Pod(_))) {

@@ -1,0 +1,78 @@
+//! Makes this program a plugin of kubectl. kubectl runs `kubectl-petiole` for `kubectl petiole`, and asks
+//! `kubectl_complete-petiole` for completions; both are links to this program.
+use clap::Command;
+use std::{ffi::OsStr, path::Path};
+
+/// The name by which this program was called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Name {
+    Petiole,
+    Plugin,
+    Completion,
+}
+
+/// Returns the name in the first argument of the process.
+pub(super) fn name(program: Option<&OsStr>) -> Name {
+    let file = program.and_then(|program| Path::new(program).file_name());
+    match file.and_then(OsStr::to_str) {
+        Some("kubectl-petiole") => Name::Plugin,
+        Some("kubectl_complete-petiole") => Name::Completion,
+        Some(_) | None => Name::Petiole,
+    }
+}
+
+/// Returns what kubectl shows: words that begin with the last argument, one a line, and then its directive to complete no
+/// file names.
+pub(super) fn completions(command: &Command, arguments: &[String]) -> String {
+    let (word, before) = match arguments.split_last() {
+        Some((word, before)) => (word.as_str(), before),
+        None => ("", arguments),
+    };
+    let mut chosen = command;
+    for argument in before {
+        chosen = chosen.find_subcommand(argument).unwrap_or(chosen);
+    }
+    let flags = chosen.get_arguments().filter_map(|argument| {
+        let long = argument.get_long().filter(|_| !argument.is_hide_set())?;
+        Some(format!("--{long}"))
+    });
+    let subcommands = chosen
+        .get_subcommands()
+        .map(|subcommand| subcommand.get_name().to_owned());
+    let words: Vec<String> = match word.starts_with('-') {
+        true => flags.collect(),
+        false => subcommands.collect(),
+    };
+    let fit = words.into_iter().filter(|known| known.starts_with(word));
+    fit.map(|word| word + "\n").collect::<String>() + ":4\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::Cli, *};
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn a_link_decides_what_the_program_is() {
+        for (program, expected) in [
+            ("/usr/bin/kubectl-petiole", Name::Plugin),
+            ("kubectl_complete-petiole", Name::Completion),
+            ("target/release/petiole", Name::Petiole),
+        ] {
+            assert_eq!(name(Some(OsStr::new(program))), expected);
+        }
+        assert_eq!(name(None), Name::Petiole);
+    }
+
+    #[test]
+    fn subcommands_and_flags_are_completed() {
+        let complete = |arguments: &[&str]| {
+            let arguments: Vec<String> = arguments.iter().map(|&text| text.to_owned()).collect();
+            completions(&Cli::command(), &arguments)
+        };
+        assert_eq!(complete(&["wh"]), "why\n:4\n");
+        assert_eq!(complete(&["devices", "--kube"]), "--kubeconfig\n:4\n");
+        assert_eq!(complete(&["devices", "x"]), ":4\n");
+        assert!(complete(&[]).contains("doctor\n"));
+    }
+}

@@ -1,0 +1,72 @@
+//! What is remembered for the choice of nodes: where brokers could not be scheduled, and how new an Instance is. Pure.
+use super::plan::Broker;
+use crate::{controller::world::World, model::names::ObjectKey};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use std::collections::BTreeMap;
+
+/// How long a node is no place for a broker that the scheduler refused there. It doubles with each refusal.
+const FIRST_REST: SignedDuration = SignedDuration::from_secs(30);
+const LAST_REST: SignedDuration = SignedDuration::from_mins(5);
+/// A broker that may find a better node waits so long for the other nodes to report a new device.
+const OTHERS_REPORT: SignedDuration = SignedDuration::from_millis(500);
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Moves {
+    /// The Pods that were moved away. Their names stand for a node.
+    left: BTreeMap<ObjectKey, Left>,
+    /// When each Instance was seen first, by its uid.
+    first_seen: BTreeMap<String, Timestamp>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct Left {
+    instance: ObjectKey,
+    /// With another digest the Pod may fit.
+    digest: String,
+    count: u32,
+    last: Timestamp,
+}
+
+impl Moves {
+    pub(super) fn observe(&mut self, world: &World, now: Timestamp) {
+        (self.left).retain(|_, left| world.instances.contains_key(&left.instance));
+        let instances = world.instances.values();
+        let uids = instances.filter_map(|instance| instance.metadata.uid.as_ref());
+        let mut before = std::mem::take(&mut self.first_seen);
+        let seen = uids.map(|uid| match before.remove_entry(uid) {
+            Some(seen) => seen,
+            None => (uid.clone(), now),
+        });
+        self.first_seen = seen.collect();
+    }
+
+    /// The Pod found its place after all.
+    pub(super) fn runs(&mut self, pod: &ObjectKey) {
+        self.left.remove(pod);
+    }
+
+    pub(super) fn rest(&mut self, broker: &Broker, now: Timestamp) {
+        let before = self.left.get(&broker.key);
+        let same = before.filter(|left| left.digest == broker.digest);
+        let left = Left {
+            instance: broker.instance.clone(),
+            digest: broker.digest.clone(),
+            count: same.map_or(0, |left| left.count) + 1,
+            last: now,
+        };
+        self.left.insert(broker.key.clone(), left);
+    }
+
+    /// Returns until when a broker that was moved is not created in this place again.
+    pub(crate) fn rests_until(&self, key: &ObjectKey, digest: &str) -> Option<Timestamp> {
+        let left = self.left.get(key).filter(|left| left.digest == digest)?;
+        let doublings = left.count.saturating_sub(1).min(8);
+        let rest = (FIRST_REST * 2_i32.pow(doublings)).min(LAST_REST);
+        Some(left.last + rest)
+    }
+
+    /// Returns until when the reports of other nodes about an Instance are waited for.
+    pub(crate) fn others_report_until(&self, uid: &str) -> Option<Timestamp> {
+        self.first_seen.get(uid).map(|seen| *seen + OTHERS_REPORT)
+    }
+}

@@ -1,0 +1,61 @@
+//! What becomes of an action on a broker, and what users are told of it. Pure.
+use super::plan::Broker;
+use crate::model::names::ObjectKey;
+use k8s_openapi::jiff::SignedDuration;
+
+/// The result of an action.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Outcome {
+    /// The action was carried out. The value is the uid of the created object, if one was created.
+    Done(Option<String>),
+    /// The object is another one than was thought, or is there already.
+    Conflict,
+    /// The object is not there.
+    Gone,
+    /// The API server does not want it as it is.
+    Refused { code: u16, message: String },
+    /// The API server is away or busy.
+    Failed(String),
+}
+
+impl Outcome {
+    pub(crate) fn from_status(code: u16, message: &str) -> Self {
+        match code {
+            404 => Self::Gone,
+            409 => Self::Conflict,
+            // Too many requests at a time; or the token was not accepted, and the next one may be.
+            401 | 408 | 429 | 500.. => Self::Failed(message.to_owned()),
+            code => Self::Refused {
+                code,
+                message: message.to_owned(),
+            },
+        }
+    }
+}
+
+/// An Event for users.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Notice {
+    Created(Broker),
+    /// A Pod that could not be scheduled was deleted: another follows on another node.
+    Moved {
+        broker: Broker,
+        node: String,
+        why: String,
+    },
+    /// A Pod ended.
+    Ended {
+        broker: Broker,
+        why: String,
+        retry_in: SignedDuration,
+    },
+    Refused {
+        broker: Broker,
+        message: String,
+        retry_in: SignedDuration,
+    },
+    SpecInvalid {
+        configuration: ObjectKey,
+        message: String,
+    },
+}

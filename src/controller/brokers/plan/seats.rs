@@ -1,0 +1,309 @@
+//! Which node a new Pod is for, which Pods are moved, and what is said of them. Pure.
+use super::{super::report::Found, Action, Input, Of, Place, Planner};
+use crate::{
+    api::{names, reason::Reason},
+    controller::{pod_state::one_line, world::BrokerPod},
+    model::slot::SlotOwner,
+};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The scheduler tries again within seconds when something changes. A Pod that it refuses for so long is moved.
+const MOVES_AFTER: SignedDuration = SignedDuration::from_secs(3);
+/// A container that crashed and was started again counts as crashing for so long.
+const RUNS_AGAIN: SignedDuration = SignedDuration::from_secs(10);
+/// So many failures in one place make another place better.
+const TRIES_IN_ONE_PLACE: u32 = 3;
+
+/// A Pod that has its place, and whether it runs.
+pub(super) type Serving<'p, 'a> = (bool, &'p Place<'a>, Option<&'a BrokerPod>);
+
+/// Counts the brokers of each node that have not ended, by the value of the node's label.
+pub(super) fn loads(input: &Input<'_>) -> BTreeMap<String, usize> {
+    let mut loads = BTreeMap::new();
+    let pods = input.world.pods.values();
+    let live = pods.filter(|pod| !pod.meta.is_deleting && !pod.has_ended());
+    for pod in live {
+        let target = pod.meta.labels.get(names::TARGET_NODE_LABEL).cloned();
+        let node = target.or_else(|| pod.node.as_deref().map(names::node_in_label));
+        *loads.entry(node.unwrap_or_default()).or_default() += 1;
+    }
+    for node in input.memory.created_on() {
+        *loads.entry(names::node_in_label(node)).or_default() += 1;
+    }
+    loads
+}
+
+impl<'a> Planner<'a> {
+    /// The places that new Pods can have now, the best first: nodes that hold a slot of the device and have no Pod for
+    /// it, because others get that slot seconds later; then the nodes with the fewest brokers.
+    pub(super) fn candidates<'p>(
+        &mut self,
+        (of, digest): (Of<'a>, &str),
+        (places, serving): (&'p [Place<'a>], &[Serving<'_, '_>]),
+    ) -> Vec<&'p Place<'a>> {
+        let free = places.iter().filter(|place| self.is_free(place, of.uid));
+        let free: Vec<_> = free.collect();
+        let mut open = vec![];
+        for place in free {
+            if self.may_start(&place.key, digest) {
+                open.push(place);
+            }
+        }
+        let memory = self.input.memory;
+        let mut holders = holders(of);
+        for (_, place, _) in serving {
+            holders.remove(place.node);
+        }
+        let rank = |place: &&Place<'_>| {
+            let rests = memory.moves.rests_until(&place.key, digest);
+            let failures = memory.failures(&place.key, digest);
+            (
+                rests.filter(|until| *until > self.input.now),
+                failures >= TRIES_IN_ONE_PLACE,
+                !holders.contains(place.node),
+                self.load(place.node),
+                failures,
+            )
+        };
+        open.sort_by_cached_key(rank);
+        open
+    }
+
+    /// Whether a Pod that ended here had so many before it that another place is better.
+    pub(super) fn fails_here(&self, place: &Place<'_>, pod: &BrokerPod) -> bool {
+        let digest = pod.meta.annotations.get(names::BROKER_DIGEST);
+        let digest = digest.map(String::as_str).unwrap_or_default();
+        self.input.memory.failures(&place.key, digest) >= TRIES_IN_ONE_PLACE
+    }
+
+    fn load(&self, node: &str) -> usize {
+        let load = self.loads.get(&names::node_in_label(node));
+        load.copied().unwrap_or_default()
+    }
+
+    pub(super) fn takes(&mut self, node: &str) {
+        *self.loads.entry(names::node_in_label(node)).or_default() += 1;
+    }
+
+    /// Whether a Pod that is created now would have no better choice of nodes in a moment: a new device is reported by
+    /// one node first, and all brokers would be on that node.
+    pub(super) fn has_choice(&mut self, of: Of<'a>, places: usize) -> bool {
+        let (instance, (key, configuration)) = (of.subject.instance, of.configuration);
+        let until = self.input.memory.moves.others_report_until(of.uid);
+        let Some(until) = until.filter(|until| *until > self.input.now) else {
+            return true;
+        };
+        let most = configuration.spec.max_nodes.map(usize::try_from);
+        let most = most.and_then(Result::ok).unwrap_or(usize::MAX);
+        let capacity = usize::try_from(instance.spec.capacity).unwrap_or(0);
+        if !instance.spec.shared || places >= most {
+            return true;
+        }
+        let world = self.input.world;
+        let nodes = world.node_devices.keys();
+        let silent = nodes.filter(|name| {
+            let node = world.nodes.get(*name);
+            let looks =
+                node.is_some_and(|node| node.is_ready && configuration.selects(&node.labels));
+            looks && !instance.spec.names_node(name) && !self.sights.has_complete_report(key, name)
+        });
+        let silent = silent.count();
+        let waits = silent > 0 && capacity < places + silent;
+        if waits {
+            self.wake_at(until);
+        }
+        !waits
+    }
+
+    /// Moves the Pods that cannot be scheduled to places that are free, one Pod for each.
+    pub(super) fn move_stuck(
+        &mut self,
+        (of, digest): (Of<'a>, &str),
+        serving: &[Serving<'_, 'a>],
+        free: &[&Place<'_>],
+    ) {
+        let now = self.input.now;
+        let rests = |place: &Place<'_>| {
+            let until = self.input.memory.moves.rests_until(&place.key, digest);
+            until.filter(|until| *until > now)
+        };
+        let mut left = free.iter().filter(|place| rests(place).is_none()).count();
+        let again = free.iter().filter_map(|place| rests(place)).min();
+        for (_, place, pod) in serving {
+            let Some((pod, at)) = pod.and_then(|pod| Some((pod, stuck_at(of, place, pod)?))) else {
+                continue;
+            };
+            match (left, at > now) {
+                (0, _) => again.into_iter().for_each(|at| self.wake_at(at)),
+                (_, true) => self.wake_at(at),
+                (_, false) => {
+                    left -= 1;
+                    self.plan.actions.push(Action::MovePod {
+                        broker: of.broker(place.key.clone(), digest),
+                        uid: pod.meta.uid.clone(),
+                        version: pod.version.clone(),
+                        node: place.node.to_owned(),
+                        why: refused(pod),
+                    });
+                }
+            }
+        }
+    }
+
+    /// Adds the brokers of an Instance to the report of its Configuration.
+    pub(super) fn report_pods(
+        &mut self,
+        (of, digest): (Of<'a>, &str),
+        (places, serving): (&[Place<'a>], &[Serving<'_, 'a>]),
+        lost: usize,
+    ) {
+        let capacity = usize::try_from(of.subject.instance.spec.capacity).unwrap_or(0);
+        let serving = &serving[..serving.len().min(capacity)];
+        let fit = places.iter().filter(|place| place.is_fit).count();
+        let open = places.iter().filter(|place| place.is_open()).count();
+        let wanted = capacity.min(open.max(fit.min(1)).max(serving.len()));
+        let mut found = vec![];
+        let mut running = 0;
+        for (_, place, pod) in serving {
+            match pod
+                .and_then(|pod| self.trouble(pod))
+                .or_else(|| starting(*pod))
+            {
+                None => running += 1,
+                Some((reason, message)) => found.push((reason, place.key.name.clone(), message)),
+            }
+        }
+        if serving.len() < wanted {
+            found.push(self.missing((of, digest), places, lost));
+        }
+        let report = self.report(of);
+        report.wanted += wanted;
+        report.running += running;
+        for (reason, of, message) in found {
+            report.add(Found {
+                reason,
+                of,
+                message,
+            });
+        }
+    }
+
+    fn trouble(&mut self, pod: &BrokerPod) -> Option<(Reason, String)> {
+        if let Some((since, crash)) = &pod.restarted {
+            let over = *since + RUNS_AGAIN;
+            if over > self.input.now {
+                self.wake_at(over);
+                return Some((crash.reason, crash.message.clone()));
+            }
+        }
+        if pod.is_available {
+            return None;
+        }
+        if let Some(trouble) = &pod.trouble {
+            return Some((trouble.reason, trouble.message.clone()));
+        }
+        pod.unscheduled.as_ref()?;
+        Some((Reason::BrokerUnschedulable, refused(pod)))
+    }
+
+    /// Why a broker that is wanted has no Pod.
+    fn missing(
+        &self,
+        (of, digest): (Of<'a>, &str),
+        places: &[Place<'a>],
+        lost: usize,
+    ) -> (Reason, String, String) {
+        let instance = of.subject.key.name.clone();
+        let memory = self.input.memory;
+        let places = places.iter().filter(|place| place.is_fit);
+        let places: Vec<_> = places.collect();
+        if places.iter().all(|place| place.obstacle.is_some()) {
+            let obstacle = |place: &&Place<'_>| {
+                let obstacle = place.obstacle.as_ref()?;
+                Some(format!("{} {obstacle}", place.node))
+            };
+            let all: Vec<_> = places.iter().filter_map(obstacle).take(3).collect();
+            let more = match places.len().saturating_sub(all.len()) {
+                0 => String::new(),
+                more => format!(", and {more} more"),
+            };
+            let message = format!(
+                "no node that sees the device takes a broker: {}{more}",
+                all.join(", ")
+            );
+            return (Reason::NoNodeForBroker, instance, message);
+        }
+        let refusal = |place: &&Place<'_>| {
+            let refusal = memory.refusal(&place.key, digest)?;
+            let key = place.key.name.clone();
+            Some((Reason::BrokerRefused, key, one_line(refusal)))
+        };
+        if let Some(refusal) = places.iter().find_map(refusal) {
+            return refusal;
+        }
+        let fails = |place: &&&Place<'_>| memory.failures(&place.key, digest) > 0;
+        if let Some(place) = places.iter().find(fails) {
+            let message = format!("it ended on {}, and another follows", place.node);
+            return (Reason::BrokerFailed, place.key.name.clone(), message);
+        }
+        if lost > 0 {
+            let message = "a lost node holds the slots of the device".to_owned();
+            return (Reason::SlotsHeldByLostNode, instance, message);
+        }
+        let message = "a broker is being created".to_owned();
+        (Reason::BrokersStarting, instance, message)
+    }
+}
+
+fn starting(pod: Option<&BrokerPod>) -> Option<(Reason, String)> {
+    let is_available = pod.is_some_and(|pod| pod.is_available);
+    let starting = || (Reason::BrokersStarting, "it starts".to_owned());
+    (!is_available).then(starting)
+}
+
+/// What the scheduler says, without the part about preemption.
+fn refused(pod: &BrokerPod) -> String {
+    let message = pod.unscheduled.as_ref().map(|no| no.message.as_str());
+    let message = message.unwrap_or_default();
+    let message = message.split(" preemption:").next().unwrap_or_default();
+    one_line(message)
+}
+
+/// From when on a Pod is moved if another place is free. A Pod that has a node is never moved, and one that waits
+/// for a slot would wait elsewhere, too.
+fn stuck_at(of: Of<'_>, place: &Place<'_>, pod: &BrokerPod) -> Option<Timestamp> {
+    let refused = pod.unscheduled.as_ref().filter(|_| pod.node.is_none())?;
+    let resource = of.subject.resource();
+    let needs_slot = refused
+        .message
+        .contains(&format!("Insufficient {resource}"));
+    if needs_slot
+        && used_slots(of) >= usize::try_from(of.subject.instance.spec.capacity).unwrap_or(0)
+    {
+        return None;
+    }
+    let since = refused.since.or(pod.meta.created)?;
+    match place.obstacle {
+        Some(_) => Some(since),
+        None => Some(since + MOVES_AFTER),
+    }
+}
+
+fn owners(of: Of<'_>) -> impl Iterator<Item = SlotOwner> {
+    let usage = of.subject.instance.spec.device_usage.values();
+    usage.filter_map(|usage| SlotOwner::from_usage(usage).ok().flatten())
+}
+
+fn used_slots(of: Of<'_>) -> usize {
+    owners(of).count()
+}
+
+/// The nodes that hold a slot by the Instance's resource.
+fn holders(of: Of<'_>) -> BTreeSet<String> {
+    let by_instance = |owner: SlotOwner| match owner {
+        SlotOwner::Node(node) => Some(node),
+        SlotOwner::Configuration { .. } => None,
+    };
+    owners(of).filter_map(by_instance).collect()
+}

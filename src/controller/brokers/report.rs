@@ -1,0 +1,149 @@
+//! Says of each Configuration how many of its brokers run, and why others do not. Pure.
+use crate::{
+    api::{configuration::Problem, reason::Reason},
+    model::names::ObjectKey,
+};
+use std::collections::BTreeMap;
+
+/// The reports of all Configurations that ask for brokers and have a device.
+pub(crate) type Reports = BTreeMap<ObjectKey, Report>;
+
+/// How many brokers of a Configuration there should be, how many run, and the first reason why others do not.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Report {
+    pub(crate) wanted: usize,
+    pub(crate) running: usize,
+    /// The worst problem. Of two alike it is the one of the first object by name.
+    pub(crate) first: Option<Found>,
+}
+
+/// A problem of one broker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) reason: Reason,
+    /// The Pod, the Job or the Instance; empty for a problem of the whole Configuration.
+    pub(crate) of: String,
+    pub(crate) message: String,
+}
+
+/// From the worst to the mildest: first what the user must correct.
+const ORDER: [Reason; 10] = [
+    Reason::BrokerSpecInvalid,
+    Reason::BrokerRefused,
+    Reason::BrokerImage,
+    Reason::BrokerCrashes,
+    Reason::BrokerNotStarted,
+    Reason::BrokerFailed,
+    Reason::BrokerUnschedulable,
+    Reason::NoNodeForBroker,
+    Reason::SlotsHeldByLostNode,
+    Reason::BrokersStarting,
+];
+
+impl Report {
+    pub(crate) fn add(&mut self, found: Found) {
+        let rank = |found: &Found| {
+            let place = ORDER.iter().position(|reason| *reason == found.reason);
+            (place.unwrap_or(ORDER.len()), found.of.clone())
+        };
+        if self
+            .first
+            .as_ref()
+            .is_none_or(|first| rank(&found) < rank(first))
+        {
+            self.first = Some(found);
+        }
+    }
+
+    /// Returns `n/m`, as the column BROKERS has it.
+    pub(crate) fn ratio(&self) -> String {
+        format!("{}/{}", self.running, self.wanted)
+    }
+
+    pub(crate) fn is_ready(&self) -> bool {
+        self.running >= self.wanted && !self.is_refused()
+    }
+
+    /// Returns the problem of the broker spec itself, if it is refused.
+    pub(crate) fn refusal(&self) -> Option<Problem> {
+        let first = self.first.as_ref()?;
+        self.is_refused()
+            .then(|| Problem::new(first.reason, first.message.clone()))
+    }
+
+    fn is_refused(&self) -> bool {
+        let first = self.first.as_ref();
+        first.is_some_and(|first| first.reason == Reason::BrokerSpecInvalid)
+    }
+
+    /// Returns the reason and the message of the condition `BrokersReady`.
+    pub(crate) fn problem(&self) -> Problem {
+        let Self {
+            wanted, running, ..
+        } = self;
+        let count = format!("{running} of {wanted} brokers run");
+        match &self.first {
+            _ if self.is_ready() => Problem::new(Reason::BrokersRun, count),
+            Some(Found {
+                reason,
+                of,
+                message,
+            }) if of.is_empty() => Problem::new(*reason, format!("{count}: {message}")),
+            Some(Found {
+                reason,
+                of,
+                message,
+            }) => Problem::new(*reason, format!("{count}; {of}: {message}")),
+            None => Problem::new(Reason::BrokersStarting, count),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(reason: Reason, of: &str) -> Found {
+        Found {
+            reason,
+            of: of.to_owned(),
+            message: "why".to_owned(),
+        }
+    }
+
+    #[test]
+    fn the_first_reason_is_what_a_user_can_correct_and_does_not_depend_on_the_order() {
+        let all = [
+            found(Reason::BrokersStarting, "a"),
+            found(Reason::BrokerImage, "c"),
+            found(Reason::BrokerImage, "b"),
+            found(Reason::BrokerUnschedulable, "a"),
+        ];
+        for turned in 0..all.len() {
+            let mut all = all.to_vec();
+            all.rotate_left(turned);
+            let mut report = Report {
+                wanted: 4,
+                ..Report::default()
+            };
+            all.into_iter().for_each(|one| report.add(one));
+            let problem = report.problem();
+            assert_eq!(problem.reason, "BrokerImage");
+            assert_eq!(problem.message, "0 of 4 brokers run; b: why");
+        }
+    }
+
+    #[test]
+    fn a_refused_spec_is_a_problem_while_the_old_brokers_run() {
+        let mut report = Report {
+            wanted: 1,
+            running: 1,
+            first: None,
+        };
+        assert!(report.is_ready() && report.refusal().is_none());
+        report.add(found(Reason::BrokerSpecInvalid, ""));
+        assert!(!report.is_ready());
+        assert_eq!(report.problem().message, "1 of 1 brokers run: why");
+        assert_eq!(report.refusal().unwrap().message, "why");
+    }
+}

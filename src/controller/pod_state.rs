@@ -1,0 +1,202 @@
+//! Reads from a Pod, a Job or a Node whether and where brokers can run: why a container does not run, why the scheduler
+//! finds no node, which taints keep Pods away. Pure.
+use crate::{
+    api::reason::Reason,
+    cluster::parts::{
+        ConditionPart, ContainerStatusPart, JobStatusPart, NodeSpecPart, PodStatusPart, TaintPart,
+    },
+};
+use k8s_openapi::jiff::Timestamp;
+
+/// The taint that Kubernetes gives to a cordoned Node, a moment after it is cordoned.
+pub(crate) const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
+
+/// The answer of the scheduler that it finds no node for a Pod.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Unscheduled {
+    pub(crate) since: Option<Timestamp>,
+    pub(crate) message: String,
+}
+
+/// Why a container of a Pod does not run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Trouble {
+    pub(crate) reason: Reason,
+    /// The same text for each repetition: counts and waits are left out.
+    pub(crate) message: String,
+}
+
+pub(crate) fn is_true(conditions: &[ConditionPart], type_: &str) -> bool {
+    let mut conditions = conditions.iter();
+    conditions.any(|condition| condition.type_ == type_ && condition.status == "True")
+}
+
+pub(crate) fn unscheduled(conditions: &[ConditionPart]) -> Option<Unscheduled> {
+    let mut conditions = conditions.iter();
+    let condition = conditions.find(|c| c.type_ == "PodScheduled" && c.status == "False")?;
+    Some(Unscheduled {
+        since: condition.last_transition_time.as_ref().map(|time| time.0),
+        message: condition.message.clone(),
+    })
+}
+
+/// Returns when a container was started again after a crash, with the crash: it may crash again soon.
+pub(crate) fn restarted(status: &PodStatusPart) -> Option<(Timestamp, Trouble)> {
+    let restarted = |container: &ContainerStatusPart| {
+        let running = container.state.as_ref()?.running.as_ref()?;
+        let last = container.last_state.as_ref()?.terminated.as_ref()?;
+        let since = running.started_at.as_ref()?.0;
+        (last.exit_code != 0).then(|| (since, crash(&container.name, last.exit_code)))
+    };
+    status.container_statuses.iter().find_map(restarted)
+}
+
+/// Returns the first trouble of a container; init containers come first.
+pub(crate) fn trouble(status: &PodStatusPart) -> Option<Trouble> {
+    let inits = status.init_container_statuses.iter();
+    inits
+        .chain(&status.container_statuses)
+        .find_map(of_container)
+}
+
+fn of_container(container: &ContainerStatusPart) -> Option<Trouble> {
+    let state = container.state.as_ref()?;
+    let name = &container.name;
+    let last = container.last_state.as_ref();
+    let last = last.and_then(|state| state.terminated.as_ref());
+    if let Some(ended) = &state.terminated {
+        return (ended.exit_code != 0).then(|| crash(name, ended.exit_code));
+    }
+    let waiting = state.waiting.as_ref()?;
+    let says = match waiting.message.as_str() {
+        "" => waiting.reason.clone(),
+        message => format!("{}: {message}", waiting.reason),
+    };
+    match waiting.reason.as_str() {
+        "" | "ContainerCreating" | "PodInitializing" => None,
+        "CrashLoopBackOff" => Some(crash(name, last.map_or(0, |ended| ended.exit_code))),
+        // The kubelet says by turns that it failed and that it waits. The second names the image and no cause.
+        "ErrImagePull"
+        | "ImagePullBackOff"
+        | "ErrImageNeverPull"
+        | "InvalidImageName"
+        | "ImageInspectError"
+        | "RegistryUnavailable" => Some(Trouble {
+            reason: Reason::BrokerImage,
+            message: format!(
+                "the image of container {name} cannot be pulled ({}); correct `image`, its pull secret or the registry",
+                one_line(&image_words(&waiting.message, &waiting.reason))
+            ),
+        }),
+        _ => Some(Trouble {
+            reason: Reason::BrokerNotStarted,
+            message: format!("container {name} cannot start: {}", one_line(&says)),
+        }),
+    }
+}
+
+/// Returns the part that is the same for a pull that failed and for the wait after it: the image.
+fn image_words(message: &str, reason: &str) -> String {
+    let image = message.split('"').nth(1).map(str::trim);
+    let image = image.filter(|image| !image.is_empty());
+    image.map_or_else(|| reason.to_owned(), |image| image.replace('\\', ""))
+}
+
+fn crash(container: &str, exit_code: i32) -> Trouble {
+    Trouble {
+        reason: Reason::BrokerCrashes,
+        message: format!(
+            "container {container} ends again and again, last with exit code {exit_code}; read `kubectl logs --previous`"
+        ),
+    }
+}
+
+/// Messages of Go programs have several lines.
+pub(crate) fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+pub(crate) fn failure(status: &JobStatusPart) -> Option<String> {
+    let mut conditions = status.conditions.iter();
+    let failed = conditions.find(|c| c.type_ == "Failed" && c.status == "True")?;
+    Some(one_line(&format!("{}: {}", failed.reason, failed.message)))
+}
+
+pub(crate) fn taints(spec: &NodeSpecPart) -> Vec<TaintPart> {
+    let keeps_away = |taint: &&TaintPart| taint.effect != "PreferNoSchedule";
+    let mut taints: Vec<_> = spec.taints.iter().filter(keeps_away).cloned().collect();
+    if spec.unschedulable && !taints.iter().any(|taint| taint.key == UNSCHEDULABLE) {
+        taints.push(TaintPart {
+            key: UNSCHEDULABLE.to_owned(),
+            effect: "NoSchedule".to_owned(),
+            ..TaintPart::default()
+        });
+    }
+    taints
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn told(status: Value) -> Option<(Reason, String)> {
+        let status: PodStatusPart = serde_json::from_value(status).unwrap();
+        trouble(&status).map(|trouble| (trouble.reason, trouble.message))
+    }
+
+    fn waiting(reason: &str, message: &str) -> Value {
+        json!({"containerStatuses": [{"name": "a", "state": {"waiting": {"reason": reason, "message": message}}}]})
+    }
+
+    #[test]
+    fn a_container_that_is_being_made_is_no_trouble_and_one_that_runs_is_none() {
+        assert_eq!(told(waiting("ContainerCreating", "")), None);
+        assert_eq!(
+            told(json!({"containerStatuses": [{"state": {"running": {}}}]})),
+            None
+        );
+        assert_eq!(told(json!({})), None);
+    }
+
+    #[test]
+    fn a_pull_that_failed_and_the_wait_after_it_are_one_trouble() {
+        let failed = told(waiting(
+            "ErrImagePull",
+            "failed to pull and unpack image \"x.io/a:1\": not\n found",
+        ));
+        let waits = told(waiting(
+            "ImagePullBackOff",
+            "Back-off pulling image \"x.io/a:1\"",
+        ));
+        assert_eq!(failed, waits);
+        let (reason, message) = failed.unwrap();
+        assert_eq!(reason, Reason::BrokerImage);
+        assert!(message.contains("x.io/a:1"), "{message}");
+    }
+
+    #[test]
+    fn a_crash_has_its_exit_code_while_it_waits_and_before() {
+        let ended = json!({"terminated": {"exitCode": 3, "finishedAt": null}});
+        let just = told(json!({"containerStatuses": [{"name": "a", "state": ended}]}));
+        let waits = told(json!({"containerStatuses": [{
+            "name": "a", "lastState": ended, "state": {"waiting": {
+                "reason": "CrashLoopBackOff", "message": "back-off 40s restarting failed container"}},
+        }]}));
+        assert_eq!(just, waits);
+        assert!(just.unwrap().1.contains("exit code 3"));
+        let well = json!({"containerStatuses": [{"state": {"terminated": {"exitCode": 0}}}]});
+        assert_eq!(told(well), None);
+    }
+
+    #[test]
+    fn a_cordoned_node_has_one_taint_for_it_and_preferences_are_none() {
+        let spec = |value: Value| taints(&serde_json::from_value(value).unwrap());
+        let cordoned = spec(json!({"unschedulable": true}));
+        assert_eq!(cordoned[0].key, UNSCHEDULABLE);
+        let twice = json!({"unschedulable": true, "taints": [
+            {"key": UNSCHEDULABLE, "effect": "NoSchedule"}, {"key": "soft", "effect": "PreferNoSchedule"},
+        ]});
+        assert_eq!(spec(twice), cordoned);
+    }
+}

@@ -1,0 +1,72 @@
+//! The conditions of a Configuration, without their times. Pure.
+use crate::{
+    api::{
+        broker,
+        condition::{Condition, ConditionStatus, ConditionType},
+        configuration::{Configuration, Problem},
+        reason::Reason,
+    },
+    controller::{brokers::report::Report, pod_state::one_line},
+};
+
+/// A condition without its time.
+pub(super) struct Verdict {
+    pub(super) status: ConditionStatus,
+    pub(super) problem: Problem,
+}
+
+/// Returns the condition of the brokers; `None` of a Configuration without a broker spec.
+pub(super) fn of_brokers(
+    report: Option<&Report>,
+    configuration: &Configuration,
+) -> Option<(ConditionType, Verdict)> {
+    if !wants_brokers(configuration) {
+        return None;
+    }
+    let verdict = match report.filter(|r| r.wanted > 0 || r.refusal().is_some()) {
+        None => Verdict {
+            status: ConditionStatus::Unknown,
+            problem: Problem::new(
+                Reason::NoDevice,
+                "there is no device that a broker could use",
+            ),
+        },
+        Some(report) => Verdict {
+            status: match report.is_ready() {
+                true => ConditionStatus::True,
+                false => ConditionStatus::False,
+            },
+            problem: report.problem(),
+        },
+    };
+    Some((ConditionType::BrokersReady, verdict))
+}
+
+pub(super) fn wants_brokers(configuration: &Configuration) -> bool {
+    broker::wanted(configuration.spec.broker_spec.as_ref()).is_some()
+}
+
+/// Returns the problem of a condition that has become false, or is false for another reason. Brokers that start are no
+/// problem yet.
+pub(super) fn new_trouble(before: Option<&Condition>, now: &Verdict) -> Option<Problem> {
+    let Verdict { status, problem } = now;
+    let is_told = before.is_some_and(|c| c.has_status(*status) && c.reason == problem.reason);
+    let is_trouble = *status == ConditionStatus::False && problem.reason != Reason::BrokersStarting;
+    (is_trouble && !is_told).then(|| problem.clone())
+}
+
+pub(super) fn trouble(problem: Problem) -> Verdict {
+    Verdict {
+        status: ConditionStatus::False,
+        problem,
+    }
+}
+
+/// One line, whatever the handler wrote.
+pub(super) fn first_trouble(node: &str, problem: &Problem, others: usize) -> String {
+    let message = one_line(&problem.message);
+    match others {
+        0 => format!("on {node}: {message}"),
+        more => format!("on {node} and {more} more: {message}"),
+    }
+}

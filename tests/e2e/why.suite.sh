@@ -1,0 +1,95 @@
+# `petiole devices`, `why` and `doctor` as kubectl's plugin, on a cluster of two nodes: mistakes that users make, and what
+# is said of each.
+# shellcheck shell=bash disable=SC2119,SC2153 # SUITE is set by run
+# shellcheck source=tests/e2e/lib_cluster.sh
+. "$E2E/lib_cluster.sh"
+
+set_up() {
+  up_with_images
+  install
+  ln -s "$PETIOLE" "$SUITE/kubectl-petiole"
+}
+
+plugin() {
+  cluster on control "$SUITE/kubectl-petiole" "$@"
+}
+
+says() { # TEXT ARGS…
+  local text=$1 said
+  shift
+  said=$(plugin "$@" 2>&1) || true
+  grep -qF -- "$text" <<<"$said" || { echo "$said" >"$SUITE/said"; return 1; }
+}
+
+asks_for() { # POD RESOURCE
+  kubectl apply -f - >/dev/null <<X
+apiVersion: v1
+kind: Pod
+metadata: {name: $1}
+spec:
+  terminationGracePeriodSeconds: 0
+  containers:
+    - name: main
+      image: docker.io/library/busybox:stable
+      imagePullPolicy: IfNotPresent
+      command: [/bin/sh, -c, exec sleep 2147483647]
+      resources: {limits: {"$2": "1"}}
+X
+}
+
+is_running() { # POD
+  [ "$(kubectl get pod "$1" -o json | jq -r .status.phase)" = Running ]
+}
+
+test_why_tells_a_typo_a_taken_device_and_a_cordoned_node_apart() {
+  clean
+  echoes lamps 1 'capacity: 1'
+  within 10 "the Instance" has_instances lamps 1
+  local instance node
+  instance=$(kubectl get instances.akri.sh -o json | jq -r '.items[0].metadata.name')
+  asks_for typo akri.sh/lamp
+  within 10 "a typo is told, with the name that was meant" says 'The nearest name is akri.sh/lamps' why typo
+  asks_for first akri.sh/lamps
+  within 20 "the first Pod runs" is_running first
+  asks_for second akri.sh/lamps
+  within 10 "the holder of the slot is named" says 'are in use, by node-' why pod/second
+  says '(Pod default/first)' why second || fail "the Pod of the holder: $(cat "$SUITE/said")"
+  within 5 "devices shows the same" says 'default/first on node-' devices
+  kubectl delete pod first second --now >/dev/null
+  within 60 "the slot is free" says '0/1' devices -o wide
+  kubectl cordon node-1 >/dev/null
+  kubectl cordon node-2 >/dev/null
+  asks_for third akri.sh/lamps
+  within 40 "cordoned nodes are told, with the command" says 'kubectl uncordon node-1' why third
+  for node in node-1 node-2; do kubectl uncordon "$node" >/dev/null; done
+  within 40 "the Pod runs" is_running third
+  within 20 "nothing is missing" says 'Nothing is missing.' why third
+  within 20 "nothing is missing to the Instance either" says 'Nothing is missing.' why "instance/$instance"
+}
+
+test_why_repeats_what_the_condition_and_the_event_say() {
+  clean
+  configure bad 'knid: _http._tcp'
+  within 10 "a bad Configuration" says 'is not ready (BadDiscoveryDetails)' why bad
+  configure none 'kind: _nothing._tcp'
+  within 20 "a Configuration without a device" says 'finds no device (looked on: node-1, node-2)' why none
+  within 5 "an object that is not there" says 'there is no Pod, Instance or Configuration default/nothing' why nothing
+}
+
+test_doctor_is_content_with_an_installation_and_names_a_node_without_an_agent() {
+  clean
+  within 60 "every check is ok, or a capacity entry of an earlier test" doctor_finds_no_fault
+  kubectl -n petiole patch daemonset petiole-agent --type merge -p '{"spec":{"template":{"spec":{"nodeSelector":{"kubernetes.io/hostname":"node-1"}}}}}' >/dev/null
+  within 60 "the node without an agent" says 'warn  node node-2: no agent' doctor
+  kubectl -n petiole patch daemonset petiole-agent --type json -p '[{"op":"remove","path":"/spec/template/spec/nodeSelector"}]' >/dev/null
+  agents_are_ready
+  kubectl -n petiole delete deployment petiole-controller >/dev/null
+  within 20 "the missing controller fails" says 'FAIL  there is no Deployment of controllers' doctor
+  if plugin doctor >/dev/null 2>&1; then fail "the exit code of a failed check"; fi
+}
+
+doctor_finds_no_fault() {
+  local said
+  said=$(plugin doctor) || return 1
+  ! grep -v '^ok  ' <<<"$said" | grep -qv 'capacity entries without a device'
+}
