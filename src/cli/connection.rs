@@ -28,7 +28,6 @@ impl ConnectionFlags {
     }
 
     #[cfg(not(feature = "kubeconfig"))]
-    #[expect(clippy::unused_self, reason = "with kubeconfigs there are flags")]
     pub(super) async fn client(&self) -> anyhow::Result<Client> {
         cluster::client().await
     }

@@ -12,7 +12,7 @@ pub(super) fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
     cells.map(str::to_owned).into()
 }
 
-pub(super) fn table(rows: &[Vec<String>]) -> anyhow::Result<String> {
+pub(super) fn table(rows: &Rows) -> anyhow::Result<String> {
     let mut writer = TabWriter::new(Vec::new()).padding(3);
     for row in rows {
         let cells: Vec<String> = row.iter().map(|cell| printable(cell)).collect();
@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn a_cell_cannot_steer_the_terminal_or_make_a_row() {
-        let text = table(&[row(["DEVICE", "AGE"]), row(["a\x1b[2J\nb\tc", "1s"])]).unwrap();
+        let text = table(&vec![row(["DEVICE", "AGE"]), row(["a\x1b[2J\nb\tc", "1s"])]).unwrap();
         assert_eq!(text.lines().count(), 2);
         assert!(text.contains("a\\u{1b}[2J\\nb\\tc   1s"), "{text}");
     }

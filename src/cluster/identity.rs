@@ -38,22 +38,24 @@ pub(super) async fn config(identity: &Identity) -> anyhow::Result<Config> {
 
 /// Returns one line that says what is wrong with the kubeconfig, and what to do.
 fn reason(error: &KubeconfigError) -> String {
-    match error {
-        KubeconfigError::ReadConfig(e, path) if e.kind() == ErrorKind::NotFound => format!(
-            "no cluster: the kubeconfig {} does not exist; name yours by --kubeconfig or KUBECONFIG",
-            path.display()
-        ),
-        KubeconfigError::ReadConfig(e, path) => {
-            format!("the kubeconfig {} cannot be read: {e}", path.display())
-        }
-        KubeconfigError::CurrentContextNotSet => {
-            "the kubeconfig has no current context: name one by --context, or set it by `kubectl config use-context`".to_owned()
-        }
-        KubeconfigError::LoadContext(name) => format!(
-            "the kubeconfig has no context {name}: `kubectl config get-contexts` lists them"
-        ),
-        other => format!("the kubeconfig cannot be used: {other}"),
+    if let KubeconfigError::ReadConfig(e, path) = error {
+        let path = path.display();
+        return match e.kind() == ErrorKind::NotFound {
+            true => format!(
+                "no cluster: the kubeconfig {path} does not exist; name yours by --kubeconfig or KUBECONFIG"
+            ),
+            false => format!("the kubeconfig {path} cannot be read: {e}"),
+        };
     }
+    if let KubeconfigError::LoadContext(name) = error {
+        return format!(
+            "the kubeconfig has no context {name}: `kubectl config get-contexts` lists them"
+        );
+    }
+    if matches!(error, KubeconfigError::CurrentContextNotSet) {
+        return "the kubeconfig has no current context: name one by --context, or set it by `kubectl config use-context`".to_owned();
+    }
+    format!("the kubeconfig cannot be used: {error}")
 }
 
 #[cfg(test)]

@@ -301,6 +301,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::too_many_lines, reason = "it is a table")]
     fn each_fault_is_one_line_that_says_what_to_do() {
         let (warn, fail) = (Level::Warn, Level::Fail);
         one(

@@ -9,7 +9,7 @@ mod resource;
 use super::finding::{Cause, Explanation, Finding, sentence};
 use crate::{
     api::{
-        condition::Condition,
+        condition::{Condition, ConditionStatus, ConditionType},
         configuration::Configuration,
         instance::Instance,
         names::{CONFIGURATION_LABEL, INSTANCE_LABEL},
@@ -29,8 +29,6 @@ use std::collections::BTreeSet;
 
 /// The most brokers and Instances whose troubles are told.
 const TOLD_MAX: usize = 2;
-/// The condition of brokers, which controllers of another version may not write.
-const BROKERS_READY: &str = "BrokersReady";
 /// Warnings of the controller about what it creates.
 const REFUSALS: &[Reason] = &[
     Reason::BrokerRefused,
@@ -88,12 +86,13 @@ fn of_instance(
     let seen = device::seen_by(instance);
     let agents = seen.iter().filter_map(|node| agent_trouble(snapshot, node));
     findings.extend(agents.take(TOLD_MAX));
-    findings.extend(refusal(snapshot, key));
-    findings.extend(conditions_of_brokers(
-        instance.status.iter().flat_map(|s| &s.conditions),
-    ));
+    let conditions = instance.status.iter().flat_map(|s| &s.conditions);
     let its = |pod: &Pod| label(pod, INSTANCE_LABEL) == Some(&key.name);
-    findings.extend(brokers(snapshot, (&key.namespace, its), now));
+    let told = brokers(snapshot, (&key.namespace, its), now);
+    let told = or_else(told, || {
+        of_brokers(conditions).or_else(|| refusal(snapshot, key))
+    });
+    findings.extend(told);
     if findings.is_empty() {
         let used = used(snapshot, key, instance);
         let holders: Vec<String> = used.iter().map(|slot| slot.holder()).collect();
@@ -137,13 +136,16 @@ fn of_configuration(
         .collect();
     let agents = seen.iter().filter_map(|node| agent_trouble(snapshot, node));
     findings.extend(agents.take(TOLD_MAX));
-    findings.extend(refusal(snapshot, key));
-    findings.extend(instances.iter().find_map(|(key, _)| refusal(snapshot, key)));
-    findings.extend(conditions_of_brokers(
-        configuration.status.iter().flat_map(|s| &s.conditions),
-    ));
+    let conditions = configuration.status.iter().flat_map(|s| &s.conditions);
     let its = |pod: &Pod| label(pod, CONFIGURATION_LABEL) == Some(&key.name);
-    findings.extend(brokers(snapshot, (&key.namespace, its), now));
+    let told = brokers(snapshot, (&key.namespace, its), now);
+    let refusal = || {
+        let mut keys = [key]
+            .into_iter()
+            .chain(instances.iter().map(|(key, _)| *key));
+        keys.find_map(|key| refusal(snapshot, key))
+    };
+    findings.extend(or_else(told, || of_brokers(conditions).or_else(refusal)));
     if configuration.spec.broker_spec.is_some() || findings.is_empty() {
         let is_told = findings
             .iter()
@@ -192,11 +194,19 @@ fn refusal(snapshot: &Snapshot, key: &ObjectKey) -> Option<Finding> {
     Some(Finding::new(Cause::BrokerRefused, text).then(next))
 }
 
+/// Returns what is told, or one other finding. A condition repeats what Pods say, and an Event what a condition says.
+fn or_else(told: Vec<Finding>, other: impl FnOnce() -> Option<Finding>) -> Vec<Finding> {
+    match told.is_empty() {
+        true => other().into_iter().collect(),
+        false => told,
+    }
+}
+
 /// Returns what a condition says about brokers that are not ready.
-fn conditions_of_brokers<'a>(
-    mut conditions: impl Iterator<Item = &'a Condition>,
-) -> Option<Finding> {
-    let condition = conditions.find(|c| c.type_ == BROKERS_READY && c.status == "False")?;
+fn of_brokers<'a>(mut conditions: impl Iterator<Item = &'a Condition>) -> Option<Finding> {
+    let condition = conditions.find(|c| {
+        c.type_ == ConditionType::BrokersReady.as_str() && c.has_status(ConditionStatus::False)
+    })?;
     let text = format!(
         "Its brokers are not ready ({}): {}",
         condition.reason,

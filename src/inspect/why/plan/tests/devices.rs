@@ -23,6 +23,7 @@ fn case(
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "it is a table")]
 fn a_pod_that_waits_for_a_device_is_told_about_the_device() {
     let gone = |reason: &'static str| {
         wants_cam().instance(move |instance| {
@@ -114,6 +115,7 @@ fn a_pod_that_waits_for_a_device_is_told_about_the_device() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "it is a table")]
 fn a_pod_whose_device_is_free_is_told_about_the_nodes() {
     let pinned = |node: &'static str| {
         wants_cam()

@@ -31,6 +31,7 @@ fn broker() -> World {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "it is a table")]
 fn a_configuration_is_explained_by_its_condition_its_devices_and_its_brokers() {
     let cam = || configuration("cam");
     run(vec![
