@@ -10,6 +10,8 @@ mod bad_input;
 mod cdi_handler;
 mod chart_renders;
 mod examples_parse;
+#[cfg(feature = "external")]
+mod external_handlers;
 mod kubelet_allocations;
 mod kubelet_devices;
 mod kubelet_plugins;
