@@ -1,5 +1,5 @@
-//! The parts that every claim goes through, alone: for finding out what a change of them costs.
-//! What users see is in `benches/node`.
+//! Measures the pure parts of a claim separately, to find the cost of a change to them. `benches/node` measures what
+//! users see.
 #![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
 use petiole::{
@@ -22,7 +22,7 @@ fn instance_name(n: usize) -> String {
     format!("camera-{n:06x}")
 }
 
-/// Instances of one Configuration; every second slot is in use on this node.
+/// Returns Instances of one Configuration. Every second slot is in use on this node.
 fn observed(count: usize) -> Vec<ObservedSlots> {
     let usage = |name: &str| -> BTreeMap<String, String> {
         let used = (0..CAPACITY).step_by(2);
@@ -138,7 +138,7 @@ fn folder_store(criterion: &mut Criterion) {
     );
 }
 
-/// A tree of sysfs with serial adapters, as the kernel makes it.
+/// Creates a tree of sysfs with serial adapters, as the kernel does.
 #[cfg(feature = "udev")]
 fn serial_adapters(root: &std::path::Path, count: usize) {
     use std::{fs, os::unix::fs::symlink};
@@ -163,7 +163,7 @@ fn serial_adapters(root: &std::path::Path, count: usize) {
     }
 }
 
-/// How long an agent takes to find a thousand devices of its machine. The promise is 0.3 s.
+/// Measures the time in which an agent finds a thousand devices of its machine. The limit is 0.3 s.
 #[cfg(feature = "udev")]
 fn udev_scan(criterion: &mut Criterion) {
     use petiole::{

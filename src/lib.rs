@@ -1,43 +1,46 @@
 //! Petiole joins leaf devices (cameras, sensors, printers, services on the LAN) to Kubernetes: it finds them, offers
-//! each as an `akri.sh/…` resource of the nodes that can reach it, and gives a container that asks for one what it
-//! needs to use it.
+//! each as an `akri.sh/…` resource of the nodes that can reach it, and gives a container that requests one the
+//! environment, mounts and device nodes to use it.
 //!
-//! # The way of a device
+//! # From a device to a container
 //! ```text
 //! an mDNS packet
-//!  │ discovery::handlers::zeroconf     what is announced -> Device                                   pure after the socket
+//!  │ discovery::mdns::querier          packets -> services; decides that one is gone (expire.rs)                pure
+//!  │ discovery::handlers::zeroconf     a service -> Device                                                      pure
+//!  │ discovery::damping                a device that goes and comes is believed more slowly                     pure
 //!  ▼
-//! DeviceSet                            whole sets over a watch, never changes to one
+//! DeviceSet                            whole sets over a watch, never differences
 //!  │ agent::instances                  devices + Configuration + Instances -> Create | Describe | … | Delete    plan.rs
 //!  ▼
 //! Instance                             store: a folder of manifests, or the API server. There the agent reports shared devices
 //!  │                                   in its NodeDevices, and the controller makes their Instances, and adds brokers
-//!  │ agent::plugins                    Instances -> Start | Stop; slots + health -> what each plugin lists      plan.rs
+//!  │ agent::plugins                    Instances -> Start | Stop; slots + health -> the list of each plugin     plan.rs
 //!  ▼
 //! <instance>-<seconds>.sock            serve, then Register; the kubelet opens ListAndWatch
 //!  │ Allocate
 //!  ▼
-//! model::slot_table                    which slots answer, all or none                                          pure
+//! model::slot_table                    selects the slots, all or none                                          pure
 //!  │ agent::slots                      writes the claim: deviceUsage of the Instance
 //!  ▼
 //! model::container_edits               environment, mounts, device nodes, CDI names of the container            pure
 //! ```
-//! Two things flow back: a claim, and its release once neither of the kubelet's books has it: what pod resources list,
-//! and its checkpoint.
+//! Two things flow back: a claim, and its release. `agent::slots::plan` releases a slot once the kubelet lists it neither in
+//! its pod resources nor in its checkpoint; `agent::slots` writes it.
 //!
 //! # Processes
-//! | `petiole …` | what it is | its home |
+//! | `petiole …` | description | modules |
 //! |---|---|---|
 //! | `agent` | on each node: discovery, Instances, device plugins, slots | [`agent`], [`discovery`], [`store`] |
-//! | `controller` | once per cluster: merges what all nodes see into Instances; brokers, Services, lost nodes, status | [`controller`], [`cluster`] |
+//! | `controller` | once per cluster: merges the reports of all nodes into Instances; brokers, Services, lost nodes, status | [`controller`], [`cluster`] |
 //! | `kubelet` | the kubelet's device manager, with Pods as plain processes | [`kubelet`] |
-//! | `demo` | both of them and a few services of its own, with a live table | `demo` |
-//! | `discover` | one discovery handler, printed | [`discovery`] |
+//! | `demo` | a kubelet, an agent and a few services, with a live table | `demo` |
+//! | `discover` | prints the devices of one discovery handler | [`discovery`] |
 //! | `get` | a view of a running `kubelet`, and the Instances of a standalone agent | [`kubelet`], [`store`] |
-//! | `crds` | the CustomResourceDefinitions, printed | [`api`] |
-//! | `check` | an installation on a cluster, looked at: `helm test` | `cli` |
-//! | `tidy`, `uninstall` | capacity entries, or all of an installation, taken away by hand | [`mod@tidy`] |
-//! | `completions`, `man` | what a shell and `man` know of all these | `cli` |
+//! | `crds` | prints the CustomResourceDefinitions | [`api`] |
+//! | `devices`, `why`, `doctor` | explain what a cluster knows of devices: `kubectl petiole` | `inspect` |
+//! | `check` | checks an installation on a cluster: `helm test` | `cli` |
+//! | `tidy`, `uninstall` | remove capacity entries, or a whole installation, by hand | [`mod@tidy`] |
+//! | `completions`, `man` | print completions for a shell, and manual pages | `cli` |
 //!
 //! [`agent`], [`controller`] and [`kubelet`] never import each other. They communicate over the protocols of Kubernetes. Every decision is in a file named
 //! `plan.rs` or in [`model`], and those are pure; `tests/architecture` holds both rules.
@@ -52,6 +55,8 @@ pub mod demo;
 pub mod discovery;
 pub mod files;
 pub mod folder_watch;
+#[cfg(feature = "workstation")]
+pub mod inspect;
 #[cfg(feature = "kubelet")]
 pub mod kubelet;
 pub mod model;

@@ -1,6 +1,7 @@
-//! YAML as Kubernetes and its container runtimes read it: by YAML 1.1's rules for numbers, so that `0644` is octal. Pure.
+//! Parses YAML as Kubernetes and container runtimes do: by YAML 1.1 rules for numbers, so `0644` is octal. Pure.
+use serde::Serialize;
 use serde_json::Value;
-use serde_saphyr::{Error, Options, budget, options};
+use serde_saphyr::{Error, Options, budget, options, ser};
 
 fn as_in_go() -> Options {
     options! { legacy_octal_numbers: true }
@@ -13,8 +14,8 @@ pub fn from_str(text: &str) -> Result<Value, Error> {
     serde_saphyr::from_str_with_options(text, as_in_go())
 }
 
-/// Returns the one document of a text that is read by YAML 1.2's rules, as Akri reads `discoveryDetails`. All that it
-/// says has at most so many bytes: aliases can make a short text very long.
+/// Returns the one document of a text by YAML 1.2's rules, as Akri reads `discoveryDetails`. Its values may have at
+/// most `bytes` bytes in total, because aliases can make a short text very long.
 pub fn bounded(text: &str, bytes: usize) -> Result<Value, Error> {
     let bounded = options! {
         budget: budget! { max_total_scalar_bytes: bytes },
@@ -22,12 +23,17 @@ pub fn bounded(text: &str, bytes: usize) -> Result<Value, Error> {
     serde_saphyr::from_str_with_options(text, bounded)
 }
 
+/// Returns an object as one document.
+pub fn to_string(object: &impl Serialize) -> Result<String, ser::Error> {
+    serde_saphyr::to_string(object)
+}
+
 /// Returns every document of a text.
 pub fn from_multiple(text: &str) -> Result<Vec<Value>, Error> {
     serde_saphyr::from_multiple_with_options(text, as_in_go())
 }
 
-/// An error as one line, for conditions, Events and logs: the place and what is wrong, without the picture.
+/// Formats an error as one line, for conditions, Events and logs: its place and message, without the excerpt.
 pub fn one_line(error: &Error) -> String {
     let error = error.without_snippet().to_string();
     error.strip_prefix("error: ").unwrap_or(&error).to_owned()

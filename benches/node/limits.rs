@@ -1,7 +1,7 @@
-//! Whether an agent stays within a memory limit when everything that is bounded is at its bound: as many services as a
-//! discovery takes in, each with the largest TXT record, and as many Instances as an agent has.
+//! Checks that an agent stays within a memory limit when everything that is bounded is at its limit: as many services
+//! as a discovery admits, each with the largest TXT record, and as many Instances as an agent may have.
 //!
-//! The agent runs in a cgroup of its own with that limit, which takes root. One that goes over it is killed.
+//! The agent runs in a cgroup of its own with that limit, which requires root. An agent that exceeds it is killed.
 use super::{
     mdns_publisher::{Announced, Publisher},
     measurements::zeroconf,
@@ -17,15 +17,15 @@ use tokio::time::sleep;
 const SERVICES: usize = 4096;
 /// The default of `--max-instances`.
 const INSTANCES: usize = 1000;
-/// Keys of one TXT record, and the bytes of each: what is made of all is just below 4096 bytes, and a thousand
-/// of these devices just below the bytes that a discovery takes in.
+/// The number of keys of one TXT record. The next constant is the bytes of each value. All variables of a record are
+/// just below 4096 bytes, and a thousand of these devices just below the bytes that a discovery admits.
 const KEYS: usize = 16;
 const VALUE: usize = 210;
-/// How long the services go on changing, and the agent has to take that in.
+/// The number of rounds in which the services change. The next constant is the time that the agent gets for each.
 const CHANGES: usize = 3;
 const SETTLES: Duration = Duration::from_secs(15);
 
-/// A memory cgroup, of either version. It goes with the value.
+/// A memory cgroup, of either version. Dropping the value removes it.
 struct Cgroup {
     folder: PathBuf,
     is_v1: bool,
@@ -54,7 +54,7 @@ impl Cgroup {
         self.folder.join(if self.is_v1 { v1 } else { v2 })
     }
 
-    /// The most that it used, in MB, pages of files among it.
+    /// Returns the most memory that was used, in MB, including pages of files.
     fn peak(&self) -> f64 {
         let file = self.named("memory.max_usage_in_bytes", "memory.peak");
         let text = fs::read_to_string(file).unwrap_or_default();
@@ -70,7 +70,7 @@ impl Drop for Cgroup {
     }
 }
 
-/// All services in their `round`th state.
+/// Returns all services in their `round`th state.
 fn services(kind: &str, round: usize) -> Vec<Announced> {
     let value = |key: usize| {
         let fill = VALUE - 10;
@@ -83,14 +83,14 @@ fn services(kind: &str, round: usize) -> Vec<Announced> {
         .collect()
 }
 
-/// Runs it, and says what was used. An error is an agent that did not survive.
+/// Runs the measurement, and returns the memory used. An error means that the agent did not survive.
 pub(super) async fn run(binary: PathBuf, limit_mib: u64) -> Result<String, String> {
     let cgroup = Cgroup::new(limit_mib << 20)?;
     let kind = format!("_p{}limit._tcp", std::process::id());
     let publisher = Publisher::start(vec![]);
     let mut node = Node::new(binary);
     node.start_kubelet().await;
-    // Without questions to each: the publisher, not the agent, is too slow to answer them all.
+    // `verify` is off, because the publisher, not the agent, is too slow to answer the questions to all services.
     node.configure("zeroconf", 1, &format!("{}verify: off\n", zeroconf(&kind)));
     node.start_agent_in(&cgroup.folder);
     publisher.announce_all(services(&kind, 0));

@@ -1,7 +1,8 @@
-//! How fast and how small a node is, measured from outside: the real binary as `petiole kubelet` and `petiole agent`,
-//! its sockets, its files, and what the kernel says of its memory.
+//! Measures the speed and size of a node from outside: the real binary as `petiole kubelet` and `petiole agent`, its
+//! sockets, its files, and its memory by the kernel.
 //!
-//! `cargo bench --bench node` prints a table; `-- --report docs/performance.md --check` writes it and fails over budget.
+//! `cargo bench --bench node` prints a table; `-- --report docs/performance.md --check` writes it and fails if a budget
+//! is exceeded.
 #![allow(clippy::unwrap_used, reason = "a measurement that fails ends the run")]
 #![allow(clippy::print_stdout, reason = "the table is what it is for")]
 mod limits;
@@ -22,22 +23,22 @@ struct Flags {
     /// Write the table to this file, with the machine it was made on
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// Fail where a median is over its budget
+    /// Fail if a median exceeds its budget
     #[arg(long)]
     check: bool,
-    /// Only the measurements with this in their name
+    /// Run only the measurements whose name contains this text
     #[arg(long, value_name = "TEXT", default_value = "")]
     only: String,
-    /// How often each is repeated, on a new node each time
+    /// Run each measurement this many times, on a new node each time
     #[arg(long, value_name = "N", default_value_t = 5)]
     runs: usize,
     /// Measure another build
     #[arg(long, value_name = "FILE", default_value = env!("CARGO_BIN_EXE_petiole"))]
     binary: PathBuf,
-    /// Instead: run an agent in a cgroup with a limit of so many MiB, with everything at its bound; fail if it ends
+    /// Run an agent in a cgroup with a limit of this many MiB and with everything at its limit instead; fail if it ends
     #[arg(long, value_name = "MIB")]
     memory_limit: Option<u64>,
-    /// Cargo says so when it benchmarks, and not when it tests
+    /// Cargo sets this when it benchmarks, and not when it tests
     #[arg(long, hide = true)]
     bench: bool,
 }

@@ -1,4 +1,4 @@
-//! What is measured, and the budget of each.
+//! Defines the measurements, and the budget of each.
 use super::{
     mdns_publisher::{Announced, Publisher},
     node::{Node, slot},
@@ -14,12 +14,12 @@ use petiole::{
 use std::{path::PathBuf, time::Duration};
 use tokio::time::{Instant, sleep};
 
-/// Until a process has done what it does after the last device is there.
+/// The time that a process gets to finish its work after the last device has appeared.
 const SETTLES: Duration = Duration::from_secs(2);
 
 pub(super) struct Measurement {
     pub(super) name: &'static str,
-    /// What is measured, its unit and its budget: one for each value that `run` returns.
+    /// The name, unit and budget of each value that `run` returns.
     values: &'static [(&'static str, Unit, Option<f64>)],
     pub(super) run: fn(PathBuf) -> LocalBoxFuture<'static, Vec<f64>>,
 }
@@ -174,7 +174,7 @@ async fn thousand(binary: PathBuf) -> Vec<f64> {
     [devices.first_three(), vec![each]].concat()
 }
 
-/// A type of this run alone, and services of it.
+/// Returns a service type for this run only, and services of it.
 fn announced(count: usize) -> (String, Vec<Announced>) {
     let kind = format!("_p{}bench._tcp", std::process::id());
     let services = (0..count).map(|n| Announced::new(&format!("service {n}"), &kind));

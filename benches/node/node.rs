@@ -1,4 +1,4 @@
-//! A kubelet and an agent as processes of their own, on a temporary folder. Both end with the value that holds them.
+//! Runs a kubelet and an agent as separate processes, on a temporary folder. Both end with the value that holds them.
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -14,9 +14,9 @@ use std::{
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
-/// The least time between two looks at a condition: the error of every time that is measured.
+/// The interval between two checks of a condition, which is the error of every measured time.
 const LOOK: Duration = Duration::from_millis(2);
-/// A measurement that takes longer has failed.
+/// The time after which a measurement has failed.
 const PATIENCE: Duration = Duration::from_secs(120);
 const STOPS_WITHIN: Duration = Duration::from_secs(10);
 pub(super) const CONFIGURATION: &str = "bench";
@@ -25,18 +25,18 @@ pub(super) struct Node {
     binary: PathBuf,
     agent: Option<Process>,
     kubelet: Option<Process>,
-    /// The last to be dropped: a process that still runs would write into it.
+    /// The folder is dropped last, because a process that still runs would write into it.
     folder: TempDir,
 }
 
-/// What the kubelet offers of a resource.
+/// The quantities of a resource that the kubelet offers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Offer {
     pub(super) capacity: usize,
     pub(super) allocatable: usize,
 }
 
-/// What a process has in memory, in MB of 10^6 bytes.
+/// The memory of a process, in MB of 10^6 bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Memory {
     pub(super) now: f64,
@@ -44,9 +44,9 @@ pub(super) struct Memory {
 }
 
 impl Node {
-    /// Both folders, and nothing running.
+    /// Creates both folders, and starts nothing.
     pub(super) fn new(binary: PathBuf) -> Self {
-        // A socket's path has 107 bytes at most.
+        // The path of a socket has 107 bytes at most.
         let folder = tempfile::Builder::new()
             .prefix("p")
             .tempdir_in("/tmp")
@@ -60,12 +60,12 @@ impl Node {
         }
     }
 
-    /// A kubelet that answers, and an agent that has found it.
+    /// Starts a kubelet, and an agent that has found it.
     pub(super) async fn running(binary: PathBuf) -> Self {
         let mut node = Self::new(binary);
         node.start_kubelet().await;
         node.start_agent();
-        // The agent watches its Configurations once it has made its folders.
+        // The agent watches its Configurations after it has made its folders.
         node.until("the agent's folders", || {
             node.path("state/configurations").exists()
         })
@@ -74,7 +74,7 @@ impl Node {
         node
     }
 
-    /// Returns the moment at which `kubelet.sock` was there.
+    /// Returns the time at which `kubelet.sock` appeared.
     pub(super) async fn start_kubelet(&mut self) -> Instant {
         let root = self.path("kubelet");
         let pods = self.path("pods");
@@ -100,7 +100,7 @@ impl Node {
         self.agent = Some(self.start("agent", &self.agent_arguments(), Some(cgroup)));
     }
 
-    /// How the agent ended, if it did.
+    /// Returns the exit status of the agent if it has ended.
     pub(super) fn agent_ended(&mut self) -> Option<ExitStatus> {
         self.agent.as_mut()?.0.try_wait().unwrap()
     }
@@ -153,7 +153,7 @@ impl Node {
         self.folder.path().join(relative)
     }
 
-    /// Puts a Configuration in place; returns the moment before the rename.
+    /// Writes a Configuration. Returns the time before the rename.
     pub(super) fn configure(&self, handler: &str, capacity: usize, details: &str) -> Instant {
         let details: String = details.lines().map(|l| format!("      {l}\n")).collect();
         let manifest = format!(
@@ -176,7 +176,7 @@ spec:
         begun
     }
 
-    /// A Configuration of this many debugEcho devices.
+    /// Writes a Configuration of this many debugEcho devices.
     pub(super) fn configure_devices(&self, count: usize, capacity: usize) -> Instant {
         let names: Vec<String> = (0..count).map(|n| format!("device-{n}")).collect();
         let details = format!("descriptions: [{}]\n", names.join(", "));
@@ -192,7 +192,7 @@ spec:
         })
     }
 
-    /// By name, without the prefix `akri.sh/`.
+    /// Returns the offers by resource name without the prefix `akri.sh/`.
     pub(super) async fn offers(&self) -> BTreeMap<String, Offer> {
         let node = KubeletClient::new(&self.path("kubelet")).node().await;
         let status = node.unwrap().status.unwrap();
@@ -210,7 +210,7 @@ spec:
         capacity.iter().map(offer).collect()
     }
 
-    /// Until these many Instances and their Configuration are resources, all of them allocatable.
+    /// Waits until this many Instances and their Configuration are resources, all of them allocatable.
     pub(super) async fn until_allocatable(&self, instances: usize) -> Instant {
         let begun = Instant::now();
         loop {
@@ -221,12 +221,12 @@ spec:
                 return Instant::now();
             }
             self.check_patience(begun, "resources");
-            // To look at a thousand resources takes both processes some milliseconds of the same cores.
+            // Reading a thousand resources takes some milliseconds of the cores that both processes use.
             sleep(LOOK.max(looked.elapsed() * 5)).await;
         }
     }
 
-    /// Until some resource has a device that is not allocatable.
+    /// Waits until some resource has a device that is not allocatable.
     pub(super) async fn until_unhealthy(&self) -> Instant {
         let begun = Instant::now();
         loop {
@@ -256,7 +256,7 @@ spec:
         }
     }
 
-    /// The sockets of the Instances' plugins, and a slot of each that can be asked for.
+    /// Returns the sockets of the Instances' plugins, each with the id of a slot.
     pub(super) async fn plugins(&self) -> Vec<(PathBuf, String)> {
         let plugins = KubeletClient::new(&self.path("kubelet")).plugins().await;
         let of_instances = plugins.unwrap().into_iter().filter_map(|plugin| {
@@ -281,7 +281,7 @@ spec:
     }
 }
 
-/// The id of an Instance's slot, as the kubelet asks for it.
+/// Returns the id of an Instance's slot, as the kubelet sends it.
 pub(super) fn slot(instance: &str, index: u32) -> String {
     SlotId::new(instance, index).to_string()
 }
@@ -289,7 +289,7 @@ pub(super) fn slot(instance: &str, index: u32) -> String {
 struct Process(Child);
 
 impl Process {
-    /// As systemd would.
+    /// Stops the process as systemd would.
     async fn stop(mut self) {
         let pid = Pid::from_raw(i32::try_from(self.0.id()).unwrap());
         kill(pid, Signal::SIGTERM).unwrap();
@@ -307,7 +307,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // One that has ended is no error.
+        // A process that has ended is not an error.
         self.0.kill().ok();
         self.0.wait().ok();
     }

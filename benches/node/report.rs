@@ -1,4 +1,4 @@
-//! Values in, a table and a page out.
+//! Formats measured values as a table and a page.
 use std::{fmt::Write as _, fs, process::Command, time::Duration};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -9,14 +9,14 @@ pub(super) enum Unit {
     Kilobytes,
 }
 
-/// One line of the table.
+/// A row of the table.
 #[derive(Debug, Clone)]
 pub(super) struct Row {
     pub(super) what: &'static str,
     pub(super) unit: Unit,
-    /// Absent where a number is only told.
+    /// The budget; absent for values that are only shown.
     pub(super) budget: Option<f64>,
-    /// The measurement that makes it.
+    /// The name of the measurement.
     pub(super) name: &'static str,
     pub(super) values: Vec<f64>,
 }
@@ -90,7 +90,7 @@ pub(super) fn table(rows: &[Row]) -> String {
     table
 }
 
-/// `docs/performance.md`.
+/// Returns the text of `docs/performance.md`.
 pub(super) fn page(table: &str, load_before: &str, runs: usize) -> String {
     let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpu.lines().find(|l| l.starts_with("model name"));
@@ -139,7 +139,7 @@ pub(super) fn page(table: &str, load_before: &str, runs: usize) -> String {
     )
 }
 
-/// How busy the machine has been in the last minute.
+/// Returns the load of the machine in the last minute.
 pub(super) fn load() -> String {
     let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     load.split(' ').next().unwrap_or_default().to_owned()

@@ -1,20 +1,20 @@
-//! What the API server says of its own work: requests, bytes sent by watches, CPU time and memory.
+//! Reads the API server's own metrics: requests, bytes sent by watches, CPU time and memory.
 use kube::Client;
 use std::{collections::BTreeMap, ops::Sub, time::Duration};
 use tokio::time::sleep;
 
-/// The counters at one time, or how much they grew between two.
+/// The counters at one time, or their growth between two.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Counters {
     /// Creations, changes and deletions of Instances, NodeDevices and Events, and of the status of Configurations.
     pub(super) writes: f64,
-    /// The writes that the API server refused, because the object had changed or exists already.
+    /// The writes that the API server refused, because the object had changed or existed already.
     pub(super) conflicts: f64,
     pub(super) watch_megabytes: f64,
     pub(super) cpu_seconds: f64,
-    /// The CPU time of this process, which is all agents.
+    /// The CPU time of this process, which runs all agents.
     pub(super) agents_cpu_seconds: f64,
-    /// The resident memory, which is no counter.
+    /// The resident memory, which is not a counter.
     pub(super) memory_megabytes: f64,
 }
 

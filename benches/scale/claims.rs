@@ -1,4 +1,4 @@
-//! Claims and releases of slots of shared devices at a steady rate, each by the agent of another node.
+//! Claims and releases slots of shared devices at a steady rate, each by the agent of another node.
 use crate::{fleet::Agent, watched::Watched};
 use petiole::{
     model::{
@@ -19,8 +19,8 @@ const RATE: u32 = 50;
 const SECONDS: u32 = 10;
 pub(super) const CLAIMS: u32 = RATE * SECONDS;
 
-/// Claims so many slots a second for some seconds, and releases all of them afterwards. Returns how long each claim took that
-/// was not refused.
+/// Claims this many slots per second for some seconds, and releases all of them afterwards. Returns the duration of
+/// each claim that was not refused.
 pub(super) async fn measure(
     agents: &[Agent],
     watched: &Watched,
@@ -67,7 +67,7 @@ async fn exchange(store: &Arc<KubernetesStore>, change: SlotChange) -> Result<()
     store.exchange(vec![exchange]).await
 }
 
-/// Returns the value that a part of all (0 to 1) does not exceed.
+/// Returns the value that the given part (0 to 1) of all values does not exceed.
 pub(super) fn quantile(times: &[Duration], part: f64) -> Duration {
     let mut sorted = times.to_vec();
     sorted.sort();

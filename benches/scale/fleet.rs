@@ -1,4 +1,4 @@
-//! The agents of this process: each is a whole agent with its own client, without a kubelet.
+//! Runs the agents in this process. Each is a complete agent with its own client, without a kubelet.
 use futures::future::BoxFuture;
 use petiole::{
     agent,
@@ -20,12 +20,12 @@ use std::{
 use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
-/// The handler whose devices this bench puts on the LAN and takes away.
+/// The handler whose devices this bench adds to the LAN and removes.
 pub(super) const HANDLER: &str = "simulated";
 /// Details with this prefix and a number make that many devices on each node, which no other node sees.
 pub(super) const OWN: &str = "own:";
 
-/// The devices that are there, by the details of the Configuration that finds them.
+/// The present devices, by the details of the Configuration that finds them.
 pub(super) type Lan = watch::Sender<BTreeMap<String, usize>>;
 
 pub(super) struct Agent {
@@ -35,7 +35,7 @@ pub(super) struct Agent {
     task: JoinSet<anyhow::Result<()>>,
 }
 
-/// What every agent of the fleet is made from.
+/// The parameters of every agent of the fleet.
 pub(super) struct Fleet {
     pub(super) config: kube::Config,
     pub(super) account: String,
@@ -44,7 +44,7 @@ pub(super) struct Fleet {
 }
 
 impl Fleet {
-    /// Starts the agent of a node; it acts for the account with the node in its token, so that the policies hold.
+    /// Starts the agent of a node. It acts for the account with the node in its token, so that the policies apply.
     pub(super) fn start(&self, name: &str) -> Agent {
         let mut config = self.config.clone();
         let header = |name: &str| hyper::http::HeaderName::try_from(name).unwrap();
@@ -163,7 +163,7 @@ impl Looking {
                 None => format!("{} {number}", self.details),
             };
             let mut device = Device::new(id);
-            // As much as a service on the LAN says.
+            // A service on the LAN has about as many properties.
             for key in ["ADDR", "PORT", "HOST", "NAME", "KIND"] {
                 let key = format!("AKRI_SIMULATED_DEVICE_{key}");
                 (device.properties).insert(key, format!("value-of-{number}"));

@@ -1,6 +1,6 @@
-//! How the cost of a cluster grows with its nodes: hundreds of agents in this process, each with the real store, plans and
-//! client, against a real API server and a real controller. Their devices are simulated, and their Nodes are objects
-//! without machines.
+//! Measures how the cost of a cluster grows with its nodes: hundreds of agents in this process, each with the real
+//! store, plans and client, against a real API server and a real controller. Their devices are simulated, and their
+//! Nodes are objects without machines.
 //!
 //! `just scale` starts the cluster and runs this; see docs/scale.md.
 #![allow(clippy::unwrap_used, reason = "a measurement that fails ends the run")]
@@ -20,10 +20,10 @@ use std::{path::PathBuf, process::ExitCode};
 /// Measures agents by the hundred against one API server.
 #[derive(Debug, Parser)]
 struct Flags {
-    /// How many agents there are, one run for each number
+    /// The numbers of agents, with one run for each
     #[arg(long, value_delimiter = ',', default_values_t = [50, 500])]
     agents: Vec<usize>,
-    /// How many devices each node has for itself
+    /// The number of devices that only one node sees, for each node
     #[arg(long, default_value_t = 10)]
     own_devices: usize,
     /// The account of the agents, as the chart names it
@@ -35,10 +35,10 @@ struct Flags {
     /// Write the table to this file, with the machine it was made on
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// Fail where a value is over its budget
+    /// Fail if a value exceeds its budget
     #[arg(long)]
     check: bool,
-    /// Cargo says so when it benchmarks, and not when it tests
+    /// Cargo sets this when it benchmarks, and not when it tests
     #[arg(long, hide = true)]
     bench: bool,
 }

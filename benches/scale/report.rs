@@ -1,13 +1,13 @@
-//! Values in, a table with the exponents of growth and a page out.
+//! Formats values as a table with the exponents of growth, and as a page.
 use crate::api_server::Counters;
 use std::{fmt::Write as _, fs, process::Command};
 
-/// One line of the table.
+/// A row of the table.
 struct Row {
     what: String,
     unit: &'static str,
     budget: Option<f64>,
-    /// One value for each number of agents.
+    /// The value for each number of agents.
     values: Vec<f64>,
 }
 
@@ -24,7 +24,7 @@ impl Report {
         }
     }
 
-    /// Adds the value of one run; the first run makes the row.
+    /// Adds the value of one run. The first run creates the row.
     pub(super) fn add(&mut self, what: &str, unit: &'static str, value: f64) {
         println!("{what}: {value:.2} {unit}");
         match self.rows.iter_mut().find(|row| row.what == what) {
@@ -38,13 +38,13 @@ impl Report {
         }
     }
 
-    /// Sets the most that a value may be with the largest number of agents.
+    /// Sets the largest allowed value with the largest number of agents.
     pub(super) fn budget(&mut self, what: &str, budget: f64) {
         let row = self.rows.iter_mut().find(|row| row.what == what).unwrap();
         row.budget = Some(budget);
     }
 
-    /// Adds what the API server did meanwhile.
+    /// Adds the work of the API server in that time.
     pub(super) fn add_counters(&mut self, what: &str, spent: Counters) {
         self.add(&format!("{what}: writes"), "requests", spent.writes);
         self.add(
@@ -109,7 +109,7 @@ impl Report {
         let ([first, .., last], [few, .., many]) = (values, self.agents.as_slice()) else {
             return String::new();
         };
-        // Of next to nothing the growth is noise.
+        // The growth of a very small value is noise.
         if *first < 0.01 || *last < 0.1 {
             return String::new();
         }
@@ -124,7 +124,16 @@ impl Report {
         let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
         format!(
             include_str!("page.md"),
-            commit = output("git", &["rev-parse", "--short=12", "HEAD"]),
+            commit = output(
+                "git",
+                &[
+                    "-C",
+                    env!("CARGO_MANIFEST_DIR"),
+                    "rev-parse",
+                    "--short=12",
+                    "HEAD"
+                ]
+            ),
             date = jiff::Timestamp::now().strftime("%Y-%m-%d"),
             model = model.map_or("unknown", |model| model
                 .trim_start_matches([' ', '\t', ':'])),

@@ -1,4 +1,4 @@
-//! What happens to the cluster, one thing after another, and what each costs.
+//! Runs the scenarios of a cluster one after another, and measures the cost of each.
 use crate::{
     Flags,
     api_server::Counters,
@@ -26,7 +26,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-/// The nodes of one site.
+/// The number of nodes of one site.
 const SITE: usize = 50;
 const DEVICES_OF_A_SITE: usize = 20;
 const DEVICES_OF_A_SWITCH: usize = 64;
@@ -49,7 +49,7 @@ impl World {
         let config = kube::Config::infer().await.unwrap();
         let client = cluster::client_of(config.clone()).unwrap();
         make_nodes(&client, agents).await;
-        // In memory: the mirrors of hundreds of agents would share this machine's disk.
+        // The folder is in memory, because the mirrors of hundreds of agents would share this machine's disk.
         let folder = tempfile::tempdir_in("/dev/shm").unwrap();
         let fleet = Fleet {
             config,
@@ -83,7 +83,7 @@ impl World {
         self.restart(report).await;
     }
 
-    /// All agents begin at once, as after a power cut.
+    /// Starts all agents at once, as after a power cut.
     async fn start(&mut self, report: &mut Report) {
         let what = "all agents start";
         let nodes: Api<Node> = Api::all(self.client.clone());
@@ -95,7 +95,7 @@ impl World {
             .items
             .into_iter()
             .filter_map(|n| n.metadata.name);
-        // Without a Configuration there is nothing to report.
+        // Without a Configuration there would be nothing to report.
         self.configure("nothing", "nothing", json!({})).await;
         let before = Counters::read(&self.client).await;
         let began = Instant::now();
@@ -120,7 +120,7 @@ impl World {
         }
     }
 
-    /// Instances that the rest happens beside.
+    /// Creates Instances that exist during all later scenarios.
     async fn own(&mut self, report: &mut Report) {
         let (what, per_node) = ("devices of one node each", self.own_devices);
         let count = self.count() * per_node;
@@ -146,7 +146,7 @@ impl World {
         );
     }
 
-    /// (a) All nodes see one device.
+    /// (a) Makes all nodes see one device.
     async fn one_device(&mut self, report: &mut Report) {
         let (what, nodes) = ("(a) all nodes see one device", self.count());
         let before = Counters::read(&self.client).await;
@@ -162,6 +162,7 @@ impl World {
         report.budget(&time, 20.0);
         let requests = format!("{what}: writes less one a node");
         report.add(&requests, "requests", spent.writes - as_f64(nodes));
+        report.budget(&requests, 2.0);
         report.add_counters(what, spent);
         report.budget(&format!("{what}: sent by watches"), 100.0);
         let instance = self.watched.of("one").remove(0);
@@ -173,7 +174,7 @@ impl World {
         );
     }
 
-    /// (b) Each site has devices of its own.
+    /// (b) Gives each site devices of its own.
     async fn sites(&mut self, report: &mut Report) {
         let what = "(b) sites of 50 nodes with 20 devices each";
         let sites = self.count() / SITE;
@@ -203,7 +204,7 @@ impl World {
         report.add_counters(what, spent);
     }
 
-    /// (c) The devices behind a switch go, and come back.
+    /// (c) Removes the devices behind a switch, and adds them again.
     async fn switch(&mut self, report: &mut Report) {
         let devices = DEVICES_OF_A_SWITCH;
         self.appear("switch", devices);
@@ -234,7 +235,7 @@ impl World {
         }
     }
 
-    /// (d) A tenth of the agents at a time ends and begins again.
+    /// (d) Restarts a tenth of the agents at a time.
     async fn rolling_update(&mut self, report: &mut Report) {
         let what = "(d) a rolling update of all agents";
         let before = Counters::read(&self.client).await;
@@ -267,7 +268,7 @@ impl World {
             .await;
     }
 
-    /// (f) Slots of shared devices are claimed.
+    /// (f) Claims slots of shared devices.
     async fn claims(&mut self, report: &mut Report) {
         let what = "(f) 50 claims a second on devices of 50 nodes";
         let capacity = json!({"capacity": 100, "nodeSelector": {"site": "0"}});
@@ -295,7 +296,7 @@ impl World {
         report.add_counters(what, spent);
     }
 
-    /// (e) The API server ends and begins again.
+    /// (e) Restarts the API server.
     async fn restart(&mut self, report: &mut Report) {
         let Some(command) = &self.restart else { return };
         let what = "(e) the API server restarts";
@@ -317,7 +318,7 @@ impl World {
         report.add_counters(what, self.since(before).await);
     }
 
-    /// Waits until nothing is written any more. Returns what was done since.
+    /// Waits until nothing is written any more. Returns the work since `before`.
     async fn since(&self, before: Counters) -> Counters {
         let mut last = Counters::read(&self.client).await;
         loop {
@@ -356,7 +357,7 @@ impl World {
         }
     }
 
-    /// Takes everything away, so that the next number of agents begins with nothing.
+    /// Removes everything, so that the next number of agents begins with an empty cluster.
     pub(super) async fn end(mut self) {
         let api: Api<Configuration> = Api::default_namespaced(self.client.clone());
         api.delete_collection(&DeleteParams::default(), &ListParams::default())
@@ -390,7 +391,7 @@ async fn begun(agent: &Agent) {
     instances.wait_for(|all| !all.is_empty()).await.unwrap();
 }
 
-/// Nodes without machines, 50 of each site. The controller manager of this cluster does not look after them.
+/// Creates Nodes without machines, 50 of each site. The controller manager of this cluster ignores them.
 async fn make_nodes(client: &Client, count: usize) {
     let nodes: Api<Node> = Api::all(client.clone());
     for number in 0..count {

@@ -1,4 +1,4 @@
-//! The Instances as one watch of this bench has them: a condition on them is awaited, not asked for.
+//! Holds the Instances from one watch of this bench, so that conditions on them are awaited without requests.
 use futures::StreamExt as _;
 use kube::{
     Api, Client,
@@ -15,7 +15,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-/// What does not hold by then never will.
+/// The time after which a condition has failed.
 const LONGEST: Duration = Duration::from_secs(300);
 
 pub(super) struct Watched {
@@ -52,7 +52,8 @@ impl Watched {
             .collect()
     }
 
-    /// Waits until `holds` of the Instances whose Configuration's name begins with `configuration`. Returns how long.
+    /// Waits until `holds` is true for the Instances whose Configuration's name begins with `configuration`. Returns
+    /// the time that this took.
     pub(super) async fn until(
         &mut self,
         configuration: &str,
@@ -76,7 +77,7 @@ impl Watched {
     }
 }
 
-/// Whether there are `count` Instances, each of which `nodes` offer, and all of these healthy.
+/// Returns whether there are `count` Instances, each of which `nodes` nodes offer, all of them healthy.
 pub(super) fn are_offered(instances: &[Arc<Instance>], count: usize, nodes: usize) -> bool {
     instances.len() == count
         && instances.iter().all(|instance| {
@@ -85,7 +86,7 @@ pub(super) fn are_offered(instances: &[Arc<Instance>], count: usize, nodes: usiz
         })
 }
 
-/// Whether each Instance says that no node sees its device.
+/// Returns whether each Instance says that no node sees its device.
 pub(super) fn are_unhealthy(instances: &[Arc<Instance>]) -> bool {
     instances.iter().all(|instance| {
         let said = instance.status.as_ref().map_or(0, |s| s.nodes.len());

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     api::broker::SpecError, backoff::Backoff, discovery::session::Discoveries, files,
-    folder_watch::FolderWatch, model::names::ObjectKey, store::Instances,
+    folder_watch::FolderWatch, model::names::ObjectKey, store::Instances, yaml,
 };
 use admission::Kubelet;
 use anyhow::Context as _;
@@ -229,7 +229,7 @@ fn carry_out(folder: &Path, actions: Vec<Action>, memory: &mut Memory) -> anyhow
 }
 
 fn write(folder: &Path, file: &str, pod: &serde_json::Value) -> anyhow::Result<()> {
-    let text = serde_saphyr::to_string(pod).with_context(|| file.to_owned())?;
+    let text = yaml::to_string(pod).with_context(|| file.to_owned())?;
     Ok(files::write_atomically(
         &folder.join(file),
         text.as_bytes(),
@@ -249,8 +249,9 @@ fn read(folder: &Path) -> anyhow::Result<BTreeMap<String, serde_json::Value>> {
                 Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
                 text => text.with_context(|| path.display().to_string())?,
             };
-            // One that makes no sense is written again.
-            manifests.insert(name, serde_saphyr::from_slice(&text).unwrap_or_default());
+            // A manifest that cannot be read is written again.
+            let manifest = yaml::from_str(&String::from_utf8_lossy(&text));
+            manifests.insert(name, manifest.unwrap_or_default());
         }
     }
     Ok(manifests)

@@ -88,7 +88,8 @@ pub(crate) fn device_id(instance: &Instance) -> Option<DeviceId> {
 
 /// The slots of an Instance, for the table of this node's. Its Configuration may be one that this node does not work with.
 pub(crate) fn observed_slots(
-    (key, instance): (&ObjectKey, &Instance),
+    key: &ObjectKey,
+    instance: &Instance,
     node: &str,
     is_stray: bool,
 ) -> ObservedSlots {

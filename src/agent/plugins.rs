@@ -224,7 +224,7 @@ impl Plugins {
                 changed.map(|(key, instance)| {
                     let is_stray = !accepted.contains(&configuration_of(key, instance));
                     let mut observed =
-                        observed_slots((key, instance), &self.inputs.settings.node_name, is_stray);
+                        observed_slots(key, instance, &self.inputs.settings.node_name, is_stray);
                     observed.capacity = observed.capacity.min(limit);
                     observed
                 }),

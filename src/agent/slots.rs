@@ -30,9 +30,9 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-/// How long a write that was too late is waited for, so that it is not undone before it is done.
+/// The longest wait for a write that was too late, before it is undone. It could arrive after its undo otherwise.
 const LATE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Another node may take the slot first, and the Configuration's resource has others to offer.
+/// The number of times that one claim is tried, if other nodes take its slots first.
 const TRIES: usize = 3;
 
 /// The claims and releases of one node, and what they need.
@@ -104,38 +104,29 @@ fn release(
     changes: Vec<SlotChange>,
     begun: Duration,
 ) -> impl Future<Output = ()> + use<'_> {
-    // What was claimed again since that look is held again.
-    let held = slots.table.borrow().held();
-    let is_still = |change: &SlotChange| {
-        held.iter().any(|held| {
-            held.slot == change.slot
-                && Some(&held.owner) == change.from.as_ref()
-                && held.answered <= begun
-        })
-    };
-    let exchanges = (changes.into_iter().filter(is_still))
-        .map(|change| Exchange { change, told: None })
-        .collect();
-    write_back(slots, exchanges, "slot released")
+    let changes = plan::still_unused(changes, &slots.table.borrow().held(), begun);
+    write_each(slots, without_connections(changes), "slot released")
 }
 
-/// Claims slots that were free when the kubelet's books were looked at. What was told to the containers is not known.
+/// Claims slots that were free when the kubelet's books were looked at. What the containers were given is not known.
 fn adopt(slots: &Slots, changes: Vec<SlotChange>) -> impl Future<Output = ()> + use<'_> {
-    let is_still = |change: &SlotChange| slots.table.borrow().is_free(&change.slot);
-    let exchanges = (changes.into_iter().filter(is_still))
-        .map(|change| Exchange { change, told: None })
-        .collect();
-    write_back(
+    let changes = plan::still_free(changes, &slots.table.borrow());
+    write_each(
         slots,
-        exchanges,
+        without_connections(changes),
         "a container uses a slot that was free: claimed again",
     )
+}
+
+fn without_connections(changes: Vec<SlotChange>) -> Vec<Exchange> {
+    let exchange = |change| Exchange { change, told: None };
+    changes.into_iter().map(exchange).collect()
 }
 
 /// Makes a claim and answers it. Returns the writes that go on after the answer.
 async fn claim(slots: &Slots, request: ClaimRequest) -> Option<BoxFuture<'_, ()>> {
     if request.reply.is_closed() {
-        return None; // whoever asked has gone while others were served
+        return None; // the kubelet has ended its call
     }
     let mut tries = 0;
     let (claim, undo) = loop {
@@ -152,11 +143,11 @@ async fn claim(slots: &Slots, request: ClaimRequest) -> Option<BoxFuture<'_, ()>
             }) => match write(slots, &claim, writes).await {
                 Written::Done => break (claim, undo),
                 Written::Refused(StoreError::SlotTaken { .. }) if tries < TRIES => {
-                    write_back(slots, undo, "claim undone").await;
+                    write_each(slots, undo, "claim undone").await;
                 }
                 Written::Refused(error) => {
                     answer(request.reply, Err(Refusal::Store(error)));
-                    return Some(write_back(slots, undo, "claim undone").boxed());
+                    return Some(write_each(slots, undo, "claim undone").boxed());
                 }
                 Written::Late(rest) => {
                     answer(request.reply, Err(Refusal::Timeout));
@@ -170,7 +161,7 @@ async fn claim(slots: &Slots, request: ClaimRequest) -> Option<BoxFuture<'_, ()>
             resource = request.resource.name(),
             "an Allocate call was given up: its claim is undone"
         );
-        return Some(write_back(slots, undo, "claim undone").boxed());
+        return Some(write_each(slots, undo, "claim undone").boxed());
     }
     None
 }
@@ -187,11 +178,11 @@ fn undo_late<'a>(
     async move {
         timeout(LATE_TIMEOUT, rest).await.map(drop).ok();
         slots.table.settle(&changes, None);
-        write_back(slots, undo, "claim undone").await;
+        write_each(slots, undo, "claim undone").await;
     }
 }
 
-/// Whoever asked may have hung up.
+/// Answers a claim. The kubelet may have ended its call.
 fn answer(reply: oneshot::Sender<Result<Claim, Refusal>>, result: Result<Claim, Refusal>) {
     reply.send(result).ok();
 }
@@ -271,43 +262,36 @@ async fn write<'a>(slots: &'a Slots, claim: &Claim, exchanges: Vec<Exchange>) ->
     }
 }
 
-/// Writes new owners of slots, side by side: where the Instance shows the owner they are to be taken from. They count as
-/// being written from now on.
-fn write_back<'a>(
+/// Writes each change whose slot still has the owner `from`, all concurrently. The slots are marked as being written when
+/// this function is called, not when its future is polled.
+fn write_each<'a>(
     slots: &'a Slots,
     exchanges: Vec<Exchange>,
     what: &'static str,
 ) -> impl Future<Output = ()> + use<'a> {
     let instances = slots.store.instances().borrow().clone();
-    // Otherwise never written, or somebody else's by now.
-    let stands = |Exchange { change, .. }: &Exchange| {
-        let usage = (instances.get(&change.key))
-            .and_then(|instance| instance.spec.device_usage.get(&change.slot.to_string()));
-        usage.filter(|usage| !usage.is_empty())
-            == change.from.as_ref().map(ToString::to_string).as_ref()
-    };
-    let exchanges: Vec<_> = exchanges.into_iter().filter(stands).collect();
+    let exchanges = plan::still_standing(exchanges, &instances);
     let changes: Vec<_> = exchanges.iter().map(|e| e.change.clone()).collect();
     slots.table.begin(&changes);
     let writes = exchanges
         .into_iter()
-        .map(move |e| give_back(slots, e, what));
+        .map(move |e| write_one(slots, e, what));
     join_all(writes).map(drop)
 }
 
-async fn give_back(slots: &Slots, exchange: Exchange, what: &'static str) {
+async fn write_one(slots: &Slots, exchange: Exchange, what: &'static str) {
     let change = exchange.change.clone();
     let slot = &change.slot;
     let written = timeout(WRITE_TIMEOUT, slots.store.exchange(vec![exchange])).await;
     match &written {
         Ok(Ok(())) => info!(%slot, "{what}"),
-        // Not ours any more: that is what was wanted.
+        // Another owner has the slot, or the Instance is gone: there is nothing left to write.
         Ok(Err(StoreError::SlotTaken { .. } | StoreError::Gone(_))) => {}
         Ok(Err(e)) => {
-            warn!(%slot, "{what}: not written, the next looks at the kubelet will tell: {e}")
+            warn!(%slot, "{what}: the slot could not be written; the next look at the kubelet decides again: {e}")
         }
         Err(_) => {
-            warn!(%slot, "{what}: not written in time, the next looks at the kubelet will tell")
+            warn!(%slot, "{what}: the slot could not be written in time; the next look at the kubelet decides again")
         }
     }
     let done = matches!(written, Ok(Ok(()))).then(|| slots.clock.uptime());

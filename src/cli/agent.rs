@@ -20,6 +20,7 @@ use crate::{
         folder::{self, FolderStore},
         kubernetes::{self, KubernetesStore},
     },
+    telemetry,
 };
 use anyhow::Context as _;
 use clap::Args;
@@ -226,6 +227,7 @@ impl Flags {
 pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
     let mut settings = flags.settings();
     let handlers = flags.handlers();
+    telemetry::metrics().begin_agent(handlers.names().iter().map(String::as_str));
     info!(
         node = %settings.node_name,
         standalone = flags.standalone,

@@ -1,11 +1,11 @@
 //! Runs `petiole check`, which checks an installation. `helm test` runs it.
-use super::duration::duration;
+use super::{
+    connection::{ConnectionFlags, namespace_or},
+    duration::duration,
+};
 use crate::{
     api::crds,
-    cluster::{
-        self,
-        parts::{CustomResourceDefinitionPart, DaemonSetPart, DeploymentPart},
-    },
+    cluster::parts::{CustomResourceDefinitionPart, DaemonSetPart, DeploymentPart},
     yaml,
 };
 use anyhow::{Context as _, bail};
@@ -22,9 +22,9 @@ const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Args)]
 pub struct Flags {
-    /// Namespace of the installation
-    #[arg(long, env = "PETIOLE_NAMESPACE", value_name = "NAMESPACE")]
-    namespace: String,
+    /// Namespace of the installation [default: that of the context]
+    #[arg(short, long, env = "PETIOLE_NAMESPACE", value_name = "NAMESPACE")]
+    namespace: Option<String>,
     /// DaemonSet of the agents
     #[arg(long, value_name = "NAME", default_value = "petiole-agent")]
     agent: String,
@@ -34,10 +34,12 @@ pub struct Flags {
     /// Time to wait for Pods that are not ready yet
     #[arg(long, value_name = "TIME", default_value = "1m", value_parser = duration)]
     timeout: Duration,
+    #[command(flatten)]
+    connection: ConnectionFlags,
 }
 
 pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
-    let client = cluster::client().await?;
+    let client = flags.connection.client().await?;
     let deadline = Instant::now() + flags.timeout;
     loop {
         let findings = look(&client, &flags).await?;
@@ -50,9 +52,27 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
 }
 
 /// A confirmation, or a problem with its solution.
-type Finding = Result<String, String>;
+pub(super) type Finding = Result<String, String>;
 
 async fn look(client: &Client, flags: &Flags) -> anyhow::Result<Vec<Finding>> {
+    let mut findings = definitions(client).await?;
+    let namespace = &namespace_or(flags.namespace.as_deref(), client);
+    let agents = Api::<DaemonSetPart>::namespaced(client.clone(), namespace);
+    let agents = agents.get_opt(&flags.agent).await;
+    let what = format!("DaemonSet {namespace}/{}", flags.agent);
+    findings.push(agent(&what, agents.with_context(|| what.clone())?.as_ref()));
+    let controllers = Api::<DeploymentPart>::namespaced(client.clone(), namespace);
+    let controllers = controllers.get_opt(&flags.controller).await;
+    let what = format!("Deployment {namespace}/{}", flags.controller);
+    findings.push(controller(
+        &what,
+        controllers.with_context(|| what.clone())?.as_ref(),
+    ));
+    Ok(findings)
+}
+
+/// Compares the definitions on the cluster with ours.
+pub(super) async fn definitions(client: &Client) -> anyhow::Result<Vec<Finding>> {
     let mut findings = Vec::new();
     let definitions = Api::<CustomResourceDefinitionPart>::all(client.clone());
     for (name, ours) in crds::ALL {
@@ -65,18 +85,6 @@ async fn look(client: &Client, flags: &Flags) -> anyhow::Result<Vec<Finding>> {
             on_cluster.map(|crd| crd.rest).as_ref(),
         ));
     }
-    let namespace = &flags.namespace;
-    let agents = Api::<DaemonSetPart>::namespaced(client.clone(), namespace);
-    let agents = agents.get_opt(&flags.agent).await;
-    let what = format!("DaemonSet {namespace}/{}", flags.agent);
-    findings.push(agent(&what, agents.with_context(|| what.clone())?.as_ref()));
-    let controllers = Api::<DeploymentPart>::namespaced(client.clone(), namespace);
-    let controllers = controllers.get_opt(&flags.controller).await;
-    let what = format!("Deployment {namespace}/{}", flags.controller);
-    findings.push(controller(
-        &what,
-        controllers.with_context(|| what.clone())?.as_ref(),
-    ));
     Ok(findings)
 }
 
@@ -92,6 +100,10 @@ fn report(findings: &[Finding]) -> anyhow::Result<()> {
         0 => Ok(()),
         wrong => bail!("{wrong} of {} checks failed", findings.len()),
     }
+}
+
+fn absent(what: &str) -> String {
+    format!("{what} is not there: is Petiole installed in another namespace (--namespace)?")
 }
 
 fn definition(name: &str, ours: &Value, on_cluster: Option<&Value>) -> Finding {
@@ -112,9 +124,9 @@ fn definition(name: &str, ours: &Value, on_cluster: Option<&Value>) -> Finding {
     }
 }
 
-fn agent(what: &str, daemon_set: Option<&DaemonSetPart>) -> Finding {
+pub(super) fn agent(what: &str, daemon_set: Option<&DaemonSetPart>) -> Finding {
     let Some(set) = daemon_set else {
-        return Err(format!("{what} is not there"));
+        return Err(absent(what));
     };
     let Some(status) = &set.status else {
         return Err(format!("{what} has no status yet"));
@@ -138,9 +150,9 @@ fn agent(what: &str, daemon_set: Option<&DaemonSetPart>) -> Finding {
     }
 }
 
-fn controller(what: &str, deployment: Option<&DeploymentPart>) -> Finding {
+pub(super) fn controller(what: &str, deployment: Option<&DeploymentPart>) -> Finding {
     let Some(deployment) = deployment else {
-        return Err(format!("{what} is not there"));
+        return Err(absent(what));
     };
     let conditions = deployment
         .status

@@ -1,6 +1,6 @@
 //! Defines the flags of `petiole controller`.
 use super::{scope::ScopeFlags, signals::until_told_to_stop};
-use crate::{cluster, controller};
+use crate::{cluster, controller, telemetry::metrics};
 use clap::{Args, builder::NonEmptyStringValueParser};
 use std::net::SocketAddr;
 use tracing::info;
@@ -34,6 +34,7 @@ impl Flags {
 
 pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
     let settings = flags.settings();
+    metrics().begin_controller();
     info!(identity = %settings.identity, namespace = %settings.namespace, "controller starting");
     let client = cluster::client().await?;
     until_told_to_stop(|shutdown| controller::run(settings, client, shutdown)).await

@@ -1,25 +1,25 @@
 //! Runs `petiole get`, which reads a running `petiole kubelet` and prints its objects as kubectl does.
+use super::table::{Output, Rows, print, render, row};
 use crate::{
-    api::{condition::Condition, instance::Instance, names},
+    api::{
+        condition::{Condition, ConditionType},
+        configuration::Configuration,
+        instance::Instance,
+        names,
+    },
     kubelet::client::{Client, PluginState, PluginView},
-    model::{age, printable::printable},
+    model::{age, instance_row},
     store::folder,
 };
-use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{
     List,
     api::core::v1::{ContainerStatus, Node, Pod},
-    apimachinery::pkg::apis::meta::v1::Time,
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
 };
 use serde::Serialize;
-use std::{
-    io::{Write as _, stdout},
-    path::PathBuf,
-    time::Duration,
-};
-use tabwriter::TabWriter;
+use std::{path::PathBuf, time::Duration};
 
 #[derive(Debug, Args)]
 pub struct Flags {
@@ -32,7 +32,7 @@ pub struct Flags {
         default_value = "/var/lib/petiole/kubelet"
     )]
     root_dir: PathBuf,
-    /// State folder of the agent, for instances
+    /// State folder of the agent, for configurations and instances
     #[arg(
         long,
         env = "PETIOLE_STATE",
@@ -59,18 +59,10 @@ enum Kind {
     /// Devices that an agent found
     #[value(alias = "instance", alias = "akrii")]
     Instances,
+    /// Configurations that an agent uses, and what is wrong with them
+    #[value(alias = "configuration", alias = "akric")]
+    Configurations,
 }
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Output {
-    Table,
-    Wide,
-    Json,
-    Yaml,
-}
-
-/// The rows of a table. The first one contains the names of the columns.
-type Rows = Vec<Vec<String>>;
 
 pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
     let Flags {
@@ -85,45 +77,102 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
     let text = match kind {
         Kind::Pods => {
             let pods = client.pods().await?;
-            render(output, &pods, || pod_rows(&pods, is_wide, now))
+            let metadata = pods.items.iter().map(|pod| &pod.metadata);
+            let names = || names_of("pod", metadata);
+            render(output, &pods, || pod_rows(&pods, is_wide, now), names)
         }
         Kind::Plugins => {
             let plugins = client.plugins().await?;
-            render(output, &plugins, || plugin_rows(&plugins, is_wide))
+            let names = || plugins.iter().map(|plugin| plugin.name.clone()).collect();
+            render(output, &plugins, || plugin_rows(&plugins, is_wide), names)
         }
         Kind::Node => {
             let node = client.node().await?;
-            render(output, &node, || node_rows(&node))
+            let names = || names_of("node", [&node.metadata]);
+            render(output, &node, || node_rows(&node), names)
         }
         Kind::Instances => {
-            let instances = InstanceList {
-                api_version: names::API_VERSION,
-                kind: "InstanceList",
-                items: folder::instances(&state)?,
-            };
-            render(output, &instances, || {
-                instance_rows(&instances.items, is_wide, now)
+            let list = ObjectList::new("InstanceList", folder::instances(&state)?);
+            let rows = || instance_rows(&list.items, is_wide, now);
+            let metadata = list.items.iter().map(|instance| &instance.metadata);
+            render(output, &list, rows, || {
+                names_of("instance.akri.sh", metadata)
+            })
+        }
+        Kind::Configurations => {
+            let list = ObjectList::new("ConfigurationList", folder::configurations(&state)?);
+            let rows = || configuration_rows(&list.items, is_wide);
+            let metadata = list.items.iter().map(|object| &object.metadata);
+            render(output, &list, rows, || {
+                names_of("configuration.akri.sh", metadata)
             })
         }
     }?;
-    // A reader such as `head` may have closed its end.
-    match stdout().lock().write_all(text.as_bytes()) {
-        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(e.into()),
-        Ok(()) | Err(_) => Ok(()),
+    print(&text)
+}
+
+/// Returns each object as `<kind>/<name>`.
+fn names_of<'a>(kind: &str, objects: impl IntoIterator<Item = &'a ObjectMeta>) -> Vec<String> {
+    let names = objects
+        .into_iter()
+        .filter_map(|object| object.name.as_ref());
+    names.map(|name| format!("{kind}/{name}")).collect()
+}
+
+/// A list of objects in the API server's form.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ObjectList<T> {
+    api_version: &'static str,
+    kind: &'static str,
+    items: Vec<T>,
+}
+
+impl<T> ObjectList<T> {
+    fn new(kind: &'static str, items: Vec<T>) -> Self {
+        Self {
+            api_version: names::API_VERSION,
+            kind,
+            items,
+        }
     }
 }
 
-/// A list of Instances in the API server's form.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct InstanceList {
-    api_version: &'static str,
-    kind: &'static str,
-    items: Vec<Instance>,
+fn configuration_rows(configurations: &[Configuration], is_wide: bool) -> Rows {
+    let mut head = row([
+        "NAME",
+        "HANDLER",
+        "CAPACITY",
+        "INSTANCES",
+        "READY",
+        "REASON",
+    ]);
+    if is_wide {
+        head.push("MESSAGE".to_owned());
+    }
+    let mut rows = vec![head];
+    rows.extend(configurations.iter().map(|configuration| {
+        let status = configuration.status.clone().unwrap_or_default();
+        let ready = Condition::of_type(&status.conditions, ConditionType::Ready);
+        let of_ready = |field: fn(&Condition) -> &String| ready.map(field).cloned();
+        let mut cells = vec![
+            configuration.metadata.name.clone().unwrap_or_default(),
+            configuration.spec.discovery_handler.name.clone(),
+            configuration.spec.capacity.to_string(),
+            status.instances.to_string(),
+            of_ready(|ready| &ready.status).unwrap_or_default(),
+            of_ready(|ready| &ready.reason).unwrap_or_default(),
+        ];
+        if is_wide {
+            cells.push(of_ready(|ready| &ready.message).unwrap_or_default());
+        }
+        cells
+    }));
+    rows
 }
 
 fn instance_rows(instances: &[Instance], is_wide: bool, now: Timestamp) -> Rows {
-    let mut head = row(["NAME", "CONFIG", "SHARED", "NODES", "AGE"]);
+    let mut head = row(instance_row::COLUMNS);
     if is_wide {
         head.extend(row(["AVAILABLE", "DEVICE"]));
     }
@@ -138,17 +187,15 @@ fn instance_rows(instances: &[Instance], is_wide: bool, now: Timestamp) -> Rows 
 
 fn instance_row(instance: &Instance, is_wide: bool, now: Timestamp) -> Vec<String> {
     let (metadata, spec) = (&instance.metadata, &instance.spec);
-    let mut cells = vec![
-        metadata.name.clone().unwrap_or_default(),
-        spec.configuration_name.clone(),
-        spec.shared.to_string(),
-        format!("[{}]", spec.nodes.join(",")),
-        metadata
-            .creation_timestamp
-            .as_ref()
-            .map(|Time(at)| age(now.duration_since(*at)))
-            .unwrap_or_default(),
-    ];
+    let created = metadata.creation_timestamp.as_ref();
+    let row = instance_row::InstanceRow {
+        name: metadata.name.as_deref().unwrap_or_default(),
+        configuration: &spec.configuration_name,
+        is_shared: spec.shared,
+        nodes: &spec.nodes,
+        age: created.map(|Time(at)| since(now.duration_since(*at))),
+    };
+    let mut cells = row.cells().to_vec();
     if is_wide {
         let conditions = instance.status.iter().flat_map(|status| &status.conditions);
         let is_available = conditions
@@ -164,31 +211,6 @@ fn instance_row(instance: &Instance, is_wide: bool, now: Timestamp) -> Vec<Strin
         ]);
     }
     cells
-}
-
-fn render<T: Serialize>(
-    output: Output,
-    object: &T,
-    rows: impl FnOnce() -> Rows,
-) -> anyhow::Result<String> {
-    match output {
-        Output::Table | Output::Wide => table(&rows()),
-        Output::Json => Ok(serde_json::to_string_pretty(object)? + "\n"),
-        Output::Yaml => serde_saphyr::to_string(object).context("cannot print as YAML"),
-    }
-}
-
-fn table(rows: &Rows) -> anyhow::Result<String> {
-    let mut writer = TabWriter::new(Vec::new()).padding(3);
-    for row in rows {
-        let cells: Vec<String> = row.iter().map(|cell| printable(cell)).collect();
-        writeln!(writer, "{}", cells.join("\t"))?;
-    }
-    Ok(String::from_utf8(writer.into_inner()?)?)
-}
-
-fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
-    cells.map(str::to_owned).into()
 }
 
 fn pod_rows(pods: &List<Pod>, is_wide: bool, now: Timestamp) -> Rows {
@@ -313,25 +335,22 @@ fn node_rows(node: &Node) -> Rows {
     rows
 }
 
-/// Formats an age. A clock that was set back makes it zero, not negative.
 fn age(duration: SignedDuration) -> String {
-    age::short(Duration::try_from(duration).unwrap_or_default())
+    age::short(since(duration))
+}
+
+/// Returns an age. A clock that was set back makes it zero, not negative.
+fn since(duration: SignedDuration) -> Duration {
+    Duration::try_from(duration).unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::table::table, *};
 
     #[test]
     fn what_begins_after_now_is_new() {
         assert_eq!(age(SignedDuration::from_secs(-5)), "0s");
-    }
-
-    #[test]
-    fn a_cell_cannot_steer_the_terminal_or_make_a_row() {
-        let text = table(&vec![row(["DEVICE", "AGE"]), row(["a\x1b[2J\nb\tc", "1s"])]).unwrap();
-        assert_eq!(text.lines().count(), 2);
-        assert!(text.contains("a\\u{1b}[2J\\nb\\tc   1s"), "{text}");
     }
 
     #[test]

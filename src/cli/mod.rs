@@ -4,11 +4,16 @@
 //! and the kubelet can also be given as `PETIOLE_SOME_FLAG`.
 mod agent;
 mod check;
+mod connection;
 mod controller;
 mod crds;
 #[cfg(feature = "demo")]
 mod demo;
+#[cfg(feature = "workstation")]
+mod devices;
 mod discover;
+#[cfg(feature = "workstation")]
+mod doctor;
 mod duration;
 #[cfg(feature = "kubelet")]
 mod get;
@@ -19,8 +24,11 @@ mod scope;
 #[cfg(feature = "shell")]
 mod shell;
 mod signals;
+mod table;
 mod tidy;
 mod uninstall;
+#[cfg(feature = "workstation")]
+mod why;
 
 use crate::telemetry::{self, LogFormat};
 use clap::{Args, Parser, Subcommand};
@@ -61,6 +69,15 @@ pub enum Command {
     /// Print the man page, or write the pages of all subcommands
     #[cfg(feature = "shell")]
     Man(shell::ManFlags),
+    /// List the devices of a cluster: where they are, who uses them, and whether they are there
+    #[cfg(feature = "workstation")]
+    Devices(devices::Flags),
+    /// Explain why a Pod has no device, or what a Configuration or an Instance lacks
+    #[cfg(feature = "workstation")]
+    Why(why::Flags),
+    /// Look at an installation as a whole: definitions, rights, versions, nodes, leftovers
+    #[cfg(feature = "workstation")]
+    Doctor(doctor::Flags),
     /// Check an installation on a cluster: definitions, agents, controller
     Check(check::Flags),
     /// Remove stale entries from the capacity of nodes
@@ -87,7 +104,26 @@ struct LogFlags {
     log_format: LogFormat,
 }
 
+/// The name by which kubectl finds a plugin.
+#[cfg(feature = "workstation")]
+const PLUGIN: &str = "kubectl-petiole";
+
 impl Cli {
+    /// Parses the arguments of this process. A plugin of kubectl calls itself `kubectl petiole`.
+    pub fn from_process() -> Self {
+        #[cfg(feature = "workstation")]
+        {
+            use clap::{CommandFactory as _, FromArgMatches as _};
+            let program = std::env::args_os().next().map(std::path::PathBuf::from);
+            let name = program.as_ref().and_then(|path| path.file_name());
+            if name.is_some_and(|name| name == PLUGIN) {
+                let command = Self::command().bin_name("kubectl petiole");
+                return Self::from_arg_matches(&command.get_matches()).unwrap_or_else(|e| e.exit());
+            }
+        }
+        Self::parse()
+    }
+
     pub fn telemetry(&self) -> telemetry::Settings {
         let usual = match self.command {
             Command::Agent(_) | Command::Controller(_) => "info",
@@ -101,6 +137,8 @@ impl Cli {
             Command::Crds(_) | Command::Check(_) | Command::Tidy(_) | Command::Uninstall(_) => {
                 "warn"
             }
+            #[cfg(feature = "workstation")]
+            Command::Devices(_) | Command::Why(_) | Command::Doctor(_) => "warn",
             #[cfg(feature = "demo")]
             Command::Demo(_) => "off",
         };
@@ -129,6 +167,12 @@ pub async fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Completions(flags) => shell::completions(&flags),
         #[cfg(feature = "shell")]
         Command::Man(flags) => shell::man(&flags),
+        #[cfg(feature = "workstation")]
+        Command::Devices(flags) => devices::run(flags).await,
+        #[cfg(feature = "workstation")]
+        Command::Why(flags) => why::run(flags).await,
+        #[cfg(feature = "workstation")]
+        Command::Doctor(flags) => doctor::run(flags).await,
         Command::Check(flags) => check::run(flags).await,
         Command::Tidy(flags) => tidy::run(flags).await,
         Command::Uninstall(flags) => uninstall::run(flags).await,

@@ -1,13 +1,14 @@
 //! Defines the flags of `petiole tidy`.
-use super::{scope::ScopeFlags, signals::until_told_to_stop};
-use crate::{
-    cluster,
-    tidy::{self, Action, Entry, Progress, Settings},
+use super::{
+    connection::ConnectionFlags,
+    scope::ScopeFlags,
+    signals::until_told_to_stop,
+    table::{self, row},
 };
+use crate::tidy::{self, Action, Entry, Progress, Settings};
 use anyhow::bail;
 use clap::Args;
 use std::io::{Write as _, stderr, stdout};
-use tabwriter::TabWriter;
 use tokio_util::sync::CancellationToken;
 
 /// Agents do this by themselves, five and a half minutes after a device's plugin stopped. This command is for a cluster
@@ -26,7 +27,12 @@ pub struct Flags {
     wait: bool,
     #[command(flatten)]
     scope: ScopeFlags,
+    #[command(flatten)]
+    connection: ConnectionFlags,
 }
+
+/// What is said after entries were removed without `--wait`.
+const MAY_COME_BACK: &str = "a kubelet puts an entry back for 5 minutes after its plugin stopped: `petiole tidy --wait` stays until none comes back";
 
 pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
     let settings = Settings {
@@ -36,7 +42,7 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
         is_dry_run: flags.dry_run,
         waits: flags.wait,
     };
-    let client = cluster::client().await?;
+    let client = flags.connection.client().await?;
     until_told_to_stop(|stop| or_stopped(Box::pin(print(settings, client)), stop)).await
 }
 
@@ -54,12 +60,14 @@ pub(super) async fn or_stopped(
 /// Removes the entries, and prints a table of them.
 pub(super) async fn print(settings: Settings, client: kube::Client) -> anyhow::Result<()> {
     let mut is_first = true;
+    let mut has_removed = false;
     tidy::tidy(&settings, &client, |progress| {
         match progress {
             Progress::Entries([]) => {}
             Progress::Entries(entries) => {
                 stdout().write_all(table(entries, is_first)?.as_bytes())?;
                 is_first = false;
+                has_removed |= entries.iter().any(|(_, action)| *action == Action::Removed);
             }
             Progress::Waits => writeln!(
                 stderr(),
@@ -72,27 +80,25 @@ pub(super) async fn print(settings: Settings, client: kube::Client) -> anyhow::R
     if is_first {
         writeln!(stdout(), "no stale entries")?;
     }
+    if has_removed && !settings.waits {
+        writeln!(stderr(), "{MAY_COME_BACK}")?;
+    }
     Ok(())
 }
 
 fn table(entries: &[(Entry, Action)], has_head: bool) -> anyhow::Result<String> {
-    let mut writer = TabWriter::new(Vec::new()).padding(3);
-    if has_head {
-        writeln!(writer, "NODE\tRESOURCE\tCAPACITY\tACTION")?;
-    }
-    for (entry, action) in entries {
+    let mut rows = match has_head {
+        true => vec![row(["NODE", "RESOURCE", "CAPACITY", "ACTION"])],
+        false => vec![],
+    };
+    rows.extend(entries.iter().map(|(entry, action)| {
         let action = match action {
             Action::WouldBeRemoved => "would be removed",
             Action::Removed => "removed",
         };
-        let Entry {
-            node,
-            resource,
-            capacity,
-        } = entry;
-        writeln!(writer, "{node}\t{resource}\t{capacity}\t{action}")?;
-    }
-    Ok(String::from_utf8(writer.into_inner()?)?)
+        row([&entry.node, &entry.resource, &entry.capacity, action])
+    }));
+    table::table(&rows)
 }
 
 #[cfg(test)]

@@ -1,14 +1,12 @@
 //! Defines the flags of `petiole uninstall`.
 use super::{
+    connection::ConnectionFlags,
     duration::duration,
     scope::ScopeFlags,
     signals::until_told_to_stop,
     tidy::{self, or_stopped},
 };
-use crate::{
-    cluster,
-    tidy::{Release, Settings, Uninstall, uninstall, why_not_removed},
-};
+use crate::tidy::{Release, Settings, Uninstall, uninstall, why_not_removed};
 use clap::Args;
 use std::{
     io::{Write as _, stderr},
@@ -43,6 +41,8 @@ pub struct Flags {
     timeout: Duration,
     #[command(flatten)]
     scope: ScopeFlags,
+    #[command(flatten)]
+    connection: ConnectionFlags,
 }
 
 impl Flags {
@@ -56,7 +56,7 @@ impl Flags {
 }
 
 pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
-    let client = cluster::client().await?;
+    let client = flags.connection.client().await?;
     until_told_to_stop(|stop| or_stopped(Box::pin(remove(flags, client)), stop)).await
 }
 

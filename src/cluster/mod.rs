@@ -1,5 +1,7 @@
 //! Accesses the API server: one client with time limits, watched sets of objects, and Events.
 pub mod events;
+#[cfg(feature = "kubeconfig")]
+mod identity;
 mod keys;
 pub mod node;
 pub mod parts;
@@ -8,6 +10,8 @@ mod requests;
 pub mod watch;
 mod writes;
 
+#[cfg(feature = "kubeconfig")]
+pub use identity::Identity;
 pub use keys::key_of;
 pub use requests::{code, is_conflict, is_not_found, is_unprocessable, list_all, reason};
 
@@ -54,11 +58,15 @@ pub fn untracked(mut patch: json_patch::Patch) -> Patch<()> {
     Patch::Json(patch)
 }
 
+/// Returns a client with this identity, which flags name.
+#[cfg(feature = "kubeconfig")]
+pub async fn client_as(identity: &Identity) -> anyhow::Result<Client> {
+    client_of(identity::config(identity).await?)
+}
+
 #[cfg(feature = "kubeconfig")]
 async fn config() -> anyhow::Result<Config> {
-    Config::infer()
-        .await
-        .context("no API server: neither a Pod's ServiceAccount nor a kubeconfig can be read")
+    identity::config(&Identity::default()).await
 }
 
 #[cfg(not(feature = "kubeconfig"))]

@@ -1,12 +1,12 @@
-//! An object of a watch that may not be what its kind should be.
+//! Deserializes the objects of a watch, some of which may be invalid.
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Resource, core::error_boundary::InvalidObject};
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 
-/// An object of a watch, or its metadata and the error if it cannot be deserialized. It is what kube's `DeserializeGuard`
-/// is, without a tree of the object in between: that was a sixtieth of the image, and half of the time of each event.
+/// An object of a watch, or its metadata and the error if it cannot be deserialized. It replaces
+/// kube's `DeserializeGuard`, whose intermediate tree took a sixtieth of the image and half of the time of each event.
 #[derive(Debug, Clone)]
 pub struct Read<K>(pub Result<K, InvalidObject>);
 

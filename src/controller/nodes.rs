@@ -1,5 +1,5 @@
-//! What Instances say of nodes: merged from what each node sees, and without those that are lost. And what Akri's agents
-//! left on Instances and Configurations.
+//! Creates, changes and deletes Instances: merged from the NodeDevices of all nodes, and without lost nodes. It also removes
+//! what Akri's agents left on Instances and Configurations.
 pub(crate) mod away;
 mod create;
 mod finalizers;
@@ -55,20 +55,23 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-type Step = (&'static str, ObjectKey);
+/// The kind of an action, and its object.
+type PaceKey = (&'static str, ObjectKey);
 
-/// The first change of an Instance is written at once, then what comes within this time is written together: longer and
-/// longer times where changes do not end.
+/// The wait after the first write of an Instance. It doubles with each write. Changes that come meanwhile are one write.
 const FIRST_BATCH: Duration = Duration::from_millis(100);
+/// The longest such wait.
 const LONGEST_BATCH: Duration = Duration::from_secs(2);
+/// The wait between two tries of a creation, a deletion, or a removal of finalizers. It doubles with each try.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
+/// The longest such wait.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 struct State {
     memory: Memory,
     /// The pace of each kind of action on each object. Instances follow their nodes at once, then in batches.
-    pace: Pace<Step>,
-    batches: Pace<Step>,
+    pace: Pace<PaceKey>,
+    batches: Pace<PaceKey>,
 }
 
 pub(super) async fn run(shared: Arc<Shared>, shutdown: CancellationToken) -> anyhow::Result<()> {
@@ -131,12 +134,12 @@ fn now() -> Now {
     }
 }
 
-fn step(action: &Action) -> (&'static str, ObjectKey) {
+fn step(action: &Action) -> PaceKey {
     match action {
         Action::Change(change) => ("change", change.key.clone()),
         Action::Create(instance) => ("create", key_of(&instance.metadata)),
         Action::Delete { key, .. } => ("delete", key.clone()),
-        Action::Silence { node, .. } => ("silence", ObjectKey::new("", node)),
+        Action::DeleteNodeDevices { node, .. } => ("silence", ObjectKey::new("", node)),
         Action::Strip { key, .. } => ("strip", key.clone()),
     }
 }
@@ -147,7 +150,7 @@ fn taken_for_gone(action: &Action) -> &BTreeSet<String> {
         Action::Change(change) => &change.gone,
         Action::Create(_)
         | Action::Delete { .. }
-        | Action::Silence { .. }
+        | Action::DeleteNodeDevices { .. }
         | Action::Strip { .. } => NONE,
     }
 }
@@ -228,7 +231,7 @@ async fn act(shared: &Shared, state: &Mutex<State>, action: Action) -> bool {
     match action {
         Action::Change(change) => change_instance(shared, state, &change).await,
         Action::Create(instance) => create(shared, &instance).await,
-        Action::Silence { node, uid } => silence(shared, &node, uid).await,
+        Action::DeleteNodeDevices { node, uid } => delete_node_devices(shared, &node, uid).await,
         Action::Delete {
             key,
             uid,
@@ -251,14 +254,14 @@ async fn act(shared: &Shared, state: &Mutex<State>, action: Action) -> bool {
             let result = api.delete(&key.name, &params).await;
             is_done(
                 &key,
-                "Instance that nothing is left of deleted",
+                "delete the Instance that no node sees",
                 result.map(|_| ()),
             )
         }
         Action::Strip { key, patch } => {
             let api: Api<Configuration> = Api::namespaced(shared.client.clone(), &key.namespace);
             let result = (api.patch(&key.name, &params(), &json_patch(&patch))).await;
-            is_done(&key, "Akri's finalizers taken off", result.map(|_| ()))
+            is_done(&key, "remove Akri's finalizers", result.map(|_| ()))
         }
     }
 }
@@ -277,7 +280,7 @@ async fn change_instance(shared: &Shared, state: &Mutex<State>, change: &Change)
                 info!(instance = %key, gone = ?change.gone, not_ready = ?change.away, "adjusted to its nodes");
                 debug!(instance = %key, %patch, "the patch");
             }
-            Err(e) => return is_done(key, "adjusted to its nodes", Err(e)),
+            Err(e) => return is_done(key, "adjust the Instance to its nodes", Err(e)),
         }
     }
     let Some(patch) = &change.status else {
@@ -287,22 +290,22 @@ async fn change_instance(shared: &Shared, state: &Mutex<State>, change: &Change)
         .patch_status(&key.name, &params(), &untracked(patch.clone()))
         .await;
     if let Ok(changed) = &result {
-        for told in &change.told {
-            match told.is_warning {
-                true => {
-                    (shared.events).warning(about(changed), told.reason.as_str(), told.note.clone())
-                }
-                false => {
-                    (shared.events).normal(about(changed), told.reason.as_str(), told.note.clone())
-                }
+        for event in &change.events {
+            match event.is_warning {
+                true => (shared.events).warning(
+                    about(changed),
+                    event.reason.as_str(),
+                    event.note.clone(),
+                ),
+                false => (shared.events).normal(
+                    about(changed),
+                    event.reason.as_str(),
+                    event.note.clone(),
+                ),
             }
         }
     }
-    is_done(
-        key,
-        "what nodes see of the device written",
-        result.map(|_| ()),
-    )
+    is_done(key, "write the health of the device", result.map(|_| ()))
 }
 
 async fn create(shared: &Shared, instance: &Instance) -> bool {
@@ -317,22 +320,22 @@ async fn create(shared: &Shared, instance: &Instance) -> bool {
             info!(instance = %key, nodes = ?instance.spec.nodes, "device found: Instance created");
             true
         }
-        // By the one who led before, or by this one a moment ago: the watch will tell.
+        // The replica that led before has created it, or this one a moment ago: the watch will show it.
         Err(e) if is_conflict(&e) => {
             debug!(instance = %key, "not created, it is there: {e}");
             false
         }
-        Err(e) => is_done(&key, "Instance created", Err(e)),
+        Err(e) => is_done(&key, "create the Instance", Err(e)),
     }
 }
 
-/// Whether a Configuration is gone: the watch may be behind.
+/// Returns whether a Configuration is gone. The watch may be behind, so the API server is asked.
 async fn is_gone(shared: &Shared, key: &ObjectKey) -> bool {
     let api: Api<Configuration> = Api::namespaced(shared.client.clone(), &key.namespace);
     matches!(api.get_metadata_opt(&key.name).await, Ok(None))
 }
 
-async fn silence(shared: &Shared, node: &str, uid: String) -> bool {
+async fn delete_node_devices(shared: &Shared, node: &str, uid: String) -> bool {
     let api: Api<NodeDevices> = Api::all(shared.client.clone());
     let params = DeleteParams::default().preconditions(Preconditions {
         uid: Some(uid),
@@ -342,7 +345,7 @@ async fn silence(shared: &Shared, node: &str, uid: String) -> bool {
     let key = ObjectKey::new("", node);
     is_done(
         &key,
-        "NodeDevices of a lost node deleted",
+        "delete the NodeDevices of a lost node",
         result.map(|_| ()),
     )
 }

@@ -7,8 +7,8 @@ use futures::{StreamExt as _, stream};
 use std::future::Future;
 use tracing::{debug, warn};
 
-/// Whether a write needs no other try. An object that is gone needs none; one that is no longer what was read is
-/// looked at again with a newer world.
+/// Logs the result of a write, and returns whether it needs no other try. `what` completes the sentence "cannot …". An object
+/// that is gone needs no other try; one that has changed is planned again with a newer world.
 pub(super) fn is_done(
     object: &ObjectKey,
     what: &'static str,
@@ -16,25 +16,25 @@ pub(super) fn is_done(
 ) -> bool {
     match result {
         Ok(()) => {
-            debug!(%object, "{what}");
+            debug!(%object, "done: {what}");
             true
         }
         Err(e) if cluster::is_not_found(&e) => {
-            debug!(%object, "not {what}: it is gone");
+            debug!(%object, "nothing to do, the object is gone: {what}");
             true
         }
         Err(e) if cluster::is_conflict(&e) || cluster::is_unprocessable(&e) => {
-            debug!(%object, "not {what}, looked at again: {e}");
+            debug!(%object, "the object has changed, planned again: {what}: {e}");
             false
         }
         Err(e) => {
-            warn!(%object, "not {what}, tried again: {e}");
+            warn!(%object, "cannot {what}; tried again: {e}");
             false
         }
     }
 }
 
-/// Whether all `writes` say that they are done.
+/// Carries out the writes, and returns whether all are done.
 pub(super) async fn all_done<F>(writes: impl IntoIterator<Item = F>) -> bool
 where
     F: Future<Output = bool>,

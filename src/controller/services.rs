@@ -106,7 +106,7 @@ impl Writer<'_> {
                 };
                 debug!(service = %key, reason, "to be deleted");
                 let result = self.api(&key).delete(&key.name, &params).await;
-                is_done(&key, "Service deleted", result.map(|_| ()))
+                is_done(&key, "delete the Service", result.map(|_| ()))
             }
             Action::Report(owner, key) => {
                 self.name_is_taken(&owner, &key);
@@ -131,7 +131,7 @@ impl Writer<'_> {
                     self.name_is_taken(&apply.owner, &key);
                     return true;
                 }
-                Err(e) => return is_done(&key, "Service looked for", Err(e)),
+                Err(e) => return is_done(&key, "look for the Service", Err(e)),
             }
         }
         let mut params = PatchParams::apply(names::CONTROLLER_MANAGER);
@@ -153,7 +153,7 @@ impl Writer<'_> {
             self.trouble(&apply.owner, &key, Reason::ServiceRefused, note);
             return false;
         }
-        is_done(&key, "Service applied", result.map(|_| ()))
+        is_done(&key, "apply the Service", result.map(|_| ()))
     }
 
     fn name_is_taken(self, owner: &Owner, key: &ObjectKey) {

@@ -79,7 +79,7 @@ async fn act(shared: &Shared, world: &World, action: Action) -> bool {
     let written = api
         .patch_status(&key.name, &params, &json_patch(&patch))
         .await;
-    let is_done = is_done(&key, "status written", written.map(|_| ()));
+    let is_done = is_done(&key, "write the status", written.map(|_| ()));
     let configuration = world.configurations.get(&key);
     if let Some((problem, configuration)) = trouble.zip(configuration)
         && is_done

@@ -1,8 +1,23 @@
 //! Counts the objects of the cluster for the controller's metrics.
 use super::{Shared, world::World};
-use crate::{api::names, telemetry::metrics};
+use crate::{
+    api::{
+        condition::{Condition, ConditionType},
+        names,
+    },
+    model::names::ObjectKey,
+    telemetry::{
+        cluster::{Census, Counts},
+        metrics,
+    },
+};
 use std::{collections::BTreeMap, sync::Arc};
 use tokio_util::sync::CancellationToken;
+
+/// The phases that a Pod can have.
+const PHASES: [&str; 5] = ["Pending", "Running", "Succeeded", "Failed", "Unknown"];
+/// The conditions of an Instance that are there only while there is trouble.
+const TROUBLES: [ConditionType; 2] = [ConditionType::Flapping, ConditionType::IdentityChanged];
 
 /// Counts at each change of the world, while this replica is the leader.
 pub(super) async fn run(shared: Arc<Shared>, shutdown: CancellationToken) -> anyhow::Result<()> {
@@ -10,8 +25,11 @@ pub(super) async fn run(shared: Arc<Shared>, shutdown: CancellationToken) -> any
     loop {
         let now = world.borrow_and_update().clone();
         let leads = *is_leader.borrow_and_update();
-        let counts = now.filter(|_| leads).map(|world| broker_pods(&world));
+        let now = now.filter(|_| leads);
+        let counts = now.as_ref().map(|world| broker_pods(world));
         metrics().set_broker_pods(&counts.unwrap_or_default());
+        let census = now.map(|world| census(&world)).unwrap_or_default();
+        metrics().cluster.set(leads, &census);
         tokio::select! {
             () = shutdown.cancelled() => return Ok(()),
             changed = world.changed() => changed?,
@@ -35,27 +53,170 @@ fn broker_pods(world: &World) -> BTreeMap<(String, String), i64> {
     counts
 }
 
+/// Counts what belongs to each Configuration. Everything that can be counted of a Configuration is there from the beginning,
+/// with 0.
+fn census(world: &World) -> Census {
+    let mut census = Census::default();
+    for (key, configuration) in &world.configurations {
+        let status = configuration.status.as_ref();
+        for condition in status.iter().flat_map(|status| &status.conditions) {
+            let state = (condition.is_true(), condition.reason.clone());
+            census
+                .conditions
+                .insert(labels(key, &condition.type_), state);
+        }
+        for report in status.iter().flat_map(|status| &status.nodes) {
+            for problem in &report.problems {
+                add(&mut census.problems, key, &problem.reason, 1);
+            }
+        }
+        for state in ["available", "unavailable"] {
+            add(&mut census.instances, key, state, 0);
+        }
+        for trouble in TROUBLES {
+            add(&mut census.troubles, key, trouble.as_str(), 0);
+        }
+        if configuration.spec.broker_spec.is_some() {
+            for phase in PHASES {
+                add(&mut census.brokers, key, phase, 0);
+            }
+        }
+    }
+    count_instances(world, &mut census);
+    for (key, pod) in &world.pods {
+        if let Some(name) = pod.meta.labels.get(names::CONFIGURATION_LABEL) {
+            let phase = PHASES.into_iter().find(|phase| *phase == pod.phase);
+            let configuration = ObjectKey::new(&key.namespace, name);
+            add(
+                &mut census.brokers,
+                &configuration,
+                phase.unwrap_or("Pending"),
+                1,
+            );
+        }
+    }
+    census
+}
+
+fn count_instances(world: &World, census: &mut Census) {
+    for (key, instance) in &world.instances {
+        let configuration = ObjectKey::new(&key.namespace, &instance.spec.configuration_name);
+        let status = instance.status.as_ref();
+        let conditions = status.map_or(&[][..], |status| &status.conditions);
+        let is = |kind| Condition::of_type(conditions, kind);
+        // The condition is there from the first time on that no node saw the device.
+        let is_available = is(ConditionType::Available).is_none_or(Condition::is_true);
+        let state = if is_available {
+            "available"
+        } else {
+            "unavailable"
+        };
+        add(&mut census.instances, &configuration, state, 1);
+        for trouble in TROUBLES {
+            if is(trouble).is_some_and(Condition::is_true) {
+                add(&mut census.troubles, &configuration, trouble.as_str(), 1);
+            }
+        }
+    }
+}
+
+fn add(counts: &mut Counts, configuration: &ObjectKey, value: &str, by: usize) {
+    *counts.entry(labels(configuration, value)).or_default() += by;
+}
+
+fn labels(configuration: &ObjectKey, value: &str) -> (String, String, String) {
+    let ObjectKey {
+        namespace, name, ..
+    } = configuration;
+    (namespace.clone(), name.clone(), value.to_owned())
+}
+
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::{controller::world::BrokerPod, model::names::ObjectKey};
+    use super::{
+        super::fixtures::{configuration, instance, key, pod},
+        *,
+    };
+    use serde_json::json;
+
+    fn world() -> World {
+        let mut world = World::default();
+        let problem = json!({ "reason": "ResourceTaken", "message": "" });
+        let reports = ["a", "b"].map(|node| json!({ "name": node, "problems": [problem.clone()] }));
+        let cam = json!({
+            "spec": { "brokerSpec": { "brokerPodSpec": {} } },
+            "status": {
+                "conditions": [
+                    { "type": "Ready", "status": "False", "reason": "ResourceTaken", "lastTransitionTime": "" },
+                    { "type": "BrokersReady", "status": "True", "reason": "Running", "lastTransitionTime": "" },
+                ],
+                "nodes": reports,
+            },
+        });
+        world
+            .configurations
+            .insert(key("cam"), Arc::new(configuration("cam", cam)));
+        let idle = Arc::new(configuration("idle", json!({})));
+        world.configurations.insert(key("idle"), idle);
+        for (name, kind, status) in [
+            ("cam-1", "Available", "True"),
+            ("cam-2", "Available", "False"),
+            ("cam-3", "IdentityChanged", "True"),
+        ] {
+            let condition = json!({ "type": kind, "status": status, "reason": "Because", "lastTransitionTime": "" });
+            let status = json!({ "status": { "conditions": [condition] } });
+            world
+                .instances
+                .insert(key(name), Arc::new(instance(name, status)));
+        }
+        for (name, phase) in [
+            ("a", "Running"),
+            ("b", "Pending"),
+            ("c", "Failed"),
+            ("d", ""),
+        ] {
+            let mut pod = pod("cam-1", phase);
+            pod.node = Some("n".to_owned());
+            world.pods.insert(key(name), Arc::new(pod));
+        }
+        world
+    }
+
+    fn of(name: &str, value: &str) -> (String, String, String) {
+        labels(&key(name), value)
+    }
 
     #[test]
     fn pods_are_counted_until_they_end() {
-        let mut world = World::default();
-        for (name, phase) in [("a", "Running"), ("b", "Pending"), ("c", "Failed")] {
-            let mut pod = BrokerPod {
-                phase: phase.to_owned(),
-                node: Some("n".to_owned()),
-                ..BrokerPod::default()
-            };
-            let label = (names::CONFIGURATION_LABEL.to_owned(), "cam".to_owned());
-            pod.meta.labels.extend([label]);
-            world
-                .pods
-                .insert(ObjectKey::new("default", name), Arc::new(pod));
-        }
         let counted = ("cam".to_owned(), "n".to_owned());
-        assert_eq!(broker_pods(&world), BTreeMap::from([(counted, 2)]));
+        assert_eq!(broker_pods(&world()), BTreeMap::from([(counted, 3)]));
+    }
+
+    #[test]
+    fn conditions_and_problems_of_configurations_are_counted() {
+        let census = census(&world());
+        let ready = (false, "ResourceTaken".to_owned());
+        assert_eq!(census.conditions[&of("cam", "Ready")], ready);
+        assert!(census.conditions[&of("cam", "BrokersReady")].0);
+        let problems = [(of("cam", "ResourceTaken"), 2)];
+        assert_eq!(census.problems, BTreeMap::from(problems));
+    }
+
+    #[test]
+    fn an_instance_is_available_unless_its_condition_denies_it() {
+        let census = census(&world());
+        assert_eq!(census.instances[&of("cam", "available")], 2);
+        assert_eq!(census.instances[&of("cam", "unavailable")], 1);
+        assert_eq!(census.troubles[&of("cam", "IdentityChanged")], 1);
+    }
+
+    #[test]
+    fn what_a_configuration_has_none_of_is_there_with_0() {
+        let census = census(&world());
+        assert_eq!(census.instances[&of("idle", "available")], 0);
+        assert_eq!(census.troubles[&of("idle", "Flapping")], 0);
+        assert_eq!(census.brokers[&of("cam", "Unknown")], 0);
+        assert_eq!(census.brokers[&of("cam", "Pending")], 2);
+        assert!(!census.brokers.contains_key(&of("idle", "Running")));
     }
 }

@@ -2,6 +2,7 @@
 use crate::{
     agent, api, kubelet,
     store::folder::{self, FolderStore},
+    yaml,
 };
 use anyhow::Context as _;
 use std::{
@@ -118,7 +119,7 @@ impl Home {
 
 /// Shortens the grace period of a Configuration, so that a user sees the Instance of a lost device being deleted.
 fn with_short_grace(text: &str) -> anyhow::Result<String> {
-    let mut document: serde_json::Value = serde_saphyr::from_str(text)?;
+    let mut document = yaml::from_str(text)?;
     document["spec"]["gracePeriodSeconds"] = GRACE_PERIOD_SECONDS.into();
-    Ok(serde_saphyr::to_string(&document)?)
+    Ok(yaml::to_string(&document)?)
 }

@@ -5,6 +5,7 @@ use crate::{
     api::{instance, names},
     kubelet::client::Client,
     model::printable::printable,
+    yaml,
 };
 use k8s_openapi::{
     api::core::v1::{Node, Pod},
@@ -63,7 +64,8 @@ impl Observer {
         // A file that is being replaced is read the next time.
         let read = |name: String| {
             let text = fs::read_to_string(self.instances.join(name)).ok()?;
-            let instance: instance::Instance = serde_saphyr::from_str(&text).ok()?;
+            let instance = yaml::from_str(&text).ok()?;
+            let instance: instance::Instance = serde_json::from_value(instance).ok()?;
             let metadata = instance.metadata;
             let created = metadata.creation_timestamp.map_or(now, |time| time.0);
             let shown = Instance {

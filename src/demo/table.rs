@@ -1,11 +1,12 @@
 //! Converts a snapshot into the rows of the tables on the screen. Pure.
 use super::snapshot::Snapshot;
-use crate::model::age;
+use crate::model::instance_row::{COLUMNS, InstanceRow};
 
 /// The columns of the Instances, with the health that the node reports.
-pub(super) const INSTANCE_COLUMNS: [&str; 7] = [
-    "NAME", "CONFIG", "SHARED", "NODES", "AGE", "HEALTH", "DEVICE",
-];
+pub(super) const INSTANCE_COLUMNS: [&str; 7] = {
+    let [name, config, shared, nodes, age] = COLUMNS;
+    [name, config, shared, nodes, age, "HEALTH", "DEVICE"]
+};
 pub(super) const SOCKET_COLUMNS: [&str; 2] = ["RESOURCE", "SOCKET"];
 pub(super) const NODE_COLUMNS: [&str; 3] = ["RESOURCE", "CAPACITY", "ALLOCATABLE"];
 pub(super) const BROKER_COLUMNS: [&str; 5] =
@@ -18,15 +19,16 @@ pub(super) fn instances(snapshot: &Snapshot) -> Vec<[String; 7]> {
             Some(resource) if resource.allocatable > 0 => "Healthy",
             Some(_) => "Unhealthy",
         };
-        [
-            name.clone(),
-            instance.configuration.clone(),
-            instance.is_shared.to_string(),
-            format!("[{}]", instance.nodes.join(",")),
-            age::short(instance.age),
-            health.to_owned(),
-            instance.device.clone(),
-        ]
+        let row = InstanceRow {
+            name,
+            configuration: &instance.configuration,
+            is_shared: instance.is_shared,
+            nodes: &instance.nodes,
+            age: Some(instance.age),
+        };
+        let [name, config, shared, nodes, age] = row.cells();
+        let device = instance.device.clone();
+        [name, config, shared, nodes, age, health.to_owned(), device]
     };
     snapshot.instances.iter().map(row).collect()
 }

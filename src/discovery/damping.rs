@@ -1,67 +1,67 @@
 //! Devices that go and come, or move, again and again are believed more slowly each time. Pure.
 //!
-//! The figures of merit are those of route flap damping (RFC 2439): each loss, and each move, adds 1, and what was added
-//! is halved in each [`HALF_LIFE`]. Whole sets go in and whole sets come out; the time comes in as `now`.
+//! The penalties are those of route flap damping (RFC 2439): each loss, and each move, adds 1, and a penalty is halved in
+//! each [`HALF_LIFE`]. Whole sets go in and whole sets come out; the time comes in as `now`.
 //!
 //! | what a handler says | when it is believed |
 //! |---|---|
 //! | a device is gone | at once, always |
 //! | it is back, after few losses | at once |
-//! | it is back, after a third loss within a minute and a half | when it has stayed for 2 s, then 4 s, 8 s, … up to 5 min; at another place as long as a move must last, too |
+//! | it is back, after a third loss within about 80 s | when it has stayed for 2 s, then 4 s, 8 s, … up to 5 min; at another place as long as a move must last, too |
 //! | it is reached differently (it has moved) | when that has stayed for 3 s; after more moves for 6 s, and 8 s at most |
 //! | anything else of it has changed | at once |
 //!
-//! Only a belief that was wrong adds to the figure of losses: what a device does while it is held back is shown to
-//! nobody. So a switch that was loose for some seconds costs its devices seconds, and one device that is off again
-//! whenever it was believed is held back for minutes. A figure falls only while its device is believed, or is away.
+//! A loss counts only if the device was believed: nobody sees what it does while it is held back. So a switch that was
+//! loose for some seconds costs its devices seconds, and a device that is off again whenever it was believed is held back
+//! for minutes. A penalty falls while its device is believed or away, and not while it is held back.
 use crate::model::device::{Device, DeviceId, DeviceSet};
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 const HALF_LIFE: Duration = Duration::from_secs(60);
 /// A device with more losses than this flaps: a camera may start twice in a row.
 const LOSSES_TOLERATED: f64 = 2.0;
-/// How long a device is held back after its third loss in a row. Each further loss doubles it.
+/// The time for which a device is held back after its third loss in a row. Each further loss doubles it.
 const FIRST_HOLD: Duration = Duration::from_secs(2);
 const LONGEST_HOLD: Duration = Duration::from_secs(300);
-/// With it the longest hold is reached, and is 9 s again after a minute that went well.
+/// The highest penalty of losses: it gives [`LONGEST_HOLD`], and 9 s after one [`HALF_LIFE`].
 const LOSSES_MAX: f64 = 10.25;
-/// How long a device must be reached differently before that is believed: its brokers are replaced for it. A host with
+/// The time for which a device must be reached differently before that is believed: its brokers are replaced for it. A host with
 /// several interfaces announces on each what is reached there, and such an announcement flushes the addresses of the
 /// others for a second or two (RFC 6762 10.2).
 pub const FIRST_MOVE: Duration = Duration::from_secs(3);
-/// What a device says last is believed within 10 s, however often it has moved.
+/// The last place of a device is believed within 10 s, however often it has moved.
 const LONGEST_MOVE: Duration = Duration::from_secs(8);
 /// The longest wait holds for a minute after the last of many moves.
 const MOVES_MAX: f64 = 3.0;
-/// A figure this small counts for nothing.
+/// A penalty this small counts as none.
 const NEGLIGIBLE: f64 = 0.1;
 /// The most devices whose past is remembered; those that are held back just now are not counted.
 const REMEMBERED_MAX: usize = 4096;
-/// So that a figure is surely below its level when it is looked at again.
+/// It makes sure that a penalty is below its level when it is looked at again.
 const A_LITTLE_LATER: Duration = Duration::from_millis(1);
 
-/// What is believed of the devices of one Configuration.
+/// The devices of one Configuration that are believed, and the history of those that went or moved.
 #[derive(Debug, Default)]
 pub struct Damper {
     believed: Arc<DeviceSet>,
-    /// Of devices that went or moved not long ago.
+    /// The devices that went or moved not long ago.
     records: BTreeMap<DeviceId, Record>,
 }
 
-/// What is to be shown now.
+/// The devices to be shown now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Belief {
     pub set: Arc<DeviceSet>,
     /// The devices that flap, whether or not they are in the set.
     pub flapping: BTreeMap<DeviceId, Flapping>,
-    /// When to look again, should the handler say nothing before.
+    /// The time of the next turn, if the handler reports nothing before.
     pub wake: Option<Duration>,
 }
 
 /// A device that comes and goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Flapping {
-    /// It is there and counts as gone.
+    /// The device is there and counts as gone.
     pub is_held_back: bool,
     losses: u32,
     hold: Duration,
@@ -71,7 +71,7 @@ impl fmt::Display for Flapping {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "the device went away {} times within minutes; until it is steady, each return is believed only after {} s \
+            "the device went away {} times within minutes; until it is steady, each return counts only after {} s \
              without a break; check its power, its network, and whether another device has its name",
             self.losses,
             self.hold.as_secs().max(1)
@@ -81,41 +81,41 @@ impl fmt::Display for Flapping {
 
 #[derive(Debug)]
 struct Record {
-    losses: Figure,
-    /// The same without decay.
-    counted: u32,
-    moves: Figure,
-    /// How the device was reached when it was believed last.
+    losses: Penalty,
+    /// The number of all losses, without decay.
+    loss_count: u32,
+    moves: Penalty,
+    /// The connection of the device when it was believed last.
     connection: String,
     stage: Stage,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 enum Stage {
-    /// It is believed as it is.
+    /// The device is believed as it is.
     Settled,
     Gone,
-    /// It is back, and not believed until it has stayed.
+    /// The device is back, and not believed until it has stayed.
     HeldBack {
         connection: String,
         until: Duration,
-        losses: f64,
+        penalty: f64,
     },
-    /// It is reached differently, which is not believed until that has stayed.
+    /// The device is reached differently, which is not believed until that has stayed.
     Moving {
         connection: String,
         until: Duration,
     },
 }
 
-/// A figure of merit.
+/// A number that is halved in each [`HALF_LIFE`].
 #[derive(Debug, Clone, Copy, Default)]
-struct Figure {
+struct Penalty {
     value: f64,
     since: Duration,
 }
 
-impl Figure {
+impl Penalty {
     fn at(self, now: Duration) -> f64 {
         let age = now.saturating_sub(self.since).div_duration_f64(HALF_LIFE);
         self.value * (-age).exp2()
@@ -128,27 +128,27 @@ impl Figure {
         };
     }
 
-    /// When it will have fallen to `level`.
+    /// Returns the time at which it will have fallen to `level`.
     fn falls_to(self, level: f64) -> Duration {
         self.since + HALF_LIFE.mul_f64((self.value / level).log2().max(0.0)) + A_LITTLE_LATER
     }
 }
 
-fn hold(losses: f64) -> Duration {
-    if losses <= LOSSES_TOLERATED {
+fn hold(penalty: f64) -> Duration {
+    if penalty <= LOSSES_TOLERATED {
         return Duration::ZERO;
     }
-    let doublings = losses - LOSSES_TOLERATED - 1.0;
+    let doublings = penalty - LOSSES_TOLERATED - 1.0;
     FIRST_HOLD.mul_f64(doublings.exp2()).min(LONGEST_HOLD)
 }
 
-fn move_settle(moves: f64) -> Duration {
-    FIRST_MOVE.mul_f64(moves.exp2()).min(LONGEST_MOVE)
+fn move_settle(penalty: f64) -> Duration {
+    FIRST_MOVE.mul_f64(penalty.exp2()).min(LONGEST_MOVE)
 }
 
 impl Damper {
-    /// What to believe, when a handler says `said`. Of the devices that it does not name, those are gone that
-    /// `is_missing`; the others may only be late.
+    /// Returns the devices to believe after a handler has reported `said`. A device that `said` leaves out is gone if
+    /// `is_missing`; otherwise its answer may be late.
     pub fn turn(
         &mut self,
         said: &Arc<DeviceSet>,
@@ -183,7 +183,7 @@ impl Damper {
         }
     }
 
-    /// Takes note of the devices that are not there any more.
+    /// Records the devices that are not there any more.
     fn lose(&mut self, said: &DeviceSet, is_missing: impl Fn(&DeviceId) -> bool, now: Duration) {
         let is_lost = |id: &DeviceId| !said.devices.contains_key(id) && is_missing(id);
         for (id, record) in &mut self.records {
@@ -199,7 +199,7 @@ impl Damper {
                 let record = self.records.entry(id.clone());
                 let record = record.or_insert_with(|| Record::of(device));
                 record.losses.add_one(now, LOSSES_MAX);
-                record.counted = record.counted.saturating_add(1);
+                record.loss_count = record.loss_count.saturating_add(1);
                 record.stage = Stage::Gone;
             }
         }
@@ -211,19 +211,18 @@ impl Damper {
             return match self.records.get_mut(&device.id) {
                 // The first time, or not for a long time.
                 None => Verdict::Believed,
-                Some(record) => record.returns(connection, now),
+                Some(record) => record.on_return(connection, now),
             };
         };
-        let stands = before.connection_digest();
-        if stands == connection && !self.records.contains_key(&device.id) {
+        if before.connection_digest() == connection && !self.records.contains_key(&device.id) {
             return Verdict::Believed;
         }
         let record = self.records.entry(device.id.clone());
         let record = record.or_insert_with(|| Record::of(before));
-        record.stands(connection, now)
+        record.on_present(connection, now)
     }
 
-    /// What is remembered is bounded: the least of it goes first.
+    /// Bounds the records: those with the smallest penalties go first.
     fn forget(&mut self, now: Duration) {
         let weight = |record: &Record| record.losses.at(now).max(record.moves.at(now));
         (self.records).retain(|_, record| !record.is_at_rest() || weight(record) > NEGLIGIBLE);
@@ -244,7 +243,8 @@ impl Damper {
             let is_held_back = matches!(record.stage, Stage::HeldBack { .. });
             let flapping = Flapping {
                 is_held_back,
-                losses: record.counted,
+                losses: record.loss_count,
+                // The hold of the last loss, which does not shrink while a reader looks at it.
                 hold: hold(record.losses.value),
             };
             (id.clone(), flapping)
@@ -268,18 +268,18 @@ impl Damper {
 
 enum Verdict {
     Believed,
-    /// It counts as gone.
+    /// The device counts as gone.
     HeldBack,
-    /// It counts as it was believed last.
+    /// The device counts as it was believed last.
     AsBefore,
 }
 
 impl Record {
     fn of(device: &Device) -> Self {
         Self {
-            losses: Figure::default(),
-            counted: 0,
-            moves: Figure::default(),
+            losses: Penalty::default(),
+            loss_count: 0,
+            moves: Penalty::default(),
             connection: device.connection_digest(),
             stage: Stage::Settled,
         }
@@ -297,7 +297,7 @@ impl Record {
         matches!(self.stage, Stage::HeldBack { .. }) || self.losses.at(now) > LOSSES_TOLERATED
     }
 
-    /// It goes, and nobody was told that it was there: its figure begins to fall anew, from where it was.
+    /// The device goes, and was not shown: its penalty begins to fall anew, from its present value.
     fn goes_unseen(&mut self, now: Duration) {
         if let Stage::HeldBack { .. } = self.stage {
             self.losses.since = now;
@@ -305,31 +305,31 @@ impl Record {
         self.stage = Stage::Gone;
     }
 
-    /// It is there, and is not believed to be.
-    fn returns(&mut self, connection: String, now: Duration) -> Verdict {
-        let losses = match &self.stage {
+    /// The device is there, and was not believed to be.
+    fn on_return(&mut self, connection: String, now: Duration) -> Verdict {
+        let penalty = match &self.stage {
             Stage::HeldBack {
                 connection: before,
                 until,
-                losses,
+                penalty,
             } if *before == connection && *until <= now => {
-                self.losses = Figure {
-                    value: *losses,
+                self.losses = Penalty {
+                    value: *penalty,
                     since: now,
                 };
-                return self.is_believed(connection, now);
+                return self.believe(connection, now);
             }
             Stage::HeldBack {
                 connection: before, ..
             } if *before == connection => return Verdict::HeldBack,
-            Stage::HeldBack { losses, .. } => *losses,
+            Stage::HeldBack { penalty, .. } => *penalty,
             Stage::Gone => self.losses.at(now),
             // Another run of its handler had not found it yet.
-            Stage::Settled | Stage::Moving { .. } => return self.is_believed(connection, now),
+            Stage::Settled | Stage::Moving { .. } => return self.believe(connection, now),
         };
-        let mut hold = hold(losses);
+        let mut hold = hold(penalty);
         if hold.is_zero() {
-            return self.is_believed(connection, now);
+            return self.believe(connection, now);
         }
         if connection != self.connection {
             hold = hold.max(move_settle(self.moves.at(now)));
@@ -337,13 +337,13 @@ impl Record {
         self.stage = Stage::HeldBack {
             connection,
             until: now + hold,
-            losses,
+            penalty,
         };
         Verdict::HeldBack
     }
 
-    /// It is there, and was believed to be.
-    fn stands(&mut self, connection: String, now: Duration) -> Verdict {
+    /// The device is there, and was believed to be.
+    fn on_present(&mut self, connection: String, now: Duration) -> Verdict {
         if self.connection == connection {
             self.stage = Stage::Settled;
             return Verdict::Believed;
@@ -354,7 +354,7 @@ impl Record {
                 until,
             } if *before == connection => {
                 if *until <= now {
-                    return self.is_believed(connection, now);
+                    return self.believe(connection, now);
                 }
                 return Verdict::AsBefore;
             }
@@ -369,7 +369,7 @@ impl Record {
         Verdict::AsBefore
     }
 
-    fn is_believed(&mut self, connection: String, now: Duration) -> Verdict {
+    fn believe(&mut self, connection: String, now: Duration) -> Verdict {
         if self.connection != connection {
             self.moves.add_one(now, MOVES_MAX);
         }
@@ -379,7 +379,7 @@ impl Record {
     }
 }
 
-/// `said` with other devices, or without them.
+/// Returns `said` with some devices replaced or left out.
 fn with(said: &DeviceSet, instead: BTreeMap<&DeviceId, Option<Arc<Device>>>) -> DeviceSet {
     let mut set = said.clone();
     for (id, device) in instead {

@@ -1,4 +1,4 @@
-//! How old something is, in a few characters.
+//! Formats the age of an object in a few characters. Pure.
 use std::time::Duration;
 
 const MINUTE: u64 = 60;
@@ -6,8 +6,8 @@ const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
 const YEAR: u64 = 365 * DAY;
 
-/// `119s`, `2m5s`, `12m`, `3h`: as kubectl prints ages (k8s.io/apimachinery, pkg/util/duration), which drops the smaller
-/// unit when it matters no more.
+/// Formats ages as kubectl does: `119s`, `2m5s`, `12m`, `3h` (k8s.io/apimachinery, pkg/util/duration). The smaller unit
+/// is dropped when it is insignificant.
 pub fn short(age: Duration) -> String {
     let seconds = age.as_secs();
     let whole = |unit: u64, name: char| format!("{}{name}", seconds / unit);

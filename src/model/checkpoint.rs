@@ -1,13 +1,13 @@
-//! The file in which a kubelet keeps which container has which device, `kubelet_internal_checkpoint`: its JSON, byte
-//! for byte as Go writes it, and its checksum over Go's dump of the data.
+//! Reads and writes `kubelet_internal_checkpoint`, the file in which a kubelet records the devices of each container:
+//! its JSON, byte for byte as Go writes it, and its checksum over Go's dump of the data.
 //!
-//! The agent reads the file of any kubelet, and our kubelet reads and writes its own. What the plugins answered stays
-//! as it is in the file: base64 of a `ContainerAllocateResponse`.
+//! The agent reads the file of any kubelet, and our kubelet reads and writes its own. The plugins' answers stay in
+//! their stored form: base64 of a `ContainerAllocateResponse`.
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt::Write as _};
 
-/// The file's name in the kubelet's folder of device plugins.
+/// The name of the file in the kubelet's folder of device plugins.
 pub const FILE: &str = "kubelet_internal_checkpoint";
 
 #[derive(Debug, thiserror::Error)]
@@ -18,7 +18,7 @@ pub enum Error {
     Checksum { found: u64, expected: u32 },
 }
 
-/// Go tells nil from empty, and so does the checksum: `None` is nil.
+/// The data of a checkpoint. `None` is Go's nil, which differs from an empty value, also in the checksum.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct Data {
@@ -36,7 +36,7 @@ pub struct Entry {
     pub resource_name: String,
     #[serde(rename = "DeviceIDs")]
     pub device_ids: Option<BTreeMap<i64, Option<Vec<String>>>>,
-    /// Base64.
+    /// The plugin's answer in base64.
     #[serde(rename = "AllocResp")]
     pub alloc_resp: Option<String>,
 }
@@ -49,13 +49,13 @@ struct File {
 }
 
 impl Entry {
-    /// The ids on all NUMA nodes. One that is on several comes as often.
+    /// Iterates over the ids on all NUMA nodes. An id on several nodes is repeated.
     pub fn ids(&self) -> impl Iterator<Item = &String> {
         let by_node = self.device_ids.iter().flat_map(BTreeMap::values);
         by_node.flatten().flatten()
     }
 
-    /// The encoded answer of the plugin; `None` where that is no base64.
+    /// Returns the encoded answer of the plugin, or `None` if it is not base64.
     pub fn response(&self) -> Option<Vec<u8>> {
         let text = self.alloc_resp.as_deref().unwrap_or_default();
         BASE64_STANDARD.decode(text).ok()
@@ -67,12 +67,12 @@ pub fn encoded(response: &[u8]) -> String {
     BASE64_STANDARD.encode(response)
 }
 
-/// Reads a file without looking at its checksum: a later kubelet may keep more with each entry.
+/// Parses a file without checking its checksum, because a later kubelet may store more in each entry.
 pub fn parse(bytes: &[u8]) -> Result<Data, Error> {
     Ok(serde_json::from_slice::<File>(bytes)?.data)
 }
 
-/// Reads a file whose data is what the checksum was made of.
+/// Parses a file whose checksum matches its data.
 pub fn verified(bytes: &[u8]) -> Result<Data, Error> {
     let File {
         data,
@@ -85,14 +85,14 @@ pub fn verified(bytes: &[u8]) -> Result<Data, Error> {
     Ok(data)
 }
 
-/// The whole file.
+/// Returns the content of the file.
 pub fn written(data: Data) -> Vec<u8> {
     let checksum = u64::from(checksum(&data));
     let json = serde_json::to_string(&File { data, checksum });
     go_json(&json.expect("strings and numbers are always JSON")).into_bytes()
 }
 
-/// Go writes these as escapes, so that JSON may stand in HTML. Outside of strings there are none of them.
+/// Escapes the characters that Go escapes so that JSON may be embedded in HTML. They occur in strings only.
 fn go_json(json: &str) -> String {
     let mut escaped = String::with_capacity(json.len());
     for c in json.chars() {
@@ -106,7 +106,7 @@ fn go_json(json: &str) -> String {
     escaped
 }
 
-/// FNV-1a, 32 bits, over the text that `dump.ForHash` of k8s.io/apimachinery makes of the data.
+/// Returns FNV-1a, 32 bits, of the text that `dump.ForHash` of k8s.io/apimachinery makes of the data.
 fn checksum(data: &Data) -> u32 {
     dump(data).bytes().fold(0x811c_9dc5, |hash: u32, byte| {
         (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)

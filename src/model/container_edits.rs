@@ -5,19 +5,19 @@ use super::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The variable with the slots a container holds, as `AKRI_SLOT` and `AKRI_SLOT_<DIGEST>`: with a capacity above 1
-/// it tells the users of one device apart.
+/// The variable with the slots of a container, as `AKRI_SLOT` and `AKRI_SLOT_<DIGEST>`. With a capacity above 1 it
+/// distinguishes the users of one device.
 pub const SLOT_VARIABLE: &str = "AKRI_SLOT";
 
-/// One device of a container, with all that decides its environment.
+/// One device of a container, with all values that determine its environment.
 #[derive(Debug, Clone, Copy)]
 pub struct Given<'a> {
     /// The digest in the Instance's name.
     pub digest: &'a str,
-    /// The usage slot the container holds, `<instance>-<index>`.
+    /// The slot that the container holds, `<instance>-<index>`.
     pub slot: &'a SlotId,
     pub device: &'a Device,
-    /// The Configuration's; they win over the device's own properties.
+    /// The properties of the Configuration, which override the device's own properties.
     pub broker_properties: &'a BTreeMap<String, String>,
 }
 
@@ -30,8 +30,8 @@ pub struct ContainerEdits {
 }
 
 impl ContainerEdits {
-    /// Every property twice: as `KEY_<DIGEST>`, which is always its device's, and as `KEY`, which is the first
-    /// device's where several differ. Of mounts and device nodes with one container path the first stays.
+    /// Computes the edits for these devices. Every property appears twice: as `KEY_<DIGEST>` with its device's value,
+    /// and as `KEY` with the first device's value. Of mounts and device nodes with one container path the first stays.
     pub fn of(devices: &[Given<'_>]) -> Self {
         let mut edits = Self {
             env: slots(devices),
@@ -79,8 +79,8 @@ impl ContainerEdits {
     }
 }
 
-/// A variable's name that cannot be taken for the `KEY_<DIGEST>` of another device. A container may have devices of
-/// several resources: the kubelet merges their variables in no order, so that one could stand in for the other.
+/// Returns a variable's name that differs from the `KEY_<DIGEST>` of every other device. A container may have devices
+/// of several resources, whose variables the kubelet merges in no order, so one could replace the other.
 pub fn without_digest(name: String) -> String {
     let end = name.rsplit_once('_').map_or("", |(_, end)| end);
     let is_digit = |b: u8| b.is_ascii_digit() || (b'A'..=b'F').contains(&b);
@@ -90,7 +90,7 @@ pub fn without_digest(name: String) -> String {
     name
 }
 
-/// All slots, and those of each device, separated by commas.
+/// Returns the variables with all slots, and with those of each device, separated by commas.
 fn slots(devices: &[Given<'_>]) -> BTreeMap<String, String> {
     let mut env: BTreeMap<String, String> = BTreeMap::new();
     for given in devices {
@@ -106,7 +106,7 @@ fn slots(devices: &[Given<'_>]) -> BTreeMap<String, String> {
     env
 }
 
-/// A device's properties overlaid by its Configuration's: `brokerProperties` of the Instance.
+/// Returns a device's properties, overridden by those of its Configuration: `brokerProperties` of the Instance.
 pub fn environment<'a>(
     properties: &'a BTreeMap<String, String>,
     broker_properties: &'a BTreeMap<String, String>,

@@ -1,6 +1,6 @@
 //! Defines discovered devices, and complete sets of them.
 //!
-//! A device knows nothing of Kubernetes: names, slots and Instances are made from it elsewhere.
+//! A device does not depend on Kubernetes: names, slots and Instances are derived from it elsewhere.
 use super::{names::digest_32, pin::Pin};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -30,25 +30,25 @@ impl fmt::Display for DeviceId {
     }
 }
 
-/// A thing that discovery found, and what a container needs to use it.
+/// A device that discovery found, and the values that a container needs to use it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Device {
     pub id: DeviceId,
-    /// Become the environment of a container that is given the device.
+    /// The variables in the environment of a container that gets the device.
     pub properties: BTreeMap<String, String>,
-    /// The names of those properties that say how to reach the device, such as its address and port.
-    /// A running container cannot outlive a change of them; all others may change at any time.
+    /// The names of the properties that are needed to reach the device, such as its address and port. If one of them
+    /// changes, running containers must be replaced. All other properties may change at any time.
     pub connection: BTreeSet<String>,
     pub mounts: Vec<Mount>,
     pub device_nodes: Vec<DeviceNode>,
-    /// Fully qualified CDI names, `vendor/class=name`.
+    /// The fully qualified CDI names, `vendor/class=name`.
     pub cdi_devices: Vec<String>,
-    /// The identity that is remembered when the device is found first, and compared from then on.
+    /// The identity that is recorded when the device is first found, and compared from then on.
     pub pin: Option<Pin>,
 }
 
 impl Device {
-    /// A device with an id and nothing else.
+    /// Creates a device that has only an id.
     pub fn new(id: impl AsRef<str>) -> Self {
         Self {
             id: DeviceId::new(id),
@@ -61,8 +61,8 @@ impl Device {
         }
     }
 
-    /// A digest of all that a container was told about reaching the device. While it stays the same, a container
-    /// that was given the device can be started again with what it was given.
+    /// Returns a digest of all values that a container got for reaching the device. While the digest stays the same,
+    /// the container can be started again with the same values.
     pub fn connection_digest(&self) -> String {
         let properties = (self.properties.iter())
             .filter(|(key, _)| self.connection.contains(*key))
@@ -101,28 +101,28 @@ pub struct Mount {
 pub struct DeviceNode {
     pub container_path: String,
     pub host_path: String,
-    /// Any of `r`, `w` and `m` (mknod).
+    /// Any combination of `r`, `w` and `m` (mknod).
     pub permissions: String,
 }
 
-/// Who sees the device: that decides what its identity is made of.
+/// The nodes that see one device. The scope determines how its identity is formed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// Every node that can reach it finds the same device: one Instance for all of them.
+    /// Every node that can reach the device sees the same one: one Instance for all nodes.
     Shared,
-    /// Each node finds a device of its own, whatever its id: one Instance a node.
+    /// Each node sees a device of its own, whatever its id: one Instance for each node.
     Node,
 }
 
-/// All that a running discovery sees now.
+/// All devices that a running discovery sees now.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeviceSet {
     pub devices: BTreeMap<DeviceId, Arc<Device>>,
-    /// Whether the handler has looked everywhere once. Until then a missing device may only be late.
+    /// Whether the handler has completed its first look. Until then a missing device may only be late.
     pub complete: bool,
-    /// Whether devices are there and left out: a missing one may be among them.
+    /// Whether present devices were left out. A missing device may be one of them.
     pub left_out: bool,
-    /// What could not be used, each with its place and the reason: the devices above are all the others.
+    /// The devices and files that could not be used, each with its place and the reason. They are not in `devices`.
     pub problems: Vec<String>,
     /// What is wrong with the handler, where it is another process.
     pub troubles: Vec<HandlerTrouble>,
@@ -145,7 +145,7 @@ impl HandlerTrouble {
 }
 
 impl DeviceSet {
-    /// The set of a handler that has looked everywhere.
+    /// Creates the set of a handler that has completed its first look.
     pub fn complete(devices: impl IntoIterator<Item = Device>) -> Self {
         Self {
             devices: (devices.into_iter())
@@ -158,12 +158,12 @@ impl DeviceSet {
         }
     }
 
-    /// Whether a device that is not in it is not there.
+    /// Returns whether a device that is not in the set is certainly absent.
     pub fn is_whole(&self) -> bool {
         self.complete && !self.left_out
     }
 
-    /// The first problems, for a condition, which has room for some kilobytes; `None` where there are none.
+    /// Returns the first problems, for a condition of some kilobytes; `None` if there are no problems.
     pub fn problems_in_short(&self) -> Option<String> {
         let (shown, rest) = self
             .problems

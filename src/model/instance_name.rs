@@ -1,17 +1,17 @@
-//! The name of an Instance: `<configuration>-<digest of the device>`, as Akri makes it.
+//! Builds the name of an Instance: `<configuration>-<digest of the device>`, as Akri does. Pure.
 use super::{
     device::{DeviceId, Scope},
     names::{digest_6, digest_10},
 };
 use std::{fmt, str::FromStr};
 
-/// `<configuration>-<digest>`. Its last part, upper case, is the suffix of environment variables.
+/// The name `<configuration>-<digest>`. The digest, in upper case, is the suffix of environment variables.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InstanceName(String);
 
 impl InstanceName {
-    /// The names a device may have, in the order in which they are tried: the 6-digit digest as Akri makes it
-    /// and, where another device has that name, the 10-digit one.
+    /// Returns the possible names of a device, in order of preference: with the 6-digit digest, as in Akri, and with
+    /// the 10-digit digest if another device has that name.
     pub fn candidates(
         configuration: &str,
         device: &DeviceId,
@@ -30,7 +30,7 @@ impl InstanceName {
         &self.0
     }
 
-    /// The part after the last `-`.
+    /// Returns the part after the last `-`.
     pub fn digest(&self) -> &str {
         self.0.rsplit_once('-').map_or("", |(_, digest)| digest)
     }
@@ -42,9 +42,9 @@ impl fmt::Display for InstanceName {
     }
 }
 
-/// A text that is no Instance's name.
+/// The error for a text that is not the name of an Instance.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no Instance name: <configuration>-<digest> is")]
+#[error("{0:?} is not an Instance name, which is <configuration>-<digest>")]
 pub struct NotAnInstanceName(String);
 
 impl FromStr for InstanceName {

@@ -1,61 +1,63 @@
-//! The bounds of what comes from outside: the most of each thing that users, other agents and the LAN may hand in. Pure.
+//! Defines the limits of input: the most of each thing that users, other agents and the LAN may submit. Pure.
 //!
-//! The schemas of the CustomResourceDefinitions hold them, and so does whoever reads an object: one may have been stored
-//! before its definition had a bound, or under a definition without any.
+//! The schemas of the CustomResourceDefinitions enforce them, and so does every reader of an object, because an object
+//! may have been stored before its definition had a limit, or under a definition without any.
 
-/// The most usage slots of a device, as `capacity` says. The kubelet is sent each of them.
+/// The most slots of a device, which is the largest `capacity`. The kubelet gets each slot.
 pub const CAPACITY_MAX: i32 = 10_000;
-/// The most slots that all Instances of a node offer together: each is listed, sent and kept by the kubelet.
+/// The most slots that all Instances of a node offer together. Each slot is listed, sent and stored by the kubelet.
 pub const SLOTS_MAX: u64 = 100_000;
-/// Entries of `deviceUsage`: every slot, and some that were left over when the capacity was lowered.
+/// The most entries of `deviceUsage`: every slot, and some that remain after the capacity was lowered.
 pub const USAGE_ENTRIES_MAX: usize = 10_064;
-/// A slot's id: the name of an Instance, a hyphen and a number.
+/// The longest id of a slot, in characters: the name of an Instance, a hyphen and a number.
 pub const SLOT_ID_MAX: usize = 264;
-/// A slot's owner: `C:<configuration>-<number>:<node>`.
+/// The longest owner of a slot, in characters: `C:<configuration>-<number>:<node>`.
 pub const SLOT_OWNER_MAX: usize = 600;
-/// The most that `maxInstances` of a Configuration may say.
+/// The largest `maxInstances` of a Configuration.
 pub const INSTANCES_MAX: i64 = 10_000;
-/// The most Configurations that one node reports on, and the characters of a device's id.
+/// The most Configurations on which one node reports. The next constant is the longest id of a device, in characters.
 pub const CONFIGURATIONS_MAX: usize = 10_000;
 pub const DEVICE_ID_MAX: usize = 65_536;
-/// A week: the longest that the Instance of a vanished device may stay.
+/// The longest time that the Instance of a missing device may stay: a week, in seconds.
 pub const GRACE_SECONDS_MAX: i64 = 604_800;
-/// The names of objects and of nodes.
+/// The longest name of an object or a node, in characters.
 pub const NAME_MAX: usize = 253;
-/// Namespaces, and names of discovery handlers.
+/// The longest namespace and the longest name of a discovery handler, in characters.
 pub const LABEL_MAX: usize = 63;
 /// The most `brokerProperties` of a Configuration. They are copied into each of its Instances.
 pub const BROKER_PROPERTIES_MAX: usize = 64;
-/// The characters of a property's value.
+/// The longest value of a property, in characters.
 pub const PROPERTY_VALUE_MAX: usize = 8192;
-/// The most properties of an Instance: its device's and its Configuration's.
+/// The most properties of an Instance, including those of its device and its Configuration.
 pub const INSTANCE_PROPERTIES_MAX: usize = 256;
-/// The characters of one property of an Instance. A device may say more than a Configuration.
+/// The longest value of a property of an Instance, in characters. A device may have longer values than a Configuration.
 pub const INSTANCE_PROPERTY_VALUE_MAX: usize = 65_536;
-/// The characters of `discoveryDetails`.
+/// The longest `discoveryDetails`, in characters.
 pub const DETAILS_MAX: usize = 65_536;
-/// The bytes of what they say: a character has four at most.
+/// The longest `discoveryDetails`, in bytes. A character has at most four.
 pub const DETAILS_BYTES_MAX: usize = 4 * DETAILS_MAX;
 /// The most `discoveryProperties`.
 pub const DISCOVERY_PROPERTIES_MAX: usize = 64;
-/// The characters of a resource's name: a prefix, a slash and a name.
+/// The longest name of a resource, in characters: a prefix, a slash and a name.
 pub const RESOURCE_NAME_MAX: usize = 317;
-/// The nodes that one object names.
+/// The most nodes in one object.
 pub const NODES_MAX: usize = 10_000;
-/// The labels that a Configuration asks of nodes.
+/// The most labels in the node selector of a Configuration.
 pub const NODE_SELECTOR_MAX: usize = 16;
-/// The problems that one node reports of a Configuration, and the bytes of a problem's message.
+/// The most problems that one node reports for a Configuration. The next constant is the longest message of a problem,
+/// in bytes.
 pub const PROBLEMS_MAX: usize = 16;
 pub const PROBLEM_MESSAGE_MAX: usize = 1024;
-/// The pin of a device: a host and eight networks. Four characters stand for one byte of a host's name.
+/// The longest pin of a device, in characters: a host and eight networks. Four characters represent one byte of a
+/// host's name.
 pub const PIN_MAX: usize = 1536;
-/// One word, such as a condition's type or reason.
+/// The longest single word, such as a condition's type or reason, in characters.
 pub const WORD_MAX: usize = 128;
-/// A condition's message, as Kubernetes bounds it.
+/// The longest message of a condition, in characters, as in Kubernetes.
 pub const CONDITION_MESSAGE_MAX: usize = 32_768;
 pub const CONDITIONS_MAX: usize = 16;
 
-/// The beginning of `text` that has at most `limit` bytes; where something is cut off, it ends with an ellipsis.
+/// Returns the beginning of `text` with at most `limit` bytes. If something is cut off, it ends with an ellipsis.
 pub fn cut(mut text: String, limit: usize) -> String {
     const ELLIPSIS: &str = "…";
     if text.len() > limit {
@@ -65,8 +67,8 @@ pub fn cut(mut text: String, limit: usize) -> String {
     text
 }
 
-/// The most slots that one Instance may offer, so that those with `capacities` have [`SLOTS_MAX`] together: the large
-/// ones are cut, the small ones are left as they are.
+/// Returns the most slots that one Instance may offer so that all Instances with these `capacities` offer at most
+/// [`SLOTS_MAX`]. Large capacities are cut, and small ones stay.
 pub fn slots_of_each(capacities: impl Iterator<Item = i32> + Clone) -> u32 {
     let most = CAPACITY_MAX.unsigned_abs();
     let total = |limit: u32| -> u64 {
@@ -76,7 +78,7 @@ pub fn slots_of_each(capacities: impl Iterator<Item = i32> + Clone) -> u32 {
     if total(most) <= SLOTS_MAX {
         return most;
     }
-    // The largest limit that holds; one slot of each device is always offered.
+    // The loop finds the largest limit that satisfies the condition. One slot of each device is always offered.
     let (mut holds, mut breaks) = (1, most);
     while breaks - holds > 1 {
         let middle = holds.midpoint(breaks);

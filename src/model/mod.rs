@@ -1,9 +1,10 @@
-//! The vocabulary of the project: plain values and the rules between them. Pure: no I/O, no clock, no async.
+//! Defines the plain values of the project and the rules between them. Pure: no I/O, no clock, no async.
 pub mod age;
 pub mod checkpoint;
 pub mod container_edits;
 pub mod device;
 pub mod instance_name;
+pub mod instance_row;
 pub mod limits;
 pub mod names;
 pub mod node_resources;

@@ -1,11 +1,11 @@
-//! Names and the digests in them.
+//! Defines object keys, and the digests in names. Pure.
 use blake2::{
     Blake2b, Digest as _,
     digest::consts::{U3, U4, U5, U16},
 };
 use std::fmt::{self, Write as _};
 
-/// A namespaced object.
+/// The key of a namespaced object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey {
     pub namespace: String,
@@ -27,36 +27,37 @@ impl fmt::Display for ObjectKey {
     }
 }
 
-/// 6 lower-case hex digits: the digest in an Instance's name.
+/// Returns 6 lower-case hex digits: the digest in an Instance's name.
 pub(super) fn digest_6(text: &str) -> String {
     hex(&Blake2b::<U3>::digest(text))
 }
 
-/// 10 lower-case hex digits: the digest of a device whose shorter one is taken.
+/// Returns 10 lower-case hex digits: the digest of a device whose shorter digest is taken.
 pub(super) fn digest_10(text: &str) -> String {
     hex(&Blake2b::<U5>::digest(text))
 }
 
-/// 32 lower-case hex digits: enough for two equal digests to mean equal texts.
+/// Returns 32 lower-case hex digits: enough for equal digests to mean equal texts.
 pub fn digest_32(text: &str) -> String {
     hex(&Blake2b::<U16>::digest(text))
 }
 
-/// `name` where it has at most `limit` bytes; else its beginning and 8 hex digits of the whole, `limit` bytes together.
+/// Returns `name` if it has at most `limit` bytes; otherwise its beginning and 8 hex digits of its digest, `limit`
+/// bytes together.
 ///
 /// # Panics
-/// Where `limit` leaves no room for the digest (under 10).
+/// Panics if `limit` is below 10 and leaves no space for the digest.
 pub fn shortened(name: &str, limit: usize) -> String {
     const DIGEST: usize = 8;
     assert!(
         limit > DIGEST + 1,
-        "{limit} bytes leave no room for a digest"
+        "{limit} bytes leave no space for a digest"
     );
     if name.len() <= limit {
         return name.to_owned();
     }
     let kept = name.floor_char_boundary(limit - DIGEST - 1);
-    // A name part may not end in a separator before the digest's own.
+    // The kept part must not end with a separator, because one follows before the digest.
     let kept = name[..kept].trim_end_matches(['-', '.', '_']);
     format!("{kept}-{}", hex(&Blake2b::<U4>::digest(name)))
 }

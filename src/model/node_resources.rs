@@ -1,21 +1,21 @@
 //! Models our resources in the status of a Node, and changes to them.
 use std::collections::BTreeMap;
 
-/// The two maps of a Node's status, as far as they are ours: quantities by the resource's whole name.
+/// The quantities of our resources in the two maps of a Node's status, by the full name of the resource.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeResources {
     pub capacity: BTreeMap<String, String>,
     pub allocatable: BTreeMap<String, String>,
 }
 
-/// One of these maps.
+/// One of the two maps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
     Capacity,
     Allocatable,
 }
 
-/// An entry exchanged for another: written only if `from` is still there.
+/// A change of an entry. It is written only if the entry still has the value `from`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EntryChange {
     pub part: Part,
@@ -25,7 +25,7 @@ pub struct EntryChange {
 }
 
 impl NodeResources {
-    /// Only what `is_ours`.
+    /// Keeps only the resources that `is_ours` selects.
     pub fn retain(&mut self, is_ours: impl Fn(&str) -> bool) {
         self.capacity.retain(|resource, _| is_ours(resource));
         self.allocatable.retain(|resource, _| is_ours(resource));
@@ -38,14 +38,14 @@ impl NodeResources {
         }
     }
 
-    /// Every resource with an entry in either map, once: those of capacity first.
+    /// Iterates over every resource with an entry in either map, once: those of capacity first.
     pub fn names(&self) -> impl Iterator<Item = &String> {
         let only_allocatable = (self.allocatable.keys())
             .filter(|resource| !self.capacity.contains_key(resource.as_str()));
         self.capacity.keys().chain(only_allocatable)
     }
 
-    /// The change that sets an entry to `to`; `None` if it has that value.
+    /// Returns the change that sets an entry to `to`; `None` if it already has that value.
     pub fn change(&self, part: Part, resource: &str, to: u64) -> Option<EntryChange> {
         let from = self.part(part).get(resource);
         (from.and_then(|from| count(from)) != Some(to)).then(|| EntryChange {
@@ -56,7 +56,7 @@ impl NodeResources {
         })
     }
 
-    /// What removes a resource from both maps.
+    /// Returns the changes that remove a resource from both maps.
     pub fn removal(&self, resource: &str) -> impl Iterator<Item = EntryChange> {
         [Part::Capacity, Part::Allocatable]
             .into_iter()
@@ -71,7 +71,8 @@ impl NodeResources {
             })
     }
 
-    /// As the API server would carry it out: `false`, and nothing is changed, where an entry is another one by now.
+    /// Applies the changes as the API server does. If an entry has changed meanwhile, it changes nothing and returns
+    /// `false`.
     #[cfg(test)]
     pub(crate) fn apply(&mut self, changes: &[EntryChange]) -> bool {
         let is_still = |c: &EntryChange| self.part(c.part).get(&c.resource) == c.from.as_ref();
@@ -95,14 +96,14 @@ impl NodeResources {
     }
 }
 
-/// Whether a resource has one of these prefixes, such as `akri.sh`.
+/// Returns whether a resource has one of these prefixes, such as `akri.sh`.
 pub fn has_prefix(resource: &str, prefixes: &[String]) -> bool {
     resource
         .split_once('/')
         .is_some_and(|(prefix, _)| prefixes.iter().any(|ours| ours == prefix))
 }
 
-/// A whole number as Kubernetes writes it: the API server makes `1k` of 1000, and lets `1Ki` stand.
+/// Parses a whole number in the form of Kubernetes: the API server converts 1000 to `1k`, and keeps `1Ki`.
 pub fn count(quantity: &str) -> Option<u64> {
     const KILO: u64 = 1000;
     const KIBI: u64 = 1024;

@@ -1,11 +1,12 @@
-//! The operations of JSON patches (RFC 6902), each by the keys on the way to its place.
+//! Builds the operations of JSON patches (RFC 6902) from the keys of their paths.
 use json_patch::{
     AddOperation, PatchOperation, RemoveOperation, ReplaceOperation, TestOperation,
     jsonptr::PointerBuf,
 };
 use serde_json::Value;
 
-/// The patch fails unless `value` stands there. To an API server `null` is also what is not there.
+/// Returns an operation that fails the patch unless the path has this value. For an API server `null` also matches an
+/// absent key.
 pub fn test(path: &[&str], value: Value) -> PatchOperation {
     let path = pointer(path);
     PatchOperation::Test(TestOperation { path, value })

@@ -1,11 +1,11 @@
-//! The identity of a device that a Configuration pins: the name of its host and its networks. Pure.
+//! Defines the identity of a device that a Configuration pins: the name of its host and its networks. Pure.
 use ipnet::IpNet;
 use std::{collections::BTreeSet, fmt, str::FromStr};
 
-/// The most networks that are remembered.
+/// The most networks that are stored.
 const NETWORKS_MAX: usize = 8;
 
-/// The host and the networks where a device was found first. The text form is `10.0.0.0/24,fd00::/64 porch.local`.
+/// The host and the networks where a device was first found. The text form is `10.0.0.0/24,fd00::/64 porch.local`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pin {
     pub host: String,
@@ -25,7 +25,7 @@ impl Pin {
         }
     }
 
-    /// Returns whether both are of one device: the same host, and a common network where both have any.
+    /// Returns whether both identify one device: the same host, and a common network if both have networks.
     pub fn is_same(&self, other: &Self) -> bool {
         let is_anywhere = self.networks.is_empty() || other.networks.is_empty();
         self.host.eq_ignore_ascii_case(&other.host)

@@ -1,6 +1,6 @@
-//! Text for terminals and logs. Names and values come from anyone on the LAN.
+//! Escapes text for terminals and logs, because anyone on the LAN can choose names and values.
 
-/// The text with everything that would steer a terminal, begin a line or reorder what is shown written out as an escape.
+/// Returns the text with escapes for all characters that control a terminal, start a line or reorder the text.
 pub fn printable(text: &str) -> String {
     text.chars().fold(String::new(), |mut safe, c| {
         if c.is_control() || is_invisible_order(c) {
@@ -12,7 +12,8 @@ pub fn printable(text: &str) -> String {
     })
 }
 
-/// Marks, embeddings, overrides and isolates of Unicode's bidirectional algorithm, and its separators of lines.
+/// Returns whether a character is a mark, embedding, override or isolate of Unicode's bidirectional algorithm, or a
+/// line separator.
 fn is_invisible_order(c: char) -> bool {
     matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

@@ -1,20 +1,20 @@
-//! What each of our resources is called by the kubelet: `akri.sh/<name>`, or what its Configuration says.
+//! Maps our resources to the names that the kubelet uses: `akri.sh/<name>`, or the name in the Configuration.
 use super::{names::ObjectKey, slot_table::Resource};
 use std::collections::BTreeMap;
 
-/// The whole names of resources. The one place that makes them.
+/// The full names of resources. All full names are made here.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ResourceNames {
-    /// The prefix of every resource without a name of its own.
+    /// The prefix of every resource without a configured name.
     prefix: String,
-    /// Those of Configurations that have a name of their own, or must not have one now.
+    /// The names of Configurations that have a configured name, or that must have no name now.
     own: BTreeMap<String, Option<String>>,
     /// Whether the Configurations have been read.
     are_known: bool,
 }
 
 impl ResourceNames {
-    /// Until the Configurations are read nobody knows what theirs are called.
+    /// Creates the map. Until the Configurations have been read, the names of their resources are unknown.
     pub fn new(prefix: &str, are_known: bool) -> Self {
         Self {
             prefix: prefix.to_owned(),
@@ -23,17 +23,17 @@ impl ResourceNames {
         }
     }
 
-    /// `None` as the name: there is to be no such resource.
+    /// Sets the name of a Configuration's resource; `None` means that the resource must not be offered.
     pub fn set(&mut self, configuration: &ObjectKey, name: Option<String>) {
         self.own.insert(configuration.name.clone(), name);
     }
 
-    /// The name of an Instance's resource, and that of a Configuration without one of its own.
+    /// Returns the name of an Instance's resource, or that of a Configuration without a configured name.
     pub fn default_of(&self, name: &str) -> String {
         format!("{}/{name}", self.prefix)
     }
 
-    /// What the kubelet calls the resource; `None` where it is not to be offered, or nobody knows yet.
+    /// Returns the full name of the resource; `None` if it must not be offered, or if its name is not known yet.
     pub fn of(&self, resource: &Resource) -> Option<String> {
         match resource {
             Resource::Instance(name) => Some(self.default_of(name)),
@@ -45,7 +45,7 @@ impl ResourceNames {
     }
 }
 
-/// Whether a text is the name of an extended resource: a DNS subdomain, a slash, a name.
+/// Returns whether a text is the name of an extended resource: a DNS subdomain, a slash, a name.
 pub fn is_resource_name(text: &str) -> bool {
     let is_ends = |text: &str, is: fn(char) -> bool| text.starts_with(is) && text.ends_with(is);
     let is_lower = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();

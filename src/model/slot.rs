@@ -1,11 +1,11 @@
-//! A usage slot: one unit of an Instance's capacity, and who holds it.
+//! Defines slots: units of an Instance's capacity, and their owners. Pure.
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
     str::FromStr,
 };
 
-/// An index from here on is no slot that was ever offered: the capacity of an Instance is smaller.
+/// The limit of slot indexes. No slot with this index or a higher one was ever offered, because capacities are smaller.
 pub const INDEX_LIMIT: u32 = 10_000;
 
 /// The id of a slot: `<name>-<index>`, with the name of an Instance or a Configuration. The kubelet calls it a device id.
@@ -30,9 +30,9 @@ impl fmt::Display for SlotId {
     }
 }
 
-/// A text that is no slot's id.
+/// The error for a text that is not the id of a slot.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no slot id: <name>-<index> is")]
+#[error("{0:?} is not a slot id, which is <name>-<index>")]
 pub struct NotASlotId(String);
 
 impl FromStr for SlotId {
@@ -46,20 +46,21 @@ impl FromStr for SlotId {
     }
 }
 
-/// An index as we write it: digits only, no leading zero. Otherwise two texts would name one slot.
+/// Parses an index in the form that we write: digits only, without leading zeros. Otherwise two texts would name one
+/// slot.
 fn canonical_index(text: &str) -> Option<u32> {
     let index = text.parse::<u32>().ok()?;
     (index.to_string() == text).then_some(index)
 }
 
-/// Who holds a slot: a value of `spec.deviceUsage`. A free slot has no owner: its value is absent or empty.
+/// The owner of a slot: a value of `spec.deviceUsage`. A free slot has no owner: its value is absent or empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SlotOwner {
-    /// A container on this node, by the Instance's resource.
+    /// A container on this node, through the Instance's resource.
     Node(String),
-    /// A container on `node`, by the Configuration's resource.
+    /// A container on `node`, through the Configuration's resource.
     Configuration {
-        /// The id it was given there, `<configuration>-<n>`; Akri 0.12 wrote `<n>` alone.
+        /// The id of the slot in that resource, `<configuration>-<n>`. Akri 0.12 wrote `<n>` alone.
         slot: String,
         node: String,
     },
@@ -72,7 +73,7 @@ impl SlotOwner {
         }
     }
 
-    /// Reads a value of `deviceUsage`; `None` where the slot is free.
+    /// Parses a value of `deviceUsage`. Returns `None` if the slot is free.
     pub fn from_usage(usage: &str) -> Result<Option<Self>, NotAnOwner> {
         let parts: Vec<&str> = usage.split(':').collect();
         match parts.as_slice() {
@@ -88,7 +89,7 @@ impl SlotOwner {
         }
     }
 
-    /// The index the Configuration's resource knows the slot by.
+    /// Returns the index of the slot in the Configuration's resource.
     pub fn configuration_index(&self) -> Option<u32> {
         match self {
             Self::Node(_) => None,
@@ -108,7 +109,7 @@ impl fmt::Display for SlotOwner {
     }
 }
 
-/// The nodes whose containers hold slots, by `deviceUsage`. A value that no agent writes names none.
+/// Returns the nodes whose containers hold slots, by `deviceUsage`. A value that no agent writes is ignored.
 pub fn holders(usage: &BTreeMap<String, String>) -> BTreeSet<String> {
     let owners = usage.values().map(|usage| SlotOwner::from_usage(usage));
     let owners = owners.filter_map(|owner| owner.ok().flatten());
@@ -117,7 +118,7 @@ pub fn holders(usage: &BTreeMap<String, String>) -> BTreeSet<String> {
 
 /// A value of `deviceUsage` that no agent writes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no slot owner: <node> or C:<configuration>-<n>:<node> is")]
+#[error("{0:?} is not a slot owner, which is <node> or C:<configuration>-<n>:<node>")]
 pub struct NotAnOwner(String);
 
 #[cfg(test)]

@@ -1,21 +1,21 @@
-//! How often something may be done: much of it at once, and then only so often.
+//! Limits the rate of an action with a token bucket: a burst first, then a constant rate. Pure.
 use std::time::Duration;
 
-/// Parts of a token: time is counted in microseconds, so that nothing is rounded.
+/// The parts of a token. Time is counted in microseconds, so nothing is rounded.
 const PARTS: u64 = 1_000_000;
 
-/// Holds `size` tokens at most, and is refilled by `per_second`. The time is that since any one beginning.
+/// A bucket with at most `size` tokens, refilled at `per_second`. Times are relative to any fixed start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenBucket {
     size: u64,
     per_second: u64,
-    /// What it held at `at`.
+    /// The content at the time `at`.
     parts: u64,
     at: Duration,
 }
 
 impl TokenBucket {
-    /// A full one.
+    /// Creates a full bucket.
     pub fn new(size: usize, per_second: u32, now: Duration) -> Self {
         let size = parts(size);
         Self {
@@ -26,7 +26,7 @@ impl TokenBucket {
         }
     }
 
-    /// With what a larger one has more, and without what a smaller one has not.
+    /// Changes the size. A larger bucket gains the difference; a smaller one loses what exceeds its size.
     pub fn resize(&mut self, size: usize) {
         let size = parts(size);
         let more = size.saturating_sub(self.size);
@@ -34,18 +34,18 @@ impl TokenBucket {
         self.size = size;
     }
 
-    /// How many may be taken now.
+    /// Returns the number of tokens that may be taken now.
     pub fn available(&self, now: Duration) -> usize {
         usize::try_from(self.parts_at(now) / PARTS).unwrap_or(usize::MAX)
     }
 
-    /// Takes as many, or all that there are.
+    /// Takes `count` tokens, or all if there are fewer.
     pub fn take(&mut self, count: usize, now: Duration) {
         self.parts = self.parts_at(now).saturating_sub(parts(count));
         self.at = now;
     }
 
-    /// When there will be one more whole token.
+    /// Returns the time until the next whole token.
     pub fn next_in(&self, now: Duration) -> Duration {
         let lacks = PARTS - self.parts_at(now) % PARTS;
         Duration::from_micros(lacks.div_ceil(self.per_second))

@@ -1,20 +1,20 @@
-//! Which environment variables a device or a Configuration may give to containers.
+//! Decides which environment variables a device or a Configuration may give to containers.
 //!
-//! A container that asks for a device may be of another namespace, and its image of another author, than the Configuration.
+//! A container that requests a device may have another namespace, and its image another author, than the Configuration.
 //! Variables that programs obey without knowing the device are refused by default: a dynamic loader, a shell and an
-//! interpreter run what such a variable names, and a client sends its data where such a variable says.
+//! interpreter run the files that such a variable names, and a client sends its data to the host that it names.
 use super::device::DeviceSet;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
-/// Every variable whose name begins so.
+/// The prefixes of refused variables.
 const PREFIXES: &[&str] = &[
     // The dynamic loaders of glibc, musl and macOS: LD_PRELOAD, LD_LIBRARY_PATH, LD_AUDIT, DYLD_INSERT_LIBRARIES.
     "LD_",
     "DYLD_",
-    // bash takes functions from them.
+    // bash reads functions from them.
     "BASH_FUNC_",
     // Start-up code, search paths and profilers of interpreters and runtimes.
     "COR_PROFILER",
@@ -25,12 +25,12 @@ const PREFIXES: &[&str] = &[
     "PYTHON",
     // git runs commands from them.
     "GIT_",
-    // In-cluster clients find the API server by them, and send it the Pod's token.
+    // In-cluster clients find the API server by these variables, and send the Pod's token to it.
     "KUBERNETES_",
 ];
 
 const NAMES: &[&str] = &[
-    // Which program a name means.
+    // It determines which program a name means.
     "PATH",
     // C libraries: modules that are loaded for character sets and locales, tunables, the resolver's files.
     "GCONV_PATH",
@@ -68,7 +68,7 @@ const NAMES: &[&str] = &[
     "PHP_INI_SCAN_DIR",
     "RUBYLIB",
     "RUBYOPT",
-    // Whom a TLS client trusts.
+    // These determine which certificates a TLS client trusts.
     "AWS_CA_BUNDLE",
     "CURL_CA_BUNDLE",
     "OPENSSL_CONF",
@@ -77,11 +77,11 @@ const NAMES: &[&str] = &[
     "REQUESTS_CA_BUNDLE",
     "SSL_CERT_DIR",
     "SSL_CERT_FILE",
-    // Which cluster, and as whom.
+    // These select the cluster and the identity.
     "KUBECONFIG",
 ];
 
-/// The end of a proxy's variable. Programs read these in both cases: `http_proxy`, `HTTPS_PROXY`, `no_proxy`.
+/// The suffix of a proxy's variable. Programs read these in both cases: `http_proxy`, `HTTPS_PROXY`, `no_proxy`.
 const PROXY: &str = "_PROXY";
 
 /// The variables that may be given although they are refused by default.
@@ -91,27 +91,27 @@ pub struct Variables {
 }
 
 impl Variables {
-    /// `allowed` are whole names.
+    /// Allows these variables. `allowed` are full names.
     pub fn allowing(allowed: impl IntoIterator<Item = String>) -> Self {
         Self {
             allowed: allowed.into_iter().collect(),
         }
     }
 
-    /// Whether no container is given the variable. What is no name of a variable cannot be allowed: of a name with `=`
-    /// the part before it would be set.
+    /// Returns whether no container gets the variable. A text that is not a variable's name cannot be allowed: of a
+    /// name with `=` the part before it would be set.
     pub fn refuses(&self, name: &str) -> bool {
         let is_name = !name.is_empty() && !name.contains(['=', '\0']);
         !is_name || is_obeyed(name) && !self.allowed.contains(name)
     }
 
-    /// The refused ones of these, in their order.
+    /// Returns the refused ones of these variables, in their order.
     pub fn refused<'a>(&self, variables: &'a BTreeMap<String, String>) -> Vec<&'a str> {
         let names = variables.keys().map(String::as_str);
         names.filter(|name| self.refuses(name)).collect()
     }
 
-    /// Removes refused properties from the devices of a set; each device that had some is a problem of the set.
+    /// Removes refused properties from the devices of a set. Each device that had some becomes a problem of the set.
     pub fn remove_refused(&self, set: &mut DeviceSet) {
         for device in set.devices.values_mut() {
             let refused: Vec<String> = (self.refused(&device.properties).into_iter())
@@ -131,11 +131,11 @@ impl Variables {
     }
 }
 
-/// Why a variable is refused and what to do, for messages.
+/// The reason for the refusal and the remedy, for messages.
 pub const WHY: &str = "programs obey such variables whatever the device is. Choose other names, or allow these with the \
      agents' --allow-variables (the chart's agent.allowVariables)";
 
-/// Whether programs obey the variable without knowing any device.
+/// Returns whether programs obey the variable without knowing any device.
 fn is_obeyed(name: &str) -> bool {
     let is_proxy = || {
         let start = name.len().checked_sub(PROXY.len());

@@ -1,5 +1,4 @@
 //! Reads Configurations from the text of a manifest. Pure.
-use super::key_of;
 use crate::{
     api::{
         configuration::{Configuration, Problem},
@@ -11,15 +10,15 @@ use crate::{
 };
 use serde_json::Value;
 
-/// A document of a manifest that is no usable Configuration.
+/// A document of a manifest that is not a usable Configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Unreadable {
-    /// The Configuration it was meant to be, where that much can be read.
+    /// The key of the Configuration, if it can be read.
     pub(super) key: Option<ObjectKey>,
     pub(super) problem: Problem,
 }
 
-/// The Configurations of a YAML or JSON text, document by document.
+/// Parses the Configurations of a YAML or JSON text, document by document.
 pub fn read(text: &str) -> Result<Vec<Configuration>, String> {
     let (configurations, unreadable) = read_each(text);
     match unreadable.into_iter().next() {
@@ -71,19 +70,17 @@ fn configuration(document: Value) -> Result<Configuration, Unreadable> {
             problem: Problem::new(Reason::NotAConfiguration, message),
         });
     }
-    if key.is_none() {
-        return Err(refused(
-            Reason::Unreadable,
-            "metadata.name is missing".to_owned(),
-        ));
-    }
+    let Some(ObjectKey { namespace, .. }) = key.clone() else {
+        let message = "metadata.name is missing".to_owned();
+        return Err(refused(Reason::Unreadable, message));
+    };
     let mut unknown = vec![];
     let mut note = |path: serde_ignored::Path<'_>| unknown.push(path.to_string());
     let noting = serde_ignored::Deserializer::new(&document, &mut note);
     // The error begins with the field's path.
     let mut configuration: Configuration = serde_path_to_error::deserialize(noting)
         .map_err(|e| refused(Reason::Unreadable, e.to_string()))?;
-    // kubectl refuses a manifest with unknown fields too: a misspelt one would be lost without a word.
+    // kubectl rejects a manifest with unknown fields too: a misspelt field would be lost silently.
     let is_known =
         |field: &str| matches!(field, "apiVersion" | "kind") || field.starts_with("metadata.");
     let unknown: Vec<&str> = unknown
@@ -97,7 +94,7 @@ fn configuration(document: Value) -> Result<Configuration, Unreadable> {
             format!("unknown field {}", unknown.join(", ")),
         ));
     }
-    configuration.metadata.namespace = Some(key_of(&configuration.metadata).namespace);
+    configuration.metadata.namespace = Some(namespace);
     Ok(configuration)
 }
 
@@ -132,7 +129,7 @@ spec:
             (1, 60, 1000)
         );
         assert_eq!(
-            key_of(&configurations[0].metadata),
+            crate::cluster::key_of(&configurations[0].metadata),
             ObjectKey::new("default", "cameras")
         );
     }

@@ -1,13 +1,15 @@
 //! Reads Configurations, and reads and writes Instances.
 //!
-//! One trait, so that the agent is the same with a cluster and without one. A store publishes whole sets over a
-//! `watch`; when a write returns, the sets already show it.
+//! All stores implement one trait, so that the agent is the same with a cluster and without one. A store publishes
+//! whole sets over a `watch`; when a write returns, the sets already include it.
 #[cfg(test)]
 mod fixtures;
 pub mod folder;
 pub mod kubernetes;
 pub mod manifest;
 pub mod plan;
+
+pub use crate::cluster::key_of;
 
 use crate::{
     api::{
@@ -26,14 +28,14 @@ use std::{
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// Every Configuration that can be read.
+/// The readable Configurations, and the state of the others.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Configurations {
     pub objects: BTreeMap<ObjectKey, Arc<Configuration>>,
     /// Configurations that exist, or may exist, and cannot be read now.
     pub hidden: BTreeSet<ObjectKey>,
-    /// Whether every manifest was read at least once. Until then an Instance without a Configuration is no orphan: its
-    /// Configuration may be in a file that could not be read yet.
+    /// Whether every manifest was read at least once. Until then an Instance without a Configuration is not an orphan:
+    /// its Configuration may be in a file that could not be read yet.
     pub is_complete: bool,
 }
 
@@ -45,19 +47,20 @@ pub trait Store: Send + Sync {
 
     fn instances(&self) -> watch::Receiver<Arc<Instances>>;
 
-    /// The Instances this node knew when its last agent ended; some of them may be gone.
+    /// Returns the Instances that this node knew when its last agent ended. Some of them may be gone.
     fn earlier(&self) -> Instances;
 
-    /// Whether a controller makes of all nodes' reports what shared Instances say of nodes. Otherwise the agent does.
+    /// Returns whether a controller writes the nodes' states in shared Instances, from the reports of all nodes.
+    /// Otherwise the agent writes them.
     fn merges(&self) -> bool;
 
-    /// Carries out changes, each for itself; the answers are in the same order.
+    /// Applies changes independently of each other. The answers are in the same order.
     fn apply(&self, changes: Vec<InstanceChange>) -> BoxFuture<'_, Vec<Result<(), StoreError>>>;
 
-    /// Exchanges owners of slots: all of an Instance's or none. `told` of a claim is remembered with the slot.
+    /// Changes the owners of slots, all of an Instance's or none. The `told` of a claim is stored with the slot.
     fn exchange(&self, changes: Vec<Exchange>) -> BoxFuture<'_, Result<(), StoreError>>;
 
-    /// Publishes what this node has to say of each Configuration. A Configuration without a report has gone.
+    /// Publishes this node's report about each Configuration. A Configuration without a report is gone.
     fn report(&self, reports: BTreeMap<ObjectKey, Report>)
     -> BoxFuture<'_, Result<(), StoreError>>;
 
@@ -75,32 +78,32 @@ pub enum About {
     Configuration(ObjectKey),
 }
 
-/// A change to an Instance that its agent has decided on.
+/// A change to an Instance that its agent has decided.
 #[derive(Debug, Clone, PartialEq)]
 pub enum InstanceChange {
     Create(Box<Instance>),
     /// Adds this node to `nodes`.
     Join(ObjectKey),
-    /// Takes this node out of `nodes`.
+    /// Removes this node from `nodes`.
     Leave(ObjectKey),
-    /// Replaces what the Configuration and the device say: capacity, properties, the device's id.
+    /// Replaces the values from the Configuration and the device: capacity, properties, the device's id.
     Describe {
         key: ObjectKey,
         capacity: i32,
         broker_properties: BTreeMap<String, String>,
         device_id: Option<String>,
-        /// The device's identity, where it is to be remembered.
+        /// The device's identity, if it is to be recorded.
         pin: Option<String>,
-        /// How the device is reached, as a digest, where that is noted beside the Instance.
+        /// The digest of the device's connection, if it is recorded in the Instance.
         connection: Option<String>,
     },
-    /// Replaces this node's view of the device.
+    /// Replaces this node's state of the device.
     Health {
         key: ObjectKey,
         view: View,
         now: String,
     },
-    /// Deletes it; unless `even_in_use`, only where no container holds one of its slots.
+    /// Deletes the Instance. Without `even_in_use` this requires that no container holds one of its slots.
     Delete {
         key: ObjectKey,
         reason: &'static str,
@@ -108,13 +111,13 @@ pub enum InstanceChange {
     },
 }
 
-/// How a node sees a device.
+/// The state of a device on a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct View {
     pub is_healthy: bool,
-    /// How the device is reached, as a digest; of a device that is gone, how it was reached last.
+    /// The digest of the device's connection; for a device that is gone, that of the last connection.
     pub connection: Option<String>,
-    /// What is wrong with the device.
+    /// The problem of the device.
     pub trouble: Option<Trouble>,
 }
 
@@ -138,7 +141,7 @@ impl InstanceChange {
     }
 }
 
-/// A slot's new owner and, for a claim, the digest of what its container is told.
+/// A slot's new owner and, for a claim, the digest of the connection that its container gets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exchange {
     pub change: SlotChange,
@@ -150,13 +153,13 @@ pub struct Exchange {
 pub struct Report {
     pub instances: usize,
     pub problems: Vec<Problem>,
-    /// Whether the node has looked everywhere once.
+    /// Whether the node has completed its first look.
     pub complete: bool,
-    /// The shared devices, where a controller makes their Instances.
+    /// The shared devices, if a controller makes their Instances.
     pub devices: Vec<SeenDevice>,
 }
 
-/// Why a write was not carried out.
+/// The reason that a write failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
     #[error("slot {slot} of Instance {instance} was just taken by {owner}")]
@@ -177,20 +180,13 @@ pub enum StoreError {
     /// The store rejects the write, and would reject it again.
     #[error("{0}")]
     Refused(String),
-    /// It may work a little later.
+    /// A retry may succeed.
     #[error("{0}")]
     Unavailable(String),
 }
 
-/// The key of an object; one without a namespace is in `default`.
-pub fn key_of(metadata: &kube::core::ObjectMeta) -> ObjectKey {
-    ObjectKey::new(
-        metadata.namespace.as_deref().unwrap_or("default"),
-        metadata.name.as_deref().unwrap_or_default(),
-    )
-}
-
-/// An Instance that nobody wrote is the same object, and most are: they need not be compared.
+/// Returns whether both sets have the same Instances. An Instance that was not written is the same object, so most need
+/// no comparison.
 pub(crate) fn is_same(before: &Instances, after: &Instances) -> bool {
     before.len() == after.len()
         && (before.iter().zip(after))

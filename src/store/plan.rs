@@ -14,10 +14,10 @@ use crate::{
     },
 };
 
-/// A condition names so many nodes at most.
+/// The most nodes that a condition names.
 const NAMED: usize = 5;
 
-/// `instance` after `change`, as `node` makes it; `None` where it is deleted by it.
+/// Returns `instance` after `change` by `node`; `None` if the change deletes it.
 pub fn changed(instance: &Instance, change: &InstanceChange, node: &str) -> Option<Instance> {
     let mut instance = instance.clone();
     match change {
@@ -72,14 +72,15 @@ pub fn changed(instance: &Instance, change: &InstanceChange, node: &str) -> Opti
     Some(instance)
 }
 
-/// An Instance of an earlier life in a folder, which has one node: under another name, the node was renamed.
+/// Returns an Instance of an earlier run in a folder, whose only node is `node`. If it has another name, the node was
+/// renamed.
 pub(crate) fn adopted(instance: &Instance, node: &str) -> Instance {
     let mut instance = instance.clone();
     let is_others = |usage: &str| {
         let owner = SlotOwner::from_usage(usage);
         !owner.is_ok_and(|owner| owner.is_some_and(|owner| owner.node() == node))
     };
-    // One without nodes is kept for its slots alone.
+    // An Instance without nodes is kept only for its slots.
     if !instance.spec.nodes.is_empty() {
         instance.spec.nodes = vec![node.to_owned()];
     }
@@ -93,7 +94,7 @@ pub(crate) fn adopted(instance: &Instance, node: &str) -> Instance {
     instance
 }
 
-/// Whether [`with_health`] would change nothing but a message.
+/// Returns whether [`with_health`] would change nothing but a message.
 pub fn says_health(status: &InstanceStatus, node: &str, view: &View) -> bool {
     let entry = status.nodes.iter().find(|entry| entry.name == node);
     entry.is_some_and(|entry| {
@@ -111,7 +112,7 @@ fn reason(view: &View) -> Option<&'static str> {
     view.trouble.as_ref().map(|trouble| trouble.reason.as_str())
 }
 
-/// A status after `node` has looked at the device.
+/// Returns the status after `node` has checked the device.
 pub fn with_health(status: &InstanceStatus, node: &str, view: &View, now: &str) -> InstanceStatus {
     let mut status = status.clone();
     let before = status.nodes.iter().position(|entry| entry.name == node);
@@ -131,7 +132,7 @@ pub fn with_health(status: &InstanceStatus, node: &str, view: &View, now: &str) 
     status
 }
 
-/// The containers' nodes that keep an Instance from being deleted, in words; `None` where all its slots are free.
+/// Returns the nodes whose containers prevent the deletion of an Instance, as text; `None` if all its slots are free.
 pub fn in_use_by(spec: &InstanceSpec) -> Option<String> {
     let holders: Vec<String> = holders(&spec.device_usage).into_iter().collect();
     let named = holders[..holders.len().min(NAMED)].join(", ");
@@ -143,13 +144,13 @@ pub fn in_use_by(spec: &InstanceSpec) -> Option<String> {
     }
 }
 
-/// Whether a node that an Instance names sees the device: it does where nothing else is said of it.
+/// Returns whether a node of an Instance sees the device. It does if the status says nothing else.
 pub(crate) fn is_seen(status: &InstanceStatus, node: &str) -> bool {
     let mut entries = status.nodes.iter();
     entries.all(|entry| entry.name != node || entry.health == HEALTHY)
 }
 
-/// A status after `node` has looked at the device, where only what is not well is said.
+/// Returns the status after `node` has checked the device. Only unhealthy states are recorded.
 pub(crate) fn with_exception(
     status: &InstanceStatus,
     node: &str,
@@ -167,7 +168,7 @@ pub(crate) fn with_exception(
     after
 }
 
-/// Whether [`with_exception`] would change nothing that matters.
+/// Returns whether [`with_exception`] would change nothing significant.
 pub(crate) fn says_exception(status: &InstanceStatus, node: &str, view: &View) -> bool {
     let entry = status.nodes.iter().find(|entry| entry.name == node);
     match entry {
@@ -176,7 +177,7 @@ pub(crate) fn says_exception(status: &InstanceStatus, node: &str, view: &View) -
     }
 }
 
-/// `status` with conditions that say what its nodes do. Where all is well and always was, nothing is said.
+/// Returns `status` with conditions that describe its nodes. Devices that have always been healthy get no conditions.
 pub(crate) fn with_conditions(
     status: InstanceStatus,
     spec: &InstanceSpec,
@@ -191,7 +192,8 @@ pub(crate) fn with_conditions(
     }
 }
 
-/// A status whose conditions say what its nodes do: `Available`, and `Flapping` and `IdentityChanged` where it is so.
+/// Returns the status with conditions that describe its nodes: `Available`, and `Flapping` and `IdentityChanged` where
+/// they apply.
 pub fn with_availability(
     mut status: InstanceStatus,
     spec: &InstanceSpec,
@@ -285,7 +287,8 @@ fn trouble(
     Some(condition.replacing(&status.conditions))
 }
 
-/// `instance` with new owners for its slots: all of `exchanges`, or the first that does not find the owner it expects.
+/// Returns `instance` with new owners for its slots: all of `exchanges`, or the first one whose expected owner is not
+/// found.
 pub(crate) fn exchanged(
     instance: &Instance,
     exchanges: &[&Exchange],
@@ -299,7 +302,7 @@ pub(crate) fn exchanged(
             .get(&id)
             .cloned()
             .unwrap_or_default();
-        // A value nobody understands is somebody else's.
+        // A value that cannot be parsed is that of another owner.
         let current = SlotOwner::from_usage(&usage).unwrap_or(Some(SlotOwner::Node(usage.clone())));
         if current != change.from && current != change.to {
             return Err(StoreError::SlotTaken {
@@ -313,7 +316,7 @@ pub(crate) fn exchanged(
     Ok(instance)
 }
 
-/// `instance` with new owners for its slots, whoever has them.
+/// Returns `instance` with new owners for its slots, whoever the present owners are.
 pub(crate) fn forced<'a>(
     instance: &Instance,
     exchanges: impl IntoIterator<Item = &'a Exchange>,
@@ -339,7 +342,7 @@ fn write(instance: &mut Instance, change: &SlotChange, told: Option<&String>) {
     };
 }
 
-/// The status of a Configuration that has one node.
+/// Returns the status of a Configuration that has one node.
 pub(crate) fn status_of(
     report: &Report,
     node: &str,
@@ -380,6 +383,7 @@ mod tests {
 
     fn camera() -> Instance {
         let mut instance = Instance::new("cam-1", Default::default());
+        instance.metadata.namespace = Some("default".to_owned());
         instance.spec.nodes = vec!["a".to_owned()];
         instance
     }
@@ -502,7 +506,7 @@ mod tests {
         assert_eq!(flapping.last_transition_time, "t1");
         let message = "node a: it went 3 times (1 other node sees that too)";
         assert_eq!(flapping.message, message);
-        // Another number is no reason to write; the end of it is.
+        // Another count is not a reason to write; the end of the condition is.
         assert!(says_health(&status, "b", &flaps(true, "it went 5 times")));
         assert!(!says_health(&status, "b", &view(true, None)));
         let calm = seen(&status, "a", &view(true, None), "t3");

@@ -6,13 +6,16 @@
 //!
 //! Anyone who can reach the port may connect. Connections are therefore bounded in number, in time and in the size of a
 //! request.
-use super::metrics::{CONTENT_TYPE, metrics};
+use super::{
+    metrics::{CONTENT_TYPE, metrics},
+    plain::{self, plain},
+};
 use anyhow::Context as _;
 use axum::{
     Router,
     body::Body,
     extract::State,
-    http::{StatusCode, header::CONTENT_TYPE as CONTENT_TYPE_HEADER},
+    http::{HeaderMap, StatusCode, header},
     response::{IntoResponse, Response},
     routing::get,
 };
@@ -148,9 +151,14 @@ async fn answer(stream: TcpStream, routes: Router) {
     }
 }
 
-async fn exposition() -> Response {
+async fn exposition(headers: HeaderMap) -> Response {
+    let accept = headers.get(header::ACCEPT);
+    let accept = accept.and_then(|accept| accept.to_str().ok());
     match metrics().text() {
-        Ok(text) => ([(CONTENT_TYPE_HEADER, CONTENT_TYPE)], text).into_response(),
+        Ok(text) if plain::wants_open_metrics(accept) => {
+            ([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response()
+        }
+        Ok(text) => ([(header::CONTENT_TYPE, plain::CONTENT_TYPE)], plain(&text)).into_response(),
         Err(e) => (StatusCode::INTERNAL_SERVER_ERROR, e.to_string()).into_response(),
     }
 }
@@ -216,11 +224,22 @@ mod tests {
 
     /// Returns the status, the content type and the body of an answer.
     async fn get(address: SocketAddr, path: &str) -> (u16, String, String) {
+        get_with(address, path, &[]).await
+    }
+
+    async fn get_with(
+        address: SocketAddr,
+        path: &str,
+        headers: &[(&str, &str)],
+    ) -> (u16, String, String) {
         let stream = TokioIo::new(TcpStream::connect(address).await.unwrap());
         let (mut client, connection) = http1::handshake(stream).await.unwrap();
         let mut connections = JoinSet::new();
         connections.spawn(connection);
-        let request = Request::get(path).header("host", "localhost");
+        let mut request = Request::get(path).header("host", "localhost");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
         let request = request.body(Empty::<Bytes>::new()).unwrap();
         let response = client.send_request(request).await.unwrap();
         let status = response.status().as_u16();
@@ -254,8 +273,11 @@ mod tests {
         is_ready.store(true, Ordering::Relaxed);
         assert_eq!(get(address, "/readyz").await, answer(200, "ok\n"));
         let (status, kind, body) = get(address, "/metrics").await;
-        assert_eq!((status, kind.as_str()), (200, CONTENT_TYPE));
+        assert_eq!((status, kind.as_str()), (200, plain::CONTENT_TYPE));
         assert!(body.contains("petiole_build_info{version="), "{body}");
+        let open = [("accept", "application/openmetrics-text;version=1.0.0")];
+        let (status, kind, body) = get_with(address, "/metrics", &open).await;
+        assert_eq!((status, kind.as_str()), (200, CONTENT_TYPE));
         assert!(body.ends_with("# EOF\n"), "{body}");
 
         shutdown.cancel();

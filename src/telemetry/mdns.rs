@@ -1,5 +1,5 @@
-//! The metrics of multicast DNS.
-use super::values::{Labels, State};
+//! Defines the metrics of multicast DNS.
+use super::values::{Labels, Late, State};
 use prometheus_client::{
     metrics::{counter::Counter, family::Family},
     registry::Registry,
@@ -8,7 +8,7 @@ use prometheus_client::{
 #[derive(Default)]
 pub struct MdnsMetrics {
     packets: Family<Labels<1>, Counter>,
-    refused: Counter,
+    refused: Late<Counter>,
     records: State<0>,
 }
 
@@ -21,7 +21,7 @@ impl MdnsMetrics {
         );
         registry.register(
             "petiole_mdns_refused_records",
-            "Records of multicast DNS that were left out because there is no room for them",
+            "Records of multicast DNS that were left out because the limits of the cache are reached",
             self.refused.clone(),
         );
         registry.register(
@@ -31,15 +31,18 @@ impl MdnsMetrics {
         );
     }
 
+    /// Begins the series of a process that asks by multicast DNS.
+    pub(super) fn begin(&self) {
+        self.refused.begin();
+    }
+
     pub fn count_packets(&self, what: &'static str, by: u64) {
-        if by > 0 {
-            let packets = self.packets.get_or_create(&[("what", what.to_owned())]);
-            packets.inc_by(by);
-        }
+        let packets = self.packets.get_or_create(&[("what", what.to_owned())]);
+        packets.inc_by(by);
     }
 
     pub fn count_refused(&self, by: u64) {
-        self.refused.inc_by(by);
+        self.refused.metric().inc_by(by);
     }
 
     pub fn set_records(&self, count: usize) {

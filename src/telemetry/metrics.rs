@@ -4,11 +4,14 @@
 //! by the task that reads the whole state ([`State`]), so that none can become stale. No label names an Instance or a
 //! device.
 //!
-//! Metrics of the form `akri_…` are those that Akri documents, with its labels. All others are `petiole_…`: they are
-//! not part of Akri's contract, and later metrics of Akri cannot collide with them.
+//! Metrics of the form `akri_…` are those that Akri documents, with its labels. Those of the process are `process_…`, as
+//! everywhere. All others are `petiole_…`: they are not part of Akri's contract, and later metrics of Akri cannot collide
+//! with them.
 use super::{
+    cluster::ClusterMetrics,
     mdns::MdnsMetrics,
-    values::{Labels, State, Timer, Untyped},
+    process::ProcessMetrics,
+    values::{Labels, Late, State, Timer, Untyped},
 };
 use prometheus_client::{
     encoding::text,
@@ -88,10 +91,11 @@ pub struct Metrics {
     discovery_time: Family<Labels<1>, Histogram, fn() -> Histogram>,
     registrations: Family<Labels<1>, Counter>,
     claims: Family<Labels<2>, Counter>,
-    allocate_time: Histogram,
+    pub(super) allocate_time: Late<Histogram>,
     capacity_patches: Family<Labels<1>, Counter>,
     api_writes: Family<Labels<3>, Counter>,
     events: Family<Labels<1>, Counter>,
+    pub cluster: ClusterMetrics,
     pub mdns: MdnsMetrics,
 }
 
@@ -117,15 +121,18 @@ impl Metrics {
             discovery_time: Family::new_with_constructor(seconds),
             registrations: Family::default(),
             claims: Family::default(),
-            allocate_time: Histogram::new(ALLOCATE_SECONDS),
+            allocate_time: Late::new(Histogram::new(ALLOCATE_SECONDS)),
             capacity_patches: Family::default(),
             api_writes: Family::default(),
             events: Family::default(),
+            cluster: ClusterMetrics::default(),
             mdns: MdnsMetrics::default(),
         };
         metrics.register_akris();
         metrics.register_ours();
+        metrics.cluster.register(&mut metrics.registry);
         metrics.mdns.register(&mut metrics.registry);
+        (metrics.registry).register_collector(Box::new(ProcessMetrics));
         metrics
     }
 
@@ -277,12 +284,16 @@ impl Metrics {
     /// Counts the end of a discovery's start: its first complete answer if `is_answer`, else an end without being
     /// stopped.
     pub fn count_discovery(&self, handler: &str, is_answer: bool) {
+        self.count_discoveries(handler, is_answer, 1);
+    }
+
+    pub(super) fn count_discoveries(&self, handler: &str, is_answer: bool, by: u64) {
         let result = if is_answer { "Success" } else { "Fail" };
         let labels = [
             label("discovery_handler_name", handler),
             label("result", result),
         ];
-        self.discovery_results.get_or_create(&labels).0.inc();
+        self.discovery_results.get_or_create(&labels).0.inc_by(by);
     }
 
     /// Records the time from the start of a discovery to its first complete set.
@@ -298,18 +309,25 @@ impl Metrics {
     }
 
     pub fn count_registration(&self, outcome: Registration) {
+        self.count_registrations(outcome, 1);
+    }
+
+    pub(super) fn count_registrations(&self, outcome: Registration, by: u64) {
         let result = match outcome {
             Registration::Registered => "registered",
             Registration::Failed => "failed",
             Registration::NoStream => "no_stream",
         };
-        self.registrations
-            .get_or_create(&[label("result", result)])
-            .inc();
+        let labels = [label("result", result)];
+        self.registrations.get_or_create(&labels).inc_by(by);
     }
 
     /// Counts a claim. `refused` is the reason of a refused one, from a bounded list.
     pub fn count_claim(&self, refused: Option<&'static str>) {
+        self.count_claims(refused, 1);
+    }
+
+    pub(super) fn count_claims(&self, refused: Option<&'static str>, by: u64) {
         let result = if refused.is_some() {
             "refused"
         } else {
@@ -319,23 +337,26 @@ impl Metrics {
             label("result", result),
             label("reason", refused.unwrap_or_default()),
         ];
-        self.claims.get_or_create(&labels).inc();
+        self.claims.get_or_create(&labels).inc_by(by);
     }
 
     /// Returns a timer that records the duration of an Allocate call when it is dropped.
     pub fn time_allocate(&self) -> Timer<'_> {
-        Timer::new(&self.allocate_time)
+        Timer::new(self.allocate_time.metric())
     }
 
     pub fn count_capacity_patch(&self, outcome: CapacityPatch) {
+        self.count_capacity_patches(outcome, 1);
+    }
+
+    pub(super) fn count_capacity_patches(&self, outcome: CapacityPatch, by: u64) {
         let result = match outcome {
             CapacityPatch::Applied => "applied",
             CapacityPatch::Superseded => "superseded",
             CapacityPatch::Failed => "failed",
         };
-        self.capacity_patches
-            .get_or_create(&[label("result", result)])
-            .inc();
+        let labels = [label("result", result)];
+        self.capacity_patches.get_or_create(&labels).inc_by(by);
     }
 
     pub fn count_api_write(&self, write: ApiWrite) {
@@ -348,12 +369,17 @@ impl Metrics {
     }
 
     pub fn count_event(&self, outcome: EventOutcome) {
+        self.count_events(outcome, 1);
+    }
+
+    pub(super) fn count_events(&self, outcome: EventOutcome, by: u64) {
         let result = match outcome {
             EventOutcome::Written => "written",
             EventOutcome::Failed => "failed",
             EventOutcome::Dropped => "dropped",
         };
-        self.events.get_or_create(&[label("result", result)]).inc();
+        let labels = [label("result", result)];
+        self.events.get_or_create(&labels).inc_by(by);
     }
 }
 
@@ -361,7 +387,7 @@ fn label(name: &'static str, value: impl ToString) -> (&'static str, String) {
     (name, value.to_string())
 }
 
-fn gauge(count: usize) -> i64 {
+pub(super) fn gauge(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 

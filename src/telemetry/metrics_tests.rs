@@ -1,5 +1,19 @@
-use super::*;
+use super::{
+    super::{births::REFUSALS, cluster::Census},
+    *,
+};
 use std::collections::BTreeSet;
+
+fn census() -> Census {
+    let of = |value: &str| ("default".to_owned(), "cam".to_owned(), value.to_owned());
+    Census {
+        conditions: [(of("Ready"), (false, "ResourceTaken".to_owned()))].into(),
+        problems: [(of("ResourceTaken"), 2)].into(),
+        instances: [(of("available"), 3)].into(),
+        troubles: [(of("Flapping"), 0)].into(),
+        brokers: [(of("Running"), 1)].into(),
+    }
+}
 
 /// Returns metrics in which every event has happened once.
 fn touched() -> Metrics {
@@ -33,6 +47,8 @@ fn touched() -> Metrics {
     metrics.mdns.count_packets("sent", 2);
     metrics.mdns.count_refused(1);
     metrics.mdns.set_records(3);
+    metrics.begin_agent(["zeroconf"]);
+    metrics.cluster.set(true, &census());
     metrics
 }
 
@@ -169,4 +185,56 @@ fn the_documentation_has_every_metric_and_no_other() {
         undocumented.is_empty() && untrue.is_empty(),
         "not in docs/metrics.md: {undocumented:#?}\nonly in docs/metrics.md: {untrue:#?}"
     );
+}
+
+#[test]
+fn every_series_with_known_labels_begins_at_0() {
+    let metrics = Metrics::new();
+    metrics.begin_agent(["zeroconf"]);
+    for line in [
+        r#"petiole_claims_total{result="refused",reason="held_elsewhere"} 0"#,
+        r#"petiole_claims_total{result="granted",reason=""} 0"#,
+        r#"akri_discovery_response_result{discovery_handler_name="zeroconf",result="Fail"} 0"#,
+        r#"petiole_plugin_registrations_total{result="no_stream"} 0"#,
+        r#"petiole_capacity_patches_total{result="failed"} 0"#,
+        r#"petiole_events_total{result="dropped"} 0"#,
+        "petiole_allocate_duration_seconds_count 0",
+    ] {
+        assert_has(&metrics, line);
+    }
+}
+
+#[test]
+fn the_documentation_has_every_reason_of_a_refused_claim() {
+    let text = include_str!("../../docs/metrics.md");
+    let row = text
+        .lines()
+        .find(|line| line.starts_with("| `petiole_claims_total`"));
+    let (_, reasons) = row.unwrap().split_once("with one of ").unwrap();
+    let reasons: Vec<&str> = reasons.split('`').skip(1).step_by(2).collect();
+    assert_eq!(reasons, REFUSALS);
+}
+
+#[test]
+fn a_controller_has_no_metrics_of_an_agent() {
+    let metrics = Metrics::new();
+    metrics.begin_controller();
+    let text = metrics.text().unwrap();
+    assert!(text.contains("petiole_leader 0\n"), "{text}");
+    for name in ["allocate", "mdns", "plugins", "slots"] {
+        assert!(!text.contains(name), "{name} in\n{text}");
+    }
+}
+
+#[test]
+fn the_cluster_is_counted_by_configuration() {
+    for line in [
+        "petiole_leader 1",
+        r#"petiole_configuration_condition{namespace="default",configuration="cam",type="Ready",reason="ResourceTaken"} 0"#,
+        r#"petiole_configuration_problems{namespace="default",configuration="cam",reason="ResourceTaken"} 2"#,
+        r#"petiole_instances{namespace="default",configuration="cam",state="available"} 3"#,
+        r#"petiole_brokers{namespace="default",configuration="cam",phase="Running"} 1"#,
+    ] {
+        assert_has(&touched(), line);
+    }
 }

@@ -1,7 +1,12 @@
 //! Sets up the telemetry of a process: logs on stderr as text or JSON, and metrics and health over HTTP.
+mod births;
+pub mod cluster;
+mod filter;
 pub mod http;
 mod mdns;
 pub mod metrics;
+mod plain;
+mod process;
 mod text;
 pub(crate) mod values;
 
@@ -10,10 +15,7 @@ pub use metrics::metrics;
 use clap::ValueEnum;
 use std::io::{IsTerminal as _, stderr};
 use tracing_subscriber::{
-    filter::{LevelFilter, Targets},
-    fmt,
-    layer::SubscriberExt as _,
-    util::SubscriberInitExt as _,
+    filter::LevelFilter, fmt, layer::SubscriberExt as _, util::SubscriberInitExt as _,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -32,7 +34,7 @@ pub struct Settings {
 
 /// Starts logging to stderr. `main` calls it once.
 pub fn start(settings: &Settings) -> anyhow::Result<()> {
-    let filter = (settings.filter.parse::<Targets>())
+    let filter = (filter::targets(&settings.filter))
         .map_err(|e| anyhow::anyhow!("--log {:?}: {e}", settings.filter))?;
     // These crates log every attempt. The callers log each outage once.
     let filter = match settings.filter.contains("kube_") {

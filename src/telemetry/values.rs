@@ -6,7 +6,7 @@ use prometheus_client::{
 use std::{
     collections::BTreeMap,
     fmt,
-    sync::{Arc, PoisonError, RwLock},
+    sync::{Arc, OnceLock, PoisonError, RwLock},
 };
 use tokio::time::Instant;
 
@@ -90,5 +90,41 @@ impl EncodeMetric for Untyped {
 
     fn metric_type(&self) -> MetricType {
         Self::TYPE
+    }
+}
+
+/// A metric without labels that is written only once it has begun: a process of another kind does not have it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Late<M> {
+    metric: M,
+    has_begun: Arc<OnceLock<()>>,
+}
+
+impl<M> Late<M> {
+    pub(super) fn new(metric: M) -> Self {
+        let has_begun = Arc::default();
+        Self { metric, has_begun }
+    }
+
+    pub(super) fn begin(&self) {
+        self.has_begun.get_or_init(|| ());
+    }
+
+    pub(super) fn metric(&self) -> &M {
+        &self.metric
+    }
+}
+
+impl<M: EncodeMetric> EncodeMetric for Late<M> {
+    fn encode(&self, encoder: MetricEncoder<'_>) -> fmt::Result {
+        self.metric.encode(encoder)
+    }
+
+    fn metric_type(&self) -> MetricType {
+        self.metric.metric_type()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.has_begun.get().is_none()
     }
 }

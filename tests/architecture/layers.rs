@@ -7,7 +7,7 @@ const LAYERS: &[&[&str]] = &[
     &["main", "lib"],
     &["cli"],
     &["demo"],
-    &["agent", "controller", "kubelet", "tidy"],
+    &["agent", "controller", "inspect", "kubelet", "tidy"],
     &["discovery", "store"],
     &["api"],
     &["model"],

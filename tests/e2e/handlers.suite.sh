@@ -34,7 +34,7 @@ fresh() {
   for language in $(languages); do stop "$language"; done
   stop agent
   stop kubelet
-  rm -rf "$HOME_OF_NODE" "$SUITE"/log/reachable-*
+  rm -rf "$HOME_OF_NODE" "$SUITE/log/agent"
   mkdir -p "$ROOT" "$STATE" "$CONFIGURATIONS" "$MANIFESTS" "$FOLDER"
   begin_kubelet
   begin_agent
@@ -90,6 +90,11 @@ status_says() { # LANGUAGE TEXT
 
 identities() {
   grep -hE '^ *(uid|creationTimestamp):' "$STATE"/instances/*.yaml | sort
+}
+
+show() {
+  tail -n 30 "$SUITE"/log/*
+  cat "$STATE"/configurations/* 2>/dev/null | tail -n 80
 }
 
 # ---- tests ----

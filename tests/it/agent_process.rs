@@ -109,10 +109,10 @@ async fn an_agent_that_is_killed_leaves_sockets_and_the_next_one_clears_them_and
     assert_eq!(node.instances(), before);
 }
 
-/// The lines of the agent's log, each of which must be JSON.
+/// Returns the lines of the agent's log, each of which must be JSON.
 fn log(node: &TestNode) -> Vec<Value> {
     let text = fs::read_to_string(node.root().join("agent.log")).unwrap();
-    // The last line may be on its way.
+    // The last line may be incomplete.
     let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
     let lines = whole.lines();
     lines
@@ -129,7 +129,7 @@ async fn logged(node: &TestNode, message: &str) -> Value {
     node.until(message, async || find()).await
 }
 
-/// The status and the body of an answer.
+/// Returns the status and the body of an answer.
 async fn get(address: &str, path: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let request = format!("GET {path} HTTP/1.0\r\n\r\n");
@@ -203,7 +203,7 @@ async fn an_agent_counts_what_happened_and_is_ready_while_the_kubelet_listens_to
     assert_eq!(registered["span"]["name"], "plugin", "{registered}");
     assert!(registered["span"]["resource"].is_string(), "{registered}");
 
-    // A kubelet that stops leaves its socket, but nobody listens to the slots any more.
+    // A kubelet that stops leaves its socket, but nothing receives the slots any more.
     node.stop_kubelet().await;
     let lacking = format!("{}{}", unregistered("echo"), unregistered(&name));
     until_ready(&node, address, (503, &lacking)).await;

@@ -1,4 +1,4 @@
-//! CDI files on a node: its resource by its own name, what a container is told, and what becomes of it.
+//! Tests of CDI files on a node: a resource with its own name, the values that a container gets, and the device's end.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use crate::support::{node::TestNode, process::Process};
@@ -56,7 +56,7 @@ fn configure_as(node: &TestNode, name: &str, resource: &str) {
     node.write_manifest(&format!("{name}.yaml"), &text);
 }
 
-/// Waits until the status of a Configuration says so.
+/// Waits until the status of a Configuration contains `part`.
 async fn until_status(node: &TestNode, part: &str) {
     node.until(&format!("a status says {part}"), async || {
         let entries = fs::read_dir(node.state().join("configurations")).ok()?;
@@ -110,7 +110,7 @@ async fn a_pod_asks_for_the_name_and_one_whose_file_is_gone_is_unhealthy_and_the
 
     let left: Vec<&str> = THREE.into_iter().filter(|name| *name != device).collect();
     describe(&node, "pflex.json", &cdi_file(&left));
-    // Its slot is held, so that it stays, unhealthy, for as long as its container runs.
+    // The slot is held, so it stays and is unhealthy as long as its container runs.
     node.until_counts("pflex.io/block", 3, 2).await;
     node.remove_pod("user");
     node.until_counts("pflex.io/block", 2, 2).await;
@@ -199,7 +199,7 @@ async fn another_name_moves_the_plugin_and_what_a_container_holds_stays_its_own(
     })
     .await;
     assert_eq!(owner(&users).as_ref(), Some(&users_owner));
-    // One of the two is still in use, whatever the kubelet thinks.
+    // One of the two is still in use, even if the kubelet considers it free.
     node.run_pod("second", &[("pflex.io/disk", 2)]);
     node.until_refused("second", "as pflex.io/block, which")
         .await;
@@ -223,7 +223,7 @@ async fn a_name_that_another_plugin_has_is_refused_until_it_is_free() {
     configure(&node, "pflex.io/block");
     node.until_counts("pflex.io/block", 3, 3).await;
 
-    // Another agent is somebody else's plugin to this one.
+    // For this agent, another agent is a foreign plugin.
     let (configurations, state) = (node.root().join("rivals"), node.root().join("rival-state"));
     fs::create_dir(&configurations).unwrap();
     let own = fs::read_to_string(node.configurations().join("block.yaml")).unwrap();

@@ -1,6 +1,6 @@
-//! What the chart renders to, as files in `tests/golden/chart`, and what its values refuse.
+//! Tests of the chart: the rendered files in `tests/golden/chart`, and the values that it rejects.
 //!
-//! `PETIOLE_UPDATE_GOLDEN=1 cargo test --test it chart_renders` writes the files anew.
+//! `PETIOLE_UPDATE_GOLDEN=1 cargo test --test it chart_renders` writes the files again.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 use petiole::tidy;
 use std::{
@@ -9,7 +9,7 @@ use std::{
     process::{Command, Output},
 };
 
-/// Each variant with what it sets.
+/// The variants with their values.
 const VARIANTS: &[(&str, &[&str])] = &[
     ("default", &[]),
     ("watch-namespaces", &["watchNamespaces={cameras,printers}"]),
@@ -30,15 +30,34 @@ const VARIANTS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "monitoring",
+        &[
+            "monitor.kind=PodMonitor,monitor.interval=1m",
+            "monitor.rules.enabled=true,monitor.rules.labels.release=prometheus",
+            "monitor.rules.runbook=https://docs.example.com/alerts",
+            "monitor.dashboard.enabled=true,monitor.dashboard.labels.dashboard=yes",
+            "monitor.dashboard.annotations.grafana_folder=Devices",
+            "networkPolicy.enabled=true",
+            "networkPolicy.metricsFrom[0].namespaceSelector.matchLabels.name=monitoring",
+            "extraManifests[0].apiVersion=v1,extraManifests[0].kind=ConfigMap",
+            r"extraManifests[0].metadata.name=\{\{ .Release.Name }}-extra",
+            "admissionPolicies.enabled=false,test.enabled=false,uninstall.enabled=false",
+        ],
+    ),
+    (
         "everything-set",
         &[
-            "fullnameOverride=leaf",
+            "nameOverride=leaf-devices,fullnameOverride=leaf",
+            "image.repository=registry.example.com/petiole,image.tag=,image.pullPolicy=Always",
             "image.pullSecrets[0].name=registry",
             "resourcePrefixes={akri.sh,devices.example.org}",
             "kubelet.devicePluginDir=/plugins",
             "kubelet.podResourcesDir=/resources",
             "cdi.enabled=true,cdi.kinds={pflex.io/block,vendor.com/class}",
             "udev.enabled=true,udev.subsystems={tty,video4linux}",
+            "handlers.enabled=true",
+            "handlers.dir=/run/handlers",
+            "handlers.hostPaths={/dev/video0}",
             "agent.allowVariables={HTTPS_PROXY,NO_PROXY}",
             "agent.extraArgs={--some-flag=1}",
             "agent.extraEnv[0].name=A,agent.extraEnv[0].value=b",
@@ -46,7 +65,21 @@ const VARIANTS: &[(&str, &[&str])] = &[
             "agent.podLabels.a=b,agent.podAnnotations.c=d",
             "agent.seLinuxOptions.type=container_device_plugin_t",
             "agent.nodeSelector.edge=yes",
-            "controller.replicas=1",
+            "agent.affinity.podAffinity.x=y",
+            "agent.tolerations[0].key=edge",
+            "agent.maxInstances=10,agent.maxConfigurations=5,agent.stateDir=/state",
+            "agent.http.port=9999,agent.maxUnavailable=1,agent.terminationGracePeriodSeconds=5",
+            "agent.resources.limits.memory=1Gi,agent.priorityClassName=",
+            "log.level=petiole=debug\\,warn,log.format=text",
+            "udev.dir=/udev",
+            "controller.replicas=3",
+            "controller.http.host=[$(POD_IP)],controller.http.port=8888",
+            "controller.resources.limits.memory=2Gi,controller.priorityClassName=high",
+            "controller.nodeSelector.control=yes",
+            "controller.affinity.podAntiAffinity.x=y",
+            "controller.tolerations[0].key=control",
+            "controller.topologySpreadConstraints[0].maxSkew=2",
+            "controller.podDisruptionBudget.maxUnavailable=50%",
             "controller.extraArgs={--other-flag=2}",
             "controller.extraEnv[0].name=B,controller.extraEnv[0].value=c",
             "controller.podLabels.a=b,controller.podAnnotations.c=d",
@@ -55,7 +88,108 @@ const VARIANTS: &[(&str, &[&str])] = &[
             "test.enabled=false",
         ],
     ),
+    (
+        "hooks",
+        &[
+            "uninstall.resources.limits.memory=64Mi,uninstall.priorityClassName=high",
+            "uninstall.nodeSelector.hook=yes,uninstall.tolerations[0].key=hook",
+            "uninstall.affinity.podAffinity.x=y",
+            "controller.podDisruptionBudget.enabled=false,admissionPolicies.enabled=false",
+        ],
+    ),
 ];
+
+/// A variant sets every value of the chart. So a template that ignores a value, or writes it into the wrong place, is seen in
+/// the files.
+#[test]
+fn every_value_is_set_by_a_variant() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("charts/petiole/values.yaml");
+    let values: serde_json::Value =
+        serde_saphyr::from_str(&fs::read_to_string(path).unwrap()).unwrap();
+    let set = VARIANTS.iter().flat_map(|(_, values)| values.iter());
+    let set: Vec<String> = set
+        .flat_map(|line| line.split(','))
+        .filter_map(|value| value.split_once('='))
+        .map(|(key, _)| key.replace('[', ".").replace(']', ""))
+        .collect();
+    let is_set = |leaf: &String| {
+        let is_it = |key: &String| key == leaf || key.starts_with(&format!("{leaf}."));
+        set.iter().any(is_it)
+    };
+    let unset: Vec<String> = (leaves("", &values).into_iter())
+        .filter(|leaf| !is_set(leaf))
+        .collect();
+    assert!(unset.is_empty(), "no variant sets {unset:?}");
+}
+
+/// Returns the paths of the values that a user sets as a whole.
+fn leaves(path: &str, value: &serde_json::Value) -> Vec<String> {
+    // What Kubernetes defines, or what has keys of the user's own, is set as a whole.
+    let is_whole = ["resources", "nodeSelector", "labels"]
+        .iter()
+        .any(|end| path.ends_with(end));
+    match value
+        .as_object()
+        .filter(|keys| !keys.is_empty() && !is_whole)
+    {
+        None => vec![path.to_owned()],
+        Some(keys) => (keys.iter())
+            .flat_map(|(key, value)| leaves(format!("{path}.{key}").trim_start_matches('.'), value))
+            .collect(),
+    }
+}
+
+/// The folders of each distribution, as its kubelet has them.
+#[test]
+fn each_distribution_has_the_folders_of_its_kubelet() {
+    let Some(helm) = helm() else { return };
+    let page =
+        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("charts/petiole/README.md"))
+            .unwrap();
+    for (distribution, row, root) in [
+        (
+            "",
+            "| kubeadm, kind, k3s, RKE2, Talos |",
+            "/var/lib/kubelet",
+        ),
+        (
+            "k3s",
+            "| kubeadm, kind, k3s, RKE2, Talos |",
+            "/var/lib/kubelet",
+        ),
+        ("k0s", "| k0s |", "/var/lib/k0s/kubelet"),
+        (
+            "microk8s",
+            "| MicroK8s |",
+            "/var/snap/microk8s/common/var/lib/kubelet",
+        ),
+    ] {
+        let output = render(&helm, &[&format!("kubelet.distribution={distribution}")]);
+        let text = String::from_utf8(output.stdout).unwrap();
+        let documents = serde_saphyr::from_multiple::<serde_json::Value>(&text).unwrap();
+        let agent = documents.iter().find(|d| d["kind"] == "DaemonSet").unwrap();
+        let pod = &agent["spec"]["template"]["spec"];
+        let plugins = "/var/lib/kubelet/device-plugins".to_owned();
+        let resources = format!("{root}/pod-resources");
+        let row = page.lines().find(|line| line.starts_with(row)).unwrap();
+        for (name, variable, folder) in [
+            ("device-plugins", "PETIOLE_DEVICE_PLUGIN_DIR", plugins),
+            ("pod-resources", "PETIOLE_POD_RESOURCES_DIR", resources),
+        ] {
+            assert!(row.contains(&format!("`{folder}`")), "{row}: {folder}");
+            let container = &pod["containers"][0];
+            let named = |list: &serde_json::Value| {
+                let mut list = list.as_array().unwrap().iter();
+                list.find(|item| [name, variable].contains(&item["name"].as_str().unwrap()))
+                    .unwrap()
+                    .clone()
+            };
+            assert_eq!(named(&pod["volumes"])["hostPath"]["path"], *folder);
+            assert_eq!(named(&container["volumeMounts"])["mountPath"], *folder);
+            assert_eq!(named(&container["env"])["value"], *folder);
+        }
+    }
+}
 
 #[test]
 fn every_variant_renders_as_kept() {
@@ -98,9 +232,25 @@ fn values_that_are_unknown_or_wrong_are_refused_by_name() {
         ("cdi.kinds={block}", "kinds"),
         ("agent.allowVariables={A=b}", "allowVariables"),
         ("admissionPolicies.broker=true", "broker"),
-        ("resourcePrefixes={kubernetes.io}", "resourcePrefixes"),
+        (
+            "resourcePrefixes={kubernetes.io}",
+            "resourcePrefixes: \"kubernetes.io\" is Kubernetes' own",
+        ),
         ("resourcePrefixes={}", "resourcePrefixes"),
         ("agent.stateDir=relative", "stateDir"),
+        ("log.level=verbose", "error|warn|info|debug"),
+        ("log.level=petiole=debgu", "/log/level"),
+        ("agent.maxUnavailable=0", "want 1"),
+        ("agent.maxUnavailable=0%", "/agent/maxUnavailable"),
+        ("controller.replicas=0", "want 1"),
+        ("controller.podDisruptionBudget.maxUnavailable=0", "want 1"),
+        ("resourcePrefixes={akri}", "/resourcePrefixes/0"),
+        (
+            "networkPolicy.metricsFrom[0].podSelecter.a=b",
+            "podSelecter",
+        ),
+        ("monitor.rule.enabled=true", "rule"),
+        ("image.tag=a b", "/image/tag"),
     ] {
         let output = render(&helm, &[value]);
         let errors = String::from_utf8_lossy(&output.stderr);
@@ -127,8 +277,8 @@ fn the_definitions_can_be_had_from_the_chart() {
     assert_eq!(names, ["configurations.akri.sh", "instances.akri.sh"]);
 }
 
-/// What else applies the chart's objects than Helm makes ordinary objects of these: the Job must know which record of Helm's
-/// proves that the release is being removed, and must be allowed to read it.
+/// Tools other than Helm that apply the chart's objects treat a hook as an ordinary object. So the Job must know which
+/// of Helm's records proves that the release is being removed, and must be allowed to read it.
 #[test]
 fn the_uninstall_hook_acts_by_helms_records_of_its_own_release() {
     let Some(helm) = helm() else { return };
@@ -164,6 +314,29 @@ fn the_uninstall_hook_acts_by_helms_records_of_its_own_release() {
     assert_eq!(rules[0]["verbs"], serde_json::json!(["get"]));
 }
 
+/// The notes are read at each installation, upgrade and test.
+#[test]
+fn the_notes_are_short() {
+    let notes = Path::new(env!("CARGO_MANIFEST_DIR")).join("charts/petiole/templates/NOTES.txt");
+    let notes = fs::read_to_string(notes).unwrap();
+    let written = notes.lines().filter(|line| !line.starts_with("{{"));
+    assert!(written.count() <= 10, "{notes}");
+}
+
+/// A release packs the chart with an empty tag: the image is that of the program's version, and never `dev`.
+#[test]
+fn without_a_tag_the_image_is_that_of_the_version() {
+    let Some(helm) = helm() else { return };
+    let output = render(&helm, &["image.tag="]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    let images: Vec<&str> = (text.lines())
+        .filter_map(|line| line.trim().strip_prefix("image: "))
+        .collect();
+    let version = format!("\"localhost/petiole:{}\"", env!("CARGO_PKG_VERSION"));
+    assert!(!images.is_empty());
+    assert!(images.iter().all(|image| *image == version), "{images:?}");
+}
+
 #[test]
 fn an_old_kubernetes_is_refused() {
     let Some(helm) = helm() else { return };
@@ -173,7 +346,7 @@ fn an_old_kubernetes_is_refused() {
     assert!(errors.contains(">=1.32.0-0"), "{errors}");
 }
 
-fn render(helm: &Path, values: &[&str]) -> Output {
+pub(crate) fn render(helm: &Path, values: &[&str]) -> Output {
     render_for(helm, "1.36.0", values)
 }
 
@@ -188,8 +361,8 @@ fn render_for(helm: &Path, kubernetes: &str, values: &[&str]) -> Output {
     command.output().unwrap()
 }
 
-/// helm, from the PATH or where the end-to-end tests keep it.
-fn helm() -> Option<PathBuf> {
+/// Returns the path of helm, from the PATH or from the folder of the end-to-end tests.
+pub(crate) fn helm() -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let kept = env::home_dir().map(|home| home.join(".cache/cluster-bin"));
     let found = env::split_paths(&path)

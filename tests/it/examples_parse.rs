@@ -1,5 +1,5 @@
-//! Every Configuration in `examples/` is one that its handler takes and that asks for the device it finds; those in
-//! `tests/akri/`, in the shapes of Akri's chart, are read whole.
+//! Tests that the handler of each Configuration in `examples/` accepts it, and that it requests the device it finds.
+//! The Configurations in `tests/akri/`, which have the shapes of Akri's chart, must be read completely.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 use petiole::{api::configuration::Configuration, discovery::handlers::builtin};
 use serde_json::Value;
@@ -48,7 +48,7 @@ fn akris_configurations_are_read_whole() {
     assert_eq!(names, BTreeSet::from(shapes));
 }
 
-/// Whatever is written is also kept; `null` says nothing.
+/// Asserts that every value in `written` is also in `kept`. `null` is ignored.
 fn assert_kept(path: &str, written: &Value, kept: &Value) {
     match written {
         Value::Object(fields) => {
@@ -67,7 +67,7 @@ fn assert_kept(path: &str, written: &Value, kept: &Value) {
     }
 }
 
-/// The name of its handler.
+/// Checks a Configuration. Returns the name of its handler.
 fn check(file: &str, configuration: &Value) -> String {
     assert_eq!(configuration["apiVersion"], "akri.sh/v0", "{file}");
     assert_eq!(

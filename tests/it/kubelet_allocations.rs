@@ -1,4 +1,4 @@
-//! What becomes of containers' devices when something comes late, dies or is in the way: plugins, the checkpoint's file.
+//! Tests of containers' devices when something is late, dies or is an obstacle: plugins, the checkpoint's file.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use crate::support::fake_plugin::{FakePlugin, Node, Options, devices, eventually};
@@ -19,7 +19,7 @@ use tonic::transport::Channel;
 const CAM: &str = "akri.sh/cam";
 const WAITING: &str = "/containerStatuses/0/state/waiting/message";
 
-/// A Pod whose container asks for a device, prints it and stays; without one it ends, and is restarted.
+/// Returns a Pod whose container requests a device, prints it and stays. Without a device it ends, and is restarted.
 fn asking() -> String {
     format!(
         "  terminationGracePeriodSeconds: 1\n  containers:\n{}",
@@ -42,7 +42,7 @@ async fn pod_resources(node: &Node) -> PodResourcesListerClient<Channel> {
     PodResourcesListerClient::new(uds::dial(&socket).await.unwrap())
 }
 
-/// All that containers hold, as the pod resources API has it.
+/// Returns all devices that containers hold, from the pod resources API.
 async fn held(node: &Node) -> Vec<ContainerDevices> {
     let mut client = pod_resources(node).await;
     let pods = client.list(ListPodResourcesRequest {}).await.unwrap();
@@ -153,7 +153,7 @@ async fn a_checkpoint_that_cannot_be_written_fails_the_pod_and_is_made_up_for_la
         message.starts_with("Pod was rejected: Allocate failed due to cannot write checkpoint: ")
     })
     .await;
-    // The rest goes on.
+    // Everything else continues to work.
     plugin.list(devices(&["a"], &["b"]));
     node.until_counts(CAM, Some("2/1")).await;
     assert!(held_ids(&node).await.is_empty());

@@ -1,4 +1,4 @@
-//! Static Pods as processes: from manifest to end, with /bin/sh.
+//! Tests of static Pods as processes, from the manifest to the end, with /bin/sh.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use crate::support::fake_plugin::{Node, eventually};
@@ -108,7 +108,7 @@ async fn a_container_that_ignores_sigterm_is_killed_with_all_it_started() {
     node.remove_manifest("p");
     let pids = std::fs::read_to_string(pids).unwrap();
     eventually("both processes are gone", async || {
-        // A process that has ended, and that its new parent has not noticed, is a zombie.
+        // A process that has ended, and whose new parent has not noticed, is a zombie.
         pids.lines().all(|pid| {
             let status = std::fs::read_to_string(format!("/proc/{pid}/status"));
             status.map_or(true, |status| status.contains("State:\tZ"))

@@ -1,4 +1,4 @@
-//! `petiole kubelet` as a process that is killed.
+//! Tests of `petiole kubelet` as a process that is killed.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use crate::support::fake_plugin::eventually;
@@ -9,7 +9,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-/// Ends with the test.
+/// A kubelet that ends with the test.
 struct Kubelet(Child);
 
 impl Kubelet {
@@ -45,7 +45,7 @@ impl Drop for Kubelet {
     }
 }
 
-/// A process that its new parent has not noticed the end of is a zombie.
+/// Returns whether a process runs. A process whose end its new parent has not noticed is a zombie.
 fn is_running(pid: &str) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status"));
     status.is_ok_and(|status| !status.contains("State:\tZ"))
@@ -79,7 +79,7 @@ async fn containers_of_a_killed_kubelet_are_ended_by_the_next_and_started_once()
     kubelet.kill();
     assert_eq!([running(&polite), running(&stubborn)].concat(), before);
     let own = std::process::id();
-    // Its number is another process's by now, or its record was cut off: neither is touched, nor in the way.
+    // Another process has its number now, or its record was cut off. Neither is killed, and neither is an obstacle.
     let other = format!(r#"{{"pid":{own},"started":1,"boot":"x","graceSeconds":0}}"#);
     fs::write(root.join("containers/other.json"), other).unwrap();
     fs::write(root.join("containers/half.json"), "{\"pid\":").unwrap();

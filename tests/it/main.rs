@@ -17,6 +17,7 @@ mod kubelet_devices;
 mod kubelet_plugins;
 mod kubelet_pods;
 mod kubelet_process;
+mod monitoring;
 mod node_capacity;
 mod pages;
 mod rendered_brokers;

@@ -1,4 +1,4 @@
-//! What the agent writes to the status of its own Node, with our kubelet and an API server of one Node.
+//! Tests of the agent's changes to the status of its own Node, with our kubelet and an API server of one Node.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use crate::support::{
@@ -9,7 +9,7 @@ use crate::support::{
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// A kubelet, and an agent that keeps the Node's status, with a Configuration of two slots for each device.
+/// Starts a kubelet, and an agent that updates the Node's status, with a Configuration of two slots for each device.
 async fn started() -> (TestNode, FakeNodes) {
     let nodes = FakeNodes::start().await;
     let mut node = TestNode::new();
@@ -42,7 +42,7 @@ async fn a_device_is_in_the_nodes_status_at_once_and_its_loss_too() {
     until_entry(&node, &nodes, &door, "2/0").await;
     node.until_no_instance(&door).await;
     sleep(Duration::from_millis(200)).await;
-    // The kubelet would put it back: it stays for now.
+    // The kubelet would restore it, so it stays for now.
     assert_eq!(nodes.entry(&format!("akri.sh/{door}")), "2/0");
     assert_eq!(nodes.entry(&format!("akri.sh/{yard}")), "2/2");
     assert_eq!(nodes.entry("cpu"), "2/2");

@@ -1,4 +1,4 @@
-//! Static Pods that the agent renders, and a kubelet that reads their manifests when it should not.
+//! Tests of static Pods that the agent renders, and of a kubelet that reads their manifests too early.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use crate::support::{
@@ -15,7 +15,7 @@ const BROKER: &str = r#"brokerSpec: {brokerPodSpec: {
         command: ["/bin/sh", "-c", "echo PID=$$$$; env; echo END; exec sleep 1000"],
         resources: {limits: {"{{PLACEHOLDER}}": 1}}}]}}"#;
 
-/// A node with a broker that has its device, and the broker's name.
+/// Starts a node with a broker that has its device. Returns the broker's name too.
 async fn with_a_broker() -> (TestNode, String) {
     let mut node = TestNode::new();
     node.agent_settings.render_brokers = Some(node.kubelet_settings.manifests.clone());
@@ -64,7 +64,7 @@ async fn a_broker_that_was_started_without_its_device_is_started_again_with_it()
         .plugin_folder
         .join("kubelet_internal_checkpoint");
     fs::remove_file(checkpoint).unwrap();
-    // What it prints from now on is of its next life.
+    // Later output is from the next run of the Pod.
     fs::remove_dir_all(node.kubelet_settings.root_dir.join("logs")).unwrap();
     node.start_kubelet();
     assert_eq!(node.env(&broker).await.get("ADDRESS"), None);

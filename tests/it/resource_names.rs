@@ -1,5 +1,5 @@
-//! A resource name that another device plugin has, or takes: one of the two has it in the end, and the Configuration
-//! says so.
+//! Tests of a resource name that another device plugin has, or takes: in the end one of the two has it, and the
+//! Configuration reports that.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use crate::support::node::{TestNode, instance_name};
@@ -33,7 +33,7 @@ fn folder(node: &TestNode) -> PathBuf {
     node.kubelet_settings.root_dir.join("device-plugins")
 }
 
-/// A vendor's plugin with three devices. It serves, and does not register yet.
+/// Returns a vendor's plugin with three devices. It serves, and does not register yet.
 fn vendor(node: &TestNode) -> Arc<RawPlugin> {
     let ids = ["pflex1", "pflex2", "pflex3"];
     let devices = ids.map(|id| Device {
@@ -66,7 +66,7 @@ async fn register(node: &TestNode) {
     client.register(request).await.unwrap();
 }
 
-/// Registers the vendor's plugin whenever it is not, as ours does.
+/// Registers the vendor's plugin whenever it is not registered, as our plugins do.
 async fn stay_registered(node: &TestNode) {
     loop {
         if node.counts(RESOURCE).await != Some((3, 3)) {
@@ -107,7 +107,7 @@ fn registrations(node: &TestNode) -> usize {
 #[tokio::test]
 async fn a_plugin_that_was_there_before_the_agent_knew_a_kubelet_keeps_its_name() {
     let mut node = node();
-    // The agent sees the kubelet's folder once this is a link to it.
+    // The agent finds the kubelet's folder once this is a link to it.
     node.agent_settings.plugin_folder = node.root().join("plugins");
     node.start_agent();
     node.until("the agent has seen its devices", async || {
@@ -146,7 +146,7 @@ async fn a_plugin_that_registers_later_has_the_name_until_it_stops() {
         () = settled => {}
     }
     assert!(registrations(&node) < 8, "it fought: {}", node.agent_log());
-    // One that is started again has nothing for a moment, and keeps the name.
+    // A plugin that restarts lists nothing for a moment, and keeps the name.
     let before = registrations(&node);
     for _ in 0..3 {
         vendors.die();
@@ -161,7 +161,7 @@ async fn a_plugin_that_registers_later_has_the_name_until_it_stops() {
         node.agent_log()
     );
 
-    // The Instances have names of their own, and go on, also with an agent that never had the name.
+    // The Instances have names of their own and stay, also with an agent that never had the name.
     node.stop_agent().await;
     node.start_agent();
     node.until_connected(3).await;

@@ -1,5 +1,5 @@
-//! A process that is told to end ends without an error, however its tasks come to their ends: they stop in any order,
-//! and one that stops first closes the channels of the others.
+//! Tests that a process which receives a stop signal ends without an error, in whichever order its tasks end. A task
+//! that ends first closes the channels of the others.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 use axum::{
     body::{Body, Bytes},
@@ -21,11 +21,11 @@ use tempfile::TempDir;
 use tokio::{sync::watch, time::timeout};
 use tokio_util::sync::CancellationToken;
 
-/// Enough to see a race that is lost every second time, and most that are lost more rarely.
+/// The number of rounds, which shows a race that occurs every second time, and most rarer ones.
 const ROUNDS: usize = 60;
 const SOON: Duration = Duration::from_secs(10);
 
-/// An API server that has nothing but the controller's Lease, and whose watches stay open. `watches` counts them.
+/// Returns an API server that has only the controller's Lease, and whose watches stay open. `watches` counts them.
 fn api_server(watches: Arc<watch::Sender<usize>>) -> Client {
     let server = tower::service_fn(move |request: Request<kube::client::Body>| {
         let uri = request.uri().to_string();
@@ -67,7 +67,7 @@ fn list(items: Value) -> Value {
     json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items})
 }
 
-/// Held by the controller of these tests for some time to come.
+/// Returns a Lease that the controller of these tests holds for some time.
 fn lease() -> Value {
     let now = Timestamp::now()
         .strftime("%Y-%m-%dT%H:%M:%S%.6fZ")
@@ -79,7 +79,7 @@ fn lease() -> Value {
     })
 }
 
-/// Cancels `stop` once so many watches are open. `n` lets tasks come a little further each time.
+/// Cancels `stop` once this many watches are open. A larger `n` lets tasks progress further before that.
 async fn tell_to_end(
     watches: &watch::Sender<usize>,
     open: usize,
@@ -107,7 +107,7 @@ async fn a_controller_that_is_told_to_end_ends_without_an_error() {
             http_address: None,
         };
         let controller = controller::run(settings, api_server(watches.clone()), stop.clone());
-        // The Lease, Configurations, Instances, Nodes, Pods, Jobs, Services.
+        // These watches are open: the Lease, Configurations, Instances, Nodes, Pods, Jobs, Services.
         let both = async { tokio::join!(controller, tell_to_end(&watches, 7, n, stop)) };
         let (outcome, ()) = timeout(SOON, Box::pin(both)).await.unwrap();
         assert!(outcome.is_ok(), "round {n}: {:#}", outcome.unwrap_err());
@@ -121,7 +121,7 @@ async fn an_agent_that_is_told_to_end_ends_without_an_error() {
         let watches = Arc::new(watch::Sender::new(0));
         let stop = CancellationToken::new();
         let agent = run_agent(&folder, api_server(watches.clone()), stop.clone());
-        // Instances, Configurations, its own Node.
+        // These watches are open: Instances, Configurations, the agent's own Node.
         let both = async { tokio::join!(agent, tell_to_end(&watches, 3, n, stop)) };
         let (outcome, ()) = timeout(SOON, Box::pin(both)).await.unwrap();
         assert!(outcome.is_ok(), "round {n}: {:#}", outcome.unwrap_err());

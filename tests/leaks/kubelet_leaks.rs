@@ -1,5 +1,5 @@
-//! What a kubelet that has seen much still holds: tasks, descriptors and memory. The plugins are in the same process,
-//! and end before anything is counted.
+//! Measures the tasks, descriptors and memory that a kubelet holds after many operations. The plugins are in the same
+//! process, and end before the measurement.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use crate::support::fake_plugin::{FakePlugin, Node, eventually};
@@ -9,7 +9,7 @@ use std::{fs, time::Duration};
 
 const PLUGINS: usize = 50;
 const CONTAINERS: usize = 50;
-/// What an allocator may keep for itself between two rounds.
+/// The bytes that an allocator may keep between two rounds.
 const SLACK: usize = 6 * 1024 * 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +40,7 @@ async fn until_all_closed(idle: Open) {
     .await;
 }
 
-/// Each plugin registers twice, the second time in its own place, and dies.
+/// Registers many plugins. Each registers twice, the second time in place of the first, and dies.
 async fn register_many(node: &Node, round: usize) {
     let plugins: Vec<FakePlugin> = (0..PLUGINS)
         .map(|n| {
@@ -64,7 +64,7 @@ async fn register_many(node: &Node, round: usize) {
     .await;
 }
 
-// One test, or one at a time: descriptors and memory are the process's.
+// Only one test may run at a time, because descriptors and memory belong to the process.
 #[tokio::test]
 async fn what_has_come_and_gone_leaves_nothing_behind() {
     after_registrations(2).await;
@@ -78,7 +78,7 @@ async fn a_thousand_registrations_and_ten_thousand_allocates_leave_nothing_behin
     after_allocates(200).await;
 }
 
-/// A hundred each round.
+/// Checks that nothing is held after rounds of a hundred registrations.
 async fn after_registrations(rounds: usize) {
     let grace = Duration::from_millis(100);
     let node = Node::start_with(|settings| settings.endpoint_grace = grace).await;
@@ -92,7 +92,8 @@ async fn after_registrations(rounds: usize) {
     assert!(grown < SLACK, "{grown} bytes more than before");
 }
 
-/// A Pod that gets a device for each of its init containers, and too few for its last one: no process is started.
+/// Returns a Pod that gets a device for each of its init containers, and too few for its last one, so that no process
+/// starts.
 fn allocating() -> String {
     use std::fmt::Write as _;
     let mut spec = String::from("  initContainers:\n");
@@ -108,7 +109,7 @@ fn allocating() -> String {
     spec
 }
 
-/// Fifty for each Pod.
+/// Checks that nothing is held after Pods with fifty allocations each.
 async fn after_allocates(pods: usize) {
     let node = Node::start().await;
     let plugin = FakePlugin::start(&node, "akri.sh/cam", &["a", "b"]).await;

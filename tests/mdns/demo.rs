@@ -1,4 +1,4 @@
-//! The demo, as its user starts it: the story to its end, and services of other programs in it.
+//! Tests the demo as its user starts it: the whole scenario, and services of other programs in it.
 #![cfg(feature = "demo")]
 #![allow(
     clippy::disallowed_types,
@@ -17,7 +17,7 @@ use std::{
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A demo that runs, and ends with the test.
+/// A running demo, which ends with the test.
 struct Demo {
     process: Child,
     lines: mpsc::Receiver<String>,
@@ -42,7 +42,7 @@ impl Demo {
         Self { process, lines }
     }
 
-    /// Waits for a line with `text` in it.
+    /// Waits for a line that contains `text`.
     fn prints(&self, text: &str) {
         let until = Instant::now() + PATIENCE;
         let mut printed = vec![];
@@ -61,7 +61,7 @@ impl Demo {
 
 impl Drop for Demo {
     fn drop(&mut self) {
-        // SIGTERM, so that it cleans up as it would for its user.
+        // SIGTERM lets it clean up as it would for its user.
         let pid = nix::unistd::Pid::from_raw(i32::try_from(self.process.id()).unwrap());
         nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).ok();
         self.process.wait().ok();

@@ -1,5 +1,5 @@
-//! Tests that send real multicast packets on `lo`. They are a program of their own: tests of other programs run before
-//! or after it, so their packets and their load do not disturb it.
+//! Tests with real multicast packets on `lo`. They are a separate program: tests of other programs run before or after
+//! it, so their packets and their load do not affect it.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod demo;
 #[path = "../support/mod.rs"]

@@ -1,4 +1,4 @@
-//! The zeroconf handler against an mDNS responder that is not ours, by real multicast packets on `lo`.
+//! Tests the zeroconf handler with a foreign mDNS responder, by real multicast packets on `lo`.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use crate::support::{
@@ -106,7 +106,7 @@ async fn a_goodbye_shows_at_once() {
     let said = Instant::now();
     publisher.goodbye(&goes.fullname());
     discovery.gone(&goes.fullname()).await;
-    // RFC 6762 10.1: one second. The rest is for a busy machine; by itself it is 1.0 to 1.3 s.
+    // RFC 6762 10.1 requires one second. The rest is for a busy machine; an idle one needs 1.0 to 1.3 s.
     assert!(
         said.elapsed() < Duration::from_millis(2500),
         "{:?}",
@@ -190,7 +190,7 @@ async fn garbage_harms_nothing() {
     let mut random = fastrand_bytes();
     for length in [0, 1, 11, 12, 13, 100, 1400] {
         publisher.send_raw(&random(length));
-        // A response that promises far more records than it holds.
+        // This response claims to have far more records than it has.
         let mut lying = vec![0, 0, 0x84, 0, 0, 0, 0xff, 0xff, 0, 0, 0, 0];
         lying.extend(random(length));
         publisher.send_raw(&lying);
@@ -215,7 +215,7 @@ async fn garbage_harms_nothing() {
     );
 }
 
-/// Bytes without a pattern, the same in every run.
+/// Returns a generator of bytes without a pattern, which are the same in every run.
 fn fastrand_bytes() -> impl FnMut(usize) -> Vec<u8> {
     let mut state = 0x2545_f491_4f6c_dd1d_u64;
     move |length| {

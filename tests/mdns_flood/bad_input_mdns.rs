@@ -1,4 +1,4 @@
-//! A flood of mDNS services that change all the time goes through the whole agent.
+//! Tests the whole agent with a flood of mDNS services that change continuously.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use crate::run_alone;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 const SERVICES: usize = 300;
-/// What the handler waits for a service to settle, and between two changes of it.
+/// The settle time of the handler, and the shortest time between two changes of a service.
 const SETTLE: Duration = Duration::from_millis(250);
 
 fn services(kind: &str, round: usize) -> Vec<Announced> {

@@ -1,4 +1,4 @@
-//! The zeroconf handler finds very many services, soon and without missing one.
+//! Tests that the zeroconf handler finds thousands of services soon, and misses none.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use crate::run_alone;
@@ -32,7 +32,7 @@ fn three_hundred_running_services_are_there_in_a_moment() {
             "{} of 300 after {first_after:?}, all after {all_after:?}",
             first.devices.len()
         );
-        // By itself it is one set after 0.6 s; this bound is for a busy machine.
+        // An idle machine publishes one set after 0.6 s; this limit is for a busy machine.
         assert!(all_after < Duration::from_secs(3), "{all_after:?}");
         assert_eq!(discovery.stop().await, Ok(()));
     });
@@ -48,7 +48,7 @@ fn a_process_that_stood_still_while_a_thousand_services_came_misses_none() {
         let mut discovery = RunningDiscovery::zeroconf(&details);
         discovery.device(&dies.fullname()).await;
         publisher.die_silently(&dies.fullname());
-        // This thread runs the handler: while it stands still, packets are lost.
+        // This thread runs the handler: while it is blocked, packets are lost.
         publisher.announce_all(services(1300, &kind));
         std::thread::sleep(Duration::from_millis(700));
         let set = discovery

@@ -1,7 +1,7 @@
-//! One life of an agent: its Instances follow its devices, its plugins list its slots, its looks release them.
+//! Simulates one run of an agent: its Instances follow its devices, its plugins list its slots, its looks release them.
 //!
-//! The decisions are the real ones: `agent::instances::plan`, `agent::plugins::plan`, `SlotTable`. The loops around them are written here as they are there. A life ends with its
-//! process; only the mirror on the node's disk and what the kubelet keeps go on.
+//! The decisions are the real ones: `agent::instances::plan`, `agent::plugins::plan`, `SlotTable`. The loops around them
+//! are copies. A run ends with its process; only the mirror on the node's disk and the kubelet's state remain.
 //! Not modelled: discovery handlers (the devices of `devices.rs` come as whole sets), capacity entries.
 use super::{
     World,
@@ -43,7 +43,7 @@ const FOREVER: Duration = Duration::from_secs(1_000_000);
 
 pub(super) struct Agent {
     pub(super) world: Rc<World>,
-    /// Which node of the world it is on.
+    /// The index of its node in the world.
     pub(super) at: usize,
     pub(super) process: Process,
     started: u64,
@@ -51,13 +51,13 @@ pub(super) struct Agent {
     pub(super) slots: watch::Sender<SlotTable>,
     pub(super) discoveries: watch::Sender<Arc<Discoveries>>,
     pub(super) requests: mpsc::UnboundedSender<Request>,
-    /// What containers were told by this life, by the kubelet's id.
+    /// The connection digest that each container got in this run, by the kubelet's id.
     pub(super) told: RefCell<BTreeMap<String, String>>,
-    /// What containers used at the last look.
+    /// The slots that containers used at the last look.
     pub(super) uses: watch::Sender<Option<Vec<Use>>>,
-    /// The version of the kubelet's checkpoint that was read last, and what it says.
+    /// The version of the kubelet's checkpoint that was read last, and its entries.
     pub(super) checkpoint: RefCell<(u64, Vec<Entry>)>,
-    /// What the kubelet was last told of each resource.
+    /// The last list of each resource that the kubelet got.
     listed: RefCell<BTreeMap<String, Vec<Slot>>>,
 }
 
@@ -111,7 +111,7 @@ impl Agent {
         Duration::from_millis(self.machine().now() - self.started)
     }
 
-    /// Sets grow until the first complete one; each later one follows the devices.
+    /// Publishes sets that grow until the first complete one. Each later one follows the devices.
     async fn discover(self: Rc<Self>) {
         let mut devices = self.world.devices.changed.subscribe();
         let complete_at = self.machine().now() + self.machine().between(50, 5_000);
@@ -149,7 +149,7 @@ impl Agent {
         }
     }
 
-    /// The loop of `agent::instances`.
+    /// Runs the loop of `agent::instances`.
     async fn keep_instances(self: Rc<Self>) {
         let mut discoveries = self.discoveries.subscribe();
         let mut published = self.store.instances.subscribe();
@@ -195,7 +195,7 @@ impl Agent {
                 uses: uses.borrow_and_update().clone().as_deref(),
                 absences: &absences,
                 arrivals: &arrivals,
-                // The simulated API server refuses nothing for good.
+                // The simulated API server never refuses permanently.
                 failing: &instances::Failing::new(),
             });
             (absences, arrivals) = (planned.absences, planned.arrivals);
@@ -231,7 +231,8 @@ impl Agent {
         plugins::gone(&instances.borrow(), &discoveries.borrow(), has_slots)
     }
 
-    /// The loop of `agent::plugins`: what each resource lists goes to the kubelet in order, whole at each registration.
+    /// Runs the loop of `agent::plugins`. The list of each resource goes to the kubelet in order, and complete at each
+    /// registration.
     async fn keep_plugins(self: Rc<Self>) {
         let mut published = self.store.instances.subscribe();
         let mut discoveries = self.discoveries.subscribe();
@@ -279,12 +280,12 @@ impl Agent {
         }
     }
 
-    /// The resources that the kubelet listens to.
+    /// Returns the resources that are registered at the kubelet.
     pub(super) fn registered(&self) -> BTreeSet<String> {
         self.listed.borrow().keys().cloned().collect()
     }
 
-    /// Sends a list once more, as it is.
+    /// Sends the last list again.
     pub(super) fn resend(&self, resource: &str) {
         let list = self.listed.borrow().get(resource).cloned();
         let lists = list.map(|list| (resource.to_owned(), list));
@@ -300,7 +301,7 @@ impl Agent {
         plugins::desired(&instances, &self.node().name, &judged.names)
     }
 
-    /// Sends the kubelet the lists that are others than before.
+    /// Sends the kubelet the lists that have changed.
     fn list(
         &self,
         desired: &BTreeMap<String, Offered>,
@@ -348,7 +349,7 @@ impl Agent {
             let gone = before.keys().filter(|key| !now.contains_key(*key));
             slots.observe_changes(
                 changed.map(|(key, instance)| {
-                    observed_slots((key, instance), &self.node().name, is_stray)
+                    observed_slots(key, instance, &self.node().name, is_stray)
                 }),
                 gone.cloned(),
             );
@@ -356,7 +357,7 @@ impl Agent {
     }
 }
 
-/// The resource by its whole name.
+/// Returns the resource with this full name.
 pub(super) fn resource(full_name: &str) -> Resource {
     let name = full_name.trim_start_matches("akri.sh/").to_owned();
     match CONFIGURATIONS
@@ -368,7 +369,7 @@ pub(super) fn resource(full_name: &str) -> Resource {
     }
 }
 
-/// `agent::instances::log`.
+/// Implements `agent::instances::log`.
 fn is_settled(change: &InstanceChange, outcome: &Result<(), StoreError>) -> bool {
     match (change, outcome) {
         (InstanceChange::Create(_), Err(StoreError::Gone(_))) => false,

@@ -1,4 +1,4 @@
-//! How an agent answers Allocate and PreStartContainer: the steps of `agent::plugins::allocate`, in its order.
+//! Answers Allocate and PreStartContainer: the steps of `agent::plugins::allocate`, in its order.
 use super::{
     agent::Agent,
     keeper::{ClaimRequest, Request, told_of},
@@ -23,11 +23,11 @@ use tokio::sync::oneshot;
 const ALLOCATE_TIMEOUT: Duration = Duration::from_secs(3);
 const SEEN_TIMEOUT: Duration = Duration::from_millis(2500);
 
-/// For each Instance: how its device is reached, as a digest.
+/// The connection digest of each Instance.
 type Seen = BTreeMap<String, String>;
 
 impl Agent {
-    /// The slots that a container was given.
+    /// Returns the slots that a container gets.
     pub(super) async fn allocate(
         &self,
         resource: &Resource,
@@ -113,7 +113,7 @@ impl Agent {
         }
     }
 
-    /// `agent::plugins::allocate::check_replayed`.
+    /// Implements `agent::plugins::allocate::check_replayed`.
     fn was_told_else(&self, id: &str, now: &str) -> bool {
         let told = self.told.borrow();
         told.get(id).is_some_and(|told| told != now)
@@ -146,7 +146,7 @@ impl Agent {
         }
     }
 
-    /// `agent::plugins::allocate::gone`.
+    /// Implements `agent::plugins::allocate::gone`.
     async fn not_held(&self) -> BTreeSet<SlotId> {
         let begun = self.uptime();
         let held = self.slots.borrow().held();

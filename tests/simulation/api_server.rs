@@ -1,9 +1,9 @@
-//! An API server in memory, with the semantics that the real one has for what Petiole asks of it.
+//! Simulates an API server in memory, with the semantics of the real one for the requests of Petiole.
 //!
-//! Every write gets a resourceVersion, also a delete; one that changes nothing gets none. JSON patches are atomic, and a
-//! `test` for `null` holds where the key is absent. A delete holds to its uid and resourceVersion. `spec.nodes` is a set. Every change is kept in a
-//! log, which the watches of `network.rs` read; what was compacted is `410 Gone`.
-//! Not modelled: admission, finalizers, namespaces, managedFields of `spec`, and the schema but for the above.
+//! Every write gets a resourceVersion, also a delete; a write that changes nothing gets none. JSON patches are atomic,
+//! and a `test` for `null` succeeds if the key is absent. A delete checks its uid and resourceVersion. `spec.nodes` is
+//! a set. Every change is kept in a log, which the watches of `network.rs` read; compacted entries give `410 Gone`.
+//! Not modelled: admission, finalizers, namespaces, managedFields of `spec`, and the rest of the schema.
 use crate::{
     api::{
         configuration::Configuration,
@@ -29,27 +29,27 @@ pub(super) fn key(name: &str) -> ObjectKey {
     ObjectKey::new("default", name)
 }
 
-/// The answer of a server that says no.
+/// Returns the error of a server that refuses a request.
 pub(super) fn refusal(code: u16, message: impl Into<String>) -> kube::Error {
     let mut status = Status::failure(&message.into(), "Simulated");
     status.code = code;
     kube::Error::Api(status.boxed())
 }
 
-/// A change of an object. It came, it went, or both are there.
+/// A change of an object, which was created, deleted or modified.
 pub(super) struct Entry<T> {
     pub(super) before: Option<Arc<T>>,
     pub(super) after: Option<Arc<T>>,
     pub(super) version: u64,
-    /// Who wrote it.
+    /// The author of the change.
     pub(super) by: String,
 }
 
-/// The objects of a kind, and how they came to be so.
+/// The objects of a kind, and the log of their changes.
 pub(super) struct Table<T> {
     pub(super) objects: BTreeMap<ObjectKey, Arc<T>>,
     pub(super) log: Vec<Entry<T>>,
-    /// Entries before this one are forgotten.
+    /// The number of entries that were compacted.
     pub(super) compacted: usize,
     /// The length of the log.
     pub(super) changed: watch::Sender<usize>,
@@ -89,13 +89,13 @@ pub(super) struct Pod {
     pub(super) uid: u64,
     pub(super) node: String,
     pub(super) containers: Vec<super::pods::Container>,
-    /// Containers that end are started again, until the Pod is deleted.
+    /// Whether containers that end are started again, until the Pod is deleted.
     pub(super) restarts: bool,
-    /// It stays on a node that is not ready.
+    /// Whether it stays on a node that is not ready.
     pub(super) tolerates: bool,
     pub(super) is_deleting: bool,
     pub(super) phase: &'static str,
-    /// Of a broker: what the controller made.
+    /// The object that the controller made, if it is a broker.
     pub(super) broker: Option<Value>,
     pub(super) started: Option<Timestamp>,
 }
@@ -160,7 +160,7 @@ impl ApiServer {
         let key = key_of(&instance.metadata);
         let version = self.next_version();
         instance.metadata.resource_version = Some(version.to_string());
-        // Go leaves empty maps out.
+        // Go leaves out empty maps.
         let metadata = &mut instance.metadata;
         metadata.labels.take_if(|labels| labels.is_empty());
         metadata.annotations.take_if(|all| all.is_empty());
@@ -232,7 +232,7 @@ impl ApiServer {
         Ok(self.put_node_devices(name, (uid, spec), by))
     }
 
-    /// A merge patch of the whole list.
+    /// Applies a merge patch of the whole list.
     pub(super) fn patch_node_devices(
         &mut self,
         name: &str,
@@ -298,7 +298,7 @@ impl ApiServer {
         self.pods.put(key(name), pod, (version, "kubernetes"));
     }
 
-    /// The uid of the Pod that is made.
+    /// Creates a Pod. Returns its uid.
     pub(super) fn create_pod(&mut self, mut pod: Pod) -> kube::Result<Option<String>> {
         if self.pods.objects.contains_key(&key(&pod.name)) {
             return Err(refusal(409, format!("pods {:?} already exists", pod.name)));
@@ -309,7 +309,7 @@ impl ApiServer {
         Ok(Some(uid.to_string()))
     }
 
-    /// Its kubelet ends it; one that has ended goes at once.
+    /// Deletes a Pod. Its kubelet ends it; a Pod that has ended is removed at once.
     pub(super) fn delete_pod(&mut self, name: &str, uid: &str) -> kube::Result<Option<String>> {
         let there = self.pods.objects.get(&key(name));
         let there = there.ok_or_else(|| refusal(404, format!("pods {name:?} not found")))?;

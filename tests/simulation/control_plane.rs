@@ -1,17 +1,17 @@
-//! What Kubernetes' own controllers do: a node that does not report becomes NotReady, its Pods are evicted, Pods of a
-//! Node that is deleted are collected, and brokers go with their Instance.
+//! Simulates Kubernetes' own controllers: a node that does not report becomes NotReady, its Pods are evicted, Pods of a
+//! deleted Node are collected, and brokers are deleted with their Instance.
 use super::{World, api_server::Pod, invariants};
 use crate::controller::world::NodeState;
 use std::rc::Rc;
 
-/// `node-monitor-grace-period`
+/// The `node-monitor-grace-period`.
 const NOT_READY_AFTER: u64 = 40_000;
-/// The toleration that Pods have by default.
+/// The default toleration of Pods.
 const EVICTED_AFTER: u64 = 300_000;
 /// The quarantine of the Pod garbage collector.
 const COLLECTED_AFTER: u64 = 40_000;
 
-/// The kubelet began or ceased to report: the Node says so after a while, if it is still so.
+/// Handles a kubelet that has begun or stopped to report. The Node shows it after a while, if it is still true then.
 pub(super) fn node_changed(world: &Rc<World>, name: &str) {
     let node = world.node(name);
     let reports = node.reports();
@@ -34,7 +34,7 @@ pub(super) fn node_changed(world: &Rc<World>, name: &str) {
 
 fn set_ready(world: &Rc<World>, name: &str, is_ready: bool) {
     let there = world.node_state(name);
-    // A Node that was deleted comes back when its kubelet registers, see `faults.rs`.
+    // A deleted Node is created again when its kubelet registers, see `faults.rs`.
     let Some(there) = there.filter(|there| there.is_ready != is_ready) else {
         return;
     };
@@ -64,7 +64,7 @@ fn set_ready(world: &Rc<World>, name: &str, is_ready: bool) {
     }
 }
 
-/// Marks Pods as deleted: their kubelet ends them.
+/// Marks Pods as deleted. Their kubelet ends them.
 pub(super) fn delete_pods(world: &Rc<World>, which: impl Fn(&Pod) -> bool) {
     let mut server = world.server.borrow_mut();
     let pods: Vec<Pod> = (server.pods.objects.values())
@@ -103,7 +103,7 @@ pub(super) fn delete_node(world: &Rc<World>, name: &str) {
     });
 }
 
-/// An operator says that the machine is off, or takes that back.
+/// Sets or removes the taint by which an operator says that the machine is off.
 pub(super) fn mark_out_of_service(world: &Rc<World>, name: &str, is_out_of_service: bool) {
     let there = world.node_state(name);
     if let Some(there) = there.filter(|there| there.is_out_of_service != is_out_of_service) {
@@ -117,7 +117,7 @@ pub(super) fn mark_out_of_service(world: &Rc<World>, name: &str, is_out_of_servi
     }
 }
 
-/// The kubelet registers its Node.
+/// Registers the Node of a kubelet.
 pub(super) fn register_node(world: &Rc<World>, name: &str) {
     if world.node_state(name).is_none() {
         invariants::returns(world, name);
@@ -137,7 +137,7 @@ pub(super) fn register_node(world: &Rc<World>, name: &str) {
     }
 }
 
-/// Brokers of Instances that are gone.
+/// Deletes the brokers of Instances that are gone.
 pub(super) fn collect(world: &Rc<World>) {
     let uids: Vec<String> = {
         let server = world.server.borrow();

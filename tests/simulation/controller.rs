@@ -1,8 +1,8 @@
-//! One life of a controller: its view of the cluster, and the passes over it that a leader makes.
+//! Simulates one run of a controller: its view of the cluster, and the passes that it makes as the leader.
 //!
 //! The decisions are the real ones: `controller::nodes::plan`, `controller::brokers::plan` with its memory, and
-//! `controller::pace`. The loops around them are written here as they are there. The Lease is not
-//! modelled: `faults.rs` says who leads, and lets two lead for a moment.
+//! `controller::pace`. The loops around them are copies. The Lease is not modelled: `faults.rs` chooses the leader, and
+//! lets two controllers lead for a moment.
 //! Not modelled: Jobs, Services, the status of Configurations.
 use super::{
     World,
@@ -47,14 +47,14 @@ pub(super) struct Controller {
     pub(super) process: Process,
     client: Client,
     pub(super) is_leader: watch::Sender<bool>,
-    /// What it sees, once all of it was listed; the sets that were listed.
+    /// The objects of its watches, and the names of the sets that were listed.
     seen: RefCell<(Rc<Seen>, BTreeSet<&'static str>)>,
     changed: watch::Sender<u64>,
 }
 
 type Paces = Pace<(&'static str, ObjectKey)>;
 
-/// Whether all was done, and when to look again.
+/// Whether everything was done, and the wait until the next pass.
 type Pass = (bool, Option<Duration>);
 
 impl Controller {
@@ -124,7 +124,7 @@ impl Controller {
         controller
     }
 
-    /// Follows a table. `put` takes an object over, or takes it out.
+    /// Follows a table. `put` inserts or removes an object.
     fn watch<T: Named + 'static>(
         self: &Rc<Self>,
         what: &'static str,
@@ -258,7 +258,7 @@ impl Controller {
         }
     }
 
-    /// `controller::nodes::pods_of`.
+    /// Implements `controller::nodes::pods_of`.
     async fn pods_of(&self, node: &str) -> away::Pods {
         let that_may_run = |pod: &Arc<Pod>| pod.node == node && !pod.has_ended();
         let has_pods = self.client.request(
@@ -272,7 +272,7 @@ impl Controller {
         }
     }
 
-    /// `controller::nodes::not_gone`.
+    /// Implements `controller::nodes::not_gone`.
     async fn not_gone(&self, suspects: BTreeSet<String>) -> BTreeSet<String> {
         let looks = suspects.into_iter().map(async |name| {
             let asked = self.client.request(
@@ -325,7 +325,7 @@ impl Controller {
                 };
                 is_done(self.client.request(what, ask).await.map(drop))
             }
-            nodes::Action::Silence { node, uid } => {
+            nodes::Action::DeleteNodeDevices { node, uid } => {
                 let what = || format!("delete nodedevices {node}");
                 let ask = |server: &mut ApiServer| server.delete_node_devices(node, Some(uid));
                 is_done(self.client.request(what, ask).await)
@@ -362,7 +362,7 @@ impl Controller {
         };
         let mut is_done = true;
         for action in planned(memory).actions {
-            // Another may lead by now.
+            // Another controller may lead now.
             if *self.is_leader.borrow() {
                 let outcome = self.perform(&action).await;
                 is_done &= memory.settle(&action, &outcome, machine.clock()).0;
@@ -416,7 +416,7 @@ fn step(action: &nodes::Action) -> (&'static str, ObjectKey) {
         nodes::Action::Change(change) => ("change", change.key.clone()),
         nodes::Action::Create(instance) => ("create", crate::store::key_of(&instance.metadata)),
         nodes::Action::Delete { key, .. } => ("delete", key.clone()),
-        nodes::Action::Silence { node, .. } => ("silence", ObjectKey::new("", node)),
+        nodes::Action::DeleteNodeDevices { node, .. } => ("silence", ObjectKey::new("", node)),
         nodes::Action::Strip { key, .. } => ("strip", key.clone()),
     }
 }
@@ -426,7 +426,7 @@ fn taken_for_gone(action: &nodes::Action) -> BTreeSet<String> {
         nodes::Action::Change(change) => change.gone.clone(),
         nodes::Action::Create(_)
         | nodes::Action::Delete { .. }
-        | nodes::Action::Silence { .. }
+        | nodes::Action::DeleteNodeDevices { .. }
         | nodes::Action::Strip { .. } => BTreeSet::new(),
     }
 }
@@ -459,7 +459,7 @@ impl Named for Pod {
     }
 }
 
-/// A broker as the server has it, from what the controller made.
+/// Returns a broker as the server stores it, from the object that the controller made.
 fn pod_of(name: &str, made: &Value) -> Pod {
     let limits = &made["spec"]["containers"][0]["resources"]["limits"];
     let asks = limits.as_object().into_iter().flatten();

@@ -1,7 +1,7 @@
-//! The devices of the world: which there are, where each is seen, and how it is reached.
+//! Holds the devices of the world: their ids, the nodes that see them, and their connections.
 //!
-//! A device of `cam` is seen by every node that can reach it; one of `usb` is plugged into a node, and one with the same
-//! id at another node is another device.
+//! A device of `cam` is seen by every node that can reach it. A device of `usb` is plugged into a node, and one with
+//! the same id at another node is another device.
 use crate::model::device::{Device, Scope};
 use std::{
     cell::RefCell,
@@ -9,7 +9,7 @@ use std::{
 };
 use tokio::sync::watch;
 
-/// The Configurations, by the name of each.
+/// The names of the Configurations, with their scopes.
 pub(super) const CONFIGURATIONS: [(&str, Scope); 2] =
     [("cam", Scope::Shared), ("usb", Scope::Node)];
 
@@ -19,14 +19,14 @@ pub(super) struct Thing {
     pub(super) id: String,
     pub(super) address: u64,
     pub(super) seen_by: BTreeSet<usize>,
-    /// When something of it changed last.
+    /// The time of its last change.
     pub(super) changed: u64,
 }
 
 #[derive(Default)]
 pub(super) struct Devices {
     pub(super) all: RefCell<Vec<Thing>>,
-    /// Counts up with each change.
+    /// The number of changes.
     pub(super) changed: watch::Sender<u64>,
 }
 
@@ -48,7 +48,7 @@ impl Devices {
         self.changed.send_modify(|n| *n += 1);
     }
 
-    /// The devices that a node sees, by their Configuration.
+    /// Returns the devices that a node sees, by their Configuration.
     pub(super) fn seen_by(&self, node: usize) -> BTreeMap<&'static str, Vec<Device>> {
         let mut seen: BTreeMap<_, Vec<_>> = CONFIGURATIONS.map(|(name, _)| (name, vec![])).into();
         for thing in self.all.borrow().iter() {

@@ -1,7 +1,8 @@
-//! What users and fate do: Pods come and go, devices come, go and move, links are cut, processes and machines die.
+//! Simulates the actions of users and failures: Pods and devices appear and disappear, devices move, links are cut,
+//! processes and machines die.
 //!
-//! Each step is drawn by chance, some time after the one before. What is broken is mended by itself after a while, and
-//! [`mend`] mends all of it.
+//! Each step is drawn at random, some time after the one before. Most faults are repaired after a while, and [`mend`]
+//! repairs all of them.
 use super::{
     World,
     api_server::Pod,
@@ -14,7 +15,7 @@ use std::{collections::BTreeSet, rc::Rc};
 
 type Step = fn(&Rc<World>);
 
-/// Steps and how often each is taken.
+/// The steps, each with its relative frequency.
 const STEPS: &[(u64, Step)] = &[
     (30, create_pod),
     (8, delete_pod),
@@ -57,7 +58,7 @@ pub(super) async fn stir(world: Rc<World>, count: u64) {
     }
 }
 
-/// A short time, mostly.
+/// Returns a duration, which is usually short.
 fn outage(world: &World) -> u64 {
     let machine = &world.machine;
     match machine.between(0, 9) {
@@ -172,7 +173,7 @@ fn device_goes(world: &Rc<World>) {
         false => drop(thing.seen_by.remove(&at)),
     });
     if world.machine.chance(60) {
-        // It was switched off and on.
+        // The machine was switched off and on.
         later(world, world.machine.between(500, 150_000), move |world| {
             comes(world, n)
         });
@@ -238,7 +239,7 @@ fn restart_kubelet(world: &Rc<World>) {
         if world.nodes[at].is_powered.get() {
             world.note(|| format!("{}: a kubelet starts", world.nodes[at].name));
             world.nodes[at].start_kubelet(world, at);
-            // It registers at its start.
+            // A kubelet registers at its start.
             if world.nodes[at].is_linked() {
                 control_plane::register_node(world, &world.nodes[at].name);
             }
@@ -357,7 +358,7 @@ fn compact(world: &Rc<World>) {
     server.pods.compacted = server.pods.log.len();
 }
 
-/// Somebody deletes what a node says that it sees.
+/// Deletes the object in which a node reports its devices.
 fn lose_object(world: &Rc<World>) {
     let name = world.nodes[some_node(world)].name.clone();
     let mut server = world.server.borrow_mut();
@@ -366,7 +367,7 @@ fn lose_object(world: &Rc<World>) {
     }
 }
 
-/// Somebody writes into a node's object what another node, or nobody, sees.
+/// Writes the report of another node, or an invented one, into a node's object.
 fn mix_up_objects(world: &Rc<World>) {
     let (of, by) = (some_node(world), some_node(world));
     let (of, by) = (&world.nodes[of].name, &world.nodes[by].name);
@@ -396,7 +397,7 @@ fn change_weather(world: &Rc<World>) {
     world.stormy.set(machine.now());
 }
 
-/// Everything works again.
+/// Repairs everything.
 pub(super) fn mend(world: &Rc<World>) {
     world.note(|| "everything is mended".to_owned());
     world.weather.set(Weather::default());
@@ -421,7 +422,7 @@ pub(super) fn mend(world: &Rc<World>) {
     }
 }
 
-/// The devices of the world: some that all nodes see, some that are plugged in.
+/// Adds the devices of the world: some that all nodes see, and some that are plugged in.
 pub(super) fn furnish(world: &Rc<World>) {
     let machine = &world.machine;
     for n in 0..machine.between(1, 2) {

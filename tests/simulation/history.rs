@@ -1,6 +1,6 @@
-//! What happened in a run, a line an event, and the first promise that was broken.
+//! Records the events of a run, one per line, and the first broken promise.
 //!
-//! Lines are made only when somebody will read them: a seed that fails is run a second time with the history on.
+//! Lines are made only if they will be printed: a seed that fails is run a second time with the history on.
 use std::cell::RefCell;
 
 #[derive(Default)]
@@ -25,7 +25,7 @@ impl History {
         }
     }
 
-    /// The first one counts: what comes after it may follow from it.
+    /// Records a broken promise. Only the first one counts, because later ones may follow from it.
     pub(super) fn broke(&self, now: u64, promise: String) {
         self.note(now, || format!("BROKEN: {promise}"));
         self.broken.borrow_mut().get_or_insert(promise);

@@ -1,16 +1,16 @@
-//! What must hold at every step, and what must hold at rest.
+//! Checks the promises that must hold at every step, and those that must hold at rest.
 //!
 //! At every step:
 //! - No two containers run with one slot. The exception is documented: the slots of a node that did not report for
-//!   longer than the release time were given away, while its containers went on.
+//!   longer than the release time were given away, while its containers ran on.
 //! - The controller frees a slot only of a node that is lost by the rules.
 //! - The Instance of a device that a working node has seen for a while is not deleted, and none is while a container runs
 //!   with one of its slots.
 //!
 //! At rest, when everything works again and nothing happens:
 //! - Every slot shows exactly the container that has it, and a slot that two have is reported by a node.
-//! - Every device has one Instance, with the nodes, labels and status entries of those that see it; no other Instance is
-//!   there but those whose slots are held. No write is put off.
+//! - Every device has one Instance, with the nodes, labels and status entries of those that see it. Other Instances
+//!   exist only if their slots are held. No write is pending.
 use super::{World, devices::Thing};
 use crate::{
     api::{condition::Condition, instance::Instance, names},
@@ -26,11 +26,11 @@ use std::{
     sync::Arc,
 };
 
-/// The least time after which a lost node's slots are given away.
+/// The shortest time after which the slots of a lost node are given away.
 const RELEASE_AFTER: u64 = 300_000;
-/// A look at the nodes and the write that follows from it take so long at most.
+/// The longest time between a look at the nodes and the write that follows from it.
 const ON_ITS_WAY: u64 = 20_000;
-/// A node, and a device, that were left alone for so long have settled.
+/// The time after which an undisturbed node or device has settled.
 const SETTLED: u64 = 90_000;
 
 /// A container: the node, the uid of its Pod, its name.
@@ -38,19 +38,19 @@ type Place = (String, u64, &'static str);
 
 #[derive(Default)]
 pub(super) struct Ledger {
-    /// How far the log of the Instances was read.
+    /// The number of entries in the log of the Instances that were read.
     read: usize,
     /// Slots that were given away while containers ran with them, and these containers.
     given_away: BTreeSet<(SlotId, Place)>,
-    /// The nodes that were deleted, since when.
+    /// The deleted nodes, each with the time of the deletion.
     pub(super) node_deleted: BTreeMap<String, u64>,
-    /// When the slots of a node that is back might be given away last.
+    /// The last time at which the slots of a node that has returned might be given away.
     lost_until: BTreeMap<String, u64>,
     /// Slots that a node has reported as held twice.
     pub(super) reported: BTreeSet<(String, SlotId)>,
 }
 
-/// A container has started.
+/// Checks the slots of a container that has started.
 pub(super) fn started(world: &Rc<World>, at: usize, (uid, container): (u64, &'static str)) {
     let place: Place = (world.nodes[at].name.clone(), uid, container);
     for slot in world.nodes[at].slots_given(uid, container) {
@@ -65,7 +65,7 @@ pub(super) fn started(world: &Rc<World>, at: usize, (uid, container): (u64, &'st
     }
 }
 
-/// The containers that run with slots such as `is_wanted`.
+/// Returns the containers that run with slots that `is_wanted` selects.
 fn users(world: &World, is_wanted: impl Fn(&SlotId) -> bool) -> Vec<(SlotId, Place)> {
     let mut users = vec![];
     for node in &world.nodes {
@@ -85,7 +85,7 @@ fn is_given_away(world: &World, slot: &SlotId, place: &Place) -> bool {
     world.ledger.borrow().given_away.contains(&key)
 }
 
-/// Looks at what was written since the last time.
+/// Checks the changes since the last call.
 pub(super) fn follow(world: &Rc<World>) {
     let mut is_deleted = false;
     loop {
@@ -123,7 +123,7 @@ fn owner(instance: &Instance, slot: &str) -> Option<SlotOwner> {
     SlotOwner::from_usage(usage).ok().flatten()
 }
 
-/// What the controller took from a node.
+/// Checks the slots of a node that the controller released.
 fn freed(world: &Rc<World>, (before, after): (&Instance, &Instance), by: &str) {
     for id in before.spec.device_usage.keys() {
         let Some(held) = owner(before, id) else {
@@ -145,7 +145,7 @@ fn freed(world: &Rc<World>, (before, after): (&Instance, &Instance), by: &str) {
     }
 }
 
-/// A node is about to come back.
+/// Records that a node is about to return.
 pub(super) fn returns(world: &World, name: &str) {
     if is_lost(world, name) {
         let now = world.machine.now();
@@ -157,7 +157,8 @@ pub(super) fn returns(world: &World, name: &str) {
     }
 }
 
-/// Whether the slots of a node may be given away by now, or might be when a request that is written now was begun.
+/// Returns whether the slots of a node may be given away now, or might have been when a request that is written now
+/// began.
 fn is_lost(world: &World, name: &str) -> bool {
     let now = world.machine.now();
     let lost_until = world.ledger.borrow().lost_until.get(name).copied();
@@ -207,7 +208,7 @@ fn deleted(world: &Rc<World>, instance: &Instance) {
     }
 }
 
-/// What is wrong when nothing is left to happen.
+/// Returns the broken promises when nothing more will happen.
 pub(super) fn at_rest(world: &Rc<World>) -> Vec<String> {
     let instances: Vec<Arc<Instance>> =
         (world.server.borrow().instances.objects.values().cloned()).collect();
@@ -221,7 +222,8 @@ pub(super) fn at_rest(world: &Rc<World>) -> Vec<String> {
         let shown = usage.get(&slot.to_string()).copied();
         let ledger = world.ledger.borrow();
         let is_reported = ledger.reported.iter().any(|(_, reported)| reported == slot);
-        // A device that nobody sees has no Instance once its slots were given away. `things` demands those of the others.
+        // A device that no node sees has no Instance once its slots were given away. `things` requires the Instances of
+        // the others.
         let is_its = |i: &Arc<Instance>| i.metadata.name.as_deref() == Some(&slot.name);
         let has_instance = instances.iter().any(is_its);
         if !has_instance && owners.len() == 1 {
@@ -254,8 +256,8 @@ pub(super) fn at_rest(world: &Rc<World>) -> Vec<String> {
 
 type Holders = (BTreeMap<SlotId, Vec<String>>, BTreeSet<(String, String)>);
 
-/// The owners of the slots that containers run with, and all that may be shown: an init container that ended may have
-/// its slot until its Pod ends.
+/// Returns the owners of the slots that containers run with, and all owners that may be shown: an init container that
+/// ended may keep its slot until its Pod ends.
 fn holders(world: &World) -> Holders {
     let (mut running, mut all) = (BTreeMap::<_, Vec<_>>::new(), BTreeSet::new());
     for node in &world.nodes {
@@ -331,13 +333,13 @@ fn fault_of(
     let healthy = nodes.iter().filter(|node| is_seen(&status, node));
     let healthy: BTreeSet<String> = healthy.cloned().collect();
     let entries: BTreeSet<String> = status.nodes.iter().map(|e| e.name.clone()).collect();
-    // Where all is well and always was, nothing is said.
+    // Devices that have always been healthy have no conditions.
     let mut conditions = status.conditions.iter();
     let available = conditions.find(|c| c.type_ == "Available");
     let is_available = available.map_or(!healthy.is_empty(), Condition::is_true);
     let labelled: BTreeSet<String> = seen_by.union(holders).cloned().collect();
     let what = if seen_by.is_empty() {
-        // It waits for its last holder.
+        // The Instance waits for its last holder.
         let is_right = !is_available && healthy.is_empty() && labels.is_superset(holders);
         (!is_right).then_some("is not shown as it is, without a device and held")
     } else if nodes != *seen_by {
@@ -356,7 +358,7 @@ fn fault_of(
     })
 }
 
-/// The nodes whose device it is: a local one is one of each node.
+/// Returns the scope of a device. A local one is a different device on each node.
 pub(super) fn scope(thing: &Thing) -> Scope {
     let mut all = super::devices::CONFIGURATIONS.into_iter();
     all.find(|(name, _)| *name == thing.configuration)

@@ -1,7 +1,7 @@
-//! Claims and releases of an agent: the loop of `agent::slots`, with its order, its tries and its timeouts.
+//! Runs the claims and releases of an agent: the loop of `agent::slots`, with its order, its tries and its timeouts.
 //!
-//! Which slots answer a claim, what is released and what a slot's owner is meanwhile is decided by the real `SlotTable`
-//! and `agent::slots::plan`.
+//! The real `SlotTable` and `agent::slots::plan` decide which slots answer a claim, which are released, and who their
+//! owners are meanwhile.
 use super::agent::Agent;
 use crate::{
     api::{instance::Instance, names},

@@ -1,11 +1,11 @@
-//! One life of a kubelet: its device manager, its two books, and the Pods it has from the API server.
+//! Simulates one run of a kubelet: its device manager, its memory and checkpoint, and its Pods from the API server.
 //!
-//! The rules are those of the real one (1.34 to 1.36). An id is free while no container of a known Pod has it, counted
-//! for each resource by itself, so that the resources of an Instance and of its Configuration know nothing of each other.
-//! The memory has what containers were given; the checkpoint is a copy of it, written with each allocation and each list
-//! of a plugin. `List` shows application and restartable init containers of Pods that are active, nothing before the
-//! Pods are known, and drops the Pods that ended from the memory, not from the checkpoint. A kubelet that starts reads
-//! the checkpoint, and every plugin must register again.
+//! The rules are those of the real one (1.34 to 1.36). An id is free while no container of a known Pod has it.
+//! Resources are counted separately, so those of an Instance and of its Configuration do not affect each other. The
+//! memory holds the devices of containers; the checkpoint is a copy of it, written with each allocation and each list
+//! of a plugin. `List` shows application and restartable init containers of active Pods, and nothing before the Pods
+//! are known. It drops ended Pods from the memory, not from the checkpoint. A kubelet that starts reads the checkpoint,
+//! and every plugin must register again.
 use super::{World, agent::resource, api_server::Pod, machine::Process, pods::Kind};
 use crate::{
     agent::values::Slot,
@@ -21,24 +21,24 @@ use tokio::sync::{mpsc, watch};
 /// A container of a Pod, and a resource of it.
 pub(super) type Holding = (u64, &'static str, String);
 
-/// What a container was given of a resource: the ids, and the slot that the plugin answered with for each.
+/// The devices of a container of one resource: the ids, each with the slot in the plugin's answer.
 pub(super) type Given = BTreeMap<String, SlotId>;
 
 pub(super) type Checkpoint = BTreeMap<Holding, Given>;
 
 pub(super) struct Known {
     pub(super) pod: Pod,
-    /// Its containers may run.
+    /// Whether its containers may run.
     pub(super) is_active: bool,
     pub(super) stop: watch::Sender<bool>,
 }
 
 pub(super) struct Kubelet {
     pub(super) process: Process,
-    /// The healthy ids of each plugin that has registered with this life, and whether its stream is open.
+    /// The healthy ids of each plugin that has registered with this kubelet, and whether its stream is open.
     pub(super) endpoints: BTreeMap<String, (BTreeSet<String>, bool)>,
     pub(super) given: BTreeMap<Holding, Given>,
-    /// Ids that an Allocate call is on its way for.
+    /// The ids of pending Allocate calls.
     in_flight: BTreeMap<String, BTreeSet<String>>,
     pub(super) pods: BTreeMap<u64, Known>,
     pub(super) are_sources_ready: bool,
@@ -62,7 +62,7 @@ impl Kubelet {
         }
     }
 
-    /// `UpdateAllocatedDevices`: what Pods had that are not active any more is free.
+    /// Implements `UpdateAllocatedDevices`: the devices of Pods that are no longer active become free.
     fn forget_ended(&mut self) {
         if self.are_sources_ready {
             let pods = &self.pods;
@@ -71,14 +71,14 @@ impl Kubelet {
         }
     }
 
-    /// A plugin's list. It replaces the one before.
+    /// Stores a plugin's list in place of the one before.
     pub(super) fn listed(&mut self, resource: &str, slots: &[Slot]) {
         let healthy = slots.iter().filter(|slot| slot.is_healthy);
         let healthy = healthy.map(|slot| slot.id.clone()).collect();
         self.endpoints.insert(resource.to_owned(), (healthy, true));
     }
 
-    /// The stream of a plugin has ended.
+    /// Handles the end of a plugin's stream.
     pub(super) fn disconnected(&mut self, resource: &str) {
         if let Some((healthy, is_open)) = self.endpoints.get_mut(resource) {
             healthy.clear();
@@ -102,7 +102,7 @@ impl Kubelet {
             .collect()
     }
 
-    /// The pod resources API.
+    /// Implements `List` of the pod resources API.
     pub(super) fn list(&mut self, own: &str) -> Vec<PodResources> {
         if !self.are_sources_ready {
             return vec![];
@@ -141,7 +141,7 @@ impl Kubelet {
             .collect()
     }
 
-    /// The ids for a container: those of init containers that ended first, then free ones, by chance.
+    /// Chooses the ids for a container: those of init containers that have ended first, then free ones at random.
     fn choose(
         &mut self,
         (uid, container, resource): &Holding,
@@ -191,7 +191,7 @@ impl Kubelet {
     }
 }
 
-/// Gives a container all it asks for, one Allocate call for each resource.
+/// Allocates everything that a container requests, with one Allocate call for each resource.
 pub(super) async fn allocate(
     world: &Rc<World>,
     at: usize,
@@ -289,7 +289,7 @@ fn text(given: &Given) -> String {
     all.collect::<Vec<_>>().join(", ")
 }
 
-/// Whether a name is that of a Configuration's resource.
+/// Returns whether a name is that of a Configuration's resource.
 pub(super) fn is_of_configuration(full_name: &str) -> bool {
     matches!(
         resource(full_name),

@@ -1,7 +1,8 @@
-//! How an agent looks at the kubelet's two books: the loops of `agent::slots::reclaim` and `agent::books`.
+//! Reads the pod resources API and the checkpoint as an agent does: the loops of `agent::slots::reclaim` and
+//! `agent::books`.
 //!
-//! What the books say, when they are believed, and what follows is decided by the real `agent::books::plan`,
-//! `agent::slots::plan` and `SlotTable::adoptions`.
+//! The real `agent::books::plan`, `agent::slots::plan` and `SlotTable::adoptions` decide what they mean, when they are
+//! trusted, and what follows.
 use super::{
     agent::Agent,
     keeper::Request,
@@ -11,7 +12,7 @@ use crate::{
     agent::{
         books::plan::{At, Books, Checkpoint, Confirmed, entries, resent},
         pod_resources,
-        slots::plan::{Asked, Looks, Missed, due_claims, releases},
+        slots::plan::{Looks, Missed, Retries, due_claims, releases},
     },
     model::{
         checkpoint::{Data, Entry, encoded},
@@ -30,11 +31,11 @@ const CONFIRMED_FOR: u32 = 6;
 const WRITTEN_WITHIN: u64 = 1_000;
 const BETWEEN_STATS: u64 = 20;
 
-/// What one look leaves for the next.
+/// The state that one look leaves for the next.
 #[derive(Default)]
 struct Memory {
     missed: Missed,
-    asked: Asked,
+    asked: Retries,
     confirmed: Option<Confirmed>,
 }
 
@@ -122,7 +123,7 @@ impl Memory {
 }
 
 impl Agent {
-    /// `agent::books::look`.
+    /// Implements `agent::books::look`.
     pub(super) async fn look(
         &self,
         held: &[Held],
@@ -206,7 +207,7 @@ fn prefixes() -> [String; 1] {
     ["akri.sh".to_owned()]
 }
 
-/// The file's data, as the kubelet writes it.
+/// Returns the data of the file, as the kubelet writes it.
 fn data(given: &Given) -> Data {
     let entry = |((uid, container, resource), given): (&Holding, &super::kubelet::Given)| {
         let slots: Vec<String> = given.values().map(ToString::to_string).collect();

@@ -1,8 +1,8 @@
-//! Time, chance and tasks of a simulated cluster: one thread, one seed.
+//! Provides the time, random numbers and tasks of a simulated cluster: one thread, one seed.
 //!
 //! Every process is a set of futures that this file polls, and every delay is drawn from one seeded generator. Time
 //! jumps from one timer to the next. A seed therefore always gives the same history. A process that is killed loses its
-//! futures at the point they wait at; nothing of them runs on.
+//! futures at the point where they wait; nothing of them runs on.
 use k8s_openapi::jiff::Timestamp;
 use std::{
     cell::{Cell, RefCell},
@@ -16,10 +16,10 @@ use std::{
 };
 use tokio::sync::oneshot;
 
-/// The wall clock at the beginning.
+/// The time of the wall clock at the beginning.
 const EPOCH_SECONDS: i64 = 1_800_000_000;
 
-/// A world that is busy for so long does the same again and again.
+/// The number of steps after which a world is considered to be in an endless loop.
 const TOO_MANY_STEPS: u64 = 3_000_000;
 
 /// A set of tasks that ends as one.
@@ -29,16 +29,16 @@ pub(super) struct Process(u64);
 type Task = Pin<Box<dyn Future<Output = ()>>>;
 
 pub(super) struct Machine {
-    /// Milliseconds since the beginning.
+    /// The milliseconds since the beginning.
     now: Cell<u64>,
     rng: RefCell<fastrand::Rng>,
     timers: RefCell<BinaryHeap<Reverse<Timer>>>,
     next: Cell<u64>,
-    /// How many timers have gone off, and tasks were polled.
+    /// The number of timers that have expired and of tasks that were polled.
     steps: Cell<u64>,
     tasks: RefCell<BTreeMap<u64, (Process, Option<Task>)>>,
     woken: Arc<Woken>,
-    /// Where the clocks of tokio's type begin.
+    /// The beginning of time in tokio's type.
     instant: tokio::time::Instant,
 }
 
@@ -68,7 +68,7 @@ impl Ord for Timer {
     }
 }
 
-/// The tasks that can go on. The oldest goes first: tokio's `watch` wakes those that wait for it in no certain order.
+/// The tasks that can continue. The oldest runs first: tokio's `watch` wakes its receivers in no certain order.
 #[derive(Default)]
 struct Woken(Mutex<BTreeSet<u64>>);
 
@@ -101,7 +101,7 @@ impl Machine {
         self.now.get()
     }
 
-    /// The wall clock, the same for every machine.
+    /// Returns the wall clock, which is the same for every machine.
     pub(super) fn clock(&self) -> Timestamp {
         let millis = i64::try_from(self.now()).unwrap();
         Timestamp::from_millisecond(EPOCH_SECONDS * 1000 + millis).unwrap()
@@ -111,12 +111,12 @@ impl Machine {
         self.instant + Duration::from_millis(self.now())
     }
 
-    /// A number of `from..=to`.
+    /// Returns a random number in `from..=to`.
     pub(super) fn between(&self, from: u64, to: u64) -> u64 {
         self.rng.borrow_mut().u64(from..=to)
     }
 
-    /// Whether something happens that happens `percent` times of a hundred.
+    /// Returns true with a probability of `percent` percent.
     pub(super) fn chance(&self, percent: u64) -> bool {
         self.between(1, 100) <= percent
     }
@@ -130,7 +130,7 @@ impl Machine {
         self.next.replace(self.next.get() + 1)
     }
 
-    /// Calls `what` after so many milliseconds.
+    /// Calls `what` after this many milliseconds.
     pub(super) fn after(&self, millis: u64, what: impl FnOnce() + 'static) {
         self.timers.borrow_mut().push(Reverse(Timer {
             at: self.now().saturating_add(millis),
@@ -145,7 +145,7 @@ impl Machine {
         async move { woken.await.unwrap_or(()) }
     }
 
-    /// The output of `future`, or `None` where it takes longer.
+    /// Returns the output of `future`, or `None` if it takes longer.
     pub(super) async fn timeout<F: Future + Unpin>(
         &self,
         limit: Duration,
@@ -171,7 +171,7 @@ impl Machine {
         self.woken.0.lock().unwrap().insert(id);
     }
 
-    /// Ends the tasks of a process where they are.
+    /// Ends the tasks of a process at their present points.
     pub(super) fn kill(&self, process: Process) {
         let mut dead = vec![];
         self.tasks.borrow_mut().retain(|_, (of, task)| {
@@ -180,12 +180,12 @@ impl Machine {
             }
             *of != process
         });
-        // Afterwards: what they held may wake others.
+        // They are dropped last, because the values that they hold may wake other tasks.
         drop(dead);
     }
 
-    /// Drops all tasks and timers. They hold the world, which holds this machine: without this no world would ever be
-    /// freed.
+    /// Drops all tasks and timers. They hold the world, which holds this machine, so without this call no world would
+    /// ever be freed.
     pub(super) fn end(&self) {
         let tasks = std::mem::take(&mut *self.tasks.borrow_mut());
         drop(tasks);
@@ -193,7 +193,7 @@ impl Machine {
         drop(timers);
     }
 
-    /// Polls whatever can go on, until nothing can.
+    /// Polls the tasks that can continue, until none can.
     fn settle(&self) {
         loop {
             let Some(id) = self.woken.0.lock().unwrap().pop_first() else {
@@ -228,7 +228,7 @@ impl Machine {
         }
     }
 
-    /// Lets things happen until `end`, or until `is_over` says so after one of them.
+    /// Simulates until `end`, or until `is_over` is true after an event.
     pub(super) fn run_until(&self, end: u64, is_over: impl Fn() -> bool) {
         self.settle();
         loop {

@@ -1,4 +1,4 @@
-//! A whole cluster in one thread: what it promises, tried against thousands of histories.
+//! Simulates a whole cluster in one thread, and checks its promises in thousands of histories.
 //!
 //! ```text
 //! faults.rs ──> devices.rs ─> agent.rs ─────> store.rs ──┐
@@ -6,13 +6,13 @@
 //!     └──> node.rs ──────────> kubelet.rs, pods.rs ──────┤                        │
 //!                              controller.rs ────────────┘   control_plane.rs ────┘
 //! ```
-//! Agents and controllers decide by the real plans; what surrounds them is a model that says in its header what it leaves
-//! out. Chance chooses every delay, fault and order, from a seed: a seed that fails fails again.
+//! Agents and controllers decide by the real plans. The rest is a model; the header of each file says what it leaves
+//! out. Every delay, fault and order is random from a seed, so a seed that fails will fail again.
 //!
 //! - `cargo test --lib simulation` runs a few hundred seeds.
 //! - `just simulate --seeds N` runs N of them, and `just simulate --first S --seeds 1` the seed S alone.
 //!
-//! A seed that fails prints what was broken, and everything that happened.
+//! A seed that fails prints the broken promise and the history.
 #![allow(clippy::unwrap_used, reason = "a simulation fails by panicking")]
 #![expect(
     clippy::print_stdout,
@@ -60,9 +60,9 @@ use std::{
 };
 use tokio::sync::watch;
 
-/// How long everything may take to come to rest: longer than any grace and any back-off.
+/// The time in which everything comes to rest: longer than any grace period and any back-off.
 const TO_REST: u64 = 1_000_000;
-/// How often it is looked at whether it has.
+/// The interval at which that is checked.
 const BETWEEN_LOOKS: u64 = 65_000;
 
 struct World {
@@ -72,12 +72,12 @@ struct World {
     /// Whether the API server answers.
     is_up: watch::Sender<bool>,
     weather: Cell<Weather>,
-    /// When requests were last made slow or lost.
+    /// The time at which requests were last made slow or lost.
     stormy: Cell<u64>,
     nodes: Vec<Node>,
     has_brokers: bool,
     devices: Devices,
-    /// What every agent makes of the Configurations.
+    /// The validated Configurations of every agent.
     judged: Arc<Judged>,
     control_link: watch::Sender<bool>,
     controllers: RefCell<Vec<Rc<Controller>>>,
@@ -85,7 +85,7 @@ struct World {
 }
 
 impl World {
-    /// Frees what holds this world in a circle.
+    /// Breaks the cycle of references that keeps this world.
     fn end(&self) {
         self.machine.end();
         self.controllers.take();
@@ -95,7 +95,7 @@ impl World {
     }
 
     fn new(seed: u64, keeps_history: bool) -> Rc<Self> {
-        // Back-offs draw from the thread's generator.
+        // Back-offs use the thread's generator.
         fastrand::seed(seed);
         let machine = Machine::new(seed);
         let capacity = machine.between(1, 2);
@@ -181,7 +181,7 @@ impl World {
         self.note(|| format!("DEVICE: {:?}", self.devices.all.borrow()[n]));
     }
 
-    /// The name that a device's Instance has first.
+    /// Returns the first name of a device's Instance.
     fn instance_name(&self, thing: &Thing, at: usize) -> String {
         let id = DeviceId::new(&thing.id);
         let node = &self.nodes[at].name;
@@ -207,12 +207,12 @@ fn configuration(name: &str, capacity: u64, has_brokers: bool) -> Arc<Configurat
     Arc::new(serde_json::from_value(object).unwrap())
 }
 
-/// What was broken in the history of a seed, and that history where it is to be kept.
+/// Runs a seed. Returns the broken promise, and the history if `keeps_history`.
 fn run(seed: u64, keeps_history: bool) -> Result<(), (String, String)> {
     let world = World::new(seed, keeps_history);
     let machine = &world.machine;
     let is_over = || world.history.is_broken();
-    // Most worlds come up before anything happens to them.
+    // Most worlds start completely before the first fault.
     machine.run_until(machine.between(0, 20_000), is_over);
     let is_stirred = Rc::new(Cell::new(false));
     let (steps, stirred) = (machine.between(3, 14), is_stirred.clone());
@@ -232,7 +232,7 @@ fn run(seed: u64, keeps_history: bool) -> Result<(), (String, String)> {
     broken.map_or(Ok(()), |broken| Err((broken, world.history.text())))
 }
 
-/// Lets everything come to rest: it has when nothing is wrong twice in a row.
+/// Runs until everything is at rest, which means that two checks in a row find nothing wrong.
 fn rest(world: &Rc<World>) {
     let machine = &world.machine;
     let (end, mut is_right) = (machine.now() + TO_REST, false);

@@ -1,7 +1,7 @@
-//! The way between a process and the API server: delays, lost requests and answers, refusals of a busy server, and
-//! watches whose events come in order but late, break, resume, and begin anew with a list.
+//! Simulates the network between a process and the API server: delays, lost requests and answers, refusals of a busy
+//! server, and watches whose events come in order but late, break, resume, and begin again with a list.
 //!
-//! A request that gets no answer may have been carried out. A cut link loses what is on its way.
+//! A request without an answer may have been carried out. A cut link loses the messages in transit.
 use super::{
     World,
     api_server::{ApiServer, Entry, Table, refusal},
@@ -10,10 +10,10 @@ use super::{
 use std::{rc::Rc, sync::Arc};
 use tokio::sync::watch;
 
-/// When a client gives a request up (`cluster::deadline`).
+/// The time after which a client gives up a request (`cluster::deadline`).
 const DEADLINE: u64 = 10_000;
 
-/// How bad things are between two faults, in percent of requests.
+/// The quality of the network between two faults, in percent of requests.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Weather {
     pub(super) slow: u64,
@@ -73,7 +73,7 @@ impl Client {
         machine.sleep(millis).await;
     }
 
-    /// Asks the server. `what` is for the history.
+    /// Sends a request to the server. `what` is for the history.
     pub(super) async fn request<T>(
         &self,
         what: impl Fn() -> String,
@@ -121,7 +121,7 @@ pub(super) enum Event<T> {
     Listed(Arc<T>),
     Complete,
     Applied(Arc<T>),
-    /// It is gone or is not selected any more, since this version.
+    /// The object is gone or is no longer selected, since this version.
     Deleted(Arc<T>, u64),
 }
 
@@ -134,7 +134,7 @@ fn event<T>(entry: &Entry<T>, selects: &impl Fn(&T) -> bool) -> Option<Event<T>>
     }
 }
 
-/// Follows the objects of a table that are selected, for as long as its process lives.
+/// Follows the selected objects of a table until its process ends.
 pub(super) async fn follow<T: 'static>(
     client: Client,
     table: fn(&ApiServer) -> &Table<T>,

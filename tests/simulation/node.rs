@@ -1,7 +1,8 @@
-//! A machine of the cluster: its power, its link to the API server, its disk, its containers, its kubelet and its agent.
+//! Simulates a machine of the cluster: its power, its link to the API server, its disk, its containers, its kubelet and
+//! its agent.
 //!
-//! The disk keeps the kubelet's checkpoint and the agent's mirror. A crash ends a process where it is; containers run on.
-//! Without power all of them end.
+//! The disk holds the kubelet's checkpoint and the agent's mirror. A crash ends a process at its present point;
+//! containers run on. Without power all of them end.
 use super::{
     World,
     agent::{Agent, resource},
@@ -26,22 +27,22 @@ pub(super) struct Node {
     pub(super) link: watch::Sender<bool>,
     pub(super) mirror: Mirror,
     pub(super) checkpoint: RefCell<Checkpoint>,
-    /// Counts how often the checkpoint was written.
+    /// The number of writes of the checkpoint.
     pub(super) written: Cell<u64>,
     pub(super) runtime: RefCell<Runtime>,
-    /// Counts up with each change of a container.
+    /// The number of changes of containers.
     pub(super) changes: watch::Sender<u64>,
-    /// Counts the kubelets there were: each makes a socket of its own.
+    /// The number of kubelets so far. Each makes a socket of its own.
     pub(super) kubelet_socket: watch::Sender<u64>,
     pub(super) kubelet: RefCell<Option<Kubelet>>,
     pub(super) agent: RefCell<Option<Rc<Agent>>>,
-    /// When the last list of an agent reaches the kubelet: they come in order.
+    /// The time at which the last list of an agent reaches the kubelet. Lists arrive in order.
     last_list: Cell<u64>,
-    /// When something of it was last started, stopped, cut, joined or registered.
+    /// The time of the last start, stop, cut, join or registration on the node.
     pub(super) disturbed: Cell<u64>,
-    /// When its Node became NotReady last.
+    /// The time at which its Node last became NotReady.
     pub(super) not_ready_since: Cell<u64>,
-    /// Whether it reports, and since when it does or does not.
+    /// Whether its kubelet reports, and the time since which it does or does not.
     pub(super) reporting: Cell<(bool, u64)>,
 }
 
@@ -78,7 +79,7 @@ impl Node {
         *self.link.borrow()
     }
 
-    /// Whether its kubelet reports to the API server.
+    /// Returns whether its kubelet reports to the API server.
     pub(super) fn reports(&self) -> bool {
         self.is_linked() && self.kubelet.borrow().is_some()
     }
@@ -124,7 +125,7 @@ impl Node {
         }
     }
 
-    /// The kubelet sees its streams end.
+    /// Ends the agent. The kubelet sees its streams end.
     pub(super) fn stop_agent(&self, world: &Rc<World>) {
         let Some(agent) = self.agent.take() else {
             return;
@@ -141,7 +142,7 @@ impl Node {
     pub(super) fn lose_power(&self, world: &Rc<World>) {
         self.stop_agent(world);
         self.stop_kubelet(world);
-        // A Pod that was past its init containers begins anew.
+        // A Pod that was past its init containers starts from the beginning.
         self.runtime.borrow_mut().clear();
         self.changed();
     }
@@ -151,7 +152,7 @@ impl Node {
         self.written.set(self.written.get() + 1);
     }
 
-    /// What the kubelet answers to `List`.
+    /// Returns the kubelet's answer to `List`.
     pub(super) async fn list_pods(&self, world: &Rc<World>) -> Option<Vec<PodResources>> {
         let machine = &world.machine;
         machine.sleep(machine.between(1, 60)).await;
@@ -161,7 +162,7 @@ impl Node {
         Some(pods)
     }
 
-    /// The lists of plugins on their way to the kubelet, and the plugins that end.
+    /// Delivers the lists of plugins to the kubelet, and ends plugins.
     pub(super) fn told_of_slots(
         &self,
         world: &Rc<World>,
@@ -216,7 +217,7 @@ impl Node {
             reply.send(answer).ok();
         });
         let answer = answer.await;
-        // A kubelet that is busy notes it late.
+        // A busy kubelet notices it late.
         let millis = match machine.chance(10) {
             true => machine.between(100, 8_000),
             false => machine.between(1, 10),
@@ -272,7 +273,7 @@ impl Node {
         (self.runtime.borrow().iter()).any(|((of, _), run)| *of == uid && run.is_running)
     }
 
-    /// The slots that a container was told of when it was given its devices.
+    /// Returns the slots in a container's environment.
     pub(super) fn slots_given(&self, uid: u64, container: &'static str) -> BTreeSet<SlotId> {
         let kubelet = self.kubelet.borrow();
         let given = kubelet
@@ -285,7 +286,7 @@ impl Node {
             .collect()
     }
 
-    /// Its containers are gone.
+    /// Removes the containers of a Pod.
     pub(super) fn end_pod(&self, world: &Rc<World>, uid: u64) {
         world.note(|| format!("{}: the containers of Pod {uid} are gone", self.name));
         self.runtime.borrow_mut().retain(|(of, _), _| *of != uid);
@@ -297,7 +298,7 @@ impl Node {
         self.changed();
     }
 
-    /// A node's resource with a free healthy id, as the scheduler would see it.
+    /// Returns the resources with a free healthy id, as the scheduler sees them.
     pub(super) fn offers(&self) -> Vec<String> {
         let kubelet = self.kubelet.borrow();
         let Some(kubelet) = kubelet.as_ref() else {

@@ -1,7 +1,7 @@
-//! Pods: what their containers ask for, and how a node's kubelet starts, restarts and ends them.
+//! Simulates Pods: the requests of their containers, and how a node's kubelet starts, restarts and ends them.
 //!
-//! Init containers run one after another, then sidecars and application containers side by side. A container that ends is
-//! started again where the Pod says so. A container runs on while its kubelet is away, and ends with the node's power.
+//! Init containers run one after another, then sidecars and application containers side by side. A container that ends
+//! is started again if the Pod says so. A container runs on while its kubelet is down, and ends with the node's power.
 use super::{
     World,
     api_server::{ApiServer, Pod, refusal},
@@ -29,13 +29,13 @@ pub(super) enum Kind {
 pub(super) struct Container {
     pub(super) name: &'static str,
     pub(super) kind: Kind,
-    /// By the resource's whole name.
+    /// The requested quantities by the full name of the resource.
     pub(super) asks: Vec<(String, usize)>,
-    /// How long it runs, in milliseconds.
+    /// The run time in milliseconds.
     pub(super) runs: u64,
 }
 
-/// A container as the runtime has it.
+/// A container in the container runtime.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Run {
     pub(super) is_running: bool,
@@ -44,10 +44,10 @@ pub(super) struct Run {
     starts: u64,
 }
 
-/// By the Pod's uid and the container's name.
+/// The containers by the Pod's uid and the container's name.
 pub(super) type Runtime = BTreeMap<(u64, &'static str), Run>;
 
-/// Follows the Pods of this node: admits new ones, one at a time, and ends those that go.
+/// Follows the Pods of this node: admits new ones, one at a time, and ends deleted ones.
 pub(super) async fn follow_pods(world: Rc<World>, at: usize) {
     let node = &world.nodes[at];
     let client = node.client(&world, "kubelet");
@@ -135,7 +135,7 @@ pub(super) async fn admit(world: Rc<World>, at: usize, mut pods: mpsc::Unbounded
     }
 }
 
-/// A Pod's life from its admission on.
+/// Runs a Pod from its admission to its end.
 async fn work(world: &Rc<World>, at: usize, pod: &Pod) {
     let node = &world.nodes[at];
     let stop =
@@ -212,7 +212,7 @@ async fn run(world: &Rc<World>, at: usize, pod: &Pod) {
     }
 }
 
-/// Starts a container that does not run; whether it runs.
+/// Starts a container that does not run. Returns whether it runs.
 async fn keep_up(world: &Rc<World>, at: usize, (pod, container): (&Pod, &Container)) -> bool {
     let node = &world.nodes[at];
     if node.runs(pod.uid, container.name) {

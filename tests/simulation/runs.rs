@@ -1,4 +1,4 @@
-//! Which seeds are run: a few with every test run, and many when asked for.
+//! Selects the seeds: a few in every test run, and many on request.
 use super::run;
 use std::{
     collections::BTreeMap,
@@ -8,10 +8,11 @@ use std::{
     },
 };
 
-/// As many as a test run has time for.
+/// The number of seeds for which a test run has time.
 const FEW: u64 = 300;
 
-/// What was broken, by seed. Uses all processors. Without `goes_on` no seed is begun after the first that fails.
+/// Runs seeds on all processors. Returns the broken promises by seed. Without `goes_on` no seed is started after the
+/// first failure.
 fn run_all(first: u64, count: u64, goes_on: bool) -> BTreeMap<u64, String> {
     let next = AtomicU64::new(first);
     let failed: Mutex<BTreeMap<u64, String>> = Mutex::default();
@@ -38,7 +39,7 @@ fn run_all(first: u64, count: u64, goes_on: bool) -> BTreeMap<u64, String> {
     failed.into_inner().unwrap()
 }
 
-/// Runs a seed that failed once more, with its history.
+/// Runs a failed seed again, with its history.
 fn fails(seed: u64) {
     let Err((broken, history)) = run(seed, true) else {
         panic!("seed {seed} failed once and not twice: a seed must give the same history");
@@ -48,7 +49,7 @@ fn fails(seed: u64) {
     );
 }
 
-/// What was broken, without the names of what it was broken for: how often, and by which seed first.
+/// Prints each kind of broken promise without names: how often it was broken, and by which seed first.
 fn print_kinds(failed: &BTreeMap<u64, String>) {
     let mut kinds: BTreeMap<String, (u64, u64)> = BTreeMap::new();
     for (seed, broken) in failed {

@@ -1,7 +1,8 @@
-//! The agent's store: the requests of `store::kubernetes::{writes, own}`, in their order and with their tries.
+//! Simulates the agent's store: the requests of `store::kubernetes::{writes, own}`, in their order and with their
+//! tries.
 //!
-//! What is sent, what an answer means and what is known afterwards is decided by the real `store::kubernetes::plan`,
-//! `own_plan` and `view`, and by `store::plan`. The loop around them is written again here, function by function.
+//! The real `store::kubernetes::plan`, `own_plan` and `view`, and `store::plan`, decide what is sent, what an answer
+//! means and what is known afterwards. The loop around them is written again here, function by function.
 use super::{
     api_server::ApiServer,
     network::{Client, Event, follow},
@@ -35,7 +36,7 @@ const FIRST_LIST: u64 = 2_000;
 const BETWEEN_WRITES: u64 = 100;
 const BETWEEN_MIRRORS: u64 = 500;
 
-/// What is on a node's disk.
+/// The Instances on a node's disk.
 pub(super) type Mirror = Rc<RefCell<Instances>>;
 
 pub(super) struct Store {
@@ -44,11 +45,12 @@ pub(super) struct Store {
     known: RefCell<Known>,
     mirror: Mirror,
     pub(super) instances: watch::Sender<Arc<Instances>>,
-    /// The Configurations are listed together with the Instances; whether the list is the server's.
+    /// The validated Configurations, and whether they are from the server's list. They are listed together with the
+    /// Instances.
     pub(super) judged: watch::Sender<Option<(Arc<Judged>, bool)>>,
     is_listed: watch::Sender<bool>,
     postponed: watch::Sender<()>,
-    /// What the agent reports, and its object as the watch has it.
+    /// The reports of the agent. The next field has its object from the watch.
     reports: watch::Sender<BTreeMap<ObjectKey, Report>>,
     own: watch::Sender<Option<Option<Arc<NodeDevices>>>>,
 }
@@ -137,7 +139,7 @@ impl Store {
         follow(self.client.clone(), |server| &server.instances, selects, on).await;
     }
 
-    /// Writes what is pending: after each event, and again where a write did not succeed.
+    /// Writes the pending exchanges: after each event, and again after a failure.
     pub(super) async fn keep_making_up(self: Rc<Self>) {
         let mut instances = self.instances.subscribe();
         let mut postponed = self.postponed.subscribe();
@@ -265,7 +267,7 @@ impl Store {
 
     async fn health(&self, key: &ObjectKey, view: &View, now: &str) -> Made<()> {
         let node = &self.node;
-        self.patch_status(key, |i| plan::health(i, node, (view, now)))
+        self.patch_status(key, |i| plan::health(i, node, view, now))
             .await
     }
 
@@ -286,7 +288,7 @@ impl Store {
         Err(StoreError::Refused("it changes all the time".to_owned()))
     }
 
-    /// `store::kubernetes::own::follow`.
+    /// Implements `store::kubernetes::own::follow`.
     pub(super) async fn follow_own(self: Rc<Self>) {
         let name = self.node.clone();
         let selects = move |object: &NodeDevices| object.metadata.name.as_ref() == Some(&name);
@@ -319,7 +321,7 @@ impl Store {
         });
     }
 
-    /// `store::kubernetes::own::run`.
+    /// Implements `store::kubernetes::own::run`.
     pub(super) async fn keep_own(self: Rc<Self>) {
         let (mut reports, mut own) = (self.reports.subscribe(), self.own.subscribe());
         let machine = &self.client.world.machine;
@@ -432,7 +434,7 @@ impl Store {
         Ok(())
     }
 
-    /// Exchanges slots: those of each Instance all or none.
+    /// Exchanges slots: for each Instance all or none.
     pub(super) async fn exchange(&self, exchanges: Vec<Exchange>) -> Made<()> {
         let mut by_instance: BTreeMap<&ObjectKey, Vec<&Exchange>> = BTreeMap::new();
         for exchange in &exchanges {

@@ -1,4 +1,4 @@
-//! The two services of a kubelet that plugins see, doing what a test says.
+//! Fakes the two services of a kubelet that plugins use. Tests control them.
 use petiole::{
     proto::{
         device_plugin::{
@@ -24,7 +24,7 @@ use tonic::{Request, Response, Status, transport::Server};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A `kubelet.sock` that takes every registration and does no more.
+/// A `kubelet.sock` that accepts every registration and does nothing else.
 pub struct FakeRegistration {
     requests: mpsc::UnboundedReceiver<RegisterRequest>,
     _server: JoinSet<()>,
@@ -46,7 +46,7 @@ impl FakeRegistration {
         }
     }
 
-    /// The next registration of this resource.
+    /// Waits for the next registration of this resource.
     pub async fn registered(&mut self, resource: &str) -> RegisterRequest {
         loop {
             let request = timeout(PATIENCE, self.requests.recv()).await;
@@ -68,10 +68,10 @@ impl Registration for Registering {
     }
 }
 
-/// Resource and device id of each device that a container holds, or `None`: nobody answers.
+/// The resource and device id of each device that a container holds; `None` if no server answers.
 pub type Listed = Option<Vec<(String, String)>>;
 
-/// A pod resources socket that lists what it is told to.
+/// A pod resources socket with the list that a test sets.
 pub struct FakePodResources {
     listed: watch::Sender<Listed>,
     calls: watch::Sender<usize>,
@@ -106,7 +106,7 @@ impl FakePodResources {
         self.listed.send_replace(None);
     }
 
-    /// How often a list was asked for and given.
+    /// Returns the number of requests for a list that were answered.
     pub fn answered(&self) -> usize {
         *self.calls.borrow()
     }

@@ -1,4 +1,4 @@
-//! An API server with one Node: it lists, watches and patches, and is away when a test says so.
+//! Fakes an API server with one Node: it lists, watches and patches, and can be made unreachable.
 use axum::{
     Json, Router,
     body::{Body, Bytes},
@@ -33,10 +33,10 @@ pub struct FakeNodes {
 #[derive(Clone)]
 struct Shared {
     node: Arc<watch::Sender<Value>>,
-    /// Every request that came.
+    /// The number of requests.
     requests: Arc<AtomicUsize>,
     patches: Arc<AtomicUsize>,
-    /// Put into the node, just before the next patch.
+    /// A change of the Node to make just before the next patch.
     meanwhile: Arc<watch::Sender<Option<(String, String)>>>,
 }
 
@@ -62,7 +62,7 @@ impl FakeNodes {
         fake
     }
 
-    /// Comes back with what it had.
+    /// Starts to serve again, with the same objects.
     pub async fn listen(&mut self) {
         let listener = TcpListener::bind(self.address).await.unwrap();
         self.address = listener.local_addr().unwrap();
@@ -75,10 +75,10 @@ impl FakeNodes {
             .spawn(async move { axum::serve(listener, routes).await.unwrap() });
     }
 
-    /// Nobody listens, and every open watch ends.
+    /// Stops serving, and ends every open watch.
     pub async fn go_away(&mut self) {
         self.server.shutdown().await;
-        // Connections have tasks of their own: their watches end with this.
+        // Connections have tasks of their own; this ends their watches.
         self.shared.edit(|node| node["gone"] = json!(true));
         self.shared
             .edit(|node| drop(node.as_object_mut().unwrap().remove("gone")));
@@ -90,7 +90,7 @@ impl FakeNodes {
         Nodes::new(client, &["akri.sh".to_owned()])
     }
 
-    /// Capacity and allocatable of a resource; `-` where there is none.
+    /// Returns capacity and allocatable of a resource; `-` for a missing entry.
     pub fn entry(&self, resource: &str) -> String {
         let node = self.shared.node.borrow();
         let value = |part: &str| {
@@ -100,12 +100,12 @@ impl FakeNodes {
         format!("{}/{}", value("capacity"), value("allocatable"))
     }
 
-    /// As the kubelet, or somebody by hand, would.
+    /// Sets an entry, as the kubelet or a user would.
     pub fn set(&self, resource: &str, capacity: &str, allocatable: &str) {
         self.shared.set(resource, capacity, allocatable);
     }
 
-    /// Lets somebody else be faster than the next patch.
+    /// Makes another writer change the entry just before the next patch.
     pub fn set_before_next_patch(&self, resource: &str, value: &str) {
         (self.shared.meanwhile).send_replace(Some((resource.to_owned(), value.to_owned())));
     }
@@ -153,7 +153,7 @@ async fn list(State(shared): State<Shared>, RawQuery(query): RawQuery) -> Respon
         Some("metadata.name%3Dnode-a"),
         "only its own Node"
     );
-    // This is a server of before 1.34, which sends no list over a watch.
+    // The server behaves like one before 1.34, which sends no list over a watch.
     if query.get("sendInitialEvents") == Some(&"true") {
         let message = "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled";
         return invalid(message);
@@ -179,7 +179,7 @@ async fn list(State(shared): State<Shared>, RawQuery(query): RawQuery) -> Respon
             if node.get("gone").is_some() {
                 return Err(std::io::Error::other("the server goes away"));
             }
-            // Kubernetes writes the type first, and `Read` needs it so.
+            // Kubernetes writes the type first, and `Read` needs that.
             let node = json!(node);
             Ok(Bytes::from(format!(
                 "{{\"type\":\"MODIFIED\",\"object\":{node}}}\n"
@@ -209,7 +209,7 @@ async fn patch_status(State(shared): State<Shared>, body: Bytes) -> Response {
     }
     let mut node = shared.node.borrow().clone();
     let operations: Vec<Value> = serde_json::from_slice(&body).unwrap();
-    // As the API server's library has it: a test for null holds where there is no such key.
+    // A test for null succeeds if the key does not exist, as in the API server's library.
     let holds_trivially = |operation: &Value| {
         operation["op"] == "test"
             && operation["value"].is_null()

@@ -1,4 +1,4 @@
-//! A device plugin that does as it is told, and a kubelet in a temporary folder to register it with.
+//! Fakes a device plugin that tests control, and starts a kubelet in a temporary folder for it.
 #![allow(
     dead_code,
     clippy::unwrap_used,
@@ -35,13 +35,13 @@ use tokio_stream::wrappers::WatchStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, transport::Server};
 
-/// Nothing here takes that long, even on a machine that is busy with something else.
+/// A time limit that no operation here needs, even on a busy machine.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// What the plugin answers to Allocate.
+/// The plugin's answer to Allocate.
 #[derive(Debug, Clone, Default)]
 pub(crate) enum Answer {
-    /// `<RESOURCE NAME>=<ids>`, and `SHARED=<resource>`.
+    /// The variables `<RESOURCE NAME>=<ids>` and `SHARED=<resource>`.
     #[default]
     Env,
     Error(&'static str),
@@ -77,7 +77,7 @@ pub(crate) struct FakePlugin {
 #[derive(Default)]
 pub(crate) struct Options {
     pub(crate) pre_start_required: bool,
-    /// Not empty: the plugin has preferences.
+    /// The preferred ids; if any, the plugin has GetPreferredAllocation.
     pub(crate) prefers: Vec<String>,
 }
 
@@ -94,7 +94,7 @@ pub(crate) fn devices(healthy: &[&str], unhealthy: &[&str]) -> Vec<Device> {
 }
 
 impl FakePlugin {
-    /// Serves, but does not register.
+    /// Serves without registering.
     pub(crate) fn serve(node: &Node, resource: &str, socket: &str, ids: &[&str]) -> Self {
         Self::serve_with(node, resource, socket, ids, Options::default())
     }
@@ -166,7 +166,7 @@ impl FakePlugin {
         self.state.calls.borrow().clone()
     }
 
-    /// Ends its streams and its server.
+    /// Ends the plugin's streams and its server.
     pub(crate) async fn die(mut self) {
         self.state.stop.cancel();
         timeout(LIMIT, self.server.join_next()).await.unwrap();
@@ -338,7 +338,7 @@ impl Node {
         client.register(request).await.map(|_| ())
     }
 
-    /// Writes a manifest as an editor would, whole.
+    /// Writes a complete manifest, as an editor does.
     pub(crate) fn manifest(&self, name: &str, spec: &str) {
         let text = format!("apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec:\n{spec}");
         let path = self.settings.manifests.join(format!("{name}.yaml"));
@@ -351,7 +351,7 @@ impl Node {
         std::fs::remove_file(self.settings.manifests.join(format!("{name}.yaml"))).unwrap();
     }
 
-    /// `capacity/allocatable`, or nothing where the node does not have the resource.
+    /// Returns `capacity/allocatable`; `None` if the node does not have the resource.
     pub(crate) async fn counts(&self, resource: &str) -> Option<String> {
         let status = self.client.node().await.unwrap().status.unwrap();
         let capacity = status.capacity.unwrap().get(resource)?.0.clone();
@@ -377,7 +377,7 @@ impl Node {
         pod.map(|pod| serde_json::to_value(pod).unwrap())
     }
 
-    /// Waits until something of the Pod's status, by JSON pointer, holds.
+    /// Waits until the value at a JSON pointer in the Pod's status is `want`.
     pub(crate) async fn until_pod(&self, name: &str, pointer: &str, want: serde_json::Value) {
         let what = format!("{name}{pointer} is {want}");
         let holds = async || {
@@ -399,7 +399,7 @@ impl Node {
     }
 }
 
-/// Waits for `holds`; panics with `what` when it takes too long.
+/// Waits for `holds`; panics with `what` if that takes too long.
 pub(crate) async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let waited = timeout(LIMIT, async {
         while !holds().await {

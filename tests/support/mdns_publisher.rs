@@ -1,6 +1,7 @@
-//! An mDNS responder on `lo` that shares no code with the browser under test: packets by hickory-proto, a plain socket.
+//! Publishes services on `lo` with an mDNS responder that shares no code with the browser under test: packets by
+//! hickory-proto, a plain socket.
 //!
-//! It answers queries for its services, and does what real devices do: goodbyes, silent deaths, changes, garbage.
+//! It answers queries for its services, and behaves like real devices: goodbyes, silent deaths, changes, garbage.
 use hickory_proto::{
     op::{Message, MessageType, OpCode},
     rr::{
@@ -21,10 +22,10 @@ use std::{
 
 const GROUP: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 251);
 const PORT: u16 = 5353;
-/// Keeps a packet below what fits in one Ethernet frame, as responders do.
+/// The most services of a packet, which keeps it below the size of an Ethernet frame, as responders do.
 const SERVICES_A_PACKET: usize = 4;
 
-/// One service as it is announced.
+/// A service and its records.
 #[derive(Debug, Clone)]
 pub struct Announced {
     pub name: String,
@@ -37,7 +38,7 @@ pub struct Announced {
 }
 
 impl Announced {
-    /// A service of a host of its own at 127.0.0.1:8080.
+    /// Creates a service of a host of its own at 127.0.0.1:8080.
     pub fn new(name: &str, service_type: &str) -> Self {
         let label = |text: &str| text.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
         Self {
@@ -69,7 +70,7 @@ impl Announced {
         name(&format!("{}.local", self.service_type))
     }
 
-    /// The service's own name is one label, whatever dots are in it.
+    /// Returns the full name. The service's own name is one label, even if it contains dots.
     fn full_name(&self) -> Name {
         let own: &[u8] = self.name.as_bytes();
         Name::from_labels([own])
@@ -92,7 +93,7 @@ impl Announced {
     fn details(&self, ttl: u32) -> Vec<Record> {
         let host = name(&format!("{}.local", self.host));
         let txt: Vec<&[u8]> = match self.txt.as_slice() {
-            // RFC 6763 6.1: an empty TXT record is one empty string.
+            // An empty TXT record is one empty string (RFC 6763 6.1).
             [] => vec![b""],
             strings => strings.iter().map(Vec::as_slice).collect(),
         };
@@ -115,7 +116,7 @@ impl Announced {
     }
 
     fn is_asked_for(&self, query: &Message) -> bool {
-        // RFC 6762 7.1: what the asker knows already is not told again.
+        // A record that the querier knows already is not sent again (RFC 6762 7.1).
         let known = |pointer: &Record| {
             query
                 .answers
@@ -139,13 +140,13 @@ fn packet<'a>(services: impl IntoIterator<Item = &'a Announced>, ttl: u32) -> Ve
     message.metadata.authoritative = true;
     for service in services {
         message.answers.extend(service.pointers(ttl));
-        // RFC 6762 10: records with a host name in them live 120 s.
+        // Records with a host name live 120 s (RFC 6762 10).
         message.answers.extend(service.details(ttl.min(120)));
     }
     message.to_vec().unwrap()
 }
 
-/// Answers until dropped.
+/// Answers until it is dropped.
 pub struct Publisher {
     socket: UdpSocket,
     services: Arc<Mutex<Vec<Announced>>>,
@@ -154,7 +155,7 @@ pub struct Publisher {
 }
 
 impl Publisher {
-    /// Answers for `services` without announcing them: as if they had been there for long.
+    /// Answers for `services` without announcing them, as if they had been present for long.
     pub fn start(services: Vec<Announced>) -> Self {
         let socket = socket().expect("an mDNS socket on lo");
         let services = Arc::new(Mutex::new(services));
@@ -172,7 +173,7 @@ impl Publisher {
         }
     }
 
-    /// Announces a service; it replaces one of the same name.
+    /// Announces a service. It replaces one of the same name.
     pub fn announce(&self, service: Announced) {
         self.announce_all(vec![service]);
     }
@@ -185,18 +186,18 @@ impl Publisher {
         send(&self.socket, &new);
     }
 
-    /// Leaves in good order, as RFC 6762 10.1 says: with a TTL of 0.
+    /// Withdraws a service with a TTL of 0 (RFC 6762 10.1).
     pub fn goodbye(&self, fullname: &str) {
         let gone = self.take(fullname);
         self.send_raw(&packet(&gone, 0));
     }
 
-    /// Leaves without a word, as a device does that loses its power.
+    /// Withdraws a service without a goodbye, like a device that loses its power.
     pub fn die_silently(&self, fullname: &str) {
         self.take(fullname);
     }
 
-    /// Answers again, without announcing itself: it had only slept.
+    /// Answers again without an announcement, like a device after sleep.
     pub fn wake_up(&self, service: Announced) {
         self.services.lock().unwrap().push(service);
     }
@@ -231,7 +232,7 @@ fn socket() -> std::io::Result<UdpSocket> {
     socket.join_multicast_v4(&GROUP, &Ipv4Addr::LOCALHOST)?;
     socket.set_multicast_if_v4(&Ipv4Addr::LOCALHOST)?;
     socket.set_multicast_loop_v4(true)?;
-    // How soon a stop is seen.
+    // The timeout bounds the time until a stop is noticed.
     socket.set_read_timeout(Some(Duration::from_millis(50)))?;
     Ok(socket.into())
 }
@@ -265,7 +266,7 @@ fn send(socket: &UdpSocket, services: &[Announced]) {
     };
     for (n, some) in services.chunks(together).enumerate() {
         socket.send_to(&packet(some, 4500), (GROUP, PORT)).unwrap();
-        // A receiver's buffer holds about a hundred packets; a LAN has its own pace.
+        // A receiver's buffer holds about a hundred packets, and a real LAN is slower.
         if n % 16 == 15 {
             std::thread::sleep(Duration::from_millis(2));
         }

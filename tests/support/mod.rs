@@ -1,4 +1,5 @@
-//! Holds what several integration tests share: fake peers, a whole node, and processes that end with their test.
+//! Holds code that several integration tests share: fake peers, a complete node, and processes that end with their
+//! test.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(dead_code, unreachable_pub, reason = "no test uses all of it")]
 pub mod fake_kubelet;

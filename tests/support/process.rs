@@ -1,5 +1,5 @@
-//! A part of the program that runs as if it were a process: on a thread and a runtime of its own, so that it can be
-//! killed with everything it has spawned, and with its log in a file.
+//! Runs a part of the program like a process: on a thread and a runtime of its own, so that it can be killed with
+//! everything it has spawned, and with its log in a file.
 use std::{fs::File, path::Path, sync::Mutex, thread::JoinHandle, time::Duration};
 use tokio::{sync::oneshot, time::timeout};
 use tokio_util::sync::CancellationToken;
@@ -10,7 +10,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Process {
     shutdown: CancellationToken,
     killed: CancellationToken,
-    /// What its `main` returned; dropped without a word when it is killed.
+    /// The result of its `main`. It is dropped without a value when the process is killed.
     outcome: oneshot::Receiver<anyhow::Result<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -53,7 +53,7 @@ impl Process {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// As SIGTERM does: returns what it returned.
+    /// Stops it as SIGTERM does, and returns its result.
     pub async fn stop(mut self) -> anyhow::Result<()> {
         self.shutdown.cancel();
         timeout(PATIENCE, &mut self.outcome)
@@ -62,7 +62,7 @@ impl Process {
             .expect("it does not panic")
     }
 
-    /// Nothing of it runs any more when this returns. Unlike after `kill -9` its destructors have run.
+    /// Kills it. When this returns, nothing of it runs any more. Unlike after `kill -9` its destructors have run.
     pub fn kill(mut self) {
         self.end();
     }

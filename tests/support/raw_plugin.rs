@@ -1,5 +1,5 @@
-//! A plugin of any type that answers each method with bytes, and may hang, fail or die at each: what a library that
-//! keeps the rules would not let it do. It runs in a runtime of its own, so that it dies as a process does.
+//! Fakes a plugin of any type that answers each method with bytes, and may hang, fail or die at each, which a library
+//! that follows the protocol would prevent. It runs in a runtime of its own, so that it dies as a process does.
 #![allow(
     dead_code,
     clippy::unwrap_used,
@@ -18,14 +18,14 @@ use std::{
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// How a method behaves.
+/// The behaviour of a method.
 #[derive(Debug, Clone)]
 pub(crate) enum Behaviour {
-    /// One message, and the end.
+    /// Sends one message, then ends.
     Answer(Vec<u8>),
-    /// One message; the stream stays open.
+    /// Sends one message; the stream stays open.
     Stay(Vec<u8>),
-    /// No message, and the end: of a stream, its end; of a call, none of the answers it owes.
+    /// Ends without a message: a stream ends, and a call ends without the answer that it requires.
     End,
     Error(&'static str),
     Hang,
@@ -35,12 +35,12 @@ pub(crate) enum Behaviour {
 pub(crate) struct RawPlugin {
     stop: CancellationToken,
     methods: Mutex<BTreeMap<&'static str, Behaviour>>,
-    /// Methods in the order of the calls, and what they were sent.
+    /// The called methods in order, with their requests.
     calls: watch::Sender<Vec<(String, Vec<u8>)>>,
 }
 
 impl RawPlugin {
-    /// Serves at `socket` at once; a method that is not there is not implemented.
+    /// Serves at `socket` at once. A method that is missing is unimplemented.
     pub(crate) fn serve(
         socket: &Path,
         methods: impl IntoIterator<Item = (&'static str, Behaviour)>,
@@ -84,15 +84,15 @@ impl RawPlugin {
         self.calls.borrow().iter().any(|(name, _)| name == method)
     }
 
-    /// The last message that `method` was sent.
+    /// Returns the last request to `method`.
     pub(crate) fn last<M: Message + Default>(&self, method: &str) -> Option<M> {
         let calls = self.calls.borrow();
         let last = calls.iter().rev().find(|(name, _)| name == method)?;
-        // After five bytes that say its length.
+        // The first five bytes contain its length.
         Some(M::decode(&last.1[5..]).unwrap())
     }
 
-    /// Everything it has open closes.
+    /// Closes all its connections and sockets.
     pub(crate) fn die(&self) {
         self.stop.cancel();
     }

@@ -1,4 +1,4 @@
-//! A handler at work: details in, sets out, conditions awaited under a timeout.
+//! Runs one handler for a test: details in, sets out, conditions awaited with a timeout.
 use petiole::{
     discovery::{DiscoveryError, handlers::builtin},
     model::device::{Device, DeviceSet},
@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::{sync::watch, task::JoinSet, time::timeout};
 use tokio_util::sync::CancellationToken;
 
-/// Long: it only ends a test that fails, and the machine may be busy with others.
+/// A time limit that only ends a failing test. It is long, because the machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub struct RunningDiscovery {
@@ -17,7 +17,7 @@ pub struct RunningDiscovery {
 }
 
 impl RunningDiscovery {
-    /// The zeroconf handler, on `lo` alone.
+    /// Runs the zeroconf handler on `lo` only.
     pub fn zeroconf(details: &str) -> Self {
         Self::start(
             "zeroconf",
@@ -40,7 +40,7 @@ impl RunningDiscovery {
         }
     }
 
-    /// Waits for a set that satisfies `condition`; fails with the last one seen.
+    /// Waits for a set that satisfies `condition`. It fails with the last set.
     pub async fn until(
         &mut self,
         what: &str,
@@ -86,13 +86,13 @@ pub fn find<'a>(set: &'a DeviceSet, fullname: &str) -> Option<&'a Device> {
         .map(|device| &**device)
 }
 
-/// A property of a zeroconf device, by the last part of its name.
+/// Returns a property of a zeroconf device, by the last part of its name.
 pub fn property<'a>(device: &'a Device, key: &str) -> Option<&'a str> {
     let name = format!("AKRI_ZEROCONF_DEVICE_{key}");
     device.properties.get(&name).map(String::as_str)
 }
 
-/// A service type that no other test, and no other run of this one, uses.
+/// Returns a service type that no other test, and no other run of this one, uses.
 pub fn service_type(test: &str) -> String {
     format!("_p{}{test}._tcp", std::process::id())
 }

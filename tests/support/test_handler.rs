@@ -1,4 +1,4 @@
-//! A discovery handler whose devices a test puts there and takes away.
+//! Implements a discovery handler whose devices a test adds and removes.
 use futures::future::BoxFuture;
 use petiole::{
     discovery::{DetailsError, Discovery, DiscoveryError, DiscoveryHandler},
@@ -14,11 +14,11 @@ use std::{
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// What discoveries see, by their details. It outlives the agent, as real devices do.
+/// The devices that discoveries see, by their details. It outlives the agent, as real devices do.
 #[derive(Clone, Default)]
 pub struct Devices {
     sources: Arc<Mutex<BTreeMap<String, watch::Sender<Option<DeviceSet>>>>>,
-    /// How often a discovery was begun, by its details.
+    /// The number of discoveries that were started, by their details.
     runs: Arc<Mutex<BTreeMap<String, Arc<AtomicUsize>>>>,
 }
 
@@ -37,19 +37,20 @@ impl Devices {
         self.count(details).load(Ordering::SeqCst)
     }
 
-    /// From now on the discovery with these details sees these devices, and has looked everywhere.
+    /// Sets the devices that the discovery with these details sees from now on, and completes its first look.
     pub fn see(&self, details: &str, devices: impl IntoIterator<Item = Device>) {
         let set = DeviceSet::complete(devices);
         self.source(details).send_replace(Some(set));
     }
 
-    /// From now on a discovery that begins sees nothing and says nothing.
+    /// Makes discoveries with these details that start from now on publish nothing.
     pub fn silence(&self, details: &str) {
         self.source(details).send_replace(None);
     }
 }
 
-/// `name()` is `test`. Details that begin with `panic`, `fail`, `hang` or `spin` make a discovery that does so.
+/// The handler with the name `test`. Details that begin with `panic`, `fail`, `hang` or `spin` make a discovery do
+/// that.
 pub struct TestHandler(pub Devices);
 
 impl DiscoveryHandler for TestHandler {
@@ -95,7 +96,7 @@ impl Discovery for TestDiscovery {
                 Some("fail") => {
                     return Err(DiscoveryError(format!("{} fails", self.details)));
                 }
-                // Deaf to the signal.
+                // The discovery ignores the signal.
                 Some("hang") => std::future::pending().await,
                 _ => {}
             }
@@ -111,12 +112,12 @@ impl Discovery for TestDiscovery {
     }
 }
 
-/// A device with an address, which is how it is reached, and a number of pages, which is not.
+/// Returns a device with an address, by which it is reached, and a number of pages, which does not affect that.
 pub fn device(id: &str) -> Device {
     with(Device::new(id), &[("ADDRESS", "10.0.0.1"), ("PAGES", "1")])
 }
 
-/// `device` with other values; `ADDRESS` is how it is reached.
+/// Returns `device` with other values. It is reached by `ADDRESS`.
 pub fn with(mut device: Device, properties: &[(&str, &str)]) -> Device {
     device.connection.insert("ADDRESS".to_owned());
     for (key, value) in properties {

@@ -1,4 +1,4 @@
-//! A store that counts what is written, and whose claims a test can hold up between their write and their answer.
+//! Implements a store that counts writes, and whose claims a test can block between their write and their answer.
 use futures::future::BoxFuture;
 use petiole::{
     api::reason::Reason,
@@ -15,17 +15,17 @@ use std::{
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// The object, the reason and the note.
+/// The object, the reason and the note of a warning.
 pub type Warning = (About, Reason, String);
 
-/// What the test sees and says of stores. It outlives the agent.
+/// The state of all stores that the test reads and controls. It outlives the agent.
 #[derive(Clone, Default)]
 pub struct StoreWatch {
-    /// Claims and releases that are written are not answered while this is set.
+    /// While this is set, claims and releases that are written are not answered.
     pub is_held_up: watch::Sender<bool>,
-    /// Instances written, by name.
+    /// The number of writes by the name of the Instance.
     pub writes: Arc<Mutex<BTreeMap<String, usize>>>,
-    /// What those who look at the objects were told.
+    /// The warnings about objects.
     pub warnings: Arc<Mutex<Vec<Warning>>>,
 }
 

@@ -27,8 +27,17 @@ app.kubernetes.io/managed-by: {{ $root.Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_" }}
 {{- end -}}
 
+{{/* Refuses what the schema could refuse only without saying why. */}}
+{{- define "petiole.validate" -}}
+{{- range .Values.resourcePrefixes -}}
+{{- if or (hasSuffix "kubernetes.io" .) (hasPrefix "requests." .) -}}
+{{- fail (printf "resourcePrefixes: %q is Kubernetes' own, and a kubelet takes no device plugin with it. Use a domain of yours, such as devices.example.com" .) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "petiole.image" -}}
-image: {{ printf "%s:%s" .Values.image.repository .Values.image.tag | quote }}
+image: {{ printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) | quote }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
 {{- end -}}
 

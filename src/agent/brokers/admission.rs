@@ -46,11 +46,12 @@ enum State {
     Unknown,
 }
 
-/// How a Pod is to be judged at the next look, and whether it is to be tried anew now.
+/// Returns the state of a Pod for the next look, and whether it is tried anew now.
 pub(super) fn judged(
     pod: &Value,
     kubelet: &Kubelet,
-    (before, now): (Option<Lack>, Duration),
+    before: Option<Lack>,
+    now: Duration,
 ) -> (Option<Lack>, bool) {
     let begun = Lack {
         since: now,
@@ -181,7 +182,7 @@ mod tests {
         let mut lack = None;
         let mut tries = vec![];
         for (second, kubelet) in (0..).zip(looks) {
-            let (next, is_tried) = judged(pod, &kubelet, (lack, Duration::from_secs(second)));
+            let (next, is_tried) = judged(pod, &kubelet, lack, Duration::from_secs(second));
             lack = next;
             tries.extend(is_tried.then_some(second));
         }

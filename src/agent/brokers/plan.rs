@@ -129,7 +129,7 @@ pub(super) fn plan(world: &World<'_>) -> Plan {
                 instance,
                 resource_prefix: world.resource_prefix,
             };
-            match pod(world, subject, (spec, &device.connection_digest())) {
+            match pod(world, subject, spec, &device.connection_digest()) {
                 Err(e) => drop(plan.broken.insert(configuration, e)),
                 Ok(mut pod) => match existing {
                     Some(existing) if is_same(&mut pod, existing) => plan.tried(world, file, pod),
@@ -161,7 +161,7 @@ impl Plan {
     /// For a Pod that stands as it should.
     fn tried(&mut self, world: &World<'_>, file: String, mut pod: Value) {
         let before = world.lacking.get(&file).copied();
-        let (lack, is_due) = judged(&pod, world.kubelet, (before, world.now));
+        let (lack, is_due) = judged(&pod, world.kubelet, before, world.now);
         self.lacking.extend(lack.map(|lack| (file.clone(), lack)));
         if is_due {
             let attempt = attempt(&pod) + 1;
@@ -196,11 +196,12 @@ fn no_job() -> SpecError {
 fn pod(
     world: &World<'_>,
     subject: Subject<'_>,
-    (spec, told): (&Value, &str),
+    spec: &Value,
+    connection: &str,
 ) -> Result<Value, SpecError> {
     let mut pod = broker::static_pod(subject, world.node, spec)?;
     // Changes when the device must be reached differently: another Pod then.
-    pod["metadata"]["annotations"] = json!({ (names::TOLD_CONNECTION): told });
+    pod["metadata"]["annotations"] = json!({ (names::TOLD_CONNECTION): connection });
     Ok(pod)
 }
 

@@ -1,40 +1,44 @@
 //! Decides which slots of this node to release, and which ones in use to claim. Pure.
+//!
+//! A slot that is never released keeps its device from all other Pods, and its Instance from being deleted. A slot that is
+//! released too early is given to a second container.
 use crate::{
     agent::values::Ids,
     model::{
         slot::SlotId,
-        slot_table::{Adoptions, Held, HeldTwice, SlotChange},
+        slot_table::{Adoptions, Held, HeldTwice, SlotChange, SlotTable},
     },
+    store::{Exchange, Instances},
 };
 use std::{collections::BTreeMap, time::Duration};
 
-/// When (uptime of the look's beginning) a slot was first missed, looks in between having missed it too.
+/// For each slot: the uptime at which the first of the looks began that have missed it without a break.
 pub(crate) type Missed = BTreeMap<SlotId, Duration>;
 
-/// When a slot is asked for again that could not be claimed, and how often it was asked for.
-pub(crate) type Asked = BTreeMap<SlotId, (Duration, u32)>;
+/// For each slot that could not be claimed: the uptime of the next try, and the number of tries so far.
+pub(crate) type Retries = BTreeMap<SlotId, (Duration, u32)>;
 
-/// When looks at the kubelet's books are taken.
+/// The time of a look at the kubelet's books.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Looks {
-    /// The uptime at which this one was begun.
+    /// The uptime at which this look began.
     pub(crate) begun: Duration,
-    /// The least time between two that both miss a slot: a Pod that is being admitted shows in the second.
+    /// The least time between two looks that both miss a slot: a Pod that is being admitted shows in the second.
     pub(crate) apart: Duration,
 }
 
 /// The longest time between two tries to claim a slot that a container uses.
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
 
-/// The claims to be asked for now: at once, and where that was of no use ever more seldom.
+/// Returns the claims to be made now: the first try at once, each further wait twice as long, up to [`LONGEST_WAIT`].
 pub(crate) fn due_claims(
     adoptions: &Adoptions,
     looks: Looks,
-    asked: &Asked,
-) -> (Vec<SlotChange>, Asked) {
-    let (mut due, mut still_asked) = (vec![], Asked::new());
+    retries: &Retries,
+) -> (Vec<SlotChange>, Retries) {
+    let (mut due, mut retries_left) = (vec![], Retries::new());
     for change in &adoptions.changes {
-        let (at, tries) = asked.get(&change.slot).copied().unwrap_or_default();
+        let (at, tries) = retries.get(&change.slot).copied().unwrap_or_default();
         let next = match at <= looks.begun {
             false => (at, tries),
             true => {
@@ -43,9 +47,9 @@ pub(crate) fn due_claims(
                 (looks.begun + wait.min(LONGEST_WAIT), tries + 1)
             }
         };
-        still_asked.insert(change.slot.clone(), next);
+        retries_left.insert(change.slot.clone(), next);
     }
-    (due, still_asked)
+    (due, retries_left)
 }
 
 /// Returns the slots held twice that the last look did not find, or found with another owner.
@@ -53,8 +57,8 @@ pub(crate) fn new_conflicts<'a>(now: &'a [HeldTwice], before: &[HeldTwice]) -> V
     now.iter().filter(|one| !before.contains(one)).collect()
 }
 
-/// Decides after one look at the kubelet's books.
-/// A slot goes when two looks have missed it, both begun after its claim was answered.
+/// Releases a slot when two looks, at least `looks.apart` apart, have missed it and both began after its claim was
+/// answered.
 pub(crate) fn releases(
     held: &[Held],
     listed: &Ids,
@@ -92,8 +96,44 @@ pub(crate) fn releases(
 /// Whether a container holds the slot by the resource it was claimed by.
 pub(crate) fn is_listed(held: &Held, listed: &Ids) -> bool {
     let id = held.id();
-    let ids = id.rsplit_once('-').and_then(|(maker, _)| listed.get(maker));
+    let ids = id
+        .rsplit_once('-')
+        .and_then(|(owner_name, _)| listed.get(owner_name));
     ids.is_some_and(|ids| ids.contains(&id))
+}
+
+/// Returns the releases of slots that no claim has taken since the look began.
+pub(crate) fn still_unused(
+    mut changes: Vec<SlotChange>,
+    held: &[Held],
+    begun: Duration,
+) -> Vec<SlotChange> {
+    changes.retain(|change| {
+        held.iter().any(|held| {
+            held.slot == change.slot
+                && Some(&held.owner) == change.from.as_ref()
+                && held.answered <= begun
+        })
+    });
+    changes
+}
+
+/// Returns the claims of slots that are free now.
+pub(crate) fn still_free(mut changes: Vec<SlotChange>, table: &SlotTable) -> Vec<SlotChange> {
+    changes.retain(|change| table.is_free(&change.slot));
+    changes
+}
+
+/// Returns the exchanges of slots that have the owner `from` in the Instance. With another owner the claim was never
+/// written, or another node has the slot: there is nothing to undo.
+pub(crate) fn still_standing(mut exchanges: Vec<Exchange>, instances: &Instances) -> Vec<Exchange> {
+    exchanges.retain(|Exchange { change, .. }| {
+        let usage = (instances.get(&change.key))
+            .and_then(|instance| instance.spec.device_usage.get(&change.slot.to_string()));
+        usage.filter(|usage| !usage.is_empty())
+            == change.from.as_ref().map(ToString::to_string).as_ref()
+    });
+    exchanges
 }
 
 #[cfg(test)]
@@ -172,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_that_cannot_be_written_is_asked_for_ever_more_seldom() {
+    fn a_claim_that_cannot_be_written_is_tried_less_and_less_often() {
         let change = SlotChange {
             key: ObjectKey::new("default", "cam-8120fe"),
             slot: SlotId::new("cam-8120fe", 0),
@@ -183,11 +223,11 @@ mod tests {
             changes: vec![change],
             ..Adoptions::default()
         };
-        let mut asked = Asked::new();
+        let mut retries = Retries::new();
         let mut tries = vec![];
         for second in (0..2000).step_by(5) {
-            let (due, still) = due_claims(&adoptions, at(second), &asked);
-            asked = still;
+            let (due, still) = due_claims(&adoptions, at(second), &retries);
+            retries = still;
             tries.extend((!due.is_empty()).then_some(second));
         }
         assert_eq!(tries[..6], [0, 5, 15, 35, 75, 155]);
@@ -195,7 +235,7 @@ mod tests {
             tries.windows(2).all(|two| two[1] - two[0] <= 300),
             "{tries:?}"
         );
-        let (_, none) = due_claims(&Adoptions::default(), at(2000), &asked);
+        let (_, none) = due_claims(&Adoptions::default(), at(2000), &retries);
         assert!(none.is_empty(), "what was claimed begins anew");
     }
 

@@ -1,7 +1,7 @@
 //! Compares the slots with the kubelet's books every few seconds. Slots whose containers have ended are released, because
 //! the kubelet has no call for that. Slots that containers use and that are free in the Instance are claimed.
 use super::{
-    plan::{Asked, Looks, Missed, due_claims, new_conflicts, releases},
+    plan::{Looks, Missed, Retries, due_claims, new_conflicts, releases},
     request::{Request, Requests},
     table::SharedTable,
 };
@@ -26,9 +26,9 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-/// The wait between the arrival of an Instance and the next look, as a part of the time between two looks. Instances that
-/// arrive together share one look.
-const AFTER_ARRIVAL: u32 = 20;
+/// The wait between the arrival of an Instance and the next look is `look_interval` divided by this. Instances that arrive
+/// together share one look.
+const ARRIVAL_WAIT_DIVISOR: u32 = 20;
 
 /// The inputs of the looks.
 pub(in crate::agent) struct Inputs {
@@ -49,7 +49,7 @@ type Uses = Option<Arc<[Use]>>;
 #[derive(Default)]
 struct Memory {
     missed: Missed,
-    asked: Asked,
+    retries: Retries,
     twice: Vec<HeldTwice>,
     confirmed: Option<Confirmed>,
     /// The error of the checkpoint, if it could not be read.
@@ -97,8 +97,8 @@ pub(in crate::agent) async fn run(
                 }
             }
             // What this node has just created may be of a device that a container has.
-            if is_soon(&mut slots, arrivals, interval / 2).await? {
-                sleep(interval / AFTER_ARRIVAL).await;
+            if arrives_before_look(&mut slots, arrivals, interval / 2).await? {
+                sleep(interval / ARRIVAL_WAIT_DIVISOR).await;
             }
         }
     };
@@ -120,8 +120,8 @@ async fn until_needed(
     Ok(())
 }
 
-/// Waits for the next look. Whether an Instance has come before it.
-async fn is_soon(
+/// Waits for the next look. Returns whether an Instance arrived first.
+async fn arrives_before_look(
     slots: &mut watch::Receiver<SlotTable>,
     arrivals: u64,
     wait: Duration,
@@ -169,8 +169,8 @@ impl Memory {
                 vec![]
             }
         };
-        let (claimed, asked) = due_claims(&adoptions, looks, &self.asked);
-        self.asked = asked;
+        let (claimed, retries) = due_claims(&adoptions, looks, &self.retries);
+        self.retries = retries;
         self.report_conflicts(inputs, adoptions.twice);
         publish::if_changed(published, Some(uses.into()));
         let release = (!released.is_empty()).then_some(Request::Release {

@@ -30,18 +30,18 @@ pub(crate) struct Now {
 pub(crate) struct Away {
     pub(crate) why: Why,
     pub(crate) noticed: Instant,
-    /// How long it had been away when it was noticed.
+    /// The time for which it had been away when it was noticed.
     pub(crate) before: Duration,
-    /// The Instances it was taken out of since. One that names it again has an agent there.
+    /// The Instances that it was taken out of since. Its agent lives if one of them names it again.
     pub(crate) left: BTreeMap<ObjectKey, Instant>,
-    /// The uid of its NodeDevices, where there is one, and as it was when the node became lost. The controller deletes that
-    /// one; another one was made since, by an agent that lives.
-    pub(crate) object: Option<String>,
-    asked: Option<String>,
+    /// The uid of its NodeDevices now.
+    pub(crate) object_uid: Option<String>,
+    /// The uid of its NodeDevices when the node became lost. Another uid since then means that its agent lives.
+    uid_when_lost: Option<String>,
     /// The last look for its Pods, where it is deleted.
     pub(crate) look: Option<Look>,
     /// The reported warnings about its slots.
-    pub(crate) told: BTreeSet<(ObjectKey, Wait)>,
+    pub(crate) reported: BTreeSet<(ObjectKey, Wait)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -77,38 +77,38 @@ pub(crate) enum Wait {
 }
 
 impl Away {
-    pub(crate) fn new(why: Why, before: Duration, (object, now): (Option<String>, Now)) -> Self {
+    pub(crate) fn new(why: Why, before: Duration, object_uid: Option<String>, now: Now) -> Self {
         Self {
-            asked: object.clone(),
-            object,
+            uid_when_lost: object_uid.clone(),
+            object_uid,
             why,
             noticed: now.instant,
             before,
             left: BTreeMap::new(),
             look: None,
-            told: BTreeSet::new(),
+            reported: BTreeSet::new(),
         }
     }
 
     /// Takes in that it is still lost. What says that its agent lives counts until something newer says otherwise.
-    pub(crate) fn gone_on(self, why: Why, (name, world): (&str, &World), now: Now) -> Self {
+    pub(crate) fn gone_on(self, why: Why, name: &str, world: &World, now: Now) -> Self {
         let is_off = |why| matches!(why, Why::NotReady { is_off: true, .. });
-        let object = object_of(name, world);
-        let is_made_anew = object.is_some() && object != self.object;
+        let object_uid = object_of(name, world);
+        let is_made_anew = object_uid.is_some() && object_uid != self.object_uid;
         let mut away = Self {
             why,
-            object,
+            object_uid,
             ..self
         };
         if is_off(why) && !is_off(self.why) {
             away.left.clear();
-            away.asked.clone_from(&away.object);
+            away.uid_when_lost.clone_from(&away.object_uid);
         }
         let has_joined = |key: &ObjectKey| {
             let instance = world.instances.get(key);
             instance.is_some_and(|instance| instance.spec.names_node(name))
         };
-        // A node without a Node object has no place in an Instance, but its slots while its agent writes.
+        // A deleted node is not named in Instances, but keeps its slots as long as its agent writes.
         if why == Why::Deleted && (is_made_anew || away.left.keys().any(has_joined)) {
             away.left.retain(|key, _| !has_joined(key));
             (away.noticed, away.before, away.look) = (now.instant, Duration::ZERO, None);
@@ -118,7 +118,7 @@ impl Away {
 
     /// Whether its agent lives: it has made its object anew.
     pub(crate) fn has_answered(&self) -> bool {
-        self.object.is_some() && self.object != self.asked
+        self.object_uid.is_some() && self.object_uid != self.uid_when_lost
     }
 
     pub(crate) fn age(&self, now: Instant) -> Duration {
@@ -127,7 +127,7 @@ impl Away {
 
     /// Whether it was reported on an Instance.
     pub(crate) fn is_told(&self, key: &ObjectKey, wait: Wait) -> bool {
-        self.told.contains(&(key.clone(), wait))
+        self.reported.contains(&(key.clone(), wait))
     }
 
     pub(crate) fn pods(&self) -> Pods {
@@ -135,7 +135,7 @@ impl Away {
     }
 
     /// How long its agent may yet take to join an Instance again.
-    pub(crate) fn rejoins_in(&self, (key, is_named): (&ObjectKey, bool), now: Instant) -> Duration {
+    pub(crate) fn rejoins_in(&self, key: &ObjectKey, is_named: bool, now: Instant) -> Duration {
         let out = match self.left.get(key) {
             _ if is_named => Duration::ZERO,
             Some(left) => now - *left,

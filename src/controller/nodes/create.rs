@@ -1,7 +1,7 @@
 //! The Instances of shared devices that have none yet. Pure.
 use super::{
     lost::Memory,
-    sights::{Identity, Sights, Views, is_same_host, names_of, turn},
+    sights::{Identity, Sights, Views, is_same_host, names_of, rank},
 };
 use crate::{
     api::{
@@ -20,11 +20,12 @@ use kube::Resource as _;
 use std::collections::{BTreeMap, BTreeSet};
 use tokio::time::Instant;
 
-/// The Instances that are to be made now, as many as `maxInstances` lets be.
+/// Returns the Instances to be created now, at most `maxInstances` of a Configuration.
 pub(crate) fn new_instances(
     world: &World,
     sights: &Sights<'_>,
-    (memory, now): (&Memory, Instant),
+    memory: &Memory,
+    now: Instant,
 ) -> Vec<Instance> {
     let mut names: BTreeSet<ObjectKey> = world.instances.keys().cloned().collect();
     let mut counts: BTreeMap<ObjectKey, i64> = BTreeMap::new();
@@ -33,7 +34,7 @@ pub(crate) fn new_instances(
         *counts.entry(of).or_default() += 1;
     }
     let mut made = vec![];
-    for (device, views) in sights.homeless() {
+    for (device, views) in sights.without_instance() {
         let Some(configuration) = world.configurations.get(&device.0) else {
             continue;
         };
@@ -51,8 +52,8 @@ pub(crate) fn new_instances(
         let candidates = names_of(device);
         let free = (candidates.iter()).find(|name| !names.contains(&key(name.as_str())));
         let Some(name) = free else { continue };
-        let seen = nearest(name.as_str(), seen, most.unwrap_or(usize::MAX));
-        if let Some(instance) = instance((device, configuration), name.as_str(), &seen) {
+        let seen = first_in_order(name.as_str(), seen, most.unwrap_or(usize::MAX));
+        if let Some(instance) = instance(device, configuration, name.as_str(), &seen) {
             *count += 1;
             names.insert(key(name.as_str()));
             made.push(instance);
@@ -62,18 +63,19 @@ pub(crate) fn new_instances(
 }
 
 /// The first `most` nodes in the order that the device has.
-fn nearest<'a>(name: &str, seen: Views<'a>, most: usize) -> Views<'a> {
+fn first_in_order<'a>(name: &str, seen: Views<'a>, most: usize) -> Views<'a> {
     if seen.len() <= most {
         return seen;
     }
     let mut all: Vec<_> = seen.into_iter().collect();
-    all.sort_by_cached_key(|(node, _)| turn(name, node));
+    all.sort_by_cached_key(|(node, _)| rank(name, node));
     all.into_iter().take(most).collect()
 }
 
-/// `None` where no node says what containers are told.
+/// Returns the Instance of a device. `None` if no node reports the properties of the device.
 fn instance(
-    (device, configuration): (&Identity, &Configuration),
+    device: &Identity,
+    configuration: &Configuration,
     name: &str,
     seen: &Views<'_>,
 ) -> Option<Instance> {

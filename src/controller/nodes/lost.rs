@@ -53,7 +53,7 @@ pub(crate) struct Outage {
     pub(crate) of: usize,
     since: Instant,
     /// The Configurations that it was reported on.
-    told: BTreeSet<ObjectKey>,
+    reported: BTreeSet<ObjectKey>,
 }
 
 /// When the slots that a lost node holds are released.
@@ -67,6 +67,14 @@ pub(crate) enum Outlook {
     Outage,
 }
 
+/// A node's place in an Instance.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place<'a> {
+    pub(crate) instance: &'a ObjectKey,
+    /// The Instance names the node.
+    pub(crate) is_named: bool,
+}
+
 impl Memory {
     /// Follows which nodes are lost.
     pub(crate) fn notice(&mut self, world: &World, now: Now) {
@@ -74,32 +82,34 @@ impl Memory {
         let was_outage = self.outage.is_some();
         self.outage = outage(world).map(|(away, of)| {
             let known = self.outage.take();
-            let (since, told) = known.map_or((now.instant, BTreeSet::new()), |known| {
-                (known.since, known.told)
+            let (since, reported) = known.map_or((now.instant, BTreeSet::new()), |known| {
+                (known.since, known.reported)
             });
             Outage {
                 away,
                 of,
                 since,
-                told,
+                reported,
             }
         });
         let mut known = mem::take(&mut self.away);
         for (name, why) in lost(world) {
-            let seen = (object_of(&name, world), now);
+            let object_uid = object_of(&name, world);
             let mut away = match known.remove(&name) {
-                Some(away) if why.continues(away.why) => away.gone_on(why, (&name, world), now),
+                Some(away) if why.continues(away.why) => away.gone_on(why, &name, world, now),
                 // It was seen until now, so its time is not needed.
-                Some(_) => Away::new(why, Duration::ZERO, seen),
-                None if self.ready.contains(&name) => Away::new(why, Duration::ZERO, seen),
-                None => Away::new(why, why.age(now.clock), seen),
+                Some(_) => Away::new(why, Duration::ZERO, object_uid, now),
+                None if self.ready.contains(&name) => {
+                    Away::new(why, Duration::ZERO, object_uid, now)
+                }
+                None => Away::new(why, why.age(now.clock), object_uid, now),
             };
             if was_outage || self.outage.is_some() {
                 (away.noticed, away.before) = (now.instant, Duration::ZERO);
             }
             let is_there = |key: &ObjectKey| world.instances.contains_key(key);
             away.left.retain(|key, _| is_there(key));
-            away.told.retain(|(key, _)| is_there(key));
+            away.reported.retain(|(key, _)| is_there(key));
             self.away.insert(name, away);
         }
         self.ready = (world.nodes.iter())
@@ -136,15 +146,15 @@ impl Memory {
         }
     }
 
-    /// The Pods of a deleted node were looked for.
+    /// Records the Pods that a look for those of a deleted node has found.
     pub(crate) fn looked(&mut self, node: &str, pods: Pods, now: Instant) {
         if let Some(away) = self.away.get_mut(node) {
             away.look = Some(Look { at: now, pods });
         }
     }
 
-    /// Whether a node that is there is to leave its Instances.
-    pub(crate) fn is_lost(&self, node: &str, now: Instant) -> bool {
+    /// Returns whether a node whose Node object exists is to leave its Instances.
+    pub(crate) fn must_leave(&self, node: &str, now: Instant) -> bool {
         let away = self.away.get(node);
         away.is_some_and(|away| match away.why {
             Why::NotReady { is_off, .. } => {
@@ -154,37 +164,38 @@ impl Memory {
         })
     }
 
-    /// Whether a node that is there is to leave this Instance. An agent that joins again after that is there; one that
-    /// leaves it to the controller makes its object anew.
+    /// Returns whether a node whose Node object exists is to leave this Instance. It is not, if its agent lives: the agent has
+    /// joined the Instance again, or, for a shared Instance, has created its NodeDevices again.
     pub(crate) fn leaves(
         &self,
         node: &str,
-        (key, is_shared): (&ObjectKey, bool),
+        key: &ObjectKey,
+        is_shared: bool,
         now: Instant,
     ) -> bool {
-        let is_there = |away: &Away| match &away.object {
+        let is_there = |away: &Away| match &away.object_uid {
             Some(_) if is_shared => away.has_answered(),
             Some(_) | None => away.left.contains_key(key),
         };
-        self.is_lost(node, now) && !self.away.get(node).is_some_and(is_there)
+        self.must_leave(node, now) && !self.away.get(node).is_some_and(is_there)
     }
 
-    /// Whether what the object of a node says is of a time before it was lost.
+    /// Returns whether the NodeDevices of a node were written before it was lost.
     pub(crate) fn is_silent(&self, node: &str, now: Instant) -> bool {
-        self.is_lost(node, now) && !self.has_answered(node)
+        self.must_leave(node, now) && !self.has_answered(node)
     }
 
-    /// Whether a node is lost, and its agent lives.
+    /// Returns whether a node is lost, and its agent lives.
     pub(crate) fn has_answered(&self, node: &str) -> bool {
         self.away.get(node).is_some_and(Away::has_answered)
     }
 
-    /// What becomes of the slots of `node` in the Instance `key`, from which it is to go or has gone. `release` is what
-    /// the Configuration says. `None` for a node that is not lost.
+    /// Returns the outlook of the slots of `node` in an Instance that it is to leave or has left. `release` is the time that
+    /// the Configuration sets. `None` for a node that is not lost.
     pub(crate) fn outlook(
         &self,
         node: &str,
-        (key, is_named): (&ObjectKey, bool),
+        place: Place<'_>,
         release: Option<Duration>,
         now: Instant,
     ) -> Option<Outlook> {
@@ -201,7 +212,7 @@ impl Memory {
             return Some(Outlook::Never);
         };
         let by_age = release.saturating_sub(away.age(now));
-        let left = by_age.max(away.rejoins_in((key, is_named), now));
+        let left = by_age.max(away.rejoins_in(place.instance, place.is_named, now));
         Some(match left.is_zero() {
             true => Outlook::Free,
             false => Outlook::FreeIn(left),
@@ -230,14 +241,14 @@ impl Memory {
     /// Records a report on an Instance.
     pub(crate) fn tell(&mut self, node: &str, key: &ObjectKey, wait: Wait) {
         if let Some(away) = self.away.get_mut(node) {
-            away.told.insert((key.clone(), wait));
+            away.reported.insert((key.clone(), wait));
         }
     }
 
     /// Records a report on a Configuration.
     pub(crate) fn tell_outage(&mut self, configuration: &ObjectKey) {
         if let Some(outage) = &mut self.outage {
-            outage.told.insert(configuration.clone());
+            outage.reported.insert(configuration.clone());
         }
     }
 }
@@ -248,15 +259,15 @@ impl Outage {
         AWAY_AFTER.saturating_sub(now - self.since)
     }
 
-    /// Whether it is to be reported on a Configuration.
+    /// Returns whether the outage is to be reported on a Configuration.
     pub(crate) fn is_news(&self, configuration: &ObjectKey, now: Instant) -> bool {
-        self.lasts_in(now).is_zero() && !self.told.contains(configuration)
+        self.lasts_in(now).is_zero() && !self.reported.contains(configuration)
     }
 }
 
 fn lost(world: &World) -> BTreeMap<String, Why> {
     let mut lost = BTreeMap::new();
-    // A node that is deleted, and whose object says what it sees.
+    // A deleted node whose NodeDevices still exist.
     let seeing = world.node_devices.keys();
     for name in seeing.filter(|name| !world.nodes.contains_key(*name)) {
         lost.insert(name.clone(), Why::Deleted);

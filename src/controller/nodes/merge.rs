@@ -3,7 +3,7 @@
 use super::{
     notices,
     plan::{Change, View, holders},
-    sights::{Views, exceptions, is_same_host, turn},
+    sights::{Views, exceptions, is_same_host, rank},
 };
 use crate::{
     api::{condition, instance::Instance, names},
@@ -45,17 +45,16 @@ impl View<'_> {
         for node in &instance.spec.nodes {
             if self.is_gone(node) {
                 change.gone.insert(node.clone());
-            } else if self.memory.leaves(node, (key, is_shared), self.instant) {
+            } else if self.memory.leaves(node, key, is_shared, self.instant) {
                 change.away.push(node.clone());
             } else if !is_shared
                 || is_offered(node)
-                || !views.contains_key(node.as_str()) && !self.sights.is_judged(&of, node)
+                || !views.contains_key(node.as_str()) && !self.sights.has_complete_report(&of, node)
             {
                 nodes.push(node.clone());
             }
         }
-        // Each device has an order of nodes of its own: of many devices each node offers some.
-        let room = self.room(key, instance, (&mut nodes, views));
+        let room = self.trim_to_max_nodes(key, instance, &mut nodes, views);
         let annotations = instance.metadata.annotations.as_ref();
         let pin = annotations.and_then(|all| all.get(names::PIN));
         let mut joining: Vec<&str> = (views.iter())
@@ -70,20 +69,22 @@ impl View<'_> {
             .map(|(node, _)| *node)
             .collect();
         if room < joining.len() {
-            joining.sort_by_cached_key(|node| turn(&key.name, node));
+            // In an order of the device's own, so that devices are spread over the nodes.
+            joining.sort_by_cached_key(|node| rank(&key.name, node));
             joining.truncate(room);
         }
         nodes.extend(joining.into_iter().map(str::to_owned));
         nodes
     }
 
-    /// How many nodes more may offer a shared device. One that does not see it any more leaves room for another; where there
-    /// are too many, those go first that hold no slot.
-    fn room(
+    /// Removes the nodes above `maxNodes`, those first that hold no slot. Returns the number of nodes that may still join.
+    /// A node that does not see the device is not counted.
+    fn trim_to_max_nodes(
         &self,
         key: &ObjectKey,
         instance: &Instance,
-        (nodes, views): (&mut Vec<String>, &Views<'_>),
+        nodes: &mut Vec<String>,
+        views: &Views<'_>,
     ) -> usize {
         let of = instance.spec.configuration_key(&key.namespace);
         let configuration = self.world.configurations.get(&of);
@@ -107,7 +108,8 @@ impl View<'_> {
         &self,
         key: &ObjectKey,
         instance: &Instance,
-        (nodes, views): (&[String], &Views<'_>),
+        nodes: &[String],
+        views: &Views<'_>,
     ) -> Vec<PatchOperation> {
         let mut operations = vec![];
         let Some((of, id)) = self.sights.device(key).filter(|_| instance.spec.shared) else {
@@ -140,13 +142,14 @@ impl View<'_> {
         operations
     }
 
-    /// Each node that sees the device or holds a slot has its label: that is what its agent's watch selects. The label of
-    /// a node that is there goes when its agent has left: a container that runs on is found by it when the node is back.
-    /// Akri's Instances have none.
+    /// Each node that sees the device or holds a slot has its label: that is what its agent's watch selects. A ready node
+    /// keeps its label until its agent reports that it left: by the label a returning agent finds the slots that containers
+    /// still use. Akri's Instances have none.
     pub(super) fn relabelled(
         &self,
         instance: &Instance,
-        (nodes, views): (&[String], &Views<'_>),
+        nodes: &[String],
+        views: &Views<'_>,
         change: &mut Change,
     ) -> Vec<PatchOperation> {
         let namespace = instance.metadata.namespace.as_deref().unwrap_or_default();
@@ -160,7 +163,7 @@ impl View<'_> {
             };
             let has_left = |node: &&String| {
                 instance.spec.shared
-                    && self.sights.is_judged(&of, node)
+                    && self.sights.has_complete_report(&of, node)
                     && !views.contains_key(node.as_str())
                     && !nodes.contains(node)
                     && !holders.contains(*node)
@@ -203,7 +206,8 @@ impl View<'_> {
     pub(super) fn status(
         &self,
         instance: &Instance,
-        (nodes, views): (&[String], &Views<'_>),
+        nodes: &[String],
+        views: &Views<'_>,
         change: &mut Change,
     ) -> Option<Patch> {
         let is_well = views
@@ -220,8 +224,8 @@ impl View<'_> {
         change.gone.extend(lost.map(|entry| entry.name.clone()));
         let now = condition::time(self.now);
         let mut after = before.clone();
-        after.nodes = exceptions(&before, (nodes, views), &now);
-        change.told = notices::of_health(&before, (&after, nodes));
+        after.nodes = exceptions(&before, nodes, views, &now);
+        change.events = notices::of_health(&before, &after, nodes);
         let mut spec = instance.spec.clone();
         spec.nodes = nodes.to_vec();
         for (slot, _) in &change.freed {

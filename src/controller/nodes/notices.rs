@@ -27,7 +27,7 @@ pub(crate) struct Notice {
 
 /// An Event on an Instance about the health of its device.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Told {
+pub(crate) struct InstanceEvent {
     pub(crate) is_warning: bool,
     pub(crate) reason: Reason,
     pub(crate) note: String,
@@ -37,8 +37,9 @@ pub(crate) struct Told {
 /// another host announces, has one Event, when that begins.
 pub(crate) fn of_health(
     before: &InstanceStatus,
-    (after, nodes): (&InstanceStatus, &[String]),
-) -> Vec<Told> {
+    after: &InstanceStatus,
+    nodes: &[String],
+) -> Vec<InstanceEvent> {
     let entry = |status: &InstanceStatus, node: &String| {
         let mut entries = status.nodes.iter();
         entries.find(|entry| entry.name == *node).cloned()
@@ -58,12 +59,12 @@ pub(crate) fn of_health(
             (true, true) | (false, false) => {}
         }
     }
-    let told = |reason, is_warning, nodes: &[&String], says: [&str; 2]| {
+    let event = |reason, is_warning, nodes: &[&String], says: [&str; 2]| {
         let (who, verb) = match nodes {
             [one] => (format!("node {one}"), says[0]),
             some => (format!("nodes {}", listed(some)), says[1]),
         };
-        (!nodes.is_empty()).then(|| Told {
+        (!nodes.is_empty()).then(|| InstanceEvent {
             is_warning,
             reason,
             note: format!("{who} {verb}"),
@@ -72,7 +73,7 @@ pub(crate) fn of_health(
     let first = troubled.first().map(|(node, entry)| {
         let message = entry.as_ref().and_then(|entry| entry.message.clone());
         let reason = entry.as_ref().and_then(|entry| entry.reason.as_deref());
-        Told {
+        InstanceEvent {
             is_warning: true,
             reason: match reason {
                 Some(reason) if reason == Reason::IdentityChanged.as_str() => {
@@ -90,8 +91,8 @@ pub(crate) fn of_health(
     let found = ["sees the device again", "see the device again"];
     let all = [
         first,
-        told(Reason::DeviceGone, true, &gone, lost),
-        told(Reason::DeviceBack, false, &back, found),
+        event(Reason::DeviceGone, true, &gone, lost),
+        event(Reason::DeviceBack, false, &back, found),
     ];
     all.into_iter().flatten().collect()
 }
@@ -119,7 +120,7 @@ pub(crate) fn wait(away: &Away, outlook: Outlook) -> Option<Wait> {
 }
 
 /// The report of the slots `held` that `node` holds.
-pub(crate) fn held(held: &[&str], (node, why): (&str, Why), outlook: Outlook) -> String {
+pub(crate) fn held(held: &[&str], node: &str, why: Why, outlook: Outlook) -> String {
     let slots = listed(held);
     let by_time = match outlook {
         Outlook::FreeIn(left) => Some(format!(

@@ -7,8 +7,8 @@ use super::{
     away::Now,
     create::new_instances,
     finalizers::without_akris,
-    lost::{Memory, Outlook},
-    notices::{self, Notice, Told},
+    lost::{Memory, Outlook, Place},
+    notices::{self, InstanceEvent, Notice},
     patch::{as_seen, guarded},
     sights::Sights,
 };
@@ -63,8 +63,8 @@ pub(crate) enum Action {
         /// The Configuration that must be gone.
         orphan_of: Option<ObjectKey>,
     },
-    /// Takes away what a lost node said. Its agent, if it lives, says it again.
-    Silence {
+    /// Deletes the NodeDevices of a lost node. Its agent, if it lives, creates them again.
+    DeleteNodeDevices {
         node: String,
         uid: String,
     },
@@ -95,7 +95,7 @@ pub(crate) struct Change {
     /// The slots that are taken from nodes, each with its node.
     pub(crate) freed: Vec<(String, String)>,
     /// The Events about the health of the device.
-    pub(crate) told: Vec<Told>,
+    pub(crate) events: Vec<InstanceEvent>,
 }
 
 /// What there is to do for Instances and Configurations, after `memory` has noticed the same world.
@@ -129,7 +129,7 @@ pub(crate) fn plan(world: &World, memory: &Memory, now: Now) -> Plan {
             }
         }
     }
-    let made = new_instances(world, &view.sights, (memory, now.instant));
+    let made = new_instances(world, &view.sights, memory, now.instant);
     (plan.actions).extend(made.into_iter().map(|new| Action::Create(Box::new(new))));
     plan.actions.extend(silenced(world, memory, now.instant));
     let stripped = world.configurations.iter();
@@ -142,7 +142,7 @@ fn silenced(world: &World, memory: &Memory, now: Instant) -> impl Iterator<Item 
     let objects = world.node_devices.iter();
     objects.filter_map(move |(node, object)| {
         let is_gone = !world.nodes.contains_key(node);
-        (is_gone || memory.is_silent(node, now)).then(|| Action::Silence {
+        (is_gone || memory.is_silent(node, now)).then(|| Action::DeleteNodeDevices {
             node: node.clone(),
             uid: object.metadata.uid.clone().unwrap_or_default(),
         })
@@ -173,7 +173,7 @@ impl View<'_> {
             away: vec![],
             gone: BTreeSet::new(),
             freed: vec![],
-            told: vec![],
+            events: vec![],
         };
         let mut operations = without_akris(&instance.metadata);
         if instance.metadata.deletion_timestamp.is_none() {
@@ -182,10 +182,10 @@ impl View<'_> {
             if nodes != instance.spec.nodes {
                 operations.push(add(&["spec", "nodes"], json!(nodes)));
             }
-            operations.extend(self.relabelled(instance, (&nodes, &views), &mut change));
-            operations.extend(self.described(key, instance, (&nodes, &views)));
+            operations.extend(self.relabelled(instance, &nodes, &views, &mut change));
+            operations.extend(self.described(key, instance, &nodes, &views));
             operations.extend(self.released(key, instance, &mut change));
-            change.status = self.status(instance, (&nodes, &views), &mut change);
+            change.status = self.status(instance, &nodes, &views, &mut change);
         }
         change.patch = guarded(instance, operations);
         (change.patch.is_some() || change.status.is_some()).then_some(change)
@@ -218,7 +218,7 @@ impl View<'_> {
     fn outlook(&self, key: &ObjectKey, instance: &Instance, node: &str) -> Option<Outlook> {
         let is_named = instance.spec.names_node(node);
         let is_shared = instance.spec.shared;
-        let leaves = (self.memory).leaves(node, (key, is_shared), self.instant);
+        let leaves = (self.memory).leaves(node, key, is_shared, self.instant);
         let stays = !self.is_gone(node) && !leaves;
         // Its agent lives, and it is about to join again.
         let is_named = is_named
@@ -230,7 +230,11 @@ impl View<'_> {
             (true, _) => None,
             (false, _) => {
                 let release = self.release_after(key, instance);
-                (self.memory).outlook(node, (key, is_named), release, self.instant)
+                let place = Place {
+                    instance: key,
+                    is_named,
+                };
+                (self.memory).outlook(node, place, release, self.instant)
             }
         }
     }
@@ -267,7 +271,7 @@ impl View<'_> {
                 }
                 (Outlook::Free | Outlook::Never | Outlook::Outage, _) => {}
             }
-            let is_out = self.is_gone(node) || self.memory.is_lost(node, self.instant);
+            let is_out = self.is_gone(node) || self.memory.must_leave(node, self.instant);
             if let Some(away) = self.memory.away.get(node)
                 && let Some(wait) = notices::wait(away, outlook)
                 && is_out
@@ -278,13 +282,14 @@ impl View<'_> {
                     instance: key.clone(),
                     node: node.clone(),
                     wait,
-                    note: notices::held(slots, (node, away.why), outlook),
+                    note: notices::held(slots, node, away.why, outlook),
                 });
             }
         }
     }
 
-    /// The Configuration of a shared Instance that is to go because that is gone: nobody else is there to delete it.
+    /// Returns the Configuration of a shared Instance, if it was deleted. The controller then deletes the Instance, because no
+    /// agent does.
     fn orphan_of(&self, key: &ObjectKey, instance: &Instance) -> Option<ObjectKey> {
         let of = instance.spec.configuration_key(&key.namespace);
         let is_there =
@@ -293,7 +298,7 @@ impl View<'_> {
         (instance.spec.shared && !is_there && !is_deleting).then_some(of)
     }
 
-    /// When an Instance without nodes is to be deleted: nobody else is left to do it.
+    /// Returns the time until an Instance without nodes is deleted. No agent is left to do it.
     fn deleted_in(&self, key: &ObjectKey, instance: &Instance) -> Option<Duration> {
         let is_deleting = instance.metadata.deletion_timestamp.is_some();
         if is_deleting || !instance.spec.nodes.is_empty() || holders(instance).next().is_some() {

@@ -101,9 +101,9 @@ impl<'a> Sights<'a> {
         self.devices = pairs.map(|(d, key)| (key.clone(), d.clone())).collect();
     }
 
-    /// Whether a node that does not speak of a device of the Configuration does not see it. What an Instance says of one
-    /// that has not looked everywhere yet, or says nothing at all, is left as it is.
-    pub(crate) fn is_judged(&self, of: &ObjectKey, node: &str) -> bool {
+    /// Returns whether the node has looked everywhere for this Configuration. If so, it does not see a device that its report
+    /// leaves out. If not, the Instance keeps what it says of the node.
+    pub(crate) fn has_complete_report(&self, of: &ObjectKey, node: &str) -> bool {
         let nodes = self.complete.get(of);
         nodes.is_some_and(|nodes| nodes.contains(node))
     }
@@ -117,13 +117,13 @@ impl<'a> Sights<'a> {
         all.map(|(node, device)| (*node, *device)).collect()
     }
 
-    /// The device of an Instance, where it is the device's only or first one.
+    /// Returns the device of an Instance, if the Instance is the device's only or first one.
     pub(crate) fn device(&self, key: &ObjectKey) -> Option<&Identity> {
         self.devices.get(key)
     }
 
-    /// The devices without an Instance.
-    pub(crate) fn homeless(&self) -> impl Iterator<Item = (&Identity, &Views<'a>)> {
+    /// Returns the devices without an Instance.
+    pub(crate) fn without_instance(&self) -> impl Iterator<Item = (&Identity, &Views<'a>)> {
         let all = self.by_device.iter();
         all.filter(|(device, _)| !self.instances.contains_key(*device))
     }
@@ -151,14 +151,15 @@ pub(crate) fn is_same_host(view: &SeenDevice, pin: Option<&String>) -> bool {
 
 /// Returns the place of a node in the order in which nodes offer the device of an Instance, where not all do. Each device
 /// has an order of its own, so that of many devices each node offers some.
-pub(crate) fn turn(instance: &str, node: &str) -> String {
+pub(crate) fn rank(instance: &str, node: &str) -> String {
     digest_32(&format!("{instance} {node}"))
 }
 
 /// Returns the entries of an Instance's status for `nodes`. Only nodes with a problem have an entry.
 pub(crate) fn exceptions(
     before: &InstanceStatus,
-    (nodes, views): (&[String], &Views<'_>),
+    nodes: &[String],
+    views: &Views<'_>,
     now: &str,
 ) -> Vec<NodeHealth> {
     let mut entries = vec![];

@@ -1,4 +1,4 @@
-//! Tables and properties of damping: time is a number here.
+//! Tables and properties of damping, in simulated time.
 use super::*;
 use proptest::{collection::vec, prelude::*};
 use std::collections::BTreeSet;
@@ -16,7 +16,7 @@ fn device(id: &str, port: u8, text: u8) -> Device {
     device
 }
 
-/// A damper, what its handler says, and what is believed.
+/// A damper, the set that its handler reports, and the set that it publishes.
 struct Fixture {
     damper: Damper,
     said: Arc<DeviceSet>,
@@ -48,7 +48,7 @@ impl Fixture {
         );
     }
 
-    /// Takes every turn that is due.
+    /// Takes every turn that is due until `time` has passed.
     fn pass(&mut self, time: Duration) {
         let until = self.now + time;
         while let Some(wake) = self.belief.wake.filter(|wake| *wake <= until) {
@@ -67,7 +67,7 @@ impl Fixture {
         !self.belief.set.devices.is_empty()
     }
 
-    /// The device is away for `away`, and back; how long its return waits to be believed.
+    /// Lets the device be away for `away` seconds and return. Returns the time until its return is published.
     fn flap(&mut self, away: f64) -> Duration {
         self.says([]);
         assert!(!self.is_believed(), "a loss is believed at once");
@@ -97,7 +97,7 @@ fn the_first_two_returns_are_believed_at_once_and_the_next_later_and_later() {
         assert!(!fixture.belief.flapping[&id].is_held_back);
     }
     assert_eq!(waits, [1, 3, 6, 13, 24, 44, 81, 147, 263, 292, 292, 292]);
-    // It goes well: a minute later a loss costs seconds, and some minutes later nothing.
+    // The device stays: a minute later a loss costs seconds, and some minutes later nothing.
     fixture.pass(secs(60.0));
     assert!(fixture.flap(1.0) < secs(20.0));
     fixture.pass(secs(300.0));
@@ -171,7 +171,7 @@ fn a_move_must_last_and_anything_else_is_believed_at_once() {
     fixture.says([device("a", 2, 2)]);
     fixture.pass(secs(2.9));
     assert_eq!(fixture.ports(), ["1"]);
-    // It was no move.
+    // The connection is the first one again, so this was not a move.
     fixture.says([device("a", 1, 3)]);
     assert_eq!(
         (fixture.ports(), text(&fixture)),
@@ -272,7 +272,7 @@ fn what_flaps_is_told_in_plain_words() {
     };
     assert_eq!(
         flapping.to_string(),
-        "the device went away 5 times within minutes; until it is steady, each return is believed only after 8 s without \
+        "the device went away 5 times within minutes; until it is steady, each return counts only after 8 s without \
          a break; check its power, its network, and whether another device has its name"
     );
 }

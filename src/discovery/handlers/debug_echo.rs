@@ -1,6 +1,6 @@
-//! Devices that are nothing but their names, for trying things out: the `debugEcho` of Akri.
+//! Offers devices that exist only as names, for trying things out: the `debugEcho` of Akri.
 //!
-//! `descriptions` become devices. A file with the word OFFLINE takes all of them away while it is there.
+//! Each entry of `descriptions` becomes a device. While a file with the word OFFLINE exists, all devices are gone.
 use crate::{
     discovery::{DetailsError, Discovery, DiscoveryError, DiscoveryHandler},
     files,
@@ -16,17 +16,17 @@ use std::{path::PathBuf, time::Duration};
 use tokio::{sync::watch, task::spawn_blocking};
 use tokio_util::sync::CancellationToken;
 
-/// Where Akri's users write OFFLINE.
+/// The file in which Akri's users write OFFLINE.
 pub const AVAILABILITY_FILE: &str = "/tmp/debug-echo-availability.txt";
-/// A description is the device's id, which stands in an annotation.
+/// The longest description, in bytes. It is the device's id, which is stored in an annotation.
 const DESCRIPTION_MAX: usize = 1024;
 const OFFLINE: &str = "OFFLINE";
-/// Enough for a word and a comment.
+/// The part of the file that is read, in bytes: enough for a word and a comment.
 const AVAILABILITY_MAX: u64 = 4096;
-/// How often the file is read. Devices that are no devices are in no hurry.
+/// The interval at which the file is read.
 const POLL: Duration = Duration::from_secs(1);
 
-/// Finds what its details list.
+/// Finds the devices that its details list.
 #[derive(Debug)]
 pub struct DebugEcho {
     availability: PathBuf,
@@ -36,7 +36,7 @@ pub struct DebugEcho {
 #[serde(deny_unknown_fields)]
 struct Details {
     descriptions: Vec<String>,
-    /// Akri sets this for a whole agent, by DEBUG_ECHO_INSTANCES_SHARED.
+    /// Whether the devices are shared. Akri sets this for a whole agent, by DEBUG_ECHO_INSTANCES_SHARED.
     #[serde(default = "shared_by_default")]
     shared: bool,
 }
@@ -108,7 +108,7 @@ impl Discovery for Echo {
     ) -> BoxFuture<'static, Result<(), DiscoveryError>> {
         Box::pin(async move {
             loop {
-                // No file, or one that cannot be read, takes nothing away.
+                // Without the file, or if it cannot be read, all devices are present.
                 let availability = self.availability.clone();
                 let read =
                     spawn_blocking(move || files::read_text(&availability, AVAILABILITY_MAX));

@@ -1,19 +1,19 @@
-//! `discoveryDetails` as keys and values: what all handlers read alike. Pure.
+//! Reads `discoveryDetails` as keys and values, in the way that all handlers share. Pure.
 //!
-//! Everything a user can get wrong is named with the path of its key.
+//! Every error names the path of its key.
 use super::matcher::{Budget, Matcher};
 use crate::{model::limits, yaml};
 use serde_json::{Map, Value};
 
-/// How messages speak of a handler.
+/// The texts about a handler in messages.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Handler {
     pub(super) name: &'static str,
-    /// A line of its details.
+    /// An example of a line of its details.
     pub(super) example: &'static str,
 }
 
-/// The keys of one mapping; what nobody took is unknown.
+/// The keys of one mapping. A key that is never taken is unknown.
 pub(super) struct Fields {
     handler: Handler,
     path: &'static str,
@@ -21,7 +21,7 @@ pub(super) struct Fields {
 }
 
 impl Fields {
-    /// The keys of a whole YAML text.
+    /// Parses a YAML text into its keys.
     pub(super) fn read(handler: Handler, text: &str) -> Result<Self, String> {
         let value = yaml::bounded(text, limits::DETAILS_BYTES_MAX)
             .map_err(|e| format!("not YAML: {}", yaml::one_line(&e)))?;
@@ -45,7 +45,7 @@ impl Fields {
         }
     }
 
-    /// A key without a value counts as absent.
+    /// Takes the value of a key. A key without a value counts as absent.
     pub(super) fn take(&mut self, key: &str) -> Option<Value> {
         self.map.remove(key).filter(|value| !value.is_null())
     }
@@ -54,7 +54,7 @@ impl Fields {
         self.map
     }
 
-    /// Refuses what nobody took.
+    /// Rejects the keys that were not taken.
     pub(super) fn finish(self, known: &str) -> Result<(), String> {
         let Some(key) = self.map.keys().next() else {
             return Ok(());
@@ -67,7 +67,7 @@ impl Fields {
     }
 }
 
-/// One alternative. Numbers and booleans are what YAML makes of an unquoted 554 or true.
+/// Returns one alternative as text. Numbers and booleans are what YAML makes of an unquoted 554 or true.
 pub(super) fn scalar(path: &str, value: &Value) -> Result<String, String> {
     match value {
         Value::String(text) => Ok(text.clone()),
@@ -81,7 +81,7 @@ pub(super) fn scalar(path: &str, value: &Value) -> Result<String, String> {
     }
 }
 
-/// A value, a list of alternatives, or `{regex: …}`.
+/// Reads a value, a list of alternatives, or `{regex: …}`.
 pub(super) fn matcher(path: &str, value: &Value, budget: &mut Budget) -> Result<Matcher, String> {
     budget
         .take_one()
@@ -111,10 +111,10 @@ pub(super) fn matcher(path: &str, value: &Value, budget: &mut Budget) -> Result<
 fn unfit(path: &str, pattern: &str, why: &str) -> String {
     const SHOWN: usize = 200;
     let shown = limits::cut(pattern.to_owned(), SHOWN);
-    format!("`{path}.regex: {shown}` is no regular expression that can be used: {why}")
+    format!("`{path}.regex: {shown}` is not a usable regular expression: {why}")
 }
 
-/// A list of texts, or a single one.
+/// Reads a list of texts, or a single text.
 pub(super) fn strings(path: &str, value: Option<Value>) -> Result<Vec<String>, String> {
     match value {
         None => Ok(vec![]),

@@ -1,24 +1,25 @@
-//! What a text of a device must be to be taken: one of some texts, or a regular expression. Pure.
+//! Matches a text of a device: with one of several texts, or with a regular expression. Pure.
 use regex::{Regex, RegexBuilder};
 
 /// The most matchers of a Configuration.
 const MATCHERS_MAX: usize = 32;
-/// The bytes that all regular expressions of a Configuration are compiled to: a short pattern may ask for gigabytes.
+/// The bytes that all compiled regular expressions of a Configuration may need together. Without a limit a short
+/// pattern could need gigabytes.
 const COMPILED_MAX: usize = 256 * 1024;
-/// Steps in which that is given away begin with this many bytes.
+/// The first size limit with which a regular expression is compiled, in bytes.
 const COMPILED_LEAST: usize = 4096;
-/// The bytes of a pattern.
+/// The longest pattern, in bytes.
 const PATTERN_MAX: usize = 1024;
 
-/// What a text must be.
+/// A condition on a text.
 #[derive(Debug, Clone)]
 pub(super) enum Matcher {
     OneOf(Vec<String>),
-    /// The whole text, not a part of it.
+    /// A regular expression that must match the whole text.
     Regex(Regex),
 }
 
-/// What the matchers of a Configuration may still take.
+/// The matchers and bytes that a Configuration may still use.
 #[derive(Debug)]
 pub(super) struct Budget {
     matchers: usize,
@@ -48,7 +49,7 @@ impl Budget {
         Ok(())
     }
 
-    /// A matcher of texts that `pattern` matches whole. The error says what is wrong with the pattern.
+    /// Creates a matcher that `pattern` must match as a whole. The error says what is wrong with the pattern.
     pub(super) fn regex(&mut self, pattern: &str) -> Result<Matcher, String> {
         if pattern.len() > PATTERN_MAX {
             let bytes = pattern.len();
@@ -56,14 +57,14 @@ impl Budget {
                 "it has {bytes} bytes; {PATTERN_MAX} are the most: shorten it"
             ));
         }
-        // Compiled bare first, so that `a)|(b` is refused and messages show the user's pattern.
+        // The pattern is compiled alone first, so that `a)|(b` is rejected and messages show the user's pattern.
         self.compiled(pattern)?;
         let (regex, bytes) = self.compiled(&format!("^(?:{pattern})$"))?;
         self.bytes -= bytes;
         Ok(Matcher::Regex(regex))
     }
 
-    /// The compiled pattern, and the bytes that it needs at most.
+    /// Returns the compiled pattern, and an upper limit of the bytes that it needs.
     fn compiled(&self, pattern: &str) -> Result<(Regex, usize), String> {
         let mut limit = COMPILED_LEAST;
         loop {
@@ -74,7 +75,7 @@ impl Budget {
                 Err(regex::Error::CompiledTooBig(_)) if limit < self.bytes => limit *= 2,
                 Err(regex::Error::CompiledTooBig(_)) => {
                     return Err(format!(
-                        "all regular expressions of a Configuration may take {} KiB of memory, and this one takes more than is left: repeat less, and say [0-9] for \\d and [A-Za-z0-9_] for \\w",
+                        "all regular expressions of a Configuration may take {} KiB of memory, and this one exceeds the rest: use fewer repetitions, [0-9] instead of \\d, and [A-Za-z0-9_] instead of \\w",
                         COMPILED_MAX / 1024
                     ));
                 }
@@ -96,7 +97,7 @@ impl Matcher {
         }
     }
 
-    /// Names of hosts: case and the final dot mean nothing.
+    /// Matches the name of a host. Case and the final dot are ignored.
     pub(super) fn matches_host(&self, host: &str) -> bool {
         match self {
             Self::OneOf(texts) => texts
@@ -106,7 +107,7 @@ impl Matcher {
         }
     }
 
-    /// The exact texts; none for a regular expression.
+    /// Returns the exact texts; a regular expression has none.
     pub(super) fn alternatives(&self) -> &[String] {
         match self {
             Self::OneOf(texts) => texts,

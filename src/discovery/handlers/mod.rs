@@ -1,4 +1,4 @@
-//! The handlers built in. A new one is a folder here, a line in [`builtin`] and an example.
+//! Lists the built-in handlers. A new handler needs a folder here, a line in [`builtin`] and an example.
 pub mod cdi;
 pub mod debug_echo;
 mod fields;
@@ -9,18 +9,18 @@ pub mod zeroconf;
 
 use super::DiscoveryHandler;
 
-/// What Configurations may offer of the machine itself.
+/// The devices of the machine itself that Configurations may offer.
 #[derive(Debug, Clone)]
 pub struct Allowed {
-    /// The kinds of CDI device.
+    /// The allowed kinds of CDI device.
     pub kinds: cdi::Kinds,
-    /// The subsystems of the kernel.
+    /// The allowed subsystems of the kernel.
     #[cfg(feature = "udev")]
     pub subsystems: udev::Subsystems,
 }
 
 impl Allowed {
-    /// Everything: for a user who is root of the machine.
+    /// Allows everything: for a user who is root of the machine.
     pub const ALL: Self = Self {
         kinds: cdi::Kinds::All,
         #[cfg(feature = "udev")]
@@ -28,12 +28,12 @@ impl Allowed {
     };
 }
 
-/// Every handler this binary has, for a user who may offer everything.
+/// Returns all handlers of this binary, for a user who may offer everything.
 pub fn builtin() -> Vec<Box<dyn DiscoveryHandler>> {
     builtin_with(Allowed::ALL)
 }
 
-/// Every handler this binary has. Configurations may offer only what is allowed.
+/// Returns all handlers of this binary. Configurations may offer only the `allowed` devices.
 pub fn builtin_with(allowed: Allowed) -> Vec<Box<dyn DiscoveryHandler>> {
     vec![
         Box::new(zeroconf::Zeroconf::default()),

@@ -1,5 +1,5 @@
-//! The cache holds the records that are known, by the interface they came by. It is bounded: `room` decides
-//! which records are admitted. Pure.
+//! Holds the known records by the interface that received them. The cache is bounded: `room` decides which records are
+//! admitted. Pure.
 mod entry;
 mod room;
 
@@ -13,22 +13,22 @@ pub use room::{BYTES_MAX, Key, POINTERS_MAX, RECORDS_MAX};
 use room::Room;
 use std::{collections::BTreeMap, time::Duration};
 
-/// A record lives no longer than this without an answer (RFC 6762 10 recommends it for most records).
+/// The longest lifetime of a record without an answer (RFC 6762 10 recommends it for most records).
 const TTL_MAX: Duration = Duration::from_secs(4500);
-/// RFC 6762 10.1 and 10.2: what was taken back, or replaced, stays for another second.
+/// The time for which a withdrawn or replaced record stays (RFC 6762 10.1 and 10.2).
 const LINGER: Duration = Duration::from_secs(1);
 
 /// The outcome of a record that was received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// It was not known, or disputed.
+    /// The record was unknown or disputed.
     New,
     Refreshed,
-    /// It was taken back.
+    /// The record was withdrawn.
     Goodbye,
-    /// It was taken back, or replaced, and was not known.
+    /// The record was withdrawn or replaced, and was unknown.
     Unknown,
-    /// There is no room for it.
+    /// The limits of the cache are reached.
     Refused,
 }
 
@@ -38,12 +38,12 @@ type Set = BTreeMap<Data, Entry>;
 pub struct Cache {
     sets: BTreeMap<Key, Set>,
     room: Room,
-    /// Nothing is due before.
+    /// The time before which no record is due.
     due: Option<Duration>,
 }
 
 impl Cache {
-    /// Takes a record. One that replaces others shortens their lives.
+    /// Processes a received record. A record that replaces others shortens their lifetimes.
     pub fn take(&mut self, link: u32, record: &Record, origin: &Origin) -> Outcome {
         let key = Key {
             link,
@@ -54,7 +54,7 @@ impl Cache {
         if ttl.is_zero() {
             return self.take_back(&key, &record.data, origin.now);
         }
-        // A pointer is shared: no publisher may replace those of others.
+        // Pointers are shared: a publisher must not replace the pointers of others.
         if record.flush && key.kind != Kind::Ptr {
             self.flush_others(&key, &record.data, origin.now);
         }
@@ -74,12 +74,12 @@ impl Cache {
             return outcome;
         }
         let others = self.sets.get(&key).map_or(0, BTreeMap::len);
-        if !self.room.has_room((&key, &record.data), others, origin) {
+        if !self.room.has_room(&key, &record.data, others, origin) {
             return Outcome::Refused;
         }
         let entry = Entry::new(ttl, origin);
         self.look_at(entry.due());
-        self.room.count_in((&key, &record.data), entry.source);
+        self.room.count_in(&key, &record.data, entry.source);
         let set = self.sets.entry(key).or_default();
         set.insert(record.data.clone(), entry);
         Outcome::New
@@ -95,8 +95,8 @@ impl Cache {
         Outcome::Goodbye
     }
 
-    /// Ends the other records of the set, but those received within the last second: they may be of the same announcement
-    /// (RFC 6762 10.2).
+    /// Ends the other records of the set, except those received within the last second, which may be of the same
+    /// announcement (RFC 6762 10.2).
     fn flush_others(&mut self, key: &Key, data: &Data, now: Duration) {
         let Some(set) = self.sets.get_mut(key) else {
             return;
@@ -145,7 +145,7 @@ impl Cache {
         set.filter(|(_, entry)| !entry.is_disputed)
     }
 
-    /// Returns the record that was received last, where a set should have one record only.
+    /// Returns the record that was received last, for sets that should have one record only.
     pub fn latest(&self, link: u32, name: &Name, kind: Kind) -> Option<&Data> {
         let set = self.set(link, name, kind);
         let latest = set.max_by_key(|(_, entry)| {
@@ -167,14 +167,15 @@ impl Cache {
             .is_some_and(|(_, entry)| !entry.is_disputed)
     }
 
-    /// Returns the pointer from `name` to `target`, also a disputed one. Its data has the case of the first announcement.
+    /// Returns the pointer from `name` to `target`, even if it is disputed. Its data has the case of the first
+    /// announcement.
     pub fn pointer(&self, link: u32, name: &Name, target: &Name) -> Option<(&Data, &Entry)> {
         let key = Key::pointer(link, name);
         let set = self.sets.get(&key)?;
         set.get_key_value(&Data::Ptr(target.clone()))
     }
 
-    /// Begins the life of the pointer from `name` to `target` anew, unless it was taken back or is disputed.
+    /// Restarts the lifetime of the pointer from `name` to `target`, unless it was withdrawn or is disputed.
     pub fn renew(&mut self, key: &Key, target: &Name, now: Duration) {
         let set = self.sets.get_mut(key);
         let entry = set.and_then(|set| set.get_mut(&Data::Ptr(target.clone())));
@@ -183,7 +184,7 @@ impl Cache {
         }
     }
 
-    /// Disputes the pointer from `name` to `target`, or ends the dispute.
+    /// Marks the pointer from `name` to `target` as disputed, or ends the dispute.
     pub fn dispute(&mut self, key: &Key, target: &Name, is_disputed: bool, now: Duration) {
         let set = self.sets.get_mut(key);
         let Some(entry) = set.and_then(|set| set.get_mut(&Data::Ptr(target.clone()))) else {
@@ -212,7 +213,7 @@ impl Cache {
 
     fn drop_key(&mut self, key: &Key) {
         for (data, entry) in self.sets.remove(key).into_iter().flatten() {
-            self.room.count_out((key, &data), entry.source);
+            self.room.count_out(key, &data, entry.source);
         }
     }
 
@@ -227,7 +228,7 @@ impl Cache {
         keys.iter().for_each(|key| self.drop_key(key));
     }
 
-    /// Removes the records that have expired, and returns those that are to be asked for again: `is_used` decides for each.
+    /// Removes the expired records, and returns those to be asked for again: `is_used` decides for each.
     pub fn turn(&mut self, now: Duration, is_used: impl Fn(&Key) -> bool) -> Due {
         let mut done = Due::default();
         if self.due.is_none_or(|due| due > now) {
@@ -242,7 +243,7 @@ impl Cache {
             for (data, entry) in &mut *set {
                 let is_pointer = key.kind == Kind::Ptr && !entry.is_disputed;
                 if entry.expires > now {
-                    // It lives.
+                    // The record has not expired.
                 } else if is_used(key) && entry.is_asked_overdue(now) {
                     done.refresh.push(key.clone());
                 } else if is_pointer && !entry.is_ended && entry.is_unanswered() {
@@ -273,7 +274,7 @@ impl Cache {
                     self.sets.remove(key);
                 }
             }
-            self.room.count_out((key, data), entry.source);
+            self.room.count_out(key, data, entry.source);
         }
         done.refresh.dedup();
         self.due = next;
@@ -285,7 +286,7 @@ impl Cache {
 #[derive(Debug, Default)]
 pub struct Due {
     pub expired: Vec<(Key, Data, Entry)>,
-    /// Pointers without an answer to their refresh questions. They are disputed from now on.
+    /// Pointers whose refresh questions had no answer. They are disputed from now on.
     pub lost: Vec<(Key, Data)>,
     pub refresh: Vec<Key>,
 }

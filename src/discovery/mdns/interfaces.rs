@@ -1,7 +1,7 @@
-//! The network interfaces to browse on. Pure.
+//! Selects the network interfaces to browse on. Pure.
 
-/// Interfaces that lead to containers, virtual machines and tunnels: what is announced there is no leaf device, and
-/// joining them would find each node's own services a second time.
+/// Interfaces of containers, virtual machines and tunnels. No leaf device announces itself there, and browsing them
+/// would find each node's own services a second time.
 const DENIED_BY_DEFAULT: [&str; 16] = [
     "veth*",
     "cali*",
@@ -24,7 +24,7 @@ const DENIED_BY_DEFAULT: [&str; 16] = [
 /// The network interfaces to browse on, as globs over their names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interfaces {
-    /// Empty: any.
+    /// The globs of allowed interfaces; empty to allow any.
     allow: Vec<String>,
     deny: Vec<String>,
 }
@@ -36,7 +36,7 @@ impl Default for Interfaces {
 }
 
 impl Interfaces {
-    /// Returns whether no interface is named: then all are used that are not a container's or virtual.
+    /// Returns whether no interface is named. Then all interfaces are used except virtual ones and those of containers.
     pub fn are_all(&self) -> bool {
         self.allow.is_empty()
     }
@@ -57,7 +57,7 @@ impl Interfaces {
     }
 }
 
-/// `*` is any text, also none; every other character is itself.
+/// Returns whether a glob matches. `*` is any text, including none; every other character matches itself.
 fn glob_matches(glob: &str, text: &str) -> bool {
     let mut parts = glob.split('*');
     let first = parts.next().unwrap_or_default();

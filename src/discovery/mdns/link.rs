@@ -1,4 +1,4 @@
-//! What is browsed, known and asked on one interface. Pure.
+//! Holds the state of one interface: browses, services, hosts and questions. Pure.
 use super::{
     message::Kind,
     name::Name,
@@ -11,24 +11,25 @@ use std::{
     time::Duration,
 };
 
-/// The other records of a service may be in the packet after its pointer.
+/// The wait before a service is resolved, because its other records may be in the packet after its pointer.
 pub(super) const RESOLVE_DELAY: Duration = Duration::from_millis(20);
 /// The number of questions for the second address family of a host.
 const OTHER_FAMILY_ASKED: u32 = 3;
-/// A service without a TXT record is used after this number of questions. RFC 6763 6.1 demands one.
+/// The number of questions after which a service is used without a TXT record. RFC 6763 6.1 requires one.
 pub(super) const TXT_ASKED: u32 = 2;
-/// A round of confirmations includes all services for which this part of their interval has passed.
+/// The part of its interval after which a service joins a round of confirmations.
 const CONFIRMED_ALONG: f64 = 0.7;
-/// The machines that are remembered for a name, and how long after their last record.
+/// The most machines that are remembered for a name. The next constant is the time for which a machine is remembered
+/// after its last record.
 const SENDERS_MAX: usize = 4;
 const SENDER_FOR: Duration = Duration::from_secs(600);
-/// Both services must have been known for this long before their machines are compared: by then each of them has
+/// The time for which both services must have been known before their machines are compared. By then each machine has
 /// answered several times by each of its interfaces.
 const COMPARED_AFTER: Duration = Duration::from_secs(60);
-/// A service is compared with this many others of its host.
+/// The most other services of its host with which a service is compared.
 const COMPARED_MAX: usize = 32;
 
-/// A network interface, as the system has it now.
+/// A network interface in its present state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Link {
     pub index: u32,
@@ -44,7 +45,7 @@ impl Link {
             .any(|net| Family::of(net.addr()) == family)
     }
 
-    /// RFC 6762 11: whether an address is in a network of the interface.
+    /// Returns whether an address is in a network of the interface (RFC 6762 11).
     pub fn reaches(&self, ip: IpAddr) -> bool {
         is_link_local(ip) || self.network_of(ip).is_some()
     }
@@ -78,7 +79,7 @@ impl Family {
     }
 }
 
-/// Which families a question is sent by.
+/// The address families by which a question is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Families {
     pub(super) v4: bool,
@@ -130,7 +131,7 @@ impl Senders {
         }
     }
 
-    /// The addresses of one family that are also in `others`.
+    /// Returns the addresses of one family that are also in `others`.
     fn common(&self, others: &Self, family: Family) -> BTreeSet<IpAddr> {
         let common = self.0.keys().filter(|ip| others.0.contains_key(ip));
         common
@@ -140,10 +141,10 @@ impl Senders {
     }
 }
 
-/// A service that is known by name.
+/// A service whose name is known.
 #[derive(Debug, Clone)]
 pub(super) struct Instance {
-    /// When its pointer was received first.
+    /// The time at which its pointer was first received.
     since: Duration,
     /// The machines that sent its SRV record.
     senders: Senders,
@@ -156,11 +157,11 @@ pub(super) struct Instance {
     /// The questions for a missing SRV or TXT record.
     pub(super) resolve: Option<Series>,
     pub(super) confirm: Option<Confirm>,
-    /// It did not answer, and is searched for.
+    /// The service did not answer, and is searched for.
     pub(super) is_lost: bool,
     /// The number of questions of other hosts that had no answer, and the time of the first (RFC 6762 10.5).
     pub(super) unanswered: Option<(Duration, u32)>,
-    /// The host it was resolved to last.
+    /// The host to which it was resolved last.
     pub(super) host: Option<Name>,
 }
 
@@ -181,7 +182,7 @@ impl Instance {
         }
     }
 
-    /// Notes that its SRV record was received.
+    /// Records that its SRV record was received.
     pub(super) fn note_answer(&mut self, source: IpAddr, family: Family, now: Duration) {
         self.received_at = now;
         self.families.add(family);
@@ -219,14 +220,14 @@ impl Instance {
     }
 }
 
-/// The host of some services.
+/// A host and its services.
 #[derive(Debug, Clone)]
 pub(super) struct Host {
     pub(super) instances: BTreeSet<Name>,
     /// The machines that sent an address record of this name with their own address.
     pub(super) claims: Senders,
     pub(super) ask: Option<Series>,
-    /// The families of which an NSEC record denies an address.
+    /// The families for which an NSEC record denies an address.
     pub(super) has_no: Families,
 }
 
@@ -240,7 +241,7 @@ impl Host {
         }
     }
 
-    /// Which families of addresses are to be asked for; `known` are there.
+    /// Returns the families of addresses to ask for; `known` are the families that need no question.
     pub(super) fn missing(&self, known: Families) -> Families {
         let missing = Families {
             v4: !known.v4 && !self.has_no.v4,
@@ -259,7 +260,7 @@ impl Host {
 #[derive(Debug, Clone)]
 pub(super) struct Browse {
     pub(super) series: Series,
-    /// The type of the services; another name than the browsed one where that is a subtype.
+    /// The type of the services. It differs from the browsed name if that is a subtype.
     pub(super) base: Name,
 }
 
@@ -278,7 +279,7 @@ pub(super) struct LinkState {
     pub(super) pace: Pace,
     /// The packets of each source in this second.
     pub(super) received: (Duration, BTreeMap<IpAddr, u32>),
-    /// Nothing is to be asked before.
+    /// The time before which no question is due.
     pub(super) due: Option<Duration>,
 }
 
@@ -309,8 +310,8 @@ impl LinkState {
         }
     }
 
-    /// Asks anew for the records of a service that is back, and for the addresses of its host: they may have expired
-    /// meanwhile, and the intervals of their questions may have grown.
+    /// Restarts the questions for the records of a service that is back, and for the addresses of its host: they may
+    /// have expired, and the intervals of their questions may have grown.
     pub(super) fn resolve_anew(&mut self, name: &Name, now: Duration) {
         let at = now + RESOLVE_DELAY;
         let Some(instance) = self.instances.get_mut(name) else {
@@ -344,7 +345,7 @@ impl LinkState {
         })
     }
 
-    /// The browses that find services of a type.
+    /// Returns the browses that find services of a type.
     pub(super) fn browses_of<'a>(
         &'a self,
         service: &'a Name,

@@ -1,8 +1,8 @@
-//! Reads messages of multicast DNS. Pure.
+//! Parses messages of multicast DNS. Pure.
 //!
-//! The names of packets are read by hickory-proto: pointers that lead nowhere or in circles end there. The records are
-//! taken apart here, one by one, because one record that cannot be read must not take the others of its packet with it,
-//! and because most records are of no interest.
+//! hickory-proto parses the names in packets, and rejects pointers that lead nowhere or in circles. This file parses
+//! the records one by one, because an unreadable record must not make the others of its packet unusable, and because
+//! most records are of no interest.
 use super::name::Name;
 use hickory_proto::{
     rr::Name as WireName,
@@ -14,17 +14,17 @@ use std::{
     sync::Arc,
 };
 
-/// The most questions, and the most records, that are read of one packet.
+/// The most questions, and the most records, that are read from one packet.
 const QUESTIONS_MAX: usize = 512;
 const RECORDS_MAX: usize = 1024;
 const FLAG_RESPONSE: u16 = 0x8000;
 pub(super) const FLAG_TRUNCATED: u16 = 0x0200;
 const OPCODE: u16 = 0x7800;
 pub(super) const CLASS_IN: u16 = 1;
-/// RFC 6762 5.4 in questions, 10.2 in records.
+/// The top bit of the class: RFC 6762 5.4 in questions, 10.2 in records.
 pub(super) const TOP_BIT: u16 = 0x8000;
 
-/// The types of record that are used.
+/// The types of record that the querier uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     A,
@@ -87,7 +87,7 @@ pub enum Data {
     },
     /// The strings in wire format: each is preceded by its length.
     Txt(Arc<[u8]>),
-    /// The types that exist at the name, of those that are used here.
+    /// The types that exist at the name, as far as the querier uses them.
     Nsec(Vec<Kind>),
 }
 
@@ -103,7 +103,7 @@ impl Data {
         }
     }
 
-    /// The address of an address record.
+    /// Returns the address in an address record.
     pub fn address(&self) -> Option<IpAddr> {
         match self {
             Self::A(v4) => Some((*v4).into()),
@@ -112,7 +112,7 @@ impl Data {
         }
     }
 
-    /// Returns the bytes of the data beside the structures that hold it.
+    /// Returns the bytes of the data, without the structures that hold it.
     pub fn size(&self) -> usize {
         match self {
             Self::Ptr(name) | Self::Srv { target: name, .. } => name.wire_len(),
@@ -134,23 +134,23 @@ pub struct Record {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Question {
     pub name: Name,
-    /// `None`: a type that is not used here, or any.
+    /// The type; `None` for any type, or for one that is not used here.
     pub kind: Option<Kind>,
     pub is_any: bool,
     /// The answer may come by unicast (RFC 6762 5.4).
     pub wants_unicast: bool,
 }
 
-/// A message as it came.
+/// A message as it was received.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Message {
     pub is_response: bool,
-    /// RFC 6762 7.2: more known answers follow.
+    /// More known answers follow (RFC 6762 7.2).
     pub is_truncated: bool,
     pub questions: Vec<Question>,
     /// The answers, then the additional records. The records that a prober proposes (RFC 6762 8.2) are left out.
     pub records: Vec<Record>,
-    /// Records that were of no use: another class, an unknown type, or malformed data.
+    /// The number of unusable records: of another class, of an unknown type, or malformed.
     pub skipped: usize,
 }
 
@@ -170,7 +170,7 @@ impl Message {
         let mut decoder = BinDecoder::new(bytes);
         u16_of(&mut decoder)?;
         let flags = u16_of(&mut decoder)?;
-        // RFC 6762 18.3: messages with another opcode are ignored.
+        // Messages with another opcode are ignored (RFC 6762 18.3).
         if flags & OPCODE != 0 {
             return Err(Malformed);
         }
@@ -222,7 +222,8 @@ fn question(decoder: &mut BinDecoder<'_>) -> Result<Question, Malformed> {
     })
 }
 
-/// `None` for a record that is of no use; an error where nothing after it can be read either.
+/// Parses a record. Returns `None` for an unusable record, and an error if the rest of the packet cannot be read
+/// either.
 fn record(decoder: &mut BinDecoder<'_>) -> Result<Option<Record>, Malformed> {
     let name = name(decoder)?;
     let code = u16_of(decoder)?;
@@ -250,7 +251,7 @@ fn record(decoder: &mut BinDecoder<'_>) -> Result<Option<Record>, Malformed> {
     }))
 }
 
-/// The data of one record, and the message around it: names within may point anywhere before.
+/// The data of one record, and the message around it: a name may point to any earlier position.
 struct Rdata<'a, 'b> {
     bytes: &'a [u8],
     whole: &'b BinDecoder<'a>,
@@ -283,7 +284,7 @@ impl Rdata<'_, '_> {
         })
     }
 
-    /// The name at an offset of the data, and where it ends there.
+    /// Returns the name at an offset of the data, and the offset of its end.
     fn name_at(&self, offset: usize) -> Option<(Name, usize)> {
         let at = u16::try_from(self.start + offset).ok()?;
         let mut decoder = self.whole.clone(at);
@@ -297,7 +298,7 @@ impl Rdata<'_, '_> {
     }
 }
 
-/// The types of the first block of an NSEC bitmap (RFC 4034 4.1.2); RFC 6762 6.1 uses no other.
+/// Returns the types of the first block of an NSEC bitmap (RFC 4034 4.1.2). RFC 6762 6.1 uses no other block.
 fn types_of(bitmap: &[u8]) -> Vec<Kind> {
     let Some((&[0, length], bits)) = bitmap.split_first_chunk() else {
         return vec![];

@@ -1,7 +1,7 @@
-//! Domain names as labels. Pure.
+//! Represents domain names as labels. Pure.
 //!
-//! A label may hold any byte, also a dot, so a name is never joined to text and split again. Names compare without
-//! regard to ASCII case (RFC 6762 16) and keep the case they came in.
+//! A label may hold any byte, even a dot, so a name is never joined to text and split again. Names compare without
+//! ASCII case (RFC 6762 16) and keep the case in which they were received.
 use std::{
     cmp::Ordering,
     fmt,
@@ -9,9 +9,9 @@ use std::{
     sync::Arc,
 };
 
-/// RFC 1035 2.3.4.
+/// The longest label, in bytes (RFC 1035 2.3.4).
 const LABEL_MAX: usize = 63;
-/// The longest name is 255 bytes with its last, empty label.
+/// The longest name, in bytes. With its last, empty label it has 255.
 const NAME_MAX: usize = 254;
 
 /// A name in wire format without its last, empty label: each label is preceded by its length.
@@ -19,7 +19,7 @@ const NAME_MAX: usize = 254;
 pub struct Name(Arc<[u8]>);
 
 impl Name {
-    /// `None` where a label is empty or too long, or the whole is too long.
+    /// Joins labels. Returns `None` if a label is empty or too long, or if the name is too long.
     pub fn from_labels<'a>(labels: impl IntoIterator<Item = &'a [u8]>) -> Option<Self> {
         let mut wire = Vec::new();
         for label in labels {
@@ -32,7 +32,7 @@ impl Name {
         (wire.len() <= NAME_MAX).then(|| Self(wire.into()))
     }
 
-    /// Reads a name whose labels hold no dot, such as `_http._tcp.local.`
+    /// Parses a name whose labels contain no dot, such as `_http._tcp.local.`
     pub fn from_dotted(text: &str) -> Option<Self> {
         let text = text.strip_suffix('.').unwrap_or(text);
         Self::from_labels(text.split('.').map(str::as_bytes))
@@ -42,13 +42,13 @@ impl Name {
         Labels(&self.0)
     }
 
-    /// The length on the wire without compression, the last label included.
+    /// Returns the length on the wire without compression, including the last label.
     pub fn wire_len(&self) -> usize {
         self.0.len() + 1
     }
 
-    /// Returns whether the name is `parent` with labels before it. The name of a service is one label; some responders
-    /// split it at its dots, and their services must be found, too.
+    /// Returns whether the name is `parent` with labels before it. The name of a service is one label. Some responders
+    /// split it at its dots, and their services must be found too.
     pub fn is_below(&self, parent: &Self) -> bool {
         let mut labels = self.labels();
         while labels.next().is_some() {
@@ -59,14 +59,15 @@ impl Name {
         false
     }
 
-    /// The name without its first label.
+    /// Returns the name without its first label.
     pub fn parent(&self) -> Option<Self> {
         let mut labels = self.labels();
         labels.next()?;
         (!labels.0.is_empty()).then(|| Self(labels.0.into()))
     }
 
-    /// Returns the labels with a dot after each and without escapes, as in device ids. `None`: a label is not UTF-8.
+    /// Returns the labels with a dot after each and without escapes, as in device ids. Returns `None` if a label is not
+    /// UTF-8.
     pub fn text(&self) -> Option<String> {
         let mut text = String::with_capacity(self.0.len() + 1);
         for label in self.labels() {
@@ -120,7 +121,7 @@ impl Ord for Name {
         }
         for (a, b) in self.0.iter().zip(&*other.0) {
             if a != b {
-                // The length of a label is below every letter.
+                // The length of a label is below every letter, so it is not changed.
                 let (a, b) = (a.to_ascii_lowercase(), b.to_ascii_lowercase());
                 if a != b {
                     return a.cmp(&b);
@@ -139,8 +140,8 @@ impl Hash for Name {
     }
 }
 
-/// Writes the name as RFC 6763 4.3 defines it: `Front\032Door` stays readable as `Front Door`, dots and backslashes within a
-/// label are escaped, and so is each byte that does not print.
+/// Writes the name as RFC 6763 4.3 defines it: `Front\032Door` stays readable as `Front Door`; dots and backslashes
+/// within a label are escaped, and so are unprintable bytes.
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (n, label) in self.labels().enumerate() {
@@ -215,7 +216,7 @@ mod tests {
         assert_eq!(upper, lower);
         assert_eq!(upper.cmp(&lower), Ordering::Equal);
         assert_eq!(upper.text().unwrap(), "_CASE._TCP.");
-        // RFC 6762 16: only ASCII letters are folded.
+        // Only ASCII letters are folded (RFC 6762 16).
         assert_ne!(name(&["\u{c4}".as_bytes()]), name(&["\u{e4}".as_bytes()]));
     }
 

@@ -1,6 +1,6 @@
-//! The sockets of the querier: one for each interface and address family, on UDP port 5353 beside other programs.
+//! Owns the sockets of the querier: one for each interface and address family, on UDP port 5353 beside other programs.
 //!
-//! The interfaces are read anew at each notification of the kernel; the contents of a notification are not read.
+//! The interfaces are read again at each notification of the kernel; the contents of a notification are not read.
 use super::{
     link::{Family, Link},
     querier::{Outgoing, Packet},
@@ -30,11 +30,11 @@ use tokio::{io::Interest, net::UdpSocket};
 const PORT: u16 = 5353;
 const GROUP_V4: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 251);
 const GROUP_V6: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0xfb);
-/// RFC 6762 11.
+/// The hop limit (RFC 6762 11).
 const HOP_LIMIT: u32 = 255;
-/// RFC 6762 17: no packet is larger.
+/// The largest packet, in bytes (RFC 6762 17).
 const PACKET_MAX: usize = 9000;
-/// The receive buffer of a socket in the kernel, as far as the kernel allows it.
+/// The receive buffer of a socket in the kernel, in bytes. The kernel may allow less.
 const RECEIVE_BUFFER: usize = 1 << 20;
 
 /// The open sockets.
@@ -72,7 +72,7 @@ impl Network {
         self.changes.is_some()
     }
 
-    /// Opens and closes sockets for these interfaces; those that cannot be used are left out.
+    /// Opens and closes sockets for these interfaces. Returns the interfaces that can be used.
     pub(super) fn use_links(&mut self, links: Vec<Link>) -> Vec<Link> {
         let address = |link: &Link, family| {
             let mut addresses = link.addresses.iter().map(IpNet::addr);
@@ -140,7 +140,7 @@ impl Network {
         .await;
     }
 
-    /// Hands over the packets that are there, this many at most; returns how many they were.
+    /// Passes at most `most` received packets to `take`, and returns their number.
     pub(super) fn receive(&mut self, most: usize, mut take: impl FnMut(&Packet<'_>)) -> usize {
         let mut count = 0;
         for ((_, family), open) in &mut self.sockets {
@@ -185,7 +185,7 @@ impl Network {
         };
         if changes.readable().await.is_ok() {
             let mut buffer = [0; 8192];
-            // Too many at once are an error, and news like any other.
+            // Too many notifications at once are an error, which counts as a notification.
             while !is_drained(&changes.try_recv(&mut buffer)) {}
         }
     }
@@ -222,7 +222,7 @@ impl Open {
 fn shared(domain: Domain) -> io::Result<Socket> {
     let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;
     socket.set_nonblocking(true)?;
-    // RFC 6762 15: other programs of this machine use the port, too.
+    // Other programs of this machine use the port too (RFC 6762 15).
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(true)?;
     socket.set_recv_buffer_size(RECEIVE_BUFFER)?;
@@ -233,13 +233,13 @@ fn shared(domain: Domain) -> io::Result<Socket> {
 fn open_v4(index: u32, address: Ipv4Addr) -> io::Result<Socket> {
     let socket = shared(Domain::IPV4)?;
     setsockopt(&socket, sockopt::Ipv4PacketInfo, &true)?;
-    // Otherwise each socket would receive the packets of all interfaces.
+    // Without this option each socket would receive the packets of all interfaces.
     socket.set_multicast_all_v4(false)?;
     socket.bind(&SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, PORT).into())?;
     socket.join_multicast_v4_n(&GROUP_V4, &InterfaceIndexOrAddress::Index(index))?;
     socket.set_multicast_if_v4(&address)?;
     socket.set_multicast_ttl_v4(HOP_LIMIT)?;
-    // The services of this machine are found, too.
+    // The services of this machine are found too.
     socket.set_multicast_loop_v4(true)?;
     Ok(socket)
 }
@@ -257,8 +257,8 @@ fn open_v6(index: u32) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Returns whether no other program of this machine listens on the port. Another program may get the answers that are
-/// sent by unicast.
+/// Returns whether no other program of this machine listens on the port. Such a program may receive the answers that
+/// are sent by unicast.
 pub(super) fn is_alone() -> bool {
     let bind = |domain, any: SocketAddr| {
         let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;
@@ -289,7 +289,7 @@ struct Header {
     lost: u32,
 }
 
-/// `None`: a packet that cannot be used.
+/// Receives a packet. Returns `None` for a packet that cannot be used.
 fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<Option<Header>> {
     let mut slices = [IoSliceMut::new(buffer)];
     let mut space = cmsg_space!(libc::in6_pktinfo, u32);

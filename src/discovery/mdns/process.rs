@@ -1,7 +1,7 @@
-//! One querier for the whole process: a task that owns the sockets, and subscriptions to it.
+//! Runs one querier for the whole process: a task that owns the sockets, and subscriptions to it.
 //!
-//! The task begins with the first subscription and ends with the last one. What is subscribed is a table under a lock,
-//! which the task compares with what it knows; what it finds goes out as whole maps over a `watch`.
+//! The task begins with the first subscription and ends with the last one. The subscriptions are a table under a lock,
+//! which the task compares with its own. Its results are published as whole maps over a `watch`.
 use super::{
     interfaces::Interfaces,
     network::{self, Network},
@@ -23,13 +23,13 @@ use tokio::{
 /// The interval at which interfaces are read, with and without notifications of the kernel.
 const INTERFACE_CHECK: Duration = Duration::from_secs(10);
 const INTERFACE_CHECK_POLLED: Duration = Duration::from_secs(2);
-/// Several changes of interfaces come together.
+/// The time in which changes of interfaces are collected.
 const INTERFACE_PAUSE: Duration = Duration::from_millis(50);
 /// The most packets that are read in one turn. A turn with as many is followed by a pause, so that a flood does not take
 /// a whole core.
 const PACKETS_AT_ONCE: usize = 256;
 const FLOOD_PAUSE: Duration = Duration::from_millis(5);
-/// Ends a wait that nothing else ends.
+/// The longest wait of the task.
 const IDLE: Duration = Duration::from_secs(3600);
 
 /// A handle of the process's querier.
@@ -39,9 +39,10 @@ pub struct Mdns(Arc<Shared>);
 #[derive(Default)]
 struct Shared {
     state: Mutex<State>,
-    /// Another subscription is there, or one has ended.
+    /// A subscription was added or removed.
     changed: Notify,
-    /// Counts the ends of the task, and the subscriptions that keep it from ending.
+    /// The number of events after which a wait for the end of the task may be over: ends of the task, and new
+    /// subscriptions.
     turns: watch::Sender<u64>,
 }
 
@@ -108,7 +109,7 @@ impl Mdns {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the subscribers. `None`: there is none, and the task counts as ended.
+    /// Returns the subscribers. Returns `None` if there are none; the task then counts as ended.
     fn subscribers(&self) -> Option<BTreeMap<u64, Subscriber>> {
         let mut state = self.state();
         state.is_running = !state.subscribers.is_empty();
@@ -117,7 +118,7 @@ impl Mdns {
 }
 
 impl Subscription {
-    /// Ends the browse and, if it was the last, waits until the sockets are closed or another has begun.
+    /// Ends the browse. If it was the last one, waits until the sockets are closed or another browse has begun.
     pub async fn close(self) {
         let mdns = self.mdns.clone();
         let mut turns = mdns.0.turns.subscribe();
@@ -190,7 +191,7 @@ struct Running {
     interfaces_at: Instant,
     /// The packets that were lost on each interface so far.
     lost: BTreeMap<u32, u64>,
-    /// The counts that /metrics has already.
+    /// The counts that /metrics already includes.
     counted: Counts,
 }
 
@@ -214,7 +215,7 @@ impl Running {
         self.start.elapsed()
     }
 
-    /// Makes the querier serve these subscribers on the interfaces that are there now.
+    /// Makes the querier serve these subscribers on the present interfaces.
     fn reconcile(&mut self, subscribers: BTreeMap<u64, Subscriber>) {
         let now = self.now();
         let is_new = |id: &&u64| !self.subscribers.contains_key(id);
@@ -256,7 +257,7 @@ impl Running {
         }
     }
 
-    /// Takes the turn that is due; returns when the next is.
+    /// Takes the turn that is due. Returns the time of the next one.
     fn turn(&mut self) -> Instant {
         let Turn {
             send,
@@ -302,7 +303,7 @@ impl Running {
         }
     }
 
-    /// Takes the packets that are there; returns whether there may be more.
+    /// Processes the received packets. Returns whether there may be more.
     fn receive(&mut self) -> bool {
         let now = self.now();
         let querier = &mut self.querier;

@@ -5,10 +5,10 @@ use super::{
 };
 use std::collections::BTreeMap;
 
-/// Fits into an Ethernet frame with the headers of IPv6 and UDP (RFC 6762 17).
+/// The size limit of a packet, in bytes. It fits into an Ethernet frame with the headers of IPv6 and UDP (RFC 6762 17).
 pub const PACKET_MAX: usize = 1440;
 const HEADER: usize = 12;
-/// RFC 1035 4.1.4.
+/// The two top bits of a pointer (RFC 1035 4.1.4).
 const POINTER: u16 = 0xc000;
 const POINTED_MAX: u16 = 0x4000;
 
@@ -25,12 +25,12 @@ pub struct Ask {
 pub struct KnownAnswer {
     pub name: Name,
     pub target: Name,
-    /// The rest of its lifetime in seconds.
+    /// The remaining lifetime in seconds.
     pub ttl: u32,
 }
 
-/// The packets that ask these questions. Known answers that do not fit follow in packets of their own, and all but the
-/// last of these are marked as truncated (RFC 6762 7.2).
+/// Returns the packets that ask these questions. Known answers that do not fit follow in separate packets, and all but
+/// the last of these are marked as truncated (RFC 6762 7.2).
 pub fn queries(questions: &[Ask], known: &[KnownAnswer]) -> Vec<Vec<u8>> {
     let mut packets = vec![];
     let mut current = Draft::default();
@@ -96,7 +96,7 @@ impl Draft {
         fits
     }
 
-    /// Writes something, unless the packet would become too long; the first thing is always written.
+    /// Writes an item, unless the packet would become too long. The first item is always written.
     fn append(&mut self, write: impl FnOnce(&mut Self)) -> bool {
         let was_empty = self.is_empty();
         self.bytes.resize(self.bytes.len().max(HEADER), 0);
@@ -114,7 +114,7 @@ impl Draft {
         self.bytes.extend(number.to_be_bytes());
     }
 
-    /// RFC 1035 4.1.4: the end of a name that was written before is a pointer to it.
+    /// Writes a name. The end of a name that was written before is replaced by a pointer to it (RFC 1035 4.1.4).
     fn name(&mut self, name: &Name) {
         let mut rest = name.labels();
         while !rest.as_bytes().is_empty() {

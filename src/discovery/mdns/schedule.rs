@@ -1,14 +1,14 @@
-//! The times at which questions are asked. Pure.
+//! Schedules questions. Pure.
 use std::time::Duration;
 
-/// RFC 6762 5.2: the first repetition of a question comes a second after it.
+/// The time between a question and its first repetition (RFC 6762 5.2).
 const FIRST_INTERVAL: Duration = Duration::from_secs(1);
-/// RFC 6762 5.2: a continuous question may be repeated once an hour in the end.
+/// The longest interval of a continuous question (RFC 6762 5.2).
 pub const CONTINUOUS_MAX: Duration = Duration::from_secs(3600);
 /// The longest interval between two questions for a missing record of a service.
 pub const MISSING_MAX: Duration = Duration::from_secs(60);
 
-/// A question that is repeated less and less often: after 1, 2, 4, … seconds.
+/// A question that is repeated at growing intervals: after 1, 2, 4, … seconds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Series {
     pub next: Duration,
@@ -32,7 +32,7 @@ impl Series {
         self.next <= now
     }
 
-    /// Notes that the question was asked, by this host or by another one (RFC 6762 7.3).
+    /// Records that the question was asked, by this host or by another one (RFC 6762 7.3).
     pub fn asked(&mut self, now: Duration) {
         self.sent = self.sent.saturating_add(1);
         self.next = now + self.interval;
@@ -40,13 +40,13 @@ impl Series {
     }
 }
 
-/// A responder that has just multicast a record must not do so again for a second (RFC 6762 6), so a question for what was
-/// not answered is repeated a little later than that.
+/// The time after which an unanswered question is repeated. A responder that has just multicast a record must not do so
+/// again for a second (RFC 6762 6).
 pub const REPEATED_AFTER: Duration = Duration::from_millis(1100);
 
-/// The time that each question of a confirmation waits for its answer. RFC 6762 10.4 wants two questions, and suggests 10 s
-/// in all. Where a tenth of the packets is lost in each direction, one question in five has no answer: all of four fail
-/// once in 770 confirmations, and all of seven once in 110,000.
+/// The time that each question of a confirmation waits for its answer. RFC 6762 10.4 requires two questions, and
+/// suggests 10 s in total. If a tenth of the packets is lost in each direction, one question in five has no answer:
+/// four questions all fail once in 770 confirmations, and seven once in 110,000.
 const CONFIRM_WAITS: [Duration; 7] = [
     REPEATED_AFTER,
     REPEATED_AFTER,
@@ -57,7 +57,7 @@ const CONFIRM_WAITS: [Duration; 7] = [
     Duration::from_millis(1500),
 ];
 
-/// The confirmation of a service: questions whether it is still there (RFC 6762 10.4).
+/// The confirmation of a service: questions that check whether it is still present (RFC 6762 10.4).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Confirm {
     sent: usize,
@@ -83,8 +83,8 @@ impl Confirm {
         self.sent < CONFIRM_WAITS.len() && self.next <= now
     }
 
-    /// Waits begin when a question was sent, not when it should have been: a machine that stood still for a while has
-    /// not listened meanwhile.
+    /// Records that a question was sent. Its wait begins at that time, not when it was due, because a machine that
+    /// stood still has received nothing meanwhile.
     pub fn asked(&mut self, now: Duration) {
         self.next = now + CONFIRM_WAITS.get(self.sent).copied().unwrap_or_default();
         self.sent = (self.sent + 1).min(CONFIRM_WAITS.len());
@@ -95,14 +95,14 @@ impl Confirm {
     }
 }
 
-/// The first interval of a search for services that did not answer. RFC 6762 5.2 has intervals grow from the start;
-/// here they do so only after [`SEARCH_STEADY`], because a LAN that was away for a minute must not cost another one.
+/// The first interval of a search for services that did not answer. Intervals grow from the start in RFC 6762 5.2. Here
+/// they grow only after [`SEARCH_STEADY`], because an outage of a minute must not cost another minute.
 const SEARCH_INTERVAL: Duration = Duration::from_millis(1500);
 const SEARCH_STEADY: Duration = Duration::from_secs(120);
 const SEARCH_MAX: Duration = Duration::from_secs(60);
-/// The search ends after this time. The continuous question, and announcements, go on.
+/// The time after which the search ends. The continuous question and announcements continue.
 const SEARCH_END: Duration = Duration::from_secs(900);
-/// The least time between two questions of a search that was moved forward.
+/// The shortest time between two questions of a search that was moved forward.
 const SEARCH_PAUSE: Duration = Duration::from_secs(1);
 
 /// The search for services that did not answer.
@@ -128,7 +128,7 @@ impl Search {
         self.next <= now
     }
 
-    /// Begins the search anew, because another service was lost.
+    /// Restarts the search, because another service was lost.
     pub fn renew(&mut self, now: Duration) {
         *self = Self {
             last: self.last,
@@ -156,11 +156,11 @@ impl Search {
     }
 }
 
-/// The most packets that are sent by one interface: in a burst, and a second in the long run.
+/// The most packets in a burst by one interface. The next constant is the rate per second in the long run.
 const PACKETS_BURST: f64 = 100.0;
 const PACKETS_PER_SECOND: f64 = 25.0;
 
-/// Bounds the packets that are sent. One turn may exceed the bound, and a pause follows.
+/// Bounds the packets that are sent. One turn may exceed the bound; a pause follows.
 #[derive(Debug, Clone)]
 pub struct Pace {
     left: f64,
@@ -175,7 +175,7 @@ impl Pace {
         }
     }
 
-    /// Returns the time from which packets may be sent. `None`: now.
+    /// Returns the time from which packets may be sent; `None` means now.
     pub fn wait(&mut self, now: Duration) -> Option<Duration> {
         let passed = now.saturating_sub(self.since).as_secs_f64();
         self.left = (self.left + passed * PACKETS_PER_SECOND).min(PACKETS_BURST);

@@ -1,4 +1,4 @@
-//! The conversation in words, for logs, and in numbers, for metrics. Pure.
+//! Describes the conversation in words, for logs, and in numbers, for metrics. Pure.
 use super::{
     message::{Kind, Record},
     name::Name,
@@ -8,19 +8,19 @@ use std::{collections::BTreeMap, fmt, net::SocketAddr};
 /// The most records of a packet that are shown.
 const RECORDS_SHOWN: usize = 12;
 
-/// Why a packet was ignored.
+/// The reason that a packet was ignored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Ignored {
-    /// It came by an interface that is not used.
+    /// The packet came by an interface that is not used.
     Interface,
     Malformed,
-    /// A response that was not sent from port 5353 (RFC 6762 6).
+    /// The packet is a response that was not sent from port 5353 (RFC 6762 6).
     SourcePort,
-    /// It was sent to this machine alone, by a host that is on no network of the interface (RFC 6762 11).
+    /// The packet was sent by unicast from a host that is on no network of the interface (RFC 6762 11).
     OffLink,
-    /// Its source sends too much.
+    /// Its source sends too many packets.
     TooMany,
-    /// A query of a simple resolver.
+    /// The packet is a query of a simple resolver.
     OtherQuery,
 }
 
@@ -34,7 +34,7 @@ impl Ignored {
         Self::OtherQuery,
     ];
 
-    /// A word for a label of a metric.
+    /// Returns the label of a metric.
     pub fn label(self) -> &'static str {
         match self {
             Self::Interface => "interface",
@@ -60,15 +60,15 @@ impl fmt::Display for Ignored {
     }
 }
 
-/// One piece of the conversation.
+/// One event of the conversation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Note {
-    /// The questions that were asked on an interface.
+    /// The questions that were sent on an interface.
     Asked(String, Vec<(Name, Kind)>),
-    /// A response: its records, and how many of them were of use.
+    /// A response: its records, and the number of used ones.
     Received(SocketAddr, Vec<Record>, usize),
     Ignored(SocketAddr, Ignored),
-    /// There is no room for a record.
+    /// A record exceeds the limits of the cache.
     Refused(Name, Kind),
     /// A service did not answer.
     Lost(Name),
@@ -99,7 +99,7 @@ impl fmt::Display for Note {
             Self::Ignored(source, reason) => write!(f, "ignored a packet from {source}: {reason}"),
             Self::Refused(name, kind) => write!(
                 f,
-                "left out {kind} {name}: there is no room for more records of this name, of its source, or in all"
+                "left out {kind} {name}: the limit of records is reached, of this name, of its source, or in total"
             ),
             Self::Lost(name) => {
                 write!(
@@ -131,13 +131,13 @@ pub struct Counts {
     pub ignored: BTreeMap<Ignored, usize>,
     /// Records that no subscription can use.
     pub unused: usize,
-    /// Records that there was no room for.
+    /// The records that exceeded the limits of the cache.
     pub refused: usize,
-    /// Questions that another host had just asked.
+    /// The questions that another host had just asked.
     pub suppressed: usize,
-    /// Services that did not answer.
+    /// The services that did not answer.
     pub lost: usize,
-    /// The records that are known, and the bytes of their names and data.
+    /// The records in the cache, and the bytes of their names and data.
     pub records: usize,
     pub bytes: usize,
 }

@@ -121,7 +121,7 @@ fn read_files(folder: &Path) -> io::Result<BTreeMap<String, io::Result<String>>>
         let text = fs::metadata(&path).and_then(|metadata| match metadata.len() {
             0..=MANIFEST_LIMIT => fs::read_to_string(&path),
             _ => Err(io::Error::other(
-                "the file has more than 1 MiB, which is no manifest",
+                "the file has more than 1 MiB, the limit of a manifest",
             )),
         });
         files.insert(name.into_owned(), text);

@@ -1,7 +1,7 @@
-//! Which slots containers of this node use without that any Instance shows it, and what is to be done about them.
+//! Finds the slots that containers of this node use although no Instance shows it, and decides what to do about them.
 //!
-//! The kubelet is right on its own node: an id that a container has is in use, whoever made its Instance anew or freed
-//! its slots meanwhile.
+//! The kubelet is authoritative on its own node: an id that a container has is in use, even if its Instance was created
+//! again or its slots were freed meanwhile.
 use super::{SlotChange, SlotTable};
 use crate::model::{
     names::ObjectKey,
@@ -9,23 +9,23 @@ use crate::model::{
 };
 use std::collections::BTreeSet;
 
-/// The ids of one resource that one container holds, by the kubelet's books.
+/// The ids of one resource that one container holds, by the pod resources API and the checkpoint.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Use {
-    /// What the kubelet calls it.
+    /// The device ids of the kubelet.
     pub ids: BTreeSet<SlotId>,
-    /// The slots that the container was told it holds; none where that is not known.
+    /// The slots in the container's environment; empty if they are not known.
     pub told: BTreeSet<SlotId>,
-    /// Ends of the names of variables that may be digests of the container's devices.
+    /// The suffixes of variables that may be digests of the container's devices.
     pub digests: BTreeSet<String>,
 }
 
-/// An id that a container has, and no slot shows.
+/// An id that a container has although no slot shows it.
 struct Unshown {
     id: SlotId,
-    /// The Instance it is a slot of. It may not exist.
+    /// The Instance of the slot. It may not exist.
     instance: String,
-    /// The slot's index, where the container was told it or the id says it.
+    /// The index of the slot, if the container's environment or the id contains it.
     index: Option<u32>,
 }
 
@@ -34,12 +34,12 @@ struct Unshown {
 pub struct HeldTwice {
     pub key: ObjectKey,
     pub slot: SlotId,
-    /// What this node's container has it as.
+    /// The id under which this node's container holds it.
     pub id: SlotId,
     pub owner: SlotOwner,
 }
 
-/// What follows from the uses that no slot shows.
+/// The actions for uses that no slot shows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Adoptions {
     /// Claims of free slots.
@@ -48,7 +48,7 @@ pub struct Adoptions {
 }
 
 impl Use {
-    /// Whether it may be of a slot of this Instance.
+    /// Returns whether the use may be of a slot of this Instance.
     pub fn may_be_of(&self, instance: &str) -> bool {
         let is_its = |slot: &SlotId| slot.name == instance;
         let digest = instance.rsplit_once('-').map(|(_, digest)| digest);
@@ -58,7 +58,7 @@ impl Use {
     }
 }
 
-/// The owner that says so.
+/// Returns the owner that records the use.
 fn owner(unshown: &Unshown, node: &str) -> SlotOwner {
     match unshown.id.name == unshown.instance {
         true => SlotOwner::Node(node.to_owned()),
@@ -70,11 +70,11 @@ fn owner(unshown: &Unshown, node: &str) -> SlotOwner {
 }
 
 impl SlotTable {
-    /// Decides what to do about `uses` that no slot shows: free slots are claimed, those of others are held twice.
-    /// Slots that are being written are left to the next look.
+    /// Decides what to do about `uses` that no slot shows: free slots are claimed, and slots of other owners are
+    /// reported as held twice. Slots that are being written wait for the next look.
     pub fn adoptions(&self, uses: &[Use]) -> Adoptions {
         let mut unshown: Vec<Unshown> = uses.iter().flat_map(|one| self.unshown(one)).collect();
-        // An id that says its slot can have no other.
+        // An id that contains its slot can have no other slot, so it comes first.
         unshown.sort_by_key(|one| one.id.name != one.instance);
         let mut adoptions = Adoptions::default();
         let mut taken = BTreeSet::new();
@@ -82,8 +82,8 @@ impl SlotTable {
             let Some(slots) = self.instances.get(&one.instance) else {
                 continue;
             };
-            // An id of another Configuration's resource would never be found in use, and another slot be claimed for
-            // it at each look.
+            // An id of another Configuration's resource would never be found in use, and each look would claim another
+            // slot for it.
             if ![&slots.key.name, &slots.configuration].contains(&&one.id.name) {
                 continue;
             }
@@ -100,7 +100,7 @@ impl SlotTable {
                     to: Some(owner(one, &self.node)),
                     slot,
                 }),
-                // The other resource of this node has it, and its container is gone: it is released in a moment.
+                // The other resource of this node holds the slot, and its container is gone: the slot is released soon.
                 Some(other) if other.node() == self.node && !self.is_used(&slot, other, uses) => {}
                 Some(other) => adoptions.twice.push(HeldTwice {
                     key: slots.key.clone(),
@@ -113,8 +113,8 @@ impl SlotTable {
         adoptions
     }
 
-    /// The slot to claim: the one that the container was told, or for the Configuration's resource another free one;
-    /// where there is none, one that somebody else holds.
+    /// Returns the slot to claim: the one in the container's environment, or for the Configuration's resource another
+    /// free one. If no slot is free, it returns one that another owner holds.
     fn slot_for(&self, unshown: &Unshown, taken: &BTreeSet<SlotId>) -> Option<SlotId> {
         let told = (unshown.index).map(|index| SlotId::new(&unshown.instance, index));
         let is_free = |slot: &SlotId| self.owner(slot).is_none() && !taken.contains(slot);
@@ -127,7 +127,7 @@ impl SlotTable {
         free.or(told).or_else(first)
     }
 
-    /// Whether a container has the slot as its owner says.
+    /// Returns whether a container uses the slot as its owner states.
     fn is_used(&self, slot: &SlotId, owner: &SlotOwner, uses: &[Use]) -> bool {
         let id = match (owner, owner.configuration_index()) {
             (SlotOwner::Configuration { .. }, Some(n)) => {
@@ -142,7 +142,7 @@ impl SlotTable {
     fn unshown(&self, one: &Use) -> Vec<Unshown> {
         let own = SlotOwner::Node(self.node.clone());
         let mut unshown = vec![];
-        // Ids of a Configuration's resource, and the slots that the container was told for them, in pairs.
+        // These are ids of a Configuration's resource, and the slots in the container's environment for them.
         let (mut ids, mut shown): (Vec<&SlotId>, BTreeSet<String>) = (vec![], BTreeSet::new());
         let mut told: BTreeSet<&SlotId> = one.told.iter().collect();
         for id in &one.ids {
@@ -158,7 +158,7 @@ impl SlotTable {
                     });
                 }
             } else if let Some(slot) = in_use {
-                // The claim may have been of another slot of the device than the container was told.
+                // The claimed slot may differ from the slot of that device in the container's environment.
                 told.retain(|told| told.name != slot.name);
                 shown.insert(slot.name);
             } else {

@@ -26,7 +26,7 @@ fn slots(ids: &[&str]) -> BTreeSet<SlotId> {
     ids.iter().map(|id| id.parse().unwrap()).collect()
 }
 
-/// A container that was told its slots.
+/// Returns a container that has its slots in its environment.
 fn told(ids: &[&str], told: &[&str]) -> Use {
     Use {
         ids: slots(ids),
@@ -71,7 +71,7 @@ fn an_id_of_a_configuration_is_claimed_for_the_device_that_the_container_was_tol
         observed("cam-aaaaaa", 2, &[]),
         observed("cam-bbbbbb", 1, &[]),
     ];
-    // The id is another Instance's free one until then.
+    // Until then the id is that of another Instance's free slot.
     let mut table = table(both);
     assert_eq!(table.configuration_list("cam")[0].instance, "cam-aaaaaa");
     let akris = Use {
@@ -120,7 +120,7 @@ fn a_slot_that_another_node_holds_is_held_twice_and_is_not_offered_here() {
     assert_eq!(twice(&adoptions), ["cam-1-0=node-b and cam-1-0"]);
     assert_eq!(claimed(&adoptions), [""; 0]);
     assert!(!table.instance_list("cam-1")[0].is_usable);
-    // By the Configuration's resource any free slot of the device is as good.
+    // For the Configuration's resource any free slot of the device is equivalent.
     let table = self::table([observed("cam-1", 2, &[(0, "node-b")])]);
     let uses = [told(&["cam-0"], &["cam-1-0"])];
     assert_eq!(claimed(&table.adoptions(&uses)), ["cam-1-1=C:cam-0:node-a"]);
@@ -227,10 +227,10 @@ fn of_two_instances_of_one_name_one_has_the_slots_in_whatever_order_they_come() 
         }
         assert_eq!(owner_of(&table).as_deref(), Some(NODE));
         assert_eq!(table.held()[0].key.namespace, "team-a");
-        // Changed first and gone last, in one batch: what goes is the other.
+        // The batch has a change first and a deletion last. The deleted Instance is the other one.
         table.observe_changes([ours()], [stray().key]);
         assert_eq!(owner_of(&table).as_deref(), Some(NODE));
-        // When the first goes, the other has the name at once, without being observed again.
+        // When the first Instance is deleted, the other has the name at once, without being observed again.
         table.observe_changes([stray()], []);
         let arrivals = table.arrivals();
         table.observe_changes([], [ours().key]);
@@ -277,7 +277,8 @@ fn uses() -> impl Strategy<Value = Vec<Use>> {
 }
 
 proptest! {
-    /// Whoever held the slots before: what is not claimed after a look is held twice, or of no Instance.
+    /// Every use has a claim after a look, unless its slot is held twice or it belongs to no Instance, whoever held the
+    /// slots before.
     #[test]
     fn after_a_look_every_use_is_shown_or_told(
         uses in uses(),

@@ -1,4 +1,4 @@
-//! Which slots answer an Allocate call, and which the kubelet should prefer.
+//! Selects the slots that answer an Allocate call, and those that the kubelet should prefer.
 use super::{Resource, SlotChange, SlotTable};
 use crate::model::slot::{SlotId, SlotOwner};
 use std::{cmp::Reverse, collections::BTreeSet};
@@ -15,7 +15,7 @@ impl Claim {
     }
 }
 
-/// Why a claim is refused. The kubelet shows it on the Pod.
+/// The reason that a claim is refused. The kubelet shows it on the Pod.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ClaimError {
     #[error("{id:?} is no slot of {resource:?}; the kubelet has been sent the current list")]
@@ -32,14 +32,14 @@ pub enum ClaimError {
     SameDevice { instance: String },
     #[error("slot {slot} is asked for twice in one call")]
     Twice { slot: SlotId },
-    #[error("slot {slot} is just being written to its Instance")]
+    #[error("slot {slot} is being written to its Instance")]
     Busy { slot: SlotId },
 }
 
 impl SlotTable {
-    /// Decides an Allocate call: all of it or nothing. The kubelet is right on its own node, so a slot that this
-    /// resource holds here already is claimed again. Slots in `gone` are held by this node's other resource for a
-    /// container that is known to be gone.
+    /// Decides an Allocate call, all or nothing. The kubelet is authoritative on its own node, so a slot that this
+    /// resource already holds here is claimed again. Slots in `gone` are held by this node's other resource for a
+    /// container that no longer exists.
     pub fn plan_claim(
         &self,
         resource: &Resource,
@@ -72,8 +72,8 @@ impl SlotTable {
         Ok(claim)
     }
 
-    /// Which of `available` a container should get: `must` first, then distinct devices, those with most free slots
-    /// before others.
+    /// Returns the ids of `available` that a container should get: `must` first, then distinct devices, and those with
+    /// most free slots before others.
     pub fn preferred(
         &self,
         configuration: &str,
@@ -160,7 +160,7 @@ impl SlotTable {
             .ok_or_else(|| unknown(id, resource))?;
         let slot = match n.and_then(|n| self.slot_in_use(configuration, n)) {
             Some(slot) => slot,
-            // From the top: the Instance's own resource is given low slots more often than not.
+            // The highest index is taken, because the Instance's own resource usually gets low slots.
             None => self
                 .free_slots(instance)
                 .chain(gone.iter().filter(|s| s.name == *instance).cloned())
@@ -180,7 +180,8 @@ impl SlotTable {
         })
     }
 
-    /// An Instance without a free slot: held by this node's other resource, whose container may be gone, or full.
+    /// Returns the error for an Instance without a free slot: its slots are held by this node's other resource, whose
+    /// container may be gone, or by others.
     fn why_full(&self, instance: &str) -> ClaimError {
         let own = SlotOwner::Node(self.node.clone());
         let held_here = (self.instances.get(instance).into_iter())

@@ -1,4 +1,4 @@
-//! The slots that each resource offers the kubelet, and the ids it knows them by.
+//! Lists the slots that each resource offers to the kubelet, and their ids there.
 use super::{SlotChange, SlotTable};
 use crate::model::slot::{INDEX_LIMIT, SlotId, SlotOwner};
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,18 +6,19 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A slot as a resource lists it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedSlot {
-    /// What the kubelet calls it.
+    /// The device id of the kubelet.
     pub id: SlotId,
-    /// The Instance it is a slot of.
+    /// The Instance of the slot.
     pub instance: String,
-    /// Whether a container on this node may have it by this resource, as far as slots decide that.
+    /// Whether a container on this node may get the slot through this resource. Only slots and their owners are
+    /// considered here.
     pub is_usable: bool,
 }
 
 impl SlotTable {
-    /// The slots of an Instance, as its own resource lists them: all of its capacity, and beyond it those still in
-    /// use, because the kubelet takes a slot that is missing for a healthy one. An Instance that this node does not
-    /// offer has none to give; what containers here hold of it stays usable.
+    /// Returns the slots of an Instance in the list of its own resource: its whole capacity, and slots beyond it that
+    /// are in use, because the kubelet takes a missing slot for a healthy one. Of an Instance that this node does not
+    /// offer, only slots that containers here hold are usable.
     pub fn instance_list(&self, instance: &str) -> Vec<ListedSlot> {
         let Some(slots) = self.instances.get(instance) else {
             return vec![];
@@ -43,8 +44,8 @@ impl SlotTable {
             .collect()
     }
 
-    /// The slots of a Configuration's resource: those in use by it on this node, and one free id for each Instance
-    /// with a free slot.
+    /// Returns the slots of a Configuration's resource: those in use through it on this node, and one free id for each
+    /// Instance with a free slot.
     pub fn configuration_list(&self, configuration: &str) -> Vec<ListedSlot> {
         let ids = self.listed.get(configuration).into_iter().flatten();
         ids.map(|(n, instance)| {
@@ -58,7 +59,7 @@ impl SlotTable {
         .collect()
     }
 
-    /// The slot that this node uses by id `n` of the Configuration's resource.
+    /// Returns the slot that this node uses through id `n` of the Configuration's resource.
     pub(super) fn slot_in_use(&self, configuration: &str, n: u32) -> Option<SlotId> {
         let instance = self.listed.get(configuration)?.get(&n)?;
         self.used_by_configuration(instance)
@@ -66,7 +67,8 @@ impl SlotTable {
             .map(|(_, slot)| slot)
     }
 
-    /// The slots of an Instance that this node uses by its Configuration's resource, with the ids there.
+    /// Iterates over the slots of an Instance that this node uses through its Configuration's resource, with their ids
+    /// there.
     fn used_by_configuration(&self, instance: &str) -> impl Iterator<Item = (u32, SlotId)> {
         let observed = (self.instances.get(instance).into_iter())
             .flat_map(|slots| slots.owners.keys().copied());
@@ -84,7 +86,7 @@ impl SlotTable {
         })
     }
 
-    /// Brings the ids of the Configurations whose slots changed up to date.
+    /// Updates the ids of the Configurations whose slots changed.
     pub(super) fn relist_of(&mut self, changes: &[SlotChange]) {
         let configurations: BTreeSet<String> = changes
             .iter()
@@ -95,7 +97,7 @@ impl SlotTable {
         self.relist(&configurations);
     }
 
-    /// Brings the ids of `configurations` up to date.
+    /// Updates the ids of `configurations`.
     pub(super) fn relist(&mut self, configurations: &BTreeSet<String>) {
         let mut instances: BTreeMap<&String, Vec<&String>> = BTreeMap::new();
         for (instance, slots) in &self.instances {
@@ -115,14 +117,14 @@ impl SlotTable {
                 )
             })
             .collect();
-        // One without an Instance has no resource.
+        // A Configuration without an Instance has no resource.
         self.listed
             .retain(|configuration, _| !configurations.contains(configuration));
         self.listed.extend(relisted);
     }
 
-    /// Ids in use stay, and so do free ones whose Instance still has a free slot; each Instance without one gets
-    /// the smallest id there is.
+    /// Assigns ids. Those in use stay, and so do free ones whose Instance still has a free slot. Each Instance without
+    /// an id gets the smallest free one.
     fn ids_of(&self, configuration: &str, instances: &[&String]) -> BTreeMap<u32, String> {
         let mut ids: BTreeMap<u32, String> = instances
             .iter()

@@ -1,7 +1,7 @@
-//! Every usage slot of this node's Instances: who holds it, and which ids the kubelet knows it by.
+//! Holds every slot of this node's Instances: its owner, and its ids at the kubelet.
 //!
-//! Two things decide a slot's owner: what was *observed* in the Instances, and what this node is *writing* there now.
-//! They are kept apart, so that an observation that arrives while a claim is on its way cannot undo it.
+//! Two sources determine a slot's owner: the value *observed* in the Instance, and the value that this node is
+//! *writing* to it. They are stored apart, so that an observation that arrives during a claim cannot undo the claim.
 mod adoption;
 #[cfg(test)]
 mod adoption_tests;
@@ -40,30 +40,30 @@ impl Resource {
     }
 }
 
-/// The slots of an Instance as it was last read.
+/// The slots of an Instance as they were last read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObservedSlots {
     pub key: ObjectKey,
     pub precedence: Precedence,
     pub configuration: String,
     pub capacity: u32,
-    /// Whether this node sees the device: it offers no slot of others, though it may still hold one.
+    /// Whether this node sees the device. Otherwise it offers no slots of it, though it may still hold one.
     pub is_offered: bool,
-    /// `spec.deviceUsage` as it stands.
+    /// The value of `spec.deviceUsage`.
     pub usage: BTreeMap<String, String>,
 }
 
-/// Which of the Instances of one name has the name's resource and slots: the smallest, and of two alike the first by
+/// The order of Instances of one name: the smallest has the name's resource and slots, and of equal ones the first by
 /// namespace.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Precedence {
-    /// Whether no Configuration that this node works with has the Instance.
+    /// Whether no Configuration that applies to this node has the Instance.
     pub is_stray: bool,
-    /// When the Instance was created, in seconds since 1970.
+    /// The creation time of the Instance, in seconds since 1970.
     pub created: i64,
 }
 
-/// A slot's owner exchanged for another: written only if `from` is still the owner.
+/// A change of a slot's owner. It is written only if `from` is still the owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SlotChange {
     pub key: ObjectKey,
@@ -82,12 +82,12 @@ pub struct Held {
 }
 
 impl Held {
-    /// What the kubelet calls it.
+    /// Returns the device id of the kubelet.
     pub fn id(&self) -> String {
         match &self.owner {
             SlotOwner::Node(_) => self.slot.to_string(),
             SlotOwner::Configuration { slot, .. } if slot.contains('-') => slot.clone(),
-            // Akri 0.12 left the Configuration's name out: it is the Instance's less its digest.
+            // Akri 0.12 left out the Configuration's name: it is the Instance's name without the digest.
             SlotOwner::Configuration { slot, .. } => {
                 let configuration = self.slot.name.rsplit_once('-');
                 format!("{}-{slot}", configuration.map_or("", |(name, _)| name))
@@ -106,7 +106,7 @@ struct InstanceSlots {
     owners: BTreeMap<u32, SlotOwner>,
 }
 
-/// How many slots of an Instance are held, on whichever node, and how many are not.
+/// The numbers of held and free slots of an Instance, on all nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Usage<'a> {
     pub configuration: &'a str,
@@ -123,13 +123,13 @@ pub struct SlotTable {
     instances: BTreeMap<String, InstanceSlots>,
     /// Instances of other namespaces whose name one of `instances` has, by name.
     beaten: BTreeMap<String, BTreeMap<ObjectKey, InstanceSlots>>,
-    /// How often an Instance has come into `instances`.
+    /// The number of Instances that were added to `instances`.
     arrivals: u64,
-    /// The slots being written now, and what they will be.
+    /// The slots that are being written, with their new owners.
     writing: BTreeMap<SlotId, Option<SlotOwner>>,
-    /// When the last claim of a slot was answered. Slots adopted at start have no entry.
+    /// The time at which the last claim of a slot was answered. Slots adopted at start have no entry.
     answered: BTreeMap<SlotId, Duration>,
-    /// For each Configuration: the ids its resource lists, and the Instance behind each. Fixed while listed.
+    /// The ids that each Configuration's resource lists, with their Instances. An id keeps its Instance while listed.
     listed: BTreeMap<String, BTreeMap<u32, String>>,
     /// The Instances to observe again: see [`Self::take_unobserved`].
     unobserved: BTreeSet<ObjectKey>,
@@ -156,17 +156,17 @@ impl SlotTable {
         self.instances.is_empty()
     }
 
-    /// How often an Instance has come into the table.
+    /// Returns the number of Instances that were added to the table.
     pub fn arrivals(&self) -> u64 {
         self.arrivals
     }
 
-    /// The key of the Instance whose slots these are.
+    /// Returns the key of the Instance that has these slots.
     pub fn key_of(&self, instance: &str) -> Option<&ObjectKey> {
         self.instances.get(instance).map(|slots| &slots.key)
     }
 
-    /// Takes over what all Instances say now. What is being written stays as it is until it is settled.
+    /// Takes over the present values of all Instances. Slots that are being written stay until they are settled.
     pub fn observe(&mut self, observed: impl IntoIterator<Item = ObservedSlots>) {
         let observed: Vec<_> = observed.into_iter().collect();
         let keys: BTreeSet<&ObjectKey> = observed.iter().map(|o| &o.key).collect();
@@ -177,7 +177,7 @@ impl SlotTable {
         self.observe_changes(observed, gone);
     }
 
-    /// The same for the Instances that changed and those that are gone.
+    /// Takes over the Instances that changed, and removes those that are gone.
     pub fn observe_changes(
         &mut self,
         changed: impl IntoIterator<Item = ObservedSlots>,
@@ -207,7 +207,7 @@ impl SlotTable {
         self.relist(&configurations);
     }
 
-    /// Takes over one Instance, or that it is gone, and sees which of its name has the slots now.
+    /// Takes over one Instance or its removal, and selects the Instance of that name that has the slots now.
     fn replace(&mut self, key: ObjectKey, slots: Option<InstanceSlots>) {
         let name = key.name.clone();
         let mut all = self.beaten.remove(&name).unwrap_or_default();
@@ -237,12 +237,12 @@ impl SlotTable {
         }
     }
 
-    /// The Instances whose slots may be others than at the last call.
+    /// Returns the Instances whose slots may have changed since the last call.
     pub fn take_touched(&mut self) -> BTreeSet<String> {
         std::mem::take(&mut self.touched)
     }
 
-    /// Takes the Instances to be observed again: what was observed while a slot was written may be newer than the write.
+    /// Takes the Instances to observe again: a value observed during the write of a slot may be newer than the write.
     pub fn take_unobserved(&mut self) -> BTreeSet<ObjectKey> {
         std::mem::take(&mut self.unobserved)
     }
@@ -260,8 +260,8 @@ impl SlotTable {
         self.relist_of(changes);
     }
 
-    /// Ends what [`Self::begin`] began. `written` is the uptime at which the new owners stood in the Instances;
-    /// without it the slots are left to what is observed.
+    /// Ends the state that [`Self::begin`] started. `written` is the uptime at which the Instances had the new owners;
+    /// without it the observed owners count.
     pub fn settle(&mut self, changes: &[SlotChange], written: Option<Duration>) {
         for change in changes {
             self.writing.remove(&change.slot);
@@ -288,7 +288,7 @@ impl SlotTable {
         }
     }
 
-    /// The slot that this node holds as `id` of `resource`.
+    /// Returns the slot that this node holds as `id` of `resource`.
     pub fn held_as(&self, resource: &Resource, id: &str) -> Option<Held> {
         let id: SlotId = id.parse().ok()?;
         let slot = match resource {
@@ -306,7 +306,7 @@ impl SlotTable {
         self.held().into_iter().find(is_its)
     }
 
-    /// The slots this node holds and is not writing to now.
+    /// Returns the slots that this node holds and is not writing to now.
     pub fn held(&self) -> Vec<Held> {
         let mut held = vec![];
         for (name, slots) in &self.instances {
@@ -325,7 +325,7 @@ impl SlotTable {
         held
     }
 
-    /// The usage of each Instance, as it was observed.
+    /// Iterates over the usage of each Instance, as it was observed.
     pub fn usage(&self) -> impl Iterator<Item = Usage<'_>> {
         self.instances.iter().map(|(instance, slots)| {
             let within = slots.owners.range(..slots.capacity).count();
@@ -333,7 +333,7 @@ impl SlotTable {
             Usage {
                 configuration: &slots.configuration,
                 instance,
-                // Those beyond the capacity are in use until their containers end.
+                // Slots beyond the capacity are in use until their containers end.
                 used: count(slots.owners.len()),
                 free: i64::from(slots.capacity) - count(within),
             }
@@ -346,7 +346,7 @@ impl SlotTable {
             .map_or(0, |slots| slots.capacity)
     }
 
-    /// The owner there will be once all that is being written is written.
+    /// Returns the owner after all pending writes.
     fn owner(&self, slot: &SlotId) -> Option<&SlotOwner> {
         match self.writing.get(slot) {
             Some(to) => to.as_ref(),
@@ -365,7 +365,7 @@ impl SlotTable {
         Ok(self.observed_owner(slot))
     }
 
-    /// Whether nobody holds the slot, and nobody is being written to it.
+    /// Returns whether the slot has no owner, and none is being written.
     pub fn is_free(&self, slot: &SlotId) -> bool {
         matches!(self.settled_owner(slot), Ok(None))
     }
@@ -383,7 +383,7 @@ impl From<ObservedSlots> for InstanceSlots {
             let slot: SlotId = id.parse().ok()?;
             let owner = match SlotOwner::from_usage(usage) {
                 Ok(owner) => owner?,
-                // Whoever wrote that holds the slot; it is not this node.
+                // The author of this value holds the slot, and is not this node.
                 Err(_) => SlotOwner::Node(usage.clone()),
             };
             (slot.name == observed.key.name).then_some((slot.index, owner))

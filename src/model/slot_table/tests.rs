@@ -36,7 +36,7 @@ fn plan(table: &SlotTable, resource: &Resource, ids: &[&str]) -> Result<Claim, C
     table.plan_claim(resource, &[ids], &BTreeSet::new())
 }
 
-/// Claims as the agent does, with a store that takes everything.
+/// Claims as the agent does, with a store that accepts everything.
 fn claim(
     table: &mut SlotTable,
     resource: &Resource,
@@ -116,7 +116,7 @@ fn an_id_of_a_configuration_stays_with_its_device_while_it_is_listed() {
     let both = || [observed("cam-1", 1, &[]), observed("cam-2", 1, &[])];
     let mut table = table(both());
     let before = table.configuration_list("cam");
-    // A third device whose name sorts first takes no id that is listed.
+    // A third device, whose name sorts first, takes no id that is listed.
     table.observe(both().into_iter().chain([observed("cam-0", 1, &[])]));
     let after = table.configuration_list("cam");
     assert_eq!(after[..2], before);
@@ -211,7 +211,7 @@ fn one_container_gets_distinct_devices_of_a_configuration() {
         claim(&mut table, &cam(), &["cam-0", "cam-1"]).unwrap(),
         ["cam-1-1", "cam-2-1"]
     );
-    // Two ids of one device are listed now; one container may not have both.
+    // Two ids of one device are listed now; one container must not have both.
     let refused = plan(&table, &cam(), &["cam-0", "cam-2"]).unwrap_err();
     assert_eq!(
         refused,
@@ -279,10 +279,10 @@ fn an_id_of_one_configuration_is_not_taken_for_anothers() {
     );
 }
 
-/// What two nodes and one store can do to each other.
+/// The actions of two nodes on one store.
 #[derive(Debug, Clone)]
 enum Step {
-    /// Node 0 or 1 looks at the store.
+    /// Node 0 or 1 reads the store.
     Observe(usize),
     /// A node allocates from its list of an Instance's or the Configuration's resource.
     Allocate {
@@ -290,7 +290,7 @@ enum Step {
         by_configuration: bool,
         pick: usize,
     },
-    /// A node's container ends.
+    /// A container of a node ends.
     Release { node: usize, pick: usize },
 }
 
@@ -310,7 +310,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     vec(step, 0..60)
 }
 
-/// The store: exchanges an owner only for the one that is expected, as a JSON patch with a test does.
+/// Writes to the store: an owner is changed only if it is the expected one, as a JSON patch with a test does.
 fn exchange(store: &mut [ObservedSlots], change: &SlotChange) -> bool {
     let instance = store.iter_mut().find(|o| o.key == change.key).unwrap();
     let id = change.slot.to_string();
@@ -405,7 +405,7 @@ fn what_was_written_is_observed_again_because_something_newer_may_have_been_obse
         .cloned()
         .collect();
     table.begin(&changes);
-    // Somebody has taken the slot away again, and the watch tells of it before the answer to the claim comes.
+    // Another writer has removed the slot again, and the watch reports this before the answer to the claim arrives.
     table.observe([observed("cam-1", 1, &[])]);
     table.settle(&changes, Some(Duration::from_secs(1)));
     assert_eq!(table.held().len(), 1);

@@ -1,4 +1,4 @@
-//! The Configurations: what the manifests say, at each change of their folder.
+//! Publishes the Configurations in the manifests, at each change of their folder.
 use super::{
     Inner,
     disk::manifest_names,
@@ -12,11 +12,11 @@ use crate::{
 use anyhow::Context as _;
 use std::{io, sync::Arc};
 
-/// A Configuration has less than a tenth of it.
+/// The largest manifest that is read, in bytes. A Configuration has less than a tenth of it.
 const FILE_SIZE_MAX: u64 = 4 << 20;
 
 impl Inner {
-    /// Reads the whole folder and publishes it if anything changed, whether or not its report can be written.
+    /// Reads the whole folder and publishes changes, even if the report cannot be written.
     pub(super) fn read_configurations(&self) -> anyhow::Result<()> {
         let files = self.read_files()?;
         let mut written = self.lock();

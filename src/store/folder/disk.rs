@@ -1,11 +1,12 @@
-//! Files of the two folders: what they are called, and how they are written.
-use crate::{files, model::names::ObjectKey, store::StoreError};
+//! Names and writes the files of the two folders.
+use crate::{files, model::names::ObjectKey, store::StoreError, yaml};
 use std::{fs, io, path::Path};
 
-/// Files may contain secrets in `brokerProperties`.
+/// The mode of the files, which may contain secrets in `brokerProperties`.
 pub(super) const FILE_MODE: u32 = 0o600;
 
-/// The manifests of a folder in the order of their names. Hidden files are editors' and our own half-written ones.
+/// Returns the manifests of a folder in the order of their names. Hidden files are left out: they belong to editors, or
+/// are our own half-written files.
 pub(super) fn manifest_names(folder: &Path) -> io::Result<Vec<String>> {
     let mut names = vec![];
     for entry in fs::read_dir(folder)? {
@@ -21,13 +22,13 @@ pub(super) fn manifest_names(folder: &Path) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// A namespace and a name have no underscore, so that no two keys share a file.
+/// Returns the file name of an object. Namespaces and names contain no underscore, so two keys never share a file.
 pub(super) fn file_name(key: &ObjectKey) -> String {
     format!("{}_{}.yaml", key.namespace, key.name)
 }
 
 pub(super) fn write_yaml(path: &Path, object: &impl serde::Serialize) -> Result<(), StoreError> {
-    let text = serde_saphyr::to_string(object)
+    let text = yaml::to_string(object)
         .map_err(|e| StoreError::Unavailable(format!("{}: {e}", path.display())))?;
     files::write_atomically(path, text.as_bytes(), FILE_MODE).map_err(unavailable)
 }

@@ -1,4 +1,4 @@
-//! The Instances: read once, then changed here alone, on the disk first.
+//! Holds the Instances. They are read once, and then changed only here; each change is written to the disk first.
 use super::{
     Inner,
     disk::{file_name, manifest_names, unavailable, write_yaml},
@@ -11,6 +11,7 @@ use crate::{
         Exchange, InstanceChange, Instances, StoreError, is_same, key_of,
         plan::{changed, exchanged, in_use_by},
     },
+    yaml,
 };
 use anyhow::Context as _;
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
@@ -115,7 +116,7 @@ impl Inner {
     }
 }
 
-/// The Instances in an agent's state folder, by their names.
+/// Returns the Instances in an agent's state folder, in the order of their names.
 pub fn instances(state: &Path) -> anyhow::Result<Vec<Instance>> {
     let folder = state.join("instances");
     let instances = read_instances(&folder)
@@ -123,7 +124,7 @@ pub fn instances(state: &Path) -> anyhow::Result<Vec<Instance>> {
     Ok(instances.into_values().map(Arc::unwrap_or_clone).collect())
 }
 
-/// The Instances of an earlier life. One that cannot be read is left out: its device will be found again.
+/// Reads the Instances of an earlier run. An unreadable one is left out, because its device will be found again.
 pub(super) fn read_instances(folder: &Path) -> anyhow::Result<Instances> {
     let mut instances = Instances::new();
     let names =
@@ -131,17 +132,13 @@ pub(super) fn read_instances(folder: &Path) -> anyhow::Result<Instances> {
     for path in names.iter().map(|name| folder.join(name)) {
         let read = fs::read_to_string(&path)
             .map_err(anyhow::Error::from)
-            .and_then(|text| {
-                Ok(serde_json::from_value::<Instance>(serde_saphyr::from_str(
-                    &text,
-                )?)?)
-            });
+            .and_then(|text| Ok(serde_json::from_value::<Instance>(yaml::from_str(&text)?)?));
         match read {
             Ok(instance) => {
                 instances.insert(key_of(&instance.metadata), Arc::new(instance));
             }
             Err(e) => {
-                warn!(path = %path.display(), "an Instance of an earlier life cannot be read and is left out: {e:#}")
+                warn!(path = %path.display(), "an Instance of an earlier run cannot be read and is left out: {e:#}")
             }
         }
     }

@@ -1,9 +1,11 @@
-//! The store without a cluster: Configurations are the manifests in one folder, Instances manifests in another.
+//! Implements the store without a cluster: Configurations are the manifests in one folder, and Instances those in
+//! another.
 //!
 //! `<state>/instances/<namespace>_<name>.yaml` are the Instances, `<state>/configurations/…` the status of each
-//! Configuration, and `<state>/<file>.error` says why a manifest is not used. The state folder is the agent's alone.
+//! Configuration, and `<state>/<file>.error` says why a manifest is not used. Only the agent writes to the state
+//! folder.
 //!
-//! A file for each of them: `instances`, `configurations` and `reports`. What all three put on the disk is in `disk`.
+//! Each of these has a file here: `instances`, `configurations` and `reports`. They write to the disk through `disk`.
 mod configurations;
 mod disk;
 mod instances;
@@ -11,6 +13,7 @@ mod plan;
 mod reports;
 
 pub use instances::instances;
+pub use reports::configurations;
 
 use super::{
     About, Configurations, Exchange, InstanceChange, Instances, Report, Store, StoreError,
@@ -41,9 +44,9 @@ use tracing::warn;
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub node_name: String,
-    /// Configurations, one or more to a `.yaml`, `.yml` or `.json` file.
+    /// The folder of Configurations, one or more in each `.yaml`, `.yml` or `.json` file.
     pub configurations: PathBuf,
-    /// Instances and errors.
+    /// The folder of Instances and errors.
     pub state: PathBuf,
 }
 
@@ -55,8 +58,8 @@ struct Inner {
     settings: Settings,
     configurations: watch::Sender<Arc<Configurations>>,
     instances: watch::Sender<Arc<Instances>>,
-    /// The files on the disk beside the Instances. Its lock is held over every change of the folder, so that changes
-    /// to one Instance follow one another; never over an await.
+    /// The files on the disk other than Instances. Its lock is held during every change of the folder, so that changes
+    /// of one Instance are sequential. It is never held over an await.
     written: Mutex<Written>,
     started: Instant,
 }
@@ -64,16 +67,16 @@ struct Inner {
 #[derive(Default)]
 struct Written {
     known: Known,
-    /// The problems of each file that were found while reading it.
+    /// The problems that were found while reading each file.
     unreadable: BTreeMap<String, Vec<Problem>>,
     reports: BTreeMap<ObjectKey, Report>,
     errors: BTreeMap<String, String>,
-    /// The status files, each with what it shows.
+    /// The status files, each with its content.
     statuses: BTreeMap<ObjectKey, (Arc<Configuration>, ConfigurationStatus)>,
 }
 
 impl FolderStore {
-    /// Creates the folders and reads what is there.
+    /// Creates the folders and reads their contents.
     pub fn open(settings: Settings) -> anyhow::Result<Self> {
         for folder in [
             &settings.configurations,
@@ -101,7 +104,7 @@ impl FolderStore {
             settings,
         };
         if let Err(e) = inner.read_configurations() {
-            // It is tried again with the next look.
+            // The next look tries it again.
             warn!("the Configurations: {e:#}");
         }
         Ok(Self {
@@ -156,16 +159,16 @@ impl Store for FolderStore {
         }))
     }
 
-    /// The log has it.
+    /// The log contains the warning.
     fn warn(&self, _: &About, _: Reason, _: String) {}
 
     fn run(&self, shutdown: CancellationToken) -> BoxFuture<'_, anyhow::Result<()>> {
         Box::pin(async move {
             let mut watch = FolderWatch::new(&self.inner.settings.configurations);
-            // Read once more at first: what changed since the folder was opened woke nobody.
+            // The folder is read once more at first, because changes since it was opened caused no event.
             loop {
                 if let Err(e) = self.blocking(Inner::read_configurations).await {
-                    // What was read last goes on; the watch looks again.
+                    // The Configurations that were read last stay in use; the watch reads again.
                     warn!("cannot read the Configurations: {e:#}");
                 }
                 let changed = shutdown.run_until_cancelled(watch.changed()).await;
@@ -179,12 +182,12 @@ impl Store for FolderStore {
 
 impl Inner {
     fn lock(&self) -> MutexGuard<'_, Written> {
-        // A panic while it was held leaves values that the next read replaces.
+        // A panic while the lock was held leaves values that the next read replaces.
         self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The two folders must be two: what the agent writes is not what it reads, and it clears what it wrote.
+/// Checks that the two folders differ, because the agent clears the folder that it writes to.
 fn check_folders(settings: &Settings) -> anyhow::Result<()> {
     let state = fs::canonicalize(&settings.state)?;
     let configurations = fs::canonicalize(&settings.configurations)?;
@@ -195,7 +198,7 @@ fn check_folders(settings: &Settings) -> anyhow::Result<()> {
     ];
     if taken.contains(&configurations) {
         bail!(
-            "{} is the agent's own, in the state folder {}: keep the Configurations elsewhere",
+            "{} is in the state folder {}, which the agent clears: keep the Configurations elsewhere",
             configurations.display(),
             state.display()
         );

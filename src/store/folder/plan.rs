@@ -13,8 +13,8 @@ use std::{
     time::Duration,
 };
 
-/// How long a Configuration must be missing from its file, which is still there, before it counts as deleted: a file
-/// that is being written is short for a moment.
+/// The time for which a Configuration must be missing from its file, which still exists, before it counts as deleted: a
+/// file that is being written is incomplete for a moment.
 const BELIEVED_AFTER: Duration = Duration::from_secs(1);
 
 /// A file as it was read.
@@ -28,11 +28,11 @@ pub(super) struct File {
 /// The state that one reading leaves for the next.
 #[derive(Debug, Default)]
 pub(super) struct Known {
-    /// The file of each Configuration, the hidden ones' too.
+    /// The file of each Configuration, including hidden ones.
     pub(super) files: BTreeMap<ObjectKey, String>,
-    /// The uptime since when a Configuration has been missing from its file.
+    /// The uptime since which a Configuration has been missing from its file.
     missing: BTreeMap<ObjectKey, Duration>,
-    /// The files that could not be read since the start, once there was a first reading.
+    /// The files that could not be read since the start; `None` before the first reading.
     never_read: Option<BTreeSet<String>>,
 }
 
@@ -43,8 +43,8 @@ pub(super) struct Stock {
     pub(super) problems: BTreeMap<String, Vec<Problem>>,
 }
 
-/// A Configuration that was there and cannot be read now is hidden; one whose file is gone, or says other things for a
-/// while, is deleted.
+/// Reads the files. A Configuration that was known and cannot be read now is hidden. One whose file is gone, or has had
+/// other contents for a while, is deleted.
 pub(super) fn take_stock(files: Vec<File>, known: &mut Known, now: Duration) -> Stock {
     let mut stock = Stock::default();
     let mut found: BTreeMap<ObjectKey, String> = BTreeMap::new();
@@ -116,7 +116,7 @@ fn duplicate(key: ObjectKey, earlier: &str) -> Unreadable {
     }
 }
 
-/// The Configurations that are not in their files, which are still there, and since when.
+/// Returns the Configurations that are missing from their files, which still exist, each with the start of that time.
 fn missing<'a>(
     known: &'a Known,
     found: &'a BTreeMap<ObjectKey, String>,
@@ -155,7 +155,7 @@ mod tests {
         }
     }
 
-    /// The Configurations there are, those hidden in brackets, and whether all is known.
+    /// Returns the names of the Configurations, those of hidden ones in brackets, and whether all are known.
     fn stock(known: &mut Known, seconds: u64, files: &[(&str, &str)]) -> (String, bool) {
         let files = files.iter().map(|(name, text)| file(name, text)).collect();
         let stock = take_stock(files, known, Duration::from_secs(seconds)).configurations;

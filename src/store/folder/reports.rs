@@ -1,14 +1,15 @@
-//! What is said of Configurations: a status file for each, and an error file for each manifest that is not used as it
-//! stands.
+//! Writes reports about Configurations: a status file for each, and an error file for each manifest that is not used as
+//! it is.
 use super::{
     Inner, Written,
-    disk::{FILE_MODE, file_name, unavailable, write_yaml},
+    disk::{FILE_MODE, file_name, manifest_names, unavailable, write_yaml},
 };
 use crate::{
     api::configuration::Configuration,
     files,
     model::names::ObjectKey,
     store::{StoreError, plan::status_of},
+    yaml,
 };
 use anyhow::Context as _;
 use k8s_openapi::jiff::Timestamp;
@@ -19,8 +20,22 @@ use std::{
 };
 use tracing::{info, warn};
 
+/// Returns the Configurations that an agent uses, with their status, from its state folder.
+pub fn configurations(state: &Path) -> anyhow::Result<Vec<Configuration>> {
+    let folder = state.join("configurations");
+    let names = manifest_names(&folder)
+        .with_context(|| format!("is {} the state folder of an agent?", state.display()))?;
+    let read = |name: String| {
+        let path = folder.join(name);
+        let text = fs::read_to_string(&path).map_err(anyhow::Error::from);
+        let object = text.and_then(|text| Ok(serde_json::from_value(yaml::from_str(&text)?)?));
+        object.with_context(|| format!("cannot read {}", path.display()))
+    };
+    names.into_iter().map(read).collect()
+}
+
 impl Inner {
-    /// Brings `<file>.error` and the status files to what is known now; writes only what changed.
+    /// Updates `<file>.error` and the status files. Only changes are written.
     pub(super) fn write_reports(&self, written: &mut Written) -> Result<(), StoreError> {
         let mut problems = written.unreadable.clone();
         for (key, report) in &written.reports {
@@ -107,7 +122,7 @@ impl Inner {
     }
 }
 
-/// Removes what an earlier life said of Configurations; this one says it anew.
+/// Removes the reports of an earlier run, because this run writes new ones.
 pub(super) fn clear(state: &Path) -> anyhow::Result<()> {
     for (folder, ending) in [
         (state.to_owned(), "error"),

@@ -1,4 +1,5 @@
-//! How slots get other owners: one patch an Instance, and without the server where nobody else can take them.
+//! Changes the owners of slots: one patch for each Instance, and without the server if no other node can take the
+//! slots.
 use super::{Inner, plan};
 use crate::{
     api::{instance::Instance, reason::Reason},
@@ -14,7 +15,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tracing::{debug, info, warn};
 
-/// A container waits for this; what cannot be written by then is done without the server where that is safe.
+/// The time after which an exchange is done without the server, if that is safe, because a container waits for it.
 const LOCAL_WRITE_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Inner {
@@ -29,7 +30,7 @@ impl Inner {
         if instance.spec.shared || *nodes != [self.settings.node_name.as_str()] {
             return self.exchange_stored(key, &exchanges, &[]).await;
         }
-        // Nobody else can take a slot of a device that only this node sees.
+        // No other node can take a slot of a device that only this node sees.
         let pending = self.change(|known| known.pending_of(key));
         let write = self.exchange_stored(key, &exchanges, &pending);
         match timeout(LOCAL_WRITE_TIMEOUT, write).await {
@@ -38,7 +39,7 @@ impl Inner {
                 Ok(())
             }
             Ok(Err(StoreError::Unavailable(reason))) => self.postpone(key, &exchanges, &reason),
-            // What was exchanged before may be the reason, and must not keep this from being written.
+            // The earlier exchanges may be the reason for the refusal, and must not prevent this one.
             Ok(Err(StoreError::Refused(reason))) if !pending.is_empty() => {
                 self.give_up(key, &pending, &reason);
                 self.exchange_stored(key, &exchanges, &[]).await
@@ -62,7 +63,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Writes `exchanges` together with those that could not be written before.
+    /// Writes `exchanges` together with earlier ones that could not be written.
     async fn exchange_stored(
         &self,
         key: &ObjectKey,
@@ -81,8 +82,8 @@ impl Inner {
         self.patch(key, patch).await.map(drop)
     }
 
-    /// Writes what was exchanged without the server: this node's own devices, whatever stands there is older. Each
-    /// Instance for itself. Whether nothing is left to be written.
+    /// Writes the exchanges that were done without the server. Devices that only this node sees have newer owners here
+    /// than on the server. Each Instance is written separately. Returns whether nothing remains to be written.
     pub(super) async fn make_up(&self) -> bool {
         let pending = self.change(|known| known.pending());
         if pending.is_empty() {
@@ -118,14 +119,14 @@ impl Inner {
         true
     }
 
-    /// Forgets exchanges that the server does not want. A container that has such a slot keeps it, and the next look at
-    /// the kubelet's books claims it again.
+    /// Drops exchanges that the server rejects. A container that has such a slot keeps it, and the next look at the pod
+    /// resources API claims it again.
     fn give_up(&self, key: &ObjectKey, exchanges: &[Exchange], reason: &str) {
         let slots: Vec<String> = (exchanges.iter())
             .map(|exchange| exchange.change.slot.to_string())
             .collect();
         let note = format!(
-            "node {}: slots {} were exchanged while the API server was away and cannot be written: {reason}",
+            "node {}: slots {} were exchanged while the API server was unreachable, and cannot be written: {reason}",
             self.settings.node_name,
             slots.join(", ")
         );

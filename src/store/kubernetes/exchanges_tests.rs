@@ -17,7 +17,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-/// An API server that refuses patches of Instances whose name has this in it, and those that touch the second slot.
+/// The API server refuses patches of Instances whose names contain this text, and patches of any second slot.
 const POISONED: &str = "poisoned";
 
 fn camera(name: &str) -> Instance {
@@ -29,7 +29,7 @@ fn camera(name: &str) -> Instance {
     serde_json::from_value(object).unwrap()
 }
 
-/// The patched Instances in order, refused or not.
+/// The patched Instances in order, including those that were refused.
 type Patched = Arc<Mutex<Vec<String>>>;
 
 fn server(patched: Patched) -> Client {
@@ -69,7 +69,7 @@ fn claim(name: &str, index: u32) -> Exchange {
     }
 }
 
-/// A store that knows these Instances, each with a claim that is not written yet.
+/// Returns a store that knows these Instances, each with a claim that is not written yet.
 fn store(names: &[&str], pending: u32) -> (KubernetesStore, Patched, tempfile::TempDir) {
     let state = tempfile::tempdir().unwrap();
     let settings = Settings {

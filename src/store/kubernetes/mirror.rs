@@ -1,4 +1,5 @@
-//! Keeps the last known objects on the disk. An agent that starts while the API server is away serves its devices from them.
+//! Stores the last known objects on the disk. An agent that starts while the API server is unreachable serves its
+//! devices from them.
 use super::Inner;
 use crate::{
     api::{configuration::Configuration, instance::Instance},
@@ -21,12 +22,12 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 const FILE_MODE: u32 = 0o600;
-/// Changes within this time are written together.
+/// The time within which changes are collected for one write.
 const SETTLE: Duration = Duration::from_millis(500);
-/// The least time between two writes while changes do not end: a disk of flash memory wears out.
+/// The shortest time between two writes during continuous changes, because flash memory wears out.
 const BETWEEN_WRITES: Duration = Duration::from_secs(2);
 
-/// `<state>/mirror/{instances,configurations}.json`, as they were when the agent started.
+/// The contents of `<state>/mirror/{instances,configurations}.json` when the agent started.
 pub(super) struct Mirror {
     folder: PathBuf,
     instances: Vec<Instance>,
@@ -53,7 +54,7 @@ impl Mirror {
             .collect()
     }
 
-    /// Not complete: what was deleted meanwhile is not known.
+    /// Returns the Configurations. They are not complete, because later deletions are unknown.
     pub(super) fn configurations(&self) -> Configurations {
         let all = self.configurations.iter();
         Configurations {
@@ -65,7 +66,7 @@ impl Mirror {
     }
 }
 
-/// A mirror that cannot be read is none: it is written anew.
+/// Reads one file. An unreadable file counts as empty, because it is written again.
 fn read<T: DeserializeOwned>(path: &Path) -> Vec<T> {
     let text = match fs::read(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return vec![],
@@ -80,7 +81,7 @@ fn read<T: DeserializeOwned>(path: &Path) -> Vec<T> {
     })
 }
 
-/// Writes what is published, at each change of it.
+/// Writes the published objects at each change.
 pub(super) async fn run(inner: &Inner, shutdown: &CancellationToken) -> anyhow::Result<()> {
     let mut instances = inner.instances.subscribe();
     let mut configurations = inner.configurations.subscribe();
@@ -89,7 +90,7 @@ pub(super) async fn run(inner: &Inner, shutdown: &CancellationToken) -> anyhow::
         tokio::select! {
             changed = instances.changed() => changed?,
             changed = configurations.changed() => changed?,
-            // What has just changed is written also at the end; what was never known is not.
+            // The last change is also written at the end. Objects that were never listed are not.
             () = shutdown.cancelled() => {
                 if !instances.has_changed()? && !configurations.has_changed()? {
                     return Ok(());
@@ -110,7 +111,7 @@ pub(super) async fn run(inner: &Inner, shutdown: &CancellationToken) -> anyhow::
         });
         if let Err(e) = written.await? {
             warn!(
-                "the mirror is not written, a start without the API server would know less: {e:#}"
+                "cannot write the mirror; a start without the API server would use old objects: {e:#}"
             );
         }
     }

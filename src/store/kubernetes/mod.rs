@@ -1,13 +1,13 @@
-//! The store of a cluster: the API server.
+//! Implements the store of a cluster, which uses the API server.
 //!
 //! ```text
 //! watches ─> known ─> Instances, Configurations ─> agent         (published over a watch)
 //!              ^                                     │
-//!              └── answers of the API server <── writes: one guarded patch a change
+//!              └── answers of the API server <── writes: one guarded patch for each change
 //! ```
-//! An agent watches the Configurations and those Instances that carry its node's label. What it wrote stands in its
-//! sets as soon as the server has answered. A mirror on the disk lets it begin without the server; slots of devices
-//! that only this node sees are exchanged without it too, and written when it is back.
+//! An agent watches the Configurations and those Instances that carry its node's label. A write is in its sets as
+//! soon as the server has answered. With a mirror on the disk the agent can begin without the server. Slots of devices
+//! that only this node sees are also exchanged without the server, and written when it is back.
 mod exchanges;
 mod mirror;
 mod own;
@@ -51,15 +51,15 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 use view::Known;
 
-/// The whole set is compared and handed on each time.
+/// The shortest time between two publications. Each one compares and passes the whole set.
 const BETWEEN_PUBLISHING: Duration = Duration::from_millis(50);
-/// How long the API server is waited for before the mirror is used.
+/// The time for which the agent waits for the API server before it uses the mirror.
 const FIRST_LIST: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub node_name: String,
-    /// The namespaces that are watched; all of them where none is named.
+    /// The namespaces that are watched; all namespaces if the set is empty.
     pub namespaces: Vec<String>,
     /// The folder of the mirror.
     pub state: PathBuf,
@@ -67,7 +67,7 @@ pub struct Settings {
 
 pub struct KubernetesStore {
     inner: Arc<Inner>,
-    /// Writes Events until the store ends; taken when it runs.
+    /// The writer of Events until the store ends. `run` takes it.
     events: Mutex<Option<events::Writer>>,
 }
 
@@ -76,16 +76,16 @@ struct Inner {
     settings: Settings,
     events: Events,
     mirror: Mirror,
-    /// The lock is never held over an await.
+    /// The known Instances. The lock is never held over an await.
     known: Mutex<Known>,
     instances: watch::Sender<Arc<Instances>>,
     configurations: watch::Sender<Arc<Configurations>>,
-    /// The Configurations with their status, as the API server has them.
+    /// The Configurations with their status, as on the API server.
     watched: watch::Sender<objects::Set<Configuration>>,
-    /// The watches of Instances that have had a whole list.
+    /// The watches of Instances that have received a complete list.
     listed: watch::Sender<BTreeSet<Option<String>>>,
     reports: watch::Sender<BTreeMap<ObjectKey, Report>>,
-    /// Changes whenever a write is put off.
+    /// A channel that changes whenever a write is deferred.
     postponed: watch::Sender<()>,
 }
 
@@ -201,13 +201,13 @@ impl Store for KubernetesStore {
 }
 
 impl Inner {
-    /// Changes what is known. It is published by [`Self::publish`].
+    /// Changes the known Instances. [`Self::publish`] publishes them.
     fn change<T>(&self, change: impl FnOnce(&mut Known) -> T) -> T {
-        // A panic while it was held leaves values that the next event replaces.
+        // A panic while the lock was held leaves values that the next event replaces.
         change(&mut self.known.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Nothing before the first list: an empty set would be a lie.
+    /// Publishes the Instances. Before the first list nothing is published, because an empty set would be wrong.
     fn publish(&self) {
         let now = self.change(|known| known.has_begun().then(|| known.published()));
         let Some(now) = now else { return };
@@ -226,7 +226,7 @@ impl Inner {
         listed.len() >= self.settings.namespaces.len().max(1)
     }
 
-    /// Publishes the mirror where the server does not answer. It is replaced as soon as the server does.
+    /// Publishes the mirror if the server does not answer. The first list of the server replaces it.
     async fn begin_without_server(&self, shutdown: &CancellationToken) -> anyhow::Result<()> {
         let mut listed = self.listed.subscribe();
         let is_listed = listed.wait_for(|listed| self.has_listed_all(listed));
@@ -241,7 +241,7 @@ impl Inner {
                 }
                 info!(
                     instances = instances.len(),
-                    "the API server does not answer: the agent begins with what it knew in its last life"
+                    "the API server does not answer: the agent begins with the objects of its last run"
                 );
                 let listed = self.listed.borrow().clone();
                 let is_listed = |namespace: &str| listed.contains(&Some(namespace.to_owned()));
@@ -270,7 +270,7 @@ impl Inner {
         Api::namespaced(self.client.clone(), &key.namespace)
     }
 
-    /// Carries out changes: those of one Instance one after another, the others side by side.
+    /// Applies changes: those of one Instance in sequence, and those of different Instances in parallel.
     async fn apply(&self, changes: Vec<InstanceChange>) -> Vec<Result<(), StoreError>> {
         let mut by_instance: BTreeMap<ObjectKey, Vec<(usize, InstanceChange)>> = BTreeMap::new();
         for (n, change) in changes.into_iter().enumerate() {
@@ -290,7 +290,7 @@ impl Inner {
         let (mut outcomes, mut published) = (vec![], Instant::now());
         while let Some(group) = groups.next().await {
             outcomes.extend(group);
-            // The plugins of the first need not wait for the last.
+            // The plugins of the first Instances need not wait for the last ones.
             if published.elapsed() > BETWEEN_PUBLISHING {
                 self.publish();
                 published = Instant::now();

@@ -1,8 +1,8 @@
-//! This node's NodeDevices: what the agent reports, written as one object at each change of it, and again where it is
-//! gone or somebody else's.
+//! Writes this node's NodeDevices: one object with the agent's reports. It is written at each change of the reports,
+//! and again if it was deleted or changed by another writer.
 //!
-//! A controller that takes this node to be lost deletes the object. That it is made again is how the controller knows
-//! that the agent lives.
+//! A controller that considers this node lost deletes the object. When the object appears again, the controller knows
+//! that the agent runs.
 use super::{Inner, own_plan};
 use crate::{
     api::{names, node_devices::NodeDevices},
@@ -24,12 +24,14 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-/// The least time between two writes: what changes meanwhile is written together.
+/// The shortest time between two writes. Changes within it are written together.
 const BETWEEN_WRITES: Duration = Duration::from_millis(100);
+/// The time within which the object says that a node looks for devices: what is found meanwhile is written with it.
+const LOOK_DELAY: Duration = Duration::from_secs(1);
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 const LAST_RETRY: Duration = Duration::from_secs(30);
 
-/// Follows the object.
+/// Watches the object.
 pub(super) async fn follow(
     inner: &Inner,
     own: watch::Sender<objects::Set<NodeDevices>>,
@@ -46,7 +48,7 @@ pub(super) async fn follow(
     objects::run(apis, what, slim, own, shutdown).await
 }
 
-/// Brings the object to what was reported last, at each change of the reports or of the object.
+/// Updates the object to the last report, at each change of the reports or of the object.
 pub(super) async fn run(
     inner: &Inner,
     mut own: watch::Receiver<objects::Set<NodeDevices>>,
@@ -57,7 +59,7 @@ pub(super) async fn run(
     let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
     let mut due: Option<Instant> = None;
     let write = async {
-        // Nothing was reported yet, and it is not known what stands there.
+        // No report exists yet, and the content of the object is not known.
         reports.changed().await?;
         own.wait_for(Option::is_some).await?;
         loop {
@@ -74,7 +76,7 @@ pub(super) async fn run(
             };
             let step = own_plan::step(&wanted, seen.as_deref(), &written, urgency);
             if step == Step::Wait {
-                let until = *due.get_or_insert(began + BETWEEN_WRITES);
+                let until = *due.get_or_insert(began + LOOK_DELAY);
                 tokio::select! {
                     changed = reports.changed() => { changed?; reports.mark_changed(); }
                     () = sleep_until(until) => {}
@@ -82,7 +84,7 @@ pub(super) async fn run(
                 continue;
             }
             due = None;
-            match carry_out(inner, step, (&mut written, seen.as_deref())).await {
+            match carry_out(inner, step, &mut written, seen.as_deref()).await {
                 None => {}
                 Some(true) => {
                     backoff.reset();
@@ -103,11 +105,12 @@ pub(super) async fn run(
     shutdown.run_until_cancelled(write).await.unwrap_or(Ok(()))
 }
 
-/// Whether it was written; `None` where there is nothing to write.
+/// Executes a step. Returns whether the object was written; `None` if there was nothing to write.
 async fn carry_out(
     inner: &Inner,
     step: Step<'_>,
-    (written, seen): (&mut Written, Option<&NodeDevices>),
+    written: &mut Written,
+    seen: Option<&NodeDevices>,
 ) -> Option<bool> {
     let api: Api<NodeDevices> = Api::all(inner.client.clone());
     let name = &inner.settings.node_name;
@@ -128,7 +131,7 @@ async fn carry_out(
                 field_manager: manager,
                 ..PatchParams::default()
             };
-            // The list is replaced as one.
+            // The list is replaced as a whole.
             let patch = Patch::Merge(json!({ "spec": spec }));
             api.patch(name, &params, &patch).await
         }
@@ -151,7 +154,7 @@ async fn carry_out(
             Some(true)
         }
         Err(e) => {
-            warn!("what this node sees of shared devices is not written, and is tried again: {e}");
+            warn!("cannot write this node's report about shared devices, and tries again: {e}");
             Some(false)
         }
     }

@@ -9,20 +9,20 @@ use crate::{
 };
 use std::collections::BTreeMap;
 
-/// Problems, each with the Configuration that has it.
+/// The problems, each with its Configuration.
 pub(crate) type Problems = Vec<(ObjectKey, Problem)>;
 
 /// The next write.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Step<'a> {
     Nothing,
-    /// The node has begun to look for the devices of Configurations, and what it finds may come at once.
+    /// The node has just begun to search for the devices of Configurations, and its results may arrive at once.
     Wait,
     Create(&'a NodeDevicesSpec),
     Patch(&'a NodeDevicesSpec),
 }
 
-/// Whether what is wanted has just changed, or has been wanted for so long that it is written in any case.
+/// Whether the wanted content has just changed, or has been wanted for so long that it is written anyway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Urgency {
     Fresh,
@@ -32,13 +32,13 @@ pub(crate) enum Urgency {
 /// The result of the last write, which the watch may not show yet.
 #[derive(Debug, Default)]
 pub(crate) enum Written {
-    /// Nothing: what the watch says counts.
+    /// There was no write: the watch shows the present state.
     #[default]
     Nothing,
     There(Box<NodeDevices>),
-    /// It was not there to be patched.
+    /// The object was missing when it was to be patched.
     Gone,
-    /// It was there when it was to be made.
+    /// The object existed when it was to be created.
     Other,
 }
 
@@ -47,7 +47,7 @@ impl Written {
         *self = Self::There(Box::new(object));
     }
 
-    /// The watch has news, and the object is not there: it was deleted, because what was just made would be there.
+    /// Records that a new event of the watch shows no object. It was deleted, because a new object would be shown.
     pub(crate) fn is_deleted(&mut self) {
         *self = Self::Nothing;
     }
@@ -60,7 +60,7 @@ impl Written {
         *self = Self::Other;
     }
 
-    /// The problems that were written last, by this life or by an earlier one.
+    /// Returns the problems that were written last, by this run or an earlier one.
     pub(crate) fn reported(&self, seen: Option<&NodeDevices>) -> Problems {
         let object = match self {
             Self::There(object) => Some(&**object),
@@ -78,14 +78,14 @@ impl Written {
     }
 }
 
-/// The problems that were not there before.
+/// Returns the problems that are new.
 pub(crate) fn new_problems(before: &Problems, now: &Problems) -> Problems {
     let is_new = |one: &&(ObjectKey, Problem)| !before.contains(one);
     now.iter().filter(is_new).cloned().collect()
 }
 
-/// The bytes of all `properties` and pins together: an object may have 1.5 MB. What is more is said when the Instances of those
-/// before are made.
+/// The most bytes of all `properties` and pins together, as an object may have 1.5 MB. The rest is reported once the
+/// Instances of the first ones exist.
 const PROPERTIES_MAX: usize = 256 * 1024;
 
 /// Returns the contents that the object should have.
@@ -96,7 +96,7 @@ pub(crate) fn wanted(reports: &BTreeMap<ObjectKey, Report>) -> NodeDevicesSpec {
         let properties = device.properties.iter().flatten();
         let pin = device.pin.as_ref().map_or(0, String::len);
         let bytes = pin + properties.map(|(k, v)| k.len() + v.len()).sum::<usize>();
-        // One alone that is larger is said all the same.
+        // A single device that is larger is reported nevertheless.
         match bytes <= left || left == PROPERTIES_MAX {
             true => left = left.saturating_sub(bytes),
             false => (device.properties, device.pin) = (None, None),
@@ -130,7 +130,7 @@ pub(crate) fn step<'a>(
             (&written.spec, Step::Patch(wanted))
         }
         (_, Some(seen)) => (&seen.spec, Step::Patch(wanted)),
-        // The watch does not have it yet.
+        // The watch does not show the object yet.
         (Written::There(written), None) => (&written.spec, Step::Patch(wanted)),
         (Written::Nothing, None) => (&none, Step::Create(wanted)),
     };
@@ -141,7 +141,7 @@ pub(crate) fn step<'a>(
     }
 }
 
-/// Whether all that there is to say of a Configuration is that the node looks.
+/// Returns whether the only report about a Configuration is that the node searches.
 fn only_looks(view: &ConfigurationView) -> bool {
     !view.complete && view.devices.is_empty() && view.problems.is_empty()
 }
@@ -160,7 +160,7 @@ fn without_looks(wanted: &NodeDevicesSpec) -> NodeDevicesSpec {
     }
 }
 
-/// Versions are ordered as numbers are (KEP-5504).
+/// Returns whether `a` is newer. Resource versions are ordered as numbers (KEP-5504).
 fn is_newer(a: &NodeDevices, b: &NodeDevices) -> bool {
     let version = |object: &NodeDevices| -> Option<u64> {
         object.metadata.resource_version.as_ref()?.parse().ok()
@@ -168,7 +168,7 @@ fn is_newer(a: &NodeDevices, b: &NodeDevices) -> bool {
     version(a) > version(b)
 }
 
-/// Whether nothing needs to be written. Properties that the Instance says by now are no reason to.
+/// Returns whether nothing needs to be written. Properties that the Instance already has are not a reason to write.
 fn says(stands: &NodeDevicesSpec, wanted: &NodeDevicesSpec) -> bool {
     let is_same = |(there, wanted): (&ConfigurationView, &ConfigurationView)| {
         (&there.namespace, &there.name) == (&wanted.namespace, &wanted.name)
@@ -185,7 +185,7 @@ fn is_same_device(there: &SeenDevice, wanted: &SeenDevice) -> bool {
     if there == wanted {
         return true;
     }
-    // The sentence of a device that comes and goes has a number in it, and that of another host its addresses.
+    // The messages are ignored: that of a flapping device contains a count, and that of another host its addresses.
     let slim = |device: &SeenDevice| SeenDevice {
         flapping: device.flapping.as_ref().map(|_| String::new()),
         other_host: device.other_host.as_ref().map(|_| String::new()),
@@ -242,7 +242,7 @@ mod tests {
             step(&one, Some(&object("1", &two)), &nothing, Urgency::Due),
             Step::Patch(&one)
         );
-        // The watch is behind what was written, and then it is not.
+        // First the watch is behind the last write, then it has caught up.
         let mut written = Written::default();
         written.is_there(object("5", &one));
         assert_eq!(

@@ -1,7 +1,7 @@
-//! Makes the JSON patches that change Instances on the API server. Pure.
+//! Builds the JSON patches that change Instances on the API server. Pure.
 //!
-//! Each patch has a `test` of what the change depends on. A change is one request, and leaves no record of
-//! field owners that would outlive a node, and no other node's concurrent change makes it fail.
+//! Each patch has a `test` for every value that the change depends on. A change is one request, leaves no record of
+//! field owners that would outlive a node, and does not fail because of a concurrent change by another node.
 use crate::{
     api::{
         instance::{Instance, InstanceStatus},
@@ -21,7 +21,7 @@ use json_patch::{Patch, PatchOperation};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// An Instance as it is created: its status is no part of it.
+/// Returns an Instance as it is created: without its status.
 pub(crate) fn to_create(instance: &Instance, node: &str) -> Instance {
     let mut instance = instance.clone();
     instance.status = None;
@@ -51,7 +51,8 @@ pub(crate) fn met(there: &Instance, ours: &Instance) -> Met {
     if there.metadata.deletion_timestamp.is_some() {
         return Met::Leaving;
     }
-    // One that Akri made has no note of its device; its name is made of the device's id as ours is.
+    // An Instance that Akri made has no annotation of its device, but its name is derived from the device's id as ours
+    // is.
     let is_same = id(there).is_none_or(|there| Some(there) == id(ours))
         && there.spec.configuration_name == ours.spec.configuration_name;
     if is_same { Met::Same } else { Met::Other }
@@ -67,7 +68,7 @@ pub(crate) fn join(instance: &Instance, node: &str) -> Patch {
     Patch(patch)
 }
 
-/// Takes this node out. As long as it holds a slot its label stays, so that its agent can release it.
+/// Removes this node. While it holds a slot its label stays, so that its agent can release the slot.
 pub(crate) fn leave(instance: &Instance, node: &str) -> Patch {
     let mut patch = guarded(instance);
     if let Some(n) = instance.spec.nodes.iter().position(|n| n == node) {
@@ -81,7 +82,8 @@ pub(crate) fn leave(instance: &Instance, node: &str) -> Patch {
     Patch(patch)
 }
 
-/// Whether the Instance is no business of this node's any more: others see it, and this one's watch does not.
+/// Returns whether the Instance no longer concerns this node: other nodes see the device, and this node's watch does
+/// not have it.
 pub(crate) fn has_left(instance: &Instance, node: &str) -> bool {
     let nodes = &instance.spec.nodes;
     let labels = instance.metadata.labels.as_ref();
@@ -130,7 +132,7 @@ pub(crate) fn describe(instance: &Instance, node: &str, said: &Description<'_>) 
     Patch(patch)
 }
 
-/// Exchanges the owners of slots, each only where it has the owner it had when the Instance was read.
+/// Changes the owners of slots. Each slot must still have the owner that it had when the Instance was read.
 pub(crate) fn exchange(instance: &Instance, node: &str, exchanges: &[&Exchange]) -> Patch {
     let mut patch = guarded(instance);
     let annotations = instance.metadata.annotations.as_ref();
@@ -145,7 +147,7 @@ pub(crate) fn exchange(instance: &Instance, node: &str, exchanges: &[&Exchange])
         let slot = exchange.change.slot.to_string();
         let at = ["spec", "deviceUsage", slot.as_str()];
         let usage = instance.spec.device_usage.get(&slot);
-        // `null` passes for an absent key, if the map exists: the schema's default sees to that.
+        // `null` matches an absent key if the map exists, which the schema's default ensures.
         patch.push(test(&at, json!(usage)));
         match &exchange.change.to {
             Some(owner) => patch.push(add(&at, json!(owner.to_string()))),
@@ -166,7 +168,7 @@ pub(crate) fn exchange(instance: &Instance, node: &str, exchanges: &[&Exchange])
             None => {}
         }
     }
-    // The labels of a shared one are the controller's.
+    // The controller writes the labels of a shared Instance.
     let has_left = !instance.spec.names_node(node);
     if has_left
         && !instance.spec.shared
@@ -177,7 +179,7 @@ pub(crate) fn exchange(instance: &Instance, node: &str, exchanges: &[&Exchange])
     Patch(patch)
 }
 
-/// Replaces what an Instance's status says of nodes and in its conditions; `None` where that is the same. `status` has one
+/// Replaces the nodes and conditions in an Instance's status; returns `None` if they are the same. The status has one
 /// other field, which the controller writes.
 pub(crate) fn status(instance: &Instance, after: &InstanceStatus) -> Option<Patch> {
     let mut patch = guarded(instance);
@@ -198,14 +200,14 @@ pub(crate) fn status(instance: &Instance, after: &InstanceStatus) -> Option<Patc
     Some(Patch(patch))
 }
 
-/// The status of a device of this node's own, as the node sees it; `None` where it is said already.
-pub(crate) fn health(instance: &Instance, node: &str, (view, now): (&View, &str)) -> Option<Patch> {
+/// Returns the write of the status of a device of this node alone, as the node sees it; `None` if it is unchanged.
+pub(crate) fn health(instance: &Instance, node: &str, view: &View, now: &str) -> Option<Patch> {
     let before = instance.status.clone().unwrap_or_default();
     let seen = with_exception(&before, node, view, now);
     status(instance, &with_conditions(seen, &instance.spec, now))
 }
 
-/// The status of a device of this node's own that it does not offer any more, before it leaves the Instance.
+/// Writes the status of a device of this node alone that it no longer offers, before the node leaves the Instance.
 pub(crate) fn unseen(instance: &Instance, node: &str) -> Option<Patch> {
     let mut after = instance.status.clone().unwrap_or_default();
     let since = after.nodes.iter().find(|entry| entry.name == node);
@@ -217,8 +219,8 @@ pub(crate) fn unseen(instance: &Instance, node: &str) -> Option<Patch> {
     status(instance, &after)
 }
 
-/// The slots of a device of this node's own that an earlier life has taken, and the server knows nothing of: that life
-/// could not write them. One that it has released since is released once more, when no container holds it.
+/// Returns the slots of a device of this node alone that an earlier run claimed and could not write. A slot that it has
+/// released since is released again when no container holds it.
 pub(crate) fn unwritten(earlier: &Instance, now: &Instance, node: &str) -> Vec<Exchange> {
     let is_own = !now.spec.shared && now.spec.nodes == [node];
     if !is_own || now.metadata.uid != earlier.metadata.uid {
@@ -251,14 +253,15 @@ pub(crate) fn unwritten(earlier: &Instance, now: &Instance, node: &str) -> Vec<E
         .collect()
 }
 
-/// What a delete holds to: the uid and the version of the Instance that was looked at. Who claims a slot meanwhile makes
-/// it another version.
+/// Returns the preconditions of a delete: the uid and the version of the Instance that was read. A claim of a slot
+/// meanwhile changes the version.
 pub(crate) fn deleted_as(instance: &Instance) -> (Option<String>, Option<String>) {
     let metadata = &instance.metadata;
     (metadata.uid.clone(), metadata.resource_version.clone())
 }
 
-/// The beginning of every patch: only of this object, not of a later one of its name.
+/// Returns the beginning of every patch, which restricts it to this object: a later object of the same name fails the
+/// test.
 pub(crate) fn guarded(instance: &Instance) -> Vec<PatchOperation> {
     vec![test(&["metadata", "uid"], json!(instance.metadata.uid))]
 }
@@ -278,7 +281,7 @@ fn without_label(instance: &Instance, node: &str) -> Option<PatchOperation> {
     is_there.then(|| remove(&["metadata", "labels", &label]))
 }
 
-/// Makes a map of the metadata that is not there.
+/// Returns the operations that create a map of the metadata if it is missing.
 pub(crate) fn with_map(map: Option<&BTreeMap<String, String>>, name: &str) -> Vec<PatchOperation> {
     match map {
         Some(_) => vec![],

@@ -1,5 +1,5 @@
-//! The Instances of this node as they are known: what the watch says, what this node has just written, and what it
-//! could not write yet. Pure.
+//! Holds the Instances of this node: from the watch, from this node's last writes, and from writes that are still
+//! pending. Pure.
 use super::plan::{has_left, unwritten};
 use crate::{
     api::instance::Instance,
@@ -8,9 +8,9 @@ use crate::{
 };
 use std::{collections::BTreeMap, sync::Arc};
 
-/// Deletions that no watch has told of yet: far more than there ever are side by side.
+/// The most deletions that no watch has reported yet. There are never nearly as many at a time.
 const DELETED_MAX: usize = 10_000;
-/// The second list after a deletion surely began later.
+/// The number of lists after which a deletion is dropped: the second list certainly began after it.
 const LISTS_WAITED_FOR: u8 = 2;
 
 /// An event of a watch, of the Instances of one namespace or of all.
@@ -20,45 +20,46 @@ pub(crate) enum Event {
     Listed(Box<Instance>),
     Complete,
     Applied(Box<Instance>),
-    /// One that is there, and is not what an Instance should be.
+    /// An object that cannot be read as an Instance.
     Unreadable(ObjectKey),
     Deleted(Box<Instance>),
 }
 
-/// Far more Instances than leave a watch while one answer is waited for.
+/// The most Instances that left a watch and are remembered. There are never nearly as many while one answer is awaited.
 const LEFT_MAX: usize = 1000;
 
 #[derive(Debug, Default)]
 pub(crate) struct Known {
     instances: BTreeMap<ObjectKey, Arc<Instance>>,
-    /// The lists that are being read, by the namespace of the watch.
+    /// The incomplete lists, by the namespace of the watch.
     listing: BTreeMap<Option<String>, BTreeMap<ObjectKey, Arc<Instance>>>,
-    /// The Instances that this node has deleted, by uid. An earlier event may still be on its way.
+    /// The Instances that this node has deleted, by uid. An earlier event may still arrive.
     deleted: BTreeMap<String, Deletion>,
-    /// Versions at which Instances left the watch, with their uids: an answer to what was asked before may still be on its
-    /// way, and nothing would take it back.
+    /// The versions at which Instances left the watch, with their uids. An answer to an earlier request may still
+    /// arrive, and no event would correct it.
     left: BTreeMap<u64, String>,
-    /// Instances of other devices that have a name this node wanted. They are in no watch of this node's, and
-    /// forgotten with the next list.
+    /// Instances of other devices that have a name this node wanted. No watch of this node has them, and the next list
+    /// removes them.
     strangers: BTreeMap<ObjectKey, Arc<Instance>>,
-    /// Slots of this node's own devices that were exchanged while the API server was away, in order.
+    /// Slots of devices of this node alone that were exchanged while the API server was unreachable, in order.
     pending: BTreeMap<ObjectKey, BTreeMap<SlotId, Exchange>>,
-    /// This node, and the Instances of an earlier life that were not compared with a list yet.
+    /// The name of this node. The next field has the Instances of an earlier run that were not compared with a list
+    /// yet.
     node: String,
     earlier: Instances,
-    /// Whether there was a list, or that of an earlier life must do.
+    /// Whether a list has arrived, or the Instances of an earlier run are used instead.
     has_begun: bool,
 }
 
 #[derive(Debug)]
 struct Deletion {
     namespace: String,
-    /// How many lists there were since. One of them may have taken the place of the event that tells of it.
+    /// The number of lists since the deletion. A list may replace the event of the deletion.
     lists: u8,
 }
 
 impl Known {
-    /// With what an earlier life knew last: what it could not write is still to be written.
+    /// Creates the state with the Instances of an earlier run, whose pending writes are still to be written.
     pub(crate) fn new(node: &str, earlier: Instances) -> Self {
         Self {
             node: node.to_owned(),
@@ -71,12 +72,12 @@ impl Known {
         self.has_begun
     }
 
-    /// Every watch has had its list.
+    /// Records that every watch has had its list.
     pub(crate) fn begin(&mut self) {
         self.has_begun = true;
     }
 
-    /// Begins with what was known in an earlier life, in the namespaces of which nothing is known yet.
+    /// Begins with the Instances of an earlier run, in the namespaces that have not been listed yet.
     pub(crate) fn begin_with(&mut self, earlier: Instances, is_listed: impl Fn(&str) -> bool) {
         for (key, instance) in earlier {
             if !is_listed(&key.namespace) {
@@ -101,7 +102,7 @@ impl Known {
             }
             Event::Complete => self.complete(namespace),
             Event::Applied(instance) => self.take(Arc::new(slim(*instance))),
-            // It stays as it was last: nothing says that its device is gone.
+            // The Instance stays as it was last, because nothing says that its device is gone.
             Event::Unreadable(key) => {
                 if let (Some(listing), Some(known)) =
                     (self.listing.get_mut(namespace), self.instances.get(&key))
@@ -151,8 +152,8 @@ impl Known {
         self.pending.retain(|_, pending| !pending.is_empty());
     }
 
-    /// What this node wrote, as the server answered. Of one that it has left no watch will say more: the event of
-    /// the leaving may have come before the answer.
+    /// Records a write with the server's answer. No watch reports an Instance that this node has left: the event of
+    /// leaving may have arrived before the answer.
     pub(crate) fn written(&mut self, instance: Instance) {
         if has_left(&instance, &self.node) {
             let key = key_of(&instance.metadata);
@@ -169,26 +170,27 @@ impl Known {
     pub(crate) fn read(&mut self, instance: Instance) {
         let instance = Arc::new(slim(instance));
         for listing in self.listing.values_mut() {
-            // It may have been read before this was written.
+            // The Instance may have been listed before this write.
             listing.insert(key_of(&instance.metadata), instance.clone());
         }
         self.take(instance);
     }
 
-    /// What was read anew of an Instance that this node is about to join again: it may be as it was when this node left.
+    /// Records a new read of an Instance that this node is about to join again. It may be unchanged since this node
+    /// left.
     pub(crate) fn read_to_join(&mut self, instance: Instance) {
         let uid = instance.metadata.uid.clone();
         self.left.retain(|_, left| Some(&*left) != uid.as_ref());
         self.read(instance);
     }
 
-    /// An Instance of another device, which has a name this node wanted.
+    /// Records an Instance of another device that has a name this node wanted.
     pub(crate) fn met(&mut self, stranger: Instance) {
         let key = key_of(&stranger.metadata);
         self.strangers.insert(key, Arc::new(slim(stranger)));
     }
 
-    /// An Instance that this node deleted, or found to be gone.
+    /// Records that this node deleted an Instance, or found it missing.
     pub(crate) fn deleted(&mut self, key: &ObjectKey) {
         if let Some(instance) = self.instances.remove(key) {
             self.note_deletion(key, &instance);
@@ -240,7 +242,7 @@ impl Known {
                 self.left.pop_first();
             }
         }
-        // Out of the watch, and back in it by what this node has written since: that is newer.
+        // This node left the watch and returned by a later write, which is newer.
         let is_it = |known: &Arc<Instance>| {
             known.metadata.uid == gone.metadata.uid && !is_newer(known, gone)
         };
@@ -250,7 +252,7 @@ impl Known {
         }
     }
 
-    /// Notes exchanges that could not be written.
+    /// Records exchanges that could not be written.
     pub(crate) fn postpone(&mut self, key: &ObjectKey, exchanges: &[&Exchange]) {
         let pending = self.pending.entry(key.clone()).or_default();
         for exchange in exchanges {
@@ -275,7 +277,7 @@ impl Known {
             .collect()
     }
 
-    /// Forgets what was written of the pending exchanges; what was postponed meanwhile stays.
+    /// Removes exchanges from the pending ones after they were written. Later ones stay.
     pub(crate) fn made_up(&mut self, key: &ObjectKey, written: &[Exchange]) {
         if let Some(pending) = self.pending.get_mut(key) {
             pending.retain(|_, exchange| !written.contains(exchange));
@@ -285,12 +287,12 @@ impl Known {
         }
     }
 
-    /// An Instance as the server has it.
+    /// Returns an Instance as the server has it.
     pub(crate) fn stored(&self, key: &ObjectKey) -> Option<Arc<Instance>> {
         self.instances.get(key).cloned()
     }
 
-    /// All Instances as this node sees them: those being deleted are gone, what is pending is done.
+    /// Returns all Instances as this node sees them: without those being deleted, and with pending exchanges applied.
     pub(crate) fn published(&self) -> Instances {
         let is_there = |instance: &Arc<Instance>| instance.metadata.deletion_timestamp.is_none();
         let mut all: Instances = (self.strangers.iter().chain(&self.instances))
@@ -306,13 +308,13 @@ impl Known {
     }
 }
 
-/// Without the bookkeeping of server-side apply, which is larger than the rest.
+/// Removes the field managers of server-side apply, which are larger than the rest.
 pub(crate) fn slim(mut instance: Instance) -> Instance {
     instance.metadata.managed_fields = None;
     instance
 }
 
-/// Versions of one object are ordered as numbers are (KEP-5504).
+/// Returns the version of an Instance. Versions of one object are ordered as numbers (KEP-5504).
 fn version(instance: &Instance) -> Option<u64> {
     let version = instance.metadata.resource_version.as_ref();
     version.and_then(|version| version.parse().ok())

@@ -1,4 +1,4 @@
-//! The watches of the store: what the API server tells, taken over in batches.
+//! Follows the watches of the store, and takes over their events in batches.
 use super::{
     Inner,
     view::{self, Known},
@@ -46,7 +46,7 @@ impl Inner {
         let mut postponed = self.postponed.subscribe();
         let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
         loop {
-            // Nothing tells that the server takes writes again, where the watch was never broken.
+            // If the watch was never interrupted, no event says that the server accepts writes again.
             let wait = match self.change(|known| known.is_pending()) {
                 true => backoff.next_wait(),
                 false => Duration::MAX,
@@ -70,7 +70,7 @@ impl Inner {
     }
 
     fn take(&self, namespace: &Option<String>, batch: Vec<watcher::Result<Event<Read<Instance>>>>) {
-        // A server that is away is no news: what is known stays.
+        // An unreachable server changes nothing: the known objects stay.
         for event in batch.into_iter().flatten() {
             let is_complete = matches!(event, Event::InitDone);
             let event = instance_event(event);
@@ -100,7 +100,8 @@ impl Inner {
         objects::run(apis, what, slim, self.watched.clone(), shutdown).await
     }
 
-    /// After the Instances: with a Configuration before its Instances each device would be created a second time.
+    /// Publishes Configurations only after the Instances. If a Configuration came before its Instances, each device
+    /// would be created a second time.
     pub(super) async fn publish_configurations(
         &self,
         shutdown: &CancellationToken,
@@ -127,7 +128,7 @@ impl Inner {
     }
 }
 
-/// The event as the view takes it.
+/// Converts an event of a watch for the view.
 fn instance_event(event: Event<Read<Instance>>) -> view::Event {
     let read = |object: Read<Instance>| {
         object.0.map(Box::new).map_err(|invalid| {
@@ -153,7 +154,7 @@ fn instance_event(event: Event<Read<Instance>>) -> view::Event {
     }
 }
 
-/// The Configurations as the agent needs them. Their status is not part of it: it changes with every node.
+/// Converts the Configurations for the agent. Their status is left out, because it changes with every node.
 fn configurations(set: &Objects<Configuration>) -> Configurations {
     let mut all = Configurations {
         hidden: set.unreadable.keys().cloned().collect(),

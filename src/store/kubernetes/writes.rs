@@ -20,7 +20,7 @@ use json_patch::Patch as JsonPatch;
 use kube::api::{DeleteParams, PatchParams, PostParams, Preconditions};
 use std::sync::Arc;
 
-/// Somebody else may change the Instance between its reading and our patch.
+/// The most attempts of a patch, because another writer may change the Instance between our read and our patch.
 const TRIES: usize = 4;
 
 impl Inner {
@@ -69,7 +69,8 @@ impl Inner {
         };
         let new = plan::to_create(instance, &self.settings.node_name);
         match self.instance_api(key).create(&params, &new).await {
-            // What this node sees is said next, as of every Instance that does not say it: its plugin need not wait.
+            // The health of the device is written next, as for every Instance without it, so the plugin need not wait
+            // for it.
             Ok(created) => {
                 self.change(|known| known.written(created));
                 Ok(())
@@ -79,8 +80,8 @@ impl Inner {
         }
     }
 
-    /// Joins the Instance that is there already. The controller took this node out while the node was away, or the answer to
-    /// an earlier creation was lost. Another device can have the name, too.
+    /// Joins an existing Instance. The controller has removed this node while it was offline, or the answer to an
+    /// earlier creation was lost. It may also be the Instance of another device with the same name.
     async fn join_existing(&self, key: &ObjectKey, ours: &Instance) -> Result<(), StoreError> {
         let node = &self.settings.node_name;
         let there = self.read(key).await?;
@@ -99,8 +100,8 @@ impl Inner {
         }
     }
 
-    /// An Instance that a container holds a slot of is left to the controller. `spec` is last: a node that is not in it any
-    /// more has nothing to try again.
+    /// Leaves an Instance. If a container holds a slot of it, the controller removes this node later. `spec` is written
+    /// last, because a node that is no longer in it does not retry.
     async fn leave(&self, key: &ObjectKey) -> Result<(), StoreError> {
         let node = &self.settings.node_name;
         self.patch_status(key, |i| plan::unseen(i, node)).await?;
@@ -115,7 +116,7 @@ impl Inner {
     async fn health(&self, key: &ObjectKey, view: &View, now: &str) -> Result<(), StoreError> {
         let node = &self.settings.node_name;
         let instance = self.stored(key)?;
-        self.patch_status(key, |i| plan::health(i, node, (view, now)))
+        self.patch_status(key, |i| plan::health(i, node, view, now))
             .await?;
         self.tell_of_health(&instance, view);
         Ok(())
@@ -205,8 +206,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Patches an Instance as it is known, and as it is read anew where that was old. What cannot be patched so may
-    /// be old too, once.
+    /// Patches the known Instance, and reads it again if the patch did not match. A patch that cannot be built is also
+    /// retried once with a newer Instance.
     pub(super) async fn patch(
         &self,
         key: &ObjectKey,
@@ -283,7 +284,7 @@ impl Inner {
 /// The result of a patch.
 enum Attempt {
     Written(Arc<Instance>),
-    /// It does not fit the Instance as it is now.
+    /// The patch does not match the present Instance.
     Stale(String),
 }
 
@@ -293,7 +294,7 @@ fn changing(key: &ObjectKey, reason: &str) -> StoreError {
     ))
 }
 
-/// An error as those who asked for the write can use it.
+/// Converts an error for the caller of the write.
 fn unavailable(error: &kube::Error) -> StoreError {
     let said = reason(error);
     match code(error) {

@@ -1,4 +1,4 @@
-//! Which slot a container is given, and which it is refused.
+//! Tests of the slots that a container gets, and of those that it is refused.
 use super::*;
 
 #[tokio::test]
@@ -90,7 +90,7 @@ async fn slots_that_the_other_resource_holds_are_unhealthy() {
     node.run_pod("by-configuration", &[("akri.sh/cam", 1)]);
     node.pid("by-configuration").await;
     node.until_counts(&door, 2, 1).await;
-    // A free id beside the one in use: the device has a free slot.
+    // A free id is listed beside the one in use, because the device has a free slot.
     node.until_counts("cam", 2, 2).await;
 
     let resource = format!("akri.sh/{door}");

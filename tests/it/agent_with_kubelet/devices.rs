@@ -1,4 +1,4 @@
-//! Devices that come and go, and what the node has of them.
+//! Tests of devices that appear and disappear, and of the node's resources for them.
 use super::*;
 
 #[tokio::test]

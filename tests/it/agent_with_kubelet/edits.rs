@@ -1,4 +1,4 @@
-//! Configurations that are edited, deleted or refused while their devices are in use.
+//! Tests of Configurations that are edited, deleted or rejected while their devices are in use.
 use super::*;
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Our agent and our kubelet over real sockets: the two halves of one protocol test each other.
+//! Tests our agent with our kubelet over real sockets: the two sides of one protocol test each other.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod allocation;
 mod devices;

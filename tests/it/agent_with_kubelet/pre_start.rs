@@ -1,7 +1,7 @@
-//! What is checked before a container starts.
+//! Tests of the checks before a container starts.
 use super::*;
 
-/// A node with a Pod at a device of `cam`, to be changed and the Pod to crash.
+/// Starts a node with a Pod that holds a device of `cam`. The tests change the device and crash the Pod.
 async fn with_broker() -> TestNode {
     let (node, door) = TestNode::with_a_camera("gracePeriodSeconds: 600", 1).await;
     node.run_pod("broker", &[(&format!("akri.sh/{door}"), 1)]);
@@ -16,7 +16,7 @@ async fn a_container_whose_device_is_gone_is_not_started_again() {
     node.until_counts(&instance_name("cam", "door"), 1, 0).await;
     node.crash("broker").await;
     node.until_waiting("broker", "is gone").await;
-    // It is when the device is back.
+    // The container starts when the device is back.
     node.devices.see("cam", [device("door")]);
     node.until("it runs again", async || node.restarts("broker").await)
         .await;

@@ -1,4 +1,4 @@
-//! Plugins whose socket is deleted, or that the kubelet has let go of.
+//! Tests of plugins whose socket is deleted, or whose registration the kubelet has dropped.
 use super::*;
 
 #[tokio::test]

@@ -1,13 +1,13 @@
-//! Agents and kubelets that stop, are killed and come back.
+//! Tests of agents and kubelets that stop, are killed and start again.
 use super::*;
 
-/// 200 devices, and a broker at the first three.
+/// Configures 200 devices, and runs brokers with the first three. Returns their Instances.
 async fn with_brokers_at_three_of_200(node: &TestNode) -> Vec<String> {
     let ids: Vec<String> = (0..200).map(|n| format!("d{n}")).collect();
     node.configure("cam", "capacity: 1");
     node.devices.see("cam", ids.iter().map(|id| device(id)));
     let names: Vec<_> = ids.iter().map(|id| instance_name("cam", id)).collect();
-    // `akri.sh/cam` is the one more.
+    // The resource beyond the 200 is `akri.sh/cam`.
     node.until_connected(201).await;
     for (n, name) in names.iter().take(3).enumerate() {
         node.run_pod(&format!("broker{n}"), &[(&format!("akri.sh/{name}"), 1)]);
@@ -37,7 +37,7 @@ async fn everything_is_back_after(node: &TestNode, what: &str, names: &[String])
     node.assert_all_run();
 }
 
-/// Instances and allocations are as they were when the kubelet goes and another comes.
+/// Checks that Instances and allocations are unchanged after the kubelet was replaced by `go`.
 async fn a_kubelet_restart_changes_nothing(what: &str, go: impl AsyncFnOnce(&mut TestNode)) {
     let mut node = TestNode::new();
     node.kubelet_settings.endpoint_grace = Duration::from_secs(60);
@@ -75,7 +75,7 @@ async fn a_clean_stop_of_the_agent_leaves_its_instances_and_removes_its_sockets(
     assert_eq!(node.sockets().len(), 0, "{:?}", node.sockets());
 }
 
-/// Instances, allocations and brokers stay as they are when the agent goes and `again` comes.
+/// Checks that Instances, allocations and brokers are unchanged after the agent was replaced by `go`.
 async fn an_agent_restart_changes_nothing(go: impl AsyncFnOnce(&mut TestNode)) {
     let mut node = TestNode::new();
     node.kubelet_settings.endpoint_grace = Duration::from_secs(60);
@@ -115,7 +115,7 @@ async fn an_agent_restart_changes_nothing(go: impl AsyncFnOnce(&mut TestNode)) {
         "the same Instances, with their timestamps and slots"
     );
     assert_eq!([node.pid("one").await, node.pid("two").await], pids);
-    // A container that restarts is started with what it was given.
+    // A container that restarts gets the same values again.
     for pod in ["one", "two"] {
         node.crash(pod).await;
         node.until("it runs again", async || {
@@ -202,11 +202,12 @@ async fn after_an_agent_restart_allocate_is_refused_when_the_device_does_not_sho
         "it was given no time"
     );
     assert_eq!(node.usage(&door).len(), 0);
-    // Nothing is deleted that was only not seen yet.
+    // An Instance is not deleted because its device was not seen yet.
     assert!(node.instances().contains_key(&door));
 }
 
-/// A node whose agent was killed when a claim was written and not answered, and is started again.
+/// Starts a node whose agent was killed after a claim was written and before it was answered, and has been started
+/// again.
 async fn killed_within_a_claim(look_interval: Duration) -> (TestNode, String) {
     let mut node = TestNode::new();
     node.agent_settings.look_interval = look_interval;
@@ -278,7 +279,7 @@ async fn no_slot_is_released_while_a_new_kubelet_lists_nothing() {
     pods.list(&[(&resource, &slot)]);
     pods.until_answered(5).await;
     assert_eq!(node.usage(&door).len(), 1);
-    // From here on the kubelet is believed: the same look would have released it.
+    // From here on the kubelet's lists are trusted: the same look would have released the slot.
     node.remove_pod("broker");
     node.until("the Pod is gone", async || {
         node.pod("broker").await.is_none().then_some(())

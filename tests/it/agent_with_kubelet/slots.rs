@@ -1,4 +1,4 @@
-//! Slots are as the containers of the node use them, whatever becomes of their Instances.
+//! Tests that slots match the containers of the node, whatever happens to their Instances.
 use super::*;
 use petiole::{
     api::{instance::Instance, reason::Reason},
@@ -9,9 +9,9 @@ use petiole::{
     store::About,
 };
 
-/// Short, so that a slot that nobody holds is released soon.
+/// The interval between two looks. It is short, so that a slot without a holder is released soon.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(300);
-/// In this time a slot would have been released several times.
+/// A time in which a slot would have been released several times.
 const MANY_LOOKS: Duration = Duration::from_millis(2000);
 
 async fn with_a_camera(spec: &str, slots: u32) -> (TestNode, String) {
@@ -62,12 +62,12 @@ async fn a_slot_that_an_init_container_alone_asked_for_is_held_until_its_pod_is_
 
 #[tokio::test]
 async fn a_pod_that_has_ended_and_stands_in_the_checkpoint_still_holds_no_slot() {
-    // Long enough for the file to be there before the slot is released.
+    // The interval is long enough for the file to exist before the slot is released.
     let looks = Duration::from_secs(2);
     let (mut node, door) = with_looks(looks, "capacity: 1", 1).await;
     let slot = format!("{door}-0");
     node.allocate(&door, &[&slot]).await.unwrap();
-    // As the kubelet leaves it until something makes it write.
+    // The kubelet keeps this entry until it writes the file again.
     let entry = Entry {
         pod_uid: "ended".to_owned(),
         container_name: "main".to_owned(),
@@ -94,7 +94,7 @@ async fn nothing_is_released_while_the_checkpoint_cannot_be_read() {
     let slot = format!("{door}-0");
     let file = (node.agent_settings.plugin_folder).join(checkpoint::FILE);
     sleep(Duration::from_millis(600)).await; // the kubelet has written what it had to
-    // A folder cannot be read as a file, nor be replaced by one.
+    // A folder cannot be read as a file, and no file can replace it.
     fs::remove_file(&file).unwrap();
     fs::create_dir(&file).unwrap();
     node.allocate(&door, &[&slot]).await.unwrap();
@@ -163,7 +163,7 @@ async fn an_instance_that_is_made_anew_while_containers_run_shows_their_slots() 
     })
     .await;
 
-    // And of a Configuration that is deleted and comes again.
+    // The same holds for a Configuration that is deleted and created again.
     node.remove_manifest("cam.yaml");
     node.until_no_instance(&door).await;
     node.configure("cam", "capacity: 2");
@@ -198,7 +198,7 @@ async fn a_slot_that_another_node_shows_and_a_container_here_uses_is_told_once()
     assert_eq!(notes.len(), 1, "{notes:?}");
     let expected = format!("slot {slot} is held by node-b, and a container on node node-a uses it");
     assert!(notes[0].starts_with(&expected), "{notes:?}");
-    // Once the other node has released it, it is this one's again.
+    // Once the other node has released the slot, this node has it again.
     node.hand_over(&slot, ("node-b", "")).await;
     node.until_usage(&door, &[(&slot, "node-a")]).await;
 }

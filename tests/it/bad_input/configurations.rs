@@ -1,7 +1,7 @@
-//! Manifests that nobody should have written.
+//! Tests of invalid manifests.
 use super::*;
 
-/// File, text, and a part of what is said of it.
+/// The rows: a file name, the text, and a part of the error.
 #[expect(clippy::too_many_lines, reason = "a table")]
 fn bad_manifests() -> Vec<(&'static str, String, &'static str)> {
     let good = |name: &str, spec: &str| {
@@ -125,7 +125,7 @@ async fn a_folder_of_configurations_that_is_gone_deletes_nothing_and_is_read_whe
     node.until_counts(&door, 3, 3).await;
 }
 
-/// Written by another program, or by an agent of a time when there was no bound.
+/// The object was written by another program, or by an agent before the limit existed.
 #[tokio::test]
 async fn an_instance_with_a_capacity_without_bound_offers_a_bounded_number_of_slots() {
     let mut node = TestNode::new();

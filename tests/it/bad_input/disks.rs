@@ -1,4 +1,4 @@
-//! Folders and files that are not as they should be.
+//! Tests of folders and files in an unexpected state.
 use super::*;
 
 #[tokio::test]
@@ -7,7 +7,7 @@ async fn a_claim_that_cannot_be_written_is_refused_with_the_path_and_leaves_the_
     let file = format!("default_{door}.yaml");
     let folder = node.state().join("instances");
     let before = fs::read_to_string(folder.join(&file)).unwrap();
-    // A folder where the new content is written first.
+    // A folder is in the place of the temporary file.
     let obstacle = folder.join(format!(".{file}.tmp"));
     fs::create_dir_all(&obstacle).unwrap();
     let refusal = node
@@ -26,7 +26,7 @@ async fn an_instance_that_cannot_be_written_is_tried_again() {
     let (node, door) = at_work().await;
     let roof = instance_name("good", "roof");
     let folder = node.state().join("instances");
-    // A folder where its file should be.
+    // A folder is in the place of the file.
     let obstacle = folder.join(format!("default_{roof}.yaml"));
     fs::create_dir_all(obstacle.join("full")).unwrap();
     node.devices.see("good", [device("door"), device("roof")]);
@@ -78,7 +78,7 @@ async fn an_instance_file_that_is_half_a_file_costs_its_device_nothing_but_its_a
 async fn a_plugin_folder_that_is_replaced_is_used_again() {
     let (mut node, door) = at_work().await;
     node.stop_kubelet().await;
-    // It is moved first: in a folder that is being removed, the agent may put a new socket.
+    // The folder is renamed first, because the agent may create a new socket in a folder that is being removed.
     let folder = node.agent_settings.plugin_folder.clone();
     let away = folder.with_extension("away");
     fs::rename(&folder, &away).unwrap();

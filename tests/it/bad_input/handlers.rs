@@ -1,7 +1,7 @@
-//! Discoveries that fail, panic or hang, and devices that are strange.
+//! Tests of discoveries that fail, panic or hang, and of unusual devices.
 use super::*;
 
-/// Whether it ran more than once, and not so often that it is all the agent does.
+/// Asserts that the discovery ran more than once, and with waits between the runs.
 fn assert_backed_off(node: &TestNode, details: &str) {
     let runs = node.devices.runs(details);
     assert!((2..20).contains(&runs), "{details} was run {runs} times");
@@ -42,13 +42,13 @@ async fn a_discovery_that_hangs_and_hears_no_signal_holds_up_nothing() {
     })
     .await;
     node.remove_manifest("bad.yaml");
-    // Its end is waited for in vain; other discoveries begin all the same.
+    // The discovery never ends; other discoveries start nevertheless.
     node.configure("later", "capacity: 1");
     node.devices.see("later", [device("roof")]);
     node.until_counts(&instance_name("later", "roof"), 1, 1)
         .await;
     still_works(&node, &door).await;
-    // And with another one that hangs.
+    // The same holds if another one hangs too.
     node.configure_with("bad", "hang-more", "capacity: 1");
     node.until("it hangs", async || {
         (node.devices.runs("hang-more") > 0).then_some(())

@@ -1,4 +1,4 @@
-//! What others get wrong: each row of the design's table of bad input. Whatever comes in, the rest goes on.
+//! Tests each kind of bad input: everything else continues to work.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod configurations;
 mod disks;
@@ -23,14 +23,14 @@ use tokio::{
     time::timeout,
 };
 
-/// Begins like HTTP/2 and goes on with what is none.
+/// Returns bytes that begin like HTTP/2 and continue with invalid ones.
 fn garbage() -> Vec<u8> {
     let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
     bytes.extend((0..4096_u32).map(|n| u8::try_from(n * 31 % 251).unwrap()));
     bytes
 }
 
-/// A node with one good device in a Configuration of its own, and a Pod that holds it.
+/// Starts a node with one good device in a Configuration of its own, and a Pod that holds it.
 async fn at_work() -> (TestNode, String) {
     let node = TestNode::started();
     node.configure("good", "capacity: 2");
@@ -42,7 +42,7 @@ async fn at_work() -> (TestNode, String) {
     (node, door)
 }
 
-/// The Pod of `at_work` runs undisturbed, another one is given the device, and another device is found.
+/// Asserts that the Pod of `at_work` still runs, that another Pod gets the device, and that another device is found.
 async fn still_works(node: &TestNode, door: &str) {
     node.assert_all_run();
     assert_eq!(node.restarts("broker").await, Some(0));

@@ -1,4 +1,4 @@
-//! What comes to our agent's sockets.
+//! Tests of bad input at our agent's sockets.
 use super::*;
 
 #[tokio::test]

@@ -1,7 +1,7 @@
-//! What comes to our kubelet's sockets.
+//! Tests of bad input at our kubelet's sockets.
 use super::*;
 
-/// Asks our kubelet to register what listens at `socket`, and waits for no answer.
+/// Asks our kubelet to register the server at `socket`, and does not wait for the answer.
 fn register(node: &TestNode, socket: &str, name: &str) -> JoinSet<Option<tonic::Status>> {
     let path = node.agent_settings.plugin_folder.join("kubelet.sock");
     let request = RegisterRequest {
@@ -49,7 +49,7 @@ async fn a_plugin_that_sends_garbage_is_refused() {
     still_works(&node, &door).await;
 }
 
-/// Why a registration is refused.
+/// Returns the reason of a rejected registration.
 async fn refused(node: &TestNode, socket: &str, resource: &str) -> String {
     let mut call = register(node, socket, resource);
     let refusal = timeout(PATIENCE, call.join_next())
@@ -94,7 +94,7 @@ async fn garbage_at_its_own_sockets_is_not_heard() {
         let mut stream = UnixStream::connect(&socket).await.unwrap();
         stream.write_all(&garbage()).await.ok();
         let mut answer = vec![];
-        // It hangs up, or waits for more; both are well.
+        // The kubelet may close the connection or wait for more; both are correct.
         timeout(Duration::from_millis(300), stream.read_to_end(&mut answer))
             .await
             .ok();

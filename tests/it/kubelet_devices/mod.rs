@@ -1,5 +1,5 @@
-//! Device plugins against our kubelet, over real sockets: registration, lists, health, the end of plugins, and what
-//! containers get.
+//! Tests device plugins with our kubelet, over real sockets: registration, lists, health, the end of plugins, and the
+//! values that containers get.
 #![allow(clippy::unwrap_used, reason = "a test")]
 mod pods;
 mod registration;
@@ -26,7 +26,7 @@ use tonic::{Code, transport::Channel};
 const CAM: &str = "akri.sh/cam";
 const MIC: &str = "akri.sh/mic";
 
-/// A Pod whose one container asks for `limits`, prints what it got and stays.
+/// Returns a Pod whose one container requests `limits`, prints its environment and stays.
 fn asking(limits: &str) -> String {
     format!(
         "  terminationGracePeriodSeconds: 1
@@ -45,7 +45,7 @@ async fn pod_resources(node: &Node) -> PodResourcesListerClient<Channel> {
     PodResourcesListerClient::new(uds::dial(&socket).await.unwrap())
 }
 
-/// `(resource, id)` of all that containers hold.
+/// Returns `(resource, id)` of all devices that containers hold.
 async fn held(node: &Node) -> Vec<(String, String)> {
     let mut client = pod_resources(node).await;
     let pods = client

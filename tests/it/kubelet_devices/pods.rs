@@ -1,4 +1,4 @@
-//! Devices in containers: which they get, and when their Pod cannot have them.
+//! Tests of the devices that containers get, and of Pods that cannot have them.
 use super::*;
 
 #[tokio::test]
@@ -88,7 +88,7 @@ async fn preferences_of_a_plugin_are_followed_where_they_can_be() {
     assert_eq!(plugin.calls().preferred, 1);
 }
 
-/// A container that a kubelet left behind when it was killed; it does not end when it is asked to.
+/// Starts a container as a killed kubelet leaves it behind. It ignores SIGTERM.
 fn leave_behind(node: &Node) -> Child {
     let mut left = Command::new("sh");
     left.args([
@@ -177,7 +177,7 @@ async fn init_containers_pass_their_devices_on() {
     );
     node.manifest("p", &spec);
     node.until_pod("p", "/phase", json!("Succeeded")).await;
-    // The sidecar got the init container's device, and kept it: the main one needs another.
+    // The sidecar got the init container's device and kept it, so the main container needs another one.
     assert_eq!(plugin.calls().allocate, [["a"], ["a"], ["b"]]);
     node.until_log("p", "main", "cam=b").await;
     assert!(held(&node).await.is_empty());

@@ -1,4 +1,4 @@
-//! Plugins come, replace each other, go, and come back after the kubelet.
+//! Tests of plugins that register, replace each other, stop, and return after the kubelet has restarted.
 use super::*;
 
 #[tokio::test]
@@ -65,7 +65,7 @@ async fn a_registration_that_replaces_another_outlives_its_end() {
     assert_eq!(plugins[0].state, PluginState::Connected);
     assert!(plugins[0].endpoint.ends_with("new.sock"));
 
-    // The same socket once more: no gap, and one more stream.
+    // The same socket registers again: there is no gap, and one more stream.
     new.register(&node).await.unwrap();
     eventually("a second stream", async || new.calls().list_and_watch == 2).await;
     node.until_counts(CAM, Some("2/1")).await;

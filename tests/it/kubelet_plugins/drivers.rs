@@ -1,4 +1,4 @@
-//! Plugins in `plugins_registry` that are no device plugins: CSI drivers, and DRA drivers, which are refused.
+//! Tests of plugins in `plugins_registry` other than device plugins: CSI drivers, and DRA drivers, which are rejected.
 use super::*;
 
 fn csi_driver(

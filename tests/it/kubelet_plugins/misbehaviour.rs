@@ -1,15 +1,15 @@
-//! Plugins that misbehave at each step: the others are not disturbed, and the reason is shown.
+//! Tests of plugins that misbehave at each step: the other plugins are not affected, and the reason is shown.
 use super::*;
 
-/// It is tried again, and then is not there.
+/// The error of a plugin that was dialled again and is gone.
 const DEAD: &str = "RegisterPlugin error -- dial failed at socket";
 
-/// One field that says it is text and is none: a name of `PluginInfo`, or a device's id where it is in a list.
+/// Returns a message with one text field that is not UTF-8: a name in `PluginInfo`, or a device's id in a list.
 fn no_utf8(field: u8) -> Vec<u8> {
     vec![field << 3 | 2, 2, 0xff, 0xfe]
 }
 
-/// How each method may go wrong, and what is shown then.
+/// Returns a failure of each method, and the error that is shown for it.
 fn misbehaviours() -> Vec<(&'static str, Behaviour, String)> {
     let options = "failed to get device plugin options: rpc error: code = ";
     vec![
@@ -63,7 +63,7 @@ async fn a_plugin_that_misbehaves_while_it_registers_is_refused_with_the_reason(
         let socket = format!("r{n}.sock");
         let methods = device_plugin(&resource, vec![(method, behaviour)]);
         let plugin = RawPlugin::serve(&in_registry(&node, &socket), methods);
-        // One that does not get to its name is shown by its socket.
+        // A plugin that fails before it gives its name is shown by its socket.
         let has_no_name = method == "GetInfo" || reason == DEAD;
         let name = if has_no_name { socket } else { resource };
         let name = if reason.contains("type:  at") {
@@ -83,7 +83,7 @@ async fn a_plugin_that_misbehaves_while_it_registers_is_refused_with_the_reason(
 
 #[tokio::test]
 async fn a_registration_that_is_replaced_while_it_waits_is_told_so() {
-    // The first one ends with its caller.
+    // The first registration ends with its caller.
     let node = Node::start_with(|settings| settings.call_limits.options = LONG).await;
     let methods = device_plugin("x.io/r", vec![("GetDevicePluginOptions", Hang)]);
     let plugin = RawPlugin::serve(&node.root().join("device-plugins/r.sock"), methods);

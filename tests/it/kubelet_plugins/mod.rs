@@ -1,5 +1,5 @@
-//! Plugins in `plugins_registry`, and plugins that misbehave at each step: what they are told, what others see of
-//! them, and that nobody else is disturbed.
+//! Tests of plugins in `plugins_registry`, and of plugins that misbehave at each step: the answers that they get, the
+//! state that clients see, and the isolation of other plugins.
 #![allow(clippy::unwrap_used, reason = "a test")]
 mod drivers;
 mod misbehaviour;
@@ -31,14 +31,14 @@ use std::{fs, path::PathBuf, sync::Arc, time::Duration};
 use tokio::time::timeout;
 
 const CAM: &str = "akri.sh/cam";
-/// Longer than plugins on this machine need; the kubelet's own limits are half a minute.
+/// A time limit that plugins on this machine never need. The kubelet's own limits are half a minute.
 const SHORT: Duration = Duration::from_millis(700);
-/// It only ends a test that fails.
+/// A time limit that only ends a failing test.
 const LONG: Duration = Duration::from_secs(30);
 
 type Methods = Vec<(&'static str, Behaviour)>;
 
-/// A node whose plugins have little time to answer, with one that works.
+/// Starts a node with short time limits for plugins, and one plugin that works.
 async fn node() -> (Node, FakePlugin) {
     node_with(|_| {}).await
 }
@@ -59,7 +59,7 @@ async fn node_with(change: impl FnOnce(&mut Settings)) -> (Node, FakePlugin) {
     (node, works)
 }
 
-/// The plugin that works still does, and a new Pod gets its device.
+/// Asserts that the working plugin still works, and that a new Pod gets its device.
 async fn is_undisturbed(node: &Node) {
     node.manifest("works", &asking(CAM));
     node.until_log("works", "c", "started").await;
@@ -100,7 +100,7 @@ fn list(ids: &[&str]) -> Behaviour {
     Stay(list.encode_to_vec())
 }
 
-/// All that a device plugin answers, where `except` says nothing else.
+/// Returns all methods of a working device plugin, with those in `except` replaced.
 fn device_plugin(resource: &str, except: Methods) -> Methods {
     let options = DevicePluginOptions {
         pre_start_required: true,

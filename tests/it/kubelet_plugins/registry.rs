@@ -1,4 +1,4 @@
-//! The sockets in `plugins_registry`: which of them are plugins, and what they are told.
+//! Tests of the sockets in `plugins_registry`: which of them are plugins, and the answers that they get.
 use super::*;
 
 #[tokio::test]
@@ -47,7 +47,7 @@ async fn a_socket_that_goes_is_deregistered_and_one_that_is_created_anew_is_anot
     let path = in_registry(&node, "r.sock");
     let first = RawPlugin::serve(&path, device_plugin("x.io/r", vec![]));
     node.until_counts("x.io/r", Some("1/1")).await;
-    // The first one goes on serving; its socket is no longer there.
+    // The first plugin still serves, but its socket was replaced.
     let second = device_plugin("x.io/r", vec![("ListAndWatch", list(&["a", "b"]))]);
     let second = RawPlugin::serve(&path, second);
     node.until_counts("x.io/r", Some("2/2")).await;

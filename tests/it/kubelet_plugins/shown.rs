@@ -1,4 +1,4 @@
-//! What others see of plugins: the health of devices in a Pod's status, and metrics.
+//! Tests of the visible state of plugins: the health of devices in a Pod's status, and metrics.
 use super::*;
 
 #[tokio::test]
@@ -67,7 +67,7 @@ async fn plugins_are_counted_and_measured_under_the_names_of_go() {
         assert!(lines.contains(&&*want), "{want} in {text}");
     }
     assert!(!lines.contains(&&*socket("actual", "refused.sock")));
-    // One that registers itself in the folder has not called the Registration service.
+    // A plugin that registers through the folder has not called the Registration service.
     assert!(!text.contains("x.io/r"), "{text}");
     [plugin, refused].iter().for_each(|plugin| plugin.die());
 }

@@ -1,6 +1,7 @@
-//! Every block of commands says which test runs it, or why none does, in a comment before it:
+//! Checks that the comment before each block of commands names the test that runs it, or the reason why none does:
 //!
-//! - `<!-- run: lifecycle -->`: a suite of `tests/e2e` runs it (its text has `commands_of PAGE`), or `tests/it/pages` does;
+//! - `<!-- run: lifecycle -->`: a suite of `tests/e2e` runs it (its text has `commands_of PAGE`), or `tests/it/pages`
+//!   does;
 //! - `<!-- part of: docs/cluster.md -->`: each line is one of a block of that page that is run;
 //! - `<!-- not run: the reason -->`.
 use super::{
@@ -9,13 +10,13 @@ use super::{
 };
 use std::fs;
 
-/// Whether a block has commands for a reader's shell.
+/// Returns whether a block has commands for a reader's shell.
 fn has_commands(block: &Block) -> bool {
     let is_shell = matches!(block.language.as_str(), "sh" | "bash" | "shell" | "console");
     is_shell || block.lines.iter().any(|line| line.starts_with("$ "))
 }
 
-/// Returns why the mark of a block does not account for it.
+/// Returns an error if the mark of a block is missing or wrong.
 fn complaint(page: &Page, block: &Block) -> Option<String> {
     let Some(mark) = &block.mark else {
         return Some("no comment says which test runs it, or why none does".to_owned());
@@ -53,7 +54,7 @@ fn not_part_of(block: &Block, whole: &Page) -> Option<String> {
     missing.map(|line| format!("{} does not run {line:?}", whole.path))
 }
 
-/// A reason has a sentence, and the tests that it names exist.
+/// Returns an error if a reason is not a sentence, or names a test that does not exist.
 fn not_a_reason(why: &str) -> Option<String> {
     let suites: Vec<String> = files(&root().join("tests/e2e"), "sh")
         .map(|path| fs::read_to_string(path).unwrap())

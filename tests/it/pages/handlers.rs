@@ -1,4 +1,4 @@
-//! `docs/handlers.md` has every handler, and every key of `discoveryDetails` that a handler knows.
+//! Checks that `docs/handlers.md` lists every handler, and every key of `discoveryDetails` that a handler knows.
 use super::page::{first_cells, read};
 use petiole::discovery::handlers::builtin;
 use std::collections::BTreeSet;

@@ -1,8 +1,9 @@
-//! Every link leads to a file and a heading, and every page is reached from the README and is in the book.
+//! Checks that every link leads to a file and a heading, and that every page is linked from the README and is in the
+//! book.
 use super::page::{Page, pages, read, root};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What `just book` copies beside the pages: a link of a page to anything else would lead nowhere in the book.
+/// The files that `just book` copies beside the pages. A link of a page to any other file would be broken in the book.
 const IN_THE_BOOK: &[&str] = &[
     "LICENSE",
     "charts/petiole/values.yaml",
@@ -43,7 +44,7 @@ fn anchor(title: &str) -> String {
     kept.collect()
 }
 
-/// Returns the path below the root that `target` means in a file of the folder of `from`.
+/// Returns the path below the root to which `target` leads from the folder of `from`.
 fn resolve(from: &str, target: &str) -> String {
     let mut parts: Vec<&str> = from.split('/').collect();
     parts.pop();

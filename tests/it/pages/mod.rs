@@ -1,11 +1,11 @@
-//! The pages (README, `docs/` and those beside them) say what is so: links lead somewhere, commands run, tables list what
-//! the source has, and `docs/configuration.md` is what the definitions say.
+//! Checks the pages (README, `docs/` and those beside them): links lead somewhere, commands run, tables list all items
+//! of the source, and `docs/configuration.md` matches the definitions.
 //!
 //! `PETIOLE_UPDATE_GOLDEN=1 cargo test --test it pages` writes `docs/configuration.md`.
 mod commands;
 mod handlers;
 mod links;
-mod page;
+pub(crate) mod page;
 mod reasons;
 mod reference;
 mod runs;

@@ -1,4 +1,4 @@
-//! Reads the pages and the parts of them that tests look at.
+//! Reads the pages and the parts of them that tests check.
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -19,14 +19,14 @@ pub(crate) struct Page {
 pub(crate) struct Block {
     /// The number of the line with the opening fence.
     pub(crate) line: usize,
-    /// The word behind the opening fence.
+    /// The word after the opening fence.
     pub(crate) language: String,
     /// The comment on the line before the block.
     pub(crate) mark: Option<String>,
     pub(crate) lines: Vec<String>,
 }
 
-/// Returns every page of the repository that people read.
+/// Returns every page of the repository for readers.
 pub(crate) fn pages() -> Vec<Page> {
     let mut paths: Vec<String> = [
         "README.md",
@@ -109,7 +109,7 @@ impl Page {
         prose
     }
 
-    /// Returns the part below the heading `## title`, up to the next one of its level.
+    /// Returns the text below the heading `## title`, up to the next one of its level.
     pub(crate) fn section(&self, title: &str) -> &str {
         let start = format!("\n## {title}\n");
         let (_, part) = (self.text.split_once(&start))
@@ -118,14 +118,14 @@ impl Page {
     }
 }
 
-/// Returns what stands between backticks in the rows of tables.
+/// Returns the texts between backticks in the rows of tables.
 pub(crate) fn code_of_tables(text: &str) -> Vec<&str> {
     let rows = text.lines().filter(|line| line.starts_with('|'));
     rows.flat_map(|row| row.split('`').skip(1).step_by(2))
         .collect()
 }
 
-/// Returns what stands between backticks in the first cell of each row.
+/// Returns the texts between backticks in the first cell of each row.
 pub(crate) fn first_cells(text: &str) -> Vec<&str> {
     let rows = text.lines().filter(|line| line.starts_with("| `"));
     rows.flat_map(|row| {

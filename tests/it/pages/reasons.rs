@@ -1,5 +1,5 @@
-//! `docs/troubleshooting.md` lists every reason of a condition, a problem and an Event, every type of condition, and no
-//! other.
+//! Checks that `docs/troubleshooting.md` lists exactly the reasons of conditions, problems and Events, and the types of
+//! conditions.
 use super::page::read;
 use petiole::api::{condition::ConditionType, reason::Reason};
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! `docs/configuration.md` is made of the definitions in `crds/`.
+//! Builds `docs/configuration.md` from the definitions in `crds/`.
 use super::page::{files, root};
 use serde_json::Value;
 use std::{env, fmt::Write as _, fs};
@@ -22,7 +22,7 @@ fn page() -> String {
     page
 }
 
-/// Returns the text on one line of a table, in which `<instance>` is no HTML.
+/// Returns the text on one line of a table, in which `<instance>` is not HTML.
 fn text(value: &Value) -> String {
     let text = value.as_str().unwrap_or_default();
     let words: Vec<&str> = text.split_whitespace().collect();
@@ -81,7 +81,7 @@ fn kind(page: &mut String, spec: &Value) {
     }
 }
 
-/// Writes what `kubectl get` shows of a kind, and what it selects by.
+/// Writes the columns of `kubectl get` for a kind, and its selectable fields.
 fn columns(page: &mut String, version: &Value) {
     let columns = list(&version["additionalPrinterColumns"]);
     if !columns.is_empty() {

@@ -1,18 +1,18 @@
 //! Runs the commands that need neither root nor a cluster, as the pages have them, in one shell for each page.
 //!
-//! Three things differ from a reader's shell: `petiole` is the program that cargo has built for tests, `/tmp/box` is a
-//! temporary folder, and `petiole discover` looks for 1 s.
+//! It differs from a reader's shell in three points: `petiole` is the program that cargo has built for tests,
+//! `/tmp/box` is a temporary folder, and `petiole discover` looks for 1 s.
 use super::page::{read, root};
 use std::{
     path::Path,
     process::{Command, Stdio},
 };
 
-/// The pages with blocks that are run here.
+/// The pages whose blocks are run here.
 pub(crate) const PAGES: &[&str] = &["README.md", "docs/handlers.md", "docs/standalone.md"];
 const MARK: &str = "run: tests/it/pages";
 
-/// A command that shows something, how many lines of it match, and the pattern of `grep -E`.
+/// The commands with visible output: the command, the number of matching lines, and the pattern of `grep -E`.
 const SHOWN: &[(&str, usize, &str)] = &[
     (
         "petiole get instances --state /tmp/box/state -o wide",
@@ -41,7 +41,7 @@ const SHOWN: &[(&str, usize, &str)] = &[
     ),
 ];
 
-/// Runs what a reader would: `shows` waits until a command prints what the page says.
+/// The beginning of each script: `shows` waits until a command prints what the page says.
 const SHELL: &str = r#"
 set -euo pipefail
 set -m # jobs are %1, %2, as at a terminal
@@ -83,7 +83,7 @@ fn script(path: &str, folder: &Path) -> String {
     text.replace("/tmp/box", folder.to_str().unwrap())
 }
 
-/// Runs the commands of a page, and returns what they printed.
+/// Runs the commands of a page, and returns their output.
 fn run(path: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     let program = Path::new(env!("CARGO_BIN_EXE_petiole")).parent().unwrap();

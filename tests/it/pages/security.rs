@@ -1,4 +1,4 @@
-//! `docs/security.md` names the test that holds each promise, and every variable that is refused: those names are real.
+//! Checks that `docs/security.md` names an existing test for each promise, and lists every variable that is refused.
 use super::page::{code_of_tables, read, root};
 use petiole::model::variables::Variables;
 use std::{
@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// All Rust sources and end-to-end suites.
+/// Collects all Rust sources and end-to-end suites.
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();

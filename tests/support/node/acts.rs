@@ -1,8 +1,8 @@
-//! What a test does to the node.
+//! Changes the node, its Pods and its slots for a test.
 use super::*;
 
 impl TestNode {
-    /// Writes a Configuration of the test handler whose details are its name. `spec` are more fields, in braces' style.
+    /// Writes a Configuration of the test handler whose details are its name. `spec` has more fields, in flow style.
     pub fn configure(&self, name: &str, spec: &str) {
         self.configure_with(name, name, spec);
     }
@@ -23,7 +23,7 @@ impl TestNode {
         files::remove(&self.configurations().join(file)).unwrap();
     }
 
-    /// A static Pod whose container prints its environment and waits; it asks for these resources.
+    /// Runs a static Pod whose container prints its environment and waits. It requests these resources.
     pub fn run_pod(&self, name: &str, limits: &[(&str, usize)]) {
         let print = "echo PID=$$$$; env; echo END; exec sleep 1000";
         self.write_pod(
@@ -32,7 +32,7 @@ impl TestNode {
         );
     }
 
-    /// A static Pod whose init container asks for these resources and does not end.
+    /// Runs a static Pod whose init container requests these resources and does not end.
     pub fn run_init_pod(&self, name: &str, limits: &[(&str, usize)]) {
         let mut init = container("exec sleep 1000", limits);
         init["name"] = "init".into();
@@ -56,13 +56,13 @@ impl TestNode {
         files::remove(&self.root.join("manifests").join(format!("{name}.yaml"))).unwrap();
     }
 
-    /// Ends a Pod's process, as a crash would.
+    /// Kills a Pod's process, as a crash would.
     pub async fn crash(&self, pod: &str) {
         let pid = self.pid(pod).await;
         kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
     }
 
-    /// Gives a slot to another owner, as if the store were shared with other nodes.
+    /// Gives a slot to another owner, as if other nodes used the same store.
     pub async fn hand_over(&self, slot: &str, (from, to): (&str, &str)) {
         let owner = |text: &str| SlotOwner::from_usage(text).unwrap();
         let slot: petiole::model::slot::SlotId = slot.parse().unwrap();
@@ -77,7 +77,7 @@ impl TestNode {
         store.exchange(vec![exchange]).await.unwrap();
     }
 
-    /// A client of the plugin that serves this resource now.
+    /// Returns a client of the plugin that serves this resource now.
     pub async fn plugin(&self, resource: &str) -> PluginClient {
         self.until(&format!("a plugin for {resource}"), async || {
             let socket = self.socket_of(resource)?;
@@ -87,7 +87,7 @@ impl TestNode {
         .await
     }
 
-    /// Allocate, as a kubelet calls it for one container.
+    /// Calls Allocate as a kubelet does for one container.
     pub async fn allocate(
         &self,
         resource: &str,
@@ -103,7 +103,8 @@ impl TestNode {
         Ok(responses.remove(0))
     }
 
-    /// Allocates a slot, and hangs up when the claim is written and not answered: the store is held up from then on.
+    /// Allocates a slot, and disconnects after the claim was written and before it was answered. The store is blocked
+    /// from then on.
     pub async fn give_up_a_claim(&self, resource: &str, slot: &str) {
         let mut plugin = self.plugin(resource).await;
         self.store.is_held_up.send_replace(true);

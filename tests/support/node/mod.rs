@@ -1,4 +1,5 @@
-//! A node: our agent and our kubelet on real sockets in a temporary folder, each to be stopped and killed by itself.
+//! Runs a node: our agent and our kubelet on real sockets in a temporary folder. Each can be stopped and killed
+//! separately.
 mod acts;
 mod sees;
 
@@ -58,7 +59,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tonic::{Status, transport::Channel};
 
 pub const NODE: &str = "node-a";
-/// Long: it only ends a test that fails, and the machine may be busy with others.
+/// A time limit that only ends a failing test. It is long, because the machine may be busy.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(10);
 
@@ -75,21 +76,21 @@ pub struct TestNode {
     /// For handlers in other processes.
     #[cfg(feature = "external")]
     pub external: Option<petiole::discovery::external::Settings>,
-    /// The running agent's.
+    /// The store of the running agent.
     folder_store: Option<Arc<FolderStore>>,
     agent: Option<Process>,
     kubelet: Option<Process>,
 }
 
 impl TestNode {
-    /// A node on which nothing runs yet.
+    /// Creates a node on which nothing runs yet.
     pub fn new() -> Self {
         Self::in_folder("")
     }
 
-    /// One whose kubelet has its root in this folder of the node's.
+    /// Creates a node whose kubelet has its root in this folder of the node.
     pub fn in_folder(folder: &str) -> Self {
-        // A socket's path has 107 bytes at most.
+        // The path of a socket has 107 bytes at most.
         let dir = tempfile::Builder::new()
             .prefix("pt")
             .tempdir_in("/tmp")
@@ -134,7 +135,7 @@ impl TestNode {
         }
     }
 
-    /// A node with an agent and a kubelet.
+    /// Starts a node with an agent and a kubelet.
     pub fn started() -> Self {
         let mut node = Self::new();
         node.start_kubelet();
@@ -142,7 +143,7 @@ impl TestNode {
         node
     }
 
-    /// One that offers the only device of the Configuration `cam`, with the name of its Instance.
+    /// Starts a node that offers the only device of the Configuration `cam`. Returns the name of its Instance too.
     pub async fn with_a_camera(spec: &str, slots: u32) -> (Self, String) {
         let node = Self::started();
         node.configure("cam", spec);
@@ -164,7 +165,7 @@ impl TestNode {
         let watch = self.store.clone();
         let store = WatchedStore { inner, watch };
         let test: Box<dyn DiscoveryHandler> = Box::new(TestHandler(self.devices.clone()));
-        // Not those of the machine.
+        // These folders replace those of the machine.
         let cdi: Box<dyn DiscoveryHandler> = Box::new(Cdi::new(self.cdi_folders(), Kinds::All));
         let handlers = Handlers::new(builtin().into_iter().chain([test, cdi]).collect());
         #[cfg(feature = "external")]
@@ -188,13 +189,13 @@ impl TestNode {
         }));
     }
 
-    /// As by SIGTERM.
+    /// Stops the agent as SIGTERM does.
     pub async fn stop_agent(&mut self) {
         let agent = self.agent.take().expect("an agent runs");
         agent.stop().await.expect("the agent ends without an error");
     }
 
-    /// As by `kill -9`: its sockets stay behind.
+    /// Kills the agent as `kill -9` does: its sockets stay.
     pub fn kill_agent(&mut self) {
         let sockets = self.sockets();
         self.agent.take().expect("an agent runs").kill();
@@ -215,12 +216,12 @@ impl TestNode {
             .expect("the kubelet ends without an error");
     }
 
-    /// As by `kill -9`, and its containers with it.
+    /// Kills the kubelet as `kill -9` does, with its containers.
     pub fn kill_kubelet(&mut self) {
         self.kubelet.take().expect("a kubelet runs").kill();
     }
 
-    /// Panics unless both that were started still run.
+    /// Panics unless all processes that were started still run.
     pub fn assert_all_run(&self) {
         for process in [&self.agent, &self.kubelet].into_iter().flatten() {
             assert!(!process.has_ended(), "it ended: {}", self.logs());
@@ -235,7 +236,7 @@ impl TestNode {
         self.root.join("configurations")
     }
 
-    /// `/etc/cdi` and `/var/run/cdi` of this node.
+    /// Returns the node's folders for `/etc/cdi` and `/var/run/cdi`.
     pub fn cdi_folders(&self) -> [PathBuf; 2] {
         ["etc-cdi", "run-cdi"].map(|folder| self.root.join(folder))
     }
@@ -277,7 +278,7 @@ impl TestNode {
         )
     }
 
-    /// Waits until `look` finds something.
+    /// Waits until `look` returns a value.
     pub async fn until<T>(&self, what: &str, look: impl AsyncFnMut() -> Option<T>) -> T {
         self.within(PATIENCE, what, look).await
     }
@@ -308,7 +309,7 @@ pub fn request(ids: &[&str]) -> AllocateRequest {
     }
 }
 
-/// The Instance that a device of a Configuration has.
+/// Returns the name of the Instance of a device.
 pub fn instance_name(configuration: &str, device: &str) -> String {
     let id = DeviceId::new(device);
     InstanceName::candidates(configuration, &id, Scope::Shared, NODE)[0].to_string()

@@ -1,4 +1,4 @@
-//! What a test sees of the node, and waits for.
+//! Reads the state of the node for a test, and waits for states.
 use super::*;
 
 impl TestNode {
@@ -6,7 +6,7 @@ impl TestNode {
         Client::new(&self.kubelet_settings.root_dir)
     }
 
-    /// Node capacity and allocatable of a whole name, or of `akri.sh/<name>`; `None` where there is no such entry.
+    /// Returns capacity and allocatable of a full name, or of `akri.sh/<name>`; `None` if there is no such entry.
     pub async fn counts(&self, name: &str) -> Option<(u32, u32)> {
         let status = self.kubelet().node().await.ok()?.status?;
         let resource = match name.contains('/') {
@@ -39,7 +39,7 @@ impl TestNode {
         }
     }
 
-    /// How many resources have a plugin and something to offer.
+    /// Returns the number of resources that have a plugin and allocatable slots.
     pub async fn connected(&self) -> Option<usize> {
         let plugins = self.kubelet().plugins().await.ok()?;
         let is_offered = |plugin: &&kubelet::client::PluginView| {
@@ -57,7 +57,7 @@ impl TestNode {
         .await;
     }
 
-    /// The sockets in the plugin folder, less the kubelet's.
+    /// Returns the sockets in the plugin folder without the kubelet's.
     pub fn sockets(&self) -> BTreeSet<String> {
         let Ok(entries) = fs::read_dir(&self.agent_settings.plugin_folder) else {
             return BTreeSet::new();
@@ -70,7 +70,7 @@ impl TestNode {
             .collect()
     }
 
-    /// `<resource>-<seconds>.sock`.
+    /// Returns the socket of a resource, `<resource>-<seconds>.sock`.
     pub fn socket_of(&self, resource: &str) -> Option<String> {
         let is_its = |socket: &String| {
             let seconds = (socket.strip_prefix(resource))
@@ -80,7 +80,7 @@ impl TestNode {
         self.sockets().into_iter().find(is_its)
     }
 
-    /// The Instances as their files say. Each file is whole whenever it is read.
+    /// Returns the Instances in their files. Each file is complete whenever it is read.
     pub fn instances(&self) -> BTreeMap<String, Instance> {
         let Ok(entries) = fs::read_dir(self.state().join("instances")) else {
             return BTreeMap::new();
@@ -96,7 +96,7 @@ impl TestNode {
         paths
             .filter(is_instance)
             .filter_map(|path| {
-                // It may go between the listing and the reading.
+                // The file may be removed between the listing and the reading.
                 let text = fs::read_to_string(&path).ok()?;
                 let instance: Instance = serde_saphyr::from_str(&text)
                     .unwrap_or_else(|e| panic!("{} is half a file: {e}\n{text}", path.display()));
@@ -119,7 +119,7 @@ impl TestNode {
         .await;
     }
 
-    /// The owners of an Instance's slots, less those that are free.
+    /// Returns the owners of an Instance's slots, without free slots.
     pub fn usage(&self, name: &str) -> Env {
         let usage = self
             .instances()
@@ -142,7 +142,7 @@ impl TestNode {
             .await;
     }
 
-    /// What is said of a manifest that is not used as it stands.
+    /// Returns the errors of a manifest that is not used as it is.
     pub fn error_of(&self, manifest: &str) -> Option<String> {
         fs::read_to_string(self.state().join(format!("{manifest}.error"))).ok()
     }
@@ -161,18 +161,18 @@ impl TestNode {
             .find(|pod| pod.metadata.name.as_deref() == Some(&*format!("{name}-{NODE}")))
     }
 
-    /// The process of a Pod's container, once there is one.
+    /// Waits for the process of a Pod's container, and returns its id.
     pub async fn pid(&self, name: &str) -> i32 {
         self.env(name).await["PID"].parse().unwrap()
     }
 
-    /// Restarts of a Pod's container so far, if it runs.
+    /// Returns the number of restarts of a Pod's container, if it runs.
     pub async fn restarts(&self, name: &str) -> Option<i32> {
         let container = self.pod(name).await?.status?.container_statuses?.remove(0);
         container.state?.running.map(|_| container.restart_count)
     }
 
-    /// Why a Pod's container waits to start.
+    /// Waits until a Pod's container waits to start for a reason that contains `part`.
     pub async fn until_waiting(&self, name: &str, part: &str) {
         self.until(&format!("Pod {name} waits: {part}"), async || {
             let status = self.pod(name).await?.status?;
@@ -182,7 +182,7 @@ impl TestNode {
         .await;
     }
 
-    /// Why a Pod was not admitted.
+    /// Waits until a Pod was rejected for a reason that contains `part`.
     pub async fn until_refused(&self, name: &str, part: &str) {
         self.until(&format!("Pod {name} is refused: {part}"), async || {
             let status = self.pod(name).await?.status?;
@@ -191,7 +191,7 @@ impl TestNode {
         .await;
     }
 
-    /// What the last process of a Pod has in its environment.
+    /// Returns the environment of the last process of a Pod.
     pub async fn env(&self, pod: &str) -> Env {
         let full_name = format!("{pod}-{NODE}");
         self.until(&format!("Pod {pod} has printed"), async || {

@@ -61,7 +61,7 @@ impl PlanOfOne<'_> {
         let mut table = SlotTable::new(node);
         table.observe(
             all.chain([(&key, new)])
-                .map(|one| observed_slots(one, node, false)),
+                .map(|(key, instance)| observed_slots(key, instance, node, false)),
         );
         let claims = table.adoptions(uses).changes.into_iter();
         let its = claims.filter(|claim| claim.key == key);

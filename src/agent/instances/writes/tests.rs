@@ -25,7 +25,9 @@ fn health(name: &str, is_healthy: bool) -> InstanceChange {
 }
 
 fn create(name: &str) -> InstanceChange {
-    InstanceChange::Create(Box::new(Instance::new(name, Default::default())))
+    let mut instance = Instance::new(name, Default::default());
+    instance.metadata.namespace = Some("default".to_owned());
+    InstanceChange::Create(Box::new(instance))
 }
 
 /// Instances that this node has said something of.

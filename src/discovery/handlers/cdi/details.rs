@@ -1,4 +1,4 @@
-//! `discoveryDetails` of the cdi handler: from YAML to a checked [`Details`]. Pure.
+//! Parses `discoveryDetails` of the cdi handler: from YAML to checked [`Details`]. Pure.
 use super::{
     super::{
         fields::{Fields, Handler, matcher},
@@ -8,17 +8,17 @@ use super::{
 };
 use crate::discovery::DetailsError;
 
-/// How messages speak of this handler.
+/// The name of this handler in messages, and an example.
 const HANDLER: Handler = Handler {
     name: "cdi",
     example: "kind: vendor.com/class",
 };
 
-/// Which devices to take.
+/// The devices that a Configuration selects.
 #[derive(Debug, Clone)]
 pub(super) struct Details {
     pub(super) kind: Kind,
-    /// None: all of the kind.
+    /// The filter of names; `None` selects all devices of the kind.
     pub(super) name: Option<Matcher>,
 }
 

@@ -2,17 +2,17 @@
 use super::spec::Kind;
 use std::{collections::BTreeSet, str::FromStr};
 
-/// Stands for every kind, on the command line.
+/// The entry that allows every kind, on the command line.
 const ALL: &str = "*";
 
-/// An allow list: with a kind of device goes whatever its CDI files do to a container, such as mounts of the node.
+/// An allow list. A kind of device brings everything that its CDI files do to a container, such as mounts of the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kinds {
     All,
     Only(BTreeSet<AllowedKind>),
 }
 
-/// One entry of the allow list as it is written.
+/// One entry of the allow list, as it is written on the command line.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AllowedKind(Option<Kind>);
 
@@ -38,7 +38,7 @@ impl FromIterator<AllowedKind> for Kinds {
 }
 
 impl Kinds {
-    /// Returns why devices of this kind are not offered.
+    /// Returns an error with the reason if devices of this kind are not offered.
     pub(super) fn check(&self, kind: &Kind) -> Result<(), String> {
         let Self::Only(kinds) = self else {
             return Ok(());
@@ -54,7 +54,7 @@ impl Kinds {
             false => format!("allowed are {}", allowed.join(", ")),
         };
         Err(format!(
-            "`kind: {kind}`: this kind is not allowed on this node, {allowed}. Whoever runs the agents allows it with --cdi-kinds (the chart's cdi.kinds)"
+            "`kind: {kind}`: this kind is not allowed on this node, {allowed}. The administrator of the agents allows it with --cdi-kinds (the chart's cdi.kinds)"
         ))
     }
 }

@@ -1,11 +1,12 @@
-//! Devices that CDI files describe, as vendors' tools write them: <https://github.com/cncf-tags/container-device-interface>.
+//! Finds devices that CDI files describe, as vendors' tools write them:
+//! <https://github.com/cncf-tags/container-device-interface>.
 //!
-//! Each device of the kind that is asked for becomes one of this node: its container gets `CDI_DEVICE`, `CDI_KIND`,
-//! `CDI_NAME` and `CDI_ANNOTATION_…`, and its CDI name, which the container runtime resolves by the same files. So a
-//! device is offered only where the runtime would find it: what the runtime refuses is refused here too.
+//! Each device of the requested kind becomes a device of this node: its container gets `CDI_DEVICE`, `CDI_KIND`,
+//! `CDI_NAME` and `CDI_ANNOTATION_…`, and its CDI name, which the container runtime resolves by the same files. A
+//! device is offered only if the runtime would resolve it: files that the runtime rejects are rejected here too.
 //!
-//! Only the wiring is here: `spec` reads a file, `plan` decides. The crate `container-device-interface` would bring
-//! more than two hundred others; those in `schema` are held against its schema by tests.
+//! This file connects the parts: `spec` reads a file, `plan` decides. The crate `container-device-interface` would add
+//! more than two hundred crates. Tests compare the types in `schema` with the JSON schema of CDI.
 mod details;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
@@ -33,9 +34,9 @@ use tokio::{sync::watch, task::spawn_blocking};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-/// Where container runtimes look for CDI files; what is in the second wins.
+/// The folders in which container runtimes look for CDI files. Files in the second folder win.
 pub const FOLDERS: [&str; 2] = ["/etc/cdi", "/var/run/cdi"];
-/// The largest files there are describe some hundred devices in a tenth of it.
+/// The largest file that is read, in bytes. The largest known files describe some hundred devices in a tenth of it.
 const FILE_SIZE_MAX: u64 = 4 << 20;
 
 /// Finds the devices of CDI files.
@@ -46,7 +47,8 @@ pub struct Cdi {
 }
 
 impl Cdi {
-    /// `folders` in the order of precedence, the last one wins; `kinds` are those that may be asked for.
+    /// Creates the handler. `folders` are in the order of precedence, the last one wins; `kinds` are the kinds that may
+    /// be offered.
     pub fn new(folders: [impl Into<PathBuf>; 2], kinds: Kinds) -> Self {
         Self {
             folders: folders.map(Into::into),
@@ -76,7 +78,7 @@ struct CdiDiscovery {
 }
 
 impl Discovery for CdiDiscovery {
-    /// A CDI name means something on its own node only.
+    /// The devices belong to this node, because a CDI name is valid on its own node only.
     fn scope(&self) -> Scope {
         Scope::Node
     }
@@ -97,7 +99,7 @@ impl Discovery for CdiDiscovery {
 }
 
 impl CdiDiscovery {
-    /// Reads both folders whole at each change.
+    /// Reads both folders completely at each change.
     async fn follow(
         &self,
         mut watches: [FolderWatch; 2],
@@ -137,7 +139,7 @@ fn read_all(folders: &[PathBuf]) -> Vec<File> {
     folders.iter().enumerate().flat_map(of_folder).collect()
 }
 
-/// What container runtimes read of a folder: `*.json` and `*.yaml`, no sub-folders.
+/// Returns the files of a folder that container runtimes read: `*.json` and `*.yaml`, without sub-folders.
 fn read_folder(precedence: usize, folder: &Path) -> Vec<File> {
     let file = |path: &Path, text| File {
         precedence,
@@ -147,7 +149,7 @@ fn read_folder(precedence: usize, folder: &Path) -> Vec<File> {
     let entries: io::Result<Vec<_>> = fs::read_dir(folder).and_then(Iterator::collect);
     let mut paths: Vec<PathBuf> = match entries {
         Ok(entries) => entries.into_iter().map(|entry| entry.path()).collect(),
-        // Nobody has described a device yet.
+        // A folder that does not exist has no devices.
         Err(e) if e.kind() == io::ErrorKind::NotFound => return vec![],
         Err(e) => return vec![file(folder, Err(e.to_string()))],
     };
@@ -157,7 +159,7 @@ fn read_folder(precedence: usize, folder: &Path) -> Vec<File> {
     });
     paths.sort();
     let read = |path: PathBuf| match files::read_text(&path, FILE_SIZE_MAX) {
-        // It went between the two looks.
+        // The file was removed after the folder was listed.
         Err(e) if e.kind() == io::ErrorKind::NotFound => None,
         text => Some(file(&path, text.map_err(|e| e.to_string()))),
     };

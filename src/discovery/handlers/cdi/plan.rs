@@ -1,4 +1,4 @@
-//! Which devices the CDI files of this node describe. Pure.
+//! Selects the devices that the CDI files of this node describe. Pure.
 use super::{
     details::Details,
     spec::{Described, Refused, Spec},
@@ -6,19 +6,19 @@ use super::{
 use crate::model::device::{Device, DeviceSet};
 use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
 
-/// Before each name made of an annotation.
+/// The prefix of each variable that holds an annotation.
 const ANNOTATION_PREFIX: &str = "CDI_ANNOTATION_";
-/// The environment of a container is passed around whole.
+/// The most variables of a device. All of them are copied with the environment of a container.
 pub(super) const ANNOTATIONS_MAX: usize = 64;
 pub(super) const ANNOTATION_BYTES_MAX: usize = 32 * 1024;
 
-/// A file, or a folder that cannot be read, as it is on the disk.
+/// The content of a file, or the error of a file or folder that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct File {
-    /// Of its folder: what has a higher one wins.
+    /// The precedence of the folder; files in a folder with a higher one win.
     pub(super) precedence: usize,
     pub(super) path: String,
-    /// Or why it cannot be read.
+    /// The text, or the reason why it cannot be read.
     pub(super) text: Result<String, String>,
 }
 
@@ -27,7 +27,7 @@ struct Found<'a> {
     device: Described,
 }
 
-/// The devices that `details` ask for. A file that cannot be used is named, and the others count.
+/// Returns the devices that `details` select. A file that cannot be used is reported, and the other files count.
 pub(super) fn devices(files: &[File], details: &Details) -> DeviceSet {
     let mut found: BTreeMap<String, Found<'_>> = BTreeMap::new();
     let mut ambiguous = BTreeSet::new();
@@ -64,7 +64,7 @@ pub(super) fn devices(files: &[File], details: &Details) -> DeviceSet {
             }
         }
     }
-    // Runtimes do not resolve such a name even where another folder has it too, once.
+    // Runtimes do not resolve an ambiguous name, even if another folder has it once.
     found.retain(|name, _| !ambiguous.contains(name));
     let devices = found
         .into_values()
@@ -98,8 +98,8 @@ fn device(details: &Details, described: &Described) -> Device {
     device
 }
 
-/// The variables of a device's annotations. Of two keys that make one name the first stays; past the limits, and with
-/// a NUL, they are left out.
+/// Returns the variables of a device's annotations. Of two keys that give one name the first wins. Annotations beyond
+/// the limits, and those with a NUL, are left out.
 fn annotations(annotations: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let mut variables = BTreeMap::new();
     let mut bytes = 0;
@@ -240,7 +240,7 @@ mod tests {
             file(ETC, "/etc/cdi/b.json", "{"),
             block(ETC, "/etc/cdi/c.json", &["a b"]),
             unreadable,
-            // Whoever wants devices of that kind is told.
+            // A Configuration that selects devices of that kind reports the file.
             file(ETC, "/etc/cdi/e.json", &text("other.io/x", &["a b"])),
         ];
         let mut files = vec![block(ETC, "/etc/cdi/a.json", &["a"])];

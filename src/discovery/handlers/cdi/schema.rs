@@ -1,4 +1,4 @@
-//! The fields of a CDI file, and the rules for what is in them. Pure.
+//! Defines the fields of a CDI file and the rules for their values. Pure.
 use super::spec::Version;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -96,7 +96,7 @@ struct IntelRdt {
     mem_bw_schema: Option<String>,
     schemata: Option<Vec<String>>,
     enable_monitoring: Option<bool>,
-    /// Both until 1.0.0.
+    /// This field and `enableMBM` exist until version 1.0.0.
     #[serde(rename = "enableCMT")]
     enable_cmt: Option<bool>,
     #[serde(rename = "enableMBM")]
@@ -136,7 +136,7 @@ impl SpecFile {
         self.check_version(version)
     }
 
-    /// A container runtime refuses a file that uses what its version did not have yet.
+    /// Rejects a file that uses a field which its version did not have yet, as container runtimes do.
     fn check_version(&self, version: Version) -> Result<(), String> {
         let annotated = |a: &Option<Annotations>| a.as_ref().is_some_and(|a| !a.is_empty());
         let class = self.kind.split_once('/').map(|(_, class)| class);
@@ -180,7 +180,7 @@ fn is_none<T>(list: &Option<Vec<T>>) -> bool {
 }
 
 impl ContainerEdits {
-    /// What was not there from the beginning: since when, its name, and whether it is used.
+    /// Returns the fields that later versions added: the version, the name, and whether the file uses the field.
     fn newer(&self) -> [(Version, &'static str, bool); 6] {
         let is_set = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
         let rdt = self.intel_rdt.as_ref();
@@ -291,7 +291,7 @@ impl IntelRdt {
             return Err("enableCMT and enableMBM are enableMonitoring since 1.1.0".to_owned());
         }
         let id = self.clos_id.as_deref().unwrap_or_default();
-        // A file name, or the root.
+        // The id is a file name, or the root.
         let is_bad = id.len() >= 4096 || matches!(id, "." | "..") || id.contains(['/', '\n']);
         match id != "/" && is_bad {
             true => Err(format!("closID {id:?} must be a file name or /")),
@@ -322,7 +322,7 @@ fn check_net_devices(devices: &[NetDevice]) -> Result<(), String> {
     Ok(())
 }
 
-/// Keys as those of Kubernetes: a name, before it perhaps a DNS subdomain and a slash.
+/// Checks that the keys have the form of Kubernetes: a name, optionally after a DNS subdomain and a slash.
 fn check_annotations(at: &str, annotations: Option<&Annotations>) -> Result<(), String> {
     let is_label = |c: char| c.is_ascii_alphanumeric();
     let is_key = |key: &str| {
@@ -341,13 +341,13 @@ fn check_annotations(at: &str, annotations: Option<&Annotations>) -> Result<(), 
         .find(|(key, _)| !is_key(key))
     {
         Some((key, _)) => Err(format!(
-            "{at}: annotation {key:?} is no key such as vendor.com/model"
+            "{at}: annotation {key:?} is not a valid key, such as vendor.com/model"
         )),
         None => Ok(()),
     }
 }
 
-/// Whether a name begins as it must, holds nothing else inside, and ends with a letter or digit.
+/// Returns whether a name begins as required, contains only allowed characters, and ends with a letter or digit.
 pub(super) fn is_name(
     name: &str,
     is_first: impl Fn(char) -> bool,

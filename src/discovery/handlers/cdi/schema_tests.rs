@@ -1,4 +1,4 @@
-//! Our fields held against the specification's JSON schema: the same names, the same types, the same that must be there.
+//! Compares our fields with the specification's JSON schema: names, types and required fields must be equal.
 use super::{super::spec::Spec, *};
 use serde_json::{Map, Value, json};
 
@@ -7,7 +7,7 @@ fn schema() -> Value {
     serde_json::from_str(text).unwrap()
 }
 
-/// A file with every field there is.
+/// Returns a file that uses every field.
 fn whole() -> Value {
     let edits = json!({
         "env": ["A=b"],
@@ -33,7 +33,7 @@ fn whole() -> Value {
 }
 
 fn resolved<'a>(schema: &'a Value, root: &'a Value) -> &'a Value {
-    // An optional struct of ours is that struct, or null.
+    // The schema of an optional struct allows the struct or null.
     let schema = schema.pointer("/anyOf/0").unwrap_or(schema);
     match schema["$ref"].as_str() {
         Some(reference) => root.pointer(&reference[1..]).unwrap(),
@@ -41,8 +41,8 @@ fn resolved<'a>(schema: &'a Value, root: &'a Value) -> &'a Value {
     }
 }
 
-/// What type a schema asks for. That an optional field may be null with us is no other type: runtimes take it for one
-/// that is not there.
+/// Returns the type that a schema requires. Our optional fields also accept null, which counts as the same type,
+/// because runtimes treat null as absent.
 fn kind(schema: &Value) -> &str {
     let types = &schema["type"];
     let first = types.as_array().map_or(types, |types| &types[0]);
@@ -58,7 +58,7 @@ fn bounds(schema: &Value) -> (Option<i128>, Option<i128>) {
     }
 }
 
-/// What two schemas have alike that say the same, however they say it.
+/// Reduces a schema to a form in which equivalent schemas are equal.
 fn shape(schema: &Value, root: &Value) -> Value {
     let schema = resolved(schema, root);
     match (kind(schema), schema["properties"].as_object()) {
@@ -94,12 +94,12 @@ fn the_fields_their_types_and_which_must_be_there_are_those_of_the_schema() {
     assert_eq!(ours, shape(&schema, &schema));
 }
 
-/// Each way to break one thing in a value that the schema refuses, with what is broken.
+/// Returns each way to break one part of a value that the schema rejects, with a description.
 fn broken(value: &Value, schema: &Value, root: &Value) -> Vec<(String, Value)> {
     let schema = resolved(schema, root);
     let others = [json!("x"), json!(true), json!([]), json!({}), json!(1)];
     let is_other = |other: &Value| match kind(schema) {
-        // A number or a boolean is text to the YAML readers of container runtimes.
+        // YAML readers of container runtimes read a number or a boolean as text here.
         "string" => other.is_array() || other.is_object(),
         "boolean" => !other.is_boolean(),
         "array" => !other.is_array(),

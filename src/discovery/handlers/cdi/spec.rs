@@ -1,17 +1,18 @@
-//! One CDI file: from its text to the devices it describes, by the rules of CDI 1.1.0. Pure.
+//! Parses one CDI file: from its text to the devices that it describes, by the rules of CDI 1.1.0. Pure.
 //!
-//! The fields are those of the specification's JSON schema; the rules beyond it are the ones that container runtimes
-//! hold a file to before they resolve a device of it.
+//! The fields are those of the specification's JSON schema. The rules beyond the schema are those that container
+//! runtimes check before they resolve a device of a file.
 use super::schema::{Device, SpecFile, is_name};
 use crate::yaml;
 use serde_json::Value;
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
-/// As in `cdiVersion`, the major and the minor number. Every release had a third number of 0.
+/// The major and the minor number of a `cdiVersion`. The third number of every release is 0.
 pub(super) type Version = (u64, u64);
 
 const NEWEST: Version = (1, 1);
-/// Without 0.1.0 and 0.2.0: container runtimes want 0.3.0 at least (specs-go, version.go: `vEarliest`).
+/// The accepted versions. 0.1.0 and 0.2.0 are missing, because container runtimes need at least 0.3.0 (specs-go,
+/// version.go: `vEarliest`).
 const VERSIONS: [Version; 8] = [
     (0, 3),
     (0, 4),
@@ -23,7 +24,7 @@ const VERSIONS: [Version; 8] = [
     NEWEST,
 ];
 
-/// The fields that are numbers, lists of numbers or truth values.
+/// The fields whose values are numbers, lists of numbers or truth values.
 const IS_NO_TEXT: [&str; 10] = [
     "additionalGids",
     "enableCMT",
@@ -37,7 +38,7 @@ const IS_NO_TEXT: [&str; 10] = [
     "uid",
 ];
 
-/// What kind of device it is: `vendor/class`.
+/// The kind of a device: `vendor/class`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Kind {
     vendor: String,
@@ -73,32 +74,32 @@ impl FromStr for Kind {
     }
 }
 
-/// A CDI file that can be used.
+/// A valid CDI file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Spec {
     pub(super) kind: Kind,
     pub(super) devices: Vec<Described>,
 }
 
-/// A device that a file describes. What it does to a container is between the file and the container runtime.
+/// A device that a file describes. The container runtime applies the file's edits to containers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Described {
     pub(super) name: String,
     pub(super) annotations: BTreeMap<String, String>,
 }
 
-/// A file that cannot be used.
+/// A CDI file that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Refused {
-    /// What its `kind` says, where that much can be read.
+    /// The value of `kind`, if it can be read.
     pub(super) kind: Option<String>,
     pub(super) why: String,
 }
 
 impl Spec {
-    /// Reads YAML, and so JSON. A file of a newer minor version may have fields that nobody here knows.
+    /// Parses YAML, which includes JSON. A file of a newer minor version may have fields that are unknown here.
     pub(super) fn parse(text: &str) -> Result<Self, Refused> {
-        // What cannot be used can still say its kind.
+        // A file that cannot be used may still have a readable kind.
         let value: Value = yaml::from_str(text).map_err(|e| Refused {
             kind: None,
             why: format!("it is neither YAML nor JSON: {}", yaml::one_line(&e)),
@@ -135,7 +136,7 @@ impl Spec {
     }
 }
 
-/// Returns a file's fields, and the paths of those that are none.
+/// Returns a file's fields, and the paths of unknown fields.
 fn fields(mut value: Value) -> Result<(SpecFile, Vec<String>), String> {
     write_as_text(&mut value);
     let mut unknown = vec![];
@@ -145,14 +146,14 @@ fn fields(mut value: Value) -> Result<(SpecFile, Vec<String>), String> {
     Ok((file, unknown))
 }
 
-/// Makes text of every number and truth value that stands where the format has text: a name may be `0`, as for container
+/// Converts every number and truth value to text where the format has text: a name may be `0`, as for container
 /// runtimes (sigs.k8s.io/yaml, `convertToJSONableObject`).
 fn write_as_text(value: &mut Value) {
     match value {
         Value::Object(fields) => {
             for (field, value) in fields {
                 match value {
-                    // Its keys are anybody's.
+                    // The keys of annotations can be any text.
                     Value::Object(entries) if field == "annotations" => {
                         entries.values_mut().for_each(write_as_text);
                     }
@@ -187,7 +188,7 @@ fn version(text: &str) -> Result<Version, String> {
         Some((major, minor, 0)) if VERSIONS.contains(&(major, minor)) => Ok((major, minor)),
         Some((major, minor, _)) if major == NEWEST.0 && minor > NEWEST.1 => Ok((major, minor)),
         Some(_) | None => Err(format!(
-            "cdiVersion {text:?} is no version of CDI that runtimes take: 0.3.0 to {}.{}.0",
+            "cdiVersion {text:?} is not supported by container runtimes, which accept 0.3.0 to {}.{}.0",
             NEWEST.0, NEWEST.1
         )),
     }

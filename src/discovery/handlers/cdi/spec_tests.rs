@@ -1,4 +1,4 @@
-//! CDI files, as vendors write them and as they must not be.
+//! Tests of valid CDI files, as vendors write them, and of invalid ones.
 use super::*;
 use proptest::prelude::*;
 

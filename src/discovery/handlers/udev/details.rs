@@ -1,4 +1,4 @@
-//! `discoveryDetails` and `discoveryProperties` of the udev handler: from YAML to checked [`Details`]. Pure.
+//! Parses `discoveryDetails` and `discoveryProperties` of the udev handler: from YAML to checked [`Details`]. Pure.
 use super::{
     super::{
         fields::{Fields, Handler, strings},
@@ -11,7 +11,7 @@ use crate::{discovery::DetailsError, model::limits};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How messages speak of this handler.
+/// The name of this handler in messages, and an example.
 const HANDLER: Handler = Handler {
     name: "udev",
     example: r#"udevRules: ['KERNEL=="video[0-9]*"']"#,
@@ -22,28 +22,28 @@ const PERMISSIONS: [&str; 7] = ["r", "w", "m", "rw", "rm", "rwm", "wm"];
 /// The discovery properties that this handler reads, as Akri's does.
 pub(super) const RESOURCE_PROPERTY: &str = "devicePluginResourceName";
 pub(super) const VFIO_PROPERTY: &str = "vfioPassthrough";
-/// The attributes that say which stick a USB device is.
+/// The attributes that identify a USB device.
 pub(super) const USB_ATTRIBUTES: [&str; 3] = ["idProduct", "idVendor", "serial"];
 
-/// Which devices to take, and what their containers get.
+/// The devices that a Configuration selects, and the variables that their containers get.
 #[derive(Debug, Clone)]
 pub(super) struct Details {
     rules: Vec<Rule>,
     pub(super) group_recursive: bool,
     pub(super) permissions: String,
     pub(super) identity: Identity,
-    /// The end of the names of KubeVirt's variables, as `AKRI_SH_GPU`.
+    /// The last part of the names of KubeVirt's variables, such as `AKRI_SH_GPU`.
     pub(super) resource: Option<String>,
     /// Whether containers get the device nodes of VFIO.
     pub(super) has_vfio: bool,
 }
 
-/// What makes a device the same one as before.
+/// The property by which a device is recognized as the same one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Identity {
-    /// Its path in sysfs, as Akri has it.
+    /// The path in sysfs, as in Akri.
     Path,
-    /// Its serial number where it has one.
+    /// The serial number, if the device has one.
     Serial,
 }
 
@@ -87,22 +87,22 @@ impl Details {
         })
     }
 
-    /// Whether a rule takes the device.
+    /// Returns whether a rule selects the device.
     pub(super) fn take(&self, chain: &Chain) -> bool {
         self.rules.iter().any(|rule| rule.takes(chain))
     }
 
-    /// Whether a rule may take a device at this place.
+    /// Returns whether a rule may select a device at this place.
     pub(super) fn may_take(&self, place: Place<'_>) -> bool {
         self.rules.iter().any(|rule| rule.may_take(place))
     }
 
-    /// Whether a rule may take a device of a subsystem.
+    /// Returns whether a rule may select a device of a subsystem.
     pub(super) fn may_take_subsystem(&self, subsystem: &str) -> bool {
         (self.rules.iter()).any(|rule| rule.may_take_subsystem(subsystem))
     }
 
-    /// The names of the attributes that rules look at.
+    /// Returns the names of the attributes that rules use.
     pub(super) fn attributes(&self) -> BTreeSet<String> {
         let all = self.rules.iter().flat_map(Rule::attributes);
         all.map(str::to_owned).collect()
@@ -136,7 +136,7 @@ fn unfit(key: &str, value: &Value, right: &str) -> String {
     format!("`{key}: {shown}`: it must be {right}")
 }
 
-/// A resource's name as a part of a variable's, as KubeVirt makes it.
+/// Converts a resource's name to a part of a variable's name, as KubeVirt does it.
 fn variable_part(resource: &str) -> String {
     resource.to_ascii_uppercase().replace(['.', '/'], "_")
 }

@@ -1,4 +1,4 @@
-//! The doors through which `fuzz/` reaches this handler: nothing else uses them.
+//! Gives `fuzz/` access to the private parsers of this handler. Nothing else uses this file.
 use super::{
     details::Details,
     plan::{self, Tree},
@@ -9,16 +9,16 @@ use super::{
 use crate::model::device::DeviceSet;
 use std::{collections::BTreeMap, sync::Arc};
 
-/// The most device nodes of a device without VFIO, and the properties beside one for each.
+/// The most device nodes of a device without VFIO. Each of them has one more property.
 pub const NODES_MAX: usize = plan::NODES_MAX;
 
-/// Whether a message of netlink is about something.
+/// Returns whether a netlink message is about a device.
 pub fn is_event(message: &[u8]) -> bool {
     uevent::parse(message).is_some()
 }
 
-/// The devices that rules take of some, each a path, its `uevent` file and its entry in udev's database, each below the
-/// one before or not, as its path says. `None` where the handler refuses the details.
+/// Returns the devices that rules select from a tree. Each text is a path, the `uevent` file and the entry in udev's
+/// database. The path decides whether a device is below another one. Returns `None` if the handler rejects the details.
 pub fn devices(details: &str, texts: &[(&str, &str, &str)]) -> Option<DeviceSet> {
     let details = Details::parse(details, &BTreeMap::new()).ok()?;
     let mut records: BTreeMap<String, Arc<Record>> = BTreeMap::new();

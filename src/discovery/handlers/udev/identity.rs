@@ -1,19 +1,19 @@
-//! Which device is the same one as before, where its serial number says so. Pure.
+//! Recognizes devices by their serial numbers. Pure.
 //!
-//! A USB device keeps its serial number in another port, where its path in sysfs is another one.
+//! A USB device keeps its serial number in another port, but its path in sysfs changes.
 use super::record::{Chain, Record};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A serial number, and where its device is.
+/// A serial number, with its scope and the part of the device.
 struct Serial<'a> {
     base: String,
     devpath: &'a str,
-    /// What of the device it is: `/1.0/tty`, or nothing for the device itself.
+    /// The part of the device: `/1.0/tty`, or empty for the device itself.
     part: String,
 }
 
-/// An id of each device, in their order: by serial number, or else by path. Two devices with one serial number have ids
-/// by path, because nothing tells which is which after they have moved.
+/// Returns the id of each device, in their order: by serial number, or else by path. Two devices with one serial number
+/// have ids by path, because they could not be distinguished after a move.
 pub(super) fn by_serial(devices: &[&Chain], problems: &mut Vec<String>) -> Vec<String> {
     let serials: Vec<Option<Serial<'_>>> = devices.iter().map(|chain| serial(chain)).collect();
     let mut owners: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
@@ -69,7 +69,7 @@ fn serial(chain: &Chain) -> Option<Serial<'_>> {
             part: part(chain, devpath),
         });
     }
-    // Disks of other buses: udev's rules ask them.
+    // Disks on other buses have this property, because udev's rules read their serial number.
     chain.property("ID_SERIAL_SHORT")?;
     let whole = chain
         .property("ID_SERIAL")
@@ -84,7 +84,7 @@ fn serial(chain: &Chain) -> Option<Serial<'_>> {
     })
 }
 
-/// Which part of a USB device this is. Numbers that the kernel gives in the order of plugging are left out.
+/// Returns the part of a USB device. Numbers that the kernel gives in the order of plugging are left out.
 fn part(chain: &Chain, usb_device: &str) -> String {
     if chain.devpath() == usb_device {
         return String::new();

@@ -1,10 +1,10 @@
-//! Devices of the machine that rules of udev describe, as Akri's handler `udev` finds them.
+//! Finds devices of the machine that udev rules select, as Akri's handler `udev` does.
 //!
-//! Each device that a rule takes becomes one of this node, with its device node. Everything is read from sysfs and from
-//! udev's database; messages of the kernel and of udev only say where to look again, so nothing is asked while nothing
-//! happens. The crate `udev` would need a library in C.
+//! Each device that a rule selects becomes a device of this node, with its device node. Everything is read from sysfs
+//! and from udev's database. Messages of the kernel and of udev only say where to look again, so nothing is polled. The
+//! crate `udev` would need a library in C.
 //!
-//! Only the wiring is here: `sysfs` and `monitor` read, `rules` and `plan` decide.
+//! This file connects the parts: `sysfs` and `monitor` read, `rules` and `plan` decide.
 mod details;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
@@ -43,13 +43,13 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 use uevent::Event;
 
-/// The folder of this machine's `sys` and `run`.
+/// The folder that contains this machine's `sys` and `run`.
 pub const ROOT: &str = "/";
-/// How long udev may take to look at a new device: its rules ask slow devices.
+/// The time that udev gets to process a new device. Its rules query slow devices.
 const UDEV_PATIENCE: Duration = Duration::from_secs(3);
-/// The pause between two looks: a storm of events costs no more than so many looks.
+/// The pause between two looks. It bounds the cost of a storm of events.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
-/// The pause after a look at everything.
+/// The pause after a look at all devices.
 const AFTER_ALL: Duration = Duration::from_millis(250);
 
 /// Finds devices of this machine.
@@ -60,7 +60,8 @@ pub struct Udev {
 }
 
 impl Udev {
-    /// `root` has the folders `sys` and `run/udev`; `allowed` are the subsystems whose devices may be offered.
+    /// Creates the handler. `root` has the folders `sys` and `run/udev`; `allowed` are the subsystems whose devices may
+    /// be offered.
     pub fn new(root: impl Into<PathBuf>, allowed: Subsystems) -> Self {
         Self {
             root: root.into(),
@@ -106,7 +107,7 @@ impl DiscoveryHandler for Udev {
     }
 }
 
-/// What one discovery looks for, and where.
+/// The parameters of one discovery.
 struct Look {
     details: Details,
     allowed: Subsystems,
@@ -116,7 +117,7 @@ struct Look {
 struct UdevDiscovery(Arc<Look>);
 
 impl Discovery for UdevDiscovery {
-    /// A path of sysfs means something on its own node only.
+    /// The devices belong to this node, because a path of sysfs is valid on its own node only.
     fn scope(&self) -> Scope {
         Scope::Node
     }
@@ -140,7 +141,7 @@ impl Discovery for UdevDiscovery {
     }
 }
 
-/// Looks at everything once, and then where events say so.
+/// Looks at all devices once, and then where events require it.
 async fn follow(
     look: Arc<Look>,
     mut events: impl Events,
@@ -185,7 +186,7 @@ async fn follow(
 }
 
 impl Look {
-    /// Reads devices on a thread of its own: some attributes are slow.
+    /// Reads devices in a thread of its own, because some attributes are slow.
     async fn changed(
         self: Arc<Self>,
         read: impl FnOnce(&Self) -> Tree + Send + 'static,

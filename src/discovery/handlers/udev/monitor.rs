@@ -1,6 +1,6 @@
-//! The kernel's and udev's messages about devices, over netlink.
+//! Receives the messages of the kernel and of udev about devices, over netlink.
 //!
-//! Only root of the machine can send them (`netlink(7)`), and they say no more than where to look.
+//! Only root of the machine can send them (`netlink(7)`), and they only say where to look.
 use super::uevent::{self, Event};
 use rustix::net::{
     AddressFamily, RecvFlags, SocketFlags, SocketType, bind, netlink, recv, socket_with, sockopt,
@@ -8,18 +8,18 @@ use rustix::net::{
 use std::{io, os::fd::OwnedFd};
 use tokio::io::{Interest, unix::AsyncFd};
 
-/// The groups of the kernel's own messages, and of those that udev sends when it has looked at a device.
+/// The groups of the kernel's own messages, and of the messages that udev sends after it has processed a device.
 const GROUPS: u32 = 1 | 2;
-/// A burst of some thousand messages: each counts with its overhead.
+/// The size of the receive queue: a burst of some thousand messages, each counted with its overhead.
 const QUEUE_BYTES: usize = 2 << 20;
-/// The kernel's messages have 2 KiB of properties; udev adds to them.
+/// The largest message. The kernel's messages have 2 KiB of properties, and udev adds to them.
 const MESSAGE_MAX: usize = 32 << 10;
-/// So many messages are taken at once.
+/// The most messages that are taken at once.
 const BATCH_MAX: usize = 1024;
 
-/// Says what may have changed.
+/// Reports what may have changed.
 pub(super) trait Events: Send {
-    /// Waits for the next events; cancel safe.
+    /// Waits for the next events. Safe to cancel.
     fn next(&mut self) -> impl Future<Output = io::Result<Vec<Event>>> + Send;
 }
 
@@ -29,7 +29,7 @@ pub(super) struct Monitor {
 }
 
 impl Monitor {
-    /// Starts to listen.
+    /// Opens the socket and joins the groups.
     pub(super) fn open() -> io::Result<Self> {
         let socket = socket_with(
             AddressFamily::NETLINK,
@@ -37,7 +37,7 @@ impl Monitor {
             SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
             Some(netlink::KOBJECT_UEVENT),
         )?;
-        // The system's limit may be lower; what it cannot hold is read anew.
+        // The system's limit may be lower. If messages are lost, everything is read again.
         sockopt::set_socket_recv_buffer_size(&socket, QUEUE_BYTES)?;
         bind(&socket, &netlink::SocketAddrNetlink::new(0, GROUPS))?;
         #[expect(
@@ -64,9 +64,9 @@ impl Events for Monitor {
                     Ok((length, whole))
                 });
                 match received {
-                    // There are no more.
+                    // The queue is empty.
                     Err(_) => break,
-                    // A message that was cut may be about anything.
+                    // A truncated message may be about any device.
                     Ok(Ok((length, whole))) if whole > length => events.push(Event::Anything),
                     Ok(Ok((length, _))) => events.extend(uevent::parse(&self.message[..length])),
                     Ok(Err(e)) if is_overflow(&e) => events.push(Event::Anything),
@@ -80,7 +80,7 @@ impl Events for Monitor {
     }
 }
 
-/// Whether the queue was full and messages are lost.
+/// Returns whether the queue was full, so that messages are lost.
 fn is_overflow(error: &io::Error) -> bool {
     error.raw_os_error() == Some(rustix::io::Errno::NOBUFS.raw_os_error())
 }

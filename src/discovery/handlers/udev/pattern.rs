@@ -1,10 +1,10 @@
-//! What the value of a rule matches: a glob of udev, and for some fields also a regular expression. Pure.
+//! Matches the value of a rule: a glob of udev, and for some fields also a regular expression. Pure.
 //!
-//! Akri hands some matches to libudev, which reads the value as a glob, and reads it as a regular expression in the
-//! others. Rules of both kinds exist, so a value that may be either matches as either.
+//! Akri gives some matches to libudev, which reads the value as a glob; it reads the value of other matches as a
+//! regular expression. Rules of both kinds exist, so a value that may be either matches as either.
 use super::super::matcher::{Budget, Matcher};
 
-/// The bytes of a value.
+/// The longest value, in bytes.
 const VALUE_MAX: usize = 1024;
 
 /// The value of one match.
@@ -15,7 +15,7 @@ pub(super) struct Pattern {
 }
 
 impl Pattern {
-    /// Reads a value; `budget` is given for the fields whose value may be a regular expression.
+    /// Parses a value. `budget` is given for the fields whose value may be a regular expression.
     pub(super) fn new(value: &str, budget: Option<&mut Budget>) -> Result<Self, String> {
         if value.len() > VALUE_MAX {
             return Err(format!(
@@ -27,7 +27,7 @@ impl Pattern {
             None => None,
             Some(budget) => match budget.regex(value) {
                 Ok(regex) => Some(regex),
-                // `*-port` is no regular expression, and it is a glob.
+                // `*-port` is a glob, but not a regular expression.
                 Err(_) if is_glob(value) => None,
                 Err(why) => return Err(why),
             },
@@ -44,18 +44,18 @@ impl Pattern {
     }
 }
 
-/// Whether a value means something else as a regular expression than as plain alternatives. A lone dot, as in the name
-/// of a USB port, does not count.
+/// Returns whether a value has another meaning as a regular expression than as plain alternatives. A single dot, as in
+/// the name of a USB port, does not count.
 fn is_regex(value: &str) -> bool {
     value.contains(['*', '+', '?', '(', '[', '{', '\\', '^', '$'])
 }
 
-/// Whether a value has the characters of globs, and none that regular expressions alone have.
+/// Returns whether a value has the characters of globs, and none that only regular expressions have.
 fn is_glob(value: &str) -> bool {
     value.contains(['*', '?', '[']) && !value.contains(['+', '(', '{', '\\', '^', '$'])
 }
 
-/// The globs that `|` separates, and the value as one glob if there are several.
+/// Returns the globs between `|`, and also the whole value as one glob if there are several.
 fn alternatives(value: &str) -> Vec<Glob> {
     let mut globs: Vec<Glob> = value.split('|').map(Glob::new).collect();
     if globs.len() > 1 {
@@ -113,7 +113,7 @@ impl Glob {
         Self(tokens)
     }
 
-    /// Goes back to the last `*` only, so the time is the product of the two lengths at most.
+    /// Backtracks to the last `*` only, so the time is at most the product of the two lengths.
     fn matches(&self, text: &str) -> bool {
         let text: Vec<char> = text.chars().collect();
         let (mut t, mut c) = (0, 0);
@@ -141,7 +141,8 @@ impl Glob {
     }
 }
 
-/// A set after its opening bracket, and what follows it. Without a closing bracket it is no set.
+/// Parses a set after its opening bracket. Returns the rest of the text too. Without a closing bracket the text is not
+/// a set.
 fn set(text: &[char]) -> Option<(Token, &[char])> {
     let (is_negated, mut rest) = match text {
         ['!' | '^', rest @ ..] => (true, rest),
@@ -149,7 +150,7 @@ fn set(text: &[char]) -> Option<(Token, &[char])> {
     };
     let mut ranges = vec![];
     loop {
-        // A bracket that comes first is one of the set.
+        // A closing bracket at the first position belongs to the set.
         let (low, after) = match rest {
             [']', after @ ..] if !ranges.is_empty() => {
                 return Some((Token::Set { is_negated, ranges }, after));

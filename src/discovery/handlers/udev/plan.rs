@@ -1,4 +1,4 @@
-//! Which devices the devices of the kernel become, and what their containers get. Pure.
+//! Decides which devices to offer, and the environment and nodes that their containers get. Pure.
 use super::{
     details::{Details, Identity},
     identity,
@@ -11,35 +11,35 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
-/// The most devices of a Configuration; an agent takes 1,000 Instances by default.
+/// The most devices of a Configuration. An agent takes 1,000 Instances by default.
 pub(super) const DEVICES_MAX: usize = 4096;
-/// The most device nodes of a group. Each is a property or two, and an Instance has 256 properties.
+/// The most device nodes of a group. Each needs one or two properties, and an Instance has at most 256.
 pub(super) const NODES_MAX: usize = 64;
-/// The bytes of what udev's database says to a container.
+/// The longest value from udev's database that a container gets, in bytes.
 const VALUE_MAX: usize = 1024;
 const DEVNODE: &str = "UDEV_DEVNODE";
 const DEVLINK: &str = "UDEV_DEVLINK";
 const DEVPATH: &str = "UDEV_DEVPATH";
 
-/// What udev's database says of a device, and the variable that says it to a container.
+/// Properties of udev's database, and the variables that give them to a container.
 const DATABASE_PROPERTIES: [(&str, &str); 3] = [
     ("ID_SERIAL", "UDEV_ID_SERIAL"),
     ("ID_VENDOR_ID", "UDEV_ID_VENDOR_ID"),
     ("ID_MODEL_ID", "UDEV_ID_MODEL_ID"),
 ];
 
-/// The devices that rules take, by their paths in sysfs.
+/// The devices that rules select, by their paths in sysfs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Tree {
     pub(super) taken: BTreeMap<String, Chain>,
-    /// Devices that udev has not looked at yet, so that rules may not be asked.
+    /// The devices that udev has not processed yet. Rules are not applied to them.
     pub(super) waiting: BTreeSet<String>,
-    /// What could not be looked at.
+    /// The errors of devices that could not be read.
     pub(super) problems: Vec<String>,
 }
 
 impl Tree {
-    /// Forgets a device and all below it.
+    /// Removes a device and all devices below it.
     pub(super) fn forget(&mut self, top: &str) {
         self.taken.retain(|path, _| !is_at_or_below(path, top));
         self.waiting.retain(|path| !is_at_or_below(path, top));
@@ -51,7 +51,7 @@ impl Tree {
     }
 }
 
-/// The devices to offer.
+/// Returns the devices to offer.
 pub(super) fn devices(tree: &Tree, details: &Details, allowed: &Subsystems) -> DeviceSet {
     let is_allowed =
         |chain: &&Chain| (chain.own().subsystem.as_deref()).is_some_and(|s| allowed.allow(s));
@@ -105,7 +105,8 @@ fn not_allowed(tree: &Tree, allowed_count: usize, allowed: &Subsystems) -> Optio
     })
 }
 
-/// Devices that are offered as one: with groups, each with all that are below it; itself first.
+/// Returns the groups of devices that are offered as one. With `is_recursive` each selected device, which comes first,
+/// has all selected devices below it in its group.
 fn groups<'a>(taken: &[&'a Chain], is_recursive: bool) -> Vec<Vec<&'a Chain>> {
     let paths: BTreeSet<&str> = taken.iter().map(|chain| chain.devpath()).collect();
     let mut groups: BTreeMap<&str, Vec<&Chain>> = BTreeMap::new();
@@ -152,13 +153,13 @@ pub(super) fn in_numeric_order(a: &str, b: &str) -> Ordering {
     chunks(a).cmp(&chunks(b)).then_with(|| a.cmp(b))
 }
 
-/// A device node, and the device that has it.
+/// A device node, and the device that owns it.
 struct Node<'a> {
     path: String,
     chain: &'a Chain,
 }
 
-/// The device nodes of a group, each once. A device without one has its nearest ancestor's.
+/// Returns the device nodes of a group, each once. A device without a node has that of its nearest ancestor.
 fn nodes<'a>(group: &[&'a Chain], allowed: &Subsystems) -> Vec<Node<'a>> {
     let mut seen = BTreeSet::new();
     let of_chain = |chain: &'a Chain| {
@@ -224,14 +225,14 @@ fn node_of(path: &str, permissions: &str) -> DeviceNode {
     }
 }
 
-/// `1:4` of `/dev/bus/usb/001/004`, as KubeVirt takes it.
+/// Returns `1:4` for `/dev/bus/usb/001/004`, the form that KubeVirt reads.
 fn usb_address(devnode: &str) -> Option<String> {
     let (bus, number) = devnode.strip_prefix("/dev/bus/usb/")?.split_once('/')?;
     let (bus, number) = (bus.parse::<u32>().ok()?, number.parse::<u32>().ok()?);
     Some(format!("{bus}:{number}"))
 }
 
-/// The PCI address of a device that is no USB device: the last one in its path.
+/// Returns the PCI address of a device that is not a USB device: the last one in its path.
 fn pci_address(devpath: &str) -> Option<&str> {
     let is_address = |part: &&str| {
         let numbers: Vec<&str> = part.split([':', '.']).collect();

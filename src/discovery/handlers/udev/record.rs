@@ -1,31 +1,32 @@
-//! What is known of one device of the kernel: its `uevent` file, its attributes and its entry in udev's database. Pure.
+//! Holds the data of one device of the kernel: its `uevent` file, its attributes and its entry in udev's database.
+//! Pure.
 use std::{
     borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
-/// The bytes of one property or link. udev's own limit is as large.
+/// The most bytes of one property or link. udev has the same limit.
 const VALUE_MAX: usize = 16 << 10;
 
-/// One device of sysfs. Its path is its key.
+/// One device of sysfs. Its path is its key in the tree.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Record {
     pub(super) subsystem: Option<String>,
     pub(super) driver: Option<String>,
-    /// The lines of its `uevent` file, and those that udev's rules added.
+    /// The lines of its `uevent` file, and the lines that udev's rules added.
     pub(super) properties: BTreeMap<String, String>,
     pub(super) tags: BTreeSet<String>,
-    /// Symbolic links that udev made, without `/dev/`.
+    /// The symbolic links that udev made, without `/dev/`.
     pub(super) links: BTreeSet<String>,
-    /// The attributes that are asked for, as far as the device has them.
+    /// The requested attributes that the device has.
     pub(super) attributes: BTreeMap<String, String>,
     pub(super) iommu_group: Option<String>,
-    /// Whether udev has an entry of the device.
+    /// Whether udev's database has an entry of the device.
     pub(super) is_in_database: bool,
 }
 
-/// A device and its ancestors, itself first.
+/// A device and its ancestors. The device comes first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Chain {
     devpath: String,
@@ -46,7 +47,7 @@ impl Chain {
         }
     }
 
-    /// The path in sysfs without `/sys`.
+    /// Returns the path in sysfs without `/sys`.
     pub(super) fn devpath(&self) -> &str {
         &self.devpath
     }
@@ -55,13 +56,13 @@ impl Chain {
         &self.own
     }
 
-    /// The device, its parent, and so on.
+    /// Iterates over the device, its parent, and so on.
     pub(super) fn links(&self) -> impl Iterator<Item = (&str, &Record)> {
         let ancestors = self.ancestors.iter().map(|(path, r)| (path.as_str(), &**r));
         std::iter::once((self.devpath(), self.own())).chain(ancestors)
     }
 
-    /// A property as libudev has it: some are not written anywhere.
+    /// Returns a property as libudev does. Some properties are derived, because they are not stored anywhere.
     pub(super) fn property(&self, name: &str) -> Option<Cow<'_, str>> {
         let own = self.own();
         let joined = |texts: &BTreeSet<String>| {
@@ -111,7 +112,7 @@ impl Record {
         self.properties.get(name)?.parse().ok()
     }
 
-    /// The path of the device node, if the kernel made one.
+    /// Returns the path of the device node, if the kernel made one.
     pub(super) fn devnode(&self) -> Option<String> {
         self.number("MAJOR")?;
         let name = self.properties.get("DEVNAME")?;
@@ -120,7 +121,7 @@ impl Record {
         is_path.then(|| format!("/dev/{name}"))
     }
 
-    /// The name of the device's file in udev's database.
+    /// Returns the name of the device's file in udev's database.
     pub(super) fn database_key(&self, devpath: &str) -> Option<String> {
         let subsystem = self.subsystem.as_deref()?;
         if let (Some(major), Some(minor)) = (self.number("MAJOR"), self.number("MINOR")) {
@@ -133,7 +134,7 @@ impl Record {
         }
     }
 
-    /// Whether udev, where it runs, writes an entry of the device in any case.
+    /// Returns whether udev, where it runs, always writes an entry of the device.
     pub(super) fn is_always_in_database(&self) -> bool {
         self.number("MAJOR").is_some() || self.number("IFINDEX").is_some()
     }
@@ -145,7 +146,7 @@ impl Record {
     }
 }
 
-/// The lines that a variable may have: no NUL, and of bounded length.
+/// Returns the lines that are valid in a variable: without NUL, and of bounded length.
 fn lines(text: &str) -> impl Iterator<Item = &str> {
     text.lines()
         .filter(|line| line.len() <= VALUE_MAX && !line.contains('\0'))
@@ -155,7 +156,7 @@ fn last_part(devpath: &str) -> &str {
     devpath.rsplit_once('/').map_or(devpath, |(_, name)| name)
 }
 
-/// The kernel's name of a device: sysfs writes `!` for a slash.
+/// Returns the kernel's name of a device. sysfs writes `!` for a slash.
 pub(super) fn kernel_name(devpath: &str) -> Cow<'_, str> {
     let name = last_part(devpath);
     match name.contains('!') {
@@ -164,7 +165,7 @@ pub(super) fn kernel_name(devpath: &str) -> Cow<'_, str> {
     }
 }
 
-/// The paths above a device, the nearest first.
+/// Returns the paths above a device, the nearest first.
 pub(super) fn parents(devpath: &str) -> impl Iterator<Item = &str> {
     fn parent<'a>(path: &&'a str) -> Option<&'a str> {
         let (parent, _) = path.rsplit_once('/')?;
@@ -173,7 +174,7 @@ pub(super) fn parents(devpath: &str) -> impl Iterator<Item = &str> {
     std::iter::successors(parent(&devpath), parent)
 }
 
-/// Whether one path is the other or below it, part by part: `1-10` is not below `1-1`.
+/// Returns whether `devpath` is `top` or below it. Paths are compared by part: `1-10` is not below `1-1`.
 pub(super) fn is_at_or_below(devpath: &str, top: &str) -> bool {
     (devpath.strip_prefix(top)).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }

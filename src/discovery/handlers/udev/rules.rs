@@ -1,6 +1,6 @@
-//! The rules of udev, as far as they match: text to [`Rule`]s. Pure.
+//! Parses the matches of udev rules: text to [`Rule`]s. Pure.
 //!
-//! A rule is `FIELD=="value"` and `FIELD!="value"` with commas between. All of them must hold.
+//! A rule consists of `FIELD=="value"` and `FIELD!="value"` with commas between. All of them must hold.
 use super::{
     super::matcher::Budget,
     pattern::Pattern,
@@ -10,17 +10,17 @@ use crate::model::limits;
 use std::collections::BTreeSet;
 
 const MATCHES_MAX: usize = 32;
-/// The bytes of the name in `ATTR{name}`.
+/// The longest name in `ATTR{name}`, in bytes.
 const NAME_MAX: usize = 255;
-/// Of a wrong rule so many bytes are shown.
+/// The part of an invalid rule that is shown, in bytes.
 const SHOWN: usize = 200;
-/// Fields that udev has for actions, or that say nothing about a device that is there.
+/// The fields that udev uses for actions, or that say nothing about a device that is present.
 const NO_MATCH_FIELDS: &[&str] = &[
     "ACTION", "CONST", "NAME", "PROGRAM", "RESULT", "SECLABEL", "SYMLINK", "SYSCTL", "TEST", "RUN",
     "LABEL", "GOTO", "IMPORT", "OPTIONS", "OWNER", "GROUP", "MODE",
 ];
 
-/// Which devices one rule takes.
+/// The condition that one rule sets on a device.
 #[derive(Debug, Clone)]
 pub(super) struct Rule {
     matches: Vec<Match>,
@@ -33,7 +33,7 @@ struct Match {
     pattern: Pattern,
 }
 
-/// What a match looks at; the plural ones at the device and at all its ancestors.
+/// The part of a device that a match compares. The plural ones compare the device and all its ancestors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Field {
     Attr(String),
@@ -50,7 +50,7 @@ enum Field {
     Tags,
 }
 
-/// The three things that are known of a device before anything of it is read.
+/// The three values that are known of a device before its files are read.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Place<'a> {
     pub(super) devpath: &'a str,
@@ -59,12 +59,12 @@ pub(super) struct Place<'a> {
 }
 
 impl Rule {
-    /// Reads one rule. The error says what is wrong, and where.
+    /// Parses one rule. The error says what is wrong, and where.
     pub(super) fn parse(text: &str, budget: &mut Budget) -> Result<Self, String> {
         let mut rest = text.trim();
         let mut matches = vec![];
         if rest.is_empty() {
-            return Err("it is empty and would take every device of the node".to_owned());
+            return Err("it is empty and would select every device of the node".to_owned());
         }
         while !rest.is_empty() {
             let (one, after) = parse_match(rest, budget)
@@ -88,12 +88,12 @@ impl Rule {
         Ok(Self { matches })
     }
 
-    /// Whether the rule takes a device.
+    /// Returns whether the rule selects a device.
     pub(super) fn takes(&self, chain: &Chain) -> bool {
         self.matches.iter().all(|one| one.holds(chain))
     }
 
-    /// Whether the rule may take a device at this place.
+    /// Returns whether the rule may select a device at this place.
     pub(super) fn may_take(&self, place: Place<'_>) -> bool {
         self.matches.iter().all(|one| {
             let text = match one.field {
@@ -114,13 +114,13 @@ impl Rule {
         })
     }
 
-    /// Whether the rule may take a device of a subsystem.
+    /// Returns whether the rule may select a device of a subsystem.
     pub(super) fn may_take_subsystem(&self, subsystem: &str) -> bool {
         let mut of_subsystem = (self.matches.iter()).filter(|one| one.field == Field::Subsystem);
         of_subsystem.all(|one| one.pattern.matches(subsystem) == one.is_equal)
     }
 
-    /// The names of the attributes that the rule looks at.
+    /// Returns the names of the attributes that the rule uses.
     pub(super) fn attributes(&self) -> impl Iterator<Item = &str> {
         self.matches.iter().filter_map(|one| one.field.attribute())
     }
@@ -159,7 +159,7 @@ impl Match {
     }
 }
 
-/// One match at the beginning of a text, and the text after it.
+/// Parses one match at the beginning of a text. Returns the rest of the text too.
 fn parse_match<'a>(text: &'a str, budget: &mut Budget) -> Result<(Match, &'a str), String> {
     let end = text.find(|c: char| !c.is_ascii_alphabetic());
     let (word, rest) = text.split_at(end.unwrap_or(text.len()));
@@ -185,7 +185,7 @@ fn parse_match<'a>(text: &'a str, budget: &mut Budget) -> Result<(Match, &'a str
     let (value, rest) = quoted(rest).ok_or("the value must stand in double quotes")?;
     let budget = may_be_regex(&field, is_equal).then_some(budget);
     let pattern = Pattern::new(&value, budget)
-        .map_err(|why| format!("the value of {word} cannot be used: {why}"))?;
+        .map_err(|why| format!("the value of {word} is invalid: {why}"))?;
     let one = Match {
         field,
         is_equal,
@@ -231,7 +231,7 @@ fn field(word: &str, name: Option<&str>) -> Result<Field, String> {
     };
     let name =
         name.ok_or_else(|| format!("{word} needs a name in braces, as in {word}{{name}}"))?;
-    // The name of an attribute is a path in sysfs, and must stay there.
+    // The name of an attribute is a path in sysfs. It must not lead out of sysfs.
     let is_bad = |name: &str| {
         let leads_away = name.starts_with('/') || name.split('/').any(|part| part == "..");
         name.is_empty() || name.len() > NAME_MAX || name.contains('\0') || leads_away
@@ -244,7 +244,7 @@ fn field(word: &str, name: Option<&str>) -> Result<Field, String> {
     }
 }
 
-/// The fields that Akri compares by regular expressions, and not by libudev.
+/// Returns whether Akri compares the field by a regular expression instead of by libudev.
 fn may_be_regex(field: &Field, is_equal: bool) -> bool {
     match field {
         Field::Attr(_) | Field::Subsystem => false,
@@ -258,7 +258,8 @@ fn may_be_regex(field: &Field, is_equal: bool) -> bool {
     }
 }
 
-/// A text in quotes, and what follows. `\"` is a quote; any other backslash belongs to the pattern.
+/// Parses a text in quotes. Returns the rest of the text too. `\"` is a quote; any other backslash belongs to the
+/// pattern.
 fn quoted(text: &str) -> Option<(String, &str)> {
     let inner = text.strip_prefix('"')?;
     let mut value = String::new();
@@ -272,7 +273,7 @@ fn quoted(text: &str) -> Option<(String, &str)> {
             }
             '\\' => {
                 value.push('\\');
-                // The character after it is not looked at, so that `\\` before the quote ends the value.
+                // The character after the backslash is copied, so that `\\` before the quote ends the value.
                 value.extend(characters.next().map(|(_, next)| next));
             }
             other => value.push(other),
@@ -336,7 +337,7 @@ mod tests {
             (r#"ATTR{a=="x""#, "a `}` is missing"),
             (r#"ATTR{../../../etc/shadow}=="x""#, "no `..`"),
             (r#"ATTR{/etc/shadow}=="x""#, "no `..`"),
-            (r#"ATTRS{a}=="(""#, "the value of ATTRS cannot be used"),
+            (r#"ATTRS{a}=="(""#, "the value of ATTRS is invalid"),
             (r#"KERNEL==i"x""#, "double quotes"),
         ] {
             let message = parse(rule).unwrap_err();

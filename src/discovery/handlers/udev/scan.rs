@@ -1,4 +1,4 @@
-//! Keeps the devices that rules take in step with sysfs: all of them, or those at some paths.
+//! Updates the tree of selected devices from sysfs: completely, or at some paths.
 use super::{
     details::{Details, USB_ATTRIBUTES},
     plan::Tree,
@@ -12,15 +12,15 @@ use std::{
     sync::Arc,
 };
 
-/// What a device is.
+/// The outcome of reading a device.
 enum Found {
     Taken(Chain),
-    /// udev has not looked at it yet.
+    /// udev has not processed it yet.
     Waiting,
     Other,
 }
 
-/// One look at devices. Ancestors that several have are read once.
+/// One look at devices. An ancestor of several devices is read once.
 struct Scan<'a> {
     sysfs: &'a Sysfs,
     details: &'a Details,
@@ -30,7 +30,7 @@ struct Scan<'a> {
     is_patient: bool,
 }
 
-/// Looks at all devices.
+/// Reads all devices.
 pub(super) fn all(sysfs: &Sysfs, details: &Details, is_patient: bool) -> Tree {
     let look = sysfs.all(|subsystem| details.may_take_subsystem(subsystem));
     let mut tree = Tree::default();
@@ -44,7 +44,7 @@ pub(super) fn all(sysfs: &Sysfs, details: &Details, is_patient: bool) -> Tree {
     tree
 }
 
-/// Looks again where events say so.
+/// Reads the devices again that events name.
 pub(super) fn again(sysfs: &Sysfs, details: &Details, mut tree: Tree, events: &[Event]) -> Tree {
     let mut paths = BTreeSet::new();
     for event in events {
@@ -70,7 +70,7 @@ pub(super) fn again(sysfs: &Sysfs, details: &Details, mut tree: Tree, events: &[
     at(sysfs, details, tree_without(&mut tree, &paths), &paths)
 }
 
-/// Looks at devices that udev has not looked at, although it had the time.
+/// Reads the devices that udev has not processed in time, without its entry.
 pub(super) fn without_udev(sysfs: &Sysfs, details: &Details, mut tree: Tree) -> Tree {
     let waiting = std::mem::take(&mut tree.waiting);
     let mut scan = Scan::new(sysfs, details, false);

@@ -1,17 +1,17 @@
 //! The subsystems of the kernel whose devices Configurations may offer. Pure.
 use std::{collections::BTreeSet, convert::Infallible, str::FromStr};
 
-/// Stands for every subsystem, on the command line.
+/// The entry that allows every subsystem, on the command line.
 const ALL: &str = "*";
 
-/// An allow list: whoever writes a Configuration chooses device nodes of the machine by it.
+/// An allow list. The author of a Configuration chooses device nodes of the machine with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Subsystems {
     All,
     Only(BTreeSet<AllowedSubsystem>),
 }
 
-/// One entry of the allow list as it is written.
+/// One entry of the allow list, as it is written on the command line.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AllowedSubsystem(String);
 
@@ -41,7 +41,7 @@ impl Subsystems {
         }
     }
 
-    /// Returns why no device at all is offered.
+    /// Returns an error with the reason if no device may be offered at all.
     pub(super) fn check_any(&self) -> Result<(), String> {
         match self {
             Self::Only(entries) if entries.is_empty() => Err(format!(
@@ -52,9 +52,9 @@ impl Subsystems {
         }
     }
 
-    /// What messages say about devices that are left out.
+    /// Returns the advice in messages about devices that are left out.
     pub(super) fn remedy(&self) -> &'static str {
-        "Whoever runs the agents allows subsystems with --udev-subsystems (the chart's udev.enabled and udev.subsystems)"
+        "The administrator of the agents allows subsystems with --udev-subsystems (the chart's udev.enabled and udev.subsystems)"
     }
 }
 

@@ -1,4 +1,4 @@
-//! Reads devices from sysfs and from udev's database. Decides nothing but where to look.
+//! Reads devices from sysfs and from udev's database. It decides only where to look.
 use super::record::{Record, kernel_name};
 use crate::files;
 use std::{
@@ -7,13 +7,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// A `uevent` file has a page at most, an attribute too; some are larger, such as a device's configuration space.
+/// The part of a file that is read, in bytes. A `uevent` file or an attribute has at most a page; some files are
+/// larger, such as a device's configuration space.
 const FILE_MAX: u64 = 64 << 10;
-/// An entry of udev's database.
+/// The largest entry of udev's database that is read, in bytes.
 const ENTRY_MAX: u64 = 256 << 10;
-/// The folders below one device that are looked at.
+/// The most folders below one device that are searched.
 const FOLDERS_MAX: usize = 4096;
-/// The devices of all subsystems that are looked at.
+/// The most devices of all subsystems that are read.
 const CANDIDATES_MAX: usize = 65_536;
 
 /// The folders of one machine.
@@ -23,14 +24,14 @@ pub(super) struct Sysfs {
     udev: PathBuf,
 }
 
-/// A device that rules may be asked about.
+/// A device to which rules may apply.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Candidate {
     pub(super) devpath: String,
     pub(super) subsystem: String,
 }
 
-/// All that a look found, and whether it is all there is.
+/// The devices that a look found, and whether these are all.
 #[derive(Debug, Default)]
 pub(super) struct Look {
     pub(super) candidates: BTreeSet<Candidate>,
@@ -38,7 +39,7 @@ pub(super) struct Look {
 }
 
 impl Sysfs {
-    /// `root` is `/`, except in tests.
+    /// Creates the reader. `root` is `/`, except in tests.
     pub(super) fn new(root: &Path) -> Self {
         Self {
             sys: root.join("sys"),
@@ -46,7 +47,7 @@ impl Sysfs {
         }
     }
 
-    /// Fails where there is no sysfs.
+    /// Returns an error if there is no sysfs.
     pub(super) fn check(&self) -> io::Result<()> {
         let devices = self.sys.join("devices");
         fs::metadata(&devices)
@@ -54,12 +55,12 @@ impl Sysfs {
             .map_err(|e| files::at(&devices, &e))
     }
 
-    /// Whether udev runs, so that it looks at each new device.
+    /// Returns whether udev runs, so that it processes each new device.
     pub(super) fn has_udev(&self) -> bool {
         self.udev.join("control").exists()
     }
 
-    /// The devices of the subsystems that `is_wanted`.
+    /// Returns the devices of the subsystems that `is_wanted` selects.
     pub(super) fn all(&self, is_wanted: impl Fn(&str) -> bool) -> Look {
         let mut look = Look::default();
         for subsystem in names(&self.sys.join("bus")) {
@@ -77,7 +78,7 @@ impl Sysfs {
         look
     }
 
-    /// The devices that a folder of links has.
+    /// Adds the devices to which the links of a folder lead.
     fn links(&self, folder: &Path, base: &[&str], look: &mut Look) {
         for name in names(folder) {
             if look.candidates.len() >= CANDIDATES_MAX {
@@ -93,7 +94,7 @@ impl Sysfs {
         }
     }
 
-    /// The device at a path and those below it.
+    /// Returns the device at a path and those below it.
     pub(super) fn at_and_below(&self, devpath: &str) -> Look {
         let mut look = Look::default();
         let mut folders = vec![devpath.to_owned()];
@@ -127,7 +128,7 @@ impl Sysfs {
         self.sys.join(devpath.trim_start_matches('/'))
     }
 
-    /// Reads a device. It is none without a `uevent` file: the kernel removes that first.
+    /// Reads a device. Returns `None` without a `uevent` file, because the kernel removes that file first.
     pub(super) fn record<'a>(
         &self,
         devpath: &str,
@@ -158,7 +159,7 @@ impl Sysfs {
     }
 }
 
-/// An attribute as libudev reads it: without its last white space, and of some links the last part.
+/// Reads an attribute as libudev does: without the last white space, and only the last part of some links.
 fn attribute(folder: &Path, name: &str) -> Option<String> {
     let path = folder.join(name);
     if matches!(name, "driver" | "subsystem" | "module") {
@@ -168,7 +169,7 @@ fn attribute(folder: &Path, name: &str) -> Option<String> {
     Some(value.trim_end().trim_end_matches('\0').to_owned())
 }
 
-/// The names in a folder; none where it is not there.
+/// Returns the names in a folder, or none if it does not exist.
 fn names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries
@@ -181,7 +182,7 @@ fn last_of_link(path: &Path) -> Option<String> {
     Some(target.file_name()?.to_str()?.to_owned())
 }
 
-/// The path of a device to which a relative link in the folder `base` of sysfs leads.
+/// Returns the path of the device to which a relative link in the folder `base` of sysfs leads.
 fn resolved(base: &[&str], target: &str) -> Option<String> {
     let mut parts = base.to_vec();
     for part in target.split('/') {
@@ -195,7 +196,7 @@ fn resolved(base: &[&str], target: &str) -> Option<String> {
 }
 
 impl Candidate {
-    /// What rules may be asked before the device is read.
+    /// Returns the kernel's name, which rules can use before the device is read.
     pub(super) fn kernel(&self) -> std::borrow::Cow<'_, str> {
         kernel_name(&self.devpath)
     }

@@ -1,4 +1,5 @@
-//! Recorded trees of sysfs, from folder to devices: a hub of serial adapters, a webcam, a GPU, a Jetson, and what changes.
+//! Tests with recorded trees of sysfs, from folder to devices: a hub of serial adapters, a webcam, a GPU, a Jetson, and
+//! changes of them.
 use super::*;
 use crate::model::device::Device;
 use std::{fs, os::unix::fs::symlink};
@@ -7,15 +8,15 @@ use tokio::sync::mpsc;
 mod events;
 mod machines;
 
-/// The folders of a machine, as the kernel and udev would make them.
+/// The folders of a machine, as the kernel and udev make them.
 struct Machine {
     root: tempfile::TempDir,
 }
 
-/// One device to put into a machine.
+/// A device to be added to a machine.
 #[derive(Clone, Copy)]
 struct Part<'a> {
-    /// `class/tty` or `bus/usb`.
+    /// A value such as `class/tty` or `bus/usb`.
     subsystem: &'a str,
     devpath: &'a str,
     uevent: &'a str,
@@ -31,7 +32,7 @@ impl Machine {
         Self { root }
     }
 
-    /// As `new`, and udev runs.
+    /// Creates a machine as `new` does, on which udev runs.
     fn with_udev() -> Self {
         let machine = Self::new();
         fs::write(machine.root.path().join("run/udev/control"), "").unwrap();
@@ -72,7 +73,7 @@ impl Machine {
         fs::write(folder.join("uevent"), part.uevent).unwrap();
     }
 
-    /// The kernel takes the `uevent` file first, then the links.
+    /// Removes a device in the kernel's order: the `uevent` file first, then the links.
     fn pull(&self, devpath: &str) {
         fs::remove_dir_all(self.folder(devpath)).unwrap();
     }

@@ -1,31 +1,31 @@
-//! Messages of the kernel and of udev about devices, as they come from netlink: bytes to [`Event`]s. Pure.
+//! Parses the netlink messages of the kernel and of udev about devices: bytes to [`Event`]s. Pure.
 //!
-//! An event only says where to look again: what a device is, is read from sysfs.
+//! An event only says where to look again. The state of a device is read from sysfs.
 
-/// One thing that may have changed.
+/// A device, or a part of the tree, that may have changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Event {
-    /// Messages were lost, or a device moved: anything may have changed.
+    /// Messages were lost, or a device moved: any device may have changed.
     Anything,
     Device {
         devpath: String,
         subsystem: String,
-        /// Whether the device appeared or disappeared; what is below it has events of its own.
+        /// Whether only the device itself appeared or disappeared. The devices below it have events of their own.
         is_alone: bool,
     },
 }
 
-/// What udev's messages begin with, and a number in network order.
+/// The first bytes of udev's messages. A number in network order follows.
 const UDEV_PREFIX: &[u8] = b"libudev\0";
 const UDEV_MAGIC: u32 = 0xfeed_cafe;
-/// The most bytes of a path: more than sysfs has.
+/// The longest path, in bytes. No path of sysfs is longer.
 const PATH_MAX: usize = 4096;
 
-/// Reads one message; `None` where it is about no device.
+/// Parses one message. Returns `None` if it is not about a device.
 pub(super) fn parse(message: &[u8]) -> Option<Event> {
     let properties = match message.strip_prefix(UDEV_PREFIX) {
         Some(header) => udev_properties(message, header)?,
-        // `action@devpath`, then the properties.
+        // The text is `action@devpath`, then the properties.
         None => {
             let end = message.iter().position(|byte| *byte == 0)?;
             (message[..end].contains(&b'@')).then(|| &message[end + 1..])?
@@ -55,7 +55,7 @@ pub(super) fn parse(message: &[u8]) -> Option<Event> {
     })
 }
 
-/// The properties of one of udev's messages: its header says where they are.
+/// Returns the properties in one of udev's messages; its header has their position.
 fn udev_properties<'a>(message: &'a [u8], header: &[u8]) -> Option<&'a [u8]> {
     let number = |at: usize| <[u8; 4]>::try_from(header.get(at..at + 4)?).ok();
     if u32::from_be_bytes(number(0)?) != UDEV_MAGIC {
@@ -66,7 +66,7 @@ fn udev_properties<'a>(message: &'a [u8], header: &[u8]) -> Option<&'a [u8]> {
     message.get(from..from.checked_add(length)?)
 }
 
-/// Modules, drivers and file systems have events too.
+/// Returns whether a path is that of a device. Modules, drivers and file systems have events too.
 fn is_device(devpath: &str) -> bool {
     let parts = || devpath.split('/').skip(1);
     devpath.len() <= PATH_MAX

@@ -1,30 +1,30 @@
-//! The addresses of a service: where each came from, and how it can be used. Pure.
+//! Holds the addresses of a service, with their source and their use. Pure.
 use ipnet::IpNet;
 use std::net::IpAddr;
 
-/// An address and, only where it means nothing without, the interface it is on.
+/// An address. It has its interface only if it is not valid without one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Address {
     pub(super) ip: IpAddr,
     pub(super) interface: Option<String>,
-    /// Whether the interface it came by reaches it without a router.
+    /// Whether the interface that received the address reaches it without a router.
     pub(super) is_on_link: bool,
-    /// The network of that interface which contains it.
+    /// The network of that interface that contains the address.
     pub(super) network: Option<IpNet>,
 }
 
-/// How an address can be used. The better kind comes first.
+/// The ways in which an address can be used, the best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Reach {
     RoutableV4,
     RoutableV6,
-    /// A service of this very machine.
+    /// The service runs on this machine.
     Loopback,
     LinkLocal,
 }
 
 impl Address {
-    /// None for addresses that nothing can be reached at.
+    /// Returns `None` for an address at which no service can be reached.
     pub(super) fn new(ip: IpAddr, interface: &str) -> Option<Self> {
         if ip.is_unspecified() || ip.is_multicast() {
             return None;
@@ -49,8 +49,8 @@ impl Address {
         Self { network, ..self }
     }
 
-    /// The network that a pin remembers: that of the interface or, of an address elsewhere, its own /24 or /64. A
-    /// link-local address has none, because all links have the same.
+    /// Returns the network that a pin remembers: that of the interface or, for an address elsewhere, its own /24 or
+    /// /64. A link-local address has none, because all links have the same network.
     pub(super) fn pinned_network(&self) -> Option<IpNet> {
         if self.reach() == Reach::LinkLocal {
             return None;
@@ -67,12 +67,12 @@ impl Address {
         self.is_on_link
     }
 
-    /// Returns whether both are one address, whichever interface it came by.
+    /// Returns whether both are one address, regardless of the interface that received it.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         self.ip == other.ip && self.interface == other.interface
     }
 
-    /// Adds that the address came by another interface, too.
+    /// Records that another interface received the address too.
     pub(super) fn join(&mut self, other: &Self) {
         self.is_on_link |= other.is_on_link;
     }

@@ -1,6 +1,6 @@
-//! `discoveryDetails` of the zeroconf handler: from YAML to a checked [`Details`]. Pure.
+//! Parses `discoveryDetails` of the zeroconf handler: from YAML to checked [`Details`]. Pure.
 //!
-//! Everything a user can get wrong is refused here, with the path of the key, before anything is started.
+//! Every error of a user is rejected here, with the path of the key, before anything is started.
 use super::{
     super::{
         fields::{Fields, Handler, matcher, strings},
@@ -19,39 +19,40 @@ use ipnet::IpNet;
 use serde_json::Value;
 use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
-/// How messages name this handler.
+/// The name of this handler in messages, and an example.
 const HANDLER: Handler = Handler {
     name: "zeroconf",
     example: "kind: _http._tcp",
 };
-/// Shows a device that died without a goodbye within 20 s, together with the time it has for its answer.
+/// The default interval of confirmations. A device that died without a goodbye disappears within 20 s, including the
+/// time for its answer.
 const VERIFY_INTERVAL: Duration = Duration::from_secs(10);
-/// Below it, the questions about one service would overlap.
+/// The shortest interval. With a shorter one the questions about one service would overlap.
 const VERIFY_INTERVAL_MIN: u64 = 5;
 const VERIFY_INTERVAL_MAX: u64 = 3600;
 
-/// What to browse for, what of it to take, and how.
+/// The services that a Configuration selects, and the way to browse for them.
 #[derive(Debug, Clone)]
 pub(super) struct Details {
     pub(super) kind: Kind,
     pub(super) name: Option<Matcher>,
     pub(super) host: Option<Matcher>,
     pub(super) port: Option<Matcher>,
-    /// By lower-cased key; RFC 6763 6.4: the case of a key is insignificant.
+    /// The filters of TXT values by lower-case key. The case of a key is insignificant (RFC 6763 6.4).
     pub(super) txt: BTreeMap<String, Matcher>,
     pub(super) addresses: Addresses,
     pub(super) interfaces: Interfaces,
     pub(super) scope: Scope,
-    /// How often a service is asked whether it is still there. None: never, its TTL decides.
+    /// The interval at which each service is confirmed; `None` if only its TTL decides.
     pub(super) verify: Option<Duration>,
-    /// Whether the host and the networks of a device are remembered when it is found first, and compared from then on.
+    /// Whether the host and the networks of a device are recorded when it is first found, and compared from then on.
     pub(super) pin: bool,
 }
 
-/// Which addresses of a service are used.
+/// The addresses of a service that are used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Addresses {
-    /// Only addresses in a network of the interface that they came by.
+    /// Only addresses in a network of the interface that received them.
     OnLink,
     Any,
     /// Only addresses inside one of these networks.
@@ -77,19 +78,20 @@ pub(super) struct Kind {
 }
 
 impl Kind {
-    /// The name to browse for, with its domain: `_printer._sub._http._tcp.local.`
+    /// Returns the name to browse for, with its domain: `_printer._sub._http._tcp.local.`
     pub(super) fn browse_name(&self) -> String {
         self.browsed.text().unwrap_or_default()
     }
 
-    /// Without a subtype and a domain: `_http._tcp`. Full names of services end with it, whatever was browsed for.
+    /// Returns the type without a subtype and a domain: `_http._tcp`. Every full name of a service ends with it and the
+    /// domain.
     pub(super) fn service_type(&self) -> &str {
         &self.service_type
     }
 }
 
 impl Details {
-    /// What the querier is asked for.
+    /// Returns the request for the querier.
     pub(super) fn wanted(&self) -> Wanted {
         Wanted {
             browsed: self.kind.browsed.clone(),
@@ -172,7 +174,8 @@ fn kind(value: &Value) -> Result<Kind, String> {
         return wrong("lists service types, not services; name one type");
     }
     let name = service[0].strip_prefix('_').unwrap_or_default();
-    // RFC 6763 says at most 15 characters; real devices go past it, and only the label's 63 bytes are hard.
+    // RFC 6763 allows 15 characters at most. Real devices exceed that, and only the 63 bytes of a label are a hard
+    // limit.
     let service_is_sound = !name.is_empty()
         && name.len() < 63
         && name
@@ -192,7 +195,7 @@ fn kind(value: &Value) -> Result<Kind, String> {
             base,
             service_type,
         }),
-        _ => wrong("is no name of DNS"),
+        _ => wrong("is not a DNS name"),
     }
 }
 
@@ -215,7 +218,7 @@ fn port(value: &Value, budget: &mut Budget) -> Result<Matcher, String> {
     let matcher = matcher("port", value, budget)?;
     for text in matcher.alternatives() {
         if !text.parse::<u16>().is_ok_and(|p| p > 0) {
-            return Err(format!("`port: {text}` is no port: 1 to 65535"));
+            return Err(format!("`port: {text}` is not a port: 1 to 65535"));
         }
     }
     Ok(matcher)
@@ -295,7 +298,7 @@ fn verify(value: Option<Value>) -> Result<Option<Duration>, String> {
     let value = match value {
         None | Some(Value::Bool(true)) => return Ok(Some(VERIFY_INTERVAL)),
         Some(Value::Bool(false)) => return Ok(None),
-        // What YAML 1.1 calls false and YAML 1.2 calls text.
+        // `off` is false in YAML 1.1, and text in YAML 1.2.
         Some(Value::String(text)) if text == "off" => return Ok(None),
         Some(Value::String(text)) if text == "on" => return Ok(Some(VERIFY_INTERVAL)),
         Some(value @ Value::Object(_)) => value,

@@ -1,30 +1,32 @@
-//! From the TXT record of a service to the environment of a broker. Pure.
+//! Converts the TXT record of a service to the environment of a broker. Pure.
 //!
-//! Keys come from anyone on the LAN: whatever they are, the names made of them are safe, bounded in number and size,
-//! and never those that the handler sets itself.
+//! Anyone on the LAN can choose the keys. The names made of them are safe, bounded in number and size, and never equal
+//! to the names that the handler sets itself.
 use crate::model::container_edits::without_digest;
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use std::collections::BTreeMap;
 
-/// Before each name the handler makes.
+/// The prefix of each name that the handler makes.
 pub(super) const PREFIX: &str = "AKRI_ZEROCONF_DEVICE_";
-/// What the handler says of a device itself, behind [`PREFIX`].
+/// The names after [`PREFIX`] that the handler sets itself.
 pub(super) const RESERVED: [&str; 5] = ["KIND", "NAME", "HOST", "ADDR", "PORT"];
-/// A TXT record may hold thousands of keys; the environment of a container is passed around whole.
+/// The most variables of a TXT record. A record may hold thousands of keys, and all variables are copied with the
+/// environment of a container.
 pub(super) const KEYS_MAX: usize = 64;
-/// Names and values together. RFC 6763 6.2 has a TXT record stay below 1300 bytes; what is made of one fits.
+/// The most bytes of names and values together. A TXT record should have less than 1300 bytes (RFC 6763 6.2), whose
+/// variables fit.
 pub(super) const BYTES_MAX: usize = 4096;
 
-/// One key of a TXT record, as it came.
+/// One key of a TXT record, as it was received.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Txt {
     pub(super) key: String,
-    /// None is a key alone (`duplex`), which is not `duplex=`.
+    /// The value. `None` means a key alone (`duplex`), which differs from `duplex=`.
     pub(super) value: Option<Vec<u8>>,
 }
 
 impl Txt {
-    /// The value as text, for filters: a key alone is true.
+    /// Returns the value as text, for filters. A key alone has the value `true`.
     pub(super) fn text(&self) -> Option<&str> {
         match &self.value {
             None => Some("true"),
@@ -33,7 +35,8 @@ impl Txt {
     }
 }
 
-/// The variables of a TXT record, [`PREFIX`] included. Keys past the limits are left out, the first ones stay.
+/// Returns the variables of a TXT record, including [`PREFIX`]. Keys beyond the limits are left out; the first ones
+/// stay.
 pub(super) fn variables(record: &[Txt]) -> BTreeMap<String, String> {
     let mut variables = BTreeMap::new();
     let mut bytes = 0;
@@ -56,13 +59,13 @@ pub(super) fn variables(record: &[Txt]) -> BTreeMap<String, String> {
 }
 
 fn variable(txt: &Txt) -> Option<(String, String)> {
-    // RFC 6763 6.4: a string without a key is ignored.
+    // A string without a key is ignored (RFC 6763 6.4).
     if txt.key.is_empty() {
         return None;
     }
     let key = safe(&txt.key);
     match (&txt.value, txt.text()) {
-        // An environment is made of NUL-terminated strings.
+        // A variable is a NUL-terminated string.
         (_, Some(text)) if text.contains('\0') => None,
         (_, Some(text)) => Some((key, text.to_owned())),
         (Some(bytes), None) => Some((format!("{key}_B64"), BASE64_STANDARD.encode(bytes))),
@@ -78,7 +81,8 @@ fn safe(key: &str) -> String {
     key.chars().map(safe).collect()
 }
 
-/// Two keys may become one name, as `a-b` and `a_b` do; the later gets a number. No name looks like another device's.
+/// Returns a name that is not taken. Two keys may give one name, as `a-b` and `a_b` do; the later one gets a number. No
+/// name looks like that of another device.
 fn free_name(key: &str, taken: &BTreeMap<String, String>) -> String {
     let is_free = |name: &String| {
         !taken.contains_key(name) && !RESERVED.iter().any(|r| name[PREFIX.len()..] == **r)

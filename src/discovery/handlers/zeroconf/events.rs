@@ -1,4 +1,4 @@
-//! Turns the services of the querier, one whole map after another, into single events for the tracker. Pure.
+//! Converts the services of the querier, which come as whole maps, into single events for the tracker. Pure.
 use super::{
     super::super::mdns::{
         name::Name,
@@ -14,7 +14,7 @@ use std::{
     sync::Arc,
 };
 
-/// The services that the tracker has already.
+/// The services that the tracker knows.
 #[derive(Default)]
 pub(super) struct Known {
     services: BTreeMap<Name, Arc<querier::Service>>,
@@ -22,7 +22,8 @@ pub(super) struct Known {
 }
 
 impl Known {
-    /// What is new in `found`. A service whose name is no text is none: a device's id, and its environment, are text.
+    /// Returns the changes in `found`. A service whose name is not text is ignored, because a device's id and its
+    /// environment are text.
     pub(super) fn events(&mut self, found: &Found) -> Vec<Event> {
         let mut events = vec![];
         for (name, service) in &self.services {
@@ -35,7 +36,7 @@ impl Known {
             if before.is_some_and(|before| Arc::ptr_eq(before, service)) {
                 continue;
             }
-            // Announced anew in another case, it is another device.
+            // A service that is announced again in another case is another device.
             let fullname = service.name.text();
             let before = before.and_then(|before| before.name.text());
             events.extend(
@@ -60,7 +61,7 @@ fn service_of(fullname: String, service: &querier::Service) -> Option<Service> {
         let address = Address::new(found.ip, &found.interface);
         let place = (found.is_on_link, found.network);
         let address = address.map(|address| address.on_link(place.0).in_network(place.1));
-        // On several interfaces, an address is one; it is on the link if it is on any of theirs.
+        // An address on several interfaces counts once. It is on the link if it is on the link of any of them.
         match address {
             Some(address) => match addresses.iter_mut().find(|a| a.is_same(&address)) {
                 Some(same) => same.join(&address),
@@ -79,8 +80,8 @@ fn service_of(fullname: String, service: &querier::Service) -> Option<Service> {
     })
 }
 
-/// RFC 6763 6.4: `key=value`, or a key alone. Of several equal keys the first counts. A string that goes past the end,
-/// and a key that is no text, are left out.
+/// Parses strings `key=value`, or a key alone (RFC 6763 6.4). Of several equal keys the first counts. A string beyond
+/// the end, and a key that is not text, are left out.
 fn strings(mut bytes: &[u8]) -> Vec<Txt> {
     let (mut strings, mut keys) = (vec![], BTreeSet::new());
     while let Some((length, rest)) = bytes.split_first() {

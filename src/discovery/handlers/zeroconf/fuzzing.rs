@@ -1,4 +1,4 @@
-//! The doors through which `fuzz/` reaches this handler: nothing else uses them.
+//! Gives `fuzz/` access to the private parts of this handler. Nothing else uses this file.
 use super::{
     address::Address,
     details::Details,
@@ -22,9 +22,9 @@ use std::{
     time::Duration,
 };
 
-/// The most variables that a TXT record becomes.
+/// The most variables of a TXT record.
 pub const TXT_KEYS_MAX: usize = super::environment::KEYS_MAX;
-/// Their names and values together, in bytes.
+/// The most bytes of the names and values of these variables together.
 pub const TXT_BYTES_MAX: usize = super::environment::BYTES_MAX;
 pub const SERVICES_MAX: usize = room::SERVICES_MAX;
 pub const RECORDS_MAX: usize = cache::RECORDS_MAX;
@@ -58,21 +58,21 @@ impl From<&Service> for service::Service {
     }
 }
 
-/// What to look for.
+/// The filters of a Configuration.
 pub struct Filter(Details);
 
 impl Filter {
-    /// `None` where the handler refuses the details.
+    /// Parses details. Returns `None` if the handler rejects them.
     pub fn new(details: &str) -> Option<Self> {
         Details::parse(details).ok().map(Self)
     }
 
-    /// Whether a service becomes a device.
+    /// Returns whether a service becomes a device.
     pub fn takes(&self, service: &Service) -> bool {
         device_from_service(&self.0, &service.into(), None).is_some()
     }
 
-    /// Whether an address outside of the interface's networks may be used.
+    /// Returns whether an address outside the interface's networks may be used.
     pub fn takes_from_afar(&self, ip: IpAddr) -> bool {
         let address = Address::new(ip, "eth0").map(|address| address.on_link(false));
         address.is_some_and(|address| self.0.addresses.take(&address))
@@ -101,7 +101,7 @@ pub struct Discovery {
     found: Found,
 }
 
-/// What a discovery does at a moment.
+/// The actions of a discovery in one turn.
 #[derive(Debug)]
 pub struct Turn {
     pub published: Option<DeviceSet>,
@@ -110,7 +110,7 @@ pub struct Turn {
 }
 
 impl Discovery {
-    /// The interface is there.
+    /// Adds the interface.
     pub fn connect(&mut self, now: Duration) {
         let link = Link {
             index: LINK,
@@ -121,7 +121,7 @@ impl Discovery {
         self.querier.set_links(vec![link], now);
     }
 
-    /// The interface is gone.
+    /// Removes the interface.
     pub fn disconnect(&mut self, now: Duration) {
         self.querier.set_links(vec![], now);
     }
@@ -157,7 +157,7 @@ impl Discovery {
         }
     }
 
-    /// How many records are known, and the bytes of their names and data.
+    /// Returns the number of records in the cache, and the bytes of their names and data.
     pub fn records(&self) -> (usize, usize) {
         let counts = self.querier.counts();
         (counts.records, counts.bytes)

@@ -1,6 +1,8 @@
-//! Services that announce themselves by mDNS and DNS-SD (Bonjour, Avahi, zeroconf): cameras, printers, brokers, hubs.
+//! Finds services that announce themselves by mDNS and DNS-SD (Bonjour, Avahi, zeroconf): cameras, printers, brokers,
+//! hubs.
 //!
-//! Only the wiring is here: `plan` decides, and the querier of the process, in `discovery::mdns`, is the network.
+//! This file connects the parts: `plan` decides, and the querier of the process, in `discovery::mdns`, uses the
+//! network.
 mod address;
 mod details;
 mod environment;
@@ -117,7 +119,7 @@ fn publish(devices: DeviceSet, found: &watch::Sender<DeviceSet>, browsed: &str) 
     }
 }
 
-/// An interface may well go away later and come back, but a browse that begins without one is in vain.
+/// Returns an error if a browse begins without an interface. An interface that disappears later may come back.
 fn check(found: &Found) -> Result<(), DiscoveryError> {
     if found.interfaces != Some(0) || found.has_begun {
         return Ok(());

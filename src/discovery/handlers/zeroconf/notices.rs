@@ -1,15 +1,16 @@
-//! What a Configuration reports of services that are left out, or that may be reached at the wrong machine. Pure.
+//! Collects reports about services that are left out, or that may be reached at the wrong machine. Pure.
 use super::service::Service;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The services that are remembered by name, of each kind.
+/// The most services of each kind that are remembered by name.
 const NAMES_MAX: usize = 1024;
 
 #[derive(Default)]
 pub(super) struct Notices {
-    /// Services that would be devices if their addresses were in a network of the interface they came by.
+    /// The services that are left out only because their addresses are in no network of the interface that received
+    /// them.
     elsewhere: BTreeSet<String>,
-    /// Devices whose host name a different machine has, too: the host and a service of the other machine.
+    /// The devices whose host name a different machine uses too, with the host and a service of the other machine.
     twins: BTreeMap<String, (String, String)>,
 }
 

@@ -1,8 +1,8 @@
-//! What to publish, and when: every decision of a running zeroconf discovery.
+//! Decides which devices a running zeroconf discovery publishes, and when.
 //!
-//! Pure: events and the time since the start go in, a [`Turn`] comes out. One service makes several events before it
-//! is whole, and some services never come to rest; what is published is calm and true all the same. Whether a service
-//! is still there is for the querier to know.
+//! Pure: events and the time since the start go in, a [`Turn`] comes out. One service causes several events before it
+//! is complete, and some services change without end. The published set changes rarely, and is correct nevertheless.
+//! The querier decides whether a service is still present.
 use super::{
     address::{Address, Reach},
     details::{Addresses, Details},
@@ -14,50 +14,53 @@ use super::{
 use crate::model::device::{DeviceId, DeviceSet};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-/// Address families and TXT records of one service arrive apart, within this time.
+/// The time within which the address families and TXT records of one service arrive.
 pub(super) const SETTLE: Duration = Duration::from_millis(250);
-/// A service whose only addresses so far mean something on this machine alone is likely to announce others, the second
-/// time it announces itself (RFC 6762 8.3: 1 s after the first).
+/// The settle time of a service whose only addresses so far are loopback ones. It is likely to announce others the
+/// second time it announces itself (RFC 6762 8.3: 1 s after the first).
 const LOOPBACK_SETTLE: Duration = Duration::from_millis(1500);
-/// A service whose only addresses so far are link-local is likely to have others: a responder that has just sent one
-/// leaves it out of its next answers (RFC 6762 6: for 1 s), until that to the third query (after 3 s). The first address
-/// would have brokers replaced for the second, at each start of an agent.
+/// The settle time of a service whose only addresses so far are link-local. It is likely to have others: a responder
+/// that has just sent an address leaves it out of its next answers (RFC 6762 6: for 1 s), until the answer to the third
+/// query (after 3 s). If the first address were published, the brokers would be replaced for the second one at each
+/// start of an agent.
 const LINK_LOCAL_SETTLE: Duration = Duration::from_millis(3500);
-/// How long one settled device waits for others that still settle, so that many that come together are one set.
+/// The time that a settled device waits for others that still settle, so that devices that appear together are
+/// published in one set.
 const GATHER: Duration = Duration::from_millis(150);
-/// A service on the LAN answers the first three queries (after 0, 1 and 3 s) by then, or it is not there.
+/// The time after which the first look is complete. A service on the LAN answers the first three queries (after 0, 1
+/// and 3 s) by then, or is absent.
 pub(super) const COMPLETE_AFTER: Duration = Duration::from_secs(5);
-/// What is left out is published this long after a change, together with others.
+/// The time between a change of the left-out services and its publication. Changes within it are published together.
 const REPORT_SETTLE: Duration = Duration::from_secs(1);
 
-/// What the querier says.
+/// A report of the querier.
 #[derive(Debug, Clone)]
 pub(super) enum Event {
-    /// All that is known of a service by now. Several times for each.
+    /// The current data of a service. The event is repeated whenever they change.
     Resolved(Box<Service>),
     /// The service of this full name said goodbye, or did not answer.
     Removed(String),
-    /// Whether there are more services than the querier has room for.
+    /// Whether there are more services than the querier can hold.
     LeavesOut(bool),
 }
 
-/// What is to be done now.
+/// The result of a turn.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Turn {
     pub(super) publish: Option<DeviceSet>,
-    /// When to take the next turn, should nothing happen before.
+    /// The time of the next turn, if nothing happens before.
     pub(super) wake: Option<Duration>,
 }
 
 /// The state of one discovery.
 pub(super) struct Tracker {
     details: Details,
-    /// By full name, which is the device id.
+    /// The services by full name, which is the device id.
     services: BTreeMap<String, Tracked>,
     published: DeviceSet,
     room: Room,
     notices: Notices,
-    /// When to publish the problems, while others are published.
+    /// The time at which the problems are published, if they have changed.
     report_at: Option<Duration>,
 }
 
@@ -117,7 +120,7 @@ impl Tracker {
         }
     }
 
-    /// At once, because a broker may be talking to it; but no device changes twice within its settle time.
+    /// Removes a service at once, because a broker may be using it. No device changes twice within its settle time.
     fn removed(&mut self, fullname: &str, now: Duration) {
         self.room.forget(fullname);
         self.notices.forget(fullname);
@@ -133,7 +136,7 @@ impl Tracker {
         }
     }
 
-    /// Whether the service is left out for its addresses alone.
+    /// Returns whether the service is left out only because of its addresses.
     fn is_elsewhere(&self, service: &Service) -> bool {
         if self.details.addresses != Addresses::OnLink
             || service.addresses.iter().any(Address::is_on_link)
@@ -194,8 +197,8 @@ impl Tracker {
         left_out.chain(self.notices.problems()).collect()
     }
 
-    /// When the next set is to be published: at once for a device that goes, else when the last that came together
-    /// has settled.
+    /// Returns the time of the next publication: at once if a device is gone, otherwise when the last of the devices
+    /// that appeared together has settled.
     fn flush_at(&self) -> Option<Duration> {
         let due = |t: &Tracked| t.due.map(|due| (due, t.device.is_none()));
         let first = self.services.values().filter_map(due).min()?.0;

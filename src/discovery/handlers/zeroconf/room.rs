@@ -1,38 +1,39 @@
-//! How much one discovery takes in: anyone on a LAN can announce services, and as large as a packet. Pure.
+//! Bounds the services that one discovery admits, because anyone on a LAN can announce many services, each as large as
+//! a packet. Pure.
 //!
-//! A service that was taken in stays, whatever comes after it.
+//! A service that was admitted stays, whatever comes after it.
 use super::service::with_record_of;
 use crate::model::device::Device;
 use std::{collections::BTreeSet, sync::Arc};
 
 /// The most services.
 pub(super) const SERVICES_MAX: usize = 4096;
-/// The bytes of all devices, with their ids and variables.
+/// The most bytes of all devices, with their ids and variables.
 const BYTES_MAX: usize = 4 << 20;
-/// The services that are left out and remembered by name. Of more than these it is only known that there are some.
+/// The most left-out services that are remembered by name. Beyond them only their existence is recorded.
 const LEFT_OUT_MAX: usize = 4096;
 
-/// What is taken, and who is left out.
+/// The bytes of the admitted services, and the services that are left out.
 #[derive(Default)]
 pub(super) struct Room {
     bytes: usize,
-    /// By full name.
+    /// The full names of services that are left out.
     left_out: BTreeSet<String>,
     more_are_left_out: bool,
-    /// The querier has no room for services that this discovery may want.
+    /// The querier has left out services that this discovery may want.
     others_are_left_out: bool,
 }
 
-/// A service as it is known already.
+/// The earlier states of a service.
 pub(super) struct Known<'a> {
-    /// What its last announcement made; none: it is about to go.
+    /// The device of its last announcement; `None` if it is about to be removed.
     pub(super) device: Option<&'a Device>,
-    /// What is published.
+    /// The device that is published.
     pub(super) published: Option<&'a Device>,
 }
 
 impl Room {
-    /// The device as it is taken in. One that is known and has grown too large keeps the TXT record that it had.
+    /// Replaces the device of an admitted service. A device that has grown too large keeps its earlier TXT record.
     pub(super) fn replace(
         &mut self,
         known: &Known<'_>,
@@ -47,7 +48,7 @@ impl Room {
         device.map(Arc::new)
     }
 
-    /// A service that was not known, beside `count` others; none where there is no room for it.
+    /// Admits a new service beside `count` others. Returns `None` if the limits are reached.
     pub(super) fn admit(&mut self, count: usize, device: Device) -> Option<Arc<Device>> {
         let bytes = self.bytes + bytes_of(&device);
         if count >= SERVICES_MAX || bytes > BYTES_MAX {
@@ -58,7 +59,7 @@ impl Room {
         Some(Arc::new(device))
     }
 
-    /// What a device took is free again.
+    /// Frees the bytes of a device.
     pub(super) fn release(&mut self, device: Option<&Device>) {
         self.bytes -= device.map_or(0, bytes_of);
     }
@@ -71,7 +72,7 @@ impl Room {
         }
     }
 
-    /// A service is gone, or is not wanted any more; it may be one that was left out.
+    /// Records that a service, which may have been left out, is gone or is no longer wanted.
     pub(super) fn forget(&mut self, fullname: &str) {
         self.left_out.remove(fullname);
     }
@@ -84,11 +85,11 @@ impl Room {
         self.others_are_left_out || self.more_are_left_out || !self.left_out.is_empty()
     }
 
-    /// What is said of it.
+    /// Returns a message if services are left out.
     pub(super) fn problem(&self) -> Option<String> {
         self.leaves_out().then(|| {
             format!(
-                "services are left out: {SERVICES_MAX} are taken in at most, with {} MiB of names and TXT records together; narrow the filters",
+                "services are left out: {SERVICES_MAX} services with {} MiB of names and TXT records are the most; narrow the filters",
                 BYTES_MAX >> 20
             )
         })

@@ -7,17 +7,17 @@ use super::{
 use crate::model::{device::Device, pin::Pin};
 use std::collections::BTreeSet;
 
-/// How long a full name may be: 255 bytes on the wire. It becomes an annotation of an Instance.
+/// The longest full name: 255 bytes on the wire. It becomes an annotation of an Instance.
 const FULLNAME_MAX: usize = 255;
 
-/// A service as mDNS has resolved it so far.
+/// A service as far as mDNS has resolved it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Service {
-    /// Not escaped: a dot in it may be part of the service's own name.
+    /// The full name, not escaped: a dot in it may be part of the service's own name.
     pub(super) fullname: String,
     pub(super) host: String,
     pub(super) port: u16,
-    /// The one that has been known for longest comes first.
+    /// The addresses. The one that has been known for longest comes first.
     pub(super) addresses: Vec<Address>,
     pub(super) txt: Vec<Txt>,
     /// The full name of another service whose host has the same name and is a different machine.
@@ -25,14 +25,15 @@ pub(super) struct Service {
 }
 
 impl Service {
-    /// Of its best address; without one nothing.
+    /// Returns the use of its best address; `None` without an address.
     pub(super) fn reach(&self) -> Option<Reach> {
         self.addresses.iter().map(Address::reach).min()
     }
 }
 
-/// The device that `service` is, if `details` want it and it can be reached. `earlier` is what the same service was
-/// before: its address is kept while it is as good as any, so that brokers are not replaced for an order of answers.
+/// Returns the device of `service` if `details` select it and it can be reached. `earlier` is the device of the same
+/// service before: its address is kept while it is as good as any other, so that the order of answers does not replace
+/// brokers.
 pub(super) fn device_from_service(
     details: &Details,
     service: &Service,
@@ -40,7 +41,7 @@ pub(super) fn device_from_service(
 ) -> Option<Device> {
     let name = service_name(&service.fullname, details.kind.service_type())?;
     let host = service.host.trim_end_matches('.');
-    // An environment holds no NUL, and neither do annotations.
+    // Variables and annotations cannot hold a NUL.
     if service.fullname.len() > FULLNAME_MAX
         || service.fullname.contains('\0')
         || host.contains('\0')
@@ -75,7 +76,7 @@ pub(super) fn device_from_service(
     Some(device)
 }
 
-/// The device with the TXT record of an earlier one, for which there was room; without an earlier one, with none.
+/// Returns the device with the TXT record of an earlier device, which fits; without an earlier device it has no record.
 pub(super) fn with_record_of(mut device: Device, earlier: Option<&Device>) -> Device {
     let own = |key: &String| {
         let name = key.strip_prefix(PREFIX);
@@ -92,7 +93,7 @@ fn named(key: &str) -> String {
     format!("{PREFIX}{key}")
 }
 
-/// The service's own name: the full name without its type and domain. It may hold dots of its own.
+/// Returns the service's own name: the full name without its type and domain. It may contain dots.
 fn service_name<'a>(fullname: &'a str, service_type: &str) -> Option<&'a str> {
     let suffix = format!(".{service_type}.local.");
     let at = fullname.len().checked_sub(suffix.len())?;
@@ -102,13 +103,13 @@ fn service_name<'a>(fullname: &'a str, service_type: &str) -> Option<&'a str> {
 
 fn wanted(details: &Details, service: &Service, name: &str, host: &str) -> bool {
     let port = service.port.to_string();
-    // RFC 2782: a service at port 0 is not there.
+    // A service at port 0 is absent (RFC 2782).
     service.port != 0
         && details.name.as_ref().is_none_or(|m| m.matches(name))
         && details.host.as_ref().is_none_or(|m| m.matches_host(host))
         && details.port.as_ref().is_none_or(|m| m.matches(&port))
         && details.txt.iter().all(|(key, matcher)| {
-            // RFC 6763 6.4: of several equal keys the first counts.
+            // Of several equal keys the first counts (RFC 6763 6.4).
             let found = service.txt.iter().find(|t| t.key.to_lowercase() == *key);
             found
                 .and_then(Txt::text)

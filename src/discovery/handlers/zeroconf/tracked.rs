@@ -1,22 +1,22 @@
-//! A service that was taken in, and when what is known of it is to be published. Pure.
+//! Holds an admitted service and the time at which its state is published. Pure.
 use crate::{discovery::damping::FIRST_MOVE, model::device::Device};
 use std::{sync::Arc, time::Duration};
 
-/// A service that was taken in.
+/// A service that was admitted.
 pub(super) struct Tracked {
-    /// What is to be published; none: the device is to go.
+    /// The device to publish; `None` if the device is to be removed.
     pub(super) device: Option<Arc<Device>>,
-    /// When, if `device` is not what is published.
+    /// The time of the publication, if `device` differs from the published device.
     pub(super) due: Option<Duration>,
-    /// When its latest change was published.
+    /// The time at which its last change was published.
     pub(super) changed: Option<Duration>,
-    /// What it was before it was reached differently, and how long its address is preferred for that: the move is not
-    /// believed before, and an address that comes back among others was never gone.
+    /// The device before its connection changed, and the time until which its address is preferred. The move is not
+    /// published before that time, and an address that returns among others counts as never gone.
     home: Option<(Arc<Device>, Duration)>,
 }
 
 impl Tracked {
-    /// A new one, to be published at `due`.
+    /// Creates a service that is to be published at `due`.
     pub(super) fn new(device: Arc<Device>, due: Duration) -> Self {
         Self {
             device: Some(device),
@@ -31,7 +31,7 @@ impl Tracked {
         (now < *until).then_some(device)
     }
 
-    /// Notes what was published before.
+    /// Records the device that was published before.
     pub(super) fn leaves(&mut self, before: Option<Arc<Device>>, now: Duration) {
         let is_home = self.home(now).is_some();
         let digest = |device: &Device| device.connection_digest();
@@ -44,7 +44,7 @@ impl Tracked {
         };
     }
 
-    /// A change waits until `due`, or until an earlier one that waits already.
+    /// Sets the device. A change waits until `due`, or until the due time of an earlier change that still waits.
     pub(super) fn becomes(
         &mut self,
         device: Option<Arc<Device>>,

@@ -4,16 +4,16 @@ use std::{net::IpAddr, time::Duration};
 
 /// A disputed pointer is kept for this time, so that its service can be searched for.
 const DISPUTED_FOR: Duration = Duration::from_secs(900);
-/// RFC 6762 5.2: the parts of its lifetime at which a record is asked for again, in percent.
+/// The percentages of its lifetime at which a record is asked for again (RFC 6762 5.2).
 const REFRESH_PERCENT: [u32; 4] = [80, 85, 90, 95];
-/// A first refresh question goes along with another one if it is due within this part of the lifetime, in percent, and
-/// within this time: the records of many hosts are then asked for by few packets.
+/// The percentage of the lifetime within which a first refresh question joins another one. It must also be due within
+/// `ALONG_MAX`. The records of many hosts are then asked for by few packets.
 const ALONG_PERCENT: u32 = 10;
 const ALONG_MAX: Duration = Duration::from_secs(10);
-/// A record in use that had no answer by the end of its lifetime is asked for so many times more, and kept meanwhile: four
-/// lost questions are likely where packets are lost, and so are those of a machine that stood still.
+/// The number of further questions for a record in use that had no answer by the end of its lifetime. It is kept
+/// meanwhile, because four lost questions are likely where packets are lost, or when a machine stood still.
 const ASKED_OVERDUE: u8 = 5;
-/// Records that live for less than this are not asked for again; their publisher repeats them or not.
+/// The shortest lifetime of a record that is asked for again. Records with shorter lifetimes depend on their publisher.
 const REFRESHED_TTL: Duration = Duration::from_secs(2);
 
 /// The source and the time of a record.
@@ -23,7 +23,7 @@ pub struct Origin {
     pub now: Duration,
     /// The jitter of the refresh questions, 0 to 2 % of the lifetime, so that hosts do not ask at the same time.
     pub jitter: f64,
-    /// It is of a service that has an Instance.
+    /// The record belongs to a service that has an Instance.
     pub is_preferred: bool,
 }
 
@@ -35,9 +35,9 @@ pub struct Entry {
     pub received_at: Duration,
     pub ttl: Duration,
     pub expires: Duration,
-    /// No answer confirmed it in time. A disputed record counts as absent, and is no known answer.
+    /// No answer confirmed the record in time. A disputed record counts as absent, and is not sent as a known answer.
     pub is_disputed: bool,
-    /// It was taken back or replaced, and nothing asks for it again.
+    /// The record was withdrawn or replaced, and is not asked for again.
     pub(super) is_ended: bool,
     /// The number of refresh questions.
     pub refreshes: u8,
@@ -73,13 +73,13 @@ impl Entry {
         });
     }
 
-    /// Ends the life of what was taken back or replaced.
+    /// Ends the lifetime of a record that was withdrawn or replaced.
     pub(super) fn end(&mut self, at: Duration) {
         self.expires = self.expires.min(at);
         (self.refresh_at, self.is_ended) = (None, true);
     }
 
-    /// Returns whether the record is asked for once more at the end of its life, and lengthens that.
+    /// Returns whether the record is asked for once more at the end of its lifetime, and extends it.
     pub(super) fn is_asked_overdue(&mut self, now: Duration) -> bool {
         let in_time = u8::try_from(REFRESH_PERCENT.len()).unwrap_or(u8::MAX);
         let asked = self.refreshes.max(in_time);
@@ -92,7 +92,7 @@ impl Entry {
         true
     }
 
-    /// Returns whether the record is to be asked for. `is_along`: another one is, too.
+    /// Returns whether the record is to be asked for. `is_along` means that another record is asked for too.
     pub(super) fn is_to_refresh(&self, now: Duration, is_along: bool) -> bool {
         let earlier = match is_along && self.refreshes == 0 {
             true => (self.ttl * ALONG_PERCENT / 100).min(ALONG_MAX),
@@ -101,7 +101,7 @@ impl Entry {
         self.refresh_at.is_some_and(|at| at <= now + earlier)
     }
 
-    /// Begins its life anew, because its service has answered.
+    /// Restarts the record's lifetime, because its service has answered.
     pub(super) fn renew(&mut self, now: Duration) {
         (self.is_disputed, self.is_ended, self.refreshes) = (false, false, 0);
         (self.received_at, self.expires) = (now, now + self.ttl);
@@ -121,7 +121,7 @@ impl Entry {
             .map_or(self.expires, |at| at.min(self.expires))
     }
 
-    /// Returns whether as many refresh questions had no answer as RFC 6762 10.4 wants before a flush.
+    /// Returns whether as many refresh questions had no answer as RFC 6762 10.4 requires before a flush.
     pub fn is_unanswered(&self) -> bool {
         self.refreshes >= 2
     }

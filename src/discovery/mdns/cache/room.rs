@@ -1,9 +1,9 @@
-//! The room of the cache. Pure.
+//! Decides which records the cache admits. Pure.
 //!
-//! A record that is there already can always be refreshed or taken back. A new one is admitted while there is room: in
-//! its set, in all, and in the share of its source. A source may take at most half of what the other sources leave, of
-//! records and of services, so that nobody fills the cache alone. A quarter of the
-//! room is kept for services that have an Instance. Nothing is evicted for a newcomer, because what is known may be in use.
+//! A known record can always be refreshed or withdrawn. A new one must be within three limits: that of its set, that of
+//! the cache, and that of its source. A source may use at most half of the capacity that the other sources leave, of
+//! records and of services, so that no single source fills the cache. A quarter of the capacity is reserved for
+//! services that have an Instance. No record is evicted for a new one, because known records may be in use.
 use super::{
     super::{
         message::{Data, Kind},
@@ -16,18 +16,18 @@ use std::{
     net::IpAddr,
 };
 
-/// The most records in all: 4096 services, with some addresses for each.
+/// The most records in total: 4096 services, with some addresses for each.
 pub const RECORDS_MAX: usize = 24_576;
-/// The most bytes of names and data in all.
+/// The most bytes of names and data in total.
 pub const BYTES_MAX: usize = 4 << 20;
 /// The most services, of all types and on all interfaces.
 pub const POINTERS_MAX: usize = 4096;
-/// The services beyond these that are admitted if they have an Instance.
+/// The number of services above this limit that are admitted if they have an Instance.
 const POINTERS_KEPT: usize = POINTERS_MAX / 4;
-/// The most addresses of one host and family, and the most versions of a record that should be one.
+/// The most addresses of one host and family. The next constant is the most versions of a record that should be unique.
 const ADDRESSES_MAX: usize = 16;
 const VERSIONS_MAX: usize = 2;
-/// The sources that are counted one by one. All others share.
+/// The most sources that may have records. A quarter more are admitted for services that have an Instance.
 const SOURCES_MAX: usize = 4096;
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,7 +39,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// The key of what points to services.
+    /// Returns the key of the pointers to services.
     pub fn pointer(link: u32, browsed: &Name) -> Self {
         Self {
             link,
@@ -49,14 +49,14 @@ impl Key {
     }
 }
 
-/// The share of the cache that one source has.
+/// The numbers of records and pointers of one source.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Share {
     pub(super) records: usize,
     pub(super) pointers: usize,
 }
 
-/// The records that are there, counted.
+/// The numbers of records in the cache.
 #[derive(Debug, Default)]
 pub(super) struct Room {
     records: usize,
@@ -67,12 +67,7 @@ pub(super) struct Room {
 
 impl Room {
     /// Returns whether a new record is admitted beside `others` of its set.
-    pub(super) fn has_room(
-        &self,
-        (key, data): (&Key, &Data),
-        others: usize,
-        origin: &Origin,
-    ) -> bool {
+    pub(super) fn has_room(&self, key: &Key, data: &Data, others: usize, origin: &Origin) -> bool {
         let set_max = match key.kind {
             Kind::Ptr => POINTERS_MAX + POINTERS_KEPT,
             Kind::A | Kind::Aaaa => ADDRESSES_MAX,
@@ -100,7 +95,7 @@ impl Room {
             && self.bytes + bytes_of(key, data) <= open(BYTES_MAX)
     }
 
-    pub(super) fn count_in(&mut self, (key, data): (&Key, &Data), source: IpAddr) {
+    pub(super) fn count_in(&mut self, key: &Key, data: &Data, source: IpAddr) {
         let pointers = usize::from(key.kind == Kind::Ptr);
         self.records += 1;
         self.pointers += pointers;
@@ -110,7 +105,7 @@ impl Room {
         share.pointers += pointers;
     }
 
-    pub(super) fn count_out(&mut self, (key, data): (&Key, &Data), source: IpAddr) {
+    pub(super) fn count_out(&mut self, key: &Key, data: &Data, source: IpAddr) {
         let pointers = usize::from(key.kind == Kind::Ptr);
         self.records -= 1;
         self.pointers -= pointers;
@@ -133,7 +128,7 @@ impl Room {
     }
 }
 
-/// The part of a bound that is open to all; the rest is kept for services that have an Instance.
+/// Returns the part of a limit that every service may use. The rest is reserved for services that have an Instance.
 pub(super) const fn open(max: usize) -> usize {
     max / 4 * 3
 }

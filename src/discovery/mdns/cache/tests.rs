@@ -1,4 +1,4 @@
-//! What is kept, for how long, and how much of it.
+//! Tests of which records are kept, and for how long.
 use super::{
     room::{bytes_of, open},
     *,
@@ -47,7 +47,7 @@ fn addresses(cache: &Cache) -> Vec<&Data> {
     set.map(|(data, _)| data).collect()
 }
 
-/// What expires and what is asked for again up to `until`, in milliseconds.
+/// Returns the events up to `until`, in milliseconds: records that expire or are asked for again.
 fn log(cache: &mut Cache, until: u64) -> Vec<(u64, &'static str)> {
     let mut log = vec![];
     while let Some(due) = cache
@@ -128,7 +128,7 @@ fn a_flush_ends_older_records_a_second_later_and_spares_those_of_the_same_announ
     assert_eq!(addresses(&cache).len(), 3);
     assert_eq!(log(&mut cache, 10_000), [(6000, "gone")]);
     assert_eq!(addresses(&cache).len(), 2);
-    // The same record on another interface is another.
+    // The same record on another interface is a separate record.
     cache.take(3, &address("h.local", 9), &at(20_000));
     assert_eq!(log(&mut cache, 30_000), []);
 }
@@ -179,7 +179,7 @@ fn a_machine_that_stood_still_asks_for_what_has_expired_before_it_forgets_it() {
     assert_eq!((done.refresh.len(), done.expired.len()), (1, 0));
     let found = log(&mut cache, 600_000);
     assert_eq!(found.last(), Some(&(505_500, "gone")));
-    // Nothing asks for what nobody uses.
+    // A record that nobody uses is not asked for again.
     cache.take(LINK, &address("h.local", 1), &at(600_000));
     let done = cache.turn(Duration::from_secs(720), |_| false);
     assert_eq!((done.refresh.len(), done.expired.len()), (0, 1));
@@ -204,7 +204,7 @@ fn one_source_takes_half_of_the_room_and_the_next_half_of_the_rest() {
             open(RECORDS_MAX) / 8
         ]
     );
-    // What is there is refreshed and taken back all the same.
+    // A known record is refreshed and withdrawn nevertheless.
     let known = address("h0-0.local", 1);
     assert_eq!(
         cache.take(LINK, &known, &from("10.0.0.0", 1)),

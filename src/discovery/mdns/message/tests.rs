@@ -1,4 +1,4 @@
-//! Packets by exact bytes.
+//! Tests with exact bytes of packets.
 use super::{
     super::query::{Ask, KnownAnswer, PACKET_MAX, queries},
     *,
@@ -92,7 +92,7 @@ fn known_answers_that_do_not_fit_follow_and_all_but_the_last_packet_are_truncate
     );
 }
 
-/// A response with one record, and one after it.
+/// Returns a response with the given record and one after it.
 fn response(record: &[u8]) -> Vec<u8> {
     let mut bytes = b"\0\0\x84\0\0\0\0\x02\0\0\0\0".to_vec();
     bytes.extend_from_slice(record);
@@ -103,12 +103,13 @@ fn response(record: &[u8]) -> Vec<u8> {
 #[test]
 fn a_record_that_cannot_be_used_does_not_take_the_next_with_it() {
     let useless: [&[u8]; 7] = [
-        // An A record of three bytes, one of class CH, an unknown type, and none at all.
+        // These are an A record of three bytes, one of class CH, an unknown type, and an empty one.
         b"\x01x\0\0\x01\0\x01\0\0\0\x78\0\x03\x0a\0\0",
         b"\x01x\0\0\x01\0\x03\0\0\0\x78\0\x04\x0a\0\0\x01",
         b"\x01x\0\0\x63\0\x01\0\0\0\x78\0\x02zz",
         b"\x01x\0\0\x0c\0\x01\0\0\0\x78\0\0",
-        // A PTR record whose name points behind itself, an SRV record that is too short, a name that goes on.
+        // These are a PTR record whose name points behind itself, an SRV record that is too short, and a name without
+        // an end.
         b"\x01x\0\0\x0c\0\x01\0\0\0\x78\0\x02\xc0\x20",
         b"\x01x\0\0\x21\0\x01\0\0\0\x78\0\x03\0\0\0",
         b"\x01x\0\0\x0c\0\x01\0\0\0\x78\0\x04\x01a\0\0",

@@ -1,4 +1,4 @@
-//! Makes the questions that are due, in as few packets as possible. Pure.
+//! Writes the questions that are due, in as few packets as possible. Pure.
 use super::{
     super::{
         cache::{Cache, Key},
@@ -22,8 +22,8 @@ const QUESTION_BYTES: usize = 7;
 const ROUND_BYTES: usize = 8 * (PACKET_MAX - 40);
 /// The most lost services that are asked for by name.
 const LOST_BY_NAME: usize = 20;
-/// The questions of a confirmation after this one go by both families, and ask for the type, too: some responders
-/// answer nothing else.
+/// The number of questions of a confirmation after which both families are used, and the type is asked for too, because
+/// some responders answer nothing else.
 const CONFIRM_BY_NAME: usize = 2;
 
 /// The families by which a question is sent, and its unicast bit.
@@ -37,7 +37,7 @@ struct Manner {
 #[derive(Default)]
 struct Agenda {
     questions: BTreeMap<(Name, Kind), Manner>,
-    /// The services whose confirmation runs. They are no known answers.
+    /// The services that are being confirmed. They are not sent as known answers.
     unconfirmed: BTreeSet<Name>,
 }
 
@@ -77,8 +77,8 @@ impl Agenda {
     }
 }
 
-/// Returns the pointers that have more than half of their lifetime left (RFC 6762 7.1). Disputed ones are left out (10.4):
-/// a correct responder would not answer for them.
+/// Returns the pointers that have more than half of their lifetime left (RFC 6762 7.1). Disputed ones are left out
+/// (10.4), because a correct responder would not answer for them.
 fn known_answers<'a>(
     cache: &'a Cache,
     link: u32,
@@ -107,7 +107,7 @@ fn known_answers<'a>(
 }
 
 impl Querier {
-    /// The question for a record that is about to expire.
+    /// Adds the question for a record that is about to expire.
     pub(super) fn asked_again(&mut self, key: &Key) {
         if let Some(state) = self.links.get_mut(&key.link) {
             state.refresh.insert((key.name.clone(), key.kind));
@@ -200,7 +200,7 @@ fn ask_browses(state: &mut LinkState, agenda: &mut Agenda, may_be_unicast: bool,
             let key = (name.clone(), Kind::Ptr);
             let manner = Manner {
                 families: Families::BOTH,
-                // RFC 6762 5.4.
+                // The first question may be answered by unicast (RFC 6762 5.4).
                 wants_unicast: is_first && may_be_unicast,
             };
             agenda.questions.entry(key).or_insert(manner);
@@ -287,7 +287,7 @@ fn search(state: &mut LinkState, agenda: &mut Agenda, now: Duration) {
         state.search = None;
         return;
     }
-    // Few are asked for by name, which not all responders answer; all are asked for by type.
+    // Only a few lost services are asked for by name, which not all responders answer; all are asked for by type.
     let are_many = lost.len() > LOST_BY_NAME;
     for name in lost {
         let browses: Vec<Name> = state.browses_of(&name).map(|(b, _)| b.clone()).collect();

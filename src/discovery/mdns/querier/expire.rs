@@ -58,7 +58,7 @@ impl Querier {
         }
     }
 
-    /// Forgets a service that nothing points to any more.
+    /// Removes a service to which no pointer leads any more.
     fn forget_instance(&mut self, link: u32, name: &Name) {
         let Some(state) = self.links.get_mut(&link) else {
             return;
@@ -112,8 +112,8 @@ impl Querier {
         }
     }
 
-    /// Flushes a service that has not answered (RFC 6762 10.4), and begins a search for it. Its pointers are disputed: they
-    /// keep its name for the search, and are no known answers any more.
+    /// Flushes a service that has not answered (RFC 6762 10.4), and begins a search for it. Its pointers are disputed:
+    /// they keep its name for the search, and are no longer sent as known answers.
     pub(super) fn lose(&mut self, link: u32, name: &Name, now: Duration) {
         self.dirty.insert(name.clone());
         let Some(state) = self.links.get_mut(&link) else {

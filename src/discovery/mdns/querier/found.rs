@@ -1,4 +1,4 @@
-//! Makes services from records, and changes for subscribers from services. Pure.
+//! Builds services from records, and changes for subscribers from services. Pure.
 use super::{
     super::{
         link::{LinkState, TXT_ASKED},
@@ -42,7 +42,7 @@ impl Querier {
         changes
     }
 
-    /// The service of this name, as all interfaces together know it.
+    /// Returns the service of this name, with the records of all interfaces.
     fn service(&self, wanted: &Wanted, name: &Name, now: Duration) -> Option<Service> {
         if !name.is_below(&wanted.base) {
             return None;
@@ -56,7 +56,7 @@ impl Querier {
             service.twin = state.twin_of(name, now).cloned();
             match &mut found {
                 None => found = Some((service, addresses)),
-                // Another host, or another of its programs, is left to its own interface.
+                // A service with another host or port on this interface is not merged.
                 Some((first, known))
                     if first.host == service.host && first.port == service.port =>
                 {
@@ -131,7 +131,8 @@ impl Querier {
         addresses.collect()
     }
 
-    /// Packets on `lo` are from this machine: all its addresses are on that link.
+    /// Returns whether an address is on the link. Packets on `lo` are from this machine, so all its addresses are on
+    /// that link.
     fn is_on_link(&self, state: &LinkState, ip: IpAddr) -> bool {
         state.link.reaches(ip) || (state.link.is_loopback && self.own.contains(&ip))
     }
@@ -140,9 +141,8 @@ impl Querier {
 /// The address of the metadata services of clouds, which give credentials to every client.
 const METADATA: Ipv4Addr = Ipv4Addr::new(169, 254, 169, 254);
 
-/// Returns whether a host on the interface may announce this address. It may never announce: loopback, but on `lo`, the
-/// address of a
-/// cloud's metadata service, broadcast, class E, multicast and none.
+/// Returns whether a host on the interface may announce this address. It may not announce a loopback address (except on
+/// `lo`), the address of a cloud's metadata service, a broadcast, class E or multicast address, or the unspecified one.
 fn is_sound(state: &LinkState, ip: IpAddr) -> bool {
     let v4 = match ip {
         IpAddr::V4(v4) => Some(v4),

@@ -1,4 +1,4 @@
-//! Follows the interfaces and the subscriptions. Pure.
+//! Updates the interfaces and the subscriptions. Pure.
 use super::{
     super::{
         link::{Browse, Link, LinkState},
@@ -10,15 +10,15 @@ use super::{
 };
 use std::{collections::BTreeMap, time::Duration};
 
-/// The first question waits for so many milliseconds, so that hosts that start together do not ask together (RFC 6762
-/// 5.2).
+/// The range of the wait before the first question, in milliseconds, so that hosts that start together do not ask
+/// together (RFC 6762 5.2).
 const FIRST_QUESTION: [u64; 2] = [20, 120];
-/// A burst of answers, for which packets were dropped, is over after this time.
+/// The time after which a burst of answers, for which packets were dropped, is over.
 const LOST_PAUSE: Duration = Duration::from_millis(1500);
 
 impl Querier {
-    /// Sets the interfaces. The records of a removed one are dropped (RFC 6762 10.3); on a new one, and on one with other
-    /// addresses, the questions begin anew.
+    /// Sets the interfaces. The records of a removed interface are dropped (RFC 6762 10.3). On an interface that is new
+    /// or has other addresses, the questions restart.
     pub fn set_links(&mut self, links: Vec<Link>, now: Duration) {
         self.own = links
             .iter()
@@ -40,7 +40,7 @@ impl Querier {
             let state = self.links.entry(index);
             let state = state.or_insert_with(|| LinkState::new(link.clone(), now));
             if state.link != link {
-                // RFC 6762 13: it may lead elsewhere now.
+                // The interface may lead to another network now (RFC 6762 13).
                 state.link = link;
                 for browse in state.browses.values_mut() {
                     browse.series = Series::new(first, CONTINUOUS_MAX);
@@ -67,7 +67,8 @@ impl Querier {
         state.look_at(at);
     }
 
-    /// Makes each interface browse for what its subscriptions want, and forgets what none of them can use.
+    /// Makes each interface browse for the types that its subscriptions want, and drops the records that none of them
+    /// can use.
     pub(super) fn reconcile(&mut self, now: Duration) {
         for index in self.links.keys().copied().collect::<Vec<_>>() {
             let first = now + self.between(FIRST_QUESTION);
@@ -121,7 +122,7 @@ impl Querier {
     }
 }
 
-/// Returns the shortest interval of confirmations that a subscription wants, for each type.
+/// Returns the shortest interval of confirmations that a subscription requests, for each type.
 fn intervals<'a>(wanted: &[&'a Wanted]) -> BTreeMap<&'a Name, Option<Duration>> {
     let mut intervals: BTreeMap<&Name, Option<Duration>> = BTreeMap::new();
     for w in wanted {

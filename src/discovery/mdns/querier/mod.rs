@@ -1,7 +1,7 @@
-//! The querier: packets, interfaces, subscriptions and time go in; packets and changed services come out. Pure.
+//! Queries services: packets, interfaces, subscriptions and time go in; packets and changed services come out. Pure.
 //!
-//! `state` has the state and its turns, `receive` takes packets, `expire` removes records, `links` follows interfaces and subscriptions, `ask` makes the
-//! questions, and `found` makes services from records.
+//! `state` has the state and its turns, `receive` processes packets, `expire` removes records, `links` updates
+//! interfaces and subscriptions, `ask` writes the questions, and `found` builds services from records.
 mod ask;
 mod expire;
 mod found;

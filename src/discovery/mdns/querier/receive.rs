@@ -1,4 +1,4 @@
-//! Takes responses, and the queries of other hosts. Pure.
+//! Processes responses, and the queries of other hosts. Pure.
 use super::{
     super::{
         cache::{Key, Origin, Outcome},
@@ -12,25 +12,26 @@ use super::{
 };
 use std::{net::IpAddr, time::Duration};
 
-/// Responses from another port are ignored (RFC 6762 6).
+/// The source port of valid responses (RFC 6762 6).
 const PORT: u16 = 5353;
 /// The most packets of one source in a second. A responder that answers for 300 services sends a hundred at once.
 const PACKETS_PER_SECOND: u32 = 2000;
-/// The sources that are counted.
+/// The most sources that are counted.
 const SOURCES_MAX: usize = 1024;
 /// The jitter of refresh questions in percent of the lifetime (RFC 6762 5.2).
 const JITTER: f64 = 2.0;
-/// Other hosts must have asked so often, and for so long, without an answer (RFC 6762 10.5).
+/// The number of unanswered questions of other hosts after which a service is confirmed (RFC 6762 10.5). The next
+/// constant is the time that they must span.
 const UNANSWERED: u32 = 2;
 const UNANSWERED_FOR: Duration = Duration::from_secs(10);
-/// A question of another host replaces our own, if our own was due within this time.
+/// The time within which our own question must be due to be replaced by the question of another host.
 const ASKED_FOR_US: Duration = Duration::from_secs(1);
 
-/// The services of a host that are looked at when one of its addresses is to be admitted.
+/// The most services of a host that are checked when one of its addresses is to be admitted.
 const PREFERRED_LOOKED_AT: usize = 16;
 
 impl Querier {
-    /// Takes a packet. Its consequences are in the next turn.
+    /// Processes a packet. Its effects are in the next turn.
     pub fn receive(&mut self, packet: &Packet<'_>, now: Duration) {
         self.counts.received += 1;
         let taken = self.take(packet, now);
@@ -56,7 +57,7 @@ impl Querier {
         if *count > PACKETS_PER_SECOND {
             return Err(Ignored::TooMany);
         }
-        // RFC 6762 11. No router forwards packets to the group, so these are from the link whatever their source is.
+        // RFC 6762 11: a packet to the group is from the link whatever its source is, because no router forwards it.
         if !packet.is_multicast && !state.link.reaches(source) && !self.own.contains(&source) {
             return Err(Ignored::OffLink);
         }
@@ -64,7 +65,7 @@ impl Querier {
         if packet.source.port() != PORT {
             return Err(match message.is_response {
                 true => Ignored::SourcePort,
-                // RFC 6762 6.7: a simple resolver, which is answered by unicast.
+                // A simple resolver sent the query, and is answered by unicast (RFC 6762 6.7).
                 false => Ignored::OtherQuery,
             });
         }
@@ -76,7 +77,7 @@ impl Querier {
         }
     }
 
-    /// Searches soon, because a host with lost services has sent a packet.
+    /// Schedules a search soon, because a host with lost services has sent a packet.
     fn search_soon(&mut self, link: u32, source: IpAddr, now: Duration) {
         let wait = self.between(SEARCH_DELAY);
         let Some(state) = self.links.get_mut(&link) else {
@@ -99,7 +100,7 @@ impl Querier {
         message: &Message,
         now: Duration,
     ) -> Result<(), Ignored> {
-        // Pointers decide which services are of use, and services which hosts.
+        // Pointers determine which services are used, and services which hosts.
         let rank = |record: &&Record| match record.data.kind() {
             Kind::Ptr => 0,
             Kind::Srv => 1,
@@ -123,7 +124,7 @@ impl Querier {
         Ok(())
     }
 
-    /// Returns whether a record is of a service that has an Instance.
+    /// Returns whether a record belongs to a service that has an Instance.
     fn is_preferred(&self, link: u32, record: &Record) -> bool {
         let has = |name: &Name| {
             let text = name.text();
@@ -156,7 +157,7 @@ impl Querier {
         outcome
     }
 
-    /// Returns whether the record is of use; so do the others.
+    /// Processes a pointer. It returns whether the record is used, and so do the functions below.
     fn take_pointer(&mut self, packet: &Packet<'_>, record: &Record, now: Duration) -> bool {
         let Data::Ptr(target) = &record.data else {
             return false;
@@ -199,7 +200,7 @@ impl Querier {
             state.resolve_anew(name, now);
         }
         state.look_at(now + RESOLVE_DELAY);
-        // Its records may have come before it.
+        // The other records of the service may have arrived before the pointer.
         if let Some(Data::Srv { target, .. }) = self.cache.latest(link, name, Kind::Srv).cloned() {
             self.moves_to(link, name, &target, now);
         }
@@ -225,7 +226,7 @@ impl Querier {
         true
     }
 
-    /// Ends the dispute over a service that has answered.
+    /// Ends the dispute about a service that has answered.
     fn is_there(&mut self, packet: &Packet<'_>, name: &Name, now: Duration) {
         let (link, source) = (packet.link, packet.source.ip());
         let Some(state) = self.links.get_mut(&link) else {
@@ -244,7 +245,8 @@ impl Querier {
             if was_lost {
                 self.cache.dispute(&key, name, false, now);
             } else if *browsed == browse.base {
-                // To ask for its pointer takes the known answers of all others along, and it is there.
+                // A question for its pointer would carry the known answers of all other services, and the service is
+                // known to be present.
                 self.cache.renew(&key, name, now);
             }
         }
@@ -253,7 +255,7 @@ impl Querier {
         }
     }
 
-    /// Notes the host of a service.
+    /// Records the host of a service.
     fn moves_to(&mut self, link: u32, name: &Name, host: &Name, now: Duration) {
         let Some(instance) = self.instance(link, name) else {
             return;
@@ -270,7 +272,7 @@ impl Querier {
         }
     }
 
-    /// Ends the questions for records that are there now.
+    /// Ends the questions for records that have arrived.
     fn settle(&mut self, link: u32, name: &Name) {
         let is_whole =
             self.cache.has(link, name, Kind::Srv) && self.cache.has(link, name, Kind::Txt);
@@ -296,7 +298,7 @@ impl Querier {
         outcome != Outcome::Refused
     }
 
-    /// Notes the address families that do not exist (RFC 6762 6.1).
+    /// Records the address families that do not exist (RFC 6762 6.1).
     fn take_denial(&mut self, link: u32, record: &Record) -> bool {
         let Data::Nsec(kinds) = &record.data else {
             return false;
@@ -312,7 +314,8 @@ impl Querier {
         true
     }
 
-    /// Takes the questions of another host: one may replace our own (RFC 6762 7.3), or show that nobody answers (10.5).
+    /// Processes the questions of another host. A question may replace our own (RFC 6762 7.3), or show that a service
+    /// does not answer (10.5).
     fn take_query(&mut self, link: u32, message: &Message, now: Duration) -> Result<(), Ignored> {
         for question in &message.questions {
             if question.wants_unicast {
@@ -332,7 +335,7 @@ impl Querier {
 
     fn others_browse(&mut self, link: u32, name: &Name, message: &Message, now: Duration) {
         let of_name = message.records.iter().filter(|r| r.name == *name);
-        // A responder leaves out the known answers of that host, which this one may lack.
+        // A responder leaves out the known answers of that host, which may be missing here.
         let mut targets = of_name.filter_map(|r| match &r.data {
             Data::Ptr(target) => Some(target),
             Data::A(_) | Data::Aaaa(_) | Data::Srv { .. } | Data::Txt(_) | Data::Nsec(_) => None,

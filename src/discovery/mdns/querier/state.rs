@@ -1,4 +1,4 @@
-//! The state of the querier, and its turns. Pure.
+//! Holds the state of the querier, and takes its turns. Pure.
 use super::{
     super::{
         cache::Cache,
@@ -16,9 +16,9 @@ use std::{
     time::Duration,
 };
 
-/// A host with lost services that sends a packet is asked after so many milliseconds.
+/// The range of the wait before a host with lost services that sends a packet is asked, in milliseconds.
 pub(super) const SEARCH_DELAY: [u64; 2] = [20, 120];
-/// A refused record counts for as long as it may live.
+/// The time for which a refused record counts: the longest lifetime of a record.
 const LEFT_OUT_FOR: Duration = Duration::from_secs(4500);
 /// The most notes that are kept until the next turn.
 const NOTES_MAX: usize = 1000;
@@ -28,10 +28,10 @@ const NOTES_MAX: usize = 1000;
 pub struct Wanted {
     /// The name to browse for: a service type, or a subtype of one.
     pub browsed: Name,
-    /// The type itself, which the names of its services end with.
+    /// The type itself, with which the names of its services end.
     pub base: Name,
     pub interfaces: Interfaces,
-    /// The interval at which each service is confirmed. `None`: never, its TTL decides.
+    /// The interval at which each service is confirmed; `None` if only its TTL decides.
     pub verify: Option<Duration>,
 }
 
@@ -41,7 +41,7 @@ pub struct Packet<'a> {
     pub link: u32,
     pub family: Family,
     pub source: SocketAddr,
-    /// It was sent to the multicast group, which no router forwards to.
+    /// The packet was sent to the multicast group. No router forwards such a packet.
     pub is_multicast: bool,
     pub bytes: &'a [u8],
 }
@@ -54,7 +54,7 @@ pub struct Outgoing {
     pub bytes: Vec<u8>,
 }
 
-/// A changed service for a subscriber; `None`: it is gone.
+/// A changed service for a subscriber; `None` if the service is gone.
 pub type Change = (u64, Name, Option<Arc<Service>>);
 
 /// The effects of one turn.
@@ -62,9 +62,9 @@ pub type Change = (u64, Name, Option<Arc<Service>>);
 pub struct Turn {
     pub send: Vec<Outgoing>,
     pub changes: Vec<Change>,
-    /// The time of the next turn, if no event comes before.
+    /// The time of the next turn, if nothing happens before.
     pub wake: Option<Duration>,
-    /// The conversation since the last turn, while it is traced.
+    /// The traced conversation since the last turn.
     pub notes: Vec<Note>,
 }
 
@@ -81,7 +81,7 @@ pub struct Querier {
     pub(super) cache: Cache,
     pub(super) links: BTreeMap<u32, LinkState>,
     pub(super) subscriptions: BTreeMap<u64, Subscription>,
-    /// The services of which something may have changed.
+    /// The services that may have changed.
     pub(super) dirty: BTreeSet<Name>,
     /// The services that are admitted to a full cache before others, as lower-case text.
     pub(super) preferred: Arc<BTreeSet<String>>,
@@ -94,7 +94,7 @@ pub struct Querier {
 }
 
 impl Querier {
-    /// `seed` makes machines that start together ask at different times.
+    /// Creates a querier. `seed` makes machines that start together ask at different times.
     pub fn new(seed: u64) -> Self {
         Self {
             random: fastrand::Rng::with_seed(seed),
@@ -111,12 +111,13 @@ impl Querier {
         }
     }
 
-    /// Sets whether the first answer may come by unicast: no other program listens on this port (RFC 6762 5.4, 15.1).
+    /// Sets whether the first answer may come by unicast, which requires that no other program listens on this port
+    /// (RFC 6762 5.4, 15.1).
     pub fn ask_for_unicast(&mut self, may: bool) {
         self.asks_for_unicast = may;
     }
 
-    /// Sets whether turns have notes of the conversation.
+    /// Sets whether turns record the conversation.
     pub fn trace(&mut self, is_traced: bool) {
         self.is_traced = is_traced;
     }

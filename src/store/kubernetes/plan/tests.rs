@@ -16,12 +16,12 @@ fn camera(nodes: &[&str]) -> Instance {
     instance
 }
 
-/// The Instance as the server has it after the patch; the patch's `test`s must hold.
+/// Applies the patch as the server does; the patch's `test`s must hold.
 fn patched(instance: &Instance, patch: &Patch) -> Result<Instance, json_patch::PatchError> {
     let mut value = serde_json::to_value(instance).unwrap();
-    // The schema's default.
+    // This is the schema's default.
     value["spec"]["deviceUsage"] = json!(instance.spec.device_usage);
-    // An absent key is `null` to the API server's `test`, and an error to this crate's.
+    // An absent key matches `null` in the API server's `test`, and is an error in this crate's.
     let mut patch = patch.clone();
     patch.0.retain(|operation| {
         let PatchOperation::Test(test) = operation else {
@@ -81,7 +81,7 @@ fn slots_are_exchanged_as_the_folder_does_it() {
     assert_eq!(claimed, exchanged(&free, &[&claim]).unwrap());
     let released = patched(&claimed, &exchange(&claimed, "a", &[&release])).unwrap();
     assert_eq!(released, exchanged(&claimed, &[&release]).unwrap());
-    // Akri 0.12 wrote free slots out.
+    // Akri 0.12 wrote free slots explicitly.
     let mut written_out = free.clone();
     written_out
         .spec
@@ -133,21 +133,21 @@ fn only_what_is_not_well_is_said_and_the_end_of_it() {
         trouble: None,
     };
     let mut instance = camera(&["a"]);
-    assert_eq!(health(&instance, "a", (&view(true), "t0")), None);
-    let gone = health(&instance, "a", (&view(false), "t1")).unwrap();
+    assert_eq!(health(&instance, "a", &view(true), "t0"), None);
+    let gone = health(&instance, "a", &view(false), "t1").unwrap();
     let gone = patched(&instance, &gone).unwrap();
     let status = gone.status.clone().unwrap();
     let entry = json!([{"name": "a", "health": "Unhealthy", "lastTransitionTime": "t1"}]);
     assert_eq!(json!(status.nodes), entry);
     assert!(!status.conditions[0].is_true());
-    assert_eq!(health(&gone, "a", (&view(false), "t2")), None);
+    assert_eq!(health(&gone, "a", &view(false), "t2"), None);
     let mut run = gone.clone();
     run.status.as_mut().unwrap().broker_generation = Some(7);
-    let back = health(&run, "a", (&view(true), "t3")).unwrap();
+    let back = health(&run, "a", &view(true), "t3").unwrap();
     let back = patched(&run, &back).unwrap().status.unwrap();
     assert_eq!((back.nodes.len(), back.broker_generation), (0, Some(7)));
     assert!(back.conditions[0].is_true());
-    // What an earlier agent said of a device that is well is left as it is.
+    // The report of an earlier agent about a healthy device stays unchanged.
     let status = with_health(&Default::default(), "a", &view(true), "t0");
     instance.status = Some(status);
     assert!(says_exception(

@@ -74,7 +74,7 @@ fn a_deletion_that_no_watch_tells_of_is_forgotten_after_two_lists_of_its_namespa
         known.follow(&of("default"), Event::Listed(Box::new(one.clone())));
         known.follow(&of("default"), Event::Complete);
         known.deleted(&ObjectKey::new("default", "a"));
-        // A list that was begun before.
+        // This list began before the write.
         known.follow(&of("default"), Event::Init);
         known.follow(&of("default"), Event::Listed(Box::new(one)));
         known.follow(&of("default"), Event::Complete);
@@ -126,7 +126,7 @@ fn what_an_earlier_life_could_not_write_is_still_to_be_written() {
     let after = |earlier: Instances, now: &Instance| {
         let mut known = Known::new("n", earlier);
         listed(&mut known, std::slice::from_ref(now));
-        // Once: the next list is not compared with it again.
+        // The comparison is made once: the next list is not compared with it.
         let pending = known.pending_of(&key_of(&now.metadata));
         known.made_up(&key_of(&now.metadata), &pending);
         listed(&mut known, std::slice::from_ref(now));
@@ -246,7 +246,7 @@ fn an_instance_that_this_node_has_left_is_forgotten_however_its_event_and_the_an
         }
         assert_eq!(versions(&known), [], "{is_answer_first}");
     }
-    // One that is about to be joined was read, and is there until then.
+    // An Instance that is about to be joined was read, and stays until then.
     let mut known = Known::new("node-a", Instances::new());
     known.read(left);
     assert_eq!(versions(&known), [at("a", "5")]);
@@ -256,7 +256,8 @@ fn an_instance_that_this_node_has_left_is_forgotten_however_its_event_and_the_an
 fn an_answer_that_comes_after_the_instance_has_left_the_watch_does_not_bring_it_back() {
     let mut known = Known::default();
     listed(&mut known, &[instance("a", 1)]);
-    // Joined as version 5, and taken out by the controller as version 6: the event is faster than the answer.
+    // It is joined as version 5, and the controller removes this node as version 6: the event arrives before the
+    // answer.
     known.follow(&None, Event::Deleted(Box::new(instance("a", 6))));
     known.written(instance("a", 5));
     known.read(instance("a", 4));

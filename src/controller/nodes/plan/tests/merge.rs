@@ -133,7 +133,7 @@ fn only_what_is_not_well_is_written_and_told_once_for_all_nodes() {
     };
     assert_eq!(change.patch, None);
     assert_eq!(
-        change.told[0].note,
+        change.events[0].note,
         "nodes a, b do not see the device any more"
     );
     cluster.settle(5);
@@ -233,7 +233,7 @@ fn a_lost_node_is_asked_and_one_that_answers_stays_with_its_slots() {
     cluster.world = cluster.world.with_nodes(nodes(not_ready(at(10))));
     cluster.settle(11);
     let planned = looked(&cluster.world, &mut cluster.memory, 75);
-    let silence = Action::Silence {
+    let silence = Action::DeleteNodeDevices {
         node: "b".to_owned(),
         uid: "uid-of-b".to_owned(),
     };
@@ -346,10 +346,10 @@ fn the_pin_of_a_device_is_that_of_the_first_node_and_stays() {
         panic!("{planned:?}")
     };
     assert_eq!(
-        change.told[0].reason,
+        change.events[0].reason,
         crate::api::reason::Reason::IdentityChanged
     );
-    assert_eq!(change.told[0].note, "node a: it is elsewhere");
+    assert_eq!(change.events[0].note, "node a: it is elsewhere");
     cluster.settle(2);
     let conditions = cluster.only().status.clone().unwrap().conditions;
     let said: Vec<_> = conditions

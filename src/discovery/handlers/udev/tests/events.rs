@@ -1,4 +1,4 @@
-//! Machines that change: what is offered after each event.
+//! Tests of machines that change: the devices that are offered after each event.
 use super::*;
 use std::io;
 
@@ -13,7 +13,7 @@ impl Events for Told {
     }
 }
 
-/// A discovery that runs, and the events that it is told of.
+/// A running discovery, and the events that it receives.
 struct Running {
     events: mpsc::Sender<Vec<Event>>,
     found: watch::Receiver<DeviceSet>,
@@ -72,7 +72,7 @@ async fn a_device_that_is_plugged_and_pulled_comes_and_goes_by_its_event_alone()
     let mut running = Running::start(&machine, TTYS);
     running.until_there_are(1).await;
     let path = tty(&machine, 1);
-    // What no event names is not looked for.
+    // A device is not searched for without an event that names it.
     tty(&machine, 2);
     running.happens(&[("add", &path, "tty")]).await;
     running.until_there_are(2).await;

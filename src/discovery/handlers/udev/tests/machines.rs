@@ -1,9 +1,9 @@
-//! Machines that stand still: what each rule finds on them.
+//! Tests of machines that do not change: the devices that each rule selects.
 use super::*;
 
 const HUB: &str = "/devices/pci0000:00/0000:00:14.0/usb1/1-1";
 
-/// A hub with serial adapters in its ports. udev has looked at all but those that are `new`.
+/// Creates a hub with serial adapters in its ports. udev has processed all of them except those that are `new`.
 fn hub(machine: &Machine, ports: &[(u32, &str)]) {
     let usb = |devpath: &str, number: u32, attributes: &[(&str, &str)]| {
         machine.plug(Part {
@@ -28,7 +28,7 @@ fn hub(machine: &Machine, ports: &[(u32, &str)]) {
     }
 }
 
-/// Puts a USB device in: its path, its number, its attributes.
+/// Adds a USB device, given its path, its number and its attributes.
 type Plug<'a> = dyn Fn(&str, u32, &[(&str, &str)]) + 'a;
 
 fn adapter(machine: &Machine, usb: &Plug<'_>, port: u32, serial: &str) {
@@ -129,7 +129,7 @@ fn a_group_is_a_device_with_all_that_are_below_it_and_no_other_port() {
         "groupRecursive: true\npermissions: rw\n{}",
         rule(r#"ATTRS{idVendor}=="0403", SUBSYSTEM=="usb|tty", ENV{MAJOR}=="?*""#)
     );
-    // `|` in SUBSYSTEM is udev's own.
+    // `|` in SUBSYSTEM belongs to udev's syntax.
     let found = machine.devices(&details);
     assert_eq!(
         ids(&found),
@@ -175,7 +175,7 @@ fn a_stick_keeps_its_identity_in_another_port() {
     assert_eq!((there, problems), (here, vec![]));
     let whole = rule(r#"ATTR{idProduct}=="6001""#);
     assert_eq!(serial(&[(4, "A1")], &whole).0, ["usb-0403:6001-A1"]);
-    // Without a number, or with one that is another's too, nothing else than the path is left.
+    // Without a serial number, or with a duplicate one, only the path identifies a device.
     let (none, problems) = serial(&[(1, "")], &ttys);
     assert_eq!((none, problems), (vec![tty(1)], vec![]));
     let (twins, problems) = serial(&[(1, "A1"), (2, "A1")], &ttys);
@@ -271,7 +271,7 @@ fn a_gpu_is_given_by_vfio_and_kubevirt_is_told_its_address() {
     );
     assert_eq!(nodes(&found[0]), ["/dev/vfio/13", "/dev/vfio/vfio"]);
     assert_eq!(found[0].device_nodes[0].permissions, "rw");
-    // Without the properties there is nothing to give.
+    // Without the properties there is no node to give.
     assert_eq!(nodes(&machine.devices(&details)[0]), Vec::<&str>::new());
 }
 

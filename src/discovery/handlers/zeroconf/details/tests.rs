@@ -1,4 +1,4 @@
-//! What users write, and what they are told.
+//! Tests of valid details, and of the errors for invalid ones.
 use super::*;
 use proptest::prelude::*;
 
@@ -100,10 +100,13 @@ fn what_cannot_work_is_refused_with_its_place() {
             "{kind: _a._tcp, txt: {}, txtRecords: {}}",
             "two names of one field",
         ),
-        ("{kind: _a._tcp, port: 70000}", "`port: 70000` is no port"),
+        (
+            "{kind: _a._tcp, port: 70000}",
+            "`port: 70000` is not a port",
+        ),
         (
             "{kind: _a._tcp, port: [80, http]}",
-            "`port: http` is no port",
+            "`port: http` is not a port",
         ),
     ] {
         refuses(yaml, place);
@@ -154,7 +157,7 @@ fn filters_are_bounded_in_number_and_in_memory() {
     refuses(&keys(33), "32 filters at most");
     refuses(
         r"{kind: _a._tcp, name: {regex: '\w{500}'}}",
-        r"`name.regex: \w{500}` is no regular expression that can be used: ",
+        r"`name.regex: \w{500}` is not a usable regular expression: ",
     );
 }
 

@@ -1,4 +1,4 @@
-//! The hostile LAN: what is ignored, and what has an end.
+//! Tests of a hostile LAN: ignored packets and limits.
 use super::{
     super::super::{
         cache::{BYTES_MAX, RECORDS_MAX},
@@ -33,7 +33,7 @@ fn a_response_from_another_port_or_from_afar_is_ignored() {
         ("10.0.0.7:40000", true, Some(Ignored::SourcePort)),
         ("10.0.0.7:40000", false, Some(Ignored::SourcePort)),
         ("192.0.2.7:5353", false, Some(Ignored::OffLink)),
-        // No router forwards what is sent to the group.
+        // No router forwards packets to the group.
         ("192.0.2.7:5353", true, None),
         ("10.0.0.7:5353", false, None),
     ] {
@@ -131,7 +131,7 @@ fn addresses_that_no_neighbour_has_are_never_told() {
         .iter()
         .map(|address| (address.ip.to_string(), address.is_on_link))
         .collect();
-    // The one that has been known for longest comes first, not the lowest.
+    // The address that has been known for longest comes first, not the lowest.
     let expected = [("192.0.2.1", false), ("10.0.0.9", true), ("10.0.0.8", true)];
     assert_eq!(found, expected.map(|(ip, on)| (ip.to_owned(), on)));
 }

@@ -1,7 +1,7 @@
-//! Machines that share a host name, and a machine with two interfaces.
+//! Tests of machines that share a host name, and of a machine with two interfaces.
 use super::*;
 
-/// Which of `services` each of `sources` answers for, every ten seconds; returns the twin of the first after that.
+/// Lets each source answer for its services every ten seconds. Returns the twin of the first service after that.
 fn twin_of_a(answers: &[(&str, &[&str])]) -> Option<String> {
     let mut querier = Querier::new(3);
     querier.set_links(vec![eth()], ms(0));

@@ -1,4 +1,4 @@
-//! A LAN in simulated time: one querier, some responders, and packets that take their time or are lost.
+//! Simulates a LAN: one querier, some responders, and packets that are delayed or lost.
 use super::{
     super::super::message::{Message, Question},
     responder::{Habits, Responder},
@@ -9,20 +9,20 @@ pub(super) struct Lan {
     pub(super) querier: Querier,
     pub(super) responders: Vec<Responder>,
     pub(super) now: Duration,
-    /// No packet comes through.
+    /// Whether all packets are lost.
     pub(super) is_down: bool,
-    /// Of a hundred packets so many are lost.
+    /// The percentage of packets that are lost.
     pub(super) loss: u8,
     random: fastrand::Rng,
-    /// The responders that may answer for each name, and how many there were when this was made.
+    /// The responders that may answer for each name, and the number of responders at that time.
     owners: (usize, BTreeMap<Name, Vec<usize>>),
-    /// On their way to the querier: who sent them, and whether to all.
+    /// The packets on their way to the querier: the source, and whether they were sent to the group.
     under_way: BTreeMap<(Duration, u64), (SocketAddr, bool, Vec<u8>)>,
     count: u64,
-    /// The queries, and when they were sent.
+    /// The queries, with the times at which they were sent.
     pub(super) sent: Vec<(Duration, Outgoing)>,
     pub(super) found: BTreeMap<Name, Arc<Service>>,
-    /// When a service came (true) or went.
+    /// The times at which a service appeared (true) or disappeared.
     pub(super) log: Vec<(Duration, String, bool)>,
 }
 
@@ -51,7 +51,7 @@ impl Lan {
         }
     }
 
-    /// One responder with these habits and one service.
+    /// Creates a LAN with one responder with these habits and one service.
     pub(super) fn with(habits: Habits, label: &str) -> Self {
         Self::new(vec![Responder::new(habits, 7, &[label])])
     }
@@ -74,7 +74,7 @@ impl Lan {
         }
     }
 
-    /// A responder says what it has, or that it leaves.
+    /// Makes a responder announce its services, or say goodbye.
     pub(super) fn announce(&mut self, n: usize, ttl: Option<u32>) {
         let source = SocketAddr::from((self.responders[n].address, 5353));
         for packet in self.responders[n].announcement(ttl) {
@@ -82,7 +82,7 @@ impl Lan {
         }
     }
 
-    /// Lets time pass up to `until`.
+    /// Simulates the time up to `until`.
     pub(super) fn run(&mut self, until: Duration) {
         loop {
             let turn = self.querier.turn(self.now);
@@ -153,7 +153,7 @@ impl Lan {
         }
     }
 
-    /// How many services went since `since`.
+    /// Returns the number of services that disappeared since `since`.
     pub(super) fn losses_since(&self, since: Duration) -> usize {
         let losses = self.log.iter();
         losses
@@ -165,7 +165,7 @@ impl Lan {
         self.sent.iter().filter(|(at, _)| *at >= since).count()
     }
 
-    /// Runs until a service is there or not; returns how long that took.
+    /// Runs until a service is present or absent. Returns the time that this took.
     pub(super) fn until(&mut self, label: &str, is_there: bool) -> Duration {
         let (start, name) = (self.now, instance(label));
         while self.found.contains_key(&name) != is_there {

@@ -1,4 +1,4 @@
-//! Conversations: a querier and packets, in simulated time.
+//! Tests of conversations between a querier and other hosts, in simulated time.
 mod bounds;
 mod hosts;
 mod lan;
@@ -23,7 +23,7 @@ use std::{
     time::Duration,
 };
 
-/// Short ways to write names, records and packets.
+/// Short functions for names, records and packets.
 mod crate_names {
     use super::*;
 
@@ -90,7 +90,7 @@ mod crate_names {
         }
     }
 
-    /// All records of a service of the host `h.local` at 10.0.0.7.
+    /// Returns all records of a service of the host `h.local` at 10.0.0.7.
     pub(super) fn service(label: &str) -> Vec<Record> {
         let name = instance(label);
         vec![
@@ -107,7 +107,7 @@ mod crate_names {
     }
 }
 
-/// Writes a message as plainly as possible: names without compression.
+/// Writes a message in the simplest form: names without compression.
 fn encode(flags: u16, questions: &[(Name, u16, u16)], records: &[Record]) -> Vec<u8> {
     let mut bytes = vec![0, 0];
     let count = |n: usize| u16::try_from(n).unwrap();

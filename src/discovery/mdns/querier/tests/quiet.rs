@@ -1,11 +1,11 @@
-//! What happens on a LAN where nothing happens, and where something does.
+//! Tests of a LAN without changes, and of one with few changes.
 use super::{
     lan::Lan,
     responder::{Habits, KINDS, Responder, USUAL},
     *,
 };
 
-/// Fifty hosts with six services each, of all kinds.
+/// Returns fifty hosts with six services each, of all kinds.
 fn many() -> Vec<Responder> {
     (0..50_u8)
         .map(|n| {
@@ -17,7 +17,7 @@ fn many() -> Vec<Responder> {
 }
 
 const MINUTE: u64 = 60_000;
-/// Hours of 300 services take minutes where the code is not optimised.
+/// The simulated time in minutes. Hours with 300 services take minutes in code that is not optimised.
 const QUIET_MINUTES: u64 = if cfg!(debug_assertions) { 20 } else { 480 };
 const LOSSY_MINUTES: u64 = if cfg!(debug_assertions) { 10 } else { 60 };
 
@@ -33,8 +33,9 @@ fn three_hundred_services_of_twelve_kinds_are_never_gone_in_quiet_hours() {
         "{:?}",
         lan.log.iter().filter(|(_, _, t)| !t).collect::<Vec<_>>()
     );
-    // The first minutes have the questions of the start. Responders with lifetimes of 10 s, and those that answer only
-    // questions for their type, cost more than sixty, because a question for a type has many known answers.
+    // The first minutes include the questions of the start. Responders with lifetimes of 10 s, and those that answer
+    // only questions for their type, cost more than the other sixty, because a question for a type has many known
+    // answers.
     let packets = lan.packets_since(ms(10 * MINUTE));
     let minutes = usize::try_from(QUIET_MINUTES - 10).unwrap();
     assert!(packets <= 80 * minutes, "{packets} in {minutes} minutes");
@@ -90,9 +91,9 @@ fn with_a_tenth_of_all_packets_lost_an_hour_has_hardly_a_false_loss() {
     lan.run(ms(MINUTE));
     assert_eq!(lan.found.len(), 300);
     lan.run(ms(MINUTE * (LOSSY_MINUTES + 1)));
-    // A question has no answer with probability 0.19, as the loss counts in both directions, and seven questions have none
-    // once in 110,000 times. An hour has 108,000 confirmations. The six services of a host are in the same packets, so they
-    // go together: two hosts may.
+    // A question has no answer with probability 0.19, as losses count in both directions, and seven questions have none
+    // once in 110,000 confirmations. An hour has 108,000 confirmations. The six services of a host are confirmed by the
+    // same packets, so they are lost together: two hosts may be lost.
     let losses = lan.losses_since(ms(MINUTE));
     let most = if cfg!(debug_assertions) { 0 } else { 12 };
     assert!(losses <= most, "{losses} false losses");

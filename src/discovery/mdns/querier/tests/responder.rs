@@ -1,20 +1,20 @@
-//! Responders as they are in the wild: each has habits, and some are wrong.
+//! Simulates real responders. Each has habits, and some of these violate the RFC.
 use super::{
     super::super::message::{Message, Question},
     *,
 };
 use std::net::Ipv4Addr;
 
-/// What distinguishes one kind of responder from another.
+/// The habits of one kind of responder.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Habits {
     /// Sends the other records of a service along with an answer.
     pub(super) additionals: bool,
     /// Sets the cache-flush bit.
     pub(super) flushes: bool,
-    /// Is silent on what the question has as a known answer (RFC 6762 7.1).
+    /// Does not answer a question that has the answer as a known answer (RFC 6762 7.1).
     pub(super) suppresses: bool,
-    /// Answers the querier alone.
+    /// Answers by unicast.
     pub(super) unicast: bool,
     /// Repeats no record within a second (RFC 6762 6).
     pub(super) paces: bool,
@@ -22,9 +22,9 @@ pub(super) struct Habits {
     pub(super) upper_case: bool,
     /// Sends a packet for each record.
     pub(super) splits: bool,
-    /// Answers only what asks for its type.
+    /// Answers only questions for its type.
     pub(super) knows_only_types: bool,
-    /// Denies the address that it has not (RFC 6762 6.1).
+    /// Denies the address family that it does not have (RFC 6762 6.1).
     pub(super) denies: bool,
     pub(super) host_ttl: u32,
     pub(super) other_ttl: u32,
@@ -46,7 +46,7 @@ pub(super) const USUAL: Habits = Habits {
     delay: 20,
 };
 
-/// Twelve kinds.
+/// The habits of twelve kinds of responder.
 pub(super) const KINDS: [Habits; 12] = [
     USUAL,
     Habits {
@@ -125,7 +125,7 @@ impl Responder {
         }
     }
 
-    /// The names that it may answer for.
+    /// Returns the names that it may answer for.
     pub(super) fn names(&self) -> Vec<Name> {
         let mut names = self.services.clone();
         names.extend([self.host(), named(TYPE)]);
@@ -160,7 +160,7 @@ impl Responder {
         }
     }
 
-    /// All that it has to say.
+    /// Returns its complete announcement.
     pub(super) fn announcement(&self, ttl: Option<u32>) -> Vec<Vec<u8>> {
         let mut records: Vec<Record> = self.services.iter().flat_map(|s| self.all_of(s)).collect();
         if let Some(ttl) = ttl {
@@ -178,13 +178,13 @@ impl Responder {
         let each = if self.habits.splits { 1 } else { 24 };
         let mut packets: Vec<Vec<u8>> = records.chunks(each).map(response).collect();
         if self.habits.upper_case {
-            // Lengths and types are below the letters; so are all numbers here.
+            // Lengths and types are below the letters, and so are all numbers here, so they are not changed.
             packets.iter_mut().for_each(|p| p.make_ascii_uppercase());
         }
         packets
     }
 
-    /// The answers to a query.
+    /// Returns the answers to a query.
     pub(super) fn answer(
         &mut self,
         questions: &[&Question],

@@ -1,4 +1,4 @@
-//! RFC 6762, row by row, by the bytes on the wire.
+//! Tests of RFC 6762, one for each row of the table, by the bytes on the wire.
 use super::{
     lan::Lan,
     responder::{Habits, Responder, USUAL},
@@ -27,7 +27,7 @@ fn packet(querier: &mut Querier, source: &str, bytes: &[u8], now: Duration) {
     querier.receive(&packet, now);
 }
 
-/// All queries up to `until`, and when they were sent.
+/// Returns all queries up to `until`, with the times at which they were sent.
 fn queries(querier: &mut Querier, from: Duration, until: Duration) -> Vec<(Duration, Vec<u8>)> {
     let (mut now, mut sent) = (from, vec![]);
     loop {
@@ -73,7 +73,7 @@ fn section_7_1_what_is_known_and_fresh_is_told_with_the_question() {
     expected[7] = 1;
     expected.extend(b"\xc0\x0c\0\x0c\0\x01\0\0\x11\x93\0\x04\x01a\xc0\x0c");
     let asked: Vec<&[u8]> = sent.iter().map(|(_, bytes)| &bytes[..]).collect();
-    // The host's other address is asked for, too.
+    // The host's other address family is asked for too.
     assert!(asked.contains(&&expected[..]), "{asked:?}");
 }
 
@@ -104,7 +104,7 @@ fn section_10_4_a_confirmation_carries_no_known_answer_and_ends_after_seven_ques
         [0, 1100, 2200, 3300, 4400, 5500, 6800].map(ms)
     );
     assert_eq!((confirms[0].1, confirms[1].1), (srv, srv));
-    // Whatever is asked meanwhile, the service is no known answer.
+    // The service is not sent as a known answer, whatever is asked meanwhile.
     let unconfirmed = asked.iter().filter(|(at, _)| *at >= first);
     assert!(
         unconfirmed.clone().all(|(_, bytes)| bytes[6..8] == [0, 0]),
@@ -145,7 +145,8 @@ fn section_7_3_the_question_of_another_host_stands_for_our_own() {
     let sent = queries(&mut querier, ms(5), ms(2500));
     assert_eq!(sent.len(), 1, "{sent:?}");
     assert_eq!(querier.counts().suppressed, 1);
-    // One that leaves out answers that we need does not, and neither does one whose answers go to its host alone.
+    // A question with known answers that we need does not replace ours, nor does one whose answers are sent by unicast,
+    // nor a truncated one.
     let known = record(&named(TYPE), 4500, Data::Ptr(instance("a")));
     let knows = encode(0, &[(named(TYPE), 12, 1)], &[known]);
     let unicast = encode(0, &[(named(TYPE), 12, 0x8001)], &[]);
@@ -155,7 +156,7 @@ fn section_7_3_the_question_of_another_host_stands_for_our_own() {
         packet(&mut querier, "10.0.0.9:5353", &other, ms(5));
         assert_eq!(queries(&mut querier, ms(5), ms(2500)).len(), 2);
     }
-    // Our own question comes back to us.
+    // Our own question returns to us.
     let mut querier = self::querier(wanted(TYPE));
     packet(&mut querier, "10.0.0.1:5353", PTR, ms(5));
     assert_eq!(queries(&mut querier, ms(5), ms(2500)).len(), 2);
@@ -176,7 +177,7 @@ fn section_5_2_a_record_in_use_is_asked_for_before_it_expires() {
     for (percent, due) in percent.into_iter().zip([80, 85, 90, 95]) {
         assert!((due..=due + 2).contains(&percent), "{percent} at {due}");
     }
-    // It is asked for some times more before it is given up.
+    // The record is asked for several more times before it is dropped.
     let (mut now, mut overdue) = (ms(119_000), 0);
     loop {
         let turn = querier.turn(now);

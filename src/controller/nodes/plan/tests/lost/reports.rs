@@ -68,12 +68,12 @@ fn a_report_has_room_for_what_to_do_whatever_the_names() {
     (world.nodes).insert(long.clone(), Arc::new(not_ready(at(0))));
     let mut memory = Memory::default();
     memory.notice(&world, now(70));
-    let lost = (long.as_str(), memory.away[&long].why);
+    let why = memory.away[&long].why;
     for outlook in [
         Outlook::FreeIn(Duration::from_secs(604_800)),
         Outlook::Never,
     ] {
-        let note = notices::held(&slots, lost, outlook);
+        let note = notices::held(&slots, &long, why, outlook);
         assert!(note.len() < 1_000 && note.ends_with("at once"), "{note}");
     }
 }

@@ -1,4 +1,4 @@
-//! Tables and properties of the tracker: time is a number here.
+//! Tables and properties of the tracker, in simulated time.
 mod moves;
 mod publication;
 
@@ -56,7 +56,7 @@ fn removed(name: &str) -> Event {
     Event::Removed(fullname(name))
 }
 
-/// Takes every turn up to and with `until`, as the run loop would. What was published, and when.
+/// Takes every turn up to and including `until`, as the run loop would. Returns the published sets with their times.
 fn run(tracker: &mut Tracker, from: Duration, until: Duration) -> Vec<(Duration, DeviceSet)> {
     let mut published = vec![];
     let mut now = from;

@@ -1,8 +1,8 @@
-//! Services that move, and interfaces that go.
+//! Tests of services that move, and of interfaces that disappear.
 use super::*;
 use crate::discovery::damping::Damper;
 
-/// The addresses and ports that are believed, and when, of what the tracker publishes up to `until`.
+/// Returns the addresses and ports that the damper publishes up to `until`, with their times.
 fn believed(tracker: &mut Tracker, events: Vec<(u64, Event)>, until: u64) -> Vec<(u128, String)> {
     let (mut damper, mut wake) = (Damper::default(), None);
     let (mut story, mut said) = (vec![], Arc::new(DeviceSet::default()));
@@ -41,7 +41,7 @@ fn an_address_that_comes_back_within_seconds_was_never_gone_and_a_real_move_is_b
     let mut tracker = tracker("");
     let events = vec![
         (0, resolved("a", "10.0.0.2 127.0.0.1")),
-        // An announcement on another interface flushes it, and it is back, once beside a better one.
+        // An announcement on another interface flushes the address. It returns, once beside a better one.
         (6000, resolved("a", "127.0.0.1")),
         (7500, resolved("a", "10.0.0.2 127.0.0.1")),
         (12_000, resolved("a", "10.0.0.1")),
@@ -61,7 +61,7 @@ fn an_address_that_comes_back_within_seconds_was_never_gone_and_a_real_move_is_b
 fn a_service_whose_port_changes_every_four_seconds_is_not_followed_and_its_last_port_is_believed_soon()
  {
     let moved = |port: u16, at: u64| (at, at_port("a", port));
-    // By an announcement that flushes the old record, and by a goodbye and a new announcement.
+    // The address changes by an announcement that flushes the old record, or by a goodbye and a new announcement.
     for pause in [None, Some(50), Some(1000), Some(3000)] {
         let mut tracker = tracker("");
         let mut events = vec![moved(1000, 0)];
@@ -105,7 +105,7 @@ fn an_interface_that_goes_and_comes_back_takes_its_devices_along() {
     );
 }
 
-/// How often anything of these services is believed, of `count` that say goodbye and hello at 4 Hz.
+/// Counts the published changes of `count` services that send a goodbye and an announcement at 4 Hz.
 #[test]
 fn three_hundred_services_that_flap_four_times_a_second_are_told_of_a_few_times_each() {
     let mut tracker = tracker("");
@@ -122,7 +122,7 @@ fn three_hundred_services_that_flap_four_times_a_second_are_told_of_a_few_times_
             };
             tracker.apply(event, now);
         }
-        // Turns are taken when they are due: between two events too.
+        // Turns are taken when they are due, also between two events.
         for part in [0, 60, 124] {
             if let Some(set) = tracker.turn(now + ms(part)).publish {
                 said = Arc::new(set);

@@ -1,4 +1,4 @@
-//! What is published, and when.
+//! Tests of the published sets, and of the times of publication.
 use super::*;
 
 #[test]
@@ -7,7 +7,7 @@ fn several_events_of_one_service_are_one_publication_of_the_last() {
     tracker.apply(resolved("a", "fe80::1%eth0"), ms(10));
     tracker.apply(resolved("a", "10.0.0.1"), ms(120));
     let published = run(&mut tracker, ms(120), ms(4000));
-    // It settles anew once it can be reached from afar.
+    // The settle time starts anew once the service has a routable address.
     assert_eq!(story(&published), [(370, vec!["a"])]);
     let device = published[0].1.devices.values().next().unwrap();
     assert_eq!(device.properties[ADDR], "10.0.0.1");
@@ -34,7 +34,7 @@ fn an_address_is_kept_among_others_also_before_it_is_published_and_over_a_short_
     let published = run(&mut tracker, ms(100), ms(300));
     let device = published[0].1.devices.values().next().unwrap();
     assert_eq!(device.properties[ADDR], "10.0.0.9");
-    // Its goodbye must wait, so soon after the publication, and it is back before.
+    // The goodbye must wait, because the publication was recent, and the service returns before.
     tracker.apply(removed("a"), ms(300));
     tracker.apply(resolved("a", "10.0.0.1 10.0.0.9"), ms(400));
     assert_eq!(run(&mut tracker, ms(400), ms(4000)), []);
@@ -199,7 +199,7 @@ fn services_past_the_limit_are_left_out_and_that_is_said() {
     assert_eq!((set.left_out, set.problems.len()), (false, 0));
 }
 
-/// A service whose TXT record makes about `bytes` of variables.
+/// Returns a service whose TXT record becomes about `bytes` of variables.
 fn large(name: &str, bytes: usize, port: u16) -> Event {
     let Event::Resolved(mut service) = resolved(name, "10.0.0.1") else {
         panic!("it is not resolved");
@@ -226,7 +226,7 @@ fn large_services_take_a_bounded_amount_of_memory_and_none_that_was_there_goes()
     }
     let set = run(&mut tracker, ms(0), ms(6000)).pop().unwrap().1;
     assert_eq!((set.devices.len(), set.is_whole()), (2000, true));
-    // All grow, and more come. One moves, too.
+    // All services grow, and more appear. One moves, too.
     for n in 0..4000 {
         tracker.apply(large(&format!("s{n}"), 4096, 80), ms(6000));
     }
@@ -241,7 +241,7 @@ fn large_services_take_a_bounded_amount_of_memory_and_none_that_was_there_goes()
     let moved = &set.devices[&DeviceId::new(fullname("s1999"))].properties;
     assert_eq!(moved["AKRI_ZEROCONF_DEVICE_PORT"], "81");
     assert!(!moved.contains_key("AKRI_ZEROCONF_DEVICE_K0"));
-    // When the large ones have gone, there is room for those that were left out.
+    // After the large services have gone, those that were left out fit.
     for n in 0..4000 {
         tracker.apply(removed(&format!("s{n}")), ms(12_000));
     }

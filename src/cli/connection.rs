@@ -1,0 +1,60 @@
+//! Defines the flags that name a cluster, as kubectl has them. A Pod has a ServiceAccount and needs none.
+use crate::cluster;
+use clap::Args;
+use kube::Client;
+#[cfg(feature = "kubeconfig")]
+use std::path::PathBuf;
+
+#[derive(Debug, Clone, Default, Args)]
+pub(super) struct ConnectionFlags {
+    /// Kubeconfig file [default: KUBECONFIG, or ~/.kube/config; in a Pod its ServiceAccount]
+    #[cfg(feature = "kubeconfig")]
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig [default: its current context]
+    #[cfg(feature = "kubeconfig")]
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+}
+
+impl ConnectionFlags {
+    #[cfg(feature = "kubeconfig")]
+    pub(super) async fn client(&self) -> anyhow::Result<Client> {
+        let identity = cluster::Identity {
+            kubeconfig: self.kubeconfig.clone(),
+            context: self.context.clone(),
+        };
+        cluster::client_as(&identity).await
+    }
+
+    #[cfg(not(feature = "kubeconfig"))]
+    #[expect(clippy::unused_self, reason = "with kubeconfigs there are flags")]
+    pub(super) async fn client(&self) -> anyhow::Result<Client> {
+        cluster::client().await
+    }
+}
+
+/// The namespaces of a command that reads objects.
+#[cfg(feature = "workstation")]
+#[derive(Debug, Clone, Default, Args)]
+pub(super) struct NamespaceFlags {
+    /// Namespace [default: that of the context]
+    #[arg(short, long, value_name = "NAME")]
+    namespace: Option<String>,
+    /// All namespaces
+    #[arg(short = 'A', long, conflicts_with = "namespace")]
+    pub(super) all_namespaces: bool,
+}
+
+#[cfg(feature = "workstation")]
+impl NamespaceFlags {
+    /// Returns the namespace; `None` means all namespaces.
+    pub(super) fn namespace(&self, client: &Client) -> Option<String> {
+        (!self.all_namespaces).then(|| namespace_or(self.namespace.as_deref(), client))
+    }
+}
+
+/// Returns the namespace that a flag names, or that of the context.
+pub(super) fn namespace_or(flag: Option<&str>, client: &Client) -> String {
+    flag.unwrap_or(client.default_namespace()).to_owned()
+}

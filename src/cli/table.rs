@@ -1,0 +1,71 @@
+//! Prints objects as kubectl does: as a table, as JSON or as YAML.
+use crate::model::printable::printable;
+#[cfg(any(feature = "kubelet", feature = "workstation"))]
+use clap::ValueEnum;
+use std::io::Write as _;
+use tabwriter::TabWriter;
+
+/// The rows of a table. The first one contains the names of the columns.
+pub(super) type Rows = Vec<Vec<String>>;
+
+pub(super) fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
+    cells.map(str::to_owned).into()
+}
+
+pub(super) fn table(rows: &[Vec<String>]) -> anyhow::Result<String> {
+    let mut writer = TabWriter::new(Vec::new()).padding(3);
+    for row in rows {
+        let cells: Vec<String> = row.iter().map(|cell| printable(cell)).collect();
+        writeln!(writer, "{}", cells.join("\t"))?;
+    }
+    Ok(String::from_utf8(writer.into_inner()?)?)
+}
+
+#[cfg(any(feature = "kubelet", feature = "workstation"))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Output {
+    Table,
+    Wide,
+    Json,
+    Yaml,
+    /// Kinds and names
+    Name,
+}
+
+/// Returns the text of an object. `rows` and `names` are asked for only if they are printed.
+#[cfg(any(feature = "kubelet", feature = "workstation"))]
+pub(super) fn render<T: serde::Serialize>(
+    output: Output,
+    object: &T,
+    rows: impl FnOnce() -> Rows,
+    names: impl FnOnce() -> Vec<String>,
+) -> anyhow::Result<String> {
+    use anyhow::Context as _;
+    match output {
+        Output::Table | Output::Wide => table(&rows()),
+        Output::Json => Ok(serde_json::to_string_pretty(object)? + "\n"),
+        Output::Yaml => serde_saphyr::to_string(object).context("cannot print as YAML"),
+        Output::Name => Ok(names().iter().map(|name| printable(name) + "\n").collect()),
+    }
+}
+
+/// Writes to stdout. A reader such as `head` may have closed its end.
+#[cfg(any(feature = "kubelet", feature = "workstation"))]
+pub(super) fn print(text: &str) -> anyhow::Result<()> {
+    match std::io::stdout().lock().write_all(text.as_bytes()) {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(e.into()),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cell_cannot_steer_the_terminal_or_make_a_row() {
+        let text = table(&[row(["DEVICE", "AGE"]), row(["a\x1b[2J\nb\tc", "1s"])]).unwrap();
+        assert_eq!(text.lines().count(), 2);
+        assert!(text.contains("a\\u{1b}[2J\\nb\\tc   1s"), "{text}");
+    }
+}

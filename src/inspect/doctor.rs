@@ -1,0 +1,225 @@
+//! Judges an installation: its definitions, its Pods, each node, and what is left of earlier ones. Pure.
+use super::{
+    pods::{image_of, is_ready, label, node_of},
+    snapshot::{Snapshot, VERSION},
+};
+use k8s_openapi::api::core::v1::Pod;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The admission policies of the chart, by the ends of their names.
+const POLICIES: &[&str] = &[
+    "-agent-instances",
+    "-agent-reports",
+    "-controller",
+    "-node-status",
+];
+
+/// What was read of an installation.
+#[derive(Debug, Clone, Default)]
+pub struct Facts {
+    pub snapshot: Snapshot,
+    /// What `petiole check` says of definitions, DaemonSets and Deployments.
+    pub checked: Vec<Result<String, String>>,
+    /// How many DaemonSets of agents there are.
+    pub daemon_sets: usize,
+    pub deployments: usize,
+    pub rights: Vec<Right>,
+    /// The entries that `petiole tidy` would remove: node and resource.
+    pub stale: Vec<(String, String)>,
+    /// The names of the cluster's admission policies; `None` if they cannot be listed.
+    pub policies: Option<BTreeSet<String>>,
+    /// The version of this program.
+    pub version: String,
+}
+
+/// A right of the caller.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Right {
+    pub verb: &'static str,
+    pub resource: &'static str,
+    /// The command that needs it.
+    pub command: &'static str,
+    pub is_allowed: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    Ok,
+    Warn,
+    Fail,
+}
+
+/// One line of `petiole doctor`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Check {
+    pub level: Level,
+    pub text: String,
+}
+
+fn check(level: Level, text: impl Into<String>) -> Check {
+    let text = text.into();
+    Check { level, text }
+}
+
+/// Returns the lines in the order in which they should be read.
+pub fn checks(facts: &Facts) -> Vec<Check> {
+    let mut checks = vec![];
+    checks.extend(facts.checked.iter().map(|outcome| match outcome {
+        Ok(text) => check(Level::Ok, text),
+        Err(text) => check(Level::Fail, text),
+    }));
+    let kinds = [
+        (facts.daemon_sets, "DaemonSet", "agents"),
+        (facts.deployments, "Deployment", "controllers"),
+    ];
+    for (_, kind, what) in kinds.into_iter().filter(|(count, ..)| *count != 1) {
+        checks.push(match (facts.daemon_sets, facts.deployments) {
+            (0, _) | (_, 0) => check(Level::Fail, format!("there is no {kind} of {what} in any namespace: install the chart, or complete the installation by `helm upgrade`")),
+            _ => check(Level::Fail, format!("there are several {kind}s of {what}: one installation is enough for a cluster; `helm list -A` shows them, remove one")),
+        });
+    }
+    checks.extend(versions(facts));
+    checks.extend(rights(facts));
+    checks.extend(nodes(facts));
+    checks.extend(stale(facts));
+    checks.push(policies(facts));
+    let unread = facts.snapshot.unread.iter();
+    checks.extend(unread.map(|what| check(Level::Warn, what)));
+    checks
+}
+
+fn versions(facts: &Facts) -> Vec<Check> {
+    let pods = ["agent", "controller"];
+    let pods: Vec<&Pod> = (pods.into_iter())
+        .flat_map(|component| facts.snapshot.own_pods(component))
+        .map(|(_, pod)| pod)
+        .collect();
+    let images: BTreeSet<&str> = pods.iter().map(|pod| image_of(pod)).collect();
+    let versions: BTreeSet<&str> = (pods.iter())
+        .filter_map(|pod| label(pod, VERSION).map(String::as_str))
+        .collect();
+    let list = |texts: &BTreeSet<&str>| texts.iter().copied().collect::<Vec<_>>().join(", ");
+    let mut checks = vec![];
+    match images.len() {
+        0 => {}
+        1 => checks.push(check(Level::Ok, format!("agents and controllers run the image {}", list(&images)))),
+        _ => checks.push(check(Level::Warn, format!("agents and controllers run different images ({}): an update is in progress, or stopped; `kubectl get pods -A -o wide -l app.kubernetes.io/component=agent` shows where", list(&images)))),
+    }
+    let others: BTreeSet<&str> = versions
+        .into_iter()
+        .filter(|version| *version != facts.version)
+        .collect();
+    if !others.is_empty() {
+        checks.push(check(
+            Level::Warn,
+            format!(
+                "this program is version {}, and the installation is {}: use the same version",
+                facts.version,
+                list(&others)
+            ),
+        ));
+    }
+    checks
+}
+
+fn rights(facts: &Facts) -> Vec<Check> {
+    let denied = facts.rights.iter().filter(|right| !right.is_allowed);
+    let mut checks: Vec<Check> = denied
+        .map(|Right { verb, resource, command, .. }| {
+            check(Level::Warn, format!("you may not {verb} {resource}, which `petiole {command}` needs: ask for the right, or name another --context"))
+        })
+        .collect();
+    if checks.is_empty() && !facts.rights.is_empty() {
+        checks.push(check(
+            Level::Ok,
+            "you have the rights that the subcommands of petiole need",
+        ));
+    }
+    checks
+}
+
+/// Returns a line for each node: its agent, and what the agent reports.
+fn nodes(facts: &Facts) -> Vec<Check> {
+    let snapshot = &facts.snapshot;
+    let nodes = snapshot.nodes.keys().map(|node| {
+        let Some((key, agent)) = snapshot.agent_on(node) else {
+            return check(Level::Warn, format!("node {node}: no agent, so it offers no device: see nodeSelector, affinity and tolerations of the agents (values `agent.*`)"));
+        };
+        if !is_ready(agent) {
+            return check(Level::Fail, format!("node {node}: its agent is not ready: kubectl -n {} logs {}", key.namespace, key.name));
+        }
+        let Some(devices) = snapshot.node_devices.get(node) else {
+            return check(Level::Fail, format!("node {node}: its agent runs and has written no NodeDevices {node}: kubectl -n {} logs {}", key.namespace, key.name));
+        };
+        let views = &devices.configurations;
+        let problem = views.iter().find_map(|view| Some((view, view.problems.first()?)));
+        let instances = snapshot.instances.values();
+        let offered = instances.filter(|instance| instance.spec.names_node(node)).count();
+        match problem {
+            None => check(Level::Ok, format!("node {node}: agent ready, {} Configurations, {offered} devices offered", views.len())),
+            Some((view, problem)) => check(Level::Warn, format!(
+                "node {node}: agent ready, {offered} devices offered, and a problem with Configuration {}/{} ({}): petiole why -n {} configuration/{}",
+                view.namespace, view.name, problem.reason, view.namespace, view.name
+            )),
+        }
+    });
+    nodes.collect()
+}
+
+fn stale(facts: &Facts) -> Vec<Check> {
+    let mut by_node: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (node, resource) in &facts.stale {
+        by_node.entry(node).or_default().push(resource);
+    }
+    if by_node.is_empty() {
+        return vec![check(
+            Level::Ok,
+            "no Node has capacity entries without a device",
+        )];
+    }
+    let lines = by_node.into_iter().map(|(node, resources)| {
+        let has_agent = facts
+            .snapshot
+            .agent_on(node)
+            .is_some_and(|(_, pod)| is_ready(pod) && node_of(pod) == Some(node));
+        let what = match has_agent {
+            true => "its agent removes them within 6 minutes",
+            false => "no agent removes them: petiole tidy --wait",
+        };
+        check(
+            Level::Warn,
+            format!(
+                "node {node}: capacity entries without a device ({}): {what}",
+                resources.join(", ")
+            ),
+        )
+    });
+    lines.collect()
+}
+
+fn policies(facts: &Facts) -> Check {
+    let Some(policies) = &facts.policies else {
+        return check(
+            Level::Warn,
+            "the admission policies cannot be listed: whether agents are restricted to their own nodes is not known",
+        );
+    };
+    let missing = POLICIES.iter().filter(|end| {
+        let mut names = policies.iter();
+        !names.any(|name| name.ends_with(**end))
+    });
+    let missing: Vec<&str> = missing.map(|end| &end[1..]).collect();
+    match missing.as_slice() {
+        [] => check(
+            Level::Ok,
+            "the admission policies of agents and controller are there",
+        ),
+        some => check(
+            Level::Warn,
+            format!(
+                "admission policies are missing ({}): a stolen token of an agent could write other nodes' objects; `helm upgrade` creates them",
+                some.join(", ")
+            ),
+        ),
+    }
+}

@@ -1,0 +1,11 @@
+//! Reads what a cluster knows of devices, and explains it: for `petiole devices`, `petiole why` and `petiole doctor`. It
+//! writes nothing.
+//!
+//! `snapshot` has the objects of one moment, and `read` gets them. What is said about them is decided without effects.
+pub mod devices;
+pub mod doctor;
+mod pods;
+pub mod read;
+mod slots;
+pub mod snapshot;
+pub mod why;

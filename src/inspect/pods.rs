@@ -1,0 +1,84 @@
+//! Reads what Pods ask for and how they are. Pure.
+use crate::model::node_resources::count;
+use k8s_openapi::{
+    api::core::v1::{Container, ContainerStatus, Pod, PodCondition},
+    apimachinery::pkg::api::resource::Quantity,
+};
+use std::collections::BTreeMap;
+
+/// Returns the extended resources that a Pod asks for. Init containers run before the others, one after the other, so the
+/// larger number counts.
+pub(crate) fn extended_requests(pod: &Pod) -> BTreeMap<String, u64> {
+    let Some(spec) = &pod.spec else {
+        return BTreeMap::new();
+    };
+    let mut together: BTreeMap<String, u64> = BTreeMap::new();
+    for (resource, n) in spec.containers.iter().flat_map(of_container) {
+        *together.entry(resource.clone()).or_default() += n;
+    }
+    let init = spec.init_containers.iter().flatten();
+    for (resource, n) in init.flat_map(of_container) {
+        let most = together.entry(resource.clone()).or_default();
+        *most = n.max(*most);
+    }
+    together
+}
+
+fn of_container(container: &Container) -> impl Iterator<Item = (&String, u64)> {
+    let limits = container
+        .resources
+        .iter()
+        .flat_map(|r| r.limits.iter().flatten());
+    let extended = limits.filter(|(name, _)| name.contains('/') && !name.contains("kubernetes.io"));
+    extended.filter_map(|(name, Quantity(amount))| Some((name, count(amount)?)))
+}
+
+pub(crate) fn node_of(pod: &Pod) -> Option<&str> {
+    let node = pod.spec.as_ref()?.node_name.as_deref();
+    node.filter(|node| !node.is_empty())
+}
+
+pub(crate) fn phase(pod: &Pod) -> &str {
+    let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
+    phase.unwrap_or("Unknown")
+}
+
+pub(crate) fn is_finished(pod: &Pod) -> bool {
+    matches!(phase(pod), "Failed" | "Succeeded")
+}
+
+pub(crate) fn condition<'a>(pod: &'a Pod, type_: &str) -> Option<&'a PodCondition> {
+    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
+    conditions.iter().find(|condition| condition.type_ == type_)
+}
+
+pub(crate) fn is_ready(pod: &Pod) -> bool {
+    condition(pod, "Ready").is_some_and(|ready| ready.status == "True")
+}
+
+/// Returns the states of all containers, of init containers first.
+pub(crate) fn containers(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
+    let status = pod.status.as_ref();
+    let init = status.and_then(|s| s.init_container_statuses.as_ref());
+    let main = status.and_then(|s| s.container_statuses.as_ref());
+    init.into_iter().chain(main).flatten()
+}
+
+pub(crate) fn label<'a>(pod: &'a Pod, key: &str) -> Option<&'a String> {
+    pod.metadata.labels.as_ref()?.get(key)
+}
+
+/// Returns the value of a variable that the Pod's spec gives to a container.
+pub(crate) fn environment<'a>(pod: &'a Pod, name: &str) -> Option<&'a str> {
+    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+    let mut variables = containers.flat_map(|container| container.env.iter().flatten());
+    let variable = variables.find(|variable| variable.name == name)?;
+    variable.value.as_deref()
+}
+
+/// Returns the image of the first container.
+pub(crate) fn image_of(pod: &Pod) -> &str {
+    let container = pod.spec.as_ref().and_then(|spec| spec.containers.first());
+    let image = container.and_then(|container| container.image.as_deref());
+    image.unwrap_or_default()
+}

@@ -1,0 +1,82 @@
+//! Finds out who holds the slots of an Instance. Pure.
+use super::{
+    pods::{extended_requests, is_finished, node_of},
+    snapshot::Snapshot,
+};
+use crate::{
+    api::instance::Instance,
+    model::{names::ObjectKey, slot::SlotOwner},
+};
+use serde::Serialize;
+
+/// A slot that is in use.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct UsedSlot {
+    pub slot: String,
+    pub node: String,
+    /// The Pods on the node that ask for the resource the slot was given by. There are several if the Configuration's resource
+    /// was given to several.
+    pub pods: Vec<String>,
+}
+
+impl UsedSlot {
+    /// Returns `node-1 (Pod default/web)`.
+    pub(crate) fn holder(&self) -> String {
+        match self.pods.as_slice() {
+            [] => self.node.clone(),
+            [pod] => format!("{} (Pod {pod})", self.node),
+            several => format!("{} (one of the Pods {})", self.node, several.join(", ")),
+        }
+    }
+
+    /// Returns `default/web on node-1`, for a cell of a table.
+    pub(crate) fn cell(&self) -> String {
+        match self.pods.as_slice() {
+            [pod] => format!("{pod} on {}", self.node),
+            _ => self.node.clone(),
+        }
+    }
+}
+
+/// Returns the slots that are in use. A value that no agent writes is left out.
+pub(crate) fn used(snapshot: &Snapshot, key: &ObjectKey, instance: &Instance) -> Vec<UsedSlot> {
+    let usage = instance.spec.device_usage.iter();
+    let used = usage.filter_map(|(slot, usage)| {
+        let owner = SlotOwner::from_usage(usage).ok().flatten()?;
+        let resource = match &owner {
+            SlotOwner::Node(_) => snapshot.instance_resource(&key.name),
+            SlotOwner::Configuration { .. } => {
+                let (its, configuration) = snapshot.configuration_of(key, instance)?;
+                snapshot.configuration_resource(&its.name, configuration)
+            }
+        };
+        Some(UsedSlot {
+            slot: slot.clone(),
+            node: owner.node().to_owned(),
+            pods: asking(snapshot, owner.node(), &resource)
+                .map(ObjectKey::to_string)
+                .collect(),
+        })
+    });
+    used.collect()
+}
+
+/// Returns the Pods of a node that ask for a resource and have not ended.
+pub(crate) fn asking<'a>(
+    snapshot: &'a Snapshot,
+    node: &'a str,
+    resource: &'a str,
+) -> impl Iterator<Item = &'a ObjectKey> {
+    let pods = snapshot.pods.iter();
+    let here = pods.filter(move |(_, pod)| node_of(pod) == Some(node) && !is_finished(pod));
+    here.filter(move |(_, pod)| extended_requests(pod).contains_key(resource))
+        .map(|(key, _)| key)
+}
+
+pub(crate) fn free(instance: &Instance) -> usize {
+    let usage = instance.spec.device_usage.values();
+    let used = usage.filter(|usage| !usage.is_empty()).count();
+    usize::try_from(instance.spec.capacity)
+        .unwrap_or_default()
+        .saturating_sub(used)
+}

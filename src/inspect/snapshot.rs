@@ -1,0 +1,141 @@
+//! Holds the objects of a cluster at one moment, and finds the ones that belong together. Pure.
+use super::pods::{environment, is_ready, node_of};
+use crate::{
+    api::{
+        condition::{Condition, ConditionType},
+        configuration::Configuration,
+        instance::Instance,
+        names,
+        node_devices::NodeDevicesSpec,
+        reason::Reason,
+    },
+    model::{names::ObjectKey, node_resources::has_prefix},
+};
+use k8s_openapi::api::core::v1::{Event, Node, Pod};
+use std::collections::BTreeMap;
+
+/// Labels and values of the chart's Pods.
+pub(crate) const COMPONENT: &str = "app.kubernetes.io/component";
+pub(crate) const CHART: &str = "helm.sh/chart";
+pub(crate) const CHART_NAME: &str = "petiole-";
+pub(crate) const VERSION: &str = "app.kubernetes.io/version";
+
+/// What is read of a cluster.
+#[derive(Debug, Clone, Default)]
+pub struct Snapshot {
+    pub configurations: BTreeMap<ObjectKey, Configuration>,
+    pub instances: BTreeMap<ObjectKey, Instance>,
+    pub nodes: BTreeMap<String, Node>,
+    /// By the name of the node.
+    pub node_devices: BTreeMap<String, NodeDevicesSpec>,
+    /// The Pods that ask for an extended resource, the brokers, and Petiole's own.
+    pub pods: BTreeMap<ObjectKey, Pod>,
+    /// The warnings about the objects that are asked about.
+    pub events: Vec<Event>,
+    /// What could not be read, one sentence each. Something may be missing in the answer.
+    pub unread: Vec<String>,
+}
+
+/// The object behind a resource.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Owner {
+    Configuration(ObjectKey),
+    Instance(ObjectKey),
+}
+
+impl Snapshot {
+    /// Returns Petiole's Pods of a component: `agent` or `controller`.
+    pub(crate) fn own_pods(&self, component: &str) -> impl Iterator<Item = (&ObjectKey, &Pod)> {
+        let is_it = move |pod: &Pod| {
+            let label = |key: &str| pod.metadata.labels.as_ref()?.get(key);
+            label(COMPONENT).is_some_and(|its| its == component)
+                && label(CHART).is_some_and(|chart| chart.starts_with(CHART_NAME))
+        };
+        self.pods.iter().filter(move |(_, pod)| is_it(pod))
+    }
+
+    /// Returns the agent's Pod on a node: the ready one while an update is in progress.
+    pub(crate) fn agent_on(&self, node: &str) -> Option<(&ObjectKey, &Pod)> {
+        let here = self.own_pods("agent");
+        let here = here.filter(|(_, pod)| node_of(pod) == Some(node));
+        here.max_by_key(|(_, pod)| is_ready(pod))
+    }
+
+    /// Returns the prefixes of our resources, as the agents have them. Resources without a name of their own have the
+    /// first one.
+    pub(crate) fn prefixes(&self) -> Vec<String> {
+        let named = (self.own_pods("agent"))
+            .find_map(|(_, pod)| environment(pod, "PETIOLE_RESOURCE_PREFIXES"));
+        let prefixes = named.unwrap_or(names::GROUP).split(',');
+        prefixes.map(str::to_owned).collect()
+    }
+
+    pub(crate) fn is_ours(&self, resource: &str) -> bool {
+        has_prefix(resource, &self.prefixes()) || self.owner_of(resource).is_some()
+    }
+
+    /// Returns the name of an Instance's resource.
+    pub(crate) fn instance_resource(&self, instance: &str) -> String {
+        let prefixes = self.prefixes();
+        let prefix = prefixes.first().map_or(names::GROUP, String::as_str);
+        format!("{prefix}/{instance}")
+    }
+
+    /// Returns the name of the resource that gives any device of a Configuration.
+    pub(crate) fn configuration_resource(
+        &self,
+        name: &str,
+        configuration: &Configuration,
+    ) -> String {
+        let own = configuration.spec.resource_name.clone();
+        own.unwrap_or_else(|| self.instance_resource(name))
+    }
+
+    /// Returns every resource that Configurations and Instances offer or are to offer. Of Configurations with one name it is the
+    /// one that has it.
+    pub(crate) fn resources(&self) -> BTreeMap<String, Owner> {
+        let has_its_name = |configuration: &&Configuration| {
+            let status = configuration.status.as_ref();
+            let ready =
+                status.and_then(|s| Condition::of_type(&s.conditions, ConditionType::Ready));
+            ready.is_none_or(|ready| ready.reason != Reason::ConfigurationNameTaken)
+        };
+        let instances = (self.instances.keys()).map(|key| {
+            (
+                self.instance_resource(&key.name),
+                Owner::Instance(key.clone()),
+            )
+        });
+        let all = self.configurations.iter();
+        let (named, others): (Vec<_>, Vec<_>) = all.partition(|(_, c)| has_its_name(c));
+        let configurations = others.into_iter().chain(named).map(|(key, configuration)| {
+            let resource = self.configuration_resource(&key.name, configuration);
+            (resource, Owner::Configuration(key.clone()))
+        });
+        configurations.chain(instances).collect()
+    }
+
+    pub(crate) fn owner_of(&self, resource: &str) -> Option<Owner> {
+        self.resources().remove(resource)
+    }
+
+    pub(crate) fn instances_of<'a>(
+        &'a self,
+        configuration: &'a ObjectKey,
+    ) -> impl Iterator<Item = (&'a ObjectKey, &'a Instance)> {
+        let is_its = move |key: &ObjectKey, instance: &Instance| {
+            instance.spec.configuration_key(&key.namespace) == *configuration
+        };
+        (self.instances.iter()).filter(move |(key, instance)| is_its(key, instance))
+    }
+
+    pub(crate) fn configuration_of(
+        &self,
+        key: &ObjectKey,
+        instance: &Instance,
+    ) -> Option<(ObjectKey, &Configuration)> {
+        let key = instance.spec.configuration_key(&key.namespace);
+        let configuration = self.configurations.get(&key)?;
+        Some((key, configuration))
+    }
+}

@@ -1,0 +1,124 @@
+//! Defines what an explanation says. Pure.
+use serde::Serialize;
+
+/// An answer to `petiole why`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Explanation {
+    /// The object and its state, in a sentence.
+    pub subject: String,
+    /// The most important one comes first.
+    pub findings: Vec<Finding>,
+}
+
+/// One fact that keeps an object from working, or the fact that nothing does.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    pub cause: Cause,
+    /// Whole sentences.
+    pub text: String,
+    /// The command to run next.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum Cause {
+    /// Nothing is wrong.
+    Fine,
+    NoSuchObject,
+    UnknownResource,
+    InstanceDeleted,
+    NoResourceRequested,
+    ConfigurationProblem,
+    NotReported,
+    StillLooking,
+    NoDevice,
+    DeviceGone,
+    SlotsTaken,
+    /// The holder has ended, and the slot is about to be free.
+    SlotsBeingReleased,
+    SlotHeldByLostNode,
+    TooManyRequested,
+    NodeDoesNotSee,
+    NodeCordoned,
+    NodeTainted,
+    NodeNotReady,
+    /// The Pod's own node selector or affinity matches no Node.
+    NoNodeMatches,
+    /// `spec.nodeSelector` of the Configuration leaves the node out.
+    NodeNotSelected,
+    /// The node sees the device, and `spec.maxNodes` leaves it out.
+    MaxNodes,
+    /// Other Pods of the node have asked for all that it has.
+    NodeFull,
+    AgentMissing,
+    AgentNotReady,
+    ControllerMissing,
+    NotRegistered,
+    CapacityStale,
+    AdmissionRefused,
+    StartRefused,
+    Image,
+    Crash,
+    BrokerRefused,
+    Ending,
+    /// The Pod waits for something that is not Petiole's.
+    OtherReason,
+}
+
+impl Finding {
+    pub(crate) fn new(cause: Cause, text: impl Into<String>) -> Self {
+        Self {
+            cause,
+            text: text.into(),
+            next: None,
+        }
+    }
+
+    pub(crate) fn then(self, next: impl Into<String>) -> Self {
+        Self {
+            next: Some(next.into()),
+            ..self
+        }
+    }
+}
+
+impl Explanation {
+    /// Returns whether nothing is wrong.
+    pub fn is_fine(&self) -> bool {
+        let mut findings = self.findings.iter();
+        findings.all(|finding| finding.cause == Cause::Fine)
+    }
+
+    /// Returns one paragraph, and the commands below it. A finding that repeats another one's text is left out.
+    pub fn text(&self) -> String {
+        let mut text = self.subject.clone();
+        let mut commands: Vec<&String> = vec![];
+        for finding in &self.findings {
+            if !text.contains(&finding.text) {
+                text = format!("{text} {}", finding.text);
+            }
+            let next = finding.next.iter();
+            commands.extend(
+                next.filter(|next| !commands.contains(next))
+                    .collect::<Vec<_>>(),
+            );
+        }
+        if !commands.is_empty() {
+            text.push_str(" Next:\n");
+        }
+        for command in commands {
+            text = format!("{text}\n  {command}");
+        }
+        text + "\n"
+    }
+}
+
+/// Returns a sentence that ends with a period, from a message that may have one.
+pub(crate) fn sentence(text: &str) -> String {
+    let text = text.trim();
+    match text.ends_with(['.', '!', '?']) {
+        true => text.to_owned(),
+        false => format!("{text}."),
+    }
+}

@@ -1,0 +1,228 @@
+//! Decides what is missing to an object, and what to do. Pure.
+mod agents;
+mod device;
+mod nodes;
+mod pod;
+mod problems;
+mod resource;
+
+use super::finding::{Cause, Explanation, Finding, sentence};
+use crate::{
+    api::{
+        condition::Condition,
+        configuration::Configuration,
+        instance::Instance,
+        names::{CONFIGURATION_LABEL, INSTANCE_LABEL},
+        reason::Reason,
+    },
+    inspect::{
+        devices::device_name,
+        pods::{is_ready, label, phase},
+        slots::used,
+        snapshot::Snapshot,
+    },
+    model::names::ObjectKey,
+};
+use agents::{agent_trouble, controller_trouble};
+use k8s_openapi::{api::core::v1::Pod, jiff::Timestamp};
+use std::collections::BTreeSet;
+
+/// The most brokers and Instances whose troubles are told.
+const TOLD_MAX: usize = 2;
+/// The condition of brokers, which controllers of another version may not write.
+const BROKERS_READY: &str = "BrokersReady";
+/// Warnings of the controller about what it creates.
+const REFUSALS: &[Reason] = &[
+    Reason::BrokerRefused,
+    Reason::BrokerSpecInvalid,
+    Reason::ServiceNameTaken,
+    Reason::ServiceRefused,
+];
+
+/// The object that is asked about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    Pod(ObjectKey),
+    Instance(ObjectKey),
+    Configuration(ObjectKey),
+}
+
+/// Returns the answer to `petiole why`.
+pub fn explain(snapshot: &Snapshot, target: &Target, now: Timestamp) -> Explanation {
+    match target {
+        Target::Pod(key) => match snapshot.pods.get(key) {
+            None => absent("Pod", key),
+            Some(pod) => Explanation {
+                subject: pod::subject(key, pod),
+                findings: pod::explain(snapshot, (key, pod), now),
+            },
+        },
+        Target::Instance(key) => match snapshot.instances.get(key) {
+            None => absent("Instance", key),
+            Some(instance) => of_instance(snapshot, (key, instance), now),
+        },
+        Target::Configuration(key) => match snapshot.configurations.get(key) {
+            None => absent("Configuration", key),
+            Some(configuration) => of_configuration(snapshot, (key, configuration), now),
+        },
+    }
+}
+
+fn absent(kind: &str, key: &ObjectKey) -> Explanation {
+    let text = "Give another name, or another namespace (-n).";
+    let next = "kubectl get configurations,instances,pods -A";
+    Explanation {
+        subject: format!("{kind} {key} does not exist."),
+        findings: vec![Finding::new(Cause::NoSuchObject, text).then(next)],
+    }
+}
+
+fn of_instance(
+    snapshot: &Snapshot,
+    (key, instance): (&ObjectKey, &Instance),
+    now: Timestamp,
+) -> Explanation {
+    let mut findings: Vec<Finding> = device::gone(snapshot, (key, instance), now)
+        .into_iter()
+        .collect();
+    let seen = device::seen_by(instance);
+    let agents = seen.iter().filter_map(|node| agent_trouble(snapshot, node));
+    findings.extend(agents.take(TOLD_MAX));
+    findings.extend(refusal(snapshot, key));
+    findings.extend(conditions_of_brokers(
+        instance.status.iter().flat_map(|s| &s.conditions),
+    ));
+    let its = |pod: &Pod| label(pod, INSTANCE_LABEL) == Some(&key.name);
+    findings.extend(brokers(snapshot, (&key.namespace, its), now));
+    if findings.is_empty() {
+        let used = used(snapshot, key, instance);
+        let holders: Vec<String> = used.iter().map(|slot| slot.holder()).collect();
+        let by = match holders.as_slice() {
+            [] => String::new(),
+            some => format!(", by {}", some.join(", ")),
+        };
+        let text = format!(
+            "It is offered by {} as {}, and {} of {} slots are in use{by}. Nothing is missing.",
+            seen.join(", "),
+            snapshot.instance_resource(&key.name),
+            used.len(),
+            instance.spec.capacity
+        );
+        findings.push(Finding::new(Cause::Fine, text));
+    }
+    Explanation {
+        subject: format!("Instance {key} is the device {}.", device_name(instance)),
+        findings,
+    }
+}
+
+fn of_configuration(
+    snapshot: &Snapshot,
+    (key, configuration): (&ObjectKey, &Configuration),
+    now: Timestamp,
+) -> Explanation {
+    let instances: Vec<_> = snapshot.instances_of(key).collect();
+    let mut findings: Vec<Finding> = problems::problem(snapshot, key, configuration)
+        .into_iter()
+        .collect();
+    if instances.is_empty() && findings.is_empty() {
+        findings.push(problems::no_device(snapshot, key, configuration));
+    }
+    let gone = instances
+        .iter()
+        .filter_map(|device| device::gone(snapshot, *device, now));
+    findings.extend(gone.take(TOLD_MAX));
+    let seen: BTreeSet<String> = (instances.iter())
+        .flat_map(|(_, instance)| device::seen_by(instance))
+        .collect();
+    let agents = seen.iter().filter_map(|node| agent_trouble(snapshot, node));
+    findings.extend(agents.take(TOLD_MAX));
+    findings.extend(refusal(snapshot, key));
+    findings.extend(instances.iter().find_map(|(key, _)| refusal(snapshot, key)));
+    findings.extend(conditions_of_brokers(
+        configuration.status.iter().flat_map(|s| &s.conditions),
+    ));
+    let its = |pod: &Pod| label(pod, CONFIGURATION_LABEL) == Some(&key.name);
+    findings.extend(brokers(snapshot, (&key.namespace, its), now));
+    if configuration.spec.broker_spec.is_some() || findings.is_empty() {
+        let is_told = findings
+            .iter()
+            .any(|finding| finding.cause == Cause::ControllerMissing);
+        findings.extend(controller_trouble(snapshot).filter(|_| !is_told));
+    }
+    if findings.is_empty() {
+        let text = format!(
+            "Its devices are offered as {}, and each has a resource of its own. Nothing is missing.",
+            snapshot.configuration_resource(&key.name, configuration)
+        );
+        findings.push(Finding::new(Cause::Fine, text));
+    }
+    let devices = match instances.len() {
+        1 => "1 device".to_owned(),
+        n => format!("{n} devices"),
+    };
+    Explanation {
+        subject: format!("Configuration {key} has {devices}."),
+        findings,
+    }
+}
+
+/// Returns the controller's last warning about what it creates for an object.
+fn refusal(snapshot: &Snapshot, key: &ObjectKey) -> Option<Finding> {
+    let event = snapshot.events.iter().rev().find(|event| {
+        let reason = event.reason.as_deref().unwrap_or_default();
+        event.involved_object.name.as_deref() == Some(&key.name)
+            && event.involved_object.namespace.as_deref() == Some(&key.namespace)
+            && REFUSALS.iter().any(|refusal| refusal.as_str() == reason)
+    })?;
+    let reason = event.reason.as_deref().unwrap_or_default();
+    let message = sentence(event.message.as_deref().unwrap_or_default());
+    let kind = event.involved_object.kind.as_deref().unwrap_or("object");
+    let text = format!("The controller warned about {kind} {key} ({reason}): {message}");
+    let verb = match kind {
+        "Configuration" => "edit",
+        _ => "describe",
+    };
+    let next = format!(
+        "kubectl -n {} {verb} {} {}",
+        key.namespace,
+        kind.to_lowercase(),
+        key.name
+    );
+    Some(Finding::new(Cause::BrokerRefused, text).then(next))
+}
+
+/// Returns what a condition says about brokers that are not ready.
+fn conditions_of_brokers<'a>(
+    mut conditions: impl Iterator<Item = &'a Condition>,
+) -> Option<Finding> {
+    let condition = conditions.find(|c| c.type_ == BROKERS_READY && c.status == "False")?;
+    let text = format!(
+        "Its brokers are not ready ({}): {}",
+        condition.reason,
+        sentence(&condition.message)
+    );
+    Some(Finding::new(Cause::BrokerRefused, text))
+}
+
+/// Returns the troubles of the first brokers that are not ready.
+fn brokers(
+    snapshot: &Snapshot,
+    (namespace, is_its): (&str, impl Fn(&Pod) -> bool),
+    now: Timestamp,
+) -> Vec<Finding> {
+    let all = snapshot.pods.iter();
+    let its = all.filter(|(key, pod)| key.namespace == namespace && is_its(pod));
+    let troubled = its.filter(|(_, pod)| !is_ready(pod) && phase(pod) != "Succeeded");
+    let told = troubled.take(TOLD_MAX).flat_map(|(key, pod)| {
+        let mut findings = pod::explain(snapshot, (key, pod), now);
+        if let Some(first) = findings.first_mut() {
+            first.text = format!("Its broker: {} {}", pod::subject(key, pod), first.text);
+        }
+        findings
+    });
+    told.collect()
+}
+
+#[cfg(test)]
+mod tests;

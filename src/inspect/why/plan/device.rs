@@ -1,0 +1,166 @@
+//! Decides whether a device is there, and who has its slots. Pure.
+use super::super::finding::{Cause, Finding, sentence};
+use crate::{
+    api::{
+        condition::{Condition, ConditionType},
+        configuration::Configuration,
+        instance::Instance,
+        reason::Reason,
+    },
+    inspect::{
+        devices::{device_name, nodes},
+        slots::{UsedSlot, used},
+        snapshot::Snapshot,
+    },
+    model::{age, names::ObjectKey},
+};
+use k8s_openapi::jiff::Timestamp;
+use std::time::Duration;
+
+/// The most holders that a sentence names.
+const HOLDERS_MAX: usize = 3;
+
+/// Returns the nodes that offer the device and see it.
+pub(super) fn seen_by(instance: &Instance) -> Vec<String> {
+    let healthy = nodes(instance).into_iter().filter(|node| node.healthy);
+    healthy.map(|node| node.name).collect()
+}
+
+/// Returns why a device cannot be used now, in the words of the condition of its Instance.
+pub(super) fn gone(
+    snapshot: &Snapshot,
+    (key, instance): (&ObjectKey, &Instance),
+    now: Timestamp,
+) -> Option<Finding> {
+    if !seen_by(instance).is_empty() {
+        return None;
+    }
+    let name = device_name(instance);
+    let status = instance.status.as_ref();
+    let available =
+        status.and_then(|s| Condition::of_type(&s.conditions, ConditionType::Available));
+    let why = match available.filter(|available| !available.is_true()) {
+        Some(available) => sentence(&available.message),
+        None => "no node sees the device.".to_owned(),
+    };
+    let configuration = snapshot.configuration_of(key, instance);
+    let left = available
+        .filter(|available| available.reason == Reason::DeviceGone)
+        .zip(configuration)
+        .and_then(|(available, (_, configuration))| grace_left(available, configuration, now));
+    let left = left.map(|left| format!(" That is in {}.", age::short(left)));
+    let text = format!(
+        "Device {name} (Instance {key}) is not available: {why}{} Switch it on, or connect it again.",
+        left.unwrap_or_default()
+    );
+    let next = format!(
+        "kubectl -n {} describe instance {}",
+        key.namespace, key.name
+    );
+    Some(Finding::new(Cause::DeviceGone, text).then(next))
+}
+
+fn grace_left(
+    available: &Condition,
+    configuration: &Configuration,
+    now: Timestamp,
+) -> Option<Duration> {
+    let since: Timestamp = available.last_transition_time.parse().ok()?;
+    let gone_for = Duration::try_from(now.duration_since(since)).unwrap_or_default();
+    let grace = u64::try_from(configuration.spec.grace_period_seconds).ok()?;
+    Some(Duration::from_secs(grace).saturating_sub(gone_for))
+}
+
+/// Returns who has the slots of devices that are all in use.
+pub(super) fn taken(
+    snapshot: &Snapshot,
+    resource: &str,
+    instances: &[(&ObjectKey, &Instance)],
+) -> Finding {
+    let holders: Vec<(&ObjectKey, UsedSlot)> = (instances.iter())
+        .flat_map(|(key, instance)| {
+            let used = used(snapshot, key, instance).into_iter();
+            used.map(move |slot| (*key, slot))
+        })
+        .collect();
+    let lost = holders
+        .iter()
+        .find(|(_, slot)| is_lost(snapshot, &slot.node));
+    if let Some((instance, slot)) = lost {
+        return held_by_lost_node(snapshot, instance, &slot.node);
+    }
+    // Where Pods cannot be listed, nothing is known of them.
+    let has_pods = snapshot.unread.is_empty();
+    if let Some((instance, slot)) = holders
+        .iter()
+        .find(|(_, slot)| has_pods && slot.pods.is_empty())
+    {
+        return being_released(resource, instance, slot);
+    }
+    let named = holders.iter().take(HOLDERS_MAX);
+    let named: Vec<String> = named.map(|(_, slot)| slot.holder()).collect();
+    let others = match holders.len().saturating_sub(HOLDERS_MAX) {
+        0 => String::new(),
+        n => format!(" and {n} more"),
+    };
+    let slots = holders.len();
+    let text = format!(
+        "All {slots} slots of {resource} are in use, by {}{others}. The Pod starts when one is free, which takes up to 20 s after the end of a holder; or raise spec.capacity of the Configuration, if the device can serve more containers.",
+        named.join(", ")
+    );
+    let finding = Finding::new(Cause::SlotsTaken, text);
+    let first = instances.first().and_then(|(key, instance)| {
+        let (configuration, _) = snapshot.configuration_of(key, instance)?;
+        Some(configuration)
+    });
+    match first {
+        Some(key) => finding.then(format!(
+            "kubectl -n {} edit configuration {}",
+            key.namespace, key.name
+        )),
+        None => finding,
+    }
+}
+
+/// The agent looks at the kubelet's books before it gives a slot back.
+fn being_released(resource: &str, instance: &ObjectKey, slot: &UsedSlot) -> Finding {
+    let text = format!(
+        "All slots of {resource} are in use, and node {} holds one of Instance {instance} that none of its Pods asks for any more: it is free within 20 s.",
+        slot.node
+    );
+    let next = format!(
+        "kubectl -n {} get instance {} -o jsonpath='{{.spec.deviceUsage}}' -w",
+        instance.namespace, instance.name
+    );
+    Finding::new(Cause::SlotsBeingReleased, text).then(next)
+}
+
+fn is_lost(snapshot: &Snapshot, node: &str) -> bool {
+    let Some(node) = snapshot.nodes.get(node) else {
+        return true;
+    };
+    !super::nodes::is_node_ready(node)
+}
+
+/// Returns the words of the controller's Event, which knows the time, or the fact without it.
+fn held_by_lost_node(snapshot: &Snapshot, instance: &ObjectKey, node: &str) -> Finding {
+    let told = snapshot.events.iter().rev().find(|event| {
+        event.reason.as_deref() == Some(Reason::SlotsHeldByLostNode.as_str())
+            && event.involved_object.name.as_deref() == Some(&instance.name)
+            && event.involved_object.namespace.as_deref() == Some(&instance.namespace)
+    });
+    let told = told.and_then(|event| event.message.as_deref());
+    let text = match told {
+        Some(message) => format!(
+            "Node {node} is lost and holds a slot of Instance {instance}: {}",
+            sentence(message)
+        ),
+        None => format!(
+            "Node {node} is lost and holds a slot of Instance {instance}, until spec.slotReleaseSeconds of its Configuration is over: a container on it may still use the device. If the node is shut down, say so."
+        ),
+    };
+    let next = format!(
+        "kubectl taint node {node} node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
+    );
+    Finding::new(Cause::SlotHeldByLostNode, text).then(next)
+}

@@ -1,0 +1,171 @@
+//! Decides what keeps a Pod from a node that has its device. Pure.
+use super::{
+    super::finding::{Cause, Finding},
+    agents::agent_trouble,
+};
+use crate::{
+    inspect::{pods::extended_requests, slots::asking, snapshot::Snapshot},
+    model::{names::ObjectKey, node_resources::count},
+};
+use k8s_openapi::api::core::v1::{Node, NodeSelectorRequirement, Pod, Taint, Toleration};
+use std::collections::BTreeMap;
+
+/// What a Pod asks for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Request<'a> {
+    pub(super) pod: &'a Pod,
+    pub(super) resource: &'a str,
+    pub(super) amount: u64,
+}
+
+pub(super) fn is_node_ready(node: &Node) -> bool {
+    let conditions = node
+        .status
+        .iter()
+        .flat_map(|s| s.conditions.iter().flatten());
+    let mut ready = conditions.filter(|condition| condition.type_ == "Ready");
+    ready.any(|condition| condition.status == "True")
+}
+
+/// Returns what keeps the Pod from a node that sees a device with a free slot.
+pub(super) fn blocker(snapshot: &Snapshot, name: &str, request: Request<'_>) -> Option<Finding> {
+    let Some(node) = snapshot.nodes.get(name) else {
+        let text = format!("Node {name}, which has the device, does not exist any more.");
+        return Some(Finding::new(Cause::NodeNotReady, text));
+    };
+    if !is_node_ready(node) {
+        let text = format!("Node {name}, which has the device, is not ready.");
+        let finding = Finding::new(Cause::NodeNotReady, text);
+        return Some(finding.then(format!("kubectl describe node {name}")));
+    }
+    let spec = node.spec.clone().unwrap_or_default();
+    if spec.unschedulable == Some(true) {
+        let text =
+            format!("Node {name}, which has the device, is cordoned: no new Pod is put on it.");
+        let finding = Finding::new(Cause::NodeCordoned, text);
+        return Some(finding.then(format!("kubectl uncordon {name}")));
+    }
+    let taints = spec.taints.unwrap_or_default();
+    if let Some(taint) = untolerated(request.pod, &taints) {
+        let value = taint.value.as_ref().map(|value| format!("={value}"));
+        let taint = format!(
+            "{}{}:{}",
+            taint.key,
+            value.unwrap_or_default(),
+            taint.effect
+        );
+        let text = format!(
+            "Node {name}, which has the device, has the taint {taint}, and the Pod does not tolerate it. Give the Pod a toleration, or remove the taint."
+        );
+        let finding = Finding::new(Cause::NodeTainted, text);
+        return Some(finding.then(format!("kubectl taint node {name} {taint}-")));
+    }
+    agent_trouble(snapshot, name).or_else(|| resource_trouble(snapshot, (name, node), request))
+}
+
+/// Compares what the node has with what its Pods ask for.
+fn resource_trouble(
+    snapshot: &Snapshot,
+    (name, node): (&str, &Node),
+    Request {
+        resource, amount, ..
+    }: Request<'_>,
+) -> Option<Finding> {
+    let allocatable = node.status.as_ref().and_then(|s| s.allocatable.as_ref());
+    let allocatable = allocatable.and_then(|all| count(&all.get(resource)?.0));
+    let log = snapshot
+        .agent_on(name)
+        .map(|(agent, _)| format!("kubectl -n {} logs {}", agent.namespace, agent.name));
+    let log = log.unwrap_or_default();
+    let Some(allocatable) = allocatable else {
+        let text = format!(
+            "Node {name} sees the device and does not list {resource}: the device plugin of its agent is not registered with the kubelet. After a restart of the kubelet this takes some seconds."
+        );
+        return Some(Finding::new(Cause::NotRegistered, text).then(log));
+    };
+    if allocatable < amount {
+        let text = format!(
+            "Node {name} sees the device with a free slot and lists {resource}: {allocatable}. The agent and the kubelet bring this up to date within half a minute; if it stays, read the log of the agent."
+        );
+        return Some(Finding::new(Cause::CapacityStale, text).then(log));
+    }
+    let here: Vec<&ObjectKey> = asking(snapshot, name, resource).collect();
+    let asked = here.iter().filter_map(|key| {
+        let pod = snapshot.pods.get(*key)?;
+        extended_requests(pod).remove(resource)
+    });
+    let asked: u64 = asked.sum();
+    if asked + amount <= allocatable {
+        return None;
+    }
+    let pods: Vec<String> = here.iter().map(ToString::to_string).collect();
+    let text = format!(
+        "Node {name} has {allocatable} of {resource}, and the Pods {} have asked for {asked}.",
+        pods.join(", ")
+    );
+    Some(Finding::new(Cause::NodeFull, text).then(format!("kubectl describe node {name}")))
+}
+
+fn untolerated<'a>(pod: &Pod, taints: &'a [Taint]) -> Option<&'a Taint> {
+    let tolerations = pod.spec.iter().flat_map(|s| s.tolerations.iter().flatten());
+    let tolerations: Vec<&Toleration> = tolerations.collect();
+    let keeps_away = |taint: &&Taint| taint.effect == "NoSchedule" || taint.effect == "NoExecute";
+    let mut taints = taints.iter().filter(keeps_away);
+    taints.find(|taint| {
+        !tolerations
+            .iter()
+            .any(|toleration| tolerates(toleration, taint))
+    })
+}
+
+fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
+    let is_any = |wanted: Option<&str>, is: &str| wanted.is_none_or(|w| w.is_empty() || w == is);
+    let is_value = toleration.operator.as_deref() == Some("Exists")
+        || toleration.value.clone().unwrap_or_default() == taint.value.clone().unwrap_or_default();
+    is_any(toleration.effect.as_deref(), &taint.effect)
+        && is_any(toleration.key.as_deref(), &taint.key)
+        && is_value
+}
+
+/// Returns whether the node selector and the required affinity of a Pod match a Node.
+pub(super) fn allows(pod: &Pod, node: &Node) -> bool {
+    let Some(spec) = &pod.spec else {
+        return true;
+    };
+    let none = BTreeMap::new();
+    let labels = node.metadata.labels.as_ref().unwrap_or(&none);
+    let mut selector = spec.node_selector.iter().flatten();
+    if !selector.all(|(key, value)| labels.get(key) == Some(value)) {
+        return false;
+    }
+    let affinity = spec
+        .affinity
+        .as_ref()
+        .and_then(|a| a.node_affinity.as_ref());
+    let required = affinity.and_then(|a| {
+        a.required_during_scheduling_ignored_during_execution
+            .as_ref()
+    });
+    let Some(required) = required else {
+        return true;
+    };
+    let name = node.metadata.name.as_ref();
+    required.node_selector_terms.iter().any(|term| {
+        let mut expressions = term.match_expressions.iter().flatten();
+        let mut fields = term.match_fields.iter().flatten();
+        expressions.all(|wanted| is_met(wanted, labels.get(&wanted.key)))
+            && fields.all(|wanted| is_met(wanted, name))
+    })
+}
+
+/// Returns whether a value meets a requirement. Comparisons of numbers are taken as met.
+fn is_met(wanted: &NodeSelectorRequirement, value: Option<&String>) -> bool {
+    let is_in = || value.is_some_and(|value| wanted.values.iter().flatten().any(|v| v == value));
+    match wanted.operator.as_str() {
+        "In" => is_in(),
+        "NotIn" => !is_in(),
+        "Exists" => value.is_some(),
+        "DoesNotExist" => value.is_none(),
+        _ => true,
+    }
+}

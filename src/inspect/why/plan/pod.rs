@@ -1,0 +1,279 @@
+//! Decides what a Pod waits for. Pure.
+use super::{
+    super::finding::{Cause, Finding, sentence},
+    nodes::{Request, is_node_ready},
+    resource,
+};
+use crate::{
+    api::names::{INSTANCE_LABEL, PLACEHOLDER},
+    inspect::{
+        pods::{condition, containers, extended_requests, is_ready, label, node_of, phase},
+        snapshot::Snapshot,
+    },
+    model::names::ObjectKey,
+};
+use k8s_openapi::{
+    api::core::v1::{ContainerStatus, Pod},
+    jiff::Timestamp,
+};
+use std::collections::BTreeMap;
+
+/// Reasons of a container that waits for its image.
+const IMAGE: &[&str] = &[
+    "ErrImageNeverPull",
+    "ErrImagePull",
+    "ImageInspectError",
+    "ImagePullBackOff",
+    "InvalidImageName",
+    "RegistryUnavailable",
+];
+/// Reasons of a container that is being started.
+const STARTING: &[&str] = &["ContainerCreating", "PodInitializing"];
+/// The kubelet's reason for a Pod that a device plugin refused.
+const REFUSED: &str = "UnexpectedAdmissionError";
+/// The kubelet's reason for a container that a device plugin refused to start.
+const START_REFUSED: &str = "PreStartHookError";
+
+/// Returns the state of a Pod in a sentence.
+pub(super) fn subject(key: &ObjectKey, pod: &Pod) -> String {
+    let state = match phase(pod) {
+        "Running" if !is_ready(pod) => "Running and not ready",
+        phase => phase,
+    };
+    match node_of(pod) {
+        Some(node) => format!("Pod {key} is {state} on node {node}."),
+        None => format!("Pod {key} is {state}, and no node is chosen for it."),
+    }
+}
+
+pub(super) fn explain(
+    snapshot: &Snapshot,
+    (key, pod): (&ObjectKey, &Pod),
+    now: Timestamp,
+) -> Vec<Finding> {
+    if pod.metadata.deletion_timestamp.is_some() {
+        return vec![ending(snapshot, key, pod)];
+    }
+    let asked = extended_requests(pod);
+    let asked: BTreeMap<String, u64> = (asked.into_iter())
+        .filter(|(resource, _)| is_asked_of_us(snapshot, resource))
+        .collect();
+    let mut findings: Vec<Finding> = match phase(pod) {
+        "Failed" => vec![failed(key, pod)],
+        "Succeeded" => vec![Finding::new(Cause::Fine, "It has ended without an error.")],
+        _ if node_of(pod).is_some() => containers(pod)
+            .find_map(|c| waiting(key, c))
+            .into_iter()
+            .collect(),
+        _ => unscheduled(snapshot, (key, pod), &asked, now),
+    };
+    if asked.is_empty()
+        && findings
+            .iter()
+            .all(|finding| finding.cause == Cause::OtherReason)
+    {
+        findings.insert(0, asks_for_nothing(key, pod));
+    }
+    match findings.is_empty() {
+        true => vec![settled(key, pod, &asked)],
+        false => findings,
+    }
+}
+
+/// A resource with a foreign prefix is ours if only its prefix is wrong.
+fn is_asked_of_us(snapshot: &Snapshot, resource: &str) -> bool {
+    if snapshot.is_ours(resource) {
+        return true;
+    }
+    let name = |resource: &str| resource.split_once('/').map(|(_, name)| name.to_owned());
+    let mut nodes = snapshot.nodes.values();
+    let is_offered = nodes.any(|node| {
+        let capacity = node.status.as_ref().and_then(|s| s.capacity.as_ref());
+        capacity.is_some_and(|capacity| capacity.contains_key(resource))
+    });
+    !is_offered
+        && snapshot
+            .resources()
+            .keys()
+            .any(|known| name(known) == name(resource))
+}
+
+fn ending(snapshot: &Snapshot, key: &ObjectKey, pod: &Pod) -> Finding {
+    let node = node_of(pod).unwrap_or("no node");
+    let is_lost = snapshot
+        .nodes
+        .get(node)
+        .is_none_or(|node| !is_node_ready(node));
+    let text = match node_of(pod).is_some() && is_lost {
+        true => format!(
+            "It is being deleted, and node {node} is not ready and cannot confirm its end; its slots stay in use until then."
+        ),
+        false => "It is being deleted, and its slots are free within 20 s of its end.".to_owned(),
+    };
+    let next = format!("kubectl -n {} get pod {} -w", key.namespace, key.name);
+    Finding::new(Cause::Ending, text).then(next)
+}
+
+fn failed(key: &ObjectKey, pod: &Pod) -> Finding {
+    let status = pod.status.clone().unwrap_or_default();
+    let message = status.message.unwrap_or_default();
+    let ObjectKey { namespace, name } = key;
+    if status.reason.as_deref() == Some(REFUSED) {
+        let has_owner = pod
+            .metadata
+            .owner_references
+            .iter()
+            .flatten()
+            .next()
+            .is_some();
+        let successor = match has_owner {
+            true => {
+                "Its owner creates another Pod, which waits until a slot is free; this one stays in the list until it is deleted."
+            }
+            false => "It is not started again: delete it, and create it once more.",
+        };
+        let text = format!(
+            "The kubelet refused it, because the device was taken or lost after the Pod was scheduled: {} {successor}",
+            sentence(&message)
+        );
+        let next = format!("kubectl -n {namespace} delete pod {name}");
+        return Finding::new(Cause::AdmissionRefused, text).then(next);
+    }
+    let ended = containers(pod)
+        .find_map(|container| exit(container.state.as_ref()?.terminated.as_ref()?.exit_code));
+    let why = ended
+        .or(status.reason)
+        .unwrap_or_else(|| "it failed".to_owned());
+    let text = format!("It has ended: {why}. {}", message.trim());
+    let next = format!("kubectl -n {namespace} logs {name} --all-containers");
+    Finding::new(Cause::Crash, text.trim_end()).then(next)
+}
+
+fn exit(code: i32) -> Option<String> {
+    (code != 0).then(|| format!("a container ended with exit code {code}"))
+}
+
+fn crash(key: &ObjectKey, container: &ContainerStatus, exit: &str) -> Finding {
+    let text = format!(
+        "Container {} was started, and its program ends ({exit}, {} restarts). Its log says why.",
+        container.name, container.restart_count
+    );
+    let previous = match container.restart_count {
+        0 => "",
+        _ => " --previous",
+    };
+    let next = format!(
+        "kubectl -n {} logs {} -c {}{previous}",
+        key.namespace, key.name, container.name
+    );
+    Finding::new(Cause::Crash, text).then(next)
+}
+
+/// Returns what a container of a Pod with a node waits for.
+fn waiting(key: &ObjectKey, container: &ContainerStatus) -> Option<Finding> {
+    let state = container.state.as_ref()?;
+    if let Some(terminated) = &state.terminated {
+        return exit(terminated.exit_code).map(|exit| crash(key, container, &exit));
+    }
+    let waiting = state.waiting.as_ref()?;
+    let reason = waiting.reason.as_deref().unwrap_or_default();
+    let message = waiting.message.as_deref().map(sentence).unwrap_or_default();
+    let ObjectKey { namespace, name } = key;
+    let container_name = &container.name;
+    if IMAGE.contains(&reason) {
+        let text = format!(
+            "Container {container_name} has no image ({reason}): {message} Check that the name of the image is right and that the node may pull it. The device is not the reason."
+        );
+        let next = format!("kubectl -n {namespace} describe pod {name}");
+        return Some(Finding::new(Cause::Image, text).then(next));
+    }
+    if reason == "CrashLoopBackOff" {
+        let last = container
+            .last_state
+            .as_ref()
+            .and_then(|s| s.terminated.as_ref());
+        let exit = last.and_then(|last| exit(last.exit_code));
+        let exit = exit.unwrap_or_else(|| "it ended".to_owned());
+        return Some(crash(key, container, &exit));
+    }
+    if reason == START_REFUSED {
+        let text = format!("Container {container_name} is not started again: {message}");
+        let next = format!("kubectl -n {namespace} delete pod {name}");
+        return Some(Finding::new(Cause::StartRefused, text).then(next));
+    }
+    let text = match STARTING.contains(&reason) {
+        true => format!(
+            "Container {container_name} is being created. If that takes long, its Events say why; the device is not the reason."
+        ),
+        false => format!("Container {container_name} waits ({reason}): {message}"),
+    };
+    let next = format!("kubectl -n {namespace} describe pod {name}");
+    Some(Finding::new(Cause::OtherReason, text.trim_end()).then(next))
+}
+
+fn unscheduled(
+    snapshot: &Snapshot,
+    (key, pod): (&ObjectKey, &Pod),
+    asked: &BTreeMap<String, u64>,
+    now: Timestamp,
+) -> Vec<Finding> {
+    let findings = asked.iter().flat_map(|(resource, amount)| {
+        let request = nodes_request(pod, resource, *amount);
+        resource::explain(snapshot, request, now)
+    });
+    let findings: Vec<Finding> = findings.collect();
+    if !findings.is_empty() {
+        return findings;
+    }
+    let scheduled = condition(pod, "PodScheduled");
+    let message = scheduled.and_then(|scheduled| scheduled.message.as_deref());
+    let what = match asked.is_empty() {
+        true => "",
+        false => "Devices that it asks for are free, so the reason is another one. ",
+    };
+    let says = match message {
+        Some(message) => format!("The scheduler says: {}", sentence(message)),
+        None => "The scheduler has not said anything about it yet.".to_owned(),
+    };
+    let next = format!("kubectl -n {} describe pod {}", key.namespace, key.name);
+    vec![Finding::new(Cause::OtherReason, format!("{what}{says}")).then(next)]
+}
+
+fn nodes_request<'a>(pod: &'a Pod, resource: &'a str, amount: u64) -> Request<'a> {
+    Request {
+        pod,
+        resource,
+        amount,
+    }
+}
+
+fn asks_for_nothing(key: &ObjectKey, pod: &Pod) -> Finding {
+    let edit = |name: &str| format!("kubectl -n {} edit configuration {name}", key.namespace);
+    let configuration = label(pod, crate::api::names::CONFIGURATION_LABEL);
+    match label(pod, INSTANCE_LABEL).and(configuration) {
+        Some(configuration) => Finding::new(
+            Cause::NoResourceRequested,
+            format!("It is a broker of Configuration {configuration}, and none of its containers asks for the device: the limits in brokerPodSpec lack \"{PLACEHOLDER}\": \"1\"."),
+        )
+        .then(edit(configuration)),
+        None => Finding::new(
+            Cause::NoResourceRequested,
+            "No container of it asks for a resource of Petiole in its limits, so it gets no device.",
+        ),
+    }
+}
+
+/// Returns what is said of a Pod that waits for nothing.
+fn settled(key: &ObjectKey, pod: &Pod, asked: &BTreeMap<String, u64>) -> Finding {
+    if !is_ready(pod) {
+        let next = format!("kubectl -n {} describe pod {}", key.namespace, key.name);
+        let text = "Its containers were given what they ask for, and are not ready; the device is not the reason.";
+        return Finding::new(Cause::OtherReason, text).then(next);
+    }
+    let asked: Vec<&str> = asked.keys().map(String::as_str).collect();
+    let text = format!(
+        "It has what it asks for: {}. Nothing is missing.",
+        asked.join(", ")
+    );
+    Finding::new(Cause::Fine, text)
+}

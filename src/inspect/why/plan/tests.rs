@@ -1,0 +1,47 @@
+use super::*;
+use serde_json::{Value, json};
+
+mod devices;
+mod objects;
+mod pods;
+mod world;
+
+use world::World;
+
+/// What `why` is expected to say: the first cause, and parts of its text and of its command.
+struct Case {
+    title: &'static str,
+    world: World,
+    target: Target,
+    cause: Cause,
+    says: &'static [&'static str],
+    next: &'static str,
+}
+
+fn pod(name: &str) -> Target {
+    Target::Pod(ObjectKey::new("default", name))
+}
+
+fn configuration(name: &str) -> Target {
+    Target::Configuration(ObjectKey::new("default", name))
+}
+
+fn instance(name: &str) -> Target {
+    Target::Instance(ObjectKey::new("default", name))
+}
+
+/// Runs all cases, and reports each that fails.
+fn run(cases: Vec<Case>) {
+    let mut failed = vec![];
+    for case in cases {
+        let explanation = explain(&case.world.snapshot(), &case.target, World::now());
+        let first = &explanation.findings[0];
+        let text = explanation.text();
+        let next = first.next.clone().unwrap_or_default();
+        let is_said = case.says.iter().all(|part| text.contains(part));
+        if first.cause != case.cause || !is_said || !next.contains(case.next) {
+            failed.push(format!("{}: {:?}\n{text}", case.title, first.cause));
+        }
+    }
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+}

@@ -1,0 +1,260 @@
+//! Pods whose trouble is the device, its slots, or the node.
+use super::{world::DOOR, *};
+
+fn wants_cam() -> World {
+    World::new().pending("web", "akri.sh/cam")
+}
+
+fn case(
+    title: &'static str,
+    world: World,
+    cause: Cause,
+    says: &'static [&'static str],
+    next: &'static str,
+) -> Case {
+    Case {
+        title,
+        world,
+        target: pod("web"),
+        cause,
+        says,
+        next,
+    }
+}
+
+#[test]
+fn a_pod_that_waits_for_a_device_is_told_about_the_device() {
+    let gone = |reason: &'static str| {
+        wants_cam().instance(move |instance| {
+            instance["spec"]["nodes"] = json!([]);
+            instance["status"]["conditions"] = json!([{
+                "type": "Available", "status": "False", "reason": reason,
+                "message": "no node sees the device; the Instance is deleted when the grace period of its Configuration is over",
+                "lastTransitionTime": "2026-01-01T10:00:00Z",
+            }]);
+        })
+    };
+    run(vec![
+        case(
+            "no device",
+            wants_cam().without_device(),
+            Cause::NoDevice,
+            &["zeroconf finds no device (looked on: node-1, node-2)"],
+            "exec -i agent-1 -- /petiole discover zeroconf",
+        ),
+        case(
+            "a bad Configuration",
+            wants_cam().without_device().ready(
+                "False",
+                "BadDiscoveryDetails",
+                "node node-1: `kind` is missing",
+            ),
+            Cause::ConfigurationProblem,
+            &["(BadDiscoveryDetails): node node-1: `kind` is missing."],
+            "edit configuration cam",
+        ),
+        case(
+            "device gone",
+            gone("DeviceGone"),
+            Cause::DeviceGone,
+            &[
+                "Device door (Instance default/cam-0a1b2c)",
+                "no node sees the device",
+                "That is in 30s.",
+            ],
+            "describe instance cam-0a1b2c",
+        ),
+        case(
+            "device gone in use",
+            gone("DeviceGoneInUse"),
+            Cause::DeviceGone,
+            &["over. Switch it on"],
+            "",
+        ),
+        case(
+            "all slots taken",
+            wants_cam().held_by("node-2"),
+            Cause::SlotsTaken,
+            &["All 1 slots of akri.sh/cam are in use, by node-2 (Pod default/holder)"],
+            "edit configuration cam",
+        ),
+        case(
+            "the holder has ended",
+            wants_cam().held_by("node-2").on("node-2", "Succeeded"),
+            Cause::SlotsBeingReleased,
+            &["node node-2 holds one of Instance default/cam-0a1b2c that none of its Pods"],
+            "get instance cam-0a1b2c",
+        ),
+        case(
+            "a lost node holds it",
+            wants_cam().held_by("node-2").nodes(|node| {
+                if node["metadata"]["name"] == "node-2" {
+                    node["status"]["conditions"][0]["status"] = json!("Unknown");
+                }
+            }),
+            Cause::SlotHeldByLostNode,
+            &[
+                "Node node-2 is lost and holds a slot",
+                "spec.slotReleaseSeconds",
+            ],
+            "kubectl taint node node-2 node.kubernetes.io/out-of-service",
+        ),
+        case(
+            "a deleted node holds it, and the controller said until when",
+            wants_cam().held_by("node-3").event(
+                "Instance",
+                DOOR,
+                ("SlotsHeldByLostNode", "others get it in 4m"),
+            ),
+            Cause::SlotHeldByLostNode,
+            &["others get it in 4m."],
+            "",
+        ),
+    ]);
+}
+
+#[test]
+fn a_pod_whose_device_is_free_is_told_about_the_nodes() {
+    let pinned = |node: &'static str| {
+        wants_cam()
+            .pod(move |pod| pod["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": node}))
+    };
+    let only_on_1 = |world: World| world.instance(|i| i["spec"]["nodes"] = json!(["node-1"]));
+    let blind = |mut world: World| {
+        world.node_devices[1].1["configurations"][0]["devices"] = json!([]);
+        world
+    };
+    let agent_of_node_1_fails = || {
+        let mut world = only_on_1(wants_cam());
+        world.pods[0]["status"]["conditions"][0]["status"] = json!("False");
+        world
+    };
+    run(vec![
+        case(
+            "cordoned",
+            wants_cam().nodes(|n| n["spec"]["unschedulable"] = json!(true)),
+            Cause::NodeCordoned,
+            &["Node node-1", "Node node-2"],
+            "kubectl uncordon node-1",
+        ),
+        case(
+            "tainted",
+            wants_cam().nodes(|n| {
+                n["spec"]["taints"] =
+                    json!([{"key": "edge", "value": "yes", "effect": "NoSchedule"}])
+            }),
+            Cause::NodeTainted,
+            &["has the taint edge=yes:NoSchedule"],
+            "kubectl taint node node-1 edge=yes:NoSchedule-",
+        ),
+        case(
+            "not ready",
+            wants_cam().nodes(|n| n["status"]["conditions"] = json!([])),
+            Cause::NodeNotReady,
+            &["is not ready"],
+            "kubectl describe node node-1",
+        ),
+        case(
+            "no agent",
+            only_on_1(wants_cam()).without("agent-1"),
+            Cause::AgentMissing,
+            &["No agent runs on node node-1"],
+            "get daemonsets -A",
+        ),
+        case(
+            "agent not ready",
+            agent_of_node_1_fails(),
+            Cause::AgentNotReady,
+            &["Pod petiole/agent-1: Running"],
+            "kubectl -n petiole logs agent-1",
+        ),
+        case(
+            "not registered",
+            wants_cam().nodes(|n| n["status"]["allocatable"] = json!({})),
+            Cause::NotRegistered,
+            &["does not list akri.sh/cam"],
+            "logs agent-1",
+        ),
+        case(
+            "stale",
+            wants_cam().nodes(|n| n["status"]["allocatable"]["akri.sh/cam"] = json!("0")),
+            Cause::CapacityStale,
+            &["lists akri.sh/cam: 0"],
+            "logs agent-1",
+        ),
+        case(
+            "asked for by another Pod",
+            only_on_1(
+                World::new()
+                    .pending("other", "akri.sh/cam")
+                    .on("node-1", "Pending")
+                    .pending("web", "akri.sh/cam"),
+            ),
+            Cause::NodeFull,
+            &["the Pods default/other have asked for 1"],
+            "",
+        ),
+        case(
+            "no node matches",
+            pinned("node-7"),
+            Cause::NoNodeMatches,
+            &["matches no Node"],
+            "--show-labels",
+        ),
+        case(
+            "node does not see",
+            blind(only_on_1(pinned("node-2"))),
+            Cause::NodeDoesNotSee,
+            &["node-2, which does not see the device; node-1 does"],
+            "",
+        ),
+        case(
+            "maxNodes",
+            only_on_1(pinned("node-2")).configuration(|c| c["spec"]["maxNodes"] = json!(1)),
+            Cause::MaxNodes,
+            &["spec.maxNodes of Configuration default/cam is 1, and node-1 offers it"],
+            "edit configuration cam",
+        ),
+        case(
+            "the Configuration's nodeSelector",
+            blind(only_on_1(pinned("node-2")))
+                .configuration(|c| c["spec"]["nodeSelector"] = json!({"zone": "a"})),
+            Cause::NodeNotSelected,
+            &["spec.nodeSelector wants zone=a"],
+            "kubectl label node node-2 zone=a",
+        ),
+        case(
+            "the agent of that node",
+            blind(only_on_1(pinned("node-2"))).without("agent-2"),
+            Cause::AgentMissing,
+            &["node-2"],
+            "",
+        ),
+    ]);
+}
+
+#[test]
+fn a_tolerated_taint_and_one_good_node_are_enough() {
+    let tainted = wants_cam()
+        .nodes(|node| node["spec"]["taints"] = json!([{"key": "edge", "effect": "NoSchedule"}]))
+        .pod(|pod| pod["spec"]["tolerations"] = json!([{"key": "edge", "operator": "Exists"}]));
+    let cordoned = wants_cam().nodes(|node| {
+        node["spec"]["unschedulable"] = json!(node["metadata"]["name"] == "node-1");
+    });
+    run(vec![
+        case(
+            "tolerated",
+            tainted,
+            Cause::OtherReason,
+            &["the reason is another one"],
+            "",
+        ),
+        case(
+            "the other node is free",
+            cordoned,
+            Cause::OtherReason,
+            &["the reason is another one"],
+            "",
+        ),
+    ]);
+}

@@ -1,0 +1,191 @@
+//! Pods whose trouble is their own spec, their image, their program, or nothing.
+use super::{world::DOOR, *};
+
+fn wants_cam() -> World {
+    World::new().pending("web", "akri.sh/cam")
+}
+
+#[test]
+fn the_name_of_a_resource_is_compared_with_those_that_are_offered() {
+    run(vec![
+        Case {
+            title: "a typo",
+            world: World::new().pending("web", "akri.sh/cma"),
+            target: pod("web"),
+            cause: Cause::UnknownResource,
+            says: &["asks for akri.sh/cma", "The nearest name is akri.sh/cam"],
+            next: "kubectl -n default delete pod web",
+        },
+        Case {
+            title: "a typo in a Deployment",
+            world: World::new().pending("web", "akri.sh/cma").pod(|pod| {
+                pod["metadata"]["labels"] = json!({"pod-template-hash": "5d9c"});
+                pod["metadata"]["ownerReferences"] =
+                    json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "shop-5d9c", "uid": ""}]);
+            }),
+            target: pod("web"),
+            cause: Cause::UnknownResource,
+            says: &["akri.sh/cam"],
+            next: "kubectl -n default edit deployment shop",
+        },
+        Case {
+            title: "another prefix",
+            world: World::new().pending("web", "akri.io/cam"),
+            target: pod("web"),
+            cause: Cause::UnknownResource,
+            says: &["asks for akri.io/cam", "The nearest name is akri.sh/cam"],
+            next: "delete pod web",
+        },
+        Case {
+            title: "nothing like it",
+            world: World::new().pending("web", "akri.sh/thermometer"),
+            target: pod("web"),
+            cause: Cause::UnknownResource,
+            says: &["These are offered: akri.sh/cam."],
+            next: "",
+        },
+        Case {
+            title: "the Configuration has a resource name of its own",
+            world: wants_cam().configuration(|c| c["spec"]["resourceName"] = json!("akri.sh/cams")),
+            target: pod("web"),
+            cause: Cause::UnknownResource,
+            says: &["The nearest name is akri.sh/cams"],
+            next: "",
+        },
+        Case {
+            title: "the Instance was deleted",
+            world: World::new().pending("web", "akri.sh/cam-ffffff"),
+            target: pod("web"),
+            cause: Cause::InstanceDeleted,
+            says: &["Ask for akri.sh/cam to get any"],
+            next: "kubectl -n default get instances",
+        },
+        Case {
+            title: "more than there are",
+            world: wants_cam().pod(|pod| {
+                pod["spec"]["containers"][0]["resources"]["limits"]["akri.sh/cam"] = json!("3");
+            }),
+            target: pod("web"),
+            cause: Cause::TooManyRequested,
+            says: &["asks for 3 of akri.sh/cam, and there are 1 devices"],
+            next: "",
+        },
+        Case {
+            title: "no resource of ours",
+            world: World::new().pending("web", "example.com/gpu"),
+            target: pod("web"),
+            cause: Cause::NoResourceRequested,
+            says: &["gets no device", "The scheduler says: 0/2 nodes"],
+            next: "",
+        },
+        Case {
+            title: "a broker without the placeholder",
+            world: World::new().pending("web", "cpu").on("node-1", "Running").pod(|pod| {
+                pod["metadata"]["labels"] =
+                    json!({"akri.sh/configuration": "cam", "akri.sh/instance": DOOR});
+            }),
+            target: pod("web"),
+            cause: Cause::NoResourceRequested,
+            says: &["lack \"{{PLACEHOLDER}}\": \"1\""],
+            next: "edit configuration cam",
+        },
+    ]);
+}
+
+#[test]
+fn a_pod_that_has_its_device_is_told_apart_from_one_that_waits_for_something_else() {
+    run(vec![
+        Case {
+            title: "well",
+            world: wants_cam().on("node-1", "Running"),
+            target: pod("web"),
+            cause: Cause::Fine,
+            says: &["It has what it asks for: akri.sh/cam. Nothing is missing."],
+            next: "",
+        },
+        Case {
+            title: "a device is free",
+            world: wants_cam(),
+            target: pod("web"),
+            cause: Cause::OtherReason,
+            says: &[
+                "the reason is another one",
+                "The scheduler says: 0/2 nodes are available",
+            ],
+            next: "kubectl -n default describe pod web",
+        },
+        Case {
+            title: "a volume that is not there",
+            world: wants_cam()
+                .on("node-1", "Pending")
+                .waiting("ContainerCreating", ""),
+            target: pod("web"),
+            cause: Cause::OtherReason,
+            says: &["is being created", "the device is not the reason"],
+            next: "describe pod web",
+        },
+        Case {
+            title: "refused at admission",
+            world: wants_cam().on("node-1", "Failed").pod(|pod| {
+                pod["status"]["reason"] = json!("UnexpectedAdmissionError");
+                pod["status"]["message"] = json!("Allocate failed: slot cam-0 is in use");
+            }),
+            target: pod("web"),
+            cause: Cause::AdmissionRefused,
+            says: &[
+                "Allocate failed: slot cam-0 is in use.",
+                "create it once more",
+            ],
+            next: "kubectl -n default delete pod web",
+        },
+        Case {
+            title: "no image",
+            world: wants_cam()
+                .on("node-1", "Pending")
+                .waiting("ErrImagePull", "not found"),
+            target: pod("web"),
+            cause: Cause::Image,
+            says: &["has no image (ErrImagePull): not found."],
+            next: "describe pod web",
+        },
+        Case {
+            title: "a crash",
+            world: wants_cam()
+                .on("node-1", "Pending")
+                .waiting("CrashLoopBackOff", "back-off"),
+            target: pod("web"),
+            cause: Cause::Crash,
+            says: &["exit code 3, 4 restarts"],
+            next: "kubectl -n default logs web -c main --previous",
+        },
+        Case {
+            title: "the device moved",
+            world: wants_cam().on("node-1", "Pending").waiting(
+                "PreStartHookError",
+                "reached differently now: delete the Pod",
+            ),
+            target: pod("web"),
+            cause: Cause::StartRefused,
+            says: &["is not started again: reached differently now"],
+            next: "kubectl -n default delete pod web",
+        },
+        Case {
+            title: "ending on a lost node",
+            world: wants_cam().on("node-9", "Running").pod(|pod| {
+                pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T10:00:00Z");
+            }),
+            target: pod("web"),
+            cause: Cause::Ending,
+            says: &["node node-9 is not ready and cannot confirm its end"],
+            next: "get pod web -w",
+        },
+        Case {
+            title: "not there",
+            world: World::new(),
+            target: pod("web"),
+            cause: Cause::NoSuchObject,
+            says: &["Pod default/web does not exist."],
+            next: "-A",
+        },
+    ]);
+}

@@ -1,0 +1,69 @@
+//! Series that exist from the start of a process, with the value 0. A counter that appears with its first event has no rate
+//! at this event.
+use super::metrics::{CapacityPatch, EventOutcome, Metrics, Registration};
+
+/// The reasons for which a claim is refused.
+pub(super) const REFUSALS: [&str; 15] = [
+    "beyond_capacity",
+    "busy",
+    "device_changed",
+    "device_gone",
+    "full",
+    "held_elsewhere",
+    "held_here",
+    "internal",
+    "not_seen",
+    "same_device",
+    "stopping",
+    "store",
+    "timeout",
+    "twice",
+    "unknown_slot",
+];
+
+impl Metrics {
+    /// Begins the series of an agent with these discovery handlers.
+    pub fn begin_agent<'a>(&self, handlers: impl IntoIterator<Item = &'a str>) {
+        self.begin_events();
+        self.allocate_time.begin();
+        self.mdns.begin();
+        for handler in handlers {
+            self.count_discoveries(handler, true, 0);
+            self.count_discoveries(handler, false, 0);
+        }
+        for outcome in [
+            Registration::Registered,
+            Registration::Failed,
+            Registration::NoStream,
+        ] {
+            self.count_registrations(outcome, 0);
+        }
+        let refused = REFUSALS.into_iter().map(Some);
+        for outcome in refused.chain([None]) {
+            self.count_claims(outcome, 0);
+        }
+        for outcome in [
+            CapacityPatch::Applied,
+            CapacityPatch::Superseded,
+            CapacityPatch::Failed,
+        ] {
+            self.count_capacity_patches(outcome, 0);
+        }
+    }
+
+    /// Begins the series of a controller.
+    pub fn begin_controller(&self) {
+        self.begin_events();
+        self.cluster.set(false, &super::cluster::Census::default());
+    }
+
+    fn begin_events(&self) {
+        for outcome in [
+            EventOutcome::Written,
+            EventOutcome::Failed,
+            EventOutcome::Dropped,
+        ] {
+            self.count_events(outcome, 0);
+        }
+    }
+}
