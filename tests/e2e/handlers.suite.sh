@@ -130,7 +130,7 @@ test_nothing_is_lost_when_agent_and_kubelet_restart_though_handlers_register_onc
   begin camera-1 edge python3 -m http.server --bind 127.0.0.1 8551
   within 20 "both are back" all_hold 2
   for language in $(languages); do
-    equal "registrations of $language" 1 "$(grep -c "registered.*reachable-$language\|reachable-$language.*registered" "$SUITE/log/agent")"
+    equal "registrations of $language" 1 "$(grep -c "discovery handler registered handler=\"reachable-$language\"" "$SUITE/log/agent")"
   done
 }
 
