@@ -6,6 +6,7 @@ const PROTOS: &[&str] = &[
     "podresources_v1.proto",
     "pluginregistration_v1.proto",
     "csi_v1.proto",
+    "discovery_v0.proto",
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -19,6 +20,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     )?;
     tonic_prost_build::configure()
         .btree_map(".")
+        // Handlers are foreign programs: their lists are bounded while they are decoded.
+        .extern_path(
+            ".v0.DiscoverResponse",
+            "crate::proto::discovery::DeviceList",
+        )
         .codec_path("crate::proto::codec::SmallMessages")
         .compile_fds(descriptors)?;
     Ok(())

@@ -10,6 +10,7 @@
 )]
 
 pub mod codec;
+pub mod discovery;
 
 /// The device plugin API, `v1beta1`. Plugins call `Registration`, and the kubelet calls `DevicePlugin`.
 pub mod device_plugin {

@@ -9,6 +9,7 @@ mod checkpoint;
 mod configuration;
 mod details;
 mod device;
+mod external;
 mod filters;
 mod http2;
 mod mdns;
@@ -21,11 +22,12 @@ use std::sync::OnceLock;
 
 type Target = fn(&[u8]);
 
-const TARGETS: [(&str, Target); 11] = [
+const TARGETS: [(&str, Target); 12] = [
     ("cdi", cdi::run),
     ("checkpoint", checkpoint::run),
     ("configuration", configuration::run),
     ("details", details::run),
+    ("external", external::run),
     ("filters", filters::run),
     ("hpack", http2::run_block),
     ("http2", http2::run_connection),

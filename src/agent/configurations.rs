@@ -71,6 +71,7 @@ pub(super) async fn run(
         let current = configurations.borrow_and_update().clone();
         let before = judged.borrow().clone();
         let there = *kubelet.borrow_and_update();
+        let handlers_then = handlers.registered();
         let ours = registered.borrow_and_update().clone();
         let wanted = resource::wanted(&current, &before.accepted);
         foreign.add_own_names(current.objects.keys());
@@ -88,7 +89,7 @@ pub(super) async fn run(
             registered: &ours,
             max_configurations: settings.max_configurations,
             scope_of: &|spec| scope_of(&handlers, spec),
-            properties_of: &|handler| handlers.properties(handler),
+            reads: &|handler| handlers.reads(handler),
             variables: handlers.variables(),
         });
         publish::if_changed(&sessions, selected(&now.accepted));
@@ -97,6 +98,7 @@ pub(super) async fn run(
             () = shutdown.cancelled() => return Ok(()),
             changed = configurations.changed() => changed?,
             changed = kubelet.changed() => changed?,
+            () = handlers.registered_other_than(&handlers_then) => {}
             () = relabelled(&mut own, &settings.node_name, this.as_deref()) => {}
             // Another plugin may have ended ours.
             () = lost(&mut registered, ours, &wanted) => {}
@@ -148,11 +150,10 @@ fn scope_of(handlers: &Handlers, spec: &SessionSpec) -> Result<Scope, Problem> {
         Some(Ok(discovery)) => Ok(discovery.scope()),
         Some(Err(e)) => Err(Problem::new(Reason::BadDiscoveryDetails, e.to_string())),
         None => {
-            let known: Vec<_> = handlers.names().collect();
             let message = format!(
-                "discoveryHandler.name: {:?} is not a handler of this agent; those are {}",
+                "discoveryHandler.name: {:?} is not a handler of this agent, and none has registered by this name; those are {}",
                 spec.handler,
-                known.join(", ")
+                handlers.names().join(", ")
             );
             Err(Problem::new(Reason::UnknownHandler, message))
         }

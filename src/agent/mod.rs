@@ -144,6 +144,11 @@ impl Agent {
         tasks.spawn("known devices", |stop| {
             known_devices::run(known, preferring, stop)
         });
+        let registering = handlers.clone();
+        tasks.spawn(
+            "handlers",
+            |stop| async move { registering.serve(stop).await },
+        );
         let discoveries = self.discoveries.clone();
         tasks.spawn("discovery", |stop| {
             session::run(handlers, desired, discoveries, stop)

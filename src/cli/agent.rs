@@ -1,5 +1,7 @@
 //! Defines the flags of `petiole agent`.
 use super::{scope::ScopeFlags, signals::until_told_to_stop};
+#[cfg(feature = "external")]
+use crate::discovery::external::{self, AllowedPath};
 #[cfg(feature = "udev")]
 use crate::discovery::handlers::udev::{AllowedSubsystem, Subsystems};
 use crate::{
@@ -122,6 +124,22 @@ pub struct Flags {
         value_delimiter = ','
     )]
     udev_subsystems: Option<Vec<AllowedSubsystem>>,
+    /// Folder in which discovery handlers of your own register, as with Akri: `agent-registration.sock` is created there
+    /// [default: none; Akri's is /var/lib/akri]
+    #[cfg(feature = "external")]
+    #[arg(long, env = "PETIOLE_HANDLERS_DIR", value_name = "DIR")]
+    handlers_dir: Option<PathBuf>,
+    /// Paths of this node, each with all that is below it, that such handlers may give to containers as mounts and
+    /// device nodes
+    #[cfg(feature = "external")]
+    #[arg(
+        long,
+        env = "PETIOLE_HANDLER_HOST_PATHS",
+        value_name = "PATH,...",
+        value_delimiter = ',',
+        default_value = "/dev"
+    )]
+    handler_host_paths: Vec<AllowedPath>,
     /// Variables that brokerProperties and devices may set although programs obey them in any container, such as
     /// `HTTPS_PROXY`
     #[arg(
@@ -193,14 +211,23 @@ impl Flags {
             #[cfg(feature = "udev")]
             subsystems: self.udev_subsystems(),
         };
-        Handlers::new(handlers::builtin_with(allowed)).with_variables(variables)
+        let handlers = Handlers::new(handlers::builtin_with(allowed)).with_variables(variables);
+        #[cfg(feature = "external")]
+        if let Some(folder) = self.handlers_dir.clone() {
+            return handlers.with_external(external::Settings {
+                folder,
+                file: self.state.join("handlers.json"),
+                host_paths: self.handler_host_paths.iter().cloned().collect(),
+            });
+        }
+        handlers
     }
 }
 
 pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
     let mut settings = flags.settings();
     let handlers = flags.handlers();
-    telemetry::metrics().begin_agent(handlers.names());
+    telemetry::metrics().begin_agent(handlers.names().iter().map(String::as_str));
     info!(
         node = %settings.node_name,
         standalone = flags.standalone,

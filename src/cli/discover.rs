@@ -3,9 +3,14 @@ mod input;
 mod report;
 
 use super::duration::duration;
+#[cfg(feature = "external")]
 use crate::{
-    discovery::{DiscoveryHandler, handlers},
-    model::device::DeviceSet,
+    discovery::external::{Endpoint, ExternalDiscovery},
+    model::device::Scope,
+};
+use crate::{
+    discovery::{Discovery, DiscoveryHandler, handlers},
+    model::device::{DeviceSet, HandlerTrouble},
 };
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
@@ -29,10 +34,21 @@ Examples:
   echo 'kind: _ipp._tcp' | petiole discover zeroconf --details - --for 5s -o wide
   echo 'kind: _ipp._tcp' | petiole discover zeroconf --details - -v
   petiole discover udev --details examples/udev-serial.yaml --for 1s
-  petiole discover debugEcho --details examples/debug-echo.yaml -o json")]
+  petiole discover debugEcho --details examples/debug-echo.yaml -o json
+  petiole discover cameras --endpoint unix:///var/lib/akri/cameras.sock --details cameras.yaml
+  petiole discover cameras --endpoint http://localhost:10000 --details - < /dev/null")]
 pub struct Flags {
     /// Handler, as in `discoveryHandler.name` of a Configuration: zeroconf, cdi, udev or debugEcho
     handler: String,
+    /// Where a handler of your own serves Akri's protocol: the path of its socket (unix:///PATH), or http://HOST:PORT. It
+    /// need not be registered
+    #[cfg(feature = "external")]
+    #[arg(long, value_name = "ENDPOINT")]
+    endpoint: Option<Endpoint>,
+    /// With --endpoint: all nodes find the same devices, so that the names of Instances do not contain the node
+    #[cfg(feature = "external")]
+    #[arg(long, requires = "endpoint")]
+    shared: bool,
     /// File with `discoveryDetails` or with a whole Configuration; - is stdin
     #[arg(long, value_name = "FILE")]
     details: String,
@@ -82,21 +98,18 @@ enum Output {
 }
 
 pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
-    let handler = handler(&flags.handler)?;
     let input = Input::read(&flags.details)?;
-    if let Some(named) = input.handler.as_ref().filter(|n| *n != handler.name()) {
+    if let Some(named) = input.handler.as_ref().filter(|n| **n != flags.handler) {
         bail!(
             "the Configuration in {} is for handler {named}, not {}",
             flags.details,
-            handler.name()
+            flags.handler
         );
     }
-    let discovery = handler
-        .prepare_with(&input.details, &input.properties)
-        .with_context(|| flags.details.clone())?;
+    let discovery = discovery(&flags, &input)?;
     let configuration = flags.configuration.or(input.name);
     let naming = Naming {
-        configuration: configuration.unwrap_or_else(|| handler.name().to_lowercase()),
+        configuration: configuration.unwrap_or_else(|| flags.handler.to_lowercase()),
         node: flags.node_name,
         scope: discovery.scope(),
     };
@@ -124,6 +137,23 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
     shown
 }
 
+fn discovery(flags: &Flags, input: &Input) -> anyhow::Result<Box<dyn Discovery>> {
+    #[cfg(feature = "external")]
+    if let Some(endpoint) = flags.endpoint.clone() {
+        let scope = if flags.shared {
+            Scope::Shared
+        } else {
+            Scope::Node
+        };
+        let named = (flags.handler.as_str(), endpoint);
+        let discovery = ExternalDiscovery::at(named, scope, &input.details, &input.properties);
+        return Ok(Box::new(discovery));
+    }
+    handler(&flags.handler)?
+        .prepare_with(&input.details, &input.properties)
+        .with_context(|| flags.details.clone())
+}
+
 fn handler(name: &str) -> anyhow::Result<Box<dyn DiscoveryHandler>> {
     let handlers = handlers::builtin();
     let names: Vec<&str> = handlers.iter().map(|h| h.name()).collect();
@@ -141,6 +171,7 @@ async fn stream(
 ) -> anyhow::Result<()> {
     let end = look.map(|look| Instant::now() + look);
     let mut is_silent = true;
+    let mut told: Vec<HandlerTrouble> = vec![];
     print(&report.header(wide))?;
     loop {
         tokio::select! {
@@ -149,6 +180,10 @@ async fn stream(
             stopped = tokio::signal::ctrl_c() => { stopped?; break }
         }
         let set = devices.borrow_and_update().clone();
+        for trouble in set.troubles.iter().filter(|t| !told.contains(t)) {
+            writeln!(stderr(), "{}", trouble.message())?;
+        }
+        told.clone_from(&set.troubles);
         let changes = report.changes(&set, wide);
         print(&changes)?;
         if is_silent && set.complete && set.devices.is_empty() {
@@ -171,7 +206,10 @@ async fn list(
     let complete = async {
         match look {
             Some(_) => std::future::pending().await,
-            None => devices.wait_for(|set| set.complete).await.map(drop),
+            None => (devices
+                .wait_for(|set| set.complete || !set.troubles.is_empty())
+                .await)
+                .map(drop),
         }
     };
     tokio::select! {
@@ -180,6 +218,9 @@ async fn list(
         stopped = tokio::signal::ctrl_c() => stopped?,
     }
     let set = devices.borrow().clone();
+    if let (false, Some(trouble)) = (set.complete, set.troubles.first()) {
+        bail!("{}", trouble.message());
+    }
     print(&text(&report.list(&set))?)
 }
 

@@ -3,9 +3,12 @@
 //! A [`DiscoveryHandler`] turns a Configuration's `discoveryDetails` into a [`Discovery`]; a running discovery
 //! publishes whole [`DeviceSet`]s over a `watch`, never changes to one, so that a late reader misses nothing.
 pub mod damping;
+#[cfg(feature = "external")]
+pub mod external;
 pub mod handlers;
 pub mod mdns;
 pub mod plan;
+pub mod registry;
 pub mod session;
 
 use crate::model::device::{DeviceId, DeviceSet, Scope};
@@ -38,6 +41,23 @@ pub trait DiscoveryHandler: Send + Sync {
 
     /// Takes the ids of all devices that have an Instance. A handler that cannot hold all devices prefers these.
     fn prefer(&self, _devices: &BTreeSet<DeviceId>) {}
+}
+
+/// The names of the `discoveryProperties` that a handler reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reads {
+    Only(&'static [&'static str]),
+    /// Any: a handler in another process gets all of them.
+    All,
+}
+
+impl Reads {
+    pub fn has(self, name: &str) -> bool {
+        match self {
+            Self::Only(names) => names.contains(&name),
+            Self::All => true,
+        }
+    }
 }
 
 /// One discovery, ready to run.

@@ -1,6 +1,7 @@
 //! The running discoveries: one task for each Configuration, whole device sets out.
+pub use super::registry::Handlers;
 use super::{
-    DetailsError, Discovery, DiscoveryHandler,
+    Discovery,
     damping::{Belief, Damper, Flapping},
     plan::{Action, SessionSpec, plan},
 };
@@ -60,49 +61,6 @@ impl Sighting {
     /// Whether the device is known not to be there, or counts as gone.
     pub fn is_missing(&self, id: &DeviceId) -> bool {
         !self.set.devices.contains_key(id) && (self.set.is_whole() || self.seen.contains(id))
-    }
-}
-
-/// The discovery handlers there are, by name, and what their devices may give to containers.
-pub struct Handlers {
-    by_name: BTreeMap<&'static str, Box<dyn DiscoveryHandler>>,
-    variables: Variables,
-}
-
-impl Handlers {
-    pub fn new(handlers: Vec<Box<dyn DiscoveryHandler>>) -> Self {
-        Self {
-            by_name: handlers.into_iter().map(|h| (h.name(), h)).collect(),
-            variables: Variables::default(),
-        }
-    }
-
-    pub fn with_variables(self, variables: Variables) -> Self {
-        Self { variables, ..self }
-    }
-
-    pub fn variables(&self) -> &Variables {
-        &self.variables
-    }
-
-    /// Passes on the ids of all devices that have an Instance.
-    pub fn prefer(&self, devices: &BTreeSet<DeviceId>) {
-        self.by_name.values().for_each(|h| h.prefer(devices));
-    }
-
-    pub fn names(&self) -> impl Iterator<Item = &'static str> {
-        self.by_name.keys().copied()
-    }
-
-    /// `None` where there is no such handler.
-    pub fn prepare(&self, spec: &SessionSpec) -> Option<Result<Box<dyn Discovery>, DetailsError>> {
-        let handler = self.by_name.get(spec.handler.as_str())?;
-        Some(handler.prepare_with(&spec.details, &spec.properties))
-    }
-
-    /// The names of the `discoveryProperties` that a handler reads.
-    pub fn properties(&self, handler: &str) -> &'static [&'static str] {
-        (self.by_name.get(handler)).map_or(&[], |handler| handler.properties())
     }
 }
 
@@ -215,7 +173,7 @@ impl Session {
             key: key.clone(),
             spec: spec.clone(),
             seen: seen.clone(),
-            variables: handlers.variables.clone(),
+            variables: handlers.variables().clone(),
         }
     }
 
@@ -291,7 +249,7 @@ impl Session {
                         let mut now = sets.borrow_and_update().clone();
                         self.variables.remove_refused(&mut now);
                         let before = std::mem::replace(&mut said, Arc::new(now));
-                        self.measure(&mut progress, said.complete, begun);
+                        self.measure(&mut progress, &said, begun);
                         progress.see(&before, &said);
                     }
                     Err(_) => return std::future::pending().await,
@@ -325,11 +283,15 @@ impl Session {
     }
 
     /// The first answer of a run, and how long its first complete look took.
-    fn measure(&self, progress: &mut Progress, is_complete: bool, begun: Instant) {
+    fn measure(&self, progress: &mut Progress, said: &DeviceSet, begun: Instant) {
+        // What cannot be reached counts itself.
+        if !said.complete && !said.troubles.is_empty() {
+            return;
+        }
         if !std::mem::replace(&mut progress.has_answered, true) {
             metrics().count_discovery(&self.spec.handler, true);
         }
-        if is_complete && !std::mem::replace(&mut progress.has_completed, true) {
+        if said.complete && !std::mem::replace(&mut progress.has_completed, true) {
             metrics().observe_discovery(&self.key.name, begun.elapsed());
         }
     }

@@ -124,6 +124,24 @@ pub struct DeviceSet {
     pub left_out: bool,
     /// The devices and files that could not be used, each with its place and the reason. They are not in `devices`.
     pub problems: Vec<String>,
+    /// What is wrong with the handler, where it is another process.
+    pub troubles: Vec<HandlerTrouble>,
+}
+
+/// Why a handler in another process says nothing of its devices just now.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum HandlerTrouble {
+    /// It says that the details are wrong. They must change before it is asked again.
+    RefusedDetails(String),
+    /// It cannot be reached, or has ended. It is tried again.
+    Failed(String),
+}
+
+impl HandlerTrouble {
+    pub fn message(&self) -> &str {
+        let (Self::RefusedDetails(message) | Self::Failed(message)) = self;
+        message
+    }
 }
 
 impl DeviceSet {
@@ -136,6 +154,7 @@ impl DeviceSet {
             complete: true,
             left_out: false,
             problems: Vec::new(),
+            troubles: Vec::new(),
         }
     }
 

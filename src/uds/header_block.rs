@@ -1,13 +1,14 @@
 //! Replaces the `:authority` in an HPACK header block (RFC 7541). The dynamic table is not decoded. Fields are skipped
-//! by their lengths, and only the value of the literal whose name is entry 1 of the static table is read. Every encoder
-//! known to us sends the field in this form first. Later it sends an index into the dynamic table, which contains our
-//! value.
+//! by their lengths, and only the value of the literal is read whose name is entry 1 of the static table, or is written out.
+//! Every encoder known to us sends the field in one of these forms first. Later it sends an index into the dynamic table,
+//! which contains our value.
 
 /// The value that replaces an illegal authority.
 pub(super) const LOCALHOST: &[u8] = b"localhost";
 
 /// The index of `:authority` in the static table, by RFC 7541 appendix A.
 const AUTHORITY: usize = 1;
+const AUTHORITY_NAME: &[u8] = b":authority";
 /// The bit in the first byte of a string that marks Huffman coding, by RFC 7541 5.2.
 const HUFFMAN: u8 = 0x80;
 
@@ -77,6 +78,16 @@ fn legal_instead_of(authority: &[u8]) -> Option<Vec<u8>> {
     (legal.len() <= authority.len()).then_some(legal)
 }
 
+/// Returns whether a string, which starts with its length, is the name `:authority`.
+fn is_authority(name: &[u8]) -> bool {
+    let is_huffman = name.first().is_some_and(|first| first & HUFFMAN != 0);
+    let coded = Reader(name).string().unwrap_or_default();
+    match is_huffman {
+        true => from_huffman(coded).is_some_and(|name| name == AUTHORITY_NAME),
+        false => coded == AUTHORITY_NAME,
+    }
+}
+
 /// The unread rest of a block. Its methods return `None` if the block is malformed.
 struct Reader<'a>(&'a [u8]);
 
@@ -93,13 +104,20 @@ impl<'a> Reader<'a> {
             0x00..=0x1f => 4,
         };
         let name = self.integer(name_bits)?;
-        if name == 0 {
-            self.string()?;
-        }
+        let is_authority = match name {
+            // grpcio, the gRPC of Python, Ruby and C++, writes the name out.
+            0 => is_authority(self.string_with_length()?),
+            name => name == AUTHORITY,
+        };
+        let value = self.string_with_length()?;
+        Some(is_authority.then_some(value))
+    }
+
+    /// Reads a string as it is coded, with its length.
+    fn string_with_length(&mut self) -> Option<&'a [u8]> {
         let before = self.0;
         self.string()?;
-        let value = &before[..before.len() - self.0.len()];
-        Some((name == AUTHORITY).then_some(value))
+        Some(&before[..before.len() - self.0.len()])
     }
 
     /// Reads an integer, by RFC 7541 5.1.
@@ -229,6 +247,23 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn an_authority_whose_name_is_written_out_is_replaced_as_grpcio_sends_it() {
+        let huffman = |text: &[u8]| huffman_literal(0x40, text)[1..].to_vec();
+        let plain = |text: &[u8]| literal(0x40, text)[1..].to_vec();
+        for name in [plain(b":authority"), huffman(b":authority")] {
+            for value in [plain(b"%2Fvar%2Flib%2Fa.sock"), huffman(b"%2Fvar%2Fa")] {
+                for first in [0x40, 0x00, 0x10] {
+                    let field = [&[first], name.as_slice(), &value].concat();
+                    let expected = [&[first], name.as_slice(), &huffman(LOCALHOST)].concat();
+                    assert_eq!(with_legal_authority(&field), Some(expected));
+                }
+            }
+        }
+        let other = [plain(b"x-authority"), plain(b"/a%2F")].concat();
+        assert_eq!(with_legal_authority(&[vec![0x40], other].concat()), None);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Binds and dials Unix sockets for gRPC.
+//! Binds and dials Unix sockets for gRPC, and dials TCP for the servers that have no socket here.
 mod authority;
 mod frames;
 #[cfg(feature = "fuzzing")]
@@ -27,6 +27,9 @@ use tower::Service;
 /// The longest socket path that the kernel accepts: `sun_path` without its final NUL.
 pub const PATH_LIMIT: usize = 107;
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
+/// How long a TCP connection may be silent before the other machine is asked whether it is there.
+#[cfg(feature = "external")]
+const KEEPALIVE: Duration = Duration::from_secs(30);
 
 /// A connection that [`bind`] accepted. The client may be a Go program that dialled the bare path.
 pub type Connection = LegalAuthority<UnixStream>;
@@ -78,14 +81,69 @@ fn endpoint() -> Endpoint {
     Endpoint::from_static("http://localhost")
 }
 
+/// Connects a gRPC client to the server at a host and a port, in plain text. `uri` becomes `:authority`.
+#[cfg(feature = "external")]
+pub async fn dial_tcp(
+    uri: &str,
+    (host, port): (String, u16),
+) -> Result<Channel, tonic::transport::Error> {
+    let endpoint = Endpoint::from_shared(uri.to_owned())?;
+    endpoint
+        .connect_with_connector(connector_to(Peer::Tcp(host, port)))
+        .await
+}
+
+/// The server at the other end.
+#[derive(Debug, Clone)]
+enum Peer {
+    Unix(PathBuf),
+    #[cfg(feature = "external")]
+    Tcp(String, u16),
+}
+
+#[cfg(feature = "external")]
+type PeerStream = tokio_util::either::Either<UnixStream, tokio::net::TcpStream>;
+#[cfg(not(feature = "external"))]
+type PeerStream = UnixStream;
+
+impl Peer {
+    async fn connect(self) -> io::Result<PeerStream> {
+        match self {
+            #[cfg(not(feature = "external"))]
+            Self::Unix(path) => UnixStream::connect(path).await,
+            #[cfg(feature = "external")]
+            Self::Unix(path) => UnixStream::connect(path).await.map(PeerStream::Left),
+            #[cfg(feature = "external")]
+            Self::Tcp(host, port) => {
+                let stream = tokio::net::TcpStream::connect((host, port)).await?;
+                stream.set_nodelay(true)?;
+                // A machine that is gone says nothing. gRPC's own pings are too many for servers that count them.
+                let keepalive = socket2::TcpKeepalive::new()
+                    .with_time(KEEPALIVE)
+                    .with_interval(KEEPALIVE / 3)
+                    .with_retries(3);
+                socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
+                Ok(PeerStream::Right(stream))
+            }
+        }
+    }
+}
+
 fn connector(
     path: &Path,
-) -> impl Service<Uri, Response = TokioIo<UnixStream>, Error = io::Error, Future: Send> + Send + use<>
+) -> impl Service<Uri, Response = TokioIo<PeerStream>, Error = io::Error, Future: Send> + Send + use<>
 {
-    let path = PathBuf::from(path);
+    connector_to(Peer::Unix(path.to_owned()))
+}
+
+/// One type for all peers, because each further one would be another client in the binary.
+fn connector_to(
+    peer: Peer,
+) -> impl Service<Uri, Response = TokioIo<PeerStream>, Error = io::Error, Future: Send> + Send + use<>
+{
     tower::service_fn(move |_: Uri| {
-        let path = path.clone();
-        async move { UnixStream::connect(path).await.map(TokioIo::new) }
+        let peer = peer.clone();
+        async move { peer.connect().await.map(TokioIo::new) }
     })
 }
 

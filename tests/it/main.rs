@@ -11,6 +11,8 @@ mod cdi_handler;
 mod chart_renders;
 mod debian_package;
 mod examples_parse;
+#[cfg(feature = "external")]
+mod external_handlers;
 mod kubectl_plugin;
 mod kubelet_allocations;
 mod kubelet_devices;

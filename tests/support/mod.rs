@@ -5,6 +5,8 @@
 pub mod fake_kubelet;
 pub mod fake_nodes;
 pub mod fake_plugin;
+#[cfg(feature = "external")]
+pub mod foreign_handler;
 pub mod mdns_publisher;
 pub mod node;
 pub mod process;

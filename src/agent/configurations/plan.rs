@@ -10,7 +10,7 @@ use crate::{
         reason::Reason,
         same_name::{first_of_each_name, name_taken},
     },
-    discovery::plan::SessionSpec,
+    discovery::{Reads, plan::SessionSpec},
     model::names::ObjectKey,
     store::Configurations,
 };
@@ -38,7 +38,7 @@ pub(super) fn judge(world: &World<'_>) -> Judged {
             Ok(accepted) => {
                 let refused = rights::refused_variables(world.variables, &configuration.spec);
                 let handler = &configuration.spec.discovery_handler;
-                let read = (world.properties_of)(&handler.name);
+                let read = (world.reads)(&handler.name);
                 let flaw = refused.or_else(|| spec::unused(handler, read));
                 (judged.problems).extend(flaw.map(|problem| (key.clone(), problem)));
                 judged.accepted.insert(key.clone(), accepted);
@@ -102,13 +102,17 @@ fn accept(
         );
         return Err(Problem::new(Reason::HandlerChanged, message));
     }
+    let reads = (world.reads)(&handler.name);
     let session = SessionSpec {
         handler: handler.name.clone(),
         details: handler.discovery_details.clone(),
-        properties: spec::values(handler, (world.properties_of)(&handler.name)),
+        properties: spec::values(handler, reads),
     };
-    // Reading details may mean to compile regular expressions: those that work are not read again.
-    let scope = match earlier.filter(|earlier| earlier.session == session) {
+    // Reading details may mean to compile regular expressions: those that work are not read again. A handler in another
+    // process reads them itself, and its scope may be another after it registered again.
+    let as_before =
+        |earlier: &&AcceptedConfiguration| reads != Reads::All && earlier.session == session;
+    let scope = match earlier.filter(as_before) {
         Some(earlier) => earlier.scope,
         None => (world.scope_of)(&session)?,
     };

@@ -3,7 +3,7 @@ use super::super::{Judged, plan::judge, world::Labels};
 use super::*;
 use crate::{
     agent::values::Ids,
-    discovery::plan::SessionSpec,
+    discovery::{Reads, plan::SessionSpec},
     model::{device::Scope, slot_table::Resource, variables::Variables},
     store::{key_of, manifest},
 };
@@ -52,7 +52,7 @@ fn judged_with(
         registered,
         max_configurations: 100,
         scope_of: &scope,
-        properties_of: &|_| &[],
+        reads: &|_| Reads::Only(&[]),
         variables: &Variables::default(),
     })
 }

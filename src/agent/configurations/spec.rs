@@ -7,6 +7,7 @@ use crate::{
         names::CONFIGURATION_NAME_LIMIT,
         reason::Reason,
     },
+    discovery::Reads,
     model::limits,
 };
 use std::{collections::BTreeMap, ops::RangeInclusive};
@@ -81,17 +82,17 @@ fn check_handler(handler: &DiscoveryHandlerInfo) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns a problem if a spec has a field without effect. The handler reads the properties `read`.
-pub(super) fn unused(handler: &DiscoveryHandlerInfo, read: &[&str]) -> Option<Problem> {
-    let is_read = |property: &&DiscoveryProperty| read.contains(&property.name.as_str());
+/// Returns a problem if a spec has a field without effect.
+pub(super) fn unused(handler: &DiscoveryHandlerInfo, reads: Reads) -> Option<Problem> {
+    let is_read = |property: &&DiscoveryProperty| reads.has(&property.name);
     let message = match properties(handler)
         .iter()
         .find(|property| !is_read(property))
     {
         Some(unread) => {
-            let known = match read.is_empty() {
-                true => "none".to_owned(),
-                false => format!("only {}", read.join(", ")),
+            let known = match reads {
+                Reads::Only([]) | Reads::All => "none".to_owned(),
+                Reads::Only(names) => format!("only {}", names.join(", ")),
             };
             format!(
                 "discoveryHandler.discoveryProperties has {:?}, and the handler {} reads {known}: remove it; what it is to look for is said in discoveryDetails",
@@ -111,9 +112,9 @@ pub(super) fn unused(handler: &DiscoveryHandlerInfo, read: &[&str]) -> Option<Pr
     Some(Problem::new(Reason::UnusedDiscoveryProperties, message))
 }
 
-/// Returns the values of the properties `read`, without those that have none.
-pub(super) fn values(handler: &DiscoveryHandlerInfo, read: &[&str]) -> BTreeMap<String, String> {
-    let is_read = |property: &&DiscoveryProperty| read.contains(&property.name.as_str());
+/// Returns the values of the properties that are read, without those that have none.
+pub(super) fn values(handler: &DiscoveryHandlerInfo, reads: Reads) -> BTreeMap<String, String> {
+    let is_read = |property: &&DiscoveryProperty| reads.has(&property.name);
     (properties(handler).iter().filter(is_read))
         .filter_map(|property| Some((property.name.clone(), property.value.clone()?)))
         .collect()
@@ -234,32 +235,35 @@ mod tests {
         let handler =
             "{discoveryHandler: {name: echo, discoveryProperties: [{name: user, value: a}]}}";
         let handler = spec(handler).discovery_handler;
-        let problem = unused(&handler, &[]).unwrap();
+        let problem = unused(&handler, Reads::Only(&[])).unwrap();
         assert_eq!(problem.reason, "UnusedDiscoveryProperties");
         assert!(problem.message.contains("\"user\""), "{}", problem.message);
-        let problem = unused(&handler, &["a", "b"]).unwrap();
+        let problem = unused(&handler, Reads::Only(&["a", "b"])).unwrap();
         assert!(
             problem.message.contains("reads only a, b"),
             "{}",
             problem.message
         );
-        assert_eq!(unused(&with("capacity: 1").discovery_handler, &[]), None);
-        assert_eq!(unused(&handler, &["user"]), None);
-        let kept = values(&handler, &["user"]);
+        assert_eq!(
+            unused(&with("capacity: 1").discovery_handler, Reads::Only(&[])),
+            None
+        );
+        assert_eq!(unused(&handler, Reads::Only(&["user"])), None);
+        let kept = values(&handler, Reads::Only(&["user"]));
         assert_eq!(kept, BTreeMap::from([("user".to_owned(), "a".to_owned())]));
-        assert_eq!(values(&handler, &[]), BTreeMap::new());
+        assert_eq!(values(&handler, Reads::Only(&[])), BTreeMap::new());
     }
 
     #[test]
     fn a_discovery_property_whose_value_is_elsewhere_is_named() {
         let text = "{discoveryHandler: {name: echo, discoveryProperties: [{name: user, valueFrom: {secretKeyRef: {name: s, key: k}}}]}}";
         let handler = spec(text).discovery_handler;
-        let problem = unused(&handler, &["user"]).unwrap();
+        let problem = unused(&handler, Reads::Only(&["user"])).unwrap();
         assert!(
             problem.message.contains("\"user\" has valueFrom"),
             "{}",
             problem.message
         );
-        assert_eq!(values(&handler, &["user"]), BTreeMap::new());
+        assert_eq!(values(&handler, Reads::Only(&["user"])), BTreeMap::new());
     }
 }

@@ -2,7 +2,7 @@
 use crate::{
     agent::values::Accepted,
     api::configuration::Problem,
-    discovery::plan::SessionSpec,
+    discovery::{Reads, plan::SessionSpec},
     model::{device::Scope, variables::Variables},
     store::Configurations,
 };
@@ -32,8 +32,8 @@ pub(super) struct World<'a> {
     /// The most Configurations that are accepted.
     pub(super) max_configurations: usize,
     pub(super) scope_of: &'a dyn Fn(&SessionSpec) -> Result<Scope, Problem>,
-    /// The names of the `discoveryProperties` that a handler reads.
-    pub(super) properties_of: &'a dyn Fn(&str) -> &'static [&'static str],
+    /// The `discoveryProperties` that a handler reads.
+    pub(super) reads: &'a dyn Fn(&str) -> Reads,
     /// The variables that containers may get.
     pub(super) variables: &'a Variables,
 }

@@ -155,6 +155,7 @@ impl<'a> PlanOfOne<'a> {
                 format!("discovery failed and is tried again: {error}"),
             ));
         }
+        report.problems.extend(trouble::of_handlers(sighting));
         let unusable = sighting.and_then(|s| s.set.problems_in_short());
         (report.problems)
             .extend(unusable.map(|text| Problem::new(Reason::DiscoveryIncomplete, text)));

@@ -1,7 +1,7 @@
 //! Discoveries as the agent sees them, with time paused.
 use super::*;
 use crate::{
-    discovery::DiscoveryError,
+    discovery::{DetailsError, DiscoveryError, DiscoveryHandler},
     model::device::{Device, Scope},
 };
 use futures::future::BoxFuture;

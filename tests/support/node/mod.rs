@@ -73,6 +73,9 @@ pub struct TestNode {
     pub kubelet_settings: kubelet::Settings,
     pub devices: Devices,
     pub store: StoreWatch,
+    /// For handlers in other processes.
+    #[cfg(feature = "external")]
+    pub external: Option<petiole::discovery::external::Settings>,
     /// The store of the running agent.
     folder_store: Option<Arc<FolderStore>>,
     agent: Option<Process>,
@@ -122,6 +125,8 @@ impl TestNode {
             kubelet_settings,
             devices: Devices::default(),
             store: StoreWatch::default(),
+            #[cfg(feature = "external")]
+            external: None,
             folder_store: None,
             agent: None,
             kubelet: None,
@@ -163,6 +168,11 @@ impl TestNode {
         // These folders replace those of the machine.
         let cdi: Box<dyn DiscoveryHandler> = Box::new(Cdi::new(self.cdi_folders(), Kinds::All));
         let handlers = Handlers::new(builtin().into_iter().chain([test, cdi]).collect());
+        #[cfg(feature = "external")]
+        let handlers = match self.external.clone() {
+            Some(external) => handlers.with_external(external),
+            None => handlers,
+        };
         let settings = self.agent_settings.clone();
         let log = self.root.join("agent.log");
         self.agent = Some(Process::start(&log, |shutdown| {

@@ -48,7 +48,7 @@ fn world<'a>(configurations: &'a Configurations, before: &'a Accepted) -> World<
         registered: &NOTHING,
         max_configurations: 2,
         scope_of: &known,
-        properties_of: &|_| &[],
+        reads: &|_| Reads::Only(&[]),
         variables: &NO_VARIABLES,
     }
 }

@@ -1,17 +1,33 @@
-//! The troubles of a device that its Instance reports. Pure.
+//! The troubles of a device that its Instance reports, and those of handlers that their Configuration reports. Pure.
 use super::{
     PlanOfOne,
     shared::{is_merged, is_named},
 };
 use crate::{
     api::{configuration::Problem, instance::Instance, names, reason::Reason},
+    discovery::session::Sighting,
     model::{
-        device::{Device, DeviceId},
+        device::{Device, DeviceId, HandlerTrouble},
         names::ObjectKey,
         pin::Pin,
     },
     store::{Trouble, View},
 };
+
+/// Of the troubles of one handler's endpoints so many are reported.
+const TROUBLES_TOLD: usize = 4;
+
+/// Returns what a Configuration says of its handler in another process.
+pub(super) fn of_handlers(sighting: Option<&Sighting>) -> impl Iterator<Item = Problem> {
+    let troubles = sighting.map_or(&[][..], |sighting| &sighting.set.troubles);
+    troubles.iter().take(TROUBLES_TOLD).map(|trouble| {
+        let reason = match trouble {
+            HandlerTrouble::RefusedDetails(_) => Reason::BadDiscoveryDetails,
+            HandlerTrouble::Failed(_) => Reason::DiscoveryFailed,
+        };
+        Problem::new(reason, trouble.message())
+    })
+}
 
 impl PlanOfOne<'_> {
     pub(super) fn flapping(&self, id: &DeviceId) -> Option<Trouble> {

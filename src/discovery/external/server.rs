@@ -1,0 +1,259 @@
+//! Serves `v0.Registration` on `agent-registration.sock`, and keeps the registrations in a file.
+use super::registrations::{Registration, Registrations, Rules};
+use crate::{
+    backoff::Backoff,
+    files,
+    proto::discovery::{
+        Empty, RegisterDiscoveryHandlerRequest,
+        registration_server::{self, RegistrationServer},
+    },
+    uds,
+};
+use nix::unistd::geteuid;
+use std::{
+    fs, io,
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+use tokio::{
+    sync::{mpsc, oneshot, watch},
+    task::spawn_blocking,
+    time::sleep,
+};
+use tokio_util::sync::CancellationToken;
+use tonic::{Request, Response, Status, transport::server::UdsConnectInfo};
+use tracing::{info, warn};
+
+/// The name of the socket, as Akri's handlers know it.
+pub const SOCKET: &str = "agent-registration.sock";
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+const LAST_RETRY: Duration = Duration::from_secs(30);
+/// How often it is checked that the socket is there.
+const CHECK: Duration = Duration::from_secs(30);
+/// The most bytes of a registration.
+const REQUEST_MAX: usize = 16 * 1024;
+/// The most registrations that wait at one time.
+const WAITING_MAX: usize = 16;
+/// The bits of a folder's mode that let other users replace the socket.
+const WRITABLE_BY_OTHERS: u32 = 0o022;
+
+type Answer = Result<(), Status>;
+
+type Asked = (Registration, oneshot::Sender<Answer>);
+
+/// Serves the socket of one folder.
+pub(super) struct Server {
+    folder: PathBuf,
+    file: PathBuf,
+    rules: Arc<Rules>,
+    registrations: watch::Sender<Arc<Registrations>>,
+}
+
+impl Server {
+    pub(super) fn new(
+        folder: PathBuf,
+        file: PathBuf,
+        rules: Rules,
+        registrations: watch::Sender<Arc<Registrations>>,
+    ) -> Self {
+        Self {
+            folder,
+            file,
+            rules: Arc::new(rules),
+            registrations,
+        }
+    }
+
+    /// Runs until `shutdown`. A folder that cannot be used is said, and tried again: everything else of the agent goes on.
+    pub(super) async fn run(&self, shutdown: CancellationToken) -> anyhow::Result<()> {
+        let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
+        let mut told = None;
+        while !shutdown.is_cancelled() {
+            match self.serve(&shutdown).await {
+                Ok(()) => {
+                    backoff.reset();
+                    told = None;
+                }
+                Err(e) => {
+                    let why = format!("no discovery handler can register: {e}");
+                    if told.as_ref() != Some(&why) {
+                        warn!("{why}");
+                    }
+                    told = Some(why);
+                    shutdown
+                        .run_until_cancelled(sleep(backoff.next_wait()))
+                        .await;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Serves until the shutdown, or until the socket is not there any more.
+    async fn serve(&self, shutdown: &CancellationToken) -> io::Result<()> {
+        let socket = self.folder.join(SOCKET);
+        check_folder(&self.folder)?;
+        let incoming = uds::bind(&socket)?;
+        let bound = inode(&socket);
+        info!(socket = %socket.display(), "discovery handlers can register");
+        let (requests, mut requested) = mpsc::channel(WAITING_MAX);
+        let service = Service {
+            rules: self.rules.clone(),
+            requests,
+        };
+        let service = RegistrationServer::new(service).max_decoding_message_size(REQUEST_MAX);
+        let server = tonic::transport::Server::builder()
+            .add_service(service)
+            .serve_with_incoming(incoming);
+        let keep = async {
+            while let Some((registration, answer)) = requested.recv().await {
+                // A handler that does not wait any more registers again.
+                answer.send(self.keep(registration).await).ok();
+            }
+        };
+        let lost = async {
+            while inode(&socket) == bound {
+                sleep(CHECK).await;
+            }
+        };
+        tokio::select! {
+            () = shutdown.cancelled() => files::remove(&socket),
+            ended = server => ended.map_err(io::Error::other),
+            () = keep => Ok(()),
+            () = lost => Ok(()),
+        }
+    }
+
+    /// Adds a registration, and writes the file before it answers. A disk that is full does not keep a handler out.
+    async fn keep(&self, new: Registration) -> Answer {
+        let (name, endpoint, shared) = (new.name.clone(), new.endpoint.clone(), new.shared);
+        let before = self.registrations.borrow().text();
+        let mut outcome = Ok(None);
+        self.registrations
+            .send_modify(|all| outcome = Arc::make_mut(all).register(new));
+        let removed = outcome.map_err(Status::resource_exhausted)?;
+        if let Some(removed) = removed {
+            info!(
+                handler = name,
+                "its endpoint {removed} is forgotten for {endpoint}"
+            );
+        }
+        let text = self.registrations.borrow().text();
+        if text == before {
+            return Ok(());
+        }
+        info!(handler = name, %endpoint, shared, "a discovery handler registered");
+        let file = self.file.clone();
+        let written = spawn_blocking(move || {
+            if let Some(folder) = file.parent() {
+                fs::create_dir_all(folder)?;
+            }
+            files::write_durably(&file, text.as_bytes(), 0o600)
+        });
+        if let Err(e) = written.await.map_err(io::Error::other).flatten() {
+            warn!(
+                handler = name,
+                "the registration is lost when this agent ends: {e}"
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Whoever can put files into the folder can pretend to be the agent, or a handler: only root may, and the agent's own
+/// user. A folder that is not there is created.
+fn check_folder(folder: &Path) -> io::Result<()> {
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(folder)
+        .and_then(|()| files::check_owner(folder))
+        .map_err(|e| files::at(folder, &e))?;
+    let mode = fs::metadata(folder)?.permissions().mode() & 0o7777;
+    if mode & WRITABLE_BY_OTHERS == 0 {
+        return Ok(());
+    }
+    Err(io::Error::new(
+        io::ErrorKind::PermissionDenied,
+        format!(
+            "{0}: its mode is {mode:o}, and other users than its owner may write there: chmod 0700 {0}",
+            folder.display()
+        ),
+    ))
+}
+
+fn inode(socket: &Path) -> Option<u64> {
+    Some(fs::metadata(socket).ok()?.ino())
+}
+
+struct Service {
+    rules: Arc<Rules>,
+    requests: mpsc::Sender<Asked>,
+}
+
+#[tonic::async_trait]
+impl registration_server::Registration for Service {
+    async fn register_discovery_handler(
+        &self,
+        request: Request<RegisterDiscoveryHandlerRequest>,
+    ) -> Result<Response<Empty>, Status> {
+        let peer = request.extensions().get::<UdsConnectInfo>();
+        let user = peer.and_then(|peer| Some(peer.peer_cred?.uid()));
+        let registration = may_register(user, geteuid().as_raw())
+            .map_err(Status::permission_denied)
+            .and_then(|()| {
+                let read = Registration::read(request.into_inner(), &self.rules);
+                read.map_err(Status::invalid_argument)
+            })
+            .inspect_err(|status| warn!("a discovery handler is refused: {}", status.message()))?;
+        let (answer, answered) = oneshot::channel();
+        let gone = |_| Status::unavailable("the agent is stopping");
+        self.requests
+            .send((registration, answer))
+            .await
+            .map_err(|_| gone(()))?;
+        answered.await.map_err(|_| gone(()))??;
+        Ok(Response::new(Empty {}))
+    }
+}
+
+/// The kernel says who has connected: root, or the agent's own user.
+fn may_register(user: Option<u32>, own: u32) -> Result<(), String> {
+    match user {
+        Some(user) if user != 0 && user != own => Err(format!(
+            "user {user} may not register a discovery handler, only root: run the handler as root"
+        )),
+        Some(_) | None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_root_and_the_agents_own_user_may_register() {
+        assert!(may_register(Some(0), 1000).is_ok() && may_register(Some(1000), 1000).is_ok());
+        let refused = may_register(Some(1001), 1000).unwrap_err();
+        assert!(refused.contains("user 1001"), "{refused}");
+    }
+
+    #[test]
+    fn a_folder_that_others_may_write_is_refused_with_what_to_do() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("akri");
+        check_folder(&folder).unwrap();
+        let mode = |mode| fs::set_permissions(&folder, fs::Permissions::from_mode(mode)).unwrap();
+        // The kubelet creates such folders.
+        mode(0o755);
+        check_folder(&folder).unwrap();
+        for bad in [0o777, 0o1777, 0o775] {
+            mode(bad);
+            let refused = check_folder(&folder).unwrap_err().to_string();
+            assert!(refused.contains(&format!("mode is {bad:o}")), "{refused}");
+            assert!(refused.contains("chmod 0700"), "{refused}");
+        }
+    }
+}

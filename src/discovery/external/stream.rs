@@ -1,0 +1,146 @@
+//! The stream of one endpoint: it is dialled, read, and dialled again when it ends.
+use super::{
+    endpoint::{Endpoint, address},
+    host_paths::HostPaths,
+    listing,
+    plan::Event,
+};
+use crate::{
+    backoff::Backoff,
+    proto::discovery::{
+        ByteData, DiscoverRequest, discovery_handler_client::DiscoveryHandlerClient,
+    },
+    uds,
+};
+use std::{collections::BTreeMap, error::Error, path::Path, sync::Arc, time::Duration};
+use tokio::{
+    sync::{mpsc, watch},
+    time::{Instant, sleep, timeout},
+};
+use tonic::{Code, Status, transport::Channel};
+
+const DIAL_TIMEOUT: Duration = Duration::from_secs(5);
+const FIRST_RETRY: Duration = Duration::from_millis(500);
+const LAST_RETRY: Duration = Duration::from_secs(30);
+/// The most bytes of a list. It is the limit of gRPC's own clients, and of Akri's agent.
+const LIST_MAX: usize = 4 << 20;
+/// A handler that sends lists without a pause gets a tenth of a core at most.
+const REST: u32 = 9;
+const SHORTEST_REST: Duration = Duration::from_millis(20);
+const LONGEST_REST: Duration = Duration::from_secs(5);
+/// The bytes of an error that are kept.
+const WHY_MAX: usize = 512;
+
+pub(super) struct Stream {
+    pub(super) endpoint: Endpoint,
+    pub(super) request: DiscoverRequest,
+    pub(super) host_paths: Arc<HostPaths>,
+    /// How often the endpoint has registered.
+    pub(super) registered: watch::Receiver<u64>,
+    pub(super) events: mpsc::Sender<(Endpoint, Event)>,
+}
+
+/// What a handler is asked.
+pub(super) fn request(details: &str, properties: &BTreeMap<String, String>) -> DiscoverRequest {
+    let property = |(name, value): (&String, &String)| {
+        let vec = Some(value.clone().into_bytes());
+        (name.clone(), ByteData { vec })
+    };
+    DiscoverRequest {
+        discovery_details: details.to_owned(),
+        discovery_properties: properties.iter().map(property).collect(),
+    }
+}
+
+impl Stream {
+    /// Runs until it is dropped. A handler that registers again has started again, and is asked at once.
+    pub(super) async fn run(mut self) {
+        let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
+        loop {
+            self.registered.borrow_and_update();
+            let begun = Instant::now();
+            let event = self.listen().await;
+            if begun.elapsed() > LAST_RETRY {
+                backoff.reset(); // this is another failure, not the next of a row
+            }
+            let is_refusal = matches!(event, Event::Refuses(_));
+            self.say(event).await;
+            let wait = async {
+                match is_refusal {
+                    // Only other details, or another handler, change that.
+                    true => std::future::pending().await,
+                    false => sleep(backoff.next_wait()).await,
+                }
+            };
+            tokio::select! {
+                () = wait => {}
+                _ = self.registered.changed() => backoff.reset(),
+            }
+        }
+    }
+
+    /// Reads lists until the stream ends, and returns how it ended.
+    async fn listen(&mut self) -> Event {
+        let channel = match timeout(DIAL_TIMEOUT, dial(&self.endpoint)).await {
+            Ok(Ok(channel)) => channel,
+            Ok(Err(e)) => return Event::Broken(format!("cannot be reached: {}", causes(&e))),
+            Err(_) => return Event::Broken(format!("cannot be reached in {DIAL_TIMEOUT:?}")),
+        };
+        let mut client = DiscoveryHandlerClient::new(channel).max_decoding_message_size(LIST_MAX);
+        // There is no time limit: many servers answer together with the first list, whenever that is.
+        let mut lists = match client.discover(self.request.clone()).await {
+            Ok(lists) => lists.into_inner(),
+            Err(status) => return ended(&status),
+        };
+        loop {
+            let list = match lists.message().await {
+                Ok(Some(list)) => list,
+                Ok(None) => return Event::Broken("ended its stream".to_owned()),
+                Err(status) => return ended(&status),
+            };
+            let begun = Instant::now();
+            let devices = listing::devices(list, &self.host_paths);
+            self.say(Event::Says(devices)).await;
+            sleep((begun.elapsed() * REST).clamp(SHORTEST_REST, LONGEST_REST)).await;
+        }
+    }
+
+    async fn say(&self, event: Event) {
+        if self
+            .events
+            .send((self.endpoint.clone(), event))
+            .await
+            .is_err()
+        {
+            // The discovery has ended, and drops this task.
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+fn ended(status: &Status) -> Event {
+    let message = listing::one_line(status.message(), WHY_MAX);
+    if status.code() == Code::InvalidArgument {
+        return Event::Refuses(message);
+    }
+    Event::Broken(format!("ended its stream: {:?}: {message}", status.code()))
+}
+
+async fn dial(endpoint: &Endpoint) -> Result<Channel, tonic::transport::Error> {
+    match endpoint {
+        Endpoint::Unix(path) => uds::dial(Path::new(path)).await,
+        Endpoint::Network(uri) => {
+            let address = address(uri).expect("it was read before");
+            uds::dial_tcp(uri, address).await
+        }
+    }
+}
+
+/// The causes of an error, in one line: the outermost says only that something failed.
+fn causes(error: &dyn Error) -> String {
+    let mut cause = error;
+    while let Some(next) = cause.source() {
+        cause = next;
+    }
+    listing::one_line(&cause.to_string(), WHY_MAX)
+}

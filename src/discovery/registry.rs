@@ -1,0 +1,110 @@
+//! The discovery handlers that an agent has: those built in, and those in other processes.
+#[cfg(feature = "external")]
+use super::external::{self, External};
+use super::{DetailsError, Discovery, DiscoveryHandler, Reads, plan::SessionSpec};
+use crate::model::{
+    device::{DeviceId, Scope},
+    variables::Variables,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use tokio_util::sync::CancellationToken;
+
+/// The discovery handlers there are, by name, and what their devices may give to containers.
+pub struct Handlers {
+    by_name: BTreeMap<&'static str, Box<dyn DiscoveryHandler>>,
+    /// Those in other processes.
+    #[cfg(feature = "external")]
+    external: Option<External>,
+    variables: Variables,
+}
+
+/// The names of the handlers in other processes, each with the scope of its devices.
+pub type Registered = BTreeMap<String, Scope>;
+
+impl Handlers {
+    pub fn new(handlers: Vec<Box<dyn DiscoveryHandler>>) -> Self {
+        Self {
+            by_name: handlers.into_iter().map(|h| (h.name(), h)).collect(),
+            #[cfg(feature = "external")]
+            external: None,
+            variables: Variables::default(),
+        }
+    }
+
+    pub fn with_variables(self, variables: Variables) -> Self {
+        Self { variables, ..self }
+    }
+
+    pub fn variables(&self) -> &Variables {
+        &self.variables
+    }
+
+    /// Passes on the ids of all devices that have an Instance.
+    pub fn prefer(&self, devices: &BTreeSet<DeviceId>) {
+        self.by_name.values().for_each(|h| h.prefer(devices));
+    }
+
+    /// Lets handlers in other processes register. They cannot have the name of another one.
+    #[cfg(feature = "external")]
+    pub fn with_external(self, settings: external::Settings) -> Self {
+        let reserved = self.by_name.keys().map(|name| (*name).to_owned());
+        let external = External::open(settings, reserved.collect());
+        Self {
+            external: Some(external),
+            ..self
+        }
+    }
+
+    /// Serves the socket on which handlers register, if there is one, until `shutdown`.
+    pub async fn serve(&self, shutdown: CancellationToken) -> anyhow::Result<()> {
+        #[cfg(feature = "external")]
+        if let Some(external) = &self.external {
+            return external.run(shutdown).await;
+        }
+        shutdown.cancelled().await;
+        Ok(())
+    }
+
+    /// All names, those of registered handlers too.
+    pub fn names(&self) -> Vec<String> {
+        let built_in = self.by_name.keys().map(|name| (*name).to_owned());
+        built_in.chain(self.registered().into_keys()).collect()
+    }
+
+    /// The handlers that have registered.
+    pub fn registered(&self) -> Registered {
+        #[cfg(feature = "external")]
+        if let Some(external) = &self.external {
+            return external.names();
+        }
+        Registered::new()
+    }
+
+    /// Waits until other handlers are registered than `before`.
+    pub async fn registered_other_than(&self, before: &Registered) {
+        #[cfg(feature = "external")]
+        if let Some(external) = &self.external {
+            return external.changed(before).await;
+        }
+        std::future::pending().await
+    }
+
+    /// `None` where there is no such handler.
+    pub fn prepare(&self, spec: &SessionSpec) -> Option<Result<Box<dyn Discovery>, DetailsError>> {
+        if let Some(handler) = self.by_name.get(spec.handler.as_str()) {
+            return Some(handler.prepare_with(&spec.details, &spec.properties));
+        }
+        #[cfg(feature = "external")]
+        if let Some(external) = &self.external {
+            let prepared = external.prepare(&spec.handler, &spec.details, &spec.properties)?;
+            return Some(Ok(Box::new(prepared)));
+        }
+        None
+    }
+
+    /// The `discoveryProperties` that a handler reads.
+    pub fn reads(&self, handler: &str) -> Reads {
+        let built_in = self.by_name.get(handler);
+        built_in.map_or(Reads::All, |handler| Reads::Only(handler.properties()))
+    }
+}
