@@ -106,7 +106,7 @@ impl<'a> Planner<'a> {
             let node = world.nodes.get(*name);
             let looks =
                 node.is_some_and(|node| node.is_ready && configuration.selects(&node.labels));
-            looks && !instance.spec.names_node(name) && !self.sights.is_judged(key, name)
+            looks && !instance.spec.names_node(name) && !self.sights.has_complete_report(key, name)
         });
         let silent = silent.count();
         let waits = silent > 0 && capacity < places + silent;
