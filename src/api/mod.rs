@@ -7,3 +7,4 @@ pub mod instance;
 pub mod names;
 pub mod node_devices;
 pub mod reason;
+pub mod same_name;

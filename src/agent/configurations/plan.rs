@@ -8,13 +8,14 @@ use crate::{
     api::{
         configuration::{Configuration, Problem},
         reason::Reason,
+        same_name::{first_of_each_name, name_taken},
     },
     discovery::plan::SessionSpec,
     model::names::ObjectKey,
     store::Configurations,
 };
 use std::{
-    collections::{BTreeMap, BTreeSet, btree_map::Entry},
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
@@ -133,10 +134,9 @@ fn selection(
     }
 }
 
-/// Two of one name would want one resource: the older has it on every node, whether it works as it stands or not. In a
-/// folder nothing has a time, and the one that works goes on.
+/// Refuses all Configurations of a name but one. The oldest has the name on every node, whether it works as it stands or
+/// not. In a folder no Configuration has a time, and the one that works already keeps the name.
 fn refuse_second_of_a_name(world: &World<'_>, judged: &mut Judged) {
-    let mut first: BTreeMap<String, ObjectKey> = BTreeMap::new();
     let created = |key: &ObjectKey| {
         let there = world.configurations.objects.get(key);
         let known = there.or_else(|| Some(&judged.accepted.get(key)?.configuration));
@@ -145,32 +145,20 @@ fn refuse_second_of_a_name(world: &World<'_>, judged: &mut Judged) {
     let age = |key: &ObjectKey| {
         let created = created(key);
         let is_new = created.is_none() && !world.before.contains_key(key);
-        (is_new, created, key.clone())
+        (is_new, created)
     };
     let timed = world.configurations.objects.keys();
     let timed = timed.filter(|key| created(key).is_some());
-    for key in judged.accepted.keys().chain(timed) {
-        match first.entry(key.name.clone()) {
-            Entry::Vacant(entry) => {
-                entry.insert(key.clone());
-            }
-            Entry::Occupied(mut entry) if age(key) < age(entry.get()) => {
-                entry.insert(key.clone());
-            }
-            Entry::Occupied(_) => {}
-        }
-    }
+    let keys = judged.accepted.keys().chain(timed);
+    let first = first_of_each_name(keys, age).into_iter();
+    let first: BTreeMap<String, ObjectKey> =
+        (first.map(|(name, key)| (name.to_owned(), key.clone()))).collect();
     let works: BTreeSet<ObjectKey> = judged.accepted.keys().cloned().collect();
     let problems = &mut judged.problems;
     judged.accepted.retain(|key, _| {
         let working = &first[&key.name];
         if key != working {
-            let goes_on = match works.contains(working) {
-                true => "goes on",
-                false => "is older, though it cannot work as it stands",
-            };
-            let message = format!("{working} has the same name and {goes_on}: of Configurations with one name only one works, whatever their namespaces; rename this one");
-            problems.insert(key.clone(), Problem::new(Reason::ConfigurationNameTaken, message));
+            problems.insert(key.clone(), name_taken(working, works.contains(working)));
         }
         key == working
     });

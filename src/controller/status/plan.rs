@@ -6,6 +6,7 @@ use crate::{
         configuration::{Configuration, ConfigurationStatus, NodeReport, Problem},
         node_devices::ConfigurationView,
         reason::Reason,
+        same_name::{first_of_each_name, name_taken},
     },
     controller::{
         brokers::report::{Report, Reports},
@@ -23,7 +24,7 @@ use json_patch::Patch;
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use serde_json::{Value, json};
 use std::{
-    collections::{BTreeMap, BTreeSet, btree_map::Entry},
+    collections::{BTreeMap, BTreeSet},
     time::Duration,
 };
 
@@ -63,7 +64,7 @@ pub(crate) fn plan(seen: Seen<'_>, now: Timestamp) -> Plan {
         seen,
         now,
         counts: counts(world),
-        first: first_of_each_name(world),
+        first: oldest_of_each_name(world),
         views: views(world),
     };
     for (key, configuration) in &world.configurations {
@@ -95,25 +96,13 @@ fn counts(world: &World) -> BTreeMap<(&str, &str), i64> {
 }
 
 /// Returns the Configuration of each name that nodes use: the oldest one, by the same rule as in agents.
-fn first_of_each_name(world: &World) -> BTreeMap<&str, &ObjectKey> {
+fn oldest_of_each_name(world: &World) -> BTreeMap<&str, &ObjectKey> {
     let age = |key: &ObjectKey| {
         let created: Option<&Time> = (world.configurations.get(key))
             .and_then(|configuration| configuration.metadata.creation_timestamp.as_ref());
-        (created.map(|time| time.0), key.clone())
+        created.map(|time| time.0)
     };
-    let mut first: BTreeMap<&str, &ObjectKey> = BTreeMap::new();
-    for key in world.configurations.keys() {
-        match first.entry(&key.name) {
-            Entry::Vacant(entry) => {
-                entry.insert(key);
-            }
-            Entry::Occupied(mut entry) if age(key) < age(entry.get()) => {
-                entry.insert(key);
-            }
-            Entry::Occupied(_) => {}
-        }
-    }
-    first
+    first_of_each_name(world.configurations.keys(), age)
 }
 
 type Views<'a> = BTreeMap<ObjectKey, Vec<(&'a String, &'a ConfigurationView)>>;
@@ -286,10 +275,7 @@ impl View<'_> {
             .get(key.name.as_str())
             .filter(|first| **first != key)
         {
-            let message = format!(
-                "{first} has the same name and goes on: of Configurations with one name only one works, whatever their namespaces; rename this one"
-            );
-            return trouble(Problem::new(Reason::ConfigurationNameTaken, message));
+            return trouble(name_taken(first, true));
         }
         let has_worked = !reports.is_empty()
             || configuration
