@@ -57,6 +57,7 @@ const EFFECTS: &[&str] = &[
 ];
 /// Types below these paths that only hold values. Pure files may import them.
 const VALUES_AMONG_EFFECTS: &[&str] = &[
+    "crate::cluster::parts",
     "fastrand::Rng",
     "std::io::Error",
     "std::io::ErrorKind",

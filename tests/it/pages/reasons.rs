@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 /// Returns the reasons in the tables of the page: the first cell of Configurations and Events, the second of conditions.
 fn documented_reasons() -> BTreeSet<String> {
     let mut reasons = column("Reasons of a Configuration", 0);
+    reasons.extend(column("Reasons of BrokersReady", 0));
     reasons.extend(column("Conditions of an Instance", 1));
     reasons.extend(column("Events", 0));
     reasons
@@ -42,6 +43,9 @@ fn the_page_has_every_type_of_condition_and_no_other() {
     let section = page.section("Reasons of a Configuration");
     assert!(section.contains("the condition `Ready`"));
     documented.insert("Ready".to_owned());
+    let brokers = page.section("Reasons of BrokersReady");
+    assert!(brokers.contains("the condition `BrokersReady`"));
+    documented.insert("BrokersReady".to_owned());
     let types = ConditionType::ALL.iter().map(|t| t.as_str().to_owned());
     assert_eq!(documented, types.collect());
 }
