@@ -81,6 +81,10 @@ impl Handlers {
     }
 
     /// Waits until other handlers are registered than `before`.
+    #[cfg_attr(
+        not(feature = "external"),
+        expect(unused_variables, reason = "nothing registers in this build")
+    )]
     pub async fn registered_other_than(&self, before: &Registered) {
         #[cfg(feature = "external")]
         if let Some(external) = &self.external {

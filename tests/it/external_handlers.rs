@@ -11,6 +11,7 @@ use std::{fs, path::PathBuf, time::Duration};
 use tokio::{
     io::AsyncWriteExt as _,
     net::{UnixListener, UnixStream},
+    task::JoinSet,
 };
 use tonic::Code;
 
@@ -287,7 +288,8 @@ async fn one_that_hangs_and_one_that_sends_garbage_disturb_nobody() {
     let _hanging = hanging.serve(&socket(&node, "hanging.sock"));
     registered(&node, "hanging", socket(&node, "hanging.sock")).await;
     let garbage = UnixListener::bind(socket(&node, "garbage.sock")).unwrap();
-    let sending = tokio::spawn(async move {
+    let mut sending = JoinSet::new();
+    sending.spawn(async move {
         while let Ok((mut peer, _)) = garbage.accept().await {
             peer.write_all(&[0xff; 100_000]).await.ok();
         }
@@ -311,7 +313,6 @@ async fn one_that_hangs_and_one_that_sends_garbage_disturb_nobody() {
     })
     .await;
     node.stop_agent().await;
-    sending.abort();
 }
 
 #[tokio::test]

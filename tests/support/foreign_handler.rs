@@ -16,7 +16,7 @@ use std::{
     pin::Pin,
     sync::{Arc, Mutex},
 };
-use tokio::{sync::watch, task::JoinHandle};
+use tokio::{sync::watch, task::JoinSet};
 use tokio_stream::wrappers::{TcpListenerStream, WatchStream};
 use tonic::{Request, Response, Status, transport::Server};
 
@@ -38,12 +38,16 @@ pub struct ForeignHandler {
     asked: Arc<Mutex<Vec<DiscoverRequest>>>,
 }
 
-/// A server that ends with it.
-pub struct Serving(JoinHandle<()>);
+/// A server that ends when this is dropped.
+pub struct Serving {
+    _server: JoinSet<()>,
+}
 
-impl Drop for Serving {
-    fn drop(&mut self) {
-        self.0.abort();
+impl Serving {
+    fn begin(server: impl Future<Output = ()> + Send + 'static) -> Self {
+        let mut tasks = JoinSet::new();
+        tasks.spawn(server);
+        Self { _server: tasks }
     }
 }
 
@@ -67,9 +71,9 @@ impl ForeignHandler {
     pub fn serve(&self, socket: &Path) -> Serving {
         let incoming = uds::bind(socket).unwrap();
         let server = Server::builder().add_service(DiscoveryHandlerServer::new(self.clone()));
-        Serving(tokio::spawn(async move {
+        Serving::begin(async move {
             server.serve_with_incoming(incoming).await.unwrap();
-        }))
+        })
     }
 
     /// Serves on a port of its own, and returns the URL.
@@ -78,10 +82,10 @@ impl ForeignHandler {
         let url = format!("http://{}", listener.local_addr().unwrap());
         let server = Server::builder().add_service(DiscoveryHandlerServer::new(self.clone()));
         let incoming = TcpListenerStream::new(listener);
-        let task = tokio::spawn(async move {
+        let serving = Serving::begin(async move {
             server.serve_with_incoming(incoming).await.unwrap();
         });
-        (Serving(task), url)
+        (serving, url)
     }
 }
 

@@ -346,7 +346,7 @@ mod tests {
             let mut all = Registrations::default();
             for (name, n, shared) in asked {
                 let new = Registration { shared, ..registration(&name, n) };
-                let _: Result<_, String> = all.register(new);
+                all.register(new).ok(); // the bounds refuse some
             }
             prop_assert!(all.names().len() <= NAMES_MAX);
             prop_assert!(all.names().keys().all(|name| all.of(name).count() <= ENDPOINTS_MAX));
