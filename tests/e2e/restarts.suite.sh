@@ -393,7 +393,7 @@ test_brokers_without_a_node_say_so_and_go_where_the_first_can() {
   within 10 "the condition names the trouble" brokers_are cams "False NoNodeForBroker"
   column_is cams BROKERS 0/1 || fail "BROKERS is $(column cams BROKERS)"
   column_is cams REASON NoNodeForBroker || fail "REASON is $(column cams REASON)"
-  has_event cams "node-1 is cordoned" || fail "no Event: $(events_of cams)"
+  has_event cams "no node that sees the device takes a broker" || fail "no Event: $(events_of cams)"
   for_all_of 5 "no Pod is created" wanted_on cams node-1 0
   kubectl taint node node-2 hall- >/dev/null
   within 10 "it runs on node-2" has_on_node cams node-2 1
