@@ -71,6 +71,8 @@ pub struct ConditionPart {
 pub struct ContainerStatusPart {
     #[serde(default)]
     pub name: String,
+    #[serde(default)]
+    pub image: String,
     pub state: Option<ContainerStatePart>,
     pub last_state: Option<ContainerStatePart>,
 }

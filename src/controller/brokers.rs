@@ -139,6 +139,16 @@ async fn perform(shared: &Shared, action: &Action) -> Outcome {
         Action::CreatePod { broker, pod, .. } => {
             create(&pods(shared, &broker.key.namespace), &shared.client, pod).await
         }
+        Action::TryPod { broker, pod } => {
+            let api = pods(shared, &broker.key.namespace);
+            post(
+                &api,
+                &shared.client,
+                "dryRun=All&fieldValidation=Strict",
+                pod,
+            )
+            .await
+        }
         Action::DeletePod { key, uid, .. } | Action::ReplacePod { key, uid } => {
             let preconditions = only(uid, None);
             delete(&pods(shared, &key.namespace), key, (preconditions, None)).await
@@ -197,7 +207,11 @@ fn jobs(shared: &Shared, namespace: &str) -> Api<DynamicObject> {
 
 /// Creates an object, or has the API server name the fields that it does not know: without being asked it drops them.
 async fn create(api: &Api<DynamicObject>, client: &Client, object: &Value) -> Outcome {
-    let uri = format!("{}?fieldValidation=Strict", api.resource_url());
+    post(api, client, "fieldValidation=Strict", object).await
+}
+
+async fn post(api: &Api<DynamicObject>, client: &Client, query: &str, object: &Value) -> Outcome {
+    let uri = format!("{}?{query}", api.resource_url());
     let sent = Request::post(uri).header(CONTENT_TYPE, "application/json");
     let created = async {
         let sent = sent.body(object.to_string().into_bytes());
@@ -269,6 +283,7 @@ fn log(action: &Action, outcome: &Outcome) {
             &broker.key,
             "another node may take it",
         ),
+        Action::TryPod { broker, .. } => ("broker Pod of a new spec tried", &broker.key, "wanted"),
         Action::CreateJob { broker, .. } => ("broker Job created", &broker.key, "wanted"),
         Action::DeleteJob { key, why, .. } => ("broker Job deleted", key, *why),
         Action::Remember { instance, .. } => ("generation of the broker Job noted", instance, ""),

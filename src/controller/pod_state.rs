@@ -33,7 +33,10 @@ pub(crate) fn is_true(conditions: &[ConditionPart], type_: &str) -> bool {
 
 pub(crate) fn unscheduled(conditions: &[ConditionPart]) -> Option<Unscheduled> {
     let mut conditions = conditions.iter();
-    let condition = conditions.find(|c| c.type_ == "PodScheduled" && c.status == "False")?;
+    // A Pod with scheduling gates (`SchedulingGated`) was not refused: something else holds it back on purpose.
+    let condition = conditions.find(|c| {
+        c.type_ == "PodScheduled" && c.status == "False" && c.reason == "Unschedulable"
+    })?;
     Some(Unscheduled {
         since: condition.last_transition_time.as_ref().map(|time| time.0),
         message: condition.message.clone(),
@@ -85,7 +88,7 @@ fn of_container(container: &ContainerStatusPart) -> Option<Trouble> {
             reason: Reason::BrokerImage,
             message: format!(
                 "the image of container {name} cannot be pulled ({}); correct `image`, its pull secret or the registry",
-                one_line(&image_words(&waiting.message, &waiting.reason))
+                one_line(image_words(container, &waiting.reason))
             ),
         }),
         _ => Some(Trouble {
@@ -96,10 +99,11 @@ fn of_container(container: &ContainerStatusPart) -> Option<Trouble> {
 }
 
 /// Returns the part that is the same for a pull that failed and for the wait after it: the image.
-fn image_words(message: &str, reason: &str) -> String {
-    let image = message.split('"').nth(1).map(str::trim);
-    let image = image.filter(|image| !image.is_empty());
-    image.map_or_else(|| reason.to_owned(), |image| image.replace('\\', ""))
+fn image_words<'a>(container: &'a ContainerStatusPart, reason: &'a str) -> &'a str {
+    match container.image.as_str() {
+        "" => reason,
+        image => image,
+    }
 }
 
 fn crash(container: &str, exit_code: i32) -> Trouble {
@@ -146,7 +150,10 @@ mod tests {
     }
 
     fn waiting(reason: &str, message: &str) -> Value {
-        json!({"containerStatuses": [{"name": "a", "state": {"waiting": {"reason": reason, "message": message}}}]})
+        json!({"containerStatuses": [{
+            "name": "a", "image": "x.io/a:1",
+            "state": {"waiting": {"reason": reason, "message": message}},
+        }]})
     }
 
     #[test]

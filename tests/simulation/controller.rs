@@ -405,6 +405,7 @@ impl Controller {
             }
             brokers::Action::CreateJob { .. }
             | brokers::Action::DeleteJob { .. }
+            | brokers::Action::TryPod { .. }
             | brokers::Action::Remember { .. } => Ok(None),
         };
         match made {

@@ -34,6 +34,8 @@ pub(crate) struct Memory {
     /// The uids of what was deleted and still shows.
     deleted: BTreeSet<String>,
     told: BTreeMap<ObjectKey, Told>,
+    /// The digest of each Configuration's broker spec that the API server has accepted.
+    accepted: BTreeMap<ObjectKey, String>,
     pub(crate) moves: Moves,
     /// When Pods were replaced because their devices had moved.
     moved: BTreeMap<ObjectKey, Timestamp>,
@@ -89,6 +91,7 @@ impl Memory {
         (self.failures).retain(|_, failures| world.instances.contains_key(&failures.instance));
         self.moves.observe(world, now);
         (self.told).retain(|configuration, _| world.configurations.contains_key(configuration));
+        (self.accepted).retain(|configuration, _| world.configurations.contains_key(configuration));
         (self.moved).retain(|_, at| now < *at + MOVES_APART);
         let owners: BTreeMap<_, _> = (world.instances.iter())
             .filter_map(|(key, instance)| {
@@ -120,7 +123,11 @@ impl Memory {
         if pod.phase == "Running" {
             self.moves.runs(key);
         }
-        if pod.phase == "Running" && pod.started.is_some_and(|started| now >= started + RAN_WELL) {
+        // The failures of a newer spec, which waits for its turn, are not this Pod's.
+        let failures = self.failures.get(key);
+        let is_of = failures.is_some_and(|failures| failures.digest == broker.digest);
+        let runs_well = pod.started.is_some_and(|started| now >= started + RAN_WELL);
+        if pod.phase == "Running" && runs_well && is_of {
             self.failures.remove(key);
         }
         let known = self.failures.get(key);
@@ -165,6 +172,7 @@ impl Memory {
                 }
                 settled
             }
+            Action::TryPod { broker, .. } => self.settle_trial(broker, outcome, now),
             Action::CreateJob { broker, owner, .. } => {
                 self.settle_creation((broker, owner), outcome, now)
             }
@@ -253,20 +261,55 @@ impl Memory {
                 (true, None)
             }
             Outcome::Refused { code, message } => {
-                let retry_in = self.count(broker, ("", message), now);
-                let refused = Notice::Refused {
-                    broker: broker.clone(),
-                    message: message.clone(),
-                    retry_in,
-                };
-                let notice = match code {
-                    // It cannot be read, or is not valid.
-                    400 | 422 => {
-                        self.invalid(&broker.configuration, (&broker.digest, message), now)
-                    }
-                    _ => Some(refused),
-                };
-                (true, notice)
+                (true, self.settle_refusal(broker, (*code, message), now))
+            }
+            Outcome::Failed(_) => (false, None),
+        }
+    }
+
+    fn settle_refusal(
+        &mut self,
+        broker: &Broker,
+        (code, message): (u16, &str),
+        now: Timestamp,
+    ) -> Option<Notice> {
+        let retry_in = self.count(broker, ("", message), now);
+        let refused = Notice::Refused {
+            broker: broker.clone(),
+            message: message.to_owned(),
+            retry_in,
+        };
+        match code {
+            // It cannot be read, or is not valid.
+            400 | 422 => self.invalid(&broker.configuration, (&broker.digest, message), now),
+            _ => Some(refused),
+        }
+    }
+
+    fn settle_trial(
+        &mut self,
+        broker: &Broker,
+        outcome: &Outcome,
+        now: Timestamp,
+    ) -> (bool, Option<Notice>) {
+        match outcome {
+            // The name is taken by the Pod that is to be replaced: what comes before that was accepted.
+            Outcome::Done(_) | Outcome::Conflict => {
+                let Broker {
+                    configuration,
+                    digest,
+                    ..
+                } = broker;
+                self.accepted.insert(configuration.clone(), digest.clone());
+                self.told.remove(configuration);
+                (true, None)
+            }
+            Outcome::Gone => {
+                self.count(broker, ("", ""), now);
+                (true, None)
+            }
+            Outcome::Refused { code, message } => {
+                (true, self.settle_refusal(broker, (*code, message), now))
             }
             Outcome::Failed(_) => (false, None),
         }
@@ -293,6 +336,13 @@ impl Memory {
             configuration: configuration.clone(),
             message: message.to_owned(),
         })
+    }
+
+    /// Returns whether the API server has accepted a Pod of this broker spec.
+    pub(crate) fn is_accepted(&self, configuration: &ObjectKey, digest: &str) -> bool {
+        self.accepted
+            .get(configuration)
+            .is_some_and(|accepted| accepted == digest)
     }
 
     /// When a broker may be created again.

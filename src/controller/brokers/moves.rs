@@ -65,6 +65,12 @@ impl Moves {
         Some(left.last + rest)
     }
 
+    /// Returns how often a broker of this digest was moved away from this place.
+    pub(crate) fn count(&self, key: &ObjectKey, digest: &str) -> u32 {
+        let left = self.left.get(key).filter(|left| left.digest == digest);
+        left.map_or(0, |left| left.count)
+    }
+
     /// Returns until when the reports of other nodes about an Instance are waited for.
     pub(crate) fn others_report_until(&self, uid: &str) -> Option<Timestamp> {
         self.first_seen.get(uid).map(|seen| *seen + OTHERS_REPORT)

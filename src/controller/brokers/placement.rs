@@ -1,7 +1,9 @@
 //! Says what keeps a new broker from a node: taints without a toleration, cordon, labels. Pure.
 //!
-//! Only what is certain counts. Everything else is for the scheduler, and a broker that it refuses is moved.
+//! Only what is certain counts. Everything else is for the scheduler, and a broker that it refuses is moved. Admission adds
+//! tolerations to Pods with a RuntimeClass, and for taints that are named as a resource (ExtendedResourceToleration).
 use crate::{
+    api::names,
     cluster::parts::TaintPart,
     controller::{pod_state::UNSCHEDULABLE, world::NodeState},
 };
@@ -11,7 +13,7 @@ use std::collections::BTreeMap;
 /// Returns why a Pod of this spec cannot be scheduled on a node, in words that follow the name of the node.
 pub(super) fn obstacle(node: &NodeState, spec: &Value) -> Option<String> {
     let mut taints = node.taints.iter();
-    let taint = taints.find(|taint| !is_tolerated(taint, spec));
+    let taint = taints.find(|taint| !is_tolerated(taint, spec) && !may_be_tolerated(taint, spec));
     match taint {
         Some(taint) if taint.key == UNSCHEDULABLE => return Some("is cordoned".to_owned()),
         Some(taint) => {
@@ -44,6 +46,17 @@ fn is_tolerated(taint: &TaintPart, spec: &Value) -> bool {
     let tolerations = spec.get("tolerations").and_then(Value::as_array);
     let mut tolerations = tolerations.into_iter().flatten();
     tolerations.any(|toleration| tolerates(toleration, taint))
+}
+
+/// Whether admission may add a toleration for the taint.
+fn may_be_tolerated(taint: &TaintPart, spec: &Value) -> bool {
+    let is_cordon = taint.key == UNSCHEDULABLE;
+    let has_class = spec.get("runtimeClassName").is_some_and(Value::is_string);
+    let is_resource = taint
+        .key
+        .split_once('/')
+        .is_some_and(|(group, _)| group == names::GROUP);
+    !is_cordon && (has_class || is_resource)
 }
 
 /// The rule of Kubernetes: an empty effect is every effect, and an empty key with `Exists` is every taint.
@@ -104,6 +117,17 @@ mod tests {
         }
         let words = "has the taint role=plane:NoSchedule, which the broker does not tolerate";
         assert_eq!(obstacle(&node, &json!({})).as_deref(), Some(words));
+    }
+
+    #[test]
+    fn a_taint_that_admission_may_tolerate_is_for_the_scheduler() {
+        let node = tainted("gpu", "", "NoSchedule");
+        assert!(obstacle(&node, &json!({})).is_some());
+        assert_eq!(obstacle(&node, &json!({"runtimeClassName": "gpu"})), None);
+        let node = tainted("akri.sh/cam-1", "", "NoSchedule");
+        assert_eq!(obstacle(&node, &json!({})), None);
+        let cordoned = tainted(UNSCHEDULABLE, "", "NoSchedule");
+        assert!(obstacle(&cordoned, &json!({"runtimeClassName": "gpu"})).is_some());
     }
 
     #[test]

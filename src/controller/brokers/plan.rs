@@ -70,6 +70,8 @@ pub(crate) enum Action {
         node: String,
         why: String,
     },
+    /// Asks the API server whether it would create a Pod of a new broker spec, before Pods of the old one are replaced.
+    TryPod { broker: Broker, pod: Value },
     /// Creates the Job, then remembers its generation in the status of the Instance.
     CreateJob {
         broker: Broker,
@@ -108,6 +110,7 @@ pub(crate) fn plan(input: &Input<'_>) -> Plan {
         sights: Sights::new(input.world),
         loads: seats::loads(input),
         asked: BTreeMap::new(),
+        moves: 0,
         plan: Plan::default(),
     };
     planner.plan.wake = input.memory.wake();
@@ -146,6 +149,8 @@ struct Planner<'a> {
     /// How many brokers each node has, by the value of its label.
     loads: BTreeMap<String, usize>,
     asked: BTreeMap<&'a ObjectKey, Asked>,
+    /// The number of Pods that this plan moves.
+    moves: usize,
     plan: Plan,
 }
 
@@ -153,6 +158,10 @@ struct Planner<'a> {
 struct Asked {
     digest: String,
     is_broken: bool,
+    /// The API server has created a Pod of this spec, or would.
+    is_accepted: bool,
+    /// This plan asks the API server about the spec.
+    is_tried: bool,
 }
 
 /// An Instance that brokers are planned for.
@@ -279,14 +288,21 @@ impl<'a> Planner<'a> {
         false
     }
 
-    fn asked(&mut self, (key, configuration): (&'a ObjectKey, &Configuration)) -> &Asked {
+    fn asked(&mut self, (key, configuration): (&'a ObjectKey, &Configuration)) -> &mut Asked {
         let broken = &mut self.plan.broken;
         self.asked.entry(key).or_insert_with(|| {
             let digest = broker::digest(configuration);
             let error = broker::check(configuration).err();
             let is_broken = error.is_some();
             broken.extend(error.map(|error| (key.clone(), (digest.clone(), error))));
-            Asked { digest, is_broken }
+            let is_accepted = self.input.memory.is_accepted(key, &digest)
+                || has_pod_of(self.input.world, key, &digest);
+            Asked {
+                digest,
+                is_broken,
+                is_accepted,
+                is_tried: false,
+            }
         })
     }
 
@@ -296,8 +312,10 @@ impl<'a> Planner<'a> {
     }
 
     fn report(&mut self, of: Of<'_>) -> &mut Report {
-        let configuration = of.configuration.0.clone();
-        self.plan.reports.entry(configuration).or_default()
+        let (key, configuration) = of.configuration;
+        let report = self.plan.reports.entry(key.clone()).or_default();
+        report.generation = configuration.metadata.generation;
+        report
     }
 
     /// Adds what was refused of whole broker specs, here or by the API server.
@@ -309,11 +327,20 @@ impl<'a> Planner<'a> {
                 .broken
                 .get(*key)
                 .map(|(_, error)| error.to_string());
-            let refused = self.input.memory.spec_refusal(key, &asked.digest);
-            Some(((*key).clone(), broken.or(refused.map(str::to_owned))?))
+            let generation = self.input.world.configurations.get(*key);
+            let generation = generation.and_then(|of| of.metadata.generation);
+            // A Job is of a generation, a Pod of a digest.
+            let of_job = generation.unwrap_or_default().to_string();
+            let memory = self.input.memory;
+            let refused = memory.spec_refusal(key, &asked.digest);
+            let refused = refused.or_else(|| memory.spec_refusal(key, &of_job));
+            let message = broken.or(refused.map(str::to_owned))?;
+            Some(((*key).clone(), generation, message))
         });
-        for (key, message) in refused.collect::<Vec<_>>() {
-            self.plan.reports.entry(key).or_default().add(Found {
+        for (key, generation, message) in refused.collect::<Vec<_>>() {
+            let report = self.plan.reports.entry(key).or_default();
+            report.generation = generation;
+            report.add(Found {
                 reason: Reason::BrokerSpecInvalid,
                 of: String::new(),
                 message,
@@ -336,6 +363,21 @@ impl Of<'_> {
             digest: digest.to_owned(),
         }
     }
+}
+
+/// Whether a Pod of a Configuration was created by this spec.
+fn has_pod_of(world: &World, configuration: &ObjectKey, digest: &str) -> bool {
+    world.pods.iter().any(|(key, pod)| {
+        let of = pod.meta.labels.get(names::CONFIGURATION_LABEL);
+        key.namespace == configuration.namespace
+            && of == Some(&configuration.name)
+            && pod
+                .meta
+                .annotations
+                .get(names::BROKER_DIGEST)
+                .map(String::as_str)
+                == Some(digest)
+    })
 }
 
 /// Whether the Instance or its Configuration is on the way out: garbage collection has the rest.

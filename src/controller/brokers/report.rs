@@ -11,6 +11,8 @@ pub(crate) type Reports = BTreeMap<ObjectKey, Report>;
 /// How many brokers of a Configuration there should be, how many run, and the first reason why others do not.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Report {
+    /// The generation of the Configuration that it is about.
+    pub(crate) generation: Option<i64>,
     pub(crate) wanted: usize,
     pub(crate) running: usize,
     /// The worst problem. Of two alike it is the one of the first object by name.
@@ -136,6 +138,7 @@ mod tests {
     #[test]
     fn a_refused_spec_is_a_problem_while_the_old_brokers_run() {
         let mut report = Report {
+            generation: None,
             wanted: 1,
             running: 1,
             first: None,

@@ -182,7 +182,10 @@ impl View<'_> {
         let before = configuration.status.as_ref().unwrap_or(&none);
         let generation = configuration.metadata.generation;
         let ready = self.verdict(key, configuration, reports);
-        let brokers = of_brokers(self.seen.brokers.get(key), configuration);
+        let seen = self.seen.brokers.get(key);
+        // A report about an earlier generation says nothing of this one: what was written stays, with its generation.
+        let is_late = seen.is_some_and(|report| report.generation != generation);
+        let brokers = of_brokers(seen, configuration).filter(|_| !is_late);
         let verdicts = [Some((ConditionType::Ready, ready)), brokers];
         let verdicts: Vec<_> = verdicts.into_iter().flatten().collect();
         let mut troubles = vec![];
@@ -205,10 +208,16 @@ impl View<'_> {
             };
             condition.replacing(&before.conditions)
         };
-        let conditions: Vec<_> = verdicts.into_iter().map(condition).collect();
-        let brokers = wants_brokers(configuration).then(|| {
-            let report = self.seen.brokers.get(key);
-            report.map_or_else(|| "0/0".to_owned(), Report::ratio)
+        let mut conditions: Vec<_> = verdicts.into_iter().map(condition).collect();
+        let kept = Condition::of_type(&before.conditions, ConditionType::BrokersReady);
+        conditions.extend(
+            kept.filter(|_| is_late && wants_brokers(configuration))
+                .cloned(),
+        );
+        let brokers = wants_brokers(configuration).then(|| match seen {
+            Some(_) if is_late => before.brokers.clone().unwrap_or_default(),
+            Some(report) => report.ratio(),
+            None => "0/0".to_owned(),
         });
         let count = (key.namespace.as_str(), key.name.as_str());
         let instances = self.counts.get(&count).copied().unwrap_or_default();

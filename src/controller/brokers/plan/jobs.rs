@@ -81,7 +81,9 @@ impl<'a> Planner<'a> {
                 return Some(found(Reason::BrokerFailed, failure));
             }
             let pods = self.pods.get(&(&*key.namespace, &*job.meta.uid));
-            let mut pods = pods.into_iter().flat_map(BTreeMap::values);
+            // A Pod that failed is kept, and the Job has tried again since.
+            let pods = pods.into_iter().flat_map(BTreeMap::values);
+            let mut pods = pods.filter(|pod| !pod.has_ended() && !pod.meta.is_deleting);
             pods.find_map(|pod| {
                 let trouble = pod.trouble.as_ref();
                 let unscheduled = pod.unscheduled.as_ref();

@@ -46,7 +46,7 @@ impl<'a> Planner<'a> {
     pub(super) fn pods(&mut self, of: Of<'a>, spec: &Value) {
         let digest = self.asked(of.configuration).digest.clone();
         let places = self.places(of, Some(spec));
-        let mut found = self.found((of, &digest), &places);
+        let mut found = self.found(of, (spec, &digest), &places);
         let capacity = usize::try_from(of.subject.instance.spec.capacity).unwrap_or(0);
         // Those that run stay before those that wait; what leaves gives way to them.
         found.serving.sort_by_key(|(is_running, ..)| !is_running);
@@ -60,15 +60,28 @@ impl<'a> Planner<'a> {
                 self.delete_pod((&place.key, pod), "the device has fewer slots");
             }
         }
-        let mut free = self.candidates((of, &digest), (&places, &serving));
+        let needs_place = seats > 0
+            || !found.ended.is_empty()
+            || serving
+                .iter()
+                .any(|(_, _, pod)| pod.is_some_and(|pod| pod.unscheduled.is_some()));
+        let mut free = match needs_place {
+            true => self.candidates((of, &digest), (&places, &serving)),
+            false => vec![],
+        };
         for (place, pod, retry_at) in found.ended {
             self.ended((place, pod, retry_at), !free.is_empty(), &mut seats);
         }
         if seats > 0 && !free.is_empty() && self.has_choice(of, places.len()) {
             for place in free.drain(..seats.min(free.len())) {
                 self.takes(place.node);
-                match create_pod(of, place, (spec, &digest)) {
-                    Ok(action) => self.plan.actions.push(action),
+                match pod_of(of, place, spec, &digest) {
+                    Ok(pod) => self.plan.actions.push(Action::CreatePod {
+                        broker: of.broker(place.key.clone(), &digest),
+                        owner: of.uid.to_owned(),
+                        node: place.node.to_owned(),
+                        pod,
+                    }),
                     Err(e) => self.broken(of, (&digest, e)),
                 }
             }
@@ -79,7 +92,12 @@ impl<'a> Planner<'a> {
     }
 
     /// Sorts the Pods of an Instance, and deletes those that are to be replaced or have no place any more.
-    fn found<'p>(&mut self, (of, digest): (Of<'a>, &str), places: &'p [Place<'a>]) -> Pods<'p, 'a> {
+    fn found<'p>(
+        &mut self,
+        of: Of<'a>,
+        (spec, digest): (&Value, &str),
+        places: &'p [Place<'a>],
+    ) -> Pods<'p, 'a> {
         let mut pods = self.pods.remove(&of.owner()).unwrap_or_default();
         let mut leaving = 0;
         let mut serving = vec![];
@@ -100,6 +118,9 @@ impl<'a> Planner<'a> {
                     Standing::Serves { is_running } => {
                         serving.push((is_running, place, Some(pod)));
                     }
+                    Standing::Outdated if !self.is_accepted(of, place, (spec, digest)) => {
+                        serving.push((pod.phase == "Running", place, Some(pod)));
+                    }
                     Standing::Outdated => {
                         self.delete_pod((&place.key, pod), "its Configuration asks for another");
                         leaving += 1;
@@ -119,6 +140,31 @@ impl<'a> Planner<'a> {
             ended,
             leaving,
         }
+    }
+
+    /// Whether the API server takes Pods of this spec. It is asked once, with a Pod that is not created: a spec that it
+    /// refuses must not end the brokers that run.
+    fn is_accepted(
+        &mut self,
+        of: Of<'a>,
+        place: &Place<'a>,
+        (spec, digest): (&Value, &str),
+    ) -> bool {
+        let asked = self.asked(of.configuration);
+        if asked.is_accepted || asked.is_tried {
+            return asked.is_accepted;
+        }
+        if self.may_start(&place.key, digest) {
+            match pod_of(of, place, spec, digest) {
+                Ok(pod) => self.plan.actions.push(Action::TryPod {
+                    broker: of.broker(place.key.clone(), digest),
+                    pod,
+                }),
+                Err(e) => self.broken(of, (digest, e)),
+            }
+        }
+        self.asked(of.configuration).is_tried = true;
+        false
     }
 
     fn standing(
@@ -236,21 +282,12 @@ impl<'a> Planner<'a> {
     }
 }
 
-fn create_pod(
-    of: Of<'_>,
-    place: &Place<'_>,
-    (spec, digest): (&Value, &str),
-) -> Result<Action, SpecError> {
+fn pod_of(of: Of<'_>, place: &Place<'_>, spec: &Value, digest: &str) -> Result<Value, SpecError> {
     let mut pod = broker::pod(of.subject, place.node, spec)?;
     let annotations = &mut pod["metadata"]["annotations"];
     *annotations = json!({ (names::BROKER_DIGEST): digest });
     if let Some(connection) = place.connection {
         annotations[names::TOLD_CONNECTION] = json!(connection);
     }
-    Ok(Action::CreatePod {
-        broker: of.broker(place.key.clone(), digest),
-        owner: of.uid.to_owned(),
-        node: place.node.to_owned(),
-        pod,
-    })
+    Ok(pod)
 }

@@ -8,8 +8,16 @@ use crate::{
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The scheduler tries again within seconds when something changes. A Pod that it refuses for so long is moved.
+/// The scheduler tries again within seconds when something changes. A Pod that it refuses for so long is moved. The time
+/// doubles each time when all places have been tried.
 const MOVES_AFTER: SignedDuration = SignedDuration::from_secs(3);
+const MOVES_AFTER_MAX: SignedDuration = SignedDuration::from_mins(5);
+/// The most Pods that are moved in one pass.
+const MOVES_MAX: usize = 16;
+/// A Pod that the scheduler refuses counts as starting for so long: a new node or resource may need a moment.
+const REFUSED_FOR: SignedDuration = SignedDuration::from_secs(10);
+/// The same for a Pod that waits for a slot: the slot of a Pod that has ended is released 10 to 20 s later.
+const SLOT_WAIT: SignedDuration = SignedDuration::from_secs(30);
 /// A container that crashed and was started again counts as crashing for so long.
 const RUNS_AGAIN: SignedDuration = SignedDuration::from_secs(10);
 /// So many failures in one place make another place better.
@@ -60,6 +68,7 @@ impl<'a> Planner<'a> {
             let failures = memory.failures(&place.key, digest);
             (
                 rests.filter(|until| *until > self.input.now),
+                memory.moves.count(&place.key, digest),
                 failures >= TRIES_IN_ONE_PLACE,
                 !holders.contains(place.node),
                 self.load(place.node),
@@ -129,16 +138,22 @@ impl<'a> Planner<'a> {
             until.filter(|until| *until > now)
         };
         let mut left = free.iter().filter(|place| rests(place).is_none()).count();
+        let moved = |place: &Place<'_>| self.input.memory.moves.count(&place.key, digest);
+        let rounds = free.iter().map(|place| moved(place)).min().unwrap_or(0);
         let again = free.iter().filter_map(|place| rests(place)).min();
         for (_, place, pod) in serving {
-            let Some((pod, at)) = pod.and_then(|pod| Some((pod, stuck_at(of, place, pod)?))) else {
+            let Some((pod, at)) =
+                pod.and_then(|pod| Some((pod, stuck_at(of, place, pod, rounds)?)))
+            else {
                 continue;
             };
             match (left, at > now) {
                 (0, _) => again.into_iter().for_each(|at| self.wake_at(at)),
                 (_, true) => self.wake_at(at),
+                (_, false) if self.moves >= MOVES_MAX => self.wake_at(now + MOVES_AFTER),
                 (_, false) => {
                     left -= 1;
+                    self.moves += 1;
                     self.plan.actions.push(Action::MovePod {
                         broker: of.broker(place.key.clone(), digest),
                         uid: pod.meta.uid.clone(),
@@ -167,7 +182,7 @@ impl<'a> Planner<'a> {
         let mut running = 0;
         for (_, place, pod) in serving {
             match pod
-                .and_then(|pod| self.trouble(pod))
+                .and_then(|pod| self.trouble(of, pod))
                 .or_else(|| starting(*pod))
             {
                 None => running += 1,
@@ -189,7 +204,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    fn trouble(&mut self, pod: &BrokerPod) -> Option<(Reason, String)> {
+    fn trouble(&mut self, of: Of<'a>, pod: &BrokerPod) -> Option<(Reason, String)> {
         if let Some((since, crash)) = &pod.restarted {
             let over = *since + RUNS_AGAIN;
             if over > self.input.now {
@@ -203,7 +218,16 @@ impl<'a> Planner<'a> {
         if let Some(trouble) = &pod.trouble {
             return Some((trouble.reason, trouble.message.clone()));
         }
-        pod.unscheduled.as_ref()?;
+        let refusal = pod.unscheduled.as_ref()?;
+        let patience = match waits_for_slot(of, pod) {
+            true => SLOT_WAIT,
+            false => REFUSED_FOR,
+        };
+        let over = refusal.since.map(|since| since + patience);
+        if let Some(over) = over.filter(|over| *over > self.input.now) {
+            self.wake_at(over);
+            return None;
+        }
         Some((Reason::BrokerUnschedulable, refused(pod)))
     }
 
@@ -272,22 +296,25 @@ fn refused(pod: &BrokerPod) -> String {
 
 /// From when on a Pod is moved if another place is free. A Pod that has a node is never moved, and one that waits
 /// for a slot would wait elsewhere, too.
-fn stuck_at(of: Of<'_>, place: &Place<'_>, pod: &BrokerPod) -> Option<Timestamp> {
+fn stuck_at(of: Of<'_>, place: &Place<'_>, pod: &BrokerPod, rounds: u32) -> Option<Timestamp> {
     let refused = pod.unscheduled.as_ref().filter(|_| pod.node.is_none())?;
-    let resource = of.subject.resource();
-    let needs_slot = refused
-        .message
-        .contains(&format!("Insufficient {resource}"));
-    if needs_slot
-        && used_slots(of) >= usize::try_from(of.subject.instance.spec.capacity).unwrap_or(0)
-    {
+    if waits_for_slot(of, pod) {
         return None;
     }
     let since = refused.since.or(pod.meta.created)?;
+    let wait = (MOVES_AFTER * 2_i32.pow(rounds.min(8))).min(MOVES_AFTER_MAX);
     match place.obstacle {
         Some(_) => Some(since),
-        None => Some(since + MOVES_AFTER),
+        None => Some(since + wait),
     }
+}
+
+/// Whether the scheduler finds no slot for a Pod because all of them are used.
+fn waits_for_slot(of: Of<'_>, pod: &BrokerPod) -> bool {
+    let needed = format!("Insufficient {}", of.subject.resource());
+    let refused = pod.unscheduled.as_ref();
+    refused.is_some_and(|refused| refused.message.contains(&needed))
+        && used_slots(of) >= usize::try_from(of.subject.instance.spec.capacity).unwrap_or(0)
 }
 
 fn owners(of: Of<'_>) -> impl Iterator<Item = SlotOwner> {

@@ -35,6 +35,8 @@ struct Cluster {
     memory: Memory,
     now: Timestamp,
     uids: u32,
+    /// What the API server answers when it is asked whether it would create a Pod.
+    trial: Outcome,
 }
 
 impl Cluster {
@@ -45,6 +47,7 @@ impl Cluster {
             memory: Memory::default(),
             now: Timestamp::from_second(1_000_000).unwrap(),
             uids: 0,
+            trial: Outcome::Done(None),
         };
         let mut configuration = Configuration::new(
             "cam",
@@ -222,6 +225,7 @@ impl Cluster {
                 assert_eq!(gone.meta.uid, *uid);
             }
             Action::Remember { generation, .. } => self.remember(*generation),
+            Action::TryPod { .. } => return self.trial.clone(),
         }
         Outcome::Done(Some(uid))
     }
@@ -254,6 +258,7 @@ fn words(action: &Action) -> String {
         Action::DeletePod { key, why, .. } => format!("delete {}: {why}", key.name),
         Action::ReplacePod { key, .. } => format!("replace {}", key.name),
         Action::MovePod { broker, .. } => format!("move {}", broker.key.name),
+        Action::TryPod { broker, .. } => format!("try {}", broker.key.name),
         Action::DeleteJob { key, why, .. } => format!("delete {}: {why}", key.name),
         Action::Remember { generation, .. } => format!("remember {generation}"),
     }

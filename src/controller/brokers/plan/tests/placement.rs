@@ -50,7 +50,7 @@ impl Cluster {
         }
     }
 
-    fn report(&self) -> (String, String, String) {
+    pub(super) fn report(&self) -> (String, String, String) {
         let reports = self.whole_plan().reports;
         let report = &reports[&key("cam")];
         let problem = report.problem();
@@ -280,6 +280,7 @@ fn a_newer_spec_replaces_a_broker_on_a_cordoned_node_only_if_another_node_can_ha
     cluster.broker_spec(json!({"brokerPodSpec": {"containers": []}}));
     assert_eq!(cluster.plan(), NONE);
     cluster.uncordon("b");
+    assert_eq!(cluster.step(), ["try a-cam-1-pod"]);
     let expected = ["delete a-cam-1-pod: its Configuration asks for another"];
     assert_eq!(cluster.step(), expected);
     assert_eq!(cluster.step(), ["create b-cam-1-pod"]);
@@ -291,6 +292,8 @@ fn the_report_says_the_first_reason_why_a_broker_does_not_run() {
     cluster.settle();
     assert_eq!(cluster.report().0, "1/1");
     cluster.stuck("a-cam-1-pod", CPU);
+    assert_eq!(cluster.report().1, "BrokersStarting");
+    cluster.after(11);
     let (ratio, reason, message) = cluster.report();
     assert_eq!(
         (ratio.as_str(), reason.as_str()),

@@ -34,6 +34,33 @@ fn a_refused_pod_is_tried_again_after_a_wait_that_grows_and_its_user_is_told_onc
 }
 
 #[test]
+fn a_new_spec_that_the_api_server_refuses_ends_no_broker_that_runs() {
+    let mut cluster = Cluster::new(pod_spec(), &["a", "b"]);
+    cluster.settle();
+    cluster.broker_spec(json!({"brokerPodSpec": {"containers": [], "comand": "typo"}}));
+    cluster.trial = Outcome::from_status(400, "unknown field \"spec.comand\"");
+    assert_eq!(cluster.step(), ["try a-cam-1-pod"]);
+    assert_eq!(cluster.plan(), NONE);
+    let mut tries = 0;
+    for _ in 0..100 {
+        tries += cluster.after(60).step().len();
+    }
+    assert!((10..=30).contains(&tries), "{tries} in 100 minutes");
+    assert_eq!(cluster.world.pods.len(), 2);
+    let (ratio, reason, message) = cluster.report();
+    assert_eq!(
+        (ratio.as_str(), reason.as_str()),
+        ("2/2", "BrokerSpecInvalid")
+    );
+    assert!(message.contains("comand"), "{message}");
+    // The user corrects it.
+    cluster.trial = Outcome::Done(None);
+    cluster.broker_spec(json!({"brokerPodSpec": {"containers": []}}));
+    assert_eq!(cluster.step(), ["try a-cam-1-pod"]);
+    assert_eq!(cluster.plan().len(), 2);
+}
+
+#[test]
 fn a_refusal_for_another_reason_is_told_on_the_instance() {
     let mut cluster = Cluster::new(pod_spec(), &["a"]);
     let action = cluster.whole_plan().actions.remove(0);

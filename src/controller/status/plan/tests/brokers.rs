@@ -20,6 +20,7 @@ fn report(running: usize, wanted: usize, reason: Option<Reason>) -> Reports {
         message: "why".to_owned(),
     });
     let report = Report {
+        generation: Some(1),
         wanted,
         running,
         first,
