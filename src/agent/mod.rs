@@ -10,6 +10,7 @@
 //! Every arrow is a `watch` of whole values, except the requests to `slots`. The `run` of each task takes the receivers that
 //! it reads as its `Inputs`, and the senders that it owns. This file only creates the channels and starts the tasks.
 pub(crate) mod books;
+#[cfg(feature = "standalone")]
 mod brokers;
 mod capacity;
 mod configurations;
@@ -228,6 +229,13 @@ impl Agent {
         if let Some(nodes) = &self.settings.nodes {
             self.spawn_capacity(tasks, nodes);
         }
+        #[cfg(feature = "standalone")]
+        self.spawn_brokers(tasks);
+    }
+
+    /// Starts the task that writes static Pods.
+    #[cfg(feature = "standalone")]
+    fn spawn_brokers(&self, tasks: &mut Supervisor) {
         if let Some(folder) = self.settings.render_brokers.clone() {
             let inputs = brokers::Inputs {
                 settings: self.settings.clone(),

@@ -39,6 +39,7 @@ pub struct Settings {
     /// The largest number of Instances of all Configurations together.
     pub max_instances: usize,
     /// A folder for static Pods: one broker for each Instance.
+    #[cfg(feature = "standalone")]
     pub render_brokers: Option<PathBuf>,
     /// The address that serves metrics, health and readiness.
     pub http_address: Option<SocketAddr>,

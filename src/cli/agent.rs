@@ -4,6 +4,8 @@ use super::{scope::ScopeFlags, signals::until_told_to_stop};
 use crate::discovery::external::{self, AllowedPath};
 #[cfg(feature = "udev")]
 use crate::discovery::handlers::udev::{AllowedSubsystem, Subsystems};
+#[cfg(feature = "standalone")]
+use crate::store::folder::{self, FolderStore};
 use crate::{
     agent,
     cluster::{self, node::Nodes},
@@ -17,7 +19,6 @@ use crate::{
     model::{names::ObjectKey, variables::Variables},
     store::{
         Store,
-        folder::{self, FolderStore},
         kubernetes::{self, KubernetesStore},
     },
     telemetry,
@@ -27,15 +28,28 @@ use clap::Args;
 use std::{collections::BTreeSet, net::SocketAddr, path::PathBuf, sync::Arc};
 use tracing::info;
 
+/// What to do where no API server is.
+const WITHOUT_CLUSTER: &str = if cfg!(feature = "standalone") {
+    "with --standalone no API server is needed"
+} else {
+    "this program runs in a Pod of a cluster; `petiole agent` of the release and of the Debian package has --standalone"
+};
+
 #[derive(Debug, Args)]
 pub struct Flags {
     /// Run without a cluster: Configurations and Instances are manifests in folders
-    #[arg(long, env = "PETIOLE_STANDALONE", conflicts_with = "watch_namespaces")]
+    #[cfg(feature = "standalone")]
+    #[arg(
+        long,
+        env = "PETIOLE_STANDALONE",
+        conflicts_with_all = ["watch_namespaces", "pod_name"]
+    )]
     standalone: bool,
     /// Name of this node, as its kubelet has it
     #[arg(long, env = "PETIOLE_NODE_NAME")]
     node_name: String,
     /// Without a cluster: folder of Configuration manifests, which is read again at each change
+    #[cfg(feature = "standalone")]
     #[arg(
         long,
         env = "PETIOLE_CONFIGURATIONS",
@@ -68,18 +82,14 @@ pub struct Flags {
     pod_resources_dir: Option<PathBuf>,
     /// The agent's own Pod, in a cluster. The agent trusts a list of containers from the kubelet only if it contains
     /// this Pod
-    #[arg(
-        long,
-        env = "PETIOLE_POD_NAME",
-        requires = "namespace",
-        conflicts_with = "standalone"
-    )]
+    #[arg(long, env = "PETIOLE_POD_NAME", requires = "namespace")]
     pod_name: Option<String>,
     /// Namespace of --pod-name
     #[arg(long, env = "PETIOLE_NAMESPACE", hide_short_help = true)]
     namespace: Option<String>,
     /// Without a cluster: folder of static Pods that the kubelet reads. The agent writes a broker into it for each
     /// Instance; in a cluster the controller creates brokers
+    #[cfg(feature = "standalone")]
     #[arg(
         long,
         env = "PETIOLE_RENDER_BROKERS",
@@ -105,8 +115,9 @@ pub struct Flags {
         default_value_t = 1000
     )]
     max_instances: usize,
-    /// Kinds of CDI devices that Configurations may offer, such as `vendor.com/class`; `*` means all [default: none;
-    /// all with --standalone]
+    /// Kinds of CDI devices that Configurations may offer, such as `vendor.com/class`; `*` means all
+    #[cfg_attr(feature = "standalone", doc = "[default: none; all with --standalone]")]
+    #[cfg_attr(not(feature = "standalone"), doc = "[default: none]")]
     #[arg(
         long,
         env = "PETIOLE_CDI_KINDS",
@@ -115,7 +126,9 @@ pub struct Flags {
     )]
     cdi_kinds: Option<Vec<AllowedKind>>,
     /// Subsystems of the kernel, such as `tty` or `video4linux`, whose devices Configurations of udev may offer; `*`
-    /// means all [default: none; all with --standalone]
+    /// means all
+    #[cfg_attr(feature = "standalone", doc = "[default: none; all with --standalone]")]
+    #[cfg_attr(not(feature = "standalone"), doc = "[default: none]")]
     #[cfg(feature = "udev")]
     #[arg(
         long,
@@ -176,6 +189,7 @@ impl Flags {
             resource_name_hold: agent::RESOURCE_NAME_HOLD,
             max_configurations: self.max_configurations,
             max_instances: self.max_instances,
+            #[cfg(feature = "standalone")]
             render_brokers: self.render_brokers.clone(),
             http_address: self.http_address,
             metrics_address: self.metrics_address,
@@ -184,12 +198,24 @@ impl Flags {
 }
 
 impl Flags {
+    #[cfg(feature = "standalone")]
+    fn is_standalone(&self) -> bool {
+        self.standalone
+    }
+
+    /// Every agent of a program without the feature belongs to a cluster.
+    #[cfg(not(feature = "standalone"))]
+    #[expect(clippy::unused_self, reason = "the other one reads a flag")]
+    fn is_standalone(&self) -> bool {
+        false
+    }
+
     /// Returns the kinds of CDI devices. Only root of this machine can write manifests into a folder; in a cluster
     /// other users can create Configurations.
     fn cdi_kinds(&self) -> Kinds {
         match &self.cdi_kinds {
             Some(kinds) => kinds.iter().cloned().collect(),
-            None if self.standalone => Kinds::All,
+            None if self.is_standalone() => Kinds::All,
             None => Kinds::Only(BTreeSet::new()),
         }
     }
@@ -199,7 +225,7 @@ impl Flags {
     fn udev_subsystems(&self) -> Subsystems {
         match &self.udev_subsystems {
             Some(subsystems) => subsystems.iter().cloned().collect(),
-            None if self.standalone => Subsystems::All,
+            None if self.is_standalone() => Subsystems::All,
             None => Subsystems::Only(BTreeSet::new()),
         }
     }
@@ -230,29 +256,32 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
     telemetry::metrics().begin_agent(handlers.names().iter().map(String::as_str));
     info!(
         node = %settings.node_name,
-        standalone = flags.standalone,
+        standalone = flags.is_standalone(),
         plugins = %settings.plugin_folder.display(),
         "agent starting"
     );
-    let store: Arc<dyn Store> = if flags.standalone {
-        Arc::new(FolderStore::open(folder::Settings {
+    let store = store(flags, &mut settings).await?;
+    until_told_to_stop(|shutdown| agent::run(settings, store, handlers, shutdown)).await
+}
+
+/// Returns the folders of a standalone agent, or else the API server, whose Nodes are added to the settings.
+async fn store(flags: Flags, settings: &mut agent::Settings) -> anyhow::Result<Arc<dyn Store>> {
+    #[cfg(feature = "standalone")]
+    if flags.standalone {
+        return Ok(Arc::new(FolderStore::open(folder::Settings {
             node_name: settings.node_name.clone(),
             configurations: flags.configurations,
             state: flags.state,
-        })?)
-    } else {
-        let client = cluster::client()
-            .await
-            .context("with --standalone no API server is needed")?;
-        settings.nodes = Some(Nodes::new(client.clone(), &settings.resource_prefixes));
-        let settings = kubernetes::Settings {
-            node_name: settings.node_name.clone(),
-            namespaces: flags.scope.namespaces(),
-            state: flags.state,
-        };
-        Arc::new(KubernetesStore::new(client, settings)?)
+        })?));
+    }
+    let client = cluster::client().await.context(WITHOUT_CLUSTER)?;
+    settings.nodes = Some(Nodes::new(client.clone(), &settings.resource_prefixes));
+    let settings = kubernetes::Settings {
+        node_name: settings.node_name.clone(),
+        namespaces: flags.scope.namespaces(),
+        state: flags.state,
     };
-    until_told_to_stop(|shutdown| agent::run(settings, store, handlers, shutdown)).await
+    Ok(Arc::new(KubernetesStore::new(client, settings)?))
 }
 
 #[cfg(test)]
@@ -282,7 +311,6 @@ mod tests {
         use super::Subsystems;
         let subsystems = |flags: &[&str]| agent(flags).udev_subsystems();
         assert_eq!(subsystems(&[]), Subsystems::Only(BTreeSet::new()));
-        assert_eq!(subsystems(&["--standalone"]), Subsystems::All);
         let named = ["tty", "usb"].map(|name| name.parse().unwrap());
         let only = Subsystems::Only(BTreeSet::from(named));
         assert_eq!(subsystems(&["--udev-subsystems", "tty,usb"]), only);
@@ -292,13 +320,37 @@ mod tests {
     #[test]
     fn no_kind_of_cdi_device_is_allowed_in_a_cluster_unless_it_is_named() {
         assert_eq!(kinds(&[]), Kinds::Only(BTreeSet::new()));
-        assert_eq!(kinds(&["--standalone"]), Kinds::All);
         let named = Kinds::Only(BTreeSet::from(["a.b/c".parse().unwrap()]));
         assert_eq!(kinds(&["--cdi-kinds", "a.b/c"]), named);
-        assert_eq!(kinds(&["--standalone", "--cdi-kinds", "a.b/c"]), named);
         assert_eq!(kinds(&["--cdi-kinds", "*"]), Kinds::All);
     }
 
+    #[cfg(feature = "standalone")]
+    #[test]
+    fn a_standalone_agent_allows_all_devices_unless_some_are_named() {
+        assert_eq!(kinds(&["--standalone"]), Kinds::All);
+        let named = Kinds::Only(BTreeSet::from(["a.b/c".parse().unwrap()]));
+        assert_eq!(kinds(&["--standalone", "--cdi-kinds", "a.b/c"]), named);
+        #[cfg(feature = "udev")]
+        assert_eq!(
+            agent(&["--standalone"]).udev_subsystems(),
+            super::Subsystems::All
+        );
+    }
+
+    #[cfg(feature = "standalone")]
+    #[test]
+    fn a_standalone_agent_has_no_pod() {
+        let agent = ["petiole", "agent", "--node-name", "box"];
+        let pod = ["--namespace", "n", "--pod-name", "p"];
+        let parsed =
+            |flags: &[&str]| Cli::try_parse_from(agent.iter().chain(&pod).chain(flags).copied());
+        assert!(parsed(&[]).is_ok());
+        let refused = parsed(&["--standalone"]).map(drop).unwrap_err().to_string();
+        assert!(refused.contains("--pod-name"), "{refused}");
+    }
+
+    #[cfg(feature = "standalone")]
     #[test]
     fn brokers_are_rendered_without_a_cluster_only() {
         let parsed = |standalone: &[&str]| {

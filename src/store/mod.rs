@@ -4,8 +4,10 @@
 //! whole sets over a `watch`; when a write returns, the sets already include it.
 #[cfg(test)]
 mod fixtures;
+#[cfg(feature = "standalone")]
 pub mod folder;
 pub mod kubernetes;
+#[cfg(any(test, feature = "standalone"))]
 pub mod manifest;
 pub mod plan;
 

@@ -1,9 +1,8 @@
 //! Computes an Instance after a change. Pure.
-use super::{Exchange, InstanceChange, Report, StoreError, View, key_of};
+use super::{Exchange, InstanceChange, StoreError, View, key_of};
 use crate::{
     api::{
         condition::{Condition, ConditionStatus, ConditionType},
-        configuration::{ConfigurationStatus, NodeReport},
         instance::{HEALTHY, Instance, InstanceSpec, InstanceStatus, NodeHealth, UNHEALTHY},
         names,
         reason::Reason,
@@ -74,6 +73,7 @@ pub fn changed(instance: &Instance, change: &InstanceChange, node: &str) -> Opti
 
 /// Returns an Instance of an earlier run in a folder, whose only node is `node`. If it has another name, the node was
 /// renamed.
+#[cfg(any(test, feature = "standalone"))]
 pub(crate) fn adopted(instance: &Instance, node: &str) -> Instance {
     let mut instance = instance.clone();
     let is_others = |usage: &str| {
@@ -340,41 +340,6 @@ fn write(instance: &mut Instance, change: &SlotChange, told: Option<&String>) {
         Some(owner) => instance.spec.device_usage.insert(id, owner.to_string()),
         None => instance.spec.device_usage.remove(&id),
     };
-}
-
-/// Returns the status of a Configuration that has one node.
-pub(crate) fn status_of(
-    report: &Report,
-    node: &str,
-    before: Option<&ConfigurationStatus>,
-    now: &str,
-) -> ConfigurationStatus {
-    let (value, reason, message) = match report.problems.first() {
-        None => (
-            ConditionStatus::True,
-            Reason::Working.as_str(),
-            "every device that is found is offered".to_owned(),
-        ),
-        Some(problem) => (
-            ConditionStatus::False,
-            problem.reason.as_str(),
-            problem.message.clone(),
-        ),
-    };
-    let ready = Condition::new(ConditionType::Ready, value, reason, message, now);
-    let before = before.map_or(&[][..], |status| &status.conditions);
-    let instances = i64::try_from(report.instances).unwrap_or(i64::MAX);
-    ConfigurationStatus {
-        observed_generation: None,
-        conditions: vec![ready.replacing(before)],
-        instances,
-        brokers: None,
-        nodes: vec![NodeReport {
-            name: node.to_owned(),
-            instances,
-            problems: report.problems.clone(),
-        }],
-    }
 }
 
 #[cfg(test)]

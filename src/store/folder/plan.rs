@@ -1,11 +1,12 @@
-//! Computes the set of Configurations from the manifests of a folder. Pure.
+//! Computes the set of Configurations from the manifests of a folder, and their status. Pure.
 use crate::{
     api::{
-        configuration::{Configuration, Problem},
+        condition::{Condition, ConditionStatus, ConditionType},
+        configuration::{Configuration, ConfigurationStatus, NodeReport, Problem},
         reason::Reason,
     },
     model::names::ObjectKey,
-    store::{Configurations, key_of, manifest::Unreadable},
+    store::{Configurations, Report, key_of, manifest::Unreadable},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -126,6 +127,41 @@ fn missing<'a>(
     let missing = (known.files.iter())
         .filter(|(key, file)| !found.contains_key(*key) && names.contains(*file));
     missing.map(move |(key, _)| (key.clone(), known.missing.get(key).copied().unwrap_or(now)))
+}
+
+/// Returns the status of a Configuration that has one node.
+pub(super) fn status_of(
+    report: &Report,
+    node: &str,
+    before: Option<&ConfigurationStatus>,
+    now: &str,
+) -> ConfigurationStatus {
+    let (value, reason, message) = match report.problems.first() {
+        None => (
+            ConditionStatus::True,
+            Reason::Working.as_str(),
+            "every device that is found is offered".to_owned(),
+        ),
+        Some(problem) => (
+            ConditionStatus::False,
+            problem.reason.as_str(),
+            problem.message.clone(),
+        ),
+    };
+    let ready = Condition::new(ConditionType::Ready, value, reason, message, now);
+    let before = before.map_or(&[][..], |status| &status.conditions);
+    let instances = i64::try_from(report.instances).unwrap_or(i64::MAX);
+    ConfigurationStatus {
+        observed_generation: None,
+        conditions: vec![ready.replacing(before)],
+        instances,
+        brokers: None,
+        nodes: vec![NodeReport {
+            name: node.to_owned(),
+            instances,
+            problems: report.problems.clone(),
+        }],
+    }
 }
 
 #[cfg(test)]

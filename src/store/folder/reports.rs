@@ -3,13 +3,10 @@
 use super::{
     Inner, Written,
     disk::{FILE_MODE, file_name, manifest_names, unavailable, write_yaml},
+    plan::status_of,
 };
 use crate::{
-    api::configuration::Configuration,
-    files,
-    model::names::ObjectKey,
-    store::{StoreError, plan::status_of},
-    yaml,
+    api::configuration::Configuration, files, model::names::ObjectKey, store::StoreError, yaml,
 };
 use anyhow::Context as _;
 use k8s_openapi::jiff::Timestamp;
