@@ -5,6 +5,7 @@ mod outcome;
 mod placement;
 pub(crate) mod plan;
 pub(crate) mod report;
+mod specs;
 
 use super::{Pass, Shared, Turns, pace::SteadyClock, pod_state::one_line, world::World};
 use crate::{
@@ -78,7 +79,11 @@ async fn pass(
     let mut notices = memory.observe(world, now);
     let first = planned(shared, memory, world, now);
     for (configuration, (digest, error)) in &first.broken {
-        notices.extend(memory.invalid(configuration, (digest, &error.to_string()), now));
+        notices.extend(
+            memory
+                .specs
+                .refuse(configuration, digest, &error.to_string(), now),
+        );
     }
     let results = carry_out(shared, first.actions, shutdown).await;
     let mut is_done = true;

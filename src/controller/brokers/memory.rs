@@ -4,6 +4,7 @@ pub(crate) use super::outcome::{Notice, Outcome};
 use super::{
     moves::Moves,
     plan::{Action, Broker},
+    specs::Specs,
 };
 use crate::{
     api::names,
@@ -19,8 +20,6 @@ const LAST_WAIT: SignedDuration = SignedDuration::from_mins(5);
 const RAN_WELL: SignedDuration = SignedDuration::from_mins(10);
 /// A created object is in the watch long before this time. If it is not, it was deleted in between.
 const SHOWS_WITHIN: SignedDuration = SignedDuration::from_secs(30);
-/// A trouble of a whole Configuration is told once for all its brokers, and again after this time if it lasts.
-const TOLD_AGAIN: SignedDuration = SignedDuration::from_mins(5);
 /// A broker of a device that moves again and again is replaced at most so often: anybody on a LAN can make one move.
 const MOVES_APART: SignedDuration = SignedDuration::from_mins(1);
 /// A name that is taken is mostly a watch that is behind; after so many tries somebody else has it.
@@ -33,21 +32,10 @@ pub(crate) struct Memory {
     created: BTreeMap<ObjectKey, Created>,
     /// The uids of what was deleted and still shows.
     deleted: BTreeSet<String>,
-    told: BTreeMap<ObjectKey, Told>,
-    /// The digest of each Configuration's broker spec that the API server has accepted.
-    accepted: BTreeMap<ObjectKey, String>,
+    pub(crate) specs: Specs,
     pub(crate) moves: Moves,
     /// When Pods were replaced because their devices had moved.
     moved: BTreeMap<ObjectKey, Timestamp>,
-}
-
-/// A broker spec that nothing can be made of.
-#[derive(Debug, Clone, PartialEq)]
-struct Told {
-    digest: String,
-    message: String,
-    /// When the log said so last.
-    at: Timestamp,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -90,8 +78,7 @@ impl Memory {
         self.deleted.retain(|uid| uids.contains(uid));
         (self.failures).retain(|_, failures| world.instances.contains_key(&failures.instance));
         self.moves.observe(world, now);
-        (self.told).retain(|configuration, _| world.configurations.contains_key(configuration));
-        (self.accepted).retain(|configuration, _| world.configurations.contains_key(configuration));
+        self.specs.observe(world);
         (self.moved).retain(|_, at| now < *at + MOVES_APART);
         let owners: BTreeMap<_, _> = (world.instances.iter())
             .filter_map(|(key, instance)| {
@@ -238,7 +225,7 @@ impl Memory {
                     node: None,
                     since: now,
                 };
-                self.told.remove(&broker.configuration);
+                self.specs.accept(&broker.configuration, &broker.digest);
                 self.created.insert(broker.key.clone(), created);
                 (true, Some(Notice::Created(broker.clone())))
             }
@@ -281,7 +268,7 @@ impl Memory {
         };
         match code {
             // It cannot be read, or is not valid.
-            400 | 422 => self.invalid(&broker.configuration, (&broker.digest, message), now),
+            400 | 422 => (self.specs).refuse(&broker.configuration, &broker.digest, message, now),
             _ => Some(refused),
         }
     }
@@ -295,13 +282,7 @@ impl Memory {
         match outcome {
             // The name is taken by the Pod that is to be replaced: what comes before that was accepted.
             Outcome::Done(_) | Outcome::Conflict => {
-                let Broker {
-                    configuration,
-                    digest,
-                    ..
-                } = broker;
-                self.accepted.insert(configuration.clone(), digest.clone());
-                self.told.remove(configuration);
+                self.specs.accept(&broker.configuration, &broker.digest);
                 (true, None)
             }
             Outcome::Gone => {
@@ -315,48 +296,12 @@ impl Memory {
         }
     }
 
-    /// That nothing can be made of a Configuration's broker spec, unless it was told.
-    pub(crate) fn invalid(
-        &mut self,
-        configuration: &ObjectKey,
-        (digest, message): (&str, &str),
-        now: Timestamp,
-    ) -> Option<Notice> {
-        let told = self.told.get(configuration);
-        if told.is_some_and(|told| told.digest == digest && now < told.at + TOLD_AGAIN) {
-            return None;
-        }
-        let told = Told {
-            digest: digest.to_owned(),
-            message: message.to_owned(),
-            at: now,
-        };
-        self.told.insert(configuration.clone(), told);
-        Some(Notice::SpecInvalid {
-            configuration: configuration.clone(),
-            message: message.to_owned(),
-        })
-    }
-
-    /// Returns whether the API server has accepted a Pod of this broker spec.
-    pub(crate) fn is_accepted(&self, configuration: &ObjectKey, digest: &str) -> bool {
-        self.accepted
-            .get(configuration)
-            .is_some_and(|accepted| accepted == digest)
-    }
-
     /// When a broker may be created again.
     pub(crate) fn not_before(&self, key: &ObjectKey, digest: &str) -> Option<Timestamp> {
         let failures = self.failures.get(key)?;
         // A Pod of Akri's carries no digest.
         let is_of = failures.digest == digest || failures.digest.is_empty();
         is_of.then(|| failures.last + wait(failures.count))
-    }
-
-    /// Returns why the broker spec of this digest was refused, if it was and no broker was created since.
-    pub(crate) fn spec_refusal(&self, configuration: &ObjectKey, digest: &str) -> Option<&str> {
-        let told = self.told.get(configuration)?;
-        (told.digest == digest).then_some(&told.message)
     }
 
     /// Returns the last answer of the API server that refused to create a broker, if it did.

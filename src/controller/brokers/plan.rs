@@ -295,7 +295,7 @@ impl<'a> Planner<'a> {
             let error = broker::check(configuration).err();
             let is_broken = error.is_some();
             broken.extend(error.map(|error| (key.clone(), (digest.clone(), error))));
-            let is_accepted = self.input.memory.is_accepted(key, &digest)
+            let is_accepted = self.input.memory.specs.is_accepted(key, &digest)
                 || has_pod_of(self.input.world, key, &digest);
             Asked {
                 digest,
@@ -331,9 +331,9 @@ impl<'a> Planner<'a> {
             let generation = generation.and_then(|of| of.metadata.generation);
             // A Job is of a generation, a Pod of a digest.
             let of_job = generation.unwrap_or_default().to_string();
-            let memory = self.input.memory;
-            let refused = memory.spec_refusal(key, &asked.digest);
-            let refused = refused.or_else(|| memory.spec_refusal(key, &of_job));
+            let specs = &self.input.memory.specs;
+            let refused = specs.refusal(key, &asked.digest);
+            let refused = refused.or_else(|| specs.refusal(key, &of_job));
             let message = broken.or(refused.map(str::to_owned))?;
             Some(((*key).clone(), generation, message))
         });

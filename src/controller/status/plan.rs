@@ -188,17 +188,7 @@ impl View<'_> {
         let brokers = of_brokers(seen, configuration).filter(|_| !is_late);
         let verdicts = [Some((ConditionType::Ready, ready)), brokers];
         let verdicts: Vec<_> = verdicts.into_iter().flatten().collect();
-        let mut troubles = vec![];
-        for (type_, verdict) in &verdicts {
-            let old = Condition::of_type(&before.conditions, *type_);
-            let new = new_trouble(old, verdict);
-            let is_told = |new: &Problem| {
-                troubles
-                    .iter()
-                    .any(|told: &Problem| told.reason == new.reason)
-            };
-            troubles.extend(new.filter(|new| !is_told(new)));
-        }
+        let troubles = troubles(&verdicts, &before.conditions);
         let condition = |(type_, Verdict { status, problem })| {
             let Problem { reason, message } = problem;
             let time = condition::time(self.now);
@@ -347,6 +337,19 @@ fn patch(configuration: &Configuration, after: &ConfigurationStatus) -> Patch {
         patch.push(add(&["status"], status));
     }
     Patch(patch)
+}
+
+/// Returns the problems that are new, each reason once.
+fn troubles(verdicts: &[(ConditionType, Verdict)], before: &[Condition]) -> Vec<Problem> {
+    let mut troubles: Vec<Problem> = vec![];
+    for (type_, verdict) in verdicts {
+        let new = new_trouble(Condition::of_type(before, *type_), verdict);
+        let is_told = |new: &Problem| troubles.iter().any(|told| told.reason == new.reason);
+        if let Some(new) = new.filter(|new| !is_told(new)) {
+            troubles.push(new);
+        }
+    }
+    troubles
 }
 
 #[cfg(test)]

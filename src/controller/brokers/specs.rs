@@ -1,0 +1,74 @@
+//! What is known of the broker specs of Configurations: which one the API server accepts, and which one is refused. Pure.
+use super::outcome::Notice;
+use crate::{controller::world::World, model::names::ObjectKey};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use std::collections::BTreeMap;
+
+/// A refused spec is reported once for all its brokers, and again after this time if it is still refused.
+const REPORTED_AGAIN: SignedDuration = SignedDuration::from_mins(5);
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Specs {
+    refused: BTreeMap<ObjectKey, Refused>,
+    /// The digest of each Configuration's spec that the API server has accepted.
+    accepted: BTreeMap<ObjectKey, String>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct Refused {
+    digest: String,
+    message: String,
+    /// The time of the last report.
+    reported: Timestamp,
+}
+
+impl Specs {
+    pub(super) fn observe(&mut self, world: &World) {
+        let is_there = |key: &ObjectKey| world.configurations.contains_key(key);
+        self.refused
+            .retain(|configuration, _| is_there(configuration));
+        self.accepted
+            .retain(|configuration, _| is_there(configuration));
+    }
+
+    pub(super) fn accept(&mut self, configuration: &ObjectKey, digest: &str) {
+        self.refused.remove(configuration);
+        self.accepted
+            .insert(configuration.clone(), digest.to_owned());
+    }
+
+    /// Records that no broker can be made of a spec. Returns the notice, unless it was reported.
+    pub(crate) fn refuse(
+        &mut self,
+        configuration: &ObjectKey,
+        digest: &str,
+        message: &str,
+        now: Timestamp,
+    ) -> Option<Notice> {
+        let known = self.refused.get(configuration);
+        if known.is_some_and(|it| it.digest == digest && now < it.reported + REPORTED_AGAIN) {
+            return None;
+        }
+        let refused = Refused {
+            digest: digest.to_owned(),
+            message: message.to_owned(),
+            reported: now,
+        };
+        self.refused.insert(configuration.clone(), refused);
+        Some(Notice::SpecInvalid {
+            configuration: configuration.clone(),
+            message: message.to_owned(),
+        })
+    }
+
+    /// Returns whether the API server has accepted a broker of this spec.
+    pub(crate) fn is_accepted(&self, configuration: &ObjectKey, digest: &str) -> bool {
+        (self.accepted.get(configuration)).is_some_and(|accepted| accepted == digest)
+    }
+
+    /// Returns why the spec of this digest was refused, if it was and no broker was created since.
+    pub(crate) fn refusal(&self, configuration: &ObjectKey, digest: &str) -> Option<&str> {
+        let refused = self.refused.get(configuration)?;
+        (refused.digest == digest).then_some(&refused.message)
+    }
+}
