@@ -18,7 +18,7 @@ test_the_story_of_the_readme() {
   within 5 "four Instances" has_instances zeroconf-http 4
   note "applied -> four Instances: $TOOK s"
   kubectl get instances | tee "$SUITE/instances"
-  head -n 1 "$SUITE/instances" | grep -Eq '^NAME +CONFIG +SHARED +NODES +AGE$' || fail "columns of kubectl get instances"
+  head -n 1 "$SUITE/instances" | grep -Eq '^NAME +CONFIG +SHARED +NODES +AVAILABLE +DEVICE +AGE$' || fail "columns of kubectl get instances"
   for n in 1 2 3 4; do
     instance=$(instance_of "page-$n")
     within 5 "both nodes see page-$n" is_on "$instance" node-1 node-2

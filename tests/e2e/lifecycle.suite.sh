@@ -22,7 +22,7 @@ test_the_page_as_it_is_written() {
     while IFS= read -r line; do printf 'look_before %q\n%s\n' "$line" "$line"; done <"$SUITE/page"
   } >"$SUITE/reader"
   (cd "$E2E/../.." && bash -euo pipefail "$SUITE/reader") >"$SUITE/said" 2>&1 || fail "$(cat "$SUITE/said")"
-  was_said 2 '^NAME +CONFIG +SHARED +NODES +AGE$' # of both looks
+  was_said 2 '^NAME +CONFIG +SHARED +NODES +AVAILABLE +DEVICE +AGE$' # of both looks
   was_said 4 '^zeroconf-http-[0-9a-f]{6} +zeroconf-http +true +\["node-[12]","node-[12]"\] +[0-9]+s$'
   for n in 1 2 3 4; do was_said 1 "^\\[pod/[^ ]*\\] AKRI_ZEROCONF_DEVICE_PATH=/$n\$"; done
   # The one slot of each: Capacity of both nodes, and Allocatable of the one that has it.
