@@ -225,8 +225,18 @@ async fn endpoints_of_one_name_are_one_handler_by_socket_and_by_network() {
     configure(&node, "cam", "cameras", "");
     let (door, hall) = (instance_name("cam", "door"), instance_name("cam", "hall"));
     node.until_counts(&door, 1, 1).await;
+    let mut thief = device("thief");
+    thief.device_specs = vec![DeviceSpec {
+        container_path: "/dev/video0".to_owned(),
+        host_path: "/dev/null".to_owned(),
+        permissions: "rw".to_owned(),
+    }];
+    let devices = vec![device("door"), device("hall"), thief];
+    other.answer.send_replace(Answer::List(devices));
     registered(&node, "cameras", url).await;
     node.until_counts(&hall, 1, 1).await;
+    until_status(&node, "cam", &["thief", "use a Unix socket"]).await;
+    assert_eq!(node.instances().len(), 2);
     one.answer.send_replace(list(&[]));
     other.answer.send_replace(list(&["door"]));
     node.until_no_instance(&hall).await;

@@ -14,7 +14,7 @@ use crate::{
 };
 use futures::future::BoxFuture;
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     sync::Arc,
 };
 use tokio::{
@@ -50,6 +50,8 @@ impl ExternalDiscovery {
             endpoint,
             shared: scope == Scope::Shared,
             times: 0,
+            is_restored: false,
+            followers: BTreeSet::new(),
         };
         registrations
             .register(registration)
@@ -68,6 +70,10 @@ impl ExternalDiscovery {
         let began = Instant::now();
         let mut registrations = self.registrations.subscribe();
         let (events, mut happened) = mpsc::channel(1);
+        let follower = Follower {
+            id: fastrand::u64(..),
+            registrations: self.registrations.clone(),
+        };
         let mut streams = Streams {
             running: JoinMap::new(),
             registered: BTreeMap::new(),
@@ -81,10 +87,8 @@ impl ExternalDiscovery {
                 .cloned()
                 .collect();
             streams.follow(&self, &now);
-            endpoints.set(
-                &now.into_iter().map(|r| r.endpoint).collect(),
-                began.elapsed(),
-            );
+            let now = now.into_iter().map(|r| (r.endpoint, r.is_restored));
+            endpoints.set(&now.collect(), began.elapsed());
             let turn = endpoints.turn(began.elapsed());
             // Before a handler has said something there is nothing to say of its devices.
             if turn.set != DeviceSet::default() {
@@ -100,6 +104,7 @@ impl ExternalDiscovery {
                 _ = registrations.changed() => {}
                 Some((endpoint, event)) = happened.recv() => {
                     self.note(&endpoints, &endpoint, &event);
+                    follower.note(&self.name, &endpoint, &event);
                     endpoints.happened(&endpoint, event, began.elapsed());
                 }
                 Some((endpoint, ended)) = streams.running.join_next() => {
@@ -121,11 +126,6 @@ impl ExternalDiscovery {
                 if was_broken {
                     info!(handler, %endpoint, devices = list.devices.len(), "the handler answers again");
                 }
-                let touch = |all: &mut Arc<Registrations>| {
-                    Arc::make_mut(all).touch(handler, endpoint);
-                    false // nobody waits for it
-                };
-                self.registrations.send_if_modified(touch);
             }
             Event::Broken(why) => {
                 metrics().count_discovery(handler, false);
@@ -160,6 +160,34 @@ impl Discovery for ExternalDiscovery {
     }
 }
 
+/// This discovery, as the registrations know it.
+struct Follower {
+    id: u64,
+    registrations: watch::Sender<Arc<Registrations>>,
+}
+
+impl Follower {
+    fn note(&self, handler: &str, endpoint: &Endpoint, event: &Event) {
+        self.change(|all| match event {
+            Event::Says(_) => all.answers(handler, endpoint, self.id),
+            Event::Broken(_) | Event::Refuses(_) => all.ended(Some(endpoint), self.id),
+        });
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Registrations)) {
+        self.registrations.send_if_modified(|all| {
+            change(Arc::make_mut(all));
+            false // nobody waits for it
+        });
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        self.change(|all| all.ended(None, self.id));
+    }
+}
+
 /// The tasks of the streams. They end with it.
 struct Streams {
     running: JoinMap<Endpoint, ()>,
@@ -189,10 +217,15 @@ impl Streams {
                 continue;
             }
             let times = watch::Sender::new(registration.times);
+            // Nobody knows who answers in a network: its answers are not authenticated.
+            let host_paths = match endpoint {
+                Endpoint::Unix(_) => discovery.host_paths.clone(),
+                Endpoint::Network(_) => Arc::new(HostPaths::none()),
+            };
             let stream = Stream {
                 endpoint: endpoint.clone(),
                 request: discovery.request.clone(),
-                host_paths: discovery.host_paths.clone(),
+                host_paths,
                 registered: times.subscribe(),
                 events: self.events.clone(),
             };
@@ -205,7 +238,11 @@ impl Streams {
 /// Publishes a set that is another one, and logs the problems that are new.
 fn publish(set: DeviceSet, found: &watch::Sender<DeviceSet>) {
     found.send_if_modified(|last| {
-        let is_new = |problem: &&String| !last.problems.contains(problem);
+        if *last == set {
+            return false;
+        }
+        let known: HashSet<&String> = last.problems.iter().collect();
+        let is_new = |problem: &&String| !known.contains(problem);
         let new: Vec<&String> = set
             .problems
             .iter()
@@ -218,8 +255,7 @@ fn publish(set: DeviceSet, found: &watch::Sender<DeviceSet>) {
         if new.len() > PROBLEMS_NAMED {
             warn!("and there are more problems: {} in all", set.problems.len());
         }
-        let is_changed = *last != set;
         *last = set;
-        is_changed
+        true
     });
 }

@@ -5,6 +5,12 @@ use std::str::FromStr;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostPaths(Vec<AllowedPath>);
 
+/// All devices of the node at once: no device is that.
+const DEVICE_FOLDER: &str = "/dev";
+/// These are no devices: they lead to files of whoever opens them, and to memory that other containers share. Only a prefix
+/// that names them, or something in them, allows them.
+const OWN_PREFIX_ONLY: [&str; 4] = ["/dev/fd", "/dev/shm", "/dev/mqueue", "/dev/core"];
+
 /// One prefix: a folder with all that is in it, or one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AllowedPath(String);
@@ -20,12 +26,23 @@ impl HostPaths {
         Self(vec![AllowedPath(String::new())])
     }
 
+    /// No path: for a handler on another machine, or in a network where nobody knows who answers.
+    pub(super) fn none() -> Self {
+        Self(vec![])
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub(super) fn allow(&self, path: &str) -> bool {
-        let is_in = |AllowedPath(prefix): &AllowedPath| {
-            let rest = path.strip_prefix(prefix.as_str());
-            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        let (own, all) = (OWN_PREFIX_ONLY, DEVICE_FOLDER);
+        let guarded = own.into_iter().find(|folder| is_at_or_below(path, folder));
+        let allows = |AllowedPath(prefix): &AllowedPath| {
+            is_at_or_below(path, prefix)
+                && guarded.is_none_or(|folder| is_at_or_below(prefix, folder))
         };
-        is_plain(path) && self.0.iter().any(is_in)
+        is_plain(path) && path != all && self.0.iter().any(allows)
     }
 
     /// The prefixes, for messages.
@@ -59,6 +76,11 @@ impl FromStr for AllowedPath {
     }
 }
 
+fn is_at_or_below(path: &str, folder: &str) -> bool {
+    let rest = path.strip_prefix(folder);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
 /// Whether a path names one place whatever is in the folders: it is absolute, and no part of it is empty, `.` or `..`.
 pub(super) fn is_plain(path: &str) -> bool {
     let Some(parts) = path.strip_prefix('/') else {
@@ -79,12 +101,7 @@ mod tests {
     #[test]
     fn a_path_below_a_prefix_is_allowed_and_one_that_only_begins_like_it_is_not() {
         let allowed = paths(&["/dev/", "/run/cameras.sock"]);
-        for path in [
-            "/dev",
-            "/dev/ttyUSB0",
-            "/dev/serial/by-id/a",
-            "/run/cameras.sock",
-        ] {
+        for path in ["/dev/ttyUSB0", "/dev/serial/by-id/a", "/run/cameras.sock"] {
             assert!(allowed.allow(path), "{path}");
         }
         for path in [
@@ -104,6 +121,24 @@ mod tests {
             assert!(!allowed.allow(path), "{path:?}");
         }
         assert_eq!(allowed.list(), "/dev, /run/cameras.sock");
+    }
+
+    #[test]
+    fn what_is_no_single_device_is_not_allowed_with_the_others() {
+        let (folder, root) = (paths(&["/dev"]), paths(&["/"]));
+        for path in [
+            "/dev",
+            "/dev/fd/0",
+            "/dev/shm",
+            "/dev/shm/a",
+            "/dev/mqueue",
+            "/dev/core",
+        ] {
+            assert!(!folder.allow(path) && !root.allow(path), "{path}");
+        }
+        assert!(folder.allow("/dev/fd0") && folder.allow("/dev/shmem"));
+        let named = paths(&["/dev", "/dev/shm/cameras"]);
+        assert!(named.allow("/dev/shm/cameras/1") && !named.allow("/dev/shm/a"));
     }
 
     #[test]

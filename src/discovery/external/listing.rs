@@ -10,7 +10,9 @@ use crate::{
 };
 
 /// The id stands in an annotation.
-const ID_MAX: usize = 1024;
+const ID_MAX: usize = 256;
+/// Of the devices of a list that are left out so many are named.
+const PROBLEMS_MAX: usize = 32;
 const PROPERTIES_MAX: usize = limits::INSTANCE_PROPERTIES_MAX - limits::BROKER_PROPERTIES_MAX;
 /// The bytes of all properties of a device, names and values together.
 const PROPERTY_BYTES_MAX: usize = 32 * 1024;
@@ -22,19 +24,23 @@ const SHOWN_MAX: usize = 100;
 /// fail later, and elsewhere.
 pub(super) fn devices(list: DeviceList, allowed: &HostPaths) -> DeviceSet {
     let mut set = DeviceSet::complete([]);
+    let mut more = 0_usize;
+    let mut tell = |problem: &dyn Fn() -> String| match set.problems.len() < PROBLEMS_MAX {
+        true => set.problems.push(problem()),
+        false => more += 1,
+    };
     for device in list.devices {
         let id = device.id.clone();
         match device_of(device, allowed) {
             Ok(device) if set.devices.contains_key(&device.id) => {
-                let id = shown(&id);
-                (set.problems).push(format!("{id} is twice in the list: the first one counts"));
+                tell(&|| format!("{} is twice in the list: the first one counts", shown(&id)));
             }
             Ok(device) => drop(set.devices.insert(device.id.clone(), device.into())),
-            Err(why) => {
-                let id = shown(&id);
-                (set.problems).push(format!("device {id} is left out: {why}"));
-            }
+            Err(why) => tell(&|| format!("device {} is left out: {why}", shown(&id))),
         }
+    }
+    if more > 0 {
+        set.problems.push(format!("and {more} more such devices"));
     }
     if list.too_large > 0 {
         set.problems.push(format!(
@@ -60,8 +66,10 @@ fn device_of(device: v0::Device, allowed: &HostPaths) -> Result<Device, String> 
         mounts,
         device_specs,
     } = device;
-    if id.is_empty() || id.len() > ID_MAX || id.contains('\0') {
-        return Err(format!("its id must have 1 to {ID_MAX} bytes and no NUL"));
+    if id.is_empty() || id.len() > ID_MAX || id.chars().any(char::is_control) {
+        return Err(format!(
+            "its id must have 1 to {ID_MAX} bytes and no control characters"
+        ));
     }
     let bytes = |(name, value): (&String, &String)| name.len() + value.len();
     let bytes: usize = properties.iter().map(bytes).sum();
@@ -109,6 +117,11 @@ fn device_of(device: v0::Device, allowed: &HostPaths) -> Result<Device, String> 
 }
 
 fn check_paths(field: &str, inside: &str, host: &str, allowed: &HostPaths) -> Result<(), String> {
+    if allowed.is_empty() {
+        return Err(format!(
+            "it has {field}: a handler reached over the network may not give mounts or device nodes: use a Unix socket"
+        ));
+    }
     let is_path = |path: &str| path.len() <= PATH_MAX && is_plain(path);
     if !is_path(inside) {
         return Err(format!(
@@ -205,7 +218,7 @@ mod tests {
         device.device_specs = vec![node("/dev/video3", "rw")];
         device.mounts = vec![v0::Mount {
             container_path: "/cam".to_owned(),
-            host_path: "/dev/shm/cam".to_owned(),
+            host_path: "/dev/cam".to_owned(),
             read_only: true,
         }];
         let set = list(vec![device]);
@@ -215,7 +228,7 @@ mod tests {
         assert_eq!(device.properties["URL"], "rtsp://a");
         assert_eq!(device.device_nodes[0].host_path, "/dev/video3");
         assert_eq!(device.device_nodes[0].permissions, "rw");
-        assert!(device.mounts[0].read_only && device.mounts[0].host_path == "/dev/shm/cam");
+        assert!(device.mounts[0].read_only && device.mounts[0].host_path == "/dev/cam");
         assert!(device.connection.is_empty());
     }
 
@@ -267,8 +280,18 @@ mod tests {
         assert!(property("A\nB", "x").contains("\"A\\nB\""));
         assert!(property(&"A".repeat(254), "x").contains("at most 253 bytes"));
         assert!(property("A", &"x".repeat(33_000)).contains("32768 bytes are the most"));
-        assert!(refusal(|device| device.id = String::new()).contains("1 to 1024 bytes"));
-        assert!(refusal(|device| device.id = "x".repeat(1025)).contains("1 to 1024 bytes"));
+        for id in [
+            String::new(),
+            "x".repeat(257),
+            "a\nb".to_owned(),
+            "\0".to_owned(),
+        ] {
+            let refused = refusal(|device| device.id = id);
+            assert!(
+                refused.contains("1 to 256 bytes and no control"),
+                "{refused}"
+            );
+        }
     }
 
     #[test]
@@ -295,6 +318,31 @@ mod tests {
         assert!(
             problem.starts_with("95904 devices are left out"),
             "{problem}"
+        );
+    }
+
+    #[test]
+    fn of_many_devices_that_are_left_out_a_few_are_named_and_the_others_counted() {
+        let bad = |n: usize| camera(&format!("{n}\n"));
+        let set = list((0..100).map(bad).collect());
+        assert_eq!(set.problems.len(), PROBLEMS_MAX + 1);
+        assert_eq!(set.problems[PROBLEMS_MAX], "and 68 more such devices");
+    }
+
+    #[test]
+    fn a_handler_in_the_network_gives_properties_and_no_path_of_the_node() {
+        let mut thief = camera("thief");
+        thief.device_specs = vec![node("/dev/video0", "rw")];
+        let list = DeviceList {
+            devices: vec![thief, camera("door")],
+            ..DeviceList::default()
+        };
+        let set = super::devices(list, &HostPaths::none());
+        assert!(set.devices.len() == 1 && set.devices.keys().all(|id| id.as_str() == "door"));
+        assert!(
+            set.problems[0].contains("use a Unix socket"),
+            "{:?}",
+            set.problems
         );
     }
 

@@ -13,6 +13,7 @@ mod endpoint;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod host_paths;
+mod kept_file;
 mod listing;
 mod plan;
 mod registrations;

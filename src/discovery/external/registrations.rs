@@ -1,7 +1,7 @@
 //! The handlers in other processes that have registered, and the text of the file that keeps them. Pure.
 //!
 //! A handler of Akri's registers once in its life. So a registration is never dropped because its handler does not answer,
-//! only for a newer one when there are too many.
+//! only for a newer one when there are too many. One whose handler answers is never dropped.
 use super::{
     endpoint::Endpoint,
     listing::{one_line, shown},
@@ -29,6 +29,21 @@ pub(super) struct Registration {
     /// How often it has registered in this life of the agent. A handler that registers again is asked again at once.
     #[serde(skip)]
     pub(super) times: u64,
+    /// Whether it was read from the file, and has not answered since.
+    #[serde(skip)]
+    pub(super) is_restored: bool,
+    /// The discoveries that have a list of it by a stream that has not ended.
+    #[serde(skip)]
+    pub(super) followers: BTreeSet<u64>,
+}
+
+/// Why a registration that is correct in itself is not taken.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Refused {
+    #[error("{0}")]
+    TooMany(String),
+    #[error("{0}")]
+    Contradicts(String),
 }
 
 /// All registrations; those that were used last are the last ones.
@@ -71,6 +86,8 @@ impl Registration {
             endpoint,
             shared: request.shared,
             times: 0,
+            is_restored: false,
+            followers: BTreeSet::new(),
         };
         registration.check(rules)?;
         Ok(registration)
@@ -135,9 +152,13 @@ impl Registrations {
                     Endpoint::Unix(path) => Endpoint::unix(path)?,
                     Endpoint::Network(uri) => Endpoint::network(uri)?,
                 };
-                let read = Registration { endpoint, ..read };
+                let read = Registration {
+                    endpoint,
+                    is_restored: true,
+                    ..read
+                };
                 read.check(rules)?;
-                all.register(read).map(drop)
+                all.register(read).map(drop).map_err(|e| e.to_string())
             });
             problems.extend(checked.err().map(|e| one_line(&e, limits::NAME_MAX)));
         }
@@ -153,36 +174,61 @@ impl Registrations {
         serde_json::to_string_pretty(&file).unwrap_or_default() + "\n"
     }
 
-    /// Adds a registration, or renews it. Returns the endpoint that had to go for it: of its name the one that was used
-    /// longest ago.
-    pub(super) fn register(&mut self, mut new: Registration) -> Result<Option<Endpoint>, String> {
+    /// Adds a registration, or renews it. Returns the endpoint that had to go for it: of those of its name that do not
+    /// answer, the one that answered longest ago.
+    pub(super) fn register(&mut self, mut new: Registration) -> Result<Option<Endpoint>, Refused> {
         let is_same = |old: &Registration| old.name == new.name && old.endpoint == new.endpoint;
+        // All endpoints of a name find devices of one scope: it decides what their Instances are called.
+        let differs = |old: &&Registration| !is_same(old) && old.shared != new.shared;
+        if let Some(other) = self.of(&new.name).find(differs) {
+            return Err(Refused::Contradicts(format!(
+                "shared: it is {} for {}, and all endpoints of {} must say the same: correct it, register by another name, \
+                 or, if that endpoint is gone, stop the agent, delete it from handlers.json, and start the agent",
+                other.shared, other.endpoint, new.name
+            )));
+        }
         let mut removed = None;
         if let Some(place) = self.0.iter().position(is_same) {
-            new.times = self.0.remove(place).times + 1;
+            let old = self.0.remove(place);
+            new.times = old.times + 1;
+            (new.is_restored, new.followers) = (old.is_restored, old.followers);
         } else if !self.names().contains_key(&new.name) && self.names().len() >= NAMES_MAX {
-            return Err(format!(
+            return Err(Refused::TooMany(format!(
                 "name: {NAMES_MAX} other handlers are registered, which are the most: stop the agent, delete those that \
                  are gone from its handlers.json, and start it"
-            ));
+            )));
         } else if self.of(&new.name).count() >= ENDPOINTS_MAX {
-            let place = self.0.iter().position(|old| old.name == new.name);
-            removed = place.map(|place| self.0.remove(place).endpoint);
-        }
-        // All endpoints of a name find devices of one scope: it decides what their Instances are called.
-        for old in self.0.iter_mut().filter(|old| old.name == new.name) {
-            old.shared = new.shared;
+            let may_go = |old: &Registration| old.name == new.name && old.followers.is_empty();
+            let place = self.0.iter().position(may_go).ok_or_else(|| {
+                Refused::TooMany(format!(
+                    "endpoint: {ENDPOINTS_MAX} other endpoints of {} answer, which are the most: end one of them, or \
+                     register by another name",
+                    new.name
+                ))
+            })?;
+            removed = Some(self.0.remove(place).endpoint);
         }
         self.0.push(new);
         Ok(removed)
     }
 
-    /// Takes note that an endpoint answers.
-    pub(super) fn touch(&mut self, name: &str, endpoint: &Endpoint) {
+    /// Takes note that an endpoint answers this discovery.
+    pub(super) fn answers(&mut self, name: &str, endpoint: &Endpoint, follower: u64) {
         let is_it = |old: &Registration| old.name == name && old.endpoint == *endpoint;
         if let Some(place) = self.0.iter().position(is_it) {
-            let used = self.0.remove(place);
+            let mut used = self.0.remove(place);
+            used.is_restored = false;
+            used.followers.insert(follower);
             self.0.push(used);
+        }
+    }
+
+    /// Takes note that a discovery has no list any more: of this endpoint, or of all.
+    pub(super) fn ended(&mut self, endpoint: Option<&Endpoint>, follower: u64) {
+        for old in &mut self.0 {
+            if endpoint.is_none_or(|endpoint| old.endpoint == *endpoint) {
+                old.followers.remove(&follower);
+            }
         }
     }
 
@@ -203,158 +249,5 @@ impl Registrations {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::{collection::vec, prelude::*};
-
-    fn rules() -> Rules {
-        Rules {
-            folder: "/var/lib/akri".to_owned(),
-            reserved: BTreeSet::from(["udev".to_owned()]),
-        }
-    }
-
-    fn request(name: &str, endpoint: &str, kind: i32) -> RegisterDiscoveryHandlerRequest {
-        RegisterDiscoveryHandlerRequest {
-            name: name.to_owned(),
-            endpoint: endpoint.to_owned(),
-            endpoint_type: kind,
-            shared: true,
-        }
-    }
-
-    fn read(name: &str, endpoint: &str, kind: i32) -> Result<String, String> {
-        let read = Registration::read(request(name, endpoint, kind), &rules())?;
-        Ok(read.endpoint.to_string())
-    }
-
-    fn registration(name: &str, n: usize) -> Registration {
-        let endpoint = format!("http://10.0.0.{n}:10000");
-        Registration::read(request(name, &endpoint, 1), &rules()).unwrap()
-    }
-
-    #[test]
-    fn endpoints_are_read_as_akris_handlers_write_them() {
-        for (endpoint, kind, expected) in [
-            ("/var/lib/akri/onvif.sock", 0, "/var/lib/akri/onvif.sock"),
-            ("unix:///var/lib/akri/a.sock", 0, "/var/lib/akri/a.sock"),
-            ("unix:/var/lib/akri/a.sock", 0, "/var/lib/akri/a.sock"),
-            ("http://10.1.2.3:10000", 1, "http://10.1.2.3:10000"),
-            ("10.1.2.3:10000", 1, "http://10.1.2.3:10000"),
-            ("http://[fd00::1]:10000/", 1, "http://[fd00::1]:10000"),
-            ("http://onvif.akri", 1, "http://onvif.akri"),
-        ] {
-            assert_eq!(read("onvif", endpoint, kind).unwrap(), expected);
-        }
-    }
-
-    #[test]
-    fn a_registration_that_cannot_be_is_refused_with_its_field() {
-        let long = format!("/var/lib/akri/{}.sock", "x".repeat(100));
-        for (name, endpoint, kind, message) in [
-            ("", "/var/lib/akri/a.sock", 0, "name:"),
-            ("-a", "/var/lib/akri/a.sock", 0, "name:"),
-            ("a b", "/var/lib/akri/a.sock", 0, "name:"),
-            ("a\n", "/var/lib/akri/a.sock", 0, "name:"),
-            (&"x".repeat(64), "/var/lib/akri/a.sock", 0, "name:"),
-            ("udev", "/var/lib/akri/a.sock", 0, "built in"),
-            (
-                "a",
-                "/run/containerd/containerd.sock",
-                0,
-                "is not in /var/lib/akri",
-            ),
-            ("a", "/var/lib/akri-2/a.sock", 0, "is not in /var/lib/akri"),
-            ("a", "/var/lib/akri/../../../run/a.sock", 0, "endpoint:"),
-            ("a", "/var/lib/akri/", 0, "endpoint:"),
-            ("a", "a.sock", 0, "endpoint:"),
-            ("a", &long, 0, "at most 107 bytes"),
-            ("a", "https://10.0.0.1:1", 1, "in plain text"),
-            ("a", "http://user@10.0.0.1:1", 1, "endpoint:"),
-            ("a", "http://10.0.0.1:1/path", 1, "endpoint:"),
-            ("a", "http://10.0.0.1:70000", 1, "endpoint:"),
-            ("a", "http://", 1, "endpoint:"),
-            ("a", "http://[::1", 1, "endpoint:"),
-            ("a", "/var/lib/akri/a.sock", 2, "endpoint_type is 2"),
-        ] {
-            let refused = read(name, endpoint, kind).unwrap_err();
-            assert!(refused.contains(message), "{name} {endpoint}: {refused}");
-        }
-    }
-
-    #[test]
-    fn of_many_endpoints_of_a_name_the_one_that_was_used_longest_ago_goes() {
-        let mut all = Registrations::default();
-        for n in 0..ENDPOINTS_MAX {
-            assert_eq!(all.register(registration("cam", n)), Ok(None));
-        }
-        all.touch("cam", &registration("cam", 0).endpoint);
-        assert_eq!(
-            all.register(registration("cam", 1)),
-            Ok(None),
-            "it is known"
-        );
-        let gone = all.register(registration("cam", 100)).unwrap().unwrap();
-        assert_eq!(gone, registration("cam", 2).endpoint);
-        assert_eq!(all.of("cam").count(), ENDPOINTS_MAX);
-    }
-
-    #[test]
-    fn names_beyond_the_bound_are_refused_and_none_is_forgotten_for_them() {
-        let mut all = Registrations::default();
-        for n in 0..NAMES_MAX {
-            all.register(registration(&format!("h{n}"), n)).unwrap();
-        }
-        let before = all.clone();
-        let refused = all.register(registration("one-more", 1)).unwrap_err();
-        assert!(refused.contains("32 other handlers"), "{refused}");
-        assert_eq!(all, before);
-        all.register(registration("h0", 200)).unwrap();
-    }
-
-    #[test]
-    fn the_newest_registration_of_a_name_says_whether_its_devices_are_shared() {
-        let mut all = Registrations::default();
-        all.register(registration("cam", 1)).unwrap();
-        let mut local = registration("cam", 2);
-        local.shared = false;
-        all.register(local).unwrap();
-        assert_eq!(all.names()["cam"], Scope::Node);
-        assert!(all.of("cam").all(|r| !r.shared));
-    }
-
-    #[test]
-    fn a_damaged_file_costs_only_what_is_damaged() {
-        let mut all = Registrations::default();
-        all.register(registration("cam", 1)).unwrap();
-        let text = all.text();
-        assert_eq!(Registrations::parse(&text, &rules()), (all.clone(), vec![]));
-        let more = text.replace("[\n", "[\n7, {\"name\": \"udev\", \"endpoint\": {\"network\": \"http://a:1\"}, \"shared\": true},\n");
-        let (read, problems) = Registrations::parse(&more, &rules());
-        assert_eq!((read, problems.len()), (all, 2), "{problems:?}");
-        for text in ["", "[]", "{\"handlers\": 7}", &text[..20]] {
-            let (read, problems) = Registrations::parse(text, &rules());
-            assert_eq!((read, problems.len()), (Registrations::default(), 1));
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn what_is_registered_is_bounded_and_comes_back_from_the_file(
-            asked in vec(("[a-d]{1,2}[0-9]?", 0_usize..20, any::<bool>()), 0..200),
-        ) {
-            let mut all = Registrations::default();
-            for (name, n, shared) in asked {
-                let new = Registration { shared, ..registration(&name, n) };
-                all.register(new).ok(); // the bounds refuse some
-            }
-            prop_assert!(all.names().len() <= NAMES_MAX);
-            prop_assert!(all.names().keys().all(|name| all.of(name).count() <= ENDPOINTS_MAX));
-            let text = all.text();
-            prop_assert!(text.len() as u64 <= FILE_MAX);
-            let (read, problems) = Registrations::parse(&text, &rules());
-            prop_assert_eq!(problems, Vec::<String>::new());
-            prop_assert_eq!(read.text(), text);
-        }
-    }
-}
+#[path = "registrations_tests.rs"]
+mod tests;

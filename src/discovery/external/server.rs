@@ -1,5 +1,8 @@
 //! Serves `v0.Registration` on `agent-registration.sock`, and keeps the registrations in a file.
-use super::registrations::{Registration, Registrations, Rules};
+use super::{
+    kept_file::KeptFile,
+    registrations::{Refused, Registration, Registrations, Rules},
+};
 use crate::{
     backoff::Backoff,
     files,
@@ -19,7 +22,6 @@ use std::{
 };
 use tokio::{
     sync::{mpsc, oneshot, watch},
-    task::spawn_blocking,
     time::sleep,
 };
 use tokio_util::sync::CancellationToken;
@@ -69,9 +71,10 @@ impl Server {
     /// Runs until `shutdown`. A folder that cannot be used is said, and tried again: everything else of the agent goes on.
     pub(super) async fn run(&self, shutdown: CancellationToken) -> anyhow::Result<()> {
         let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
+        let mut file = KeptFile::new(self.file.clone());
         let mut told = None;
         while !shutdown.is_cancelled() {
-            match self.serve(&shutdown).await {
+            match self.serve(&mut file, &shutdown).await {
                 Ok(()) => {
                     backoff.reset();
                     told = None;
@@ -92,7 +95,7 @@ impl Server {
     }
 
     /// Serves until the shutdown, or until the socket is not there any more.
-    async fn serve(&self, shutdown: &CancellationToken) -> io::Result<()> {
+    async fn serve(&self, file: &mut KeptFile, shutdown: &CancellationToken) -> io::Result<()> {
         let socket = self.folder.join(SOCKET);
         check_folder(&self.folder)?;
         let incoming = uds::bind(&socket)?;
@@ -108,9 +111,15 @@ impl Server {
             .add_service(service)
             .serve_with_incoming(incoming);
         let keep = async {
-            while let Some((registration, answer)) = requested.recv().await {
-                // A handler that does not wait any more registers again.
-                answer.send(self.keep(registration).await).ok();
+            loop {
+                tokio::select! {
+                    asked = requested.recv() => {
+                        let Some((registration, answer)) = asked else { break };
+                        // A handler that does not wait any more registers again.
+                        answer.send(self.keep(registration, file).await).ok();
+                    }
+                    () = file.retry() => self.write(file).await,
+                }
             }
         };
         let lost = async {
@@ -119,7 +128,11 @@ impl Server {
             }
         };
         tokio::select! {
-            () = shutdown.cancelled() => files::remove(&socket),
+            // The agent that replaces this one may have its own there already.
+            () = shutdown.cancelled() => match inode(&socket) == bound {
+                true => files::remove(&socket),
+                false => Ok(()),
+            },
             ended = server => ended.map_err(io::Error::other),
             () = keep => Ok(()),
             () = lost => Ok(()),
@@ -127,38 +140,39 @@ impl Server {
     }
 
     /// Adds a registration, and writes the file before it answers. A disk that is full does not keep a handler out.
-    async fn keep(&self, new: Registration) -> Answer {
+    async fn keep(&self, new: Registration, file: &mut KeptFile) -> Answer {
         let (name, endpoint, shared) = (new.name.clone(), new.endpoint.clone(), new.shared);
         let before = self.registrations.borrow().text();
         let mut outcome = Ok(None);
         self.registrations
             .send_modify(|all| outcome = Arc::make_mut(all).register(new));
-        let removed = outcome.map_err(Status::resource_exhausted)?;
+        let removed = outcome.map_err(|refused| {
+            warn!(handler = name, %endpoint, "a discovery handler is refused: {refused}");
+            match refused {
+                Refused::TooMany(why) => Status::resource_exhausted(why),
+                Refused::Contradicts(why) => Status::failed_precondition(why),
+            }
+        })?;
         if let Some(removed) = removed {
             info!(
                 handler = name,
                 "its endpoint {removed} is forgotten for {endpoint}"
             );
         }
-        let text = self.registrations.borrow().text();
-        if text == before {
-            return Ok(());
+        if self.registrations.borrow().text() != before {
+            info!(handler = name, %endpoint, shared, "a discovery handler registered");
         }
-        info!(handler = name, %endpoint, shared, "a discovery handler registered");
-        let file = self.file.clone();
-        let written = spawn_blocking(move || {
-            if let Some(folder) = file.parent() {
-                fs::create_dir_all(folder)?;
-            }
-            files::write_durably(&file, text.as_bytes(), 0o600)
-        });
-        if let Err(e) = written.await.map_err(io::Error::other).flatten() {
+        self.write(file).await;
+        Ok(())
+    }
+
+    async fn write(&self, file: &mut KeptFile) {
+        let text = self.registrations.borrow().text();
+        if let Err(e) = file.keep(text).await {
             warn!(
-                handler = name,
-                "the registration is lost when this agent ends: {e}"
+                "registrations of discovery handlers are lost when this agent ends: {e}; this is tried again"
             );
         }
-        Ok(())
     }
 }
 
@@ -219,13 +233,17 @@ impl registration_server::Registration for Service {
     }
 }
 
-/// The kernel says who has connected: root, or the agent's own user.
+/// The kernel says who has connected: root, or the agent's own user. Linux, where alone an agent runs, says it of every
+/// connection to a Unix socket: one of which it is not known is no exception.
 fn may_register(user: Option<u32>, own: u32) -> Result<(), String> {
     match user {
-        Some(user) if user != 0 && user != own => Err(format!(
+        Some(user) if user == 0 || user == own => Ok(()),
+        Some(user) => Err(format!(
             "user {user} may not register a discovery handler, only root: run the handler as root"
         )),
-        Some(_) | None => Ok(()),
+        None => {
+            Err("the kernel does not say which user registers this discovery handler".to_owned())
+        }
     }
 }
 
@@ -238,6 +256,36 @@ mod tests {
         assert!(may_register(Some(0), 1000).is_ok() && may_register(Some(1000), 1000).is_ok());
         let refused = may_register(Some(1001), 1000).unwrap_err();
         assert!(refused.contains("user 1001"), "{refused}");
+        assert!(may_register(None, 1000).is_err());
+    }
+
+    #[tokio::test]
+    async fn an_agent_that_ends_removes_its_own_socket_and_no_other() {
+        for is_replaced in [false, true] {
+            let dir = tempfile::tempdir().unwrap();
+            fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).unwrap();
+            let (socket, other) = (dir.path().join(SOCKET), dir.path().join("other"));
+            let rules = Rules {
+                folder: "/var/lib/akri".to_owned(),
+                reserved: Default::default(),
+            };
+            let (folder, file) = (dir.path().to_owned(), dir.path().join("handlers.json"));
+            let server = Server::new(folder, file, rules, Default::default());
+            let shutdown = CancellationToken::new();
+            let replace = async {
+                while !socket.exists() {
+                    tokio::task::yield_now().await;
+                }
+                if is_replaced {
+                    let _other = uds::listener(&other).unwrap();
+                    fs::rename(&other, &socket).unwrap();
+                }
+                shutdown.cancel();
+            };
+            let (ended, ()) = tokio::join!(server.run(shutdown.clone()), replace);
+            ended.unwrap();
+            assert_eq!(socket.exists(), is_replaced);
+        }
     }
 
     #[test]
