@@ -23,7 +23,7 @@ test_the_page_as_it_is_written() {
   } >"$SUITE/reader"
   (cd "$E2E/../.." && bash -euo pipefail "$SUITE/reader") >"$SUITE/said" 2>&1 || fail "$(cat "$SUITE/said")"
   was_said 2 '^NAME +CONFIG +SHARED +NODES +AVAILABLE +DEVICE +AGE$' # of both looks
-  was_said 4 '^zeroconf-http-[0-9a-f]{6} +zeroconf-http +true +\["node-[12]","node-[12]"\] +[0-9]+s$'
+  was_said 4 '^zeroconf-http-[0-9a-f]{6} +zeroconf-http +true +\["node-[12]","node-[12]"\] +page-[1-4]\._http\._tcp\.local\. +[0-9]+s$'
   for n in 1 2 3 4; do was_said 1 "^\\[pod/[^ ]*\\] AKRI_ZEROCONF_DEVICE_PATH=/$n\$"; done
   # The one slot of each: Capacity of both nodes, and Allocatable of the one that has it.
   was_said 12 '^ +akri.sh/zeroconf-http-[0-9a-f]{6}: +1$'

@@ -263,25 +263,6 @@ test_a_node_that_is_marked_as_shut_down_gives_its_devices_away() {
   within 30 "each camera has one broker" has_brokers cams 2
 }
 
-test_zz_a_node_is_killed() {
-  with_brokers
-  local lost other
-  lost=$(holder)
-  other=$(other_node "$lost")
-  cluster kill "$lost"
-  within 180 "$lost leaves the Instances" are_on "$other"
-  note "node killed -> it left the Instances: $TOOK s"
-  within 60 "$other offers both" offers_both "$other"
-  for_all_of 5 "no broker is made that cannot run" no_broker_waits
-  kubectl delete node "$lost" >/dev/null
-  # Kubernetes deletes the Pods of a Node that has gone within 40 to 80 s; until then a kubelet might run them.
-  within 120 "its slots are free" no_slot_of "$lost"
-  note "Node deleted -> its slots were free: $TOOK s"
-  within 60 "brokers run on $other" has_brokers_on "$other"
-  kubectl delete configuration cams >/dev/null
-  within 20 "Instances go without the node" has_instances cams 0
-}
-
 other_node() { # NODE
   [ "$1" = node-1 ] && echo node-2 || echo node-1
 }
@@ -447,4 +428,23 @@ test_what_is_wrong_with_brokers_is_in_the_status() {
   configure cams "kind: _rtsp._tcp" "$BROKER"
   within 30 "the corrected broker runs" brokers_are cams "True BrokersRun"
   is_ready_as cams "True Working" || fail "Ready is $(ready_of cams)"
+}
+
+test_zz_a_node_is_killed() {
+  with_brokers
+  local lost other
+  lost=$(holder)
+  other=$(other_node "$lost")
+  cluster kill "$lost"
+  within 180 "$lost leaves the Instances" are_on "$other"
+  note "node killed -> it left the Instances: $TOOK s"
+  within 60 "$other offers both" offers_both "$other"
+  for_all_of 5 "no broker is made that cannot run" no_broker_waits
+  kubectl delete node "$lost" >/dev/null
+  # Kubernetes deletes the Pods of a Node that has gone within 40 to 80 s; until then a kubelet might run them.
+  within 120 "its slots are free" no_slot_of "$lost"
+  note "Node deleted -> its slots were free: $TOOK s"
+  within 60 "brokers run on $other" has_brokers_on "$other"
+  kubectl delete configuration cams >/dev/null
+  within 20 "Instances go without the node" has_instances cams 0
 }
