@@ -42,9 +42,9 @@ use tokio::{
 const SIZE_LIMIT: u64 = 16 * 1024 * 1024;
 /// The kubelet writes at once; ours gathers for 250 ms.
 const WRITTEN_WITHIN: Duration = Duration::from_secs(1);
-/// How long a fresh checkpoint is believed while no Pod goes, in times between two looks: an init container's entry
-/// stays as long as its Pod lives.
-const CONFIRMED_FOR: u32 = 6;
+/// The time for which a fresh checkpoint is believed while no Pod goes, in times between two looks. A Pod that is replaced
+/// by another of its name does not show in the list, so a longer time would keep the slots of the first one.
+const CONFIRMED_FOR: u32 = 1;
 const BETWEEN_STATS: Duration = Duration::from_millis(20);
 
 /// Tells one version of the file from the next: each is a file of its own, renamed into place.

@@ -27,7 +27,7 @@ use std::{collections::BTreeMap, rc::Rc, time::Duration};
 
 const BETWEEN_LOOKS: Duration = Duration::from_secs(10);
 const AFTER_ARRIVAL: u32 = 20;
-const CONFIRMED_FOR: u32 = 6;
+const CONFIRMED_FOR: u32 = 1;
 const WRITTEN_WITHIN: u64 = 1_000;
 const BETWEEN_STATS: u64 = 20;
 
