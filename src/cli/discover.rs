@@ -40,12 +40,12 @@ Examples:
 pub struct Flags {
     /// Handler, as in `discoveryHandler.name` of a Configuration: zeroconf, cdi, udev or debugEcho
     handler: String,
-    /// Where a handler of your own serves Akri's protocol: the path of its socket (unix:///PATH), or http://HOST:PORT. It
+    /// Endpoint of a handler of your own that serves Akri's protocol: unix:///PATH of its socket, or http://HOST:PORT. It
     /// need not be registered
     #[cfg(feature = "external")]
     #[arg(long, value_name = "ENDPOINT")]
     endpoint: Option<Endpoint>,
-    /// With --endpoint: all nodes find the same devices, so that the names of Instances do not contain the node
+    /// All nodes find the same devices (only with --endpoint), so that the names of Instances do not contain the node
     #[cfg(feature = "external")]
     #[arg(long, requires = "endpoint")]
     shared: bool,

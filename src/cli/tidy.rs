@@ -31,7 +31,7 @@ pub struct Flags {
     connection: ConnectionFlags,
 }
 
-/// What is said after entries were removed without `--wait`.
+/// The hint that is printed after entries were removed without `--wait`.
 const MAY_COME_BACK: &str = "a kubelet puts an entry back for 5 minutes after its plugin stopped: `petiole tidy --wait` stays until none comes back";
 
 pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {

@@ -1,4 +1,4 @@
-//! What is remembered for the choice of nodes: where brokers could not be scheduled, and how new an Instance is. Pure.
+//! Remembers what the choice of nodes needs: where brokers could not be scheduled, and how new an Instance is. Pure.
 use super::plan::Broker;
 use crate::{controller::world::World, model::names::ObjectKey};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -21,7 +21,7 @@ pub(crate) struct Moves {
 #[derive(Debug, Clone, PartialEq)]
 struct Left {
     instance: ObjectKey,
-    /// With another digest the Pod may fit.
+    /// The digest of the broker's spec. A Pod with another digest may fit.
     digest: String,
     count: u32,
     last: Timestamp,

@@ -28,7 +28,7 @@ pub(crate) struct Found {
     pub(crate) message: String,
 }
 
-/// From the worst to the mildest: first what the user must correct.
+/// The reasons from the worst to the mildest: first what the user must correct.
 const ORDER: [Reason; 10] = [
     Reason::BrokerSpecInvalid,
     Reason::BrokerRefused,

@@ -1,4 +1,4 @@
-//! What is known of the broker specs of Configurations: which one the API server accepts, and which one is refused. Pure.
+//! Remembers which broker specs of Configurations the API server accepts, and which ones are refused. Pure.
 use super::outcome::Notice;
 use crate::{controller::world::World, model::names::ObjectKey};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};

@@ -24,10 +24,10 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::JoinMap};
 use tracing::{info, warn};
 
-/// Of the problems of a list so many are named in the log.
+/// The most new problems of a set that the log names.
 const PROBLEMS_NAMED: usize = 5;
 
-/// What is asked of all endpoints of a handler.
+/// The question that all endpoints of a handler are asked for one Configuration.
 pub struct ExternalDiscovery {
     pub(super) name: String,
     pub(super) scope: Scope,

@@ -1,4 +1,4 @@
-//! Where a handler in another process is. Pure.
+//! The address of a handler in another process. Pure.
 use super::{host_paths::is_plain, listing::shown};
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};

@@ -14,7 +14,7 @@ use crate::{
     store::{Trouble, View},
 };
 
-/// Of the troubles of one handler's endpoints so many are reported.
+/// The most troubles of one handler's endpoints that are reported.
 const TROUBLES_TOLD: usize = 4;
 
 /// Returns what a Configuration says of its handler in another process.

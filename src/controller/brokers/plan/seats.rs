@@ -15,7 +15,7 @@ const MOVES_AFTER_MAX: SignedDuration = SignedDuration::from_mins(5);
 /// The most Pods that are moved in one pass.
 const MOVES_MAX: usize = 16;
 /// A Pod that the scheduler refuses counts as starting for so long: a new node or resource may need a moment.
-const REFUSED_FOR: SignedDuration = SignedDuration::from_secs(10);
+const REFUSED_FOR: SignedDuration = SignedDuration::from_secs(5);
 /// The same for a Pod that waits for a slot: the slot of a Pod that has ended is released 10 to 20 s later.
 const SLOT_WAIT: SignedDuration = SignedDuration::from_secs(30);
 /// A container that crashed and was started again counts as crashing for so long.
@@ -294,8 +294,8 @@ fn refused(pod: &BrokerPod) -> String {
     one_line(message)
 }
 
-/// From when on a Pod is moved if another place is free. A Pod that has a node is never moved, and one that waits
-/// for a slot would wait elsewhere, too.
+/// Returns the time from which a Pod is moved if another place is free. A Pod that has a node is never moved, and one
+/// that waits for a slot would wait elsewhere, too.
 fn stuck_at(of: Of<'_>, place: &Place<'_>, pod: &BrokerPod, rounds: u32) -> Option<Timestamp> {
     let refused = pod.unscheduled.as_ref().filter(|_| pod.node.is_none())?;
     if waits_for_slot(of, pod) {
