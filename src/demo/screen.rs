@@ -107,7 +107,7 @@ fn intro() -> Vec<Line<'static>> {
             ),
         ]),
         Line::from(
-            "No cluster: Pods are plain processes of our own kubelet. Endpoint grace 5 s (5 min in real ones), gracePeriodSeconds 5 (default 60), free slots released after 2 s (10 s).",
+            "No cluster: Pods are plain processes of our own kubelet. Times are shorter than usual: endpoint grace 5 s (5 min), gracePeriodSeconds 5 (60).",
         ),
     ]
 }

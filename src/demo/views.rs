@@ -40,7 +40,7 @@ pub(super) async fn plain(demo: &mut Demo) -> anyhow::Result<()> {
         "petiole demo: services on the network become Instances, resources of a node, and variables of a process"
     );
     println!(
-        "(no cluster: Pods are plain processes; endpoint grace 5 s instead of 5 min, gracePeriodSeconds 5 instead of 60, free slots released after 2 s instead of 10)"
+        "(no cluster: Pods are plain processes; endpoint grace 5 s instead of 5 min, gracePeriodSeconds 5 instead of 60)"
     );
     let mut ticks = ticks();
     loop {
