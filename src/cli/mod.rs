@@ -26,11 +26,15 @@ mod scope;
 #[cfg(feature = "shell")]
 mod shell;
 mod signals;
+#[cfg(feature = "workstation")]
+mod source;
 mod table;
 mod tidy;
 #[cfg(feature = "workstation")]
 mod top;
 mod uninstall;
+#[cfg(feature = "workstation")]
+mod web;
 #[cfg(feature = "workstation")]
 mod why;
 
@@ -79,6 +83,9 @@ pub enum Command {
     /// Show the devices of a cluster, or of a node without one, live on the terminal
     #[cfg(feature = "workstation")]
     Top(top::Flags),
+    /// Serve the devices of a cluster, or of a node without one, as a web page that changes by itself
+    #[cfg(feature = "workstation")]
+    Web(web::Flags),
     /// Explain why a Pod has no device, or what a Configuration or an Instance lacks
     #[cfg(feature = "workstation")]
     Why(why::Flags),
@@ -153,7 +160,7 @@ impl Cli {
                 "warn"
             }
             #[cfg(feature = "workstation")]
-            Command::Devices(_) | Command::Why(_) | Command::Doctor(_) => "warn",
+            Command::Devices(_) | Command::Why(_) | Command::Doctor(_) | Command::Web(_) => "warn",
             // A line on stderr would spoil the screen.
             #[cfg(feature = "workstation")]
             Command::Top(_) => "off",
@@ -189,6 +196,8 @@ pub async fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Devices(flags) => devices::run(flags).await,
         #[cfg(feature = "workstation")]
         Command::Top(flags) => top::run(flags).await,
+        #[cfg(feature = "workstation")]
+        Command::Web(flags) => web::run(flags).await,
         #[cfg(feature = "workstation")]
         Command::Why(flags) => why::run(flags).await,
         #[cfg(feature = "workstation")]

@@ -6,7 +6,7 @@ use crate::source::{CodePath, Source, production_sources};
 const LAYERS: &[&[&str]] = &[
     &["main", "lib"],
     &["cli"],
-    &["demo", "top"],
+    &["demo", "live"],
     &["agent", "controller", "inspect", "kubelet", "tidy"],
     &["discovery", "store"],
     &["api"],

@@ -1,10 +1,11 @@
-//! Keeps what the screen shows, and decides what has changed since the last look. Pure.
+//! Keeps what is shown, and decides what has changed since the last look. Pure.
 use crate::inspect::{
     devices::{Device, devices},
     snapshot::Snapshot,
 };
 use k8s_openapi::jiff::Timestamp;
 use ratatui::crossterm::event::KeyCode;
+use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The number of changes that are kept.
@@ -40,7 +41,7 @@ pub(super) fn meaning(key: KeyCode) -> Option<Key> {
 }
 
 /// A change, with the time at which it was seen.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Change {
     pub(super) at: Timestamp,
     pub(super) text: String,
@@ -49,7 +50,27 @@ pub(super) struct Change {
 /// The namespace and the name of an Instance.
 type InstanceName<'a> = (&'a str, &'a str);
 
-/// What the screen shows.
+/// The state as a browser gets it.
+#[derive(Debug, Serialize)]
+pub(super) struct Shown<'a> {
+    place: &'a str,
+    hint: &'a str,
+    summary: String,
+    problems: usize,
+    error: Option<&'a str>,
+    devices: Vec<ShownDevice>,
+    /// The newest first.
+    changes: Vec<&'a Change>,
+}
+
+#[derive(Debug, Serialize)]
+struct ShownDevice {
+    #[serde(flatten)]
+    device: Device,
+    healthy: bool,
+}
+
+/// What is shown.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) place: String,
@@ -129,6 +150,25 @@ impl State {
         let mut devices = self.all();
         devices.retain(|device| !self.only_problems || has_problem(device));
         devices
+    }
+
+    /// Returns the state as a browser gets it.
+    pub(super) fn shown(&self) -> Shown<'_> {
+        let devices = self.all();
+        let problems = devices.iter().filter(|device| has_problem(device)).count();
+        let devices = devices.into_iter().map(|device| ShownDevice {
+            healthy: !has_problem(&device),
+            device,
+        });
+        Shown {
+            place: &self.place,
+            hint: &self.hint,
+            summary: self.summary(),
+            problems,
+            error: self.error.as_deref(),
+            devices: devices.collect(),
+            changes: self.changes.iter().rev().collect(),
+        }
     }
 
     fn all(&self) -> Vec<Device> {

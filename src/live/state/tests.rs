@@ -3,7 +3,7 @@ use crate::{api::instance::Instance, model::names::ObjectKey};
 use serde_json::json;
 
 /// An Instance of one slot: `usage` is the node that has it, or nothing.
-pub(in crate::top) fn instance(
+pub(in crate::live) fn instance(
     name: &str,
     usage: &str,
     is_available: bool,
@@ -32,7 +32,7 @@ fn snapshot<const N: usize>(instances: [(ObjectKey, Instance); N]) -> Snapshot {
     }
 }
 
-pub(in crate::top) fn state<const N: usize>(instances: [(ObjectKey, Instance); N]) -> State {
+pub(in crate::live) fn state<const N: usize>(instances: [(ObjectKey, Instance); N]) -> State {
     let mut state = State::new("here".to_owned(), "Ask the oracle.".to_owned());
     state.take(Ok(&snapshot(instances)), Timestamp::UNIX_EPOCH);
     state
@@ -130,4 +130,21 @@ fn the_keys_are_those_of_the_last_line_of_the_screen() {
     assert_eq!(meaning(KeyCode::Down), Some(Key::Down));
     assert_eq!(meaning(KeyCode::Char('p')), Some(Key::Problems));
     assert_eq!(meaning(KeyCode::Char('x')), None);
+}
+
+#[test]
+fn a_browser_gets_the_devices_and_the_newest_change_first() {
+    let mut state = state([instance("a", "", true)]);
+    let after = snapshot([instance("a", "node-1", true), instance("b", "", false)]);
+    state.take(Ok(&after), Timestamp::UNIX_EPOCH);
+    let shown = serde_json::to_value(state.shown()).unwrap();
+    assert_eq!(shown["problems"], 1);
+    assert_eq!(shown["devices"][0]["healthy"], true);
+    assert_eq!(shown["devices"][0]["used"][0]["node"], "node-1");
+    assert_eq!(shown["devices"][1]["healthy"], false);
+    assert_eq!(
+        shown["changes"][0]["text"],
+        "camera b (b) was found: NotSeen"
+    );
+    assert_eq!(shown["changes"][0]["at"], "1970-01-01T00:00:00Z");
 }

@@ -1,15 +1,11 @@
-//! Runs `petiole top`: the devices of a cluster, or of a node without a cluster, live on a terminal.
-//!
-//! `source` looks again and again, `state` keeps what is shown and decides what has changed, and `view` draws it. It writes
-//! nothing.
-pub mod source;
-mod state;
-mod view;
-
+//! Shows the devices on a terminal.
+use super::{
+    source::{self, Look, Source},
+    state::{State, meaning},
+    view,
+};
 use crate::screen::{Screen, keys};
 use jiff::Timestamp;
-pub use source::Source;
-use state::State;
 use std::time::Duration;
 use tokio::{
     sync::watch,
@@ -31,12 +27,9 @@ pub async fn run(source: Source, shutdown: CancellationToken) -> anyhow::Result<
     }
 }
 
-async fn show(
-    mut state: State,
-    mut looks: watch::Receiver<Option<source::Look>>,
-) -> anyhow::Result<()> {
+async fn show(mut state: State, mut looks: watch::Receiver<Option<Look>>) -> anyhow::Result<()> {
     let mut screen = Screen::open()?;
-    let mut keys = keys(state::meaning);
+    let mut keys = keys(meaning);
     let mut ticks = interval(REDRAW_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
