@@ -124,7 +124,13 @@ async fn follow(flags: Flags, client: Client, stop: CancellationToken) -> anyhow
     }
     let (sender, mut changes) = sync::watch::channel(None);
     let apis = watch::apis::<Instance>(&client, &namespaces);
-    let watching = watch::run(apis, (config, "Instances"), drop, sender, stop.clone());
+    let watching = watch::run(
+        apis,
+        watch::Selection::new("Instances", config),
+        drop,
+        sender,
+        stop.clone(),
+    );
     let printing =
         async {
             let mut shown: BTreeMap<(String, String), [String; 6]> = BTreeMap::new();

@@ -145,8 +145,13 @@ fn discovery(flags: &Flags, input: &Input) -> anyhow::Result<Box<dyn Discovery>>
         } else {
             Scope::Node
         };
-        let named = (flags.handler.as_str(), endpoint);
-        let discovery = ExternalDiscovery::at(named, scope, &input.details, &input.properties);
+        let discovery = ExternalDiscovery::at(
+            &flags.handler,
+            endpoint,
+            scope,
+            &input.details,
+            &input.properties,
+        );
         return Ok(Box::new(discovery));
     }
     handler(&flags.handler)?

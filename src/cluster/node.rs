@@ -72,7 +72,14 @@ impl Nodes {
             labels: node.metadata.labels.take().unwrap_or_default(),
             resources: resources(node, &self.prefixes),
         };
-        watch::run(apis, (config, "this node"), reduce, set, shutdown).await
+        watch::run(
+            apis,
+            watch::Selection::new("this node", config),
+            reduce,
+            set,
+            shutdown,
+        )
+        .await
     }
 
     pub async fn read(&self, node: &str) -> kube::Result<NodeResources> {

@@ -3,7 +3,7 @@
 use super::{NAME, Shared};
 use crate::{
     backoff::Backoff,
-    cluster::watch::{Read, Set},
+    cluster::watch::{Read, Selection, Set},
     model::names::ObjectKey,
 };
 use k8s_openapi::{api::coordination::v1::Lease, jiff::Timestamp};
@@ -45,10 +45,10 @@ struct Seen {
     at: Option<Instant>,
 }
 
-pub(super) fn watched(shared: &Shared) -> (Vec<Api<Read<Lease>>>, watcher::Config) {
+pub(super) fn watched(shared: &Shared) -> (Vec<Api<Read<Lease>>>, Selection) {
     let api = Api::namespaced(shared.client.clone(), &shared.settings.namespace);
     let config = watcher::Config::default().fields(&format!("metadata.name={NAME}"));
-    (vec![api], config)
+    (vec![api], Selection::new("lease", config))
 }
 
 pub(super) fn held(lease: Lease) -> Held {

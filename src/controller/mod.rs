@@ -80,8 +80,8 @@ pub async fn run(
     let mut tasks = Supervisor::new(shutdown);
     tasks.spawn("events", |stop| writer.run(stop));
     tasks.spawn("lease watch", |stop| {
-        let (apis, config) = lease::watched(&shared);
-        watched::run(apis, (config, "lease"), lease::held, seen_lease, stop)
+        let (apis, selection) = lease::watched(&shared);
+        watched::run(apis, selection, lease::held, seen_lease, stop)
     });
     tasks.spawn("lease", |stop| {
         lease::run(shared.clone(), lease, is_leader, stop)

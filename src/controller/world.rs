@@ -4,7 +4,7 @@ use crate::{
     api::{configuration::Configuration, instance::Instance, names, node_devices::NodeDevices},
     cluster::{
         parts::{JobPart, NodePart, PodPart, TaintPart},
-        watch::{self, Objects, Read, Set, apis},
+        watch::{self, Objects, Read, Selection, Set, apis},
     },
     model::names::ObjectKey,
     supervisor::Supervisor,
@@ -141,23 +141,35 @@ pub(crate) fn spawn(
     let parts = Parts {
         configurations: start.part(
             apis(client, namespaces),
-            ("configurations", all()),
+            Selection::new("configurations", all()),
             without_fields::<Configuration>,
         ),
         instances: start.part(
             apis(client, namespaces),
-            ("instances", all()),
+            Selection::new("instances", all()),
             without_fields::<Instance>,
         ),
-        nodes: start.part(nodes, ("nodes", all()), node_state),
+        nodes: start.part(nodes, Selection::new("nodes", all()), node_state),
         node_devices: start.part(
             node_devices,
-            ("nodedevices", all()),
+            Selection::new("nodedevices", all()),
             without_fields::<NodeDevices>,
         ),
-        pods: start.part(apis(client, namespaces), ("pods", ours()), broker_pod),
-        jobs: start.part(apis(client, namespaces), ("jobs", ours()), job),
-        services: start.part(apis(client, namespaces), ("services", services), service),
+        pods: start.part(
+            apis(client, namespaces),
+            Selection::new("pods", ours()),
+            broker_pod,
+        ),
+        jobs: start.part(
+            apis(client, namespaces),
+            Selection::new("jobs", ours()),
+            job,
+        ),
+        services: start.part(
+            apis(client, namespaces),
+            Selection::new("services", services),
+            service,
+        ),
     };
     tasks.spawn("world", |stop| join(parts, world, stop));
 }
@@ -170,7 +182,7 @@ impl Start<'_> {
     fn part<K, T>(
         &mut self,
         apis: Vec<Api<Read<K>>>,
-        (what, config): (&'static str, watcher::Config),
+        selection: Selection,
         reduce: impl Fn(K) -> T + Send + Sync + 'static,
     ) -> channel::Receiver<Set<T>>
     where
@@ -179,8 +191,8 @@ impl Start<'_> {
     {
         let set = channel::Sender::new(None);
         let receiver = set.subscribe();
-        (self.tasks).spawn(what, |stop| {
-            watch::run(apis, (config, what), reduce, set, stop)
+        (self.tasks).spawn(selection.what, |stop| {
+            watch::run(apis, selection, reduce, set, stop)
         });
         receiver
     }

@@ -85,7 +85,8 @@ fn endpoint() -> Endpoint {
 #[cfg(feature = "external")]
 pub async fn dial_tcp(
     uri: &str,
-    (host, port): (String, u16),
+    host: String,
+    port: u16,
 ) -> Result<Channel, tonic::transport::Error> {
     let endpoint = Endpoint::from_shared(uri.to_owned())?;
     endpoint

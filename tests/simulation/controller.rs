@@ -365,7 +365,7 @@ impl Controller {
             // Another controller may lead now.
             if *self.is_leader.borrow() {
                 let outcome = self.perform(&action).await;
-                is_done &= memory.settle(&action, &outcome, machine.clock()).0;
+                is_done &= memory.settle(&action, &outcome, machine.clock()).is_done;
             }
         }
         let wake = planned(memory)

@@ -33,6 +33,33 @@ impl Outcome {
     }
 }
 
+/// The effect of an outcome on the memory.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Settled {
+    /// Whether nothing is left to do until the world changes, or the wait of the broker is over.
+    pub(crate) is_done: bool,
+    pub(crate) notice: Option<Notice>,
+}
+
+impl Settled {
+    pub(crate) const DONE: Self = Self::silently(true);
+
+    pub(super) const fn silently(is_done: bool) -> Self {
+        Self {
+            is_done,
+            notice: None,
+        }
+    }
+
+    /// Returns the effect of an outcome that is final and has a notice.
+    pub(super) fn with(notice: Notice) -> Self {
+        Self {
+            is_done: true,
+            notice: Some(notice),
+        }
+    }
+}
+
 /// An Event for users.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Notice {

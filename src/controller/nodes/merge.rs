@@ -112,10 +112,10 @@ impl View<'_> {
         views: &Views<'_>,
     ) -> Vec<PatchOperation> {
         let mut operations = vec![];
-        let Some((of, id)) = self.sights.device(key).filter(|_| instance.spec.shared) else {
+        let Some(identity) = self.sights.device(key).filter(|_| instance.spec.shared) else {
             return operations;
         };
-        let configuration = self.world.configurations.get(of);
+        let configuration = self.world.configurations.get(&identity.configuration);
         let capacity = configuration.map(|configuration| configuration.spec.capacity);
         let capacity = capacity.filter(|capacity| *capacity != instance.spec.capacity);
         operations.extend(capacity.map(|now| add(&["spec", "capacity"], json!(now))));
@@ -125,7 +125,7 @@ impl View<'_> {
         operations.extend(said.map(|now| add(&["spec", "brokerProperties"], json!(now))));
         let annotations = instance.metadata.annotations.as_ref();
         let notes = [
-            (names::DEVICE_ID, Some(id)),
+            (names::DEVICE_ID, Some(&identity.device)),
             (names::PIN, pin_of(nodes, views)),
         ];
         let is_noted = |name: &str| annotations.is_some_and(|all| all.contains_key(name));

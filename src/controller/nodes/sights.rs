@@ -15,8 +15,12 @@ use crate::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A device, by its Configuration and its id.
-pub(crate) type Identity = (ObjectKey, String);
+/// The identity of a device in the cluster.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Identity {
+    pub(crate) configuration: ObjectKey,
+    pub(crate) device: String,
+}
 
 /// The reports of all nodes about one device.
 pub(crate) type Views<'a> = BTreeMap<&'a str, &'a SeenDevice>;
@@ -51,7 +55,10 @@ impl<'a> Sights<'a> {
                             sights.by_instance.entry(key).or_default()
                         }
                         (Some(id), None) => {
-                            let device = (of.clone(), id.clone());
+                            let device = Identity {
+                                configuration: of.clone(),
+                                device: id.clone(),
+                            };
                             sights.by_device.entry(device).or_default()
                         }
                         (None, None) => continue,
@@ -86,11 +93,11 @@ impl<'a> Sights<'a> {
             .collect();
         for device in unknown {
             let [short, _] = names_of(&device);
-            let key = ObjectKey::new(&device.0.namespace, short.as_str());
+            let key = ObjectKey::new(&device.configuration.namespace, short.as_str());
             let there = world.instances.get(&key);
             let is_akris = |instance: &Instance| {
                 instance.spec.shared
-                    && instance.spec.configuration_name == device.0.name
+                    && instance.spec.configuration_name == device.configuration.name
                     && identity(&key, instance).is_none()
             };
             if there.is_some_and(|instance| is_akris(instance)) {
@@ -129,20 +136,27 @@ impl<'a> Sights<'a> {
     }
 }
 
-/// The device that an Instance was made for.
+/// Returns the device that an Instance was made for.
 fn identity(key: &ObjectKey, instance: &Instance) -> Option<Identity> {
     let annotations = instance.metadata.annotations.as_ref()?;
     let id = annotations.get(names::DEVICE_ID)?;
-    let of = instance.spec.configuration_key(&key.namespace);
-    Some((of, id.clone()))
+    Some(Identity {
+        configuration: instance.spec.configuration_key(&key.namespace),
+        device: id.clone(),
+    })
 }
 
-/// The names that the Instance of a shared device may have.
-pub(crate) fn names_of((of, id): &Identity) -> [InstanceName; 2] {
-    InstanceName::candidates(&of.name, &DeviceId::new(id), Scope::Shared, "")
+/// Returns the names that the Instance of a shared device may have.
+pub(crate) fn names_of(identity: &Identity) -> [InstanceName; 2] {
+    InstanceName::candidates(
+        &identity.configuration.name,
+        &DeviceId::new(&identity.device),
+        Scope::Shared,
+        "",
+    )
 }
 
-/// Whether a node does not see another host than the pinned one.
+/// Returns whether a node sees the pinned host, as far as is known.
 pub(crate) fn is_same_host(view: &SeenDevice, pin: Option<&String>) -> bool {
     let parsed = |text: &String| text.parse::<Pin>().ok();
     let both = pin.and_then(parsed).zip(view.pin.as_ref().and_then(parsed));

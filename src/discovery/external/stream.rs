@@ -130,8 +130,8 @@ async fn dial(endpoint: &Endpoint) -> Result<Channel, tonic::transport::Error> {
     match endpoint {
         Endpoint::Unix(path) => uds::dial(Path::new(path)).await,
         Endpoint::Network(uri) => {
-            let address = address(uri).expect("it was read before");
-            uds::dial_tcp(uri, address).await
+            let (host, port) = address(uri).expect("the registration was accepted with it");
+            uds::dial_tcp(uri, host, port).await
         }
     }
 }

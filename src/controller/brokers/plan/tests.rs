@@ -8,7 +8,7 @@ use super::*;
 use crate::{
     api::instance::{InstanceSpec, InstanceStatus, NodeHealth},
     controller::{
-        brokers::memory::{Notice, Outcome},
+        brokers::memory::{Notice, Outcome, Settled},
         world::{Meta, NodeState},
     },
 };
@@ -167,8 +167,8 @@ impl Cluster {
         let words = self.plan();
         for action in self.whole_plan().actions {
             let outcome = self.perform(&action);
-            let (is_settled, _) = self.memory.settle(&action, &outcome, self.now);
-            assert!(is_settled, "{action:?}: {outcome:?}");
+            let is_done = self.memory.settle(&action, &outcome, self.now).is_done;
+            assert!(is_done, "{action:?}: {outcome:?}");
         }
         words
     }

@@ -29,7 +29,8 @@ pub(super) fn seen_by(instance: &Instance) -> Vec<String> {
 /// Returns why a device cannot be used now, in the words of the condition of its Instance.
 pub(super) fn gone(
     snapshot: &Snapshot,
-    (key, instance): (&ObjectKey, &Instance),
+    key: &ObjectKey,
+    instance: &Instance,
     now: Timestamp,
 ) -> Option<Finding> {
     if !seen_by(instance).is_empty() {

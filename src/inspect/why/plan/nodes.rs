@@ -60,13 +60,14 @@ pub(super) fn blocker(snapshot: &Snapshot, name: &str, request: Request<'_>) -> 
         let finding = Finding::new(Cause::NodeTainted, text);
         return Some(finding.then(format!("kubectl taint node {name} {taint}-")));
     }
-    agent_trouble(snapshot, name).or_else(|| resource_trouble(snapshot, (name, node), request))
+    agent_trouble(snapshot, name).or_else(|| resource_trouble(snapshot, name, node, request))
 }
 
 /// Compares what the node has with what its Pods ask for.
 fn resource_trouble(
     snapshot: &Snapshot,
-    (name, node): (&str, &Node),
+    name: &str,
+    node: &Node,
     Request {
         resource, amount, ..
     }: Request<'_>,

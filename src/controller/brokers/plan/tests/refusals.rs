@@ -11,8 +11,8 @@ fn a_refused_pod_is_tried_again_after_a_wait_that_grows_and_its_user_is_told_onc
         assert_eq!(plan.actions.len(), 2);
         for action in &plan.actions {
             let outcome = Outcome::from_status(422, "no such field");
-            let (is_settled, notice) = cluster.memory.settle(action, &outcome, cluster.now);
-            assert!(is_settled);
+            let Settled { is_done, notice } = cluster.memory.settle(action, &outcome, cluster.now);
+            assert!(is_done);
             told.extend(notice);
         }
         let plan = cluster.whole_plan();
@@ -65,13 +65,13 @@ fn a_refusal_for_another_reason_is_told_on_the_instance() {
     let mut cluster = Cluster::new(pod_spec(), &["a"]);
     let action = cluster.whole_plan().actions.remove(0);
     let outcome = Outcome::from_status(403, "exceeded quota");
-    let (is_settled, notice) = cluster.memory.settle(&action, &outcome, cluster.now);
-    assert!(is_settled);
+    let Settled { is_done, notice } = cluster.memory.settle(&action, &outcome, cluster.now);
+    assert!(is_done);
     assert!(matches!(notice, Some(Notice::Refused { message, .. }) if message == "exceeded quota"));
     let away = cluster
         .memory
         .settle(&action, &Outcome::from_status(503, "away"), cluster.now);
-    assert_eq!(away, (false, None));
+    assert_eq!((away.is_done, away.notice), (false, None));
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn a_name_that_somebody_else_has_is_told_after_some_tries() {
             cluster
                 .memory
                 .settle(&action, &Outcome::Conflict, cluster.now)
-                .1
+                .notice
                 .is_some()
         })
         .collect();

@@ -10,7 +10,15 @@ fn sees(node: &str, device: &Value) -> crate::api::node_devices::NodeDevices {
     node_devices(node, json!([configuration]))
 }
 
-/// It has looked everywhere, and sees nothing.
+/// Returns the names that the Instance of the camera may have.
+fn camera_names() -> [crate::model::instance_name::InstanceName; 2] {
+    crate::controller::nodes::sights::names_of(&crate::controller::nodes::sights::Identity {
+        configuration: key("cam"),
+        device: ID.to_owned(),
+    })
+}
+
+/// Returns the report of a node that has looked everywhere, and sees nothing.
 fn nothing(node: &str) -> crate::api::node_devices::NodeDevices {
     node_devices(
         node,
@@ -91,7 +99,7 @@ fn a_device_gets_one_instance_that_names_all_who_see_it() {
         "uid-cam"
     );
     assert_eq!(made.status, None, "all is well");
-    let [short, _] = super::super::super::sights::names_of(&(key("cam"), ID.to_owned()));
+    let [short, _] = camera_names();
     assert_eq!(made.metadata.name.as_deref(), Some(short.as_str()));
     // Who comes later is the last, and who goes leaves with its label.
     let mut late = Cluster::new(world());
@@ -207,7 +215,7 @@ fn of_two_instances_of_one_device_the_older_has_the_nodes() {
 
 #[test]
 fn an_instance_of_akris_is_adopted_by_its_name() {
-    let [short, _] = super::super::super::sights::names_of(&(key("cam"), ID.to_owned()));
+    let [short, _] = camera_names();
     let akris = json!({ "spec": { "shared": true, "nodes": ["a"], "capacity": 3 } });
     let mut cluster = Cluster::new(world().with_instance(instance(short.as_str(), akris)));
     cluster
@@ -275,7 +283,7 @@ fn an_instance_goes_with_its_configuration_and_only_then() {
 
 #[test]
 fn an_instance_that_is_made_again_begins_with_the_slots_that_containers_have() {
-    let [short, long] = super::super::super::sights::names_of(&(key("cam"), ID.to_owned()));
+    let [short, long] = camera_names();
     let usage = json!({
         format!("{short}-0"): "a", format!("{short}-1"): "b", format!("{long}-0"): "a", "other-0": "a",
     });
