@@ -129,8 +129,11 @@ fn folder_store(criterion: &mut Criterion) {
                 let mut back = take.clone();
                 std::mem::swap(&mut back.from, &mut back.to);
                 for change in [take.clone(), back] {
-                    let told = change.to.as_ref().map(|_| "digest".to_owned());
-                    let exchange = Exchange { change, told };
+                    let connection_digest = change.to.as_ref().map(|_| "digest".to_owned());
+                    let exchange = Exchange {
+                        change,
+                        connection_digest,
+                    };
                     runtime.block_on(store.exchange(vec![exchange])).unwrap();
                 }
             });

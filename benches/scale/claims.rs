@@ -63,7 +63,10 @@ pub(super) async fn measure(
 }
 
 async fn exchange(store: &Arc<KubernetesStore>, change: SlotChange) -> Result<(), StoreError> {
-    let exchange = Exchange { change, told: None };
+    let exchange = Exchange {
+        change,
+        connection_digest: None,
+    };
     store.exchange(vec![exchange]).await
 }
 

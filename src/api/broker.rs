@@ -1,7 +1,7 @@
 //! Makes Pods and Jobs of the broker specs that users write: a Pod for an Instance on a node, a Job for an Instance. Pure.
 //!
 //! The specs stay JSON, edited by path: types would drop fields that are newer than they are. Only what is edited is
-//! looked at; the rest is for the API server to judge.
+//! looked at; the API server validates the rest.
 use crate::{
     api::{
         configuration::{BrokerSpec, Configuration},
@@ -64,9 +64,9 @@ pub fn check(configuration: &Configuration) -> Result<(), SpecError> {
     }
 }
 
-/// Changes when a Pod that was made from this Configuration should be made anew: with its spec, and with the broker
-/// properties, which a container is told once, when it is given the device. It is of what users write and not of what
-/// becomes of it, so that another version of ours leaves alone what runs.
+/// Returns the digest of the broker spec and the broker properties: a Pod with another digest is replaced, because a
+/// container gets the properties only once, with its device. The digest is made of the user's text, not of the Pod that
+/// results from it, so that another version of Petiole does not replace running Pods.
 pub fn digest(configuration: &Configuration) -> String {
     let spec = &configuration.spec;
     let pod = (spec.broker_spec.as_ref()).and_then(|spec| spec.broker_pod_spec.as_ref());

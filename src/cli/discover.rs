@@ -76,7 +76,7 @@ pub struct Flags {
 }
 
 impl Flags {
-    /// What to log where the user has not said.
+    /// Returns what to log where the user has not said.
     pub(super) fn log(&self) -> &'static str {
         match self.verbose {
             true => "warn,petiole::mdns=debug",
@@ -176,7 +176,7 @@ async fn stream(
 ) -> anyhow::Result<()> {
     let end = look.map(|look| Instant::now() + look);
     let mut is_silent = true;
-    let mut told: Vec<HandlerTrouble> = vec![];
+    let mut reported: Vec<HandlerTrouble> = vec![];
     print(&report.header(wide))?;
     loop {
         tokio::select! {
@@ -185,10 +185,10 @@ async fn stream(
             stopped = tokio::signal::ctrl_c() => { stopped?; break }
         }
         let set = devices.borrow_and_update().clone();
-        for trouble in set.troubles.iter().filter(|t| !told.contains(t)) {
+        for trouble in set.troubles.iter().filter(|t| !reported.contains(t)) {
             writeln!(stderr(), "{}", trouble.message())?;
         }
-        told.clone_from(&set.troubles);
+        reported.clone_from(&set.troubles);
         let changes = report.changes(&set, wide);
         print(&changes)?;
         if is_silent && set.complete && set.devices.is_empty() {

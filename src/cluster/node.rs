@@ -47,7 +47,7 @@ pub struct OwnNode {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ListedNode {
     pub resources: NodeResources,
-    /// Its kubelet reports as ready.
+    /// Whether the kubelet reports as ready.
     pub is_ready: bool,
 }
 

@@ -132,7 +132,7 @@ struct Shared {
 struct Pass {
     /// Whether everything that was planned was carried out.
     is_done: bool,
-    /// When to look again if nothing changes before.
+    /// The time until the next look if nothing changes before.
     wake_in: Option<Duration>,
 }
 

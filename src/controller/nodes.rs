@@ -155,8 +155,8 @@ fn taken_for_gone(action: &Action) -> &BTreeSet<String> {
     }
 }
 
-/// Those of `suspects` that may be there. The watch of the Nodes can be behind that of the Instances: the slots of a
-/// node that has just come must not be given to others.
+/// Returns the suspects that may exist. The watch of the Nodes can be behind that of the Instances: the slots of a node
+/// that has just been added must not be given to others.
 pub(super) async fn not_gone(shared: &Shared, suspects: BTreeSet<String>) -> BTreeSet<String> {
     let nodes: Api<NodePart> = Api::all(shared.client.clone());
     let looks = suspects.into_iter().map(|name| {
@@ -176,8 +176,8 @@ pub(super) async fn not_gone(shared: &Shared, suspects: BTreeSet<String>) -> BTr
     found.filter_map(async |name| name).collect().await
 }
 
-/// Which of these deleted nodes have Pods, as far as this controller may see. A container of a node ends with its Pod or
-/// with the machine; a kubelet that runs on can register its node again, and its Pods live.
+/// Returns which of these deleted nodes have Pods, as far as this controller may see. A container of a node ends with
+/// its Pod or with the machine; a kubelet that runs on can register its node again, and its Pods live.
 async fn pods_of(shared: &Shared, nodes: Vec<String>) -> Vec<(String, Pods)> {
     let looks = nodes.into_iter().map(|node| async move {
         let pods = match has_pods(shared, &node).await {

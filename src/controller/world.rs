@@ -33,7 +33,7 @@ pub(crate) struct World {
     /// Configurations that are there and cannot be read, with what is wrong.
     pub(crate) unreadable: BTreeMap<ObjectKey, String>,
     pub(crate) instances: BTreeMap<ObjectKey, Arc<Instance>>,
-    /// By name.
+    /// The nodes by name.
     pub(crate) nodes: BTreeMap<String, Arc<NodeState>>,
     /// The NodeDevices, by the name of the node.
     pub(crate) node_devices: BTreeMap<String, Arc<NodeDevices>>,
@@ -48,7 +48,7 @@ pub(crate) struct World {
 pub(crate) struct Meta {
     pub(crate) uid: String,
     pub(crate) labels: BTreeMap<String, String>,
-    /// Those of ours.
+    /// Our annotations.
     pub(crate) annotations: BTreeMap<String, String>,
     /// The uid of the controlling owner.
     pub(crate) owner: Option<String>,
@@ -77,14 +77,14 @@ pub(crate) struct BrokerPod {
     pub(crate) node: Option<String>,
     /// `Pending`, `Running`, `Succeeded`, `Failed` or `Unknown`.
     pub(crate) phase: String,
-    /// Why the whole Pod failed, such as `UnexpectedAdmissionError`.
+    /// The reason why the whole Pod failed, such as `UnexpectedAdmissionError`.
     pub(crate) reason: String,
     pub(crate) message: String,
-    /// When its node took it.
+    /// The time at which the kubelet accepted the Pod.
     pub(crate) started: Option<Timestamp>,
-    /// When its last container ended.
+    /// The time at which the last container ended.
     pub(crate) finished: Option<Timestamp>,
-    /// Its `resourceVersion`.
+    /// The `resourceVersion` of the Pod.
     pub(crate) version: String,
     /// Whether all its containers run and are ready.
     pub(crate) is_available: bool,
@@ -92,12 +92,12 @@ pub(crate) struct BrokerPod {
     pub(crate) unscheduled: Option<Unscheduled>,
     /// The first reason why a container does not run.
     pub(crate) trouble: Option<Trouble>,
-    /// When a container was started again after a crash, and the crash.
+    /// The time at which a container was restarted after a crash, and the crash.
     pub(crate) restarted: Option<(Timestamp, Trouble)>,
 }
 
 impl BrokerPod {
-    /// It does not run, and never will again.
+    /// Returns whether the Pod has ended for good.
     pub(crate) fn has_ended(&self) -> bool {
         ["Succeeded", "Failed", "Unknown"].contains(&self.phase.as_str())
     }
@@ -106,7 +106,7 @@ impl BrokerPod {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct BrokerJob {
     pub(crate) meta: Meta,
-    /// Why it failed, once it has.
+    /// The reason of the failure, if it failed.
     pub(crate) failure: Option<String>,
 }
 
@@ -265,7 +265,7 @@ fn taken<T>(set: &mut channel::Receiver<Set<T>>) -> Option<Arc<Objects<T>>> {
     set.borrow_and_update().clone()
 }
 
-/// Without the bookkeeping of server-side apply, which is larger than the rest.
+/// Returns the object without the managed fields of server-side apply, which are larger than the rest.
 fn without_fields<K: Resource>(mut object: K) -> K {
     object.meta_mut().managed_fields = None;
     object

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 pub const COLUMNS: [&str; 5] = ["NAME", "CONFIG", "SHARED", "NODES", "AGE"];
 
-/// What these columns show of an Instance.
+/// The values of an Instance in these columns.
 #[derive(Debug, Clone, Copy)]
 pub struct InstanceRow<'a> {
     pub name: &'a str,

@@ -16,6 +16,6 @@ pub(super) fn exchange_of(from: Option<&str>, to: Option<&str>) -> Exchange {
             from: from.map(owner),
             to: to.map(owner),
         },
-        told: Some("digest".to_owned()),
+        connection_digest: Some("digest".to_owned()),
     }
 }

@@ -294,7 +294,11 @@ pub(crate) fn exchanged(
     exchanges: &[&Exchange],
 ) -> Result<Instance, StoreError> {
     let mut instance = instance.clone();
-    for Exchange { change, told } in exchanges {
+    for Exchange {
+        change,
+        connection_digest,
+    } in exchanges
+    {
         let id = change.slot.to_string();
         let usage = instance
             .spec
@@ -311,7 +315,7 @@ pub(crate) fn exchanged(
                 owner: usage,
             });
         }
-        write(&mut instance, change, told.as_ref());
+        write(&mut instance, change, connection_digest.as_ref());
     }
     Ok(instance)
 }
@@ -322,18 +326,22 @@ pub(crate) fn forced<'a>(
     exchanges: impl IntoIterator<Item = &'a Exchange>,
 ) -> Instance {
     let mut instance = instance.clone();
-    for Exchange { change, told } in exchanges {
-        write(&mut instance, change, told.as_ref());
+    for Exchange {
+        change,
+        connection_digest,
+    } in exchanges
+    {
+        write(&mut instance, change, connection_digest.as_ref());
     }
     instance
 }
 
-fn write(instance: &mut Instance, change: &SlotChange, told: Option<&String>) {
+fn write(instance: &mut Instance, change: &SlotChange, connection_digest: Option<&String>) {
     let id = change.slot.to_string();
-    let annotation = names::told(change.slot.index);
+    let annotation = names::connection_annotation(change.slot.index);
     let annotations = instance.metadata.annotations.get_or_insert_default();
-    match told.filter(|_| change.to.is_some()) {
-        Some(told) => annotations.insert(annotation, told.clone()),
+    match connection_digest.filter(|_| change.to.is_some()) {
+        Some(connection_digest) => annotations.insert(annotation, connection_digest.clone()),
         None => annotations.remove(&annotation),
     };
     match &change.to {

@@ -137,7 +137,7 @@ fn connector(
     connector_to(Peer::Unix(path.to_owned()))
 }
 
-/// One type for all peers, because each further one would be another client in the binary.
+/// Returns the connector. All peers have one type, because each further type would be another client in the binary.
 fn connector_to(
     peer: Peer,
 ) -> impl Service<Uri, Response = TokioIo<PeerStream>, Error = io::Error, Future: Send> + Send + use<>

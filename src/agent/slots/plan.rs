@@ -12,10 +12,10 @@ use crate::{
 };
 use std::{collections::BTreeMap, time::Duration};
 
-/// For each slot: the uptime at which the first of the looks began that have missed it without a break.
+/// The begin of the first look that has missed each slot, if every look since has missed it. Times are uptimes.
 pub(crate) type Missed = BTreeMap<SlotId, Duration>;
 
-/// For each slot that could not be claimed: the uptime of the next try, and the number of tries so far.
+/// The uptime of the next try and the number of tries so far, for each slot that could not be claimed.
 pub(crate) type Retries = BTreeMap<SlotId, (Duration, u32)>;
 
 /// The time of a look at the kubelet's books.
@@ -93,7 +93,7 @@ pub(crate) fn releases(
     (releases, still_missed)
 }
 
-/// Whether a container holds the slot by the resource it was claimed by.
+/// Returns whether a container holds the slot by the resource it was claimed by.
 pub(crate) fn is_listed(held: &Held, listed: &Ids) -> bool {
     let id = held.id();
     let ids = id

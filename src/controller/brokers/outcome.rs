@@ -1,4 +1,4 @@
-//! What becomes of an action on a broker, and what users are told of it. Pure.
+//! Defines the results of actions on brokers, and the notices for users. Pure.
 use super::plan::Broker;
 use crate::model::names::ObjectKey;
 use k8s_openapi::jiff::SignedDuration;
@@ -8,13 +8,13 @@ use k8s_openapi::jiff::SignedDuration;
 pub(crate) enum Outcome {
     /// The action was carried out. The value is the uid of the created object, if one was created.
     Done(Option<String>),
-    /// The object is another one than was thought, or is there already.
+    /// The object was replaced, or exists already.
     Conflict,
     /// The object is not there.
     Gone,
-    /// The API server does not want it as it is.
+    /// The API server refuses the object.
     Refused { code: u16, message: String },
-    /// The API server is away or busy.
+    /// The API server is unreachable or busy.
     Failed(String),
 }
 

@@ -77,7 +77,7 @@ fn world(broker: Value) -> World {
     }
 }
 
-/// One pass of a replica over this world, with a memory that is empty.
+/// Runs one pass of a replica over this world, with an empty memory.
 async fn one_pass(client: Client, world: World, leads: bool) -> (Pass, Memory) {
     let shared = Shared {
         events: events::events(client.clone(), "test", "test").0,

@@ -42,11 +42,11 @@ pub(crate) struct Memory {
     /// The nodes that are not ready, and the deleted ones that hold slots.
     pub(crate) away: BTreeMap<String, Away>,
     pub(crate) outage: Option<Outage>,
-    /// When a node of each Instance, or one that is in none, last saw the device.
+    /// The time at which any node last saw the device of each Instance.
     pub(crate) seen: BTreeMap<ObjectKey, Instant>,
 }
 
-/// More than half of the nodes are not ready.
+/// An outage: more than half of the nodes are not ready.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Outage {
     pub(crate) away: usize,
@@ -56,14 +56,14 @@ pub(crate) struct Outage {
     reported: BTreeSet<ObjectKey>,
 }
 
-/// When the slots that a lost node holds are released.
+/// The time at which the slots of a lost node are released.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outlook {
     Free,
     FreeIn(Duration),
     /// The Configuration gives nothing away by time.
     Never,
-    /// As long as the outage lasts.
+    /// Not before the end of the outage.
     Outage,
 }
 
@@ -226,7 +226,7 @@ impl Memory {
         due.map(|(name, _)| name.clone()).collect()
     }
 
-    /// When a node is given up, or its Pods are looked for again.
+    /// Returns when a node is given up, or its Pods are looked for again.
     pub(crate) fn wake_in(&self, now: Instant) -> Option<Duration> {
         let looks = self.away.values().filter_map(|away| away.look_in(now));
         let leave = self.away.values().map(|away| match self.outage {
@@ -254,7 +254,7 @@ impl Memory {
 }
 
 impl Outage {
-    /// When it has lasted for so long that it is worth a report.
+    /// Returns when it has lasted for so long that it is worth a report.
     fn lasts_in(&self, now: Instant) -> Duration {
         AWAY_AFTER.saturating_sub(now - self.since)
     }
@@ -289,8 +289,8 @@ fn lost(world: &World) -> BTreeMap<String, Why> {
     lost
 }
 
-/// How many of how many nodes are not ready, if more than half are. The operator knows of those that are marked as shut
-/// down, and a node that has never said anything is not lost.
+/// Returns how many of how many nodes are not ready, if more than half are. The operator knows of those that are marked
+/// as shut down, and a node that has never said anything is not lost.
 fn outage(world: &World) -> Option<(usize, usize)> {
     let is_counted =
         |node: &&NodeState| node.since.is_some() && (node.is_ready || !node.is_out_of_service);
@@ -302,12 +302,12 @@ fn outage(world: &World) -> Option<(usize, usize)> {
     (away * 2 > of).then_some((away, of))
 }
 
-/// Whether the node's agent is to be reckoned with: one that is not ready just now may be back soon.
+/// Returns whether the node's agent is to be reckoned with: one that is not ready just now may be back soon.
 pub(crate) fn is_working(node: &NodeState, now: Timestamp) -> bool {
     node.is_ready || settles_in(node, now).is_none_or(|left| !left.is_zero())
 }
 
-/// How long a node that is not ready is taken for one that works.
+/// Returns how long a node that is not ready is taken for one that works.
 pub(crate) fn settles_in(node: &NodeState, now: Timestamp) -> Option<Duration> {
     let since = node.since.filter(|_| !node.is_ready)?;
     Some(AWAY_AFTER.saturating_sub(elapsed(since, now)))

@@ -21,7 +21,7 @@ use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 
 impl View<'_> {
-    /// What the nodes say of a device that is shared. Of one of its own, its agent writes it.
+    /// Returns what the nodes say of a device that is shared. Of one of its own, its agent writes it.
     pub(super) fn views(&self, key: &ObjectKey, instance: &Instance) -> Views<'_> {
         match instance.spec.shared {
             true => self.sights.of(key),
@@ -54,7 +54,7 @@ impl View<'_> {
                 nodes.push(node.clone());
             }
         }
-        let room = self.trim_to_max_nodes(key, instance, &mut nodes, views);
+        let free_places = self.trim_to_max_nodes(key, instance, &mut nodes, views);
         let annotations = instance.metadata.annotations.as_ref();
         let pin = annotations.and_then(|all| all.get(names::PIN));
         let mut joining: Vec<&str> = (views.iter())
@@ -68,10 +68,10 @@ impl View<'_> {
             })
             .map(|(node, _)| *node)
             .collect();
-        if room < joining.len() {
+        if free_places < joining.len() {
             // In an order of the device's own, so that devices are spread over the nodes.
             joining.sort_by_cached_key(|node| rank(&key.name, node));
-            joining.truncate(room);
+            joining.truncate(free_places);
         }
         nodes.extend(joining.into_iter().map(str::to_owned));
         nodes
@@ -142,9 +142,9 @@ impl View<'_> {
         operations
     }
 
-    /// Each node that sees the device or holds a slot has its label: that is what its agent's watch selects. A ready node
-    /// keeps its label until its agent reports that it left: by the label a returning agent finds the slots that containers
-    /// still use. Akri's Instances have none.
+    /// Sets the labels of the nodes that see the device or hold a slot: their agents' watches select by it. A ready
+    /// node keeps its label until its agent reports that it left, because a returning agent finds the slots that
+    /// containers still use by the label. Akri's Instances have no labels.
     pub(super) fn relabelled(
         &self,
         instance: &Instance,

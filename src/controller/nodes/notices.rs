@@ -97,7 +97,7 @@ pub(crate) fn of_health(
     all.into_iter().flatten().collect()
 }
 
-/// Whether every slot of an Instance has a holder, so that no further container can have the device.
+/// Returns whether every slot of an Instance has a holder, so that no further container can have the device.
 pub(crate) fn is_used_up(instance: &Instance) -> bool {
     let is_slot = |id: &str| {
         let index = id.parse::<SlotId>().ok().map(|slot| slot.index);
@@ -109,7 +109,8 @@ pub(crate) fn is_used_up(instance: &Instance) -> bool {
     usize::try_from(instance.spec.capacity).is_ok_and(|capacity| used.count() >= capacity)
 }
 
-/// What the slots of a lost node wait for. `None` where that is nothing, is not known yet, or is the end of an outage.
+/// Returns what the slots of a lost node wait for. `None` where that is nothing, is not known yet, or is the end of an
+/// outage.
 pub(crate) fn wait(away: &Away, outlook: Outlook) -> Option<Wait> {
     match (outlook, away.why) {
         (Outlook::Free | Outlook::Outage, _) => None,

@@ -76,7 +76,7 @@ pub(crate) enum Action {
 }
 
 impl Action {
-    /// Whether it follows what nodes see: at once, then in batches.
+    /// Returns whether it follows what nodes see: at once, then in batches.
     pub(crate) fn is_batched(&self) -> bool {
         matches!(self, Self::Change(_) | Self::Create(_))
     }
@@ -98,7 +98,7 @@ pub(crate) struct Change {
     pub(crate) events: Vec<InstanceEvent>,
 }
 
-/// What there is to do for Instances and Configurations, after `memory` has noticed the same world.
+/// Returns what there is to do for Instances and Configurations, after `memory` has noticed the same world.
 pub(crate) fn plan(world: &World, memory: &Memory, now: Now) -> Plan {
     let view = View {
         world,
@@ -156,7 +156,7 @@ pub(super) struct View<'a> {
     pub(super) now: Timestamp,
     /// The time by a clock that does not step.
     pub(super) instant: Instant,
-    /// Those of the nodes that are there, each with its node.
+    /// The labels of existing nodes, each with its node.
     pub(super) labels: BTreeMap<String, &'a String>,
 }
 
@@ -208,13 +208,14 @@ impl View<'_> {
             let held = json!(instance.spec.device_usage.get(slot));
             operations.push(test(&["spec", "deviceUsage", slot], held));
             operations.push(remove(&["spec", "deviceUsage", slot]));
-            operations.extend(untold(instance, slot));
+            operations.extend(without_connection_digest(instance, slot));
             change.freed.push((slot.to_owned(), node));
         }
         operations
     }
 
-    /// What becomes of the slots of a node in an Instance: `None` where it is not lost, or its agent joined again.
+    /// Returns what happens to the slots of a node in an Instance; `None` if the node is not lost, or its agent has
+    /// joined again.
     fn outlook(&self, key: &ObjectKey, instance: &Instance, node: &str) -> Option<Outlook> {
         let is_named = instance.spec.names_node(node);
         let is_shared = instance.spec.shared;
@@ -239,7 +240,7 @@ impl View<'_> {
         }
     }
 
-    /// What the Configuration says of slots of lost nodes; one that cannot be read may say never.
+    /// Returns what the Configuration says of slots of lost nodes; one that cannot be read may say never.
     fn release_after(&self, key: &ObjectKey, instance: &Instance) -> Option<Duration> {
         let of = instance.spec.configuration_key(&key.namespace);
         let seconds = match self.world.configurations.get(&of) {
@@ -276,7 +277,7 @@ impl View<'_> {
                 && let Some(wait) = notices::wait(away, outlook)
                 && is_out
                 && is_used_up
-                && !away.is_told(key, wait)
+                && !away.is_reported(key, wait)
             {
                 plan.notices.push(Notice {
                     instance: key.clone(),
@@ -320,7 +321,7 @@ impl View<'_> {
     }
 }
 
-/// Since when no node sees the device: kept on the API server, so that a new controller goes on counting.
+/// Returns since when no node sees the device: kept on the API server, so that a new controller goes on counting.
 fn unavailable_since(status: &InstanceStatus) -> Option<Timestamp> {
     let mut conditions = status.conditions.iter();
     let condition = conditions.find(|c| c.type_ == "Available" && c.status == "False")?;
@@ -337,12 +338,12 @@ pub(super) fn holders(instance: &Instance) -> impl Iterator<Item = (&str, String
 }
 
 /// Removes what was remembered with a slot that is in use no more.
-fn untold(instance: &Instance, slot: &str) -> Option<PatchOperation> {
+fn without_connection_digest(instance: &Instance, slot: &str) -> Option<PatchOperation> {
     let index = slot.parse::<SlotId>().ok()?.index;
-    let annotation = names::told(index);
+    let annotation = names::connection_annotation(index);
     let annotations = instance.metadata.annotations.as_ref()?;
-    let is_told = annotations.contains_key(&annotation);
-    is_told.then(|| remove(&["metadata", "annotations", &annotation]))
+    let has_digest = annotations.contains_key(&annotation);
+    has_digest.then(|| remove(&["metadata", "annotations", &annotation]))
 }
 
 fn delete(key: &ObjectKey, metadata: &ObjectMeta, orphan_of: Option<ObjectKey>) -> Action {

@@ -71,8 +71,9 @@ impl<'a> Sights<'a> {
         sights
     }
 
-    /// One device has one Instance: of two the older, and of two alike the first by name. One that Akri made has no
-    /// note of its device; its name is made of the device's id as ours is.
+    /// Finds the Instance of each device. If a device has two, the older one counts, and of equal ones the first by
+    /// name. An Instance that Akri made has no annotation of its device, but its name is derived from the device's id
+    /// as ours is.
     fn find_instances(&mut self, world: &World) {
         let shared = world.instances.iter().filter(|(_, i)| i.spec.shared);
         let mut ages = BTreeMap::new();
@@ -193,9 +194,9 @@ pub(crate) fn exceptions(
         };
         let is_same = |entry: &&NodeHealth| entry.health == health;
         let reason = trouble.map(|(reason, _)| reason);
-        let is_told = |entry: &&NodeHealth| entry.reason.as_deref() == reason;
-        let told = before
-            .filter(is_told)
+        let is_reported = |entry: &&NodeHealth| entry.reason.as_deref() == reason;
+        let reported = before
+            .filter(is_reported)
             .and_then(|entry| entry.message.clone());
         entries.push(NodeHealth {
             name: node.clone(),
@@ -206,7 +207,7 @@ pub(crate) fn exceptions(
             connection: None,
             reason: reason.map(str::to_owned),
             // Another number in the sentence is no reason to write.
-            message: trouble.map(|(_, message)| told.unwrap_or_else(|| message.clone())),
+            message: trouble.map(|(_, message)| reported.unwrap_or_else(|| message.clone())),
         });
     }
     entries.sort_by(|a, b| a.name.cmp(&b.name));

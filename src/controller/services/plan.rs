@@ -77,7 +77,7 @@ struct Wanted<'a> {
     spec: Option<Spec<'a>>,
 }
 
-/// What the user wrote.
+/// A ServiceSpec and its digest.
 #[derive(Clone, Copy)]
 struct Spec<'a> {
     value: &'a Value,
@@ -257,7 +257,7 @@ fn decide(
     }
 }
 
-/// Whether the Service is what its spec makes. What others added to it is theirs.
+/// Returns whether the Service agrees with its spec. Labels and annotations of others do not count.
 fn holds(existing: &OwnedService, wanted: &Wanted<'_>, digest: &str) -> bool {
     let ours = ours(wanted);
     let selector = existing.spec.selector.as_ref();

@@ -298,7 +298,7 @@ impl View<'_> {
         }
     }
 
-    /// Whether there are nodes with an agent, and `spec.nodeSelector` selects none of them.
+    /// Returns whether there are nodes with an agent, and `spec.nodeSelector` selects none of them.
     fn leaves_all_out(&self, configuration: &Configuration) -> bool {
         let world = self.world;
         let with_agent = (world.node_devices.keys()).filter_map(|name| world.nodes.get(name));
@@ -344,8 +344,12 @@ fn troubles(verdicts: &[(ConditionType, Verdict)], before: &[Condition]) -> Vec<
     let mut troubles: Vec<Problem> = vec![];
     for (type_, verdict) in verdicts {
         let new = new_trouble(Condition::of_type(before, *type_), verdict);
-        let is_told = |new: &Problem| troubles.iter().any(|told| told.reason == new.reason);
-        if let Some(new) = new.filter(|new| !is_told(new)) {
+        let is_reported = |new: &Problem| {
+            troubles
+                .iter()
+                .any(|reported| reported.reason == new.reason)
+        };
+        if let Some(new) = new.filter(|new| !is_reported(new)) {
             troubles.push(new);
         }
     }

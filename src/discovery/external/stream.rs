@@ -40,7 +40,7 @@ pub(super) struct Stream {
     pub(super) events: mpsc::Sender<(Endpoint, Event)>,
 }
 
-/// What a handler is asked.
+/// Returns what a handler is asked.
 pub(super) fn request(details: &str, properties: &BTreeMap<String, String>) -> DiscoverRequest {
     let property = |(name, value): (&String, &String)| {
         let vec = Some(value.clone().into_bytes());

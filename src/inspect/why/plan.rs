@@ -89,11 +89,11 @@ fn of_instance(
     findings.extend(agents.take(TROUBLES_MAX));
     let conditions = instance.status.iter().flat_map(|s| &s.conditions);
     let its = |pod: &Pod| label(pod, INSTANCE_LABEL) == Some(&key.name);
-    let told = brokers(snapshot, &key.namespace, its, now);
-    let told = or_else(told, || {
+    let of_pods = brokers(snapshot, &key.namespace, its, now);
+    let of_brokers = or_else(of_pods, || {
         of_brokers(conditions).or_else(|| refusal(snapshot, key))
     });
-    findings.extend(told);
+    findings.extend(of_brokers);
     if findings.is_empty() {
         let used = used(snapshot, key, instance);
         let holders: Vec<String> = used.iter().map(|slot| slot.holder()).collect();
@@ -140,19 +140,19 @@ fn of_configuration(
     findings.extend(agents.take(TROUBLES_MAX));
     let conditions = configuration.status.iter().flat_map(|s| &s.conditions);
     let its = |pod: &Pod| label(pod, CONFIGURATION_LABEL) == Some(&key.name);
-    let told = brokers(snapshot, &key.namespace, its, now);
+    let of_pods = brokers(snapshot, &key.namespace, its, now);
     let refusal = || {
         let mut keys = [key]
             .into_iter()
             .chain(instances.iter().map(|(key, _)| *key));
         keys.find_map(|key| refusal(snapshot, key))
     };
-    findings.extend(or_else(told, || of_brokers(conditions).or_else(refusal)));
+    findings.extend(or_else(of_pods, || of_brokers(conditions).or_else(refusal)));
     if configuration.spec.broker_spec.is_some() || findings.is_empty() {
-        let is_told = findings
+        let is_reported = findings
             .iter()
             .any(|finding| finding.cause == Cause::ControllerMissing);
-        findings.extend(controller_trouble(snapshot).filter(|_| !is_told));
+        findings.extend(controller_trouble(snapshot).filter(|_| !is_reported));
     }
     if findings.is_empty() {
         let text = format!(
@@ -196,11 +196,12 @@ fn refusal(snapshot: &Snapshot, key: &ObjectKey) -> Option<Finding> {
     Some(Finding::new(Cause::BrokerRefused, text).then(next))
 }
 
-/// Returns what is told, or one other finding. A condition repeats what Pods say, and an Event what a condition says.
-fn or_else(told: Vec<Finding>, other: impl FnOnce() -> Option<Finding>) -> Vec<Finding> {
-    match told.is_empty() {
+/// Returns `findings`, or one other finding if there are none. A condition repeats what Pods report, and an Event repeats
+/// a condition.
+fn or_else(findings: Vec<Finding>, other: impl FnOnce() -> Option<Finding>) -> Vec<Finding> {
+    match findings.is_empty() {
         true => other().into_iter().collect(),
-        false => told,
+        false => findings,
     }
 }
 
@@ -227,14 +228,14 @@ fn brokers(
     let all = snapshot.pods.iter();
     let its = all.filter(|(key, pod)| key.namespace == namespace && is_its(pod));
     let troubled = its.filter(|(_, pod)| !is_ready(pod) && phase(pod) != "Succeeded");
-    let told = troubled.take(TROUBLES_MAX).flat_map(|(key, pod)| {
+    let findings = troubled.take(TROUBLES_MAX).flat_map(|(key, pod)| {
         let mut findings = pod::explain(snapshot, key, pod, now);
         if let Some(first) = findings.first_mut() {
             first.text = format!("Its broker: {} {}", pod::subject(key, pod), first.text);
         }
         findings
     });
-    told.collect()
+    findings.collect()
 }
 
 #[cfg(test)]

@@ -119,7 +119,7 @@ pub struct Usage<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SlotTable {
     node: String,
-    /// One Instance of each name.
+    /// The Instances by name.
     instances: BTreeMap<String, InstanceSlots>,
     /// Instances of other namespaces whose name one of `instances` has, by name.
     beaten: BTreeMap<String, BTreeMap<ObjectKey, InstanceSlots>>,

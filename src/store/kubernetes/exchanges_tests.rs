@@ -65,7 +65,7 @@ fn claim(name: &str, index: u32) -> Exchange {
             from: None,
             to: Some(SlotOwner::Node("node-a".to_owned())),
         },
-        told: None,
+        connection_digest: None,
     }
 }
 
@@ -92,12 +92,15 @@ fn store(names: &[&str], pending: u32) -> (KubernetesStore, Patched, tempfile::T
 #[tokio::test]
 async fn a_write_that_the_server_refuses_keeps_no_other_from_being_written_and_is_given_up() {
     let (store, patched, _state) = store(&["a-poisoned", "b", "c-poisoned", "d"], 0);
-    assert!(store.inner.make_up().await, "nothing is left to be written");
+    assert!(
+        store.inner.flush_pending().await,
+        "nothing is left to be written"
+    );
     let mut names = patched.lock().unwrap().clone();
     names.sort();
     assert_eq!(names, ["a-poisoned", "b", "c-poisoned", "d"]);
     assert!(!store.inner.change(|known| known.is_pending()));
-    assert!(store.inner.make_up().await);
+    assert!(store.inner.flush_pending().await);
     assert_eq!(patched.lock().unwrap().len(), 4, "and is not tried again");
 }
 

@@ -63,7 +63,7 @@ impl Inner {
                     None => return Ok(()),
                 }
             }
-            if self.make_up().await {
+            if self.flush_pending().await {
                 backoff.reset();
             }
         }

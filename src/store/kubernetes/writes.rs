@@ -2,7 +2,7 @@
 //! patch did not hold.
 use super::{
     Inner,
-    plan::{self, Description, Met, met},
+    plan::{self, Description, NameConflict, name_conflict},
 };
 use crate::{
     api::{
@@ -92,16 +92,16 @@ impl Inner {
     async fn join_existing(&self, key: &ObjectKey, ours: &Instance) -> Result<(), StoreError> {
         let node = &self.settings.node_name;
         let there = self.read(key).await?;
-        match met(&there, ours) {
-            Met::Same => {
+        match name_conflict(&there, ours) {
+            NameConflict::Same => {
                 self.change(|known| known.read_to_join(there));
                 self.patch(key, |i| Ok(plan::join(i, node))).await.map(drop)
             }
-            Met::Other => {
-                self.change(|known| known.met(there));
+            NameConflict::Other => {
+                self.change(|known| known.add_foreign(there));
                 Err(StoreError::Exists(key.clone()))
             }
-            Met::Leaving => Err(StoreError::Unavailable(format!(
+            NameConflict::Leaving => Err(StoreError::Unavailable(format!(
                 "an Instance {key} is still being deleted"
             ))),
         }

@@ -206,7 +206,7 @@ impl<'a> Planner<'a> {
             return PodState::Outdated;
         }
         let is_running = pod.phase == "Running";
-        match differs(names::TOLD_CONNECTION, place.connection) {
+        match differs(names::BROKER_CONNECTION, place.connection) {
             true => PodState::Moved { is_running },
             false => PodState::Serves { is_running },
         }
@@ -308,7 +308,7 @@ impl WantedPods<'_, '_> {
         let annotations = &mut pod["metadata"]["annotations"];
         *annotations = json!({ (names::BROKER_DIGEST): self.digest });
         if let Some(connection) = place.connection {
-            annotations[names::TOLD_CONNECTION] = json!(connection);
+            annotations[names::BROKER_CONNECTION] = json!(connection);
         }
         Ok(pod)
     }

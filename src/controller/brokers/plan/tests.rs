@@ -35,12 +35,12 @@ struct Cluster {
     memory: Memory,
     now: Timestamp,
     uids: u32,
-    /// What the API server answers when it is asked whether it would create a Pod.
+    /// The answer of the API server to a dry run.
     trial: Outcome,
 }
 
 impl Cluster {
-    /// One Instance, `cam-1`, seen by these nodes.
+    /// Creates a cluster with one Instance, `cam-1`, seen by these nodes.
     fn new(broker: Value, nodes: &[&str]) -> Self {
         let mut cluster = Self {
             world: World::default(),
@@ -155,7 +155,7 @@ impl Cluster {
         })
     }
 
-    /// What is planned after a look at the world, in words.
+    /// Returns what is planned after a look at the world, in words.
     fn plan(&mut self) -> Vec<String> {
         self.memory.observe(&self.world, self.now);
         let actions = self.whole_plan().actions;

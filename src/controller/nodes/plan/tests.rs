@@ -68,7 +68,7 @@ fn looked(world: &World, memory: &mut Memory, seconds: i64) -> Plan {
     looked_at(world, memory, now(seconds))
 }
 
-/// What is left of the Instance `cam-1` after a look by a controller that has just begun.
+/// Returns what is left of the Instance `cam-1` after a look by a controller that has just begun.
 fn after(world: &World, seconds: i64) -> Instance {
     let (mut world, mut memory) = (world.clone(), Memory::default());
     let planned = looked(&world, &mut memory, seconds);
@@ -112,7 +112,8 @@ fn names_of(instance: &Instance) -> (Vec<&str>, Vec<&str>, Vec<&str>, Vec<&str>)
 }
 
 const BOTH: (&[&str], &[&str]) = (&["a", "b"], &["node.akri.sh/a", "node.akri.sh/b", "theirs"]);
-/// Its agent leaves by itself when it is back, and finds the Instance by the label.
+/// The nodes and labels after the agent of `b` was lost: when it is back it finds the Instance by the label, and
+/// leaves.
 const LEFT: (&[&str], &[&str]) = (&["a"], &["node.akri.sh/a", "node.akri.sh/b", "theirs"]);
 const ONLY_A: (&[&str], &[&str]) = (&["a"], &["node.akri.sh/a", "theirs"]);
 const OTHERS_SLOTS: &[&str] = &["cam-1-0", "cam-1-3", "cam-1-4"];
@@ -262,7 +263,7 @@ fn an_instance_that_is_being_deleted_only_loses_finalizers() {
     assert_eq!(left.spec, going.spec);
 }
 
-/// Without nodes, not seen since second 0.
+/// Returns an Instance without nodes, not seen since second 0.
 fn abandoned(usage: Value) -> Instance {
     let mut abandoned = instance("cam-1", json!({ "spec": { "deviceUsage": usage } }));
     let status = crate::store::plan::with_conditions(
@@ -338,7 +339,7 @@ proptest! {
         nodes in proptest::collection::vec(0..5_u8, 4),
         named in proptest::collection::btree_set(0..5_usize, 0..5),
         labelled in proptest::collection::btree_set(0..5_usize, 0..5),
-        told in proptest::collection::btree_set(0..5_usize, 0..5),
+        reported in proptest::collection::btree_set(0..5_usize, 0..5),
         usage in proptest::collection::btree_map(0..5_usize, 0..5_usize, 0..5),
         finalizers in proptest::collection::vec("[a-d]|x/y|orphan", 0..4),
         seconds in 0..1_000_i64,
@@ -352,10 +353,10 @@ proptest! {
             .collect();
         device.metadata.labels = (!labelled.is_empty())
             .then(|| labelled.iter().map(|n| (names::node_label(&name(*n)), String::new())).collect());
-        device.metadata.annotations = (!told.is_empty())
-            .then(|| told.iter().map(|n| (format!("told.akri.sh/{n}"), String::new())).collect());
+        device.metadata.annotations = (!reported.is_empty())
+            .then(|| reported.iter().map(|n| (format!("told.akri.sh/{n}"), String::new())).collect());
         device.status = Some(InstanceStatus {
-            nodes: told.iter().map(|n| crate::api::instance::NodeHealth {
+            nodes: reported.iter().map(|n| crate::api::instance::NodeHealth {
                 name: name(*n), health: "Healthy".to_owned(), last_transition_time: time.clone(), ..Default::default()
             }).collect(),
             ..InstanceStatus::default()

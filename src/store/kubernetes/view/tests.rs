@@ -118,8 +118,8 @@ fn what_an_earlier_life_could_not_write_is_still_to_be_written() {
         [("a-0", "n"), ("a-1", "C:cam-0:n")]
             .map(|(slot, owner)| (slot.to_owned(), owner.to_owned())),
     );
-    let told = BTreeMap::from([("told.akri.sh/1".to_owned(), "digest".to_owned())]);
-    held.metadata.annotations = Some(told);
+    let connection_digest = BTreeMap::from([("told.akri.sh/1".to_owned(), "digest".to_owned())]);
+    held.metadata.annotations = Some(connection_digest);
     let earlier = |instance: &Instance| {
         Instances::from([(key_of(&instance.metadata), Arc::new(instance.clone()))])
     };
@@ -128,7 +128,7 @@ fn what_an_earlier_life_could_not_write_is_still_to_be_written() {
         listed(&mut known, std::slice::from_ref(now));
         // The comparison is made once: the next list is not compared with it.
         let pending = known.pending_of(&key_of(&now.metadata));
-        known.made_up(&key_of(&now.metadata), &pending);
+        known.flushed(&key_of(&now.metadata), &pending);
         listed(&mut known, std::slice::from_ref(now));
         assert!(!known.is_pending());
         pending
@@ -166,14 +166,14 @@ fn a_slot_taken_without_the_server_is_taken_until_it_is_written() {
             from: None,
             to: Some(SlotOwner::Node("n".to_owned())),
         },
-        told: None,
+        connection_digest: None,
     };
     known.postpone(&key, &[&exchange]);
     let usage = |known: &Known| known.published()[&key].spec.device_usage.clone();
     assert_eq!(usage(&known)["a-0"], "n");
     listed(&mut known, &[instance("a", 2)]);
     assert_eq!(usage(&known)["a-0"], "n");
-    known.made_up(&key, &[exchange]);
+    known.flushed(&key, &[exchange]);
     assert!(known.pending().is_empty());
     assert!(usage(&known).is_empty());
 }

@@ -127,8 +127,8 @@ proptest! {
                 };
                 let status = cluster.world.instances[&key("cam-1")].status.as_ref().unwrap();
                 let seen = status.nodes.iter().find(|seen| seen.name == *node).unwrap();
-                let told = pod.meta.annotations.get(crate::api::names::TOLD_CONNECTION);
-                prop_assert_eq!(told, seen.connection.as_ref());
+                let reported = pod.meta.annotations.get(crate::api::names::BROKER_CONNECTION);
+                prop_assert_eq!(reported, seen.connection.as_ref());
             }
         } else {
             prop_assert_eq!(pods.len(), 0);

@@ -99,8 +99,8 @@ fn a_pod_of_a_device_that_moves_again_and_again_is_replaced_once_a_minute_and_ha
     assert_eq!(cluster.after(1).step(), ["replace a-cam-1-pod"]);
     cluster.settle();
     let pod = &cluster.world.pods[&key("a-cam-1-pod")];
-    let told = &pod.meta.annotations[crate::api::names::TOLD_CONNECTION];
-    assert_eq!(told, "place 88");
+    let reported = &pod.meta.annotations[crate::api::names::BROKER_CONNECTION];
+    assert_eq!(reported, "place 88");
     assert_eq!(cluster.after(1_000).plan(), NONE);
     // After a rest the first move is followed at once.
     cluster.health("a", "Healthy", "another");

@@ -1,10 +1,10 @@
-//! What cannot be made, and who is told.
+//! Tests brokers that cannot be created, and the notices about them.
 use super::*;
 
 #[test]
-fn a_refused_pod_is_tried_again_after_a_wait_that_grows_and_its_user_is_told_once() {
+fn a_refused_pod_is_tried_again_after_a_wait_that_grows_and_its_user_is_reported_once() {
     let mut cluster = Cluster::new(pod_spec(), &["a", "b"]);
-    let mut told = vec![];
+    let mut reported = vec![];
     for _ in 0..10 {
         cluster.memory.observe(&cluster.world, cluster.now);
         let plan = cluster.whole_plan();
@@ -13,7 +13,7 @@ fn a_refused_pod_is_tried_again_after_a_wait_that_grows_and_its_user_is_told_onc
             let outcome = Outcome::from_status(422, "no such field");
             let Settled { is_done, notice } = cluster.memory.settle(action, &outcome, cluster.now);
             assert!(is_done);
-            told.extend(notice);
+            reported.extend(notice);
         }
         let plan = cluster.whole_plan();
         assert_eq!(plan.actions, []);
@@ -23,8 +23,8 @@ fn a_refused_pod_is_tried_again_after_a_wait_that_grows_and_its_user_is_told_onc
         configuration: key("cam"),
         message: "no such field".to_owned(),
     };
-    assert_eq!(told[0], expected);
-    assert_eq!(told.len(), 2, "at first, and again after five minutes");
+    assert_eq!(reported[0], expected);
+    assert_eq!(reported.len(), 2, "at first, and again after five minutes");
     assert!(cluster.now < Timestamp::from_second(1_000_000 + 20 * 60).unwrap());
     // A user who mends it need not wait.
     cluster.now = Timestamp::from_second(1_000_000).unwrap();
@@ -61,7 +61,7 @@ fn a_new_spec_that_the_api_server_refuses_ends_no_broker_that_runs() {
 }
 
 #[test]
-fn a_refusal_for_another_reason_is_told_on_the_instance() {
+fn a_refusal_for_another_reason_is_reported_on_the_instance() {
     let mut cluster = Cluster::new(pod_spec(), &["a"]);
     let action = cluster.whole_plan().actions.remove(0);
     let outcome = Outcome::from_status(403, "exceeded quota");
@@ -75,10 +75,10 @@ fn a_refusal_for_another_reason_is_told_on_the_instance() {
 }
 
 #[test]
-fn a_name_that_somebody_else_has_is_told_after_some_tries() {
+fn a_name_that_somebody_else_has_is_reported_after_some_tries() {
     let mut cluster = Cluster::new(pod_spec(), &["a"]);
     let action = cluster.whole_plan().actions.remove(0);
-    let told: Vec<_> = (0..4)
+    let reported: Vec<_> = (0..4)
         .map(|_| {
             cluster
                 .memory
@@ -87,7 +87,7 @@ fn a_name_that_somebody_else_has_is_told_after_some_tries() {
                 .is_some()
         })
         .collect();
-    assert_eq!(told, [false, false, true, true]);
+    assert_eq!(reported, [false, false, true, true]);
 }
 
 #[test]

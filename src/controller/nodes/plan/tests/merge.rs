@@ -130,7 +130,7 @@ fn a_device_that_nobody_describes_waits() {
 }
 
 #[test]
-fn only_what_is_not_well_is_written_and_told_once_for_all_nodes() {
+fn only_what_is_not_well_is_written_and_reported_once_for_all_nodes() {
     let gone = |node: &str| sees(node, &json!({ "id": ID, "state": "Unhealthy" }));
     let mut cluster = Cluster::new(world());
     cluster.says(says("a")).says(says("b")).settle(0);
