@@ -40,7 +40,7 @@ pub(super) async fn measure(
             slot: SlotId::new(&name, index),
             key: ObjectKey::new("default", &name),
             from: None,
-            to: Some(SlotOwner::Node(agent.name.clone())),
+            to: Some(SlotOwner::Node(agent.name.as_str().into())),
         };
         let (store, is_over) = (agent.store.clone(), is_over.clone());
         claims.spawn(async move {

@@ -49,7 +49,7 @@ mod tests {
             let spec = InstanceSpec {
                 configuration_name: configuration.to_owned(),
                 shared,
-                nodes: nodes.iter().map(|&node| node.to_owned()).collect(),
+                nodes: nodes.iter().map(|&node| node.into()).collect(),
                 ..InstanceSpec::default()
             };
             let key = ObjectKey::new("default", name);

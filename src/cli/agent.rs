@@ -173,7 +173,7 @@ pub struct Flags {
 impl Flags {
     fn settings(&self) -> agent::Settings {
         agent::Settings {
-            node_name: self.node_name.clone(),
+            node_name: self.node_name.as_str().into(),
             resource_prefix: self.scope.resource_prefixes[0].clone(),
             resource_prefixes: self.scope.resource_prefixes.clone(),
             nodes: None,

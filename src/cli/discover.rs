@@ -110,7 +110,7 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
     let configuration = flags.configuration.or(input.name);
     let naming = Naming {
         configuration: configuration.unwrap_or_else(|| flags.handler.to_lowercase()),
-        node: flags.node_name,
+        node: flags.node_name.into(),
         scope: discovery.scope(),
     };
     let (found, devices) = watch::channel(DeviceSet::default());

@@ -100,7 +100,7 @@ impl World {
 
     pub(super) fn with_node_devices(mut self, object: NodeDevices) -> Self {
         let node = object.metadata.name.clone().unwrap_or_default();
-        self.node_devices.insert(node, Arc::new(object));
+        self.node_devices.insert(node.into(), Arc::new(object));
         self
     }
 
@@ -110,7 +110,7 @@ impl World {
     }
 
     pub(super) fn with_nodes<const N: usize>(mut self, nodes: [(&str, NodeState); N]) -> Self {
-        let nodes = nodes.map(|(name, node)| (name.to_owned(), Arc::new(node)));
+        let nodes = nodes.map(|(name, node)| (name.into(), Arc::new(node)));
         self.nodes = BTreeMap::from(nodes);
         self
     }

@@ -6,7 +6,7 @@ use crate::{
         parts::{JobPart, NodePart, PodPart, TaintPart},
         watch::{self, Objects, Read, Selection, Set, apis},
     },
-    model::names::ObjectKey,
+    model::{names::ObjectKey, typed_names::NodeName},
     supervisor::Supervisor,
 };
 use k8s_openapi::{
@@ -34,9 +34,9 @@ pub(crate) struct World {
     pub(crate) unreadable: BTreeMap<ObjectKey, String>,
     pub(crate) instances: BTreeMap<ObjectKey, Arc<Instance>>,
     /// The nodes by name.
-    pub(crate) nodes: BTreeMap<String, Arc<NodeState>>,
+    pub(crate) nodes: BTreeMap<NodeName, Arc<NodeState>>,
     /// The NodeDevices, by the name of the node.
-    pub(crate) node_devices: BTreeMap<String, Arc<NodeDevices>>,
+    pub(crate) node_devices: BTreeMap<NodeName, Arc<NodeDevices>>,
     /// Pods, Jobs and Services of ours.
     pub(crate) pods: BTreeMap<ObjectKey, Arc<BrokerPod>>,
     pub(crate) jobs: BTreeMap<ObjectKey, Arc<BrokerJob>>,
@@ -249,10 +249,10 @@ impl Parts {
             configurations: configurations.objects.clone(),
             instances: instances?.objects.clone(),
             nodes: (nodes?.objects.iter())
-                .map(|(key, node)| (key.name.clone(), node.clone()))
+                .map(|(key, node)| (key.name.as_str().into(), node.clone()))
                 .collect(),
             node_devices: (node_devices?.objects.iter())
-                .map(|(key, object)| (key.name.clone(), object.clone()))
+                .map(|(key, object)| (key.name.as_str().into(), object.clone()))
                 .collect(),
             pods: pods?.objects.clone(),
             jobs: jobs?.objects.clone(),

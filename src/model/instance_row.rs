@@ -1,5 +1,6 @@
 //! The columns that every table of Instances begins with, as `kubectl get instances` has them.
 use super::age;
+use crate::model::typed_names::NodeName;
 use std::time::Duration;
 
 pub const COLUMNS: [&str; 5] = ["NAME", "CONFIG", "SHARED", "NODES", "AGE"];
@@ -10,7 +11,7 @@ pub struct InstanceRow<'a> {
     pub name: &'a str,
     pub configuration: &'a str,
     pub is_shared: bool,
-    pub nodes: &'a [String],
+    pub nodes: &'a [NodeName],
     /// Unknown of an Instance that has no creation time.
     pub age: Option<Duration>,
 }

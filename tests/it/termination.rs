@@ -137,13 +137,13 @@ async fn run_agent(
     let store = KubernetesStore::new(
         client.clone(),
         kubernetes::Settings {
-            node_name: "node-a".to_owned(),
+            node_name: "node-a".into(),
             namespaces: vec![],
             state: folder.path().join("state"),
         },
     )?;
     let settings = agent::Settings {
-        node_name: "node-a".to_owned(),
+        node_name: "node-a".into(),
         resource_prefix: "akri.sh".to_owned(),
         resource_prefixes: prefixes.clone(),
         nodes: Some(Nodes::new(client, &prefixes)),

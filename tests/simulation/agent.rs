@@ -76,7 +76,7 @@ impl Agent {
                 node.client(world, "agent"),
                 node.mirror.clone(),
             )),
-            slots: watch::Sender::new(SlotTable::new(&node.name)),
+            slots: watch::Sender::new(SlotTable::new(node.name.as_str())),
             discoveries: watch::Sender::default(),
             requests,
             connection_digest: RefCell::default(),
@@ -177,7 +177,7 @@ impl Agent {
                 ..Configurations::default()
             };
             let planned = instances::plan(&instances::World {
-                node: &self.node().name,
+                node: &self.node().name.as_str().into(),
                 merges: true,
                 max_instances: 1000,
                 now: Now {

@@ -185,8 +185,12 @@ impl World {
     fn instance_name(&self, thing: &Thing, at: usize) -> String {
         let id = DeviceId::new(&thing.id);
         let node = &self.nodes[at].name;
-        let [name, _] =
-            InstanceName::candidates(thing.configuration, &id, invariants::scope(thing), node);
+        let [name, _] = InstanceName::candidates(
+            thing.configuration,
+            &id,
+            invariants::scope(thing),
+            &node.as_str().into(),
+        );
         name.to_string()
     }
 }

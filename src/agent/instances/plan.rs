@@ -21,6 +21,7 @@ use crate::{
         instance_name::InstanceName,
         names::ObjectKey,
         slot_table::Use,
+        typed_names::NodeName,
     },
     store::{
         Configurations, InstanceChange, Instances, Report, View,
@@ -37,7 +38,7 @@ pub(crate) type Failing = BTreeMap<ObjectKey, Option<String>>;
 
 /// Everything the plan depends on.
 pub(crate) struct World<'a> {
-    pub(crate) node: &'a str,
+    pub(crate) node: &'a NodeName,
     /// Whether a controller makes the Instances of shared devices: then they are reported, and not changed.
     pub(crate) merges: bool,
     /// The most Instances of all Configurations together.
@@ -375,7 +376,7 @@ impl<'a> PlanOfOne<'a> {
     }
 }
 
-fn is_empty_or_has(nodes: &[String], node: &str) -> bool {
+fn is_empty_or_has(nodes: &[NodeName], node: &str) -> bool {
     nodes.is_empty() || nodes.iter().any(|n| n == node)
 }
 

@@ -186,7 +186,7 @@ mod tests {
         let instance = |(name, configuration): &(&str, &str)| {
             let spec = InstanceSpec {
                 configuration_name: (*configuration).to_owned(),
-                nodes: vec!["n".to_owned()],
+                nodes: vec!["n".into()],
                 ..InstanceSpec::default()
             };
             let key = ObjectKey::new("default", *name);

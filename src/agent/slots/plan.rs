@@ -152,7 +152,7 @@ mod tests {
     }
 
     fn by_instance(answered: u64) -> Held {
-        held(answered, SlotOwner::Node("a".to_owned()))
+        held(answered, SlotOwner::Node("a".into()))
     }
 
     fn listing(resource: &str, id: &str) -> Ids {
@@ -217,7 +217,7 @@ mod tests {
             key: ObjectKey::new("default", "cam-8120fe"),
             slot: SlotId::new("cam-8120fe", 0),
             from: None,
-            to: Some(SlotOwner::Node("a".to_owned())),
+            to: Some(SlotOwner::Node("a".into())),
         };
         let adoptions = Adoptions {
             changes: vec![change],
@@ -245,7 +245,7 @@ mod tests {
             key: ObjectKey::new("default", "cam-8120fe"),
             slot: SlotId::new("cam-8120fe", 0),
             id: SlotId::new("cam-8120fe", 0),
-            owner: SlotOwner::Node(owner.to_owned()),
+            owner: SlotOwner::Node(owner.into()),
         };
         assert_eq!(new_conflicts(&[by("b")], &[]).len(), 1);
         assert_eq!(new_conflicts(&[by("b")], &[by("b")]).len(), 0);
@@ -259,7 +259,7 @@ mod tests {
                 0,
                 SlotOwner::Configuration {
                     slot: slot.to_owned(),
-                    node: "a".to_owned(),
+                    node: "a".into(),
                 },
             )
         };

@@ -10,7 +10,7 @@ use super::{
 use crate::{
     api::names,
     controller::world::{BrokerPod, World},
-    model::names::ObjectKey,
+    model::{names::ObjectKey, typed_names::NodeName},
 };
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,7 +43,7 @@ struct Created {
     /// The uid of the Instance.
     owner: String,
     /// The node of a Pod.
-    node: Option<String>,
+    node: Option<NodeName>,
     since: Timestamp,
 }
 
@@ -300,7 +300,7 @@ impl Memory {
     }
 
     /// Returns the nodes of the Pods that were created and do not show yet.
-    pub(crate) fn created_on(&self) -> impl Iterator<Item = &String> {
+    pub(crate) fn created_on(&self) -> impl Iterator<Item = &NodeName> {
         self.created
             .values()
             .filter_map(|created| created.node.as_ref())

@@ -1,6 +1,7 @@
 //! Defines the results of actions on brokers, and the notices for users. Pure.
 use super::plan::Broker;
 use crate::model::names::ObjectKey;
+use crate::model::typed_names::NodeName;
 use k8s_openapi::jiff::SignedDuration;
 
 /// The result of an action.
@@ -67,7 +68,7 @@ pub(crate) enum Notice {
     /// A Pod that could not be scheduled was deleted: another follows on another node.
     Moved {
         broker: Broker,
-        node: String,
+        node: NodeName,
         why: String,
     },
     /// A Pod ended.

@@ -20,7 +20,7 @@ use crate::{
         nodes::Sights,
         world::{BrokerJob, BrokerPod, World},
     },
-    model::names::ObjectKey,
+    model::{names::ObjectKey, typed_names::NodeName},
     store::plan::is_seen,
 };
 use k8s_openapi::jiff::Timestamp;
@@ -51,7 +51,7 @@ pub(crate) enum Action {
         broker: Broker,
         /// The uid of the Instance.
         owner: String,
-        node: String,
+        node: NodeName,
         pod: Value,
     },
     DeletePod {
@@ -67,7 +67,7 @@ pub(crate) enum Action {
         broker: Broker,
         uid: String,
         version: String,
-        node: String,
+        node: NodeName,
         why: String,
     },
     /// Asks the API server whether it would create a Pod of a new broker spec, before Pods of the old one are replaced.
@@ -183,7 +183,7 @@ struct WantedPods<'a, 's> {
 
 /// A node that sees the device, and the key of the Pod there.
 struct Place<'a> {
-    node: &'a str,
+    node: &'a NodeName,
     key: ObjectKey,
     /// Whether a new Pod could use the device here: the broker spec is valid, the node sees the device and is ready.
     is_fit: bool,
@@ -253,18 +253,18 @@ impl<'a> Planner<'a> {
         };
         let annotations = instance.metadata.annotations.as_ref();
         let noted = annotations.and_then(|all| all.get(names::CONNECTION));
-        let is_healthy = |node: &String| match views.get(node.as_str()) {
+        let is_healthy = |node: &NodeName| match views.get(node) {
             Some(view) => view.is_healthy(),
             None => (instance.status.as_ref()).is_none_or(|status| is_seen(status, node)),
         };
         // The node's present report counts first, then the annotation of its own device, then an earlier agent's entry.
-        let connection = |node: &String| {
-            let said = views.get(node.as_str()).map(|view| &view.connection);
+        let connection = |node: &NodeName| {
+            let said = views.get(node).map(|view| &view.connection);
             let written = || seen.get(node).map(|seen| &seen.connection);
             let own = noted.filter(|_| !instance.spec.shared);
             own.or_else(|| said.or_else(written)?.as_ref())
         };
-        let place = |node: &'a String| {
+        let place = |node: &'a NodeName| {
             let name = broker::pod_name(target.subject, node);
             let state = self.input.world.nodes.get(node);
             let is_ready = state.is_some_and(|node| node.is_ready);

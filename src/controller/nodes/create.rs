@@ -14,6 +14,7 @@ use crate::{
     model::{
         names::ObjectKey,
         slot::{SlotId, SlotOwner},
+        typed_names::NodeName,
     },
 };
 use kube::Resource as _;
@@ -43,7 +44,8 @@ pub(crate) fn new_instances(
         if is_deleting || *count >= configuration.spec.max_instances {
             continue;
         }
-        let is_there = |node: &str| world.nodes.contains_key(node) && !memory.is_silent(node, now);
+        let is_there =
+            |node: &NodeName| world.nodes.contains_key(node) && !memory.is_silent(node, now);
         let mut seen: Views<'_> = views.clone();
         seen.retain(|node, view| view.is_healthy() && is_there(node));
         let most = configuration.spec.max_nodes;
@@ -87,7 +89,7 @@ fn instance(
     let others = (seen.iter())
         .filter(|(node, view)| **node != first && is_same(view))
         .map(|(node, _)| node);
-    let nodes: Vec<String> = [&first]
+    let nodes: Vec<NodeName> = [&first]
         .into_iter()
         .chain(others)
         .map(|n| (*n).to_owned())

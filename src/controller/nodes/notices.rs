@@ -13,6 +13,7 @@ use crate::{
     model::{
         names::ObjectKey,
         slot::{SlotId, SlotOwner},
+        typed_names::NodeName,
     },
 };
 
@@ -20,7 +21,7 @@ use crate::{
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Notice {
     pub(crate) instance: ObjectKey,
-    pub(crate) node: String,
+    pub(crate) node: NodeName,
     pub(crate) wait: Wait,
     pub(crate) note: String,
 }
@@ -38,9 +39,9 @@ pub(crate) struct InstanceEvent {
 pub(crate) fn of_health(
     before: &InstanceStatus,
     after: &InstanceStatus,
-    nodes: &[String],
+    nodes: &[NodeName],
 ) -> Vec<InstanceEvent> {
-    let entry = |status: &InstanceStatus, node: &String| {
+    let entry = |status: &InstanceStatus, node: &NodeName| {
         let mut entries = status.nodes.iter();
         entries.find(|entry| entry.name == *node).cloned()
     };
@@ -59,7 +60,7 @@ pub(crate) fn of_health(
             (true, true) | (false, false) => {}
         }
     }
-    let event = |reason, is_warning, nodes: &[&String], says: [&str; 2]| {
+    let event = |reason, is_warning, nodes: &[&NodeName], says: [&str; 2]| {
         let (who, verb) = match nodes {
             [one] => (format!("node {one}"), says[0]),
             some => (format!("nodes {}", listed(some)), says[1]),
@@ -121,7 +122,7 @@ pub(crate) fn wait(away: &Away, outlook: Outlook) -> Option<Wait> {
 }
 
 /// The report of the slots `held` that `node` holds.
-pub(crate) fn held(held: &[&str], node: &str, why: Why, outlook: Outlook) -> String {
+pub(crate) fn held(held: &[&str], node: &NodeName, why: Why, outlook: Outlook) -> String {
     let slots = listed(held);
     let by_time = match outlook {
         Outlook::FreeIn(left) => Some(format!(
@@ -153,7 +154,7 @@ pub(crate) fn held(held: &[&str], node: &str, why: Why, outlook: Outlook) -> Str
 }
 
 /// The report of slots that were taken from lost nodes, each with its node.
-pub(crate) fn released(freed: &[(String, String)]) -> Option<String> {
+pub(crate) fn released(freed: &[(String, NodeName)]) -> Option<String> {
     let freed: Vec<String> = (freed.iter())
         .map(|(slot, node)| format!("{slot} (held by {node})"))
         .collect();

@@ -26,6 +26,7 @@ use crate::{
         names::ObjectKey,
         patch::{add, remove, test},
         slot::{SlotId, SlotOwner},
+        typed_names::NodeName,
     },
 };
 use json_patch::{Patch, PatchOperation};
@@ -65,7 +66,7 @@ pub(crate) enum Action {
     },
     /// Deletes the NodeDevices of a lost node. Its agent, if it lives, creates them again.
     DeleteNodeDevices {
-        node: String,
+        node: NodeName,
         uid: String,
     },
     /// Takes Akri's finalizers off a Configuration.
@@ -89,11 +90,11 @@ pub(crate) struct Change {
     pub(crate) patch: Option<Patch>,
     pub(crate) status: Option<Patch>,
     /// The nodes that are taken out though they are there.
-    pub(crate) away: Vec<String>,
+    pub(crate) away: Vec<NodeName>,
     /// The nodes that are taken for deleted.
-    pub(crate) gone: BTreeSet<String>,
+    pub(crate) gone: BTreeSet<NodeName>,
     /// The slots that are taken from nodes, each with its node.
-    pub(crate) freed: Vec<(String, String)>,
+    pub(crate) freed: Vec<(String, NodeName)>,
     /// The Events about the health of the device.
     pub(crate) events: Vec<InstanceEvent>,
 }
@@ -157,11 +158,11 @@ pub(super) struct View<'a> {
     /// The time by a clock that does not step.
     pub(super) instant: Instant,
     /// The labels of existing nodes, each with its node.
-    pub(super) labels: BTreeMap<String, &'a String>,
+    pub(super) labels: BTreeMap<String, &'a NodeName>,
 }
 
 impl View<'_> {
-    pub(super) fn is_gone(&self, node: &str) -> bool {
+    pub(super) fn is_gone(&self, node: &NodeName) -> bool {
         !self.world.nodes.contains_key(node)
     }
 
@@ -216,7 +217,7 @@ impl View<'_> {
 
     /// Returns what happens to the slots of a node in an Instance; `None` if the node is not lost, or its agent has
     /// joined again.
-    fn outlook(&self, key: &ObjectKey, instance: &Instance, node: &str) -> Option<Outlook> {
+    fn outlook(&self, key: &ObjectKey, instance: &Instance, node: &NodeName) -> Option<Outlook> {
         let is_named = instance.spec.names_node(node);
         let is_shared = instance.spec.shared;
         let leaves = (self.memory).leaves(node, key, is_shared, self.instant);
@@ -254,7 +255,7 @@ impl View<'_> {
 
     /// Says why slots of lost nodes are not free, and when to look again.
     fn report(&self, key: &ObjectKey, instance: &Instance, plan: &mut Plan) {
-        let mut held: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+        let mut held: BTreeMap<NodeName, Vec<&str>> = BTreeMap::new();
         for (slot, node) in holders(instance) {
             held.entry(node).or_default().push(slot);
         }
@@ -329,11 +330,11 @@ fn unavailable_since(status: &InstanceStatus) -> Option<Timestamp> {
 }
 
 /// The slots in use, each with the node that holds it. A value that nobody of ours writes is left to who wrote it.
-pub(super) fn holders(instance: &Instance) -> impl Iterator<Item = (&str, String)> {
+pub(super) fn holders(instance: &Instance) -> impl Iterator<Item = (&str, NodeName)> {
     let usage = instance.spec.device_usage.iter();
     usage.filter_map(|(slot, usage)| {
         let owner = SlotOwner::from_usage(usage).ok().flatten()?;
-        Some((slot.as_str(), owner.node().to_owned()))
+        Some((slot.as_str(), owner.node().clone()))
     })
 }
 

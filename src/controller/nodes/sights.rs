@@ -11,6 +11,7 @@ use crate::{
         instance_name::InstanceName,
         names::{ObjectKey, digest_32},
         pin::Pin,
+        typed_names::NodeName,
     },
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,7 +24,7 @@ pub(crate) struct Identity {
 }
 
 /// The reports of all nodes about one device.
-pub(crate) type Views<'a> = BTreeMap<&'a str, &'a SeenDevice>;
+pub(crate) type Views<'a> = BTreeMap<&'a NodeName, &'a SeenDevice>;
 
 #[derive(Debug, Default)]
 pub(crate) struct Sights<'a> {
@@ -35,7 +36,7 @@ pub(crate) struct Sights<'a> {
     /// The device of each Instance in `instances`.
     devices: BTreeMap<ObjectKey, Identity>,
     /// The nodes that have looked everywhere for the devices of each Configuration.
-    complete: BTreeMap<ObjectKey, BTreeSet<&'a str>>,
+    complete: BTreeMap<ObjectKey, BTreeSet<&'a NodeName>>,
 }
 
 impl<'a> Sights<'a> {
@@ -111,7 +112,7 @@ impl<'a> Sights<'a> {
 
     /// Returns whether the node has looked everywhere for this Configuration. If so, it does not see a device that its report
     /// leaves out. If not, the Instance keeps what it says of the node.
-    pub(crate) fn has_complete_report(&self, of: &ObjectKey, node: &str) -> bool {
+    pub(crate) fn has_complete_report(&self, of: &ObjectKey, node: &NodeName) -> bool {
         let nodes = self.complete.get(of);
         nodes.is_some_and(|nodes| nodes.contains(node))
     }
@@ -153,7 +154,7 @@ pub(crate) fn names_of(identity: &Identity) -> [InstanceName; 2] {
         &identity.configuration.name,
         &DeviceId::new(&identity.device),
         Scope::Shared,
-        "",
+        &NodeName::default(),
     )
 }
 
@@ -166,21 +167,21 @@ pub(crate) fn is_same_host(view: &SeenDevice, pin: Option<&String>) -> bool {
 
 /// Returns the place of a node in the order in which nodes offer the device of an Instance, where not all do. Each device
 /// has an order of its own, so that of many devices each node offers some.
-pub(crate) fn rank(instance: &str, node: &str) -> String {
+pub(crate) fn rank(instance: &str, node: &NodeName) -> String {
     digest_32(&format!("{instance} {node}"))
 }
 
 /// Returns the entries of an Instance's status for `nodes`. Only nodes with a problem have an entry.
 pub(crate) fn exceptions(
     before: &InstanceStatus,
-    nodes: &[String],
+    nodes: &[NodeName],
     views: &Views<'_>,
     now: &str,
 ) -> Vec<NodeHealth> {
     let mut entries = vec![];
     for node in nodes {
         let before = before.nodes.iter().find(|entry| entry.name == *node);
-        let Some(view) = views.get(node.as_str()) else {
+        let Some(view) = views.get(node) else {
             entries.extend(before.cloned());
             continue;
         };

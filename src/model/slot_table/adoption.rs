@@ -6,6 +6,7 @@ use super::{SlotChange, SlotTable};
 use crate::model::{
     names::ObjectKey,
     slot::{SlotId, SlotOwner},
+    typed_names::NodeName,
 };
 use std::collections::BTreeSet;
 
@@ -59,12 +60,12 @@ impl Use {
 }
 
 /// Returns the owner that records the use.
-fn owner(unshown: &Unshown, node: &str) -> SlotOwner {
+fn owner(unshown: &Unshown, node: &NodeName) -> SlotOwner {
     match unshown.id.name == unshown.instance {
-        true => SlotOwner::Node(node.to_owned()),
+        true => SlotOwner::Node(node.clone()),
         false => SlotOwner::Configuration {
             slot: unshown.id.to_string(),
-            node: node.to_owned(),
+            node: node.clone(),
         },
     }
 }
@@ -101,7 +102,7 @@ impl SlotTable {
                     slot,
                 }),
                 // The other resource of this node holds the slot, and its container is gone: the slot is released soon.
-                Some(other) if other.node() == self.node && !self.is_used(&slot, other, uses) => {}
+                Some(other) if *other.node() == self.node && !self.is_used(&slot, other, uses) => {}
                 Some(other) => adoptions.twice.push(HeldTwice {
                     key: slots.key.clone(),
                     id: one.id.clone(),

@@ -147,7 +147,7 @@ fn a_slot_that_is_just_being_written_is_left_to_the_next_look() {
     let release = SlotChange {
         key: ObjectKey::new("default", "cam-1"),
         slot: SlotId::new("cam-1", 0),
-        from: Some(SlotOwner::Node(NODE.to_owned())),
+        from: Some(SlotOwner::Node(NODE.into())),
         to: None,
     };
     table.begin(&[release]);
@@ -255,7 +255,7 @@ fn a_write_to_the_instance_that_lost_its_name_does_not_change_the_other_ones_slo
         key: ObjectKey::new("team-b", "cam-1"),
         slot: SlotId::new("cam-1", 0),
         from: None,
-        to: Some(SlotOwner::Node(NODE.to_owned())),
+        to: Some(SlotOwner::Node(NODE.into())),
     };
     let mut table = table([of_namespace("team-a", (false, 1), "node-b")]);
     table.begin(std::slice::from_ref(&change));

@@ -63,7 +63,7 @@ fn claim(name: &str, index: u32) -> Exchange {
             key: ObjectKey::new("default", name),
             slot: SlotId::new(name, index),
             from: None,
-            to: Some(SlotOwner::Node("node-a".to_owned())),
+            to: Some(SlotOwner::Node("node-a".into())),
         },
         connection_digest: None,
     }
@@ -73,7 +73,7 @@ fn claim(name: &str, index: u32) -> Exchange {
 fn store(names: &[&str], pending: u32) -> (KubernetesStore, Patched, tempfile::TempDir) {
     let state = tempfile::tempdir().unwrap();
     let settings = Settings {
-        node_name: "node-a".to_owned(),
+        node_name: "node-a".into(),
         namespaces: vec![],
         state: state.path().to_owned(),
     };

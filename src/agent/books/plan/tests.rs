@@ -121,10 +121,10 @@ fn what_the_books_do_not_agree_on_is_in_doubt() {
     };
     let by_configuration = SlotOwner::Configuration {
         slot: "cam-9".to_owned(),
-        node: "a".to_owned(),
+        node: "a".into(),
     };
     let slots = [
-        held("cam-3b4293-0", SlotOwner::Node("a".to_owned())),
+        held("cam-3b4293-0", SlotOwner::Node("a".into())),
         held("cam-3b4293-1", by_configuration),
     ];
     let books = books(&[("akri.sh/cam-3b4293", "cam-3b4293-0")], false);

@@ -65,7 +65,7 @@ impl Fixture {
         let spec = InstanceSpec {
             configuration_name: "cam".to_owned(),
             shared: true,
-            nodes: vec!["n".to_owned()],
+            nodes: vec!["n".into()],
             ..InstanceSpec::default()
         };
         let mut instance = Instance::new("cam-1", spec);

@@ -3,7 +3,7 @@ use super::{super::report::Found, Action, Planner, Target};
 use crate::{
     api::{broker, reason::Reason},
     controller::world::BrokerJob,
-    model::{names::ObjectKey, slot::holders},
+    model::{names::ObjectKey, slot::holders, typed_names::NodeName},
 };
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
@@ -113,7 +113,7 @@ impl<'a> Planner<'a> {
         let instance = target.subject.instance;
         let holders = holders(&instance.spec.device_usage);
         let nodes = &self.input.world.nodes;
-        let is_ready = |node: &String| nodes.get(node).is_some_and(|node| node.is_ready);
+        let is_ready = |node: &NodeName| nodes.get(node).is_some_and(|node| node.is_ready);
         let status = instance.status.iter();
         let mut conditions = status.flat_map(|status| &status.conditions);
         let since = conditions

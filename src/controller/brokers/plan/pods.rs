@@ -6,7 +6,7 @@ use crate::{
         names,
     },
     controller::world::BrokerPod,
-    model::{names::ObjectKey, slot::SlotOwner},
+    model::{names::ObjectKey, slot::SlotOwner, typed_names::NodeName},
 };
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
@@ -92,7 +92,7 @@ impl<'a> Planner<'a> {
                     Ok(pod) => self.plan.actions.push(Action::CreatePod {
                         broker: target.broker(place.key.clone(), &digest),
                         owner: target.uid.to_owned(),
-                        node: place.node.to_owned(),
+                        node: place.node.clone(),
                         pod,
                     }),
                     Err(e) => self.add_broken(target, &digest, e),
@@ -230,22 +230,22 @@ impl<'a> Planner<'a> {
     /// Returns the number of slots that lost nodes hold, without those of the Pods in `serving`. Nobody can have them
     /// before they are released, and a Pod for them would only wait.
     fn lost_seats(&self, target: Target<'a>, serving: &[Serving<'_, '_>]) -> usize {
-        let mut held: BTreeMap<String, usize> = BTreeMap::new();
+        let mut held: BTreeMap<NodeName, usize> = BTreeMap::new();
         for usage in target.subject.instance.spec.device_usage.values() {
             let owner = SlotOwner::from_usage(usage).ok().flatten();
             if let Some(owner) = owner.filter(|owner| self.is_lost(owner.node())) {
-                *held.entry(owner.node().to_owned()).or_default() += 1;
+                *held.entry(owner.node().clone()).or_default() += 1;
             }
         }
         for Serving { place, .. } in serving {
-            if let Some(held) = held.get_mut(place.node) {
+            if let Some(held) = held.get_mut(place.node.as_str()) {
                 *held = held.saturating_sub(1);
             }
         }
         held.values().sum()
     }
 
-    fn is_lost(&self, node: &str) -> bool {
+    fn is_lost(&self, node: &NodeName) -> bool {
         let node = self.input.world.nodes.get(node);
         !node.is_some_and(|node| node.is_ready)
     }
@@ -253,7 +253,10 @@ impl<'a> Planner<'a> {
     /// Returns the number of slots that a Pod still has while it is being deleted. A Pod on a lost node may stay for ever;
     /// [`Self::lost_seats`] counts its slots.
     fn seat_of(&self, pod: &BrokerPod) -> usize {
-        let is_on_lost_node = pod.node.as_ref().is_some_and(|node| self.is_lost(node));
+        let is_on_lost_node = pod
+            .node
+            .as_ref()
+            .is_some_and(|node| self.is_lost(&node.as_str().into()));
         usize::from(!pod.has_ended() && !is_on_lost_node)
     }
 

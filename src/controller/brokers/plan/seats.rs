@@ -3,7 +3,7 @@ use super::{super::report::Found, Action, Input, Place, Planner, Target, WantedP
 use crate::{
     api::{names, reason::Reason},
     controller::{pod_state::one_line, world::BrokerPod},
-    model::slot::SlotOwner,
+    model::{slot::SlotOwner, typed_names::NodeName},
 };
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
@@ -179,7 +179,7 @@ impl<'a> Planner<'a> {
                         broker: target.broker(place.key.clone(), digest),
                         uid: pod.meta.uid.clone(),
                         version: pod.version.clone(),
-                        node: place.node.to_owned(),
+                        node: place.node.clone(),
                         why: refused(pod),
                     });
                 }
@@ -356,7 +356,7 @@ fn used_slots(target: Target<'_>) -> usize {
 }
 
 /// Returns the nodes that hold a slot by the Instance's resource.
-fn holders(target: Target<'_>) -> BTreeSet<String> {
+fn holders(target: Target<'_>) -> BTreeSet<NodeName> {
     let by_instance = |owner: SlotOwner| match owner {
         SlotOwner::Node(node) => Some(node),
         SlotOwner::Configuration { .. } => None,

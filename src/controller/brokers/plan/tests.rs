@@ -81,7 +81,7 @@ impl Cluster {
             .insert(key("cam-1"), Arc::new(instance));
         for node in nodes {
             cluster.node(node, true);
-            cluster.instance(|instance| instance.spec.nodes.push((*node).to_owned()));
+            cluster.instance(|instance| instance.spec.nodes.push((*node).into()));
             cluster.health(node, "Healthy", "here");
         }
         cluster
@@ -92,7 +92,7 @@ impl Cluster {
             is_ready,
             ..NodeState::default()
         };
-        self.world.nodes.insert(node.to_owned(), Arc::new(state));
+        self.world.nodes.insert(node.into(), Arc::new(state));
     }
 
     fn instance(&mut self, change: impl FnOnce(&mut Instance)) {
@@ -122,7 +122,7 @@ impl Cluster {
             let status = instance.status.as_mut().unwrap();
             status.nodes.retain(|seen| seen.name != node);
             status.nodes.push(NodeHealth {
-                name: node.to_owned(),
+                name: node.into(),
                 health: health.to_owned(),
                 connection: Some(connection.to_owned()),
                 ..NodeHealth::default()
@@ -191,7 +191,7 @@ impl Cluster {
                         owner,
                         ..Meta::default()
                     },
-                    node: Some(node.clone()),
+                    node: Some(node.to_string()),
                     is_available: true,
                     phase: "Running".to_owned(),
                     started: Some(self.now),

@@ -102,7 +102,12 @@ fn names_of(instance: &Instance) -> (Vec<&str>, Vec<&str>, Vec<&str>, Vec<&str>)
     let status = instance.status.iter().flat_map(|status| &status.nodes);
     let labels = instance.metadata.labels.iter().flatten();
     (
-        instance.spec.nodes.iter().map(String::as_str).collect(),
+        instance
+            .spec
+            .nodes
+            .iter()
+            .map(|node| node.as_str())
+            .collect(),
         labels.map(|(key, _)| key.as_str()).collect(),
         status.map(|entry| entry.name.as_str()).collect(),
         (instance.spec.device_usage.keys())
@@ -134,7 +139,7 @@ fn a_node_leaves_its_instances_by_what_became_of_it() {
         let mut world = World::default()
             .with_nodes([("a", ready())])
             .with_instance(shared());
-        (world.nodes).extend(b.clone().map(|b| ("b".to_owned(), Arc::new(b))));
+        (world.nodes).extend(b.clone().map(|b| ("b".into(), Arc::new(b))));
         let left = after(&world, seconds);
         let expected = (nodes, labels, nodes, slots);
         let names = names_of(&left);
@@ -194,7 +199,7 @@ fn a_change_holds_only_for_what_was_seen() {
     let [Action::Change(change)] = planned.actions.as_slice() else {
         panic!("{planned:?}")
     };
-    assert_eq!(change.gone, BTreeSet::from(["b".to_owned()]));
+    assert_eq!(change.gone, BTreeSet::from(["b".into()]));
     let mut claimed = serde_json::to_value(shared()).unwrap();
     // A claim of another slot is no reason to look again; another node is, and so is another Instance.
     claimed["metadata"]["resourceVersion"] = json!("2");
@@ -347,7 +352,7 @@ proptest! {
         let name = |n: usize| format!("n{n}");
         let time = text(at(0));
         let mut device = instance("cam-1", json!({ "metadata": { "finalizers": finalizers } }));
-        device.spec.nodes = named.iter().map(|n| name(*n)).collect();
+        device.spec.nodes = named.iter().map(|n| name(*n).into()).collect();
         device.spec.device_usage = (usage.iter())
             .map(|(slot, n)| (format!("cam-1-{slot}"), if slot % 2 == 0 { name(*n) } else { format!("C:cam-{slot}:{}", name(*n)) }))
             .collect();
@@ -357,7 +362,7 @@ proptest! {
             .then(|| reported.iter().map(|n| (format!("told.akri.sh/{n}"), String::new())).collect());
         device.status = Some(InstanceStatus {
             nodes: reported.iter().map(|n| crate::api::instance::NodeHealth {
-                name: name(*n), health: "Healthy".to_owned(), last_transition_time: time.clone(), ..Default::default()
+                name: name(*n).into(), health: "Healthy".to_owned(), last_transition_time: time.clone(), ..Default::default()
             }).collect(),
             ..InstanceStatus::default()
         });
@@ -370,7 +375,7 @@ proptest! {
                 3 => off(at(0)),
                 _ => ready(),
             };
-            world.nodes.insert(name(n), Arc::new(state));
+            world.nodes.insert(name(n).into(), Arc::new(state));
         }
         let mut memory = Memory::default();
         let planned = looked(&world, &mut memory, seconds);

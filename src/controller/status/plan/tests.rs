@@ -45,7 +45,7 @@ fn validated(world: &World, seconds: i64) -> (Condition, Option<Problem>) {
 
 fn report(node: &str, problems: &[(&str, &str)]) -> NodeReport {
     NodeReport {
-        name: node.to_owned(),
+        name: node.into(),
         instances: 1,
         problems: (problems.iter())
             .map(|(reason, message)| Problem {
@@ -209,12 +209,12 @@ fn a_selector_that_leaves_out_every_node_is_trouble_and_one_that_selects_some_is
     let reason = |world: &World| validated(world, 0).0.reason;
     assert_eq!(reason(&world), "NotReported");
     let nothing = Arc::new(node_devices("a", json!([])));
-    world.node_devices.insert("a".to_owned(), nothing);
+    world.node_devices.insert("a".into(), nothing);
     assert_eq!(reason(&world), "NoNodeSelected");
     // What is left of a device there does not change that.
     let left = json!([{"namespace": "default", "name": "cam", "complete": true, "devices": [{"instance": "i", "state": "Left"}]}]);
     let left = Arc::new(node_devices("a", left));
-    world.node_devices.insert("a".to_owned(), left);
+    world.node_devices.insert("a".into(), left);
     assert_eq!(reason(&world), "NoNodeSelected");
     let node = Arc::make_mut(world.nodes.get_mut("a").unwrap());
     node.labels.extend([hall]);
@@ -227,7 +227,7 @@ fn reports_of_deleted_nodes_are_taken_out() {
     let mut world = reported(reports.map(|node| report(node, &[])).into());
     let planned = look(&world, at(0));
     let forget = planned.actions.first().map(|action| action.gone.clone());
-    let gone = ["gone", "gone-2"].map(str::to_owned);
+    let gone = ["gone", "gone-2"].map(Into::into);
     assert_eq!(forget, Some(BTreeSet::from(gone)));
     execute(&mut world, &planned);
     let status = world.configurations[&key("cam")].status.clone().unwrap();
@@ -300,7 +300,7 @@ proptest! {
                 1 => not_ready(at(0)),
                 _ => ready(),
             };
-            world.nodes.insert(name(n), Arc::new(state));
+            world.nodes.insert(name(n).into(), Arc::new(state));
         }
         let planned = look(&world, at(seconds));
         execute(&mut world, &planned);

@@ -8,7 +8,7 @@ fn camera(nodes: &[&str]) -> Instance {
     let mut instance = Instance::new("cam-1", Default::default());
     instance.metadata.namespace = Some("default".to_owned());
     instance.metadata.uid = Some("u".to_owned());
-    instance.spec.nodes = nodes.iter().map(ToString::to_string).collect();
+    instance.spec.nodes = nodes.iter().map(|&node| node.into()).collect();
     for node in nodes {
         let labels = instance.metadata.labels.get_or_insert_default();
         labels.insert(names::node_label(node), String::new());

@@ -112,7 +112,7 @@ fn a_list_of_one_namespace_says_nothing_of_the_others() {
 #[test]
 fn what_an_earlier_life_could_not_write_is_still_to_be_written() {
     let mut own = instance("a", 1);
-    own.spec.nodes = vec!["n".to_owned()];
+    own.spec.nodes = vec!["n".into()];
     let mut held = own.clone();
     held.spec.device_usage = BTreeMap::from(
         [("a-0", "n"), ("a-1", "C:cam-0:n")]
@@ -145,7 +145,7 @@ fn what_an_earlier_life_could_not_write_is_still_to_be_written() {
     let mut another = own.clone();
     another.metadata.uid = Some("another".to_owned());
     let mut joined = own.clone();
-    joined.spec.nodes.push("m".to_owned());
+    joined.spec.nodes.push("m".into());
     let mut shared = own.clone();
     shared.spec.shared = true;
     for now in [taken, another, joined, shared] {
@@ -164,7 +164,7 @@ fn a_slot_taken_without_the_server_is_taken_until_it_is_written() {
             key: key.clone(),
             slot: SlotId::new("a", 0),
             from: None,
-            to: Some(SlotOwner::Node("n".to_owned())),
+            to: Some(SlotOwner::Node("n".into())),
         },
         connection_digest: None,
     };
@@ -225,7 +225,7 @@ fn an_instance_that_is_being_deleted_is_gone() {
 fn an_instance_that_this_node_has_left_is_forgotten_however_its_event_and_the_answer_come() {
     let seen_by = |nodes: &[&str], version| {
         let mut instance = instance("a", version);
-        instance.spec.nodes = nodes.iter().map(|&node| node.to_owned()).collect();
+        instance.spec.nodes = nodes.iter().map(|&node| node.into()).collect();
         if nodes.contains(&"node-a") {
             let label = crate::api::names::node_label("node-a");
             instance.metadata.labels = Some([(label, String::new())].into());

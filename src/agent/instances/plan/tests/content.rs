@@ -120,7 +120,7 @@ fn of_a_shared_instance_only_the_first_node_writes_what_all_see() {
     fixture.see(&["a"], true);
     fixture.settle();
     let mut others = fixture.only().clone();
-    others.spec.nodes = vec!["node-b".to_owned()];
+    others.spec.nodes = vec!["node-b".into()];
     others
         .spec
         .broker_properties

@@ -125,7 +125,7 @@ fn what_the_controller_left_of_this_node_goes_when_no_container_here_has_a_slot(
     fixture.settle();
     fixture.see(&[], true);
     let mut instance = Instance::clone(fixture.only());
-    instance.spec.nodes = vec!["node-b".to_owned()];
+    instance.spec.nodes = vec!["node-b".into()];
     let mut changes = |labelled: &str, holder: &str, used: &str| {
         let label = (names::node_label(labelled), String::new());
         instance.metadata.labels = Some([label].into());

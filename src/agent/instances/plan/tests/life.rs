@@ -26,7 +26,7 @@ fn a_device_becomes_an_instance_with_all_that_akri_writes() {
                 .map(|(k, v)| (k.to_owned(), v.to_owned()))
                 .into(),
             shared: true,
-            nodes: vec![NODE.to_owned()],
+            nodes: vec![NODE.into()],
             device_usage: BTreeMap::new(),
         }
     );

@@ -111,7 +111,7 @@ impl Fixture {
 
     fn plan(&self) -> Plan {
         plan(&World {
-            node: NODE,
+            node: &NODE.into(),
             merges: self.merges,
             max_instances: self.max_instances,
             now: Now {

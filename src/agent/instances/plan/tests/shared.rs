@@ -24,11 +24,11 @@ impl Fixture {
     /// The controller has made, or changed, the Instance of the only device.
     fn merged(&mut self, nodes: &[&str], said: &SeenDevice) -> ObjectKey {
         let id = DeviceId::new(said.id.as_deref().unwrap());
-        let [name, _] = InstanceName::candidates("cam", &id, Scope::Shared, NODE);
+        let [name, _] = InstanceName::candidates("cam", &id, Scope::Shared, &NODE.into());
         let spec = InstanceSpec {
             configuration_name: "cam".to_owned(),
             shared: true,
-            nodes: nodes.iter().map(ToString::to_string).collect(),
+            nodes: nodes.iter().map(|&node| node.into()).collect(),
             broker_properties: said.properties.clone().unwrap_or_default(),
             ..InstanceSpec::default()
         };

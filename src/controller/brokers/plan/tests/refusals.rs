@@ -96,7 +96,7 @@ fn a_spec_that_nothing_can_be_made_of_is_named_and_what_runs_of_it_goes_on() {
     cluster.settle();
     cluster.node("b", true);
     cluster.health("b", "Healthy", "here");
-    cluster.instance(|instance| instance.spec.nodes.push("b".to_owned()));
+    cluster.instance(|instance| instance.spec.nodes.push("b".into()));
     cluster.broker_spec(json!({"brokerPodSpec": {"containers": 3}}));
     let plan = cluster.whole_plan();
     assert_eq!(plan.actions, []);

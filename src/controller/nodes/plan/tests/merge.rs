@@ -73,7 +73,12 @@ impl Cluster {
     }
 
     fn nodes(&self) -> Vec<&str> {
-        self.only().spec.nodes.iter().map(String::as_str).collect()
+        self.only()
+            .spec
+            .nodes
+            .iter()
+            .map(|node| node.as_str())
+            .collect()
     }
 
     fn labels(&self) -> Vec<&str> {
@@ -207,10 +212,7 @@ fn of_two_instances_of_one_device_the_older_has_the_nodes() {
     let mut cluster = Cluster::new(world);
     cluster.says(says("a")).settle(10);
     let nodes = |name: &str| cluster.world.instances[&key(name)].spec.nodes.clone();
-    assert_eq!(
-        (nodes("cam-9"), nodes("cam-2")),
-        (vec!["a".to_owned()], vec![])
-    );
+    assert_eq!((nodes("cam-9"), nodes("cam-2")), (vec!["a".into()], vec![]));
 }
 
 #[test]
@@ -242,7 +244,7 @@ fn a_lost_node_is_asked_and_one_that_answers_stays_with_its_slots() {
     cluster.settle(11);
     let planned = looked(&cluster.world, &mut cluster.memory, 75);
     let silence = Action::DeleteNodeDevices {
-        node: "b".to_owned(),
+        node: "b".into(),
         uid: "uid-of-b".to_owned(),
     };
     assert!(planned.actions.contains(&silence), "{planned:?}");
