@@ -28,6 +28,8 @@ mod shell;
 mod signals;
 mod table;
 mod tidy;
+#[cfg(feature = "workstation")]
+mod top;
 mod uninstall;
 #[cfg(feature = "workstation")]
 mod why;
@@ -74,6 +76,9 @@ pub enum Command {
     /// List the devices of a cluster: where they are, who uses them, and whether they are there
     #[cfg(feature = "workstation")]
     Devices(devices::Flags),
+    /// Show the devices of a cluster, or of a node without one, live on the terminal
+    #[cfg(feature = "workstation")]
+    Top(top::Flags),
     /// Explain why a Pod has no device, or what a Configuration or an Instance lacks
     #[cfg(feature = "workstation")]
     Why(why::Flags),
@@ -149,6 +154,9 @@ impl Cli {
             }
             #[cfg(feature = "workstation")]
             Command::Devices(_) | Command::Why(_) | Command::Doctor(_) => "warn",
+            // A line on stderr would spoil the screen.
+            #[cfg(feature = "workstation")]
+            Command::Top(_) => "off",
             #[cfg(feature = "demo")]
             Command::Demo(_) => "off",
         };
@@ -179,6 +187,8 @@ pub async fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Man(flags) => shell::man(&flags),
         #[cfg(feature = "workstation")]
         Command::Devices(flags) => devices::run(flags).await,
+        #[cfg(feature = "workstation")]
+        Command::Top(flags) => top::run(flags).await,
         #[cfg(feature = "workstation")]
         Command::Why(flags) => why::run(flags).await,
         #[cfg(feature = "workstation")]

@@ -12,7 +12,7 @@ use crate::{
     agent::{
         books::plan::{At, Books, Checkpoint, Confirmed, entries, resent},
         pod_resources,
-        slots::plan::{Looks, Missed, Retries, due_claims, releases},
+        slots::plan::{Look, Missed, Retries, due_claims, next_look, releases},
     },
     model::{
         checkpoint::{Data, Entry, encoded},
@@ -74,7 +74,8 @@ pub(super) async fn run(agent: Rc<Agent>) {
         }
         let arrival = Box::pin(slots.wait_for(|slots| slots.arrivals() != arrivals));
         let machine = agent.machine();
-        if machine.timeout(BETWEEN_LOOKS / 2, arrival).await.is_some() {
+        let wait = next_look(BETWEEN_LOOKS, &memory.missed);
+        if machine.timeout(wait, arrival).await.is_some() {
             machine.sleep(millis(BETWEEN_LOOKS / AFTER_ARRIVAL)).await;
         }
     }
@@ -86,9 +87,10 @@ fn millis(time: Duration) -> u64 {
 
 impl Memory {
     fn decide(&mut self, agent: &Agent, books: &Books, begun: Duration) -> Vec<Request> {
-        let looks = Looks {
+        let look = Look {
             begun,
-            apart: BETWEEN_LOOKS,
+            interval: BETWEEN_LOOKS,
+            is_fresh: books.is_fresh(),
         };
         let uses = books.uses();
         let (held, adoptions) = {
@@ -97,7 +99,7 @@ impl Memory {
         };
         let released = match books.held() {
             Some(listed) => {
-                let (changes, missed) = releases(&held, &listed, looks, &self.missed);
+                let (changes, missed) = releases(&held, &listed, look, &self.missed);
                 self.missed = missed;
                 changes
             }
@@ -106,7 +108,7 @@ impl Memory {
                 vec![]
             }
         };
-        let (claimed, asked) = due_claims(&adoptions, looks, &self.asked);
+        let (claimed, asked) = due_claims(&adoptions, look, &self.asked);
         self.asked = asked;
         let (mut ledger, node) = (agent.world.ledger.borrow_mut(), &agent.node().name);
         ledger.reported.retain(|(by, _)| by != node);

@@ -178,7 +178,8 @@ impl Books {
         entries.iter()
     }
 
-    fn is_fresh(&self) -> bool {
+    /// Returns whether the kubelet has written its checkpoint for this look.
+    pub(crate) fn is_fresh(&self) -> bool {
         matches!(self.checkpoint, Checkpoint::Read { is_fresh, .. } if is_fresh)
     }
 }

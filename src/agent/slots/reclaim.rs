@@ -1,7 +1,7 @@
 //! Compares the slots with the kubelet's books every few seconds. Slots whose containers have ended are released, because
 //! the kubelet has no call for that. Slots that containers use and that are free in the Instance are claimed.
 use super::{
-    plan::{Looks, Missed, Retries, due_claims, new_conflicts, releases},
+    plan::{Look, Missed, Retries, due_claims, new_conflicts, next_look, releases},
     request::{Request, Requests},
     table::SharedTable,
 };
@@ -97,7 +97,8 @@ pub(in crate::agent) async fn run(
                 }
             }
             // What this node has just created may be of a device that a container has.
-            if arrives_before_look(&mut slots, arrivals, interval / 2).await? {
+            let wait = next_look(interval, &memory.missed);
+            if arrives_before_look(&mut slots, arrivals, wait).await? {
                 sleep(interval / ARRIVAL_WAIT_DIVISOR).await;
             }
         }
@@ -147,9 +148,10 @@ impl Memory {
         published: &watch::Sender<Uses>,
         begun: Duration,
     ) -> Vec<Request> {
-        let looks = Looks {
+        let look = Look {
             begun,
-            apart: inputs.settings.look_interval,
+            interval: inputs.settings.look_interval,
+            is_fresh: books.is_fresh(),
         };
         // The table as it is now: what was claimed since the look is not to be claimed again.
         let uses = books.uses();
@@ -160,7 +162,7 @@ impl Memory {
         self.report_checkpoint(&books.checkpoint);
         let released = match books.held() {
             Some(listed) => {
-                let (changes, missed) = releases(&held, &listed, looks, &self.missed);
+                let (changes, missed) = releases(&held, &listed, look, &self.missed);
                 self.missed = missed;
                 changes
             }
@@ -169,7 +171,7 @@ impl Memory {
                 vec![]
             }
         };
-        let (claimed, retries) = due_claims(&adoptions, looks, &self.retries);
+        let (claimed, retries) = due_claims(&adoptions, look, &self.retries);
         self.retries = retries;
         self.report_conflicts(inputs, adoptions.twice);
         publish::if_changed(published, Some(uses.into()));

@@ -16,7 +16,7 @@ const MOVES_AFTER_MAX: SignedDuration = SignedDuration::from_mins(5);
 const MOVES_MAX: usize = 16;
 /// A Pod that the scheduler refuses counts as starting for so long: a new node or resource may need a moment.
 const REFUSED_FOR: SignedDuration = SignedDuration::from_secs(5);
-/// The same for a Pod that waits for a slot: the slot of a Pod that has ended is released 10 to 20 s later.
+/// The same for a Pod that waits for a slot: the slot of a Pod that has ended is released 3 to 15 s later.
 const SLOT_WAIT: SignedDuration = SignedDuration::from_secs(30);
 /// A container that crashed and was started again counts as crashing for so long.
 const RUNS_AGAIN: SignedDuration = SignedDuration::from_secs(10);

@@ -126,7 +126,7 @@ pub(super) fn taken(
 /// The agent looks at the kubelet's books before it gives a slot back.
 fn being_released(resource: &str, instance: &ObjectKey, slot: &UsedSlot) -> Finding {
     let text = format!(
-        "All slots of {resource} are in use, and node {} holds one of Instance {instance} that none of its Pods asks for any more: it is free within 20 s.",
+        "All slots of {resource} are in use, and node {} holds one of Instance {instance} that none of its Pods asks for any more: it is free within 15 s.",
         slot.node
     );
     let next = format!(
