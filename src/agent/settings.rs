@@ -1,5 +1,7 @@
 //! The settings of an agent, and its clock.
-use crate::{api::condition, cluster::node::Nodes, model::names::ObjectKey};
+use crate::{
+    api::condition, cluster::node::Nodes, model::names::ObjectKey, model::typed_names::NodeName,
+};
 use k8s_openapi::jiff::Timestamp;
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use tokio::time::Instant;
@@ -14,7 +16,7 @@ pub const RESOURCE_NAME_HOLD: Duration = Duration::from_secs(30);
 /// The settings of an agent. All tasks share them.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    pub node_name: String,
+    pub node_name: NodeName,
     /// The prefix of every resource that this agent registers, such as `akri.sh`.
     pub resource_prefix: String,
     /// The prefixes of all resources on this node that are ours, with the one above. Entries with other prefixes are never

@@ -1,7 +1,7 @@
 //! Runs `petiole devices`, which lists the devices of a cluster and who uses them.
 use super::{
     connection::{ConnectionFlags, NamespaceFlags},
-    signals::until_told_to_stop,
+    signals::until_signal,
     table::{Output, Rows, print, render, table},
 };
 use crate::{
@@ -56,7 +56,7 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
         if !matches!(flags.output, Output::Table | Output::Wide) {
             bail!("--watch prints a table: leave out -o, or write -o wide");
         }
-        return until_told_to_stop(|stop| Box::pin(follow(flags, client, stop))).await;
+        return until_signal(|stop| Box::pin(follow(flags, client, stop))).await;
     }
     let snapshot = look(&client, &flags.scope(&client)).await?;
     let devices = devices(&snapshot, Timestamp::now());

@@ -1,5 +1,5 @@
 //! Defines the flags of `petiole top`.
-use super::{signals::until_told_to_stop, source::SourceFlags};
+use super::{signals::until_signal, source::SourceFlags};
 use crate::live::terminal;
 use anyhow::bail;
 use clap::Args;
@@ -19,5 +19,5 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
         );
     }
     let source = flags.source.source().await?;
-    until_told_to_stop(|stop| Box::pin(terminal::run(source, stop))).await
+    until_signal(|stop| Box::pin(terminal::run(source, stop))).await
 }

@@ -1,5 +1,5 @@
 //! Defines the flags of `petiole web`.
-use super::{signals::until_told_to_stop, source::SourceFlags, table::print};
+use super::{signals::until_signal, source::SourceFlags, table::print};
 use crate::live::web;
 use anyhow::Context as _;
 use clap::Args;
@@ -31,5 +31,5 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
         )
     })?;
     print(&format!("http://{}/\n", listener.local_addr()?))?;
-    until_told_to_stop(|stop| Box::pin(web::run(source, listener, stop))).await
+    until_signal(|stop| Box::pin(web::run(source, listener, stop))).await
 }

@@ -106,7 +106,7 @@ pub(crate) fn nodes(instance: &Instance) -> Vec<DeviceOnNode> {
     let status = instance.status.as_ref().unwrap_or(&none);
     let mut nodes: Vec<_> = (instance.spec.nodes.iter())
         .map(|name| DeviceOnNode {
-            name: name.clone(),
+            name: name.to_string(),
             healthy: is_seen(status, name),
         })
         .collect();

@@ -35,7 +35,13 @@ pub async fn run(
     }
     let (sender, mut changes) = sync::watch::channel(None);
     let apis = watch::apis::<Instance>(&client, &namespaces);
-    let watching = watch::run(apis, (config, "Instances"), drop, sender, stop.clone());
+    let watching = watch::run(
+        apis,
+        watch::Selection::new("Instances", config),
+        drop,
+        sender,
+        stop.clone(),
+    );
     let looking = async {
         while changes.changed().await.is_ok() {
             looks.send_replace(Some(Arc::new(look(&client, &scope).await)));

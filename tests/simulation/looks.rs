@@ -5,8 +5,8 @@
 //! trusted, and what follows.
 use super::{
     agent::Agent,
-    keeper::Request,
     kubelet::{Checkpoint as Given, Holding},
+    slots_task::Request,
 };
 use crate::{
     agent::{
@@ -40,7 +40,7 @@ struct Memory {
 }
 
 pub(super) async fn run(agent: Rc<Agent>) {
-    let (mut slots, mut judged) = (agent.slots.subscribe(), agent.store.judged.subscribe());
+    let (mut slots, mut validated) = (agent.slots.subscribe(), agent.store.validated.subscribe());
     let mut kubelet = agent.node().kubelet_socket.subscribe();
     let mut memory = Memory::default();
     loop {
@@ -48,7 +48,7 @@ pub(super) async fn run(agent: Rc<Agent>) {
             tokio::select! {
                 biased;
                 _ = slots.wait_for(|slots| !slots.is_empty()) => {}
-                _ = judged.wait_for(Option::is_some) => {}
+                _ = validated.wait_for(Option::is_some) => {}
             }
         }
         if kubelet.has_changed().unwrap_or(false) {

@@ -12,10 +12,10 @@ use crate::{
 };
 use std::{collections::BTreeMap, time::Duration};
 
-/// For each slot: the uptime at which the first of the looks began that have missed it without a break.
+/// The begin of the first look that has missed each slot, if every look since has missed it. Times are uptimes.
 pub(crate) type Missed = BTreeMap<SlotId, Duration>;
 
-/// For each slot that could not be claimed: the uptime of the next try, and the number of tries so far.
+/// The uptime of the next try and the number of tries so far, for each slot that could not be claimed.
 pub(crate) type Retries = BTreeMap<SlotId, (Duration, u32)>;
 
 /// The time after which a claim that was answered is in the kubelet's memory, even on a machine that is overloaded. The
@@ -125,7 +125,7 @@ pub(crate) fn releases(
     (releases, still_missed)
 }
 
-/// Whether a container holds the slot by the resource it was claimed by.
+/// Returns whether a container holds the slot by the resource it was claimed by.
 pub(crate) fn is_listed(held: &Held, listed: &Ids) -> bool {
     let id = held.id();
     let ids = id
@@ -184,7 +184,7 @@ mod tests {
     }
 
     fn by_instance(answered: u64) -> Held {
-        held(answered, SlotOwner::Node("a".to_owned()))
+        held(answered, SlotOwner::Node("a".into()))
     }
 
     fn listing(resource: &str, id: &str) -> Ids {
@@ -279,7 +279,7 @@ mod tests {
             key: ObjectKey::new("default", "cam-8120fe"),
             slot: SlotId::new("cam-8120fe", 0),
             from: None,
-            to: Some(SlotOwner::Node("a".to_owned())),
+            to: Some(SlotOwner::Node("a".into())),
         };
         let adoptions = Adoptions {
             changes: vec![change],
@@ -307,7 +307,7 @@ mod tests {
             key: ObjectKey::new("default", "cam-8120fe"),
             slot: SlotId::new("cam-8120fe", 0),
             id: SlotId::new("cam-8120fe", 0),
-            owner: SlotOwner::Node(owner.to_owned()),
+            owner: SlotOwner::Node(owner.into()),
         };
         assert_eq!(new_conflicts(&[by("b")], &[]).len(), 1);
         assert_eq!(new_conflicts(&[by("b")], &[by("b")]).len(), 0);
@@ -321,7 +321,7 @@ mod tests {
                 0,
                 SlotOwner::Configuration {
                     slot: slot.to_owned(),
-                    node: "a".to_owned(),
+                    node: "a".into(),
                 },
             )
         };

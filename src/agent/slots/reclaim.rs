@@ -9,7 +9,7 @@ use crate::{
     agent::{
         books::{Books, BooksReader, Checkpoint, Confirmed},
         settings::{Clock, Settings},
-        values::{Judged, KubeletSocket},
+        values::{KubeletSocket, ValidatedConfigurations},
     },
     api::reason::Reason,
     model::slot_table::{HeldTwice, SlotTable, Use},
@@ -36,7 +36,7 @@ pub(in crate::agent) struct Inputs {
     pub(in crate::agent) clock: Clock,
     pub(in crate::agent) books: BooksReader,
     pub(in crate::agent) table: SharedTable,
-    pub(in crate::agent) judged: watch::Receiver<Arc<Judged>>,
+    pub(in crate::agent) validated: watch::Receiver<Arc<ValidatedConfigurations>>,
     pub(in crate::agent) kubelet: watch::Receiver<Option<KubeletSocket>>,
     /// The store writes the Events.
     pub(in crate::agent) store: Arc<dyn Store>,
@@ -65,13 +65,13 @@ pub(in crate::agent) async fn run(
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let mut slots = inputs.table.subscribe();
-    let (mut judged, mut kubelet) = (inputs.judged.clone(), inputs.kubelet.clone());
+    let (mut validated, mut kubelet) = (inputs.validated.clone(), inputs.kubelet.clone());
     let interval = inputs.settings.look_interval;
     let mut memory = Memory::default();
     let looks = async {
         loop {
             if uses.borrow().as_deref().is_none_or(<[_]>::is_empty) {
-                until_needed(&mut slots, &mut judged).await?;
+                until_needed(&mut slots, &mut validated).await?;
             }
             if kubelet.has_changed()? {
                 // A new kubelet lists nothing for a while, though containers run.
@@ -112,11 +112,11 @@ pub(in crate::agent) async fn run(
 /// Waits until there is an Instance, or a Configuration that may get one.
 async fn until_needed(
     slots: &mut watch::Receiver<SlotTable>,
-    judged: &mut watch::Receiver<Arc<Judged>>,
+    validated: &mut watch::Receiver<Arc<ValidatedConfigurations>>,
 ) -> anyhow::Result<()> {
     tokio::select! {
         some = slots.wait_for(|slots| !slots.is_empty()) => drop(some?),
-        some = judged.wait_for(|judged| !judged.accepted.is_empty()) => drop(some?),
+        some = validated.wait_for(|validated| !validated.accepted.is_empty()) => drop(some?),
     }
     Ok(())
 }

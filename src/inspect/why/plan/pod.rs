@@ -48,7 +48,8 @@ pub(super) fn subject(key: &ObjectKey, pod: &Pod) -> String {
 
 pub(super) fn explain(
     snapshot: &Snapshot,
-    (key, pod): (&ObjectKey, &Pod),
+    key: &ObjectKey,
+    pod: &Pod,
     now: Timestamp,
 ) -> Vec<Finding> {
     if pod.metadata.deletion_timestamp.is_some() {
@@ -65,7 +66,7 @@ pub(super) fn explain(
             .find_map(|c| waiting(key, c))
             .into_iter()
             .collect(),
-        _ => unscheduled(snapshot, (key, pod), &asked, now),
+        _ => unscheduled(snapshot, key, pod, &asked, now),
     };
     if asked.is_empty()
         && findings
@@ -213,7 +214,8 @@ fn waiting(key: &ObjectKey, container: &ContainerStatus) -> Option<Finding> {
 
 fn unscheduled(
     snapshot: &Snapshot,
-    (key, pod): (&ObjectKey, &Pod),
+    key: &ObjectKey,
+    pod: &Pod,
     asked: &BTreeMap<String, u64>,
     now: Timestamp,
 ) -> Vec<Finding> {
