@@ -47,3 +47,4 @@ pub mod querier;
 pub mod query;
 pub mod schedule;
 pub mod trace;
+mod turns;

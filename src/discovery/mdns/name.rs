@@ -59,13 +59,6 @@ impl Name {
         false
     }
 
-    /// Returns the name without its first label.
-    pub fn parent(&self) -> Option<Self> {
-        let mut labels = self.labels();
-        labels.next()?;
-        (!labels.0.is_empty()).then(|| Self(labels.0.into()))
-    }
-
     /// Returns the labels with a dot after each and without escapes, as in device ids. Returns `None` if a label is not
     /// UTF-8.
     pub fn text(&self) -> Option<String> {

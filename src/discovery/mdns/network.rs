@@ -4,6 +4,7 @@
 use super::{
     link::{Family, Link},
     querier::{Outgoing, Packet},
+    turns::{SocketKey, in_turn},
 };
 use ipnet::IpNet;
 use nix::{
@@ -39,7 +40,9 @@ const RECEIVE_BUFFER: usize = 1 << 20;
 
 /// The open sockets.
 pub(super) struct Network {
-    sockets: BTreeMap<(u32, Family), Open>,
+    sockets: BTreeMap<SocketKey, Open>,
+    /// The socket that packets were received from last.
+    last_read: Option<SocketKey>,
     /// Becomes readable when interfaces change.
     changes: Option<UdpSocket>,
     buffer: Vec<u8>,
@@ -62,6 +65,7 @@ impl Network {
         }
         Self {
             sockets: BTreeMap::new(),
+            last_read: None,
             changes: changes.ok(),
             buffer: vec![0; PACKET_MAX],
         }
@@ -140,10 +144,15 @@ impl Network {
         .await;
     }
 
-    /// Passes at most `most` received packets to `take`, and returns their number.
+    /// Passes at most `most` received packets to `take`, and returns their number. The next call begins with the socket
+    /// after the last one, so that many packets on one interface do not keep the others from being read.
     pub(super) fn receive(&mut self, most: usize, mut take: impl FnMut(&Packet<'_>)) -> usize {
         let mut count = 0;
-        for ((_, family), open) in &mut self.sockets {
+        for key in in_turn(self.sockets.keys(), self.last_read) {
+            let Some(open) = self.sockets.get_mut(&key).filter(|_| count < most) else {
+                break;
+            };
+            self.last_read = Some(key);
             while count < most {
                 let socket = &open.socket;
                 let received =
@@ -154,7 +163,7 @@ impl Network {
                         let bytes = &self.buffer[..header.length];
                         take(&Packet {
                             link: header.link,
-                            family: *family,
+                            family: key.1,
                             source: header.source,
                             is_multicast: header.is_multicast,
                             bytes,

@@ -135,8 +135,6 @@ pub struct Counts {
     pub refused: usize,
     /// The questions that another host had just asked.
     pub suppressed: usize,
-    /// The services that did not answer.
-    pub lost: usize,
     /// The records in the cache, and the bytes of their names and data.
     pub records: usize,
     pub bytes: usize,

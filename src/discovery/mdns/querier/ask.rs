@@ -2,7 +2,7 @@
 use super::{
     super::{
         cache::{Cache, Key},
-        link::{Families, Family, Instance, LinkState},
+        link::{Families, Family, Instance, LinkState, TXT_ASKED},
         message::{Data, Kind},
         name::Name,
         query::{Ask, KnownAnswer, PACKET_MAX, queries},
@@ -159,7 +159,8 @@ impl Querier {
             agenda.add(&name, kind, Families::BOTH);
         }
         ask_browses(state, &mut agenda, may_be_unicast, now);
-        ask_instances(state, &self.cache, &mut agenda, now);
+        let asked = ask_instances(state, &self.cache, &mut agenda, now);
+        self.dirty.extend(asked);
         ask_hosts(state, &self.cache, &mut agenda, now);
         search(state, &mut agenda, now);
         state.due = next(state);
@@ -208,17 +209,26 @@ fn ask_browses(state: &mut LinkState, agenda: &mut Agenda, may_be_unicast: bool,
     }
 }
 
-fn ask_instances(state: &mut LinkState, cache: &Cache, agenda: &mut Agenda, now: Duration) {
+/// Returns the services that count without a TXT record from now on.
+fn ask_instances(
+    state: &mut LinkState,
+    cache: &Cache,
+    agenda: &mut Agenda,
+    now: Duration,
+) -> Vec<Name> {
     let (link, stretch) = (state.link.index, state.stretch);
     let is_round = state
         .instances
         .values()
         .any(|i| i.is_to_confirm(stretch, now));
-    let mut by_type = vec![];
+    let (mut by_type, mut asked) = (vec![], vec![]);
     let waits = |instance: &Instance| instance.confirm.is_some();
     for (name, instance) in &mut state.instances {
         if let Some(resolve) = instance.resolve.as_mut().filter(|r| r.is_due(now)) {
             resolve.asked(now);
+            if resolve.sent == TXT_ASKED {
+                asked.push(name.clone());
+            }
             for kind in [Kind::Srv, Kind::Txt] {
                 if !cache.has(link, name, kind) {
                     agenda.add(name, kind, Families::BOTH);
@@ -250,6 +260,7 @@ fn ask_instances(state: &mut LinkState, cache: &Cache, agenda: &mut Agenda, now:
             agenda.add(&browsed, Kind::Ptr, Families::BOTH);
         }
     }
+    asked
 }
 
 fn ask_hosts(state: &mut LinkState, cache: &Cache, agenda: &mut Agenda, now: Duration) {

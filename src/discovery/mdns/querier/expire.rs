@@ -134,7 +134,6 @@ impl Querier {
         let next = state.search.as_ref().map(|search| search.next);
         next.into_iter().for_each(|at| state.look_at(at));
         self.cache.drop_set(link, name, Kind::Srv);
-        self.counts.lost += 1;
         self.note(|| Note::Lost(name.clone()));
     }
 }

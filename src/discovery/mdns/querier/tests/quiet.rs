@@ -186,3 +186,19 @@ fn a_name_with_a_dot_is_resolved_and_confirmed_without_additional_records() {
     let found = lan.found[&name].name.text();
     assert_eq!(found.unwrap(), "Front Door v1.2._t._tcp.local.");
 }
+
+#[test]
+fn a_service_without_a_txt_record_is_there_after_two_questions_for_it() {
+    for additionals in [true, false] {
+        let lacking = Habits {
+            additionals,
+            lacks_txt: true,
+            ..USUAL
+        };
+        let mut lan = Lan::with(lacking, "a");
+        let took = lan.until("a", true);
+        assert!(took <= ms(1500), "{took:?}");
+        lan.run(ms(480_000));
+        assert_eq!(lan.losses_since(ms(0)), 0);
+    }
+}

@@ -26,6 +26,8 @@ pub(super) struct Habits {
     pub(super) knows_only_types: bool,
     /// Denies the address family that it does not have (RFC 6762 6.1).
     pub(super) denies: bool,
+    /// Has no TXT records, which RFC 6763 6 requires.
+    pub(super) lacks_txt: bool,
     pub(super) host_ttl: u32,
     pub(super) other_ttl: u32,
     pub(super) delay: u64,
@@ -41,6 +43,7 @@ pub(super) const USUAL: Habits = Habits {
     splits: false,
     knows_only_types: false,
     denies: false,
+    lacks_txt: false,
     host_ttl: 120,
     other_ttl: 4500,
     delay: 20,
@@ -170,8 +173,13 @@ impl Responder {
     }
 
     fn all_of(&self, name: &Name) -> Vec<Record> {
-        let kinds = [Kind::Ptr, Kind::Srv, Kind::Txt, Kind::A];
-        kinds.map(|kind| self.records_of(name, kind)).to_vec()
+        let kinds = [Kind::Ptr, Kind::Srv, Kind::Txt, Kind::A].into_iter();
+        let kinds = kinds.filter(|kind| self.has(*kind));
+        kinds.map(|kind| self.records_of(name, kind)).collect()
+    }
+
+    fn has(&self, kind: Kind) -> bool {
+        kind != Kind::Txt || !self.habits.lacks_txt
     }
 
     fn packets(&self, records: &[Record]) -> Vec<Vec<u8>> {
@@ -218,6 +226,9 @@ impl Responder {
                     Kind::A | Kind::Aaaa | Kind::Ptr | Kind::Srv | Kind::Txt | Kind::Nsec => vec![],
                 };
                 for kind in answers {
+                    if !self.has(kind) {
+                        continue;
+                    }
                     let key = (name.clone(), kind);
                     let last = self.sent.get(&key).filter(|_| self.habits.paces);
                     if last.is_none_or(|last| *last + ms(1000) <= now) {
