@@ -13,7 +13,7 @@ pub(super) struct Handler {
     pub(super) example: &'static str,
 }
 
-/// The keys of one mapping. A key that is never taken is unknown.
+/// The keys of one mapping.
 pub(super) struct Fields {
     handler: Handler,
     path: &'static str,
@@ -54,10 +54,14 @@ impl Fields {
         self.map
     }
 
-    /// Rejects the keys that were not taken.
-    pub(super) fn finish(self, known: &str) -> Result<(), String> {
-        let Some(key) = self.map.keys().next() else {
-            return Ok(());
+    /// Rejects keys other than `known`, which are separated by commas, and `aliases`, which are not named in messages. This
+    /// comes before anything is taken: a key that is missing may be there with a typing mistake.
+    pub(super) fn of(self, known: &str, aliases: &[&str]) -> Result<Self, String> {
+        let is_known = |key: &String| {
+            known.split(", ").any(|known| known == key) || aliases.contains(&key.as_str())
+        };
+        let Some(key) = self.map.keys().find(|key| !is_known(key)) else {
+            return Ok(self);
         };
         let dot = if self.path.is_empty() { "" } else { "." };
         Err(format!(

@@ -28,7 +28,7 @@ impl Details {
     }
 
     fn read(yaml: &str) -> Result<Self, String> {
-        let mut fields = Fields::read(HANDLER, yaml)?;
+        let mut fields = Fields::read(HANDLER, yaml)?.of("kind, name", &[])?;
         let kind = match fields.take("kind") {
             None => {
                 return Err(
@@ -46,7 +46,6 @@ impl Details {
         let name = fields.take("name");
         let name = name.map(|v| matcher("name", &v, &mut Budget::default()));
         let name = name.transpose()?;
-        fields.finish("kind, name")?;
         Ok(Self { kind, name })
     }
 
@@ -78,6 +77,10 @@ mod tests {
     fn what_cannot_work_is_refused_with_its_place() {
         for (yaml, place) in [
             ("", "`kind` is missing"),
+            (
+                "knid: a/b",
+                "`knid` is no key of cdi; known here: kind, name",
+            ),
             ("kind: [", "not YAML"),
             ("just text", "such as `kind: vendor.com/class`"),
             ("kind: 3", "`kind` must be one kind"),

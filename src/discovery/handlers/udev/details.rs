@@ -56,7 +56,8 @@ impl Details {
     }
 
     fn read(yaml: &str, properties: &BTreeMap<String, String>) -> Result<Self, String> {
-        let mut fields = Fields::read(HANDLER, yaml)?;
+        let mut fields = Fields::read(HANDLER, yaml)?
+            .of("udevRules, groupRecursive, permissions, identity", &[])?;
         let rules = rules(strings("udevRules", fields.take("udevRules"))?)?;
         let group_recursive = match fields.take("groupRecursive") {
             None => false,
@@ -74,7 +75,6 @@ impl Details {
             Some(value) if value == "serial" => Identity::Serial,
             Some(other) => return Err(unfit("identity", &other, "path or serial")),
         };
-        fields.finish("udevRules, groupRecursive, permissions, identity")?;
         Ok(Self {
             rules,
             group_recursive,
@@ -204,6 +204,7 @@ mod tests {
         for (yaml, place) in [
             ("", "`udevRules` is missing"),
             ("udevRules: []", "`udevRules` is missing"),
+            ("udevRule: []", "`udevRule` is no key of udev"),
             ("udevRules: {}", "`udevRules` must be text"),
             ("udevRules: ['', 'x']", "`udevRules[0]: `: it is empty"),
             (

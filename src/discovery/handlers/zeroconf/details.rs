@@ -24,6 +24,9 @@ const HANDLER: Handler = Handler {
     name: "zeroconf",
     example: "kind: _http._tcp",
 };
+/// The keys, without an old name.
+const KEYS: &str =
+    "kind, name, host, port, txt, addresses, interfaces, identityScope, verify, pin, domain";
 /// The default interval of confirmations. A device that died without a goodbye disappears within 20 s, including the
 /// time for its answer.
 const VERIFY_INTERVAL: Duration = Duration::from_secs(10);
@@ -106,7 +109,7 @@ impl Details {
     }
 
     fn read(yaml: &str) -> Result<Self, String> {
-        let mut fields = Fields::read(HANDLER, yaml)?;
+        let mut fields = Fields::read(HANDLER, yaml)?.of(KEYS, &["txtRecords"])?;
         let kind = match fields.take("kind") {
             Some(value) => kind(&value)?,
             None => return Err("`kind` is missing: a service type such as _http._tcp".into()),
@@ -142,9 +145,6 @@ impl Details {
             verify: verify(fields.take("verify"))?,
             pin: pin(fields.take("pin"))?,
         };
-        fields.finish(
-            "kind, name, host, port, txt, addresses, interfaces, identityScope, verify, pin, domain",
-        )?;
         Ok(details)
     }
 }
@@ -266,13 +266,12 @@ fn interfaces(value: Option<Value>) -> Result<Interfaces, String> {
     let Some(value) = value else {
         return Ok(Interfaces::default());
     };
-    let mut fields = Fields::new(HANDLER, "interfaces", value)?;
+    let mut fields = Fields::new(HANDLER, "interfaces", value)?.of("allow, deny", &[])?;
     let allow = strings("interfaces.allow", fields.take("allow"))?;
     let deny = match fields.take("deny") {
         Some(value) => Some(strings("interfaces.deny", Some(value))?),
         None => None,
     };
-    fields.finish("allow, deny")?;
     Ok(Interfaces::new(allow, deny))
 }
 
@@ -308,7 +307,7 @@ fn verify(value: Option<Value>) -> Result<Option<Duration>, String> {
             ));
         }
     };
-    let mut fields = Fields::new(HANDLER, "verify", value)?;
+    let mut fields = Fields::new(HANDLER, "verify", value)?.of("intervalSeconds", &[])?;
     let interval = match fields.take("intervalSeconds") {
         None => VERIFY_INTERVAL,
         Some(value) => match value.as_u64() {
@@ -322,7 +321,6 @@ fn verify(value: Option<Value>) -> Result<Option<Duration>, String> {
             }
         },
     };
-    fields.finish("intervalSeconds")?;
     Ok(Some(interval))
 }
 

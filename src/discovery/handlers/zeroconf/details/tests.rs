@@ -74,6 +74,12 @@ fn what_cannot_work_is_refused_with_its_place() {
         ("just text", "must be keys and values"),
         ("kind: [", "not YAML"),
         ("name: x", "`kind` is missing"),
+        ("knid: _http._tcp", "`knid` is no key of zeroconf"),
+        ("{kind: 3, nmae: x}", "`nmae` is no key of zeroconf"),
+        (
+            "{kind: _a._tcp, interfaces: {alow: a, deny: {}}}",
+            "`interfaces.alow` is no key",
+        ),
         ("kind: 3", "`kind` must be one service type"),
         ("kind: http", "`kind: http`"),
         ("kind: _http._sctp", "._tcp or ._udp"),
