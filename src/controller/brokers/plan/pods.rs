@@ -64,8 +64,7 @@ impl<'a> Planner<'a> {
         // Running Pods keep their slots before waiting ones.
         found.serving.sort_by_key(|serving| !serving.is_running);
         let serving = found.serving;
-        let mut seats = capacity.saturating_sub(found.leaving);
-        seats = seats.min(capacity.saturating_sub(serving.len()));
+        let mut seats = capacity.saturating_sub(found.leaving + serving.len());
         let lost = self.lost_seats(target, &serving);
         seats = seats.saturating_sub(lost);
         for Serving { place, pod, .. } in serving.iter().skip(capacity) {

@@ -84,6 +84,19 @@ fn live(cluster: &Cluster) -> usize {
     cluster.world.pods.values().filter(is_live).count()
 }
 
+/// Counts the Pods that have a slot: also those that are being deleted, except on lost nodes, where they may stay for ever.
+fn with_slot(cluster: &Cluster) -> usize {
+    let has_slot = |pod: &&Arc<BrokerPod>| {
+        let node = pod
+            .node
+            .as_ref()
+            .and_then(|node| cluster.world.nodes.get(node.as_str()));
+        let is_lost = !node.is_some_and(|node| node.is_ready);
+        !pod.has_ended() && !(pod.meta.is_deleting && is_lost)
+    };
+    cluster.world.pods.values().filter(has_slot).count()
+}
+
 proptest! {
     #[test]
     fn a_plan_that_is_carried_out_leaves_nothing_to_do_and_never_more_pods_than_slots(
@@ -91,11 +104,15 @@ proptest! {
     ) {
         let mut cluster = Cluster::new(pod_spec(), &NODES);
         for event in events {
-            let before = live(&cluster);
+            let (before, with_slot_before) = (live(&cluster), with_slot(&cluster));
+            let is_plan = matches!(event, Event::Plans);
             happen(&mut cluster, event);
             let capacity = &cluster.world.instances[&key("cam-1")].spec.capacity;
             let capacity = usize::try_from(*capacity).unwrap();
             prop_assert!(live(&cluster) <= capacity.max(before));
+            if is_plan {
+                prop_assert!(with_slot(&cluster) <= capacity.max(with_slot_before));
+            }
             prop_assert!(cluster.world.jobs.len() <= 1);
         }
         // What is on its way out is gone in the end.

@@ -51,6 +51,17 @@ fn a_pod_that_leaves_has_its_slot_until_it_is_gone_unless_its_node_is_lost() {
 }
 
 #[test]
+fn a_pod_that_is_evicted_has_no_successor_elsewhere_while_it_has_its_slot() {
+    let mut cluster = Cluster::new(pod_spec(), &["a", "b", "c"]);
+    cluster.capacity(2);
+    cluster.settle();
+    cluster.pod("b-cam-1-pod", |pod| pod.meta.is_deleting = true);
+    assert_eq!(cluster.plan(), NONE);
+    cluster.world.pods.remove(&key("b-cam-1-pod"));
+    assert_eq!(cluster.plan().len(), 1);
+}
+
+#[test]
 fn a_node_that_left_loses_its_pod() {
     let mut cluster = Cluster::new(pod_spec(), &["a", "b"]);
     cluster.settle();
