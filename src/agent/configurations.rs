@@ -90,6 +90,7 @@ pub(super) async fn run(
             max_configurations: settings.max_configurations,
             scope_of: &|spec| scope_of(&handlers, spec),
             reads: &|handler| handlers.reads(handler),
+            has_static_pods: settings.has_static_pods(),
             variables: handlers.variables(),
         });
         publish::if_changed(&sessions, selected(&now.accepted));

@@ -49,6 +49,17 @@ pub struct Settings {
     pub metrics_address: Option<SocketAddr>,
 }
 
+impl Settings {
+    /// Returns whether this agent writes static Pods of brokers.
+    pub(super) fn has_static_pods(&self) -> bool {
+        #[cfg(feature = "standalone")]
+        let has_folder = self.render_brokers.is_some();
+        #[cfg(not(feature = "standalone"))]
+        let has_folder = false;
+        has_folder
+    }
+}
+
 /// The clock of an agent: the time since it started, and the time of day.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Clock {

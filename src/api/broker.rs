@@ -4,7 +4,7 @@
 //! looked at; the API server validates the rest.
 use crate::{
     api::{
-        configuration::{BrokerSpec, Configuration},
+        configuration::{BrokerSpec, Configuration, ConfigurationSpec},
         instance::Instance,
         names,
     },
@@ -61,6 +61,24 @@ pub fn check(configuration: &Configuration) -> Result<(), SpecError> {
             pin(&mut spec, "")
         }
         Some(Wanted::Job(spec)) => job_spec(&mut spec.clone(), "", &Map::new()),
+    }
+}
+
+/// Returns an error if no static Pod can be made from a Configuration, whatever its Instances.
+pub fn check_static(configuration: &ConfigurationSpec) -> Result<(), SpecError> {
+    match wanted(configuration.broker_spec.as_ref()) {
+        None => Ok(()),
+        Some(Wanted::Pod(spec)) => node_spec(&mut spec.clone(), POD_SPEC, ""),
+        Some(Wanted::Job(_)) => Err(no_job()),
+    }
+}
+
+/// Returns the error for a Job where no controller runs Jobs.
+pub fn no_job() -> SpecError {
+    SpecError {
+        path: "brokerJobSpec".to_owned(),
+        found: "for a cluster, whose controllers run Jobs",
+        expected: "a brokerPodSpec for static Pods",
     }
 }
 

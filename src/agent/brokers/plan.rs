@@ -111,7 +111,7 @@ pub(super) fn plan(world: &World<'_>) -> Plan {
             None => continue,
             Some(Wanted::Pod(spec)) => spec,
             Some(Wanted::Job(_)) => {
-                plan.broken.insert(configuration, no_job());
+                plan.broken.insert(configuration, broker::no_job());
                 continue;
             }
         };
@@ -183,14 +183,6 @@ fn is_same(pod: &mut Value, existing: &Value) -> bool {
 pub(super) fn attempt(pod: &Value) -> u64 {
     let attempt = pod["metadata"]["annotations"][names::ATTEMPT].as_str();
     attempt.and_then(|text| text.parse().ok()).unwrap_or(1)
-}
-
-fn no_job() -> SpecError {
-    SpecError {
-        path: "brokerJobSpec".to_owned(),
-        found: "for a cluster, whose controllers run Jobs",
-        expected: "a brokerPodSpec for static Pods",
-    }
 }
 
 fn pod(

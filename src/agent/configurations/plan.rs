@@ -6,6 +6,7 @@ use super::{
 use crate::{
     agent::values::{AcceptedConfiguration, Selection, ValidatedConfigurations},
     api::{
+        broker,
         configuration::{Configuration, Problem},
         reason::Reason,
         same_name::{first_of_each_name, name_taken},
@@ -39,7 +40,9 @@ pub(super) fn validate(world: &World<'_>) -> ValidatedConfigurations {
                 let refused = rights::refused_variables(world.variables, &configuration.spec);
                 let handler = &configuration.spec.discovery_handler;
                 let read = (world.reads)(&handler.name);
-                let flaw = refused.or_else(|| spec::unused(handler, read));
+                let flaw = refused
+                    .or_else(|| spec::unused(handler, read))
+                    .or_else(|| broken_broker(world, configuration));
                 (validated.problems).extend(flaw.map(|problem| (key.clone(), problem)));
                 validated.accepted.insert(key.clone(), accepted);
             }
@@ -66,6 +69,14 @@ pub(super) fn validate(world: &World<'_>) -> ValidatedConfigurations {
     resource::refuse_second(world, &mut validated.accepted, &mut validated.problems);
     validated.names = resource::names(world, &validated.accepted);
     validated
+}
+
+/// Returns a problem if no static Pod can be made for the devices of a Configuration. The devices themselves are offered.
+fn broken_broker(world: &World<'_>, configuration: &Configuration) -> Option<Problem> {
+    let error = broker::check_static(&configuration.spec).err();
+    let error = error.filter(|_| world.has_static_pods)?;
+    let message = format!("no broker can be made: {error}");
+    Some(Problem::new(Reason::BrokerSpecInvalid, message))
 }
 
 fn oldest_first(configurations: &Configurations) -> Vec<(&ObjectKey, &Arc<Configuration>)> {

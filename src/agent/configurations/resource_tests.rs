@@ -53,6 +53,7 @@ fn validated_with(
         max_configurations: 100,
         scope_of: &scope,
         reads: &|_| Reads::Only(&[]),
+        has_static_pods: false,
         variables: &Variables::default(),
     })
 }

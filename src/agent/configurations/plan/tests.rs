@@ -49,6 +49,7 @@ fn world<'a>(configurations: &'a Configurations, before: &'a Accepted) -> World<
         max_configurations: 2,
         scope_of: &known,
         reads: &|_| Reads::Only(&[]),
+        has_static_pods: false,
         variables: &NO_VARIABLES,
     }
 }
@@ -270,4 +271,34 @@ fn the_session_is_what_the_configuration_says() {
     let accepted = accepted.values().next().unwrap();
     let info: &DiscoveryHandlerInfo = &accepted.configuration.spec.discovery_handler;
     assert_eq!(accepted.session.handler, info.name);
+}
+
+#[test]
+fn a_broker_that_no_static_pod_can_be_made_of_is_said_and_the_devices_are_offered() {
+    for (broker, message) in [
+        (
+            "brokerPodSpec: {containers: 3}",
+            "no broker can be made: spec.brokerSpec.brokerPodSpec.containers is a number",
+        ),
+        (
+            "brokerJobSpec: {}",
+            "no broker can be made: spec.brokerSpec.brokerJobSpec is for a cluster",
+        ),
+    ] {
+        let text = GOOD.replace("spec: {", &format!("spec: {{brokerSpec: {{{broker}}}, "));
+        let configurations = configurations(&[&text]);
+        let none = Accepted::new();
+        let validated = |has_static_pods| {
+            validate(&World {
+                has_static_pods,
+                ..world(&configurations, &none)
+            })
+        };
+        let alone = validated(true);
+        assert_eq!(alone.accepted.len(), 1);
+        let problem = alone.problems.values().next().unwrap();
+        assert_eq!(problem.reason, "BrokerSpecInvalid");
+        assert!(problem.message.starts_with(message), "{}", problem.message);
+        assert_eq!(validated(false).problems.len(), 0);
+    }
 }
