@@ -75,3 +75,6 @@ pub const CONFIGURATION_NAME_LIMIT: usize = 52;
 
 /// Kubernetes' taint by which an operator says that a node is shut down and none of its containers runs.
 pub const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
+
+/// The taint that Kubernetes gives to a cordoned Node, a moment after it is cordoned.
+pub const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";

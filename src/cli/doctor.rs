@@ -84,9 +84,7 @@ async fn read_facts(client: &Client) -> anyhow::Result<Facts> {
         checked: definitions(client).await?,
         ..Facts::default()
     };
-    if facts.checked.iter().any(Result::is_err) {
-        return Ok(facts);
-    }
+    let is_defined = facts.checked.iter().all(Result::is_ok);
     let daemon_sets: Vec<DaemonSetPart> = installed(client, "agent").await?;
     let deployments: Vec<DeploymentPart> = installed(client, "controller").await?;
     facts.daemon_sets = daemon_sets.len();
@@ -102,11 +100,6 @@ async fn read_facts(client: &Client) -> anyhow::Result<Facts> {
     });
     facts.checked.extend(controllers);
     facts.rights = rights(client).await?;
-    facts.snapshot = read::everything(client, client.default_namespace()).await?;
-    match stale(client, facts.snapshot.prefixes()).await {
-        Ok(stale) => facts.stale = stale,
-        Err(e) => facts.snapshot.unread.push(format!("stale capacity: {e:#}")),
-    }
     let policies: Api<ValidatingAdmissionPolicy> = Api::all(client.clone());
     let policies = cluster::list_all(&policies).await.ok();
     facts.policies = policies.map(|policies| {
@@ -115,6 +108,15 @@ async fn read_facts(client: &Client) -> anyhow::Result<Facts> {
             .filter_map(|policy| policy.metadata.name);
         names.collect::<BTreeSet<_>>()
     });
+    // Objects of definitions that are missing or lack a field may not be readable.
+    if !is_defined {
+        return Ok(facts);
+    }
+    facts.snapshot = read::everything(client, client.default_namespace()).await?;
+    match stale(client, facts.snapshot.prefixes()).await {
+        Ok(stale) => facts.stale = Some(stale),
+        Err(e) => facts.snapshot.unread.push(format!("stale capacity: {e:#}")),
+    }
     Ok(facts)
 }
 

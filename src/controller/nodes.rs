@@ -238,12 +238,16 @@ async fn act(shared: &Shared, state: &Mutex<State>, action: Action) -> bool {
             resource_version,
             orphan_of,
         } => {
-            if let Some(of) = orphan_of
-                && !is_gone(shared, &of).await
+            if let Some(of) = &orphan_of
+                && !is_gone(shared, of).await
             {
                 return false;
             }
             let api: Api<Instance> = Api::namespaced(shared.client.clone(), &key.namespace);
+            let what = match orphan_of {
+                Some(_) => "delete the Instance of a Configuration that does not exist any more",
+                None => "delete the Instance that no node sees",
+            };
             let params = DeleteParams {
                 preconditions: Some(Preconditions {
                     uid: Some(uid),
@@ -252,11 +256,7 @@ async fn act(shared: &Shared, state: &Mutex<State>, action: Action) -> bool {
                 ..DeleteParams::default()
             };
             let result = api.delete(&key.name, &params).await;
-            is_done(
-                &key,
-                "delete the Instance that no node sees",
-                result.map(|_| ()),
-            )
+            is_done(&key, what, result.map(|_| ()))
         }
         Action::Strip { key, patch } => {
             let api: Api<Configuration> = Api::namespaced(shared.client.clone(), &key.namespace);

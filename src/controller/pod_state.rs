@@ -1,15 +1,13 @@
 //! Reads from a Pod, a Job or a Node whether and where brokers can run: why a container does not run, why the scheduler
 //! finds no node, which taints keep Pods away. Pure.
 use crate::{
-    api::reason::Reason,
+    api::{names::UNSCHEDULABLE, reason::Reason},
     cluster::parts::{
         ConditionPart, ContainerStatusPart, JobStatusPart, NodeSpecPart, PodStatusPart, TaintPart,
     },
+    model::waiting::{NO_IMAGE, STARTING},
 };
 use k8s_openapi::jiff::Timestamp;
-
-/// The taint that Kubernetes gives to a cordoned Node, a moment after it is cordoned.
-pub(crate) const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 
 /// The answer of the scheduler that it finds no node for a Pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -76,15 +74,10 @@ fn of_container(container: &ContainerStatusPart) -> Option<Trouble> {
         message => format!("{}: {message}", waiting.reason),
     };
     match waiting.reason.as_str() {
-        "" | "ContainerCreating" | "PodInitializing" => None,
+        reason if reason.is_empty() || STARTING.contains(&reason) => None,
         "CrashLoopBackOff" => Some(crash(name, last.map_or(0, |ended| ended.exit_code))),
         // The kubelet says by turns that it failed and that it waits. The second names the image and no cause.
-        "ErrImagePull"
-        | "ImagePullBackOff"
-        | "ErrImageNeverPull"
-        | "InvalidImageName"
-        | "ImageInspectError"
-        | "RegistryUnavailable" => Some(Trouble {
+        reason if NO_IMAGE.contains(&reason) => Some(Trouble {
             reason: Reason::BrokerImage,
             message: format!(
                 "the image of container {name} cannot be pulled ({}); correct `image`, its pull secret or the registry",

@@ -24,8 +24,8 @@ pub struct Facts {
     pub daemon_sets: usize,
     pub deployments: usize,
     pub rights: Vec<Right>,
-    /// The entries that `petiole tidy` would remove: node and resource.
-    pub stale: Vec<(String, String)>,
+    /// The entries that `petiole tidy` would remove: node and resource; `None` if that was not read.
+    pub stale: Option<Vec<(String, String)>>,
     /// The names of the cluster's admission policies; `None` if they cannot be listed.
     pub policies: Option<BTreeSet<String>>,
     /// The version of this program.
@@ -72,10 +72,11 @@ pub fn checks(facts: &Facts) -> Vec<Check> {
         (facts.daemon_sets, "DaemonSet", "agents"),
         (facts.deployments, "Deployment", "controllers"),
     ];
-    for (_, kind, what) in kinds.into_iter().filter(|(count, ..)| *count != 1) {
-        checks.push(match (facts.daemon_sets, facts.deployments) {
-            (0, _) | (_, 0) => check(Level::Fail, format!("there is no {kind} of {what} in any namespace: install the chart, or complete the installation by `helm upgrade`")),
-            _ => check(Level::Fail, format!("there are several {kind}s of {what}: one installation is enough for a cluster; `helm list -A` shows them, remove one")),
+    for (count, kind, what) in kinds {
+        checks.extend(match count {
+            1 => None,
+            0 => Some(check(Level::Fail, format!("there is no {kind} of {what} in any namespace: install the chart, or complete the installation by `helm upgrade`"))),
+            _ => Some(check(Level::Fail, format!("there are several {kind}s of {what}: one installation is enough for a cluster; `helm list -A` shows them, remove one"))),
         });
     }
     checks.extend(versions(facts));
@@ -138,37 +139,46 @@ fn rights(facts: &Facts) -> Vec<Check> {
     checks
 }
 
-/// Returns a line for each node: its agent, and what the agent reports.
+/// Returns a line for each node: its agent, and what the agent reports. A node whose agent or report cannot be read has none.
 fn nodes(facts: &Facts) -> Vec<Check> {
     let snapshot = &facts.snapshot;
-    let nodes = snapshot.nodes.keys().map(|node| {
+    let nodes = snapshot.nodes.keys().filter_map(|node| {
         let Some((key, agent)) = snapshot.agent_on(node) else {
-            return check(Level::Warn, format!("node {node}: no agent, so it offers no device: see nodeSelector, affinity and tolerations of the agents (values `agent.*`)"));
+            if snapshot.hidden.pods {
+                return None;
+            }
+            return Some(check(Level::Warn, format!("node {node}: no agent, so it offers no device: see nodeSelector, affinity and tolerations of the agents (values `agent.*`)")));
         };
         if !is_ready(agent) {
-            return check(Level::Fail, format!("node {node}: its agent is not ready: kubectl -n {} logs {}", key.namespace, key.name));
+            return Some(check(Level::Fail, format!("node {node}: its agent is not ready: kubectl -n {} logs {}", key.namespace, key.name)));
         }
         let Some(devices) = snapshot.node_devices.get(node) else {
-            return check(Level::Fail, format!("node {node}: its agent runs and has written no NodeDevices {node}: kubectl -n {} logs {}", key.namespace, key.name));
+            if snapshot.hidden.node_devices {
+                return None;
+            }
+            return Some(check(Level::Fail, format!("node {node}: its agent runs and has written no NodeDevices {node}: kubectl -n {} logs {}", key.namespace, key.name)));
         };
         let views = &devices.configurations;
         let problem = views.iter().find_map(|view| Some((view, view.problems.first()?)));
         let instances = snapshot.instances.values();
         let offered = instances.filter(|instance| instance.spec.names_node(node)).count();
-        match problem {
+        Some(match problem {
             None => check(Level::Ok, format!("node {node}: agent ready, {} Configurations, {offered} devices offered", views.len())),
             Some((view, problem)) => check(Level::Warn, format!(
                 "node {node}: agent ready, {offered} devices offered, and a problem with Configuration {}/{} ({}): petiole why -n {} configuration/{}",
                 view.namespace, view.name, problem.reason, view.namespace, view.name
             )),
-        }
+        })
     });
     nodes.collect()
 }
 
 fn stale(facts: &Facts) -> Vec<Check> {
+    let Some(stale) = &facts.stale else {
+        return vec![];
+    };
     let mut by_node: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for (node, resource) in &facts.stale {
+    for (node, resource) in stale {
         by_node.entry(node).or_default().push(resource);
     }
     if by_node.is_empty() {
@@ -184,6 +194,9 @@ fn stale(facts: &Facts) -> Vec<Check> {
             .is_some_and(|(_, pod)| is_ready(pod) && node_of(pod) == Some(node));
         let what = match has_agent {
             true => "its agent removes them within 6 minutes",
+            false if facts.snapshot.hidden.pods => {
+                "an agent removes them within 6 minutes; without one, petiole tidy --wait does"
+            }
             false => "no agent removes them: petiole tidy --wait",
         };
         check(
@@ -225,175 +238,4 @@ fn policies(facts: &Facts) -> Check {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::model::names::ObjectKey;
-    use serde_json::{Value, json};
-
-    fn own(component: &str, image: &str, node: &str) -> (ObjectKey, Pod) {
-        let pod = json!({
-            "metadata": {"labels": {
-                "app.kubernetes.io/component": component, "app.kubernetes.io/version": "1.2.3",
-                "helm.sh/chart": "petiole-1.2.3",
-            }},
-            "spec": {"nodeName": node, "containers": [{"name": component, "image": image}]},
-            "status": {"conditions": [{"type": "Ready", "status": "True"}]},
-        });
-        let key = ObjectKey::new("petiole", format!("{component}-{node}"));
-        (key, serde_json::from_value(pod).unwrap())
-    }
-
-    fn node_devices(problems: &Value) -> crate::api::node_devices::NodeDevicesSpec {
-        let view = json!({"namespace": "default", "name": "cam", "problems": problems});
-        serde_json::from_value(json!({"configurations": [view]})).unwrap()
-    }
-
-    /// An installation on one node without a fault.
-    fn well() -> Facts {
-        let policies = [
-            "agent-instances",
-            "agent-reports",
-            "controller",
-            "node-status",
-        ];
-        let policies = policies.map(|policy| format!("leaf-{policy}"));
-        let mut facts = Facts {
-            daemon_sets: 1,
-            deployments: 1,
-            policies: Some(policies.into()),
-            version: "1.2.3".to_owned(),
-            ..Facts::default()
-        };
-        let snapshot = &mut facts.snapshot;
-        snapshot.pods.extend([
-            own("agent", "i:1", "node-1"),
-            own("controller", "i:1", "node-1"),
-        ]);
-        snapshot
-            .nodes
-            .insert("node-1".to_owned(), Default::default());
-        let devices = node_devices(&json!([]));
-        snapshot.node_devices.insert("node-1".to_owned(), devices);
-        facts
-    }
-
-    /// Returns the lines that are not ok.
-    fn troubles(facts: &Facts) -> Vec<(Level, String)> {
-        let checks = checks(facts).into_iter();
-        let troubles = checks.filter(|check| check.level != Level::Ok);
-        troubles.map(|check| (check.level, check.text)).collect()
-    }
-
-    /// Asserts that there is one trouble, of this level, which says this.
-    fn one(change: impl FnOnce(&mut Facts), level: Level, says: &str) {
-        let mut facts = well();
-        change(&mut facts);
-        let troubles = troubles(&facts);
-        let [(its, text)] = troubles.as_slice() else {
-            panic!("{says}: {troubles:?}");
-        };
-        assert!(*its == level && text.contains(says), "{says}: {troubles:?}");
-    }
-
-    #[test]
-    fn an_installation_without_a_fault_is_ok() {
-        assert_eq!(troubles(&well()), []);
-    }
-
-    #[test]
-    #[expect(clippy::too_many_lines, reason = "it is a table")]
-    fn each_fault_is_one_line_that_says_what_to_do() {
-        let (warn, fail) = (Level::Warn, Level::Fail);
-        one(
-            |f| f.checked = vec![Err("lacks a field".to_owned())],
-            fail,
-            "lacks a field",
-        );
-        one(|f| f.daemon_sets = 0, fail, "no DaemonSet of agents");
-        one(|f| f.deployments = 0, fail, "no Deployment of controllers");
-        one(|f| f.daemon_sets = 2, fail, "several DaemonSets of agents");
-        one(
-            |f| f.version = "1.3.0".to_owned(),
-            warn,
-            "is version 1.3.0, and the installation is 1.2.3",
-        );
-        one(
-            |f| f.snapshot.pods.extend([own("controller", "i:2", "node-2")]),
-            warn,
-            "different images (i:1, i:2)",
-        );
-        one(
-            |f| f.snapshot.node_devices.clear(),
-            fail,
-            "has written no NodeDevices node-1",
-        );
-        one(
-            |f| {
-                drop(
-                    f.snapshot
-                        .nodes
-                        .insert("node-2".to_owned(), Default::default()),
-                )
-            },
-            warn,
-            "node node-2: no agent",
-        );
-        one(|f| f.policies = None, warn, "cannot be listed");
-        one(
-            |f| f.policies = Some(["leaf-controller".to_owned()].into()),
-            warn,
-            "missing (agent-instances, agent-reports, node-status)",
-        );
-        one(
-            |f| f.stale = vec![("node-1".to_owned(), "akri.sh/a".to_owned())],
-            warn,
-            "(akri.sh/a): its agent removes them",
-        );
-        one(
-            |f| f.stale = vec![("node-9".to_owned(), "akri.sh/a".to_owned())],
-            warn,
-            "petiole tidy --wait",
-        );
-        one(
-            |f| f.snapshot.unread = vec!["cannot list nodes".to_owned()],
-            warn,
-            "cannot list nodes",
-        );
-        let problem = json!([{"reason": "UnknownHandler", "message": ""}]);
-        one(
-            |f| {
-                drop(
-                    f.snapshot
-                        .node_devices
-                        .insert("node-1".to_owned(), node_devices(&problem)),
-                )
-            },
-            warn,
-            "(UnknownHandler): petiole why -n default configuration/cam",
-        );
-        let denied = Right {
-            verb: "patch",
-            resource: "nodes/status",
-            command: "tidy",
-            is_allowed: false,
-        };
-        one(
-            |f| f.rights = vec![denied],
-            warn,
-            "you may not patch nodes/status, which `petiole tidy` needs",
-        );
-    }
-
-    #[test]
-    fn an_agent_that_is_not_ready_fails() {
-        let not_ready = |facts: &mut Facts| {
-            let agent = facts.snapshot.pods.values_mut().next().unwrap();
-            agent.status = None;
-        };
-        one(
-            not_ready,
-            Level::Fail,
-            "kubectl -n petiole logs agent-node-1",
-        );
-    }
-}
+mod tests;

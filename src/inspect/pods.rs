@@ -6,8 +6,9 @@ use k8s_openapi::{
 };
 use std::collections::BTreeMap;
 
-/// Returns the extended resources that a Pod asks for. Init containers run before the others, one after the other, so the
-/// larger number counts.
+/// Returns the extended resources that a Pod asks for. Sidecars, which are init containers that are always restarted, run
+/// beside the containers and beside the init containers after them. Other init containers run before the containers, one
+/// after the other, so the larger number counts.
 pub(crate) fn extended_requests(pod: &Pod) -> BTreeMap<String, u64> {
     let Some(spec) = &pod.spec else {
         return BTreeMap::new();
@@ -16,9 +17,23 @@ pub(crate) fn extended_requests(pod: &Pod) -> BTreeMap<String, u64> {
     for (resource, n) in spec.containers.iter().flat_map(of_container) {
         *together.entry(resource.clone()).or_default() += n;
     }
-    let init = spec.init_containers.iter().flatten();
-    for (resource, n) in init.flat_map(of_container) {
-        let most = together.entry(resource.clone()).or_default();
+    let mut sidecars: BTreeMap<String, u64> = BTreeMap::new();
+    let mut before: BTreeMap<String, u64> = BTreeMap::new();
+    for container in spec.init_containers.iter().flatten() {
+        let is_sidecar = container.restart_policy.as_deref() == Some("Always");
+        for (resource, n) in of_container(container) {
+            let beside = sidecars.entry(resource.clone()).or_default();
+            if is_sidecar {
+                *beside += n;
+                *together.entry(resource.clone()).or_default() += n;
+            } else {
+                let most = before.entry(resource.clone()).or_default();
+                *most = (*most).max(*beside + n);
+            }
+        }
+    }
+    for (resource, n) in before {
+        let most = together.entry(resource).or_default();
         *most = n.max(*most);
     }
     together
@@ -81,4 +96,38 @@ pub(crate) fn image_of(pod: &Pod) -> &str {
     let container = pod.spec.as_ref().and_then(|spec| spec.containers.first());
     let image = container.and_then(|container| container.image.as_deref());
     image.unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn asked(init: &Value) -> u64 {
+        let limits = |n: u8| json!({"limits": {"akri.sh/cam": n.to_string()}});
+        let init = init.as_array().unwrap().iter().map(|container| {
+            let n = u8::try_from(container[1].as_u64().unwrap()).unwrap();
+            json!({"name": "init", "restartPolicy": container[0], "resources": limits(n)})
+        });
+        let pod = json!({"spec": {
+            "initContainers": init.collect::<Vec<_>>(),
+            "containers": [{"name": "main", "resources": limits(2)}],
+        }});
+        let pod: Pod = serde_json::from_value(pod).unwrap();
+        extended_requests(&pod)["akri.sh/cam"]
+    }
+
+    #[test]
+    fn a_sidecar_adds_to_the_containers_and_to_the_init_containers_after_it() {
+        for (init, expected) in [
+            (json!([]), 2),
+            (json!([[null, 1]]), 2),
+            (json!([[null, 3], [null, 1]]), 3),
+            (json!([["Always", 1]]), 3),
+            (json!([["Always", 2], [null, 3]]), 5),
+            (json!([[null, 3], ["Always", 2]]), 4),
+        ] {
+            assert_eq!(asked(&init), expected, "{init}");
+        }
+    }
 }

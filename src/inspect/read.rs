@@ -36,12 +36,14 @@ pub async fn everything(client: &Client, namespace: &str) -> anyhow::Result<Snap
     };
     let nodes = cluster::list_all::<Node>(&Api::all(client.clone())).await;
     let nodes = noted(nodes, "nodes", &mut snapshot.unread);
-    snapshot.nodes = (nodes.into_iter())
+    snapshot.hidden.nodes = nodes.is_none();
+    snapshot.nodes = (nodes.into_iter().flatten())
         .map(|node| (node.metadata.name.clone().unwrap_or_default(), node))
         .collect();
     let node_devices = cluster::list_all::<NodeDevices>(&Api::all(client.clone())).await;
     let node_devices = noted(node_devices, "nodedevices.akri.sh", &mut snapshot.unread);
-    snapshot.node_devices = (node_devices.into_iter())
+    snapshot.hidden.node_devices = node_devices.is_none();
+    snapshot.node_devices = (node_devices.into_iter().flatten())
         .map(|devices| (devices.metadata.name.unwrap_or_default(), devices.spec))
         .collect();
     if !snapshot.pods.keys().any(|key| key.namespace == namespace) {
@@ -52,7 +54,7 @@ pub async fn everything(client: &Client, namespace: &str) -> anyhow::Result<Snap
     let events: Api<Event> = Api::namespaced(client.clone(), namespace);
     let warnings = ListParams::default().fields("type=Warning");
     let events = events.list(&warnings).await.map(|list| list.items);
-    snapshot.events = noted(events, "events", &mut snapshot.unread);
+    snapshot.events = noted(events, "events", &mut snapshot.unread).unwrap_or_default();
     snapshot
         .events
         .sort_by_key(|event| event.metadata.creation_timestamp.clone());
@@ -67,8 +69,8 @@ pub async fn devices(client: &Client, namespace: Option<&str>) -> anyhow::Result
     snapshot.instances = readable::<Instance>(client, namespace, &mut snapshot.unread).await?;
     let pods = cluster::list_all::<Pod>(&Api::all(client.clone())).await;
     let pods = noted(pods, "pods of all namespaces", &mut snapshot.unread);
-    let pods = pods.into_iter().filter(is_of_interest);
-    snapshot.pods = by_key(pods);
+    snapshot.hidden.pods = pods.is_none();
+    snapshot.pods = by_key(pods.into_iter().flatten().filter(is_of_interest));
     Ok(snapshot)
 }
 
@@ -160,10 +162,10 @@ where
     Ok(found)
 }
 
-/// Returns the list, or an empty one with a note.
-fn noted<T>(list: kube::Result<Vec<T>>, what: &str, unread: &mut Vec<String>) -> Vec<T> {
-    list.unwrap_or_else(|e| {
-        unread.push(format!("cannot list {what}: {}", cluster::reason(&e)));
-        vec![]
-    })
+/// Returns the list. Notes why there is none.
+fn noted<T>(list: kube::Result<Vec<T>>, what: &str, unread: &mut Vec<String>) -> Option<Vec<T>> {
+    let note = |e: &kube::Error| {
+        unread.push(format!("cannot list {what}: {}", cluster::reason(e)));
+    };
+    list.inspect_err(note).ok()
 }

@@ -5,7 +5,11 @@ use super::{
 };
 use crate::{
     api::instance::Instance,
-    model::{names::ObjectKey, slot::SlotOwner, typed_names::NodeName},
+    model::{
+        names::ObjectKey,
+        slot::{SlotOwner, used_slots},
+        typed_names::NodeName,
+    },
 };
 use serde::Serialize;
 
@@ -17,6 +21,9 @@ pub struct UsedSlot {
     /// The Pods on the node that ask for the resource the slot was given by. There are several if the Configuration's resource
     /// was given to several.
     pub pods: Vec<String>,
+    /// Whether all Pods that may have the slot are known.
+    #[serde(skip)]
+    pub has_known_pods: bool,
 }
 
 impl UsedSlot {
@@ -44,18 +51,24 @@ pub(crate) fn used(snapshot: &Snapshot, key: &ObjectKey, instance: &Instance) ->
     let used = usage.filter_map(|(slot, usage)| {
         let owner = SlotOwner::from_usage(usage).ok().flatten()?;
         let resource = match &owner {
-            SlotOwner::Node(_) => snapshot.instance_resource(&key.name),
+            SlotOwner::Node(_) => Some(snapshot.instance_resource(&key.name)),
             SlotOwner::Configuration { .. } => {
-                let (its, configuration) = snapshot.configuration_of(key, instance)?;
-                snapshot.configuration_resource(&its.name, configuration)
+                snapshot
+                    .configuration_of(key, instance)
+                    .map(|(its, configuration)| {
+                        snapshot.configuration_resource(&its.name, configuration)
+                    })
             }
         };
+        let pods = resource.iter().flat_map(|resource| {
+            let pods = asking(snapshot, owner.node(), resource);
+            pods.map(ObjectKey::to_string)
+        });
         Some(UsedSlot {
             slot: slot.clone(),
             node: owner.node().clone(),
-            pods: asking(snapshot, owner.node(), &resource)
-                .map(ObjectKey::to_string)
-                .collect(),
+            pods: pods.collect(),
+            has_known_pods: resource.is_some() && !snapshot.hidden.pods,
         })
     });
     used.collect()
@@ -73,10 +86,11 @@ pub(crate) fn asking<'a>(
         .map(|(key, _)| key)
 }
 
+/// Returns the number of slots that nobody has.
 pub(crate) fn free(instance: &Instance) -> usize {
-    let usage = instance.spec.device_usage.values();
-    let used = usage.filter(|usage| !usage.is_empty()).count();
-    usize::try_from(instance.spec.capacity)
-        .unwrap_or_default()
-        .saturating_sub(used)
+    let capacity = usize::try_from(instance.spec.capacity).unwrap_or_default();
+    capacity.saturating_sub(used_slots(
+        &instance.spec.device_usage,
+        instance.spec.capacity,
+    ))
 }

@@ -34,6 +34,16 @@ pub struct Snapshot {
     pub events: Vec<Event>,
     /// The objects that could not be read, one sentence each. The answer may be incomplete.
     pub unread: Vec<String>,
+    pub hidden: Hidden,
+}
+
+/// The lists that could not be read as a whole. An object that is missing in such a list may exist.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Hidden {
+    pub nodes: bool,
+    /// The Pods of all namespaces.
+    pub pods: bool,
+    pub node_devices: bool,
 }
 
 /// The object behind a resource.

@@ -103,7 +103,10 @@ async fn node(kubelet: &Kubelet, state: &Path) -> anyhow::Result<Snapshot> {
             let pods = pods.items.into_iter();
             snapshot.pods = pods.map(|pod| (key_of(&pod.metadata), pod)).collect();
         }
-        Err(e) => snapshot.unread.push(format!("{e:#}")),
+        Err(e) => {
+            snapshot.hidden.pods = true;
+            snapshot.unread.push(format!("{e:#}"));
+        }
     }
     Ok(snapshot)
 }

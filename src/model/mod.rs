@@ -17,3 +17,4 @@ pub mod slot_table;
 pub mod token_bucket;
 pub mod typed_names;
 pub mod variables;
+pub mod waiting;

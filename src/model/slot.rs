@@ -110,6 +110,19 @@ impl fmt::Display for SlotOwner {
     }
 }
 
+/// Returns how many slots of an Instance are not free. A value that no agent writes counts, because no agent gives such a
+/// slot to a container. Slots that were offered with an earlier, larger capacity do not count.
+pub fn used_slots(usage: &BTreeMap<String, String>, capacity: i32) -> usize {
+    let is_offered = |id: &str| {
+        let index = id.parse::<SlotId>().ok().map(|slot| slot.index);
+        index.is_some_and(|index| i64::from(index) < i64::from(capacity))
+    };
+    let used = usage
+        .iter()
+        .filter(|(id, value)| is_offered(id) && !value.is_empty());
+    used.count()
+}
+
 /// Returns the nodes whose containers hold slots, by `deviceUsage`. A value that no agent writes is ignored.
 pub fn holders(usage: &BTreeMap<String, String>) -> BTreeSet<NodeName> {
     let owners = usage.values().map(|usage| SlotOwner::from_usage(usage));
@@ -170,6 +183,23 @@ mod tests {
             holders(&usage.into()),
             ["a", "b"].map(NodeName::from).into()
         );
+    }
+
+    #[test]
+    fn a_slot_is_in_use_if_it_is_offered_and_has_any_value() {
+        let usage = [
+            ("cam-1-0", "b"),
+            ("cam-1-1", "C:cam-0:a"),
+            ("cam-1-2", ""),
+            ("cam-1-3", "x:y"),
+            ("cam-1-4", "b"),
+            ("4", "b"),
+        ];
+        let usage = usage.map(|(id, owner)| (id.to_owned(), owner.to_owned()));
+        for (capacity, expected) in [(-1, 0), (0, 0), (1, 1), (3, 2), (4, 3), (5, 4), (9, 4)] {
+            let used = used_slots(&usage.clone().into(), capacity);
+            assert_eq!(used, expected, "{capacity}");
+        }
     }
 
     #[test]

@@ -3,9 +3,9 @@
 //! Only what is certain counts. Everything else is for the scheduler, and a broker that it refuses is moved. Admission adds
 //! tolerations to Pods with a RuntimeClass, and for taints that are named as a resource (ExtendedResourceToleration).
 use crate::{
-    api::names,
+    api::names::{self, UNSCHEDULABLE},
     cluster::parts::TaintPart,
-    controller::{pod_state::UNSCHEDULABLE, world::NodeState},
+    controller::world::NodeState,
 };
 use serde_json::Value;
 use std::collections::BTreeMap;

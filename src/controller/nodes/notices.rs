@@ -10,11 +10,7 @@ use crate::{
         names::OUT_OF_SERVICE,
         reason::Reason,
     },
-    model::{
-        names::ObjectKey,
-        slot::{SlotId, SlotOwner},
-        typed_names::NodeName,
-    },
+    model::{names::ObjectKey, slot::used_slots, typed_names::NodeName},
 };
 
 /// A warning on an Instance, which is reported once.
@@ -100,14 +96,9 @@ pub(crate) fn of_health(
 
 /// Returns whether every slot of an Instance has a holder, so that no further container can have the device.
 pub(crate) fn is_used_up(instance: &Instance) -> bool {
-    let is_slot = |id: &str| {
-        let index = id.parse::<SlotId>().ok().map(|slot| slot.index);
-        index.is_some_and(|index| i64::from(index) < i64::from(instance.spec.capacity))
-    };
-    let is_used = |usage: &str| !matches!(SlotOwner::from_usage(usage), Ok(None));
-    let usage = instance.spec.device_usage.iter();
-    let used = usage.filter(|(id, usage)| is_slot(id) && is_used(usage));
-    usize::try_from(instance.spec.capacity).is_ok_and(|capacity| used.count() >= capacity)
+    let capacity = instance.spec.capacity;
+    let used = used_slots(&instance.spec.device_usage, capacity);
+    usize::try_from(capacity).is_ok_and(|capacity| used >= capacity)
 }
 
 /// Returns what the slots of a lost node wait for. `None` where that is nothing, is not known yet, or is the end of an

@@ -3,7 +3,10 @@ use super::{super::report::Found, Action, Input, Place, Planner, Target, WantedP
 use crate::{
     api::{names, reason::Reason},
     controller::{pod_state::one_line, world::BrokerPod},
-    model::{slot::SlotOwner, typed_names::NodeName},
+    model::{
+        slot::{SlotOwner, used_slots},
+        typed_names::NodeName,
+    },
 };
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
@@ -342,17 +345,15 @@ fn stuck_at(
 fn waits_for_slot(target: Target<'_>, pod: &BrokerPod) -> bool {
     let needed = format!("Insufficient {}", target.subject.resource());
     let refused = pod.unscheduled.as_ref();
+    let spec = &target.subject.instance.spec;
+    let capacity = usize::try_from(spec.capacity).unwrap_or(0);
     refused.is_some_and(|refused| refused.message.contains(&needed))
-        && used_slots(target) >= usize::try_from(target.subject.instance.spec.capacity).unwrap_or(0)
+        && used_slots(&spec.device_usage, spec.capacity) >= capacity
 }
 
 fn owners(target: Target<'_>) -> impl Iterator<Item = SlotOwner> {
     let usage = target.subject.instance.spec.device_usage.values();
     usage.filter_map(|usage| SlotOwner::from_usage(usage).ok().flatten())
-}
-
-fn used_slots(target: Target<'_>) -> usize {
-    owners(target).count()
 }
 
 /// Returns the nodes that hold a slot by the Instance's resource.

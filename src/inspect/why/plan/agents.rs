@@ -8,6 +8,9 @@ use crate::inspect::{
 /// Returns what is wrong with the agent of a node.
 pub(super) fn agent_trouble(snapshot: &Snapshot, node: &str) -> Option<Finding> {
     let Some((key, pod)) = snapshot.agent_on(node) else {
+        if snapshot.hidden.pods {
+            return None;
+        }
         let text = format!("No agent runs on node {node}, so the node offers no device.");
         let next = "kubectl get daemonsets -A -l app.kubernetes.io/component=agent";
         return Some(Finding::new(Cause::AgentMissing, text).then(next));
@@ -30,7 +33,7 @@ pub(super) fn agent_trouble(snapshot: &Snapshot, node: &str) -> Option<Finding> 
 /// Returns what is wrong with the controller.
 pub(super) fn controller_trouble(snapshot: &Snapshot) -> Option<Finding> {
     let mut controllers = snapshot.own_pods("controller");
-    if controllers.any(|(_, pod)| is_ready(pod)) {
+    if controllers.any(|(_, pod)| is_ready(pod)) || snapshot.hidden.pods {
         return None;
     }
     let text = "No controller is ready: nobody writes the status of Configurations, and nobody creates brokers and the Instances of shared devices.";

@@ -1,5 +1,8 @@
 //! Decides whether a device is there, and who has its slots. Pure.
-use super::super::finding::{Cause, Finding, sentence};
+use super::{
+    super::finding::{Cause, Finding, sentence},
+    nodes::{Request, is_lost},
+};
 use crate::{
     api::{
         condition::{Condition, ConditionType},
@@ -72,11 +75,12 @@ fn grace_left(
     Some(Duration::from_secs(grace).saturating_sub(gone_for))
 }
 
-/// Returns who has the slots of devices that are all in use.
+/// Returns who has the slots of devices of which too few are free.
 pub(super) fn taken(
     snapshot: &Snapshot,
-    resource: &str,
+    request: Request<'_>,
     instances: &[(&ObjectKey, &Instance)],
+    free: usize,
 ) -> Finding {
     let holders: Vec<(&ObjectKey, UsedSlot)> = (instances.iter())
         .flat_map(|(key, instance)| {
@@ -90,13 +94,12 @@ pub(super) fn taken(
     if let Some((instance, slot)) = lost {
         return held_by_lost_node(snapshot, instance, &slot.node);
     }
-    // Where Pods cannot be listed, nothing is known of them.
-    let has_pods = snapshot.unread.is_empty();
+    let shortage = shortage(request, holders.len(), free);
     if let Some((instance, slot)) = holders
         .iter()
-        .find(|(_, slot)| has_pods && slot.pods.is_empty())
+        .find(|(_, slot)| slot.has_known_pods && slot.pods.is_empty())
     {
-        return being_released(resource, instance, slot);
+        return being_released(&shortage, instance, slot);
     }
     let named = holders.iter().take(HOLDERS_MAX);
     let named: Vec<String> = named.map(|(_, slot)| slot.holder()).collect();
@@ -104,10 +107,12 @@ pub(super) fn taken(
         0 => String::new(),
         n => format!(" and {n} more"),
     };
-    let slots = holders.len();
+    let by = match named.is_empty() {
+        true => String::new(),
+        false => format!(", by {}{others}", named.join(", ")),
+    };
     let text = format!(
-        "All {slots} slots of {resource} are in use, by {}{others}. The Pod starts when one is free, which takes up to 20 s after the end of a holder; or raise spec.capacity of the Configuration, if the device can serve more containers.",
-        named.join(", ")
+        "{shortage}{by}. The Pod starts when one is free, which takes up to 20 s after the end of a holder; or raise spec.capacity of the Configuration, if the device can serve more containers."
     );
     let finding = Finding::new(Cause::SlotsTaken, text);
     let first = instances.first().and_then(|(key, instance)| {
@@ -123,10 +128,23 @@ pub(super) fn taken(
     }
 }
 
+/// Returns how many slots are in use, without a period.
+fn shortage(request: Request<'_>, used: usize, free: usize) -> String {
+    let Request {
+        resource, amount, ..
+    } = request;
+    match free {
+        0 => format!("All {used} slots of {resource} are in use"),
+        free => format!(
+            "The Pod asks for {amount} of {resource}, {free} can be had, and {used} slots are in use"
+        ),
+    }
+}
+
 /// The agent looks at the kubelet's books before it gives a slot back.
-fn being_released(resource: &str, instance: &ObjectKey, slot: &UsedSlot) -> Finding {
+fn being_released(shortage: &str, instance: &ObjectKey, slot: &UsedSlot) -> Finding {
     let text = format!(
-        "All slots of {resource} are in use, and node {} holds one of Instance {instance} that none of its Pods asks for any more: it is free within 15 s.",
+        "{shortage}, and node {} holds one of Instance {instance} that none of its Pods asks for any more: it is free within 15 s.",
         slot.node
     );
     let next = format!(
@@ -134,13 +152,6 @@ fn being_released(resource: &str, instance: &ObjectKey, slot: &UsedSlot) -> Find
         instance.namespace, instance.name
     );
     Finding::new(Cause::SlotsBeingReleased, text).then(next)
-}
-
-fn is_lost(snapshot: &Snapshot, node: &str) -> bool {
-    let Some(node) = snapshot.nodes.get(node) else {
-        return true;
-    };
-    !super::nodes::is_node_ready(node)
 }
 
 /// Returns the words of the controller's Event, which knows the time, or the fact without it.

@@ -4,6 +4,7 @@ use super::{
     agents::agent_trouble,
 };
 use crate::{
+    api::names::UNSCHEDULABLE,
     inspect::{pods::extended_requests, slots::asking, snapshot::Snapshot},
     model::{names::ObjectKey, node_resources::count},
 };
@@ -27,9 +28,20 @@ pub(super) fn is_node_ready(node: &Node) -> bool {
     ready.any(|condition| condition.status == "True")
 }
 
+/// Returns whether a node is not ready or does not exist. A node that cannot be read is not lost.
+pub(super) fn is_lost(snapshot: &Snapshot, node: &str) -> bool {
+    match snapshot.nodes.get(node) {
+        Some(node) => !is_node_ready(node),
+        None => !snapshot.hidden.nodes,
+    }
+}
+
 /// Returns what keeps the Pod from a node that sees a device with a free slot.
 pub(super) fn blocker(snapshot: &Snapshot, name: &str, request: Request<'_>) -> Option<Finding> {
     let Some(node) = snapshot.nodes.get(name) else {
+        if snapshot.hidden.nodes {
+            return agent_trouble(snapshot, name);
+        }
         let text = format!("Node {name}, which has the device, does not exist any more.");
         return Some(Finding::new(Cause::NodeNotReady, text));
     };
@@ -39,14 +51,18 @@ pub(super) fn blocker(snapshot: &Snapshot, name: &str, request: Request<'_>) -> 
         return Some(finding.then(format!("kubectl describe node {name}")));
     }
     let spec = node.spec.clone().unwrap_or_default();
-    if spec.unschedulable == Some(true) {
-        let text =
-            format!("Node {name}, which has the device, is cordoned: no new Pod is put on it.");
-        let finding = Finding::new(Cause::NodeCordoned, text);
-        return Some(finding.then(format!("kubectl uncordon {name}")));
+    let is_cordoned = spec.unschedulable == Some(true);
+    let mut taints = spec.taints.unwrap_or_default();
+    if is_cordoned {
+        taints.insert(0, cordon());
     }
-    let taints = spec.taints.unwrap_or_default();
     if let Some(taint) = untolerated(request.pod, &taints) {
+        if is_cordoned && taint.key == UNSCHEDULABLE {
+            let text =
+                format!("Node {name}, which has the device, is cordoned: no new Pod is put on it.");
+            let finding = Finding::new(Cause::NodeCordoned, text);
+            return Some(finding.then(format!("kubectl uncordon {name}")));
+        }
         let value = taint.value.as_ref().map(|value| format!("={value}"));
         let taint = format!(
             "{}{}:{}",
@@ -107,6 +123,15 @@ fn resource_trouble(
     Some(Finding::new(Cause::NodeFull, text).then(format!("kubectl describe node {name}")))
 }
 
+/// Returns the taint of a cordoned node. The scheduler treats `spec.unschedulable` like it, also where the taint is missing.
+fn cordon() -> Taint {
+    Taint {
+        key: UNSCHEDULABLE.to_owned(),
+        effect: "NoSchedule".to_owned(),
+        ..Taint::default()
+    }
+}
+
 fn untolerated<'a>(pod: &Pod, taints: &'a [Taint]) -> Option<&'a Taint> {
     let tolerations = pod.spec.iter().flat_map(|s| s.tolerations.iter().flatten());
     let tolerations: Vec<&Toleration> = tolerations.collect();
@@ -152,9 +177,12 @@ pub(super) fn allows(pod: &Pod, node: &Node) -> bool {
     };
     let name = node.metadata.name.as_ref();
     required.node_selector_terms.iter().any(|term| {
-        let mut expressions = term.match_expressions.iter().flatten();
-        let mut fields = term.match_fields.iter().flatten();
-        expressions.all(|wanted| is_met(wanted, labels.get(&wanted.key)))
+        let mut expressions = term.match_expressions.iter().flatten().peekable();
+        let mut fields = term.match_fields.iter().flatten().peekable();
+        // A term without a requirement matches no node.
+        let is_empty = expressions.peek().is_none() && fields.peek().is_none();
+        !is_empty
+            && expressions.all(|wanted| is_met(wanted, labels.get(&wanted.key)))
             && fields.all(|wanted| is_met(wanted, name))
     })
 }

@@ -1,7 +1,7 @@
 //! Decides what a Pod waits for. Pure.
 use super::{
     super::finding::{Cause, Finding, sentence},
-    nodes::{Request, is_node_ready},
+    nodes::{Request, is_lost},
     resource,
 };
 use crate::{
@@ -10,7 +10,10 @@ use crate::{
         pods::{condition, containers, extended_requests, is_ready, label, node_of, phase},
         snapshot::Snapshot,
     },
-    model::names::ObjectKey,
+    model::{
+        names::ObjectKey,
+        waiting::{NO_IMAGE, STARTING},
+    },
 };
 use k8s_openapi::{
     api::core::v1::{ContainerStatus, Pod},
@@ -18,17 +21,6 @@ use k8s_openapi::{
 };
 use std::collections::BTreeMap;
 
-/// Reasons of a container that waits for its image.
-const IMAGE: &[&str] = &[
-    "ErrImageNeverPull",
-    "ErrImagePull",
-    "ImageInspectError",
-    "ImagePullBackOff",
-    "InvalidImageName",
-    "RegistryUnavailable",
-];
-/// Reasons of a container that is being started.
-const STARTING: &[&str] = &["ContainerCreating", "PodInitializing"];
 /// The kubelet's reason for a Pod that a device plugin refused.
 const REFUSED: &str = "UnexpectedAdmissionError";
 /// The kubelet's reason for a container that a device plugin refused to start.
@@ -93,6 +85,7 @@ fn is_asked_of_us(snapshot: &Snapshot, resource: &str) -> bool {
         capacity.is_some_and(|capacity| capacity.contains_key(resource))
     });
     !is_offered
+        && !snapshot.hidden.nodes
         && snapshot
             .resources()
             .keys()
@@ -100,16 +93,12 @@ fn is_asked_of_us(snapshot: &Snapshot, resource: &str) -> bool {
 }
 
 fn ending(snapshot: &Snapshot, key: &ObjectKey, pod: &Pod) -> Finding {
-    let node = node_of(pod).unwrap_or("no node");
-    let is_lost = snapshot
-        .nodes
-        .get(node)
-        .is_none_or(|node| !is_node_ready(node));
-    let text = match node_of(pod).is_some() && is_lost {
-        true => format!(
+    let lost = node_of(pod).filter(|node| is_lost(snapshot, node));
+    let text = match lost {
+        Some(node) => format!(
             "It is being deleted, and node {node} is not ready and cannot confirm its end; its slots stay in use until then."
         ),
-        false => "It is being deleted, and its slots are free within 15 s of its end.".to_owned(),
+        None => "It is being deleted, and its slots are free within 15 s of its end.".to_owned(),
     };
     let next = format!("kubectl -n {} get pod {} -w", key.namespace, key.name);
     Finding::new(Cause::Ending, text).then(next)
@@ -181,7 +170,7 @@ fn waiting(key: &ObjectKey, container: &ContainerStatus) -> Option<Finding> {
     let message = waiting.message.as_deref().map(sentence).unwrap_or_default();
     let ObjectKey { namespace, name } = key;
     let container_name = &container.name;
-    if IMAGE.contains(&reason) {
+    if NO_IMAGE.contains(&reason) {
         let text = format!(
             "Container {container_name} has no image ({reason}): {message} Check that the name of the image is right and that the node may pull it. The device is not the reason."
         );

@@ -59,10 +59,10 @@ fn not_reported(snapshot: &Snapshot, key: &ObjectKey) -> Finding {
     if let Some(trouble) = controller_trouble(snapshot) {
         return trouble;
     }
-    let agents = snapshot.own_pods("agent").count();
-    let text = match agents {
-        0 => format!("No agent runs, so nobody looks for the devices of Configuration {key}."),
-        _ => format!(
+    let has_agent = snapshot.own_pods("agent").next().is_some();
+    let text = match has_agent || snapshot.hidden.pods {
+        false => format!("No agent runs, so nobody looks for the devices of Configuration {key}."),
+        true => format!(
             "No node has reported about Configuration {key} yet: agents report within seconds."
         ),
     };
@@ -101,6 +101,7 @@ pub(super) fn no_device(
     let nodes: Vec<&str> = looks.iter().map(|look| look.0.as_str()).collect();
     let handler = &configuration.spec.discovery_handler.name;
     let by = match nodes.as_slice() {
+        [] if snapshot.hidden.node_devices => "the nodes that run an agent".to_owned(),
         [] => "no node".to_owned(),
         some => some.join(", "),
     };

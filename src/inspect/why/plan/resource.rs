@@ -73,11 +73,11 @@ fn unknown(snapshot: &Snapshot, Request { pod, resource, .. }: Request<'_>) -> F
     let nearest = offered
         .keys()
         .map(|known| (distance(known, resource), known))
+        .filter(|(distance, known)| {
+            let has_its_name = known.split_once('/').is_some_and(|(_, its)| its == name);
+            *distance <= TYPOS_MAX || has_its_name
+        })
         .min();
-    let nearest = nearest.filter(|(distance, known)| {
-        let has_its_name = known.split_once('/').is_some_and(|(_, its)| its == name);
-        *distance <= TYPOS_MAX || has_its_name
-    });
     let text = match nearest {
         Some((_, nearest)) => format!(
             "{text} The nearest name is {nearest}: correct the limits where the Pod is described, because those of a Pod cannot be changed."
@@ -163,10 +163,21 @@ fn of_devices(
         .filter(|(_, instance)| free(instance) > 0)
         .copied()
         .collect();
-    if with_free.is_empty() {
-        return vec![taken(snapshot, request.resource, &there)];
+    let free = can_be_had(snapshot, request, &with_free);
+    if (free as u64) < request.amount.max(1) {
+        return vec![taken(snapshot, request, &there, free)];
     }
     on_nodes(snapshot, request, &with_free)
+}
+
+/// Returns how many of a resource are free: slots of a device, or devices of a Configuration.
+fn can_be_had(snapshot: &Snapshot, request: Request<'_>, with_free: &Devices<'_>) -> usize {
+    match with_free.as_slice() {
+        [(key, instance)] if snapshot.instance_resource(&key.name) == request.resource => {
+            free(instance)
+        }
+        devices => devices.len(),
+    }
 }
 
 /// A Configuration's resource gives a container one slot of as many devices as it asks for.
@@ -266,8 +277,12 @@ fn not_seen_on(snapshot: &Snapshot, node: &str, devices: &[(&ObjectKey, &Instanc
         );
         return Finding::new(Cause::MaxNodes, text).then(next);
     }
+    let verb = match snapshot.hidden.node_devices {
+        true => "offer",
+        false => "see",
+    };
     let text = format!(
-        "The Pod may run on node {node}, which does not see the device; {seen} does. Change the node selector or the affinity of the Pod, or connect the device to that node or its network."
+        "The Pod may run on node {node}, which does not {verb} the device; {seen} does. Change the node selector or the affinity of the Pod, or connect the device to that node or its network."
     );
     Finding::new(Cause::NodeDoesNotSee, text).then("kubectl get instances -A")
 }

@@ -2,6 +2,7 @@ use super::*;
 use serde_json::{Value, json};
 
 mod devices;
+mod hidden;
 mod objects;
 mod pods;
 mod world;

@@ -1,9 +1,9 @@
 //! On which node a broker is, and when it moves.
 use super::*;
 use crate::{
-    api::{node_devices::NodeDevices, reason::Reason},
+    api::{names::UNSCHEDULABLE, node_devices::NodeDevices, reason::Reason},
     cluster::parts::TaintPart,
-    controller::pod_state::{UNSCHEDULABLE, Unscheduled},
+    controller::pod_state::Unscheduled,
 };
 
 impl Cluster {

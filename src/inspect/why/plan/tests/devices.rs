@@ -260,3 +260,77 @@ fn a_tolerated_taint_and_one_good_node_are_enough() {
         ),
     ]);
 }
+
+#[test]
+fn a_pod_that_asks_for_more_than_is_free_waits_for_slots() {
+    let wants = |amount: &'static str| {
+        let resource = format!("akri.sh/{DOOR}");
+        let held = World::new().capacity(2).held_by("node-2");
+        held.pending("web", &resource).pod(move |pod| {
+            pod["spec"]["containers"][0]["resources"]["limits"] = json!({resource: amount});
+        })
+    };
+    let offers_2 = |world: World| {
+        world.nodes(|n| n["status"]["allocatable"]["akri.sh/cam-0a1b2c"] = json!("1"))
+    };
+    run(vec![
+        case(
+            "two",
+            offers_2(wants("2")),
+            Cause::SlotsTaken,
+            &[
+                "The Pod asks for 2 of akri.sh/cam-0a1b2c, 1 can be had, and 1 slots are in use, by node-2 (Pod default/holder).",
+            ],
+            "",
+        ),
+        case("one", offers_2(wants("1")), Cause::OtherReason, &[], ""),
+    ]);
+}
+
+#[test]
+fn the_scheduler_s_rules_for_cordons_and_empty_terms_hold() {
+    let cordoned = || wants_cam().nodes(|node| node["spec"]["unschedulable"] = json!(true));
+    let key = "node.kubernetes.io/unschedulable";
+    let affinity = |terms: Value| {
+        wants_cam().pod(|pod| {
+            pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] =
+                json!({"nodeSelectorTerms": terms});
+        })
+    };
+    run(vec![
+        case(
+            "a tolerated cordon",
+            cordoned().pod(move |pod| {
+                pod["spec"]["tolerations"] = json!([{"key": key, "operator": "Exists"}]);
+            }),
+            Cause::OtherReason,
+            &["the reason is another one"],
+            "",
+        ),
+        case(
+            "a cordon with its taint",
+            cordoned().nodes(move |node| {
+                node["spec"]["taints"] = json!([{"key": key, "effect": "NoSchedule"}]);
+            }),
+            Cause::NodeCordoned,
+            &["is cordoned"],
+            "kubectl uncordon node-1",
+        ),
+        case(
+            "an empty term",
+            affinity(json!([{}])),
+            Cause::NoNodeMatches,
+            &["matches no Node"],
+            "",
+        ),
+        case(
+            "a term that matches beside an empty one",
+            affinity(
+                json!([{}, {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "Exists"}]}]),
+            ),
+            Cause::OtherReason,
+            &[],
+            "",
+        ),
+    ]);
+}

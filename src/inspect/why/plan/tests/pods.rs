@@ -38,6 +38,21 @@ fn the_name_of_a_resource_is_compared_with_those_that_are_offered() {
             next: "delete pod web",
         },
         Case {
+            title: "another prefix, and a nearer name that is not meant",
+            world: {
+                let mut world = World::new().pending("web", "devices.example.org/cam");
+                let mut other = world.configurations[0].clone();
+                other["metadata"]["name"] = json!("other");
+                other["spec"]["resourceName"] = json!("devices.example.org/thermo");
+                world.configurations.push(other);
+                world
+            },
+            target: pod("web"),
+            cause: Cause::UnknownResource,
+            says: &["The nearest name is akri.sh/cam"],
+            next: "",
+        },
+        Case {
             title: "nothing like it",
             world: World::new().pending("web", "akri.sh/thermometer"),
             target: pod("web"),

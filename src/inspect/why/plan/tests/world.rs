@@ -1,6 +1,6 @@
 //! A cluster of two nodes whose Configuration `cam` has the device `door` with one slot. Tests change it.
 use super::{Snapshot, Value, json};
-use crate::model::names::ObjectKey;
+use crate::{inspect::snapshot::Hidden, model::names::ObjectKey};
 use k8s_openapi::jiff::Timestamp;
 use serde::de::DeserializeOwned;
 
@@ -14,6 +14,7 @@ pub(super) struct World {
     pub(super) node_devices: Vec<(&'static str, Value)>,
     pub(super) pods: Vec<Value>,
     pub(super) events: Vec<Value>,
+    pub(super) hidden: Hidden,
 }
 
 fn read<T: DeserializeOwned>(value: &Value) -> T {
@@ -80,6 +81,7 @@ impl World {
                 own("controller", "controller-1", "node-1"),
             ],
             events: vec![],
+            hidden: Hidden::default(),
         }
     }
 
@@ -174,6 +176,26 @@ impl World {
         self
     }
 
+    /// Lets the Nodes be unreadable.
+    pub(super) fn without_nodes(mut self) -> Self {
+        self.nodes.clear();
+        self.hidden.nodes = true;
+        self
+    }
+
+    /// Lets the Pods of all namespaces be unreadable. The caller's own Pods are read.
+    pub(super) fn without_pods(mut self) -> Self {
+        self.pods
+            .retain(|pod| pod["metadata"]["namespace"] != "petiole");
+        self.hidden.pods = true;
+        self
+    }
+
+    /// Gives the device more slots.
+    pub(super) fn capacity(self, capacity: u8) -> Self {
+        self.instance(|instance| instance["spec"]["capacity"] = json!(capacity))
+    }
+
     pub(super) fn event(mut self, kind: &str, name: &str, (reason, message): (&str, &str)) -> Self {
         self.events.push(json!({
             "metadata": {}, "reason": reason, "message": message,
@@ -199,6 +221,7 @@ impl World {
             pods: self.pods.iter().map(|v| (key(v), read(v))).collect(),
             events: self.events.iter().map(read).collect(),
             unread: vec![],
+            hidden: self.hidden,
         }
     }
 }

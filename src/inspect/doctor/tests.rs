@@ -1,0 +1,202 @@
+use super::*;
+use crate::model::names::ObjectKey;
+use serde_json::{Value, json};
+
+fn own(component: &str, image: &str, node: &str) -> (ObjectKey, Pod) {
+    let pod = json!({
+        "metadata": {"labels": {
+            "app.kubernetes.io/component": component, "app.kubernetes.io/version": "1.2.3",
+            "helm.sh/chart": "petiole-1.2.3",
+        }},
+        "spec": {"nodeName": node, "containers": [{"name": component, "image": image}]},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+    });
+    let key = ObjectKey::new("petiole", format!("{component}-{node}"));
+    (key, serde_json::from_value(pod).unwrap())
+}
+
+fn node_devices(problems: &Value) -> crate::api::node_devices::NodeDevicesSpec {
+    let view = json!({"namespace": "default", "name": "cam", "problems": problems});
+    serde_json::from_value(json!({"configurations": [view]})).unwrap()
+}
+
+/// An installation on one node without a fault.
+fn well() -> Facts {
+    let policies = [
+        "agent-instances",
+        "agent-reports",
+        "controller",
+        "node-status",
+    ];
+    let policies = policies.map(|policy| format!("leaf-{policy}"));
+    let mut facts = Facts {
+        daemon_sets: 1,
+        deployments: 1,
+        policies: Some(policies.into()),
+        stale: Some(vec![]),
+        version: "1.2.3".to_owned(),
+        ..Facts::default()
+    };
+    let snapshot = &mut facts.snapshot;
+    snapshot.pods.extend([
+        own("agent", "i:1", "node-1"),
+        own("controller", "i:1", "node-1"),
+    ]);
+    snapshot
+        .nodes
+        .insert("node-1".to_owned(), Default::default());
+    let devices = node_devices(&json!([]));
+    snapshot.node_devices.insert("node-1".to_owned(), devices);
+    facts
+}
+
+/// Returns the lines that are not ok.
+fn troubles(facts: &Facts) -> Vec<(Level, String)> {
+    let checks = checks(facts).into_iter();
+    let troubles = checks.filter(|check| check.level != Level::Ok);
+    troubles.map(|check| (check.level, check.text)).collect()
+}
+
+/// Asserts that there is one trouble, of this level, which says this.
+fn one(change: impl FnOnce(&mut Facts), level: Level, says: &str) {
+    let mut facts = well();
+    change(&mut facts);
+    let troubles = troubles(&facts);
+    let [(its, text)] = troubles.as_slice() else {
+        panic!("{says}: {troubles:?}");
+    };
+    assert!(*its == level && text.contains(says), "{says}: {troubles:?}");
+}
+
+#[test]
+fn an_installation_without_a_fault_is_ok() {
+    assert_eq!(troubles(&well()), []);
+}
+
+#[test]
+#[expect(clippy::too_many_lines, reason = "it is a table")]
+fn each_fault_is_one_line_that_says_what_to_do() {
+    let (warn, fail) = (Level::Warn, Level::Fail);
+    one(
+        |f| f.checked = vec![Err("lacks a field".to_owned())],
+        fail,
+        "lacks a field",
+    );
+    one(|f| f.daemon_sets = 0, fail, "no DaemonSet of agents");
+    one(|f| f.deployments = 0, fail, "no Deployment of controllers");
+    one(|f| f.daemon_sets = 2, fail, "several DaemonSets of agents");
+    one(
+        |f| f.version = "1.3.0".to_owned(),
+        warn,
+        "is version 1.3.0, and the installation is 1.2.3",
+    );
+    one(
+        |f| f.snapshot.pods.extend([own("controller", "i:2", "node-2")]),
+        warn,
+        "different images (i:1, i:2)",
+    );
+    one(
+        |f| f.snapshot.node_devices.clear(),
+        fail,
+        "has written no NodeDevices node-1",
+    );
+    one(
+        |f| {
+            drop(
+                f.snapshot
+                    .nodes
+                    .insert("node-2".to_owned(), Default::default()),
+            )
+        },
+        warn,
+        "node node-2: no agent",
+    );
+    one(|f| f.policies = None, warn, "cannot be listed");
+    one(
+        |f| f.policies = Some(["leaf-controller".to_owned()].into()),
+        warn,
+        "missing (agent-instances, agent-reports, node-status)",
+    );
+    one(
+        |f| f.stale = Some(vec![("node-1".to_owned(), "akri.sh/a".to_owned())]),
+        warn,
+        "(akri.sh/a): its agent removes them",
+    );
+    one(
+        |f| f.stale = Some(vec![("node-9".to_owned(), "akri.sh/a".to_owned())]),
+        warn,
+        "petiole tidy --wait",
+    );
+    one(
+        |f| f.snapshot.unread = vec!["cannot list nodes".to_owned()],
+        warn,
+        "cannot list nodes",
+    );
+    let problem = json!([{"reason": "UnknownHandler", "message": ""}]);
+    one(
+        |f| {
+            drop(
+                f.snapshot
+                    .node_devices
+                    .insert("node-1".to_owned(), node_devices(&problem)),
+            )
+        },
+        warn,
+        "(UnknownHandler): petiole why -n default configuration/cam",
+    );
+    let denied = Right {
+        verb: "patch",
+        resource: "nodes/status",
+        command: "tidy",
+        is_allowed: false,
+    };
+    one(
+        |f| f.rights = vec![denied],
+        warn,
+        "you may not patch nodes/status, which `petiole tidy` needs",
+    );
+}
+
+#[test]
+fn each_kind_is_counted_for_itself() {
+    let mut facts = well();
+    (facts.daemon_sets, facts.deployments) = (2, 0);
+    let troubles = troubles(&facts);
+    let [(Level::Fail, several), (Level::Fail, none)] = troubles.as_slice() else {
+        panic!("{troubles:?}");
+    };
+    assert!(several.starts_with("there are several DaemonSets of agents"));
+    assert!(none.starts_with("there is no Deployment of controllers"));
+}
+
+#[test]
+fn nothing_is_said_of_what_was_not_read() {
+    let mut facts = well();
+    facts.stale = None;
+    assert!(
+        checks(&facts)
+            .iter()
+            .all(|check| !check.text.contains("capacity entries"))
+    );
+    let mut facts = well();
+    facts.snapshot.pods.clear();
+    facts.snapshot.hidden.pods = true;
+    assert_eq!(troubles(&facts), []);
+    let mut facts = well();
+    facts.snapshot.node_devices.clear();
+    facts.snapshot.hidden.node_devices = true;
+    assert_eq!(troubles(&facts), []);
+}
+
+#[test]
+fn an_agent_that_is_not_ready_fails() {
+    let not_ready = |facts: &mut Facts| {
+        let agent = facts.snapshot.pods.values_mut().next().unwrap();
+        agent.status = None;
+    };
+    one(
+        not_ready,
+        Level::Fail,
+        "kubectl -n petiole logs agent-node-1",
+    );
+}

@@ -1,0 +1,139 @@
+//! Lists and objects that the caller may not read.
+use super::{world::DOOR, *};
+
+fn wants_cam() -> World {
+    World::new().pending("web", "akri.sh/cam")
+}
+
+fn of(
+    title: &'static str,
+    world: World,
+    target: Target,
+    cause: Cause,
+    says: &'static [&'static str],
+) -> Case {
+    Case {
+        title,
+        world,
+        target,
+        cause,
+        says,
+        next: "",
+    }
+}
+
+fn case(
+    title: &'static str,
+    world: World,
+    cause: Cause,
+    says: &'static [&'static str],
+    next: &'static str,
+) -> Case {
+    Case {
+        next,
+        ..of(title, world, pod("web"), cause, says)
+    }
+}
+
+#[test]
+fn what_cannot_be_read_is_no_reason() {
+    let mut no_reports = wants_cam().without_device();
+    no_reports.node_devices.clear();
+    no_reports.hidden.node_devices = true;
+    run(vec![
+        case(
+            "the holder's node is not known",
+            wants_cam().held_by("node-2").without_nodes(),
+            Cause::SlotsTaken,
+            &["in use, by node-2 (Pod default/holder)"],
+            "edit configuration cam",
+        ),
+        case(
+            "the nodes of the device are not known",
+            wants_cam().without_nodes(),
+            Cause::OtherReason,
+            &["the reason is another one"],
+            "",
+        ),
+        case(
+            "it ends on a node that is not known",
+            wants_cam()
+                .on("node-1", "Running")
+                .pod(|pod| {
+                    pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T10:00:00Z");
+                })
+                .without_nodes(),
+            Cause::Ending,
+            &["its slots are free within 15 s of its end"],
+            "",
+        ),
+        case(
+            "the agents are not known",
+            wants_cam().without_pods(),
+            Cause::OtherReason,
+            &["the reason is another one"],
+            "",
+        ),
+        case(
+            "the holder is not known",
+            wants_cam()
+                .held_by("node-2")
+                .without("holder")
+                .without_pods(),
+            Cause::SlotsTaken,
+            &["All 1 slots of akri.sh/cam are in use, by node-2."],
+            "",
+        ),
+        case(
+            "the reports are not known",
+            no_reports,
+            Cause::NoDevice,
+            &["(looked on: the nodes that run an agent)"],
+            "",
+        ),
+    ]);
+}
+
+#[test]
+fn a_slot_whose_resource_is_not_known_is_held_and_not_about_to_be_free() {
+    let mut world = World::new()
+        .pending("web", &format!("akri.sh/{DOOR}"))
+        .instance(|i| i["spec"]["deviceUsage"] = json!({"cam-0a1b2c-0": "C:cam-0:node-2"}));
+    world.configurations.clear();
+    run(vec![case(
+        "its Configuration cannot be read",
+        world,
+        Cause::SlotsTaken,
+        &["All 1 slots of akri.sh/cam-0a1b2c are in use, by node-2."],
+        "",
+    )]);
+}
+
+#[test]
+fn agents_and_controllers_that_cannot_be_read_are_not_missing() {
+    run(vec![
+        of(
+            "well",
+            World::new().without_pods(),
+            configuration("cam"),
+            Cause::Fine,
+            &["Nothing is missing."],
+        ),
+        of(
+            "not reported",
+            World::new()
+                .without_pods()
+                .ready("Unknown", "NotReported", ""),
+            configuration("cam"),
+            Cause::NotReported,
+            &["No node has reported about Configuration default/cam yet"],
+        ),
+        of(
+            "an Instance",
+            World::new().without_pods(),
+            instance(DOOR),
+            Cause::Fine,
+            &["Nothing is missing."],
+        ),
+    ]);
+}
