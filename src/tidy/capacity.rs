@@ -139,6 +139,7 @@ impl Tidying<'_> {
             if stale.changes.is_empty() {
                 continue;
             }
+            round.is_clean = false;
             if self.settings.is_dry_run {
                 let entries = stale.entries.into_iter();
                 round
@@ -150,7 +151,6 @@ impl Tidying<'_> {
                 Ok(_) => {
                     for entry in stale.entries {
                         let key = (entry.node.clone(), entry.resource.clone());
-                        round.is_clean = false;
                         match self.removed.insert(key) {
                             true => round.entries.push((entry, Action::Removed)),
                             // This happens every 10 s for 5 min, so it is only logged.
