@@ -1,5 +1,5 @@
 //! Which discoveries to start and stop. Pure.
-use crate::model::names::ObjectKey;
+use crate::model::{hidden::Hidden, names::ObjectKey};
 use std::collections::BTreeMap;
 
 /// The inputs of a discovery. Another specification makes another discovery.
@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 pub struct SessionSpec {
     pub handler: String,
     pub details: String,
-    /// The `discoveryProperties` that have a value.
-    pub properties: BTreeMap<String, String>,
+    /// The `discoveryProperties` that have a value. Some are of Secrets.
+    pub properties: Hidden<BTreeMap<String, String>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
