@@ -16,6 +16,7 @@ pub mod property_source;
 pub mod resource_names;
 pub mod slot;
 pub mod slot_table;
+pub mod start_stop;
 pub mod token_bucket;
 pub mod typed_names;
 pub mod variables;
