@@ -130,6 +130,15 @@ e2e *patterns: image
     cargo build --locked
     tests/e2e/run {{ patterns }}
 
+# What takes too long for `just e2e`: all mDNS libraries on one LAN for SECONDS, the dishonest host against a release build with
+# its limits of memory and processor time, then a soak of as long (Linux, root)
+e2e-long seconds="1000": image
+    cargo build --locked
+    cargo build --locked --release
+    MDNS_QUIET={{ seconds }} tests/e2e/run "mdns: all libraries"
+    PETIOLE_OPTIMISED="$PWD/target/release/petiole" tests/e2e/run hostile:
+    tests/e2e/soak {{ seconds }}
+
 # A cluster under chaos, for SECONDS: devices that flap, everything killed and cut off at random, memory and slots watched
 soak seconds="3600": image
     cargo build --locked
