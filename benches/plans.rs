@@ -89,7 +89,7 @@ fn folder_store(criterion: &mut Criterion) {
         .unwrap();
     let folder = tempfile::tempdir().unwrap();
     let store = FolderStore::open(Settings {
-        node_name: "node-a".to_owned(),
+        node_name: "node-a".into(),
         configurations: folder.path().join("configurations"),
         state: folder.path().join("state"),
     })
@@ -101,7 +101,7 @@ fn folder_store(criterion: &mut Criterion) {
             capacity: i32::try_from(CAPACITY).unwrap(),
             broker_properties: BTreeMap::from([("URL".to_owned(), "rtsp://10.0.0.7/".to_owned())]),
             shared: true,
-            nodes: vec!["node-a".to_owned()],
+            nodes: vec!["node-a".into()],
             device_usage: BTreeMap::new(),
         };
         let mut instance = Instance::new(&instance_name(n), spec);
@@ -129,8 +129,11 @@ fn folder_store(criterion: &mut Criterion) {
                 let mut back = take.clone();
                 std::mem::swap(&mut back.from, &mut back.to);
                 for change in [take.clone(), back] {
-                    let told = change.to.as_ref().map(|_| "digest".to_owned());
-                    let exchange = Exchange { change, told };
+                    let connection_digest = change.to.as_ref().map(|_| "digest".to_owned());
+                    let exchange = Exchange {
+                        change,
+                        connection_digest,
+                    };
                     runtime.block_on(store.exchange(vec![exchange])).unwrap();
                 }
             });

@@ -32,7 +32,7 @@ pub struct FolderWatch {
 /// A watcher, and the folder that it watches.
 struct Attached {
     folder: FolderId,
-    /// It watches until it is dropped.
+    /// The watcher, which works until it is dropped.
     _watcher: RecommendedWatcher,
 }
 

@@ -38,6 +38,7 @@
 //! | `get` | a view of a running `kubelet`, and the Instances of a standalone agent | [`kubelet`], [`store`] |
 //! | `crds` | prints the CustomResourceDefinitions | [`api`] |
 //! | `devices`, `why`, `doctor` | `kubectl petiole`: the devices of a cluster, and explanations | `inspect` |
+//! | `top`, `web` | the devices of a cluster or of one node, live on a terminal or in a browser | `live`, `inspect` |
 //! | `check` | checks an installation on a cluster: `helm test` | `cli` |
 //! | `tidy`, `uninstall` | remove capacity entries, or a whole installation, by hand | [`mod@tidy`] |
 //! | `completions`, `man` | print completions for a shell, and manual pages | `cli` |
@@ -59,10 +60,14 @@ pub mod folder_watch;
 pub mod inspect;
 #[cfg(feature = "kubelet")]
 pub mod kubelet;
+#[cfg(feature = "workstation")]
+pub mod live;
 pub mod model;
 pub mod pace;
 pub mod proto;
 pub mod publish;
+#[cfg(any(feature = "demo", feature = "workstation"))]
+pub mod screen;
 #[cfg(test)]
 #[path = "../tests/simulation/mod.rs"]
 mod simulation;

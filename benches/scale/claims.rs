@@ -40,7 +40,7 @@ pub(super) async fn measure(
             slot: SlotId::new(&name, index),
             key: ObjectKey::new("default", &name),
             from: None,
-            to: Some(SlotOwner::Node(agent.name.clone())),
+            to: Some(SlotOwner::Node(agent.name.as_str().into())),
         };
         let (store, is_over) = (agent.store.clone(), is_over.clone());
         claims.spawn(async move {
@@ -63,7 +63,10 @@ pub(super) async fn measure(
 }
 
 async fn exchange(store: &Arc<KubernetesStore>, change: SlotChange) -> Result<(), StoreError> {
-    let exchange = Exchange { change, told: None };
+    let exchange = Exchange {
+        change,
+        connection_digest: None,
+    };
     store.exchange(vec![exchange]).await
 }
 

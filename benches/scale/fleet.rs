@@ -69,7 +69,7 @@ impl Fleet {
             prefixes,
         );
         let of_store = StoreSettings {
-            node_name: name.to_owned(),
+            node_name: name.into(),
             namespaces: vec![],
             state: folder.join("state"),
         };
@@ -107,7 +107,7 @@ impl Agent {
 
 fn settings(name: &str, folder: &Path, nodes: Nodes, prefixes: Vec<String>) -> agent::Settings {
     agent::Settings {
-        node_name: name.to_owned(),
+        node_name: name.into(),
         resource_prefix: prefixes[0].clone(),
         resource_prefixes: prefixes,
         nodes: Some(nodes),

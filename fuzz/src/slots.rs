@@ -258,12 +258,12 @@ fn one_use(input: &mut Reader<'_>) -> Use {
         };
         (0..count).map(slot).collect()
     };
-    let (ids, told) = (slots(&[resource.name()]), slots(&INSTANCES));
+    let (ids, reported) = (slots(&[resource.name()]), slots(&INSTANCES));
     let count = input.below(3);
     let digests = (0..count).map(|_| (1 + input.below(4)).to_string());
     Use {
         ids,
-        told,
+        reported,
         digests: digests.collect(),
     }
 }

@@ -6,7 +6,7 @@ use super::{
     books::BooksReader,
     pod_resources,
     settings::{Clock, Settings},
-    values::{Judged, KubeletFolder, PodList},
+    values::{KubeletFolder, PodList, ValidatedConfigurations},
 };
 use crate::{
     api::broker::SpecError, backoff::Backoff, discovery::session::Discoveries, files,
@@ -42,7 +42,7 @@ pub(super) struct Inputs {
     pub(super) settings: Arc<Settings>,
     pub(super) clock: Clock,
     pub(super) books: BooksReader,
-    pub(super) judged: watch::Receiver<Arc<Judged>>,
+    pub(super) validated: watch::Receiver<Arc<ValidatedConfigurations>>,
     pub(super) discoveries: watch::Receiver<Arc<Discoveries>>,
     pub(super) instances: watch::Receiver<Arc<Instances>>,
     /// Our resources that are registered with the kubelet.
@@ -57,7 +57,7 @@ pub(super) async fn run(
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let Inputs {
-        mut judged,
+        mut validated,
         mut discoveries,
         mut instances,
         mut registered,
@@ -68,7 +68,7 @@ pub(super) async fn run(
     let (mut memory, mut failures) = (Memory::default(), 0);
     let mut files = FolderWatch::new(&folder);
     loop {
-        judged.mark_unchanged();
+        validated.mark_unchanged();
         discoveries.mark_unchanged();
         instances.mark_unchanged();
         registered.mark_unchanged();
@@ -96,7 +96,7 @@ pub(super) async fn run(
         };
         tokio::select! {
             () = shutdown.cancelled() => return Ok(()),
-            changed = judged.changed() => { changed?; looking.reset(); }
+            changed = validated.changed() => { changed?; looking.reset(); }
             changed = discoveries.changed() => { changed?; looking.reset(); }
             changed = instances.changed() => { changed?; looking.reset(); }
             changed = registered.changed() => { changed?; looking.reset(); }
@@ -163,8 +163,8 @@ async fn reconcile(inputs: &Inputs, folder: &Path, memory: &mut Memory) -> anyho
     removed.and(written).map(|()| next)
 }
 
-/// What containers hold, by both of the kubelet's books. Where the checkpoint is behind, the looks for slots have it
-/// written anew.
+/// Returns what containers hold, by both of the kubelet's books. Where the checkpoint is behind, the looks for slots
+/// have it written anew.
 async fn held(books: &BooksReader) -> anyhow::Result<PodList> {
     let books = books.read().await?;
     Ok(PodList {
@@ -193,7 +193,7 @@ fn planned(
         node: &inputs.settings.node_name,
         resource_prefix: &inputs.settings.resource_prefix,
         resource_prefixes: &inputs.settings.resource_prefixes,
-        judged: &inputs.judged.borrow().clone(),
+        validated: &inputs.validated.borrow().clone(),
         discoveries: &inputs.discoveries.borrow().clone(),
         instances: &inputs.instances.borrow().clone(),
         kubelet,

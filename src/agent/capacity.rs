@@ -33,7 +33,7 @@ use tracing::{debug, info, warn};
 /// The least time between two rounds, which is as long as the last one took where that is longer: plugins that
 /// register in one go are published in few patches, and the kubelet answers 100 questions a second at most.
 const BETWEEN_ROUNDS: Duration = Duration::from_millis(20);
-/// The least time between two patches of the Node, which every kubelet and scheduler is told of.
+/// The least time between two patches of the Node: every kubelet and scheduler receives each of them.
 const BETWEEN_PATCHES: Duration = Duration::from_millis(100);
 /// How long the kubelet is given before it is asked again: it has what a plugin lists within milliseconds.
 const FIRST_ASKED_AGAIN: Duration = Duration::from_millis(20);
@@ -180,7 +180,7 @@ impl CapacityPublisher {
         listed.iter().map(offer).collect()
     }
 
-    /// Whether it was carried out. Where an entry is another one by now, the newest ones are there afterwards.
+    /// Returns whether it was carried out. Where an entry is another one by now, the newest ones are there afterwards.
     async fn patch(&mut self, changes: &[EntryChange]) -> bool {
         let name = &self.inputs.settings.node_name;
         self.has_patched = true;

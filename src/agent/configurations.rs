@@ -8,7 +8,7 @@ mod world;
 
 use super::{
     settings::{Clock, Settings},
-    values::{Accepted, Judged, KubeletFolder, KubeletSocket, Selection},
+    values::{Accepted, KubeletFolder, KubeletSocket, Selection, ValidatedConfigurations},
 };
 use crate::{
     api::{configuration::Problem, reason::Reason},
@@ -45,11 +45,11 @@ pub(super) struct Inputs {
     pub(super) registered: watch::Receiver<BTreeSet<String>>,
 }
 
-/// Validates the Configurations at each change of the inputs. Publishes the result to `judged`, and the discovery sessions
+/// Validates the Configurations at each change of the inputs. Publishes the result to `validated`, and the discovery sessions
 /// that it needs to `sessions`.
 pub(super) async fn run(
     inputs: Inputs,
-    judged: watch::Sender<Arc<Judged>>,
+    validated: watch::Sender<Arc<ValidatedConfigurations>>,
     sessions: watch::Sender<BTreeMap<ObjectKey, SessionSpec>>,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
@@ -69,13 +69,13 @@ pub(super) async fn run(
     loop {
         let this = named(&own.borrow_and_update(), &settings.node_name);
         let current = configurations.borrow_and_update().clone();
-        let before = judged.borrow().clone();
+        let before = validated.borrow().clone();
         let there = *kubelet.borrow_and_update();
         let handlers_then = handlers.registered();
         let ours = registered.borrow_and_update().clone();
         let wanted = resource::wanted(&current, &before.accepted);
         foreign.add_own_names(current.objects.keys());
-        let now = plan::judge(&World {
+        let now = plan::validate(&World {
             configurations: &current,
             before: &before.accepted,
             labels: match &this {
@@ -93,7 +93,7 @@ pub(super) async fn run(
             variables: handlers.variables(),
         });
         publish::if_changed(&sessions, selected(&now.accepted));
-        publish::if_changed(&judged, Arc::new(now));
+        publish::if_changed(&validated, Arc::new(now));
         tokio::select! {
             () = shutdown.cancelled() => return Ok(()),
             changed = configurations.changed() => changed?,

@@ -1,4 +1,4 @@
-//! The record of how each container was told to reach its device.
+//! Records the connection digest that each container was given for its device.
 //!
 //! A container gets the address of its device at its start, and the kubelet repeats the same answer at each restart of the
 //! container. A digest of the answer tells later whether it is still valid. The digest of a slot is in an annotation of its
@@ -46,5 +46,5 @@ impl Connections {
 /// Returns the digest that the container with this slot was given, by the Instance.
 pub(super) fn given(instance: &Instance, index: u32) -> Option<&ConnectionDigest> {
     let annotations = instance.metadata.annotations.as_ref()?;
-    annotations.get(&names::told(index))
+    annotations.get(&names::connection_annotation(index))
 }

@@ -7,7 +7,7 @@ use super::{
     plan_inputs::Now,
     settings::{Clock, Settings},
     tally,
-    values::Judged,
+    values::ValidatedConfigurations,
 };
 use crate::{
     api::instance::Instance,
@@ -40,7 +40,7 @@ pub(super) struct Inputs {
     pub(super) settings: Arc<Settings>,
     pub(super) clock: Clock,
     pub(super) store: Arc<dyn Store>,
-    pub(super) judged: watch::Receiver<Arc<Judged>>,
+    pub(super) validated: watch::Receiver<Arc<ValidatedConfigurations>>,
     pub(super) discoveries: watch::Receiver<Arc<Discoveries>>,
     /// The devices that containers use; `None` if that is not known.
     pub(super) uses: watch::Receiver<Option<Arc<[Use]>>>,
@@ -53,12 +53,12 @@ pub(super) async fn run(inputs: Inputs, shutdown: CancellationToken) -> anyhow::
         settings,
         clock,
         store,
-        mut judged,
+        mut validated,
         mut discoveries,
         mut uses,
     } = inputs;
     let (mut instances, mut configurations) = (store.instances(), store.configurations());
-    let mut keeper = Keeper::new(&settings.node_name, clock, store.clone());
+    let mut state = PlanState::new(&settings.node_name, clock, store.clone());
     let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
     loop {
         let look_again = Instant::now() + BETWEEN_LOOKS;
@@ -72,17 +72,17 @@ pub(super) async fn run(inputs: Inputs, shutdown: CancellationToken) -> anyhow::
                 text: &Clock::time_of_day(),
             },
             configurations: &configurations.borrow_and_update().clone(),
-            judged: &judged.borrow_and_update().clone(),
+            validated: &validated.borrow_and_update().clone(),
             discoveries: &discoveries.borrow_and_update().clone(),
             instances: &known,
             uses: uses.borrow_and_update().clone().as_deref(),
-            absences: &keeper.absences,
-            arrivals: &keeper.arrivals,
-            failing: &keeper.writes.failing(),
+            absences: &state.absences,
+            arrivals: &state.arrivals,
+            failing: &state.writes.failing(),
         });
-        (keeper.absences, keeper.arrivals) = (planned.absences, planned.arrivals);
-        let due = (keeper.writes).due(planned.changes, &known, Instant::now());
-        let again = keeper.carry_out(due.changes).await;
+        (state.absences, state.arrivals) = (planned.absences, planned.arrivals);
+        let due = (state.writes).due(planned.changes, &known, Instant::now());
+        let again = state.carry_out(due.changes).await;
         // A controller takes a device that is left out of a report to be gone.
         let is_reported = planned.is_whole || !store.merges();
         let report = match is_reported {
@@ -97,7 +97,7 @@ pub(super) async fn run(inputs: Inputs, shutdown: CancellationToken) -> anyhow::
         let wait = waits.into_iter().flatten().min();
         tokio::select! {
             () = shutdown.cancelled() => return Ok(()),
-            changed = judged.changed() => changed?,
+            changed = validated.changed() => changed?,
             changed = discoveries.changed() => changed?,
             changed = async { sleep_until(look_again).await; instances.changed().await } => changed?,
             changed = configurations.changed() => changed?,
@@ -127,7 +127,7 @@ async fn report(
 }
 
 /// The state that one plan leaves for the next.
-struct Keeper {
+struct PlanState {
     clock: Clock,
     store: Arc<dyn Store>,
     absences: Absences,
@@ -135,7 +135,7 @@ struct Keeper {
     writes: Writes,
 }
 
-impl Keeper {
+impl PlanState {
     fn new(node: &str, clock: Clock, store: Arc<dyn Store>) -> Self {
         Self {
             writes: Writes::new(node, Instant::now()),

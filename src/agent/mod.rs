@@ -1,8 +1,8 @@
 //! The process on each node: discovers devices, writes Instances, serves device plugins, and claims and releases slots.
 //!
 //! ```text
-//! configurations ─ judged ─┬─> discovery sessions ─ discoveries ─┐
-//!                          └─> instances <────────────────────────┤   writes the store
+//! configurations ─ validated ─┬─> discovery sessions ─ discoveries ─┐
+//!                             └─> instances <─────────────────────┤   writes the store
 //! store's Instances ─> plugins (one task a resource) <────────────┘   <─> kubelet
 //!                      Allocate ─> slots (claims and releases) <─ reclaim <─ books: pod resources, checkpoint
 //! plugins' lists ──> capacity <─ own Node, pod resources   writes the Node's status
@@ -48,7 +48,7 @@ use slots::SharedTable;
 use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
-use values::{Judged, KubeletFolder, KubeletSocket};
+use values::{KubeletFolder, KubeletSocket, ValidatedConfigurations};
 
 /// How long tasks may take to end after a signal.
 const GRACE: Duration = Duration::from_secs(5);
@@ -78,7 +78,7 @@ struct Agent {
     table: SharedTable,
     books: BooksReader,
     /// Written by `configurations`.
-    judged: watch::Sender<Arc<Judged>>,
+    validated: watch::Sender<Arc<ValidatedConfigurations>>,
     /// Written by the discovery sessions.
     discoveries: watch::Sender<Arc<Discoveries>>,
     /// The devices that containers use. Written by `reclaim`.
@@ -106,7 +106,7 @@ impl Agent {
                 registered: published.registered.subscribe(),
                 resend: watch::Sender::default(),
             },
-            judged: watch::Sender::default(),
+            validated: watch::Sender::default(),
             discoveries: watch::Sender::default(),
             uses: watch::Sender::default(),
             kubelet_folder,
@@ -137,9 +137,9 @@ impl Agent {
             kubelet_folder: self.kubelet_folder.subscribe(),
             registered: self.published.registered.subscribe(),
         };
-        let judged = self.judged.clone();
+        let validated = self.validated.clone();
         tasks.spawn("configurations", |stop| {
-            configurations::run(inputs, judged, sessions, stop)
+            configurations::run(inputs, validated, sessions, stop)
         });
         let (known, preferring) = (self.store.instances(), handlers.clone());
         tasks.spawn("known devices", |stop| {
@@ -158,7 +158,7 @@ impl Agent {
             settings: self.settings.clone(),
             clock: self.clock,
             store: self.store.clone(),
-            judged: self.judged.subscribe(),
+            validated: self.validated.subscribe(),
             discoveries: self.discoveries.subscribe(),
             uses: self.uses.subscribe(),
         };
@@ -184,7 +184,7 @@ impl Agent {
             clock: self.clock,
             books: self.books.clone(),
             table: self.table.clone(),
-            judged: self.judged.subscribe(),
+            validated: self.validated.subscribe(),
             kubelet: self.kubelet.subscribe(),
             store: self.store.clone(),
         };
@@ -198,7 +198,7 @@ impl Agent {
             store: self.store.clone(),
             table: self.table.clone(),
             books: self.books.clone(),
-            judged: self.judged.subscribe(),
+            validated: self.validated.subscribe(),
             discoveries: self.discoveries.subscribe(),
             kubelet: self.kubelet.subscribe(),
             kubelet_folder: self.kubelet_folder.subscribe(),
@@ -217,7 +217,7 @@ impl Agent {
                 settings: self.settings.clone(),
                 configurations: self.store.configurations(),
                 instances: self.store.instances(),
-                judged: self.judged.subscribe(),
+                validated: self.validated.subscribe(),
                 kubelet: self.kubelet.subscribe(),
                 registered: self.published.registered.subscribe(),
             });
@@ -241,7 +241,7 @@ impl Agent {
                 settings: self.settings.clone(),
                 clock: self.clock,
                 books: self.books.clone(),
-                judged: self.judged.subscribe(),
+                validated: self.validated.subscribe(),
                 discoveries: self.discoveries.subscribe(),
                 instances: self.store.instances(),
                 registered: self.published.registered.subscribe(),

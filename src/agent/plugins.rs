@@ -66,12 +66,12 @@ pub(super) async fn run(
     let (mut instances, mut slots) = (inputs.store.instances(), inputs.table.subscribe());
     let Inputs {
         mut discoveries,
-        mut judged,
+        mut validated,
         kubelet_folder: mut folder,
         resend: mut resent,
         ..
     } = inputs.clone();
-    judged.mark_changed();
+    validated.mark_changed();
     let mut plugins = Plugins::new(inputs, requests, published, &shutdown)?;
     instances.mark_changed();
     let mut is_due = true;
@@ -80,9 +80,9 @@ pub(super) async fn run(
             // What is marked as seen is read after that, so that nothing that changes meanwhile is missed.
             discoveries.mark_unchanged();
             let is_unobserved = slots.borrow().has_unobserved();
-            if is_unobserved || instances.has_changed()? || judged.has_changed()? {
+            if is_unobserved || instances.has_changed()? || validated.has_changed()? {
                 instances.mark_unchanged();
-                judged.mark_unchanged();
+                validated.mark_unchanged();
                 plugins.observe();
             }
             slots.mark_unchanged();
@@ -96,7 +96,7 @@ pub(super) async fn run(
             changed = discoveries.changed() => changed?,
             changed = slots.changed() => changed?,
             // What the resources are called, and whose Instances they are.
-            changed = judged.changed() => { changed?; judged.mark_changed(); }
+            changed = validated.changed() => { changed?; validated.mark_changed(); }
             changed = resent.changed() => {
                 changed?;
                 plugins.resend(&resent.borrow_and_update());
@@ -151,7 +151,7 @@ struct Plugins {
     published: Published,
     allocator: Arc<Allocator>,
     registrar: Arc<Registrar>,
-    /// One for all sockets: made anew for each it would be most of a plugin's memory.
+    /// The reflection service of all sockets: one for each would be most of a plugin's memory.
     reflection: Routes,
     tasks: JoinMap<String, ()>,
     running: BTreeMap<String, Running>,
@@ -193,7 +193,7 @@ impl Plugins {
     fn observe(&mut self) {
         let accepted: BTreeSet<ObjectKey> = self
             .inputs
-            .judged
+            .validated
             .borrow()
             .accepted
             .keys()
@@ -244,7 +244,7 @@ impl Plugins {
 
     async fn reconcile(&mut self) {
         let instances = self.inputs.store.instances().borrow().clone();
-        let names = self.inputs.judged.borrow().names.clone();
+        let names = self.inputs.validated.borrow().names.clone();
         let desired = plan::desired(&instances, &self.inputs.settings.node_name, &names);
         let running = self
             .running

@@ -68,7 +68,7 @@ async fn client(settings: &Settings) -> anyhow::Result<PodResourcesListerClient<
     Ok(PodResourcesListerClient::new(channel))
 }
 
-/// One entry a device id is what the kubelet sends; they are merged by resource.
+/// Merges the devices by resource: the kubelet sends one entry for each device id.
 fn of_prefixes(devices: impl IntoIterator<Item = ContainerDevices>, prefixes: &[String]) -> Ids {
     let mut ids = Ids::new();
     for devices in devices {

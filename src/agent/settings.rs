@@ -1,10 +1,12 @@
 //! The settings of an agent, and its clock.
-use crate::{api::condition, cluster::node::Nodes, model::names::ObjectKey};
+use crate::{
+    api::condition, cluster::node::Nodes, model::names::ObjectKey, model::typed_names::NodeName,
+};
 use k8s_openapi::jiff::Timestamp;
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use tokio::time::Instant;
 
-/// The time between two looks at the kubelet's books. A Pod that is being admitted during one look is in the next one.
+/// The longest time between two looks at the kubelet's books that release a slot: see `slots::plan`.
 pub const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 /// How long a kubelet that has restarted may list no containers, because it has not looked at all of them yet.
 pub const KUBELET_STARTUP_GRACE: Duration = Duration::from_secs(60);
@@ -14,7 +16,7 @@ pub const RESOURCE_NAME_HOLD: Duration = Duration::from_secs(30);
 /// The settings of an agent. All tasks share them.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    pub node_name: String,
+    pub node_name: NodeName,
     /// The prefix of every resource that this agent registers, such as `akri.sh`.
     pub resource_prefix: String,
     /// The prefixes of all resources on this node that are ours, with the one above. Entries with other prefixes are never
@@ -30,7 +32,7 @@ pub struct Settings {
     /// How long a new kubelet without a checkpoint may list no containers although some run. An agent without an own Pod
     /// waits so long.
     pub kubelet_startup_grace: Duration,
-    /// The time between two looks at the kubelet's books. A slot is released after two of them did not find its holder.
+    /// The longest time between two looks at the kubelet's books that release a slot.
     pub look_interval: Duration,
     /// How long a resource name belongs to another plugin after its devices were listed last.
     pub resource_name_hold: Duration,

@@ -119,7 +119,10 @@ fn adopt(slots: &Slots, changes: Vec<SlotChange>) -> impl Future<Output = ()> + 
 }
 
 fn without_connections(changes: Vec<SlotChange>) -> Vec<Exchange> {
-    let exchange = |change| Exchange { change, told: None };
+    let exchange = |change| Exchange {
+        change,
+        connection_digest: None,
+    };
     changes.into_iter().map(exchange).collect()
 }
 
@@ -217,7 +220,7 @@ fn prepared(slots: &Slots, request: &ClaimRequest) -> Result<PreparedClaim, Refu
             .ok_or(Refusal::Changed)?;
         writes.push(Exchange {
             change: change.clone(),
-            told: Some(connection.clone()),
+            connection_digest: Some(connection.clone()),
         });
         if change.from != change.to {
             let back = SlotChange {
@@ -226,10 +229,13 @@ fn prepared(slots: &Slots, request: &ClaimRequest) -> Result<PreparedClaim, Refu
                 ..change.clone()
             };
             let before = instances.get(&change.key);
-            let told = before
+            let connection_digest = before
                 .and_then(|instance| connections::given(instance, change.slot.index))
                 .cloned();
-            undo.push(Exchange { change: back, told });
+            undo.push(Exchange {
+                change: back,
+                connection_digest,
+            });
         }
     }
     Ok(PreparedClaim {

@@ -2,7 +2,7 @@
 use crate::{model::slot_table::SlotTable, store::Instances, telemetry::metrics::SlotCounts};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How many Instances of this node each Configuration has, by whether they are shared.
+/// Returns how many Instances of this node each Configuration has, by whether they are shared.
 pub(super) fn instances(instances: &Instances, node: &str) -> BTreeMap<(String, bool), i64> {
     let mut counts = BTreeMap::new();
     for instance in instances.values() {
@@ -15,7 +15,8 @@ pub(super) fn instances(instances: &Instances, node: &str) -> BTreeMap<(String, 
     counts
 }
 
-/// How many slots each Configuration has on this node, and in which state. `gone` are the Instances whose device is.
+/// Returns how many slots each Configuration has on this node, and in which state. `gone` are the Instances whose
+/// device is.
 pub(super) fn slots(slots: &SlotTable, gone: &BTreeSet<String>) -> BTreeMap<String, SlotCounts> {
     let mut counts: BTreeMap<String, SlotCounts> = BTreeMap::new();
     for usage in slots.usage() {
@@ -48,7 +49,7 @@ mod tests {
             let spec = InstanceSpec {
                 configuration_name: configuration.to_owned(),
                 shared,
-                nodes: nodes.iter().map(|&node| node.to_owned()).collect(),
+                nodes: nodes.iter().map(|&node| node.into()).collect(),
                 ..InstanceSpec::default()
             };
             let key = ObjectKey::new("default", name);

@@ -34,7 +34,7 @@ pub(crate) enum Selection {
 
 /// The result of the validation of all Configurations.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Judged {
+pub(crate) struct ValidatedConfigurations {
     pub(crate) accepted: Accepted,
     /// The problem of each Configuration that is not used as it is written.
     pub(crate) problems: BTreeMap<ObjectKey, Problem>,

@@ -1,7 +1,7 @@
 //! Makes Pods and Jobs of the broker specs that users write: a Pod for an Instance on a node, a Job for an Instance. Pure.
 //!
 //! The specs stay JSON, edited by path: types would drop fields that are newer than they are. Only what is edited is
-//! looked at; the rest is for the API server to judge.
+//! looked at; the API server validates the rest.
 use crate::{
     api::{
         configuration::{BrokerSpec, Configuration},
@@ -12,6 +12,8 @@ use crate::{
 };
 use serde_json::{Map, Value, json};
 
+/// The name of the field with the PodSpec, in messages.
+const POD_SPEC: &str = "brokerPodSpec";
 /// Names that become host names, and label values: DNS labels.
 const NAME_LIMIT: usize = 63;
 
@@ -49,22 +51,22 @@ pub fn wanted(spec: Option<&BrokerSpec>) -> Option<Wanted<'_>> {
     pod.or_else(|| spec.broker_job_spec.as_ref().map(Wanted::Job))
 }
 
-/// Why no broker can be made from a Configuration, whatever its Instances.
+/// Returns an error if no broker can be made from a Configuration, whatever its Instances.
 pub fn check(configuration: &Configuration) -> Result<(), SpecError> {
     match wanted(configuration.spec.broker_spec.as_ref()) {
         None => Ok(()),
         Some(Wanted::Pod(spec)) => {
             let mut spec = spec.clone();
-            node_spec(&mut spec, ("", ""))?;
+            node_spec(&mut spec, POD_SPEC, "")?;
             pin(&mut spec, "")
         }
         Some(Wanted::Job(spec)) => job_spec(&mut spec.clone(), "", &Map::new()),
     }
 }
 
-/// Changes when a Pod that was made from this Configuration should be made anew: with its spec, and with the broker
-/// properties, which a container is told once, when it is given the device. It is of what users write and not of what
-/// becomes of it, so that another version of ours leaves alone what runs.
+/// Returns the digest of the broker spec and the broker properties: a Pod with another digest is replaced, because a
+/// container gets the properties only once, with its device. The digest is made of the user's text, not of the Pod that
+/// results from it, so that another version of Petiole does not replace running Pods.
 pub fn digest(configuration: &Configuration) -> String {
     let spec = &configuration.spec;
     let pod = (spec.broker_spec.as_ref()).and_then(|spec| spec.broker_pod_spec.as_ref());
@@ -85,10 +87,10 @@ pub fn job_name(subject: Subject<'_>, generation: i64) -> String {
     shortened(&format!("{plain}-{generation}-job"), NAME_LIMIT)
 }
 
-/// A Pod for one node, put there by whoever reads it: a kubelet, from its folder of manifests.
+/// Returns the Pod for one node, for a kubelet that reads it from its folder of manifests.
 pub fn static_pod(subject: Subject<'_>, node: &str, spec: &Value) -> Result<Value, SpecError> {
     let mut spec = spec.clone();
-    node_spec(&mut spec, (&subject.resource(), ""))?;
+    node_spec(&mut spec, POD_SPEC, &subject.resource())?;
     let name = pod_name(subject, node);
     let mut labels = labels(subject);
     labels.insert("app".to_owned(), json!(name));
@@ -101,7 +103,7 @@ pub fn static_pod(subject: Subject<'_>, node: &str, spec: &Value) -> Result<Valu
     }))
 }
 
-/// A Pod that the scheduler is to put on `node`, and that goes with its Instance.
+/// Returns the Pod that the scheduler puts on `node`. The Instance owns it.
 pub fn pod(subject: Subject<'_>, node: &str, spec: &Value) -> Result<Value, SpecError> {
     let mut pod = static_pod(subject, node, spec)?;
     pin(&mut pod["spec"], node)?;
@@ -171,7 +173,7 @@ fn job_spec(
     let template = at(object(spec, PATH)?, "template");
     let path = format!("{PATH}.template");
     let template = object(template, &path)?;
-    node_spec(at(template, "spec"), (resource, &path))?;
+    node_spec(at(template, "spec"), &format!("{path}.spec"), resource)?;
     let path = format!("{path}.metadata");
     let metadata = object(or_empty(at(template, "metadata")), &path)?;
     let path = format!("{path}.labels");
@@ -180,14 +182,9 @@ fn job_spec(
     Ok(())
 }
 
-/// Gives the resource `{{PLACEHOLDER}}` of every container of a PodSpec its name. `parent` is what the spec is in: a
-/// Job's template, or nothing.
-fn node_spec(spec: &mut Value, (resource, parent): (&str, &str)) -> Result<(), SpecError> {
-    let path = match parent {
-        "" => "brokerPodSpec".to_owned(),
-        parent => format!("{parent}.spec"),
-    };
-    let spec = object(spec, &path)?;
+/// Gives the resource `{{PLACEHOLDER}}` of every container of a PodSpec its name. `path` is the field with the spec.
+fn node_spec(spec: &mut Value, path: &str, resource: &str) -> Result<(), SpecError> {
+    let spec = object(spec, path)?;
     for kind in ["initContainers", "containers"] {
         let path = format!("{path}.{kind}");
         let Some(containers) = spec.get_mut(kind).filter(|value| !value.is_null()) else {
@@ -222,9 +219,9 @@ fn name_resource(container: &mut Value, resource: &str, path: &str) -> Result<()
     Ok(())
 }
 
-/// Adds to the user's affinity, whatever it is, that the node is this one.
+/// Adds the node to the user's affinity as a requirement.
 fn pin(spec: &mut Value, node: &str) -> Result<(), SpecError> {
-    let mut path = "brokerPodSpec".to_owned();
+    let mut path = POD_SPEC.to_owned();
     let mut here = spec;
     for part in [
         "affinity",

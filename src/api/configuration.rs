@@ -9,6 +9,7 @@
 )]
 use super::{condition::Condition, reason::Reason};
 use crate::model::limits;
+use crate::model::typed_names::NodeName;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -260,7 +261,7 @@ pub struct ConfigurationStatus {
 pub struct NodeReport {
     /// The node.
     #[schemars(length(max = limits::NAME_MAX))]
-    pub name: String,
+    pub name: NodeName,
     /// How many devices it offers.
     #[serde(default)]
     pub instances: i64,

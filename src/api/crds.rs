@@ -5,7 +5,8 @@ use serde_json::Value;
 pub const HOW_TO_MEND: &str =
     "helm show crds charts/petiole | kubectl apply --server-side --force-conflicts -f -";
 
-/// How to mend one of them. What only agents and the controller use is a template of the chart: Helm upgrades it.
+/// Returns how to mend one of them. What only agents and the controller use is a template of the chart: Helm upgrades
+/// it.
 pub fn how_to_mend(name: &str) -> &'static str {
     match name == NODE_DEVICES {
         true => "helm upgrade",
@@ -32,7 +33,7 @@ pub const ALL: [(&str, &str); 3] = [
     ),
 ];
 
-/// What `ours` has and the one on a cluster lacks: fields such as `spec.gracePeriodSeconds`, and `subresource
+/// Returns what `ours` has and the one on a cluster lacks: fields such as `spec.gracePeriodSeconds`, and `subresource
 /// status`. The API server drops what we write there.
 ///
 /// Both as JSON: what a cluster has may be newer than the types.

@@ -8,7 +8,7 @@
     reason = "columns share a type or a path"
 )]
 use super::condition::Condition;
-use crate::model::{limits, names::ObjectKey};
+use crate::model::{limits, names::ObjectKey, typed_names::NodeName};
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -92,7 +92,7 @@ pub struct InstanceSpec {
         inner(length(max = limits::NAME_MAX)),
         extend("x-kubernetes-list-type" = "set")
     )]
-    pub nodes: Vec<String>,
+    pub nodes: Vec<NodeName>,
 
     /// Who uses each slot: absent or empty is free, `<node>` holds it by the Instance's resource,
     /// `C:<configuration>-<n>:<node>` by the Configuration's.
@@ -142,7 +142,7 @@ pub const UNHEALTHY: &str = "Unhealthy";
 pub struct NodeHealth {
     /// The node.
     #[schemars(length(max = limits::NAME_MAX))]
-    pub name: String,
+    pub name: NodeName,
     /// Healthy or Unhealthy.
     #[schemars(length(max = limits::WORD_MAX))]
     pub health: String,

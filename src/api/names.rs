@@ -13,22 +13,22 @@ pub const DEVICE_ID: &str = "akri.sh/device-id";
 /// pins them.
 pub const PIN: &str = "akri.sh/pin";
 
-/// Annotation of an Instance of a device that one node alone has: a digest of how the device is reached. A broker that
-/// was told another one is replaced.
+/// Annotation of an Instance of a device that one node alone has: a digest of how the device is reached. A broker with
+/// another digest is replaced.
 pub const CONNECTION: &str = "akri.sh/connection";
 
-/// Annotations of an Instance, one for each slot in use: a digest of what its container was told about reaching
-/// the device. The kubelet replays the first answer at each restart of the container; this tells whether it still
-/// holds.
-pub const TOLD_PREFIX: &str = "told.akri.sh/";
+/// Annotations of an Instance, one for each slot in use: a digest of the values that connect its container to
+/// the device. The kubelet repeats the first answer at each restart of the container; the digest shows whether that
+/// answer is still valid.
+pub const SLOT_CONNECTION_PREFIX: &str = "told.akri.sh/";
 
-/// The annotation of that kind for one slot.
-pub fn told(slot: u32) -> String {
-    format!("{TOLD_PREFIX}{slot}")
+/// Returns the annotation of that kind for one slot.
+pub fn connection_annotation(slot: u32) -> String {
+    format!("{SLOT_CONNECTION_PREFIX}{slot}")
 }
 
 /// Annotation of a broker: the digest of [`TOLD_PREFIX`], for its one device.
-pub const TOLD_CONNECTION: &str = "told.akri.sh/connection";
+pub const BROKER_CONNECTION: &str = "told.akri.sh/connection";
 
 /// Annotation of a broker: a digest of what its Configuration said when it was created.
 pub const BROKER_DIGEST: &str = "akri.sh/broker-digest";

@@ -124,7 +124,7 @@ pub struct SeenDevice {
 pub const LEFT: &str = "Left";
 
 impl SeenDevice {
-    /// Whether the node offers the device, healthy or not.
+    /// Returns whether the node offers the device, healthy or not.
     pub fn is_offered(&self) -> bool {
         self.state.as_deref() != Some(LEFT)
     }
@@ -133,7 +133,7 @@ impl SeenDevice {
         self.state.is_none()
     }
 
-    /// What is wrong with the device, healthy or not: one word and a sentence.
+    /// Returns what is wrong with the device, healthy or not: one word and a sentence.
     pub fn trouble(&self) -> Option<(&'static str, &String)> {
         let other_host = self
             .other_host

@@ -1,5 +1,5 @@
 //! Defines the flags of `petiole agent`.
-use super::{scope::ScopeFlags, signals::until_told_to_stop};
+use super::{scope::ScopeFlags, signals::until_signal};
 #[cfg(feature = "external")]
 use crate::discovery::external::{self, AllowedPath};
 #[cfg(feature = "udev")]
@@ -28,7 +28,7 @@ use clap::Args;
 use std::{collections::BTreeSet, net::SocketAddr, path::PathBuf, sync::Arc};
 use tracing::info;
 
-/// What to do where no API server is.
+/// The advice for a machine without an API server.
 const WITHOUT_CLUSTER: &str = if cfg!(feature = "standalone") {
     "with --standalone no API server is needed"
 } else {
@@ -173,7 +173,7 @@ pub struct Flags {
 impl Flags {
     fn settings(&self) -> agent::Settings {
         agent::Settings {
-            node_name: self.node_name.clone(),
+            node_name: self.node_name.as_str().into(),
             resource_prefix: self.scope.resource_prefixes[0].clone(),
             resource_prefixes: self.scope.resource_prefixes.clone(),
             nodes: None,
@@ -261,7 +261,7 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
         "agent starting"
     );
     let store = store(flags, &mut settings).await?;
-    until_told_to_stop(|shutdown| agent::run(settings, store, handlers, shutdown)).await
+    until_signal(|shutdown| agent::run(settings, store, handlers, shutdown)).await
 }
 
 /// Returns the folders of a standalone agent, or else the API server, whose Nodes are added to the settings.

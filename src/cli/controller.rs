@@ -1,5 +1,5 @@
 //! Defines the flags of `petiole controller`.
-use super::{scope::ScopeFlags, signals::until_told_to_stop};
+use super::{scope::ScopeFlags, signals::until_signal};
 use crate::{cluster, controller, telemetry::metrics};
 use clap::{Args, builder::NonEmptyStringValueParser};
 use std::net::SocketAddr;
@@ -37,5 +37,5 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
     metrics().begin_controller();
     info!(identity = %settings.identity, namespace = %settings.namespace, "controller starting");
     let client = cluster::client().await?;
-    until_told_to_stop(|shutdown| controller::run(settings, client, shutdown)).await
+    until_signal(|shutdown| controller::run(settings, client, shutdown)).await
 }

@@ -1,5 +1,5 @@
 //! Defines the flags of `petiole demo`.
-use super::signals::until_told_to_stop;
+use super::signals::until_signal;
 use crate::demo::{self, Mode};
 use clap::Args;
 use std::io::{IsTerminal as _, stdout};
@@ -27,5 +27,5 @@ impl Flags {
 
 pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
     let mode = flags.mode();
-    until_told_to_stop(|shutdown| demo::run(mode, shutdown)).await
+    until_signal(|shutdown| demo::run(mode, shutdown)).await
 }

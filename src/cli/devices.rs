@@ -1,33 +1,28 @@
 //! Runs `petiole devices`, which lists the devices of a cluster and who uses them.
 use super::{
     connection::{ConnectionFlags, NamespaceFlags},
-    signals::until_told_to_stop,
+    signals::until_signal,
     table::{Output, Rows, print, render, table},
 };
 use crate::{
-    api::{instance::Instance, names},
-    cluster::watch,
+    api::names,
     inspect::{
         devices::{Device, devices},
-        read,
+        follow::{self, Scope, look},
     },
     model::printable::printable,
 };
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 use clap::Args;
 use jiff::Timestamp;
-use kube::{Client, runtime::watcher};
+use kube::Client;
 use serde::Serialize;
 use std::{
     collections::BTreeMap,
     io::{Write as _, stderr},
-    time::Duration,
 };
-use tokio::{sync, time::sleep};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-
-/// The shortest time between two looks while changes do not end.
-const PAUSE: Duration = Duration::from_secs(1);
 
 /// Lists the devices: the nodes that offer them, the Pods that use them, and whether they are there.
 #[derive(Debug, Args)]
@@ -61,9 +56,10 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
         if !matches!(flags.output, Output::Table | Output::Wide) {
             bail!("--watch prints a table: leave out -o, or write -o wide");
         }
-        return until_told_to_stop(|stop| Box::pin(follow(flags, client, stop))).await;
+        return until_signal(|stop| Box::pin(follow(flags, client, stop))).await;
     }
-    let (devices, unread) = Box::pin(look(&flags, &client)).await?;
+    let snapshot = look(&client, &flags.scope(&client)).await?;
+    let devices = devices(&snapshot, Timestamp::now());
     if devices.is_empty() && matches!(flags.output, Output::Table | Output::Wide) {
         let place = flags.namespace.namespace(&client);
         let place = place.map_or("any namespace".to_owned(), |name| {
@@ -80,18 +76,19 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
         let names = || devices.iter().map(name).collect();
         print(&render(flags.output, &list, rows, names)?)?;
     }
-    for unread in unread {
+    for unread in snapshot.unread {
         writeln!(stderr(), "(incomplete: {})", printable(&unread))?;
     }
     Ok(())
 }
 
-async fn look(flags: &Flags, client: &Client) -> anyhow::Result<(Vec<Device>, Vec<String>)> {
-    let namespace = flags.namespace.namespace(client);
-    let selector = flags.selector.as_deref();
-    let snapshot = read::devices_with(client, namespace.as_deref(), selector).await?;
-    let devices = devices(&snapshot, Timestamp::now());
-    Ok((devices, snapshot.unread))
+impl Flags {
+    fn scope(&self, client: &Client) -> Scope {
+        Scope {
+            namespace: self.namespace.namespace(client),
+            selector: self.selector.clone(),
+        }
+    }
 }
 
 fn rows(flags: &Flags, devices: &[Device], has_head: bool) -> Rows {
@@ -117,46 +114,45 @@ fn rows(flags: &Flags, devices: &[Device], has_head: bool) -> Rows {
 
 /// Prints all devices, and then each row that changes, as `kubectl get -w` does.
 async fn follow(flags: Flags, client: Client, stop: CancellationToken) -> anyhow::Result<()> {
-    let namespaces: Vec<String> = flags.namespace.namespace(&client).into_iter().collect();
-    let mut config = watcher::Config::default();
-    if let Some(selector) = &flags.selector {
-        config = config.labels(selector);
-    }
-    let (sender, mut changes) = sync::watch::channel(None);
-    let apis = watch::apis::<Instance>(&client, &namespaces);
-    let watching = watch::run(apis, (config, "Instances"), drop, sender, stop.clone());
-    let printing =
-        async {
-            let mut shown: BTreeMap<(String, String), [String; 6]> = BTreeMap::new();
-            let mut is_first = true;
-            while changes.changed().await.is_ok() {
-                let (devices, _) = look(&flags, &client).await?;
-                let is_new = |device: &&Device| {
-                    let key = (device.namespace.clone(), device.instance.clone());
-                    shown.get(&key) != Some(&device.cells())
-                };
-                let mut changed: Vec<Device> = devices.iter().filter(is_new).cloned().collect();
-                let now: BTreeMap<_, _> = (devices.iter())
-                    .map(|device| {
-                        (
-                            (device.namespace.clone(), device.instance.clone()),
-                            device.cells(),
-                        )
-                    })
-                    .collect();
-                let gone = shown.iter().filter(|(key, _)| !now.contains_key(*key));
-                changed.extend(gone.map(|((namespace, instance), cells)| {
-                    Device::deleted(namespace, instance, cells)
-                }));
-                print(&table(&rows(&flags, &changed, is_first))?)?;
-                is_first = false;
-                shown = now;
-                sleep(PAUSE).await;
-            }
-            Ok(())
-        };
+    let (sender, mut looks) = watch::channel(None);
+    let scope = flags.scope(&client);
+    let looking = follow::run(client, scope, sender, stop.clone());
+    let printing = async {
+        let mut shown: Shown = BTreeMap::new();
+        let mut is_first = true;
+        while looks.changed().await.is_ok() {
+            let Some(look) = looks.borrow_and_update().clone() else {
+                continue;
+            };
+            let snapshot = look.as_ref().as_ref().map_err(|e| anyhow!("{e:#}"))?;
+            let devices = devices(snapshot, Timestamp::now());
+            let changed = changes(&mut shown, &devices);
+            print(&table(&rows(&flags, &changed, is_first))?)?;
+            is_first = false;
+        }
+        Ok(())
+    };
     tokio::select! {
-        outcome = watching => outcome,
-        outcome = stop.run_until_cancelled(printing) => outcome.unwrap_or(Ok(())),
+        outcome = looking => outcome,
+        outcome = printing => outcome,
     }
+}
+
+/// The cells of each device that were printed last, by namespace and name of its Instance.
+type Shown = BTreeMap<(String, String), [String; 6]>;
+
+/// Returns the devices whose cells are not those that were printed last, and the ones that are gone.
+fn changes(shown: &mut Shown, devices: &[Device]) -> Vec<Device> {
+    let key = |device: &Device| (device.namespace.clone(), device.instance.clone());
+    let is_new = |device: &&Device| shown.get(&key(device)) != Some(&device.cells());
+    let mut changed: Vec<Device> = devices.iter().filter(is_new).cloned().collect();
+    let now: Shown = (devices.iter())
+        .map(|device| (key(device), device.cells()))
+        .collect();
+    let gone = shown.iter().filter(|(key, _)| !now.contains_key(*key));
+    changed.extend(
+        gone.map(|((namespace, instance), cells)| Device::deleted(namespace, instance, cells)),
+    );
+    *shown = now;
+    changed
 }

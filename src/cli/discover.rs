@@ -76,7 +76,7 @@ pub struct Flags {
 }
 
 impl Flags {
-    /// What to log where the user has not said.
+    /// Returns what to log where the user has not said.
     pub(super) fn log(&self) -> &'static str {
         match self.verbose {
             true => "warn,petiole::mdns=debug",
@@ -110,7 +110,7 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
     let configuration = flags.configuration.or(input.name);
     let naming = Naming {
         configuration: configuration.unwrap_or_else(|| flags.handler.to_lowercase()),
-        node: flags.node_name,
+        node: flags.node_name.into(),
         scope: discovery.scope(),
     };
     let (found, devices) = watch::channel(DeviceSet::default());
@@ -145,8 +145,13 @@ fn discovery(flags: &Flags, input: &Input) -> anyhow::Result<Box<dyn Discovery>>
         } else {
             Scope::Node
         };
-        let named = (flags.handler.as_str(), endpoint);
-        let discovery = ExternalDiscovery::at(named, scope, &input.details, &input.properties);
+        let discovery = ExternalDiscovery::at(
+            &flags.handler,
+            endpoint,
+            scope,
+            &input.details,
+            &input.properties,
+        );
         return Ok(Box::new(discovery));
     }
     handler(&flags.handler)?
@@ -171,7 +176,7 @@ async fn stream(
 ) -> anyhow::Result<()> {
     let end = look.map(|look| Instant::now() + look);
     let mut is_silent = true;
-    let mut told: Vec<HandlerTrouble> = vec![];
+    let mut reported: Vec<HandlerTrouble> = vec![];
     print(&report.header(wide))?;
     loop {
         tokio::select! {
@@ -180,10 +185,10 @@ async fn stream(
             stopped = tokio::signal::ctrl_c() => { stopped?; break }
         }
         let set = devices.borrow_and_update().clone();
-        for trouble in set.troubles.iter().filter(|t| !told.contains(t)) {
+        for trouble in set.troubles.iter().filter(|t| !reported.contains(t)) {
             writeln!(stderr(), "{}", trouble.message())?;
         }
-        told.clone_from(&set.troubles);
+        reported.clone_from(&set.troubles);
         let changes = report.changes(&set, wide);
         print(&changes)?;
         if is_silent && set.complete && set.devices.is_empty() {

@@ -30,7 +30,7 @@ use kube::{
 use serde::de::DeserializeOwned;
 use std::{collections::BTreeSet, fmt::Debug};
 
-/// What the subcommands need: verb, group, resource, and the subcommand.
+/// The rights that the subcommands need: verb, group, resource, and the subcommand.
 const RIGHTS: &[(&str, &str, &str, &str)] = &[
     ("list", names::GROUP, "configurations", "devices"),
     ("list", names::GROUP, "instances", "devices"),

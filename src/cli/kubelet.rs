@@ -1,5 +1,5 @@
 //! Defines the flags of `petiole kubelet`.
-use super::{duration::duration, signals::until_told_to_stop};
+use super::{duration::duration, signals::until_signal};
 use crate::kubelet;
 use clap::Args;
 use std::{path::PathBuf, time::Duration};
@@ -45,5 +45,5 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
         restart_backoff,
         ..kubelet::Settings::new(root_dir, manifests, node_name)
     };
-    until_told_to_stop(|shutdown| kubelet::run(settings, shutdown)).await
+    until_signal(|shutdown| kubelet::run(settings, shutdown)).await
 }

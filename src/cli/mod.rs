@@ -26,9 +26,15 @@ mod scope;
 #[cfg(feature = "shell")]
 mod shell;
 mod signals;
+#[cfg(feature = "workstation")]
+mod source;
 mod table;
 mod tidy;
+#[cfg(feature = "workstation")]
+mod top;
 mod uninstall;
+#[cfg(feature = "workstation")]
+mod web;
 #[cfg(feature = "workstation")]
 mod why;
 
@@ -74,6 +80,12 @@ pub enum Command {
     /// List the devices of a cluster: where they are, who uses them, and whether they are there
     #[cfg(feature = "workstation")]
     Devices(devices::Flags),
+    /// Show the devices of a cluster, or of a node without one, live on the terminal
+    #[cfg(feature = "workstation")]
+    Top(top::Flags),
+    /// Serve the devices of a cluster, or of a node without one, as a web page that changes by itself
+    #[cfg(feature = "workstation")]
+    Web(web::Flags),
     /// Explain why a Pod has no device, or what a Configuration or an Instance lacks
     #[cfg(feature = "workstation")]
     Why(why::Flags),
@@ -148,7 +160,10 @@ impl Cli {
                 "warn"
             }
             #[cfg(feature = "workstation")]
-            Command::Devices(_) | Command::Why(_) | Command::Doctor(_) => "warn",
+            Command::Devices(_) | Command::Why(_) | Command::Doctor(_) | Command::Web(_) => "warn",
+            // A line on stderr would spoil the screen.
+            #[cfg(feature = "workstation")]
+            Command::Top(_) => "off",
             #[cfg(feature = "demo")]
             Command::Demo(_) => "off",
         };
@@ -179,6 +194,10 @@ pub async fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Man(flags) => shell::man(&flags),
         #[cfg(feature = "workstation")]
         Command::Devices(flags) => devices::run(flags).await,
+        #[cfg(feature = "workstation")]
+        Command::Top(flags) => top::run(flags).await,
+        #[cfg(feature = "workstation")]
+        Command::Web(flags) => web::run(flags).await,
         #[cfg(feature = "workstation")]
         Command::Why(flags) => why::run(flags).await,
         #[cfg(feature = "workstation")]

@@ -4,9 +4,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 /// Runs `work` with a token that the first SIGINT or SIGTERM cancels.
-pub(super) async fn until_told_to_stop<F>(
-    work: impl FnOnce(CancellationToken) -> F,
-) -> anyhow::Result<()>
+pub(super) async fn until_signal<F>(work: impl FnOnce(CancellationToken) -> F) -> anyhow::Result<()>
 where
     F: Future<Output = anyhow::Result<()>>,
 {

@@ -2,7 +2,7 @@
 use super::{
     connection::ConnectionFlags,
     scope::ScopeFlags,
-    signals::until_told_to_stop,
+    signals::until_signal,
     table::{self, row},
 };
 use crate::tidy::{self, Action, Entry, Progress, Settings};
@@ -43,7 +43,7 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
         waits: flags.wait,
     };
     let client = flags.connection.client().await?;
-    until_told_to_stop(|stop| or_stopped(Box::pin(print(settings, client)), stop)).await
+    until_signal(|stop| or_stopped(Box::pin(print(settings, client)), stop)).await
 }
 
 /// Runs the work until it is stopped. Work that was stopped before its end is an error.

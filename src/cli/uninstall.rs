@@ -3,7 +3,7 @@ use super::{
     connection::ConnectionFlags,
     duration::duration,
     scope::ScopeFlags,
-    signals::until_told_to_stop,
+    signals::until_signal,
     tidy::{self, or_stopped},
 };
 use crate::tidy::{Release, Settings, Uninstall, uninstall, why_not_removed};
@@ -57,7 +57,7 @@ impl Flags {
 
 pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
     let client = flags.connection.client().await?;
-    until_told_to_stop(|stop| or_stopped(Box::pin(remove(flags, client)), stop)).await
+    until_signal(|stop| or_stopped(Box::pin(remove(flags, client)), stop)).await
 }
 
 async fn remove(flags: Flags, client: kube::Client) -> anyhow::Result<()> {

@@ -85,7 +85,7 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
     {
         snapshot.pods.insert(key.clone(), pod);
     }
-    let targets = found(&snapshot, kind, (wanted.as_deref(), name));
+    let targets = found(&snapshot, kind, wanted.as_deref(), name);
     let target = match targets.as_slice() {
         [target] => target.clone(),
         [] => kind.map(|kind| kind.target(key)).with_context(|| {
@@ -109,7 +109,8 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
 fn found(
     snapshot: &Snapshot,
     kind: Option<Kind>,
-    (namespace, name): (Option<&str>, &str),
+    namespace: Option<&str>,
+    name: &str,
 ) -> Vec<Target> {
     let is_it = |key: &&ObjectKey| {
         key.name == name && namespace.is_none_or(|namespace| namespace == key.namespace)

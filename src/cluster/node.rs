@@ -7,6 +7,7 @@ use super::{
 use crate::model::{
     node_resources::{EntryChange, NodeResources, Part, has_prefix},
     patch,
+    typed_names::NodeName,
 };
 use json_patch::Patch as JsonPatch;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -47,7 +48,7 @@ pub struct OwnNode {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ListedNode {
     pub resources: NodeResources,
-    /// Its kubelet reports as ready.
+    /// Whether the kubelet reports as ready.
     pub is_ready: bool,
 }
 
@@ -62,7 +63,7 @@ impl Nodes {
     /// Publishes the resources and the labels of one Node to `set` at each change, until `shutdown`.
     pub async fn watch(
         self,
-        node: String,
+        node: NodeName,
         set: sync::watch::Sender<Set<OwnNode>>,
         shutdown: CancellationToken,
     ) -> anyhow::Result<()> {
@@ -72,7 +73,14 @@ impl Nodes {
             labels: node.metadata.labels.take().unwrap_or_default(),
             resources: resources(node, &self.prefixes),
         };
-        watch::run(apis, (config, "this node"), reduce, set, shutdown).await
+        watch::run(
+            apis,
+            watch::Selection::new("this node", config),
+            reduce,
+            set,
+            shutdown,
+        )
+        .await
     }
 
     pub async fn read(&self, node: &str) -> kube::Result<NodeResources> {
@@ -81,7 +89,7 @@ impl Nodes {
     }
 
     /// Returns all Nodes by name.
-    pub async fn list(&self) -> kube::Result<BTreeMap<String, ListedNode>> {
+    pub async fn list(&self) -> kube::Result<BTreeMap<NodeName, ListedNode>> {
         let nodes = list_all(&self.api()).await?;
         let listed = nodes.into_iter().map(|node| {
             let name = node.metadata.name.clone().unwrap_or_default();
@@ -89,7 +97,7 @@ impl Nodes {
                 is_ready: node.ready().is_some_and(|ready| ready.status == "True"),
                 resources: resources(node, &self.prefixes),
             };
-            (name, listed)
+            (NodeName::new(name), listed)
         });
         Ok(listed.collect())
     }

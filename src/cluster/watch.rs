@@ -126,11 +126,25 @@ where
     }
 }
 
+/// The objects that a watch selects.
+#[derive(Debug, Clone)]
+pub struct Selection {
+    /// The word for the objects in the log.
+    pub what: &'static str,
+    pub config: watcher::Config,
+}
+
+impl Selection {
+    pub fn new(what: &'static str, config: watcher::Config) -> Self {
+        Self { what, config }
+    }
+}
+
 /// Publishes the union of all `apis` to `set` at each change, until `shutdown`. `reduce` drops the parts of an object
 /// that are not used, to save memory.
 pub async fn run<K, T>(
     apis: Vec<Api<Read<K>>>,
-    (config, what): (watcher::Config, &'static str),
+    Selection { what, config }: Selection,
     reduce: impl Fn(K) -> T,
     set: watch::Sender<Set<T>>,
     shutdown: CancellationToken,
@@ -161,7 +175,7 @@ where
 struct Listing<T> {
     current: Objects<T>,
     next: Objects<T>,
-    /// A complete list was received.
+    /// Whether a complete list was received.
     is_complete: bool,
 }
 

@@ -1,4 +1,5 @@
 //! Brokers: a Pod for each Instance on each node that sees its device, or a Job for each Instance.
+mod failures;
 pub(crate) mod memory;
 mod moves;
 mod outcome;
@@ -36,7 +37,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-/// `reports` is where the status of Configurations reads what became of their brokers.
+/// Runs the task. The status of Configurations reads from `reports` what became of their brokers.
 pub(super) async fn run(
     shared: Arc<Shared>,
     reports: watch::Sender<Option<Arc<Reports>>>,
@@ -89,14 +90,14 @@ async fn pass(
     let mut is_done = true;
     for (action, outcome) in results {
         log(&action, &outcome);
-        let (is_settled, notice) = memory.settle(&action, &outcome, clock.now());
-        is_done &= is_settled;
-        notices.extend(notice);
+        let settled = memory.settle(&action, &outcome, clock.now());
+        is_done &= settled.is_done;
+        notices.extend(settled.notice);
     }
     for notice in &notices {
         announce(shared, world, notice);
     }
-    // What is left to wait for after all this.
+    // The second plan says what to wait for, and what to report.
     let now = clock.now();
     let left = planned(shared, memory, world, now);
     let pass = Pass {
@@ -118,8 +119,8 @@ fn planned(shared: &Shared, memory: &Memory, world: &World, now: Timestamp) -> P
     })
 }
 
-/// Nothing new is begun once the process is to stop or another replica leads. What was begun is ended: half a Job
-/// would be none.
+/// Performs the actions. It begins none after `shutdown`, or while another replica leads; it completes those that it has
+/// begun.
 async fn carry_out(
     shared: &Shared,
     actions: Vec<Action>,
@@ -156,7 +157,7 @@ async fn perform(shared: &Shared, action: &Action) -> Outcome {
         }
         Action::DeletePod { key, uid, .. } | Action::ReplacePod { key, uid } => {
             let preconditions = only(uid, None);
-            delete(&pods(shared, &key.namespace), key, (preconditions, None)).await
+            delete(&pods(shared, &key.namespace), key, preconditions, None).await
         }
         Action::MovePod {
             broker: Broker { key, .. },
@@ -165,7 +166,7 @@ async fn perform(shared: &Shared, action: &Action) -> Outcome {
             ..
         } => {
             let preconditions = only(uid, Some(version));
-            delete(&pods(shared, &key.namespace), key, (preconditions, None)).await
+            delete(&pods(shared, &key.namespace), key, preconditions, None).await
         }
         Action::CreateJob {
             broker,
@@ -174,11 +175,11 @@ async fn perform(shared: &Shared, action: &Action) -> Outcome {
             generation,
         } => {
             let outcome = create(&jobs(shared, &broker.key.namespace), &shared.client, job).await;
-            // Afterwards, so that no end of this process and no outage leaves a device without its Job. As long as
-            // the Job is there a note that could not be written is made up for; a Job that is collected within that
-            // time runs twice.
+            // The generation is written after the Job, so that a device always gets its Job, also if this process ends
+            // between the two writes. If the second write fails it is repeated as long as the Job exists. A Job that is
+            // garbage-collected within that time runs twice.
             if matches!(outcome, Outcome::Done(_) | Outcome::Conflict) {
-                remember(shared, &broker.instance, (owner, *generation)).await;
+                remember(shared, &broker.instance, owner, *generation).await;
             }
             outcome
         }
@@ -188,7 +189,8 @@ async fn perform(shared: &Shared, action: &Action) -> Outcome {
             delete(
                 &jobs(shared, &key.namespace),
                 key,
-                (preconditions, propagation),
+                preconditions,
+                propagation,
             )
             .await
         }
@@ -196,7 +198,7 @@ async fn perform(shared: &Shared, action: &Action) -> Outcome {
             instance,
             owner,
             generation,
-        } => remember(shared, instance, (owner, *generation)).await,
+        } => remember(shared, instance, owner, *generation).await,
     }
 }
 
@@ -237,7 +239,8 @@ fn only(uid: &str, version: Option<&str>) -> Preconditions {
 async fn delete(
     api: &Api<DynamicObject>,
     key: &ObjectKey,
-    (preconditions, propagation_policy): (Preconditions, Option<PropagationPolicy>),
+    preconditions: Preconditions,
+    propagation_policy: Option<PropagationPolicy>,
 ) -> Outcome {
     let parameters = DeleteParams {
         preconditions: Some(preconditions),
@@ -248,12 +251,8 @@ async fn delete(
     request(async { deleted.await.map(|_| None) }).await
 }
 
-/// Writes which generation the Job of an Instance is for. The uid makes it fail on an Instance that is another.
-async fn remember(
-    shared: &Shared,
-    instance: &ObjectKey,
-    (uid, generation): (&str, i64),
-) -> Outcome {
+/// Writes the generation of an Instance's Job. The uid makes the write fail if the Instance was replaced.
+async fn remember(shared: &Shared, instance: &ObjectKey, uid: &str, generation: i64) -> Outcome {
     let kind = ApiResource::erase::<crate::api::instance::Instance>(&());
     let api: Api<DynamicObject> =
         Api::namespaced_with(shared.client.clone(), &instance.namespace, &kind);

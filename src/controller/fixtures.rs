@@ -23,7 +23,7 @@ pub(super) fn key(name: &str) -> ObjectKey {
     ObjectKey::new("default", name)
 }
 
-/// So many seconds after some time.
+/// Returns the time so many seconds after a fixed time.
 pub(super) fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + seconds).unwrap()
 }
@@ -100,7 +100,7 @@ impl World {
 
     pub(super) fn with_node_devices(mut self, object: NodeDevices) -> Self {
         let node = object.metadata.name.clone().unwrap_or_default();
-        self.node_devices.insert(node, Arc::new(object));
+        self.node_devices.insert(node.into(), Arc::new(object));
         self
     }
 
@@ -110,7 +110,7 @@ impl World {
     }
 
     pub(super) fn with_nodes<const N: usize>(mut self, nodes: [(&str, NodeState); N]) -> Self {
-        let nodes = nodes.map(|(name, node)| (name.to_owned(), Arc::new(node)));
+        let nodes = nodes.map(|(name, node)| (name.into(), Arc::new(node)));
         self.nodes = BTreeMap::from(nodes);
         self
     }
@@ -132,7 +132,7 @@ pub(super) fn not_ready(since: Timestamp) -> NodeState {
     }
 }
 
-/// Not ready, and marked as shut down.
+/// Returns a node that is not ready and marked as shut down.
 pub(super) fn off(since: Timestamp) -> NodeState {
     NodeState {
         is_out_of_service: true,
@@ -144,7 +144,7 @@ pub(super) fn off(since: Timestamp) -> NodeState {
 pub(super) struct Fake {
     pub(super) shared: Shared,
     asked: Arc<Mutex<Vec<String>>>,
-    /// Without it, Events have nowhere to go.
+    /// The writer of Events: without it, they would fail.
     _writer: Writer,
 }
 

@@ -3,7 +3,7 @@
 use super::{NAME, Shared};
 use crate::{
     backoff::Backoff,
-    cluster::watch::{Read, Set},
+    cluster::watch::{Read, Selection, Set},
     model::names::ObjectKey,
 };
 use k8s_openapi::{api::coordination::v1::Lease, jiff::Timestamp};
@@ -32,9 +32,9 @@ const LAST_RETRY: Duration = Duration::from_secs(3);
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Held {
     holder: Option<String>,
-    /// When it ends unless it is renewed.
+    /// The end of the Lease unless it is renewed.
     until: Option<Timestamp>,
-    /// For how long it was taken or renewed.
+    /// The time for which it was taken or renewed.
     valid: Duration,
 }
 
@@ -45,10 +45,10 @@ struct Seen {
     at: Option<Instant>,
 }
 
-pub(super) fn watched(shared: &Shared) -> (Vec<Api<Read<Lease>>>, watcher::Config) {
+pub(super) fn watched(shared: &Shared) -> (Vec<Api<Read<Lease>>>, Selection) {
     let api = Api::namespaced(shared.client.clone(), &shared.settings.namespace);
     let config = watcher::Config::default().fields(&format!("metadata.name={NAME}"));
-    (vec![api], config)
+    (vec![api], Selection::new("lease", config))
 }
 
 pub(super) fn held(lease: Lease) -> Held {
@@ -65,7 +65,7 @@ pub(super) fn held(lease: Lease) -> Held {
 }
 
 impl Held {
-    /// For how much longer `identity` leads.
+    /// Returns for how much longer `identity` leads.
     fn leads_for(&self, identity: &str, now: Timestamp) -> Option<Duration> {
         let is_holder = self.holder.as_deref() == Some(identity);
         let left = self.until.filter(|_| is_holder)?.duration_since(now);
@@ -81,8 +81,8 @@ impl Seen {
         }
     }
 
-    /// For how much longer `identity` leads, by the Lease's times and by a clock that does not step: this machine's may
-    /// be set back.
+    /// Returns for how much longer `identity` leads, by the Lease's times and by a clock that does not step: this
+    /// machine's may be set back.
     fn leads_for(&self, identity: &str, clock: Timestamp, now: Instant) -> Option<Duration> {
         let by_clock = self.held.leads_for(identity, clock)?;
         let seen_for = now - self.at?;

@@ -80,8 +80,8 @@ pub async fn run(
     let mut tasks = Supervisor::new(shutdown);
     tasks.spawn("events", |stop| writer.run(stop));
     tasks.spawn("lease watch", |stop| {
-        let (apis, config) = lease::watched(&shared);
-        watched::run(apis, (config, "lease"), lease::held, seen_lease, stop)
+        let (apis, selection) = lease::watched(&shared);
+        watched::run(apis, selection, lease::held, seen_lease, stop)
     });
     tasks.spawn("lease", |stop| {
         lease::run(shared.clone(), lease, is_leader, stop)
@@ -132,7 +132,7 @@ struct Shared {
 struct Pass {
     /// Whether everything that was planned was carried out.
     is_done: bool,
-    /// When to look again if nothing changes before.
+    /// The time until the next look if nothing changes before.
     wake_in: Option<Duration>,
 }
 

@@ -32,7 +32,7 @@ use crate::{
         untracked,
         watch::apis,
     },
-    model::names::ObjectKey,
+    model::{names::ObjectKey, typed_names::NodeName},
     store::key_of,
 };
 use away::{Now, Pods};
@@ -114,7 +114,7 @@ async fn pass(shared: &Shared, state: &Mutex<State>, world: Arc<World>) -> Pass 
         actions.extend(others);
         (actions, sooner(planned.wake_in, sooner(wait, later)))
     };
-    let suspects: BTreeSet<String> = (actions.iter())
+    let suspects: BTreeSet<NodeName> = (actions.iter())
         .flat_map(|action| taken_for_gone(action).clone())
         .collect();
     let there = not_gone(shared, suspects).await;
@@ -144,8 +144,8 @@ fn step(action: &Action) -> PaceKey {
     }
 }
 
-fn taken_for_gone(action: &Action) -> &BTreeSet<String> {
-    const NONE: &BTreeSet<String> = &BTreeSet::new();
+fn taken_for_gone(action: &Action) -> &BTreeSet<NodeName> {
+    const NONE: &BTreeSet<NodeName> = &BTreeSet::new();
     match action {
         Action::Change(change) => &change.gone,
         Action::Create(_)
@@ -155,9 +155,9 @@ fn taken_for_gone(action: &Action) -> &BTreeSet<String> {
     }
 }
 
-/// Those of `suspects` that may be there. The watch of the Nodes can be behind that of the Instances: the slots of a
-/// node that has just come must not be given to others.
-pub(super) async fn not_gone(shared: &Shared, suspects: BTreeSet<String>) -> BTreeSet<String> {
+/// Returns the suspects that may exist. The watch of the Nodes can be behind that of the Instances: the slots of a node
+/// that has just been added must not be given to others.
+pub(super) async fn not_gone(shared: &Shared, suspects: BTreeSet<NodeName>) -> BTreeSet<NodeName> {
     let nodes: Api<NodePart> = Api::all(shared.client.clone());
     let looks = suspects.into_iter().map(|name| {
         let nodes = &nodes;
@@ -166,7 +166,7 @@ pub(super) async fn not_gone(shared: &Shared, suspects: BTreeSet<String>) -> BTr
                 Ok(None) => None,
                 Ok(Some(_)) => Some(name),
                 Err(e) => {
-                    debug!(node = name, "not known whether it is gone: {e}");
+                    debug!(node = %name, "not known whether it is gone: {e}");
                     Some(name)
                 }
             }
@@ -176,16 +176,16 @@ pub(super) async fn not_gone(shared: &Shared, suspects: BTreeSet<String>) -> BTr
     found.filter_map(async |name| name).collect().await
 }
 
-/// Which of these deleted nodes have Pods, as far as this controller may see. A container of a node ends with its Pod or
-/// with the machine; a kubelet that runs on can register its node again, and its Pods live.
-async fn pods_of(shared: &Shared, nodes: Vec<String>) -> Vec<(String, Pods)> {
+/// Returns which of these deleted nodes have Pods, as far as this controller may see. A container of a node ends with
+/// its Pod or with the machine; a kubelet that runs on can register its node again, and its Pods live.
+async fn pods_of(shared: &Shared, nodes: Vec<NodeName>) -> Vec<(NodeName, Pods)> {
     let looks = nodes.into_iter().map(|node| async move {
         let pods = match has_pods(shared, &node).await {
             Ok(true) => Pods::Remain,
             Ok(false) => Pods::Deleted,
             Err(e) => {
                 warn!(
-                    node,
+                    %node,
                     "it is not known whether Pods of this deleted node are left: {e}"
                 );
                 Pods::Unknown
@@ -197,7 +197,7 @@ async fn pods_of(shared: &Shared, nodes: Vec<String>) -> Vec<(String, Pods)> {
     found.collect().await
 }
 
-async fn has_pods(shared: &Shared, node: &str) -> kube::Result<bool> {
+async fn has_pods(shared: &Shared, node: &NodeName) -> kube::Result<bool> {
     let that_may_run = format!("spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed");
     let one = ListParams::default().fields(&that_may_run).limit(1);
     for pods in apis::<PodPart>(&shared.client, &shared.settings.watch_namespaces) {
@@ -211,7 +211,7 @@ async fn has_pods(shared: &Shared, node: &str) -> kube::Result<bool> {
 fn report(shared: &Shared, world: &World, notice: &Notice) {
     let (instance, node) = (&notice.instance, &notice.node);
     let reason = Reason::SlotsHeldByLostNode;
-    warn!(%instance, node, "{reason}: {}", notice.note);
+    warn!(%instance, %node, "{reason}: {}", notice.note);
     if let Some(object) = world.instances.get(instance) {
         (shared.events).warning(about(&**object), reason.as_str(), notice.note.clone());
     }
@@ -335,7 +335,7 @@ async fn is_gone(shared: &Shared, key: &ObjectKey) -> bool {
     matches!(api.get_metadata_opt(&key.name).await, Ok(None))
 }
 
-async fn delete_node_devices(shared: &Shared, node: &str, uid: String) -> bool {
+async fn delete_node_devices(shared: &Shared, node: &NodeName, uid: String) -> bool {
     let api: Api<NodeDevices> = Api::all(shared.client.clone());
     let params = DeleteParams::default().preconditions(Preconditions {
         uid: Some(uid),

@@ -37,7 +37,7 @@ pub(crate) fn sooner(a: Option<Duration>, b: Option<Duration>) -> Option<Duratio
     }
 }
 
-/// How long ago `since` was. Clocks of two machines differ: what is yet to come is now.
+/// Returns how long ago `since` was. Clocks of two machines differ: what is yet to come is now.
 pub(crate) fn elapsed(since: Timestamp, now: Timestamp) -> Duration {
     Duration::try_from(now.duration_since(since)).unwrap_or_default()
 }

@@ -18,7 +18,7 @@ pub(crate) struct Unscheduled {
     pub(crate) message: String,
 }
 
-/// Why a container of a Pod does not run.
+/// The reason why a container of a Pod does not run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Trouble {
     pub(crate) reason: Reason,
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn told(status: Value) -> Option<(Reason, String)> {
+    fn trouble_of(status: Value) -> Option<(Reason, String)> {
         let status: PodStatusPart = serde_json::from_value(status).unwrap();
         trouble(&status).map(|trouble| (trouble.reason, trouble.message))
     }
@@ -158,21 +158,21 @@ mod tests {
 
     #[test]
     fn a_container_that_is_being_made_is_no_trouble_and_one_that_runs_is_none() {
-        assert_eq!(told(waiting("ContainerCreating", "")), None);
+        assert_eq!(trouble_of(waiting("ContainerCreating", "")), None);
         assert_eq!(
-            told(json!({"containerStatuses": [{"state": {"running": {}}}]})),
+            trouble_of(json!({"containerStatuses": [{"state": {"running": {}}}]})),
             None
         );
-        assert_eq!(told(json!({})), None);
+        assert_eq!(trouble_of(json!({})), None);
     }
 
     #[test]
     fn a_pull_that_failed_and_the_wait_after_it_are_one_trouble() {
-        let failed = told(waiting(
+        let failed = trouble_of(waiting(
             "ErrImagePull",
             "failed to pull and unpack image \"x.io/a:1\": not\n found",
         ));
-        let waits = told(waiting(
+        let waits = trouble_of(waiting(
             "ImagePullBackOff",
             "Back-off pulling image \"x.io/a:1\"",
         ));
@@ -185,15 +185,15 @@ mod tests {
     #[test]
     fn a_crash_has_its_exit_code_while_it_waits_and_before() {
         let ended = json!({"terminated": {"exitCode": 3, "finishedAt": null}});
-        let just = told(json!({"containerStatuses": [{"name": "a", "state": ended}]}));
-        let waits = told(json!({"containerStatuses": [{
+        let just = trouble_of(json!({"containerStatuses": [{"name": "a", "state": ended}]}));
+        let waits = trouble_of(json!({"containerStatuses": [{
             "name": "a", "lastState": ended, "state": {"waiting": {
                 "reason": "CrashLoopBackOff", "message": "back-off 40s restarting failed container"}},
         }]}));
         assert_eq!(just, waits);
         assert!(just.unwrap().1.contains("exit code 3"));
         let well = json!({"containerStatuses": [{"state": {"terminated": {"exitCode": 0}}}]});
-        assert_eq!(told(well), None);
+        assert_eq!(trouble_of(well), None);
     }
 
     #[test]

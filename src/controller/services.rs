@@ -235,7 +235,7 @@ mod tests {
         json!({ "apiVersion": "v1", "kind": "Service", "metadata": metadata })
     }
 
-    /// What is asked of a server that has `found` under the name of the Service.
+    /// Returns what is asked of a server that has `found` under the name of the Service.
     async fn asked(found: (u16, Value)) -> (Vec<String>, Pass, Option<String>) {
         let fake = Fake::new(move |request| match request.starts_with("GET") {
             true => found.clone(),

@@ -31,7 +31,8 @@ const FIRST_WAIT: Duration = Duration::from_millis(200);
 /// A status is behind by this at most, however fast things change.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
-/// What the other tasks say of the workloads of Configurations; `None` until each has looked at the world once.
+/// The reports of the other tasks about the workloads of Configurations; `None` until each has looked at the world
+/// once.
 pub(super) struct Workloads {
     pub(super) brokers: watch::Receiver<Option<Arc<Reports>>>,
     /// The Services that are refused.

@@ -4,9 +4,9 @@ use crate::{
     api::{configuration::Configuration, instance::Instance, names, node_devices::NodeDevices},
     cluster::{
         parts::{JobPart, NodePart, PodPart, TaintPart},
-        watch::{self, Objects, Read, Set, apis},
+        watch::{self, Objects, Read, Selection, Set, apis},
     },
-    model::names::ObjectKey,
+    model::{names::ObjectKey, typed_names::NodeName},
     supervisor::Supervisor,
 };
 use k8s_openapi::{
@@ -33,10 +33,10 @@ pub(crate) struct World {
     /// Configurations that are there and cannot be read, with what is wrong.
     pub(crate) unreadable: BTreeMap<ObjectKey, String>,
     pub(crate) instances: BTreeMap<ObjectKey, Arc<Instance>>,
-    /// By name.
-    pub(crate) nodes: BTreeMap<String, Arc<NodeState>>,
+    /// The nodes by name.
+    pub(crate) nodes: BTreeMap<NodeName, Arc<NodeState>>,
     /// The NodeDevices, by the name of the node.
-    pub(crate) node_devices: BTreeMap<String, Arc<NodeDevices>>,
+    pub(crate) node_devices: BTreeMap<NodeName, Arc<NodeDevices>>,
     /// Pods, Jobs and Services of ours.
     pub(crate) pods: BTreeMap<ObjectKey, Arc<BrokerPod>>,
     pub(crate) jobs: BTreeMap<ObjectKey, Arc<BrokerJob>>,
@@ -48,7 +48,7 @@ pub(crate) struct World {
 pub(crate) struct Meta {
     pub(crate) uid: String,
     pub(crate) labels: BTreeMap<String, String>,
-    /// Those of ours.
+    /// Our annotations.
     pub(crate) annotations: BTreeMap<String, String>,
     /// The uid of the controlling owner.
     pub(crate) owner: Option<String>,
@@ -77,14 +77,14 @@ pub(crate) struct BrokerPod {
     pub(crate) node: Option<String>,
     /// `Pending`, `Running`, `Succeeded`, `Failed` or `Unknown`.
     pub(crate) phase: String,
-    /// Why the whole Pod failed, such as `UnexpectedAdmissionError`.
+    /// The reason why the whole Pod failed, such as `UnexpectedAdmissionError`.
     pub(crate) reason: String,
     pub(crate) message: String,
-    /// When its node took it.
+    /// The time at which the kubelet accepted the Pod.
     pub(crate) started: Option<Timestamp>,
-    /// When its last container ended.
+    /// The time at which the last container ended.
     pub(crate) finished: Option<Timestamp>,
-    /// Its `resourceVersion`.
+    /// The `resourceVersion` of the Pod.
     pub(crate) version: String,
     /// Whether all its containers run and are ready.
     pub(crate) is_available: bool,
@@ -92,12 +92,12 @@ pub(crate) struct BrokerPod {
     pub(crate) unscheduled: Option<Unscheduled>,
     /// The first reason why a container does not run.
     pub(crate) trouble: Option<Trouble>,
-    /// When a container was started again after a crash, and the crash.
+    /// The time at which a container was restarted after a crash, and the crash.
     pub(crate) restarted: Option<(Timestamp, Trouble)>,
 }
 
 impl BrokerPod {
-    /// It does not run, and never will again.
+    /// Returns whether the Pod has ended for good.
     pub(crate) fn has_ended(&self) -> bool {
         ["Succeeded", "Failed", "Unknown"].contains(&self.phase.as_str())
     }
@@ -106,7 +106,7 @@ impl BrokerPod {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct BrokerJob {
     pub(crate) meta: Meta,
-    /// Why it failed, once it has.
+    /// The reason of the failure, if it failed.
     pub(crate) failure: Option<String>,
 }
 
@@ -141,23 +141,35 @@ pub(crate) fn spawn(
     let parts = Parts {
         configurations: start.part(
             apis(client, namespaces),
-            ("configurations", all()),
+            Selection::new("configurations", all()),
             without_fields::<Configuration>,
         ),
         instances: start.part(
             apis(client, namespaces),
-            ("instances", all()),
+            Selection::new("instances", all()),
             without_fields::<Instance>,
         ),
-        nodes: start.part(nodes, ("nodes", all()), node_state),
+        nodes: start.part(nodes, Selection::new("nodes", all()), node_state),
         node_devices: start.part(
             node_devices,
-            ("nodedevices", all()),
+            Selection::new("nodedevices", all()),
             without_fields::<NodeDevices>,
         ),
-        pods: start.part(apis(client, namespaces), ("pods", ours()), broker_pod),
-        jobs: start.part(apis(client, namespaces), ("jobs", ours()), job),
-        services: start.part(apis(client, namespaces), ("services", services), service),
+        pods: start.part(
+            apis(client, namespaces),
+            Selection::new("pods", ours()),
+            broker_pod,
+        ),
+        jobs: start.part(
+            apis(client, namespaces),
+            Selection::new("jobs", ours()),
+            job,
+        ),
+        services: start.part(
+            apis(client, namespaces),
+            Selection::new("services", services),
+            service,
+        ),
     };
     tasks.spawn("world", |stop| join(parts, world, stop));
 }
@@ -170,7 +182,7 @@ impl Start<'_> {
     fn part<K, T>(
         &mut self,
         apis: Vec<Api<Read<K>>>,
-        (what, config): (&'static str, watcher::Config),
+        selection: Selection,
         reduce: impl Fn(K) -> T + Send + Sync + 'static,
     ) -> channel::Receiver<Set<T>>
     where
@@ -179,8 +191,8 @@ impl Start<'_> {
     {
         let set = channel::Sender::new(None);
         let receiver = set.subscribe();
-        (self.tasks).spawn(what, |stop| {
-            watch::run(apis, (config, what), reduce, set, stop)
+        (self.tasks).spawn(selection.what, |stop| {
+            watch::run(apis, selection, reduce, set, stop)
         });
         receiver
     }
@@ -237,10 +249,10 @@ impl Parts {
             configurations: configurations.objects.clone(),
             instances: instances?.objects.clone(),
             nodes: (nodes?.objects.iter())
-                .map(|(key, node)| (key.name.clone(), node.clone()))
+                .map(|(key, node)| (key.name.as_str().into(), node.clone()))
                 .collect(),
             node_devices: (node_devices?.objects.iter())
-                .map(|(key, object)| (key.name.clone(), object.clone()))
+                .map(|(key, object)| (key.name.as_str().into(), object.clone()))
                 .collect(),
             pods: pods?.objects.clone(),
             jobs: jobs?.objects.clone(),
@@ -253,7 +265,7 @@ fn taken<T>(set: &mut channel::Receiver<Set<T>>) -> Option<Arc<Objects<T>>> {
     set.borrow_and_update().clone()
 }
 
-/// Without the bookkeeping of server-side apply, which is larger than the rest.
+/// Returns the object without the managed fields of server-side apply, which are larger than the rest.
 fn without_fields<K: Resource>(mut object: K) -> K {
     object.meta_mut().managed_fields = None;
     object

@@ -89,7 +89,7 @@ impl Home {
 
     pub(super) fn agent(&self) -> agent::Settings {
         agent::Settings {
-            node_name: NODE.to_owned(),
+            node_name: NODE.into(),
             resource_prefix: api::names::GROUP.to_owned(),
             resource_prefixes: vec![api::names::GROUP.to_owned()],
             nodes: None,
@@ -109,7 +109,7 @@ impl Home {
 
     pub(super) fn store(&self) -> anyhow::Result<Arc<FolderStore>> {
         let store = FolderStore::open(folder::Settings {
-            node_name: NODE.to_owned(),
+            node_name: NODE.into(),
             configurations: self.configurations(),
             state: self.state(),
         })?;

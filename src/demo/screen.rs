@@ -1,18 +1,14 @@
-//! Draws the live view, tables of a snapshot and a list of events, and reads keys. It decides nothing.
+//! Draws the live view: tables of a snapshot and a list of events. It decides nothing.
 use super::{publisher::Service, snapshot::Snapshot, state::TimedEvent, table};
+use crate::screen::{Content, draw_table, titled};
 use ratatui::{
-    DefaultTerminal, Frame,
-    crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers},
+    Frame,
+    crossterm::event::KeyCode,
     layout::{Constraint, Layout, Rect},
     style::{Color, Modifier, Style},
     text::{Line, Span},
-    widgets::{Block, Borders, Paragraph, Row, Table},
+    widgets::Paragraph,
 };
-use std::{thread, time::Duration};
-use tokio::sync::mpsc;
-
-/// The interval at which the key reader checks whether its receiver still exists.
-const KEY_WAIT: Duration = Duration::from_millis(200);
 
 /// A command of the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,11 +19,6 @@ pub(super) enum Key {
     RestartKubelet,
 }
 
-/// The terminal in full-screen mode. Dropping it restores the previous content.
-pub(super) struct Screen {
-    terminal: DefaultTerminal,
-}
-
 /// The content of the screen.
 pub(super) struct View<'a> {
     pub(super) snapshot: &'a Snapshot,
@@ -35,64 +26,21 @@ pub(super) struct View<'a> {
     pub(super) events: &'a [TimedEvent],
 }
 
-impl Screen {
-    pub(super) fn open() -> anyhow::Result<Self> {
-        Ok(Self {
-            terminal: ratatui::try_init()?,
-        })
+/// Returns the command that a key means.
+pub(super) fn meaning(key: KeyCode) -> Option<Key> {
+    if let KeyCode::Char(digit @ '1'..='9') = key {
+        return Some(Key::Toggle(digit as usize - '1' as usize));
     }
-
-    pub(super) fn draw(&mut self, view: &View<'_>) -> anyhow::Result<()> {
-        self.terminal.draw(|frame| draw(frame, view))?;
-        Ok(())
-    }
+    let keys = [
+        (KeyCode::Char('q'), Key::Quit),
+        (KeyCode::Esc, Key::Quit),
+        (KeyCode::Char('k'), Key::RestartKubelet),
+    ];
+    let known = keys.into_iter().find(|(known, _)| *known == key);
+    known.map(|(_, meaning)| meaning)
 }
 
-impl Drop for Screen {
-    fn drop(&mut self) {
-        ratatui::restore();
-    }
-}
-
-/// Returns the pressed keys. They are read by a thread, because reading a terminal blocks. The thread ends with the
-/// receiver.
-pub(super) fn keys() -> mpsc::Receiver<Key> {
-    let (sender, receiver) = mpsc::channel(16);
-    thread::spawn(move || {
-        while !sender.is_closed() {
-            let key = match event::poll(KEY_WAIT) {
-                Ok(true) => event::read().ok().and_then(|event| key_of(&event)),
-                Ok(false) => None,
-                Err(_) => return,
-            };
-            if let Some(key) = key
-                && sender.blocking_send(key).is_err()
-            {
-                return;
-            }
-        }
-    });
-    receiver
-}
-
-#[expect(
-    clippy::wildcard_enum_match_arm,
-    reason = "of all keys there are, a few do something"
-)]
-fn key_of(event: &Event) -> Option<Key> {
-    let key = event
-        .as_key_event()
-        .filter(|key| key.kind == KeyEventKind::Press)?;
-    match key.code {
-        KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => Some(Key::Quit),
-        KeyCode::Char('q') | KeyCode::Esc => Some(Key::Quit),
-        KeyCode::Char('k') => Some(Key::RestartKubelet),
-        KeyCode::Char(digit @ '1'..='9') => Some(Key::Toggle(digit as usize - '1' as usize)),
-        _ => None,
-    }
-}
-
-fn draw(frame: &mut Frame<'_>, view: &View<'_>) {
+pub(super) fn draw(frame: &mut Frame<'_>, view: &View<'_>) {
     let snapshot = view.snapshot;
     let height = |rows: usize| Constraint::Length(u16::try_from(rows + 3).unwrap_or(u16::MAX));
     let (instances, brokers) = (table::instances(snapshot), table::brokers(snapshot));
@@ -114,6 +62,8 @@ fn draw(frame: &mut Frame<'_>, view: &View<'_>) {
         columns: &table::INSTANCE_COLUMNS,
         rows: &instances,
         widths: [22, 15, 6, 10, 5, 9, 0],
+        color,
+        selected: None,
     };
     draw_table(frame, top, &content);
     let content = Content {
@@ -121,6 +71,8 @@ fn draw(frame: &mut Frame<'_>, view: &View<'_>) {
         columns: &table::NODE_COLUMNS,
         rows: &node,
         widths: [32, 8, 0],
+        color,
+        selected: None,
     };
     draw_table(frame, left, &content);
     let content = Content {
@@ -128,6 +80,8 @@ fn draw(frame: &mut Frame<'_>, view: &View<'_>) {
         columns: &table::SOCKET_COLUMNS,
         rows: &sockets,
         widths: [32, 0],
+        color,
+        selected: None,
     };
     draw_table(frame, right, &content);
     let content = Content {
@@ -135,6 +89,8 @@ fn draw(frame: &mut Frame<'_>, view: &View<'_>) {
         columns: &table::BROKER_COLUMNS,
         rows: &brokers,
         widths: [46, 20, 8, 26, 0],
+        color,
+        selected: None,
     };
     draw_table(frame, bottom, &content);
     draw_events(frame, events, view.events);
@@ -151,7 +107,7 @@ fn intro() -> Vec<Line<'static>> {
             ),
         ]),
         Line::from(
-            "No cluster: Pods are plain processes of our own kubelet. Endpoint grace 5 s (5 min in real ones), gracePeriodSeconds 5 (default 60), free slots released after 2 s (10 s).",
+            "No cluster: Pods are plain processes of our own kubelet. Times are shorter than usual: endpoint grace 5 s (5 min), gracePeriodSeconds 5 (60).",
         ),
     ]
 }
@@ -181,49 +137,13 @@ fn help(services: &[Service]) -> Vec<Line<'static>> {
     ]
 }
 
-/// The content of a table.
-struct Content<'a, const N: usize> {
-    title: &'a str,
-    columns: &'a [&'static str; N],
-    rows: &'a [[String; N]],
-    widths: [u16; N],
-}
-
-fn draw_table<const N: usize>(frame: &mut Frame<'_>, area: Rect, content: &Content<'_, N>) {
-    let Content {
-        title,
-        columns,
-        rows,
-        widths,
-    } = content;
-    let header = Row::new(**columns).style(Style::new().add_modifier(Modifier::BOLD));
-    let rows = rows.iter().map(|cells| {
-        let color = match cells {
-            _ if cells
-                .iter()
-                .any(|cell| cell == "Unhealthy" || cell.starts_with("Failed")) =>
-            {
-                Color::Red
-            }
-            _ if cells
-                .iter()
-                .any(|cell| cell == "Healthy" || cell == "Running") =>
-            {
-                Color::Green
-            }
-            _ => Color::Reset,
-        };
-        Row::new(cells.clone()).style(Style::new().fg(color))
-    });
-    // The last column gets the remaining width.
-    let widths = (widths.iter().enumerate()).map(|(n, width)| match n + 1 == N {
-        true => Constraint::Fill(1),
-        false => Constraint::Length(*width),
-    });
-    let block = Block::new()
-        .borders(Borders::TOP)
-        .title(format!(" {title} "));
-    frame.render_widget(Table::new(rows, widths).header(header).block(block), area);
+fn color<const N: usize>(cells: &[String; N]) -> Color {
+    let has = |is_it: fn(&String) -> bool| cells.iter().any(is_it);
+    match () {
+        () if has(|cell| cell == "Unhealthy" || cell.starts_with("Failed")) => Color::Red,
+        () if has(|cell| cell == "Healthy" || cell == "Running") => Color::Green,
+        () => Color::Reset,
+    }
 }
 
 fn draw_events(frame: &mut Frame<'_>, area: Rect, events: &[TimedEvent]) {
@@ -238,6 +158,5 @@ fn draw_events(frame: &mut Frame<'_>, area: Rect, events: &[TimedEvent]) {
             Line::from(vec![time, Span::raw(event.text.as_str())])
         })
         .collect();
-    let block = Block::new().borders(Borders::TOP).title(" Events ");
-    frame.render_widget(Paragraph::new(lines).block(block), area);
+    frame.render_widget(Paragraph::new(lines).block(titled("Events")), area);
 }

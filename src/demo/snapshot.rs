@@ -1,5 +1,6 @@
 //! Holds the values that the demo shows. Those of the node come from the kubelet's sockets, and Instances come from the
 //! agent's state folder.
+use crate::model::typed_names::NodeName;
 use std::{
     collections::BTreeMap,
     time::{Duration, SystemTime},
@@ -26,7 +27,7 @@ pub(super) struct Instance {
     pub(super) configuration: String,
     pub(super) device: String,
     pub(super) is_shared: bool,
-    pub(super) nodes: Vec<String>,
+    pub(super) nodes: Vec<NodeName>,
     pub(super) age: Duration,
 }
 

@@ -1,8 +1,9 @@
 //! Shows a running demo until the user ends it: as a live table, or as a line for each event.
 use super::{
-    screen::{self, Key, Screen, View},
+    screen::{self, Key, View},
     state::Demo,
 };
+use crate::screen::{Screen, keys};
 use std::time::Duration;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
@@ -12,15 +13,16 @@ const SNAPSHOT_INTERVAL: Duration = Duration::from_millis(100);
 /// Shows the live table until the user presses `q`.
 pub(super) async fn live(demo: &mut Demo) -> anyhow::Result<()> {
     let mut screen = Screen::open()?;
-    let mut keys = screen::keys();
+    let mut keys = keys(screen::meaning);
     let mut ticks = ticks();
     loop {
         demo.observe().await;
-        screen.draw(&View {
+        let view = View {
             snapshot: &demo.snapshot,
             services: demo.publisher.services(),
             events: &demo.events,
-        })?;
+        };
+        screen.draw(|frame| screen::draw(frame, &view))?;
         tokio::select! {
             _ = ticks.tick() => {}
             key = keys.recv() => match key {
@@ -38,7 +40,7 @@ pub(super) async fn plain(demo: &mut Demo) -> anyhow::Result<()> {
         "petiole demo: services on the network become Instances, resources of a node, and variables of a process"
     );
     println!(
-        "(no cluster: Pods are plain processes; endpoint grace 5 s instead of 5 min, gracePeriodSeconds 5 instead of 60, free slots released after 2 s instead of 10)"
+        "(no cluster: Pods are plain processes; endpoint grace 5 s instead of 5 min, gracePeriodSeconds 5 instead of 60)"
     );
     let mut ticks = ticks();
     loop {

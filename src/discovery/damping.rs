@@ -37,7 +37,7 @@ const MOVES_MAX: f64 = 3.0;
 const NEGLIGIBLE: f64 = 0.1;
 /// The most devices whose past is remembered; those that are held back just now are not counted.
 const REMEMBERED_MAX: usize = 4096;
-/// It makes sure that a penalty is below its level when it is looked at again.
+/// A time that makes sure that a penalty is below its level at the next look.
 const A_LITTLE_LATER: Duration = Duration::from_millis(1);
 
 /// The devices of one Configuration that are believed, and the history of those that went or moved.

@@ -17,9 +17,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// One way of finding devices, named by `discoveryHandler.name` of a Configuration.
+/// A method to find devices, named by `discoveryHandler.name` of a Configuration.
 pub trait DiscoveryHandler: Send + Sync {
-    /// As in `discoveryHandler.name`; case matters.
+    /// Returns the value of `discoveryHandler.name`; case matters.
     fn name(&self) -> &'static str;
 
     /// Reads `discoveryDetails`. Touches nothing: a Configuration is checked with it before anything starts.
@@ -30,7 +30,7 @@ pub trait DiscoveryHandler: Send + Sync {
         &[]
     }
 
-    /// As `prepare`, with the `discoveryProperties` that have a value.
+    /// Prepares a discovery as `prepare` does, with the `discoveryProperties` that have a value.
     fn prepare_with(
         &self,
         details: &str,
@@ -60,7 +60,7 @@ impl Reads {
     }
 }
 
-/// One discovery, ready to run.
+/// A discovery that is ready to run.
 pub trait Discovery: Send {
     fn scope(&self) -> Scope;
 
@@ -78,7 +78,7 @@ pub trait Discovery: Send {
 #[error("discoveryDetails: {0}")]
 pub struct DetailsError(pub String);
 
-/// Why a discovery ended before it was told to. It is tried again.
+/// The error of a discovery that ended before its shutdown. It is repeated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct DiscoveryError(pub String);

@@ -2,7 +2,7 @@
 use crate::model::names::ObjectKey;
 use std::collections::BTreeMap;
 
-/// What a discovery is made from. One with another specification is another discovery.
+/// The inputs of a discovery. Another specification makes another discovery.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SessionSpec {
     pub handler: String,
@@ -17,7 +17,7 @@ pub(super) enum Action {
     Start(ObjectKey, SessionSpec),
 }
 
-/// A changed specification is a stop and a start. Stops come first.
+/// Returns the discoveries to stop and to start. A changed specification is a stop and a start. Stops come first.
 pub(super) fn plan(
     desired: &BTreeMap<ObjectKey, SessionSpec>,
     running: &BTreeMap<ObjectKey, SessionSpec>,

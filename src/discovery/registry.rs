@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 /// The discovery handlers there are, by name, and what their devices may give to containers.
 pub struct Handlers {
     by_name: BTreeMap<&'static str, Box<dyn DiscoveryHandler>>,
-    /// Those in other processes.
+    /// The handlers in other processes.
     #[cfg(feature = "external")]
     external: Option<External>,
     variables: Variables,

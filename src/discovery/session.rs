@@ -31,13 +31,13 @@ const FIRST_RETRY: Duration = Duration::from_millis(500);
 const LAST_RETRY: Duration = Duration::from_secs(30);
 /// The devices that are remembered while a look is not whole: names may come and go without end.
 const SEEN_MAX: usize = 16_384;
-/// How long a discovery may take to end when it is told to. Those that are to begin wait for it.
+/// The time that a discovery has to end after it was stopped. Those that start next wait for it.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Of the devices that begin to flap at one time so many are named in the log.
+/// The most flapping devices that one log line names.
 const FLAPPING_NAMED: usize = 5;
 
-/// What each Configuration's discovery sees.
+/// The devices that the discovery of each Configuration sees.
 pub type Discoveries = BTreeMap<ObjectKey, Sighting>;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -48,17 +48,17 @@ pub struct Sighting {
     pub seen: BTreeSet<DeviceId>,
     /// The devices that flap. Those that are held back are not in the set, though they are there.
     pub flapping: Arc<BTreeMap<DeviceId, Flapping>>,
-    /// Why the discovery does not run just now.
+    /// The reason why the discovery does not run now.
     pub error: Option<String>,
 }
 
 impl Sighting {
-    /// Whether the device is there, and counts as gone because it flaps.
+    /// Returns whether the device is there, and counts as gone because it flaps.
     pub fn is_held_back(&self, id: &DeviceId) -> bool {
         (self.flapping.get(id)).is_some_and(|flapping| flapping.is_held_back)
     }
 
-    /// Whether the device is known not to be there, or counts as gone.
+    /// Returns whether the device is known not to be there, or counts as gone.
     pub fn is_missing(&self, id: &DeviceId) -> bool {
         !self.set.devices.contains_key(id) && (self.set.is_whole() || self.seen.contains(id))
     }
@@ -127,12 +127,12 @@ pub async fn run(
     Ok(())
 }
 
-/// What one run of a discovery has come to.
+/// The results of one run of a discovery.
 #[derive(Default)]
 struct Progress {
     has_answered: bool,
     has_completed: bool,
-    /// As [`Sighting::seen`].
+    /// The same as [`Sighting::seen`].
     seen: BTreeSet<DeviceId>,
 }
 
@@ -143,12 +143,12 @@ impl Progress {
             return self.seen.clear();
         }
         let ids = before.devices.keys().chain(now.devices.keys());
-        let room = SEEN_MAX.saturating_sub(self.seen.len());
-        self.seen.extend(ids.take(room).cloned());
+        let free = SEEN_MAX.saturating_sub(self.seen.len());
+        self.seen.extend(ids.take(free).cloned());
     }
 }
 
-/// What is remembered of a discovery from one of its runs to the next.
+/// The values that a discovery keeps from one of its runs to the next.
 struct Past {
     damper: Damper,
     began: Instant,
@@ -158,7 +158,7 @@ struct Session {
     key: ObjectKey,
     spec: SessionSpec,
     seen: watch::Sender<Arc<Discoveries>>,
-    /// What its devices may give to containers.
+    /// The variables that its devices may set although they are refused by default.
     variables: Variables,
 }
 

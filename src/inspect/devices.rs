@@ -106,7 +106,7 @@ pub(crate) fn nodes(instance: &Instance) -> Vec<DeviceOnNode> {
     let status = instance.status.as_ref().unwrap_or(&none);
     let mut nodes: Vec<_> = (instance.spec.nodes.iter())
         .map(|name| DeviceOnNode {
-            name: name.clone(),
+            name: name.to_string(),
             healthy: is_seen(status, name),
         })
         .collect();
@@ -131,12 +131,14 @@ fn health(instance: &Instance) -> String {
     let unseen = nodes.iter().filter(|node| !node.healthy);
     let unseen: Vec<_> = unseen.map(|node| node.name.as_str()).collect();
     match unseen.as_slice() {
-        [] => "Healthy".to_owned(),
+        [] => Device::HEALTHY.to_owned(),
         some => format!("Unhealthy on {}", some.join(",")),
     }
 }
 
 impl Device {
+    /// The health of a device without a problem.
+    pub const HEALTHY: &str = "Healthy";
     pub const COLUMNS: [&str; 6] = [
         "NAME",
         "DEVICE",

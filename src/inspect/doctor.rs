@@ -14,11 +14,11 @@ const POLICIES: &[&str] = &[
     "-node-status",
 ];
 
-/// What was read of an installation.
+/// The values that were read of an installation.
 #[derive(Debug, Clone, Default)]
 pub struct Facts {
     pub snapshot: Snapshot,
-    /// What `petiole check` says of definitions, DaemonSets and Deployments.
+    /// The results of `petiole check` for definitions, DaemonSets and Deployments.
     pub checked: Vec<Result<String, String>>,
     /// How many DaemonSets of agents there are.
     pub daemon_sets: usize,

@@ -1,9 +1,10 @@
-//! Reads what a cluster knows of devices, and explains it: for `petiole devices`, `petiole why` and `petiole doctor`. It
-//! writes nothing.
+//! Reads what a cluster knows of devices, and explains it: for `petiole devices`, `top`, `why` and `doctor`. It writes
+//! nothing.
 //!
 //! `snapshot` has the objects of one moment, and `read` gets them. What is said about them is decided without effects.
 pub mod devices;
 pub mod doctor;
+pub mod follow;
 mod pods;
 pub mod read;
 mod slots;

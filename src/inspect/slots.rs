@@ -5,7 +5,7 @@ use super::{
 };
 use crate::{
     api::instance::Instance,
-    model::{names::ObjectKey, slot::SlotOwner},
+    model::{names::ObjectKey, slot::SlotOwner, typed_names::NodeName},
 };
 use serde::Serialize;
 
@@ -13,7 +13,7 @@ use serde::Serialize;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct UsedSlot {
     pub slot: String,
-    pub node: String,
+    pub node: NodeName,
     /// The Pods on the node that ask for the resource the slot was given by. There are several if the Configuration's resource
     /// was given to several.
     pub pods: Vec<String>,
@@ -23,7 +23,7 @@ impl UsedSlot {
     /// Returns `node-1 (Pod default/web)`.
     pub(crate) fn holder(&self) -> String {
         match self.pods.as_slice() {
-            [] => self.node.clone(),
+            [] => self.node.to_string(),
             [pod] => format!("{} (Pod {pod})", self.node),
             several => format!("{} (one of the Pods {})", self.node, several.join(", ")),
         }
@@ -33,7 +33,7 @@ impl UsedSlot {
     pub(crate) fn cell(&self) -> String {
         match self.pods.as_slice() {
             [pod] => format!("{pod} on {}", self.node),
-            _ => self.node.clone(),
+            _ => self.node.to_string(),
         }
     }
 }
@@ -52,7 +52,7 @@ pub(crate) fn used(snapshot: &Snapshot, key: &ObjectKey, instance: &Instance) ->
         };
         Some(UsedSlot {
             slot: slot.clone(),
-            node: owner.node().to_owned(),
+            node: owner.node().clone(),
             pods: asking(snapshot, owner.node(), &resource)
                 .map(ObjectKey::to_string)
                 .collect(),

@@ -20,19 +20,19 @@ pub(crate) const CHART: &str = "helm.sh/chart";
 pub(crate) const CHART_NAME: &str = "petiole-";
 pub(crate) const VERSION: &str = "app.kubernetes.io/version";
 
-/// What is read of a cluster.
+/// The objects that were read of a cluster.
 #[derive(Debug, Clone, Default)]
 pub struct Snapshot {
     pub configurations: BTreeMap<ObjectKey, Configuration>,
     pub instances: BTreeMap<ObjectKey, Instance>,
     pub nodes: BTreeMap<String, Node>,
-    /// By the name of the node.
+    /// The NodeDevices by the name of the node.
     pub node_devices: BTreeMap<String, NodeDevicesSpec>,
     /// The Pods that ask for an extended resource, the brokers, and Petiole's own.
     pub pods: BTreeMap<ObjectKey, Pod>,
     /// The warnings about the objects that are asked about.
     pub events: Vec<Event>,
-    /// What could not be read, one sentence each. Something may be missing in the answer.
+    /// The objects that could not be read, one sentence each. The answer may be incomplete.
     pub unread: Vec<String>,
 }
 

@@ -110,7 +110,7 @@ pub struct DeviceNode {
 pub enum Scope {
     /// Every node that can reach the device sees the same one: one Instance for all nodes.
     Shared,
-    /// Each node sees a device of its own, whatever its id: one Instance for each node.
+    /// Each node sees its own device, also if the ids are equal: one Instance for each node.
     Node,
 }
 
@@ -124,16 +124,16 @@ pub struct DeviceSet {
     pub left_out: bool,
     /// The devices and files that could not be used, each with its place and the reason. They are not in `devices`.
     pub problems: Vec<String>,
-    /// What is wrong with the handler, where it is another process.
+    /// The troubles of the handler, if it is another process.
     pub troubles: Vec<HandlerTrouble>,
 }
 
-/// Why a handler in another process says nothing of its devices just now.
+/// The reason why a handler in another process does not report its devices now.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum HandlerTrouble {
-    /// It says that the details are wrong. They must change before it is asked again.
+    /// The handler reports that the details are wrong. They must change before the handler is asked again.
     RefusedDetails(String),
-    /// It cannot be reached, or has ended. It is tried again.
+    /// The handler is unreachable, or has ended. The call is repeated.
     Failed(String),
 }
 
@@ -201,18 +201,18 @@ mod tests {
             .properties
             .insert("PAGES".to_owned(), "17".to_owned());
         device.connection.insert("ADDR".to_owned());
-        let told = device.connection_digest();
+        let digest = device.connection_digest();
 
         device
             .properties
             .insert("PAGES".to_owned(), "18".to_owned());
-        assert_eq!(device.connection_digest(), told);
+        assert_eq!(device.connection_digest(), digest);
 
         let mut moved = device.clone();
         moved
             .properties
             .insert("ADDR".to_owned(), "10.0.0.2".to_owned());
-        assert_ne!(moved.connection_digest(), told);
+        assert_ne!(moved.connection_digest(), digest);
 
         let mut mounted = device.clone();
         mounted.mounts.push(Mount {
@@ -220,6 +220,6 @@ mod tests {
             host_path: "/b".to_owned(),
             read_only: false,
         });
-        assert_ne!(mounted.connection_digest(), told);
+        assert_ne!(mounted.connection_digest(), digest);
     }
 }

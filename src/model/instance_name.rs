@@ -2,6 +2,7 @@
 use super::{
     device::{DeviceId, Scope},
     names::{digest_6, digest_10},
+    typed_names::NodeName,
 };
 use std::{fmt, str::FromStr};
 
@@ -16,7 +17,7 @@ impl InstanceName {
         configuration: &str,
         device: &DeviceId,
         scope: Scope,
-        node: &str,
+        node: &NodeName,
     ) -> [Self; 2] {
         let identity = match scope {
             Scope::Shared => device.to_string(),
@@ -65,7 +66,7 @@ mod tests {
     use super::*;
 
     fn first(device: &str, scope: Scope, node: &str) -> String {
-        let [name, _] = InstanceName::candidates("c", &DeviceId::new(device), scope, node);
+        let [name, _] = InstanceName::candidates("c", &DeviceId::new(device), scope, &node.into());
         name.to_string()
     }
 
@@ -94,13 +95,15 @@ mod tests {
 
     #[test]
     fn the_second_candidate_has_ten_digits() {
-        let [_, long] = InstanceName::candidates("cam", &DeviceId::new("x"), Scope::Shared, "n");
+        let [_, long] =
+            InstanceName::candidates("cam", &DeviceId::new("x"), Scope::Shared, &"n".into());
         assert_eq!(long.digest().len(), 10);
     }
 
     #[test]
     fn names_are_read_back_as_they_are_written() {
-        let [name, _] = InstanceName::candidates("a-b", &DeviceId::new("x"), Scope::Shared, "n");
+        let [name, _] =
+            InstanceName::candidates("a-b", &DeviceId::new("x"), Scope::Shared, &"n".into());
         assert_eq!(name.to_string().parse(), Ok(name));
         assert!("nodigest".parse::<InstanceName>().is_err());
         assert!("-".parse::<InstanceName>().is_err());

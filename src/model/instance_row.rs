@@ -1,16 +1,17 @@
 //! The columns that every table of Instances begins with, as `kubectl get instances` has them.
 use super::age;
+use crate::model::typed_names::NodeName;
 use std::time::Duration;
 
 pub const COLUMNS: [&str; 5] = ["NAME", "CONFIG", "SHARED", "NODES", "AGE"];
 
-/// What these columns show of an Instance.
+/// The values of an Instance in these columns.
 #[derive(Debug, Clone, Copy)]
 pub struct InstanceRow<'a> {
     pub name: &'a str,
     pub configuration: &'a str,
     pub is_shared: bool,
-    pub nodes: &'a [String],
+    pub nodes: &'a [NodeName],
     /// Unknown of an Instance that has no creation time.
     pub age: Option<Duration>,
 }

@@ -15,4 +15,5 @@ pub mod resource_names;
 pub mod slot;
 pub mod slot_table;
 pub mod token_bucket;
+pub mod typed_names;
 pub mod variables;

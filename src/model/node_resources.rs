@@ -8,7 +8,7 @@ pub struct NodeResources {
     pub allocatable: BTreeMap<String, String>,
 }
 
-/// One of the two maps.
+/// A map of the Node's status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
     Capacity,

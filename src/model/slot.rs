@@ -1,4 +1,5 @@
 //! Defines slots: units of an Instance's capacity, and their owners. Pure.
+use super::typed_names::NodeName;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
@@ -57,17 +58,17 @@ fn canonical_index(text: &str) -> Option<u32> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SlotOwner {
     /// A container on this node, through the Instance's resource.
-    Node(String),
+    Node(NodeName),
     /// A container on `node`, through the Configuration's resource.
     Configuration {
         /// The id of the slot in that resource, `<configuration>-<n>`. Akri 0.12 wrote `<n>` alone.
         slot: String,
-        node: String,
+        node: NodeName,
     },
 }
 
 impl SlotOwner {
-    pub fn node(&self) -> &str {
+    pub fn node(&self) -> &NodeName {
         match self {
             Self::Node(node) | Self::Configuration { node, .. } => node,
         }
@@ -78,11 +79,11 @@ impl SlotOwner {
         let parts: Vec<&str> = usage.split(':').collect();
         match parts.as_slice() {
             [""] => Ok(None),
-            [node] => Ok(Some(Self::Node((*node).to_owned()))),
+            [node] => Ok(Some(Self::Node((*node).into()))),
             ["C", slot, node] if !slot.is_empty() && !node.is_empty() => {
                 Ok(Some(Self::Configuration {
                     slot: (*slot).to_owned(),
-                    node: (*node).to_owned(),
+                    node: (*node).into(),
                 }))
             }
             _ => Err(NotAnOwner(usage.to_owned())),
@@ -110,10 +111,10 @@ impl fmt::Display for SlotOwner {
 }
 
 /// Returns the nodes whose containers hold slots, by `deviceUsage`. A value that no agent writes is ignored.
-pub fn holders(usage: &BTreeMap<String, String>) -> BTreeSet<String> {
+pub fn holders(usage: &BTreeMap<String, String>) -> BTreeSet<NodeName> {
     let owners = usage.values().map(|usage| SlotOwner::from_usage(usage));
     let owners = owners.filter_map(|owner| owner.ok().flatten());
-    owners.map(|owner| owner.node().to_owned()).collect()
+    owners.map(|owner| owner.node().clone()).collect()
 }
 
 /// A value of `deviceUsage` that no agent writes.
@@ -131,12 +132,12 @@ mod tests {
         let by_configuration = |slot: &str| {
             Some(SlotOwner::Configuration {
                 slot: slot.to_owned(),
-                node: "node-a".to_owned(),
+                node: "node-a".into(),
             })
         };
         for (usage, owner) in [
             ("", None),
-            ("node-a", Some(SlotOwner::Node("node-a".to_owned()))),
+            ("node-a", Some(SlotOwner::Node("node-a".into()))),
             ("C:cam-3:node-a", by_configuration("cam-3")),
             ("C:3:node-a", by_configuration("3")),
         ] {
@@ -165,7 +166,10 @@ mod tests {
             ("4", "b"),
         ];
         let usage = usage.map(|(n, owner)| (format!("cam-1-{n}"), owner.to_owned()));
-        assert_eq!(holders(&usage.into()), ["a", "b"].map(str::to_owned).into());
+        assert_eq!(
+            holders(&usage.into()),
+            ["a", "b"].map(NodeName::from).into()
+        );
     }
 
     #[test]
@@ -182,8 +186,8 @@ mod tests {
             let id = SlotId::new(name, index);
             prop_assert_eq!(id.to_string().parse::<SlotId>(), Ok(id.clone()));
             for owner in [
-                SlotOwner::Node(node.clone()),
-                SlotOwner::Configuration { slot: id.to_string(), node },
+                SlotOwner::Node(node.clone().into()),
+                SlotOwner::Configuration { slot: id.to_string(), node: node.into() },
             ] {
                 prop_assert_eq!(SlotOwner::from_usage(&owner.to_string()), Ok(Some(owner)));
             }

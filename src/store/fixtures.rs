@@ -8,7 +8,7 @@ use crate::model::{
 
 /// Returns an exchange of the first slot of `default/cam-1` between nodes.
 pub(super) fn exchange_of(from: Option<&str>, to: Option<&str>) -> Exchange {
-    let owner = |o: &str| SlotOwner::Node(o.to_owned());
+    let owner = |o: &str| SlotOwner::Node(o.into());
     Exchange {
         change: SlotChange {
             key: ObjectKey::new("default", "cam-1"),
@@ -16,6 +16,6 @@ pub(super) fn exchange_of(from: Option<&str>, to: Option<&str>) -> Exchange {
             from: from.map(owner),
             to: to.map(owner),
         },
-        told: Some("digest".to_owned()),
+        connection_digest: Some("digest".to_owned()),
     }
 }

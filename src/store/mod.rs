@@ -59,7 +59,8 @@ pub trait Store: Send + Sync {
     /// Applies changes independently of each other. The answers are in the same order.
     fn apply(&self, changes: Vec<InstanceChange>) -> BoxFuture<'_, Vec<Result<(), StoreError>>>;
 
-    /// Changes the owners of slots, all of an Instance's or none. The `told` of a claim is stored with the slot.
+    /// Changes the owners of slots: all of an Instance's or none. The connection digest of a claim is stored with the
+    /// slot.
     fn exchange(&self, changes: Vec<Exchange>) -> BoxFuture<'_, Result<(), StoreError>>;
 
     /// Publishes this node's report about each Configuration. A Configuration without a report is gone.
@@ -147,7 +148,7 @@ impl InstanceChange {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exchange {
     pub change: SlotChange,
-    pub told: Option<String>,
+    pub connection_digest: Option<String>,
 }
 
 /// The report of a node about a Configuration.

@@ -10,6 +10,7 @@ use crate::{
     model::{
         slot::{SlotOwner, holders},
         slot_table::SlotChange,
+        typed_names::NodeName,
     },
 };
 
@@ -23,7 +24,7 @@ pub fn changed(instance: &Instance, change: &InstanceChange, node: &str) -> Opti
         InstanceChange::Create(_) => {}
         InstanceChange::Join(_) => {
             if !instance.spec.names_node(node) {
-                instance.spec.nodes.push(node.to_owned());
+                instance.spec.nodes.push(node.into());
             }
         }
         InstanceChange::Leave(_) => {
@@ -82,7 +83,7 @@ pub(crate) fn adopted(instance: &Instance, node: &str) -> Instance {
     };
     // An Instance without nodes is kept only for its slots.
     if !instance.spec.nodes.is_empty() {
-        instance.spec.nodes = vec![node.to_owned()];
+        instance.spec.nodes = vec![node.into()];
     }
     instance
         .spec
@@ -119,7 +120,7 @@ pub fn with_health(status: &InstanceStatus, node: &str, view: &View, now: &str) 
     let before = before.map(|n| status.nodes.remove(n));
     let is_same = |entry: &&NodeHealth| entry.health == health(view);
     status.nodes.push(NodeHealth {
-        name: node.to_owned(),
+        name: node.into(),
         health: health(view).to_owned(),
         last_transition_time: (before.as_ref().filter(is_same))
             .map_or(now, |entry| &entry.last_transition_time)
@@ -134,7 +135,7 @@ pub fn with_health(status: &InstanceStatus, node: &str, view: &View, now: &str) 
 
 /// Returns the nodes whose containers prevent the deletion of an Instance, as text; `None` if all its slots are free.
 pub fn in_use_by(spec: &InstanceSpec) -> Option<String> {
-    let holders: Vec<String> = holders(&spec.device_usage).into_iter().collect();
+    let holders: Vec<NodeName> = holders(&spec.device_usage).into_iter().collect();
     let named = holders[..holders.len().min(NAMED)].join(", ");
     match holders.len() {
         0 => None,
@@ -294,7 +295,11 @@ pub(crate) fn exchanged(
     exchanges: &[&Exchange],
 ) -> Result<Instance, StoreError> {
     let mut instance = instance.clone();
-    for Exchange { change, told } in exchanges {
+    for Exchange {
+        change,
+        connection_digest,
+    } in exchanges
+    {
         let id = change.slot.to_string();
         let usage = instance
             .spec
@@ -303,7 +308,8 @@ pub(crate) fn exchanged(
             .cloned()
             .unwrap_or_default();
         // A value that cannot be parsed is that of another owner.
-        let current = SlotOwner::from_usage(&usage).unwrap_or(Some(SlotOwner::Node(usage.clone())));
+        let current =
+            SlotOwner::from_usage(&usage).unwrap_or(Some(SlotOwner::Node(usage.as_str().into())));
         if current != change.from && current != change.to {
             return Err(StoreError::SlotTaken {
                 instance: key_of(&instance.metadata),
@@ -311,7 +317,7 @@ pub(crate) fn exchanged(
                 owner: usage,
             });
         }
-        write(&mut instance, change, told.as_ref());
+        write(&mut instance, change, connection_digest.as_ref());
     }
     Ok(instance)
 }
@@ -322,18 +328,22 @@ pub(crate) fn forced<'a>(
     exchanges: impl IntoIterator<Item = &'a Exchange>,
 ) -> Instance {
     let mut instance = instance.clone();
-    for Exchange { change, told } in exchanges {
-        write(&mut instance, change, told.as_ref());
+    for Exchange {
+        change,
+        connection_digest,
+    } in exchanges
+    {
+        write(&mut instance, change, connection_digest.as_ref());
     }
     instance
 }
 
-fn write(instance: &mut Instance, change: &SlotChange, told: Option<&String>) {
+fn write(instance: &mut Instance, change: &SlotChange, connection_digest: Option<&String>) {
     let id = change.slot.to_string();
-    let annotation = names::told(change.slot.index);
+    let annotation = names::connection_annotation(change.slot.index);
     let annotations = instance.metadata.annotations.get_or_insert_default();
-    match told.filter(|_| change.to.is_some()) {
-        Some(told) => annotations.insert(annotation, told.clone()),
+    match connection_digest.filter(|_| change.to.is_some()) {
+        Some(connection_digest) => annotations.insert(annotation, connection_digest.clone()),
         None => annotations.remove(&annotation),
     };
     match &change.to {
@@ -350,7 +360,7 @@ mod tests {
     fn camera() -> Instance {
         let mut instance = Instance::new("cam-1", Default::default());
         instance.metadata.namespace = Some("default".to_owned());
-        instance.spec.nodes = vec!["a".to_owned()];
+        instance.spec.nodes = vec!["a".into()];
         instance
     }
 

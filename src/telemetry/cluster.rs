@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 /// Numbers by the namespace and the name of a Configuration, and one more label.
 pub type Counts = BTreeMap<(String, String, String), usize>;
 
-/// What a controller counts in the cluster.
+/// The numbers that a controller counts in the cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Census {
     /// The conditions of each Configuration by type: whether each is true, and its reason.

@@ -2,7 +2,7 @@
 //! nothing else: a typo would turn the log off. So a word without `=` must be a level here.
 use tracing_subscriber::filter::{LevelFilter, ParseError, Targets};
 
-/// What the text of a filter has that is neither a level nor `MODULE=LEVEL`.
+/// A part of a filter that is neither a level nor `MODULE=LEVEL`.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BadFilter {
     #[error(

@@ -69,7 +69,7 @@ pub async fn serve(
 ) -> anyhow::Result<()> {
     let listener = bind(address, "--http-address").await?;
     info!(address = %listener.local_addr()?, "serving metrics, health and readiness");
-    accept(listener, routes(health), shutdown).await;
+    serve_routes(listener, routes(health), CONNECTION_TIMEOUT, shutdown).await;
     Ok(())
 }
 
@@ -77,7 +77,7 @@ pub async fn serve(
 pub async fn serve_metrics(address: SocketAddr, shutdown: CancellationToken) -> anyhow::Result<()> {
     let listener = bind(address, "--metrics-address").await?;
     info!(address = %listener.local_addr()?, "serving metrics");
-    accept(listener, metrics_route(), shutdown).await;
+    serve_routes(listener, metrics_route(), CONNECTION_TIMEOUT, shutdown).await;
     Ok(())
 }
 
@@ -99,8 +99,14 @@ fn routes(health: Health) -> Router {
     metrics_route().merge(probes)
 }
 
-/// Accepts connections until `shutdown`. The open ones then get a short time to end.
-async fn accept(listener: TcpListener, routes: Router, shutdown: CancellationToken) {
+/// Serves routes until `shutdown`. The open connections then get a short time to end. `longest` is the time limit of a
+/// connection, which has one request and its answer.
+pub async fn serve_routes(
+    listener: TcpListener,
+    routes: Router,
+    longest: Duration,
+    shutdown: CancellationToken,
+) {
     let mut connections: JoinMap<u64, ()> = JoinMap::new();
     for number in 0.. {
         let accepted = loop {
@@ -126,7 +132,7 @@ async fn accept(listener: TcpListener, routes: Router, shutdown: CancellationTok
             }
             connections.join_next().await;
         }
-        connections.spawn(number, answer(stream, routes.clone()));
+        connections.spawn(number, answer(stream, routes.clone(), longest));
     }
     let ended = async { while connections.join_next().await.is_some() {} };
     // Connections that are still open are aborted.
@@ -134,7 +140,7 @@ async fn accept(listener: TcpListener, routes: Router, shutdown: CancellationTok
 }
 
 /// Answers the one request of a connection.
-async fn answer(stream: TcpStream, routes: Router) {
+async fn answer(stream: TcpStream, routes: Router, longest: Duration) {
     let service = service_fn(move |request: hyper::Request<Incoming>| {
         routes.clone().oneshot(request.map(Body::new))
     });
@@ -144,10 +150,10 @@ async fn answer(stream: TcpStream, routes: Router) {
         .keep_alive(false)
         .max_buf_size(READ_BUFFER)
         .serve_connection(TokioIo::new(stream), service);
-    match timeout(CONNECTION_TIMEOUT, connection).await {
+    match timeout(longest, connection).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => debug!(%error, "a connection ended early"),
-        Err(_) => debug!("a connection was aborted after {CONNECTION_TIMEOUT:?}"),
+        Err(_) => debug!("a connection was aborted after {longest:?}"),
     }
 }
 
@@ -203,7 +209,12 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let mut tasks = JoinSet::new();
         let routes = routes(Health::new(Vec::new));
-        tasks.spawn(accept(listener, routes, CancellationToken::new()));
+        tasks.spawn(serve_routes(
+            listener,
+            routes,
+            CONNECTION_TIMEOUT,
+            CancellationToken::new(),
+        ));
         (address, tasks)
     }
 
@@ -263,7 +274,12 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let shutdown = CancellationToken::new();
         let mut tasks = JoinSet::new();
-        tasks.spawn(accept(listener, routes(health), shutdown.clone()));
+        tasks.spawn(serve_routes(
+            listener,
+            routes(health),
+            CONNECTION_TIMEOUT,
+            shutdown.clone(),
+        ));
 
         let text = "text/plain; charset=utf-8".to_owned();
         let answer = |status, body: &str| (status, text.clone(), body.to_owned());
@@ -339,7 +355,12 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let mut tasks = JoinSet::new();
-        tasks.spawn(accept(listener, metrics_route(), CancellationToken::new()));
+        tasks.spawn(serve_routes(
+            listener,
+            metrics_route(),
+            CONNECTION_TIMEOUT,
+            CancellationToken::new(),
+        ));
         let status = async |path: &str| {
             let mut stream = TcpStream::connect(address).await.unwrap();
             let request = format!("GET {path} HTTP/1.0\r\n\r\n");

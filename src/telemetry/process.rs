@@ -10,12 +10,12 @@ use std::{fmt, fs};
 /// The ticks of a second in `/proc`. The kernel shows 100 to programs on all architectures that are built.
 const TICKS: f64 = 100.0;
 
-/// What `/proc` says of this process.
+/// The numbers of this process in `/proc`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Usage {
     cpu_seconds: f64,
     resident_bytes: f64,
-    /// In seconds since 1970.
+    /// The start of the process, in seconds since 1970.
     started: f64,
 }
 

@@ -125,7 +125,7 @@ impl Tidying<'_> {
         let configurations = configurations(self.client, namespaces).await?;
         let instances = instances(self.client, namespaces, &configurations).await?;
         let only = self.settings.node.as_ref();
-        if let Some(node) = only.filter(|node| !nodes.contains_key(*node)) {
+        if let Some(node) = only.filter(|node| !nodes.contains_key(node.as_str())) {
             return Err(Failure::permanent(anyhow!("node {node} does not exist")));
         }
         let mut round = Round {

@@ -1,5 +1,6 @@
 //! Decides which capacity entries are stale, and what is left of an installation that is being removed. Pure.
 use crate::model::node_resources::{EntryChange, NodeResources, count};
+use crate::model::typed_names::NodeName;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The fields of an Instance that are used here.
@@ -12,7 +13,7 @@ pub(super) struct InstanceUse {
     /// The `spec.resourceName` of its Configuration, with the prefix.
     pub(super) resource_name: Option<String>,
     /// The nodes that see the device. `None` if that is unreadable: it may be any node.
-    pub(super) nodes: Option<BTreeSet<String>>,
+    pub(super) nodes: Option<BTreeSet<NodeName>>,
 }
 
 /// A stale entry of one node.
@@ -95,7 +96,7 @@ pub(super) fn stale(node: &str, resources: &NodeResources, instances: &[Instance
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct InitialState {
     /// Entries that belonged to no Instance. There may be no agent that sets them to 0.
-    unbacked_entries: BTreeSet<(String, String)>,
+    unbacked_entries: BTreeSet<(NodeName, String)>,
 }
 
 /// The state that is read repeatedly while an installation is being removed.
@@ -105,7 +106,7 @@ pub(super) struct State {
     pub(super) configurations: Vec<String>,
     pub(super) instances: Vec<InstanceUse>,
     /// The nodes whose kubelet reports. Other nodes keep their last values for ever.
-    pub(super) nodes: BTreeMap<String, NodeResources>,
+    pub(super) nodes: BTreeMap<NodeName, NodeResources>,
 }
 
 /// Decides whether entries that belonged to no Instance from the beginning count as left.
@@ -182,7 +183,7 @@ mod tests {
             name: name.to_owned(),
             configuration: configuration.to_owned(),
             resource_name: None,
-            nodes: Some(nodes.iter().map(|&node| node.to_owned()).collect()),
+            nodes: Some(nodes.iter().map(|&node| node.into()).collect()),
         }
     }
 
@@ -283,7 +284,7 @@ mod tests {
             instances: (1..=7)
                 .map(|n| instance(&format!("cam-{n}"), &["a"]))
                 .collect(),
-            nodes: BTreeMap::from([("a".to_owned(), resources(&[("cam-1", "1"), ("cam-2", "0")]))]),
+            nodes: BTreeMap::from([("a".into(), resources(&[("cam-1", "1"), ("cam-2", "0")]))]),
         };
         let initial = InitialState::new(&state);
         let shown =
@@ -300,14 +301,14 @@ mod tests {
             left(&state, &initial, UnbackedEntries::Ignore),
             [&*expected[2]]
         );
-        state.nodes = BTreeMap::from([("a".to_owned(), resources(&[("cam-1", "0")]))]);
+        state.nodes = BTreeMap::from([("a".into(), resources(&[("cam-1", "0")]))]);
         assert_eq!(left(&state, &initial, UnbackedEntries::Count), [""; 0]);
     }
 
     #[test]
     fn what_was_stale_before_is_not_waited_for_without_end() {
         let state = State {
-            nodes: BTreeMap::from([("a".to_owned(), resources(&[("ghost", "5")]))]),
+            nodes: BTreeMap::from([("a".into(), resources(&[("ghost", "5")]))]),
             ..State::default()
         };
         let initial = InitialState::new(&state);

@@ -85,7 +85,8 @@ fn endpoint() -> Endpoint {
 #[cfg(feature = "external")]
 pub async fn dial_tcp(
     uri: &str,
-    (host, port): (String, u16),
+    host: String,
+    port: u16,
 ) -> Result<Channel, tonic::transport::Error> {
     let endpoint = Endpoint::from_shared(uri.to_owned())?;
     endpoint
@@ -136,7 +137,7 @@ fn connector(
     connector_to(Peer::Unix(path.to_owned()))
 }
 
-/// One type for all peers, because each further one would be another client in the binary.
+/// Returns the connector. All peers have one type, because each further type would be another client in the binary.
 fn connector_to(
     peer: Peer,
 ) -> impl Service<Uri, Response = TokioIo<PeerStream>, Error = io::Error, Future: Send> + Send + use<>

@@ -6,7 +6,7 @@ use crate::source::{CodePath, Source, production_sources};
 const LAYERS: &[&[&str]] = &[
     &["main", "lib"],
     &["cli"],
-    &["demo"],
+    &["demo", "live"],
     &["agent", "controller", "inspect", "kubelet", "tidy"],
     &["discovery", "store"],
     &["api"],
@@ -21,6 +21,7 @@ const BASE: &[(&str, &[&str])] = &[
     ("pace", &["backoff"]),
     ("proto", &[]),
     ("publish", &[]),
+    ("screen", &[]),
     ("supervisor", &[]),
     ("telemetry", &["model"]),
     ("uds", &["files"]),

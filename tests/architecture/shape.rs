@@ -1,4 +1,4 @@
-//! The shape of files and functions: their lengths, and the number of parameters.
+//! Checks the shape of files and functions: their lengths, the number of parameters, and that no parameter is a tuple.
 use crate::{
     beyond,
     source::{Source, all_sources, production_sources},
@@ -29,7 +29,20 @@ const MANY_PARAMETERS: &[&str] = &[];
 struct Function {
     name: String,
     lines: usize,
-    parameters: usize,
+    /// Each parameter as it is written, with `self`.
+    parameters: Vec<String>,
+}
+
+impl Function {
+    /// Returns whether a parameter is a tuple: its parts have no names at the call.
+    fn has_tuple(&self) -> bool {
+        self.parameters.iter().any(|parameter| {
+            let (pattern, kind) = parameter.split_once(": ").unwrap_or((parameter, ""));
+            let kind = kind.trim_start_matches(['&', '*']).trim_start();
+            let is_unit = kind == "()";
+            pattern.starts_with('(') || kind.starts_with('(') && !is_unit
+        })
+    }
 }
 
 /// Returns the functions with a body. It relies on the formatting of rustfmt: a function ends with a brace that is
@@ -90,11 +103,11 @@ fn has_body(signature: &str) -> bool {
     false
 }
 
-/// Returns the number of parameters of the function at the start of `signature`, with `self`.
-fn parameters(signature: &str) -> usize {
+/// Returns the parameters of the function at the start of `signature`, with `self`.
+fn parameters(signature: &str) -> Vec<String> {
     let mut depth = 0_i32;
-    let mut count = 0;
-    let mut has_text = false;
+    let mut found = vec![];
+    let mut parameter = String::new();
     let mut is_inside = false;
     let mut previous = ' ';
     for c in signature.chars() {
@@ -110,15 +123,18 @@ fn parameters(signature: &str) -> usize {
             ')' | ']' | '}' => depth -= 1,
             '>' if !is_arrow => depth -= 1,
             ',' if depth == 0 && is_inside => {
-                count += usize::from(has_text);
-                has_text = false;
+                found.push(std::mem::take(&mut parameter));
                 continue;
             }
             _ => {}
         }
-        has_text |= is_inside && !c.is_whitespace();
+        if is_inside {
+            parameter.push(c);
+        }
     }
-    count + usize::from(has_text)
+    found.push(parameter);
+    let trimmed = found.iter().map(|parameter| parameter.trim().to_owned());
+    trimmed.filter(|parameter| !parameter.is_empty()).collect()
 }
 
 fn long_files(folder: &str, sources: &[Source]) -> Vec<String> {
@@ -142,7 +158,7 @@ fn faulty(sources: &[Source], is_fault: impl Fn(&Function) -> bool) -> Vec<Strin
 }
 
 #[test]
-fn files_and_functions_are_short_and_have_few_parameters() {
+fn files_and_functions_are_short_and_have_few_parameters_and_no_tuples() {
     let mut files = vec![];
     for folder in ["src", "tests"] {
         let sources = all_sources(folder);
@@ -151,13 +167,15 @@ fn files_and_functions_are_short_and_have_few_parameters() {
     }
     let sources = production_sources();
     let functions = faulty(&sources, |f| f.lines > FUNCTION_LINES_MAX);
-    let parameters = faulty(&sources, |f| f.parameters > PARAMETERS_MAX);
+    let parameters = faulty(&sources, |f| f.parameters.len() > PARAMETERS_MAX);
+    let tuples = faulty(&sources, Function::has_tuple);
     let rule = format!("longer than {FILE_LINES_MAX} lines");
     let mut messages = beyond(&rule, &files, LONG_FILES);
     let rule = format!("function longer than {FUNCTION_LINES_MAX} lines");
     messages.extend(beyond(&rule, &functions, LONG_FUNCTIONS));
     let rule = format!("more than {PARAMETERS_MAX} parameters");
     messages.extend(beyond(&rule, &parameters, MANY_PARAMETERS));
+    messages.extend(beyond("a tuple as parameter", &tuples, &[]));
     assert!(messages.is_empty(), "{}", messages.join("\n"));
 }
 
@@ -187,11 +205,26 @@ trait B {
 }
 ";
     let found = functions(text);
-    let expected = [("first", 1, 4), ("none", 0, 0)];
-    let expected = expected.map(|(name, lines, parameters)| Function {
-        name: name.to_owned(),
-        lines,
-        parameters,
-    });
-    assert_eq!(found, expected);
+    let measured = |function: &Function| {
+        let Function { name, lines, .. } = function;
+        (name.clone(), *lines, function.parameters.len())
+    };
+    let expected = [("first".to_owned(), 1, 4), ("none".to_owned(), 0, 0)];
+    assert_eq!(found.iter().map(measured).collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn a_parameter_that_is_a_tuple_by_its_pattern_or_its_type_is_found() {
+    let cases = [
+        ("fn f((a, b): (u8, u8)) {}", true),
+        ("fn f(&self, pair: &(u8, u8)) {}", true),
+        (
+            "fn f(Pair { a, b }: Pair, all: &[(u8, u8)], f: impl Fn((u8, u8))) {}",
+            false,
+        ),
+        ("fn f(nothing: ()) {}", false),
+    ];
+    for (text, is_fault) in cases {
+        assert_eq!(functions(text)[0].has_tuple(), is_fault, "{text}");
+    }
 }

@@ -230,7 +230,7 @@ async fn a_name_that_another_plugin_has_is_refused_until_it_is_free() {
     let text = own.replace("name: block", "name: rival");
     fs::write(configurations.join("rival.yaml"), text).unwrap();
     let store = FolderStore::open(folder::Settings {
-        node_name: "node-a".to_owned(),
+        node_name: "node-a".into(),
         configurations,
         state: state.clone(),
     });

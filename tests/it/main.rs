@@ -26,4 +26,4 @@ mod rendered_brokers;
 mod resource_names;
 #[path = "../support/mod.rs"]
 mod support;
-mod told_to_end;
+mod termination;

@@ -79,7 +79,7 @@ fn a_service_of_another_program_appears_in_the_demo_and_goes_again() {
 }
 
 #[test]
-fn the_story_is_told_to_its_end_and_leaves_nothing() {
+fn the_story_is_reported_to_its_end_and_leaves_nothing() {
     let mut demo = Demo::start("--once");
     demo.prints("three services are three Instances");
     demo.prints("allocatable is 0");

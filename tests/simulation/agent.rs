@@ -6,10 +6,10 @@
 use super::{
     World,
     devices::CONFIGURATIONS,
-    keeper::{self, Request},
     looks,
     machine::{Machine, Process},
     node::Node,
+    slots_task::{self, Request},
     store::Store,
 };
 use crate::{
@@ -52,7 +52,7 @@ pub(super) struct Agent {
     pub(super) discoveries: watch::Sender<Arc<Discoveries>>,
     pub(super) requests: mpsc::UnboundedSender<Request>,
     /// The connection digest that each container got in this run, by the kubelet's id.
-    pub(super) told: RefCell<BTreeMap<String, String>>,
+    pub(super) connection_digest: RefCell<BTreeMap<String, String>>,
     /// The slots that containers used at the last look.
     pub(super) uses: watch::Sender<Option<Vec<Use>>>,
     /// The version of the kubelet's checkpoint that was read last, and its entries.
@@ -76,10 +76,10 @@ impl Agent {
                 node.client(world, "agent"),
                 node.mirror.clone(),
             )),
-            slots: watch::Sender::new(SlotTable::new(&node.name)),
+            slots: watch::Sender::new(SlotTable::new(node.name.as_str())),
             discoveries: watch::Sender::default(),
             requests,
-            told: RefCell::default(),
+            connection_digest: RefCell::default(),
             uses: watch::Sender::default(),
             checkpoint: RefCell::default(),
             listed: RefCell::default(),
@@ -93,7 +93,7 @@ impl Agent {
         machine.spawn(process, agent.store.clone().keep_own());
         machine.spawn(process, agent.clone().discover());
         machine.spawn(process, agent.clone().keep_instances());
-        machine.spawn(process, keeper::run(agent.clone(), requested));
+        machine.spawn(process, slots_task::run(agent.clone(), requested));
         machine.spawn(process, looks::run(agent.clone()));
         machine.spawn(process, agent.clone().keep_plugins());
         agent
@@ -153,14 +153,14 @@ impl Agent {
     async fn keep_instances(self: Rc<Self>) {
         let mut discoveries = self.discoveries.subscribe();
         let mut published = self.store.instances.subscribe();
-        let mut judged = self.store.judged.subscribe();
+        let mut validated = self.store.validated.subscribe();
         let mut uses = self.uses.subscribe();
         let mut absences = Absences::new();
         let mut arrivals = instances::Arrivals::default();
         let (first, last) = (Duration::from_millis(200), Duration::from_secs(10));
         let mut backoff = Backoff::new(first, last);
         loop {
-            let known = judged.borrow_and_update().clone();
+            let known = validated.borrow_and_update().clone();
             let is_known = known.is_some();
             let (known, is_complete) = known.unwrap_or_default();
             let configurations = Configurations {
@@ -177,7 +177,7 @@ impl Agent {
                 ..Configurations::default()
             };
             let planned = instances::plan(&instances::World {
-                node: &self.node().name,
+                node: &self.node().name.as_str().into(),
                 merges: true,
                 max_instances: 1000,
                 now: Now {
@@ -189,7 +189,7 @@ impl Agent {
                         .to_string(),
                 },
                 configurations: &configurations,
-                judged: &known,
+                validated: &known,
                 discoveries: &discoveries.borrow_and_update().clone(),
                 instances: &published.borrow_and_update().clone(),
                 uses: uses.borrow_and_update().clone().as_deref(),
@@ -212,7 +212,7 @@ impl Agent {
             };
             let is_over = tokio::select! {
                 biased;
-                _ = judged.changed() => false,
+                _ = validated.changed() => false,
                 _ = discoveries.changed() => false,
                 _ = published.changed() => false,
                 _ = uses.changed() => false,
@@ -236,18 +236,18 @@ impl Agent {
     async fn keep_plugins(self: Rc<Self>) {
         let mut published = self.store.instances.subscribe();
         let mut discoveries = self.discoveries.subscribe();
-        let mut judged = self.store.judged.subscribe();
+        let mut validated = self.store.validated.subscribe();
         let mut slots = self.slots.subscribe();
         let mut kubelet = self.node().kubelet_socket.subscribe();
         let mut observed: Arc<Instances> = Arc::default();
         let (mut desired, mut gone) = (BTreeMap::new(), BTreeSet::new());
         loop {
             let is_new = published.has_changed().unwrap_or(false)
-                || judged.has_changed().unwrap_or(false)
+                || validated.has_changed().unwrap_or(false)
                 || slots.borrow().has_unobserved();
             if is_new {
                 published.mark_unchanged();
-                judged.mark_unchanged();
+                validated.mark_unchanged();
                 self.observe(&mut observed);
                 desired = self.desired();
             }
@@ -270,7 +270,7 @@ impl Agent {
                 _ = published.changed() => published.mark_changed(),
                 _ = discoveries.changed() => {}
                 _ = slots.changed() => {}
-                _ = judged.changed() => judged.mark_changed(),
+                _ = validated.changed() => validated.mark_changed(),
                 _ = kubelet.changed() => {
                     kubelet.mark_changed();
                     self.machine().sleep(self.machine().between(10, 1_500)).await;
@@ -290,15 +290,15 @@ impl Agent {
         let list = self.listed.borrow().get(resource).cloned();
         let lists = list.map(|list| (resource.to_owned(), list));
         self.node()
-            .told_of_slots(&self.world, lists.into_iter().collect(), vec![]);
+            .send_slots(&self.world, lists.into_iter().collect(), vec![]);
     }
 
     fn desired(&self) -> BTreeMap<String, Offered> {
-        let Some((judged, _)) = self.store.judged.borrow().clone() else {
+        let Some((validated, _)) = self.store.validated.borrow().clone() else {
             return BTreeMap::new();
         };
         let instances = self.store.instances.borrow();
-        plugins::desired(&instances, &self.node().name, &judged.names)
+        plugins::desired(&instances, &self.node().name, &validated.names)
     }
 
     /// Sends the kubelet the lists that have changed.
@@ -330,13 +330,13 @@ impl Agent {
             }
         }
         if !changed.is_empty() || !ended.is_empty() {
-            self.node().told_of_slots(&self.world, changed, ended);
+            self.node().send_slots(&self.world, changed, ended);
         }
     }
 
     fn observe(&self, observed: &mut Arc<Instances>) {
         // Both Configurations are accepted, once they are known.
-        let is_stray = self.store.judged.borrow().is_none();
+        let is_stray = self.store.validated.borrow().is_none();
         self.slots.send_modify(|slots| {
             let now = self.store.instances.borrow().clone();
             let before = std::mem::replace(observed, now.clone());

@@ -1,7 +1,7 @@
 //! Answers Allocate and PreStartContainer: the steps of `agent::plugins::allocate`, in its order.
 use super::{
     agent::Agent,
-    keeper::{ClaimRequest, Request, told_of},
+    slots_task::{ClaimRequest, Request, connection_digest_of},
 };
 use crate::{
     agent::{
@@ -52,14 +52,18 @@ impl Agent {
             .map(|change| change.key.clone())
             .collect();
         let digests = self.seen(keys).await?;
-        let told: Vec<(String, String)> = (ids.into_iter())
+        let connection_digest: Vec<(String, String)> = (ids.into_iter())
             .zip(
                 expected
                     .changes()
                     .map(|change| digests[&change.slot.name].clone()),
             )
             .collect();
-        if is_replayed && told.iter().any(|(id, now)| self.was_told_else(id, now)) {
+        if is_replayed
+            && connection_digest
+                .iter()
+                .any(|(id, now)| self.has_other_connection(id, now))
+        {
             return Err("the device is reached differently now".to_owned());
         }
         let (reply, answer) = oneshot::channel();
@@ -67,14 +71,16 @@ impl Agent {
             resource: resource.clone(),
             containers,
             gone,
-            told: digests,
+            connection_digest: digests,
             reply,
         };
         self.requests.send(Request::Claim(request)).ok();
         let claim = answer
             .await
             .unwrap_or_else(|_| Err("stopping".to_owned()))?;
-        self.told.borrow_mut().extend(told);
+        self.connection_digest
+            .borrow_mut()
+            .extend(connection_digest);
         Ok(claim)
     }
 
@@ -96,27 +102,29 @@ impl Agent {
         }
         let keys = held.iter().map(|held| held.key.clone()).collect();
         let digests = self.seen(keys).await?;
-        let moved = held.iter().any(|held| !self.is_as_told(held, &digests));
+        let moved = held.iter().any(|held| !self.has_connection(held, &digests));
         match moved {
             true => Err("the device is reached differently now".to_owned()),
             false => Ok(()),
         }
     }
 
-    fn is_as_told(&self, held: &Held, digests: &Seen) -> bool {
+    fn has_connection(&self, held: &Held, digests: &Seen) -> bool {
         let instances = self.store.instances.borrow().clone();
         let instance = instances.get(&held.key);
         let now = digests.get(&held.slot.name);
-        match instance.and_then(|instance| told_of(instance, held.slot.index)) {
-            Some(told) => now == Some(told),
-            None => now.is_none_or(|now| !self.was_told_else(&held.id(), now)),
+        match instance.and_then(|instance| connection_digest_of(instance, held.slot.index)) {
+            Some(connection_digest) => now == Some(connection_digest),
+            None => now.is_none_or(|now| !self.has_other_connection(&held.id(), now)),
         }
     }
 
     /// Implements `agent::plugins::allocate::check_replayed`.
-    fn was_told_else(&self, id: &str, now: &str) -> bool {
-        let told = self.told.borrow();
-        told.get(id).is_some_and(|told| told != now)
+    fn has_other_connection(&self, id: &str, now: &str) -> bool {
+        let connection_digest = self.connection_digest.borrow();
+        connection_digest
+            .get(id)
+            .is_some_and(|connection_digest| connection_digest != now)
     }
 
     async fn expected(

@@ -191,7 +191,7 @@ impl ApiServer {
             }
             false => after.status.clone_from(&before.status),
         }
-        let nodes: BTreeSet<&String> = after.spec.nodes.iter().collect();
+        let nodes: BTreeSet<_> = after.spec.nodes.iter().collect();
         if nodes.len() < after.spec.nodes.len() {
             return Err(refusal(422, "spec.nodes: Duplicate value"));
         }

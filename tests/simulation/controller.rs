@@ -24,7 +24,7 @@ use crate::{
         pace::{Pace, sooner},
         world::{BrokerPod, Meta, World as Seen},
     },
-    model::names::ObjectKey,
+    model::{names::ObjectKey, typed_names::NodeName},
 };
 use futures::future::{LocalBoxFuture, join_all};
 use json_patch::Patch;
@@ -78,8 +78,10 @@ impl Controller {
             |_: &Node| true,
             |seen, key, node| {
                 match node {
-                    Some(node) => seen.nodes.insert(key.name, Arc::new(node.state.clone())),
-                    None => seen.nodes.remove(&key.name),
+                    Some(node) => seen
+                        .nodes
+                        .insert(key.name.into(), Arc::new(node.state.clone())),
+                    None => seen.nodes.remove(key.name.as_str()),
                 };
             },
         );
@@ -100,8 +102,8 @@ impl Controller {
             |_: &NodeDevices| true,
             |seen, key, object| {
                 match object {
-                    Some(object) => seen.node_devices.insert(key.name, object),
-                    None => seen.node_devices.remove(&key.name),
+                    Some(object) => seen.node_devices.insert(key.name.into(), object),
+                    None => seen.node_devices.remove(key.name.as_str()),
                 };
             },
         );
@@ -238,7 +240,7 @@ impl Controller {
         let (others, later) = pace.due(paced, step, self.now().instant);
         actions.extend(others);
         let wait = sooner(wait, later);
-        let suspects: BTreeSet<String> = actions.iter().flat_map(taken_for_gone).collect();
+        let suspects: BTreeSet<NodeName> = actions.iter().flat_map(taken_for_gone).collect();
         let there = self.not_gone(suspects).await;
         let is_sure = |action: &nodes::Action| taken_for_gone(action).is_disjoint(&there);
         let (sure, doubtful): (Vec<_>, Vec<_>) = actions.into_iter().partition(is_sure);
@@ -273,7 +275,7 @@ impl Controller {
     }
 
     /// Implements `controller::nodes::not_gone`.
-    async fn not_gone(&self, suspects: BTreeSet<String>) -> BTreeSet<String> {
+    async fn not_gone(&self, suspects: BTreeSet<NodeName>) -> BTreeSet<NodeName> {
         let looks = suspects.into_iter().map(async |name| {
             let asked = self.client.request(
                 || format!("get node {name}"),
@@ -365,7 +367,7 @@ impl Controller {
             // Another controller may lead now.
             if *self.is_leader.borrow() {
                 let outcome = self.perform(&action).await;
-                is_done &= memory.settle(&action, &outcome, machine.clock()).0;
+                is_done &= memory.settle(&action, &outcome, machine.clock()).is_done;
             }
         }
         let wake = planned(memory)
@@ -432,7 +434,7 @@ fn step(action: &nodes::Action) -> (&'static str, ObjectKey) {
     }
 }
 
-fn taken_for_gone(action: &nodes::Action) -> BTreeSet<String> {
+fn taken_for_gone(action: &nodes::Action) -> BTreeSet<NodeName> {
     match action {
         nodes::Action::Change(change) => change.gone.clone(),
         nodes::Action::Create(_)

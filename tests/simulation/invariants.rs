@@ -140,7 +140,7 @@ fn freed(world: &Rc<World>, (before, after): (&Instance, &Instance), by: &str) {
         }
         let slot: SlotId = id.parse().unwrap();
         let users = users(world, |other| *other == slot).into_iter();
-        let given_away = users.filter(|(_, place)| place.0 == name);
+        let given_away = users.filter(|(_, place)| place.0 == *name);
         world.ledger.borrow_mut().given_away.extend(given_away);
     }
 }
@@ -306,7 +306,7 @@ fn things(world: &World, instances: &[Arc<Instance>], faults: &mut Vec<String>) 
         let seen_by = expected.get(&name).cloned().unwrap_or_default();
         let holders = instance.spec.device_usage.keys();
         let holders: BTreeSet<String> = holders
-            .filter_map(|slot| Some(owner(instance, slot)?.node().to_owned()))
+            .filter_map(|slot| Some(owner(instance, slot)?.node().to_string()))
             .collect();
         if seen_by.is_empty() && holders.is_empty() {
             faults.push(format!(
@@ -323,7 +323,7 @@ fn fault_of(
     (seen_by, holders): (&BTreeSet<String>, &BTreeSet<String>),
 ) -> Option<String> {
     let name = instance.metadata.name.clone().unwrap_or_default();
-    let nodes: BTreeSet<String> = instance.spec.nodes.iter().cloned().collect();
+    let nodes: BTreeSet<String> = instance.spec.nodes.iter().map(String::from).collect();
     let labels = instance.metadata.labels.iter().flatten();
     let labels: BTreeSet<String> = labels
         .filter_map(|(label, _)| label.strip_prefix(names::NODE_LABEL_PREFIX))
@@ -332,7 +332,7 @@ fn fault_of(
     let status = instance.status.clone().unwrap_or_default();
     let healthy = nodes.iter().filter(|node| is_seen(&status, node));
     let healthy: BTreeSet<String> = healthy.cloned().collect();
-    let entries: BTreeSet<String> = status.nodes.iter().map(|e| e.name.clone()).collect();
+    let entries: BTreeSet<String> = status.nodes.iter().map(|e| e.name.to_string()).collect();
     // Devices that have always been healthy have no conditions.
     let mut conditions = status.conditions.iter();
     let available = conditions.find(|c| c.type_ == "Available");

@@ -5,14 +5,14 @@
 //! trusted, and what follows.
 use super::{
     agent::Agent,
-    keeper::Request,
     kubelet::{Checkpoint as Given, Holding},
+    slots_task::Request,
 };
 use crate::{
     agent::{
         books::plan::{At, Books, Checkpoint, Confirmed, entries, resent},
         pod_resources,
-        slots::plan::{Looks, Missed, Retries, due_claims, releases},
+        slots::plan::{Look, Missed, Retries, due_claims, next_look, releases},
     },
     model::{
         checkpoint::{Data, Entry, encoded},
@@ -40,7 +40,7 @@ struct Memory {
 }
 
 pub(super) async fn run(agent: Rc<Agent>) {
-    let (mut slots, mut judged) = (agent.slots.subscribe(), agent.store.judged.subscribe());
+    let (mut slots, mut validated) = (agent.slots.subscribe(), agent.store.validated.subscribe());
     let mut kubelet = agent.node().kubelet_socket.subscribe();
     let mut memory = Memory::default();
     loop {
@@ -48,7 +48,7 @@ pub(super) async fn run(agent: Rc<Agent>) {
             tokio::select! {
                 biased;
                 _ = slots.wait_for(|slots| !slots.is_empty()) => {}
-                _ = judged.wait_for(Option::is_some) => {}
+                _ = validated.wait_for(Option::is_some) => {}
             }
         }
         if kubelet.has_changed().unwrap_or(false) {
@@ -74,7 +74,8 @@ pub(super) async fn run(agent: Rc<Agent>) {
         }
         let arrival = Box::pin(slots.wait_for(|slots| slots.arrivals() != arrivals));
         let machine = agent.machine();
-        if machine.timeout(BETWEEN_LOOKS / 2, arrival).await.is_some() {
+        let wait = next_look(BETWEEN_LOOKS, &memory.missed);
+        if machine.timeout(wait, arrival).await.is_some() {
             machine.sleep(millis(BETWEEN_LOOKS / AFTER_ARRIVAL)).await;
         }
     }
@@ -86,9 +87,10 @@ fn millis(time: Duration) -> u64 {
 
 impl Memory {
     fn decide(&mut self, agent: &Agent, books: &Books, begun: Duration) -> Vec<Request> {
-        let looks = Looks {
+        let look = Look {
             begun,
-            apart: BETWEEN_LOOKS,
+            interval: BETWEEN_LOOKS,
+            is_fresh: books.is_fresh(),
         };
         let uses = books.uses();
         let (held, adoptions) = {
@@ -97,7 +99,7 @@ impl Memory {
         };
         let released = match books.held() {
             Some(listed) => {
-                let (changes, missed) = releases(&held, &listed, looks, &self.missed);
+                let (changes, missed) = releases(&held, &listed, look, &self.missed);
                 self.missed = missed;
                 changes
             }
@@ -106,7 +108,7 @@ impl Memory {
                 vec![]
             }
         };
-        let (claimed, asked) = due_claims(&adoptions, looks, &self.asked);
+        let (claimed, asked) = due_claims(&adoptions, look, &self.asked);
         self.asked = asked;
         let (mut ledger, node) = (agent.world.ledger.borrow_mut(), &agent.node().name);
         ledger.reported.retain(|(by, _)| by != node);

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! faults.rs ──> devices.rs ─> agent.rs ─────> store.rs ──┐
-//!     │                        │  looks.rs, keeper.rs,   │   network.rs ──> api_server.rs ──> invariants.rs
+//!     │                        │  looks.rs, slots_task.rs│   network.rs ──> api_server.rs ──> invariants.rs
 //!     └──> node.rs ──────────> kubelet.rs, pods.rs ──────┤                        │
 //!                              controller.rs ────────────┘   control_plane.rs ────┘
 //! ```
@@ -28,7 +28,6 @@ mod devices;
 mod faults;
 mod history;
 mod invariants;
-mod keeper;
 mod kubelet;
 mod looks;
 mod machine;
@@ -36,10 +35,11 @@ mod network;
 mod node;
 mod pods;
 mod runs;
+mod slots_task;
 mod store;
 
 use crate::{
-    agent::values::{AcceptedConfiguration, Judged, Selection},
+    agent::values::{AcceptedConfiguration, Selection, ValidatedConfigurations},
     api::configuration::Configuration,
     controller::world::NodeState,
     discovery::plan::SessionSpec,
@@ -78,7 +78,7 @@ struct World {
     has_brokers: bool,
     devices: Devices,
     /// The validated Configurations of every agent.
-    judged: Arc<Judged>,
+    validated: Arc<ValidatedConfigurations>,
     control_link: watch::Sender<bool>,
     controllers: RefCell<Vec<Rc<Controller>>>,
     ledger: RefCell<invariants::Ledger>,
@@ -102,9 +102,9 @@ impl World {
         let has_brokers = machine.chance(25);
         let configurations =
             CONFIGURATIONS.map(|(name, scope)| (configuration(name, capacity, has_brokers), scope));
-        let mut judged = Judged {
+        let mut validated = ValidatedConfigurations {
             names: ResourceNames::new("akri.sh", true),
-            ..Judged::default()
+            ..ValidatedConfigurations::default()
         };
         let mut server = ApiServer::default();
         for (configuration, scope) in configurations {
@@ -119,7 +119,7 @@ impl World {
                 selection: Selection::Selected,
                 scope,
             };
-            judged.accepted.insert(key.clone(), accepted);
+            validated.accepted.insert(key.clone(), accepted);
             server.configurations.insert(key, configuration);
         }
         let world = Rc::new(Self {
@@ -132,7 +132,7 @@ impl World {
             nodes: ["node-1", "node-2", "node-3"].map(Node::new).into(),
             has_brokers,
             devices: Devices::default(),
-            judged: Arc::new(judged),
+            validated: Arc::new(validated),
             control_link: watch::Sender::new(true),
             controllers: RefCell::default(),
             ledger: RefCell::default(),
@@ -185,8 +185,12 @@ impl World {
     fn instance_name(&self, thing: &Thing, at: usize) -> String {
         let id = DeviceId::new(&thing.id);
         let node = &self.nodes[at].name;
-        let [name, _] =
-            InstanceName::candidates(thing.configuration, &id, invariants::scope(thing), node);
+        let [name, _] = InstanceName::candidates(
+            thing.configuration,
+            &id,
+            invariants::scope(thing),
+            &node.as_str().into(),
+        );
         name.to_string()
     }
 }

@@ -163,7 +163,7 @@ impl Node {
     }
 
     /// Delivers the lists of plugins to the kubelet, and ends plugins.
-    pub(super) fn told_of_slots(
+    pub(super) fn send_slots(
         &self,
         world: &Rc<World>,
         lists: Vec<(String, Vec<Slot>)>,

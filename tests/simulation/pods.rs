@@ -274,7 +274,7 @@ async fn report(world: &Rc<World>, at: usize, pod: &Pod, phase: &'static str) {
     let client = world.nodes[at].client(world, "kubelet");
     let now = world.machine.clock();
     loop {
-        let told = client.request(
+        let reported = client.request(
             || format!("pod {} is {phase}", pod.name),
             |server| {
                 let mut there = server
@@ -286,7 +286,7 @@ async fn report(world: &Rc<World>, at: usize, pod: &Pod, phase: &'static str) {
                 Ok(())
             },
         );
-        match told.await {
+        match reported.await {
             Err(e) if !crate::cluster::is_not_found(&e) => world.machine.sleep(2_000).await,
             Ok(()) | Err(_) => return,
         }

@@ -8,7 +8,7 @@ use super::{
     network::{Client, Event, follow},
 };
 use crate::{
-    agent::values::Judged,
+    agent::values::ValidatedConfigurations,
     api::{instance::Instance, names, node_devices::NodeDevices},
     backoff::Backoff,
     cluster::{code, is_conflict, is_not_found, is_unprocessable, reason},
@@ -17,7 +17,7 @@ use crate::{
         Exchange, InstanceChange, Instances, Report, StoreError, View, is_same,
         kubernetes::{
             own_plan::{self, Step, Urgency, Written},
-            plan::{self, Description, Met, met},
+            plan::{self, Description, NameConflict, name_conflict},
             view::{self, Known},
         },
         plan::{exchanged, forced, in_use_by},
@@ -47,7 +47,7 @@ pub(super) struct Store {
     pub(super) instances: watch::Sender<Arc<Instances>>,
     /// The validated Configurations, and whether they are from the server's list. They are listed together with the
     /// Instances.
-    pub(super) judged: watch::Sender<Option<(Arc<Judged>, bool)>>,
+    pub(super) validated: watch::Sender<Option<(Arc<ValidatedConfigurations>, bool)>>,
     is_listed: watch::Sender<bool>,
     postponed: watch::Sender<()>,
     /// The reports of the agent. The next field has its object from the watch.
@@ -66,7 +66,7 @@ impl Store {
             client,
             mirror,
             instances: watch::Sender::default(),
-            judged: watch::Sender::default(),
+            validated: watch::Sender::default(),
             is_listed: watch::Sender::new(false),
             postponed: watch::Sender::default(),
             reports: watch::Sender::default(),
@@ -111,8 +111,8 @@ impl Store {
             if !earlier.is_empty() {
                 self.change(|known| known.begin_with(earlier, |_| false));
                 self.publish();
-                let judged = self.client.world.judged.clone();
-                self.judged.send_replace(Some((judged, false)));
+                let validated = self.client.world.validated.clone();
+                self.validated.send_replace(Some((validated, false)));
             }
         }
     }
@@ -129,8 +129,8 @@ impl Store {
                 self.change(|known| known.follow(&None, read(event)));
                 if is_complete {
                     self.change(Known::begin);
-                    let judged = self.client.world.judged.clone();
-                    self.judged.send_replace(Some((judged, true)));
+                    let validated = self.client.world.validated.clone();
+                    self.validated.send_replace(Some((validated, true)));
                     self.is_listed.send_replace(true);
                 }
             }
@@ -146,7 +146,7 @@ impl Store {
         let (first, last) = (Duration::from_millis(500), Duration::from_secs(10));
         let mut backoff = Backoff::new(first, last);
         loop {
-            if self.make_up().await {
+            if self.flush_pending().await {
                 backoff.reset();
             }
             let wait = match self.is_pending() {
@@ -242,16 +242,16 @@ impl Store {
     async fn join_existing(&self, key: &ObjectKey, ours: &Instance) -> Made<()> {
         let node = &self.node;
         let there = self.read(key).await?;
-        match met(&there, ours) {
-            Met::Same => {
+        match name_conflict(&there, ours) {
+            NameConflict::Same => {
                 self.change(|known| known.read_to_join(there));
                 self.patch(key, |i| Ok(plan::join(i, node))).await.map(drop)
             }
-            Met::Other => {
-                self.change(|known| known.met(there));
+            NameConflict::Other => {
+                self.change(|known| known.add_foreign(there));
                 Err(StoreError::Exists(key.clone()))
             }
-            Met::Leaving => Err(StoreError::Unavailable("still being deleted".to_owned())),
+            NameConflict::Leaving => Err(StoreError::Unavailable("still being deleted".to_owned())),
         }
     }
 
@@ -464,12 +464,12 @@ impl Store {
             .await
         {
             Some(Ok(())) => {
-                self.change(|known| known.made_up(key, &pending));
+                self.change(|known| known.flushed(key, &pending));
                 Ok(())
             }
             Some(Err(StoreError::Unavailable(_))) | None => self.postpone(key, &exchanges),
             Some(Err(StoreError::Refused(_))) if !pending.is_empty() => {
-                self.change(|known| known.made_up(key, &pending));
+                self.change(|known| known.flushed(key, &pending));
                 self.exchange_stored(key, &exchanges, &[]).await
             }
             Some(Err(error)) => Err(error),
@@ -502,25 +502,25 @@ impl Store {
         self.patch(key, patch).await.map(drop)
     }
 
-    async fn make_up(&self) -> bool {
+    async fn flush_pending(&self) -> bool {
         let pending = self.change(|known| known.pending());
         if pending.is_empty() {
             return true;
         }
         let writes = pending
             .iter()
-            .map(|(key, exchanges)| self.make_up_one(key, exchanges));
+            .map(|(key, exchanges)| self.flush_one(key, exchanges));
         let written = join_all(writes).await;
         self.publish();
         written.into_iter().all(|is_done| is_done)
     }
 
-    async fn make_up_one(&self, key: &ObjectKey, exchanges: &[Exchange]) -> bool {
+    async fn flush_one(&self, key: &ObjectKey, exchanges: &[Exchange]) -> bool {
         let all: Vec<&Exchange> = exchanges.iter().collect();
         let patch = |instance: &Instance| Ok(plan::exchange(instance, &self.node, &all));
         match self.patch(key, patch).await {
             Ok(_) | Err(StoreError::Refused(_)) => {
-                self.change(|known| known.made_up(key, exchanges));
+                self.change(|known| known.flushed(key, exchanges));
             }
             Err(StoreError::Gone(_)) => self.change(|known| known.deleted(key)),
             Err(_) => return false,

@@ -29,7 +29,7 @@ pub(crate) struct Entry {
     pub(crate) resource: String,
     pub(crate) ids: BTreeSet<String>,
     /// See [`Use`].
-    pub(crate) told: BTreeSet<SlotId>,
+    pub(crate) env_slots: BTreeSet<SlotId>,
     pub(crate) digests: BTreeSet<String>,
 }
 
@@ -71,7 +71,7 @@ pub(crate) struct Confirmed {
     pub(crate) seen: BTreeSet<String>,
 }
 
-/// When a look is taken.
+/// The time of a look at the kubelet.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct At {
     /// The uptime at which it was begun.
@@ -93,8 +93,8 @@ impl Confirmed {
         }
     }
 
-    /// Whether the checkpoint need not be written anew for a look with these doubts. Between two looks a Pod may be
-    /// replaced by another of its name, which does not show: so that is not for ever.
+    /// Returns whether the checkpoint need not be written anew for a look with these doubts. Between two looks a Pod
+    /// may be replaced by another of its name, which does not show: so that is not for ever.
     pub(crate) fn still_holds(&self, books: &Books, doubts: &BTreeSet<String>, at: At) -> bool {
         at.begun.saturating_sub(self.begun) < at.at_most
             && self.pods.is_subset(&books.list.pods)
@@ -103,8 +103,8 @@ impl Confirmed {
 }
 
 impl Books {
-    /// Whether the list has the agent's own Pod: for a while after its start a kubelet lists nothing, while containers run,
-    /// and so it does as long as it cannot reach the API server.
+    /// Returns whether the list has the agent's own Pod: for a while after its start a kubelet lists nothing, while
+    /// containers run, and so it does as long as it cannot reach the API server.
     pub(crate) fn are_whole(&self, own_pod: &ObjectKey) -> bool {
         self.list.pods.contains(own_pod)
     }
@@ -156,13 +156,13 @@ impl Books {
             }
             uses.push(Use {
                 ids: slots(&ids),
-                told: entry.told.clone(),
+                env_slots: entry.env_slots.clone(),
                 digests: entry.digests.clone(),
             });
         }
         let of_list = unkept.values().flatten().map(|id| Use {
             ids: slots([id]),
-            told: BTreeSet::new(),
+            env_slots: BTreeSet::new(),
             digests: none.clone(),
         });
         uses.extend(of_list);
@@ -178,7 +178,8 @@ impl Books {
         entries.iter()
     }
 
-    fn is_fresh(&self) -> bool {
+    /// Returns whether the kubelet has written its checkpoint for this look.
+    pub(crate) fn is_fresh(&self) -> bool {
         matches!(self.checkpoint, Checkpoint::Read { is_fresh, .. } if is_fresh)
     }
 }
@@ -197,7 +198,7 @@ pub(crate) fn entries(data: Data, prefixes: &[String]) -> Vec<Entry> {
         let response = ContainerAllocateResponse::decode(response.as_slice()).unwrap_or_default();
         Entry {
             ids: entry.ids().cloned().collect(),
-            told: told(&response.envs),
+            env_slots: env_slots(&response.envs),
             digests: digests(&response.envs),
             resource: entry.resource_name,
         }
@@ -205,12 +206,13 @@ pub(crate) fn entries(data: Data, prefixes: &[String]) -> Vec<Entry> {
     .collect()
 }
 
-fn told(env: &BTreeMap<String, String>) -> BTreeSet<SlotId> {
+fn env_slots(env: &BTreeMap<String, String>) -> BTreeSet<SlotId> {
     let slots = env.get(SLOT_VARIABLE).map_or("", String::as_str);
     slots.split(',').filter_map(|id| id.parse().ok()).collect()
 }
 
-/// Of a container that was not told its slots, as Akri's are not: every property is there as `KEY_<DIGEST>`.
+/// Returns the endings of variables that may be digests of devices. A container that an Akri agent gave its devices has
+/// no variable with its slots; it has every property as `KEY_<DIGEST>`.
 fn digests(env: &BTreeMap<String, String>) -> BTreeSet<String> {
     let ends = env.keys().filter_map(|key| Some(key.rsplit_once('_')?.1));
     let is_digest = |end: &&str| {

@@ -1,6 +1,6 @@
 //! Which rendered Pods the kubelet has taken without their device, or not at all, and when they are tried anew. Pure.
 //!
-//! A kubelet judges a static Pod once, when it first reads its manifest. Where that was before the agent had offered
+//! A kubelet admits or refuses a static Pod once, when it first reads its manifest. Where that was before the agent had offered
 //! the device (after a power cut, say), the Pod has failed for good, or runs without the device (kubelet.go:
 //! `HandlePodAdditions`; devicemanager: `Allocate`). A manifest with other contents is another Pod to it.
 use crate::{
@@ -40,14 +40,14 @@ pub(super) struct Lack {
 #[derive(Debug, PartialEq, Eq)]
 enum State {
     Held,
-    /// Its device could be given to it.
+    /// The Pod has no device, and could get it.
     Lacking,
-    /// Its device is somebody else's, or not there; or the kubelet has just started.
+    /// The device is in use or not there, or the kubelet has just started.
     Unknown,
 }
 
 /// Returns the state of a Pod for the next look, and whether it is tried anew now.
-pub(super) fn judged(
+pub(super) fn next_attempt(
     pod: &Value,
     kubelet: &Kubelet,
     before: Option<Lack>,
@@ -102,8 +102,8 @@ fn state(pod: &Value, kubelet: &Kubelet) -> State {
 }
 
 impl Kubelet {
-    /// Whether it has a plugin for every resource with one of these prefixes that the Pod asks for: it would start the
-    /// Pod without the others.
+    /// Returns whether it has a plugin for every resource with one of these prefixes that the Pod asks for: it would
+    /// start the Pod without the others.
     pub(super) fn knows_what_is_asked(&self, pod: &Value, prefixes: &[String]) -> bool {
         let spec = &pod["spec"];
         let containers = ["initContainers", "containers"].map(|list| spec[list].as_array());
@@ -112,7 +112,7 @@ impl Kubelet {
         ours.all(|resource| self.allocatable.contains_key(*resource))
     }
 
-    /// By the name that a kubelet gives to a static Pod: its own and the node's.
+    /// Returns whether the Pod holds the resource. The kubelet names a static Pod by its own name and the node's.
     fn holds(&self, pod: &Value, resource: &str) -> bool {
         let metadata = &pod["metadata"];
         let namespace = metadata["namespace"].as_str().unwrap_or("default");
@@ -182,7 +182,7 @@ mod tests {
         let mut lack = None;
         let mut tries = vec![];
         for (second, kubelet) in (0..).zip(looks) {
-            let (next, is_tried) = judged(pod, &kubelet, lack, Duration::from_secs(second));
+            let (next, is_tried) = next_attempt(pod, &kubelet, lack, Duration::from_secs(second));
             lack = next;
             tries.extend(is_tried.then_some(second));
         }

@@ -1,9 +1,9 @@
 //! Which static Pods there should be, and what is in them. Pure.
-use super::admission::{Kubelet, Lack, judged};
+use super::admission::{Kubelet, Lack, next_attempt};
 use crate::{
     agent::{
         plan_inputs::{Sight, sight},
-        values::Judged,
+        values::ValidatedConfigurations,
     },
     api::{
         broker::{self, SpecError, Subject, Wanted},
@@ -25,13 +25,13 @@ pub(super) struct World<'a> {
     pub(super) node: &'a str,
     pub(super) resource_prefix: &'a str,
     pub(super) resource_prefixes: &'a [String],
-    pub(super) judged: &'a Judged,
+    pub(super) validated: &'a ValidatedConfigurations,
     pub(super) discoveries: &'a Discoveries,
     pub(super) instances: &'a Instances,
     pub(super) kubelet: &'a Kubelet,
     /// Our manifests as they stand, by file name.
     pub(super) existing: &'a BTreeMap<String, Value>,
-    /// As the last plan left it.
+    /// The Pods that lacked their device after the last plan.
     pub(super) lacking: &'a Lacking,
     /// The agent's uptime.
     pub(super) now: Duration,
@@ -80,17 +80,17 @@ fn file_name(key: &ObjectKey) -> String {
     format!("{FILE_START}{}_{}.yaml", key.namespace, key.name)
 }
 
-/// Whether a file may be one of ours, by its name.
+/// Returns whether a file may be one of ours, by its name.
 pub(super) fn is_ours(file: &str) -> bool {
     let rest = file.strip_prefix(FILE_START);
     let key = rest.and_then(|rest| rest.strip_suffix(".yaml")?.split_once('_'));
     key.is_some_and(|(namespace, name)| !namespace.is_empty() && !name.is_empty())
 }
 
-/// Whether an agent rendered this Pod: the folder is everybody's, and only our own are taken away. What is no object under
-/// a name of ours is what a power cut left.
+/// Returns whether an agent rendered this Pod: the folder is everybody's, and only our own are taken away. What is no
+/// object under a name of ours is what a power cut left.
 fn is_rendered(pod: &Value) -> bool {
-    !pod.is_object() || pod["metadata"]["annotations"][names::TOLD_CONNECTION].is_string()
+    !pod.is_object() || pod["metadata"]["annotations"][names::BROKER_CONNECTION].is_string()
 }
 
 /// A new Pod waits until the kubelet knows its resources: it would start one without the device. One whose device is
@@ -102,8 +102,8 @@ pub(super) fn plan(world: &World<'_>) -> Plan {
     for (key, instance) in world.instances {
         let configuration = instance.spec.configuration_key(&key.namespace);
         let file = file_name(key);
-        let Some(accepted) = world.judged.accepted.get(&configuration) else {
-            // Refused as it stands, or not judged yet: what runs goes on. One that is deleted takes its Instances along.
+        let Some(accepted) = world.validated.accepted.get(&configuration) else {
+            // The Configuration is refused or not validated yet: its brokers stay. If it was deleted, its Instances are deleted.
             wanted.insert(file);
             continue;
         };
@@ -152,16 +152,16 @@ pub(super) fn plan(world: &World<'_>) -> Plan {
 }
 
 impl Plan {
-    /// How many Pods are new, or others than before.
+    /// Returns how many Pods are new, or others than before.
     pub(super) fn writes(&self) -> usize {
         let is_write = |action: &&Action| matches!(action, Action::Write { .. });
         self.actions.iter().filter(is_write).count()
     }
 
-    /// For a Pod that stands as it should.
+    /// Writes a Pod whose file is up to date once more, if the kubelet refused it and may accept it now.
     fn tried(&mut self, world: &World<'_>, file: String, mut pod: Value) {
         let before = world.lacking.get(&file).copied();
-        let (lack, is_due) = judged(&pod, world.kubelet, before, world.now);
+        let (lack, is_due) = next_attempt(&pod, world.kubelet, before, world.now);
         self.lacking.extend(lack.map(|lack| (file.clone(), lack)));
         if is_due {
             let attempt = attempt(&pod) + 1;
@@ -171,7 +171,7 @@ impl Plan {
     }
 }
 
-/// Whether `existing` is `pod`, by whichever attempt; `pod` is that attempt then.
+/// Returns whether `existing` is `pod`, by whichever attempt; `pod` is that attempt then.
 fn is_same(pod: &mut Value, existing: &Value) -> bool {
     if let attempt @ Value::String(_) = &existing["metadata"]["annotations"][names::ATTEMPT] {
         pod["metadata"]["annotations"][names::ATTEMPT] = attempt.clone();
@@ -201,7 +201,7 @@ fn pod(
 ) -> Result<Value, SpecError> {
     let mut pod = broker::static_pod(subject, world.node, spec)?;
     // Changes when the device must be reached differently: another Pod then.
-    pod["metadata"]["annotations"] = json!({ (names::TOLD_CONNECTION): connection });
+    pod["metadata"]["annotations"] = json!({ (names::BROKER_CONNECTION): connection });
     Ok(pod)
 }
 

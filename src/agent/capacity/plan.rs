@@ -9,8 +9,9 @@ use std::{
     time::Duration,
 };
 
-/// For 5 min after a plugin has stopped, and for 5 min after its own start, the kubelet puts back what is removed;
-/// then it writes its own 0 at the next of its syncs, which are 10 s apart, and one more sync may be on its way.
+/// The time after which an entry that is still there is stale. For 5 min after a plugin has stopped, and for 5 min
+/// after its own start, the kubelet puts back an entry that was removed; then it writes its own 0 at its next sync.
+/// Syncs are 10 s apart, and one more may be on its way.
 pub(super) const UNTIL_STALE: Duration = Duration::from_secs(330);
 /// A stream's end reaches the kubelet within milliseconds. Devices that it still has after this time are another
 /// plugin's.
@@ -54,7 +55,7 @@ pub(super) struct Plan {
     pub(super) changes: Vec<EntryChange>,
     /// Something waits for the kubelet to say so too: it is to be asked, or asked again.
     pub(super) asks_kubelet: bool,
-    /// When to plan again if nothing changes before.
+    /// The time until the next plan if nothing changes before.
     pub(super) wake_in: Option<Duration>,
     pub(super) memory: Memory,
 }

@@ -136,7 +136,7 @@ mod tests {
 
     fn settings() -> Settings {
         Settings {
-            node_name: "a".to_owned(),
+            node_name: "a".into(),
             resource_prefix: "pflex.io".to_owned(),
             resource_prefixes: vec!["pflex.io".to_owned()],
             nodes: None,

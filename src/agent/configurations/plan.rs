@@ -4,7 +4,7 @@ use super::{
     world::{Labels, World},
 };
 use crate::{
-    agent::values::{AcceptedConfiguration, Judged, Selection},
+    agent::values::{AcceptedConfiguration, Selection, ValidatedConfigurations},
     api::{
         configuration::{Configuration, Problem},
         reason::Reason,
@@ -21,16 +21,16 @@ use std::{
 
 /// A Configuration that was accepted before and is not as it stands now goes on as it was: a typing mistake must not
 /// end what runs.
-pub(super) fn judge(world: &World<'_>) -> Judged {
+pub(super) fn validate(world: &World<'_>) -> ValidatedConfigurations {
     let World {
         configurations,
         before,
         ..
     } = *world;
-    let mut judged = Judged::default();
+    let mut validated = ValidatedConfigurations::default();
     for (key, configuration) in oldest_first(configurations) {
-        if judged.accepted.len() >= world.max_configurations {
-            judged.problems.insert(key.clone(), too_many(world));
+        if validated.accepted.len() >= world.max_configurations {
+            validated.problems.insert(key.clone(), too_many(world));
             continue;
         }
         let earlier = before.get(key);
@@ -40,12 +40,12 @@ pub(super) fn judge(world: &World<'_>) -> Judged {
                 let handler = &configuration.spec.discovery_handler;
                 let read = (world.reads)(&handler.name);
                 let flaw = refused.or_else(|| spec::unused(handler, read));
-                (judged.problems).extend(flaw.map(|problem| (key.clone(), problem)));
-                judged.accepted.insert(key.clone(), accepted);
+                (validated.problems).extend(flaw.map(|problem| (key.clone(), problem)));
+                validated.accepted.insert(key.clone(), accepted);
             }
             Err(problem) => {
-                judged.problems.insert(key.clone(), problem);
-                judged
+                validated.problems.insert(key.clone(), problem);
+                validated
                     .accepted
                     .extend(earlier.map(|earlier| (key.clone(), earlier.clone())));
             }
@@ -54,18 +54,18 @@ pub(super) fn judge(world: &World<'_>) -> Judged {
     // A manifest that cannot be read just now is no deletion.
     for key in &configurations.hidden {
         if let Some(earlier) = before.get(key) {
-            judged
+            validated
                 .accepted
                 .entry(key.clone())
                 .or_insert_with(|| earlier.clone());
         }
     }
-    refuse_second_of_a_name(world, &mut judged);
+    refuse_second_of_a_name(world, &mut validated);
     // Before: one that goes back to its earlier name may find another of ours there.
-    resource::report_foreign(world, &mut judged.accepted, &mut judged.problems);
-    resource::refuse_second(world, &mut judged.accepted, &mut judged.problems);
-    judged.names = resource::names(world, &judged.accepted);
-    judged
+    resource::report_foreign(world, &mut validated.accepted, &mut validated.problems);
+    resource::refuse_second(world, &mut validated.accepted, &mut validated.problems);
+    validated.names = resource::names(world, &validated.accepted);
+    validated
 }
 
 fn oldest_first(configurations: &Configurations) -> Vec<(&ObjectKey, &Arc<Configuration>)> {
@@ -140,10 +140,10 @@ fn selection(
 
 /// Refuses all Configurations of a name but one. The oldest has the name on every node, whether it works as it stands or
 /// not. In a folder no Configuration has a time, and the one that works already keeps the name.
-fn refuse_second_of_a_name(world: &World<'_>, judged: &mut Judged) {
+fn refuse_second_of_a_name(world: &World<'_>, validated: &mut ValidatedConfigurations) {
     let created = |key: &ObjectKey| {
         let there = world.configurations.objects.get(key);
-        let known = there.or_else(|| Some(&judged.accepted.get(key)?.configuration));
+        let known = there.or_else(|| Some(&validated.accepted.get(key)?.configuration));
         known.and_then(|known| known.metadata.creation_timestamp.clone())
     };
     let age = |key: &ObjectKey| {
@@ -153,13 +153,13 @@ fn refuse_second_of_a_name(world: &World<'_>, judged: &mut Judged) {
     };
     let timed = world.configurations.objects.keys();
     let timed = timed.filter(|key| created(key).is_some());
-    let keys = judged.accepted.keys().chain(timed);
+    let keys = validated.accepted.keys().chain(timed);
     let first = first_of_each_name(keys, age).into_iter();
     let first: BTreeMap<String, ObjectKey> =
         (first.map(|(name, key)| (name.to_owned(), key.clone()))).collect();
-    let works: BTreeSet<ObjectKey> = judged.accepted.keys().cloned().collect();
-    let problems = &mut judged.problems;
-    judged.accepted.retain(|key, _| {
+    let works: BTreeSet<ObjectKey> = validated.accepted.keys().cloned().collect();
+    let problems = &mut validated.problems;
+    validated.accepted.retain(|key, _| {
         let working = &first[&key.name];
         if key != working {
             problems.insert(key.clone(), name_taken(working, works.contains(working)));

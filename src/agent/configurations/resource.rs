@@ -117,9 +117,9 @@ pub(super) fn report_foreign(
     }
 }
 
-/// Whether a plugin of ours may register a name, or has: it must not end another's, and may not before the kubelet was
-/// asked who else has it. Where another registers over ours a kubelet listens to both, and would let go of the other if
-/// ours went.
+/// Returns whether a plugin of ours may register a name, or has: it must not end another's, and may not before the
+/// kubelet was asked who else has it. Where another registers over ours a kubelet listens to both, and would let go of
+/// the other if ours went.
 fn is_free(world: &World<'_>, name: &str) -> bool {
     let is_free = |foreign: &BTreeMap<String, String>| !foreign.contains_key(name);
     world.registered.contains(name) || world.foreign.is_some_and(is_free)

@@ -1,5 +1,5 @@
-//! Who gets which resource, and what the others are told.
-use super::super::{Judged, plan::judge, world::Labels};
+//! Tests which Configuration gets which resource, and the problems of the others.
+use super::super::{ValidatedConfigurations, plan::validate, world::Labels};
 use super::*;
 use crate::{
     agent::values::Ids,
@@ -15,17 +15,17 @@ fn scope(_: &SessionSpec) -> Result<Scope, Problem> {
 }
 
 /// Configurations as `name: resourceName`, the first is the oldest.
-fn judged(of: &[(&str, &str)], before: &Accepted, offered: &Ids) -> Judged {
+fn validated(of: &[(&str, &str)], before: &Accepted, offered: &Ids) -> ValidatedConfigurations {
     let registered = before.keys().filter_map(|key| own_name(before, key));
-    judged_with(of, before, Some(offered), &registered.cloned().collect())
+    validated_with(of, before, Some(offered), &registered.cloned().collect())
 }
 
-fn judged_with(
+fn validated_with(
     of: &[(&str, &str)],
     before: &Accepted,
     offered: Option<&Ids>,
     registered: &BTreeSet<String>,
-) -> Judged {
+) -> ValidatedConfigurations {
     let mut configurations = Configurations {
         is_complete: true,
         ..Configurations::default()
@@ -42,7 +42,7 @@ fn judged_with(
     let names = configurations.objects.keys().chain(before.keys());
     let ours = names.map(|key| key.name.clone()).collect();
     let others = offered.map(|offered| foreign(offered, &ours));
-    judge(&World {
+    validate(&World {
         configurations: &configurations,
         before,
         labels: Labels::NoNode,
@@ -60,13 +60,13 @@ fn judged_with(
 const BLOCK: &str = ", resourceName: pflex.io/block";
 const DISK: &str = ", resourceName: pflex.io/disk";
 
-fn name(judged: &Judged, configuration: &str) -> Option<String> {
+fn name(validated: &ValidatedConfigurations, configuration: &str) -> Option<String> {
     let resource = Resource::Configuration(configuration.to_owned());
-    judged.names.of(&resource)
+    validated.names.of(&resource)
 }
 
-fn reason(judged: &Judged, configuration: &str) -> String {
-    let problem = judged
+fn reason(validated: &ValidatedConfigurations, configuration: &str) -> String {
+    let problem = validated
         .problems
         .get(&ObjectKey::new("default", configuration));
     problem.map(|p| p.reason.clone()).unwrap_or_default()
@@ -85,16 +85,16 @@ fn a_name_of_its_own_has_one_of_our_prefixes_and_is_nobody_elses() {
         (", resourceName: akri.sh/block-8120fe", "ResourceTaken"),
         (", resourceName: akri.sh/cam-8120", ""),
     ] {
-        let judged = judged(
+        let validated = validated(
             &[("cam", ""), ("block", resource)],
             &Accepted::new(),
             &Ids::new(),
         );
-        assert_eq!(reason(&judged, "block"), expected, "{resource}");
-        assert_eq!(name(&judged, "cam").unwrap(), "akri.sh/cam");
-        let is_offered = name(&judged, "block").is_some();
+        assert_eq!(reason(&validated, "block"), expected, "{resource}");
+        assert_eq!(name(&validated, "cam").unwrap(), "akri.sh/cam");
+        let is_offered = name(&validated, "block").is_some();
         assert_eq!(is_offered, expected.is_empty(), "{resource}");
-        let accepted = judged.accepted.len();
+        let accepted = validated.accepted.len();
         assert_eq!(
             accepted,
             if expected.is_empty() { 2 } else { 1 },
@@ -106,8 +106,8 @@ fn a_name_of_its_own_has_one_of_our_prefixes_and_is_nobody_elses() {
 #[test]
 fn the_prefix_that_is_refused_comes_with_the_flag_and_the_value_of_the_chart() {
     let resource = ", resourceName: example.com/block";
-    let judged = judged(&[("block", resource)], &Accepted::new(), &Ids::new());
-    let message = &judged.problems.values().next().unwrap().message;
+    let validated = validated(&[("block", resource)], &Accepted::new(), &Ids::new());
+    let message = &validated.problems.values().next().unwrap().message;
     for part in [
         "example.com/block",
         "akri.sh, pflex.io",
@@ -127,18 +127,18 @@ fn a_name_that_another_plugin_has_is_refused_and_slots_of_an_earlier_agent_are_n
         ("block-", "ResourceTaken"),
         ("block-8120fe-0", "ResourceTaken"),
     ] {
-        let judged = judged(&[("block", BLOCK)], &Accepted::new(), &offered(id));
-        assert_eq!(reason(&judged, "block"), expected, "{id}");
+        let validated = validated(&[("block", BLOCK)], &Accepted::new(), &offered(id));
+        assert_eq!(reason(&validated, "block"), expected, "{id}");
     }
-    // Who has it keeps it, and is told.
-    let before = judged(&[("block", BLOCK)], &Accepted::new(), &Ids::new()).accepted;
-    let now = judged(&[("block", BLOCK)], &before, &offered("pflex1"));
+    // The Configuration that has the resource keeps it, and gets a problem.
+    let before = validated(&[("block", BLOCK)], &Accepted::new(), &Ids::new()).accepted;
+    let now = validated(&[("block", BLOCK)], &before, &offered("pflex1"));
     assert_eq!(name(&now, "block").unwrap(), "pflex.io/block");
     assert_eq!(reason(&now, "block"), "ResourceTaken");
     assert_eq!(now.accepted, before);
     // An edit that wants it changes nothing.
-    let before = judged(&[("block", DISK)], &Accepted::new(), &Ids::new()).accepted;
-    let now = judged(&[("block", BLOCK)], &before, &offered("pflex1"));
+    let before = validated(&[("block", DISK)], &Accepted::new(), &Ids::new()).accepted;
+    let now = validated(&[("block", BLOCK)], &before, &offered("pflex1"));
     assert_eq!(name(&now, "block").unwrap(), "pflex.io/disk");
     assert_eq!(
         (reason(&now, "block").as_str(), now.accepted),
@@ -149,33 +149,33 @@ fn a_name_that_another_plugin_has_is_refused_and_slots_of_an_earlier_agent_are_n
 #[test]
 fn of_two_with_one_name_the_one_that_has_it_goes_on_else_the_older() {
     let two = [("b", BLOCK), ("a", BLOCK)];
-    let fresh = judged(&two, &Accepted::new(), &Ids::new());
+    let fresh = validated(&two, &Accepted::new(), &Ids::new());
     assert_eq!(name(&fresh, "b").unwrap(), "pflex.io/block");
     assert_eq!(
         (reason(&fresh, "a"), name(&fresh, "a")),
         ("ResourceTaken".to_owned(), None)
     );
 
-    let before = judged(&[("a", BLOCK)], &Accepted::new(), &Ids::new()).accepted;
-    let now = judged(&two, &before, &Ids::new());
+    let before = validated(&[("a", BLOCK)], &Accepted::new(), &Ids::new()).accepted;
+    let now = validated(&two, &before, &Ids::new());
     assert_eq!(name(&now, "a").unwrap(), "pflex.io/block");
     assert_eq!(reason(&now, "b"), "ResourceTaken");
     // Nothing new: nothing moves.
     assert_eq!(
-        judged(&two, &now.accepted, &Ids::new()).accepted,
+        validated(&two, &now.accepted, &Ids::new()).accepted,
         now.accepted
     );
 }
 
 #[test]
 fn a_default_name_is_a_name_like_any_other() {
-    let before = judged(
+    let before = validated(
         &[("a", ", resourceName: akri.sh/b")],
         &Accepted::new(),
         &Ids::new(),
     );
     assert_eq!(reason(&before, "a"), "");
-    let now = judged(
+    let now = validated(
         &[("a", ", resourceName: akri.sh/b"), ("b", "")],
         &before.accepted,
         &Ids::new(),
@@ -189,13 +189,13 @@ fn a_default_name_is_a_name_like_any_other() {
 
 #[test]
 fn an_edit_that_wants_what_another_has_changes_nothing_and_a_swap_works() {
-    let before = judged(&[("a", BLOCK), ("b", DISK)], &Accepted::new(), &Ids::new()).accepted;
-    let greedy = judged(&[("a", DISK), ("b", DISK)], &before, &Ids::new());
+    let before = validated(&[("a", BLOCK), ("b", DISK)], &Accepted::new(), &Ids::new()).accepted;
+    let greedy = validated(&[("a", DISK), ("b", DISK)], &before, &Ids::new());
     assert_eq!(greedy.accepted, before);
     assert_eq!(reason(&greedy, "a"), "ResourceTaken");
     assert_eq!(name(&greedy, "a").unwrap(), "pflex.io/block");
     // What the first keeps, a third cannot have.
-    let third = judged(
+    let third = validated(
         &[("a", DISK), ("b", DISK), ("c", BLOCK)],
         &before,
         &Ids::new(),
@@ -205,7 +205,7 @@ fn an_edit_that_wants_what_another_has_changes_nothing_and_a_swap_works() {
         ("ResourceTaken", 2)
     );
 
-    let swapped = judged(&[("a", DISK), ("b", BLOCK)], &before, &Ids::new());
+    let swapped = validated(&[("a", DISK), ("b", BLOCK)], &before, &Ids::new());
     assert!(swapped.problems.is_empty());
     assert_eq!(name(&swapped, "a").unwrap(), "pflex.io/disk");
 }
@@ -213,26 +213,26 @@ fn an_edit_that_wants_what_another_has_changes_nothing_and_a_swap_works() {
 #[test]
 fn who_has_lost_its_name_to_another_goes_on_without_it_until_it_is_free() {
     let block = [("block", BLOCK)];
-    let before = judged(&block, &Accepted::new(), &Ids::new()).accepted;
+    let before = validated(&block, &Accepted::new(), &Ids::new()).accepted;
     let offered = Ids::from([("pflex.io/block".to_owned(), ["pflex1".to_owned()].into())]);
     let nothing = BTreeSet::new();
-    let lost = judged_with(&block, &before, Some(&offered), &nothing);
+    let lost = validated_with(&block, &before, Some(&offered), &nothing);
     assert_eq!(
         (reason(&lost, "block").as_str(), name(&lost, "block")),
         ("ResourceTaken", None)
     );
     assert_eq!(lost.accepted, before);
 
-    let free = judged_with(&block, &lost.accepted, Some(&Ids::new()), &nothing);
+    let free = validated_with(&block, &lost.accepted, Some(&Ids::new()), &nothing);
     assert!(free.problems.is_empty());
     assert_eq!(name(&free, "block").unwrap(), "pflex.io/block");
 }
 
 #[test]
 fn one_that_goes_back_to_its_earlier_name_keeps_it_from_another_of_ours() {
-    let before = judged(&[("a", DISK)], &Accepted::new(), &Ids::new()).accepted;
+    let before = validated(&[("a", DISK)], &Accepted::new(), &Ids::new()).accepted;
     let offered = Ids::from([("pflex.io/block".to_owned(), ["pflex1".to_owned()].into())]);
-    let now = judged(&[("a", BLOCK), ("b", DISK)], &before, &offered);
+    let now = validated(&[("a", BLOCK), ("b", DISK)], &before, &offered);
     assert_eq!(name(&now, "a").unwrap(), "pflex.io/disk");
     assert_eq!(name(&now, "b"), None);
     assert_eq!(
@@ -245,12 +245,12 @@ fn one_that_goes_back_to_its_earlier_name_keeps_it_from_another_of_ours() {
 fn a_name_is_not_offered_before_the_kubelet_was_asked_who_has_it() {
     let block = [("block", BLOCK)];
     let nothing = BTreeSet::new();
-    let unasked = judged_with(&block, &Accepted::new(), None, &nothing);
+    let unasked = validated_with(&block, &Accepted::new(), None, &nothing);
     assert!(unasked.problems.is_empty());
     assert_eq!((unasked.accepted.len(), name(&unasked, "block")), (1, None));
 
     let registered = BTreeSet::from(["pflex.io/block".to_owned()]);
-    let ours = judged_with(&block, &unasked.accepted, None, &registered);
+    let ours = validated_with(&block, &unasked.accepted, None, &registered);
     assert_eq!(name(&ours, "block").unwrap(), "pflex.io/block");
 }
 
@@ -258,12 +258,12 @@ fn a_name_is_not_offered_before_the_kubelet_was_asked_who_has_it() {
 fn slots_of_another_of_ours_that_has_just_stopped_are_no_other_plugins() {
     let offered = Ids::from([("pflex.io/block".to_owned(), ["disk-7".to_owned()].into())]);
     let two = [("block", BLOCK), ("disk", DISK)];
-    let judged = judged(&two, &Accepted::new(), &offered);
-    assert_eq!(reason(&judged, "block"), "");
+    let validated = validated(&two, &Accepted::new(), &offered);
+    assert_eq!(reason(&validated, "block"), "");
 }
 
 proptest! {
-    /// Whatever is written: no two have one resource, who keeps its name keeps its resource, and judging again changes
+    /// Whatever is written: no two have one resource, who keeps its name keeps its resource, and validating again changes
     /// nothing.
     #[test]
     fn every_resource_has_one_owner_and_nothing_moves_by_itself(
@@ -272,13 +272,13 @@ proptest! {
     ) {
         let all = |of: &BTreeMap<String, usize>, before: &Accepted| {
             let of: Vec<(&str, &str)> = of.iter().map(|(c, n)| (c.as_str(), NAMES[*n])).collect();
-            judged(&of, before, &Ids::new())
+            validated(&of, before, &Ids::new())
         };
         let before = all(&first, &Accepted::new());
         let now = all(&then, &before.accepted);
-        let owned = |judged: &Judged| -> Vec<(String, String)> {
-            let keys = judged.accepted.keys();
-            keys.map(|key| (name(judged, &key.name).unwrap(), key.name.clone())).collect()
+        let owned = |validated: &ValidatedConfigurations| -> Vec<(String, String)> {
+            let keys = validated.accepted.keys();
+            keys.map(|key| (name(validated, &key.name).unwrap(), key.name.clone())).collect()
         };
         let distinct: BTreeMap<_, _> = owned(&now).into_iter().collect();
         prop_assert_eq!(distinct.len(), now.accepted.len());

@@ -142,7 +142,7 @@ fn count(field: &str, count: usize, most: usize) -> Result<(), String> {
     ))
 }
 
-/// In characters, as a schema counts.
+/// Checks the length of a text in characters, as a schema does.
 fn length(field: &str, text: &str, most: usize) -> Result<(), String> {
     // A text has no more characters than bytes.
     let characters = match text.len() {

@@ -12,7 +12,7 @@ use super::bounds;
 use crate::{
     agent::{
         plan_inputs::{Now, device_id, other_identity, pin},
-        values::{AcceptedConfiguration, Judged, Selection},
+        values::{AcceptedConfiguration, Selection, ValidatedConfigurations},
     },
     api::{configuration::Problem, instance::Instance, reason::Reason},
     discovery::session::{Discoveries, Sighting},
@@ -21,6 +21,7 @@ use crate::{
         instance_name::InstanceName,
         names::ObjectKey,
         slot_table::Use,
+        typed_names::NodeName,
     },
     store::{
         Configurations, InstanceChange, Instances, Report, View,
@@ -37,14 +38,14 @@ pub(crate) type Failing = BTreeMap<ObjectKey, Option<String>>;
 
 /// Everything the plan depends on.
 pub(crate) struct World<'a> {
-    pub(crate) node: &'a str,
+    pub(crate) node: &'a NodeName,
     /// Whether a controller makes the Instances of shared devices: then they are reported, and not changed.
     pub(crate) merges: bool,
     /// The most Instances of all Configurations together.
     pub(crate) max_instances: usize,
     pub(crate) now: Now<'a>,
     pub(crate) configurations: &'a Configurations,
-    pub(crate) judged: &'a Judged,
+    pub(crate) validated: &'a ValidatedConfigurations,
     pub(crate) discoveries: &'a Discoveries,
     pub(crate) instances: &'a Instances,
     /// The devices that containers of this node use, if that is known.
@@ -59,7 +60,7 @@ pub(crate) struct Plan {
     pub(crate) changes: Vec<InstanceChange>,
     pub(crate) absences: Absences,
     pub(crate) arrivals: Arrivals,
-    /// When to plan again if nothing changes before.
+    /// The time until the next plan if nothing changes before.
     pub(crate) wake_in: Option<Duration>,
     pub(crate) reports: BTreeMap<ObjectKey, Report>,
     /// Whether the reports have all Configurations: what they leave out is not there.
@@ -68,7 +69,7 @@ pub(crate) struct Plan {
 
 pub(crate) fn plan(world: &World<'_>) -> Plan {
     let mut plan = Plan::default();
-    let mut room = Room(signed(world.max_instances) - signed(world.instances.len()));
+    let mut budget = InstanceBudget(signed(world.max_instances) - signed(world.instances.len()));
     for (key, instance) in world.instances {
         let configuration = instance.spec.configuration_key(&key.namespace);
         let is_ours = is_empty_or_has(&instance.spec.nodes, world.node);
@@ -76,9 +77,9 @@ pub(crate) fn plan(world: &World<'_>) -> Plan {
             && world.configurations.is_complete
             && !world.configurations.objects.contains_key(&configuration)
             && !world.configurations.hidden.contains(&configuration)
-            && !world.judged.accepted.contains_key(&configuration);
+            && !world.validated.accepted.contains_key(&configuration);
         if is_orphan && is_merged(world, instance) {
-            room.0 += 1; // the controller deletes it
+            budget.0 += 1; // the controller deletes it
         } else if is_orphan {
             let is_last = !has_others(instance, world.node);
             plan.changes.push(match is_last {
@@ -89,24 +90,24 @@ pub(crate) fn plan(world: &World<'_>) -> Plan {
                     even_in_use: true,
                 },
             });
-            room.0 += 1;
+            budget.0 += 1;
         }
     }
-    for (key, accepted) in &world.judged.accepted {
+    for (key, accepted) in &world.validated.accepted {
         let mut part = PlanOfOne::new(world, key, accepted);
         if part.is_left_out() && part.unseen.is_empty() {
             continue; // the other nodes' Configurations are not reported
         }
         let new = part.follow_devices();
-        part.follow_absences(&mut room);
-        let arrivals = part.welcome(new, &mut room);
+        part.follow_absences(&mut budget);
+        let arrivals = part.create_missing(new, &mut budget);
         plan.changes.extend(part.changes);
         plan.absences.extend(part.absences);
         plan.arrivals.extend(key, arrivals);
         plan.wake_in = plan.wake_in.into_iter().chain(part.wake_in).min();
         plan.reports.insert(key.clone(), part.report);
     }
-    for (key, problem) in &world.judged.problems {
+    for (key, problem) in &world.validated.problems {
         plan.reports
             .entry(key.clone())
             .or_default()
@@ -114,13 +115,17 @@ pub(crate) fn plan(world: &World<'_>) -> Plan {
             .insert(0, problem.clone());
     }
     shared::keep_the_rest(world, &mut plan.reports);
-    bounds::complete(world.instances, &world.judged.accepted, &mut plan.reports);
+    bounds::complete(
+        world.instances,
+        &world.validated.accepted,
+        &mut plan.reports,
+    );
     plan.is_whole = shared::is_whole(world);
     plan
 }
 
-/// How many Instances there may be more; below zero where there are too many already.
-struct Room(i64);
+/// The number of Instances that may still be created; it is below zero if there are too many.
+struct InstanceBudget(i64);
 
 fn signed(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
@@ -205,7 +210,7 @@ impl<'a> PlanOfOne<'a> {
 
     /// Instances whose device is missing turn unhealthy, and go when their grace period is over, but not before a
     /// first complete look, and not while a container holds one of their slots. Those that go make room.
-    fn follow_absences(&mut self, room: &mut Room) {
+    fn follow_absences(&mut self, budget: &mut InstanceBudget) {
         let is_complete = self.sighting.is_some_and(|s| s.set.complete);
         let seconds = self.accepted.configuration.spec.grace_period_seconds;
         let grace = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
@@ -221,7 +226,7 @@ impl<'a> PlanOfOne<'a> {
             }
             if self.is_left_out() {
                 self.leave(key, instance, "spec.nodeSelector leaves this node out");
-                room.0 += 1;
+                budget.0 += 1;
                 continue;
             }
             let uptime = self.world.now.uptime;
@@ -232,7 +237,7 @@ impl<'a> PlanOfOne<'a> {
                 .is_some_and(|(sighting, id)| sighting.set.devices.contains_key(id));
             if is_elsewhere {
                 self.leave(key, instance, "its device has another Instance now");
-                room.0 += 1;
+                budget.0 += 1;
                 continue;
             }
             if id.as_ref().is_some_and(|id| self.is_held_back(id)) {
@@ -249,7 +254,7 @@ impl<'a> PlanOfOne<'a> {
                 // Until it is gone: what cannot be written now is not given another grace period.
                 self.absences.insert(key.clone(), since);
                 self.leave(key, instance, "its device is gone");
-                room.0 += 1;
+                budget.0 += 1;
                 continue;
             }
             self.report.instances += 1;
@@ -307,7 +312,7 @@ impl<'a> PlanOfOne<'a> {
             let device_id =
                 (device_id(instance).as_ref() != Some(&device.id)).then(|| device.id.to_string());
             let first_pin = device.pin.as_ref().filter(|_| pin(instance).is_none());
-            // What brokers are told is in the status where no controller is.
+            // Without a controller the connection of brokers is in the status.
             let connection = device.connection_digest();
             let connection =
                 (self.world.merges && noted(instance) != Some(&connection)).then_some(connection);
@@ -371,11 +376,11 @@ impl<'a> PlanOfOne<'a> {
     }
 }
 
-fn is_empty_or_has(nodes: &[String], node: &str) -> bool {
+fn is_empty_or_has(nodes: &[NodeName], node: &str) -> bool {
     nodes.is_empty() || nodes.iter().any(|n| n == node)
 }
 
-/// Whether other nodes see the device.
+/// Returns whether other nodes see the device.
 fn has_others(instance: &Instance, node: &str) -> bool {
     instance.spec.nodes.iter().any(|n| n != node)
 }

@@ -8,9 +8,9 @@
 //! | these and all that was refused before, together | [`BURST`] at once, then [`A_SECOND`] a second; bad news first |
 //! | what was refused | again after 0.2 s, then later and later, 60 s at most; each Instance for itself |
 //!
-//! So a dead switch with a thousand devices is told of at once, also that they are back, while an agent of a network that
-//! does not come to rest costs the API server so much and no more. The kubelet does not wait for any of this: it is told
-//! by the plugins.
+//! The failure of a switch with a thousand devices is written at once, and so is their return, while an agent in a network
+//! that changes all the time causes a bounded load on the API server. The kubelet waits for none of these writes: the
+//! plugins send it their lists.
 use super::plan::Failing;
 use crate::{
     model::{names::ObjectKey, token_bucket::TokenBucket},
@@ -37,9 +37,9 @@ pub(super) struct Writes {
     began: Instant,
     /// The waits of writes that failed.
     refused: Pace<Step>,
-    /// Why, as it was said last.
+    /// The error that was logged last for each step.
     reasons: BTreeMap<Step, StoreError>,
-    /// When the health or the description of an Instance was written last.
+    /// The time of the last write of the health or the description of each Instance.
     written: BTreeMap<Step, Instant>,
     bucket: TokenBucket,
 }
@@ -48,7 +48,7 @@ pub(super) struct Writes {
 #[derive(Debug)]
 pub(super) struct Due {
     pub(super) changes: Vec<InstanceChange>,
-    /// When more of it may be.
+    /// The time until more changes may be written.
     pub(super) wake_in: Option<Duration>,
 }
 
@@ -58,7 +58,7 @@ pub(super) enum Outcome {
     Done,
     /// The next plan sees what is there now.
     Overtaken,
-    /// It is tried again, and has been said.
+    /// The write failed again with an error that was logged. It is repeated.
     FailsStill,
     Fails(StoreError),
 }
@@ -75,7 +75,8 @@ impl Writes {
         }
     }
 
-    /// Those of the planned changes that may be written now, in their order. What is not planned any more is forgotten.
+    /// Returns the planned changes that may be written now, in their order, and forgets changes that are no longer
+    /// planned.
     pub(super) fn due(
         &mut self,
         planned: Vec<InstanceChange>,
@@ -184,7 +185,7 @@ impl Writes {
         self.refused.wait(step, now).max(calm)
     }
 
-    /// Among those whose number is limited; the first rank goes first.
+    /// Returns the rank of a change whose number is limited; the first rank is written first.
     fn rank(&self, change: &InstanceChange, instances: &Instances) -> Option<u8> {
         if self.refused.knows(&step(change)) {
             return Some(3);
@@ -200,7 +201,7 @@ impl Writes {
         }
     }
 
-    /// Whether this node has said anything of the device.
+    /// Returns whether this node has said anything of the device.
     fn has_said(&self, key: &ObjectKey, instances: &Instances) -> bool {
         let status = instances
             .get(key)

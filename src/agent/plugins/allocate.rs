@@ -173,8 +173,8 @@ impl Allocator {
         }
     }
 
-    /// Refuses a container whose device is gone, or is no longer to be reached as the container was told: the kubelet
-    /// replays the first answer at each restart of a container.
+    /// Refuses a container whose device is gone, or whose values no longer connect it to the device: the kubelet
+    /// repeats the first answer at each restart of a container.
     pub(super) async fn pre_start(
         &self,
         resource: &Resource,
@@ -319,7 +319,7 @@ impl Allocator {
     fn find(&self, keys: &BTreeSet<ObjectKey>) -> Result<BTreeMap<String, Found>, Denied> {
         let instances = self.inputs.store.instances().borrow().clone();
         let discoveries = self.inputs.discoveries.borrow().clone();
-        let judged = self.inputs.judged.borrow().clone();
+        let validated = self.inputs.validated.borrow().clone();
         let mut found = BTreeMap::new();
         for key in keys {
             let missing = || Denied::gone(format!("Instance {key} is gone"));
@@ -333,7 +333,7 @@ impl Allocator {
                 }
                 Sight::Seen(device) => {
                     let configuration = instance.spec.configuration_key(&key.namespace);
-                    let accepted = judged.accepted.get(&configuration);
+                    let accepted = validated.accepted.get(&configuration);
                     let entry = Found {
                         instance: key.name.parse().map_err(|_| missing())?,
                         device: device.clone(),

@@ -5,7 +5,7 @@ use tonic::Status;
 #[derive(Debug)]
 pub(super) struct Denied {
     status: Status,
-    /// One of a few.
+    /// The reason, as the label of a metric. There are only a few.
     word: &'static str,
 }
 
@@ -56,7 +56,7 @@ impl Denied {
         }
     }
 
-    /// `whose` device, or devices, must be reached differently than their container was told.
+    /// The connection to the device of `whose` has changed since its container got the values.
     pub(super) fn moved(whose: &str) -> Self {
         Self {
             status: Status::failed_precondition(format!(

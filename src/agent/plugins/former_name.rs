@@ -11,7 +11,7 @@ pub(super) async fn check(
     resource: &Resource,
     containers: &[Vec<String>],
 ) -> Result<(), Denied> {
-    let name = inputs.judged.borrow().names.of(resource);
+    let name = inputs.validated.borrow().names.of(resource);
     let (Resource::Configuration(_), Some(name)) = (resource, name) else {
         return Ok(());
     };

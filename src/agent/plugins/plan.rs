@@ -24,8 +24,8 @@ pub(crate) enum Action {
     Start(Offered),
 }
 
-/// What to offer on this node, by the name of the Instance or Configuration it is for. No two have one whole name:
-/// where an Instance and a Configuration would, the Instance has it.
+/// Returns the resources to offer on this node, by the name of the Instance or Configuration. If an Instance and a
+/// Configuration would have one full name, the Instance has it.
 pub(crate) fn desired(
     instances: &Instances,
     node: &str,
@@ -104,8 +104,8 @@ pub(crate) fn gone(
         .collect()
 }
 
-/// What a resource's plugin lists. The slots of a device that is gone stay, unhealthy: the kubelet takes a slot that
-/// is missing from the list for a healthy one.
+/// Returns what a resource's plugin lists. The slots of a device that is gone stay, unhealthy: the kubelet takes a slot
+/// that is missing from the list for a healthy one.
 pub(crate) fn listed(resource: &Resource, slots: &SlotTable, gone: &BTreeSet<String>) -> Vec<Slot> {
     let list = match resource {
         Resource::Instance(name) => slots.instance_list(name),
@@ -186,7 +186,7 @@ mod tests {
         let instance = |(name, configuration): &(&str, &str)| {
             let spec = InstanceSpec {
                 configuration_name: (*configuration).to_owned(),
-                nodes: vec!["n".to_owned()],
+                nodes: vec!["n".into()],
                 ..InstanceSpec::default()
             };
             let key = ObjectKey::new("default", *name);

@@ -5,7 +5,7 @@ mod plan;
 use super::{
     plugins,
     settings::Settings,
-    values::{Judged, KubeletSocket},
+    values::{KubeletSocket, ValidatedConfigurations},
 };
 use crate::{
     store::{Configurations, Instances},
@@ -19,7 +19,7 @@ pub(super) struct Inputs {
     pub(super) settings: Arc<Settings>,
     pub(super) configurations: watch::Receiver<Arc<Configurations>>,
     pub(super) instances: watch::Receiver<Arc<Instances>>,
-    pub(super) judged: watch::Receiver<Arc<Judged>>,
+    pub(super) validated: watch::Receiver<Arc<ValidatedConfigurations>>,
     pub(super) kubelet: watch::Receiver<Option<KubeletSocket>>,
     /// Our resources that are registered with the kubelet.
     pub(super) registered: watch::Receiver<BTreeSet<String>>,
@@ -27,7 +27,7 @@ pub(super) struct Inputs {
 
 pub(super) fn health(inputs: Inputs) -> Health {
     Health::new(move || {
-        let names = inputs.judged.borrow().names.clone();
+        let names = inputs.validated.borrow().names.clone();
         let node = &inputs.settings.node_name;
         let desired = plugins::desired(&inputs.instances.borrow(), node, &names);
         let desired = desired.into_values().map(|offered| offered.full_name);

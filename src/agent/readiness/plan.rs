@@ -2,7 +2,7 @@
 //!
 //! Only what is so now counts, nothing that was: while a kubelet restarts the agent is not ready, once, from when the
 //! old one lets go of the plugins until the new one listens to all of them. A device that is new is not registered for the
-//! few milliseconds its registration takes; a probe that looks just then is told so, and the next one is not.
+//! few milliseconds its registration takes; a probe at that moment gets the answer "not ready", and the next one "ready".
 use crate::store::Configurations;
 use std::{collections::BTreeSet, path::Path};
 

@@ -12,19 +12,51 @@ use crate::{
 };
 use std::{collections::BTreeMap, time::Duration};
 
-/// For each slot: the uptime at which the first of the looks began that have missed it without a break.
+/// The begin of the first look that has missed each slot, if every look since has missed it. Times are uptimes.
 pub(crate) type Missed = BTreeMap<SlotId, Duration>;
 
-/// For each slot that could not be claimed: the uptime of the next try, and the number of tries so far.
+/// The uptime of the next try and the number of tries so far, for each slot that could not be claimed.
 pub(crate) type Retries = BTreeMap<SlotId, (Duration, u32)>;
 
-/// The time of a look at the kubelet's books.
+/// The time after which a claim that was answered is in the kubelet's memory, even on a machine that is overloaded. The
+/// kubelet puts a device there as soon as it has the answer of Allocate.
+const ADMITTED_WITHIN: Duration = Duration::from_secs(30);
+
+/// A look at the kubelet's books.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Looks {
-    /// The uptime at which this look began.
+pub(crate) struct Look {
+    /// The uptime at which it began.
     pub(crate) begun: Duration,
-    /// The least time between two looks that both miss a slot: a Pod that is being admitted shows in the second.
-    pub(crate) apart: Duration,
+    /// The longest time between two looks that both miss a slot before it is released.
+    pub(crate) interval: Duration,
+    /// Whether the kubelet has written its checkpoint for this look.
+    pub(crate) is_fresh: bool,
+}
+
+impl Look {
+    /// Returns the least time between two looks that both miss a slot before it is released: a Pod that is being admitted
+    /// shows in the second. The shorter time is for slots whose Pods have been admitted long ago, and only with a
+    /// checkpoint that contains all that the kubelet has in its memory.
+    fn apart(self, held: &Held) -> Duration {
+        let age = self.begun.saturating_sub(held.answered);
+        match self.is_fresh && age >= ADMITTED_WITHIN {
+            true => follow_up(self.interval),
+            false => self.interval,
+        }
+    }
+}
+
+/// Returns the time between a look that misses a slot and the next look.
+fn follow_up(interval: Duration) -> Duration {
+    interval * 3 / 10
+}
+
+/// Returns the wait for the next look: shorter while a slot was missed once.
+pub(crate) fn next_look(interval: Duration, missed: &Missed) -> Duration {
+    match missed.is_empty() {
+        true => interval / 2,
+        false => follow_up(interval),
+    }
 }
 
 /// The longest time between two tries to claim a slot that a container uses.
@@ -33,18 +65,18 @@ const LONGEST_WAIT: Duration = Duration::from_secs(300);
 /// Returns the claims to be made now: the first try at once, each further wait twice as long, up to [`LONGEST_WAIT`].
 pub(crate) fn due_claims(
     adoptions: &Adoptions,
-    looks: Looks,
+    look: Look,
     retries: &Retries,
 ) -> (Vec<SlotChange>, Retries) {
     let (mut due, mut retries_left) = (vec![], Retries::new());
     for change in &adoptions.changes {
         let (at, tries) = retries.get(&change.slot).copied().unwrap_or_default();
-        let next = match at <= looks.begun {
+        let next = match at <= look.begun {
             false => (at, tries),
             true => {
                 due.push(change.clone());
-                let wait = looks.apart / 2 * 2_u32.saturating_pow(tries.min(16));
-                (looks.begun + wait.min(LONGEST_WAIT), tries + 1)
+                let wait = look.interval / 2 * 2_u32.saturating_pow(tries.min(16));
+                (look.begun + wait.min(LONGEST_WAIT), tries + 1)
             }
         };
         retries_left.insert(change.slot.clone(), next);
@@ -57,15 +89,15 @@ pub(crate) fn new_conflicts<'a>(now: &'a [HeldTwice], before: &[HeldTwice]) -> V
     now.iter().filter(|one| !before.contains(one)).collect()
 }
 
-/// Releases a slot when two looks, at least `looks.apart` apart, have missed it and both began after its claim was
+/// Releases a slot when two looks, at least [`Look::apart`] apart, have missed it and both began after its claim was
 /// answered.
 pub(crate) fn releases(
     held: &[Held],
     listed: &Ids,
-    looks: Looks,
+    look: Look,
     missed: &Missed,
 ) -> (Vec<SlotChange>, Missed) {
-    let begun = looks.begun;
+    let begun = look.begun;
     let mut still_missed = Missed::new();
     let mut releases = vec![];
     for slot in held
@@ -77,7 +109,7 @@ pub(crate) fn releases(
             .copied()
             .filter(|first| *first >= slot.answered);
         match first {
-            Some(first) if begun.saturating_sub(first) >= looks.apart => {
+            Some(first) if begun.saturating_sub(first) >= look.apart(slot) => {
                 releases.push(SlotChange {
                     key: slot.key.clone(),
                     slot: slot.slot.clone(),
@@ -93,7 +125,7 @@ pub(crate) fn releases(
     (releases, still_missed)
 }
 
-/// Whether a container holds the slot by the resource it was claimed by.
+/// Returns whether a container holds the slot by the resource it was claimed by.
 pub(crate) fn is_listed(held: &Held, listed: &Ids) -> bool {
     let id = held.id();
     let ids = id
@@ -152,17 +184,19 @@ mod tests {
     }
 
     fn by_instance(answered: u64) -> Held {
-        held(answered, SlotOwner::Node("a".to_owned()))
+        held(answered, SlotOwner::Node("a".into()))
     }
 
     fn listing(resource: &str, id: &str) -> Ids {
         BTreeMap::from([(resource.to_owned(), BTreeSet::from([id.to_owned()]))])
     }
 
-    fn at(seconds: u64) -> Looks {
-        Looks {
+    /// A look with a checkpoint that may be old.
+    fn at(seconds: u64) -> Look {
+        Look {
             begun: Duration::from_secs(seconds),
-            apart: Duration::from_secs(10),
+            interval: Duration::from_secs(10),
+            is_fresh: false,
         }
     }
 
@@ -184,6 +218,34 @@ mod tests {
     fn two_looks_ten_seconds_apart_release_a_slot() {
         assert_eq!(released_at(&by_instance(0), &[5, 10, 15, 20]), Some(15));
         assert_eq!(released_at(&by_instance(0), &[5, 6, 7, 8]), None);
+    }
+
+    #[test]
+    fn a_slot_that_was_claimed_long_ago_is_released_after_three_seconds_by_a_fresh_checkpoint() {
+        let missed = Missed::from([(by_instance(0).slot, Duration::from_secs(50))]);
+        let released = |answered, look| {
+            let held = [by_instance(answered)];
+            !releases(&held, &Ids::new(), look, &missed).0.is_empty()
+        };
+        let fresh = |seconds| Look {
+            is_fresh: true,
+            ..at(seconds)
+        };
+        assert!(!released(0, fresh(52)));
+        assert!(released(0, fresh(53)));
+        assert!(released(23, fresh(53)));
+        // The Pod may still be in admission, or the checkpoint may be older than its admission.
+        assert!(!released(24, fresh(53)));
+        assert!(!released(0, at(59)));
+        assert!(released(49, at(60)));
+    }
+
+    #[test]
+    fn a_slot_that_was_missed_once_makes_the_next_look_come_sooner() {
+        let interval = at(0).interval;
+        let missed = Missed::from([(by_instance(0).slot, Duration::ZERO)]);
+        assert_eq!(next_look(interval, &Missed::new()).as_secs(), 5);
+        assert_eq!(next_look(interval, &missed).as_secs(), 3);
     }
 
     #[test]
@@ -217,7 +279,7 @@ mod tests {
             key: ObjectKey::new("default", "cam-8120fe"),
             slot: SlotId::new("cam-8120fe", 0),
             from: None,
-            to: Some(SlotOwner::Node("a".to_owned())),
+            to: Some(SlotOwner::Node("a".into())),
         };
         let adoptions = Adoptions {
             changes: vec![change],
@@ -245,7 +307,7 @@ mod tests {
             key: ObjectKey::new("default", "cam-8120fe"),
             slot: SlotId::new("cam-8120fe", 0),
             id: SlotId::new("cam-8120fe", 0),
-            owner: SlotOwner::Node(owner.to_owned()),
+            owner: SlotOwner::Node(owner.into()),
         };
         assert_eq!(new_conflicts(&[by("b")], &[]).len(), 1);
         assert_eq!(new_conflicts(&[by("b")], &[by("b")]).len(), 0);
@@ -259,7 +321,7 @@ mod tests {
                 0,
                 SlotOwner::Configuration {
                     slot: slot.to_owned(),
-                    node: "a".to_owned(),
+                    node: "a".into(),
                 },
             )
         };

@@ -1,7 +1,7 @@
 //! Compares the slots with the kubelet's books every few seconds. Slots whose containers have ended are released, because
 //! the kubelet has no call for that. Slots that containers use and that are free in the Instance are claimed.
 use super::{
-    plan::{Looks, Missed, Retries, due_claims, new_conflicts, releases},
+    plan::{Look, Missed, Retries, due_claims, new_conflicts, next_look, releases},
     request::{Request, Requests},
     table::SharedTable,
 };
@@ -9,7 +9,7 @@ use crate::{
     agent::{
         books::{Books, BooksReader, Checkpoint, Confirmed},
         settings::{Clock, Settings},
-        values::{Judged, KubeletSocket},
+        values::{KubeletSocket, ValidatedConfigurations},
     },
     api::reason::Reason,
     model::slot_table::{HeldTwice, SlotTable, Use},
@@ -36,7 +36,7 @@ pub(in crate::agent) struct Inputs {
     pub(in crate::agent) clock: Clock,
     pub(in crate::agent) books: BooksReader,
     pub(in crate::agent) table: SharedTable,
-    pub(in crate::agent) judged: watch::Receiver<Arc<Judged>>,
+    pub(in crate::agent) validated: watch::Receiver<Arc<ValidatedConfigurations>>,
     pub(in crate::agent) kubelet: watch::Receiver<Option<KubeletSocket>>,
     /// The store writes the Events.
     pub(in crate::agent) store: Arc<dyn Store>,
@@ -65,13 +65,13 @@ pub(in crate::agent) async fn run(
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let mut slots = inputs.table.subscribe();
-    let (mut judged, mut kubelet) = (inputs.judged.clone(), inputs.kubelet.clone());
+    let (mut validated, mut kubelet) = (inputs.validated.clone(), inputs.kubelet.clone());
     let interval = inputs.settings.look_interval;
     let mut memory = Memory::default();
     let looks = async {
         loop {
             if uses.borrow().as_deref().is_none_or(<[_]>::is_empty) {
-                until_needed(&mut slots, &mut judged).await?;
+                until_needed(&mut slots, &mut validated).await?;
             }
             if kubelet.has_changed()? {
                 // A new kubelet lists nothing for a while, though containers run.
@@ -97,7 +97,8 @@ pub(in crate::agent) async fn run(
                 }
             }
             // What this node has just created may be of a device that a container has.
-            if arrives_before_look(&mut slots, arrivals, interval / 2).await? {
+            let wait = next_look(interval, &memory.missed);
+            if arrives_before_look(&mut slots, arrivals, wait).await? {
                 sleep(interval / ARRIVAL_WAIT_DIVISOR).await;
             }
         }
@@ -111,11 +112,11 @@ pub(in crate::agent) async fn run(
 /// Waits until there is an Instance, or a Configuration that may get one.
 async fn until_needed(
     slots: &mut watch::Receiver<SlotTable>,
-    judged: &mut watch::Receiver<Arc<Judged>>,
+    validated: &mut watch::Receiver<Arc<ValidatedConfigurations>>,
 ) -> anyhow::Result<()> {
     tokio::select! {
         some = slots.wait_for(|slots| !slots.is_empty()) => drop(some?),
-        some = judged.wait_for(|judged| !judged.accepted.is_empty()) => drop(some?),
+        some = validated.wait_for(|validated| !validated.accepted.is_empty()) => drop(some?),
     }
     Ok(())
 }
@@ -147,9 +148,10 @@ impl Memory {
         published: &watch::Sender<Uses>,
         begun: Duration,
     ) -> Vec<Request> {
-        let looks = Looks {
+        let look = Look {
             begun,
-            apart: inputs.settings.look_interval,
+            interval: inputs.settings.look_interval,
+            is_fresh: books.is_fresh(),
         };
         // The table as it is now: what was claimed since the look is not to be claimed again.
         let uses = books.uses();
@@ -160,7 +162,7 @@ impl Memory {
         self.report_checkpoint(&books.checkpoint);
         let released = match books.held() {
             Some(listed) => {
-                let (changes, missed) = releases(&held, &listed, looks, &self.missed);
+                let (changes, missed) = releases(&held, &listed, look, &self.missed);
                 self.missed = missed;
                 changes
             }
@@ -169,7 +171,7 @@ impl Memory {
                 vec![]
             }
         };
-        let (claimed, retries) = due_claims(&adoptions, looks, &self.retries);
+        let (claimed, retries) = due_claims(&adoptions, look, &self.retries);
         self.retries = retries;
         self.report_conflicts(inputs, adoptions.twice);
         publish::if_changed(published, Some(uses.into()));

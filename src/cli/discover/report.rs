@@ -3,6 +3,7 @@ use crate::model::{
     device::{Device, DeviceId, DeviceSet, Scope},
     instance_name::InstanceName,
     printable::printable,
+    typed_names::NodeName,
 };
 use serde::Serialize;
 use std::{collections::BTreeMap, sync::Arc};
@@ -15,7 +16,7 @@ const REACH_WIDTH: usize = 24;
 #[derive(Debug, Clone)]
 pub(super) struct Naming {
     pub(super) configuration: String,
-    pub(super) node: String,
+    pub(super) node: NodeName,
     pub(super) scope: Scope,
 }
 

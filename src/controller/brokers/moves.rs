@@ -4,7 +4,7 @@ use crate::{controller::world::World, model::names::ObjectKey};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
 
-/// How long a node is no place for a broker that the scheduler refused there. It doubles with each refusal.
+/// The time for which a node gets no broker after the scheduler refused one there. It doubles with each refusal.
 const FIRST_REST: SignedDuration = SignedDuration::from_secs(30);
 const LAST_REST: SignedDuration = SignedDuration::from_mins(5);
 /// A broker that may find a better node waits so long for the other nodes to report a new device.
@@ -14,7 +14,7 @@ const OTHERS_REPORT: SignedDuration = SignedDuration::from_millis(500);
 pub(crate) struct Moves {
     /// The Pods that were moved away. Their names stand for a node.
     left: BTreeMap<ObjectKey, Left>,
-    /// When each Instance was seen first, by its uid.
+    /// The time at which each Instance was seen first, by its uid.
     first_seen: BTreeMap<String, Timestamp>,
 }
 
@@ -40,7 +40,7 @@ impl Moves {
         self.first_seen = seen.collect();
     }
 
-    /// The Pod found its place after all.
+    /// Forgets the moves of a Pod that runs.
     pub(super) fn runs(&mut self, pod: &ObjectKey) {
         self.left.remove(pod);
     }

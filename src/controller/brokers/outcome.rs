@@ -1,6 +1,7 @@
-//! What becomes of an action on a broker, and what users are told of it. Pure.
+//! Defines the results of actions on brokers, and the notices for users. Pure.
 use super::plan::Broker;
 use crate::model::names::ObjectKey;
+use crate::model::typed_names::NodeName;
 use k8s_openapi::jiff::SignedDuration;
 
 /// The result of an action.
@@ -8,13 +9,13 @@ use k8s_openapi::jiff::SignedDuration;
 pub(crate) enum Outcome {
     /// The action was carried out. The value is the uid of the created object, if one was created.
     Done(Option<String>),
-    /// The object is another one than was thought, or is there already.
+    /// The object was replaced, or exists already.
     Conflict,
     /// The object is not there.
     Gone,
-    /// The API server does not want it as it is.
+    /// The API server refuses the object.
     Refused { code: u16, message: String },
-    /// The API server is away or busy.
+    /// The API server is unreachable or busy.
     Failed(String),
 }
 
@@ -33,6 +34,33 @@ impl Outcome {
     }
 }
 
+/// The effect of an outcome on the memory.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Settled {
+    /// Whether nothing is left to do until the world changes, or the wait of the broker is over.
+    pub(crate) is_done: bool,
+    pub(crate) notice: Option<Notice>,
+}
+
+impl Settled {
+    pub(crate) const DONE: Self = Self::silently(true);
+
+    pub(super) const fn silently(is_done: bool) -> Self {
+        Self {
+            is_done,
+            notice: None,
+        }
+    }
+
+    /// Returns the effect of an outcome that is final and has a notice.
+    pub(super) fn with(notice: Notice) -> Self {
+        Self {
+            is_done: true,
+            notice: Some(notice),
+        }
+    }
+}
+
 /// An Event for users.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Notice {
@@ -40,7 +68,7 @@ pub(crate) enum Notice {
     /// A Pod that could not be scheduled was deleted: another follows on another node.
     Moved {
         broker: Broker,
-        node: String,
+        node: NodeName,
         why: String,
     },
     /// A Pod ended.

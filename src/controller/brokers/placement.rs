@@ -48,7 +48,7 @@ fn is_tolerated(taint: &TaintPart, spec: &Value) -> bool {
     tolerations.any(|toleration| tolerates(toleration, taint))
 }
 
-/// Whether admission may add a toleration for the taint.
+/// Returns whether admission may add a toleration for the taint.
 fn may_be_tolerated(taint: &TaintPart, spec: &Value) -> bool {
     let is_cordon = taint.key == UNSCHEDULABLE;
     let has_class = spec.get("runtimeClassName").is_some_and(Value::is_string);

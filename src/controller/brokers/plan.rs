@@ -2,11 +2,12 @@
 mod jobs;
 mod pods;
 mod seats;
+mod specs;
 
 use super::{
     memory::Memory,
     placement,
-    report::{Found, Report, Reports},
+    report::{Report, Reports},
 };
 use crate::{
     api::{
@@ -14,13 +15,12 @@ use crate::{
         configuration::Configuration,
         instance::Instance,
         names,
-        reason::Reason,
     },
     controller::{
         nodes::Sights,
         world::{BrokerJob, BrokerPod, World},
     },
-    model::names::ObjectKey,
+    model::{names::ObjectKey, typed_names::NodeName},
     store::plan::is_seen,
 };
 use k8s_openapi::jiff::Timestamp;
@@ -30,12 +30,12 @@ use std::collections::BTreeMap;
 pub(crate) struct Input<'a> {
     pub(crate) world: &'a World,
     pub(crate) memory: &'a Memory,
-    /// Such as `akri.sh`.
+    /// The prefix of the resources, such as `akri.sh`.
     pub(crate) resource_prefix: &'a str,
     pub(crate) now: Timestamp,
 }
 
-/// A Pod or a Job, and why it is.
+/// A Pod or a Job, with the objects that it is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Broker {
     pub(crate) key: ObjectKey,
@@ -51,7 +51,7 @@ pub(crate) enum Action {
         broker: Broker,
         /// The uid of the Instance.
         owner: String,
-        node: String,
+        node: NodeName,
         pod: Value,
     },
     DeletePod {
@@ -67,7 +67,7 @@ pub(crate) enum Action {
         broker: Broker,
         uid: String,
         version: String,
-        node: String,
+        node: NodeName,
         why: String,
     },
     /// Asks the API server whether it would create a Pod of a new broker spec, before Pods of the old one are replaced.
@@ -98,7 +98,7 @@ pub(crate) struct Plan {
     /// Configurations that no broker can be made of, with their digest. What runs of them goes on.
     pub(crate) broken: BTreeMap<ObjectKey, (String, SpecError)>,
     pub(crate) reports: Reports,
-    /// When to look again if nothing changes before.
+    /// The time of the next look if nothing changes before.
     pub(crate) wake: Option<Timestamp>,
 }
 
@@ -109,7 +109,7 @@ pub(crate) fn plan(input: &Input<'_>) -> Plan {
         jobs: owned(&input.world.jobs, |job| job.meta.owner.as_deref()),
         sights: Sights::new(input.world),
         loads: seats::loads(input),
-        asked: BTreeMap::new(),
+        specs: BTreeMap::new(),
         moves: 0,
         plan: Plan::default(),
     };
@@ -123,8 +123,9 @@ pub(crate) fn plan(input: &Input<'_>) -> Plan {
 
 type Owned<'a, T> = BTreeMap<(&'a str, &'a str), BTreeMap<&'a ObjectKey, &'a T>>;
 
-/// By the namespace and the uid of the owner, which is in the same namespace: others may write any uid. What is of no Instance that is known is left to garbage collection: the Instance may be
-/// newer than our list of them.
+/// Returns the objects by the namespace and the uid of their owner. The owner must be in the same namespace, because
+/// users may write any uid. Objects whose owner we do not know are left to the garbage collector: their Instance may be
+/// newer than our list.
 fn owned<T>(
     objects: &BTreeMap<ObjectKey, std::sync::Arc<T>>,
     owner: impl Fn(&T) -> Option<&str>,
@@ -146,55 +147,54 @@ struct Planner<'a> {
     pods: Owned<'a, BrokerPod>,
     jobs: Owned<'a, BrokerJob>,
     sights: Sights<'a>,
-    /// How many brokers each node has, by the value of its label.
+    /// The number of brokers of each node, by the value of the node's label.
     loads: BTreeMap<String, usize>,
-    asked: BTreeMap<&'a ObjectKey, Asked>,
+    specs: BTreeMap<&'a ObjectKey, specs::CheckedSpec>,
     /// The number of Pods that this plan moves.
     moves: usize,
     plan: Plan,
 }
 
-/// The validated broker spec of a Configuration.
-struct Asked {
-    digest: String,
-    is_broken: bool,
-    /// The API server has created a Pod of this spec, or would.
-    is_accepted: bool,
-    /// This plan asks the API server about the spec.
-    is_tried: bool,
-}
-
-/// An Instance that brokers are planned for.
+/// An Instance that brokers are planned for, and its Configuration.
 #[derive(Clone, Copy)]
-struct Of<'a> {
+struct Target<'a> {
     subject: Subject<'a>,
     uid: &'a str,
-    configuration: (&'a ObjectKey, &'a Configuration),
-    /// Nothing can be made of what it asks for.
+    configuration_key: &'a ObjectKey,
+    configuration: &'a Configuration,
+    /// Whether no broker can be made of the broker spec.
     is_broken: bool,
 }
 
-impl<'a> Of<'a> {
-    /// The namespace and the uid of the Instance.
+impl<'a> Target<'a> {
+    /// Returns the namespace and the uid of the Instance.
     fn owner(&self) -> (&'a str, &'a str) {
         (&self.subject.key.namespace, self.uid)
     }
 }
 
-/// A node that sees the device, and the Pod there.
+/// The Pods that a Configuration asks for, for one Instance.
+#[derive(Clone, Copy)]
+struct WantedPods<'a, 's> {
+    target: Target<'a>,
+    spec: &'s Value,
+    digest: &'s str,
+}
+
+/// A node that sees the device, and the key of the Pod there.
 struct Place<'a> {
-    node: &'a str,
+    node: &'a NodeName,
     key: ObjectKey,
-    /// Whether something new can start here: there is something to start, the device is there, and so is the node.
+    /// Whether a new Pod could use the device here: the broker spec is valid, the node sees the device and is ready.
     is_fit: bool,
-    /// What keeps a new Pod from the node: its taints, or that it is cordoned.
+    /// The reason why the scheduler puts no new Pod on the node: a taint, or that the node is cordoned.
     obstacle: Option<String>,
-    /// How the device is reached from here.
+    /// The digest of the values that connect a container on this node to the device.
     connection: Option<&'a str>,
 }
 
 impl Place<'_> {
-    /// Whether a new Pod can start here, as far as this is known.
+    /// Returns whether a new Pod can start here, as far as is known.
     fn is_open(&self) -> bool {
         self.is_fit && self.obstacle.is_none()
     }
@@ -203,75 +203,76 @@ impl Place<'_> {
 impl<'a> Planner<'a> {
     fn instance(&mut self, key: &'a ObjectKey, instance: &'a Instance) {
         let configuration = instance.spec.configuration_key(&key.namespace);
-        // One that is gone takes its Instances along; of one that cannot be read, what runs goes on.
+        // If the Configuration is gone its Instances will be deleted. If it cannot be read, its brokers stay.
         let known = (self.input.world.configurations).get_key_value(&configuration);
         let Some(((configuration_key, configuration), uid)) =
             known.zip(instance.metadata.uid.as_deref())
         else {
             return;
         };
-        if goes(instance, configuration) {
+        if is_being_deleted(instance, configuration) {
             return;
         }
-        let of = Of {
+        let target = Target {
             subject: Subject {
                 key,
                 instance,
                 resource_prefix: self.input.resource_prefix,
             },
             uid,
-            configuration: (configuration_key, configuration),
-            is_broken: self.asked((configuration_key, configuration)).is_broken,
+            configuration_key,
+            configuration,
+            is_broken: self.checked(configuration_key, configuration).is_broken,
         };
         let wanted = broker::wanted(configuration.spec.broker_spec.as_ref());
         if !matches!(wanted, Some(Wanted::Pod(_))) {
-            for (key, pod) in self.pods.remove(&of.owner()).unwrap_or_default() {
-                self.delete_pod((key, pod), "its Configuration asks for no Pod");
+            for (key, pod) in self.pods.remove(&target.owner()).unwrap_or_default() {
+                self.delete_pod(key, pod, "its Configuration asks for no Pod");
             }
         }
         if !matches!(wanted, Some(Wanted::Job(_))) {
-            for (key, job) in self.jobs.remove(&of.owner()).unwrap_or_default() {
-                self.delete_job((key, job), "its Configuration asks for no Job");
+            for (key, job) in self.jobs.remove(&target.owner()).unwrap_or_default() {
+                self.delete_job(key, job, "its Configuration asks for no Job");
             }
         }
         match wanted {
             None => {}
-            Some(Wanted::Pod(spec)) => self.pods(of, spec),
-            Some(Wanted::Job(spec)) => self.job(of, spec),
+            Some(Wanted::Pod(spec)) => self.pods(target, spec),
+            Some(Wanted::Job(spec)) => self.job(target, spec),
         }
     }
 
-    /// The nodes that see the device. `spec` is the spec of the Pods that are bound to nodes, if they are.
-    fn places(&self, of: Of<'a>, spec: Option<&Value>) -> Vec<Place<'a>> {
-        let instance = of.subject.instance;
+    /// Returns the nodes that see the device. `spec` is the spec of the Pods, if they are bound to nodes.
+    fn places(&self, target: Target<'a>, spec: Option<&Value>) -> Vec<Place<'a>> {
+        let instance = target.subject.instance;
         let seen = instance.status.iter().flat_map(|status| &status.nodes);
         let seen: BTreeMap<_, _> = seen.map(|node| (&node.name, node)).collect();
         let views = match instance.spec.shared {
-            true => self.sights.of(of.subject.key),
+            true => self.sights.of(target.subject.key),
             false => BTreeMap::new(),
         };
         let annotations = instance.metadata.annotations.as_ref();
         let noted = annotations.and_then(|all| all.get(names::CONNECTION));
-        let is_healthy = |node: &String| match views.get(node.as_str()) {
+        let is_healthy = |node: &NodeName| match views.get(node) {
             Some(view) => view.is_healthy(),
             None => (instance.status.as_ref()).is_none_or(|status| is_seen(status, node)),
         };
-        // What the node says now, else what it wrote beside its own device, else what an earlier agent wrote.
-        let connection = |node: &String| {
-            let said = views.get(node.as_str()).map(|view| &view.connection);
+        // The node's present report counts first, then the annotation of its own device, then an earlier agent's entry.
+        let connection = |node: &NodeName| {
+            let said = views.get(node).map(|view| &view.connection);
             let written = || seen.get(node).map(|seen| &seen.connection);
             let own = noted.filter(|_| !instance.spec.shared);
             own.or_else(|| said.or_else(written)?.as_ref())
         };
-        let place = |node: &'a String| {
-            let name = broker::pod_name(of.subject, node);
+        let place = |node: &'a NodeName| {
+            let name = broker::pod_name(target.subject, node);
             let state = self.input.world.nodes.get(node);
             let is_ready = state.is_some_and(|node| node.is_ready);
             let obstacle = state.zip(spec);
             Place {
                 node,
-                key: ObjectKey::new(&of.subject.key.namespace, name),
-                is_fit: !of.is_broken && is_ready && is_healthy(node),
+                key: ObjectKey::new(&target.subject.key.namespace, name),
+                is_fit: !target.is_broken && is_ready && is_healthy(node),
                 obstacle: obstacle.and_then(|(node, spec)| placement::obstacle(node, spec)),
                 connection: connection(node).map(String::as_str),
             }
@@ -288,64 +289,11 @@ impl<'a> Planner<'a> {
         false
     }
 
-    fn asked(&mut self, (key, configuration): (&'a ObjectKey, &Configuration)) -> &mut Asked {
-        let broken = &mut self.plan.broken;
-        self.asked.entry(key).or_insert_with(|| {
-            let digest = broker::digest(configuration);
-            let error = broker::check(configuration).err();
-            let is_broken = error.is_some();
-            broken.extend(error.map(|error| (key.clone(), (digest.clone(), error))));
-            let is_accepted = self.input.memory.specs.is_accepted(key, &digest)
-                || has_pod_of(self.input.world, key, &digest);
-            Asked {
-                digest,
-                is_broken,
-                is_accepted,
-                is_tried: false,
-            }
-        })
-    }
-
-    fn broken(&mut self, of: Of<'_>, (digest, error): (&str, SpecError)) {
-        let key = of.configuration.0.clone();
-        self.plan.broken.insert(key, (digest.to_owned(), error));
-    }
-
-    fn report(&mut self, of: Of<'_>) -> &mut Report {
-        let (key, configuration) = of.configuration;
-        let report = self.plan.reports.entry(key.clone()).or_default();
-        report.generation = configuration.metadata.generation;
+    fn report(&mut self, target: Target<'_>) -> &mut Report {
+        let key = target.configuration_key.clone();
+        let report = self.plan.reports.entry(key).or_default();
+        report.generation = target.configuration.metadata.generation;
         report
-    }
-
-    /// Adds what was refused of whole broker specs, here or by the API server.
-    fn report_refusals(&mut self) {
-        let asked = self.asked.iter();
-        let refused = asked.filter_map(|(key, asked)| {
-            let broken = self
-                .plan
-                .broken
-                .get(*key)
-                .map(|(_, error)| error.to_string());
-            let generation = self.input.world.configurations.get(*key);
-            let generation = generation.and_then(|of| of.metadata.generation);
-            // A Job is of a generation, a Pod of a digest.
-            let of_job = generation.unwrap_or_default().to_string();
-            let specs = &self.input.memory.specs;
-            let refused = specs.refusal(key, &asked.digest);
-            let refused = refused.or_else(|| specs.refusal(key, &of_job));
-            let message = broken.or(refused.map(str::to_owned))?;
-            Some(((*key).clone(), generation, message))
-        });
-        for (key, generation, message) in refused.collect::<Vec<_>>() {
-            let report = self.plan.reports.entry(key).or_default();
-            report.generation = generation;
-            report.add(Found {
-                reason: Reason::BrokerSpecInvalid,
-                of: String::new(),
-                message,
-            });
-        }
     }
 
     fn wake_at(&mut self, at: Timestamp) {
@@ -354,34 +302,19 @@ impl<'a> Planner<'a> {
     }
 }
 
-impl Of<'_> {
+impl Target<'_> {
     fn broker(&self, key: ObjectKey, digest: &str) -> Broker {
         Broker {
             key,
             instance: self.subject.key.clone(),
-            configuration: self.configuration.0.clone(),
+            configuration: self.configuration_key.clone(),
             digest: digest.to_owned(),
         }
     }
 }
 
-/// Whether a Pod of a Configuration was created by this spec.
-fn has_pod_of(world: &World, configuration: &ObjectKey, digest: &str) -> bool {
-    world.pods.iter().any(|(key, pod)| {
-        let of = pod.meta.labels.get(names::CONFIGURATION_LABEL);
-        key.namespace == configuration.namespace
-            && of == Some(&configuration.name)
-            && pod
-                .meta
-                .annotations
-                .get(names::BROKER_DIGEST)
-                .map(String::as_str)
-                == Some(digest)
-    })
-}
-
-/// Whether the Instance or its Configuration is on the way out: garbage collection has the rest.
-fn goes(instance: &Instance, configuration: &Configuration) -> bool {
+/// Returns whether the Instance or its Configuration is being deleted. The garbage collector deletes their brokers.
+fn is_being_deleted(instance: &Instance, configuration: &Configuration) -> bool {
     let owners = instance.metadata.owner_references.iter().flatten();
     let owner = owners
         .into_iter()

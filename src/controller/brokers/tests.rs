@@ -52,14 +52,14 @@ fn world(broker: Value) -> World {
         InstanceSpec {
             configuration_name: "cam".to_owned(),
             capacity: 1,
-            nodes: vec!["a".to_owned()],
+            nodes: vec!["a".into()],
             ..InstanceSpec::default()
         },
     );
     instance.metadata.uid = Some("instance".to_owned());
     instance.status = Some(InstanceStatus {
         nodes: vec![NodeHealth {
-            name: "a".to_owned(),
+            name: "a".into(),
             health: "Healthy".to_owned(),
             ..NodeHealth::default()
         }],
@@ -72,12 +72,12 @@ fn world(broker: Value) -> World {
     World {
         configurations: BTreeMap::from([(ObjectKey::new("ns", "cam"), Arc::new(configuration))]),
         instances: BTreeMap::from([(ObjectKey::new("ns", "cam-1"), Arc::new(instance))]),
-        nodes: BTreeMap::from([("a".to_owned(), Arc::new(node))]),
+        nodes: BTreeMap::from([("a".into(), Arc::new(node))]),
         ..World::default()
     }
 }
 
-/// One pass of a replica over this world, with a memory that is empty.
+/// Runs one pass of a replica over this world, with an empty memory.
 async fn one_pass(client: Client, world: World, leads: bool) -> (Pass, Memory) {
     let shared = Shared {
         events: events::events(client.clone(), "test", "test").0,

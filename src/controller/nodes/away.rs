@@ -48,7 +48,7 @@ pub(crate) struct Away {
 pub(crate) enum Why {
     NotReady {
         since: Timestamp,
-        /// It has the taint `node.kubernetes.io/out-of-service`.
+        /// Whether the Node has the taint `node.kubernetes.io/out-of-service`.
         is_off: bool,
     },
     Deleted,
@@ -68,7 +68,7 @@ pub(crate) enum Pods {
     Deleted,
 }
 
-/// Why slots are not free yet: each is reported once.
+/// The reason why slots are not free yet: each one is reported once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Wait {
     Time,
@@ -116,7 +116,7 @@ impl Away {
         away
     }
 
-    /// Whether its agent lives: it has made its object anew.
+    /// Returns whether its agent lives: it has made its object anew.
     pub(crate) fn has_answered(&self) -> bool {
         self.object_uid.is_some() && self.object_uid != self.uid_when_lost
     }
@@ -125,8 +125,8 @@ impl Away {
         self.before.saturating_add(now - self.noticed)
     }
 
-    /// Whether it was reported on an Instance.
-    pub(crate) fn is_told(&self, key: &ObjectKey, wait: Wait) -> bool {
+    /// Returns whether the wait was reported on an Instance.
+    pub(crate) fn is_reported(&self, key: &ObjectKey, wait: Wait) -> bool {
         self.reported.contains(&(key.clone(), wait))
     }
 
@@ -134,7 +134,7 @@ impl Away {
         (self.look.as_ref()).map_or(Pods::Unknown, |look| look.pods)
     }
 
-    /// How long its agent may yet take to join an Instance again.
+    /// Returns how long its agent may yet take to join an Instance again.
     pub(crate) fn rejoins_in(&self, key: &ObjectKey, is_named: bool, now: Instant) -> Duration {
         let out = match self.left.get(key) {
             _ if is_named => Duration::ZERO,
@@ -164,7 +164,7 @@ pub(crate) fn object_of(name: &str, world: &World) -> Option<String> {
 }
 
 impl Why {
-    /// Whether a node that was lost for the reason `before` has not been back since.
+    /// Returns whether a node that was lost for the reason `before` has not been back since.
     pub(crate) fn continues(self, before: Self) -> bool {
         match (before, self) {
             (Self::NotReady { since: a, .. }, Self::NotReady { since: b, .. }) => a == b,

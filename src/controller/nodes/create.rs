@@ -14,6 +14,7 @@ use crate::{
     model::{
         names::ObjectKey,
         slot::{SlotId, SlotOwner},
+        typed_names::NodeName,
     },
 };
 use kube::Resource as _;
@@ -35,20 +36,21 @@ pub(crate) fn new_instances(
     }
     let mut made = vec![];
     for (device, views) in sights.without_instance() {
-        let Some(configuration) = world.configurations.get(&device.0) else {
+        let Some(configuration) = world.configurations.get(&device.configuration) else {
             continue;
         };
         let is_deleting = configuration.metadata.deletion_timestamp.is_some();
-        let count = counts.entry(device.0.clone()).or_default();
+        let count = counts.entry(device.configuration.clone()).or_default();
         if is_deleting || *count >= configuration.spec.max_instances {
             continue;
         }
-        let is_there = |node: &str| world.nodes.contains_key(node) && !memory.is_silent(node, now);
+        let is_there =
+            |node: &NodeName| world.nodes.contains_key(node) && !memory.is_silent(node, now);
         let mut seen: Views<'_> = views.clone();
         seen.retain(|node, view| view.is_healthy() && is_there(node));
         let most = configuration.spec.max_nodes;
         let most = most.and_then(|most| usize::try_from(most).ok());
-        let key = |name: &str| ObjectKey::new(&device.0.namespace, name);
+        let key = |name: &str| ObjectKey::new(&device.configuration.namespace, name);
         let candidates = names_of(device);
         let free = (candidates.iter()).find(|name| !names.contains(&key(name.as_str())));
         let Some(name) = free else { continue };
@@ -62,7 +64,7 @@ pub(crate) fn new_instances(
     made
 }
 
-/// The first `most` nodes in the order that the device has.
+/// Returns the first `most` nodes in the order of the device.
 fn first_in_order<'a>(name: &str, seen: Views<'a>, most: usize) -> Views<'a> {
     if seen.len() <= most {
         return seen;
@@ -79,7 +81,6 @@ fn instance(
     name: &str,
     seen: &Views<'_>,
 ) -> Option<Instance> {
-    let (of, id) = device;
     let (first, properties) =
         (seen.iter()).find_map(|(node, view)| Some((*node, view.properties.as_ref()?)))?;
     // A node that sees another host of a pinned device's name does not offer it.
@@ -88,15 +89,15 @@ fn instance(
     let others = (seen.iter())
         .filter(|(node, view)| **node != first && is_same(view))
         .map(|(node, _)| node);
-    let nodes: Vec<String> = [&first]
+    let nodes: Vec<NodeName> = [&first]
         .into_iter()
         .chain(others)
         .map(|n| (*n).to_owned())
         .collect();
     let digest = name.rsplit_once('-').map_or("", |(_, digest)| digest);
     let spec = InstanceSpec {
-        configuration_name: of.name.clone(),
-        cdi_name: format!("{}/{}={digest}", names::GROUP, of.name),
+        configuration_name: device.configuration.name.clone(),
+        cdi_name: format!("{}/{}={digest}", names::GROUP, device.configuration.name),
         capacity: configuration.spec.capacity,
         broker_properties: properties.clone(),
         shared: true,
@@ -106,17 +107,17 @@ fn instance(
     let labels = spec.nodes.iter().map(|node| names::node_label(node));
     let labels = labels.map(|label| (label, String::new())).collect();
     let mut instance = Instance::new(name, spec);
-    instance.metadata.namespace = Some(of.namespace.clone());
+    instance.metadata.namespace = Some(device.configuration.namespace.clone());
     let owner = configuration.controller_owner_ref(&());
     instance.metadata.owner_references = owner.map(|owner| vec![owner]);
     instance.metadata.labels = Some(labels);
-    let mut annotations = BTreeMap::from([(names::DEVICE_ID.to_owned(), id.clone())]);
+    let mut annotations = BTreeMap::from([(names::DEVICE_ID.to_owned(), device.device.clone())]);
     annotations.extend(pin.map(|pin| (names::PIN.to_owned(), pin.clone())));
     instance.metadata.annotations = Some(annotations);
     Some(instance)
 }
 
-/// The slots that containers have already. Of two nodes with one slot the first has it, and the other reports that.
+/// Returns the slots that containers have already. If two nodes report one slot, the first node gets it.
 fn usage(name: &str, seen: &Views<'_>) -> BTreeMap<String, String> {
     let mut usage = BTreeMap::new();
     for (node, view) in seen {

@@ -23,7 +23,7 @@ use crate::{
         pace::elapsed,
         world::{NodeState, World},
     },
-    model::{names::ObjectKey, slot::SlotOwner},
+    model::{names::ObjectKey, slot::SlotOwner, typed_names::NodeName},
     store::plan::is_seen,
 };
 use k8s_openapi::jiff::Timestamp;
@@ -38,15 +38,15 @@ use tokio::time::Instant;
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     /// The nodes that were ready at the last look.
-    ready: BTreeSet<String>,
+    ready: BTreeSet<NodeName>,
     /// The nodes that are not ready, and the deleted ones that hold slots.
-    pub(crate) away: BTreeMap<String, Away>,
+    pub(crate) away: BTreeMap<NodeName, Away>,
     pub(crate) outage: Option<Outage>,
-    /// When a node of each Instance, or one that is in none, last saw the device.
+    /// The time at which any node last saw the device of each Instance.
     pub(crate) seen: BTreeMap<ObjectKey, Instant>,
 }
 
-/// More than half of the nodes are not ready.
+/// An outage: more than half of the nodes are not ready.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Outage {
     pub(crate) away: usize,
@@ -56,14 +56,14 @@ pub(crate) struct Outage {
     reported: BTreeSet<ObjectKey>,
 }
 
-/// When the slots that a lost node holds are released.
+/// The time at which the slots of a lost node are released.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outlook {
     Free,
     FreeIn(Duration),
     /// The Configuration gives nothing away by time.
     Never,
-    /// As long as the outage lasts.
+    /// Not before the end of the outage.
     Outage,
 }
 
@@ -136,7 +136,7 @@ impl Memory {
     pub(crate) fn left<'n>(
         &mut self,
         key: &ObjectKey,
-        nodes: impl IntoIterator<Item = &'n String>,
+        nodes: impl IntoIterator<Item = &'n NodeName>,
         now: Instant,
     ) {
         for node in nodes {
@@ -147,14 +147,14 @@ impl Memory {
     }
 
     /// Records the Pods that a look for those of a deleted node has found.
-    pub(crate) fn looked(&mut self, node: &str, pods: Pods, now: Instant) {
+    pub(crate) fn looked(&mut self, node: &NodeName, pods: Pods, now: Instant) {
         if let Some(away) = self.away.get_mut(node) {
             away.look = Some(Look { at: now, pods });
         }
     }
 
     /// Returns whether a node whose Node object exists is to leave its Instances.
-    pub(crate) fn must_leave(&self, node: &str, now: Instant) -> bool {
+    pub(crate) fn must_leave(&self, node: &NodeName, now: Instant) -> bool {
         let away = self.away.get(node);
         away.is_some_and(|away| match away.why {
             Why::NotReady { is_off, .. } => {
@@ -168,7 +168,7 @@ impl Memory {
     /// joined the Instance again, or, for a shared Instance, has created its NodeDevices again.
     pub(crate) fn leaves(
         &self,
-        node: &str,
+        node: &NodeName,
         key: &ObjectKey,
         is_shared: bool,
         now: Instant,
@@ -181,12 +181,12 @@ impl Memory {
     }
 
     /// Returns whether the NodeDevices of a node were written before it was lost.
-    pub(crate) fn is_silent(&self, node: &str, now: Instant) -> bool {
+    pub(crate) fn is_silent(&self, node: &NodeName, now: Instant) -> bool {
         self.must_leave(node, now) && !self.has_answered(node)
     }
 
     /// Returns whether a node is lost, and its agent lives.
-    pub(crate) fn has_answered(&self, node: &str) -> bool {
+    pub(crate) fn has_answered(&self, node: &NodeName) -> bool {
         self.away.get(node).is_some_and(Away::has_answered)
     }
 
@@ -194,7 +194,7 @@ impl Memory {
     /// the Configuration sets. `None` for a node that is not lost.
     pub(crate) fn outlook(
         &self,
-        node: &str,
+        node: &NodeName,
         place: Place<'_>,
         release: Option<Duration>,
         now: Instant,
@@ -220,13 +220,13 @@ impl Memory {
     }
 
     /// The deleted nodes whose Pods are to be looked for now.
-    pub(crate) fn looks(&self, now: Instant) -> Vec<String> {
+    pub(crate) fn looks(&self, now: Instant) -> Vec<NodeName> {
         let due = |away: &Away| away.look_in(now).is_some_and(|wait| wait.is_zero());
         let due = self.away.iter().filter(|(_, away)| due(away));
         due.map(|(name, _)| name.clone()).collect()
     }
 
-    /// When a node is given up, or its Pods are looked for again.
+    /// Returns when a node is given up, or its Pods are looked for again.
     pub(crate) fn wake_in(&self, now: Instant) -> Option<Duration> {
         let looks = self.away.values().filter_map(|away| away.look_in(now));
         let leave = self.away.values().map(|away| match self.outage {
@@ -239,7 +239,7 @@ impl Memory {
     }
 
     /// Records a report on an Instance.
-    pub(crate) fn tell(&mut self, node: &str, key: &ObjectKey, wait: Wait) {
+    pub(crate) fn tell(&mut self, node: &NodeName, key: &ObjectKey, wait: Wait) {
         if let Some(away) = self.away.get_mut(node) {
             away.reported.insert((key.clone(), wait));
         }
@@ -254,7 +254,7 @@ impl Memory {
 }
 
 impl Outage {
-    /// When it has lasted for so long that it is worth a report.
+    /// Returns when it has lasted for so long that it is worth a report.
     fn lasts_in(&self, now: Instant) -> Duration {
         AWAY_AFTER.saturating_sub(now - self.since)
     }
@@ -265,7 +265,7 @@ impl Outage {
     }
 }
 
-fn lost(world: &World) -> BTreeMap<String, Why> {
+fn lost(world: &World) -> BTreeMap<NodeName, Why> {
     let mut lost = BTreeMap::new();
     // A deleted node whose NodeDevices still exist.
     let seeing = world.node_devices.keys();
@@ -276,7 +276,7 @@ fn lost(world: &World) -> BTreeMap<String, Why> {
         for usage in instance.spec.device_usage.values() {
             let owner = SlotOwner::from_usage(usage).ok().flatten();
             if let Some(owner) = owner.filter(|owner| !world.nodes.contains_key(owner.node())) {
-                lost.insert(owner.node().to_owned(), Why::Deleted);
+                lost.insert(owner.node().clone(), Why::Deleted);
             }
         }
     }
@@ -289,8 +289,8 @@ fn lost(world: &World) -> BTreeMap<String, Why> {
     lost
 }
 
-/// How many of how many nodes are not ready, if more than half are. The operator knows of those that are marked as shut
-/// down, and a node that has never said anything is not lost.
+/// Returns how many of how many nodes are not ready, if more than half are. The operator knows of those that are marked
+/// as shut down, and a node that has never said anything is not lost.
 fn outage(world: &World) -> Option<(usize, usize)> {
     let is_counted =
         |node: &&NodeState| node.since.is_some() && (node.is_ready || !node.is_out_of_service);
@@ -302,12 +302,12 @@ fn outage(world: &World) -> Option<(usize, usize)> {
     (away * 2 > of).then_some((away, of))
 }
 
-/// Whether the node's agent is to be reckoned with: one that is not ready just now may be back soon.
+/// Returns whether the node's agent is to be reckoned with: one that is not ready just now may be back soon.
 pub(crate) fn is_working(node: &NodeState, now: Timestamp) -> bool {
     node.is_ready || settles_in(node, now).is_none_or(|left| !left.is_zero())
 }
 
-/// How long a node that is not ready is taken for one that works.
+/// Returns how long a node that is not ready is taken for one that works.
 pub(crate) fn settles_in(node: &NodeState, now: Timestamp) -> Option<Duration> {
     let since = node.since.filter(|_| !node.is_ready)?;
     Some(AWAY_AFTER.saturating_sub(elapsed(since, now)))

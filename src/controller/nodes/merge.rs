@@ -10,6 +10,7 @@ use crate::{
     model::{
         names::ObjectKey,
         patch::{add, remove},
+        typed_names::NodeName,
     },
     store::{
         kubernetes::plan::{self as written, with_map},
@@ -21,7 +22,7 @@ use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 
 impl View<'_> {
-    /// What the nodes say of a device that is shared. Of one of its own, its agent writes it.
+    /// Returns what the nodes say of a device that is shared. Of one of its own, its agent writes it.
     pub(super) fn views(&self, key: &ObjectKey, instance: &Instance) -> Views<'_> {
         match instance.spec.shared {
             true => self.sights.of(key),
@@ -37,10 +38,10 @@ impl View<'_> {
         instance: &Instance,
         views: &Views<'_>,
         change: &mut Change,
-    ) -> Vec<String> {
+    ) -> Vec<NodeName> {
         let is_shared = instance.spec.shared;
         let of = instance.spec.configuration_key(&key.namespace);
-        let is_offered = |node: &str| views.get(node).is_some_and(|view| view.is_offered());
+        let is_offered = |node: &NodeName| views.get(node).is_some_and(|view| view.is_offered());
         let mut nodes = vec![];
         for node in &instance.spec.nodes {
             if self.is_gone(node) {
@@ -49,15 +50,15 @@ impl View<'_> {
                 change.away.push(node.clone());
             } else if !is_shared
                 || is_offered(node)
-                || !views.contains_key(node.as_str()) && !self.sights.has_complete_report(&of, node)
+                || !views.contains_key(node) && !self.sights.has_complete_report(&of, node)
             {
                 nodes.push(node.clone());
             }
         }
-        let room = self.trim_to_max_nodes(key, instance, &mut nodes, views);
+        let free_places = self.trim_to_max_nodes(key, instance, &mut nodes, views);
         let annotations = instance.metadata.annotations.as_ref();
         let pin = annotations.and_then(|all| all.get(names::PIN));
-        let mut joining: Vec<&str> = (views.iter())
+        let mut joining: Vec<&NodeName> = (views.iter())
             .filter(|(node, view)| {
                 view.is_healthy()
                     && view.is_offered()
@@ -68,12 +69,12 @@ impl View<'_> {
             })
             .map(|(node, _)| *node)
             .collect();
-        if room < joining.len() {
+        if free_places < joining.len() {
             // In an order of the device's own, so that devices are spread over the nodes.
             joining.sort_by_cached_key(|node| rank(&key.name, node));
-            joining.truncate(room);
+            joining.truncate(free_places);
         }
-        nodes.extend(joining.into_iter().map(str::to_owned));
+        nodes.extend(joining.into_iter().cloned());
         nodes
     }
 
@@ -83,7 +84,7 @@ impl View<'_> {
         &self,
         key: &ObjectKey,
         instance: &Instance,
-        nodes: &mut Vec<String>,
+        nodes: &mut Vec<NodeName>,
         views: &Views<'_>,
     ) -> usize {
         let of = instance.spec.configuration_key(&key.namespace);
@@ -92,10 +93,10 @@ impl View<'_> {
             return usize::MAX;
         };
         let most = usize::try_from(most).unwrap_or(usize::MAX);
-        let is_healthy = |node: &String| views.get(node.as_str()).is_none_or(|v| v.is_healthy());
-        let mut offering: Vec<String> = nodes.iter().filter(|n| is_healthy(n)).cloned().collect();
+        let is_healthy = |node: &NodeName| views.get(node).is_none_or(|v| v.is_healthy());
+        let mut offering: Vec<NodeName> = nodes.iter().filter(|n| is_healthy(n)).cloned().collect();
         if offering.len() > most && instance.spec.shared {
-            let holders: BTreeSet<String> = holders(instance).map(|(_, node)| node).collect();
+            let holders: BTreeSet<NodeName> = holders(instance).map(|(_, node)| node).collect();
             offering.sort_by_key(|node| !holders.contains(node)); // stable: the first of them stay
             let too_many = offering.split_off(most);
             nodes.retain(|node| !too_many.contains(node));
@@ -108,24 +109,24 @@ impl View<'_> {
         &self,
         key: &ObjectKey,
         instance: &Instance,
-        nodes: &[String],
+        nodes: &[NodeName],
         views: &Views<'_>,
     ) -> Vec<PatchOperation> {
         let mut operations = vec![];
-        let Some((of, id)) = self.sights.device(key).filter(|_| instance.spec.shared) else {
+        let Some(identity) = self.sights.device(key).filter(|_| instance.spec.shared) else {
             return operations;
         };
-        let configuration = self.world.configurations.get(of);
+        let configuration = self.world.configurations.get(&identity.configuration);
         let capacity = configuration.map(|configuration| configuration.spec.capacity);
         let capacity = capacity.filter(|capacity| *capacity != instance.spec.capacity);
         operations.extend(capacity.map(|now| add(&["spec", "capacity"], json!(now))));
-        let first = nodes.first().and_then(|first| views.get(first.as_str()));
+        let first = nodes.first().and_then(|first| views.get(first));
         let said = first.and_then(|view| view.properties.as_ref());
         let said = said.filter(|said| **said != instance.spec.broker_properties);
         operations.extend(said.map(|now| add(&["spec", "brokerProperties"], json!(now))));
         let annotations = instance.metadata.annotations.as_ref();
         let notes = [
-            (names::DEVICE_ID, Some(id)),
+            (names::DEVICE_ID, Some(&identity.device)),
             (names::PIN, pin_of(nodes, views)),
         ];
         let is_noted = |name: &str| annotations.is_some_and(|all| all.contains_key(name));
@@ -142,29 +143,29 @@ impl View<'_> {
         operations
     }
 
-    /// Each node that sees the device or holds a slot has its label: that is what its agent's watch selects. A ready node
-    /// keeps its label until its agent reports that it left: by the label a returning agent finds the slots that containers
-    /// still use. Akri's Instances have none.
+    /// Sets the labels of the nodes that see the device or hold a slot: their agents' watches select by it. A ready
+    /// node keeps its label until its agent reports that it left, because a returning agent finds the slots that
+    /// containers still use by the label. Akri's Instances have no labels.
     pub(super) fn relabelled(
         &self,
         instance: &Instance,
-        nodes: &[String],
+        nodes: &[NodeName],
         views: &Views<'_>,
         change: &mut Change,
     ) -> Vec<PatchOperation> {
         let namespace = instance.metadata.namespace.as_deref().unwrap_or_default();
         let of = instance.spec.configuration_key(namespace);
         let labels = instance.metadata.labels.as_ref();
-        let holders: BTreeSet<String> = holders(instance).map(|(_, node)| node).collect();
+        let holders: BTreeSet<NodeName> = holders(instance).map(|(_, node)| node).collect();
         let mut operations = vec![];
         for key in labels.into_iter().flat_map(BTreeMap::keys) {
             let Some(node) = key.strip_prefix(names::NODE_LABEL_PREFIX) else {
                 continue;
             };
-            let has_left = |node: &&String| {
+            let has_left = |node: &&NodeName| {
                 instance.spec.shared
                     && self.sights.has_complete_report(&of, node)
-                    && !views.contains_key(node.as_str())
+                    && !views.contains_key(node)
                     && !nodes.contains(node)
                     && !holders.contains(*node)
             };
@@ -182,7 +183,7 @@ impl View<'_> {
         let left = views.iter().filter(|(_, view)| !view.is_offered());
         let added: BTreeSet<String> = (nodes.iter().cloned())
             .chain(holders)
-            .chain(left.map(|(node, _)| (*node).to_owned()))
+            .chain(left.map(|(node, _)| (*node).clone()))
             .filter(|node| !self.is_gone(node))
             .map(|node| names::node_label(&node))
             .filter(|key| !labels.is_some_and(|labels| labels.contains_key(key)))
@@ -194,11 +195,11 @@ impl View<'_> {
         operations
     }
 
-    /// The name of the node in a label: a long one is cut there.
-    fn whole_name(&self, instance: &Instance, in_label: &str) -> String {
+    /// Returns the name of the node in a label, where a long name is cut.
+    fn whole_name(&self, instance: &Instance, in_label: &str) -> NodeName {
         let mut nodes = instance.spec.nodes.iter();
         let whole = nodes.find(|node| names::node_in_label(node) == in_label);
-        whole.map_or(in_label, String::as_str).to_owned()
+        whole.cloned().unwrap_or_else(|| in_label.into())
     }
 
     /// Takes out the views of nodes that the Instance has not: of lost ones, and what an agent wrote that did not know yet
@@ -206,7 +207,7 @@ impl View<'_> {
     pub(super) fn status(
         &self,
         instance: &Instance,
-        nodes: &[String],
+        nodes: &[NodeName],
         views: &Views<'_>,
         change: &mut Change,
     ) -> Option<Patch> {
@@ -236,7 +237,7 @@ impl View<'_> {
 }
 
 /// The identity of a pinned device that has none on its Instance yet, as the first node says it.
-fn pin_of<'a>(nodes: &[String], views: &Views<'a>) -> Option<&'a String> {
-    let views = nodes.iter().filter_map(|node| views.get(node.as_str()));
+fn pin_of<'a>(nodes: &[NodeName], views: &Views<'a>) -> Option<&'a String> {
+    let views = nodes.iter().filter_map(|node| views.get(node));
     views.into_iter().find_map(|view| view.pin.as_ref())
 }

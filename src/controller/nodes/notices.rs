@@ -13,6 +13,7 @@ use crate::{
     model::{
         names::ObjectKey,
         slot::{SlotId, SlotOwner},
+        typed_names::NodeName,
     },
 };
 
@@ -20,7 +21,7 @@ use crate::{
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Notice {
     pub(crate) instance: ObjectKey,
-    pub(crate) node: String,
+    pub(crate) node: NodeName,
     pub(crate) wait: Wait,
     pub(crate) note: String,
 }
@@ -38,9 +39,9 @@ pub(crate) struct InstanceEvent {
 pub(crate) fn of_health(
     before: &InstanceStatus,
     after: &InstanceStatus,
-    nodes: &[String],
+    nodes: &[NodeName],
 ) -> Vec<InstanceEvent> {
-    let entry = |status: &InstanceStatus, node: &String| {
+    let entry = |status: &InstanceStatus, node: &NodeName| {
         let mut entries = status.nodes.iter();
         entries.find(|entry| entry.name == *node).cloned()
     };
@@ -59,7 +60,7 @@ pub(crate) fn of_health(
             (true, true) | (false, false) => {}
         }
     }
-    let event = |reason, is_warning, nodes: &[&String], says: [&str; 2]| {
+    let event = |reason, is_warning, nodes: &[&NodeName], says: [&str; 2]| {
         let (who, verb) = match nodes {
             [one] => (format!("node {one}"), says[0]),
             some => (format!("nodes {}", listed(some)), says[1]),
@@ -97,7 +98,7 @@ pub(crate) fn of_health(
     all.into_iter().flatten().collect()
 }
 
-/// Whether every slot of an Instance has a holder, so that no further container can have the device.
+/// Returns whether every slot of an Instance has a holder, so that no further container can have the device.
 pub(crate) fn is_used_up(instance: &Instance) -> bool {
     let is_slot = |id: &str| {
         let index = id.parse::<SlotId>().ok().map(|slot| slot.index);
@@ -109,7 +110,8 @@ pub(crate) fn is_used_up(instance: &Instance) -> bool {
     usize::try_from(instance.spec.capacity).is_ok_and(|capacity| used.count() >= capacity)
 }
 
-/// What the slots of a lost node wait for. `None` where that is nothing, is not known yet, or is the end of an outage.
+/// Returns what the slots of a lost node wait for. `None` where that is nothing, is not known yet, or is the end of an
+/// outage.
 pub(crate) fn wait(away: &Away, outlook: Outlook) -> Option<Wait> {
     match (outlook, away.why) {
         (Outlook::Free | Outlook::Outage, _) => None,
@@ -120,7 +122,7 @@ pub(crate) fn wait(away: &Away, outlook: Outlook) -> Option<Wait> {
 }
 
 /// The report of the slots `held` that `node` holds.
-pub(crate) fn held(held: &[&str], node: &str, why: Why, outlook: Outlook) -> String {
+pub(crate) fn held(held: &[&str], node: &NodeName, why: Why, outlook: Outlook) -> String {
     let slots = listed(held);
     let by_time = match outlook {
         Outlook::FreeIn(left) => Some(format!(
@@ -152,7 +154,7 @@ pub(crate) fn held(held: &[&str], node: &str, why: Why, outlook: Outlook) -> Str
 }
 
 /// The report of slots that were taken from lost nodes, each with its node.
-pub(crate) fn released(freed: &[(String, String)]) -> Option<String> {
+pub(crate) fn released(freed: &[(String, NodeName)]) -> Option<String> {
     let freed: Vec<String> = (freed.iter())
         .map(|(slot, node)| format!("{slot} (held by {node})"))
         .collect();

@@ -14,10 +14,10 @@ pub(crate) fn as_seen(metadata: &ObjectMeta, mut operations: Vec<PatchOperation>
     Some(Patch(operations))
 }
 
-/// Only on this Instance, and while its nodes are the same. What depends on a slot tests that one: claims of other slots
-/// come all the time, and need not make the patch fail.
+/// Adds guards to a patch: it fails on another Instance, and if the nodes have changed. Operations on a slot test that
+/// slot alone, so that frequent claims of other slots do not make the patch fail.
 pub(crate) fn guarded(instance: &Instance, mut operations: Vec<PatchOperation>) -> Option<Patch> {
-    // One that says nothing of nodes cannot be told from one that names none.
+    // A patch cannot tell an Instance without the field `nodes` from one with an empty list.
     if instance.spec.nodes.is_empty() || instance.metadata.finalizers.is_some() {
         return as_seen(&instance.metadata, operations);
     }

@@ -26,6 +26,7 @@ use crate::{
         names::ObjectKey,
         patch::{add, remove, test},
         slot::{SlotId, SlotOwner},
+        typed_names::NodeName,
     },
 };
 use json_patch::{Patch, PatchOperation};
@@ -65,7 +66,7 @@ pub(crate) enum Action {
     },
     /// Deletes the NodeDevices of a lost node. Its agent, if it lives, creates them again.
     DeleteNodeDevices {
-        node: String,
+        node: NodeName,
         uid: String,
     },
     /// Takes Akri's finalizers off a Configuration.
@@ -76,7 +77,7 @@ pub(crate) enum Action {
 }
 
 impl Action {
-    /// Whether it follows what nodes see: at once, then in batches.
+    /// Returns whether it follows what nodes see: at once, then in batches.
     pub(crate) fn is_batched(&self) -> bool {
         matches!(self, Self::Change(_) | Self::Create(_))
     }
@@ -89,16 +90,16 @@ pub(crate) struct Change {
     pub(crate) patch: Option<Patch>,
     pub(crate) status: Option<Patch>,
     /// The nodes that are taken out though they are there.
-    pub(crate) away: Vec<String>,
+    pub(crate) away: Vec<NodeName>,
     /// The nodes that are taken for deleted.
-    pub(crate) gone: BTreeSet<String>,
+    pub(crate) gone: BTreeSet<NodeName>,
     /// The slots that are taken from nodes, each with its node.
-    pub(crate) freed: Vec<(String, String)>,
+    pub(crate) freed: Vec<(String, NodeName)>,
     /// The Events about the health of the device.
     pub(crate) events: Vec<InstanceEvent>,
 }
 
-/// What there is to do for Instances and Configurations, after `memory` has noticed the same world.
+/// Returns what there is to do for Instances and Configurations, after `memory` has noticed the same world.
 pub(crate) fn plan(world: &World, memory: &Memory, now: Now) -> Plan {
     let view = View {
         world,
@@ -156,12 +157,12 @@ pub(super) struct View<'a> {
     pub(super) now: Timestamp,
     /// The time by a clock that does not step.
     pub(super) instant: Instant,
-    /// Those of the nodes that are there, each with its node.
-    pub(super) labels: BTreeMap<String, &'a String>,
+    /// The labels of existing nodes, each with its node.
+    pub(super) labels: BTreeMap<String, &'a NodeName>,
 }
 
 impl View<'_> {
-    pub(super) fn is_gone(&self, node: &str) -> bool {
+    pub(super) fn is_gone(&self, node: &NodeName) -> bool {
         !self.world.nodes.contains_key(node)
     }
 
@@ -208,14 +209,15 @@ impl View<'_> {
             let held = json!(instance.spec.device_usage.get(slot));
             operations.push(test(&["spec", "deviceUsage", slot], held));
             operations.push(remove(&["spec", "deviceUsage", slot]));
-            operations.extend(untold(instance, slot));
+            operations.extend(without_connection_digest(instance, slot));
             change.freed.push((slot.to_owned(), node));
         }
         operations
     }
 
-    /// What becomes of the slots of a node in an Instance: `None` where it is not lost, or its agent joined again.
-    fn outlook(&self, key: &ObjectKey, instance: &Instance, node: &str) -> Option<Outlook> {
+    /// Returns what happens to the slots of a node in an Instance; `None` if the node is not lost, or its agent has
+    /// joined again.
+    fn outlook(&self, key: &ObjectKey, instance: &Instance, node: &NodeName) -> Option<Outlook> {
         let is_named = instance.spec.names_node(node);
         let is_shared = instance.spec.shared;
         let leaves = (self.memory).leaves(node, key, is_shared, self.instant);
@@ -239,7 +241,7 @@ impl View<'_> {
         }
     }
 
-    /// What the Configuration says of slots of lost nodes; one that cannot be read may say never.
+    /// Returns what the Configuration says of slots of lost nodes; one that cannot be read may say never.
     fn release_after(&self, key: &ObjectKey, instance: &Instance) -> Option<Duration> {
         let of = instance.spec.configuration_key(&key.namespace);
         let seconds = match self.world.configurations.get(&of) {
@@ -253,7 +255,7 @@ impl View<'_> {
 
     /// Says why slots of lost nodes are not free, and when to look again.
     fn report(&self, key: &ObjectKey, instance: &Instance, plan: &mut Plan) {
-        let mut held: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+        let mut held: BTreeMap<NodeName, Vec<&str>> = BTreeMap::new();
         for (slot, node) in holders(instance) {
             held.entry(node).or_default().push(slot);
         }
@@ -276,7 +278,7 @@ impl View<'_> {
                 && let Some(wait) = notices::wait(away, outlook)
                 && is_out
                 && is_used_up
-                && !away.is_told(key, wait)
+                && !away.is_reported(key, wait)
             {
                 plan.notices.push(Notice {
                     instance: key.clone(),
@@ -320,7 +322,7 @@ impl View<'_> {
     }
 }
 
-/// Since when no node sees the device: kept on the API server, so that a new controller goes on counting.
+/// Returns since when no node sees the device: kept on the API server, so that a new controller goes on counting.
 fn unavailable_since(status: &InstanceStatus) -> Option<Timestamp> {
     let mut conditions = status.conditions.iter();
     let condition = conditions.find(|c| c.type_ == "Available" && c.status == "False")?;
@@ -328,21 +330,21 @@ fn unavailable_since(status: &InstanceStatus) -> Option<Timestamp> {
 }
 
 /// The slots in use, each with the node that holds it. A value that nobody of ours writes is left to who wrote it.
-pub(super) fn holders(instance: &Instance) -> impl Iterator<Item = (&str, String)> {
+pub(super) fn holders(instance: &Instance) -> impl Iterator<Item = (&str, NodeName)> {
     let usage = instance.spec.device_usage.iter();
     usage.filter_map(|(slot, usage)| {
         let owner = SlotOwner::from_usage(usage).ok().flatten()?;
-        Some((slot.as_str(), owner.node().to_owned()))
+        Some((slot.as_str(), owner.node().clone()))
     })
 }
 
 /// Removes what was remembered with a slot that is in use no more.
-fn untold(instance: &Instance, slot: &str) -> Option<PatchOperation> {
+fn without_connection_digest(instance: &Instance, slot: &str) -> Option<PatchOperation> {
     let index = slot.parse::<SlotId>().ok()?.index;
-    let annotation = names::told(index);
+    let annotation = names::connection_annotation(index);
     let annotations = instance.metadata.annotations.as_ref()?;
-    let is_told = annotations.contains_key(&annotation);
-    is_told.then(|| remove(&["metadata", "annotations", &annotation]))
+    let has_digest = annotations.contains_key(&annotation);
+    has_digest.then(|| remove(&["metadata", "annotations", &annotation]))
 }
 
 fn delete(key: &ObjectKey, metadata: &ObjectMeta, orphan_of: Option<ObjectKey>) -> Action {

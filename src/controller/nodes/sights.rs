@@ -11,15 +11,20 @@ use crate::{
         instance_name::InstanceName,
         names::{ObjectKey, digest_32},
         pin::Pin,
+        typed_names::NodeName,
     },
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A device, by its Configuration and its id.
-pub(crate) type Identity = (ObjectKey, String);
+/// The identity of a device in the cluster.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Identity {
+    pub(crate) configuration: ObjectKey,
+    pub(crate) device: String,
+}
 
 /// The reports of all nodes about one device.
-pub(crate) type Views<'a> = BTreeMap<&'a str, &'a SeenDevice>;
+pub(crate) type Views<'a> = BTreeMap<&'a NodeName, &'a SeenDevice>;
 
 #[derive(Debug, Default)]
 pub(crate) struct Sights<'a> {
@@ -31,7 +36,7 @@ pub(crate) struct Sights<'a> {
     /// The device of each Instance in `instances`.
     devices: BTreeMap<ObjectKey, Identity>,
     /// The nodes that have looked everywhere for the devices of each Configuration.
-    complete: BTreeMap<ObjectKey, BTreeSet<&'a str>>,
+    complete: BTreeMap<ObjectKey, BTreeSet<&'a NodeName>>,
 }
 
 impl<'a> Sights<'a> {
@@ -51,7 +56,10 @@ impl<'a> Sights<'a> {
                             sights.by_instance.entry(key).or_default()
                         }
                         (Some(id), None) => {
-                            let device = (of.clone(), id.clone());
+                            let device = Identity {
+                                configuration: of.clone(),
+                                device: id.clone(),
+                            };
                             sights.by_device.entry(device).or_default()
                         }
                         (None, None) => continue,
@@ -64,8 +72,9 @@ impl<'a> Sights<'a> {
         sights
     }
 
-    /// One device has one Instance: of two the older, and of two alike the first by name. One that Akri made has no
-    /// note of its device; its name is made of the device's id as ours is.
+    /// Finds the Instance of each device. If a device has two, the older one counts, and of equal ones the first by
+    /// name. An Instance that Akri made has no annotation of its device, but its name is derived from the device's id
+    /// as ours is.
     fn find_instances(&mut self, world: &World) {
         let shared = world.instances.iter().filter(|(_, i)| i.spec.shared);
         let mut ages = BTreeMap::new();
@@ -86,11 +95,11 @@ impl<'a> Sights<'a> {
             .collect();
         for device in unknown {
             let [short, _] = names_of(&device);
-            let key = ObjectKey::new(&device.0.namespace, short.as_str());
+            let key = ObjectKey::new(&device.configuration.namespace, short.as_str());
             let there = world.instances.get(&key);
             let is_akris = |instance: &Instance| {
                 instance.spec.shared
-                    && instance.spec.configuration_name == device.0.name
+                    && instance.spec.configuration_name == device.configuration.name
                     && identity(&key, instance).is_none()
             };
             if there.is_some_and(|instance| is_akris(instance)) {
@@ -103,7 +112,7 @@ impl<'a> Sights<'a> {
 
     /// Returns whether the node has looked everywhere for this Configuration. If so, it does not see a device that its report
     /// leaves out. If not, the Instance keeps what it says of the node.
-    pub(crate) fn has_complete_report(&self, of: &ObjectKey, node: &str) -> bool {
+    pub(crate) fn has_complete_report(&self, of: &ObjectKey, node: &NodeName) -> bool {
         let nodes = self.complete.get(of);
         nodes.is_some_and(|nodes| nodes.contains(node))
     }
@@ -129,20 +138,27 @@ impl<'a> Sights<'a> {
     }
 }
 
-/// The device that an Instance was made for.
+/// Returns the device that an Instance was made for.
 fn identity(key: &ObjectKey, instance: &Instance) -> Option<Identity> {
     let annotations = instance.metadata.annotations.as_ref()?;
     let id = annotations.get(names::DEVICE_ID)?;
-    let of = instance.spec.configuration_key(&key.namespace);
-    Some((of, id.clone()))
+    Some(Identity {
+        configuration: instance.spec.configuration_key(&key.namespace),
+        device: id.clone(),
+    })
 }
 
-/// The names that the Instance of a shared device may have.
-pub(crate) fn names_of((of, id): &Identity) -> [InstanceName; 2] {
-    InstanceName::candidates(&of.name, &DeviceId::new(id), Scope::Shared, "")
+/// Returns the names that the Instance of a shared device may have.
+pub(crate) fn names_of(identity: &Identity) -> [InstanceName; 2] {
+    InstanceName::candidates(
+        &identity.configuration.name,
+        &DeviceId::new(&identity.device),
+        Scope::Shared,
+        &NodeName::default(),
+    )
 }
 
-/// Whether a node does not see another host than the pinned one.
+/// Returns whether a node sees the pinned host, as far as is known.
 pub(crate) fn is_same_host(view: &SeenDevice, pin: Option<&String>) -> bool {
     let parsed = |text: &String| text.parse::<Pin>().ok();
     let both = pin.and_then(parsed).zip(view.pin.as_ref().and_then(parsed));
@@ -151,21 +167,21 @@ pub(crate) fn is_same_host(view: &SeenDevice, pin: Option<&String>) -> bool {
 
 /// Returns the place of a node in the order in which nodes offer the device of an Instance, where not all do. Each device
 /// has an order of its own, so that of many devices each node offers some.
-pub(crate) fn rank(instance: &str, node: &str) -> String {
+pub(crate) fn rank(instance: &str, node: &NodeName) -> String {
     digest_32(&format!("{instance} {node}"))
 }
 
 /// Returns the entries of an Instance's status for `nodes`. Only nodes with a problem have an entry.
 pub(crate) fn exceptions(
     before: &InstanceStatus,
-    nodes: &[String],
+    nodes: &[NodeName],
     views: &Views<'_>,
     now: &str,
 ) -> Vec<NodeHealth> {
     let mut entries = vec![];
     for node in nodes {
         let before = before.nodes.iter().find(|entry| entry.name == *node);
-        let Some(view) = views.get(node.as_str()) else {
+        let Some(view) = views.get(node) else {
             entries.extend(before.cloned());
             continue;
         };
@@ -179,9 +195,9 @@ pub(crate) fn exceptions(
         };
         let is_same = |entry: &&NodeHealth| entry.health == health;
         let reason = trouble.map(|(reason, _)| reason);
-        let is_told = |entry: &&NodeHealth| entry.reason.as_deref() == reason;
-        let told = before
-            .filter(is_told)
+        let is_reported = |entry: &&NodeHealth| entry.reason.as_deref() == reason;
+        let reported = before
+            .filter(is_reported)
             .and_then(|entry| entry.message.clone());
         entries.push(NodeHealth {
             name: node.clone(),
@@ -192,7 +208,7 @@ pub(crate) fn exceptions(
             connection: None,
             reason: reason.map(str::to_owned),
             // Another number in the sentence is no reason to write.
-            message: trouble.map(|(_, message)| told.unwrap_or_else(|| message.clone())),
+            message: trouble.map(|(_, message)| reported.unwrap_or_else(|| message.clone())),
         });
     }
     entries.sort_by(|a, b| a.name.cmp(&b.name));

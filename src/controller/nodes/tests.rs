@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 const PATH: &str = "PATCH /apis/akri.sh/v0/namespaces/default/instances/cam-1";
 
-/// What is asked of a server that answers so for a Node that is not in the watched set, and to patches.
+/// Returns what is asked of a server that answers so for a Node that is not in the watched set, and to patches.
 async fn asked(node: u16, patched: u16) -> (Vec<String>, bool) {
     let lost = json!({ "spec": { "nodes": ["b"] } });
     let world = World::default().with_instance(instance("cam-1", lost.clone()));

@@ -1,4 +1,4 @@
-//! Which Services there should be, and what is in them. Pure.
+//! Decides which Services are created, changed and deleted. Pure.
 use crate::{
     api::{configuration::Configuration, instance::Instance, names},
     controller::{
@@ -52,6 +52,14 @@ pub(super) struct Apply {
     pub(super) manifest: Value,
 }
 
+/// The values that each decision reads.
+#[derive(Clone, Copy)]
+struct Input<'a> {
+    world: &'a World,
+    idle: &'a Idle,
+    now: Timestamp,
+}
+
 /// The object a Service is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Owner {
@@ -69,7 +77,7 @@ struct Wanted<'a> {
     spec: Option<Spec<'a>>,
 }
 
-/// What the user wrote.
+/// A ServiceSpec and its digest.
 #[derive(Clone, Copy)]
 struct Spec<'a> {
     value: &'a Value,
@@ -89,6 +97,7 @@ struct Brokers {
 pub(super) fn plan(world: &World, idle: &Idle, now: Timestamp) -> Plan {
     let brokers = brokers(world);
     let digests = Digests::new(world);
+    let input = Input { world, idle, now };
     let mut plan = Plan::default();
     let instances = world.instances.iter();
     let of_instances =
@@ -99,7 +108,7 @@ pub(super) fn plan(world: &World, idle: &Idle, now: Timestamp) -> Plan {
         let value = label_value(&wanted.owner.key.name);
         let key = (wanted.label, wanted.key.namespace.as_str(), value.as_str());
         let brokers = brokers.get(&key).copied().unwrap_or_default();
-        decide(world, &wanted, brokers, (idle, now), &mut plan);
+        decide(input, &wanted, brokers, &mut plan);
     }
     plan
 }
@@ -209,10 +218,9 @@ fn label_value(name: &str) -> String {
 }
 
 fn decide(
-    world: &World,
+    Input { world, idle, now }: Input<'_>,
     wanted: &Wanted<'_>,
     brokers: Brokers,
-    (idle, now): (&Idle, Timestamp),
     plan: &mut Plan,
 ) {
     let existing = world.services.get(&wanted.key);
@@ -249,7 +257,7 @@ fn decide(
     }
 }
 
-/// Whether the Service is what its spec makes. What others added to it is theirs.
+/// Returns whether the Service agrees with its spec. Labels and annotations of others do not count.
 fn holds(existing: &OwnedService, wanted: &Wanted<'_>, digest: &str) -> bool {
     let ours = ours(wanted);
     let selector = existing.spec.selector.as_ref();

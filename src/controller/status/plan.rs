@@ -18,6 +18,7 @@ use crate::{
         limits,
         names::ObjectKey,
         patch::{add, remove, test},
+        typed_names::NodeName,
     },
 };
 use json_patch::Patch;
@@ -40,7 +41,7 @@ pub(crate) struct Action {
     pub(crate) key: ObjectKey,
     pub(crate) patch: Patch,
     /// The nodes that are taken for deleted.
-    pub(crate) gone: BTreeSet<String>,
+    pub(crate) gone: BTreeSet<NodeName>,
     /// The problems of Events: of each condition that has become false or has another reason.
     pub(crate) troubles: Vec<Problem>,
 }
@@ -105,7 +106,7 @@ fn oldest_of_each_name(world: &World) -> BTreeMap<&str, &ObjectKey> {
     first_of_each_name(world.configurations.keys(), age)
 }
 
-type Views<'a> = BTreeMap<ObjectKey, Vec<(&'a String, &'a ConfigurationView)>>;
+type Views<'a> = BTreeMap<ObjectKey, Vec<(&'a NodeName, &'a ConfigurationView)>>;
 
 /// Returns the reports about each Configuration in all NodeDevices.
 fn views(world: &World) -> Views<'_> {
@@ -162,7 +163,7 @@ impl View<'_> {
         entries.take(limits::NODES_MAX).collect()
     }
 
-    fn count_on(&self, key: &ObjectKey, node: &String) -> i64 {
+    fn count_on(&self, key: &ObjectKey, node: &NodeName) -> i64 {
         let instances = self.world.instances.iter();
         let its = instances.filter(|(of, instance)| {
             of.namespace == key.namespace
@@ -298,7 +299,7 @@ impl View<'_> {
         }
     }
 
-    /// Whether there are nodes with an agent, and `spec.nodeSelector` selects none of them.
+    /// Returns whether there are nodes with an agent, and `spec.nodeSelector` selects none of them.
     fn leaves_all_out(&self, configuration: &Configuration) -> bool {
         let world = self.world;
         let with_agent = (world.node_devices.keys()).filter_map(|name| world.nodes.get(name));
@@ -344,8 +345,12 @@ fn troubles(verdicts: &[(ConditionType, Verdict)], before: &[Condition]) -> Vec<
     let mut troubles: Vec<Problem> = vec![];
     for (type_, verdict) in verdicts {
         let new = new_trouble(Condition::of_type(before, *type_), verdict);
-        let is_told = |new: &Problem| troubles.iter().any(|told| told.reason == new.reason);
-        if let Some(new) = new.filter(|new| !is_told(new)) {
+        let is_reported = |new: &Problem| {
+            troubles
+                .iter()
+                .any(|reported| reported.reason == new.reason)
+        };
+        if let Some(new) = new.filter(|new| !is_reported(new)) {
             troubles.push(new);
         }
     }

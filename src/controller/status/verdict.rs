@@ -50,9 +50,9 @@ pub(super) fn wants_brokers(configuration: &Configuration) -> bool {
 /// problem yet.
 pub(super) fn new_trouble(before: Option<&Condition>, now: &Verdict) -> Option<Problem> {
     let Verdict { status, problem } = now;
-    let is_told = before.is_some_and(|c| c.has_status(*status) && c.reason == problem.reason);
+    let is_reported = before.is_some_and(|c| c.has_status(*status) && c.reason == problem.reason);
     let is_trouble = *status == ConditionStatus::False && problem.reason != Reason::BrokersStarting;
-    (is_trouble && !is_told).then(|| problem.clone())
+    (is_trouble && !is_reported).then(|| problem.clone())
 }
 
 pub(super) fn trouble(problem: Problem) -> Verdict {
@@ -62,7 +62,7 @@ pub(super) fn trouble(problem: Problem) -> Verdict {
     }
 }
 
-/// One line, whatever the handler wrote.
+/// Returns the first trouble in one line.
 pub(super) fn first_trouble(node: &str, problem: &Problem, others: usize) -> String {
     let message = one_line(&problem.message);
     match others {

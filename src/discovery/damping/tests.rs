@@ -264,7 +264,7 @@ fn what_is_remembered_is_bounded_and_the_worst_is_kept() {
 }
 
 #[test]
-fn what_flaps_is_told_in_plain_words() {
+fn what_flaps_is_reported_in_plain_words() {
     let flapping = Flapping {
         is_held_back: true,
         losses: 5,

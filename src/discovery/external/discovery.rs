@@ -37,9 +37,10 @@ pub struct ExternalDiscovery {
 }
 
 impl ExternalDiscovery {
-    /// A discovery by one handler that has not registered, to try it.
+    /// Creates a discovery by one handler that has not registered, to try it.
     pub fn at(
-        (name, endpoint): (&str, Endpoint),
+        name: &str,
+        endpoint: Endpoint,
         scope: Scope,
         details: &str,
         properties: &BTreeMap<String, String>,

@@ -81,7 +81,8 @@ fn is_at_or_below(path: &str, folder: &str) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Whether a path names one place whatever is in the folders: it is absolute, and no part of it is empty, `.` or `..`.
+/// Returns whether a path names one place whatever is in the folders: it is absolute, and no part of it is empty, `.`
+/// or `..`.
 pub(super) fn is_plain(path: &str) -> bool {
     let Some(parts) = path.strip_prefix('/') else {
         return false;

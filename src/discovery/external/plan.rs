@@ -114,7 +114,7 @@ impl Endpoints {
         };
     }
 
-    /// Whether the endpoint's last event says why it does not answer.
+    /// Returns whether the endpoint's last event says why it does not answer.
     pub(super) fn is_broken(&self, endpoint: &Endpoint) -> bool {
         let known = self.by_endpoint.get(endpoint);
         known.is_some_and(|known| matches!(known.state, State::Broken { .. }))
@@ -144,9 +144,9 @@ impl Endpoints {
                     .find(|at| *at > now);
                 wake = wake.into_iter().chain(next).min();
             }
-            let is_told = known.state.is_refusal()
+            let is_reported = known.state.is_refusal()
                 || since.is_none_or(|since| !one_answers || now < since + TOLD);
-            if is_told && let Some(trouble) = known.state.trouble(&self.name, endpoint, now) {
+            if is_reported && let Some(trouble) = known.state.trouble(&self.name, endpoint, now) {
                 set.troubles.push(trouble);
             }
         }
@@ -163,7 +163,7 @@ impl Endpoints {
 }
 
 impl State {
-    /// When it ceased to answer.
+    /// Returns when it ceased to answer.
     fn since(&self) -> Option<Duration> {
         match self {
             Self::Silent { since } | Self::Broken { since, .. } | Self::Refuses { since, .. } => {

@@ -98,7 +98,7 @@ fn a_handler_that_never_answered_in_this_life_takes_nothing_away() {
 }
 
 #[test]
-fn an_address_that_is_never_there_again_delays_nothing_and_is_told_for_a_while() {
+fn an_address_that_is_never_there_again_delays_nothing_and_is_reported_for_a_while() {
     let mut world = World::of(&[A, B]);
     world.happens(1, B, broken());
     let turn = world.happens(2, A, says(&["x"]));
@@ -114,7 +114,7 @@ fn an_address_that_is_never_there_again_delays_nothing_and_is_told_for_a_while()
 }
 
 #[test]
-fn wrong_details_are_told_with_the_handlers_words_and_take_nothing_away() {
+fn wrong_details_are_reported_with_the_handlers_words_and_take_nothing_away() {
     let mut world = World::of(&[A]);
     let long = "no `url`\n".repeat(10_000);
     let turn = world.happens(1, A, Event::Refuses(long));
@@ -175,7 +175,7 @@ fn of_two_devices_with_one_id_that_of_an_endpoint_that_answers_counts() {
 }
 
 #[test]
-fn a_silent_handler_is_told_after_the_grace_period() {
+fn a_silent_handler_is_reported_after_the_grace_period() {
     let mut world = World::of(&[A]);
     let turn = world.turn(59);
     assert!(turn.set.troubles.is_empty() && turn.wake == Some(seconds(60)));

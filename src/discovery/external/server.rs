@@ -72,19 +72,19 @@ impl Server {
     pub(super) async fn run(&self, shutdown: CancellationToken) -> anyhow::Result<()> {
         let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
         let mut file = KeptFile::new(self.file.clone());
-        let mut told = None;
+        let mut reported = None;
         while !shutdown.is_cancelled() {
             match self.serve(&mut file, &shutdown).await {
                 Ok(()) => {
                     backoff.reset();
-                    told = None;
+                    reported = None;
                 }
                 Err(e) => {
                     let why = format!("no discovery handler can register: {e}");
-                    if told.as_ref() != Some(&why) {
+                    if reported.as_ref() != Some(&why) {
                         warn!("{why}");
                     }
-                    told = Some(why);
+                    reported = Some(why);
                     shutdown
                         .run_until_cancelled(sleep(backoff.next_wait()))
                         .await;

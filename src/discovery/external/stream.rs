@@ -40,7 +40,7 @@ pub(super) struct Stream {
     pub(super) events: mpsc::Sender<(Endpoint, Event)>,
 }
 
-/// What a handler is asked.
+/// Returns what a handler is asked.
 pub(super) fn request(details: &str, properties: &BTreeMap<String, String>) -> DiscoverRequest {
     let property = |(name, value): (&String, &String)| {
         let vec = Some(value.clone().into_bytes());
@@ -130,8 +130,8 @@ async fn dial(endpoint: &Endpoint) -> Result<Channel, tonic::transport::Error> {
     match endpoint {
         Endpoint::Unix(path) => uds::dial(Path::new(path)).await,
         Endpoint::Network(uri) => {
-            let address = address(uri).expect("it was read before");
-            uds::dial_tcp(uri, address).await
+            let (host, port) = address(uri).expect("the registration was accepted with it");
+            uds::dial_tcp(uri, host, port).await
         }
     }
 }

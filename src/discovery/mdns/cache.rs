@@ -1,16 +1,16 @@
 //! Holds the known records by the interface that received them. The cache is bounded: `room` decides which records are
 //! admitted. Pure.
+mod budget;
 mod entry;
-mod room;
 
 use super::{
     message::{Data, Kind, Record},
     name::Name,
 };
+pub use budget::{BYTES_MAX, Key, POINTERS_MAX, RECORDS_MAX};
 pub use entry::{Entry, Origin};
-pub use room::{BYTES_MAX, Key, POINTERS_MAX, RECORDS_MAX};
 
-use room::Room;
+use budget::RecordBudget;
 use std::{collections::BTreeMap, time::Duration};
 
 /// The longest lifetime of a record without an answer (RFC 6762 10 recommends it for most records).
@@ -37,7 +37,7 @@ type Set = BTreeMap<Data, Entry>;
 #[derive(Debug, Default)]
 pub struct Cache {
     sets: BTreeMap<Key, Set>,
-    room: Room,
+    budget: RecordBudget,
     /// The time before which no record is due.
     due: Option<Duration>,
 }
@@ -74,12 +74,12 @@ impl Cache {
             return outcome;
         }
         let others = self.sets.get(&key).map_or(0, BTreeMap::len);
-        if !self.room.has_room(&key, &record.data, others, origin) {
+        if !self.budget.has_space(&key, &record.data, others, origin) {
             return Outcome::Refused;
         }
         let entry = Entry::new(ttl, origin);
         self.look_at(entry.due());
-        self.room.count_in(&key, &record.data, entry.source);
+        self.budget.count_in(&key, &record.data, entry.source);
         let set = self.sets.entry(key).or_default();
         set.insert(record.data.clone(), entry);
         Outcome::New
@@ -122,11 +122,11 @@ impl Cache {
     }
 
     pub fn records(&self) -> usize {
-        self.room.records()
+        self.budget.records()
     }
 
     pub fn bytes(&self) -> usize {
-        self.room.bytes()
+        self.budget.bytes()
     }
 
     /// Returns the records of a name and type that are not disputed.
@@ -213,7 +213,7 @@ impl Cache {
 
     fn drop_key(&mut self, key: &Key) {
         for (data, entry) in self.sets.remove(key).into_iter().flatten() {
-            self.room.count_out(key, &data, entry.source);
+            self.budget.count_out(key, &data, entry.source);
         }
     }
 
@@ -274,7 +274,7 @@ impl Cache {
                     self.sets.remove(key);
                 }
             }
-            self.room.count_out(key, data, entry.source);
+            self.budget.count_out(key, data, entry.source);
         }
         done.refresh.dedup();
         self.due = next;

@@ -27,8 +27,8 @@ use agents::{agent_trouble, controller_trouble};
 use k8s_openapi::{api::core::v1::Pod, jiff::Timestamp};
 use std::collections::BTreeSet;
 
-/// The most brokers and Instances whose troubles are told.
-const TOLD_MAX: usize = 2;
+/// The most brokers and Instances whose troubles are reported.
+const TROUBLES_MAX: usize = 2;
 /// Warnings of the controller about what it creates.
 const REFUSALS: &[Reason] = &[
     Reason::BrokerRefused,
@@ -52,16 +52,16 @@ pub fn explain(snapshot: &Snapshot, target: &Target, now: Timestamp) -> Explanat
             None => absent("Pod", key),
             Some(pod) => Explanation {
                 subject: pod::subject(key, pod),
-                findings: pod::explain(snapshot, (key, pod), now),
+                findings: pod::explain(snapshot, key, pod, now),
             },
         },
         Target::Instance(key) => match snapshot.instances.get(key) {
             None => absent("Instance", key),
-            Some(instance) => of_instance(snapshot, (key, instance), now),
+            Some(instance) => of_instance(snapshot, key, instance, now),
         },
         Target::Configuration(key) => match snapshot.configurations.get(key) {
             None => absent("Configuration", key),
-            Some(configuration) => of_configuration(snapshot, (key, configuration), now),
+            Some(configuration) => of_configuration(snapshot, key, configuration, now),
         },
     }
 }
@@ -77,22 +77,23 @@ fn absent(kind: &str, key: &ObjectKey) -> Explanation {
 
 fn of_instance(
     snapshot: &Snapshot,
-    (key, instance): (&ObjectKey, &Instance),
+    key: &ObjectKey,
+    instance: &Instance,
     now: Timestamp,
 ) -> Explanation {
-    let mut findings: Vec<Finding> = device::gone(snapshot, (key, instance), now)
+    let mut findings: Vec<Finding> = device::gone(snapshot, key, instance, now)
         .into_iter()
         .collect();
     let seen = device::seen_by(instance);
     let agents = seen.iter().filter_map(|node| agent_trouble(snapshot, node));
-    findings.extend(agents.take(TOLD_MAX));
+    findings.extend(agents.take(TROUBLES_MAX));
     let conditions = instance.status.iter().flat_map(|s| &s.conditions);
     let its = |pod: &Pod| label(pod, INSTANCE_LABEL) == Some(&key.name);
-    let told = brokers(snapshot, (&key.namespace, its), now);
-    let told = or_else(told, || {
+    let of_pods = brokers(snapshot, &key.namespace, its, now);
+    let of_brokers = or_else(of_pods, || {
         of_brokers(conditions).or_else(|| refusal(snapshot, key))
     });
-    findings.extend(told);
+    findings.extend(of_brokers);
     if findings.is_empty() {
         let used = used(snapshot, key, instance);
         let holders: Vec<String> = used.iter().map(|slot| slot.holder()).collect();
@@ -117,7 +118,8 @@ fn of_instance(
 
 fn of_configuration(
     snapshot: &Snapshot,
-    (key, configuration): (&ObjectKey, &Configuration),
+    key: &ObjectKey,
+    configuration: &Configuration,
     now: Timestamp,
 ) -> Explanation {
     let instances: Vec<_> = snapshot.instances_of(key).collect();
@@ -129,28 +131,28 @@ fn of_configuration(
     }
     let gone = instances
         .iter()
-        .filter_map(|device| device::gone(snapshot, *device, now));
-    findings.extend(gone.take(TOLD_MAX));
+        .filter_map(|(key, instance)| device::gone(snapshot, key, instance, now));
+    findings.extend(gone.take(TROUBLES_MAX));
     let seen: BTreeSet<String> = (instances.iter())
         .flat_map(|(_, instance)| device::seen_by(instance))
         .collect();
     let agents = seen.iter().filter_map(|node| agent_trouble(snapshot, node));
-    findings.extend(agents.take(TOLD_MAX));
+    findings.extend(agents.take(TROUBLES_MAX));
     let conditions = configuration.status.iter().flat_map(|s| &s.conditions);
     let its = |pod: &Pod| label(pod, CONFIGURATION_LABEL) == Some(&key.name);
-    let told = brokers(snapshot, (&key.namespace, its), now);
+    let of_pods = brokers(snapshot, &key.namespace, its, now);
     let refusal = || {
         let mut keys = [key]
             .into_iter()
             .chain(instances.iter().map(|(key, _)| *key));
         keys.find_map(|key| refusal(snapshot, key))
     };
-    findings.extend(or_else(told, || of_brokers(conditions).or_else(refusal)));
+    findings.extend(or_else(of_pods, || of_brokers(conditions).or_else(refusal)));
     if configuration.spec.broker_spec.is_some() || findings.is_empty() {
-        let is_told = findings
+        let is_reported = findings
             .iter()
             .any(|finding| finding.cause == Cause::ControllerMissing);
-        findings.extend(controller_trouble(snapshot).filter(|_| !is_told));
+        findings.extend(controller_trouble(snapshot).filter(|_| !is_reported));
     }
     if findings.is_empty() {
         let text = format!(
@@ -194,11 +196,12 @@ fn refusal(snapshot: &Snapshot, key: &ObjectKey) -> Option<Finding> {
     Some(Finding::new(Cause::BrokerRefused, text).then(next))
 }
 
-/// Returns what is told, or one other finding. A condition repeats what Pods say, and an Event what a condition says.
-fn or_else(told: Vec<Finding>, other: impl FnOnce() -> Option<Finding>) -> Vec<Finding> {
-    match told.is_empty() {
+/// Returns `findings`, or one other finding if there are none. A condition repeats what Pods report, and an Event repeats
+/// a condition.
+fn or_else(findings: Vec<Finding>, other: impl FnOnce() -> Option<Finding>) -> Vec<Finding> {
+    match findings.is_empty() {
         true => other().into_iter().collect(),
-        false => told,
+        false => findings,
     }
 }
 
@@ -218,20 +221,21 @@ fn of_brokers<'a>(mut conditions: impl Iterator<Item = &'a Condition>) -> Option
 /// Returns the troubles of the first brokers that are not ready.
 fn brokers(
     snapshot: &Snapshot,
-    (namespace, is_its): (&str, impl Fn(&Pod) -> bool),
+    namespace: &str,
+    is_its: impl Fn(&Pod) -> bool,
     now: Timestamp,
 ) -> Vec<Finding> {
     let all = snapshot.pods.iter();
     let its = all.filter(|(key, pod)| key.namespace == namespace && is_its(pod));
     let troubled = its.filter(|(_, pod)| !is_ready(pod) && phase(pod) != "Succeeded");
-    let told = troubled.take(TOLD_MAX).flat_map(|(key, pod)| {
-        let mut findings = pod::explain(snapshot, (key, pod), now);
+    let findings = troubled.take(TROUBLES_MAX).flat_map(|(key, pod)| {
+        let mut findings = pod::explain(snapshot, key, pod, now);
         if let Some(first) = findings.first_mut() {
             first.text = format!("Its broker: {} {}", pod::subject(key, pod), first.text);
         }
         findings
     });
-    told.collect()
+    findings.collect()
 }
 
 #[cfg(test)]

@@ -207,7 +207,7 @@ enum Progress {
 /// The progress of a stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stop {
-    /// Its worker is still ending the containers.
+    /// The worker is still ending the containers.
     Begun,
     /// The Pod had ended by itself before.
     Finished,

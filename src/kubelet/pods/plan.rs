@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Running {
     pub(crate) uid: String,
-    /// The Pod was told to stop and has not ended yet.
+    /// The Pod is stopping, and has not ended yet.
     pub(crate) is_stopping: bool,
 }
 

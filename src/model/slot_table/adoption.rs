@@ -6,6 +6,7 @@ use super::{SlotChange, SlotTable};
 use crate::model::{
     names::ObjectKey,
     slot::{SlotId, SlotOwner},
+    typed_names::NodeName,
 };
 use std::collections::BTreeSet;
 
@@ -15,7 +16,7 @@ pub struct Use {
     /// The device ids of the kubelet.
     pub ids: BTreeSet<SlotId>,
     /// The slots in the container's environment; empty if they are not known.
-    pub told: BTreeSet<SlotId>,
+    pub env_slots: BTreeSet<SlotId>,
     /// The suffixes of variables that may be digests of the container's devices.
     pub digests: BTreeSet<String>,
 }
@@ -53,18 +54,18 @@ impl Use {
         let is_its = |slot: &SlotId| slot.name == instance;
         let digest = instance.rsplit_once('-').map(|(_, digest)| digest);
         self.ids.iter().any(is_its)
-            || self.told.iter().any(is_its)
+            || self.env_slots.iter().any(is_its)
             || digest.is_some_and(|digest| self.digests.contains(digest))
     }
 }
 
 /// Returns the owner that records the use.
-fn owner(unshown: &Unshown, node: &str) -> SlotOwner {
+fn owner(unshown: &Unshown, node: &NodeName) -> SlotOwner {
     match unshown.id.name == unshown.instance {
-        true => SlotOwner::Node(node.to_owned()),
+        true => SlotOwner::Node(node.clone()),
         false => SlotOwner::Configuration {
             slot: unshown.id.to_string(),
-            node: node.to_owned(),
+            node: node.clone(),
         },
     }
 }
@@ -101,7 +102,7 @@ impl SlotTable {
                     slot,
                 }),
                 // The other resource of this node holds the slot, and its container is gone: the slot is released soon.
-                Some(other) if other.node() == self.node && !self.is_used(&slot, other, uses) => {}
+                Some(other) if *other.node() == self.node && !self.is_used(&slot, other, uses) => {}
                 Some(other) => adoptions.twice.push(HeldTwice {
                     key: slots.key.clone(),
                     id: one.id.clone(),
@@ -116,15 +117,15 @@ impl SlotTable {
     /// Returns the slot to claim: the one in the container's environment, or for the Configuration's resource another
     /// free one. If no slot is free, it returns one that another owner holds.
     fn slot_for(&self, unshown: &Unshown, taken: &BTreeSet<SlotId>) -> Option<SlotId> {
-        let told = (unshown.index).map(|index| SlotId::new(&unshown.instance, index));
+        let env_slots = (unshown.index).map(|index| SlotId::new(&unshown.instance, index));
         let is_free = |slot: &SlotId| self.owner(slot).is_none() && !taken.contains(slot);
-        if unshown.id.name == unshown.instance || told.as_ref().is_some_and(is_free) {
-            return told;
+        if unshown.id.name == unshown.instance || env_slots.as_ref().is_some_and(is_free) {
+            return env_slots;
         }
         let mut free = self.free_slots(&unshown.instance);
         let free = free.find(|slot| !taken.contains(slot));
         let first = || Some(SlotId::new(&unshown.instance, 0));
-        free.or(told).or_else(first)
+        free.or(env_slots).or_else(first)
     }
 
     /// Returns whether a container uses the slot as its owner states.
@@ -144,12 +145,12 @@ impl SlotTable {
         let mut unshown = vec![];
         // These are ids of a Configuration's resource, and the slots in the container's environment for them.
         let (mut ids, mut shown): (Vec<&SlotId>, BTreeSet<String>) = (vec![], BTreeSet::new());
-        let mut told: BTreeSet<&SlotId> = one.told.iter().collect();
+        let mut env_slots: BTreeSet<&SlotId> = one.env_slots.iter().collect();
         for id in &one.ids {
-            let is_slot = one.told.contains(id) || self.instances.contains_key(&id.name);
+            let is_slot = one.env_slots.contains(id) || self.instances.contains_key(&id.name);
             let in_use = self.slot_in_use(&id.name, id.index);
-            if is_slot || in_use.is_none() && one.told.is_empty() && one.digests.is_empty() {
-                told.remove(id);
+            if is_slot || in_use.is_none() && one.env_slots.is_empty() && one.digests.is_empty() {
+                env_slots.remove(id);
                 if self.owner(id) != Some(&own) {
                     unshown.push(Unshown {
                         id: id.clone(),
@@ -159,13 +160,13 @@ impl SlotTable {
                 }
             } else if let Some(slot) = in_use {
                 // The claimed slot may differ from the slot of that device in the container's environment.
-                told.retain(|told| told.name != slot.name);
+                env_slots.retain(|env_slots| env_slots.name != slot.name);
                 shown.insert(slot.name);
             } else {
                 ids.push(id);
             }
         }
-        let by_told = told
+        let by_environment = env_slots
             .iter()
             .map(|slot| (slot.name.clone(), Some(slot.index)));
         let by_digest = ids.first().into_iter().flat_map(|id| {
@@ -175,9 +176,9 @@ impl SlotTable {
             };
             one.digests.iter().map(instance).filter(is_there)
         });
-        let devices: Vec<(String, Option<u32>)> = match one.told.is_empty() {
+        let devices: Vec<(String, Option<u32>)> = match one.env_slots.is_empty() {
             true => by_digest.collect(),
-            false => by_told.collect(),
+            false => by_environment.collect(),
         };
         let pairs = ids.into_iter().zip(devices);
         unshown.extend(pairs.map(|(id, (instance, index))| Unshown {

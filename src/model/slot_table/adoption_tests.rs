@@ -27,10 +27,10 @@ fn slots(ids: &[&str]) -> BTreeSet<SlotId> {
 }
 
 /// Returns a container that has its slots in its environment.
-fn told(ids: &[&str], told: &[&str]) -> Use {
+fn used(ids: &[&str], env_slots: &[&str]) -> Use {
     Use {
         ids: slots(ids),
-        told: slots(told),
+        env_slots: slots(env_slots),
         digests: BTreeSet::new(),
     }
 }
@@ -54,9 +54,9 @@ fn a_slot_that_a_container_uses_and_no_instance_shows_is_claimed() {
         observed("cam-1", 2, &[(1, NODE)]),
         observed("cam-2", 2, &[]),
     ]);
-    let of_list = told(&["cam-1-0"], &[]);
-    let shown = told(&["cam-1-1"], &["cam-1-1"]);
-    let by_configuration = told(&["cam-0"], &["cam-2-1"]);
+    let of_list = used(&["cam-1-0"], &[]);
+    let shown = used(&["cam-1-1"], &["cam-1-1"]);
+    let by_configuration = used(&["cam-0"], &["cam-2-1"]);
     let adoptions = table.adoptions(&[of_list, shown, by_configuration]);
     assert_eq!(
         claimed(&adoptions),
@@ -66,7 +66,7 @@ fn a_slot_that_a_container_uses_and_no_instance_shows_is_claimed() {
 }
 
 #[test]
-fn an_id_of_a_configuration_is_claimed_for_the_device_that_the_container_was_told() {
+fn an_id_of_a_configuration_is_claimed_for_the_device_that_the_container_was_given() {
     let both = [
         observed("cam-aaaaaa", 2, &[]),
         observed("cam-bbbbbb", 1, &[]),
@@ -76,7 +76,7 @@ fn an_id_of_a_configuration_is_claimed_for_the_device_that_the_container_was_tol
     assert_eq!(table.configuration_list("cam")[0].instance, "cam-aaaaaa");
     let akris = Use {
         ids: slots(&["cam-0"]),
-        told: BTreeSet::new(),
+        env_slots: BTreeSet::new(),
         digests: ["bbbbbb", "cafe12"].map(str::to_owned).into(),
     };
     let adoptions = table.adoptions(&[akris]);
@@ -98,7 +98,7 @@ fn of_a_container_with_two_devices_only_the_one_that_is_not_shown_is_claimed() {
         observed("cam-1", 1, &[(0, "C:cam-1:node-a")]),
         observed("cam-2", 1, &[]),
     ]);
-    let both = told(&["cam-0", "cam-1"], &["cam-1-0", "cam-2-0"]);
+    let both = used(&["cam-0", "cam-1"], &["cam-1-0", "cam-2-0"]);
     assert_eq!(
         claimed(&table.adoptions(&[both])),
         ["cam-2-0=C:cam-0:node-a"]
@@ -108,21 +108,21 @@ fn of_a_container_with_two_devices_only_the_one_that_is_not_shown_is_claimed() {
 #[test]
 fn an_id_of_another_configuration_claims_no_slot() {
     let table = table([observed("cam-1", 2, &[])]);
-    let uses = [told(&["door-0"], &["cam-1-0"])];
+    let uses = [used(&["door-0"], &["cam-1-0"])];
     assert_eq!(claimed(&table.adoptions(&uses)), [""; 0]);
 }
 
 #[test]
 fn a_slot_that_another_node_holds_is_held_twice_and_is_not_offered_here() {
     let table = table([observed("cam-1", 1, &[(0, "node-b")])]);
-    let uses = [told(&["cam-1-0"], &["cam-1-0"])];
+    let uses = [used(&["cam-1-0"], &["cam-1-0"])];
     let adoptions = table.adoptions(&uses);
     assert_eq!(twice(&adoptions), ["cam-1-0=node-b and cam-1-0"]);
     assert_eq!(claimed(&adoptions), [""; 0]);
     assert!(!table.instance_list("cam-1")[0].is_usable);
     // For the Configuration's resource any free slot of the device is equivalent.
     let table = self::table([observed("cam-1", 2, &[(0, "node-b")])]);
-    let uses = [told(&["cam-0"], &["cam-1-0"])];
+    let uses = [used(&["cam-0"], &["cam-1-0"])];
     assert_eq!(claimed(&table.adoptions(&uses)), ["cam-1-1=C:cam-0:node-a"]);
     let table = self::table([observed("cam-1", 1, &[(0, "node-b")])]);
     let adoptions = table.adoptions(&uses);
@@ -132,11 +132,11 @@ fn a_slot_that_another_node_holds_is_held_twice_and_is_not_offered_here() {
 #[test]
 fn a_slot_of_this_nodes_other_resource_is_held_twice_only_while_both_containers_run() {
     let table = table([observed("cam-1", 1, &[(0, "C:cam-0:node-a")])]);
-    let by_instance = told(&["cam-1-0"], &["cam-1-0"]);
+    let by_instance = used(&["cam-1-0"], &["cam-1-0"]);
     let adoptions = table.adoptions(std::slice::from_ref(&by_instance));
     assert_eq!(twice(&adoptions), [""; 0]);
     assert_eq!(claimed(&adoptions), [""; 0]);
-    let by_configuration = told(&["cam-0"], &["cam-1-0"]);
+    let by_configuration = used(&["cam-0"], &["cam-1-0"]);
     let adoptions = table.adoptions(&[by_instance, by_configuration]);
     assert_eq!(twice(&adoptions), ["cam-1-0=C:cam-0:node-a and cam-1-0"]);
 }
@@ -147,24 +147,24 @@ fn a_slot_that_is_just_being_written_is_left_to_the_next_look() {
     let release = SlotChange {
         key: ObjectKey::new("default", "cam-1"),
         slot: SlotId::new("cam-1", 0),
-        from: Some(SlotOwner::Node(NODE.to_owned())),
+        from: Some(SlotOwner::Node(NODE.into())),
         to: None,
     };
     table.begin(&[release]);
-    let adoptions = table.adoptions(&[told(&["cam-1-0"], &[])]);
+    let adoptions = table.adoptions(&[used(&["cam-1-0"], &[])]);
     assert_eq!((claimed(&adoptions), twice(&adoptions)), (vec![], vec![]));
 }
 
 #[test]
-fn a_use_is_of_an_instance_by_its_id_by_what_the_container_was_told_or_by_a_digest() {
+fn a_use_is_of_an_instance_by_its_id_by_what_the_container_was_given_or_by_a_digest() {
     let by_digest = Use {
         ids: slots(&["cam-0"]),
-        told: BTreeSet::new(),
+        env_slots: BTreeSet::new(),
         digests: ["aaaaaa".to_owned()].into(),
     };
     for one in [
-        told(&["cam-aaaaaa-1"], &[]),
-        told(&["cam-0"], &["cam-aaaaaa-1"]),
+        used(&["cam-aaaaaa-1"], &[]),
+        used(&["cam-0"], &["cam-aaaaaa-1"]),
         by_digest,
     ] {
         assert!(one.may_be_of("cam-aaaaaa"), "{one:?}");
@@ -255,7 +255,7 @@ fn a_write_to_the_instance_that_lost_its_name_does_not_change_the_other_ones_slo
         key: ObjectKey::new("team-b", "cam-1"),
         slot: SlotId::new("cam-1", 0),
         from: None,
-        to: Some(SlotOwner::Node(NODE.to_owned())),
+        to: Some(SlotOwner::Node(NODE.into())),
     };
     let mut table = table([of_namespace("team-a", (false, 1), "node-b")]);
     table.begin(std::slice::from_ref(&change));
@@ -265,9 +265,9 @@ fn a_write_to_the_instance_that_lost_its_name_does_not_change_the_other_ones_slo
 
 fn uses() -> impl Strategy<Value = Vec<Use>> {
     let instance = select(vec!["cam-1-0", "cam-1-1", "cam-2-0", "cam-9-0"]);
-    let by_instance = instance.prop_map(|id| told(&[id], &[id]));
+    let by_instance = instance.prop_map(|id| used(&[id], &[id]));
     let by_configuration = (0_u32..4, select(vec!["cam-1-0", "cam-1-1", "cam-2-0"]))
-        .prop_map(|(n, slot)| told(&[&format!("cam-{n}")], &[slot]));
+        .prop_map(|(n, slot)| used(&[&format!("cam-{n}")], &[slot]));
     vec(prop_oneof![by_instance, by_configuration], 0..5).prop_map(|mut uses| {
         // The kubelet gives an id to one container.
         let mut seen = BTreeSet::new();
@@ -280,7 +280,7 @@ proptest! {
     /// Every use has a claim after a look, unless its slot is held twice or it belongs to no Instance, whoever held the
     /// slots before.
     #[test]
-    fn after_a_look_every_use_is_shown_or_told(
+    fn after_a_look_every_use_is_shown_or_reported(
         uses in uses(),
         owners in vec(select(vec!["", NODE, "node-b", "C:cam-0:node-a", "C:cam-1:node-a"]), 3),
     ) {

@@ -120,7 +120,7 @@ impl SlotTable {
         let from = self.settled_owner(&slot)?;
         match from {
             Some(owner) if *owner == me => {}
-            Some(owner) if owner.node() != self.node => {
+            Some(owner) if *owner.node() != self.node => {
                 let owner = owner.clone();
                 return Err(ClaimError::HeldElsewhere { slot, owner });
             }

@@ -81,7 +81,7 @@ impl SlotTable {
             let slot = SlotId::new(&name, index);
             let owner = self
                 .owner(&slot)
-                .filter(|owner| owner.node() == self.node)?;
+                .filter(|owner| *owner.node() == self.node)?;
             Some((owner.configuration_index()?, slot))
         })
     }

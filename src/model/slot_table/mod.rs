@@ -18,6 +18,7 @@ use super::{
     names::ObjectKey,
     slot::{SlotId, SlotOwner},
 };
+use crate::model::typed_names::NodeName;
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
@@ -118,8 +119,8 @@ pub struct Usage<'a> {
 /// The slots of all Instances of a node, with their owners.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SlotTable {
-    node: String,
-    /// One Instance of each name.
+    node: NodeName,
+    /// The Instances by name.
     instances: BTreeMap<String, InstanceSlots>,
     /// Instances of other namespaces whose name one of `instances` has, by name.
     beaten: BTreeMap<String, BTreeMap<ObjectKey, InstanceSlots>>,
@@ -138,7 +139,7 @@ pub struct SlotTable {
 }
 
 impl SlotTable {
-    pub fn new(node: impl Into<String>) -> Self {
+    pub fn new(node: impl Into<NodeName>) -> Self {
         Self {
             node: node.into(),
             instances: BTreeMap::new(),
@@ -312,7 +313,7 @@ impl SlotTable {
         for (name, slots) in &self.instances {
             for (index, owner) in &slots.owners {
                 let slot = SlotId::new(name, *index);
-                if owner.node() == self.node && !self.writing.contains_key(&slot) {
+                if *owner.node() == self.node && !self.writing.contains_key(&slot) {
                     held.push(Held {
                         key: slots.key.clone(),
                         answered: self.answered.get(&slot).copied().unwrap_or_default(),
@@ -384,7 +385,7 @@ impl From<ObservedSlots> for InstanceSlots {
             let owner = match SlotOwner::from_usage(usage) {
                 Ok(owner) => owner?,
                 // The author of this value holds the slot, and is not this node.
-                Err(_) => SlotOwner::Node(usage.clone()),
+                Err(_) => SlotOwner::Node(usage.as_str().into()),
             };
             (slot.name == observed.key.name).then_some((slot.index, owner))
         });

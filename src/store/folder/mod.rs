@@ -26,7 +26,7 @@ use crate::{
     },
     files,
     folder_watch::FolderWatch,
-    model::names::ObjectKey,
+    model::{names::ObjectKey, typed_names::NodeName},
 };
 use anyhow::{Context as _, bail};
 use futures::future::BoxFuture;
@@ -43,7 +43,7 @@ use tracing::warn;
 
 #[derive(Debug, Clone)]
 pub struct Settings {
-    pub node_name: String,
+    pub node_name: NodeName,
     /// The folder of Configurations, one or more in each `.yaml`, `.yml` or `.json` file.
     pub configurations: PathBuf,
     /// The folder of Instances and errors.

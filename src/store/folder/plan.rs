@@ -157,7 +157,7 @@ pub(super) fn status_of(
         instances,
         brokers: None,
         nodes: vec![NodeReport {
-            name: node.to_owned(),
+            name: node.into(),
             instances,
             problems: report.problems.clone(),
         }],

@@ -35,7 +35,7 @@ impl Inner {
         let write = self.exchange_stored(key, &exchanges, &pending);
         match timeout(LOCAL_WRITE_TIMEOUT, write).await {
             Ok(Ok(())) => {
-                self.change(|known| known.made_up(key, &pending));
+                self.change(|known| known.flushed(key, &pending));
                 Ok(())
             }
             Ok(Err(StoreError::Unavailable(reason))) => self.postpone(key, &exchanges, &reason),
@@ -84,14 +84,14 @@ impl Inner {
 
     /// Writes the exchanges that were done without the server. Devices that only this node sees have newer owners here
     /// than on the server. Each Instance is written separately. Returns whether nothing remains to be written.
-    pub(super) async fn make_up(&self) -> bool {
+    pub(super) async fn flush_pending(&self) -> bool {
         let pending = self.change(|known| known.pending());
         if pending.is_empty() {
             return true;
         }
         let writes = pending
             .into_iter()
-            .map(|(key, exchanges)| async move { self.make_up_one(&key, &exchanges).await });
+            .map(|(key, exchanges)| async move { self.flush_one(&key, &exchanges).await });
         let written: Vec<bool> = stream::iter(writes)
             .buffer_unordered(SIDE_BY_SIDE)
             .collect()
@@ -100,14 +100,14 @@ impl Inner {
         written.into_iter().all(|is_done| is_done)
     }
 
-    async fn make_up_one(&self, key: &ObjectKey, exchanges: &[Exchange]) -> bool {
+    async fn flush_one(&self, key: &ObjectKey, exchanges: &[Exchange]) -> bool {
         let all: Vec<&Exchange> = exchanges.iter().collect();
         let node = &self.settings.node_name;
         let patch = |instance: &Instance| Ok(plan::exchange(instance, node, &all));
         match self.patch(key, patch).await {
             Ok(_) => {
                 info!(instance = %key, "slots that were exchanged without the API server are written");
-                self.change(|known| known.made_up(key, exchanges));
+                self.change(|known| known.flushed(key, exchanges));
             }
             Err(StoreError::Gone(_)) => self.change(|known| known.deleted(key)),
             Err(StoreError::Refused(reason)) => self.give_up(key, exchanges, &reason),
@@ -135,7 +135,7 @@ impl Inner {
             self.events
                 .warning(object, Reason::SlotsNotWritten.as_str(), note);
         }
-        self.change(|known| known.made_up(key, exchanges));
+        self.change(|known| known.flushed(key, exchanges));
     }
 }
 

@@ -63,9 +63,9 @@ fn claim(name: &str, index: u32) -> Exchange {
             key: ObjectKey::new("default", name),
             slot: SlotId::new(name, index),
             from: None,
-            to: Some(SlotOwner::Node("node-a".to_owned())),
+            to: Some(SlotOwner::Node("node-a".into())),
         },
-        told: None,
+        connection_digest: None,
     }
 }
 
@@ -73,7 +73,7 @@ fn claim(name: &str, index: u32) -> Exchange {
 fn store(names: &[&str], pending: u32) -> (KubernetesStore, Patched, tempfile::TempDir) {
     let state = tempfile::tempdir().unwrap();
     let settings = Settings {
-        node_name: "node-a".to_owned(),
+        node_name: "node-a".into(),
         namespaces: vec![],
         state: state.path().to_owned(),
     };
@@ -92,12 +92,15 @@ fn store(names: &[&str], pending: u32) -> (KubernetesStore, Patched, tempfile::T
 #[tokio::test]
 async fn a_write_that_the_server_refuses_keeps_no_other_from_being_written_and_is_given_up() {
     let (store, patched, _state) = store(&["a-poisoned", "b", "c-poisoned", "d"], 0);
-    assert!(store.inner.make_up().await, "nothing is left to be written");
+    assert!(
+        store.inner.flush_pending().await,
+        "nothing is left to be written"
+    );
     let mut names = patched.lock().unwrap().clone();
     names.sort();
     assert_eq!(names, ["a-poisoned", "b", "c-poisoned", "d"]);
     assert!(!store.inner.change(|known| known.is_pending()));
-    assert!(store.inner.make_up().await);
+    assert!(store.inner.flush_pending().await);
     assert_eq!(patched.lock().unwrap().len(), 4, "and is not tried again");
 }
 

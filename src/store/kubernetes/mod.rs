@@ -27,7 +27,7 @@ use crate::{
         events::{self, Events, about},
         watch as objects,
     },
-    model::names::ObjectKey,
+    model::{names::ObjectKey, typed_names::NodeName},
 };
 use futures::{
     StreamExt as _,
@@ -58,7 +58,7 @@ const FIRST_LIST: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Clone)]
 pub struct Settings {
-    pub node_name: String,
+    pub node_name: NodeName,
     /// The namespaces that are watched; all namespaces if the set is empty.
     pub namespaces: Vec<String>,
     /// The folder of the mirror.

@@ -39,13 +39,13 @@ pub(super) async fn follow(
 ) -> anyhow::Result<()> {
     let name = &inner.settings.node_name;
     let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
-    let what = (config, "this node's NodeDevices");
+    let selection = objects::Selection::new("this node's NodeDevices", config);
     let slim = |mut object: NodeDevices| {
         object.metadata.managed_fields = None;
         object
     };
     let apis = vec![Api::all(inner.client.clone())];
-    objects::run(apis, what, slim, own, shutdown).await
+    objects::run(apis, selection, slim, own, shutdown).await
 }
 
 /// Updates the object to the last report, at each change of the reports or of the object.

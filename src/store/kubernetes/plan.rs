@@ -32,16 +32,16 @@ pub(crate) fn to_create(instance: &Instance, node: &str) -> Instance {
 
 /// The relation of an existing Instance to one of the same name that should be created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Met {
-    /// It is of the same device, which another node found first.
+pub(crate) enum NameConflict {
+    /// The Instance is of the same device, which another node found first.
     Same,
-    /// It is of another device.
+    /// The Instance is of another device.
     Other,
-    /// It is being deleted.
+    /// The Instance is being deleted.
     Leaving,
 }
 
-pub(crate) fn met(there: &Instance, ours: &Instance) -> Met {
+pub(crate) fn name_conflict(there: &Instance, ours: &Instance) -> NameConflict {
     let id = |instance: &Instance| {
         let annotations = instance.metadata.annotations.as_ref();
         annotations
@@ -49,13 +49,17 @@ pub(crate) fn met(there: &Instance, ours: &Instance) -> Met {
             .cloned()
     };
     if there.metadata.deletion_timestamp.is_some() {
-        return Met::Leaving;
+        return NameConflict::Leaving;
     }
     // An Instance that Akri made has no annotation of its device, but its name is derived from the device's id as ours
     // is.
     let is_same = id(there).is_none_or(|there| Some(there) == id(ours))
         && there.spec.configuration_name == ours.spec.configuration_name;
-    if is_same { Met::Same } else { Met::Other }
+    if is_same {
+        NameConflict::Same
+    } else {
+        NameConflict::Other
+    }
 }
 
 /// Adds this node.
@@ -136,10 +140,10 @@ pub(crate) fn describe(instance: &Instance, node: &str, said: &Description<'_>) 
 pub(crate) fn exchange(instance: &Instance, node: &str, exchanges: &[&Exchange]) -> Patch {
     let mut patch = guarded(instance);
     let annotations = instance.metadata.annotations.as_ref();
-    let told = |exchange: &Exchange| names::told(exchange.change.slot.index);
+    let annotation = |exchange: &Exchange| names::connection_annotation(exchange.change.slot.index);
     if exchanges
         .iter()
-        .any(|e| e.told.is_some() && e.change.to.is_some())
+        .any(|e| e.connection_digest.is_some() && e.change.to.is_some())
     {
         patch.extend(with_map(annotations, "annotations"));
     }
@@ -154,14 +158,14 @@ pub(crate) fn exchange(instance: &Instance, node: &str, exchanges: &[&Exchange])
             None if usage.is_some() => patch.push(remove(&at)),
             None => {}
         }
-        let key = told(exchange);
+        let key = annotation(exchange);
         let at = ["metadata", "annotations", key.as_str()];
         match exchange
-            .told
+            .connection_digest
             .as_ref()
             .filter(|_| exchange.change.to.is_some())
         {
-            Some(told) => patch.push(add(&at, json!(told))),
+            Some(connection_digest) => patch.push(add(&at, json!(connection_digest))),
             None if annotations.is_some_and(|all| all.contains_key(&key)) => {
                 patch.push(remove(&at))
             }
@@ -234,9 +238,10 @@ pub(crate) fn unwritten(earlier: &Instance, now: &Instance, node: &str) -> Vec<E
         }
         let slot: SlotId = slot.parse().ok()?;
         let annotations = earlier.metadata.annotations.as_ref();
-        let told = annotations.and_then(|a| a.get(&names::told(slot.index)));
+        let connection_digest =
+            annotations.and_then(|a| a.get(&names::connection_annotation(slot.index)));
         Some(Exchange {
-            told: told.cloned(),
+            connection_digest: connection_digest.cloned(),
             change: SlotChange {
                 key: key_of(&now.metadata),
                 slot,

@@ -40,7 +40,7 @@ pub(crate) struct Known {
     left: BTreeMap<u64, String>,
     /// Instances of other devices that have a name this node wanted. No watch of this node has them, and the next list
     /// removes them.
-    strangers: BTreeMap<ObjectKey, Arc<Instance>>,
+    foreign: BTreeMap<ObjectKey, Arc<Instance>>,
     /// Slots of devices of this node alone that were exchanged while the API server was unreachable, in order.
     pending: BTreeMap<ObjectKey, BTreeMap<SlotId, Exchange>>,
     /// The name of this node. The next field has the Instances of an earlier run that were not compared with a list
@@ -127,7 +127,7 @@ impl Known {
         for instance in listed.into_values() {
             self.take(instance);
         }
-        self.strangers.clear();
+        self.foreign.clear();
         self.deleted.retain(|_, deletion| {
             let is_covered = namespace
                 .as_ref()
@@ -185,9 +185,9 @@ impl Known {
     }
 
     /// Records an Instance of another device that has a name this node wanted.
-    pub(crate) fn met(&mut self, stranger: Instance) {
-        let key = key_of(&stranger.metadata);
-        self.strangers.insert(key, Arc::new(slim(stranger)));
+    pub(crate) fn add_foreign(&mut self, instance: Instance) {
+        let key = key_of(&instance.metadata);
+        self.foreign.insert(key, Arc::new(slim(instance)));
     }
 
     /// Records that this node deleted an Instance, or found it missing.
@@ -221,7 +221,7 @@ impl Known {
         let key = key_of(&instance.metadata);
         let is_older = (self.instances.get(&key)).is_some_and(|known| is_newer(known, &instance));
         if !is_deleted && !is_older && !self.has_left_since(&instance) {
-            self.strangers.remove(&key);
+            self.foreign.remove(&key);
             self.instances.insert(key, instance);
         }
     }
@@ -278,7 +278,7 @@ impl Known {
     }
 
     /// Removes exchanges from the pending ones after they were written. Later ones stay.
-    pub(crate) fn made_up(&mut self, key: &ObjectKey, written: &[Exchange]) {
+    pub(crate) fn flushed(&mut self, key: &ObjectKey, written: &[Exchange]) {
         if let Some(pending) = self.pending.get_mut(key) {
             pending.retain(|_, exchange| !written.contains(exchange));
             if pending.is_empty() {
@@ -295,7 +295,7 @@ impl Known {
     /// Returns all Instances as this node sees them: without those being deleted, and with pending exchanges applied.
     pub(crate) fn published(&self) -> Instances {
         let is_there = |instance: &Arc<Instance>| instance.metadata.deletion_timestamp.is_none();
-        let mut all: Instances = (self.strangers.iter().chain(&self.instances))
+        let mut all: Instances = (self.foreign.iter().chain(&self.instances))
             .filter(|(_, instance)| is_there(instance))
             .map(|(key, instance)| (key.clone(), instance.clone()))
             .collect();

@@ -63,7 +63,7 @@ impl Inner {
                     None => return Ok(()),
                 }
             }
-            if self.make_up().await {
+            if self.flush_pending().await {
                 backoff.reset();
             }
         }
@@ -92,12 +92,13 @@ impl Inner {
         shutdown: CancellationToken,
     ) -> anyhow::Result<()> {
         let apis = apis::<Configuration>(&self.client, &self.settings.namespaces);
-        let what = (watcher::Config::default(), "configurations");
+        let config = watcher::Config::default();
+        let selection = objects::Selection::new("configurations", config);
         let slim = |mut configuration: Configuration| {
             configuration.metadata.managed_fields = None;
             configuration
         };
-        objects::run(apis, what, slim, self.watched.clone(), shutdown).await
+        objects::run(apis, selection, slim, self.watched.clone(), shutdown).await
     }
 
     /// Publishes Configurations only after the Instances. If a Configuration came before its Instances, each device

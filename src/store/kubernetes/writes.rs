@@ -2,7 +2,7 @@
 //! patch did not hold.
 use super::{
     Inner,
-    plan::{self, Description, Met, met},
+    plan::{self, Description, NameConflict, name_conflict},
 };
 use crate::{
     api::{
@@ -22,6 +22,13 @@ use std::sync::Arc;
 
 /// The most attempts of a patch, because another writer may change the Instance between our read and our patch.
 const TRIES: usize = 4;
+
+/// The part of an object that a patch changes: the API server takes the status alone.
+#[derive(Debug, Clone, Copy)]
+enum Part {
+    Object,
+    Status,
+}
 
 impl Inner {
     pub(super) async fn apply_one(&self, change: &InstanceChange) -> Result<(), StoreError> {
@@ -85,16 +92,16 @@ impl Inner {
     async fn join_existing(&self, key: &ObjectKey, ours: &Instance) -> Result<(), StoreError> {
         let node = &self.settings.node_name;
         let there = self.read(key).await?;
-        match met(&there, ours) {
-            Met::Same => {
+        match name_conflict(&there, ours) {
+            NameConflict::Same => {
                 self.change(|known| known.read_to_join(there));
                 self.patch(key, |i| Ok(plan::join(i, node))).await.map(drop)
             }
-            Met::Other => {
-                self.change(|known| known.met(there));
+            NameConflict::Other => {
+                self.change(|known| known.add_foreign(there));
                 Err(StoreError::Exists(key.clone()))
             }
-            Met::Leaving => Err(StoreError::Unavailable(format!(
+            NameConflict::Leaving => Err(StoreError::Unavailable(format!(
                 "an Instance {key} is still being deleted"
             ))),
         }
@@ -161,7 +168,7 @@ impl Inner {
             let Some(patch) = patch(&*self.stored(key)?) else {
                 return Ok(());
             };
-            match self.patch_once(key, (patch, true)).await? {
+            match self.patch_once(key, patch, Part::Status).await? {
                 Attempt::Written(_) => return Ok(()),
                 Attempt::Stale(why) => reason = why,
             }
@@ -216,7 +223,7 @@ impl Inner {
         let (mut reason, mut is_refused) = (String::new(), false);
         for _ in 0..TRIES {
             match patch(&*self.stored(key)?) {
-                Ok(patch) => match self.patch_once(key, (patch, false)).await? {
+                Ok(patch) => match self.patch_once(key, patch, Part::Object).await? {
                     Attempt::Written(written) => return Ok(written),
                     Attempt::Stale(why) => reason = why,
                 },
@@ -228,20 +235,21 @@ impl Inner {
         Err(changing(key, &reason))
     }
 
-    /// Patches the object, or its status where `is_status`.
+    /// Patches the object or its status once.
     async fn patch_once(
         &self,
         key: &ObjectKey,
-        (patch, is_status): (JsonPatch, bool),
+        patch: JsonPatch,
+        part: Part,
     ) -> Result<Attempt, StoreError> {
         let params = PatchParams {
             field_manager: Some(names::AGENT_MANAGER.to_owned()),
             ..PatchParams::default()
         };
         let (api, patch) = (self.instance_api(key), untracked(patch));
-        let written = match is_status {
-            true => api.patch_status(&key.name, &params, &patch).await,
-            false => api.patch(&key.name, &params, &patch).await,
+        let written = match part {
+            Part::Status => api.patch_status(&key.name, &params, &patch).await,
+            Part::Object => api.patch(&key.name, &params, &patch).await,
         };
         match written {
             Ok(written) => {

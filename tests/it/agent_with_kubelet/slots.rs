@@ -176,13 +176,13 @@ async fn an_instance_that_is_made_anew_while_containers_run_shows_their_slots() 
 }
 
 #[tokio::test]
-async fn a_slot_that_another_node_shows_and_a_container_here_uses_is_told_once() {
+async fn a_slot_that_another_node_shows_and_a_container_here_uses_is_reported_once() {
     let (node, door) = with_a_camera("capacity: 1", 1).await;
     let slot = format!("{door}-0");
     node.run_pod("viewer", &[(&format!("akri.sh/{door}"), 1)]);
     node.pid("viewer").await;
     node.hand_over(&slot, ("node-a", "node-b")).await;
-    let told = || -> Vec<String> {
+    let reported = || -> Vec<String> {
         let warnings = node.store.warnings.lock().unwrap();
         let about = About::Instance(ObjectKey::new("default", &door));
         let twice = warnings
@@ -190,11 +190,11 @@ async fn a_slot_that_another_node_shows_and_a_container_here_uses_is_told_once()
             .filter(|w| w.0 == about && w.1 == Reason::SlotHeldTwice);
         twice.map(|w| w.2.clone()).collect()
     };
-    node.until("it is told", async || told().first().cloned())
+    node.until("it is told", async || reported().first().cloned())
         .await;
     node.until_counts(&door, 1, 0).await;
     assert_stays(&node, &door, "node-b").await;
-    let notes = told();
+    let notes = reported();
     assert_eq!(notes.len(), 1, "{notes:?}");
     let expected = format!("slot {slot} is held by node-b, and a container on node node-a uses it");
     assert!(notes[0].starts_with(&expected), "{notes:?}");

@@ -48,7 +48,7 @@ async fn csi_drivers_are_registered_with_what_they_say_of_the_node() {
     let csi = shown(&node, "plain.io").await.remove(0).csi;
     assert_eq!(csi, Some(csi_view("1.0.0", None, 0)));
     eventually("it is told", async || {
-        told(&full) == Some((true, String::new()))
+        notified(&full) == Some((true, String::new()))
     })
     .await;
 
@@ -94,15 +94,15 @@ async fn csi_drivers_that_cannot_be_registered_are_refused_with_the_reason() {
     }
     for (driver, name, reason) in drivers {
         until_shown(&node, name, PluginState::Refused, reason).await;
-        let told = told(&driver);
-        assert!(name == "dies.io" || !told.unwrap().0, "{name}");
+        let notified = notified(&driver);
+        assert!(name == "dies.io" || !notified.unwrap().0, "{name}");
         driver.die();
     }
     is_undisturbed(&node).await;
 }
 
 #[tokio::test]
-async fn dra_drivers_are_told_that_they_are_not_supported() {
+async fn dra_drivers_are_reported_that_they_are_not_supported() {
     let (node, _works) = node().await;
     let driver = RawPlugin::serve(
         &in_registry(&node, "dra.sock"),
@@ -113,7 +113,7 @@ async fn dra_drivers_are_told_that_they_are_not_supported() {
     );
     let why = "dynamic resource allocation is not supported by this kubelet";
     until_shown(&node, "dra.io", PluginState::Refused, why).await;
-    let (registered, error) = told(&driver).unwrap();
+    let (registered, error) = notified(&driver).unwrap();
     assert!(!registered && error.contains(why), "{error}");
     driver.die();
 }

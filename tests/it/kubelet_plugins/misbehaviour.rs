@@ -82,7 +82,7 @@ async fn a_plugin_that_misbehaves_while_it_registers_is_refused_with_the_reason(
 }
 
 #[tokio::test]
-async fn a_registration_that_is_replaced_while_it_waits_is_told_so() {
+async fn a_registration_that_is_replaced_while_it_waits_is_reported_so() {
     // The first registration ends with its caller.
     let node = Node::start_with(|settings| settings.call_limits.options = LONG).await;
     let methods = device_plugin("x.io/r", vec![("GetDevicePluginOptions", Hang)]);

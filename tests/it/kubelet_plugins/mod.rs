@@ -142,7 +142,7 @@ async fn until_shown(node: &Node, name: &str, state: PluginState, reason: &str) 
     .await;
 }
 
-fn told(plugin: &RawPlugin) -> Option<(bool, String)> {
+fn notified(plugin: &RawPlugin) -> Option<(bool, String)> {
     let status: RegistrationStatus = plugin.last("NotifyRegistrationStatus")?;
     Some((status.plugin_registered, status.error))
 }

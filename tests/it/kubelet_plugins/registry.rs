@@ -14,7 +14,7 @@ async fn sockets_in_the_registry_are_found_in_sub_folders_and_before_the_start_a
     let hidden = serve(".hidden.sock", "x.io/hidden");
     fs::write(in_registry(&node, "file.sock"), "").unwrap();
     node.until_counts("x.io/deep", Some("1/1")).await;
-    assert_eq!(told(&deep), Some((true, String::new())));
+    assert_eq!(notified(&deep), Some((true, String::new())));
 
     node.stop().await;
     let early = RawPlugin::serve(
@@ -37,7 +37,7 @@ async fn a_link_to_a_socket_is_a_plugin() {
     let plugin = RawPlugin::serve(&served, device_plugin("x.io/linked", vec![]));
     std::os::unix::fs::symlink(&served, in_registry(&node, "linked.sock")).unwrap();
     node.until_counts("x.io/linked", Some("1/1")).await;
-    assert_eq!(told(&plugin), Some((true, String::new())));
+    assert_eq!(notified(&plugin), Some((true, String::new())));
     plugin.die();
 }
 
@@ -51,7 +51,7 @@ async fn a_socket_that_goes_is_deregistered_and_one_that_is_created_anew_is_anot
     let second = device_plugin("x.io/r", vec![("ListAndWatch", list(&["a", "b"]))]);
     let second = RawPlugin::serve(&path, second);
     node.until_counts("x.io/r", Some("2/2")).await;
-    assert_eq!(told(&second), Some((true, String::new())));
+    assert_eq!(notified(&second), Some((true, String::new())));
 
     fs::remove_file(&path).unwrap();
     until_shown(&node, "x.io/r", PluginState::Stopped, "deregistered").await;
@@ -60,14 +60,14 @@ async fn a_socket_that_goes_is_deregistered_and_one_that_is_created_anew_is_anot
 }
 
 #[tokio::test]
-async fn a_refused_plugin_is_told_why_and_asked_again_until_it_can_be_registered() {
+async fn a_refused_plugin_is_reported_why_and_asked_again_until_it_can_be_registered() {
     let (node, _works) = node().await;
     let mut methods = device_plugin("x.io/r", vec![]);
     methods.push(("GetInfo", info("DevicePlugin", "x.io/r", &["v2", "v3"])));
     let plugin = RawPlugin::serve(&in_registry(&node, "r.sock"), methods);
     let why = "RegisterPlugin error -- plugin validation failed with err: manager version, v1beta1, is not among plugin supported versions [v2 v3]";
     until_shown(&node, "x.io/r", PluginState::Refused, why).await;
-    assert_eq!(told(&plugin), Some((false, why.to_owned())));
+    assert_eq!(notified(&plugin), Some((false, why.to_owned())));
     plugin.set("GetInfo", info("DevicePlugin", "no name", &["v1beta1"]));
     let why = r#"invalid name of device plugin socket: the ResourceName "no name" is invalid"#;
     until_shown(&node, "no name", PluginState::Refused, why).await;
@@ -78,7 +78,7 @@ async fn a_refused_plugin_is_told_why_and_asked_again_until_it_can_be_registered
     );
     node.until_counts("x.io/r", Some("1/1")).await;
     eventually("it is told", async || {
-        told(&plugin) == Some((true, String::new()))
+        notified(&plugin) == Some((true, String::new()))
     })
     .await;
     let states: Vec<_> = shown(&node, "x.io/r")

@@ -73,7 +73,10 @@ impl TestNode {
             slot,
         };
         let store = self.folder_store.as_ref().expect("an agent runs");
-        let exchange = Exchange { change, told: None };
+        let exchange = Exchange {
+            change,
+            connection_digest: None,
+        };
         store.exchange(vec![exchange]).await.unwrap();
     }
 

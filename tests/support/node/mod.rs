@@ -106,7 +106,7 @@ impl TestNode {
         }
         Self {
             agent_settings: agent::Settings {
-                node_name: NODE.to_owned(),
+                node_name: NODE.into(),
                 resource_prefix: "akri.sh".to_owned(),
                 resource_prefixes: vec!["akri.sh".to_owned()],
                 nodes: None,
@@ -156,7 +156,7 @@ impl TestNode {
     pub fn start_agent(&mut self) {
         assert!(self.agent.is_none(), "one agent is enough");
         let inner = FolderStore::open(folder::Settings {
-            node_name: NODE.to_owned(),
+            node_name: NODE.into(),
             configurations: self.configurations(),
             state: self.state(),
         });
@@ -312,5 +312,5 @@ pub fn request(ids: &[&str]) -> AllocateRequest {
 /// Returns the name of the Instance of a device.
 pub fn instance_name(configuration: &str, device: &str) -> String {
     let id = DeviceId::new(device);
-    InstanceName::candidates(configuration, &id, Scope::Shared, NODE)[0].to_string()
+    InstanceName::candidates(configuration, &id, Scope::Shared, &NODE.into())[0].to_string()
 }

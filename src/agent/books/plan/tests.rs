@@ -4,7 +4,8 @@ use crate::model::{
     slot::SlotOwner,
 };
 
-/// What two containers have: of an Instance's resource, and of a Configuration's, without being told its slots.
+/// Returns the entries of two containers: one of an Instance's resource, and one of a Configuration's without slots in
+/// its environment.
 fn file() -> Data {
     let entry = |resource: &str, id: &str, env: &[(&str, &str)]| checkpoint::Entry {
         pod_uid: "uid".to_owned(),
@@ -59,14 +60,14 @@ fn used(books: &Books) -> Vec<String> {
 }
 
 #[test]
-fn the_checkpoint_says_what_containers_were_told() {
+fn the_checkpoint_says_what_containers_were_given() {
     let entries = entries(file(), &["akri.sh".to_owned()]);
     let shown: Vec<_> = entries
         .iter()
         .map(|entry| {
             (
                 entry.resource.as_str(),
-                entry.told.len(),
+                entry.env_slots.len(),
                 entry.digests.len(),
             )
         })
@@ -86,7 +87,7 @@ fn an_answer_that_cannot_be_read_still_holds_its_ids() {
     assert!(
         entries
             .iter()
-            .all(|entry| entry.ids.len() == 1 && entry.told.is_empty())
+            .all(|entry| entry.ids.len() == 1 && entry.env_slots.is_empty())
     );
 }
 
@@ -120,10 +121,10 @@ fn what_the_books_do_not_agree_on_is_in_doubt() {
     };
     let by_configuration = SlotOwner::Configuration {
         slot: "cam-9".to_owned(),
-        node: "a".to_owned(),
+        node: "a".into(),
     };
     let slots = [
-        held("cam-3b4293-0", SlotOwner::Node("a".to_owned())),
+        held("cam-3b4293-0", SlotOwner::Node("a".into())),
         held("cam-3b4293-1", by_configuration),
     ];
     let books = books(&[("akri.sh/cam-3b4293", "cam-3b4293-0")], false);

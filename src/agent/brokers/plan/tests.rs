@@ -1,6 +1,6 @@
 use super::*;
 use crate::{
-    agent::values::{AcceptedConfiguration, Judged, Selection},
+    agent::values::{AcceptedConfiguration, Selection, ValidatedConfigurations},
     api::instance::{Instance, InstanceSpec},
     discovery::{plan::SessionSpec, session::Sighting},
     model::device::{Device, DeviceSet, Scope},
@@ -22,7 +22,7 @@ spec:
 ";
 
 struct Fixture {
-    judged: Judged,
+    validated: ValidatedConfigurations,
     discoveries: Discoveries,
     instances: Instances,
     kubelet: Kubelet,
@@ -47,7 +47,7 @@ impl Fixture {
             scope: Scope::Shared,
         };
         let mut fixture = Self {
-            judged: Judged::default(),
+            validated: ValidatedConfigurations::default(),
             discoveries: Discoveries::new(),
             instances: Instances::new(),
             kubelet: Kubelet {
@@ -60,12 +60,12 @@ impl Fixture {
         };
         let slots = BTreeSet::from(["cam-1-0".to_owned()]);
         (fixture.kubelet.allocatable).insert("akri.sh/cam-1".to_owned(), slots);
-        fixture.judged.accepted.insert(key.clone(), accepted);
+        fixture.validated.accepted.insert(key.clone(), accepted);
         fixture.see([Device::new("d")]);
         let spec = InstanceSpec {
             configuration_name: "cam".to_owned(),
             shared: true,
-            nodes: vec!["n".to_owned()],
+            nodes: vec!["n".into()],
             ..InstanceSpec::default()
         };
         let mut instance = Instance::new("cam-1", spec);
@@ -97,7 +97,7 @@ impl Fixture {
             node: "n",
             resource_prefix: "akri.sh",
             resource_prefixes: &["akri.sh".to_owned(), "pflex.io".to_owned()],
-            judged: &self.judged,
+            validated: &self.validated,
             discoveries: &self.discoveries,
             instances: &self.instances,
             kubelet: &self.kubelet,
@@ -157,7 +157,12 @@ fn no_pod_is_written_before_the_kubelet_knows_all_that_it_asks_for() {
     let text = CONFIGURATION.replace("cpu: 100m", "cpu: 100m, pflex.io/block: 1");
     let configuration = Arc::new(manifest::read(&text).unwrap().remove(0));
     let key = ObjectKey::new("default", "cam");
-    fixture.judged.accepted.get_mut(&key).unwrap().configuration = configuration;
+    fixture
+        .validated
+        .accepted
+        .get_mut(&key)
+        .unwrap()
+        .configuration = configuration;
     assert_eq!(fixture.plan(), []);
     let ids = BTreeSet::from(["block-0".to_owned()]);
     (fixture.kubelet.allocatable).insert("pflex.io/block".to_owned(), ids);
@@ -183,7 +188,7 @@ fn the_pod_of_a_device_that_is_gone_stays_until_its_instance_goes() {
 fn the_pod_of_a_configuration_that_is_not_accepted_stays() {
     let mut fixture = Fixture::new();
     fixture.carry_out();
-    fixture.judged.accepted.clear();
+    fixture.validated.accepted.clear();
     assert_eq!(fixture.plan(), vec![]);
 }
 
@@ -192,7 +197,7 @@ fn a_spec_that_nothing_can_be_made_of_is_named_and_what_runs_of_it_goes_on() {
     let mut fixture = Fixture::new();
     fixture.carry_out();
     let key = ObjectKey::new("default", "cam");
-    let accepted = fixture.judged.accepted.get_mut(&key).unwrap();
+    let accepted = fixture.validated.accepted.get_mut(&key).unwrap();
     let configuration = Arc::make_mut(&mut accepted.configuration);
     let spec = configuration.spec.broker_spec.as_mut().unwrap();
     spec.broker_pod_spec = Some(json!({"containers": "none"}));
@@ -277,7 +282,7 @@ fn only_what_an_agent_rendered_is_taken_away() {
 fn a_job_is_said_to_be_nothing_for_a_lone_kubelet() {
     let mut fixture = Fixture::new();
     let key = ObjectKey::new("default", "cam");
-    let accepted = fixture.judged.accepted.get_mut(&key).unwrap();
+    let accepted = fixture.validated.accepted.get_mut(&key).unwrap();
     let configuration = Arc::make_mut(&mut accepted.configuration);
     let spec = configuration.spec.broker_spec.as_mut().unwrap();
     spec.broker_job_spec = Some(json!({"template": {}}));

@@ -59,7 +59,7 @@ fn values(node: &NodeResources) -> Vec<(&str, String)> {
 struct Story {
     offers: BTreeMap<String, Offer>,
     node: NodeResources,
-    /// What it has, once it was told.
+    /// The ids that the kubelet has after its lists.
     kubelet: Ids,
     kubelet_started: Option<Duration>,
     now: Duration,

@@ -29,8 +29,8 @@ fn known(spec: &SessionSpec) -> Result<Scope, Problem> {
     }
 }
 
-fn judged(texts: &[&str], before: &Accepted) -> Judged {
-    judge_all(&configurations(texts), before)
+fn validated(texts: &[&str], before: &Accepted) -> ValidatedConfigurations {
+    validate_all(&configurations(texts), before)
 }
 
 static PREFIXES: LazyLock<Vec<String>> = LazyLock::new(|| vec!["akri.sh".to_owned()]);
@@ -53,8 +53,8 @@ fn world<'a>(configurations: &'a Configurations, before: &'a Accepted) -> World<
     }
 }
 
-fn judge_all(configurations: &Configurations, before: &Accepted) -> Judged {
-    judge(&world(configurations, before))
+fn validate_all(configurations: &Configurations, before: &Accepted) -> ValidatedConfigurations {
+    validate(&world(configurations, before))
 }
 
 const GOOD: &str = "metadata: {name: good}, spec: {discoveryHandler: {name: echo}}";
@@ -85,9 +85,9 @@ fn a_bad_configuration_is_refused_with_its_reason_and_the_others_go_on() {
             "BadSpec",
         ),
     ] {
-        let judged = judged(&[GOOD, &bad], &Accepted::new());
-        assert_eq!(judged.accepted.len(), 1, "{bad}");
-        let reasons: Vec<_> = judged
+        let validated = validated(&[GOOD, &bad], &Accepted::new());
+        assert_eq!(validated.accepted.len(), 1, "{bad}");
+        let reasons: Vec<_> = validated
             .problems
             .values()
             .map(|p| p.reason.as_str())
@@ -98,13 +98,13 @@ fn a_bad_configuration_is_refused_with_its_reason_and_the_others_go_on() {
 
 #[test]
 fn what_was_accepted_goes_on_as_it_was_until_its_successor_is() {
-    let before = judged(&[GOOD], &Accepted::new()).accepted;
+    let before = validated(&[GOOD], &Accepted::new()).accepted;
     let edited = GOOD.replace("spec: {", "spec: {capacity: 0, ");
-    let after = judged(&[&edited], &before);
+    let after = validated(&[&edited], &before);
     assert_eq!(after.accepted, before);
     assert_eq!(after.problems.len(), 1);
 
-    let other = judged(&[&GOOD.replace("echo", "udev")], &before);
+    let other = validated(&[&GOOD.replace("echo", "udev")], &before);
     assert_eq!(other.accepted, before);
     assert_eq!(
         other.problems.into_values().next().unwrap().reason,
@@ -114,12 +114,12 @@ fn what_was_accepted_goes_on_as_it_was_until_its_successor_is() {
 
 #[test]
 fn a_manifest_that_cannot_be_read_is_no_deletion_and_a_missing_one_is() {
-    let before = judged(&[GOOD], &Accepted::new()).accepted;
+    let before = validated(&[GOOD], &Accepted::new()).accepted;
     let mut unreadable = Configurations::default();
     unreadable.hidden.insert(ObjectKey::new("default", "good"));
-    assert_eq!(judge_all(&unreadable, &before).accepted, before);
+    assert_eq!(validate_all(&unreadable, &before).accepted, before);
     unreadable.hidden.clear();
-    assert!(judge_all(&unreadable, &before).accepted.is_empty());
+    assert!(validate_all(&unreadable, &before).accepted.is_empty());
 }
 
 #[test]
@@ -132,13 +132,13 @@ fn of_two_namespaces_with_one_name_the_older_works() {
         "name: good",
         "name: good, namespace: b, creationTimestamp: 2026-01-01T00:00:00Z",
     );
-    let judged = judged(&[&later, &older], &Accepted::new());
+    let validated = validated(&[&later, &older], &Accepted::new());
     assert_eq!(
-        judged.accepted.keys().next(),
+        validated.accepted.keys().next(),
         Some(&ObjectKey::new("b", "good"))
     );
     assert_eq!(
-        judged.problems[&ObjectKey::new("a", "good")].reason,
+        validated.problems[&ObjectKey::new("a", "good")].reason,
         "ConfigurationNameTaken"
     );
 }
@@ -153,12 +153,12 @@ fn the_older_of_one_name_has_it_on_every_node_also_where_it_does_not_work() {
             .replace("echo", handler)
     };
     let (older, later) = (of("a", 1, "udev"), of("b", 2, "echo"));
-    let alone = judged(&[&later], &Accepted::new()).accepted;
+    let alone = validated(&[&later], &Accepted::new()).accepted;
     assert_eq!(alone.len(), 1);
     for before in [Accepted::new(), alone] {
-        let judged = judged(&[&older, &later], &before);
-        assert_eq!(judged.accepted, Accepted::new());
-        let problem = &judged.problems[&ObjectKey::new("b", "good")];
+        let validated = validated(&[&older, &later], &before);
+        assert_eq!(validated.accepted, Accepted::new());
+        let problem = &validated.problems[&ObjectKey::new("b", "good")];
         assert!(
             problem
                 .message
@@ -169,12 +169,12 @@ fn the_older_of_one_name_has_it_on_every_node_also_where_it_does_not_work() {
 
 #[test]
 fn a_newcomer_does_not_take_the_name_of_one_that_works() {
-    let before = judged(&[GOOD], &Accepted::new()).accepted;
+    let before = validated(&[GOOD], &Accepted::new()).accepted;
     let newcomer = GOOD.replace("name: good", "name: good, namespace: aaa");
-    let judged = judged(&[GOOD, &newcomer], &before);
-    assert_eq!(judged.accepted, before);
+    let validated = validated(&[GOOD, &newcomer], &before);
+    assert_eq!(validated.accepted, before);
     assert_eq!(
-        judged.problems[&ObjectKey::new("aaa", "good")].reason,
+        validated.problems[&ObjectKey::new("aaa", "good")].reason,
         "ConfigurationNameTaken"
     );
 }
@@ -186,7 +186,7 @@ fn of_too_many_configurations_the_youngest_are_refused_and_the_others_go_on() {
         GOOD.replace("name: good", &created)
     };
     let invalid = made("oldest", 2001).replace("echo", "udev");
-    let judged = judged(
+    let validated = validated(
         &[
             &made("a", 2004),
             &made("b", 2002),
@@ -195,13 +195,13 @@ fn of_too_many_configurations_the_youngest_are_refused_and_the_others_go_on() {
         ],
         &Accepted::new(),
     );
-    let names: Vec<_> = judged
+    let names: Vec<_> = validated
         .accepted
         .keys()
         .map(|key| key.name.as_str())
         .collect();
     assert_eq!(names, ["b", "c"]);
-    let refused = &judged.problems[&ObjectKey::new("default", "a")];
+    let refused = &validated.problems[&ObjectKey::new("default", "a")];
     assert_eq!(refused.reason, "TooManyConfigurations");
     assert!(refused.message.contains("works with 2 "), "{refused:?}");
 }
@@ -209,14 +209,14 @@ fn of_too_many_configurations_the_youngest_are_refused_and_the_others_go_on() {
 #[test]
 fn details_that_are_accepted_are_not_read_again() {
     let configurations = configurations(&[GOOD]);
-    let judge = |before: &Accepted, scope_of: &dyn Fn(&SessionSpec) -> _| {
-        judge(&World {
+    let validate = |before: &Accepted, scope_of: &dyn Fn(&SessionSpec) -> _| {
+        validate(&World {
             scope_of,
             ..world(&configurations, before)
         })
     };
-    let before = judge(&Accepted::new(), &known).accepted;
-    let again = judge(&before, &|_| panic!("read again"));
+    let before = validate(&Accepted::new(), &known).accepted;
+    let again = validate(&before, &|_| panic!("read again"));
     assert_eq!(again.accepted, before);
 }
 
@@ -225,11 +225,11 @@ fn a_node_selector_needs_the_nodes_labels_and_what_they_were_last_counts_until_t
     let text = GOOD.replace("spec: {", "spec: {nodeSelector: {site: a, kind: edge}, ");
     let configurations = configurations(&[&text]);
     let select = |labels: Labels<'_>, before: &Accepted| {
-        let judged = judge(&World {
+        let validated = validate(&World {
             labels,
             ..world(&configurations, before)
         });
-        let accepted = judged.accepted.into_values().next().unwrap();
+        let accepted = validated.accepted.into_values().next().unwrap();
         accepted.selection
     };
     let labels = |all: &[(&str, &str)]| -> BTreeMap<String, String> {
@@ -244,7 +244,7 @@ fn a_node_selector_needs_the_nodes_labels_and_what_they_were_last_counts_until_t
     assert_eq!(select(Labels::Known(&all), &none), Selection::Selected);
     assert_eq!(select(Labels::Known(&other), &none), Selection::LeftOut);
     assert_eq!(select(Labels::Unknown, &none), Selection::Unknown);
-    let before = judge(&World {
+    let before = validate(&World {
         labels: Labels::Known(&other),
         ..world(&configurations, &none)
     });
@@ -258,15 +258,15 @@ fn what_has_no_effect_is_said_and_the_devices_are_offered() {
         "name: echo",
         "name: echo, discoveryProperties: [{name: user}]",
     );
-    let judged = judged(&[&text], &Accepted::new());
-    assert_eq!(judged.accepted.len(), 1);
-    let problem = judged.problems.into_values().next().unwrap();
+    let validated = validated(&[&text], &Accepted::new());
+    assert_eq!(validated.accepted.len(), 1);
+    let problem = validated.problems.into_values().next().unwrap();
     assert_eq!(problem.reason, "UnusedDiscoveryProperties");
 }
 
 #[test]
 fn the_session_is_what_the_configuration_says() {
-    let accepted = judged(&[GOOD], &Accepted::new()).accepted;
+    let accepted = validated(&[GOOD], &Accepted::new()).accepted;
     let accepted = accepted.values().next().unwrap();
     let info: &DiscoveryHandlerInfo = &accepted.configuration.spec.discovery_handler;
     assert_eq!(accepted.session.handler, info.name);

@@ -3,7 +3,7 @@
 //! Of a Configuration that is new, or of a network that comes up, all do at once. Where names go on being new, as those
 //! of a flood do, there are so many a second, and the longest seen come first: each Instance costs the API server writes,
 //! and leaves an entry in the node's capacity and in the kubelet's checkpoint for minutes.
-use super::{PlanOfOne, Room};
+use super::{InstanceBudget, PlanOfOne};
 use crate::{
     api::{configuration::Problem, reason::Reason},
     model::{
@@ -29,7 +29,7 @@ pub(crate) struct Arrivals(BTreeMap<ObjectKey, Arrival>);
 /// The part of one Configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Arrival {
-    /// As many as `maxInstances` at once.
+    /// The tokens for new Instances; it starts with `maxInstances`.
     bucket: TokenBucket,
     /// The uptime since when each device has waited for an Instance.
     waiting: BTreeMap<DeviceId, Duration>,
@@ -61,8 +61,12 @@ impl Arrivals {
 }
 
 impl<'a> PlanOfOne<'a> {
-    /// Devices without an Instance get one while there is room.
-    pub(super) fn welcome(&mut self, mut new: Vec<&'a Device>, room: &mut Room) -> Arrival {
+    /// Creates an Instance for each device without one, up to the limits.
+    pub(super) fn create_missing(
+        &mut self,
+        mut new: Vec<&'a Device>,
+        budget: &mut InstanceBudget,
+    ) -> Arrival {
         let now = self.world.now.uptime;
         let limit =
             usize::try_from(self.accepted.configuration.spec.max_instances).unwrap_or(usize::MAX);
@@ -84,7 +88,7 @@ impl<'a> PlanOfOne<'a> {
                 nameless.push(device.id.as_str());
                 continue;
             };
-            if self.report.instances >= limit || room.0 <= 0 {
+            if self.report.instances >= limit || budget.0 <= 0 {
                 left_out += 1;
                 continue;
             }
@@ -101,7 +105,7 @@ impl<'a> PlanOfOne<'a> {
             }
             names.insert(name.to_string());
             self.report.instances += 1;
-            room.0 -= 1;
+            budget.0 -= 1;
             if is_merged {
                 let is_new = !reported.contains(&device.id);
                 arrival.report(&device.id, is_new.then_some(now));
@@ -149,7 +153,7 @@ impl<'a> PlanOfOne<'a> {
     }
 }
 
-/// Without a count, which would be another each half second.
+/// Returns the problem of devices that wait. It has no count, because the count would change every half second.
 fn too_fast(limit: usize) -> Problem {
     let message = format!(
         "devices wait for their Instances: {limit} (maxInstances) were new in a short time, and now {NEW_A_SECOND} a second get one, those first that have been seen longest; if something on the network announces ever new names, stop it, or narrow discoveryDetails"

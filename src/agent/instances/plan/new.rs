@@ -26,7 +26,7 @@ impl PlanOfOne<'_> {
             capacity: self.accepted.configuration.spec.capacity,
             broker_properties: self.stored_properties(device),
             shared: self.accepted.scope == Scope::Shared,
-            nodes: vec![self.world.node.to_owned()],
+            nodes: vec![self.world.node.clone()],
             device_usage: BTreeMap::new(),
         };
         let mut instance = Instance::new(name.as_str(), spec);
@@ -58,7 +58,7 @@ impl PlanOfOne<'_> {
         }
         let key = ObjectKey::new(&self.key.namespace, name);
         let all = self.world.instances.iter().map(|(key, i)| (key, &**i));
-        let mut table = SlotTable::new(node);
+        let mut table = SlotTable::new(node.clone());
         table.observe(
             all.chain([(&key, new)])
                 .map(|(key, instance)| observed_slots(key, instance, node, false)),

@@ -16,7 +16,7 @@ use crate::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Whether the controller alone writes what an Instance says of nodes.
+/// Returns whether the controller alone writes what an Instance says of nodes.
 pub(super) fn is_merged(world: &World<'_>, instance: &Instance) -> bool {
     world.merges && instance.spec.shared
 }
@@ -25,14 +25,14 @@ pub(super) fn is_named(instance: &Instance, node: &str) -> bool {
     instance.spec.names_node(node)
 }
 
-/// How the device is reached, as it is noted beside the Instance of a device that one node has.
+/// Returns how the device is reached, as it is noted beside the Instance of a device that one node has.
 pub(super) fn noted(instance: &Instance) -> Option<&String> {
     let annotations = instance.metadata.annotations.as_ref()?;
     annotations.get(names::CONNECTION)
 }
 
 impl PlanOfOne<'_> {
-    /// A device that has an Instance. The first node says what containers are told, where the Instance says otherwise.
+    /// A device that has an Instance. The first node reports the values for containers if the Instance has others.
     pub(super) fn see(&mut self, instance: &Instance, device: &Device) {
         let nodes = &instance.spec.nodes;
         let is_first = nodes.first().is_none_or(|first| first == self.world.node);
@@ -75,8 +75,8 @@ impl PlanOfOne<'_> {
     pub(super) fn miss(&mut self, key: &ObjectKey, instance: &Instance, view: &View) {
         self.report.devices.push(SeenDevice {
             state: (!view.is_healthy).then(|| UNHEALTHY.to_owned()),
-            flapping: told(view, Reason::Flapping),
-            other_host: told(view, Reason::IdentityChanged),
+            flapping: trouble_of(view, Reason::Flapping),
+            other_host: trouble_of(view, Reason::IdentityChanged),
             ..of_instance(key, instance)
         });
     }
@@ -139,7 +139,7 @@ fn noted_pin(device: &Device) -> Option<String> {
     (pin.len() <= limits::PIN_MAX).then_some(pin)
 }
 
-fn told(view: &View, reason: Reason) -> Option<String> {
+fn trouble_of(view: &View, reason: Reason) -> Option<String> {
     let such = view
         .trouble
         .as_ref()
@@ -162,7 +162,7 @@ pub(super) fn keep_the_rest(world: &World<'_>, reports: &mut BTreeMap<ObjectKey,
         .collect();
     for (key, instance) in world.instances {
         let of = instance.spec.configuration_key(&key.namespace);
-        let is_accepted = world.judged.accepted.contains_key(&of);
+        let is_accepted = world.validated.accepted.contains_key(&of);
         if is_accepted || !is_merged(world, instance) || !there.contains(&of) {
             continue;
         }
@@ -181,10 +181,12 @@ pub(super) fn keep_the_rest(world: &World<'_>, reports: &mut BTreeMap<ObjectKey,
     }
 }
 
-/// Whether the Configurations are all known and judged: before, a report would leave out what is there.
+/// Returns whether all Configurations are known and validated. Otherwise a report would leave out devices that are
+/// there.
 pub(super) fn is_whole(world: &World<'_>) -> bool {
-    let judged = world.judged;
-    let is_judged =
-        |key: &ObjectKey| judged.accepted.contains_key(key) || judged.problems.contains_key(key);
-    world.configurations.is_complete && world.configurations.objects.keys().all(is_judged)
+    let validated = world.validated;
+    let is_validated = |key: &ObjectKey| {
+        validated.accepted.contains_key(key) || validated.problems.contains_key(key)
+    };
+    world.configurations.is_complete && world.configurations.objects.keys().all(is_validated)
 }

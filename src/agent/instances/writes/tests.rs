@@ -36,7 +36,7 @@ fn known(names: &[&str]) -> Instances {
         let mut instance = Instance::new(name, Default::default());
         instance.status = Some(InstanceStatus {
             nodes: vec![NodeHealth {
-                name: NODE.to_owned(),
+                name: NODE.into(),
                 ..NodeHealth::default()
             }],
             ..InstanceStatus::default()

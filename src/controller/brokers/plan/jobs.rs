@@ -1,76 +1,73 @@
-//! Which Jobs there should be. Pure.
-use super::{super::report::Found, Action, Of, Planner};
+//! Decides which Jobs are created and deleted. Pure.
+use super::{super::report::Found, Action, Planner, Target};
 use crate::{
     api::{broker, reason::Reason},
     controller::world::BrokerJob,
-    model::{names::ObjectKey, slot::holders},
+    model::{names::ObjectKey, slot::holders, typed_names::NodeName},
 };
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
 impl<'a> Planner<'a> {
-    /// One Job for each generation of the Configuration, started when a node has the device.
-    pub(super) fn job(&mut self, of: Of<'a>, spec: &Value) {
-        let generation = of.configuration.1.metadata.generation.unwrap_or_default();
-        let status = of.subject.instance.status.as_ref();
+    /// Plans one Job for each generation of the Configuration, started when a node has the device.
+    pub(super) fn job(&mut self, target: Target<'a>, spec: &Value) {
+        let generation = target.configuration.metadata.generation.unwrap_or_default();
+        let status = target.subject.instance.status.as_ref();
         let remembered = status.and_then(|status| status.broker_generation);
-        let name = broker::job_name(of.subject, generation);
-        let key = ObjectKey::new(&of.subject.key.namespace, name);
-        let mut jobs = self.jobs.remove(&of.owner()).unwrap_or_default();
-        if self.is_left(of) {
+        let name = broker::job_name(target.subject, generation);
+        let key = ObjectKey::new(&target.subject.key.namespace, name);
+        let mut jobs = self.jobs.remove(&target.owner()).unwrap_or_default();
+        if self.is_left(target) {
             for (key, job) in jobs {
-                self.delete_job((key, job), "no node sees its device any more");
+                self.delete_job(key, job, "no node sees its device any more");
             }
             return;
         }
         let memory = self.input.memory;
         let is_there = jobs.remove(&key).is_some();
         let was_created =
-            is_there || memory.is_created(&key, of.uid) || remembered == Some(generation);
-        let is_fit = (self.places(of, None).iter()).any(|place| place.is_fit);
+            is_there || memory.is_created(&key, target.uid) || remembered == Some(generation);
+        let is_fit = (self.places(target, None).iter()).any(|place| place.is_fit);
         let current = (self.input.world.jobs.get(&key)).filter(|_| is_there);
-        self.report_job(of, (&key, current.map(|job| &**job)), was_created, is_fit);
         if was_created || is_fit {
+            self.report_job(target, &key, current.map(|job| &**job), was_created);
             for (key, job) in jobs {
-                self.delete_job((key, job), "its Configuration is a newer one");
+                self.delete_job(key, job, "its Configuration is a newer one");
             }
         }
         if is_there && remembered != Some(generation) {
             self.plan.actions.push(Action::Remember {
-                instance: of.subject.key.clone(),
-                owner: of.uid.to_owned(),
+                instance: target.subject.key.clone(),
+                owner: target.uid.to_owned(),
                 generation,
             });
         }
-        // Another Instance's of this name is on its way out.
+        // A Job of this name that belongs to another Instance is being deleted.
         let is_taken = self.input.world.jobs.contains_key(&key);
         let digest = generation.to_string();
         if was_created || is_taken || !is_fit || !self.may_start(&key, &digest) {
             return;
         }
-        match broker::job(of.subject, generation, spec) {
+        match broker::job(target.subject, generation, spec) {
             Ok(job) => self.plan.actions.push(Action::CreateJob {
-                broker: of.broker(key, &digest),
-                owner: of.uid.to_owned(),
+                broker: target.broker(key, &digest),
+                owner: target.uid.to_owned(),
                 job,
                 generation,
             }),
-            Err(e) => self.broken(of, (&digest, e)),
+            Err(e) => self.add_broken(target, &digest, e),
         }
     }
 
-    /// A Job that is over runs well; one that was collected was over.
+    /// Adds a Job to the report. A Job that has ended counts as running, also after it was garbage-collected.
     fn report_job(
         &mut self,
-        of: Of<'a>,
-        (key, job): (&ObjectKey, Option<&'a BrokerJob>),
+        target: Target<'a>,
+        key: &ObjectKey,
+        job: Option<&'a BrokerJob>,
         was_created: bool,
-        is_fit: bool,
     ) {
-        if !was_created && !is_fit {
-            return;
-        }
         let found = |reason, message: &str| Found {
             reason,
             of: key.name.clone(),
@@ -93,8 +90,8 @@ impl<'a> Planner<'a> {
         });
         let refusal = self.input.memory.refusal(
             key,
-            &of.configuration
-                .1
+            &target
+                .configuration
                 .metadata
                 .generation
                 .unwrap_or_default()
@@ -102,7 +99,7 @@ impl<'a> Planner<'a> {
         );
         let refusal = refusal.map(|message| found(Reason::BrokerRefused, message));
         let starting = || found(Reason::BrokersStarting, "it is being created");
-        let report = self.report(of);
+        let report = self.report(target);
         report.wanted += 1;
         match problem {
             None if was_created => report.running += 1,
@@ -110,13 +107,13 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Whether the Instance would be deleted if its slots were free, and the nodes of its containers are there: a Job that
-    /// has them would keep it for ever.
-    fn is_left(&mut self, of: Of<'a>) -> bool {
-        let instance = of.subject.instance;
+    /// Returns whether only this Job's slots keep the Instance from being deleted, and the nodes that hold them are ready.
+    /// A Job that goes on would keep the Instance for ever.
+    fn is_left(&mut self, target: Target<'a>) -> bool {
+        let instance = target.subject.instance;
         let holders = holders(&instance.spec.device_usage);
         let nodes = &self.input.world.nodes;
-        let is_ready = |node: &String| nodes.get(node).is_some_and(|node| node.is_ready);
+        let is_ready = |node: &NodeName| nodes.get(node).is_some_and(|node| node.is_ready);
         let status = instance.status.iter();
         let mut conditions = status.flat_map(|status| &status.conditions);
         let since = conditions
@@ -126,7 +123,7 @@ impl<'a> Planner<'a> {
         let Some(since) = since.filter(|_| is_kept && !holders.is_empty()) else {
             return false;
         };
-        let grace = of.configuration.1.spec.grace_period_seconds;
+        let grace = target.configuration.spec.grace_period_seconds;
         let over = since.saturating_add(SignedDuration::from_secs(grace));
         let over = over.unwrap_or(Timestamp::MAX);
         if over > self.input.now {
@@ -135,7 +132,7 @@ impl<'a> Planner<'a> {
         over <= self.input.now
     }
 
-    pub(super) fn delete_job(&mut self, (key, job): (&ObjectKey, &BrokerJob), why: &'static str) {
+    pub(super) fn delete_job(&mut self, key: &ObjectKey, job: &BrokerJob, why: &'static str) {
         if !job.meta.is_deleting && !self.input.memory.is_deleted(&job.meta.uid) {
             self.plan.actions.push(Action::DeleteJob {
                 key: key.clone(),

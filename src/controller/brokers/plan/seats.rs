@@ -1,9 +1,9 @@
-//! Which node a new Pod is for, which Pods are moved, and what is said of them. Pure.
-use super::{super::report::Found, Action, Input, Of, Place, Planner};
+//! Decides which node a new Pod is for, which Pods are moved, and what is reported about them. Pure.
+use super::{super::report::Found, Action, Input, Place, Planner, Target, WantedPods};
 use crate::{
     api::{names, reason::Reason},
     controller::{pod_state::one_line, world::BrokerPod},
-    model::slot::SlotOwner,
+    model::{slot::SlotOwner, typed_names::NodeName},
 };
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,15 +16,30 @@ const MOVES_AFTER_MAX: SignedDuration = SignedDuration::from_mins(5);
 const MOVES_MAX: usize = 16;
 /// A Pod that the scheduler refuses counts as starting for so long: a new node or resource may need a moment.
 const REFUSED_FOR: SignedDuration = SignedDuration::from_secs(5);
-/// The same for a Pod that waits for a slot: the slot of a Pod that has ended is released 10 to 20 s later.
+/// The same for a Pod that waits for a slot: the slot of a Pod that has ended is released 3 to 15 s later.
 const SLOT_WAIT: SignedDuration = SignedDuration::from_secs(30);
 /// A container that crashed and was started again counts as crashing for so long.
 const RUNS_AGAIN: SignedDuration = SignedDuration::from_secs(10);
-/// So many failures in one place make another place better.
+/// After this number of failures in one place another place is better.
 const TRIES_IN_ONE_PLACE: u32 = 3;
 
-/// A Pod that has its place, and whether it runs.
-pub(super) type Serving<'p, 'a> = (bool, &'p Place<'a>, Option<&'a BrokerPod>);
+/// A place that has a Pod.
+pub(super) struct Serving<'p, 'a> {
+    pub(super) is_running: bool,
+    pub(super) place: &'p Place<'a>,
+    /// The Pod; `None` if it was created and is not in the watch yet.
+    pub(super) pod: Option<&'a BrokerPod>,
+}
+
+impl<'p, 'a> Serving<'p, 'a> {
+    pub(super) fn new(is_running: bool, place: &'p Place<'a>, pod: &'a BrokerPod) -> Self {
+        Self {
+            is_running,
+            place,
+            pod: Some(pod),
+        }
+    }
+}
 
 /// Counts the brokers of each node that have not ended, by the value of the node's label.
 pub(super) fn loads(input: &Input<'_>) -> BTreeMap<String, usize> {
@@ -43,14 +58,18 @@ pub(super) fn loads(input: &Input<'_>) -> BTreeMap<String, usize> {
 }
 
 impl<'a> Planner<'a> {
-    /// The places that new Pods can have now, the best first: nodes that hold a slot of the device and have no Pod for
-    /// it, because others get that slot seconds later; then the nodes with the fewest brokers.
+    /// Returns the places that new Pods can have now, the best first: nodes that hold a slot of the device and have no
+    /// Pod for it, because other nodes can have that slot only seconds later; then the nodes with the fewest brokers.
     pub(super) fn candidates<'p>(
         &mut self,
-        (of, digest): (Of<'a>, &str),
-        (places, serving): (&'p [Place<'a>], &[Serving<'_, '_>]),
+        wanted: WantedPods<'a, '_>,
+        places: &'p [Place<'a>],
+        serving: &[Serving<'_, '_>],
     ) -> Vec<&'p Place<'a>> {
-        let free = places.iter().filter(|place| self.is_free(place, of.uid));
+        let WantedPods { target, digest, .. } = wanted;
+        let free = places
+            .iter()
+            .filter(|place| self.is_free(place, target.uid));
         let free: Vec<_> = free.collect();
         let mut open = vec![];
         for place in free {
@@ -59,8 +78,8 @@ impl<'a> Planner<'a> {
             }
         }
         let memory = self.input.memory;
-        let mut holders = holders(of);
-        for (_, place, _) in serving {
+        let mut holders = holders(target);
+        for Serving { place, .. } in serving {
             holders.remove(place.node);
         }
         let rank = |place: &&Place<'_>| {
@@ -79,7 +98,7 @@ impl<'a> Planner<'a> {
         open
     }
 
-    /// Whether a Pod that ended here had so many before it that another place is better.
+    /// Returns whether so many Pods failed here that another place is better.
     pub(super) fn fails_here(&self, place: &Place<'_>, pod: &BrokerPod) -> bool {
         let digest = pod.meta.annotations.get(names::BROKER_DIGEST);
         let digest = digest.map(String::as_str).unwrap_or_default();
@@ -95,11 +114,12 @@ impl<'a> Planner<'a> {
         *self.loads.entry(names::node_in_label(node)).or_default() += 1;
     }
 
-    /// Whether a Pod that is created now would have no better choice of nodes in a moment: a new device is reported by
-    /// one node first, and all brokers would be on that node.
-    pub(super) fn has_choice(&mut self, of: Of<'a>, places: usize) -> bool {
-        let (instance, (key, configuration)) = (of.subject.instance, of.configuration);
-        let until = self.input.memory.moves.others_report_until(of.uid);
+    /// Returns whether the choice of nodes for a new Pod is as good as it will be. A new device is reported by one node
+    /// first; without a short wait all brokers would be on that node.
+    pub(super) fn has_choice(&mut self, target: Target<'a>, places: usize) -> bool {
+        let instance = target.subject.instance;
+        let (key, configuration) = (target.configuration_key, target.configuration);
+        let until = self.input.memory.moves.others_report_until(target.uid);
         let Some(until) = until.filter(|until| *until > self.input.now) else {
             return true;
         };
@@ -128,10 +148,11 @@ impl<'a> Planner<'a> {
     /// Moves the Pods that cannot be scheduled to places that are free, one Pod for each.
     pub(super) fn move_stuck(
         &mut self,
-        (of, digest): (Of<'a>, &str),
+        wanted: WantedPods<'a, '_>,
         serving: &[Serving<'_, 'a>],
         free: &[&Place<'_>],
     ) {
+        let WantedPods { target, digest, .. } = wanted;
         let now = self.input.now;
         let rests = |place: &Place<'_>| {
             let until = self.input.memory.moves.rests_until(&place.key, digest);
@@ -141,9 +162,9 @@ impl<'a> Planner<'a> {
         let moved = |place: &Place<'_>| self.input.memory.moves.count(&place.key, digest);
         let rounds = free.iter().map(|place| moved(place)).min().unwrap_or(0);
         let again = free.iter().filter_map(|place| rests(place)).min();
-        for (_, place, pod) in serving {
+        for Serving { place, pod, .. } in serving {
             let Some((pod, at)) =
-                pod.and_then(|pod| Some((pod, stuck_at(of, place, pod, rounds)?)))
+                pod.and_then(|pod| Some((pod, stuck_at(target, place, pod, rounds)?)))
             else {
                 continue;
             };
@@ -155,10 +176,10 @@ impl<'a> Planner<'a> {
                     left -= 1;
                     self.moves += 1;
                     self.plan.actions.push(Action::MovePod {
-                        broker: of.broker(place.key.clone(), digest),
+                        broker: target.broker(place.key.clone(), digest),
                         uid: pod.meta.uid.clone(),
                         version: pod.version.clone(),
-                        node: place.node.to_owned(),
+                        node: place.node.clone(),
                         why: refused(pod),
                     });
                 }
@@ -169,31 +190,33 @@ impl<'a> Planner<'a> {
     /// Adds the brokers of an Instance to the report of its Configuration.
     pub(super) fn report_pods(
         &mut self,
-        (of, digest): (Of<'a>, &str),
-        (places, serving): (&[Place<'a>], &[Serving<'_, 'a>]),
+        wanted: WantedPods<'a, '_>,
+        places: &[Place<'a>],
+        serving: &[Serving<'_, 'a>],
         lost: usize,
     ) {
-        let capacity = usize::try_from(of.subject.instance.spec.capacity).unwrap_or(0);
+        let target = wanted.target;
+        let capacity = usize::try_from(target.subject.instance.spec.capacity).unwrap_or(0);
         let serving = &serving[..serving.len().min(capacity)];
         let fit = places.iter().filter(|place| place.is_fit).count();
         let open = places.iter().filter(|place| place.is_open()).count();
-        let wanted = capacity.min(open.max(fit.min(1)).max(serving.len()));
+        let count = capacity.min(open.max(fit.min(1)).max(serving.len()));
         let mut found = vec![];
         let mut running = 0;
-        for (_, place, pod) in serving {
+        for Serving { place, pod, .. } in serving {
             match pod
-                .and_then(|pod| self.trouble(of, pod))
+                .and_then(|pod| self.trouble(target, pod))
                 .or_else(|| starting(*pod))
             {
                 None => running += 1,
                 Some((reason, message)) => found.push((reason, place.key.name.clone(), message)),
             }
         }
-        if serving.len() < wanted {
-            found.push(self.missing((of, digest), places, lost));
+        if serving.len() < count {
+            found.push(self.missing(wanted, places, lost));
         }
-        let report = self.report(of);
-        report.wanted += wanted;
+        let report = self.report(target);
+        report.wanted += count;
         report.running += running;
         for (reason, of, message) in found {
             report.add(Found {
@@ -204,7 +227,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    fn trouble(&mut self, of: Of<'a>, pod: &BrokerPod) -> Option<(Reason, String)> {
+    fn trouble(&mut self, target: Target<'a>, pod: &BrokerPod) -> Option<(Reason, String)> {
         if let Some((since, crash)) = &pod.restarted {
             let over = *since + RUNS_AGAIN;
             if over > self.input.now {
@@ -219,7 +242,7 @@ impl<'a> Planner<'a> {
             return Some((trouble.reason, trouble.message.clone()));
         }
         let refusal = pod.unscheduled.as_ref()?;
-        let patience = match waits_for_slot(of, pod) {
+        let patience = match waits_for_slot(target, pod) {
             true => SLOT_WAIT,
             false => REFUSED_FOR,
         };
@@ -231,14 +254,15 @@ impl<'a> Planner<'a> {
         Some((Reason::BrokerUnschedulable, refused(pod)))
     }
 
-    /// Why a broker that is wanted has no Pod.
+    /// Returns why a broker that is wanted has no Pod.
     fn missing(
         &self,
-        (of, digest): (Of<'a>, &str),
+        wanted: WantedPods<'a, '_>,
         places: &[Place<'a>],
         lost: usize,
     ) -> (Reason, String, String) {
-        let instance = of.subject.key.name.clone();
+        let WantedPods { target, digest, .. } = wanted;
+        let instance = target.subject.key.name.clone();
         let memory = self.input.memory;
         let places = places.iter().filter(|place| place.is_fit);
         let places: Vec<_> = places.collect();
@@ -286,7 +310,7 @@ fn starting(pod: Option<&BrokerPod>) -> Option<(Reason, String)> {
     (!is_available).then(starting)
 }
 
-/// What the scheduler says, without the part about preemption.
+/// Returns the scheduler's message without the part about preemption.
 fn refused(pod: &BrokerPod) -> String {
     let message = pod.unscheduled.as_ref().map(|no| no.message.as_str());
     let message = message.unwrap_or_default();
@@ -296,9 +320,14 @@ fn refused(pod: &BrokerPod) -> String {
 
 /// Returns the time from which a Pod is moved if another place is free. A Pod that has a node is never moved, and one
 /// that waits for a slot would wait elsewhere, too.
-fn stuck_at(of: Of<'_>, place: &Place<'_>, pod: &BrokerPod, rounds: u32) -> Option<Timestamp> {
+fn stuck_at(
+    target: Target<'_>,
+    place: &Place<'_>,
+    pod: &BrokerPod,
+    rounds: u32,
+) -> Option<Timestamp> {
     let refused = pod.unscheduled.as_ref().filter(|_| pod.node.is_none())?;
-    if waits_for_slot(of, pod) {
+    if waits_for_slot(target, pod) {
         return None;
     }
     let since = refused.since.or(pod.meta.created)?;
@@ -309,28 +338,28 @@ fn stuck_at(of: Of<'_>, place: &Place<'_>, pod: &BrokerPod, rounds: u32) -> Opti
     }
 }
 
-/// Whether the scheduler finds no slot for a Pod because all of them are used.
-fn waits_for_slot(of: Of<'_>, pod: &BrokerPod) -> bool {
-    let needed = format!("Insufficient {}", of.subject.resource());
+/// Returns whether the scheduler finds no slot for a Pod because all of them are used.
+fn waits_for_slot(target: Target<'_>, pod: &BrokerPod) -> bool {
+    let needed = format!("Insufficient {}", target.subject.resource());
     let refused = pod.unscheduled.as_ref();
     refused.is_some_and(|refused| refused.message.contains(&needed))
-        && used_slots(of) >= usize::try_from(of.subject.instance.spec.capacity).unwrap_or(0)
+        && used_slots(target) >= usize::try_from(target.subject.instance.spec.capacity).unwrap_or(0)
 }
 
-fn owners(of: Of<'_>) -> impl Iterator<Item = SlotOwner> {
-    let usage = of.subject.instance.spec.device_usage.values();
+fn owners(target: Target<'_>) -> impl Iterator<Item = SlotOwner> {
+    let usage = target.subject.instance.spec.device_usage.values();
     usage.filter_map(|usage| SlotOwner::from_usage(usage).ok().flatten())
 }
 
-fn used_slots(of: Of<'_>) -> usize {
-    owners(of).count()
+fn used_slots(target: Target<'_>) -> usize {
+    owners(target).count()
 }
 
-/// The nodes that hold a slot by the Instance's resource.
-fn holders(of: Of<'_>) -> BTreeSet<String> {
+/// Returns the nodes that hold a slot by the Instance's resource.
+fn holders(target: Target<'_>) -> BTreeSet<NodeName> {
     let by_instance = |owner: SlotOwner| match owner {
         SlotOwner::Node(node) => Some(node),
         SlotOwner::Configuration { .. } => None,
     };
-    owners(of).filter_map(by_instance).collect()
+    owners(target).filter_map(by_instance).collect()
 }

@@ -8,7 +8,7 @@ use super::*;
 use crate::{
     api::instance::{InstanceSpec, InstanceStatus, NodeHealth},
     controller::{
-        brokers::memory::{Notice, Outcome},
+        brokers::memory::{Notice, Outcome, Settled},
         world::{Meta, NodeState},
     },
 };
@@ -35,12 +35,12 @@ struct Cluster {
     memory: Memory,
     now: Timestamp,
     uids: u32,
-    /// What the API server answers when it is asked whether it would create a Pod.
+    /// The answer of the API server to a dry run.
     trial: Outcome,
 }
 
 impl Cluster {
-    /// One Instance, `cam-1`, seen by these nodes.
+    /// Creates a cluster with one Instance, `cam-1`, seen by these nodes.
     fn new(broker: Value, nodes: &[&str]) -> Self {
         let mut cluster = Self {
             world: World::default(),
@@ -81,7 +81,7 @@ impl Cluster {
             .insert(key("cam-1"), Arc::new(instance));
         for node in nodes {
             cluster.node(node, true);
-            cluster.instance(|instance| instance.spec.nodes.push((*node).to_owned()));
+            cluster.instance(|instance| instance.spec.nodes.push((*node).into()));
             cluster.health(node, "Healthy", "here");
         }
         cluster
@@ -92,7 +92,7 @@ impl Cluster {
             is_ready,
             ..NodeState::default()
         };
-        self.world.nodes.insert(node.to_owned(), Arc::new(state));
+        self.world.nodes.insert(node.into(), Arc::new(state));
     }
 
     fn instance(&mut self, change: impl FnOnce(&mut Instance)) {
@@ -122,7 +122,7 @@ impl Cluster {
             let status = instance.status.as_mut().unwrap();
             status.nodes.retain(|seen| seen.name != node);
             status.nodes.push(NodeHealth {
-                name: node.to_owned(),
+                name: node.into(),
                 health: health.to_owned(),
                 connection: Some(connection.to_owned()),
                 ..NodeHealth::default()
@@ -155,7 +155,7 @@ impl Cluster {
         })
     }
 
-    /// What is planned after a look at the world, in words.
+    /// Returns what is planned after a look at the world, in words.
     fn plan(&mut self) -> Vec<String> {
         self.memory.observe(&self.world, self.now);
         let actions = self.whole_plan().actions;
@@ -167,8 +167,8 @@ impl Cluster {
         let words = self.plan();
         for action in self.whole_plan().actions {
             let outcome = self.perform(&action);
-            let (is_settled, _) = self.memory.settle(&action, &outcome, self.now);
-            assert!(is_settled, "{action:?}: {outcome:?}");
+            let is_done = self.memory.settle(&action, &outcome, self.now).is_done;
+            assert!(is_done, "{action:?}: {outcome:?}");
         }
         words
     }
@@ -191,7 +191,7 @@ impl Cluster {
                         owner,
                         ..Meta::default()
                     },
-                    node: Some(node.clone()),
+                    node: Some(node.to_string()),
                     is_available: true,
                     phase: "Running".to_owned(),
                     started: Some(self.now),

@@ -68,7 +68,7 @@ fn looked(world: &World, memory: &mut Memory, seconds: i64) -> Plan {
     looked_at(world, memory, now(seconds))
 }
 
-/// What is left of the Instance `cam-1` after a look by a controller that has just begun.
+/// Returns what is left of the Instance `cam-1` after a look by a controller that has just begun.
 fn after(world: &World, seconds: i64) -> Instance {
     let (mut world, mut memory) = (world.clone(), Memory::default());
     let planned = looked(&world, &mut memory, seconds);
@@ -102,7 +102,12 @@ fn names_of(instance: &Instance) -> (Vec<&str>, Vec<&str>, Vec<&str>, Vec<&str>)
     let status = instance.status.iter().flat_map(|status| &status.nodes);
     let labels = instance.metadata.labels.iter().flatten();
     (
-        instance.spec.nodes.iter().map(String::as_str).collect(),
+        instance
+            .spec
+            .nodes
+            .iter()
+            .map(|node| node.as_str())
+            .collect(),
         labels.map(|(key, _)| key.as_str()).collect(),
         status.map(|entry| entry.name.as_str()).collect(),
         (instance.spec.device_usage.keys())
@@ -112,7 +117,8 @@ fn names_of(instance: &Instance) -> (Vec<&str>, Vec<&str>, Vec<&str>, Vec<&str>)
 }
 
 const BOTH: (&[&str], &[&str]) = (&["a", "b"], &["node.akri.sh/a", "node.akri.sh/b", "theirs"]);
-/// Its agent leaves by itself when it is back, and finds the Instance by the label.
+/// The nodes and labels after the agent of `b` was lost: when it is back it finds the Instance by the label, and
+/// leaves.
 const LEFT: (&[&str], &[&str]) = (&["a"], &["node.akri.sh/a", "node.akri.sh/b", "theirs"]);
 const ONLY_A: (&[&str], &[&str]) = (&["a"], &["node.akri.sh/a", "theirs"]);
 const OTHERS_SLOTS: &[&str] = &["cam-1-0", "cam-1-3", "cam-1-4"];
@@ -133,7 +139,7 @@ fn a_node_leaves_its_instances_by_what_became_of_it() {
         let mut world = World::default()
             .with_nodes([("a", ready())])
             .with_instance(shared());
-        (world.nodes).extend(b.clone().map(|b| ("b".to_owned(), Arc::new(b))));
+        (world.nodes).extend(b.clone().map(|b| ("b".into(), Arc::new(b))));
         let left = after(&world, seconds);
         let expected = (nodes, labels, nodes, slots);
         let names = names_of(&left);
@@ -193,7 +199,7 @@ fn a_change_holds_only_for_what_was_seen() {
     let [Action::Change(change)] = planned.actions.as_slice() else {
         panic!("{planned:?}")
     };
-    assert_eq!(change.gone, BTreeSet::from(["b".to_owned()]));
+    assert_eq!(change.gone, BTreeSet::from(["b".into()]));
     let mut claimed = serde_json::to_value(shared()).unwrap();
     // A claim of another slot is no reason to look again; another node is, and so is another Instance.
     claimed["metadata"]["resourceVersion"] = json!("2");
@@ -262,7 +268,7 @@ fn an_instance_that_is_being_deleted_only_loses_finalizers() {
     assert_eq!(left.spec, going.spec);
 }
 
-/// Without nodes, not seen since second 0.
+/// Returns an Instance without nodes, not seen since second 0.
 fn abandoned(usage: Value) -> Instance {
     let mut abandoned = instance("cam-1", json!({ "spec": { "deviceUsage": usage } }));
     let status = crate::store::plan::with_conditions(
@@ -338,7 +344,7 @@ proptest! {
         nodes in proptest::collection::vec(0..5_u8, 4),
         named in proptest::collection::btree_set(0..5_usize, 0..5),
         labelled in proptest::collection::btree_set(0..5_usize, 0..5),
-        told in proptest::collection::btree_set(0..5_usize, 0..5),
+        reported in proptest::collection::btree_set(0..5_usize, 0..5),
         usage in proptest::collection::btree_map(0..5_usize, 0..5_usize, 0..5),
         finalizers in proptest::collection::vec("[a-d]|x/y|orphan", 0..4),
         seconds in 0..1_000_i64,
@@ -346,17 +352,17 @@ proptest! {
         let name = |n: usize| format!("n{n}");
         let time = text(at(0));
         let mut device = instance("cam-1", json!({ "metadata": { "finalizers": finalizers } }));
-        device.spec.nodes = named.iter().map(|n| name(*n)).collect();
+        device.spec.nodes = named.iter().map(|n| name(*n).into()).collect();
         device.spec.device_usage = (usage.iter())
             .map(|(slot, n)| (format!("cam-1-{slot}"), if slot % 2 == 0 { name(*n) } else { format!("C:cam-{slot}:{}", name(*n)) }))
             .collect();
         device.metadata.labels = (!labelled.is_empty())
             .then(|| labelled.iter().map(|n| (names::node_label(&name(*n)), String::new())).collect());
-        device.metadata.annotations = (!told.is_empty())
-            .then(|| told.iter().map(|n| (format!("told.akri.sh/{n}"), String::new())).collect());
+        device.metadata.annotations = (!reported.is_empty())
+            .then(|| reported.iter().map(|n| (format!("told.akri.sh/{n}"), String::new())).collect());
         device.status = Some(InstanceStatus {
-            nodes: told.iter().map(|n| crate::api::instance::NodeHealth {
-                name: name(*n), health: "Healthy".to_owned(), last_transition_time: time.clone(), ..Default::default()
+            nodes: reported.iter().map(|n| crate::api::instance::NodeHealth {
+                name: name(*n).into(), health: "Healthy".to_owned(), last_transition_time: time.clone(), ..Default::default()
             }).collect(),
             ..InstanceStatus::default()
         });
@@ -369,7 +375,7 @@ proptest! {
                 3 => off(at(0)),
                 _ => ready(),
             };
-            world.nodes.insert(name(n), Arc::new(state));
+            world.nodes.insert(name(n).into(), Arc::new(state));
         }
         let mut memory = Memory::default();
         let planned = looked(&world, &mut memory, seconds);

@@ -20,7 +20,7 @@ fn world(specs: Value) -> World {
         .with_instance(instance("cam-1", json!({})))
 }
 
-/// What a plan says, in short.
+/// Returns what a plan says, in short.
 fn said(plan: &Plan) -> Vec<String> {
     (plan.actions.iter())
         .map(|action| match action {
@@ -69,7 +69,7 @@ fn strings(values: Value) -> BTreeMap<String, String> {
     serde_json::from_value(values).unwrap()
 }
 
-/// With a running broker, and the Services made for it.
+/// Returns a world with a running broker, and the Services made for it.
 fn served() -> World {
     let mut world = world(specs()).with_pod("broker", pod("cam-1", "Running"));
     let made = plan(&world, &Idle::new(), at(0));

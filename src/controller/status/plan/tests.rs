@@ -31,8 +31,8 @@ fn execute(world: &mut World, plan: &Plan) {
     }
 }
 
-/// The condition `Ready` of `cam` after a look at `world`, and what is told of it.
-fn judged(world: &World, seconds: i64) -> (Condition, Option<Problem>) {
+/// Returns the condition `Ready` of `cam` after a look at `world`, and the troubles that are reported.
+fn validated(world: &World, seconds: i64) -> (Condition, Option<Problem>) {
     let mut world = world.clone();
     let planned = look(&world, at(seconds));
     let mut actions = planned.actions.iter();
@@ -45,7 +45,7 @@ fn judged(world: &World, seconds: i64) -> (Condition, Option<Problem>) {
 
 fn report(node: &str, problems: &[(&str, &str)]) -> NodeReport {
     NodeReport {
-        name: node.to_owned(),
+        name: node.into(),
         instances: 1,
         problems: (problems.iter())
             .map(|(reason, message)| Problem {
@@ -107,7 +107,7 @@ fn ready_says_what_the_nodes_make_of_a_configuration() {
             "every",
         ),
     ] {
-        let (ready, trouble) = judged(&reported(reports.clone()), seconds);
+        let (ready, trouble) = validated(&reported(reports.clone()), seconds);
         assert_eq!(
             (ready.status.as_str(), ready.reason.as_str()),
             (status, reason),
@@ -120,7 +120,7 @@ fn ready_says_what_the_nodes_make_of_a_configuration() {
 }
 
 #[test]
-fn the_time_is_kept_while_the_status_is_and_trouble_is_told_once() {
+fn the_time_is_kept_while_the_status_is_and_trouble_is_reported_once() {
     let mut world = reported(vec![report("a", BAD)]);
     let planned = look(&world, at(0));
     execute(&mut world, &planned);
@@ -132,21 +132,21 @@ fn the_time_is_kept_while_the_status_is_and_trouble_is_told_once() {
         configuration.status.as_mut().unwrap().nodes = reports;
         changed
     };
-    for (problems, second, is_told) in [
+    for (problems, second, is_reported) in [
         (&[("BadDetails", "another sentence")], 0, false),
         (&[("UnknownHandler", "x")], 0, true),
     ] {
-        let (ready, trouble) = judged(&change(&world, vec![report("a", problems)]), 5);
+        let (ready, trouble) = validated(&change(&world, vec![report("a", problems)]), 5);
         assert_eq!(ready.last_transition_time, condition::time(at(second)));
-        assert_eq!(trouble.is_some(), is_told, "{problems:?}");
+        assert_eq!(trouble.is_some(), is_reported, "{problems:?}");
     }
-    let (ready, trouble) = judged(&change(&world, vec![report("a", &[])]), 5);
+    let (ready, trouble) = validated(&change(&world, vec![report("a", &[])]), 5);
     assert_eq!(
         (ready.last_transition_time, trouble),
         (condition::time(at(5)), None)
     );
     // Its reports were those of deleted nodes.
-    let (ready, _) = judged(&change(&world, vec![]), 5);
+    let (ready, _) = validated(&change(&world, vec![]), 5);
     assert_eq!(ready.reason, "NoAgent");
 }
 
@@ -185,17 +185,17 @@ fn of_one_name_the_older_works_until_the_nodes_say_otherwise() {
         .with_nodes([("a", ready())])
         .with_configuration(named("default", 5));
     let first = world.clone().with_configuration(named("other", 0));
-    let (condition, trouble) = judged(&first, 9);
+    let (condition, trouble) = validated(&first, 9);
     assert_eq!(condition.reason, "ConfigurationNameTaken");
     assert!(condition.message.starts_with("other/cam has the same name"));
     assert!(trouble.is_some());
     let second = world.clone().with_configuration(named("other", 9));
-    assert_eq!(judged(&second, 9).0.status, "Unknown");
+    assert_eq!(validated(&second, 9).0.status, "Unknown");
 
     let mut working = named("default", 5);
     working.status.get_or_insert_default().nodes = vec![report("a", &[])];
     assert_eq!(
-        judged(&first.with_configuration(working), 9).0.status,
+        validated(&first.with_configuration(working), 9).0.status,
         "True"
     );
 }
@@ -206,15 +206,15 @@ fn a_selector_that_leaves_out_every_node_is_trouble_and_one_that_selects_some_is
     let configuration = Arc::make_mut(world.configurations.get_mut(&key("cam")).unwrap());
     let hall = ("hall".to_owned(), "3".to_owned());
     configuration.spec.node_selector.extend([hall.clone()]);
-    let reason = |world: &World| judged(world, 0).0.reason;
+    let reason = |world: &World| validated(world, 0).0.reason;
     assert_eq!(reason(&world), "NotReported");
     let nothing = Arc::new(node_devices("a", json!([])));
-    world.node_devices.insert("a".to_owned(), nothing);
+    world.node_devices.insert("a".into(), nothing);
     assert_eq!(reason(&world), "NoNodeSelected");
     // What is left of a device there does not change that.
     let left = json!([{"namespace": "default", "name": "cam", "complete": true, "devices": [{"instance": "i", "state": "Left"}]}]);
     let left = Arc::new(node_devices("a", left));
-    world.node_devices.insert("a".to_owned(), left);
+    world.node_devices.insert("a".into(), left);
     assert_eq!(reason(&world), "NoNodeSelected");
     let node = Arc::make_mut(world.nodes.get_mut("a").unwrap());
     node.labels.extend([hall]);
@@ -227,7 +227,7 @@ fn reports_of_deleted_nodes_are_taken_out() {
     let mut world = reported(reports.map(|node| report(node, &[])).into());
     let planned = look(&world, at(0));
     let forget = planned.actions.first().map(|action| action.gone.clone());
-    let gone = ["gone", "gone-2"].map(str::to_owned);
+    let gone = ["gone", "gone-2"].map(Into::into);
     assert_eq!(forget, Some(BTreeSet::from(gone)));
     execute(&mut world, &planned);
     let status = world.configurations[&key("cam")].status.clone().unwrap();
@@ -300,7 +300,7 @@ proptest! {
                 1 => not_ready(at(0)),
                 _ => ready(),
             };
-            world.nodes.insert(name(n), Arc::new(state));
+            world.nodes.insert(name(n).into(), Arc::new(state));
         }
         let planned = look(&world, at(seconds));
         execute(&mut world, &planned);

@@ -12,7 +12,7 @@ pub enum Kinds {
     Only(BTreeSet<AllowedKind>),
 }
 
-/// One entry of the allow list, as it is written on the command line.
+/// An entry of the allow list, as written on the command line.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AllowedKind(Option<Kind>);
 

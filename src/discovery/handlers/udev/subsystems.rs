@@ -11,7 +11,7 @@ pub enum Subsystems {
     Only(BTreeSet<AllowedSubsystem>),
 }
 
-/// One entry of the allow list, as it is written on the command line.
+/// An entry of the allow list, as written on the command line.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AllowedSubsystem(String);
 

@@ -133,16 +133,16 @@ mod tests {
     }
 
     fn story(events: Vec<Event>) -> Vec<String> {
-        let told = |event| match event {
+        let reported = |event| match event {
             Event::Resolved(service) => format!("{} at {}", service.fullname, service.port),
             Event::Removed(fullname) => format!("{fullname} gone"),
             Event::LeavesOut(leaves) => format!("leaves out: {leaves}"),
         };
-        events.into_iter().map(told).collect()
+        events.into_iter().map(reported).collect()
     }
 
     #[test]
-    fn only_what_has_changed_is_told() {
+    fn only_what_has_changed_is_reported() {
         let mut known = Known::default();
         let (a, b, moved) = (service("a", 1), service("b", 1), service("b", 2));
         let first = known.events(&found(&[a.clone(), b]));

@@ -1,11 +1,11 @@
 //! Gives `fuzz/` access to the private parts of this handler. Nothing else uses this file.
 use super::{
     address::Address,
+    budget,
     details::Details,
     environment::Txt,
     events::Known,
     plan::Tracker,
-    room,
     service::{self, device_from_service},
 };
 use crate::{
@@ -26,7 +26,7 @@ use std::{
 pub const TXT_KEYS_MAX: usize = super::environment::KEYS_MAX;
 /// The most bytes of the names and values of these variables together.
 pub const TXT_BYTES_MAX: usize = super::environment::BYTES_MAX;
-pub const SERVICES_MAX: usize = room::SERVICES_MAX;
+pub const SERVICES_MAX: usize = budget::SERVICES_MAX;
 pub const RECORDS_MAX: usize = cache::RECORDS_MAX;
 pub const RECORD_BYTES_MAX: usize = cache::BYTES_MAX;
 pub const PACKET_MAX: usize = query::PACKET_MAX;

@@ -4,6 +4,7 @@
 //! This file connects the parts: `plan` decides, and the querier of the process, in `discovery::mdns`, uses the
 //! network.
 mod address;
+mod budget;
 mod details;
 mod environment;
 mod events;
@@ -11,7 +12,6 @@ mod events;
 pub mod fuzzing;
 mod notices;
 mod plan;
-mod room;
 mod service;
 mod tracked;
 

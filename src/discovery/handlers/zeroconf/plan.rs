@@ -5,9 +5,9 @@
 //! The querier decides whether a service is still present.
 use super::{
     address::{Address, Reach},
+    budget::{Known, ServiceBudget},
     details::{Addresses, Details},
     notices::Notices,
-    room::{Known, Room},
     service::{Service, device_from_service},
     tracked::Tracked,
 };
@@ -58,7 +58,7 @@ pub(super) struct Tracker {
     /// The services by full name, which is the device id.
     services: BTreeMap<String, Tracked>,
     published: DeviceSet,
-    room: Room,
+    budget: ServiceBudget,
     notices: Notices,
     /// The time at which the problems are published, if they have changed.
     report_at: Option<Duration>,
@@ -70,7 +70,7 @@ impl Tracker {
             details,
             services: BTreeMap::new(),
             published: DeviceSet::default(),
-            room: Room::default(),
+            budget: ServiceBudget::default(),
             notices: Notices::default(),
             report_at: None,
         }
@@ -80,7 +80,7 @@ impl Tracker {
         match event {
             Event::Resolved(service) => self.resolved(&service, now),
             Event::Removed(fullname) => self.removed(&fullname, now),
-            Event::LeavesOut(leaves_out) => self.room.others_are_left_out(leaves_out),
+            Event::LeavesOut(leaves_out) => self.budget.others_are_left_out(leaves_out),
         }
     }
 
@@ -101,12 +101,13 @@ impl Tracker {
         self.notices.note(service, device.is_some(), is_elsewhere);
         match tracked {
             Some(tracked) => {
-                let device = self.room.replace(&known, device);
+                let device = self.budget.replace(&known, device);
                 tracked.becomes(device, published, now + SETTLE);
             }
             None => {
-                self.room.forget(&service.fullname);
-                let Some(device) = device.and_then(|device| self.room.admit(count, device)) else {
+                self.budget.forget(&service.fullname);
+                let Some(device) = device.and_then(|device| self.budget.admit(count, device))
+                else {
                     return;
                 };
                 let settle = match service.reach() {
@@ -122,13 +123,13 @@ impl Tracker {
 
     /// Removes a service at once, because a broker may be using it. No device changes twice within its settle time.
     fn removed(&mut self, fullname: &str, now: Duration) {
-        self.room.forget(fullname);
+        self.budget.forget(fullname);
         self.notices.forget(fullname);
         let published = self.published.devices.get(&DeviceId::new(fullname));
         let Some(tracked) = self.services.get_mut(fullname) else {
             return;
         };
-        self.room.release(tracked.device.as_deref());
+        self.budget.release(tracked.device.as_deref());
         let calm_at = tracked.changed.map_or(now, |changed| changed + SETTLE);
         tracked.becomes(None, published, now.max(calm_at));
         if tracked.due.is_none() {
@@ -169,7 +170,7 @@ impl Tracker {
             return None;
         }
         self.published.complete |= completes;
-        self.published.left_out = self.room.leaves_out();
+        self.published.left_out = self.budget.leaves_out();
         (self.published.problems, self.report_at) = (problems, None);
         let Self {
             services,
@@ -193,7 +194,7 @@ impl Tracker {
     }
 
     fn problems(&self) -> Vec<String> {
-        let left_out = self.room.problem().into_iter();
+        let left_out = self.budget.problem().into_iter();
         left_out.chain(self.notices.problems()).collect()
     }
 

@@ -1,6 +1,6 @@
 //! Tests of which records are kept, and for how long.
 use super::{
-    room::{bytes_of, open},
+    budget::{bytes_of, open},
     *,
 };
 use proptest::{collection::vec, prelude::*};
@@ -86,7 +86,7 @@ fn a_record_is_asked_for_at_80_85_90_and_95_percent_of_its_life_and_five_times_f
         ]
     );
     assert_eq!((cache.records(), cache.bytes()), (0, 0));
-    assert!(cache.room.by_source.is_empty());
+    assert!(cache.budget.by_source.is_empty());
 }
 
 #[test]
@@ -269,7 +269,7 @@ proptest! {
         let records: Vec<_> = cache.sets.iter().flat_map(|(key, set)| set.iter().map(move |(d, e)| (key, d, e))).collect();
         prop_assert_eq!(records.len(), cache.records());
         prop_assert_eq!(records.iter().map(|(k, d, _)| bytes_of(k, d)).sum::<usize>(), cache.bytes());
-        for (source, share) in &cache.room.by_source {
+        for (source, share) in &cache.budget.by_source {
             prop_assert_eq!(records.iter().filter(|(_, _, e)| e.source == *source).count(), share.records);
         }
         let due = records.iter().map(|(_, _, e)| e.due()).min();

@@ -29,7 +29,8 @@ pub(super) fn seen_by(instance: &Instance) -> Vec<String> {
 /// Returns why a device cannot be used now, in the words of the condition of its Instance.
 pub(super) fn gone(
     snapshot: &Snapshot,
-    (key, instance): (&ObjectKey, &Instance),
+    key: &ObjectKey,
+    instance: &Instance,
     now: Timestamp,
 ) -> Option<Finding> {
     if !seen_by(instance).is_empty() {
@@ -125,7 +126,7 @@ pub(super) fn taken(
 /// The agent looks at the kubelet's books before it gives a slot back.
 fn being_released(resource: &str, instance: &ObjectKey, slot: &UsedSlot) -> Finding {
     let text = format!(
-        "All slots of {resource} are in use, and node {} holds one of Instance {instance} that none of its Pods asks for any more: it is free within 20 s.",
+        "All slots of {resource} are in use, and node {} holds one of Instance {instance} that none of its Pods asks for any more: it is free within 15 s.",
         slot.node
     );
     let next = format!(
@@ -144,13 +145,13 @@ fn is_lost(snapshot: &Snapshot, node: &str) -> bool {
 
 /// Returns the words of the controller's Event, which knows the time, or the fact without it.
 fn held_by_lost_node(snapshot: &Snapshot, instance: &ObjectKey, node: &str) -> Finding {
-    let told = snapshot.events.iter().rev().find(|event| {
+    let reported = snapshot.events.iter().rev().find(|event| {
         event.reason.as_deref() == Some(Reason::SlotsHeldByLostNode.as_str())
             && event.involved_object.name.as_deref() == Some(&instance.name)
             && event.involved_object.namespace.as_deref() == Some(&instance.namespace)
     });
-    let told = told.and_then(|event| event.message.as_deref());
-    let text = match told {
+    let reported = reported.and_then(|event| event.message.as_deref());
+    let text = match reported {
         Some(message) => format!(
             "Node {node} is lost and holds a slot of Instance {instance}: {}",
             sentence(message)

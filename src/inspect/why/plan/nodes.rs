@@ -10,7 +10,7 @@ use crate::{
 use k8s_openapi::api::core::v1::{Node, NodeSelectorRequirement, Pod, Taint, Toleration};
 use std::collections::BTreeMap;
 
-/// What a Pod asks for.
+/// The request of a Pod for a resource.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Request<'a> {
     pub(super) pod: &'a Pod,
@@ -60,13 +60,14 @@ pub(super) fn blocker(snapshot: &Snapshot, name: &str, request: Request<'_>) -> 
         let finding = Finding::new(Cause::NodeTainted, text);
         return Some(finding.then(format!("kubectl taint node {name} {taint}-")));
     }
-    agent_trouble(snapshot, name).or_else(|| resource_trouble(snapshot, (name, node), request))
+    agent_trouble(snapshot, name).or_else(|| resource_trouble(snapshot, name, node, request))
 }
 
 /// Compares what the node has with what its Pods ask for.
 fn resource_trouble(
     snapshot: &Snapshot,
-    (name, node): (&str, &Node),
+    name: &str,
+    node: &Node,
     Request {
         resource, amount, ..
     }: Request<'_>,
@@ -158,7 +159,7 @@ pub(super) fn allows(pod: &Pod, node: &Node) -> bool {
     })
 }
 
-/// Returns whether a value meets a requirement. Comparisons of numbers are taken as met.
+/// Returns whether a value fulfils a requirement. Comparisons of numbers count as fulfilled.
 fn is_met(wanted: &NodeSelectorRequirement, value: Option<&String>) -> bool {
     let is_in = || value.is_some_and(|value| wanted.values.iter().flatten().any(|v| v == value));
     match wanted.operator.as_str() {

@@ -48,7 +48,8 @@ pub(super) fn subject(key: &ObjectKey, pod: &Pod) -> String {
 
 pub(super) fn explain(
     snapshot: &Snapshot,
-    (key, pod): (&ObjectKey, &Pod),
+    key: &ObjectKey,
+    pod: &Pod,
     now: Timestamp,
 ) -> Vec<Finding> {
     if pod.metadata.deletion_timestamp.is_some() {
@@ -65,7 +66,7 @@ pub(super) fn explain(
             .find_map(|c| waiting(key, c))
             .into_iter()
             .collect(),
-        _ => unscheduled(snapshot, (key, pod), &asked, now),
+        _ => unscheduled(snapshot, key, pod, &asked, now),
     };
     if asked.is_empty()
         && findings
@@ -108,7 +109,7 @@ fn ending(snapshot: &Snapshot, key: &ObjectKey, pod: &Pod) -> Finding {
         true => format!(
             "It is being deleted, and node {node} is not ready and cannot confirm its end; its slots stay in use until then."
         ),
-        false => "It is being deleted, and its slots are free within 20 s of its end.".to_owned(),
+        false => "It is being deleted, and its slots are free within 15 s of its end.".to_owned(),
     };
     let next = format!("kubectl -n {} get pod {} -w", key.namespace, key.name);
     Finding::new(Cause::Ending, text).then(next)
@@ -213,7 +214,8 @@ fn waiting(key: &ObjectKey, container: &ContainerStatus) -> Option<Finding> {
 
 fn unscheduled(
     snapshot: &Snapshot,
-    (key, pod): (&ObjectKey, &Pod),
+    key: &ObjectKey,
+    pod: &Pod,
     asked: &BTreeMap<String, u64>,
     now: Timestamp,
 ) -> Vec<Finding> {

@@ -121,7 +121,8 @@ pub(super) fn no_device(
 /// Returns why a node does not look for the devices of a Configuration.
 pub(super) fn not_looked_for(
     snapshot: &Snapshot,
-    (key, configuration): (&ObjectKey, &Configuration),
+    key: &ObjectKey,
+    configuration: &Configuration,
     node: &str,
 ) -> Option<Finding> {
     let labels = snapshot.nodes.get(node)?.metadata.labels.clone();

@@ -153,7 +153,7 @@ fn of_devices(
     if there.is_empty() {
         let gone = devices
             .iter()
-            .filter_map(|device| gone(snapshot, *device, now));
+            .filter_map(|(key, instance)| gone(snapshot, key, instance, now));
         return gone.take(NODES_MAX).collect();
     }
     if let Some(finding) = too_many(snapshot, request, &there) {
@@ -229,7 +229,7 @@ fn not_seen_on(snapshot: &Snapshot, node: &str, devices: &[(&ObjectKey, &Instanc
     let configuration =
         (devices.first()).and_then(|(key, instance)| snapshot.configuration_of(key, instance));
     if let Some((key, configuration)) = &configuration
-        && let Some(finding) = not_looked_for(snapshot, (key, configuration), node)
+        && let Some(finding) = not_looked_for(snapshot, key, configuration, node)
     {
         return finding;
     }

@@ -8,7 +8,7 @@ mod world;
 
 use world::World;
 
-/// What `why` is expected to say: the first cause, and parts of its text and of its command.
+/// The expected answer of `why`: the first cause, and parts of its text and of its command.
 struct Case {
     title: &'static str,
     world: World,

@@ -8,7 +8,7 @@ fn camera(nodes: &[&str]) -> Instance {
     let mut instance = Instance::new("cam-1", Default::default());
     instance.metadata.namespace = Some("default".to_owned());
     instance.metadata.uid = Some("u".to_owned());
-    instance.spec.nodes = nodes.iter().map(ToString::to_string).collect();
+    instance.spec.nodes = nodes.iter().map(|&node| node.into()).collect();
     for node in nodes {
         let labels = instance.metadata.labels.get_or_insert_default();
         labels.insert(names::node_label(node), String::new());
@@ -166,15 +166,21 @@ fn an_instance_of_the_same_device_is_joined_and_another_is_not() {
         instance
     };
     let ours = with_id(Some("d"));
-    assert_eq!(met(&with_id(Some("d")), &ours), Met::Same);
-    assert_eq!(met(&with_id(None), &ours), Met::Same);
-    assert_eq!(met(&with_id(Some("e")), &ours), Met::Other);
+    assert_eq!(
+        name_conflict(&with_id(Some("d")), &ours),
+        NameConflict::Same
+    );
+    assert_eq!(name_conflict(&with_id(None), &ours), NameConflict::Same);
+    assert_eq!(
+        name_conflict(&with_id(Some("e")), &ours),
+        NameConflict::Other
+    );
     let mut leaving = with_id(Some("d"));
     leaving.metadata.deletion_timestamp =
         Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(
             k8s_openapi::jiff::Timestamp::UNIX_EPOCH,
         ));
-    assert_eq!(met(&leaving, &ours), Met::Leaving);
+    assert_eq!(name_conflict(&leaving, &ours), NameConflict::Leaving);
 }
 
 #[test]

@@ -112,14 +112,14 @@ fn a_list_of_one_namespace_says_nothing_of_the_others() {
 #[test]
 fn what_an_earlier_life_could_not_write_is_still_to_be_written() {
     let mut own = instance("a", 1);
-    own.spec.nodes = vec!["n".to_owned()];
+    own.spec.nodes = vec!["n".into()];
     let mut held = own.clone();
     held.spec.device_usage = BTreeMap::from(
         [("a-0", "n"), ("a-1", "C:cam-0:n")]
             .map(|(slot, owner)| (slot.to_owned(), owner.to_owned())),
     );
-    let told = BTreeMap::from([("told.akri.sh/1".to_owned(), "digest".to_owned())]);
-    held.metadata.annotations = Some(told);
+    let connection_digest = BTreeMap::from([("told.akri.sh/1".to_owned(), "digest".to_owned())]);
+    held.metadata.annotations = Some(connection_digest);
     let earlier = |instance: &Instance| {
         Instances::from([(key_of(&instance.metadata), Arc::new(instance.clone()))])
     };
@@ -128,7 +128,7 @@ fn what_an_earlier_life_could_not_write_is_still_to_be_written() {
         listed(&mut known, std::slice::from_ref(now));
         // The comparison is made once: the next list is not compared with it.
         let pending = known.pending_of(&key_of(&now.metadata));
-        known.made_up(&key_of(&now.metadata), &pending);
+        known.flushed(&key_of(&now.metadata), &pending);
         listed(&mut known, std::slice::from_ref(now));
         assert!(!known.is_pending());
         pending
@@ -145,7 +145,7 @@ fn what_an_earlier_life_could_not_write_is_still_to_be_written() {
     let mut another = own.clone();
     another.metadata.uid = Some("another".to_owned());
     let mut joined = own.clone();
-    joined.spec.nodes.push("m".to_owned());
+    joined.spec.nodes.push("m".into());
     let mut shared = own.clone();
     shared.spec.shared = true;
     for now in [taken, another, joined, shared] {
@@ -164,16 +164,16 @@ fn a_slot_taken_without_the_server_is_taken_until_it_is_written() {
             key: key.clone(),
             slot: SlotId::new("a", 0),
             from: None,
-            to: Some(SlotOwner::Node("n".to_owned())),
+            to: Some(SlotOwner::Node("n".into())),
         },
-        told: None,
+        connection_digest: None,
     };
     known.postpone(&key, &[&exchange]);
     let usage = |known: &Known| known.published()[&key].spec.device_usage.clone();
     assert_eq!(usage(&known)["a-0"], "n");
     listed(&mut known, &[instance("a", 2)]);
     assert_eq!(usage(&known)["a-0"], "n");
-    known.made_up(&key, &[exchange]);
+    known.flushed(&key, &[exchange]);
     assert!(known.pending().is_empty());
     assert!(usage(&known).is_empty());
 }
@@ -225,7 +225,7 @@ fn an_instance_that_is_being_deleted_is_gone() {
 fn an_instance_that_this_node_has_left_is_forgotten_however_its_event_and_the_answer_come() {
     let seen_by = |nodes: &[&str], version| {
         let mut instance = instance("a", version);
-        instance.spec.nodes = nodes.iter().map(|&node| node.to_owned()).collect();
+        instance.spec.nodes = nodes.iter().map(|&node| node.into()).collect();
         if nodes.contains(&"node-a") {
             let label = crate::api::names::node_label("node-a");
             instance.metadata.labels = Some([(label, String::new())].into());

@@ -78,7 +78,7 @@ fn devices_beyond_the_limit_are_left_out_and_the_configuration_says_so() {
 }
 
 #[test]
-fn a_capacity_that_a_node_cannot_offer_for_all_devices_is_told() {
+fn a_capacity_that_a_node_cannot_offer_for_all_devices_is_reported() {
     let ids: Vec<String> = (0..11).map(|n| n.to_string()).collect();
     let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
     let mut fixture = Fixture::new(", capacity: 10000");
@@ -106,7 +106,7 @@ fn a_device_whose_identity_changes_has_one_instance_in_the_end() {
     let mut fixture = Fixture::new("");
     fixture.see(&["a"], true);
     fixture.settle();
-    let accepted = fixture.judged.accepted.get_mut(&key("cam")).unwrap();
+    let accepted = fixture.validated.accepted.get_mut(&key("cam")).unwrap();
     accepted.scope = Scope::Node;
     let shared = fixture.names()[0].to_owned();
     fixture.settle();
@@ -120,7 +120,7 @@ fn of_a_shared_instance_only_the_first_node_writes_what_all_see() {
     fixture.see(&["a"], true);
     fixture.settle();
     let mut others = fixture.only().clone();
-    others.spec.nodes = vec!["node-b".to_owned()];
+    others.spec.nodes = vec!["node-b".into()];
     others
         .spec
         .broker_properties

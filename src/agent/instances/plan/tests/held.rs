@@ -65,7 +65,7 @@ fn an_instance_of_a_device_that_has_another_one_now_stays_while_it_is_held() {
     fixture.settle();
     fixture.hold(Some(NODE));
     let shared = fixture.names()[0].to_owned();
-    let accepted = fixture.judged.accepted.get_mut(&key("cam")).unwrap();
+    let accepted = fixture.validated.accepted.get_mut(&key("cam")).unwrap();
     accepted.scope = Scope::Node;
     fixture.settle();
     assert_eq!(fixture.names().len(), 2);
@@ -78,7 +78,7 @@ fn a_deleted_configuration_takes_an_instance_along_that_is_held() {
     fixture.see(&["a"], true);
     fixture.settle();
     fixture.hold(Some(NODE));
-    fixture.judged = Judged::default();
+    fixture.validated = ValidatedConfigurations::default();
     fixture.discoveries.clear();
     fixture.configurations.objects.clear();
     let planned = fixture.settle();
@@ -98,15 +98,15 @@ fn a_deleted_configuration_takes_an_instance_along_that_is_held() {
 #[test]
 fn an_instance_that_is_made_anew_has_the_slots_that_containers_use() {
     let mut fixture = Fixture::new(", capacity: 2");
-    let told = |id: &str, slot: &str| Use {
+    let one_use = |id: &str, slot: &str| Use {
         ids: [id.parse().unwrap()].into(),
-        told: [slot.parse().unwrap()].into(),
+        env_slots: [slot.parse().unwrap()].into(),
         ..Use::default()
     };
     fixture.uses = vec![
-        told("cam-4", "cam-8120fe-1"),
-        told("cam-8120fe-0", "cam-8120fe-0"),
-        told("cam-5", "cam-cafe12-0"),
+        one_use("cam-4", "cam-8120fe-1"),
+        one_use("cam-8120fe-0", "cam-8120fe-0"),
+        one_use("cam-5", "cam-cafe12-0"),
     ];
     fixture.see(&["foo0", "other"], true);
     fixture.settle();
@@ -125,7 +125,7 @@ fn what_the_controller_left_of_this_node_goes_when_no_container_here_has_a_slot(
     fixture.settle();
     fixture.see(&[], true);
     let mut instance = Instance::clone(fixture.only());
-    instance.spec.nodes = vec!["node-b".to_owned()];
+    instance.spec.nodes = vec!["node-b".into()];
     let mut changes = |labelled: &str, holder: &str, used: &str| {
         let label = (names::node_label(labelled), String::new());
         instance.metadata.labels = Some([label].into());

@@ -26,7 +26,7 @@ fn a_device_becomes_an_instance_with_all_that_akri_writes() {
                 .map(|(k, v)| (k.to_owned(), v.to_owned()))
                 .into(),
             shared: true,
-            nodes: vec![NODE.to_owned()],
+            nodes: vec![NODE.into()],
             device_usage: BTreeMap::new(),
         }
     );
@@ -156,11 +156,11 @@ fn a_deleted_configuration_takes_its_instances_along_at_once_and_an_unreadable_o
     let mut fixture = Fixture::new("");
     fixture.see(&["a"], true);
     fixture.settle();
-    let (judged, objects) = (
-        fixture.judged.clone(),
+    let (validated, objects) = (
+        fixture.validated.clone(),
         std::mem::take(&mut fixture.configurations.objects),
     );
-    fixture.judged = Judged::default();
+    fixture.validated = ValidatedConfigurations::default();
     fixture.discoveries.clear();
 
     fixture.configurations.is_complete = false;
@@ -172,9 +172,9 @@ fn a_deleted_configuration_takes_its_instances_along_at_once_and_an_unreadable_o
     assert_eq!(fixture.settle().changes, vec![]);
     fixture.configurations.objects.clear();
     // Kept as it was, because its manifest has a mistake.
-    fixture.judged = judged;
+    fixture.validated = validated;
     assert_eq!(fixture.settle().changes, vec![]);
-    fixture.judged = Judged::default();
+    fixture.validated = ValidatedConfigurations::default();
 
     fixture.settle();
     assert!(fixture.instances.is_empty());

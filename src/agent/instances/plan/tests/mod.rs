@@ -23,7 +23,7 @@ const NODE: &str = "node-a";
 /// The inputs of a plan, and a store that carries plans out.
 struct Fixture {
     configurations: Configurations,
-    judged: Judged,
+    validated: ValidatedConfigurations,
     discoveries: Discoveries,
     instances: Instances,
     uses: Vec<Use>,
@@ -33,7 +33,7 @@ struct Fixture {
     max_instances: usize,
     merges: bool,
     uptime: u64,
-    /// Beside the seconds.
+    /// The milliseconds after the seconds.
     millis: u64,
 }
 
@@ -49,7 +49,7 @@ impl Fixture {
                 is_complete: true,
                 ..Configurations::default()
             },
-            judged: Judged::default(),
+            validated: ValidatedConfigurations::default(),
             discoveries: Discoveries::new(),
             instances: Instances::new(),
             uses: vec![],
@@ -81,7 +81,7 @@ impl Fixture {
             selection: Selection::Selected,
             scope: Scope::Shared,
         };
-        self.judged.accepted.insert(key("cam"), accepted);
+        self.validated.accepted.insert(key("cam"), accepted);
         self.configurations
             .objects
             .insert(key("cam"), configuration);
@@ -111,7 +111,7 @@ impl Fixture {
 
     fn plan(&self) -> Plan {
         plan(&World {
-            node: NODE,
+            node: &NODE.into(),
             merges: self.merges,
             max_instances: self.max_instances,
             now: Now {
@@ -119,7 +119,7 @@ impl Fixture {
                 text: "2026-01-01T00:00:00Z",
             },
             configurations: &self.configurations,
-            judged: &self.judged,
+            validated: &self.validated,
             discoveries: &self.discoveries,
             instances: &self.instances,
             uses: Some(&self.uses),

@@ -24,11 +24,11 @@ impl Fixture {
     /// The controller has made, or changed, the Instance of the only device.
     fn merged(&mut self, nodes: &[&str], said: &SeenDevice) -> ObjectKey {
         let id = DeviceId::new(said.id.as_deref().unwrap());
-        let [name, _] = InstanceName::candidates("cam", &id, Scope::Shared, NODE);
+        let [name, _] = InstanceName::candidates("cam", &id, Scope::Shared, &NODE.into());
         let spec = InstanceSpec {
             configuration_name: "cam".to_owned(),
             shared: true,
-            nodes: nodes.iter().map(ToString::to_string).collect(),
+            nodes: nodes.iter().map(|&node| node.into()).collect(),
             broker_properties: said.properties.clone().unwrap_or_default(),
             ..InstanceSpec::default()
         };
@@ -111,7 +111,7 @@ fn a_node_that_the_selector_leaves_out_lets_go_at_once_and_keeps_all_while_its_l
     let new = fixture.reported().remove(0);
     fixture.merged(&[NODE], &new);
     let select = |fixture: &mut Fixture, selection| {
-        let accepted = fixture.judged.accepted.get_mut(&key("cam")).unwrap();
+        let accepted = fixture.validated.accepted.get_mut(&key("cam")).unwrap();
         accepted.selection = selection;
     };
     select(&mut fixture, Selection::Unknown);
@@ -138,7 +138,7 @@ fn a_container_keeps_its_slot_when_the_labels_of_its_node_change_and_the_node_is
     let new = fixture.reported().remove(0);
     let named = fixture.merged(&[NODE], &new);
     fixture.hold(Some(NODE));
-    let accepted = fixture.judged.accepted.get_mut(&key("cam")).unwrap();
+    let accepted = fixture.validated.accepted.get_mut(&key("cam")).unwrap();
     accepted.selection = Selection::LeftOut;
     let [left] = fixture.reported().try_into().unwrap();
     assert_eq!(
@@ -147,14 +147,14 @@ fn a_container_keeps_its_slot_when_the_labels_of_its_node_change_and_the_node_is
     );
     // The container goes on while the node is selected again.
     fixture
-        .judged
+        .validated
         .accepted
         .get_mut(&key("cam"))
         .unwrap()
         .selection = Selection::Selected;
     assert_eq!(fixture.reported()[0].state, None);
     fixture
-        .judged
+        .validated
         .accepted
         .get_mut(&key("cam"))
         .unwrap()
@@ -164,17 +164,17 @@ fn a_container_keeps_its_slot_when_the_labels_of_its_node_change_and_the_node_is
 }
 
 #[test]
-fn nothing_is_reported_before_all_configurations_are_known_and_judged() {
+fn nothing_is_reported_before_all_configurations_are_known_and_validated() {
     let mut fixture = fixture("");
     assert!(fixture.plan().is_whole);
     fixture.configurations.is_complete = false;
     assert!(!fixture.plan().is_whole);
     fixture.configurations.is_complete = true;
-    let accepted = fixture.judged.accepted.remove(&key("cam"));
+    let accepted = fixture.validated.accepted.remove(&key("cam"));
     assert!(!fixture.plan().is_whole);
     // One that is refused keeps what it had.
     let problem = Problem::new(Reason::BadSpec, "x");
-    fixture.judged.problems.insert(key("cam"), problem);
+    fixture.validated.problems.insert(key("cam"), problem);
     let id = Some("a".to_owned());
     fixture.merged(
         &[NODE],

@@ -13,9 +13,9 @@ struct Storm {
     belief: Option<Belief>,
     writes: Writes,
     began: Instant,
-    /// What was written, each with the second.
+    /// The second of each write.
     written: Vec<u64>,
-    /// What the API server says to a creation.
+    /// Whether the API server refuses creations.
     refuses: bool,
     said: usize,
 }
@@ -48,7 +48,7 @@ impl Storm {
         self.belief = Some(belief);
     }
 
-    /// One round of the agent's loop; when it wakes by itself.
+    /// Runs one round of the agent's loop. Returns the time until the next one.
     fn round(&mut self) -> Option<Duration> {
         let now = self.began + self.fixture.now();
         self.fixture.failing = self.writes.failing();

@@ -43,7 +43,7 @@ fn happen(cluster: &mut Cluster, event: Event) {
     let pod = |node: usize| format!("{}-cam-1-pod", NODES[node]);
     match event {
         Event::Nodes(nodes) => cluster.instance(|instance| {
-            instance.spec.nodes = nodes.iter().map(|node| NODES[*node].to_owned()).collect();
+            instance.spec.nodes = nodes.iter().map(|node| NODES[*node].into()).collect();
         }),
         Event::Healthy(node, is) => {
             let health = if is { "Healthy" } else { "Unhealthy" };
@@ -108,7 +108,7 @@ proptest! {
         cluster.after(301);
         cluster.settle();
         let pods = cluster.world.pods.values();
-        let fit = |node: &&String| {
+        let fit = |node: &&crate::model::typed_names::NodeName| {
             let instance = &cluster.world.instances[&key("cam-1")];
             let seen = instance.status.iter().flat_map(|status| &status.nodes);
             let mut seen = seen.filter(|seen| seen.name == **node);
@@ -127,8 +127,8 @@ proptest! {
                 };
                 let status = cluster.world.instances[&key("cam-1")].status.as_ref().unwrap();
                 let seen = status.nodes.iter().find(|seen| seen.name == *node).unwrap();
-                let told = pod.meta.annotations.get(crate::api::names::TOLD_CONNECTION);
-                prop_assert_eq!(told, seen.connection.as_ref());
+                let reported = pod.meta.annotations.get(crate::api::names::BROKER_CONNECTION);
+                prop_assert_eq!(reported, seen.connection.as_ref());
             }
         } else {
             prop_assert_eq!(pods.len(), 0);

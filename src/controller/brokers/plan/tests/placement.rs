@@ -207,7 +207,7 @@ fn a_pod_that_was_scheduled_while_it_was_to_be_moved_stays() {
     let settled = cluster
         .memory
         .settle(&action, &Outcome::Conflict, cluster.now);
-    assert_eq!(settled, (true, None));
+    assert_eq!(settled, Settled::DONE);
     cluster.pod("a-cam-1-pod", |pod| {
         pod.node = Some("a".to_owned());
         pod.unscheduled = None;
@@ -258,7 +258,7 @@ fn a_new_device_waits_half_a_second_for_the_reports_of_other_nodes_and_only_if_a
         "spec": {"configurations": []},
     }))
     .unwrap();
-    (cluster.world.node_devices).insert("b".to_owned(), Arc::new(silent));
+    (cluster.world.node_devices).insert("b".into(), Arc::new(silent));
     assert_eq!(cluster.plan(), NONE);
     let due = cluster.now + SignedDuration::from_millis(500);
     assert_eq!(cluster.whole_plan().wake, Some(due));

@@ -39,7 +39,7 @@ fn a_pod_that_leaves_has_its_slot_until_it_is_gone_unless_its_node_is_lost() {
     let mut cluster = Cluster::new(pod_spec(), &["a", "b"]);
     cluster.capacity(1);
     cluster.settle();
-    cluster.instance(|instance| instance.spec.nodes = vec!["b".to_owned()]);
+    cluster.instance(|instance| instance.spec.nodes = vec!["b".into()]);
     cluster.pod("a-cam-1-pod", |pod| pod.meta.is_deleting = true);
     assert_eq!(cluster.plan(), NONE);
     cluster.node("a", false);
@@ -54,7 +54,7 @@ fn a_pod_that_leaves_has_its_slot_until_it_is_gone_unless_its_node_is_lost() {
 fn a_node_that_left_loses_its_pod() {
     let mut cluster = Cluster::new(pod_spec(), &["a", "b"]);
     cluster.settle();
-    cluster.instance(|instance| instance.spec.nodes = vec!["b".to_owned()]);
+    cluster.instance(|instance| instance.spec.nodes = vec!["b".into()]);
     let planned = cluster.step();
     assert_eq!(
         planned,
@@ -99,8 +99,8 @@ fn a_pod_of_a_device_that_moves_again_and_again_is_replaced_once_a_minute_and_ha
     assert_eq!(cluster.after(1).step(), ["replace a-cam-1-pod"]);
     cluster.settle();
     let pod = &cluster.world.pods[&key("a-cam-1-pod")];
-    let told = &pod.meta.annotations[crate::api::names::TOLD_CONNECTION];
-    assert_eq!(told, "place 88");
+    let reported = &pod.meta.annotations[crate::api::names::BROKER_CONNECTION];
+    assert_eq!(reported, "place 88");
     assert_eq!(cluster.after(1_000).plan(), NONE);
     // After a rest the first move is followed at once.
     cluster.health("a", "Healthy", "another");
@@ -137,7 +137,7 @@ fn no_pod_is_made_for_a_slot_that_a_lost_node_still_holds() {
     cluster.node("a", false);
     assert_eq!(cluster.plan(), NONE);
     // It left the Instance; its Pod is on the way out for ever.
-    cluster.instance(|instance| instance.spec.nodes = vec!["b".to_owned()]);
+    cluster.instance(|instance| instance.spec.nodes = vec!["b".into()]);
     let gone = ["delete a-cam-1-pod: its node sees the device no more"];
     assert_eq!(cluster.plan(), gone);
     cluster.pod("a-cam-1-pod", |pod| pod.meta.is_deleting = true);
@@ -283,7 +283,7 @@ fn what_was_done_is_not_done_again_while_it_does_not_show() {
     cluster.world = before;
     assert_eq!(cluster.plan(), ["create a-cam-1-pod"]);
     cluster.settle();
-    cluster.instance(|instance| instance.spec.nodes = vec!["b".to_owned()]);
+    cluster.instance(|instance| instance.spec.nodes = vec!["b".into()]);
     let before = cluster.world.clone();
     assert_eq!(cluster.step().len(), 1);
     cluster.world = before;

@@ -1,19 +1,19 @@
-//! What cannot be made, and who is told.
+//! Tests brokers that cannot be created, and the notices about them.
 use super::*;
 
 #[test]
-fn a_refused_pod_is_tried_again_after_a_wait_that_grows_and_its_user_is_told_once() {
+fn a_refused_pod_is_tried_again_after_a_wait_that_grows_and_its_user_is_reported_once() {
     let mut cluster = Cluster::new(pod_spec(), &["a", "b"]);
-    let mut told = vec![];
+    let mut reported = vec![];
     for _ in 0..10 {
         cluster.memory.observe(&cluster.world, cluster.now);
         let plan = cluster.whole_plan();
         assert_eq!(plan.actions.len(), 2);
         for action in &plan.actions {
             let outcome = Outcome::from_status(422, "no such field");
-            let (is_settled, notice) = cluster.memory.settle(action, &outcome, cluster.now);
-            assert!(is_settled);
-            told.extend(notice);
+            let Settled { is_done, notice } = cluster.memory.settle(action, &outcome, cluster.now);
+            assert!(is_done);
+            reported.extend(notice);
         }
         let plan = cluster.whole_plan();
         assert_eq!(plan.actions, []);
@@ -23,8 +23,8 @@ fn a_refused_pod_is_tried_again_after_a_wait_that_grows_and_its_user_is_told_onc
         configuration: key("cam"),
         message: "no such field".to_owned(),
     };
-    assert_eq!(told[0], expected);
-    assert_eq!(told.len(), 2, "at first, and again after five minutes");
+    assert_eq!(reported[0], expected);
+    assert_eq!(reported.len(), 2, "at first, and again after five minutes");
     assert!(cluster.now < Timestamp::from_second(1_000_000 + 20 * 60).unwrap());
     // A user who mends it need not wait.
     cluster.now = Timestamp::from_second(1_000_000).unwrap();
@@ -61,33 +61,33 @@ fn a_new_spec_that_the_api_server_refuses_ends_no_broker_that_runs() {
 }
 
 #[test]
-fn a_refusal_for_another_reason_is_told_on_the_instance() {
+fn a_refusal_for_another_reason_is_reported_on_the_instance() {
     let mut cluster = Cluster::new(pod_spec(), &["a"]);
     let action = cluster.whole_plan().actions.remove(0);
     let outcome = Outcome::from_status(403, "exceeded quota");
-    let (is_settled, notice) = cluster.memory.settle(&action, &outcome, cluster.now);
-    assert!(is_settled);
+    let Settled { is_done, notice } = cluster.memory.settle(&action, &outcome, cluster.now);
+    assert!(is_done);
     assert!(matches!(notice, Some(Notice::Refused { message, .. }) if message == "exceeded quota"));
     let away = cluster
         .memory
         .settle(&action, &Outcome::from_status(503, "away"), cluster.now);
-    assert_eq!(away, (false, None));
+    assert_eq!((away.is_done, away.notice), (false, None));
 }
 
 #[test]
-fn a_name_that_somebody_else_has_is_told_after_some_tries() {
+fn a_name_that_somebody_else_has_is_reported_after_some_tries() {
     let mut cluster = Cluster::new(pod_spec(), &["a"]);
     let action = cluster.whole_plan().actions.remove(0);
-    let told: Vec<_> = (0..4)
+    let reported: Vec<_> = (0..4)
         .map(|_| {
             cluster
                 .memory
                 .settle(&action, &Outcome::Conflict, cluster.now)
-                .1
+                .notice
                 .is_some()
         })
         .collect();
-    assert_eq!(told, [false, false, true, true]);
+    assert_eq!(reported, [false, false, true, true]);
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn a_spec_that_nothing_can_be_made_of_is_named_and_what_runs_of_it_goes_on() {
     cluster.settle();
     cluster.node("b", true);
     cluster.health("b", "Healthy", "here");
-    cluster.instance(|instance| instance.spec.nodes.push("b".to_owned()));
+    cluster.instance(|instance| instance.spec.nodes.push("b".into()));
     cluster.broker_spec(json!({"brokerPodSpec": {"containers": 3}}));
     let plan = cluster.whole_plan();
     assert_eq!(plan.actions, []);

@@ -9,7 +9,7 @@ fn with_b(b: Option<NodeState>) -> World {
     let mut world = World::default()
         .with_nodes([("a", ready())])
         .with_instance(shared());
-    (world.nodes).extend(b.map(|b| ("b".to_owned(), Arc::new(b))));
+    (world.nodes).extend(b.map(|b| ("b".into(), Arc::new(b))));
     world
 }
 
@@ -144,7 +144,7 @@ fn slots_of_a_deleted_node_are_free_when_its_pods_are_gone_or_after_the_time() {
     ] {
         let (mut world, mut memory) = (with_b(None), Memory::default());
         assert_eq!(freed_at(&mut world, &mut memory, (0, 19), right), None);
-        memory.looked("b", found, now(19).instant);
+        memory.looked(&"b".into(), found, now(19).instant);
         let freed = freed_at(&mut world, &mut memory, (20, 1_000), right);
         assert_eq!(freed, free, "{found:?}");
     }
@@ -152,12 +152,12 @@ fn slots_of_a_deleted_node_are_free_when_its_pods_are_gone_or_after_the_time() {
     let mut memory = Memory::default();
     assert_eq!(freed_at(&mut never, &mut memory, (0, 9_000), right), None);
     // The kubelet registered again: what was found before says nothing.
-    memory.looked("b", Pods::Deleted, now(9_000).instant);
+    memory.looked(&"b".into(), Pods::Deleted, now(9_000).instant);
     let again = NodeState {
         since: Some(at(9_000)),
         ..ready()
     };
-    (never.nodes).insert("b".to_owned(), Arc::new(again));
+    (never.nodes).insert("b".into(), Arc::new(again));
     looked(&never, &mut memory, 9_001);
     never.nodes.remove("b");
     assert_eq!(
@@ -184,13 +184,13 @@ fn the_pods_of_a_deleted_node_are_looked_for_less_and_less_often() {
         memory.notice(&world, now(seconds));
         if memory.looks(now(seconds).instant) == ["b"] {
             looks.push(seconds);
-            memory.looked("b", Pods::Remain, now(seconds).instant);
+            memory.looked(&"b".into(), Pods::Remain, now(seconds).instant);
             assert!(memory.wake_in(now(seconds).instant).is_some());
         }
     }
     assert_eq!(looks[6..12], [6, 7, 8, 10, 12, 14]);
     assert_eq!(looks[looks.len() - 2..], [315, 360]);
-    memory.looked("b", Pods::Deleted, now(400).instant);
+    memory.looked(&"b".into(), Pods::Deleted, now(400).instant);
     assert_eq!(memory.looks(now(9_000).instant), [""; 0]);
 }
 
@@ -203,9 +203,9 @@ fn cluster(ready_ones: usize, away: usize, off_ones: usize) -> World {
     let names = ["b", "c", "d", "e", "f", "g", "h", "i"].into_iter();
     let nodes = names
         .zip(nodes)
-        .map(|(name, node)| (name.to_owned(), Arc::new(node)));
+        .map(|(name, node)| (name.into(), Arc::new(node)));
     world.nodes.extend(nodes);
-    (world.nodes).insert("a".to_owned(), Arc::new(NodeState::default()));
+    (world.nodes).insert("a".into(), Arc::new(NodeState::default()));
     world
 }
 
@@ -235,7 +235,7 @@ fn time_takes_nothing_from_nodes_while_more_than_half_are_away() {
     let (mut deleted, mut memory) = (cluster(1, 4, 0), Memory::default());
     deleted.nodes.remove("b");
     assert_eq!(freed_at(&mut deleted, &mut memory, (0, 9_000), right), None);
-    memory.looked("b", Pods::Deleted, now(9_000).instant);
+    memory.looked(&"b".into(), Pods::Deleted, now(9_000).instant);
     let freed = freed_at(&mut deleted, &mut memory, (9_000, 9_000), right);
     assert!(freed.is_some());
 }
@@ -246,7 +246,7 @@ fn no_instance_is_deleted_while_more_than_half_of_the_nodes_are_away() {
     world = world.with_instance(abandoned(json!({})));
     let mut memory = Memory::default();
     assert_eq!(looked(&world, &mut memory, 9_000).actions, []);
-    world.nodes.insert("b".to_owned(), Arc::new(ready()));
+    world.nodes.insert("b".into(), Arc::new(ready()));
     let actions = looked(&world, &mut memory, 9_001).actions;
     assert!(
         matches!(actions[..], [Action::Delete { .. }]),
@@ -259,7 +259,7 @@ fn the_time_begins_anew_when_an_outage_ends() {
     let (mut over, mut memory) = (cluster(1, 2, 0), Memory::default());
     assert_eq!(freed_at(&mut over, &mut memory, (0, 1_000), right), None);
     // `c` is back, and `b` will be in a moment.
-    over.nodes.insert("c".to_owned(), Arc::new(ready()));
+    over.nodes.insert("c".into(), Arc::new(ready()));
     let planned = looked(&over, &mut memory, 1_500);
     assert_eq!(planned.actions, []);
     assert_eq!(planned.wake_in, Some(Duration::from_secs(60)));
@@ -290,12 +290,12 @@ fn an_agent_that_joins_again_without_a_node_object_keeps_its_slots_and_the_opera
             None
         );
         // What was found before it joined again says nothing.
-        memory.looked("b", Pods::Deleted, now(seconds).instant);
+        memory.looked(&"b".into(), Pods::Deleted, now(seconds).instant);
         world = world.with_instance(shared());
     }
     world
         .nodes
-        .insert("b".to_owned(), Arc::new(not_ready(at(2_000))));
+        .insert("b".into(), Arc::new(not_ready(at(2_000))));
     assert_eq!(
         freed_at(&mut world, &mut memory, (2_000, 2_060), right),
         None
@@ -306,7 +306,7 @@ fn an_agent_that_joins_again_without_a_node_object_keeps_its_slots_and_the_opera
         None
     );
     // The machine died afterwards, and the operator says so.
-    world.nodes.insert("b".to_owned(), Arc::new(off(at(2_000))));
+    world.nodes.insert("b".into(), Arc::new(off(at(2_000))));
     let freed = freed_at(&mut world, &mut memory, (9_001, 9_001), right);
     assert_eq!(freed, Some(9_001));
 }

@@ -10,7 +10,15 @@ fn sees(node: &str, device: &Value) -> crate::api::node_devices::NodeDevices {
     node_devices(node, json!([configuration]))
 }
 
-/// It has looked everywhere, and sees nothing.
+/// Returns the names that the Instance of the camera may have.
+fn camera_names() -> [crate::model::instance_name::InstanceName; 2] {
+    crate::controller::nodes::sights::names_of(&crate::controller::nodes::sights::Identity {
+        configuration: key("cam"),
+        device: ID.to_owned(),
+    })
+}
+
+/// Returns the report of a node that has looked everywhere, and sees nothing.
 fn nothing(node: &str) -> crate::api::node_devices::NodeDevices {
     node_devices(
         node,
@@ -65,7 +73,12 @@ impl Cluster {
     }
 
     fn nodes(&self) -> Vec<&str> {
-        self.only().spec.nodes.iter().map(String::as_str).collect()
+        self.only()
+            .spec
+            .nodes
+            .iter()
+            .map(|node| node.as_str())
+            .collect()
     }
 
     fn labels(&self) -> Vec<&str> {
@@ -91,7 +104,7 @@ fn a_device_gets_one_instance_that_names_all_who_see_it() {
         "uid-cam"
     );
     assert_eq!(made.status, None, "all is well");
-    let [short, _] = super::super::super::sights::names_of(&(key("cam"), ID.to_owned()));
+    let [short, _] = camera_names();
     assert_eq!(made.metadata.name.as_deref(), Some(short.as_str()));
     // Who comes later is the last, and who goes leaves with its label.
     let mut late = Cluster::new(world());
@@ -122,7 +135,7 @@ fn a_device_that_nobody_describes_waits() {
 }
 
 #[test]
-fn only_what_is_not_well_is_written_and_told_once_for_all_nodes() {
+fn only_what_is_not_well_is_written_and_reported_once_for_all_nodes() {
     let gone = |node: &str| sees(node, &json!({ "id": ID, "state": "Unhealthy" }));
     let mut cluster = Cluster::new(world());
     cluster.says(says("a")).says(says("b")).settle(0);
@@ -199,15 +212,12 @@ fn of_two_instances_of_one_device_the_older_has_the_nodes() {
     let mut cluster = Cluster::new(world);
     cluster.says(says("a")).settle(10);
     let nodes = |name: &str| cluster.world.instances[&key(name)].spec.nodes.clone();
-    assert_eq!(
-        (nodes("cam-9"), nodes("cam-2")),
-        (vec!["a".to_owned()], vec![])
-    );
+    assert_eq!((nodes("cam-9"), nodes("cam-2")), (vec!["a".into()], vec![]));
 }
 
 #[test]
 fn an_instance_of_akris_is_adopted_by_its_name() {
-    let [short, _] = super::super::super::sights::names_of(&(key("cam"), ID.to_owned()));
+    let [short, _] = camera_names();
     let akris = json!({ "spec": { "shared": true, "nodes": ["a"], "capacity": 3 } });
     let mut cluster = Cluster::new(world().with_instance(instance(short.as_str(), akris)));
     cluster
@@ -234,7 +244,7 @@ fn a_lost_node_is_asked_and_one_that_answers_stays_with_its_slots() {
     cluster.settle(11);
     let planned = looked(&cluster.world, &mut cluster.memory, 75);
     let silence = Action::DeleteNodeDevices {
-        node: "b".to_owned(),
+        node: "b".into(),
         uid: "uid-of-b".to_owned(),
     };
     assert!(planned.actions.contains(&silence), "{planned:?}");
@@ -275,7 +285,7 @@ fn an_instance_goes_with_its_configuration_and_only_then() {
 
 #[test]
 fn an_instance_that_is_made_again_begins_with_the_slots_that_containers_have() {
-    let [short, long] = super::super::super::sights::names_of(&(key("cam"), ID.to_owned()));
+    let [short, long] = camera_names();
     let usage = json!({
         format!("{short}-0"): "a", format!("{short}-1"): "b", format!("{long}-0"): "a", "other-0": "a",
     });

@@ -40,37 +40,37 @@ fn after(
     };
     let planned = plan(seen, at(0));
     execute(world, &planned);
-    let told = planned.actions.into_iter().flat_map(|a| a.troubles);
+    let reported = planned.actions.into_iter().flat_map(|a| a.troubles);
     let status = world.configurations[&key("cam")].status.clone().unwrap();
     let words = |c: &Condition| format!("{} {} {}", c.type_, c.status, c.reason);
     (
         status.brokers,
         status.conditions.iter().map(words).collect(),
-        told.map(|problem| problem.reason).collect(),
+        reported.map(|problem| problem.reason).collect(),
     )
 }
 
 #[test]
 fn brokers_that_do_not_run_are_a_condition_and_one_event_and_ready_stays() {
     let (mut world, none) = (with_broker(), Problems::new());
-    let (brokers, conditions, told) = after(&mut world, (&Reports::new(), &none));
+    let (brokers, conditions, reported) = after(&mut world, (&Reports::new(), &none));
     assert_eq!(brokers.as_deref(), Some("0/0"));
     let expected = ["Ready True Working", "BrokersReady Unknown NoDevice"];
     assert_eq!(conditions, expected);
-    assert!(told.is_empty());
+    assert!(reported.is_empty());
     let starts = report(0, 2, Some(Reason::BrokersStarting));
-    let (_, conditions, told) = after(&mut world, (&starts, &none));
+    let (_, conditions, reported) = after(&mut world, (&starts, &none));
     assert_eq!(conditions[1], "BrokersReady False BrokersStarting");
-    assert!(told.is_empty());
+    assert!(reported.is_empty());
     let image = |running| report(running, 2, Some(Reason::BrokerImage));
-    let (brokers, conditions, told) = after(&mut world, (&image(0), &none));
+    let (brokers, conditions, reported) = after(&mut world, (&image(0), &none));
     assert_eq!(brokers.as_deref(), Some("0/2"));
     let expected = ["Ready True Working", "BrokersReady False BrokerImage"];
     assert_eq!(conditions, expected);
-    assert_eq!(told, ["BrokerImage"]);
-    let (brokers, _, told) = after(&mut world, (&image(1), &none));
+    assert_eq!(reported, ["BrokerImage"]);
+    let (brokers, _, reported) = after(&mut world, (&image(1), &none));
     assert_eq!(brokers.as_deref(), Some("1/2"));
-    assert!(told.is_empty(), "{told:?}");
+    assert!(reported.is_empty(), "{reported:?}");
     let (_, conditions, _) = after(&mut world, (&report(2, 2, None), &none));
     assert_eq!(conditions[1], "BrokersReady True BrokersRun");
 }
@@ -79,19 +79,19 @@ fn brokers_that_do_not_run_are_a_condition_and_one_event_and_ready_stays() {
 fn a_refused_broker_spec_or_service_makes_ready_false_with_one_event() {
     let (mut world, none) = (with_broker(), Problems::new());
     let refused = report(0, 1, Some(Reason::BrokerSpecInvalid));
-    let (_, conditions, told) = after(&mut world, (&refused, &none));
+    let (_, conditions, reported) = after(&mut world, (&refused, &none));
     let expected = [
         "Ready False BrokerSpecInvalid",
         "BrokersReady False BrokerSpecInvalid",
     ];
     assert_eq!(conditions, expected);
-    assert_eq!(told, ["BrokerSpecInvalid"]);
+    assert_eq!(reported, ["BrokerSpecInvalid"]);
     let service = Problem::new(Reason::ServiceRefused, "no such port");
     let services = Problems::from([(key("cam"), service)]);
-    let (_, conditions, told) = after(&mut world, (&report(1, 1, None), &services));
+    let (_, conditions, reported) = after(&mut world, (&report(1, 1, None), &services));
     let expected = ["Ready False ServiceRefused", "BrokersReady True BrokersRun"];
     assert_eq!(conditions, expected);
-    assert_eq!(told, ["ServiceRefused"]);
+    assert_eq!(reported, ["ServiceRefused"]);
 }
 
 #[test]

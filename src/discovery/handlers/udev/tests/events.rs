@@ -2,9 +2,9 @@
 use super::*;
 use std::io;
 
-struct Told(mpsc::Receiver<Vec<Event>>);
+struct Reported(mpsc::Receiver<Vec<Event>>);
 
-impl Events for Told {
+impl Events for Reported {
     async fn next(&mut self) -> io::Result<Vec<Event>> {
         self.0
             .recv()
@@ -22,11 +22,11 @@ struct Running {
 
 impl Running {
     fn start(machine: &Machine, details: &str) -> Self {
-        let (events, told) = mpsc::channel(16);
+        let (events, reported) = mpsc::channel(16);
         let (sender, found) = watch::channel(DeviceSet::default());
         let look = machine.look(details);
         let mut run = tokio::task::JoinSet::new();
-        run.spawn(async move { follow(look, Told(told), &sender).await });
+        run.spawn(async move { follow(look, Reported(reported), &sender).await });
         Self { events, found, run }
     }
 

@@ -245,7 +245,7 @@ fn a_webcam_with_four_nodes_is_found_by_akris_rule_and_as_one_device_by_its_grou
 }
 
 #[test]
-fn a_gpu_is_given_by_vfio_and_kubevirt_is_told_its_address() {
+fn a_gpu_is_given_by_vfio_and_kubevirt_gets_its_address() {
     let machine = Machine::new();
     let gpu = "/devices/pci0000:00/0000:00:01.0/0000:01:00.0";
     machine.plug(Part {

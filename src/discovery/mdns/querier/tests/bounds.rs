@@ -97,7 +97,7 @@ fn a_flood_of_services_leaves_room_for_others_and_ends_none() {
 }
 
 #[test]
-fn addresses_that_no_neighbour_has_are_never_told() {
+fn addresses_that_no_neighbour_has_are_never_reported() {
     let mut querier = querier();
     let mut records = service("a");
     records.truncate(3);

@@ -64,7 +64,7 @@ fn section_5_4_the_first_answer_may_come_by_unicast_where_nobody_else_listens() 
 }
 
 #[test]
-fn section_7_1_what_is_known_and_fresh_is_told_with_the_question() {
+fn section_7_1_what_is_known_and_fresh_is_reported_with_the_question() {
     let mut querier = querier(unverified(TYPE));
     queries(&mut querier, ms(0), ms(500));
     receive_records(&mut querier, &service("a"), ms(500));
@@ -304,7 +304,7 @@ fn section_14_a_service_that_one_of_two_interfaces_still_reaches_is_not_gone() {
 }
 
 #[test]
-fn section_15_two_subscribers_share_one_conversation_and_the_second_is_told_at_once() {
+fn section_15_two_subscribers_share_one_conversation_and_the_second_is_answered_at_once() {
     let mut lan = Lan::new(vec![Responder::new(USUAL, 7, &["a"])]);
     lan.run(ms(20_000));
     let asked = lan.sent.len();

@@ -24,7 +24,7 @@ fn case(
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "it is a table")]
-fn a_pod_that_waits_for_a_device_is_told_about_the_device() {
+fn a_pod_that_waits_for_a_device_is_explained_by_the_device() {
     let gone = |reason: &'static str| {
         wants_cam().instance(move |instance| {
             instance["spec"]["nodes"] = json!([]);
@@ -116,7 +116,7 @@ fn a_pod_that_waits_for_a_device_is_told_about_the_device() {
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "it is a table")]
-fn a_pod_whose_device_is_free_is_told_about_the_nodes() {
+fn a_pod_whose_device_is_free_is_explained_by_the_nodes() {
     let pinned = |node: &'static str| {
         wants_cam()
             .pod(move |pod| pod["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": node}))

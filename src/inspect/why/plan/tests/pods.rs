@@ -95,7 +95,7 @@ fn the_name_of_a_resource_is_compared_with_those_that_are_offered() {
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "it is a table")]
-fn a_pod_that_has_its_device_is_told_apart_from_one_that_waits_for_something_else() {
+fn a_pod_that_has_its_device_differs_from_one_that_waits_for_something_else() {
     run(vec![
         Case {
             title: "well",

@@ -43,18 +43,18 @@ proptest! {
                     let since = Some(at(seconds));
                     let state = NodeState { is_ready: !is, since, is_out_of_service: false, ..NodeState::default() };
                     let changed = world.nodes.get("b").is_none_or(|node| node.is_ready == is);
-                    if changed { world.nodes.insert("b".to_owned(), Arc::new(state)); }
+                    if changed { world.nodes.insert("b".into(), Arc::new(state)); }
                 }
                 Event::OthersReady(is) => {
                     for name in ["c", "d"] {
                         let state = if is { ready() } else { not_ready(at(seconds)) };
-                        world.nodes.insert(name.to_owned(), Arc::new(state));
+                        world.nodes.insert(name.into(), Arc::new(state));
                     }
                 }
                 Event::Deleted(true) => drop(world.nodes.remove("b")),
                 Event::Deleted(false) if !world.nodes.contains_key("b") => {
                     let state = not_ready(at(seconds));
-                    world.nodes.insert("b".to_owned(), Arc::new(state));
+                    world.nodes.insert("b".into(), Arc::new(state));
                 }
                 Event::Deleted(false) => {}
                 Event::NewController => memory = Memory::default(),
@@ -74,7 +74,7 @@ proptest! {
             let planned = plan(&world, &memory, time);
             execute(&mut world, &mut memory, &planned, seconds);
             prop_assert!(holds(&world, "b"), "taken at {}", seconds);
-            let is_named = world.instances[&key("cam-1")].spec.nodes.contains(&"b".to_owned());
+            let is_named = world.instances[&key("cam-1")].spec.nodes.contains(&"b".into());
             if !is_named && out_since.is_none() { out_since = Some(seconds); }
             if is_named { out_since = None; }
         }

@@ -13,7 +13,7 @@ fn notes(b: Option<NodeState>, configuration: Configuration, pods: Pods) -> Vec<
         .with_configuration(configuration);
     let mut memory = Memory::default();
     memory.notice(&world, now(0));
-    memory.looked("b", pods, now(0).instant);
+    memory.looked(&"b".into(), pods, now(0).instant);
     let planned = looked(&world, &mut memory, 110);
     let notices = planned.notices.into_iter();
     notices.map(|notice| notice.note).collect()
@@ -57,7 +57,7 @@ fn a_report_has_room_for_what_to_do_whatever_the_names() {
         .collect();
     let freed: Vec<_> = slots
         .iter()
-        .map(|slot| (slot.clone(), long.clone()))
+        .map(|slot| (slot.clone(), long.as_str().into()))
         .collect();
     let note = notices::released(&freed).unwrap();
     assert!(note.ends_with("and 4996 more"), "{note}");
@@ -65,15 +65,15 @@ fn a_report_has_room_for_what_to_do_whatever_the_names() {
     let mut held = shared();
     held.spec.device_usage = BTreeMap::from([("cam-1-0".to_owned(), long.clone())]);
     let mut world = with_b(None).with_instance(held);
-    (world.nodes).insert(long.clone(), Arc::new(not_ready(at(0))));
+    (world.nodes).insert(long.as_str().into(), Arc::new(not_ready(at(0))));
     let mut memory = Memory::default();
     memory.notice(&world, now(70));
-    let why = memory.away[&long].why;
+    let why = memory.away[long.as_str()].why;
     for outlook in [
         Outlook::FreeIn(Duration::from_secs(604_800)),
         Outlook::Never,
     ] {
-        let note = notices::held(&slots, &long, why, outlook);
+        let note = notices::held(&slots, &long.as_str().into(), why, outlook);
         assert!(note.len() < 1_000 && note.ends_with("at once"), "{note}");
     }
 }
@@ -116,7 +116,7 @@ fn an_outage_is_reported_on_the_configuration_once_it_lasts() {
     assert!(note.len() < 1_000);
     // Nothing is promised for an Instance that the node left before.
     let mut left = shared();
-    left.spec.nodes = vec!["a".to_owned()];
+    left.spec.nodes = vec!["a".into()];
     let planned = looked(&world.clone().with_instance(left), &mut memory, 71);
     assert_eq!((planned.outage_on, planned.notices), (on, vec![]));
     memory.tell_outage(&key("cam"));

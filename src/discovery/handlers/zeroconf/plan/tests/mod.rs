@@ -2,7 +2,7 @@
 mod moves;
 mod publication;
 
-use super::super::{address::Address, environment::Txt, room::SERVICES_MAX};
+use super::super::{address::Address, budget::SERVICES_MAX, environment::Txt};
 use super::*;
 use crate::model::device::Device;
 use proptest::{collection::vec, prelude::*};

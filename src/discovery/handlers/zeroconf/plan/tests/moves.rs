@@ -107,7 +107,7 @@ fn an_interface_that_goes_and_comes_back_takes_its_devices_along() {
 
 /// Counts the published changes of `count` services that send a goodbye and an announcement at 4 Hz.
 #[test]
-fn three_hundred_services_that_flap_four_times_a_second_are_told_of_a_few_times_each() {
+fn three_hundred_services_that_flap_four_times_a_second_are_published_a_few_times_each() {
     let mut tracker = tracker("");
     let (mut damper, mut said) = (Damper::default(), Arc::new(DeviceSet::default()));
     let mut before = BTreeMap::new();

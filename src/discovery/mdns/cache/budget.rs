@@ -58,16 +58,16 @@ pub(super) struct Share {
 
 /// The numbers of records in the cache.
 #[derive(Debug, Default)]
-pub(super) struct Room {
+pub(super) struct RecordBudget {
     records: usize,
     bytes: usize,
     pointers: usize,
     pub(super) by_source: BTreeMap<IpAddr, Share>,
 }
 
-impl Room {
+impl RecordBudget {
     /// Returns whether a new record is admitted beside `others` of its set.
-    pub(super) fn has_room(&self, key: &Key, data: &Data, others: usize, origin: &Origin) -> bool {
+    pub(super) fn has_space(&self, key: &Key, data: &Data, others: usize, origin: &Origin) -> bool {
         let set_max = match key.kind {
             Kind::Ptr => POINTERS_MAX + POINTERS_KEPT,
             Kind::A | Kind::Aaaa => ADDRESSES_MAX,

@@ -44,7 +44,7 @@ pub(super) struct ClaimRequest {
     pub(super) resource: Resource,
     pub(super) containers: Vec<Vec<String>>,
     pub(super) gone: BTreeSet<SlotId>,
-    pub(super) told: BTreeMap<String, String>,
+    pub(super) connection_digest: BTreeMap<String, String>,
     pub(super) reply: oneshot::Sender<Result<Claim, String>>,
 }
 
@@ -92,7 +92,10 @@ fn release(agent: &Rc<Agent>, changes: Vec<SlotChange>, begun: Duration) -> Besi
         })
     };
     let exchanges = (changes.into_iter().filter(is_still))
-        .map(|change| Exchange { change, told: None })
+        .map(|change| Exchange {
+            change,
+            connection_digest: None,
+        })
         .collect();
     write_back(agent, exchanges)
 }
@@ -100,7 +103,10 @@ fn release(agent: &Rc<Agent>, changes: Vec<SlotChange>, begun: Duration) -> Besi
 fn adopt(agent: &Rc<Agent>, changes: Vec<SlotChange>) -> Beside {
     let is_still = |change: &SlotChange| agent.slots.borrow().is_free(&change.slot);
     let exchanges = (changes.into_iter().filter(is_still))
-        .map(|change| Exchange { change, told: None })
+        .map(|change| Exchange {
+            change,
+            connection_digest: None,
+        })
         .collect();
     write_back(agent, exchanges)
 }
@@ -157,10 +163,11 @@ fn prepared(agent: &Agent, request: &ClaimRequest) -> Result<Prepared, String> {
     let instances = agent.store.instances.borrow().clone();
     let (mut exchanges, mut undo) = (vec![], vec![]);
     for change in claim.changes() {
-        let told = (request.told.get(&change.slot.name)).ok_or("the devices changed")?;
+        let connection_digest =
+            (request.connection_digest.get(&change.slot.name)).ok_or("the devices changed")?;
         exchanges.push(Exchange {
             change: change.clone(),
-            told: Some(told.clone()),
+            connection_digest: Some(connection_digest.clone()),
         });
         if change.from != change.to {
             let back = SlotChange {
@@ -169,19 +176,20 @@ fn prepared(agent: &Agent, request: &ClaimRequest) -> Result<Prepared, String> {
                 ..change.clone()
             };
             let before = instances.get(&change.key);
-            let told = before.and_then(|instance| told_of(instance, change.slot.index));
+            let connection_digest =
+                before.and_then(|instance| connection_digest_of(instance, change.slot.index));
             undo.push(Exchange {
                 change: back,
-                told: told.cloned(),
+                connection_digest: connection_digest.cloned(),
             });
         }
     }
     Ok((claim, exchanges, undo))
 }
 
-pub(super) fn told_of(instance: &Instance, index: u32) -> Option<&String> {
+pub(super) fn connection_digest_of(instance: &Instance, index: u32) -> Option<&String> {
     let annotations = instance.metadata.annotations.as_ref()?;
-    annotations.get(&names::told(index))
+    annotations.get(&names::connection_annotation(index))
 }
 
 type Write = Pin<Box<dyn Future<Output = Result<(), StoreError>>>>;

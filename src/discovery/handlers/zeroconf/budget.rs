@@ -15,7 +15,7 @@ const LEFT_OUT_MAX: usize = 4096;
 
 /// The bytes of the admitted services, and the services that are left out.
 #[derive(Default)]
-pub(super) struct Room {
+pub(super) struct ServiceBudget {
     bytes: usize,
     /// The full names of services that are left out.
     left_out: BTreeSet<String>,
@@ -32,7 +32,7 @@ pub(super) struct Known<'a> {
     pub(super) published: Option<&'a Device>,
 }
 
-impl Room {
+impl ServiceBudget {
     /// Replaces the device of an admitted service. A device that has grown too large keeps its earlier TXT record.
     pub(super) fn replace(
         &mut self,

@@ -95,7 +95,7 @@ async fn tell_to_end(
 }
 
 #[tokio::test]
-async fn a_controller_that_is_told_to_end_ends_without_an_error() {
+async fn a_controller_that_gets_sigterm_ends_without_an_error() {
     for n in 0..ROUNDS {
         let watches = Arc::new(watch::Sender::new(0));
         let stop = CancellationToken::new();
@@ -115,7 +115,7 @@ async fn a_controller_that_is_told_to_end_ends_without_an_error() {
 }
 
 #[tokio::test]
-async fn an_agent_that_is_told_to_end_ends_without_an_error() {
+async fn an_agent_that_gets_sigterm_ends_without_an_error() {
     for n in 0..ROUNDS {
         let folder = TempDir::new().unwrap();
         let watches = Arc::new(watch::Sender::new(0));
@@ -137,13 +137,13 @@ async fn run_agent(
     let store = KubernetesStore::new(
         client.clone(),
         kubernetes::Settings {
-            node_name: "node-a".to_owned(),
+            node_name: "node-a".into(),
             namespaces: vec![],
             state: folder.path().join("state"),
         },
     )?;
     let settings = agent::Settings {
-        node_name: "node-a".to_owned(),
+        node_name: "node-a".into(),
         resource_prefix: "akri.sh".to_owned(),
         resource_prefixes: prefixes.clone(),
         nodes: Some(Nodes::new(client, &prefixes)),

@@ -1,0 +1,57 @@
+//! Defines the flags that name the place whose devices are shown live: a cluster, or this node without one.
+use super::connection::{ConnectionFlags, NamespaceFlags};
+use crate::{inspect::follow::Scope, live::Source};
+use clap::Args;
+#[cfg(feature = "kubelet")]
+use std::path::PathBuf;
+
+#[derive(Debug, Args)]
+pub(super) struct SourceFlags {
+    #[command(flatten)]
+    namespace: NamespaceFlags,
+    /// Instances with these labels only, such as `node.akri.sh/node-1`: those that node-1 sees
+    #[arg(short = 'l', long, value_name = "LABELS")]
+    selector: Option<String>,
+    #[command(flatten)]
+    connection: ConnectionFlags,
+    /// Show this node, which has a standalone agent, and not a cluster
+    #[cfg(feature = "kubelet")]
+    #[arg(long, conflicts_with_all = ["namespace", "all_namespaces", "selector", "kubeconfig", "context"])]
+    standalone: bool,
+    /// Root folder of the running `petiole kubelet`, with --standalone
+    #[cfg(feature = "kubelet")]
+    #[arg(
+        long,
+        env = "PETIOLE_ROOT_DIR",
+        value_name = "DIR",
+        default_value = "/var/lib/petiole/kubelet"
+    )]
+    root_dir: PathBuf,
+    /// State folder of the agent, with --standalone
+    #[cfg(feature = "kubelet")]
+    #[arg(
+        long,
+        env = "PETIOLE_STATE",
+        value_name = "DIR",
+        default_value = "/var/lib/akri"
+    )]
+    state: PathBuf,
+}
+
+impl SourceFlags {
+    pub(super) async fn source(self) -> anyhow::Result<Source> {
+        #[cfg(feature = "kubelet")]
+        if self.standalone {
+            return Ok(Source::Node {
+                root_dir: self.root_dir,
+                state: self.state,
+            });
+        }
+        let client = self.connection.client().await?;
+        let scope = Scope {
+            namespace: self.namespace.namespace(&client),
+            selector: self.selector,
+        };
+        Ok(Source::Cluster { client, scope })
+    }
+}

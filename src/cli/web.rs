@@ -1,0 +1,35 @@
+//! Defines the flags of `petiole web`.
+use super::{signals::until_signal, source::SourceFlags, table::print};
+use crate::live::web;
+use anyhow::Context as _;
+use clap::Args;
+use std::net::SocketAddr;
+use tokio::net::TcpListener;
+
+/// Serves the devices as a web page that changes by itself: a list, a map from nodes over devices to Pods, and what changes.
+/// The page shows what you may read, and can change nothing.
+#[derive(Debug, Args)]
+pub struct Flags {
+    /// Address of the page. Everyone who can reach it can read it: others than this machine's are for networks that you trust
+    #[arg(
+        long,
+        env = "PETIOLE_LISTEN",
+        value_name = "ADDRESS",
+        default_value = "127.0.0.1:8030"
+    )]
+    listen: SocketAddr,
+    #[command(flatten)]
+    source: SourceFlags,
+}
+
+pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
+    let source = flags.source.source().await?;
+    let listener = TcpListener::bind(flags.listen).await.with_context(|| {
+        format!(
+            "--listen {}: cannot listen; another process may use the address",
+            flags.listen
+        )
+    })?;
+    print(&format!("http://{}/\n", listener.local_addr()?))?;
+    until_signal(|stop| Box::pin(web::run(source, listener, stop))).await
+}

@@ -1,0 +1,62 @@
+//! Reads the devices of a cluster again after each change.
+use super::{read, snapshot::Snapshot};
+use crate::{api::instance::Instance, cluster::watch};
+use kube::{Client, runtime::watcher};
+use std::{sync::Arc, time::Duration};
+use tokio::{sync, time::sleep};
+use tokio_util::sync::CancellationToken;
+
+/// The shortest time between two looks while changes do not end.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// The devices that are asked about.
+#[derive(Debug, Clone, Default)]
+pub struct Scope {
+    /// `None` means all namespaces.
+    pub namespace: Option<String>,
+    /// The labels of Instances.
+    pub selector: Option<String>,
+}
+
+/// What a look found, or why it found nothing.
+pub type Look = Arc<anyhow::Result<Snapshot>>;
+
+/// Publishes a snapshot after each change of an Instance, beginning with the first list, until `stop`.
+pub async fn run(
+    client: Client,
+    scope: Scope,
+    looks: sync::watch::Sender<Option<Look>>,
+    stop: CancellationToken,
+) -> anyhow::Result<()> {
+    let namespaces: Vec<String> = scope.namespace.iter().cloned().collect();
+    let mut config = watcher::Config::default();
+    if let Some(selector) = &scope.selector {
+        config = config.labels(selector);
+    }
+    let (sender, mut changes) = sync::watch::channel(None);
+    let apis = watch::apis::<Instance>(&client, &namespaces);
+    let watching = watch::run(
+        apis,
+        watch::Selection::new("Instances", config),
+        drop,
+        sender,
+        stop.clone(),
+    );
+    let looking = async {
+        while changes.changed().await.is_ok() {
+            looks.send_replace(Some(Arc::new(look(&client, &scope).await)));
+            sleep(PAUSE).await;
+        }
+        Ok(())
+    };
+    tokio::select! {
+        outcome = watching => outcome,
+        outcome = stop.run_until_cancelled(looking) => outcome.unwrap_or(Ok(())),
+    }
+}
+
+/// Reads the devices once.
+pub async fn look(client: &Client, scope: &Scope) -> anyhow::Result<Snapshot> {
+    let (namespace, selector) = (scope.namespace.as_deref(), scope.selector.as_deref());
+    Box::pin(read::devices_with(client, namespace, selector)).await
+}

@@ -1,0 +1,109 @@
+//! Reads what is shown: a cluster by its API server, or one node by the folder of its agent and the socket of its kubelet.
+pub use crate::inspect::follow::Look;
+use crate::inspect::follow::{self, Scope};
+#[cfg(feature = "kubelet")]
+use crate::{
+    cluster::key_of, inspect::snapshot::Snapshot, kubelet::client::Client as Kubelet, store::folder,
+};
+use kube::Client;
+#[cfg(feature = "kubelet")]
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+use tokio::sync::watch;
+#[cfg(feature = "kubelet")]
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+/// The interval of looks at a node. Its folder and its socket cost little.
+#[cfg(feature = "kubelet")]
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+
+/// The place whose devices are shown.
+pub enum Source {
+    Cluster {
+        client: Client,
+        scope: Scope,
+    },
+    #[cfg(feature = "kubelet")]
+    Node {
+        /// The root folder of the kubelet.
+        root_dir: PathBuf,
+        /// The state folder of the agent.
+        state: PathBuf,
+    },
+}
+
+impl Source {
+    /// Returns the name of the place, for the title.
+    pub(super) fn name(&self) -> String {
+        match self {
+            Self::Cluster { scope, .. } => match &scope.namespace {
+                Some(namespace) => format!("namespace {namespace}"),
+                None => "all namespaces".to_owned(),
+            },
+            #[cfg(feature = "kubelet")]
+            Self::Node { state, .. } => format!("this node ({})", state.display()),
+        }
+    }
+
+    /// Returns where to look next if there are no devices.
+    pub(super) fn hint(&self) -> String {
+        match self {
+            Self::Cluster { .. } => {
+                "`petiole why configuration/NAME` says why a Configuration has none.".to_owned()
+            }
+            #[cfg(feature = "kubelet")]
+            Self::Node { state, .. } => format!(
+                "`petiole get configurations --state {}` says what is wrong with a Configuration.",
+                state.display()
+            ),
+        }
+    }
+}
+
+/// Publishes looks until `stop`.
+pub(super) async fn run(
+    source: Source,
+    looks: watch::Sender<Option<Look>>,
+    stop: CancellationToken,
+) -> anyhow::Result<()> {
+    match source {
+        Source::Cluster { client, scope } => follow::run(client, scope, looks, stop).await,
+        #[cfg(feature = "kubelet")]
+        Source::Node { root_dir, state } => {
+            let kubelet = Kubelet::new(&root_dir);
+            let looking = async {
+                loop {
+                    let snapshot = node(&kubelet, &state).await;
+                    looks.send_replace(Some(Arc::new(snapshot)));
+                    sleep(LOOK_INTERVAL).await;
+                }
+            };
+            stop.run_until_cancelled(looking).await;
+            Ok(())
+        }
+    }
+}
+
+/// Returns the objects of a node. Without an answer of the kubelet the users of the devices are missing.
+#[cfg(feature = "kubelet")]
+async fn node(kubelet: &Kubelet, state: &Path) -> anyhow::Result<Snapshot> {
+    let mut snapshot = Snapshot::default();
+    let configurations = folder::configurations(state)?.into_iter();
+    let configurations = configurations.map(|object| (key_of(&object.metadata), object));
+    snapshot.configurations = configurations.collect();
+    let instances = folder::instances(state)?.into_iter();
+    let instances = instances.map(|object| (key_of(&object.metadata), object));
+    snapshot.instances = instances.collect();
+    match kubelet.pods().await {
+        Ok(pods) => {
+            let pods = pods.items.into_iter();
+            snapshot.pods = pods.map(|pod| (key_of(&pod.metadata), pod)).collect();
+        }
+        Err(e) => snapshot.unread.push(format!("{e:#}")),
+    }
+    Ok(snapshot)
+}

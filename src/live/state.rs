@@ -1,0 +1,261 @@
+//! Keeps what is shown, and decides what has changed since the last look. Pure.
+use crate::inspect::{
+    devices::{Device, devices},
+    snapshot::Snapshot,
+};
+use k8s_openapi::jiff::Timestamp;
+use ratatui::crossterm::event::KeyCode;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The number of changes that are kept.
+const CHANGES_MAX: usize = 200;
+
+/// A command of the user.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Key {
+    Quit,
+    Up,
+    Down,
+    First,
+    Last,
+    /// Show the devices with a problem only, or all of them again.
+    Problems,
+}
+
+/// Returns the command that a key means.
+pub(super) fn meaning(key: KeyCode) -> Option<Key> {
+    let keys = [
+        (KeyCode::Char('q'), Key::Quit),
+        (KeyCode::Esc, Key::Quit),
+        (KeyCode::Up, Key::Up),
+        (KeyCode::Char('k'), Key::Up),
+        (KeyCode::Down, Key::Down),
+        (KeyCode::Char('j'), Key::Down),
+        (KeyCode::Home, Key::First),
+        (KeyCode::End, Key::Last),
+        (KeyCode::Char('p'), Key::Problems),
+    ];
+    let known = keys.into_iter().find(|(known, _)| *known == key);
+    known.map(|(_, meaning)| meaning)
+}
+
+/// A change, with the time at which it was seen.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct Change {
+    pub(super) at: Timestamp,
+    pub(super) text: String,
+}
+
+/// The namespace and the name of an Instance.
+type InstanceName<'a> = (&'a str, &'a str);
+
+/// The state as a browser gets it.
+#[derive(Debug, Serialize)]
+pub(super) struct Shown<'a> {
+    place: &'a str,
+    hint: &'a str,
+    summary: String,
+    problems: usize,
+    error: Option<&'a str>,
+    devices: Vec<ShownDevice>,
+    /// The newest first.
+    changes: Vec<&'a Change>,
+}
+
+#[derive(Debug, Serialize)]
+struct ShownDevice {
+    #[serde(flatten)]
+    device: Device,
+    healthy: bool,
+}
+
+/// What is shown.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) place: String,
+    /// Where to look next if there are no devices.
+    pub(super) hint: String,
+    pub(super) now: Timestamp,
+    snapshot: Option<Snapshot>,
+    /// The error of the last look; the devices are those of the look before.
+    pub(super) error: Option<String>,
+    pub(super) changes: Vec<Change>,
+    pub(super) only_problems: bool,
+    /// The namespace and the name of the selected Instance.
+    selected: Option<(String, String)>,
+}
+
+impl State {
+    pub(super) fn new(place: String, hint: String) -> Self {
+        Self {
+            place,
+            hint,
+            now: Timestamp::UNIX_EPOCH,
+            snapshot: None,
+            error: None,
+            changes: vec![],
+            only_problems: false,
+            selected: None,
+        }
+    }
+
+    /// Takes in the result of a look.
+    pub(super) fn take(&mut self, look: Result<&Snapshot, &anyhow::Error>, now: Timestamp) {
+        self.now = now;
+        match look {
+            Err(e) => self.error = Some(format!("{e:#}")),
+            Ok(snapshot) => {
+                self.error = snapshot.unread.first().cloned();
+                let after = devices(snapshot, now);
+                if let Some(before) = &self.snapshot {
+                    let texts = changes(&devices(before, now), &after).into_iter();
+                    (self.changes).extend(texts.map(|text| Change { at: now, text }));
+                }
+                let surplus = self.changes.len().saturating_sub(CHANGES_MAX);
+                self.changes.drain(..surplus);
+                self.snapshot = Some(snapshot.clone());
+            }
+        }
+    }
+
+    /// Carries out a command. Returns whether it ends the program.
+    pub(super) fn press(&mut self, key: Key) -> bool {
+        let devices = self.devices();
+        let last = devices.len().saturating_sub(1);
+        let row = self.row(&devices).unwrap_or_default();
+        let row = match key {
+            Key::Quit => return true,
+            Key::Problems => {
+                self.only_problems = !self.only_problems;
+                return false;
+            }
+            Key::Up => row.saturating_sub(1),
+            Key::Down => (row + 1).min(last),
+            Key::First => 0,
+            Key::Last => last,
+        };
+        let selected = devices.get(row);
+        self.selected = selected.map(|d| (d.namespace.clone(), d.instance.clone()));
+        false
+    }
+
+    /// Returns whether there was a look that succeeded.
+    pub(super) fn has_looked(&self) -> bool {
+        self.snapshot.is_some()
+    }
+
+    /// Returns the devices that are listed.
+    pub(super) fn devices(&self) -> Vec<Device> {
+        let mut devices = self.all();
+        devices.retain(|device| !self.only_problems || has_problem(device));
+        devices
+    }
+
+    /// Returns the state as a browser gets it.
+    pub(super) fn shown(&self) -> Shown<'_> {
+        let devices = self.all();
+        let problems = devices.iter().filter(|device| has_problem(device)).count();
+        let devices = devices.into_iter().map(|device| ShownDevice {
+            healthy: !has_problem(&device),
+            device,
+        });
+        Shown {
+            place: &self.place,
+            hint: &self.hint,
+            summary: self.summary(),
+            problems,
+            error: self.error.as_deref(),
+            devices: devices.collect(),
+            changes: self.changes.iter().rev().collect(),
+        }
+    }
+
+    fn all(&self) -> Vec<Device> {
+        let snapshot = self.snapshot.as_ref();
+        snapshot.map_or_else(Vec::new, |snapshot| devices(snapshot, self.now))
+    }
+
+    /// Returns the row of the selected device: the first one, until another is selected.
+    pub(super) fn row(&self, devices: &[Device]) -> Option<usize> {
+        let selected = self.selected.as_ref();
+        let is_it = |device: &Device| {
+            selected.is_some_and(|(space, name)| key(device) == (space.as_str(), name.as_str()))
+        };
+        let row = devices.iter().position(is_it);
+        row.or((!devices.is_empty()).then_some(0))
+    }
+
+    /// Returns the numbers of all devices, such as `12 devices, 1 with a problem, 7 of 20 slots in use`.
+    pub(super) fn summary(&self) -> String {
+        let devices = self.all();
+        let problems = devices.iter().filter(|device| has_problem(device)).count();
+        let used: usize = devices.iter().map(|device| device.used.len()).sum();
+        let slots: i64 = devices.iter().map(|d| i64::from(d.capacity)).sum();
+        let count = devices.len();
+        let noun = if count == 1 { "device" } else { "devices" };
+        format!("{count} {noun}, {problems} with a problem, {used} of {slots} slots in use")
+    }
+}
+
+pub(super) fn has_problem(device: &Device) -> bool {
+    device.health != Device::HEALTHY
+}
+
+fn key(device: &Device) -> InstanceName<'_> {
+    (&device.namespace, &device.instance)
+}
+
+/// Describes what has changed from one look to the next.
+fn changes(before: &[Device], after: &[Device]) -> Vec<String> {
+    let known: BTreeMap<InstanceName<'_>, &Device> = before.iter().map(|d| (key(d), d)).collect();
+    let now: BTreeSet<InstanceName<'_>> = after.iter().map(key).collect();
+    let mut texts = vec![];
+    for device in after {
+        match known.get(&key(device)) {
+            None => {
+                texts.push(format!("{} was found: {}", name(device), device.health));
+                texts.extend(uses(None, device));
+            }
+            Some(was) => texts.extend(of_device(was, device)),
+        }
+    }
+    let gone = before.iter().filter(|device| !now.contains(&key(device)));
+    texts.extend(gone.map(|device| format!("{} is gone", name(device))));
+    texts
+}
+
+fn of_device(was: &Device, is: &Device) -> Vec<String> {
+    let mut texts = vec![];
+    if was.health != is.health {
+        texts.push(format!("{}: {} -> {}", name(is), was.health, is.health));
+    }
+    texts.extend(uses(Some(was), is));
+    texts
+}
+
+/// Describes which slots were released and given since the last look.
+fn uses(was: Option<&Device>, is: &Device) -> Vec<String> {
+    let holders = |device: &Device| -> BTreeSet<(String, String)> {
+        let used = device.used.iter();
+        used.map(|used| (used.slot.clone(), used.cell())).collect()
+    };
+    let (had, has) = (was.map(holders).unwrap_or_default(), holders(is));
+    let released = had.difference(&has);
+    let released =
+        released.map(|(_, holder)| format!("{} is not used by {holder} any more", name(is)));
+    let given = has.difference(&had);
+    let given = given.map(|(_, holder)| format!("{} is used by {holder}", name(is)));
+    released.chain(given).collect()
+}
+
+/// Returns the names of the device and of its Instance.
+fn name(device: &Device) -> String {
+    match device.device == device.instance {
+        true => device.instance.clone(),
+        false => format!("{} ({})", device.device, device.instance),
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests;
