@@ -130,8 +130,7 @@ e2e *patterns: image
     cargo build --locked
     tests/e2e/run {{ patterns }}
 
-# What takes too long for `just e2e`: all mDNS libraries on one LAN for SECONDS, the dishonest host against a release build with
-# its limits of memory and processor time, then a soak of as long (Linux, root)
+# What takes too long for CI: all mDNS libraries on one LAN for SECONDS, the limits of a release build against a hostile host, a soak
 e2e-long seconds="1000": image
     cargo build --locked
     cargo build --locked --release
