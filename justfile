@@ -130,6 +130,14 @@ e2e *patterns: image
     cargo build --locked
     tests/e2e/run {{ patterns }}
 
+# What takes too long for CI: all mDNS libraries on one LAN for SECONDS, the limits of a release build against a hostile host, a soak
+e2e-long seconds="1000": image
+    cargo build --locked
+    cargo build --locked --release
+    MDNS_QUIET={{ seconds }} tests/e2e/run "mdns: all libraries"
+    PETIOLE_OPTIMISED="$PWD/target/release/petiole" tests/e2e/run hostile:
+    tests/e2e/soak {{ seconds }}
+
 # A cluster under chaos, for SECONDS: devices that flap, everything killed and cut off at random, memory and slots watched
 soak seconds="3600": image
     cargo build --locked

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Sends what no honest host sends by mDNS. Standard library only.
+"""Sends mDNS packets that no correct responder sends. Standard library only.
 
     hostile.py announce SERVICE ADDRESS... [OPTION=VALUE...]    one response, every 0.4 s for two seconds: a service and its host
         type=_rtsp._tcp port=666 host=evil.local    the service; SERVICE is its name

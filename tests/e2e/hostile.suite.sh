@@ -1,4 +1,4 @@
-# No cluster: a standalone agent, an honest responder, and a host on the same LAN that is not. Its services must not become
+# No cluster: a standalone agent, an honest responder, and a hostile host on the same LAN. Its services must not become
 # devices, must not change the honest ones, and its packets must cost little.
 # shellcheck shell=bash disable=SC2153 # SUITE is set by run
 

@@ -150,7 +150,10 @@ impl Network {
                     socket.try_io(Interest::READABLE, || receive(socket, &mut self.buffer));
                 match received {
                     // The kernel gives a packet for the group to each IPv6 socket in it, of any interface.
-                    Ok(Some(header)) if header.is_multicast && header.link != *index => {}
+                    Ok(Some(header))
+                        if *family == Family::V6
+                            && header.is_multicast
+                            && header.link != *index => {}
                     Ok(Some(header)) => {
                         open.lost = open.lost.max(header.lost);
                         let bytes = &self.buffer[..header.length];
