@@ -1,6 +1,8 @@
 //! The settings of an agent, and its clock.
 use crate::{
-    api::condition, cluster::node::Nodes, model::names::ObjectKey, model::typed_names::NodeName,
+    api::condition,
+    cluster::{node::Nodes, property_sources::PropertySources},
+    model::{names::ObjectKey, typed_names::NodeName},
 };
 use k8s_openapi::jiff::Timestamp;
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
@@ -25,6 +27,8 @@ pub struct Settings {
     pub resource_prefixes: Vec<String>,
     /// Access to the Node of this node, whose capacity the agent publishes; `None` without a cluster.
     pub nodes: Option<Nodes>,
+    /// Access to the Secrets and ConfigMaps to which Configurations refer; `None` without a cluster.
+    pub property_sources: Option<PropertySources>,
     /// The kubelet's folder for device plugins, which contains `kubelet.sock`.
     pub plugin_folder: PathBuf,
     pub pod_resources_socket: PathBuf,

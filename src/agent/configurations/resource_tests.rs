@@ -54,6 +54,7 @@ fn validated_with(
         scope_of: &scope,
         reads: &|_| Reads::Only(&[]),
         variables: &Variables::default(),
+        sources: None,
     })
 }
 

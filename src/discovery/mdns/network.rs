@@ -143,12 +143,14 @@ impl Network {
     /// Passes at most `most` received packets to `take`, and returns their number.
     pub(super) fn receive(&mut self, most: usize, mut take: impl FnMut(&Packet<'_>)) -> usize {
         let mut count = 0;
-        for ((_, family), open) in &mut self.sockets {
+        for ((index, family), open) in &mut self.sockets {
             while count < most {
                 let socket = &open.socket;
                 let received =
                     socket.try_io(Interest::READABLE, || receive(socket, &mut self.buffer));
                 match received {
+                    // The kernel gives a packet for the group to each IPv6 socket in it, of any interface.
+                    Ok(Some(header)) if header.is_multicast && header.link != *index => {}
                     Ok(Some(header)) => {
                         open.lost = open.lost.max(header.lost);
                         let bytes = &self.buffer[..header.length];

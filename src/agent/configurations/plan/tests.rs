@@ -50,6 +50,7 @@ fn world<'a>(configurations: &'a Configurations, before: &'a Accepted) -> World<
         scope_of: &known,
         reads: &|_| Reads::Only(&[]),
         variables: &NO_VARIABLES,
+        sources: None,
     }
 }
 
