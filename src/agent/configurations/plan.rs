@@ -92,7 +92,7 @@ pub(super) fn wanted(world: &World<'_>) -> Wanted {
         let selection = selection(world, configuration, world.before.get(key));
         if is_valid && selection == Selection::Selected {
             let reads = (world.reads)(&configuration.spec.discovery_handler.name);
-            properties::add_wanted(&mut wanted, (key, configuration), reads);
+            properties::add_wanted(&mut wanted, key, configuration, reads);
         }
     }
     wanted
@@ -121,7 +121,7 @@ fn accept(
     let reads = (world.reads)(&handler.name);
     let selection = selection(world, configuration, earlier);
     let properties = match selection {
-        Selection::Selected => properties::values(world, (key, configuration), reads)?,
+        Selection::Selected => properties::values(world, key, configuration, reads)?,
         // Nothing is looked for.
         Selection::LeftOut | Selection::Unknown => {
             Hidden::new(properties::inline(configuration, reads))

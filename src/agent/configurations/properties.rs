@@ -27,7 +27,8 @@ struct Reference<'a> {
 /// Adds the objects to which a Configuration refers. Beyond the limit there is none for a Configuration that comes later.
 pub(super) fn add_wanted(
     wanted: &mut Wanted,
-    (key, configuration): (&ObjectKey, &Configuration),
+    key: &ObjectKey,
+    configuration: &Configuration,
     reads: Reads,
 ) {
     for property in read(configuration, reads) {
@@ -46,7 +47,8 @@ pub(super) fn add_wanted(
 /// object has not been read yet.
 pub(super) fn values(
     world: &World<'_>,
-    (key, configuration): (&ObjectKey, &Configuration),
+    key: &ObjectKey,
+    configuration: &Configuration,
     reads: Reads,
 ) -> Result<Hidden<BTreeMap<String, String>>, Option<Problem>> {
     let mut values = inline(configuration, reads);
