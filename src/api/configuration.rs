@@ -122,8 +122,8 @@ pub struct ConfigurationSpec {
     pub node_selector: BTreeMap<String, String>,
 
     /// How long a node must be not ready until the slots that it holds are given to others: its containers may run
-    /// on, cut off from the API server. 0 means never. The slots are free earlier if the Node is marked as shut down by
-    /// the taint `node.kubernetes.io/out-of-service`, or if the Node and its Pods are deleted.
+    /// on, cut off from the API server. 0 means never; 1 to 119 act as 120. The slots are free earlier if the Node is marked
+    /// as shut down by the taint `node.kubernetes.io/out-of-service`, or if the Node and its Pods are deleted.
     #[serde(default = "default_slot_release_seconds")]
     #[schemars(range(min = 0, max = 604800))]
     pub slot_release_seconds: i64,

@@ -106,7 +106,7 @@ pub(super) fn taken(
     };
     let slots = holders.len();
     let text = format!(
-        "All {slots} slots of {resource} are in use, by {}{others}. The Pod starts when one is free, which takes up to 20 s after the end of a holder; or raise spec.capacity of the Configuration, if the device can serve more containers.",
+        "All {slots} slots of {resource} are in use, by {}{others}. The Pod starts when one is free, 3 to 15 s after a holder has ended; or raise spec.capacity of the Configuration, if the device can serve more containers.",
         named.join(", ")
     );
     let finding = Finding::new(Cause::SlotsTaken, text);
@@ -123,10 +123,10 @@ pub(super) fn taken(
     }
 }
 
-/// The agent looks at the kubelet's books before it gives a slot back.
+/// Returns the finding for a slot whose container has ended. The agent looks at the kubelet's books before it releases it.
 fn being_released(resource: &str, instance: &ObjectKey, slot: &UsedSlot) -> Finding {
     let text = format!(
-        "All slots of {resource} are in use, and node {} holds one of Instance {instance} that none of its Pods asks for any more: it is free within 15 s.",
+        "All slots of {resource} are in use, and node {} holds one of Instance {instance} that none of its Pods asks for any more: the agent releases it 3 to 15 s after its container has ended.",
         slot.node
     );
     let next = format!(
