@@ -20,6 +20,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     )?;
     tonic_prost_build::configure()
         .btree_map(".")
+        // The values of properties may be secret: `proto::discovery` implements it without them.
+        .skip_debug([".v0.ByteData"])
         // Handlers are foreign programs: their lists are bounded while they are decoded.
         .extern_path(
             ".v0.DiscoverResponse",

@@ -88,7 +88,7 @@ scripts:
     #!/usr/bin/env bash
     set -euo pipefail
     command -v shellcheck >/dev/null || { echo "SKIPPED scripts: shellcheck is not installed"; exit 0; }
-    shellcheck -x .ci/run .ci/image .ci/release .ci/oci .ci/deb packaging/{postinst,prerm,postrm} fuzz/run fuzz/rustc-with-coverage tests/e2e/run tests/e2e/soak tests/e2e/performance tests/e2e/scale tests/e2e/publishers/build tests/e2e/*.sh tests/e2e/cluster/{cluster,control,lan,node}
+    shellcheck -x .ci/run .ci/image .ci/release .ci/oci .ci/deb packaging/{postinst,prerm,postrm} fuzz/run fuzz/rustc-with-coverage tests/e2e/run tests/e2e/soak tests/e2e/performance tests/e2e/scale tests/e2e/publishers/{build,resolved} tests/e2e/*.sh tests/e2e/cluster/{cluster,control,lan,node}
 
 # The chart, where helm is installed (the end-to-end tests keep one)
 chart:
@@ -129,6 +129,14 @@ deny:
 e2e *patterns: image
     cargo build --locked
     tests/e2e/run {{ patterns }}
+
+# What takes too long for CI: all mDNS libraries on one LAN for SECONDS, the limits of a release build against a hostile host, a soak
+e2e-long seconds="1000": image
+    cargo build --locked
+    cargo build --locked --release
+    MDNS_QUIET={{ seconds }} tests/e2e/run "mdns: all libraries"
+    PETIOLE_OPTIMISED="$PWD/target/release/petiole" tests/e2e/run hostile:
+    tests/e2e/soak {{ seconds }}
 
 # A cluster under chaos, for SECONDS: devices that flap, everything killed and cut off at random, memory and slots watched
 soak seconds="3600": image

@@ -5,7 +5,8 @@
 //! # From a device to a container
 //! ```text
 //! an mDNS packet
-//!  │ discovery::mdns::querier          packets -> services; decides that one is gone (expire.rs)                pure
+//!  │ discovery::mdns::querier          packets -> services; decides that one is gone: it did not answer (ask.rs), or its
+//!  │                                   records have expired (expire.rs)                                         pure
 //!  │ discovery::handlers::zeroconf     a service -> Device                                                      pure
 //!  │ discovery::damping                a device that goes and comes is believed more slowly                     pure
 //!  ▼
@@ -24,8 +25,9 @@
 //!  ▼
 //! model::container_edits               environment, mounts, device nodes, CDI names of the container            pure
 //! ```
-//! Two things flow back: a claim, and its release. `agent::slots::plan` releases a slot once the kubelet lists it neither in
-//! its pod resources nor in its checkpoint; `agent::slots` writes it.
+//! Two things flow back: a claim, and its release. `agent::slots::plan` releases a slot after two looks at which the kubelet
+//! listed it neither in its pod resources nor in its checkpoint; `agent::slots` writes the release. `controller::nodes` releases
+//! the slots of a lost node.
 //!
 //! # Processes
 //! | `petiole …` | description | modules |

@@ -111,6 +111,7 @@ fn settings(name: &str, folder: &Path, nodes: Nodes, prefixes: Vec<String>) -> a
         resource_prefix: prefixes[0].clone(),
         resource_prefixes: prefixes,
         nodes: Some(nodes),
+        property_sources: None,
         plugin_folder: folder.join("plugins"),
         pod_resources_socket: folder.join("pod-resources.sock"),
         own_pod: None,

@@ -1,6 +1,7 @@
 //! Validates the Configurations, and determines the discovery sessions of this node.
 mod foreign_plugins;
 mod plan;
+mod properties;
 mod resource;
 mod rights;
 mod spec;
@@ -17,7 +18,11 @@ use crate::{
         watch::{Set, named},
     },
     discovery::{plan::SessionSpec, session::Handlers},
-    model::{device::Scope, names::ObjectKey},
+    model::{
+        device::Scope,
+        names::ObjectKey,
+        property_source::{Contents, Wanted},
+    },
     publish,
     store::Configurations,
 };
@@ -39,10 +44,19 @@ pub(super) struct Inputs {
     pub(super) configurations: watch::Receiver<Arc<Configurations>>,
     /// The Node of this node; `None` without a cluster.
     pub(super) own_node: Option<watch::Receiver<Set<OwnNode>>>,
+    /// The Secrets and ConfigMaps; `None` without a cluster.
+    pub(super) properties: Option<Properties>,
     pub(super) kubelet: watch::Receiver<Option<KubeletSocket>>,
     pub(super) kubelet_folder: watch::Receiver<KubeletFolder>,
     /// Our resources that are registered with the kubelet.
     pub(super) registered: watch::Receiver<BTreeSet<String>>,
+}
+
+/// The channels to the task that watches Secrets and ConfigMaps.
+pub(super) struct Properties {
+    /// Written here.
+    pub(super) wanted: watch::Sender<Wanted>,
+    pub(super) contents: watch::Receiver<Arc<Contents>>,
 }
 
 /// Validates the Configurations at each change of the inputs. Publishes the result to `validated`, and the discovery sessions
@@ -59,6 +73,7 @@ pub(super) async fn run(
         handlers,
         mut configurations,
         own_node: own,
+        mut properties,
         mut kubelet,
         kubelet_folder,
         mut registered,
@@ -75,24 +90,26 @@ pub(super) async fn run(
         let ours = registered.borrow_and_update().clone();
         let wanted = resource::wanted(&current, &before.accepted);
         foreign.add_own_names(current.objects.keys());
-        let now = plan::validate(&World {
-            configurations: &current,
-            before: &before.accepted,
-            labels: match &this {
-                _ if !has_node => Labels::NoNode,
-                None => Labels::Unknown,
-                Some(this) => Labels::Known(&this.labels),
+        let contents = (properties.as_mut()).map(|p| p.contents.borrow_and_update().clone());
+        let (needed, now) = decide(
+            contents.as_deref(),
+            World {
+                configurations: &current,
+                before: &before.accepted,
+                labels: labels(has_node, this.as_deref()),
+                prefix: &settings.resource_prefix,
+                prefixes: &settings.resource_prefixes,
+                foreign: foreign.listed_by(there),
+                registered: &ours,
+                max_configurations: settings.max_configurations,
+                scope_of: &|spec| scope_of(&handlers, spec),
+                reads: &|handler| handlers.reads(handler),
+                has_static_pods: settings.has_static_pods(),
+                variables: handlers.variables(),
+                sources: None,
             },
-            prefix: &settings.resource_prefix,
-            prefixes: &settings.resource_prefixes,
-            foreign: foreign.listed_by(there),
-            registered: &ours,
-            max_configurations: settings.max_configurations,
-            scope_of: &|spec| scope_of(&handlers, spec),
-            reads: &|handler| handlers.reads(handler),
-            has_static_pods: settings.has_static_pods(),
-            variables: handlers.variables(),
-        });
+        );
+        (properties.iter()).for_each(|p| publish::if_changed(&p.wanted, needed.clone()));
         publish::if_changed(&sessions, selected(&now.accepted));
         publish::if_changed(&validated, Arc::new(now));
         tokio::select! {
@@ -100,6 +117,7 @@ pub(super) async fn run(
             changed = configurations.changed() => changed?,
             changed = kubelet.changed() => changed?,
             () = handlers.registered_other_than(&handlers_then) => {}
+            () = read(&mut properties) => {}
             () = relabelled(&mut own, &settings.node_name, this.as_deref()) => {}
             // Another plugin may have ended ours.
             () = lost(&mut registered, ours, &wanted) => {}
@@ -107,6 +125,24 @@ pub(super) async fn run(
         }
         foreign.ask_soon();
     }
+}
+
+fn labels(has_node: bool, this: Option<&OwnNode>) -> Labels<'_> {
+    match this {
+        _ if !has_node => Labels::NoNode,
+        None => Labels::Unknown,
+        Some(this) => Labels::Known(&this.labels),
+    }
+}
+
+/// Returns the Secrets and ConfigMaps to watch, and the validation with these contents of them.
+fn decide(contents: Option<&Contents>, world: World<'_>) -> (Wanted, ValidatedConfigurations) {
+    let needed = plan::wanted(&world);
+    let validated = plan::validate(&World {
+        sources: contents.map(|contents| (&needed, contents)),
+        ..world
+    });
+    (needed, validated)
 }
 
 /// Returns the discovery sessions of the Configurations that select this node.
@@ -117,6 +153,16 @@ fn selected(accepted: &Accepted) -> BTreeMap<ObjectKey, SessionSpec> {
     selected
         .map(|(key, a)| (key.clone(), a.session.clone()))
         .collect()
+}
+
+/// Waits until a Secret or ConfigMap was read, or has changed.
+async fn read(properties: &mut Option<Properties>) {
+    if let Some(properties) = properties
+        && properties.contents.changed().await.is_ok()
+    {
+        return;
+    }
+    std::future::pending().await
 }
 
 /// Waits until the Node has other labels than `before`: its status changes all the time.

@@ -21,6 +21,7 @@ mod kubelet_folder;
 pub(crate) mod plan_inputs;
 pub(crate) mod plugins;
 pub(crate) mod pod_resources;
+mod property_sources;
 mod readiness;
 mod settings;
 pub(crate) mod slots;
@@ -127,12 +128,14 @@ impl Agent {
         let store = self.store.clone();
         tasks.spawn("store", |stop| async move { store.run(stop).await });
         let own_node = (self.settings.nodes.is_some()).then(|| self.own_node.subscribe());
+        let properties = self.spawn_property_sources(tasks);
         let inputs = configurations::Inputs {
             settings: self.settings.clone(),
             clock: self.clock,
             handlers: handlers.clone(),
             configurations: self.store.configurations(),
             own_node,
+            properties,
             kubelet: self.kubelet.subscribe(),
             kubelet_folder: self.kubelet_folder.subscribe(),
             registered: self.published.registered.subscribe(),
@@ -163,6 +166,21 @@ impl Agent {
             uses: self.uses.subscribe(),
         };
         tasks.spawn("instances", |stop| instances::run(inputs, stop));
+    }
+
+    /// Starts the task that watches the Secrets and ConfigMaps to which Configurations refer.
+    fn spawn_property_sources(&self, tasks: &mut Supervisor) -> Option<configurations::Properties> {
+        let sources = self.settings.property_sources.clone()?;
+        let (wanted, contents) = (watch::Sender::default(), watch::Sender::default());
+        let properties = configurations::Properties {
+            wanted: wanted.clone(),
+            contents: contents.subscribe(),
+        };
+        let wanted = wanted.subscribe();
+        tasks.spawn("property sources", |stop| {
+            property_sources::run(sources, wanted, contents, stop)
+        });
+        Some(properties)
     }
 
     /// Starts the tasks that talk to the kubelet, and the task of the slots.

@@ -1,12 +1,15 @@
 //! The settings of an agent, and its clock.
 use crate::{
-    api::condition, cluster::node::Nodes, model::names::ObjectKey, model::typed_names::NodeName,
+    api::condition,
+    cluster::{node::Nodes, property_sources::PropertySources},
+    model::{names::ObjectKey, typed_names::NodeName},
 };
 use k8s_openapi::jiff::Timestamp;
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use tokio::time::Instant;
 
-/// The longest time between two looks at the kubelet's books that release a slot: see `slots::plan`.
+/// The time that must lie between the two looks at the kubelet's books that miss a slot, before it is released. `slots::plan`
+/// makes it shorter for slots that were claimed long ago, if the checkpoint is fresh.
 pub const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 /// How long a kubelet that has restarted may list no containers, because it has not looked at all of them yet.
 pub const KUBELET_STARTUP_GRACE: Duration = Duration::from_secs(60);
@@ -24,6 +27,8 @@ pub struct Settings {
     pub resource_prefixes: Vec<String>,
     /// Access to the Node of this node, whose capacity the agent publishes; `None` without a cluster.
     pub nodes: Option<Nodes>,
+    /// Access to the Secrets and ConfigMaps to which Configurations refer; `None` without a cluster.
+    pub property_sources: Option<PropertySources>,
     /// The kubelet's folder for device plugins, which contains `kubelet.sock`.
     pub plugin_folder: PathBuf,
     pub pod_resources_socket: PathBuf,
@@ -32,7 +37,7 @@ pub struct Settings {
     /// How long a new kubelet without a checkpoint may list no containers although some run. An agent without an own Pod
     /// waits so long.
     pub kubelet_startup_grace: Duration,
-    /// The longest time between two looks at the kubelet's books that release a slot.
+    /// The time that must lie between the two looks at the kubelet's books that miss a slot: see [`LOOK_INTERVAL`].
     pub look_interval: Duration,
     /// How long a resource name belongs to another plugin after its devices were listed last.
     pub resource_name_hold: Duration,

@@ -122,8 +122,8 @@ pub struct ConfigurationSpec {
     pub node_selector: BTreeMap<String, String>,
 
     /// How long a node must be not ready until the slots that it holds are given to others: its containers may run
-    /// on, cut off from the API server. 0 means never. The slots are free earlier if the Node is marked as shut down by
-    /// the taint `node.kubernetes.io/out-of-service`, or if the Node and its Pods are deleted.
+    /// on, cut off from the API server. 0 means never; 1 to 119 act as 120. The slots are free earlier if the Node is marked
+    /// as shut down by the taint `node.kubernetes.io/out-of-service`, or if the Node and its Pods are deleted.
     #[serde(default = "default_slot_release_seconds")]
     #[schemars(range(min = 0, max = 604800))]
     pub slot_release_seconds: i64,
@@ -154,7 +154,8 @@ pub struct DiscoveryHandlerInfo {
     #[schemars(length(max = limits::DETAILS_MAX))]
     pub discovery_details: String,
 
-    /// Values handed to the handler. `udev` reads two, and only with `value`; the status names those that nobody reads.
+    /// Values handed to the handler. `udev` reads two, and a handler in another process gets all; the status names those that
+    /// nobody reads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limits::DISCOVERY_PROPERTIES_MAX))]
     pub discovery_properties: Option<Vec<DiscoveryProperty>>,
@@ -172,7 +173,8 @@ pub struct DiscoveryProperty {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limits::PROPERTY_VALUE_MAX))]
     pub value: Option<String>,
-    /// Where the value is kept.
+    /// The Secret or ConfigMap that has the value. Agents watch it: another value starts the discovery again. They may
+    /// read it only in namespaces that `discoveryProperties.namespaces` of the chart names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value_from: Option<DiscoveryPropertySource>,
 }
@@ -197,14 +199,14 @@ pub struct KeyReference {
     /// The object's name.
     #[schemars(length(max = limits::NAME_MAX))]
     pub name: String,
-    /// The object's namespace; the Configuration's own where absent.
+    /// The object's namespace. It can only be the Configuration's own, which is the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limits::LABEL_MAX))]
     pub namespace: Option<String>,
-    /// The key in its data.
+    /// The key in its data. Its value is text of 8192 characters at most.
     #[schemars(length(max = limits::NAME_MAX))]
     pub key: String,
-    /// Whether discovery goes on without the value where it is absent.
+    /// Whether discovery goes on without the value where the object or the key does not exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub optional: Option<bool>,
 }

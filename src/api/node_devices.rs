@@ -31,7 +31,7 @@ use std::collections::BTreeMap;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct NodeDevicesSpec {
-    /// Each Configuration that the node has judged, without those whose `spec.nodeSelector` leaves it out: these are here
+    /// Each Configuration that the node has validated, without those whose `spec.nodeSelector` leaves it out: these are here
     /// as long as one of their Instances has a label of the node.
     #[serde(default)]
     #[schemars(

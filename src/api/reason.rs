@@ -51,6 +51,7 @@ reasons! {
     DeviceSeen,
     DiscoveryFailed,
     DiscoveryIncomplete,
+    DiscoveryPropertyUnreadable,
     Duplicate,
     Empty,
     Flapping,

@@ -8,7 +8,7 @@ use crate::discovery::handlers::udev::{AllowedSubsystem, Subsystems};
 use crate::store::folder::{self, FolderStore};
 use crate::{
     agent,
-    cluster::{self, node::Nodes},
+    cluster::{self, node::Nodes, property_sources::PropertySources},
     discovery::{
         handlers::{
             self, Allowed,
@@ -177,6 +177,7 @@ impl Flags {
             resource_prefix: self.scope.resource_prefixes[0].clone(),
             resource_prefixes: self.scope.resource_prefixes.clone(),
             nodes: None,
+            property_sources: None,
             plugin_folder: (self.device_plugin_dir.clone())
                 .unwrap_or_else(|| self.kubelet_dir.join("device-plugins")),
             pod_resources_socket: (self.pod_resources_dir.clone())
@@ -264,7 +265,8 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
     until_signal(|shutdown| agent::run(settings, store, handlers, shutdown)).await
 }
 
-/// Returns the folders of a standalone agent, or else the API server, whose Nodes are added to the settings.
+/// Returns the folders of a standalone agent, or else the API server. Its Nodes, Secrets and ConfigMaps are added to the
+/// settings.
 async fn store(flags: Flags, settings: &mut agent::Settings) -> anyhow::Result<Arc<dyn Store>> {
     #[cfg(feature = "standalone")]
     if flags.standalone {
@@ -276,6 +278,7 @@ async fn store(flags: Flags, settings: &mut agent::Settings) -> anyhow::Result<A
     }
     let client = cluster::client().await.context(WITHOUT_CLUSTER)?;
     settings.nodes = Some(Nodes::new(client.clone(), &settings.resource_prefixes));
+    settings.property_sources = Some(PropertySources::new(client.clone()));
     let settings = kubernetes::Settings {
         node_name: settings.node_name.clone(),
         namespaces: flags.scope.namespaces(),

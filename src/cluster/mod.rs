@@ -5,6 +5,7 @@ mod identity;
 mod keys;
 pub mod node;
 pub mod parts;
+pub mod property_sources;
 mod read;
 mod requests;
 pub mod watch;

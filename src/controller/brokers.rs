@@ -17,6 +17,7 @@ use crate::{
         parts::{JobPart, PodPart},
     },
     model::names::ObjectKey,
+    publish,
 };
 use futures::StreamExt as _;
 use hyper::{Request, header::CONTENT_TYPE};
@@ -47,11 +48,7 @@ pub(super) async fn run(
     while let Some(world) = turns.next(&shutdown).await? {
         let (pass, now) = pass(&shared, &mut state, &world, &shutdown).await;
         turns.done(pass);
-        reports.send_if_modified(|reports| {
-            let is_new = reports.as_deref() != Some(&now);
-            *reports = Some(Arc::new(now)).filter(|_| is_new).or(reports.take());
-            is_new
-        });
+        publish::if_changed(&reports, Some(Arc::new(now)));
     }
     Ok(())
 }

@@ -136,23 +136,7 @@ struct Pass {
     wake_in: Option<Duration>,
 }
 
-/// Calls `pass` with the whole world at each change of it, while this replica is the leader.
-async fn follow<F>(
-    shared: &Shared,
-    mut pass: impl FnMut(Arc<World>) -> F,
-    shutdown: CancellationToken,
-) -> anyhow::Result<()>
-where
-    F: Future<Output = Pass>,
-{
-    let mut turns = Turns::new(shared);
-    while let Some(world) = turns.next(&shutdown).await? {
-        turns.done(pass(world).await);
-    }
-    Ok(())
-}
-
-/// When to look at the world: at each change of it, and when the last look asked for it.
+/// The loop of each job: it looks at the world at each change, and at the time that its last pass asked for.
 struct Turns {
     world: watch::Receiver<Option<Arc<World>>>,
     is_leader: watch::Receiver<bool>,
@@ -170,7 +154,7 @@ impl Turns {
         }
     }
 
-    /// The world, when it is time and this replica is the leader. `None` once the process is to stop.
+    /// Returns the world when it is time for a pass and this replica is the leader; `None` after `shutdown`.
     async fn next(&mut self, shutdown: &CancellationToken) -> anyhow::Result<Option<Arc<World>>> {
         loop {
             tokio::select! {

@@ -14,7 +14,7 @@ pub(crate) use lost::{is_working, settles_in};
 pub(crate) use sights::Sights;
 
 use super::{
-    Pass, Shared, follow,
+    Pass, Shared, Turns,
     outcome::{all_done, is_done},
     pace::{Pace, sooner},
     world::World,
@@ -80,7 +80,11 @@ pub(super) async fn run(shared: Arc<Shared>, shutdown: CancellationToken) -> any
         pace: Pace::new(FIRST_WAIT, LONGEST_WAIT),
         batches: Pace::new(FIRST_BATCH, LONGEST_BATCH),
     });
-    follow(&shared, |world| pass(&shared, &state, world), shutdown).await
+    let mut turns = Turns::new(&shared);
+    while let Some(world) = turns.next(&shutdown).await? {
+        turns.done(pass(&shared, &state, world).await);
+    }
+    Ok(())
 }
 
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {

@@ -2,7 +2,7 @@
 mod plan;
 
 use super::{
-    Pass, Shared, follow,
+    Pass, Shared, Turns,
     outcome::{all_done, is_done},
     pace::{Pace, sooner},
     pod_state::one_line,
@@ -12,6 +12,7 @@ use super::{
 use crate::{
     api::{configuration::Problem, names, reason::Reason},
     model::names::ObjectKey,
+    publish,
 };
 use k8s_openapi::{api::core::v1::Service, jiff::Timestamp};
 use kube::{
@@ -59,29 +60,22 @@ struct Writer<'a> {
     memory: &'a Mutex<Memory>,
 }
 
-/// `problems` is where the status of Configurations reads which Services are refused.
+/// Runs the task. The status of Configurations reads from `problems` which Services are refused.
 pub(super) async fn run(
     shared: Arc<Shared>,
     problems: watch::Sender<Option<Arc<Problems>>>,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
-    let memory = Mutex::new(Memory::new());
-    let one_pass = async |world: Arc<World>| {
-        let pass = pass(&shared, &memory, world.clone()).await;
+    let (memory, mut turns) = (Mutex::new(Memory::new()), Turns::new(&shared));
+    while let Some(world) = turns.next(&shutdown).await? {
+        turns.done(pass(&shared, &memory, world.clone()).await);
         let now = of_configurations(&world, &lock(&memory).troubles);
-        problems.send_if_modified(|problems| {
-            let is_new = problems.as_deref() != Some(&now);
-            if is_new {
-                *problems = Some(Arc::new(now));
-            }
-            is_new
-        });
-        pass
-    };
-    follow(&shared, one_pass, shutdown).await
+        publish::if_changed(&problems, Some(Arc::new(now)));
+    }
+    Ok(())
 }
 
-/// The first problem of each Configuration.
+/// Returns the first problem of each Configuration.
 fn of_configurations(world: &World, troubles: &BTreeMap<ObjectKey, (Owner, Problem)>) -> Problems {
     let mut problems = Problems::new();
     for (owner, problem) in troubles.values() {

@@ -93,6 +93,7 @@ impl Home {
             resource_prefix: api::names::GROUP.to_owned(),
             resource_prefixes: vec![api::names::GROUP.to_owned()],
             nodes: None,
+            property_sources: None,
             plugin_folder: self.root.join("device-plugins"),
             pod_resources_socket: self.root.join("pod-resources/kubelet.sock"),
             own_pod: None,

@@ -1,5 +1,5 @@
-//! Which discoveries to start and stop. Pure.
-use crate::model::names::ObjectKey;
+//! Decides which discoveries to start and stop. Pure.
+use crate::model::{hidden::Hidden, names::ObjectKey, start_stop::StartStop};
 use std::collections::BTreeMap;
 
 /// The inputs of a discovery. Another specification makes another discovery.
@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 pub struct SessionSpec {
     pub handler: String,
     pub details: String,
-    /// The `discoveryProperties` that have a value.
-    pub properties: BTreeMap<String, String>,
+    /// The `discoveryProperties` that have a value. Some are of Secrets.
+    pub properties: Hidden<BTreeMap<String, String>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,12 +22,10 @@ pub(super) fn plan(
     desired: &BTreeMap<ObjectKey, SessionSpec>,
     running: &BTreeMap<ObjectKey, SessionSpec>,
 ) -> Vec<Action> {
-    let stops = (running.iter())
-        .filter(|(key, spec)| desired.get(*key) != Some(spec))
-        .map(|(key, _)| Action::Stop(key.clone()));
-    let starts = (desired.iter())
-        .filter(|(key, spec)| running.get(*key) != Some(spec))
-        .map(|(key, spec)| Action::Start(key.clone(), spec.clone()));
+    let StartStop { stop, start } = StartStop::new(desired, running);
+    let stops = stop.into_iter().map(|key| Action::Stop(key.clone()));
+    let starts = start.into_iter();
+    let starts = starts.map(|(key, spec)| Action::Start(key.clone(), spec.clone()));
     stops.chain(starts).collect()
 }
 

@@ -38,6 +38,9 @@ pub const DETAILS_MAX: usize = 65_536;
 pub const DETAILS_BYTES_MAX: usize = 4 * DETAILS_MAX;
 /// The most `discoveryProperties`.
 pub const DISCOVERY_PROPERTIES_MAX: usize = 64;
+/// The most Secrets and ConfigMaps that one agent watches for `discoveryProperties`. Each takes a request to the API server
+/// that stays open.
+pub const PROPERTY_SOURCES_MAX: usize = 64;
 /// The longest name of a resource, in characters: a prefix, a slash and a name.
 pub const RESOURCE_NAME_MAX: usize = 317;
 /// The most nodes in one object.

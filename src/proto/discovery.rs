@@ -7,6 +7,7 @@ use prost::{
     bytes::{Buf, BufMut},
     encoding::{self, DecodeContext, WireType},
 };
+use std::fmt;
 
 tonic::include_proto!("v0");
 
@@ -18,6 +19,13 @@ pub const DEVICE_BYTES_MAX: usize = 64 * 1024;
 pub const PATHS_MAX: usize = 64;
 /// The number of the field `devices`.
 const DEVICES: u32 = 1;
+
+/// The bytes of a property. It may be secret, so no log shows them.
+impl fmt::Debug for ByteData {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(hidden)")
+    }
+}
 
 /// A `v0.DiscoverResponse` within bounds.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -126,6 +126,37 @@ test_who_may_not_create_pods_makes_no_broker() {
   kubectl delete configurations plain broker >/dev/null
 }
 
+# A Configuration whose handler does not exist: that is what is wrong with it as soon as its value was read.
+with_secret() { # NAME [DETAILS]
+  echo "{apiVersion: akri.sh/v0, kind: Configuration, metadata: {name: $1}, spec: {discoveryHandler: {name: own, discoveryDetails: '${2:-}',
+    discoveryProperties: [{name: word, valueFrom: {secretKeyRef: {name: word, key: word}}}]}}}"
+}
+
+test_secrets_are_read_where_the_chart_says_for_who_may_read_them() {
+  local agent=system:serviceaccount:petiole:petiole-agent rights=()
+  kubectl create secret generic word --from-literal=word=hunter2 >/dev/null
+  with_secret secret | may_not ann "ann may not get secrets in the namespace default" create -f -
+  with_secret secret | kubectl --as=bob create -f - >/dev/null || fail "bob, who may read Secrets, may not refer to one"
+  kubectl --as=ann patch configuration secret --type merge -p '{"spec":{"capacity":2}}' >/dev/null || fail "ann may not change its capacity"
+  with_secret secret elsewhere | may_not ann "ann may not get secrets" apply -f -
+  within 20 "the agents may not read it" is_ready_as secret "False DiscoveryPropertyUnreadable"
+  kubectl get configuration secret -o json | jq -e '.status.conditions[] | select(.type == "Ready") | .message | contains("discoveryProperties.namespaces")' >/dev/null ||
+    fail "what to do is not said: $(kubectl get configuration secret -o json | jq -c .status.conditions)"
+  rights=(--set discoveryProperties.enabled=true --set "discoveryProperties.namespaces={default}" --show-only templates/discovery-properties.yaml)
+  objects "${rights[@]}" | kubectl apply -f - >/dev/null
+  within 45 "they read it" is_ready_as secret "False UnknownHandler"
+  note "right granted -> the Secret was read: $TOOK s"
+  ! kubectl --as=$agent -n kube-system auth can-i list secrets >/dev/null || fail "agents may read Secrets of kube-system"
+  kubectl patch secret word --type merge -p '{"data":{"word":"/w=="}}' >/dev/null
+  within 5 "a value that is no text is said" is_ready_as secret "False DiscoveryPropertyUnreadable"
+  kubectl patch secret word --type merge -p '{"stringData":{"word":"hunter3"}}' >/dev/null
+  within 5 "it is text again" is_ready_as secret "False UnknownHandler"
+  ! kubectl -n petiole logs -l app.kubernetes.io/component=agent --tail=-1 | grep -F hunter || fail "the value is in a log"
+  ! kubectl get configurations.akri.sh,instances.akri.sh,nodedevices.akri.sh -o yaml | grep -F hunter || fail "the value is in an object"
+  objects "${rights[@]}" | kubectl delete -f - >/dev/null
+  kubectl delete configuration/secret secret/word >/dev/null
+}
+
 test_variables_that_programs_obey_reach_no_container() {
   echoes obeyed 1 'brokerProperties: {LD_PRELOAD: /evil.so, "PATH=/evil": x, MODE: night}'
   within 20 "its condition says so" is_ready_as obeyed "False VariableRefused"

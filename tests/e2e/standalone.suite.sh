@@ -1,5 +1,5 @@
 # A kubelet without a cluster, containerd, and the standalone agent beside it: avahi announces, the agent renders static Pods,
-# and what is judged is the kubelet's own word (`/pods`, pod resources) and what containerd runs.
+# and what is validated is the kubelet's own word (`/pods`, pod resources) and what containerd runs.
 # shellcheck shell=bash disable=SC2153 # SUITE is set by run
 
 EDGE=$CLUSTER_DIR/edge
@@ -271,7 +271,7 @@ test_when_kubelet_and_broker_die_together_the_broker_gets_its_device() {
 
 gets_its_device() { # ROUND
   within 10 "the kubelet has its slot to give, round $1" is_allocatable cam-1
-  within 20 "the kubelet has judged its Pod, round $1" is_judged cam-1
+  within 20 "the kubelet has validated its Pod, round $1" is_judged cam-1
   echo "round $1: $(describe cam-1)"
   within 20 "the broker is whole, round $1" has_a_whole_broker cam-1
   note "round $1: slot to give -> broker whole: $TOOK s"
@@ -285,7 +285,7 @@ test_when_the_kubelet_starts_long_before_the_agent_the_broker_gets_its_device() 
 
 the_kubelet_comes_first() {
   cluster kubelet edge start
-  within 30 "the kubelet has judged its Pod" is_judged cam-1
+  within 30 "the kubelet has validated its Pod" is_judged cam-1
   note "before the agent is there: $(describe cam-1)"
   begin_agent
   within 10 "the kubelet has its slot to give" is_allocatable cam-1

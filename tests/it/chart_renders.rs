@@ -56,6 +56,7 @@ const VARIANTS: &[(&str, &[&str])] = &[
             "cdi.enabled=true,cdi.kinds={pflex.io/block,vendor.com/class}",
             "udev.enabled=true,udev.subsystems={tty,video4linux}",
             "handlers.enabled=true",
+            "discoveryProperties.enabled=true,discoveryProperties.namespaces={cameras,doors}",
             "handlers.dir=/run/handlers",
             "handlers.hostPaths={/dev/video0}",
             "agent.allowVariables={HTTPS_PROXY,NO_PROXY}",
@@ -251,6 +252,10 @@ fn values_that_are_unknown_or_wrong_are_refused_by_name() {
         ),
         ("monitor.rule.enabled=true", "rule"),
         ("image.tag=a b", "/image/tag"),
+        (
+            "discoveryProperties.enabled=true",
+            "discoveryProperties.namespaces is empty",
+        ),
     ] {
         let output = render(&helm, &[value]);
         let errors = String::from_utf8_lossy(&output.stderr);

@@ -22,6 +22,7 @@ mod kubelet_process;
 mod monitoring;
 mod node_capacity;
 mod pages;
+mod property_sources;
 mod rendered_brokers;
 mod resource_names;
 #[path = "../support/mod.rs"]

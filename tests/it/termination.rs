@@ -10,7 +10,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use petiole::{
     agent,
-    cluster::node::Nodes,
+    cluster::{node::Nodes, property_sources::PropertySources},
     controller,
     discovery::{handlers, session::Handlers},
     store::kubernetes::{self, KubernetesStore},
@@ -146,7 +146,8 @@ async fn run_agent(
         node_name: "node-a".into(),
         resource_prefix: "akri.sh".to_owned(),
         resource_prefixes: prefixes.clone(),
-        nodes: Some(Nodes::new(client, &prefixes)),
+        nodes: Some(Nodes::new(client.clone(), &prefixes)),
+        property_sources: Some(PropertySources::new(client)),
         plugin_folder: folder.path().join("device-plugins"),
         pod_resources_socket: folder.path().join("kubelet.sock"),
         own_pod: None,

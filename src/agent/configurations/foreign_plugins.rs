@@ -140,6 +140,7 @@ mod tests {
             resource_prefix: "pflex.io".to_owned(),
             resource_prefixes: vec!["pflex.io".to_owned()],
             nodes: None,
+            property_sources: None,
             plugin_folder: PathBuf::new(),
             pod_resources_socket: PathBuf::new(),
             own_pod: None,

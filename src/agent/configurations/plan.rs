@@ -1,6 +1,6 @@
 //! Decides which Configurations this node uses, and what is wrong with the others. Pure.
 use super::{
-    resource, rights, spec,
+    properties, resource, rights, spec,
     world::{Labels, World},
 };
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
         same_name::{first_of_each_name, name_taken},
     },
     discovery::{Reads, plan::SessionSpec},
-    model::names::ObjectKey,
+    model::{hidden::Hidden, names::ObjectKey, property_source::Wanted},
     store::Configurations,
 };
 use std::{
@@ -47,7 +47,7 @@ pub(super) fn validate(world: &World<'_>) -> ValidatedConfigurations {
                 validated.accepted.insert(key.clone(), accepted);
             }
             Err(problem) => {
-                validated.problems.insert(key.clone(), problem);
+                (validated.problems).extend(problem.map(|problem| (key.clone(), problem)));
                 validated
                     .accepted
                     .extend(earlier.map(|earlier| (key.clone(), earlier.clone())));
@@ -94,11 +94,27 @@ fn too_many(world: &World<'_>) -> Problem {
     Problem::new(Reason::TooManyConfigurations, message)
 }
 
+/// Returns the Secrets and ConfigMaps that are read for this node. The oldest Configurations come first.
+pub(super) fn wanted(world: &World<'_>) -> Wanted {
+    let mut wanted = Wanted::new();
+    for (key, configuration) in oldest_first(world.configurations) {
+        let is_valid = spec::check(&configuration.spec).is_ok()
+            && rights::check_references(&key.namespace, &configuration.spec).is_ok();
+        let selection = selection(world, configuration, world.before.get(key));
+        if is_valid && selection == Selection::Selected {
+            let reads = (world.reads)(&configuration.spec.discovery_handler.name);
+            properties::add_wanted(&mut wanted, key, configuration, reads);
+        }
+    }
+    wanted
+}
+
+/// The error is `None` while a Secret or ConfigMap has not been read yet: that takes one request.
 fn accept(
     world: &World<'_>,
     key: &ObjectKey,
     configuration: &Arc<Configuration>,
-) -> Result<AcceptedConfiguration, Problem> {
+) -> Result<AcceptedConfiguration, Option<Problem>> {
     let earlier = world.before.get(key);
     let name = configuration.metadata.name.as_deref().unwrap_or_default();
     spec::check_name(name)?;
@@ -111,13 +127,21 @@ fn accept(
             "discoveryHandler.name was {:?} and cannot become {:?}: delete the Configuration and create another",
             earlier.session.handler, handler.name
         );
-        return Err(Problem::new(Reason::HandlerChanged, message));
+        return Err(Some(Problem::new(Reason::HandlerChanged, message)));
     }
     let reads = (world.reads)(&handler.name);
+    let selection = selection(world, configuration, earlier);
+    let properties = match selection {
+        Selection::Selected => properties::values(world, key, configuration, reads)?,
+        // Nothing is looked for.
+        Selection::LeftOut | Selection::Unknown => {
+            Hidden::new(properties::inline(configuration, reads))
+        }
+    };
     let session = SessionSpec {
         handler: handler.name.clone(),
         details: handler.discovery_details.clone(),
-        properties: spec::values(handler, reads),
+        properties,
     };
     // Reading details may mean to compile regular expressions: those that work are not read again. A handler in another
     // process reads them itself, and its scope may be another after it registered again.
@@ -129,7 +153,7 @@ fn accept(
     };
     Ok(AcceptedConfiguration {
         scope,
-        selection: selection(world, configuration, earlier),
+        selection,
         configuration: rights::limited(world.variables, configuration),
         session,
     })

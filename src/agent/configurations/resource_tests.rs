@@ -55,6 +55,7 @@ fn validated_with(
         reads: &|_| Reads::Only(&[]),
         has_static_pods: false,
         variables: &Variables::default(),
+        sources: None,
     })
 }
 

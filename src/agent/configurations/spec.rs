@@ -10,7 +10,7 @@ use crate::{
     discovery::Reads,
     model::limits,
 };
-use std::{collections::BTreeMap, ops::RangeInclusive};
+use std::ops::RangeInclusive;
 
 pub(super) fn check_name(name: &str) -> Result<(), Problem> {
     if name.len() > CONFIGURATION_NAME_LIMIT {
@@ -85,39 +85,17 @@ fn check_handler(handler: &DiscoveryHandlerInfo) -> Result<(), String> {
 /// Returns a problem if a spec has a field without effect.
 pub(super) fn unused(handler: &DiscoveryHandlerInfo, reads: Reads) -> Option<Problem> {
     let is_read = |property: &&DiscoveryProperty| reads.has(&property.name);
-    let message = match properties(handler)
-        .iter()
-        .find(|property| !is_read(property))
-    {
-        Some(unread) => {
-            let known = match reads {
-                Reads::Only([]) | Reads::All => "none".to_owned(),
-                Reads::Only(names) => format!("only {}", names.join(", ")),
-            };
-            format!(
-                "discoveryHandler.discoveryProperties has {:?}, and the handler {} reads {known}: remove it; what it is to look for is said in discoveryDetails",
-                unread.name, handler.name
-            )
-        }
-        None => {
-            let elsewhere = properties(handler)
-                .iter()
-                .find(|p| p.value_from.is_some())?;
-            format!(
-                "discoveryHandler.discoveryProperties: {:?} has valueFrom, and agents read no Secrets and ConfigMaps: write the value itself",
-                elsewhere.name
-            )
-        }
+    let mut properties = properties(handler).iter();
+    let unread = properties.find(|property| !is_read(property))?;
+    let known = match reads {
+        Reads::Only([]) | Reads::All => "none".to_owned(),
+        Reads::Only(names) => format!("only {}", names.join(", ")),
     };
+    let message = format!(
+        "discoveryHandler.discoveryProperties has {:?}, and the handler {} reads {known}: remove it; what it is to look for is said in discoveryDetails",
+        unread.name, handler.name
+    );
     Some(Problem::new(Reason::UnusedDiscoveryProperties, message))
-}
-
-/// Returns the values of the properties that are read, without those that have none.
-pub(super) fn values(handler: &DiscoveryHandlerInfo, reads: Reads) -> BTreeMap<String, String> {
-    let is_read = |property: &&DiscoveryProperty| reads.has(&property.name);
-    (properties(handler).iter().filter(is_read))
-        .filter_map(|property| Some((property.name.clone(), property.value.clone()?)))
-        .collect()
 }
 
 fn properties(handler: &DiscoveryHandlerInfo) -> &[DiscoveryProperty] {
@@ -249,21 +227,5 @@ mod tests {
             None
         );
         assert_eq!(unused(&handler, Reads::Only(&["user"])), None);
-        let kept = values(&handler, Reads::Only(&["user"]));
-        assert_eq!(kept, BTreeMap::from([("user".to_owned(), "a".to_owned())]));
-        assert_eq!(values(&handler, Reads::Only(&[])), BTreeMap::new());
-    }
-
-    #[test]
-    fn a_discovery_property_whose_value_is_elsewhere_is_named() {
-        let text = "{discoveryHandler: {name: echo, discoveryProperties: [{name: user, valueFrom: {secretKeyRef: {name: s, key: k}}}]}}";
-        let handler = spec(text).discovery_handler;
-        let problem = unused(&handler, Reads::Only(&["user"])).unwrap();
-        assert!(
-            problem.message.contains("\"user\" has valueFrom"),
-            "{}",
-            problem.message
-        );
-        assert_eq!(values(&handler, Reads::Only(&["user"])), BTreeMap::new());
     }
 }

@@ -3,7 +3,11 @@ use crate::{
     agent::values::Accepted,
     api::configuration::Problem,
     discovery::{Reads, plan::SessionSpec},
-    model::{device::Scope, variables::Variables},
+    model::{
+        device::Scope,
+        property_source::{Contents, Wanted},
+        variables::Variables,
+    },
     store::Configurations,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,4 +42,6 @@ pub(super) struct World<'a> {
     pub(super) has_static_pods: bool,
     /// The variables that containers may get.
     pub(super) variables: &'a Variables,
+    /// The Secrets and ConfigMaps that are watched, and their contents; `None` without a cluster.
+    pub(super) sources: Option<(&'a Wanted, &'a Contents)>,
 }

@@ -10,6 +10,7 @@ use crate::{
         resource_names::ResourceNames,
         slot::SlotOwner,
         slot_table::{ListedSlot, Resource, SlotTable},
+        start_stop::StartStop,
     },
     store::Instances,
 };
@@ -75,17 +76,15 @@ fn is_held_by(usage: &str, node: &str, by_configuration: bool) -> bool {
     })
 }
 
-/// Stops come first: never two plugins for one resource.
+/// Returns the plugins to stop and to start. Stops come first, so that a resource never has two plugins.
 pub(crate) fn plan(
     desired: &BTreeMap<String, Offered>,
     running: &BTreeMap<String, Offered>,
 ) -> Vec<Action> {
-    let stops = (running.iter())
-        .filter(|(name, offered)| desired.get(*name) != Some(offered))
-        .map(|(name, _)| Action::Stop(name.clone()));
-    let starts = (desired.iter())
-        .filter(|(name, offered)| running.get(*name) != Some(offered))
-        .map(|(_, offered)| Action::Start(offered.clone()));
+    let StartStop { stop, start } = StartStop::new(desired, running);
+    let stops = stop.into_iter().map(|name| Action::Stop(name.clone()));
+    let starts = start.into_iter();
+    let starts = starts.map(|(_, offered)| Action::Start(offered.clone()));
     stops.chain(starts).collect()
 }
 

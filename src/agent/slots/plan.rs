@@ -27,7 +27,8 @@ const ADMITTED_WITHIN: Duration = Duration::from_secs(30);
 pub(crate) struct Look {
     /// The uptime at which it began.
     pub(crate) begun: Duration,
-    /// The longest time between two looks that both miss a slot before it is released.
+    /// The time that must lie between the two looks that miss a slot before it is released. It is shorter for slots that were
+    /// claimed long ago, if the checkpoint is fresh: see [`Look::apart`].
     pub(crate) interval: Duration,
     /// Whether the kubelet has written its checkpoint for this look.
     pub(crate) is_fresh: bool,

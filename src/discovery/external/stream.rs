@@ -30,6 +30,8 @@ const SHORTEST_REST: Duration = Duration::from_millis(20);
 const LONGEST_REST: Duration = Duration::from_secs(5);
 /// The bytes of an error that are kept.
 const WHY_MAX: usize = 512;
+/// The shortest value of a property that is replaced in an error: shorter ones are parts of words.
+const SHORTEST_SECRET: usize = 4;
 
 pub(super) struct Stream {
     pub(super) endpoint: Endpoint,
@@ -90,13 +92,13 @@ impl Stream {
         // There is no time limit: many servers answer together with the first list, whenever that is.
         let mut lists = match client.discover(self.request.clone()).await {
             Ok(lists) => lists.into_inner(),
-            Err(status) => return ended(&status),
+            Err(status) => return ended(&status, &self.request),
         };
         loop {
             let list = match lists.message().await {
                 Ok(Some(list)) => list,
                 Ok(None) => return Event::Broken("ended its stream".to_owned()),
-                Err(status) => return ended(&status),
+                Err(status) => return ended(&status, &self.request),
             };
             let begun = Instant::now();
             let devices = listing::devices(list, &self.host_paths);
@@ -118,12 +120,24 @@ impl Stream {
     }
 }
 
-fn ended(status: &Status) -> Event {
-    let message = listing::one_line(status.message(), WHY_MAX);
+fn ended(status: &Status, request: &DiscoverRequest) -> Event {
+    let message = without_values(status.message(), request);
+    let message = listing::one_line(&message, WHY_MAX);
     if status.code() == Code::InvalidArgument {
         return Event::Refuses(message);
     }
     Event::Broken(format!("ended its stream: {:?}: {message}", status.code()))
+}
+
+/// Returns the message of a handler without the values of properties, because it may be logged and is shown to users.
+fn without_values(message: &str, request: &DiscoverRequest) -> String {
+    let values = request.discovery_properties.values();
+    let values = values.filter_map(|value| str::from_utf8(value.vec.as_deref()?).ok());
+    let mut secrets: Vec<&str> = values.filter(|v| v.len() >= SHORTEST_SECRET).collect();
+    // One may be the beginning of another.
+    secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
+    let hide = |message: String, secret: &&str| message.replace(*secret, "(hidden)");
+    secrets.iter().fold(message.to_owned(), hide)
 }
 
 async fn dial(endpoint: &Endpoint) -> Result<Channel, tonic::transport::Error> {
@@ -143,4 +157,37 @@ fn causes(error: &dyn Error) -> String {
         cause = next;
     }
     listing::one_line(&cause.to_string(), WHY_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked() -> DiscoverRequest {
+        let properties = [("a", "hunter"), ("b", "hunter2"), ("on", "yes")];
+        let owned = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+        request("details", &properties.map(owned).into())
+    }
+
+    #[test]
+    fn an_error_of_a_handler_shows_no_value_of_a_property() {
+        let status = Status::invalid_argument("yes, hunter2 is wrong: hunter2");
+        let shown = "yes, (hidden) is wrong: (hidden)".to_owned();
+        assert_eq!(ended(&status, &asked()), Event::Refuses(shown));
+        let status = Status::unavailable("no login as hunter2");
+        let shown = "ended its stream: Unavailable: no login as (hidden)".to_owned();
+        assert_eq!(ended(&status, &asked()), Event::Broken(shown));
+    }
+
+    #[test]
+    fn no_debug_output_of_a_request_has_a_value() {
+        let printed = format!("{:?} {:#?}", asked(), asked());
+        assert!(printed.contains("details"), "{printed}");
+        assert!(printed.contains("(hidden)"), "{printed}");
+        let bytes = format!("{:?}", b"hunter2");
+        assert!(
+            !printed.contains("hunter2") && !printed.contains(&bytes),
+            "{printed}"
+        );
+    }
 }

@@ -158,6 +158,9 @@ impl Network {
                 let received =
                     socket.try_io(Interest::READABLE, || receive(socket, &mut self.buffer));
                 match received {
+                    // The kernel gives a packet for the group to each IPv6 socket in it, of any interface.
+                    Ok(Some(header))
+                        if key.1 == Family::V6 && header.is_multicast && header.link != key.0 => {}
                     Ok(Some(header)) => {
                         open.lost = open.lost.max(header.lost);
                         let bytes = &self.buffer[..header.length];

@@ -9,93 +9,22 @@ mod claim;
 mod listing;
 #[cfg(test)]
 mod tests;
+mod values;
 
 pub use adoption::{Adoptions, HeldTwice, Use};
 pub use claim::{Claim, ClaimError};
 pub use listing::ListedSlot;
+pub use values::{Held, ObservedSlots, Precedence, Resource, SlotChange};
 
 use super::{
     names::ObjectKey,
     slot::{SlotId, SlotOwner},
+    typed_names::NodeName,
 };
-use crate::model::typed_names::NodeName;
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
 };
-
-/// A resource of ours, by the name after its prefix.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Resource {
-    /// `akri.sh/<instance>`: the slots of one device.
-    Instance(String),
-    /// `akri.sh/<configuration>`: a slot of any device of the Configuration.
-    Configuration(String),
-}
-
-impl Resource {
-    pub fn name(&self) -> &str {
-        match self {
-            Self::Instance(name) | Self::Configuration(name) => name,
-        }
-    }
-}
-
-/// The slots of an Instance as they were last read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ObservedSlots {
-    pub key: ObjectKey,
-    pub precedence: Precedence,
-    pub configuration: String,
-    pub capacity: u32,
-    /// Whether this node sees the device. Otherwise it offers no slots of it, though it may still hold one.
-    pub is_offered: bool,
-    /// The value of `spec.deviceUsage`.
-    pub usage: BTreeMap<String, String>,
-}
-
-/// The order of Instances of one name: the smallest has the name's resource and slots, and of equal ones the first by
-/// namespace.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Precedence {
-    /// Whether no Configuration that applies to this node has the Instance.
-    pub is_stray: bool,
-    /// The creation time of the Instance, in seconds since 1970.
-    pub created: i64,
-}
-
-/// A change of a slot's owner. It is written only if `from` is still the owner.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SlotChange {
-    pub key: ObjectKey,
-    pub slot: SlotId,
-    pub from: Option<SlotOwner>,
-    pub to: Option<SlotOwner>,
-}
-
-/// A slot this node holds, and the uptime at which the claim was answered.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Held {
-    pub key: ObjectKey,
-    pub slot: SlotId,
-    pub owner: SlotOwner,
-    pub answered: Duration,
-}
-
-impl Held {
-    /// Returns the device id of the kubelet.
-    pub fn id(&self) -> String {
-        match &self.owner {
-            SlotOwner::Node(_) => self.slot.to_string(),
-            SlotOwner::Configuration { slot, .. } if slot.contains('-') => slot.clone(),
-            // Akri 0.12 left out the Configuration's name: it is the Instance's name without the digest.
-            SlotOwner::Configuration { slot, .. } => {
-                let configuration = self.slot.name.rsplit_once('-');
-                format!("{}-{slot}", configuration.map_or("", |(name, _)| name))
-            }
-        }
-    }
-}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct InstanceSlots {

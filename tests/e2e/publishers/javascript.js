@@ -1,5 +1,6 @@
-// javascript.js ciao|bonjour|multicast NAME TYPE PORT KEY=VALUE: announces a service by @homebridge/ciao,
-// bonjour-service or multicast-dns. SIGUSR2 changes the TXT record to version=2 where the library can.
+// javascript.js ciao|bonjour|multicast|matter NAME TYPE PORT KEY=VALUE: announces a service by @homebridge/ciao,
+// bonjour-service, multicast-dns or the responder of matter.js. SIGUSR2 changes the TXT record to version=2 where the
+// library can.
 "use strict";
 const os = require("os");
 
@@ -44,4 +45,24 @@ function withMulticast() {
   process.on("SIGTERM", () => mdns.respond({ answers: records(0) }, () => process.exit(0)));
 }
 
-({ ciao: withCiao, bonjour: withBonjour, multicast: withMulticast })[library]();
+// The responder alone: a device of Matter has another random name after each start.
+async function withMatter() {
+  const matter = require("@matter/general");
+  const { MdnsServer } = require("@matter/protocol");
+  const { NodeJsNetwork } = require("@matter/nodejs");
+  const socket = await matter.MdnsSocket.create(new NodeJsNetwork(), { netInterface: "eth0" });
+  const server = new MdnsServer(socket);
+  const full = `${name}.${kind}.local`, host = `${os.hostname()}.local`;
+  const advertise = (text) => server.setRecordsGenerator(name, (_, { ipV4, ipV6 }) => [
+    matter.PtrRecord(`${kind}.local`, full),
+    matter.SrvRecord(full, { priority: 0, weight: 0, port: Number(port), target: host }),
+    matter.TxtRecord(full, text),
+    ...ipV4.map((ip) => matter.ARecord(host, ip)),
+    ...ipV6.map((ip) => matter.AAAARecord(host, ip)),
+  ]).then(() => server.broadcast(name));
+  process.on("SIGUSR2", () => advertise(["version=2"]));
+  process.on("SIGTERM", () => server.expireAnnouncements(name).then(() => process.exit(0)));
+  await advertise(pairs);
+}
+
+({ ciao: withCiao, bonjour: withBonjour, multicast: withMulticast, matter: withMatter })[library]();

@@ -110,6 +110,7 @@ impl TestNode {
                 resource_prefix: "akri.sh".to_owned(),
                 resource_prefixes: vec!["akri.sh".to_owned()],
                 nodes: None,
+                property_sources: None,
                 plugin_folder: kubelet_settings.root_dir.join("device-plugins"),
                 pod_resources_socket: kubelet_settings.root_dir.join("pod-resources/kubelet.sock"),
                 own_pod: None,

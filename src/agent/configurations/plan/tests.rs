@@ -51,6 +51,7 @@ fn world<'a>(configurations: &'a Configurations, before: &'a Accepted) -> World<
         reads: &|_| Reads::Only(&[]),
         has_static_pods: false,
         variables: &NO_VARIABLES,
+        sources: None,
     }
 }
 

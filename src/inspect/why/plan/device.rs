@@ -112,7 +112,7 @@ pub(super) fn taken(
         false => format!(", by {}{others}", named.join(", ")),
     };
     let text = format!(
-        "{shortage}{by}. The Pod starts when one is free, which takes up to 20 s after the end of a holder; or raise spec.capacity of the Configuration, if the device can serve more containers."
+        "{shortage}{by}. The Pod starts when one is free, 3 to 15 s after a holder has ended; or raise spec.capacity of the Configuration, if the device can serve more containers."
     );
     let finding = Finding::new(Cause::SlotsTaken, text);
     let first = instances.first().and_then(|(key, instance)| {
@@ -141,10 +141,10 @@ fn shortage(request: Request<'_>, used: usize, free: usize) -> String {
     }
 }
 
-/// The agent looks at the kubelet's books before it gives a slot back.
+/// Returns the finding for a slot whose container has ended. The agent looks at the kubelet's books before it releases it.
 fn being_released(shortage: &str, instance: &ObjectKey, slot: &UsedSlot) -> Finding {
     let text = format!(
-        "{shortage}, and node {} holds one of Instance {instance} that none of its Pods asks for any more: it is free within 15 s.",
+        "{shortage}, and node {} holds one of Instance {instance} that none of its Pods asks for any more: the agent releases it 3 to 15 s after its container has ended.",
         slot.node
     );
     let next = format!(

@@ -98,7 +98,7 @@ fn ending(snapshot: &Snapshot, key: &ObjectKey, pod: &Pod) -> Finding {
         Some(node) => format!(
             "It is being deleted, and node {node} is not ready and cannot confirm its end; its slots stay in use until then."
         ),
-        None => "It is being deleted, and its slots are free within 15 s of its end.".to_owned(),
+        None => "It is being deleted, and its slots are free 3 to 15 s after its end.".to_owned(),
     };
     let next = format!("kubectl -n {} get pod {} -w", key.namespace, key.name);
     Finding::new(Cause::Ending, text).then(next)

@@ -92,7 +92,8 @@ fn with_slot(cluster: &Cluster) -> usize {
             .as_ref()
             .and_then(|node| cluster.world.nodes.get(node.as_str()));
         let is_lost = !node.is_some_and(|node| node.is_ready);
-        !pod.has_ended() && !(pod.meta.is_deleting && is_lost)
+        let may_stay = pod.meta.is_deleting && is_lost;
+        !pod.has_ended() && !may_stay
     };
     cluster.world.pods.values().filter(has_slot).count()
 }

@@ -64,7 +64,7 @@ fn what_cannot_be_read_is_no_reason() {
                 })
                 .without_nodes(),
             Cause::Ending,
-            &["its slots are free within 15 s of its end"],
+            &["its slots are free 3 to 15 s after its end"],
             "",
         ),
         case(

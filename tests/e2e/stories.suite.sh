@@ -1,0 +1,126 @@
+# Three stories that users of Akri have told in its issues: Pods that are created again, a node that reboots, and two
+# containers of a Pod that ask for the same resource. docs/migrate-from-akri.md names them by their numbers.
+# shellcheck shell=bash disable=SC2119,SC2153 # SUITE is set by run
+# shellcheck source=tests/e2e/lib_cluster.sh
+. "$E2E/lib_cluster.sh"
+
+set_up() {
+  up_with_images
+  install
+}
+
+refused_pods() {
+  kubectl get pods -o json | jq -r '.items[] | select(.status.reason == "UnexpectedAdmissionError") | .metadata.name'
+}
+
+# deploy NAME RESOURCE: one replica on node-1, placed by the scheduler.
+deploy() {
+  kubectl apply -f - >/dev/null <<X
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: $1}
+spec:
+  replicas: 1
+  selector: {matchLabels: {app: $1}}
+  template:
+    metadata: {labels: {app: $1}}
+    spec:
+      terminationGracePeriodSeconds: 0
+      nodeSelector: {kubernetes.io/hostname: node-1}
+      tolerations: [{operator: Exists}]
+      containers: [{name: main, image: "docker.io/library/busybox:stable", command: [/bin/sh, -c, "exec sleep 2147483647"], resources: {limits: {akri.sh/$2: 1}}}]
+X
+}
+
+# The one Pod of a Deployment, where it is ready and no other is there.
+pod_of() { # DEPLOYMENT
+  kubectl get pods -l "app=$1" -o json | jq -re '
+    [.items[] | select(.status.phase != "Failed")]
+    | select(length == 1 and (.[0].status.containerStatuses[0].ready == true) and .[0].metadata.deletionTimestamp == null)
+    | .[0].metadata.name'
+}
+
+has_another_pod() { # DEPLOYMENT NOT_THIS
+  local now
+  now=$(pod_of "$1") && [ "$now" != "$2" ]
+}
+
+usage_is() { # CONFIGURATION JSON: of all its Instances
+  [ "$(kubectl get instances.akri.sh -o json | jq -c --arg c "$1" '[.items[] | select(.spec.configurationName == $c) | .spec.deviceUsage // {} | .[]]')" = "$2" ]
+}
+
+test_a_pod_that_is_created_again_40_times_is_never_refused() {
+  clean
+  echoes again 1 "capacity: 1, gracePeriodSeconds: 600"
+  within 10 "node-1 offers the Configuration's resource" node_holds node-1 allocatable again 1
+  deploy user again
+  within 30 "its Pod runs" pod_of user
+  local round pod began=$EPOCHREALTIME
+  for round in $(seq 40); do
+    pod=$(pod_of user)
+    kubectl delete pod "$pod" --now >/dev/null
+    within 30 "a new Pod runs in round $round" has_another_pod user "$pod"
+  done
+  note "40 Pods, one after the other: $(since "$began") s"
+  is_empty refused_pods || fail "Pods were refused: $(refused_pods)"
+  usage_is again '["C:again-0:node-1"]' || fail "the slot is held as $(kubectl get instances.akri.sh -o json | jq -c '.items[].spec.deviceUsage')"
+  kubectl delete deployment user >/dev/null
+}
+
+test_init_and_main_container_ask_for_the_configurations_resource() {
+  clean
+  echoes both 1 "capacity: 1, gracePeriodSeconds: 600"
+  within 10 "node-1 offers the Configuration's resource" node_holds node-1 allocatable both 1
+  local round
+  for round in 1 2 3; do
+    kubectl create -f - >/dev/null <<X
+apiVersion: v1
+kind: Pod
+metadata: {name: both-$round}
+spec:
+  terminationGracePeriodSeconds: 0
+  nodeSelector: {kubernetes.io/hostname: node-1}
+  initContainers: [{name: init, image: "docker.io/library/busybox:stable", command: [/bin/sh, -c, "echo init \$AKRI_SLOT"], resources: {limits: {akri.sh/both: 1}}}]
+  containers: [{name: main, image: "docker.io/library/busybox:stable", command: [/bin/sh, -c, "echo main \$AKRI_SLOT; exec sleep 2147483647"], resources: {limits: {akri.sh/both: 1}}}]
+X
+    within 30 "both containers have the slot in round $round" is_running "both-$round"
+    within 10 "it is one slot" have_one_slot "both-$round"
+    kubectl delete pod "both-$round" --now >/dev/null
+  done
+  is_empty refused_pods || fail "Pods were refused: $(refused_pods)"
+}
+
+have_one_slot() { # POD
+  local init main
+  init=$(kubectl logs "$1" -c init) && main=$(kubectl logs "$1" -c main) && [ -n "${init#init }" ] && [ "${init#init }" = "${main#main }" ]
+}
+
+# A kubelet that starts with a machine refuses the Pods that it finds there, until device plugins have registered.
+test_zz_after_a_reboot_a_pod_has_the_slot_and_nothing_goes_round() {
+  clean
+  echoes rebooted 1 "capacity: 1, gracePeriodSeconds: 600"
+  within 10 "node-1 offers the Configuration's resource" node_holds node-1 allocatable rebooted 1
+  deploy user rebooted
+  within 30 "its Pod runs" pod_of user
+  cluster reboot node-1
+  within 150 "its Pod, or another, runs after the reboot" runs_again user
+  note "node rebooted -> a Pod has the device: $TOOK s, refused: $(refused_pods | wc -l)"
+  local refused
+  refused=$(refused_pods | wc -l)
+  [ "$refused" -le 2 ] || fail "$refused Pods were refused"
+  for_all_of 30 "the Pod runs, and no further one was refused" runs_and_refused user "$refused"
+  within 30 "the slot is node-1's" usage_is rebooted '["C:rebooted-0:node-1"]'
+  kubectl delete deployment user >/dev/null
+}
+
+# The API server shows the Pods as they were until the node's kubelet has told otherwise.
+runs_again() { # DEPLOYMENT
+  local pod id
+  pod=$(pod_of "$1") || return 1
+  id=$(kubectl get pod "$pod" -o 'jsonpath={.status.containerStatuses[0].containerID}')
+  cluster on node-1 ctr -n k8s.io tasks list | grep -F "${id#containerd://}" | grep -q RUNNING
+}
+
+runs_and_refused() { # DEPLOYMENT COUNT
+  pod_of "$1" >/dev/null && [ "$(refused_pods | wc -l)" = "$2" ]
+}
