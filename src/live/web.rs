@@ -131,5 +131,5 @@ async fn events(
     Sse::new(states.map(|text| Ok(Event::default().data(&*text))))
 }
 
-#[cfg(all(test, feature = "kubelet"))]
+#[cfg(test)]
 mod tests;

@@ -101,8 +101,10 @@ pub(super) fn wanted(world: &World<'_>) -> Wanted {
         let is_valid = spec::check(&configuration.spec).is_ok()
             && rights::check_references(&key.namespace, &configuration.spec).is_ok();
         let selection = selection(world, configuration, world.before.get(key));
-        if is_valid && selection == Selection::Selected {
-            let reads = (world.reads)(&configuration.spec.discovery_handler.name);
+        let handler = &configuration.spec.discovery_handler.name;
+        let is_used = selection == Selection::Selected && unknown_handler(world, handler).is_none();
+        if is_valid && is_used {
+            let reads = (world.reads)(handler);
             properties::add_wanted(&mut wanted, key, configuration, reads);
         }
     }
@@ -128,6 +130,9 @@ fn accept(
             earlier.session.handler, handler.name
         );
         return Err(Some(Problem::new(Reason::HandlerChanged, message)));
+    }
+    if let Some(problem) = unknown_handler(world, &handler.name) {
+        return Err(Some(problem));
     }
     let reads = (world.reads)(&handler.name);
     let selection = selection(world, configuration, earlier);
@@ -157,6 +162,16 @@ fn accept(
         configuration: rights::limited(world.variables, configuration),
         session,
     })
+}
+
+/// Returns a problem if this node has no handler of that name. Then no Secret is read for it.
+fn unknown_handler(world: &World<'_>, handler: &str) -> Option<Problem> {
+    let without_details = SessionSpec {
+        handler: handler.to_owned(),
+        ..SessionSpec::default()
+    };
+    let problem = (world.scope_of)(&without_details).err();
+    problem.filter(|problem| problem.reason == Reason::UnknownHandler.as_str())
 }
 
 fn selection(

@@ -303,3 +303,29 @@ fn no_debug_output_of_what_the_agent_holds_has_a_value() {
     let printed = format!("{validated:?} {validated:#?} {contents:?}");
     assert!(!printed.contains("hunter2"), "{printed}");
 }
+
+#[test]
+fn nothing_is_read_for_a_handler_that_is_not_there() {
+    let one = configuration(
+        "cam",
+        "{name: a, valueFrom: {secretKeyRef: {name: onvif, key: password}}}",
+    );
+    let configurations = configurations(&[one]);
+    let missing = |spec: &SessionSpec| -> Result<Scope, Problem> {
+        let message = format!("no handler {:?}", spec.handler);
+        Err(Problem::new(Reason::UnknownHandler, message))
+    };
+    let before = Accepted::new();
+    let world = World {
+        scope_of: &missing,
+        ..world(&configurations, &before)
+    };
+    let wanted = plan::wanted(&world);
+    assert_eq!(wanted, Wanted::new());
+    let validated = plan::validate(&World {
+        sources: Some((&wanted, &Contents::new())),
+        ..world
+    });
+    let problem = validated.problems.values().next().unwrap();
+    assert_eq!(problem.reason, Reason::UnknownHandler.as_str());
+}

@@ -1,3 +1,4 @@
+#![cfg(feature = "kubelet")]
 use super::*;
 use crate::api::names;
 use serde_json::json;
