@@ -336,10 +336,11 @@ cores() { # of a node, in thousandths, that no Pod has asked for
   echo $((all - asked))
 }
 
-# A test that failed may have left them closed.
+# A test that failed may have left them closed, and a kubelet that was stopped takes a moment to be ready.
 open_nodes() {
   kubectl uncordon node-1 node-2 >/dev/null
   kubectl taint node node-2 hall- >/dev/null 2>&1 || true
+  kubectl wait node --all --for=condition=Ready --timeout=90s >/dev/null
 }
 
 test_brokers_are_spread_over_the_nodes_that_see_the_devices() {
