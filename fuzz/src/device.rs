@@ -30,7 +30,7 @@ pub fn check(device: &Device, count: usize, bytes: usize) {
         );
     }
     for scope in [Scope::Shared, Scope::Node] {
-        for name in InstanceName::candidates("cam", &device.id, scope, "node-a") {
+        for name in InstanceName::candidates("cam", &device.id, scope, &"node-a".into()) {
             let slot = SlotId::new(name.as_str(), 0);
             let edits = ContainerEdits::of(&[Given {
                 digest: name.digest(),

@@ -125,7 +125,8 @@ impl Agent {
         let held = self.table.held();
         for change in claim.changes() {
             assert!(given.insert(&change.slot), "{} is given twice", change.slot);
-            assert_eq!(change.to.as_ref().map(SlotOwner::node), Some(NODES[0]));
+            let node = change.to.as_ref().map(|owner| owner.node().as_str());
+            assert_eq!(node, Some(NODES[0]));
             let Some(from) = &change.from else {
                 continue;
             };
@@ -154,7 +155,8 @@ impl Agent {
                 "{} is claimed twice",
                 change.slot
             );
-            assert_eq!(change.to.as_ref().map(SlotOwner::node), Some(NODES[0]));
+            let node = change.to.as_ref().map(|owner| owner.node().as_str());
+            assert_eq!(node, Some(NODES[0]));
         }
         for twice in &adoptions.twice {
             assert!(!claimed.contains(&twice.slot));
@@ -258,12 +260,12 @@ fn one_use(input: &mut Reader<'_>) -> Use {
         };
         (0..count).map(slot).collect()
     };
-    let (ids, reported) = (slots(&[resource.name()]), slots(&INSTANCES));
+    let (ids, env_slots) = (slots(&[resource.name()]), slots(&INSTANCES));
     let count = input.below(3);
     let digests = (0..count).map(|_| (1 + input.below(4)).to_string());
     Use {
         ids,
-        reported,
+        env_slots,
         digests: digests.collect(),
     }
 }
