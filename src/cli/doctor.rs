@@ -17,7 +17,7 @@ use crate::{
     model::printable::printable,
     tidy::{self, Progress},
 };
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 use clap::Args;
 use k8s_openapi::api::{
     admissionregistration::v1::ValidatingAdmissionPolicy,
@@ -85,21 +85,26 @@ async fn read_facts(client: &Client) -> anyhow::Result<Facts> {
         ..Facts::default()
     };
     let is_defined = facts.checked.iter().all(Result::is_ok);
-    let daemon_sets: Vec<DaemonSetPart> = installed(client, "agent").await?;
-    let deployments: Vec<DeploymentPart> = installed(client, "controller").await?;
-    facts.daemon_sets = daemon_sets.len();
-    facts.deployments = deployments.len();
-    let agents = daemon_sets.iter().map(|set| {
-        let what = format!("DaemonSet {}", cluster::key_of(&set.metadata));
-        agent(&what, Some(set))
-    });
-    facts.checked.extend(agents);
-    let controllers = deployments.iter().map(|deployment| {
-        let what = format!("Deployment {}", cluster::key_of(&deployment.metadata));
-        controller(&what, Some(deployment))
-    });
-    facts.checked.extend(controllers);
-    facts.rights = rights(client).await?;
+    let mut unread = vec![];
+    if let Some(sets) = noted(
+        installed::<DaemonSetPart>(client, "agent").await,
+        &mut unread,
+    ) {
+        facts.daemon_sets = Some(sets.len());
+        facts.checked.extend(sets.iter().map(|set| {
+            let what = format!("DaemonSet {}", cluster::key_of(&set.metadata));
+            agent(&what, Some(set))
+        }));
+    }
+    let deployments = installed::<DeploymentPart>(client, "controller").await;
+    if let Some(deployments) = noted(deployments, &mut unread) {
+        facts.deployments = Some(deployments.len());
+        facts.checked.extend(deployments.iter().map(|deployment| {
+            let what = format!("Deployment {}", cluster::key_of(&deployment.metadata));
+            controller(&what, Some(deployment))
+        }));
+    }
+    facts.rights = noted(rights(client).await, &mut unread).unwrap_or_default();
     let policies: Api<ValidatingAdmissionPolicy> = Api::all(client.clone());
     let policies = cluster::list_all(&policies).await.ok();
     facts.policies = policies.map(|policies| {
@@ -109,15 +114,18 @@ async fn read_facts(client: &Client) -> anyhow::Result<Facts> {
         names.collect::<BTreeSet<_>>()
     });
     // Objects of definitions that are missing or lack a field may not be readable.
-    if !is_defined {
-        return Ok(facts);
+    if is_defined {
+        facts.snapshot = read::everything(client, client.default_namespace()).await?;
+        let stale = stale(client, facts.snapshot.prefixes()).await;
+        facts.stale = noted(stale.context("stale capacity"), &mut unread);
     }
-    facts.snapshot = read::everything(client, client.default_namespace()).await?;
-    match stale(client, facts.snapshot.prefixes()).await {
-        Ok(stale) => facts.stale = Some(stale),
-        Err(e) => facts.snapshot.unread.push(format!("stale capacity: {e:#}")),
-    }
+    facts.snapshot.unread.extend(unread);
     Ok(facts)
+}
+
+/// Returns what was read. An error becomes a line of its own, and the rest is said all the same.
+fn noted<T>(read: anyhow::Result<T>, unread: &mut Vec<String>) -> Option<T> {
+    read.map_err(|e| unread.push(format!("{e:#}"))).ok()
 }
 
 /// Returns the chart's object of a component, in whatever namespace it is.

@@ -1,4 +1,4 @@
-//! Judges an installation: its definitions, its Pods, each node, and what is left of earlier ones. Pure.
+//! Checks an installation: its definitions, its Pods, each node, and what is left of earlier ones. Pure.
 use super::{
     pods::{image_of, is_ready, label, node_of},
     snapshot::{Snapshot, VERSION},
@@ -20,9 +20,10 @@ pub struct Facts {
     pub snapshot: Snapshot,
     /// The results of `petiole check` for definitions, DaemonSets and Deployments.
     pub checked: Vec<Result<String, String>>,
-    /// How many DaemonSets of agents there are.
-    pub daemon_sets: usize,
-    pub deployments: usize,
+    /// The number of DaemonSets of agents; `None` if they cannot be listed.
+    pub daemon_sets: Option<usize>,
+    /// The number of Deployments of controllers; `None` if they cannot be listed.
+    pub deployments: Option<usize>,
     pub rights: Vec<Right>,
     /// The entries that `petiole tidy` would remove: node and resource; `None` if that was not read.
     pub stale: Option<Vec<(String, String)>>,
@@ -74,9 +75,9 @@ pub fn checks(facts: &Facts) -> Vec<Check> {
     ];
     for (count, kind, what) in kinds {
         checks.extend(match count {
-            1 => None,
-            0 => Some(check(Level::Fail, format!("there is no {kind} of {what} in any namespace: install the chart, or complete the installation by `helm upgrade`"))),
-            _ => Some(check(Level::Fail, format!("there are several {kind}s of {what}: one installation is enough for a cluster; `helm list -A` shows them, remove one"))),
+            None | Some(1) => None,
+            Some(0) => Some(check(Level::Fail, format!("there is no {kind} of {what} in any namespace: install the chart, or complete the installation by `helm upgrade`"))),
+            Some(_) => Some(check(Level::Fail, format!("there are several {kind}s of {what}: one installation is enough for a cluster; `helm list -A` shows them, remove one"))),
         });
     }
     checks.extend(versions(facts));

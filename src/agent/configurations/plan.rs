@@ -102,9 +102,11 @@ pub(super) fn wanted(world: &World<'_>) -> Wanted {
             && rights::check_references(&key.namespace, &configuration.spec).is_ok();
         let selection = selection(world, configuration, world.before.get(key));
         let handler = &configuration.spec.discovery_handler.name;
-        let is_used = selection == Selection::Selected && unknown_handler(world, handler).is_none();
+        let reads = (world.reads)(handler);
+        let is_used = selection == Selection::Selected
+            && properties::has_references(configuration, reads)
+            && unknown_handler(world, handler).is_none();
         if is_valid && is_used {
-            let reads = (world.reads)(handler);
             properties::add_wanted(&mut wanted, key, configuration, reads);
         }
     }
@@ -131,13 +133,13 @@ fn accept(
         );
         return Err(Some(Problem::new(Reason::HandlerChanged, message)));
     }
-    if let Some(problem) = unknown_handler(world, &handler.name) {
-        return Err(Some(problem));
-    }
     let reads = (world.reads)(&handler.name);
     let selection = selection(world, configuration, earlier);
     let properties = match selection {
-        Selection::Selected => properties::values(world, key, configuration, reads)?,
+        Selection::Selected => {
+            let values = properties::values(world, key, configuration, reads);
+            values.map_err(|problem| unknown_handler(world, &handler.name).or(problem))?
+        }
         // Nothing is looked for.
         Selection::LeftOut | Selection::Unknown => {
             Hidden::new(properties::inline(configuration, reads))

@@ -24,6 +24,11 @@ struct Reference<'a> {
     is_optional: bool,
 }
 
+/// Returns whether a value is to come from another object.
+pub(super) fn has_references(configuration: &Configuration, reads: Reads) -> bool {
+    read(configuration, reads).any(|property| property.value_from.is_some())
+}
+
 /// Adds the objects to which a Configuration refers. Beyond the limit there is none for a Configuration that comes later.
 pub(super) fn add_wanted(
     wanted: &mut Wanted,

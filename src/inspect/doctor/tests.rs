@@ -30,8 +30,8 @@ fn well() -> Facts {
     ];
     let policies = policies.map(|policy| format!("leaf-{policy}"));
     let mut facts = Facts {
-        daemon_sets: 1,
-        deployments: 1,
+        daemon_sets: Some(1),
+        deployments: Some(1),
         policies: Some(policies.into()),
         stale: Some(vec![]),
         version: "1.2.3".to_owned(),
@@ -82,9 +82,17 @@ fn each_fault_is_one_line_that_says_what_to_do() {
         fail,
         "lacks a field",
     );
-    one(|f| f.daemon_sets = 0, fail, "no DaemonSet of agents");
-    one(|f| f.deployments = 0, fail, "no Deployment of controllers");
-    one(|f| f.daemon_sets = 2, fail, "several DaemonSets of agents");
+    one(|f| f.daemon_sets = Some(0), fail, "no DaemonSet of agents");
+    one(
+        |f| f.deployments = Some(0),
+        fail,
+        "no Deployment of controllers",
+    );
+    one(
+        |f| f.daemon_sets = Some(2),
+        fail,
+        "several DaemonSets of agents",
+    );
     one(
         |f| f.version = "1.3.0".to_owned(),
         warn,
@@ -160,7 +168,7 @@ fn each_fault_is_one_line_that_says_what_to_do() {
 #[test]
 fn each_kind_is_counted_for_itself() {
     let mut facts = well();
-    (facts.daemon_sets, facts.deployments) = (2, 0);
+    (facts.daemon_sets, facts.deployments) = (Some(2), Some(0));
     let troubles = troubles(&facts);
     let [(Level::Fail, several), (Level::Fail, none)] = troubles.as_slice() else {
         panic!("{troubles:?}");
