@@ -127,9 +127,10 @@ test_who_may_not_create_pods_makes_no_broker() {
 }
 
 # A Configuration whose handler does not exist: that is what is wrong with it as soon as its value was read.
+# Of udev, which reads this property and finds nothing here: without udev.enabled its details are refused.
 with_secret() { # NAME [DETAILS]
-  echo "{apiVersion: akri.sh/v0, kind: Configuration, metadata: {name: $1}, spec: {discoveryHandler: {name: own, discoveryDetails: '${2:-}',
-    discoveryProperties: [{name: word, valueFrom: {secretKeyRef: {name: word, key: word}}}]}}}"
+  echo "{apiVersion: akri.sh/v0, kind: Configuration, metadata: {name: $1}, spec: {discoveryHandler: {name: udev, discoveryDetails: '${2:-}',
+    discoveryProperties: [{name: devicePluginResourceName, valueFrom: {secretKeyRef: {name: word, key: word}}}]}}}"
 }
 
 test_secrets_are_read_where_the_chart_says_for_who_may_read_them() {
@@ -144,13 +145,13 @@ test_secrets_are_read_where_the_chart_says_for_who_may_read_them() {
     fail "what to do is not said: $(kubectl get configuration secret -o json | jq -c .status.conditions)"
   rights=(--set discoveryProperties.enabled=true --set "discoveryProperties.namespaces={default}" --show-only templates/discovery-properties.yaml)
   objects "${rights[@]}" | kubectl apply -f - >/dev/null
-  within 45 "they read it" is_ready_as secret "False UnknownHandler"
+  within 45 "they read it" is_ready_as secret "False BadDiscoveryDetails"
   note "right granted -> the Secret was read: $TOOK s"
   ! kubectl --as=$agent -n kube-system auth can-i list secrets >/dev/null || fail "agents may read Secrets of kube-system"
   kubectl patch secret word --type merge -p '{"data":{"word":"/w=="}}' >/dev/null
   within 5 "a value that is no text is said" is_ready_as secret "False DiscoveryPropertyUnreadable"
   kubectl patch secret word --type merge -p '{"stringData":{"word":"hunter3"}}' >/dev/null
-  within 5 "it is text again" is_ready_as secret "False UnknownHandler"
+  within 5 "it is text again" is_ready_as secret "False BadDiscoveryDetails"
   ! kubectl -n petiole logs -l app.kubernetes.io/component=agent --tail=-1 | grep -F hunter || fail "the value is in a log"
   ! kubectl get configurations.akri.sh,instances.akri.sh,nodedevices.akri.sh -o yaml | grep -F hunter || fail "the value is in an object"
   objects "${rights[@]}" | kubectl delete -f - >/dev/null
