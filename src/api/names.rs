@@ -27,7 +27,7 @@ pub fn connection_annotation(slot: u32) -> String {
     format!("{SLOT_CONNECTION_PREFIX}{slot}")
 }
 
-/// Annotation of a broker: the digest of [`TOLD_PREFIX`], for its one device.
+/// Annotation of a broker: the digest of [`SLOT_CONNECTION_PREFIX`], for its one device.
 pub const BROKER_CONNECTION: &str = "told.akri.sh/connection";
 
 /// Annotation of a broker: a digest of what its Configuration said when it was created.
