@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn without_devices_the_screen_says_where_to_look_next() {
-        assert!(screen(&state([])).contains("No devices. Ask the oracle."));
+        assert!(screen(&state([])).contains("No devices. Look at its log."));
         assert!(screen(&State::new("here".to_owned(), String::new())).contains("Reading …"));
     }
 }

@@ -33,7 +33,7 @@ fn snapshot<const N: usize>(instances: [(ObjectKey, Instance); N]) -> Snapshot {
 }
 
 pub(in crate::live) fn state<const N: usize>(instances: [(ObjectKey, Instance); N]) -> State {
-    let mut state = State::new("here".to_owned(), "Ask the oracle.".to_owned());
+    let mut state = State::new("here".to_owned(), "Look at its log.".to_owned());
     state.take(Ok(&snapshot(instances)), Timestamp::UNIX_EPOCH);
     state
 }
