@@ -37,6 +37,7 @@ struct Memory {
     missed: Missed,
     asked: Retries,
     confirmed: Option<Confirmed>,
+    kubelet_since: Duration,
 }
 
 pub(super) async fn run(agent: Rc<Agent>) {
@@ -55,6 +56,7 @@ pub(super) async fn run(agent: Rc<Agent>) {
             kubelet.mark_unchanged();
             memory.missed.clear();
             memory.confirmed = None;
+            memory.kubelet_since = agent.uptime();
         }
         let begun = agent.uptime();
         let (held, arrivals) = {
@@ -91,6 +93,7 @@ impl Memory {
             begun,
             interval: BETWEEN_LOOKS,
             is_fresh: books.is_fresh(),
+            kubelet_since: self.kubelet_since,
         };
         let uses = books.uses();
         let (held, adoptions) = {

@@ -286,6 +286,12 @@ impl Node {
             .collect()
     }
 
+    /// Returns the Pods that have containers here, once each.
+    pub(super) fn pods_with_containers(&self) -> BTreeSet<u64> {
+        let runtime = self.runtime.borrow();
+        runtime.keys().map(|(uid, _)| *uid).collect()
+    }
+
     /// Removes the containers of a Pod.
     pub(super) fn end_pod(&self, world: &Rc<World>, uid: u64) {
         world.note(|| format!("{}: the containers of Pod {uid} are gone", self.name));

@@ -70,8 +70,9 @@ pub(super) async fn follow_pods(world: Rc<World>, at: usize) {
 }
 
 fn reconcile(world: &Rc<World>, at: usize, pods: &BTreeMap<u64, Arc<Pod>>, is_whole: bool) {
-    let mut kubelet = world.nodes[at].kubelet.borrow_mut();
-    let Some(kubelet) = kubelet.as_mut() else {
+    let node = &world.nodes[at];
+    let mut borrowed = node.kubelet.borrow_mut();
+    let Some(kubelet) = borrowed.as_mut() else {
         return;
     };
     kubelet.are_sources_ready |= is_whole;
@@ -98,6 +99,15 @@ fn reconcile(world: &Rc<World>, at: usize, pods: &BTreeMap<u64, Arc<Pod>>, is_wh
         if !pods.contains_key(uid) {
             known.stop.send_replace(true);
         }
+    }
+    // Containers of Pods that were deleted while the kubelet was away. The kubelet ends them 1 s after its next
+    // housekeeping, which comes every 2 s (kubelet_pods.go: HandlePodCleanups); that it gives their devices away before
+    // is its own race.
+    let mut orphans = node.pods_with_containers();
+    orphans.retain(|uid| !pods.contains_key(uid) && !kubelet.pods.contains_key(uid));
+    drop(borrowed);
+    for uid in orphans {
+        node.end_pod(world, uid);
     }
 }
 

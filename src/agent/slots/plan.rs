@@ -18,9 +18,10 @@ pub(crate) type Missed = BTreeMap<SlotId, Duration>;
 /// The uptime of the next try and the number of tries so far, for each slot that could not be claimed.
 pub(crate) type Retries = BTreeMap<SlotId, (Duration, u32)>;
 
-/// The time after which a claim that was answered is in the kubelet's memory, even on a machine that is overloaded. The
-/// kubelet puts a device there as soon as it has the answer of Allocate.
-const ADMITTED_WITHIN: Duration = Duration::from_secs(30);
+/// The time after which a claim that was answered is in the kubelet's memory, even on a machine that is overloaded: the
+/// kubelet puts a device there as soon as it has the answer of Allocate. A kubelet that has started has ended the containers
+/// of deleted Pods by then, too.
+const SETTLED_AFTER: Duration = Duration::from_secs(30);
 
 /// A look at the kubelet's books.
 #[derive(Debug, Clone, Copy)]
@@ -32,6 +33,9 @@ pub(crate) struct Look {
     pub(crate) interval: Duration,
     /// Whether the kubelet has written its checkpoint for this look.
     pub(crate) is_fresh: bool,
+    /// The uptime at which this kubelet was first seen. A kubelet that has started forgets the Pods that were deleted
+    /// meanwhile at once, and ends their containers some seconds later.
+    pub(crate) kubelet_since: Duration,
 }
 
 impl Look {
@@ -39,8 +43,10 @@ impl Look {
     /// shows in the second. The shorter time is for slots whose Pods have been admitted long ago, and only with a
     /// checkpoint that contains all that the kubelet has in its memory.
     fn apart(self, held: &Held) -> Duration {
-        let age = self.begun.saturating_sub(held.answered);
-        match self.is_fresh && age >= ADMITTED_WITHIN {
+        let age = self
+            .begun
+            .saturating_sub(held.answered.max(self.kubelet_since));
+        match self.is_fresh && age >= SETTLED_AFTER {
             true => follow_up(self.interval),
             false => self.interval,
         }
@@ -198,6 +204,7 @@ mod tests {
             begun: Duration::from_secs(seconds),
             interval: Duration::from_secs(10),
             is_fresh: false,
+            kubelet_since: Duration::ZERO,
         }
     }
 
@@ -235,7 +242,13 @@ mod tests {
         assert!(!released(0, fresh(52)));
         assert!(released(0, fresh(53)));
         assert!(released(23, fresh(53)));
-        // The Pod may still be in admission, or the checkpoint may be older than its admission.
+        let restarted = |seconds| Look {
+            kubelet_since: Duration::from_secs(seconds),
+            ..fresh(53)
+        };
+        assert!(released(0, restarted(23)));
+        // The kubelet may still end containers, the Pod may be in admission, or the checkpoint may be older than that.
+        assert!(!released(0, restarted(24)));
         assert!(!released(24, fresh(53)));
         assert!(!released(0, at(59)));
         assert!(released(49, at(60)));

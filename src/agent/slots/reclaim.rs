@@ -52,6 +52,8 @@ struct Memory {
     retries: Retries,
     twice: Vec<HeldTwice>,
     confirmed: Option<Confirmed>,
+    /// The uptime at which the kubelet was first seen.
+    kubelet_since: Duration,
     /// The error of the checkpoint, if it could not be read.
     unreadable: Option<String>,
 }
@@ -78,6 +80,7 @@ pub(in crate::agent) async fn run(
                 kubelet.borrow_and_update();
                 memory.missed.clear();
                 memory.confirmed = None;
+                memory.kubelet_since = inputs.clock.uptime();
             }
             let begun = inputs.clock.uptime();
             let (held, arrivals) = {
@@ -152,6 +155,7 @@ impl Memory {
             begun,
             interval: inputs.settings.look_interval,
             is_fresh: books.is_fresh(),
+            kubelet_since: self.kubelet_since,
         };
         // The table as it is now: what was claimed since the look is not to be claimed again.
         let uses = books.uses();
