@@ -70,11 +70,11 @@ struct ShownDevice {
     healthy: bool,
 }
 
-/// What is shown.
+/// The state that the terminal and the browser show.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) place: String,
-    /// Where to look next if there are no devices.
+    /// The command to run next if there are no devices.
     pub(super) hint: String,
     pub(super) now: Timestamp,
     snapshot: Option<Snapshot>,

@@ -15,7 +15,7 @@ use crate::{
 };
 use std::collections::BTreeMap;
 
-/// Where the value of a property is.
+/// The object and the key that hold the value of a property.
 struct Reference<'a> {
     /// The property's name.
     property: &'a str,

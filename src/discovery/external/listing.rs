@@ -11,7 +11,7 @@ use crate::{
 
 /// The id stands in an annotation.
 const ID_MAX: usize = 256;
-/// Of the devices of a list that are left out so many are named.
+/// The most left-out devices of a list that are named.
 const PROBLEMS_MAX: usize = 32;
 const PROPERTIES_MAX: usize = limits::INSTANCE_PROPERTIES_MAX - limits::BROKER_PROPERTIES_MAX;
 /// The bytes of all properties of a device, names and values together.
