@@ -255,7 +255,7 @@ test_a_node_that_is_marked_as_shut_down_gives_its_devices_away() {
   note "marked as shut down -> its slots were free: $TOOK s"
   within 60 "brokers run on $other" has_brokers_on "$other"
   note "slots free -> brokers run on $other: $TOOK s"
-  has_event "$(instance_of cam-1)" "SlotsReleased" || fail "no Event says that the slot was released"
+  within 5 "an Event says that the slot was released" has_event "$(instance_of cam-1)" "SlotsReleased"
   # It was only cut off. Its Pods were deleted meanwhile.
   cluster plug "$lost"
   kubectl taint nodes "$lost" node.kubernetes.io/out-of-service- >/dev/null
@@ -387,7 +387,7 @@ test_brokers_without_a_node_say_so_and_go_where_the_first_can() {
   within 10 "the condition names the trouble" brokers_are cams "False NoNodeForBroker"
   column_is cams BROKERS 0/1 || fail "BROKERS is $(column cams BROKERS)"
   column_is cams REASON NoNodeForBroker || fail "REASON is $(column cams REASON)"
-  has_event cams "no node that sees the device takes a broker" || fail "no Event: $(events_of cams)"
+  within 5 "an Event says it" has_event cams "no node that sees the device takes a broker"
   for_all_of 5 "no Pod is created" wanted_on cams node-1 0
   kubectl taint node node-2 hall- >/dev/null
   within 10 "it runs on node-2" has_on_node cams node-2 1
@@ -412,7 +412,7 @@ test_a_broker_that_does_not_fit_on_one_node_is_moved_to_the_other() {
   kubectl uncordon node-2 >/dev/null
   within 10 "it runs on node-2" has_on_node cams node-2 1
   note "another node was open -> the broker ran there: $TOOK s"
-  has_event "$(instance_of cam-1)" "cannot be scheduled on node-1" || fail "no Event: $(events_of "$(instance_of cam-1)")"
+  within 5 "an Event says why" has_event "$(instance_of cam-1)" "cannot be scheduled on node-1"
 }
 
 test_what_is_wrong_with_brokers_is_in_the_status() {

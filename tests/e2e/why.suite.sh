@@ -91,5 +91,5 @@ test_doctor_is_content_with_an_installation_and_names_a_node_without_an_agent() 
 doctor_finds_no_fault() {
   local said
   said=$(plugin doctor) || return 1
-  ! grep -v '^ok  ' <<<"$said" | grep -qv 'capacity entries without a device'
+  ! grep -v '^ok  ' <<<"$said" | says -v 'capacity entries without a device'
 }
