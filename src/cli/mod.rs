@@ -19,6 +19,8 @@ mod duration;
 mod get;
 #[cfg(feature = "kubelet")]
 mod kubelet;
+#[cfg(feature = "kubelet")]
+mod node_folders;
 mod open_files;
 #[cfg(feature = "workstation")]
 mod plugin;
