@@ -15,7 +15,11 @@ use crate::{
         doctor::{Facts, Level, Right, checks},
         read,
     },
-    model::printable::printable,
+    model::{
+        printable::printable,
+        resource_name::{ResourceName, ResourcePrefixes},
+        typed_names::NodeName,
+    },
     tidy::{self, Progress},
 };
 use anyhow::{Context as _, bail};
@@ -187,7 +191,10 @@ async fn rights(client: &Client) -> anyhow::Result<Vec<Right>> {
 }
 
 /// Returns what `petiole tidy` would remove.
-async fn stale(client: &Client, prefixes: Vec<String>) -> anyhow::Result<Vec<(String, String)>> {
+async fn stale(
+    client: &Client,
+    prefixes: ResourcePrefixes,
+) -> anyhow::Result<Vec<(NodeName, ResourceName)>> {
     let settings = tidy::Settings {
         prefixes,
         namespaces: vec![],

@@ -4,7 +4,13 @@ use super::{
     objects::{configurations, instances},
     plan::{self, Entry},
 };
-use crate::cluster::{self, node::Nodes};
+use crate::{
+    cluster::{self, node::Nodes},
+    model::{
+        resource_name::{ResourceName, ResourcePrefixes},
+        typed_names::NodeName,
+    },
+};
 use anyhow::anyhow;
 use kube::Client;
 use std::{collections::BTreeSet, time::Duration};
@@ -20,7 +26,7 @@ const TRIES: usize = 5;
 /// The settings of a cleanup.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    pub prefixes: Vec<String>,
+    pub prefixes: ResourcePrefixes,
     /// The namespaces of the Instances; all namespaces if empty.
     pub namespaces: Vec<String>,
     /// The only node to clean up, if there is one.
@@ -105,7 +111,7 @@ struct Tidying<'a> {
     nodes: Nodes,
     settings: &'a Settings,
     /// The node and resource of each entry that was removed.
-    removed: BTreeSet<(String, String)>,
+    removed: BTreeSet<(NodeName, ResourceName)>,
 }
 
 struct Round {
