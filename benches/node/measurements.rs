@@ -43,7 +43,7 @@ pub(super) fn all() -> Vec<Measurement> {
     vec![
         Measurement {
             name: "idle",
-            values: &[("agent's memory, idle", Megabytes, Some(12.0))],
+            values: &[("agent's memory, idle", Megabytes, Some(14.0))],
             run: |binary| Box::pin(idle(binary)),
         },
         Measurement {
@@ -59,7 +59,7 @@ pub(super) fn all() -> Vec<Measurement> {
                     Seconds,
                     Some(0.3),
                 ),
-                ("agent's memory with 100 Instances", Megabytes, Some(16.0)),
+                ("agent's memory with 100 Instances", Megabytes, Some(24.0)),
                 ("its peak", Megabytes, None),
             ],
             run: |binary| Box::pin(async { devices(binary, 100).await.first_three() }),
@@ -72,7 +72,7 @@ pub(super) fn all() -> Vec<Measurement> {
                     Seconds,
                     Some(3.0),
                 ),
-                ("agent's memory with 1000 Instances", Megabytes, Some(50.0)),
+                ("agent's memory with 1000 Instances", Megabytes, Some(70.0)),
                 ("its peak", Megabytes, None),
                 ("memory an Instance, of 1000", Kilobytes, None),
             ],

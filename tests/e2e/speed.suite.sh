@@ -47,7 +47,7 @@ test_devices_are_allocatable() {
     measure "writes for $count devices on two nodes, all processes" $writes requests \
       "$(requests_since "$before" | awk '$2 ~ /create|update|patch|delete/' | wc -l)"
     [ "$count" != 100 ] || kubelet_restart_with_100
-    [ "$count" != 100 ] || memory 100 16
+    [ "$count" != 100 ] || memory 100 18
   done
   is_fast
 }
