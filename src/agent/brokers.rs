@@ -40,7 +40,7 @@ const LAST_LOOK: Duration = Duration::from_secs(1);
 const FIRST_RETRY: Duration = Duration::from_millis(500);
 const LAST_RETRY: Duration = Duration::from_secs(5);
 /// The number of failures before one is logged. A kubelet that restarts is back before that.
-const TOLD_AFTER: u32 = 3;
+const LOGGED_AFTER: u32 = 3;
 
 /// The inputs of the brokers.
 #[derive(Clone)]
@@ -90,7 +90,7 @@ pub(super) async fn run(
             }
             Err(e) => {
                 failures += 1;
-                if failures == TOLD_AFTER {
+                if failures == LOGGED_AFTER {
                     warn!("static Pods of brokers, tried again until it works: {e:#}");
                 }
                 debug!("static Pods of brokers: {e:#}");

@@ -1,6 +1,7 @@
 //! Runs `petiole doctor`, which looks at an installation as a whole.
 use super::{
     check::{agent, controller, definitions},
+    colors,
     connection::ConnectionFlags,
     table::print,
 };
@@ -69,6 +70,7 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
             Level::Warn => "warn",
             Level::Fail => "FAIL",
         };
+        let level = colors::for_stdout(level.to_owned());
         format!("{level}  {}\n", printable(&check.text))
     });
     print(&lines.collect::<String>())?;

@@ -1,5 +1,8 @@
 //! Runs `petiole get`, which reads a running `petiole kubelet` and prints its objects as kubectl does.
-use super::table::{Output, Rows, print, render, row};
+use super::{
+    node_folders::NodeFolders,
+    table::{Output, Rows, print, render, row},
+};
 use crate::{
     api::{
         condition::{Condition, ConditionType},
@@ -19,27 +22,13 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
 };
 use serde::Serialize;
-use std::{path::PathBuf, time::Duration};
+use std::time::Duration;
 
 #[derive(Debug, Args)]
 pub struct Flags {
     kind: Kind,
-    /// Root folder of the running kubelet
-    #[arg(
-        long,
-        env = "PETIOLE_ROOT_DIR",
-        value_name = "DIR",
-        default_value = "/var/lib/petiole/kubelet"
-    )]
-    root_dir: PathBuf,
-    /// State folder of the agent, for configurations and instances
-    #[arg(
-        long,
-        env = "PETIOLE_STATE",
-        value_name = "DIR",
-        default_value = "/var/lib/akri"
-    )]
-    state: PathBuf,
+    #[command(flatten)]
+    folders: NodeFolders,
     /// Output format
     #[arg(short, long, value_enum, default_value = "table")]
     output: Output,
@@ -67,8 +56,7 @@ enum Kind {
 pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
     let Flags {
         kind,
-        root_dir,
-        state,
+        folders: NodeFolders { root_dir, state },
         output,
     } = flags;
     let client = Client::new(&root_dir);

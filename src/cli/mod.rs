@@ -4,6 +4,8 @@
 //! and the kubelet can also be given as `PETIOLE_SOME_FLAG`.
 mod agent;
 mod check;
+#[cfg(any(feature = "kubelet", feature = "workstation"))]
+mod colors;
 mod connection;
 mod controller;
 mod crds;
@@ -19,6 +21,8 @@ mod duration;
 mod get;
 #[cfg(feature = "kubelet")]
 mod kubelet;
+#[cfg(feature = "kubelet")]
+mod node_folders;
 mod open_files;
 #[cfg(feature = "workstation")]
 mod plugin;

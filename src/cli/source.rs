@@ -1,9 +1,9 @@
 //! Defines the flags that name the place whose devices are shown live: a cluster, or this node without one.
 use super::connection::{ConnectionFlags, NamespaceFlags};
+#[cfg(feature = "kubelet")]
+use super::node_folders::NodeFolders;
 use crate::{inspect::follow::Scope, live::Source};
 use clap::Args;
-#[cfg(feature = "kubelet")]
-use std::path::PathBuf;
 
 #[derive(Debug, Args)]
 pub(super) struct SourceFlags {
@@ -18,24 +18,9 @@ pub(super) struct SourceFlags {
     #[cfg(feature = "kubelet")]
     #[arg(long, conflicts_with_all = ["namespace", "all_namespaces", "selector", "kubeconfig", "context"])]
     standalone: bool,
-    /// Root folder of the running `petiole kubelet`, with --standalone
     #[cfg(feature = "kubelet")]
-    #[arg(
-        long,
-        env = "PETIOLE_ROOT_DIR",
-        value_name = "DIR",
-        default_value = "/var/lib/petiole/kubelet"
-    )]
-    root_dir: PathBuf,
-    /// State folder of the agent, with --standalone
-    #[cfg(feature = "kubelet")]
-    #[arg(
-        long,
-        env = "PETIOLE_STATE",
-        value_name = "DIR",
-        default_value = "/var/lib/akri"
-    )]
-    state: PathBuf,
+    #[command(flatten)]
+    folders: NodeFolders,
 }
 
 impl SourceFlags {
@@ -43,8 +28,8 @@ impl SourceFlags {
         #[cfg(feature = "kubelet")]
         if self.standalone {
             return Ok(Source::Node {
-                root_dir: self.root_dir,
-                state: self.state,
+                root_dir: self.folders.root_dir,
+                state: self.folders.state,
             });
         }
         let client = self.connection.client().await?;

@@ -15,7 +15,7 @@ use anyhow::anyhow;
 use kube::Client;
 use std::{collections::BTreeSet, time::Duration};
 use tokio::time::{Instant, sleep};
-use tracing::{info, warn};
+use tracing::{debug, warn};
 
 /// The time without a stale entry after which the kubelets put none back. It is longer than two syncs of a kubelet.
 const STABLE_TIME: Duration = Duration::from_secs(25);
@@ -159,9 +159,9 @@ impl Tidying<'_> {
                         let key = (entry.node.clone(), entry.resource.clone());
                         match self.removed.insert(key) {
                             true => round.entries.push((entry, Action::Removed)),
-                            // This happens every 10 s for 5 min, so it is only logged.
+                            // This happens every 10 s for 5 min.
                             false => {
-                                info!(node = %entry.node, resource = %entry.resource, "removed again, because the kubelet had put it back")
+                                debug!(node = %entry.node, resource = %entry.resource, "removed again, because the kubelet had put it back")
                             }
                         }
                     }

@@ -49,6 +49,11 @@ is_empty() { # CMD…
   said=$("$@") && [ -z "$said" ]
 }
 
+# As `grep -q`, but it reads its whole input: a command that writes into a pipe whose reader has ended fails, and with it the pipe.
+matches() { # ARGS… of grep
+  grep "$@" >/dev/null
+}
+
 equal() { # WHAT EXPECTED ACTUAL
   [ "$2" = "$3" ] || fail "$1 is '$3', should be '$2'"
 }
@@ -142,7 +147,7 @@ describe_devices() { # FOLDER NAME…
 # The Instance, NAMESPACE_NAME, of a service: its file without `.yaml`.
 instance_of() {
   local file
-  file=$(grep -lE "^ *AKRI_ZEROCONF_DEVICE_NAME: *[\"']?$1[\"']?\$" "$STATE"/instances/*.yaml 2>/dev/null | head -n 1)
+  file=$(grep -lE "^ *AKRI_ZEROCONF_DEVICE_NAME: *[\"']?$1[\"']?\$" "$STATE"/instances/*.yaml 2>/dev/null | sed -n 1p)
   [ -n "$file" ] && basename "$file" .yaml
 }
 

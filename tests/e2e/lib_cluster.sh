@@ -144,7 +144,7 @@ events_of() { # NAME: reasons and notes
 }
 
 has_event() { # NAME TEXT
-  events_of "$1" | grep -qF "$2"
+  events_of "$1" | matches -F "$2"
 }
 
 # ---- Pods ----
@@ -182,12 +182,14 @@ is_settled() { # Running, or refused
   [[ $(phase_of "$1") =~ ^(Running|Failed)$ ]]
 }
 
-logs_have() { # POD TEXT
-  kubectl logs "$1" | grep -qF "$2"
+logs_have() { # POD TEXT [ARGS… of kubectl logs]
+  local text=$2
+  set -- "$1" "${@:3}"
+  kubectl logs "$@" | matches -F "$text"
 }
 
 env_of() { # POD VARIABLE
-  kubectl logs "$1" | sed -n "s/^$2=//p" | head -n 1
+  kubectl logs "$1" | sed -n "s/^$2=//p" | sed -n 1p
 }
 
 brokers() { # [CONFIGURATION]: names of broker Pods that run

@@ -164,7 +164,7 @@ test_variables_that_programs_obey_reach_no_container() {
   within 20 "an Instance" has_instances obeyed 1
   pod obeys - obeyed
   within 30 "a Pod runs" is_running obeys
-  equal "MODE" night "$(env_of obeys MODE)"
+  within 5 "it has the variable that may be set" logs_have obeys MODE=night
   equal "LD_PRELOAD" "" "$(env_of obeys LD_PRELOAD)"
   ! kubectl logs obeys | grep -F evil || fail "a refused variable reached the container"
   kubectl delete pod obeys --now >/dev/null

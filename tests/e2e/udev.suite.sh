@@ -73,7 +73,7 @@ node_holds() { # capacity|allocatable AMOUNT
 
 # The Instance of a device node.
 file_of() { # /dev/…
-  grep -lE "^ *UDEV_DEVNODE: *[\"']?$1[\"']?\$" "$STATE"/instances/*.yaml 2>/dev/null | head -n 1 | grep .
+  grep -lE "^ *UDEV_DEVNODE: *[\"']?$1[\"']?\$" "$STATE"/instances/*.yaml 2>/dev/null | sed -n 1p | grep .
 }
 
 has_health() { # /dev/… HEALTH

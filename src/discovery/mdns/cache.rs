@@ -177,28 +177,36 @@ impl Cache {
 
     /// Restarts the lifetime of the pointer from `name` to `target`, unless it was withdrawn or is disputed.
     pub fn renew(&mut self, key: &Key, target: &Name, now: Duration) {
-        let set = self.sets.get_mut(key);
-        let entry = set.and_then(|set| set.get_mut(&Data::Ptr(target.clone())));
+        let entry = self.pointer_mut(key, target);
         if let Some(entry) = entry.filter(|entry| !entry.is_ended && !entry.is_disputed) {
             entry.renew(now);
         }
     }
 
-    /// Marks the pointer from `name` to `target` as disputed, or ends the dispute.
-    pub fn dispute(&mut self, key: &Key, target: &Name, is_disputed: bool, now: Duration) {
-        let set = self.sets.get_mut(key);
-        let Some(entry) = set.and_then(|set| set.get_mut(&Data::Ptr(target.clone()))) else {
-            return;
-        };
-        if entry.is_disputed == is_disputed {
-            return;
+    /// Marks the pointer from `name` to `target` as disputed.
+    pub fn dispute(&mut self, key: &Key, target: &Name, now: Duration) {
+        if let Some(entry) = self.pointer_mut(key, target)
+            && !entry.is_disputed
+        {
+            entry.mark_disputed(now);
+            let due = entry.due();
+            self.look_at(due);
         }
-        match is_disputed {
-            true => entry.mark_disputed(now),
-            false => entry.renew(now),
+    }
+
+    /// Ends the dispute about the pointer from `name` to `target`.
+    pub fn end_dispute(&mut self, key: &Key, target: &Name, now: Duration) {
+        if let Some(entry) = self.pointer_mut(key, target)
+            && entry.is_disputed
+        {
+            entry.renew(now);
+            let due = entry.due();
+            self.look_at(due);
         }
-        let due = entry.due();
-        self.look_at(due);
+    }
+
+    fn pointer_mut(&mut self, key: &Key, target: &Name) -> Option<&mut Entry> {
+        self.sets.get_mut(key)?.get_mut(&Data::Ptr(target.clone()))
     }
 
     /// Drops all records of a name and type.

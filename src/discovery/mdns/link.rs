@@ -103,7 +103,7 @@ impl Families {
         }
     }
 
-    pub(super) fn and(self, other: Self) -> Self {
+    pub(super) fn union(self, other: Self) -> Self {
         Self {
             v4: self.v4 || other.v4,
             v6: self.v6 || other.v6,
@@ -141,9 +141,9 @@ impl Senders {
     }
 }
 
-/// A service whose name is known.
+/// What is known of a service on one link.
 #[derive(Debug, Clone)]
-pub(super) struct Instance {
+pub(super) struct LinkService {
     /// The time at which its pointer was first received.
     since: Duration,
     /// The machines that sent its SRV record.
@@ -165,7 +165,7 @@ pub(super) struct Instance {
     pub(super) host: Option<Name>,
 }
 
-impl Instance {
+impl LinkService {
     pub(super) fn new(now: Duration, interval: Option<Duration>) -> Self {
         Self {
             since: now,
@@ -223,7 +223,7 @@ impl Instance {
 /// A host and its services.
 #[derive(Debug, Clone)]
 pub(super) struct Host {
-    pub(super) instances: BTreeSet<Name>,
+    pub(super) services: BTreeSet<Name>,
     /// The machines that sent an address record of this name with their own address.
     pub(super) claims: Senders,
     pub(super) ask: Option<Series>,
@@ -234,7 +234,7 @@ pub(super) struct Host {
 impl Host {
     pub(super) fn new(now: Duration) -> Self {
         Self {
-            instances: BTreeSet::new(),
+            services: BTreeSet::new(),
             claims: Senders::default(),
             ask: Some(Series::new(now + RESOLVE_DELAY, MISSING_MAX)),
             has_no: Families::default(),
@@ -268,7 +268,7 @@ pub(super) struct Browse {
 pub(super) struct LinkState {
     pub(super) link: Link,
     pub(super) browses: BTreeMap<Name, Browse>,
-    pub(super) instances: BTreeMap<Name, Instance>,
+    pub(super) services: BTreeMap<Name, LinkService>,
     pub(super) hosts: BTreeMap<Name, Host>,
     pub(super) search: Option<Search>,
     /// Records that are about to expire.
@@ -288,7 +288,7 @@ impl LinkState {
         Self {
             link,
             browses: BTreeMap::new(),
-            instances: BTreeMap::new(),
+            services: BTreeMap::new(),
             hosts: BTreeMap::new(),
             search: None,
             refresh: BTreeSet::new(),
@@ -314,11 +314,11 @@ impl LinkState {
     /// have expired, and the intervals of their questions may have grown.
     pub(super) fn resolve_anew(&mut self, name: &Name, now: Duration) {
         let at = now + RESOLVE_DELAY;
-        let Some(instance) = self.instances.get_mut(name) else {
+        let Some(service) = self.services.get_mut(name) else {
             return;
         };
-        instance.resolve = Some(Series::new(at, MISSING_MAX));
-        let host = instance.host.as_ref().and_then(|h| self.hosts.get_mut(h));
+        service.resolve = Some(Series::new(at, MISSING_MAX));
+        let host = service.host.as_ref().and_then(|h| self.hosts.get_mut(h));
         if let Some(host) = host {
             host.ask = Some(Series::new(at, MISSING_MAX));
         }
@@ -328,19 +328,19 @@ impl LinkState {
     /// Returns another service of the same host name that a different machine announces: each machine sends its own
     /// address for the name, and neither answers for the service of the other.
     pub(super) fn twin_of(&self, name: &Name, now: Duration) -> Option<&Name> {
-        let is_old = |i: &Instance| i.since + COMPARED_AFTER <= now;
-        let instance = self.instances.get(name).filter(|i| is_old(i))?;
-        let host = self.hosts.get(instance.host.as_ref()?)?;
-        let are_apart = |other: &Instance| {
+        let is_old = |i: &LinkService| i.since + COMPARED_AFTER <= now;
+        let service = self.services.get(name).filter(|i| is_old(i))?;
+        let host = self.hosts.get(service.host.as_ref()?)?;
+        let are_apart = |other: &LinkService| {
             [Family::V4, Family::V6].into_iter().any(|family| {
-                let one = instance.senders.common(&host.claims, family);
+                let one = service.senders.common(&host.claims, family);
                 let two = other.senders.common(&host.claims, family);
                 !one.is_empty() && !two.is_empty() && one.is_disjoint(&two)
             })
         };
-        let mut others = host.instances.iter().filter(|other| *other != name);
+        let mut others = host.services.iter().filter(|other| *other != name);
         others.by_ref().take(COMPARED_MAX).find(|other| {
-            let other = self.instances.get(other);
+            let other = self.services.get(other);
             other.is_some_and(|other| is_old(other) && are_apart(other))
         })
     }

@@ -2,7 +2,7 @@
 use super::{
     super::{
         cache::{Cache, Key},
-        link::{Families, Family, Instance, LinkState, TXT_ASKED},
+        link::{Families, Family, LinkService, LinkState, TXT_ASKED},
         message::{Data, Kind},
         name::Name,
         query::{Ask, KnownAnswer, PACKET_MAX, queries},
@@ -44,7 +44,7 @@ struct Agenda {
 impl Agenda {
     fn add(&mut self, name: &Name, kind: Kind, families: Families) {
         let manner = self.questions.entry((name.clone(), kind)).or_default();
-        manner.families = manner.families.and(families);
+        manner.families = manner.families.union(families);
         manner.wants_unicast = false;
     }
 
@@ -121,8 +121,8 @@ impl Querier {
             if state.due.is_none_or(|due| due > now) {
                 continue;
             }
-            let failed = |i: &Instance| i.confirm.as_ref().is_some_and(|c| c.has_failed(now));
-            let failed = state.instances.iter().filter(|(_, i)| failed(i));
+            let failed = |i: &LinkService| i.confirm.as_ref().is_some_and(|c| c.has_failed(now));
+            let failed = state.services.iter().filter(|(_, i)| failed(i));
             lost.extend(failed.map(|(name, _)| (*index, name.clone())));
         }
         for (index, name) in lost {
@@ -187,7 +187,7 @@ impl Querier {
 
 fn stretch(state: &LinkState) -> f64 {
     let own = |name: &Name| name.labels().next().map_or(0, <[u8]>::len) + QUESTION_BYTES;
-    let bytes: usize = state.instances.keys().map(own).sum();
+    let bytes: usize = state.services.keys().map(own).sum();
     let bytes = u32::try_from(bytes).map_or(f64::MAX, f64::from);
     let round = u32::try_from(ROUND_BYTES).map_or(f64::MAX, f64::from);
     (bytes / round).max(1.0)
@@ -218,13 +218,13 @@ fn ask_instances(
 ) -> Vec<Name> {
     let (link, stretch) = (state.link.index, state.stretch);
     let is_round = state
-        .instances
+        .services
         .values()
         .any(|i| i.is_to_confirm(stretch, now));
     let (mut by_type, mut asked) = (vec![], vec![]);
-    let waits = |instance: &Instance| instance.confirm.is_some();
-    for (name, instance) in &mut state.instances {
-        if let Some(resolve) = instance.resolve.as_mut().filter(|r| r.is_due(now)) {
+    let waits = |service: &LinkService| service.confirm.is_some();
+    for (name, service) in &mut state.services {
+        if let Some(resolve) = service.resolve.as_mut().filter(|r| r.is_due(now)) {
             resolve.asked(now);
             if resolve.sent == TXT_ASKED {
                 asked.push(name.clone());
@@ -235,11 +235,11 @@ fn ask_instances(
                 }
             }
         }
-        if is_round && instance.may_confirm(stretch, now) {
-            instance.confirm = Some(Confirm::new(now));
+        if is_round && service.may_confirm(stretch, now) {
+            service.confirm = Some(Confirm::new(now));
         }
-        let families = instance.families;
-        if let Some(confirm) = instance.confirm.as_mut().filter(|c| c.is_due(now)) {
+        let families = service.families;
+        if let Some(confirm) = service.confirm.as_mut().filter(|c| c.is_due(now)) {
             let is_last_try = confirm.sent() >= CONFIRM_BY_NAME;
             confirm.asked(now);
             let families = match confirm.sent() {
@@ -252,7 +252,7 @@ fn ask_instances(
             }
         }
     }
-    let unconfirmed = state.instances.iter().filter(|(_, i)| waits(i));
+    let unconfirmed = state.services.iter().filter(|(_, i)| waits(i));
     (agenda.unconfirmed).extend(unconfirmed.map(|(name, _)| name.clone()));
     for name in by_type {
         let browses: Vec<Name> = state.browses_of(&name).map(|(b, _)| b.clone()).collect();
@@ -292,7 +292,7 @@ fn search(state: &mut LinkState, agenda: &mut Agenda, now: Duration) {
         return;
     };
     search.asked(now);
-    let lost = state.instances.iter().filter(|(_, i)| i.is_lost);
+    let lost = state.services.iter().filter(|(_, i)| i.is_lost);
     let lost: Vec<Name> = lost.map(|(name, _)| name.clone()).collect();
     if lost.is_empty() || search.has_ended(now) {
         state.search = None;
@@ -315,10 +315,10 @@ fn search(state: &mut LinkState, agenda: &mut Agenda, now: Duration) {
 /// Returns the time of the next question, or of the next failure of a confirmation.
 fn next(state: &LinkState) -> Option<Duration> {
     let browses = state.browses.values().map(|browse| browse.series.next);
-    let instances = state.instances.values();
-    let instances = instances.filter_map(|instance| instance.due(state.stretch));
+    let services = state.services.values();
+    let services = services.filter_map(|service| service.due(state.stretch));
     let hosts = state.hosts.values().filter_map(|host| host.ask.as_ref());
     let hosts = hosts.map(|ask| ask.next);
     let search = state.search.as_ref().map(|search| search.next);
-    browses.chain(instances).chain(hosts).chain(search).min()
+    browses.chain(services).chain(hosts).chain(search).min()
 }

@@ -23,7 +23,7 @@ impl Querier {
             links.get(&key.link).is_some_and(|state| match key.kind {
                 Kind::Ptr => state.browses.contains_key(&key.name),
                 Kind::Srv | Kind::Txt => {
-                    (state.instances.get(&key.name)).is_some_and(|i| !i.is_lost)
+                    (state.services.get(&key.name)).is_some_and(|i| !i.is_lost)
                 }
                 Kind::A | Kind::Aaaa => state.hosts.contains_key(&key.name),
                 Kind::Nsec => false,
@@ -67,10 +67,10 @@ impl Querier {
         if browses.any(|b| self.cache.pointer(link, b, name).is_some()) {
             return;
         }
-        let instance = state.instances.remove(name);
+        let service = state.services.remove(name);
         self.cache.drop_set(link, name, Kind::Srv);
         self.cache.drop_set(link, name, Kind::Txt);
-        if let Some(host) = instance.and_then(|i| i.host) {
+        if let Some(host) = service.and_then(|i| i.host) {
             self.leave_host(link, &host, name);
         }
     }
@@ -80,8 +80,8 @@ impl Querier {
             return;
         };
         if let Some(known) = state.hosts.get_mut(host) {
-            known.instances.remove(name);
-            if known.instances.is_empty() {
+            known.services.remove(name);
+            if known.services.is_empty() {
                 state.hosts.remove(host);
                 self.cache.drop_set(link, host, Kind::A);
                 self.cache.drop_set(link, host, Kind::Aaaa);
@@ -93,11 +93,11 @@ impl Querier {
     fn resolve_again(&mut self, link: u32, name: &Name, now: Duration) {
         self.dirty.insert(name.clone());
         if let Some(state) = self.links.get_mut(&link)
-            && let Some(instance) = state.instances.get_mut(name)
-            && !instance.is_lost
-            && instance.resolve.is_none()
+            && let Some(service) = state.services.get_mut(name)
+            && !service.is_lost
+            && service.resolve.is_none()
         {
-            instance.resolve = Some(Series::new(now, MISSING_MAX));
+            service.resolve = Some(Series::new(now, MISSING_MAX));
             state.look_at(now);
         }
     }
@@ -106,7 +106,7 @@ impl Querier {
         if let Some(state) = self.links.get_mut(&link)
             && let Some(known) = state.hosts.get_mut(host)
         {
-            self.dirty.extend(known.instances.iter().cloned());
+            self.dirty.extend(known.services.iter().cloned());
             known.ask = Some(Series::new(now + RESOLVE_DELAY, MISSING_MAX));
             state.look_at(now + RESOLVE_DELAY);
         }
@@ -121,12 +121,12 @@ impl Querier {
         };
         for browse in state.browses.keys() {
             let key = Key::pointer(link, browse);
-            self.cache.dispute(&key, name, true, now);
+            self.cache.dispute(&key, name, now);
         }
-        let Some(instance) = state.instances.get_mut(name) else {
+        let Some(service) = state.services.get_mut(name) else {
             return;
         };
-        (instance.is_lost, instance.confirm, instance.resolve) = (true, None, None);
+        (service.is_lost, service.confirm, service.resolve) = (true, None, None);
         match &mut state.search {
             Some(search) => search.renew(now),
             None => state.search = Some(Search::new(now)),

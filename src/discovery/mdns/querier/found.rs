@@ -86,19 +86,13 @@ impl Querier {
         let (Data::Ptr(shown), _) = self.cache.pointer(link, &wanted.browsed, name)? else {
             return None;
         };
-        let instance = state.instances.get(name)?;
+        let known = state.services.get(name)?;
         let Data::Srv { target, port, .. } = self.cache.latest(link, name, Kind::Srv)? else {
             return None;
         };
         let txt = match self.cache.latest(link, name, Kind::Txt) {
             Some(Data::Txt(txt)) => txt.clone(),
-            _ if instance
-                .resolve
-                .as_ref()
-                .is_some_and(|r| r.sent < TXT_ASKED) =>
-            {
-                return None;
-            }
+            _ if (known.resolve.as_ref()).is_some_and(|r| r.sent < TXT_ASKED) => return None,
             _ => Arc::from([]),
         };
         let addresses = self.addresses(state, target);

@@ -31,7 +31,7 @@ impl Querier {
             .collect();
         for index in &gone {
             if let Some(state) = self.links.remove(index) {
-                self.dirty.extend(state.instances.into_keys());
+                self.dirty.extend(state.services.into_keys());
             }
         }
         self.cache.retain(|key| !gone.contains(&key.link));
@@ -46,7 +46,7 @@ impl Querier {
                     browse.series = Series::new(first, CONTINUOUS_MAX);
                 }
                 state.look_at(first);
-                let known: Vec<Name> = state.instances.keys().cloned().collect();
+                let known: Vec<Name> = state.services.keys().cloned().collect();
                 self.dirty.extend(known);
             }
         }
@@ -94,15 +94,15 @@ impl Querier {
             let bases: BTreeMap<&Name, Option<Duration>> = intervals(&wanted);
             let browses = &state.browses;
             let cache = &self.cache;
-            state.instances.retain(|name, instance| {
+            state.services.retain(|name, service| {
                 let base = bases.iter().find(|(base, _)| name.is_below(base));
-                instance.interval = base.and_then(|(_, interval)| *interval);
+                service.interval = base.and_then(|(_, interval)| *interval);
                 (browses.keys()).any(|b| cache.pointer(index, b, name).is_some())
             });
-            let instances = &state.instances;
+            let services = &state.services;
             state.hosts.retain(|_, host| {
-                host.instances.retain(|name| instances.contains_key(name));
-                !host.instances.is_empty()
+                host.services.retain(|name| services.contains_key(name));
+                !host.services.is_empty()
             });
             state.look_at(now);
         }

@@ -2,7 +2,7 @@
 use super::{
     super::{
         cache::{Key, Origin, Outcome},
-        link::{Families, Host, Instance, RESOLVE_DELAY},
+        link::{Families, Host, LinkService, RESOLVE_DELAY},
         message::{Data, Kind, Message, Question, Record},
         name::Name,
         schedule::Confirm,
@@ -86,8 +86,8 @@ impl Querier {
         let Some(search) = &mut state.search else {
             return;
         };
-        let is_lost = |i: &Instance| i.is_lost && i.source == Some(source);
-        if state.instances.values().any(is_lost) {
+        let is_lost = |i: &LinkService| i.is_lost && i.source == Some(source);
+        if state.services.values().any(is_lost) {
             search.search_soon(now, wait);
             let next = search.next;
             state.look_at(next);
@@ -137,7 +137,7 @@ impl Querier {
             Data::A(_) | Data::Aaaa(_) | Data::Nsec(_) => {
                 let state = self.links.get(&link);
                 let host = state.and_then(|state| state.hosts.get(&record.name));
-                host.is_some_and(|h| h.instances.iter().take(PREFERRED_LOOKED_AT).any(has))
+                host.is_some_and(|h| h.services.iter().take(PREFERRED_LOOKED_AT).any(has))
             }
         }
     }
@@ -194,9 +194,9 @@ impl Querier {
         let of_type =
             subscriptions.filter(|w| name.is_below(&w.base) && w.interfaces.uses(&state.link.name));
         let interval = of_type.filter_map(|w| w.verify).min();
-        let instance = state.instances.entry(name.clone());
-        let instance = instance.or_insert_with(|| Instance::new(now, interval));
-        if std::mem::take(&mut instance.is_lost) {
+        let service = state.services.entry(name.clone());
+        let service = service.or_insert_with(|| LinkService::new(now, interval));
+        if std::mem::take(&mut service.is_lost) {
             state.resolve_anew(name, now);
         }
         state.look_at(now + RESOLVE_DELAY);
@@ -233,17 +233,17 @@ impl Querier {
             return;
         };
         let stretch = state.stretch;
-        let Some(instance) = state.instances.get_mut(name) else {
+        let Some(service) = state.services.get_mut(name) else {
             return;
         };
-        let was_lost = instance.is_lost;
-        instance.note_answer(source, packet.family, now);
-        let due = instance.due(stretch);
+        let was_lost = service.is_lost;
+        service.note_answer(source, packet.family, now);
+        let due = service.due(stretch);
         due.into_iter().for_each(|at| state.look_at(at));
         for (browsed, browse) in state.browses_of(name) {
             let key = Key::pointer(link, browsed);
             if was_lost {
-                self.cache.dispute(&key, name, false, now);
+                self.cache.end_dispute(&key, name, now);
             } else if *browsed == browse.base {
                 // A question for its pointer would carry the known answers of all other services, and the service is
                 // known to be present.
@@ -257,17 +257,17 @@ impl Querier {
 
     /// Records the host of a service.
     fn moves_to(&mut self, link: u32, name: &Name, host: &Name, now: Duration) {
-        let Some(instance) = self.instance(link, name) else {
+        let Some(service) = self.link_service(link, name) else {
             return;
         };
-        let before = instance.host.replace(host.clone());
+        let before = service.host.replace(host.clone());
         if let Some(before) = before.filter(|before| before != host) {
             self.leave_host(link, &before, name);
         }
         if let Some(state) = self.links.get_mut(&link) {
             let known = state.hosts.entry(host.clone());
             let known = known.or_insert_with(|| Host::new(now));
-            known.instances.insert(name.clone());
+            known.services.insert(name.clone());
             state.look_at(now + RESOLVE_DELAY);
         }
     }
@@ -276,8 +276,8 @@ impl Querier {
     fn settle(&mut self, link: u32, name: &Name) {
         let is_whole =
             self.cache.has(link, name, Kind::Srv) && self.cache.has(link, name, Kind::Txt);
-        if is_whole && let Some(instance) = self.instance(link, name) {
-            instance.resolve = None;
+        if is_whole && let Some(service) = self.link_service(link, name) {
+            service.resolve = None;
         }
     }
 
@@ -290,10 +290,10 @@ impl Querier {
         if record.ttl > 0 && record.data.address() == Some(source) {
             host.claims.add(source, now);
         }
-        let instances = host.instances.clone();
+        let services = host.services.clone();
         let outcome = self.keep(packet, record, now);
         if outcome == Outcome::New {
-            self.dirty.extend(instances);
+            self.dirty.extend(services);
         }
         outcome != Outcome::Refused
     }
@@ -358,29 +358,29 @@ impl Querier {
             return;
         };
         let stretch = state.stretch;
-        let Some(instance) = state.instances.get_mut(&question.name) else {
+        let Some(service) = state.services.get_mut(&question.name) else {
             return;
         };
-        let (since, count) = instance.unanswered.unwrap_or((now, 0));
-        instance.unanswered = Some((since, count + 1));
+        let (since, count) = service.unanswered.unwrap_or((now, 0));
+        service.unanswered = Some((since, count + 1));
         let is_unanswered = count + 1 >= UNANSWERED && since + UNANSWERED_FOR <= now;
-        let may_confirm = instance.may_confirm(stretch, now);
-        match &mut instance.confirm {
+        let may_confirm = service.may_confirm(stretch, now);
+        match &mut service.confirm {
             Some(confirm) if confirm.is_due(now + ASKED_FOR_US) => confirm.asked(now),
             Some(_) => return,
             None if may_confirm => {
                 let mut confirm = Confirm::new(now);
                 confirm.asked(now);
-                instance.confirm = Some(confirm);
+                service.confirm = Some(confirm);
             }
-            None if is_unanswered && !instance.is_lost => {
-                instance.confirm = Some(Confirm::new(now));
+            None if is_unanswered && !service.is_lost => {
+                service.confirm = Some(Confirm::new(now));
                 state.look_at(now);
                 return;
             }
             None => return,
         }
-        let due = instance.due(stretch);
+        let due = service.due(stretch);
         due.into_iter().for_each(|at| state.look_at(at));
         self.counts.suppressed += 1;
     }

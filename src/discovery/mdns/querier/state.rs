@@ -3,7 +3,7 @@ use super::{
     super::{
         cache::Cache,
         interfaces::Interfaces,
-        link::{Family, Instance, LinkState},
+        link::{Family, LinkService, LinkState},
         name::Name,
         trace::{Counts, Note},
     },
@@ -162,7 +162,7 @@ impl Querier {
             },
         );
         self.reconcile(now);
-        let known = self.links.values().flat_map(|state| state.instances.keys());
+        let known = self.links.values().flat_map(|state| state.services.keys());
         let known = known.filter(|name| name.is_below(&base)).cloned();
         self.dirty.extend(known);
     }
@@ -202,7 +202,7 @@ impl Querier {
         }
     }
 
-    pub(super) fn instance(&mut self, link: u32, name: &Name) -> Option<&mut Instance> {
-        self.links.get_mut(&link)?.instances.get_mut(name)
+    pub(super) fn link_service(&mut self, link: u32, name: &Name) -> Option<&mut LinkService> {
+        self.links.get_mut(&link)?.services.get_mut(name)
     }
 }

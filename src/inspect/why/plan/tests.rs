@@ -19,6 +19,43 @@ struct Case {
     next: &'static str,
 }
 
+/// Returns a case whose command is not looked at.
+fn case_of(
+    title: &'static str,
+    world: World,
+    target: Target,
+    cause: Cause,
+    says: &'static [&'static str],
+) -> Case {
+    Case {
+        title,
+        world,
+        target,
+        cause,
+        says,
+        next: "",
+    }
+}
+
+/// Returns a case of the Pod `web`.
+fn case(
+    title: &'static str,
+    world: World,
+    cause: Cause,
+    says: &'static [&'static str],
+    next: &'static str,
+) -> Case {
+    Case {
+        next,
+        ..case_of(title, world, pod("web"), cause, says)
+    }
+}
+
+/// Returns a world with a Pod that waits for a device of the Configuration `cam`.
+fn wants_cam() -> World {
+    World::new().pending("web", "akri.sh/cam")
+}
+
 fn pod(name: &str) -> Target {
     Target::Pod(ObjectKey::new("default", name))
 }

@@ -1,27 +1,6 @@
 //! Pods whose trouble is the device, its slots, or the node.
 use super::{world::DOOR, *};
 
-fn wants_cam() -> World {
-    World::new().pending("web", "akri.sh/cam")
-}
-
-fn case(
-    title: &'static str,
-    world: World,
-    cause: Cause,
-    says: &'static [&'static str],
-    next: &'static str,
-) -> Case {
-    Case {
-        title,
-        world,
-        target: pod("web"),
-        cause,
-        says,
-        next,
-    }
-}
-
 #[test]
 #[expect(clippy::too_many_lines, reason = "it is a table")]
 fn a_pod_that_waits_for_a_device_is_explained_by_the_device() {
@@ -41,7 +20,7 @@ fn a_pod_that_waits_for_a_device_is_explained_by_the_device() {
             wants_cam().without_device(),
             Cause::NoDevice,
             &["zeroconf finds no device (looked on: node-1, node-2)"],
-            "exec -i agent-1 -- /petiole discover zeroconf",
+            "kubectl petiole discover zeroconf --node node-1 --details -",
         ),
         case(
             "a bad Configuration",

@@ -1,40 +1,6 @@
 //! Lists and objects that the caller may not read.
 use super::{world::DOOR, *};
 
-fn wants_cam() -> World {
-    World::new().pending("web", "akri.sh/cam")
-}
-
-fn of(
-    title: &'static str,
-    world: World,
-    target: Target,
-    cause: Cause,
-    says: &'static [&'static str],
-) -> Case {
-    Case {
-        title,
-        world,
-        target,
-        cause,
-        says,
-        next: "",
-    }
-}
-
-fn case(
-    title: &'static str,
-    world: World,
-    cause: Cause,
-    says: &'static [&'static str],
-    next: &'static str,
-) -> Case {
-    Case {
-        next,
-        ..of(title, world, pod("web"), cause, says)
-    }
-}
-
 #[test]
 fn what_cannot_be_read_is_no_reason() {
     let mut no_reports = wants_cam().without_device();
@@ -112,14 +78,14 @@ fn a_slot_whose_resource_is_not_known_is_held_and_not_about_to_be_free() {
 #[test]
 fn agents_and_controllers_that_cannot_be_read_are_not_missing() {
     run(vec![
-        of(
+        case_of(
             "well",
             World::new().without_pods(),
             configuration("cam"),
             Cause::Fine,
             &["Nothing is missing."],
         ),
-        of(
+        case_of(
             "not reported",
             World::new()
                 .without_pods()
@@ -128,7 +94,7 @@ fn agents_and_controllers_that_cannot_be_read_are_not_missing() {
             Cause::NotReported,
             &["No node has reported about Configuration default/cam yet"],
         ),
-        of(
+        case_of(
             "an Instance",
             World::new().without_pods(),
             instance(DOOR),

@@ -1,23 +1,6 @@
 //! Configurations and Instances that are asked about themselves.
 use super::{world::DOOR, *};
 
-fn case(
-    title: &'static str,
-    world: World,
-    target: Target,
-    cause: Cause,
-    says: &'static [&'static str],
-) -> Case {
-    Case {
-        title,
-        world,
-        target,
-        cause,
-        says,
-        next: "",
-    }
-}
-
 /// A broker of the device, on node-1.
 fn broker() -> World {
     World::new()
@@ -35,21 +18,21 @@ fn broker() -> World {
 fn a_configuration_is_explained_by_its_condition_its_devices_and_its_brokers() {
     let cam = || configuration("cam");
     run(vec![
-        case(
+        case_of(
             "well",
             World::new(),
             cam(),
             Cause::Fine,
             &["has 1 device.", "offered as akri.sh/cam"],
         ),
-        case(
+        case_of(
             "no device",
             World::new().without_device(),
             cam(),
             Cause::NoDevice,
             &["finds no device"],
         ),
-        case(
+        case_of(
             "an unknown handler",
             World::new()
                 .without_device()
@@ -61,21 +44,21 @@ fn a_configuration_is_explained_by_its_condition_its_devices_and_its_brokers() {
                 "delete configuration cam",
             ],
         ),
-        case(
+        case_of(
             "the name is taken",
             World::new().ready("False", "ConfigurationNameTaken", "rename this one"),
             cam(),
             Cause::ConfigurationProblem,
             &["rename this one", "delete configuration cam"],
         ),
-        case(
+        case_of(
             "a prefix",
             World::new().ready("False", "ResourcePrefix", "use akri.sh"),
             cam(),
             Cause::ConfigurationProblem,
             &["use akri.sh", "edit configuration cam"],
         ),
-        case(
+        case_of(
             "no controller",
             World::new()
                 .without("controller-1")
@@ -84,7 +67,7 @@ fn a_configuration_is_explained_by_its_condition_its_devices_and_its_brokers() {
             Cause::ControllerMissing,
             &["No controller is ready"],
         ),
-        case(
+        case_of(
             "no agent",
             World::new()
                 .without("agent-1")
@@ -94,14 +77,14 @@ fn a_configuration_is_explained_by_its_condition_its_devices_and_its_brokers() {
             Cause::NotReported,
             &["No agent runs"],
         ),
-        case(
+        case_of(
             "the agent of a node that has the device",
             World::new().without("agent-2"),
             cam(),
             Cause::AgentMissing,
             &["No agent runs on node node-2"],
         ),
-        case(
+        case_of(
             "still looking",
             {
                 let mut world = World::new().without_device();
@@ -112,7 +95,7 @@ fn a_configuration_is_explained_by_its_condition_its_devices_and_its_brokers() {
             Cause::StillLooking,
             &["The agents of node-1 have not looked"],
         ),
-        case(
+        case_of(
             "a broker that is refused",
             broker().without("broker").event(
                 "Configuration",
@@ -123,7 +106,7 @@ fn a_configuration_is_explained_by_its_condition_its_devices_and_its_brokers() {
             Cause::BrokerRefused,
             &["(BrokerSpecInvalid): containers[0].name."],
         ),
-        case(
+        case_of(
             "a broker without an image",
             broker().waiting("ErrImageNeverPull", "not present"),
             cam(),
@@ -132,7 +115,7 @@ fn a_configuration_is_explained_by_its_condition_its_devices_and_its_brokers() {
                 "Its broker: Pod default/broker is Pending on node node-1. Container main has no image",
             ],
         ),
-        case(
+        case_of(
             "a condition of brokers",
             World::new().configuration(|c| {
                 c["status"]["conditions"]
@@ -154,7 +137,7 @@ fn a_configuration_is_explained_by_its_condition_its_devices_and_its_brokers() {
 fn an_instance_is_explained_by_its_device_its_agents_and_its_broker() {
     let door = || instance(DOOR);
     run(vec![
-        case(
+        case_of(
             "well",
             World::new().held_by("node-1"),
             door(),
@@ -164,21 +147,21 @@ fn an_instance_is_explained_by_its_device_its_agents_and_its_broker() {
                 "1 of 1 slots are in use, by node-1 (Pod default/holder)",
             ],
         ),
-        case(
+        case_of(
             "gone",
             World::new().instance(|i| i["spec"]["nodes"] = json!([])),
             door(),
             Cause::DeviceGone,
             &["no node sees the device."],
         ),
-        case(
+        case_of(
             "an agent",
             World::new().without("agent-2"),
             door(),
             Cause::AgentMissing,
             &["node-2"],
         ),
-        case(
+        case_of(
             "its broker",
             broker().waiting("CrashLoopBackOff", ""),
             door(),

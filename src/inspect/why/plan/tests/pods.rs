@@ -1,10 +1,6 @@
 //! Pods whose trouble is their own spec, their image, their program, or nothing.
 use super::{world::DOOR, *};
 
-fn wants_cam() -> World {
-    World::new().pending("web", "akri.sh/cam")
-}
-
 #[test]
 #[expect(clippy::too_many_lines, reason = "it is a table")]
 fn the_name_of_a_resource_is_compared_with_those_that_are_offered() {
