@@ -5,6 +5,7 @@ use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_ma
 use petiole::{
     api::instance::{Instance, InstanceSpec},
     model::{
+        instance_name::InstanceName,
         names::ObjectKey,
         slot::SlotId,
         slot_table::{ObservedSlots, Precedence, Resource, SlotTable},
@@ -18,13 +19,13 @@ use std::{collections::BTreeMap, hint::black_box, time::Duration};
 
 const CAPACITY: u32 = 5;
 
-fn instance_name(n: usize) -> String {
-    format!("camera-{n:06x}")
+fn instance_name(n: usize) -> InstanceName {
+    format!("camera-{n:06x}").into()
 }
 
 /// Returns Instances of one Configuration. Every second slot is in use on this node.
 fn observed(count: usize) -> Vec<ObservedSlots> {
-    let usage = |name: &str| -> BTreeMap<String, String> {
+    let usage = |name: &InstanceName| -> BTreeMap<String, String> {
         let used = (0..CAPACITY).step_by(2);
         used.map(|index| (SlotId::new(name, index).to_string(), "node-a".to_owned()))
             .collect()
@@ -32,7 +33,7 @@ fn observed(count: usize) -> Vec<ObservedSlots> {
     let slots = |n| ObservedSlots {
         key: ObjectKey::new("default", instance_name(n)),
         precedence: Precedence::default(),
-        configuration: "camera".to_owned(),
+        configuration: "camera".into(),
         capacity: CAPACITY,
         is_offered: true,
         usage: usage(&instance_name(n)),
@@ -75,7 +76,7 @@ fn slot_table(criterion: &mut Criterion) {
                 for n in 0..count {
                     black_box(table.instance_list(&instance_name(n)));
                 }
-                black_box(table.configuration_list("camera"));
+                black_box(table.configuration_list(&"camera".into()));
             });
         });
     }
@@ -96,7 +97,7 @@ fn folder_store(criterion: &mut Criterion) {
     .unwrap();
     let instance = |n| {
         let spec = InstanceSpec {
-            configuration_name: "camera".to_owned(),
+            configuration_name: "camera".into(),
             cdi_name: format!("akri.sh/camera={n:06x}"),
             capacity: i32::try_from(CAPACITY).unwrap(),
             broker_properties: BTreeMap::from([("URL".to_owned(), "rtsp://10.0.0.7/".to_owned())]),

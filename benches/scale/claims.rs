@@ -37,7 +37,7 @@ pub(super) async fn measure(
         let name = instance.metadata.name.clone().unwrap();
         let index = u32::try_from(n / instances.len()).unwrap();
         let claim = SlotChange {
-            slot: SlotId::new(&name, index),
+            slot: SlotId::new(name.as_str(), index),
             key: ObjectKey::new("default", &name),
             from: None,
             to: Some(SlotOwner::Node(agent.name.as_str().into())),

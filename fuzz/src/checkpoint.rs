@@ -5,6 +5,7 @@ use petiole::{
     kubelet::fuzzing::checkpoint_again,
     model::{
         checkpoint::{self, Data, Entry},
+        instance_name::InstanceName,
         names::ObjectKey,
         slot_table::{ObservedSlots, Precedence, SlotTable},
     },
@@ -61,10 +62,7 @@ fn instance(entry: &Entry) -> Option<ObservedSlots> {
     Some(ObservedSlots {
         key: ObjectKey::new("default", name),
         precedence: Precedence::default(),
-        configuration: name
-            .rsplit_once('-')
-            .map_or("", |(name, _)| name)
-            .to_owned(),
+        configuration: (InstanceName::from(name).configuration()).unwrap_or_default(),
         capacity: 2,
         is_offered: true,
         usage: BTreeMap::new(),

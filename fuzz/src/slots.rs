@@ -2,7 +2,7 @@
 use crate::bytes::Reader;
 use petiole::model::{
     names::ObjectKey,
-    slot::{SlotId, SlotOwner},
+    slot::{ListedId, SlotId, SlotOwner},
     slot_table::{Claim, ObservedSlots, Precedence, Resource, SlotChange, SlotTable, Use},
 };
 use std::{
@@ -36,8 +36,9 @@ pub fn run(input: &[u8]) {
 /// A text that is a slot's id, or an owner, has one spelling.
 fn check_texts(text: &str) {
     for line in text.lines() {
-        if let Ok(id) = line.parse::<SlotId>() {
+        if let Ok(id) = line.parse::<ListedId>() {
             assert_eq!(id.to_string(), line);
+            assert_eq!(line.parse(), Ok(id.slot()));
         }
         if let Ok(Some(owner)) = SlotOwner::from_usage(line) {
             assert_eq!(owner.to_string(), line);
@@ -192,12 +193,14 @@ impl Agent {
 
     fn check(&self) {
         for instance in INSTANCES {
-            check_ids(self.table.instance_list(instance).into_iter().map(|s| s.id));
+            let listed = self.table.instance_list(&instance.into());
+            check_ids(listed.into_iter().map(|slot| slot.id));
         }
         for configuration in CONFIGURATIONS {
-            let listed = self.table.configuration_list(configuration);
+            let listed = self.table.configuration_list(&configuration.into());
+            let resource = Resource::Configuration(configuration.into());
             let ids: Vec<String> = listed.iter().map(|slot| slot.id.to_string()).collect();
-            let chosen = self.table.preferred(configuration, &ids, &[], 2);
+            let chosen = self.table.preferred(&resource, &ids, &[], 2);
             assert!(chosen.len() <= 2 && chosen.iter().all(|id| ids.contains(id)));
             check_ids(listed.into_iter().map(|slot| slot.id));
         }
@@ -210,7 +213,7 @@ impl Agent {
     }
 }
 
-fn check_ids(ids: impl Iterator<Item = SlotId>) {
+fn check_ids(ids: impl Iterator<Item = ListedId>) {
     let mut listed = BTreeSet::new();
     for id in ids {
         assert!(listed.insert(id), "an id is listed twice");
@@ -220,8 +223,8 @@ fn check_ids(ids: impl Iterator<Item = SlotId>) {
 
 fn resource(input: &mut Reader<'_>) -> Resource {
     match input.below(6) {
-        n @ 0..4 => Resource::Instance(INSTANCES[usize::from(n)].to_owned()),
-        n => Resource::Configuration(CONFIGURATIONS[usize::from(n - 4)].to_owned()),
+        n @ 0..4 => Resource::Instance(INSTANCES[usize::from(n)].into()),
+        n => Resource::Configuration(CONFIGURATIONS[usize::from(n - 4)].into()),
     }
 }
 
@@ -236,7 +239,7 @@ fn instances(input: &mut Reader<'_>) -> Vec<ObservedSlots> {
             is_stray: input.below(4) == 3,
             created: i64::from(input.below(3)),
         },
-        configuration: CONFIGURATIONS[n / 3].to_owned(),
+        configuration: CONFIGURATIONS[n / 3].into(),
         capacity: u32::from(input.below(5)),
         is_offered: input.below(4) > 0,
         usage: usage(input, INSTANCES[n]),
@@ -252,15 +255,20 @@ fn key(input: &mut Reader<'_>, instance: usize) -> ObjectKey {
 /// What a container has of one resource, and was told of all.
 fn one_use(input: &mut Reader<'_>) -> Use {
     let resource = resource(input);
-    let mut slots = |names: &[&str]| -> BTreeSet<SlotId> {
+    let mut indexes = |names: &[&'static str]| -> Vec<(&'static str, u32)> {
         let count = input.below(4);
-        let slot = |_| {
+        let index = |_| {
             let name = names[usize::from(input.byte()) % names.len()];
-            SlotId::new(name, u32::from(input.below(8)))
+            (name, u32::from(input.below(8)))
         };
-        (0..count).map(slot).collect()
+        (0..count).map(index).collect()
     };
-    let (ids, env_slots) = (slots(&[resource.name()]), slots(&INSTANCES));
+    let ids = indexes(&[""]).into_iter();
+    let ids = ids.map(|(_, index)| ListedId::new(resource.plugin(), index));
+    let ids = ids.collect();
+    let env_slots = indexes(&INSTANCES).into_iter();
+    let env_slots = env_slots.map(|(name, index)| SlotId::new(name, index));
+    let env_slots = env_slots.collect();
     let count = input.below(3);
     let digests = (0..count).map(|_| (1 + input.below(4)).to_string());
     Use {

@@ -19,7 +19,10 @@ use super::{
 use crate::{
     api::instance::Instance,
     files,
-    model::{limits, names::ObjectKey, resource_name::ResourceName, slot_table::Resource},
+    model::{
+        instance_name::InstanceName, limits, names::ObjectKey, plugin_name::PluginName,
+        resource_name::ResourceName, slot_table::Resource,
+    },
     proto::DESCRIPTORS,
     store::{Instances, Store},
     telemetry::metrics,
@@ -133,8 +136,8 @@ pub(super) fn remove_left_over_sockets(settings: &Settings, store: &dyn Store) {
         .map(|entry| entry.file_name().to_string_lossy().into_owned())
         .collect();
     let folder = settings.plugin_folder.as_os_str().len();
-    for resource in plan::resources(&store.earlier(), &settings.node_name).keys() {
-        let stem = plan::socket_stem(resource, folder);
+    for plugin in plan::resources(&store.earlier(), &settings.node_name).keys() {
+        let stem = plan::socket_stem(plugin, folder);
         for name in stem
             .iter()
             .flat_map(|stem| plan::sockets_of(stem, &sockets))
@@ -153,15 +156,15 @@ struct Plugins {
     registrar: Arc<Registrar>,
     /// The reflection service of all sockets: one for each would be most of a plugin's memory.
     reflection: Routes,
-    tasks: JoinMap<String, ()>,
-    running: BTreeMap<String, Running>,
+    tasks: JoinMap<PluginName, ()>,
+    running: BTreeMap<PluginName, Running>,
     /// The Instances as the slot table knows them, the Configurations that were accepted then, and the most slots that
     /// each was said to have.
     observed: Arc<Instances>,
     accepted: BTreeSet<ObjectKey>,
     slot_limit: u32,
     /// The Instances whose device was gone when slots were published last.
-    gone: BTreeSet<String>,
+    gone: BTreeSet<InstanceName>,
     shutdown: CancellationToken,
 }
 
@@ -261,7 +264,7 @@ impl Plugins {
         metrics().set_plugins(desired.len());
     }
 
-    async fn stop(&mut self, name: &str) {
+    async fn stop(&mut self, name: &PluginName) {
         if let Some(running) = self.running.get(name) {
             running.stop.cancel();
         }
@@ -273,7 +276,7 @@ impl Plugins {
         self.forget(name);
     }
 
-    fn forget(&mut self, name: &str) {
+    fn forget(&mut self, name: &PluginName) {
         let Some(Running { offered, .. }) = self.running.remove(name) else {
             return;
         };
@@ -283,8 +286,8 @@ impl Plugins {
             .send_if_modified(|listed| listed.remove(&offered.full_name).is_some());
     }
 
-    fn start(&mut self, offered: Offered, gone: &BTreeSet<String>) {
-        let name = offered.resource.name().to_owned();
+    fn start(&mut self, offered: Offered, gone: &BTreeSet<InstanceName>) {
+        let name = offered.resource.plugin();
         let list = self.slots_of(&offered.resource, gone);
         let slots = watch::Sender::new(list.clone());
         self.published.listed.send_modify(|listed| {
@@ -345,16 +348,16 @@ impl Plugins {
         self.gone = gone;
     }
 
-    fn gone(&self) -> BTreeSet<String> {
+    fn gone(&self) -> BTreeSet<InstanceName> {
         let slots = self.inputs.table.borrow();
         plan::gone(
             &self.inputs.store.instances().borrow(),
             &self.inputs.discoveries.borrow(),
-            |key| slots.key_of(&key.name) == Some(key),
+            |key| slots.has_slots(key),
         )
     }
 
-    fn slots_of(&self, resource: &Resource, gone: &BTreeSet<String>) -> Arc<[Slot]> {
+    fn slots_of(&self, resource: &Resource, gone: &BTreeSet<InstanceName>) -> Arc<[Slot]> {
         plan::listed(resource, &self.inputs.table.borrow(), gone).into()
     }
 

@@ -1,10 +1,10 @@
 //! The kubelet's pod resources API, as far as it is about our resources.
 use super::{
     settings::Settings,
-    values::{IdsByMaker, IdsByResource, PodList},
+    values::{IdsByPlugin, IdsByResource, PodList},
 };
 use crate::{
-    model::{names::ObjectKey, resource_name::ResourcePrefixes},
+    model::{names::ObjectKey, plugin_name::PluginName, resource_name::ResourcePrefixes},
     proto::pod_resources::{
         AllocatableResourcesRequest, ContainerDevices, ListPodResourcesRequest, PodResources,
         pod_resources_lister_client::PodResourcesListerClient,
@@ -42,7 +42,7 @@ pub(crate) fn listed(pods: Vec<PodResources>, prefixes: &ResourcePrefixes) -> Po
         }
         list.pods.insert(key);
     }
-    list.ids = by_maker(&list.by_resource);
+    list.ids = by_plugin(&list.by_resource);
     list
 }
 
@@ -82,13 +82,13 @@ fn of_prefixes(
     ids
 }
 
-/// Ids by what they were made for. An id begins with that name, whatever the resource is called: a container that was
-/// given it keeps it when its Configuration's resource gets another name.
-pub(crate) fn by_maker(by_resource: &IdsByResource) -> IdsByMaker {
-    let mut ids = IdsByMaker::new();
+/// Returns the ids by the device plugin that they were made for. An id begins with that name, whatever the resource is
+/// called.
+pub(crate) fn by_plugin(by_resource: &IdsByResource) -> IdsByPlugin {
+    let mut ids = IdsByPlugin::new();
     for id in by_resource.values().flatten() {
-        if let Some((name, _)) = id.rsplit_once('-') {
-            ids.entry(name.to_owned()).or_default().insert(id.clone());
+        if let Some(plugin) = PluginName::of_id(id) {
+            ids.entry(plugin).or_default().insert(id.clone());
         }
     }
     ids
@@ -113,12 +113,13 @@ mod tests {
             ("pflex.io/block", "block-1"),
             ("example.com/block", "block-2"),
         ];
+        let plugin = |id: &str| PluginName::of_id(id).unwrap();
         let ids = |of: &[&str]| of.iter().map(|&id| id.to_owned()).collect::<BTreeSet<_>>();
         assert_eq!(
-            by_maker(&of_prefixes(devices.map(device), &prefixes)),
-            IdsByMaker::from([
-                ("block-8120fe".to_owned(), ids(&["block-8120fe-0"])),
-                ("block".to_owned(), ids(&["block-0", "block-1"])),
+            by_plugin(&of_prefixes(devices.map(device), &prefixes)),
+            IdsByPlugin::from([
+                (plugin("block-8120fe-0"), ids(&["block-8120fe-0"])),
+                (plugin("block-0"), ids(&["block-0", "block-1"])),
             ])
         );
     }

@@ -216,7 +216,7 @@ fn prepared(slots: &Slots, request: &ClaimRequest) -> Result<PreparedClaim, Refu
     for change in claim.changes() {
         let connection = request
             .connections
-            .get(&change.slot.name)
+            .get(&change.slot.instance)
             .ok_or(Refusal::Changed)?;
         writes.push(Exchange {
             change: change.clone(),

@@ -1,9 +1,16 @@
 //! Counts the Instances and slots of this node for the gauges. Pure.
-use crate::{model::slot_table::SlotTable, store::Instances, telemetry::metrics::SlotCounts};
+use crate::{
+    model::{instance_name::InstanceName, slot_table::SlotTable, typed_names::ConfigurationName},
+    store::Instances,
+    telemetry::metrics::SlotCounts,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Returns how many Instances of this node each Configuration has, by whether they are shared.
-pub(super) fn instances(instances: &Instances, node: &str) -> BTreeMap<(String, bool), i64> {
+pub(super) fn instances(
+    instances: &Instances,
+    node: &str,
+) -> BTreeMap<(ConfigurationName, bool), i64> {
     let mut counts = BTreeMap::new();
     for instance in instances.values() {
         let spec = &instance.spec;
@@ -17,10 +24,13 @@ pub(super) fn instances(instances: &Instances, node: &str) -> BTreeMap<(String, 
 
 /// Returns how many slots each Configuration has on this node, and in which state. `gone` are the Instances whose
 /// device is.
-pub(super) fn slots(slots: &SlotTable, gone: &BTreeSet<String>) -> BTreeMap<String, SlotCounts> {
-    let mut counts: BTreeMap<String, SlotCounts> = BTreeMap::new();
+pub(super) fn slots(
+    slots: &SlotTable,
+    gone: &BTreeSet<InstanceName>,
+) -> BTreeMap<ConfigurationName, SlotCounts> {
+    let mut counts: BTreeMap<ConfigurationName, SlotCounts> = BTreeMap::new();
     for usage in slots.usage() {
-        let counts = counts.entry(usage.configuration.to_owned()).or_default();
+        let counts = counts.entry(usage.configuration.clone()).or_default();
         if gone.contains(usage.instance) {
             counts.unhealthy += usage.free + usage.used;
         } else {
@@ -47,7 +57,7 @@ mod tests {
     fn only_instances_of_this_node_are_counted() {
         let instance = |name: &str, configuration: &str, shared, nodes: &[&str]| {
             let spec = InstanceSpec {
-                configuration_name: configuration.to_owned(),
+                configuration_name: configuration.into(),
                 shared,
                 nodes: nodes.iter().map(|&node| node.into()).collect(),
                 ..InstanceSpec::default()
@@ -61,10 +71,7 @@ mod tests {
             instance("cam-3", "cam", true, &["node-b"]),
             instance("usb-1", "usb", false, &["node-a"]),
         ]);
-        let expected = [
-            (("cam".to_owned(), true), 2),
-            (("usb".to_owned(), false), 1),
-        ];
+        let expected = [(("cam".into(), true), 2), (("usb".into(), false), 1)];
         assert_eq!(instances(&all, "node-a"), expected.into());
     }
 
@@ -73,7 +80,7 @@ mod tests {
         let observed = |name: &str, capacity, usage: &[(&str, &str)]| ObservedSlots {
             key: ObjectKey::new("default", name),
             precedence: Precedence::default(),
-            configuration: "cam".to_owned(),
+            configuration: "cam".into(),
             capacity,
             is_offered: true,
             usage: usage
@@ -101,7 +108,7 @@ mod tests {
             free: 4,
             unhealthy: 2,
         };
-        let gone = BTreeSet::from(["cam-2".to_owned()]);
-        assert_eq!(slots(&table, &gone), [("cam".to_owned(), expected)].into());
+        let gone = BTreeSet::from(["cam-2".into()]);
+        assert_eq!(slots(&table, &gone), [("cam".into(), expected)].into());
     }
 }

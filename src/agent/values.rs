@@ -5,6 +5,7 @@ use crate::{
     model::{
         device::Scope,
         names::ObjectKey,
+        plugin_name::PluginName,
         resource_name::{ResourceName, ResourcePrefixes},
         resource_names::ResourceNames,
         slot_table::Resource,
@@ -106,8 +107,9 @@ pub(super) struct KubeletSocket {
 /// The ids of slots in the kubelet's words, by the resource that the kubelet has them for.
 pub(crate) type IdsByResource = BTreeMap<ResourceName, BTreeSet<String>>;
 
-/// The ids of slots in the kubelet's words, by the name of the Instance or Configuration that they belong to.
-pub(crate) type IdsByMaker = BTreeMap<String, BTreeSet<String>>;
+/// The ids of slots in the kubelet's words, by the device plugin that they were made for. A container keeps its ids when the
+/// resource of its Configuration gets another name.
+pub(crate) type IdsByPlugin = BTreeMap<PluginName, BTreeSet<String>>;
 
 /// The kubelet's list of the devices that containers hold.
 #[derive(Debug, Clone, Default)]
@@ -117,7 +119,7 @@ pub(crate) struct PodList {
     /// The ids that containers hold of our resources.
     pub(crate) by_resource: IdsByResource,
     /// The same ids.
-    pub(crate) ids: IdsByMaker,
+    pub(crate) ids: IdsByPlugin,
     /// The Pods that hold them.
     pub(crate) holders: BTreeMap<ResourceName, BTreeSet<ObjectKey>>,
 }

@@ -9,6 +9,7 @@ use crate::{
         names,
     },
     model::{
+        instance_name::InstanceName,
         names::{ObjectKey, digest_32, shortened},
         resource_name::{ResourceName, ResourcePrefix},
     },
@@ -154,7 +155,7 @@ pub fn job(subject: Subject<'_>, generation: i64, spec: &Value) -> Result<Value,
 impl Subject<'_> {
     /// Returns the name of the Instance's resource.
     pub fn resource(&self) -> ResourceName {
-        self.resource_prefix.resource(&self.key.name)
+        (self.resource_prefix).resource(&InstanceName::new(&self.key.name))
     }
 }
 

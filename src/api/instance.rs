@@ -8,7 +8,11 @@
     reason = "columns share a type or a path"
 )]
 use super::condition::Condition;
-use crate::model::{limits, names::ObjectKey, typed_names::NodeName};
+use crate::model::{
+    limits,
+    names::ObjectKey,
+    typed_names::{ConfigurationName, NodeName},
+};
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -63,7 +67,7 @@ use std::collections::BTreeMap;
 pub struct InstanceSpec {
     /// The Configuration that found it, in the same namespace.
     #[schemars(length(max = limits::NAME_MAX))]
-    pub configuration_name: String,
+    pub configuration_name: ConfigurationName,
 
     /// The device in CDI's form, `akri.sh/<configuration>=<digest>`.
     #[schemars(length(max = limits::RESOURCE_NAME_MAX))]

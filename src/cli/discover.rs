@@ -127,7 +127,7 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
     let discovery = discovery(&flags, &input)?;
     let configuration = flags.configuration.or(input.name);
     let naming = Naming {
-        configuration: configuration.unwrap_or_else(|| flags.handler.to_lowercase()),
+        configuration: (configuration.unwrap_or_else(|| flags.handler.to_lowercase())).into(),
         node: flags.node_name.into(),
         scope: discovery.scope(),
     };

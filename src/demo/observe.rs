@@ -69,7 +69,7 @@ impl Observer {
             let metadata = instance.metadata;
             let created = metadata.creation_timestamp.map_or(now, |time| time.0);
             let shown = Instance {
-                configuration: instance.spec.configuration_name,
+                configuration: instance.spec.configuration_name.into(),
                 device: printable(metadata.annotations?.get(names::DEVICE_ID)?),
                 is_shared: instance.spec.shared,
                 nodes: instance.spec.nodes,

@@ -52,14 +52,10 @@ pub(crate) fn used(snapshot: &Snapshot, key: &ObjectKey, instance: &Instance) ->
     let used = usage.filter_map(|(slot, usage)| {
         let owner = SlotOwner::from_usage(usage).ok().flatten()?;
         let resource = match &owner {
-            SlotOwner::Node(_) => Some(snapshot.instance_resource(&key.name)),
-            SlotOwner::Configuration { .. } => {
-                snapshot
-                    .configuration_of(key, instance)
-                    .map(|(its, configuration)| {
-                        snapshot.configuration_resource(&its.name, configuration)
-                    })
-            }
+            SlotOwner::Node(_) => Some(snapshot.instance_resource(key)),
+            SlotOwner::Configuration { .. } => snapshot
+                .configuration_of(key, instance)
+                .map(|(its, configuration)| snapshot.configuration_resource(&its, configuration)),
         };
         let pods = resource.iter().flat_map(|resource| {
             let pods = asking(snapshot, owner.node(), resource);

@@ -10,8 +10,10 @@ use crate::{
         reason::Reason,
     },
     model::{
+        instance_name::InstanceName,
         names::ObjectKey,
         resource_name::{ResourceName, ResourcePrefixes},
+        typed_names::ConfigurationName,
     },
 };
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
@@ -89,18 +91,20 @@ impl Snapshot {
     }
 
     /// Returns the name of an Instance's resource.
-    pub(crate) fn instance_resource(&self, instance: &str) -> ResourceName {
-        self.prefixes().first().resource(instance)
+    pub(crate) fn instance_resource(&self, instance: &ObjectKey) -> ResourceName {
+        let instance = InstanceName::new(&instance.name);
+        self.prefixes().first().resource(&instance)
     }
 
     /// Returns the name of the resource that gives any device of a Configuration.
     pub(crate) fn configuration_resource(
         &self,
-        name: &str,
+        key: &ObjectKey,
         configuration: &Configuration,
     ) -> ResourceName {
         let own = configuration.spec.resource();
-        own.unwrap_or_else(|| self.instance_resource(name))
+        let name = ConfigurationName::new(&key.name);
+        own.unwrap_or_else(|| self.prefixes().first().resource(&name))
     }
 
     /// Returns every resource that Configurations and Instances offer or are to offer. Of Configurations with one name it is the
@@ -113,15 +117,13 @@ impl Snapshot {
             ready.is_none_or(|ready| ready.reason != Reason::ConfigurationNameTaken)
         };
         let instances = (self.instances.keys()).map(|key| {
-            (
-                self.instance_resource(&key.name),
-                Owner::Instance(key.clone()),
-            )
+            let resource = self.instance_resource(key);
+            (resource, Owner::Instance(key.clone()))
         });
         let all = self.configurations.iter();
         let (named, others): (Vec<_>, Vec<_>) = all.partition(|(_, c)| has_its_name(c));
         let configurations = others.into_iter().chain(named).map(|(key, configuration)| {
-            let resource = self.configuration_resource(&key.name, configuration);
+            let resource = self.configuration_resource(key, configuration);
             (resource, Owner::Configuration(key.clone()))
         });
         configurations.chain(instances).collect()

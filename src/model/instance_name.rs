@@ -2,19 +2,20 @@
 use super::{
     device::{DeviceId, Scope},
     names::{digest_6, digest_10},
-    typed_names::NodeName,
+    typed_names::{ConfigurationName, NodeName, object_name},
 };
-use std::{fmt, str::FromStr};
 
-/// The name `<configuration>-<digest>`. The digest, in upper case, is the suffix of environment variables.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct InstanceName(String);
+object_name! {
+    /// The name of an Instance. Agents and controllers make `<configuration>-<digest>`; the digest, in upper case, is the
+    /// suffix of environment variables. An Instance that somebody else made may have any name.
+    InstanceName
+}
 
 impl InstanceName {
     /// Returns the possible names of a device, in order of preference: with the 6-digit digest, as in Akri, and with
     /// the 10-digit digest if another device has that name.
     pub fn candidates(
-        configuration: &str,
+        configuration: &ConfigurationName,
         device: &DeviceId,
         scope: Scope,
         node: &NodeName,
@@ -24,40 +25,26 @@ impl InstanceName {
             Scope::Node => format!("{device}{node}"),
         };
         [digest_6(&identity), digest_10(&identity)]
-            .map(|digest| Self(format!("{configuration}-{digest}")))
+            .map(|digest| Self::with_digest(configuration, &digest))
     }
 
-    pub fn as_str(&self) -> &str {
-        &self.0
+    pub fn with_digest(configuration: &ConfigurationName, digest: &str) -> Self {
+        Self(format!("{configuration}-{digest}"))
     }
 
-    /// Returns the part after the last `-`.
-    pub fn digest(&self) -> &str {
-        self.0.rsplit_once('-').map_or("", |(_, digest)| digest)
+    /// Returns the part after the last `-`; `None` for a name of another form.
+    pub fn digest(&self) -> Option<&str> {
+        self.parts().map(|(_, digest)| digest)
     }
-}
 
-impl fmt::Display for InstanceName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+    /// Returns the Configuration that the name begins with; `None` for a name of another form.
+    pub fn configuration(&self) -> Option<ConfigurationName> {
+        self.parts().map(|(configuration, _)| configuration.into())
     }
-}
 
-/// The error for a text that is not the name of an Instance.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not an Instance name, which is <configuration>-<digest>")]
-pub struct NotAnInstanceName(String);
-
-impl FromStr for InstanceName {
-    type Err = NotAnInstanceName;
-
-    fn from_str(name: &str) -> Result<Self, NotAnInstanceName> {
-        match name.rsplit_once('-') {
-            Some((configuration, digest)) if !configuration.is_empty() && !digest.is_empty() => {
-                Ok(Self(name.to_owned()))
-            }
-            Some(_) | None => Err(NotAnInstanceName(name.to_owned())),
-        }
+    fn parts(&self) -> Option<(&str, &str)> {
+        let parts = self.0.rsplit_once('-');
+        parts.filter(|(configuration, digest)| !configuration.is_empty() && !digest.is_empty())
     }
 }
 
@@ -66,7 +53,8 @@ mod tests {
     use super::*;
 
     fn first(device: &str, scope: Scope, node: &str) -> String {
-        let [name, _] = InstanceName::candidates("c", &DeviceId::new(device), scope, &node.into());
+        let [name, _] =
+            InstanceName::candidates(&"c".into(), &DeviceId::new(device), scope, &node.into());
         name.to_string()
     }
 
@@ -95,17 +83,20 @@ mod tests {
 
     #[test]
     fn the_second_candidate_has_ten_digits() {
-        let [_, long] =
-            InstanceName::candidates("cam", &DeviceId::new("x"), Scope::Shared, &"n".into());
-        assert_eq!(long.digest().len(), 10);
+        let id = DeviceId::new("x");
+        let [short, long] =
+            InstanceName::candidates(&"a-b".into(), &id, Scope::Shared, &"n".into());
+        for (name, digits) in [(short, 6), (long, 10)] {
+            assert_eq!(name.digest().map(str::len), Some(digits));
+            assert_eq!(name.configuration().unwrap(), "a-b");
+        }
     }
 
     #[test]
-    fn names_are_read_back_as_they_are_written() {
-        let [name, _] =
-            InstanceName::candidates("a-b", &DeviceId::new("x"), Scope::Shared, &"n".into());
-        assert_eq!(name.to_string().parse(), Ok(name));
-        assert!("nodigest".parse::<InstanceName>().is_err());
-        assert!("-".parse::<InstanceName>().is_err());
+    fn a_name_of_another_form_has_no_digest() {
+        for name in ["nodigest", "-", "cam-", "-8120fe"] {
+            let name = InstanceName::from(name);
+            assert_eq!((name.digest(), name.configuration()), (None, None));
+        }
     }
 }

@@ -11,6 +11,7 @@ pub mod names;
 pub mod node_resources;
 pub mod patch;
 pub mod pin;
+pub mod plugin_name;
 pub mod printable;
 pub mod property_source;
 pub mod resource_name;

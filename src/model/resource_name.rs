@@ -1,5 +1,5 @@
 //! Defines the names of resources, as the kubelet and the scheduler know them, and our prefixes of them. Pure.
-use super::typed_names::name;
+use super::{plugin_name::PluginName, typed_names::name};
 use std::{fmt, str::FromStr};
 
 /// The longest part of a resource's name after the slash, in bytes.
@@ -101,9 +101,9 @@ impl FromStr for ResourcePrefix {
 }
 
 impl ResourcePrefix {
-    /// Returns the name of the resource of an object with this name, unless its Configuration sets another one.
-    pub fn resource(&self, name: &str) -> ResourceName {
-        ResourceName(format!("{}/{name}", self.0))
+    /// Returns the name of the resource of an Instance, or of a Configuration that sets no other name.
+    pub fn resource(&self, of: impl Into<PluginName>) -> ResourceName {
+        ResourceName(format!("{}/{}", self.0, of.into()))
     }
 }
 
@@ -169,6 +169,7 @@ impl FromStr for ResourcePrefixes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::instance_name::InstanceName;
     use proptest::prelude::*;
 
     #[test]
@@ -216,7 +217,7 @@ mod tests {
     #[test]
     fn the_resource_of_an_object_has_the_first_prefix_and_its_name() {
         let ours: ResourcePrefixes = "akri.sh,pflex.io".parse().unwrap();
-        let name = ours.first().resource("cam-8120fe");
+        let name = ours.first().resource(&InstanceName::from("cam-8120fe"));
         assert_eq!(name, "akri.sh/cam-8120fe");
         assert_eq!(
             (name.prefix(), name.last_segment()),

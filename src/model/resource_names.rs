@@ -1,8 +1,8 @@
 //! Maps our resources to the names that the kubelet uses: `akri.sh/<name>`, or the name in the Configuration.
 use super::{
-    names::ObjectKey,
     resource_name::{ResourceName, ResourcePrefix},
     slot_table::Resource,
+    typed_names::ConfigurationName,
 };
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ pub struct ResourceNames {
     /// The prefix of every resource without a configured name.
     prefix: Option<ResourcePrefix>,
     /// The names of Configurations that have a configured name, or that must have no name now.
-    own: BTreeMap<String, Option<ResourceName>>,
+    own: BTreeMap<ConfigurationName, Option<ResourceName>>,
     /// Whether the Configurations have been read.
     are_known: bool,
 }
@@ -28,13 +28,13 @@ impl ResourceNames {
     }
 
     /// Sets the name of a Configuration's resource; `None` means that the resource must not be offered.
-    pub fn set(&mut self, configuration: &ObjectKey, name: Option<ResourceName>) {
-        self.own.insert(configuration.name.clone(), name);
+    pub fn set(&mut self, configuration: &ConfigurationName, name: Option<ResourceName>) {
+        self.own.insert(configuration.clone(), name);
     }
 
     /// Returns the name of the resource; `None` if it must not be offered, or if its name is not known yet.
     pub fn of(&self, resource: &Resource) -> Option<ResourceName> {
-        let default = || Some(self.prefix.as_ref()?.resource(resource.name()));
+        let default = || Some(self.prefix.as_ref()?.resource(resource.plugin()));
         match resource {
             Resource::Instance(_) => default(),
             Resource::Configuration(name) => match self.own.get(name) {
@@ -54,21 +54,18 @@ mod tests {
     }
 
     fn configuration(name: &str) -> Resource {
-        Resource::Configuration(name.to_owned())
+        Resource::Configuration(name.into())
     }
 
     #[test]
     fn a_configuration_may_have_a_name_of_its_own_or_none_and_an_instance_has_its_own() {
         let mut names = names(true);
-        names.set(
-            &ObjectKey::new("a", "block"),
-            Some("pflex.io/block".parse().unwrap()),
-        );
-        names.set(&ObjectKey::new("a", "refused"), None);
+        names.set(&"block".into(), Some("pflex.io/block".parse().unwrap()));
+        names.set(&"refused".into(), None);
         assert_eq!(names.of(&configuration("block")).unwrap(), "pflex.io/block");
         assert_eq!(names.of(&configuration("refused")), None);
         assert_eq!(names.of(&configuration("cam")).unwrap(), "akri.sh/cam");
-        let instance = Resource::Instance("block".to_owned());
+        let instance = Resource::Instance("block".into());
         assert_eq!(names.of(&instance).unwrap(), "akri.sh/block");
     }
 
@@ -76,7 +73,7 @@ mod tests {
     fn before_the_configurations_are_read_only_instances_have_a_name() {
         let names = names(false);
         assert_eq!(names.of(&configuration("cam")), None);
-        let instance = Resource::Instance("cam-1".to_owned());
+        let instance = Resource::Instance("cam-1".into());
         assert_eq!(names.of(&instance).unwrap(), "akri.sh/cam-1");
     }
 }

@@ -1,5 +1,5 @@
 //! Defines slots: units of an Instance's capacity, and their owners. Pure.
-use super::typed_names::NodeName;
+use super::{instance_name::InstanceName, plugin_name::PluginName, typed_names::NodeName};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
@@ -9,17 +9,17 @@ use std::{
 /// The limit of slot indexes. No slot with this index or a higher one was ever offered, because capacities are smaller.
 pub const INDEX_LIMIT: u32 = 10_000;
 
-/// The id of a slot: `<name>-<index>`, with the name of an Instance or a Configuration. The kubelet calls it a device id.
+/// The id of a slot: `<instance>-<index>`, a key of `spec.deviceUsage`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SlotId {
-    pub name: String,
+    pub instance: InstanceName,
     pub index: u32,
 }
 
 impl SlotId {
-    pub fn new(name: impl Into<String>, index: u32) -> Self {
+    pub fn new(instance: impl Into<InstanceName>, index: u32) -> Self {
         Self {
-            name: name.into(),
+            instance: instance.into(),
             index,
         }
     }
@@ -27,7 +27,41 @@ impl SlotId {
 
 impl fmt::Display for SlotId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{}", self.name, self.index)
+        write!(f, "{}-{}", self.instance, self.index)
+    }
+}
+
+/// The id by which a device plugin lists a slot: `<plugin>-<index>`. The kubelet calls it a device id. The plugin of an
+/// Instance lists each slot by the slot's own id, and that of a Configuration has ids of its own.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ListedId {
+    pub plugin: PluginName,
+    pub index: u32,
+}
+
+impl ListedId {
+    pub fn new(plugin: impl Into<PluginName>, index: u32) -> Self {
+        Self {
+            plugin: plugin.into(),
+            index,
+        }
+    }
+
+    /// Returns the slot that has this id, if the plugin is that of an Instance.
+    pub fn slot(&self) -> SlotId {
+        SlotId::new(self.plugin.as_instance(), self.index)
+    }
+}
+
+impl From<&SlotId> for ListedId {
+    fn from(slot: &SlotId) -> Self {
+        Self::new(&slot.instance, slot.index)
+    }
+}
+
+impl fmt::Display for ListedId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.plugin, self.index)
     }
 }
 
@@ -36,14 +70,23 @@ impl fmt::Display for SlotId {
 #[error("{0:?} is not a slot id, which is <name>-<index>")]
 pub struct NotASlotId(String);
 
+impl FromStr for ListedId {
+    type Err = NotASlotId;
+
+    fn from_str(id: &str) -> Result<Self, NotASlotId> {
+        let not_an_id = || NotASlotId(id.to_owned());
+        let (_, index) = id.rsplit_once('-').ok_or_else(not_an_id)?;
+        let index = canonical_index(index).ok_or_else(not_an_id)?;
+        let plugin = PluginName::of_id(id).filter(|plugin| !plugin.is_empty());
+        Ok(Self::new(plugin.ok_or_else(not_an_id)?, index))
+    }
+}
+
 impl FromStr for SlotId {
     type Err = NotASlotId;
 
     fn from_str(id: &str) -> Result<Self, NotASlotId> {
-        id.rsplit_once('-')
-            .filter(|(name, _)| !name.is_empty())
-            .and_then(|(name, index)| Some(Self::new(name, canonical_index(index)?)))
-            .ok_or_else(|| NotASlotId(id.to_owned()))
+        id.parse().map(|id: ListedId| id.slot())
     }
 }
 

@@ -93,7 +93,7 @@ macro_rules! name {
 /// one, and its schema is that of any text; each field sets its own limits.
 macro_rules! object_name {
     ($(#[$attribute:meta])* $name:ident) => {
-        name! {
+        $crate::model::typed_names::name! {
             $(#[$attribute])*
             #[derive(Default)]
             $name
@@ -146,8 +146,14 @@ macro_rules! object_name {
 }
 
 pub(super) use name;
+pub(super) use object_name;
 
 object_name! {
     /// The name of a Node.
     NodeName
+}
+
+object_name! {
+    /// The name of a Configuration.
+    ConfigurationName
 }

@@ -13,6 +13,7 @@ use super::{
     process::ProcessMetrics,
     values::{Labels, Late, State, Timer, Untyped, gauge},
 };
+use crate::model::typed_names::ConfigurationName;
 use prometheus_client::{
     encoding::text,
     metrics::{counter::Counter, family::Family, histogram::Histogram, info::Info},
@@ -230,7 +231,7 @@ impl Metrics {
     }
 
     /// Sets the number of Instances on this node, by Configuration and by whether they are shared.
-    pub fn set_instances(&self, counts: &BTreeMap<(String, bool), i64>) {
+    pub fn set_instances(&self, counts: &BTreeMap<(ConfigurationName, bool), i64>) {
         self.instances
             .set(counts.iter().map(|((name, is_shared), count)| {
                 let labels = [label("configuration", name), label("is_shared", is_shared)];
@@ -247,7 +248,7 @@ impl Metrics {
     }
 
     /// Sets the number of slots on this node by Configuration.
-    pub fn set_slots(&self, counts: &BTreeMap<String, SlotCounts>) {
+    pub fn set_slots(&self, counts: &BTreeMap<ConfigurationName, SlotCounts>) {
         self.slots.set(counts.iter().flat_map(|(name, slots)| {
             let states = [
                 ("used", slots.used),

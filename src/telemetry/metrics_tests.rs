@@ -19,14 +19,14 @@ fn census() -> Census {
 fn touched() -> Metrics {
     let metrics = Metrics::new();
     let cam = || "cam".to_owned();
-    metrics.set_instances(&[((cam(), true), 2)].into());
+    metrics.set_instances(&[(("cam".into(), true), 2)].into());
     metrics.set_broker_pods(&[((cam(), "node-a".to_owned()), 3)].into());
     let slots = SlotCounts {
         used: 1,
         free: 2,
         unhealthy: 0,
     };
-    metrics.set_slots(&[(cam(), slots)].into());
+    metrics.set_slots(&[("cam".into(), slots)].into());
     metrics.set_slots_held_twice(1);
     metrics.set_checkpoint_unreadable(false);
     metrics.set_plugins(3);
@@ -80,7 +80,7 @@ fn akris_metrics_have_the_names_and_labels_that_akri_documents() {
 #[test]
 fn a_gauge_is_set_as_a_whole_and_what_is_gone_is_not_shown() {
     let metrics = touched();
-    metrics.set_instances(&[(("usb".to_owned(), false), 1)].into());
+    metrics.set_instances(&[(("usb".into(), false), 1)].into());
     let text = metrics.text().unwrap();
     let shown: Vec<_> = text
         .lines()

@@ -6,7 +6,7 @@ use crate::{
         self,
         watch::{self, Read},
     },
-    model::{names::ObjectKey, resource_name::ResourceName},
+    model::{instance_name::InstanceName, names::ObjectKey, resource_name::ResourceName},
 };
 use kube::{Client, Resource, core::NamespaceResourceScope};
 use serde::de::DeserializeOwned;
@@ -70,14 +70,14 @@ fn instance_use(
         }
         // The name of the Instance contains that of its Configuration.
         Err(_) => {
-            let configuration = key.name.rsplit_once('-').map_or("", |(name, _)| name);
-            (configuration.to_owned(), None)
+            let configuration = InstanceName::new(&key.name).configuration();
+            (configuration.unwrap_or_default(), None)
         }
     };
     let its_configuration = ObjectKey::new(&key.namespace, &configuration);
     InstanceUse {
         key: key.to_string(),
-        name: key.name,
+        name: key.name.into(),
         resource_name: resource_names.get(&its_configuration).cloned(),
         configuration,
         nodes,

@@ -1,8 +1,9 @@
 //! Decides which capacity entries are stale, and what is left of an installation that is being removed. Pure.
 use crate::model::{
+    instance_name::InstanceName,
     node_resources::{EntryChange, NodeResources, count},
     resource_name::ResourceName,
-    typed_names::NodeName,
+    typed_names::{ConfigurationName, NodeName},
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,8 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) struct InstanceUse {
     /// The key as `<namespace>/<name>`.
     pub(super) key: String,
-    pub(super) name: String,
-    pub(super) configuration: String,
+    pub(super) name: InstanceName,
+    pub(super) configuration: ConfigurationName,
     /// The `spec.resourceName` of its Configuration.
     pub(super) resource_name: Option<ResourceName>,
     /// The nodes that see the device. `None` if that is unreadable: it may be any node.
@@ -50,7 +51,7 @@ impl<'a> Backed<'a> {
         });
         Self {
             names: (here.clone())
-                .flat_map(|instance| [instance.name.as_str(), instance.configuration.as_str()])
+                .flat_map(|instance| [&*instance.name, &*instance.configuration])
                 .collect(),
             resources: here
                 .filter_map(|instance| instance.resource_name.as_ref())
@@ -182,11 +183,11 @@ mod tests {
     };
 
     fn instance(name: &str, nodes: &[&str]) -> InstanceUse {
-        let (configuration, _) = name.rsplit_once('-').unwrap();
+        let name = InstanceName::from(name);
         InstanceUse {
             key: format!("default/{name}"),
-            name: name.to_owned(),
-            configuration: configuration.to_owned(),
+            configuration: name.configuration().unwrap(),
+            name,
             resource_name: None,
             nodes: Some(nodes.iter().map(|&node| node.into()).collect()),
         }

@@ -25,7 +25,9 @@ use crate::{
     discovery::session::{Discoveries, Sighting},
     model::{
         device::DeviceSet,
+        instance_name::InstanceName,
         names::ObjectKey,
+        plugin_name::PluginName,
         resource_name::ResourceName,
         slot_table::{Resource, SlotTable, Use},
     },
@@ -225,10 +227,10 @@ impl Agent {
         }
     }
 
-    fn gone(&self) -> BTreeSet<String> {
+    fn gone(&self) -> BTreeSet<InstanceName> {
         let (instances, discoveries) = (&self.store.instances, &self.discoveries);
         let slots = self.slots.borrow();
-        let has_slots = |key: &ObjectKey| slots.key_of(&key.name) == Some(key);
+        let has_slots = |key: &ObjectKey| slots.has_slots(key);
         plugins::gone(&instances.borrow(), &discoveries.borrow(), has_slots)
     }
 
@@ -294,7 +296,7 @@ impl Agent {
             .send_slots(&self.world, lists.into_iter().collect(), vec![]);
     }
 
-    fn desired(&self) -> BTreeMap<String, Offered> {
+    fn desired(&self) -> BTreeMap<PluginName, Offered> {
         let Some((validated, _)) = self.store.validated.borrow().clone() else {
             return BTreeMap::new();
         };
@@ -305,9 +307,9 @@ impl Agent {
     /// Sends the kubelet the lists that have changed.
     fn list(
         &self,
-        desired: &BTreeMap<String, Offered>,
-        gone: &BTreeSet<String>,
-        stale: &BTreeSet<String>,
+        desired: &BTreeMap<PluginName, Offered>,
+        gone: &BTreeSet<InstanceName>,
+        stale: &BTreeSet<InstanceName>,
     ) {
         let (slots, mut listed) = (self.slots.borrow(), self.listed.borrow_mut());
         let names: BTreeSet<&ResourceName> =
@@ -366,8 +368,8 @@ pub(super) fn resource(full_name: &str) -> Resource {
         .iter()
         .any(|(configuration, _)| *configuration == name)
     {
-        true => Resource::Configuration(name),
-        false => Resource::Instance(name),
+        true => Resource::Configuration(name.into()),
+        false => Resource::Instance(name.into()),
     }
 }
 

@@ -9,6 +9,7 @@ use crate::{
         slots::plan::is_listed,
     },
     model::{
+        instance_name::InstanceName,
         names::ObjectKey,
         slot::SlotId,
         slot_table::{Claim, ClaimError, Held, Resource},
@@ -24,7 +25,7 @@ const ALLOCATE_TIMEOUT: Duration = Duration::from_secs(3);
 const SEEN_TIMEOUT: Duration = Duration::from_millis(2500);
 
 /// The connection digest of each Instance.
-type Seen = BTreeMap<String, String>;
+type Seen = BTreeMap<InstanceName, String>;
 
 impl Agent {
     /// Returns the slots that a container gets.
@@ -56,7 +57,7 @@ impl Agent {
             .zip(
                 expected
                     .changes()
-                    .map(|change| digests[&change.slot.name].clone()),
+                    .map(|change| digests[&change.slot.instance].clone()),
             )
             .collect();
         if is_replayed
@@ -112,7 +113,7 @@ impl Agent {
     fn has_connection(&self, held: &Held, digests: &Seen) -> bool {
         let instances = self.store.instances.borrow().clone();
         let instance = instances.get(&held.key);
-        let now = digests.get(&held.slot.name);
+        let now = digests.get(&held.slot.instance);
         match instance.and_then(|instance| connection_digest_of(instance, held.slot.index)) {
             Some(connection_digest) => now == Some(connection_digest),
             None => now.is_none_or(|now| !self.has_other_connection(&held.id(), now)),
@@ -195,7 +196,7 @@ impl Agent {
                 Sight::Adopted => {}
                 Sight::Gone => return Err("the device is gone".to_owned()),
                 Sight::Seen(device) => {
-                    found.insert(key.name.clone(), device.connection_digest());
+                    found.insert(InstanceName::new(&key.name), device.connection_digest());
                 }
             }
         }

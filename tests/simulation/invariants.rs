@@ -182,7 +182,7 @@ fn is_lost(world: &World, name: &str) -> bool {
 
 fn deleted(world: &Rc<World>, instance: &Instance) {
     let name = instance.metadata.name.clone().unwrap_or_default();
-    for (slot, place) in users(world, |slot| slot.name == name) {
+    for (slot, place) in users(world, |slot| slot.instance == name) {
         if !is_given_away(world, &slot, &place) {
             world.broke(format!(
                 "{name} is deleted while {slot} is used by {place:?}"
@@ -224,7 +224,7 @@ pub(super) fn at_rest(world: &Rc<World>) -> Vec<String> {
         let is_reported = ledger.reported.iter().any(|(_, reported)| reported == slot);
         // A device that no node sees has no Instance once its slots were given away. `things` requires the Instances of
         // the others.
-        let is_its = |i: &Arc<Instance>| i.metadata.name.as_deref() == Some(&slot.name);
+        let is_its = |i: &Arc<Instance>| i.metadata.name.as_deref() == Some(&slot.instance);
         let has_instance = instances.iter().any(is_its);
         if !has_instance && owners.len() == 1 {
             continue;

@@ -187,7 +187,7 @@ impl World {
         let id = DeviceId::new(&thing.id);
         let node = &self.nodes[at].name;
         let [name, _] = InstanceName::candidates(
-            thing.configuration,
+            &thing.configuration.into(),
             &id,
             invariants::scope(thing),
             &node.as_str().into(),

@@ -6,6 +6,7 @@ use super::agent::Agent;
 use crate::{
     api::{instance::Instance, names},
     model::{
+        instance_name::InstanceName,
         slot::SlotId,
         slot_table::{Claim, Resource, SlotChange},
     },
@@ -44,7 +45,7 @@ pub(super) struct ClaimRequest {
     pub(super) resource: Resource,
     pub(super) containers: Vec<Vec<String>>,
     pub(super) gone: BTreeSet<SlotId>,
-    pub(super) connection_digest: BTreeMap<String, String>,
+    pub(super) connection_digest: BTreeMap<InstanceName, String>,
     pub(super) reply: oneshot::Sender<Result<Claim, String>>,
 }
 
@@ -164,7 +165,7 @@ fn prepared(agent: &Agent, request: &ClaimRequest) -> Result<Prepared, String> {
     let (mut exchanges, mut undo) = (vec![], vec![]);
     for change in claim.changes() {
         let connection_digest =
-            (request.connection_digest.get(&change.slot.name)).ok_or("the devices changed")?;
+            (request.connection_digest.get(&change.slot.instance)).ok_or("the devices changed")?;
         exchanges.push(Exchange {
             change: change.clone(),
             connection_digest: Some(connection_digest.clone()),

@@ -1,15 +1,15 @@
 //! Combines the kubelet's two books about our resources, and decides when they can be trusted. Pure.
 use crate::{
     agent::{
-        pod_resources::by_maker,
-        values::{IdsByMaker, IdsByResource, PodList},
+        pod_resources::by_plugin,
+        values::{IdsByPlugin, IdsByResource, PodList},
     },
     model::{
         checkpoint::Data,
         container_edits::SLOT_VARIABLE,
         names::ObjectKey,
         resource_name::{ResourceName, ResourcePrefixes},
-        slot::SlotId,
+        slot::{ListedId, SlotId},
         slot_table::{Held, Use},
     },
     proto::device_plugin::ContainerAllocateResponse,
@@ -121,12 +121,12 @@ impl Books {
         kept.chain(claimed).collect()
     }
 
-    /// The ids that containers hold or may hold, by what they were made for; `None` where a book cannot be read.
-    pub(crate) fn held(&self) -> Option<IdsByMaker> {
+    /// Returns the ids that containers hold or may hold; `None` where a book cannot be read.
+    pub(crate) fn held(&self) -> Option<IdsByPlugin> {
         match self.checkpoint {
             Checkpoint::Unreadable(_) => None,
             Checkpoint::Missing | Checkpoint::Read { .. } => {
-                Some(by_maker(&self.held_by_resource()))
+                Some(by_plugin(&self.held_by_resource()))
             }
         }
     }
@@ -155,13 +155,13 @@ impl Books {
                 listed.retain(|id| !ids.contains(id));
             }
             uses.push(Use {
-                ids: slots(&ids),
+                ids: listed_ids(&ids),
                 env_slots: entry.env_slots.clone(),
                 digests: entry.digests.clone(),
             });
         }
         let of_list = unkept.values().flatten().map(|id| Use {
-            ids: slots([id]),
+            ids: listed_ids([id]),
             env_slots: BTreeSet::new(),
             digests: none.clone(),
         });
@@ -184,7 +184,7 @@ impl Books {
     }
 }
 
-fn slots<'a>(ids: impl IntoIterator<Item = &'a String>) -> BTreeSet<SlotId> {
+fn listed_ids<'a>(ids: impl IntoIterator<Item = &'a String>) -> BTreeSet<ListedId> {
     ids.into_iter().filter_map(|id| id.parse().ok()).collect()
 }
 

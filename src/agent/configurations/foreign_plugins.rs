@@ -7,7 +7,7 @@ use crate::{
         values::{IdsByResource, KubeletFolder, KubeletSocket},
     },
     backoff::Backoff,
-    model::{names::ObjectKey, resource_name::ResourceName},
+    model::{names::ObjectKey, resource_name::ResourceName, typed_names::ConfigurationName},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -32,7 +32,7 @@ pub(super) struct ForeignPlugins {
     /// The kubelet that answered `ids`. The answer says nothing about the next kubelet.
     asked: Option<KubeletSocket>,
     /// The names of our Configurations, also of deleted ones: their slots may be listed for a moment longer.
-    own_names: BTreeSet<String>,
+    own_names: BTreeSet<ConfigurationName>,
     /// The resources of foreign plugins with one of their ids, and the uptime when they were last listed.
     listed: BTreeMap<ResourceName, (String, Duration)>,
     /// The same without the uptimes.
@@ -64,8 +64,8 @@ impl ForeignPlugins {
         configurations: impl Iterator<Item = &'a ObjectKey>,
     ) {
         for key in configurations {
-            if !self.own_names.contains(&key.name) {
-                self.own_names.insert(key.name.clone());
+            if !self.own_names.contains(key.name.as_str()) {
+                self.own_names.insert(ConfigurationName::new(&key.name));
             }
         }
     }

@@ -6,7 +6,10 @@ use crate::{
         configuration::{Configuration, Problem},
         reason::Reason,
     },
-    model::{names::ObjectKey, resource_name::ResourceName, resource_names::ResourceNames},
+    model::{
+        names::ObjectKey, resource_name::ResourceName, resource_names::ResourceNames,
+        typed_names::ConfigurationName,
+    },
     store::Configurations,
 };
 use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
@@ -70,7 +73,7 @@ pub(super) fn checked(
 /// agent before this one.
 pub(super) fn foreign(
     listed: &IdsByResource,
-    ours: &BTreeSet<String>,
+    ours: &BTreeSet<ConfigurationName>,
 ) -> BTreeMap<ResourceName, String> {
     let is_ours = |id: &String| {
         id.rsplit_once('-').is_some_and(|(of, number)| {
@@ -138,11 +141,12 @@ pub(super) fn names(world: &World<'_>, accepted: &Accepted) -> ResourceNames {
             configuration.spec.resource_name.is_some() && !accepted.contains_key(*key)
         });
     for (key, _) in refused {
-        names.set(key, None);
+        names.set(&ConfigurationName::new(&key.name), None);
     }
     for (key, accepted) in accepted {
         if let Some(own) = &accepted.resource_name {
-            names.set(key, is_free(world, own).then(|| own.clone()));
+            let name = is_free(world, own).then(|| own.clone());
+            names.set(&ConfigurationName::new(&key.name), name);
         }
     }
     names
@@ -205,7 +209,7 @@ fn collision(
 
 fn full_name(world: &World<'_>, key: &ObjectKey, accepted: &AcceptedConfiguration) -> ResourceName {
     let own = accepted.resource_name.clone();
-    own.unwrap_or_else(|| world.prefixes.first().resource(&key.name))
+    own.unwrap_or_else(|| (world.prefixes.first()).resource(&ConfigurationName::new(&key.name)))
 }
 
 #[cfg(test)]

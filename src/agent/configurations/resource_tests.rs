@@ -44,7 +44,7 @@ fn validated_with(
         }
     }
     let names = configurations.objects.keys().chain(before.keys());
-    let ours = names.map(|key| key.name.clone()).collect();
+    let ours = names.map(|key| key.name.as_str().into()).collect();
     let others = offered.map(|offered| foreign(offered, &ours));
     validate(&World {
         configurations: &configurations,
@@ -66,7 +66,7 @@ const BLOCK: &str = ", resourceName: pflex.io/block";
 const DISK: &str = ", resourceName: pflex.io/disk";
 
 fn name(validated: &ValidatedConfigurations, configuration: &str) -> Option<ResourceName> {
-    let resource = Resource::Configuration(configuration.to_owned());
+    let resource = Resource::Configuration(configuration.into());
     validated.names.of(&resource)
 }
 

@@ -21,7 +21,7 @@ use crate::{
         instance_name::InstanceName,
         names::ObjectKey,
         slot_table::Use,
-        typed_names::NodeName,
+        typed_names::{ConfigurationName, NodeName},
     },
     store::{
         Configurations, InstanceChange, Instances, Report, View,
@@ -274,7 +274,8 @@ impl<'a> PlanOfOne<'a> {
     }
 
     fn candidates(&self, id: &DeviceId) -> [InstanceName; 2] {
-        InstanceName::candidates(&self.key.name, id, self.accepted.scope, self.world.node)
+        let configuration = ConfigurationName::new(&self.key.name);
+        InstanceName::candidates(&configuration, id, self.accepted.scope, self.world.node)
     }
 
     /// The Instance made for this device. One without the annotation is Akri's: the short name is its proof.

@@ -46,7 +46,8 @@ enum Start {
 
 /// The device of an Instance, and everything else that a container gets.
 struct Found {
-    instance: InstanceName,
+    /// The digest in the name of the Instance.
+    digest: String,
     device: Device,
     broker_properties: BTreeMap<String, String>,
 }
@@ -115,13 +116,13 @@ impl Allocator {
             .collect();
         let found = self.seen(keys).await?;
         let digest = |found: &Found| found.device.connection_digest();
-        let digests: BTreeMap<String, String> = found
+        let digests: BTreeMap<InstanceName, ConnectionDigest> = found
             .iter()
             .map(|(name, found)| (name.clone(), digest(found)))
             .collect();
         let given = expected
             .changes()
-            .map(|change| digests[&change.slot.name].clone());
+            .map(|change| digests[&change.slot.instance].clone());
         let given: Vec<(String, ConnectionDigest)> =
             containers.iter().flatten().cloned().zip(given).collect();
         if start == Start::Replayed {
@@ -215,14 +216,14 @@ impl Allocator {
         &self,
         resource: &Resource,
         held: &Held,
-        found: &BTreeMap<String, Found>,
+        found: &BTreeMap<InstanceName, Found>,
     ) -> Result<(), Denied> {
         let instances = self.inputs.store.instances().borrow().clone();
         let instance = instances.get(&held.key);
         let given =
             instance.and_then(|instance| connections::given(instance, held.slot.index).cloned());
         let now = found
-            .get(&held.slot.name)
+            .get(&held.slot.instance)
             .map(|found| found.device.connection_digest());
         let now = now.as_ref();
         let moved = |whose: &str| Err(Denied::moved(whose));
@@ -247,7 +248,7 @@ impl Allocator {
         self.inputs
             .table
             .borrow()
-            .preferred(resource.name(), available, must, size)
+            .preferred(resource, available, must, size)
     }
 
     /// Plans the claim, to learn which devices it needs. `slots::run` plans it again when it writes it, because the slots can
@@ -298,7 +299,10 @@ impl Allocator {
     }
 
     /// The devices of these Instances, once each was seen in this life of the agent.
-    async fn seen(&self, keys: BTreeSet<ObjectKey>) -> Result<BTreeMap<String, Found>, Denied> {
+    async fn seen(
+        &self,
+        keys: BTreeSet<ObjectKey>,
+    ) -> Result<BTreeMap<InstanceName, Found>, Denied> {
         let mut discoveries = self.inputs.discoveries.clone();
         let waiting = timeout(SEEN_TIMEOUT, async {
             loop {
@@ -316,7 +320,7 @@ impl Allocator {
     }
 
     /// Returns the devices that are present now; an error if one is gone.
-    fn find(&self, keys: &BTreeSet<ObjectKey>) -> Result<BTreeMap<String, Found>, Denied> {
+    fn find(&self, keys: &BTreeSet<ObjectKey>) -> Result<BTreeMap<InstanceName, Found>, Denied> {
         let instances = self.inputs.store.instances().borrow().clone();
         let discoveries = self.inputs.discoveries.borrow().clone();
         let validated = self.inputs.validated.borrow().clone();
@@ -332,16 +336,17 @@ impl Allocator {
                     return Err(Denied::gone(message));
                 }
                 Sight::Seen(device) => {
+                    let name = InstanceName::new(&key.name);
                     let configuration = instance.spec.configuration_key(&key.namespace);
                     let accepted = validated.accepted.get(&configuration);
                     let entry = Found {
-                        instance: key.name.parse().map_err(|_| missing())?,
+                        digest: name.digest().ok_or_else(missing)?.to_owned(),
                         device: device.clone(),
                         broker_properties: accepted
                             .map(|a| a.configuration.spec.broker_properties.clone())
                             .unwrap_or_default(),
                     };
-                    found.insert(key.name.clone(), entry);
+                    found.insert(name, entry);
                 }
             }
         }
@@ -351,15 +356,15 @@ impl Allocator {
 
 fn response(
     slots: &[SlotChange],
-    found: &BTreeMap<String, Found>,
+    found: &BTreeMap<InstanceName, Found>,
 ) -> Result<ContainerAllocateResponse, Denied> {
     let mut given = vec![];
     for slot in slots {
         let found = found
-            .get(&slot.slot.name)
+            .get(&slot.slot.instance)
             .ok_or_else(|| Denied::internal(format!("{} was not looked at", slot.slot)))?;
         given.push(Given {
-            digest: found.instance.digest(),
+            digest: &found.digest,
             slot: &slot.slot,
             device: &found.device,
             broker_properties: &found.broker_properties,

@@ -6,7 +6,9 @@ use crate::{
     },
     discovery::session::Discoveries,
     model::{
+        instance_name::InstanceName,
         names::{ObjectKey, shortened},
+        plugin_name::PluginName,
         resource_name::ResourceName,
         resource_names::ResourceNames,
         slot::SlotOwner,
@@ -22,17 +24,17 @@ use std::{
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Action {
-    Stop(String),
+    Stop(PluginName),
     Start(Offered),
 }
 
-/// Returns the resources to offer on this node, by the name of the Instance or Configuration. If an Instance and a
+/// Returns the resources to offer on this node. If an Instance and a
 /// Configuration would have one full name, the Instance has it.
 pub(crate) fn desired(
     instances: &Instances,
     node: &str,
     names: &ResourceNames,
-) -> BTreeMap<String, Offered> {
+) -> BTreeMap<PluginName, Offered> {
     let mut offered: BTreeMap<ResourceName, Offered> = BTreeMap::new();
     let (of_configurations, of_instances): (Vec<_>, Vec<_>) = resources(instances, node)
         .into_values()
@@ -45,14 +47,14 @@ pub(crate) fn desired(
             });
         }
     }
-    let by_name = |offered: Offered| (offered.resource.name().to_owned(), offered);
+    let by_name = |offered: Offered| (offered.resource.plugin(), offered);
     offered.into_values().map(by_name).collect()
 }
 
-/// The resources of this node, by name: each Instance's, and that of each Configuration with an Instance. One whose
+/// The resources of this node: each Instance's, and that of each Configuration with an Instance. One whose
 /// slots a container here holds stays while it does, also where this node does not see the device any more.
 /// Where an Instance and a Configuration have one name, the Instance has the resource.
-pub(crate) fn resources(instances: &Instances, node: &str) -> BTreeMap<String, Resource> {
+pub(crate) fn resources(instances: &Instances, node: &str) -> BTreeMap<PluginName, Resource> {
     let ours = |by_configuration: bool| {
         (instances.values()).filter(move |instance| {
             let usage = &mut instance.spec.device_usage.values();
@@ -63,10 +65,10 @@ pub(crate) fn resources(instances: &Instances, node: &str) -> BTreeMap<String, R
     let configurations =
         ours(true).map(|i| Resource::Configuration(i.spec.configuration_name.clone()));
     let instances =
-        ours(false).map(|i| Resource::Instance(i.metadata.name.clone().unwrap_or_default()));
+        ours(false).map(|i| Resource::Instance(i.metadata.name.clone().unwrap_or_default().into()));
     configurations
         .chain(instances)
-        .map(|r| (r.name().to_owned(), r))
+        .map(|resource| (resource.plugin(), resource))
         .collect()
 }
 
@@ -79,8 +81,8 @@ fn is_held_by(usage: &str, node: &str, by_configuration: bool) -> bool {
 
 /// Returns the plugins to stop and to start. Stops come first, so that a resource never has two plugins.
 pub(crate) fn plan(
-    desired: &BTreeMap<String, Offered>,
-    running: &BTreeMap<String, Offered>,
+    desired: &BTreeMap<PluginName, Offered>,
+    running: &BTreeMap<PluginName, Offered>,
 ) -> Vec<Action> {
     let StartStop { stop, start } = StartStop::new(desired, running);
     let stops = stop.into_iter().map(|name| Action::Stop(name.clone()));
@@ -94,19 +96,23 @@ pub(crate) fn gone(
     instances: &Instances,
     discoveries: &Discoveries,
     has_slots: impl Fn(&ObjectKey) -> bool,
-) -> BTreeSet<String> {
+) -> BTreeSet<InstanceName> {
     let is_gone =
         |key: &ObjectKey| sight(&instances[key], discoveries) == Sight::Gone && has_slots(key);
     instances
         .keys()
         .filter(|key| is_gone(key))
-        .map(|key| key.name.clone())
+        .map(|key| InstanceName::new(&key.name))
         .collect()
 }
 
 /// Returns what a resource's plugin lists. The slots of a device that is gone stay, unhealthy: the kubelet takes a slot
 /// that is missing from the list for a healthy one.
-pub(crate) fn listed(resource: &Resource, slots: &SlotTable, gone: &BTreeSet<String>) -> Vec<Slot> {
+pub(crate) fn listed(
+    resource: &Resource,
+    slots: &SlotTable,
+    gone: &BTreeSet<InstanceName>,
+) -> Vec<Slot> {
     let list = match resource {
         Resource::Instance(name) => slots.instance_list(name),
         Resource::Configuration(name) => slots.configuration_list(name),
@@ -125,15 +131,15 @@ const SOCKET_PATH_LIMIT: usize = 107;
 /// `-<10 digits>.sock`
 const SOCKET_NAME_END: usize = 16;
 
-/// Returns the start of the names of a resource's sockets, in a folder whose path has `folder` bytes.
-pub(crate) fn socket_stem(resource: &str, folder: usize) -> Option<String> {
+/// Returns the start of the names of a plugin's sockets, in a folder whose path has `folder` bytes.
+pub(crate) fn socket_stem(plugin: &PluginName, folder: usize) -> Option<String> {
     let limit = SOCKET_PATH_LIMIT
         .checked_sub(folder + 1)?
         .min(SOCKET_NAME_LIMIT);
     let stem = limit
         .checked_sub(SOCKET_NAME_END)
         .filter(|stem| *stem >= 16)?;
-    Some(shortened(resource, stem))
+    Some(shortened(plugin, stem))
 }
 
 /// `<resource>-<unix seconds>.sock`, the first from `now` on that is not there yet.
@@ -167,18 +173,18 @@ mod tests {
     use proptest::prelude::*;
     use std::sync::Arc;
 
-    fn offers() -> impl Strategy<Value = BTreeMap<String, Offered>> {
+    fn offers() -> impl Strategy<Value = BTreeMap<PluginName, Offered>> {
         let offer = ("[a-d]", any::<bool>(), "[xy]").prop_map(|(name, is_instance, full_name)| {
             let resource = match is_instance {
-                true => Resource::Instance(name.clone()),
-                false => Resource::Configuration(name.clone()),
+                true => Resource::Instance(name.into()),
+                false => Resource::Configuration(name.into()),
             };
             let full_name = format!("akri.sh/{full_name}").parse().unwrap();
             let offered = Offered {
                 resource,
                 full_name,
             };
-            (name, offered)
+            (offered.resource.plugin(), offered)
         });
         prop::collection::vec(offer, 0..5).prop_map(|all| all.into_iter().collect())
     }
@@ -190,7 +196,7 @@ mod tests {
     fn instances(of: &[(&str, &str)]) -> Instances {
         let instance = |(name, configuration): &(&str, &str)| {
             let spec = InstanceSpec {
-                configuration_name: (*configuration).to_owned(),
+                configuration_name: (*configuration).into(),
                 nodes: vec!["n".into()],
                 ..InstanceSpec::default()
             };
@@ -207,7 +213,7 @@ mod tests {
             let desired = desired(&instances, "n", names).into_values();
             desired.map(|offered| offered.full_name.into()).collect()
         };
-        let block = ObjectKey::new("default", "block");
+        let block = "block".into();
         let mut names = names(true);
         let instances_alone = ["akri.sh/block-8120fe", "akri.sh/cam-1"];
         for (own, expected) in [
@@ -262,7 +268,7 @@ mod tests {
                 match action {
                     Action::Stop(name) => prop_assert!(after.remove(&name).is_some()),
                     Action::Start(offered) => {
-                        let name = offered.resource.name().to_owned();
+                        let name = offered.resource.plugin();
                         prop_assert!(after.insert(name, offered).is_none());
                     }
                 }
@@ -272,7 +278,8 @@ mod tests {
 
         #[test]
         fn socket_names_fit_and_are_known_again(resource in "[a-z0-9-]{1,63}", folder in 1_usize..75) {
-            let stem = socket_stem(&resource, folder).unwrap();
+            let plugin = PluginName::from(&InstanceName::from(resource));
+            let stem = socket_stem(&plugin, folder).unwrap();
             let name = socket_name(&stem, 1_700_000_000, |_| false);
             prop_assert!(name.len() <= 75 && folder + 1 + name.len() <= 107, "{}", name);
             prop_assert!(is_socket_of(&stem, &name));
@@ -281,7 +288,8 @@ mod tests {
 
     #[test]
     fn a_folder_too_deep_for_any_socket_is_said_to_be_so() {
-        assert_eq!(socket_stem("cam", 100), None);
+        let cam = Resource::Configuration("cam".into()).plugin();
+        assert_eq!(socket_stem(&cam, 100), None);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::{
     },
     backoff::Backoff,
     files,
-    model::slot_table::Resource,
+    model::{plugin_name::PluginName, slot_table::Resource},
     proto::device_plugin::{
         DevicePluginOptions, RegisterRequest, VERSION, device_plugin_server::DevicePluginServer,
     },
@@ -102,8 +102,8 @@ impl Plugin {
         backoff: &mut Backoff,
     ) -> anyhow::Result<()> {
         let sockets = self.inputs.kubelet_folder.borrow().sockets.clone();
-        let resource = self.offered.resource.name();
-        let bound = Socket::bind(&self.inputs.settings, &sockets, resource, &self.socket)?;
+        let plugin = self.offered.resource.plugin();
+        let bound = Socket::bind(&self.inputs.settings, &sockets, &plugin, &self.socket)?;
         let closing = CancellationToken::new();
         // Ends the streams of connections that outlive the server.
         let _closing = closing.clone().drop_guard();
@@ -225,15 +225,15 @@ impl Drop for SocketFile {
 }
 
 impl Socket<()> {
-    /// Binds a new socket for the resource, and removes those that a killed agent left for it.
+    /// Binds a new socket for the plugin, and removes those that a killed agent left for it.
     fn bind(
         settings: &Settings,
         sockets: &BTreeSet<String>,
-        resource: &str,
+        plugin: &PluginName,
         current: &watch::Sender<Option<String>>,
     ) -> anyhow::Result<Socket<impl Stream<Item = io::Result<uds::Connection>> + use<>>> {
         let folder = &settings.plugin_folder;
-        let stem = plan::socket_stem(resource, folder.as_os_str().len()).with_context(|| {
+        let stem = plan::socket_stem(plugin, folder.as_os_str().len()).with_context(|| {
             format!(
                 "{}: the path is too long for sockets in that folder",
                 folder.display()

@@ -3,8 +3,9 @@
 //! A slot that is never released keeps its device from all other Pods, and its Instance from being deleted. A slot that is
 //! released too early is given to a second container.
 use crate::{
-    agent::values::IdsByMaker,
+    agent::values::IdsByPlugin,
     model::{
+        plugin_name::PluginName,
         slot::SlotId,
         slot_table::{Adoptions, Held, HeldTwice, SlotChange, SlotTable},
     },
@@ -100,7 +101,7 @@ pub(crate) fn new_conflicts<'a>(now: &'a [HeldTwice], before: &[HeldTwice]) -> V
 /// answered.
 pub(crate) fn releases(
     held: &[Held],
-    listed: &IdsByMaker,
+    listed: &IdsByPlugin,
     look: Look,
     missed: &Missed,
 ) -> (Vec<SlotChange>, Missed) {
@@ -133,11 +134,10 @@ pub(crate) fn releases(
 }
 
 /// Returns whether a container holds the slot by the resource it was claimed by.
-pub(crate) fn is_listed(held: &Held, listed: &IdsByMaker) -> bool {
+pub(crate) fn is_listed(held: &Held, listed: &IdsByPlugin) -> bool {
     let id = held.id();
-    let ids = id
-        .rsplit_once('-')
-        .and_then(|(owner_name, _)| listed.get(owner_name));
+    let plugin = PluginName::of_id(&id);
+    let ids = plugin.and_then(|plugin| listed.get(&plugin));
     ids.is_some_and(|ids| ids.contains(&id))
 }
 
@@ -194,8 +194,9 @@ mod tests {
         held(answered, SlotOwner::Node("a".into()))
     }
 
-    fn listing(resource: &str, id: &str) -> IdsByMaker {
-        BTreeMap::from([(resource.to_owned(), BTreeSet::from([id.to_owned()]))])
+    fn listing(id: &str) -> IdsByPlugin {
+        let plugin = PluginName::of_id(id).unwrap();
+        BTreeMap::from([(plugin, BTreeSet::from([id.to_owned()]))])
     }
 
     /// A look with a checkpoint that may be old.
@@ -214,7 +215,7 @@ mod tests {
         for look in looks {
             let (releases, still) = releases(
                 std::slice::from_ref(held),
-                &IdsByMaker::new(),
+                &IdsByPlugin::new(),
                 at(*look),
                 &missed,
             );
@@ -237,7 +238,7 @@ mod tests {
         let missed = Missed::from([(by_instance(0).slot, Duration::from_secs(50))]);
         let released = |answered, look| {
             let held = [by_instance(answered)];
-            !releases(&held, &IdsByMaker::new(), look, &missed)
+            !releases(&held, &IdsByPlugin::new(), look, &missed)
                 .0
                 .is_empty()
         };
@@ -277,7 +278,7 @@ mod tests {
     #[test]
     fn a_slot_that_was_claimed_again_between_the_looks_stays() {
         let missed = Missed::from([(SlotId::new("cam-8120fe", 0), Duration::from_secs(5))]);
-        let (releases, still) = releases(&[by_instance(10)], &IdsByMaker::new(), at(16), &missed);
+        let (releases, still) = releases(&[by_instance(10)], &IdsByPlugin::new(), at(16), &missed);
         assert!(releases.is_empty());
         assert_eq!(
             still.into_values().collect::<Vec<_>>(),
@@ -288,7 +289,7 @@ mod tests {
     #[test]
     fn a_look_that_lists_the_slot_starts_the_count_again() {
         let missed = Missed::from([(SlotId::new("cam-8120fe", 0), Duration::from_secs(5))]);
-        let listed = listing("cam-8120fe", "cam-8120fe-0");
+        let listed = listing("cam-8120fe-0");
         let decided = releases(&[by_instance(0)], &listed, at(30), &missed);
         assert_eq!(decided, (vec![], Missed::new()));
     }
@@ -326,7 +327,7 @@ mod tests {
         let by = |owner: &str| HeldTwice {
             key: ObjectKey::new("default", "cam-8120fe"),
             slot: SlotId::new("cam-8120fe", 0),
-            id: SlotId::new("cam-8120fe", 0),
+            id: "cam-8120fe-0".parse().unwrap(),
             owner: SlotOwner::Node(owner.into()),
         };
         assert_eq!(new_conflicts(&[by("b")], &[]).len(), 1);
@@ -345,15 +346,12 @@ mod tests {
                 },
             )
         };
-        assert!(is_listed(
-            &by_configuration("cam-3"),
-            &listing("cam", "cam-3")
-        ));
-        assert!(is_listed(&by_configuration("3"), &listing("cam", "cam-3")));
+        assert!(is_listed(&by_configuration("cam-3"), &listing("cam-3")));
+        assert!(is_listed(&by_configuration("3"), &listing("cam-3")));
         assert!(!is_listed(
             &by_configuration("cam-3"),
-            &listing("cam-8120fe", "cam-8120fe-0")
+            &listing("cam-8120fe-0")
         ));
-        assert!(!is_listed(&by_instance(0), &listing("cam", "cam-0")));
+        assert!(!is_listed(&by_instance(0), &listing("cam-0")));
     }
 }

@@ -2,6 +2,7 @@
 use crate::{
     agent::connections::ConnectionDigest,
     model::{
+        instance_name::InstanceName,
         slot::SlotId,
         slot_table::{Claim, ClaimError, Resource, SlotChange},
     },
@@ -41,7 +42,7 @@ pub(in crate::agent) struct ClaimRequest {
     /// Slots that this node holds by its other resource, and whose containers have ended.
     pub(in crate::agent) gone: BTreeSet<SlotId>,
     /// The digest that the container will get, by Instance.
-    pub(in crate::agent) connections: BTreeMap<String, ConnectionDigest>,
+    pub(in crate::agent) connections: BTreeMap<InstanceName, ConnectionDigest>,
     pub(in crate::agent) reply: oneshot::Sender<Result<Claim, Refusal>>,
 }
 

@@ -2,7 +2,10 @@
 //!
 //! Only [`super::run`] claims and releases slots: the methods for that are private to the folder `slots`. The plugins pass
 //! on the Instances that have changed, and all tasks read.
-use crate::model::slot_table::{SlotChange, SlotTable};
+use crate::model::{
+    instance_name::InstanceName,
+    slot_table::{SlotChange, SlotTable},
+};
 use std::{collections::BTreeSet, time::Duration};
 use tokio::sync::watch;
 
@@ -30,7 +33,7 @@ impl SharedTable {
     }
 
     /// Returns the Instances whose slots may have changed since the last call. This wakes nobody.
-    pub(in crate::agent) fn take_touched(&self) -> BTreeSet<String> {
+    pub(in crate::agent) fn take_touched(&self) -> BTreeSet<InstanceName> {
         let mut touched = BTreeSet::new();
         self.0.send_if_modified(|slots| {
             touched = slots.take_touched();

@@ -5,7 +5,7 @@ fn instance(shared: bool) -> Instance {
     let mut instance = Instance::new(
         "cam.a-1",
         InstanceSpec {
-            configuration_name: "cam".to_owned(),
+            configuration_name: "cam".into(),
             shared,
             ..InstanceSpec::default()
         },
@@ -223,7 +223,7 @@ fn the_digest_follows_the_spec_and_the_broker_properties_and_nothing_else() {
 #[test]
 fn long_names_are_cut_and_stay_apart() {
     let mut instance = instance(true);
-    instance.spec.configuration_name = "c".repeat(70);
+    instance.spec.configuration_name = "c".repeat(70).into();
     let key = ObjectKey::new("ns", format!("{}-1", "c".repeat(70)));
     let subject = Subject {
         key: &key,

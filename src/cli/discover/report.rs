@@ -3,7 +3,7 @@ use crate::model::{
     device::{Device, DeviceId, DeviceSet, Scope},
     instance_name::InstanceName,
     printable::printable,
-    typed_names::NodeName,
+    typed_names::{ConfigurationName, NodeName},
 };
 use serde::Serialize;
 use std::{collections::BTreeMap, sync::Arc};
@@ -15,7 +15,7 @@ const REACH_WIDTH: usize = 24;
 /// The values from which the names of Instances are built.
 #[derive(Debug, Clone)]
 pub(super) struct Naming {
-    pub(super) configuration: String,
+    pub(super) configuration: ConfigurationName,
     pub(super) node: NodeName,
     pub(super) scope: Scope,
 }
@@ -25,7 +25,7 @@ pub(super) struct Naming {
 #[serde(rename_all = "camelCase")]
 pub(super) struct Listed<'a> {
     id: &'a str,
-    instance: String,
+    instance: InstanceName,
     shared: bool,
     properties: &'a BTreeMap<String, String>,
     /// The connection properties: a running container is ended if one of them changes.
@@ -40,10 +40,10 @@ pub(super) struct Report {
 }
 
 /// Returns the name of the device's Instance, unless another device has this name.
-fn instance_name(naming: &Naming, device: &DeviceId) -> String {
+fn instance_name(naming: &Naming, device: &DeviceId) -> InstanceName {
     let [name, _] =
         InstanceName::candidates(&naming.configuration, device, naming.scope, &naming.node);
-    name.to_string()
+    name
 }
 
 impl Report {

@@ -50,7 +50,7 @@ fn world(broker: Value) -> World {
     let mut instance = Instance::new(
         "cam-1",
         InstanceSpec {
-            configuration_name: "cam".to_owned(),
+            configuration_name: "cam".into(),
             capacity: 1,
             nodes: vec!["a".into()],
             ..InstanceSpec::default()

@@ -96,7 +96,7 @@ fn instance(
         .collect();
     let digest = name.rsplit_once('-').map_or("", |(_, digest)| digest);
     let spec = InstanceSpec {
-        configuration_name: device.configuration.name.clone(),
+        configuration_name: device.configuration.name.as_str().into(),
         cdi_name: format!("{}/{}={digest}", names::GROUP, device.configuration.name),
         capacity: configuration.spec.capacity,
         broker_properties: properties.clone(),
@@ -122,7 +122,9 @@ fn usage(name: &str, seen: &Views<'_>) -> BTreeMap<String, String> {
     let mut usage = BTreeMap::new();
     for (node, view) in seen {
         for (slot, owner) in &view.usage {
-            let is_its = slot.parse::<SlotId>().is_ok_and(|slot| slot.name == name);
+            let is_its = slot
+                .parse::<SlotId>()
+                .is_ok_and(|slot| slot.instance == name);
             let is_own = (SlotOwner::from_usage(owner))
                 .is_ok_and(|owner| owner.is_some_and(|owner| owner.node() == *node));
             if is_its && is_own {

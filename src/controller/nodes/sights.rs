@@ -151,7 +151,7 @@ fn identity(key: &ObjectKey, instance: &Instance) -> Option<Identity> {
 /// Returns the names that the Instance of a shared device may have.
 pub(crate) fn names_of(identity: &Identity) -> [InstanceName; 2] {
     InstanceName::candidates(
-        &identity.configuration.name,
+        &identity.configuration.name.as_str().into(),
         &DeviceId::new(&identity.device),
         Scope::Shared,
         &NodeName::default(),

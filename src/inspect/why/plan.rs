@@ -104,7 +104,7 @@ fn of_instance(
         let text = format!(
             "It is offered by {} as {}, and {} of {} slots are in use{by}. Nothing is missing.",
             seen.join(", "),
-            snapshot.instance_resource(&key.name),
+            snapshot.instance_resource(key),
             used.len(),
             instance.spec.capacity
         );
@@ -157,7 +157,7 @@ fn of_configuration(
     if findings.is_empty() {
         let text = format!(
             "Its devices are offered as {}, and each has a resource of its own. Nothing is missing.",
-            snapshot.configuration_resource(&key.name, configuration)
+            snapshot.configuration_resource(key, configuration)
         );
         findings.push(Finding::new(Cause::Fine, text));
     }

@@ -4,8 +4,9 @@
 //! again or its slots were freed meanwhile.
 use super::{SlotChange, SlotTable};
 use crate::model::{
+    instance_name::InstanceName,
     names::ObjectKey,
-    slot::{SlotId, SlotOwner},
+    slot::{ListedId, SlotId, SlotOwner},
     typed_names::NodeName,
 };
 use std::collections::BTreeSet;
@@ -14,7 +15,7 @@ use std::collections::BTreeSet;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Use {
     /// The device ids of the kubelet.
-    pub ids: BTreeSet<SlotId>,
+    pub ids: BTreeSet<ListedId>,
     /// The slots in the container's environment; empty if they are not known.
     pub env_slots: BTreeSet<SlotId>,
     /// The suffixes of variables that may be digests of the container's devices.
@@ -23,9 +24,9 @@ pub struct Use {
 
 /// An id that a container has although no slot shows it.
 struct Unshown {
-    id: SlotId,
+    id: ListedId,
     /// The Instance of the slot. It may not exist.
-    instance: String,
+    instance: InstanceName,
     /// The index of the slot, if the container's environment or the id contains it.
     index: Option<u32>,
 }
@@ -36,7 +37,7 @@ pub struct HeldTwice {
     pub key: ObjectKey,
     pub slot: SlotId,
     /// The id under which this node's container holds it.
-    pub id: SlotId,
+    pub id: ListedId,
     pub owner: SlotOwner,
 }
 
@@ -50,18 +51,16 @@ pub struct Adoptions {
 
 impl Use {
     /// Returns whether the use may be of a slot of this Instance.
-    pub fn may_be_of(&self, instance: &str) -> bool {
-        let is_its = |slot: &SlotId| slot.name == instance;
-        let digest = instance.rsplit_once('-').map(|(_, digest)| digest);
-        self.ids.iter().any(is_its)
-            || self.env_slots.iter().any(is_its)
-            || digest.is_some_and(|digest| self.digests.contains(digest))
+    pub fn may_be_of(&self, instance: &InstanceName) -> bool {
+        self.ids.iter().any(|id| id.plugin == *instance)
+            || (self.env_slots.iter()).any(|slot| slot.instance == *instance)
+            || (instance.digest()).is_some_and(|digest| self.digests.contains(digest))
     }
 }
 
 /// Returns the owner that records the use.
 fn owner(unshown: &Unshown, node: &NodeName) -> SlotOwner {
-    match unshown.id.name == unshown.instance {
+    match unshown.id.plugin == unshown.instance {
         true => SlotOwner::Node(node.clone()),
         false => SlotOwner::Configuration {
             slot: unshown.id.to_string(),
@@ -76,7 +75,7 @@ impl SlotTable {
     pub fn adoptions(&self, uses: &[Use]) -> Adoptions {
         let mut unshown: Vec<Unshown> = uses.iter().flat_map(|one| self.unshown(one)).collect();
         // An id that contains its slot can have no other slot, so it comes first.
-        unshown.sort_by_key(|one| one.id.name != one.instance);
+        unshown.sort_by_key(|one| one.id.plugin != one.instance);
         let mut adoptions = Adoptions::default();
         let mut taken = BTreeSet::new();
         for one in &unshown {
@@ -85,7 +84,7 @@ impl SlotTable {
             };
             // An id of another Configuration's resource would never be found in use, and each look would claim another
             // slot for it.
-            if ![&slots.key.name, &slots.configuration].contains(&&one.id.name) {
+            if one.id.plugin != one.instance && one.id.plugin != slots.configuration {
                 continue;
             }
             let Some(slot) = self.slot_for(one, &taken) else {
@@ -119,7 +118,7 @@ impl SlotTable {
     fn slot_for(&self, unshown: &Unshown, taken: &BTreeSet<SlotId>) -> Option<SlotId> {
         let env_slots = (unshown.index).map(|index| SlotId::new(&unshown.instance, index));
         let is_free = |slot: &SlotId| self.owner(slot).is_none() && !taken.contains(slot);
-        if unshown.id.name == unshown.instance || env_slots.as_ref().is_some_and(is_free) {
+        if unshown.id.plugin == unshown.instance || env_slots.as_ref().is_some_and(is_free) {
             return env_slots;
         }
         let mut free = self.free_slots(&unshown.instance);
@@ -132,10 +131,10 @@ impl SlotTable {
     fn is_used(&self, slot: &SlotId, owner: &SlotOwner, uses: &[Use]) -> bool {
         let id = match (owner, owner.configuration_index()) {
             (SlotOwner::Configuration { .. }, Some(n)) => {
-                let instance = self.instances.get(&slot.name);
-                instance.map(|instance| SlotId::new(&instance.configuration, n))
+                let instance = self.instances.get(&slot.instance);
+                instance.map(|instance| ListedId::new(&instance.configuration, n))
             }
-            _ => Some(slot.clone()),
+            _ => Some(slot.into()),
         };
         id.is_some_and(|id| uses.iter().any(|one| one.ids.contains(&id)))
     }
@@ -144,39 +143,44 @@ impl SlotTable {
         let own = SlotOwner::Node(self.node.clone());
         let mut unshown = vec![];
         // These are ids of a Configuration's resource, and the slots in the container's environment for them.
-        let (mut ids, mut shown): (Vec<&SlotId>, BTreeSet<String>) = (vec![], BTreeSet::new());
+        let (mut ids, mut shown): (Vec<&ListedId>, BTreeSet<InstanceName>) =
+            (vec![], BTreeSet::new());
         let mut env_slots: BTreeSet<&SlotId> = one.env_slots.iter().collect();
         for id in &one.ids {
-            let is_slot = one.env_slots.contains(id) || self.instances.contains_key(&id.name);
-            let in_use = self.slot_in_use(&id.name, id.index);
+            let slot = id.slot();
+            let is_slot =
+                one.env_slots.contains(&slot) || self.instances.contains_key(&slot.instance);
+            let in_use = self.slot_in_use(&id.plugin.as_configuration(), id.index);
             if is_slot || in_use.is_none() && one.env_slots.is_empty() && one.digests.is_empty() {
-                env_slots.remove(id);
-                if self.owner(id) != Some(&own) {
+                env_slots.remove(&slot);
+                if self.owner(&slot) != Some(&own) {
                     unshown.push(Unshown {
                         id: id.clone(),
-                        instance: id.name.clone(),
+                        instance: slot.instance,
                         index: Some(id.index),
                     });
                 }
             } else if let Some(slot) = in_use {
                 // The claimed slot may differ from the slot of that device in the container's environment.
-                env_slots.retain(|env_slots| env_slots.name != slot.name);
-                shown.insert(slot.name);
+                env_slots.retain(|env_slots| env_slots.instance != slot.instance);
+                shown.insert(slot.instance);
             } else {
                 ids.push(id);
             }
         }
         let by_environment = env_slots
             .iter()
-            .map(|slot| (slot.name.clone(), Some(slot.index)));
+            .map(|slot| (slot.instance.clone(), Some(slot.index)));
         let by_digest = ids.first().into_iter().flat_map(|id| {
-            let instance = |digest: &String| (format!("{}-{digest}", id.name), None);
-            let is_there = |(name, _): &(String, _)| {
+            let configuration = id.plugin.as_configuration();
+            let instance =
+                move |digest: &String| (InstanceName::with_digest(&configuration, digest), None);
+            let is_there = |(name, _): &(InstanceName, _)| {
                 self.instances.contains_key(name) && !shown.contains(name)
             };
             one.digests.iter().map(instance).filter(is_there)
         });
-        let devices: Vec<(String, Option<u32>)> = match one.env_slots.is_empty() {
+        let devices: Vec<(InstanceName, Option<u32>)> = match one.env_slots.is_empty() {
             true => by_digest.collect(),
             false => by_environment.collect(),
         };

@@ -7,7 +7,7 @@ fn observed(instance: &str, capacity: u32, usage: &[(u32, &str)]) -> ObservedSlo
     ObservedSlots {
         key: ObjectKey::new("default", instance),
         precedence: Precedence::default(),
-        configuration: "cam".to_owned(),
+        configuration: "cam".into(),
         capacity,
         is_offered: true,
         usage: (usage.iter())
@@ -22,15 +22,15 @@ fn table(instances: impl IntoIterator<Item = ObservedSlots>) -> SlotTable {
     table
 }
 
-fn slots(ids: &[&str]) -> BTreeSet<SlotId> {
+fn listed(ids: &[&str]) -> BTreeSet<ListedId> {
     ids.iter().map(|id| id.parse().unwrap()).collect()
 }
 
 /// Returns a container that has its slots in its environment.
 fn used(ids: &[&str], env_slots: &[&str]) -> Use {
     Use {
-        ids: slots(ids),
-        env_slots: slots(env_slots),
+        ids: listed(ids),
+        env_slots: listed(env_slots).iter().map(ListedId::slot).collect(),
         digests: BTreeSet::new(),
     }
 }
@@ -73,9 +73,12 @@ fn an_id_of_a_configuration_is_claimed_for_the_device_that_the_container_was_giv
     ];
     // Until then the id is that of another Instance's free slot.
     let mut table = table(both);
-    assert_eq!(table.configuration_list("cam")[0].instance, "cam-aaaaaa");
+    assert_eq!(
+        table.configuration_list(&"cam".into())[0].instance,
+        "cam-aaaaaa"
+    );
     let akris = Use {
-        ids: slots(&["cam-0"]),
+        ids: listed(&["cam-0"]),
         env_slots: BTreeSet::new(),
         digests: ["bbbbbb", "cafe12"].map(str::to_owned).into(),
     };
@@ -83,7 +86,7 @@ fn an_id_of_a_configuration_is_claimed_for_the_device_that_the_container_was_giv
     assert_eq!(claimed(&adoptions), ["cam-bbbbbb-0=C:cam-0:node-a"]);
     table.begin(&adoptions.changes);
     table.settle(&adoptions.changes, Some(Duration::ZERO));
-    let listed = table.configuration_list("cam");
+    let listed = table.configuration_list(&"cam".into());
     let listed: Vec<_> = listed
         .iter()
         .map(|s| (s.id.to_string(), &*s.instance))
@@ -119,7 +122,7 @@ fn a_slot_that_another_node_holds_is_held_twice_and_is_not_offered_here() {
     let adoptions = table.adoptions(&uses);
     assert_eq!(twice(&adoptions), ["cam-1-0=node-b and cam-1-0"]);
     assert_eq!(claimed(&adoptions), [""; 0]);
-    assert!(!table.instance_list("cam-1")[0].is_usable);
+    assert!(!table.instance_list(&"cam-1".into())[0].is_usable);
     // For the Configuration's resource any free slot of the device is equivalent.
     let table = self::table([observed("cam-1", 2, &[(0, "node-b")])]);
     let uses = [used(&["cam-0"], &["cam-1-0"])];
@@ -158,7 +161,7 @@ fn a_slot_that_is_just_being_written_is_left_to_the_next_look() {
 #[test]
 fn a_use_is_of_an_instance_by_its_id_by_what_the_container_was_given_or_by_a_digest() {
     let by_digest = Use {
-        ids: slots(&["cam-0"]),
+        ids: listed(&["cam-0"]),
         env_slots: BTreeSet::new(),
         digests: ["aaaaaa".to_owned()].into(),
     };
@@ -167,8 +170,8 @@ fn a_use_is_of_an_instance_by_its_id_by_what_the_container_was_given_or_by_a_dig
         used(&["cam-0"], &["cam-aaaaaa-1"]),
         by_digest,
     ] {
-        assert!(one.may_be_of("cam-aaaaaa"), "{one:?}");
-        assert!(!one.may_be_of("cam-bbbbbb"), "{one:?}");
+        assert!(one.may_be_of(&"cam-aaaaaa".into()), "{one:?}");
+        assert!(!one.may_be_of(&"cam-bbbbbb".into()), "{one:?}");
     }
 }
 
@@ -180,14 +183,14 @@ fn an_index_that_no_capacity_ever_had_is_held_and_not_listed() {
         &[(7, NODE), (u32::MAX, NODE), (10_000, NODE)],
     )]);
     let listed: Vec<_> = table
-        .instance_list("cam-1")
+        .instance_list(&"cam-1".into())
         .iter()
         .map(|s| s.id.index)
         .collect();
     assert_eq!(listed, [0, 7]);
     assert_eq!(table.held().len(), 3);
     let huge = self::table([observed("cam-1", u32::MAX, &[])]);
-    assert_eq!(huge.instance_list("cam-1").len(), 10_000);
+    assert_eq!(huge.instance_list(&"cam-1".into()).len(), 10_000);
 }
 
 #[test]
@@ -195,7 +198,7 @@ fn an_instance_that_this_node_does_not_offer_has_no_slot_to_give() {
     let mut held = observed("cam-1", 2, &[(1, NODE)]);
     held.is_offered = false;
     let listed: Vec<_> = table([held])
-        .instance_list("cam-1")
+        .instance_list(&"cam-1".into())
         .iter()
         .map(|s| s.is_usable)
         .collect();

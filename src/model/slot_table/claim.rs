@@ -1,6 +1,11 @@
 //! Selects the slots that answer an Allocate call, and those that the kubelet should prefer.
 use super::{Resource, SlotChange, SlotTable};
-use crate::model::slot::{SlotId, SlotOwner};
+use crate::model::{
+    instance_name::InstanceName,
+    plugin_name::PluginName,
+    slot::{ListedId, SlotId, SlotOwner},
+    typed_names::ConfigurationName,
+};
 use std::{cmp::Reverse, collections::BTreeSet};
 
 /// The slots that answer an Allocate call, one list for each container request.
@@ -22,7 +27,7 @@ pub enum ClaimError {
         "{id:?} is no slot of {resource:?} any more: other containers took the slots after this Pod was scheduled; \
          delete the Pod, and the next one waits for a free slot"
     )]
-    Unknown { id: String, resource: String },
+    Unknown { id: String, resource: PluginName },
     #[error("slot {slot} is beyond the capacity of its Instance, {capacity}")]
     BeyondCapacity { slot: SlotId, capacity: u32 },
     #[error("slot {slot} is in use by {owner}")]
@@ -30,9 +35,9 @@ pub enum ClaimError {
     #[error("slot {slot} is in use on this node by the other resource of its device, as {owner}")]
     HeldHere { slot: SlotId, owner: SlotOwner },
     #[error("every slot of Instance {instance} is in use")]
-    Full { instance: String },
+    Full { instance: InstanceName },
     #[error("one container asks for two slots of one device, Instance {instance}; it can have one")]
-    SameDevice { instance: String },
+    SameDevice { instance: InstanceName },
     #[error("slot {slot} is asked for twice in one call")]
     Twice { slot: SlotId },
     #[error("slot {slot} is being written to its Instance")]
@@ -55,11 +60,12 @@ impl SlotTable {
             let mut slots: Vec<SlotChange> = vec![];
             for id in ids {
                 let change = match resource {
-                    Resource::Instance(_) => self.claim_of_instance(resource, id, gone)?,
-                    Resource::Configuration(_) => {
-                        let change = self.claim_of_configuration(resource, id, gone, &taken)?;
-                        if slots.iter().any(|s| s.slot.name == change.slot.name) {
-                            let instance = change.slot.name;
+                    Resource::Instance(name) => self.claim_of_instance(name, id, gone)?,
+                    Resource::Configuration(name) => {
+                        let change = self.claim_of_configuration(name, id, gone, &taken)?;
+                        let instance = &change.slot.instance;
+                        if slots.iter().any(|s| s.slot.instance == *instance) {
+                            let instance = change.slot.instance;
                             return Err(ClaimError::SameDevice { instance });
                         }
                         change
@@ -76,20 +82,23 @@ impl SlotTable {
     }
 
     /// Returns the ids of `available` that a container should get: `must` first, then distinct devices, and those with
-    /// most free slots before others.
+    /// most free slots before others. An Instance's resource has no preference.
     pub fn preferred(
         &self,
-        configuration: &str,
+        resource: &Resource,
         available: &[String],
         must: &[String],
         size: usize,
     ) -> Vec<String> {
-        let listed = self.configuration_list(configuration);
+        let listed = match resource {
+            Resource::Instance(_) => vec![],
+            Resource::Configuration(name) => self.configuration_list(name),
+        };
         let instance_of = |id: &String| {
-            (listed.iter().find(|slot| slot.id.to_string() == **id)).map(|slot| &*slot.instance)
+            (listed.iter().find(|slot| slot.id.to_string() == **id)).map(|slot| &slot.instance)
         };
         let mut chosen = must.to_vec();
-        let mut used: BTreeSet<&str> = must.iter().filter_map(&instance_of).collect();
+        let mut used: BTreeSet<&InstanceName> = must.iter().filter_map(&instance_of).collect();
         let mut candidates: Vec<_> = (available.iter().filter(|id| !must.contains(id)))
             .filter_map(|id| instance_of(id).map(|instance| (id, instance)))
             .collect();
@@ -105,17 +114,16 @@ impl SlotTable {
 
     fn claim_of_instance(
         &self,
-        resource: &Resource,
+        instance: &InstanceName,
         id: &str,
         gone: &BTreeSet<SlotId>,
     ) -> Result<SlotChange, ClaimError> {
-        let unknown = || unknown(id, resource);
-        let slot: SlotId = id.parse().map_err(|_| unknown())?;
-        let slots = (self
-            .instances
-            .get(&slot.name)
-            .filter(|_| slot.name == resource.name()))
-        .ok_or_else(unknown)?;
+        let unknown = || unknown(id, instance.into());
+        let listed: ListedId = id.parse().map_err(|_| unknown())?;
+        let slot = listed.slot();
+        let slots = (self.instances.get(instance))
+            .filter(|_| slot.instance == *instance)
+            .ok_or_else(unknown)?;
         let me = SlotOwner::Node(self.node.clone());
         let from = self.settled_owner(&slot)?;
         match from {
@@ -144,29 +152,26 @@ impl SlotTable {
 
     fn claim_of_configuration(
         &self,
-        resource: &Resource,
+        configuration: &ConfigurationName,
         id: &str,
         gone: &BTreeSet<SlotId>,
         taken: &BTreeSet<SlotId>,
     ) -> Result<SlotChange, ClaimError> {
-        let configuration = resource.name();
+        let unknown = || unknown(id, configuration.into());
         let n = id
-            .parse::<SlotId>()
+            .parse::<ListedId>()
             .ok()
-            .filter(|id| id.name == configuration)
+            .filter(|id| id.plugin == *configuration)
             .map(|id| id.index);
-        let instance = (n.and_then(|n| self.listed.get(configuration)?.get(&n)))
-            .ok_or_else(|| unknown(id, resource))?;
-        let slots = self
-            .instances
-            .get(instance)
-            .ok_or_else(|| unknown(id, resource))?;
+        let instance =
+            (n.and_then(|n| self.listed.get(configuration)?.get(&n))).ok_or_else(unknown)?;
+        let slots = self.instances.get(instance).ok_or_else(unknown)?;
         let slot = match n.and_then(|n| self.slot_in_use(configuration, n)) {
             Some(slot) => slot,
             // The highest index is taken, because the Instance's own resource usually gets low slots.
             None => self
                 .free_slots(instance)
-                .chain(gone.iter().filter(|s| s.name == *instance).cloned())
+                .chain(gone.iter().filter(|s| s.instance == *instance).cloned())
                 .filter(|slot| !taken.contains(slot) && slot.index < slots.capacity)
                 .max_by_key(|slot| (!gone.contains(slot), slot.index))
                 .ok_or_else(|| self.why_full(instance))?,
@@ -185,7 +190,7 @@ impl SlotTable {
 
     /// Returns the error for an Instance without a free slot: its slots are held by this node's other resource, whose
     /// container may be gone, or by others.
-    fn why_full(&self, instance: &str) -> ClaimError {
+    fn why_full(&self, instance: &InstanceName) -> ClaimError {
         let own = SlotOwner::Node(self.node.clone());
         let held_here = (self.instances.get(instance).into_iter())
             .flat_map(|slots| &slots.owners)
@@ -196,15 +201,15 @@ impl SlotTable {
                 owner: owner.clone(),
             },
             None => ClaimError::Full {
-                instance: instance.to_owned(),
+                instance: instance.clone(),
             },
         }
     }
 }
 
-fn unknown(id: &str, resource: &Resource) -> ClaimError {
+fn unknown(id: &str, resource: PluginName) -> ClaimError {
     ClaimError::Unknown {
         id: id.to_owned(),
-        resource: resource.name().to_owned(),
+        resource,
     }
 }

@@ -1,15 +1,19 @@
 //! Lists the slots that each resource offers to the kubelet, and their ids there.
 use super::{SlotChange, SlotTable};
-use crate::model::slot::{INDEX_LIMIT, SlotId, SlotOwner};
+use crate::model::{
+    instance_name::InstanceName,
+    slot::{INDEX_LIMIT, ListedId, SlotId, SlotOwner},
+    typed_names::ConfigurationName,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A slot as a resource lists it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedSlot {
     /// The device id of the kubelet.
-    pub id: SlotId,
+    pub id: ListedId,
     /// The Instance of the slot.
-    pub instance: String,
+    pub instance: InstanceName,
     /// Whether a container on this node may get the slot through this resource. Only slots and their owners are
     /// considered here.
     pub is_usable: bool,
@@ -19,7 +23,7 @@ impl SlotTable {
     /// Returns the slots of an Instance in the list of its own resource: its whole capacity, and slots beyond it that
     /// are in use, because the kubelet takes a missing slot for a healthy one. Of an Instance that this node does not
     /// offer, only slots that containers here hold are usable.
-    pub fn instance_list(&self, instance: &str) -> Vec<ListedSlot> {
+    pub fn instance_list(&self, instance: &InstanceName) -> Vec<ListedSlot> {
         let Some(slots) = self.instances.get(instance) else {
             return vec![];
         };
@@ -30,15 +34,15 @@ impl SlotTable {
         (0..capacity)
             .chain(held_beyond.map(|(index, _)| *index))
             .map(|index| {
-                let id = SlotId::new(instance, index);
-                let is_ours = match self.owner(&id) {
+                let slot = SlotId::new(instance, index);
+                let is_ours = match self.owner(&slot) {
                     None => slots.is_offered,
                     Some(owner) => *owner == own,
                 };
                 ListedSlot {
-                    instance: instance.to_owned(),
+                    id: (&slot).into(),
+                    instance: slot.instance,
                     is_usable: index < slots.capacity && is_ours,
-                    id,
                 }
             })
             .collect()
@@ -46,12 +50,12 @@ impl SlotTable {
 
     /// Returns the slots of a Configuration's resource: those in use through it on this node, and one free id for each
     /// Instance with a free slot.
-    pub fn configuration_list(&self, configuration: &str) -> Vec<ListedSlot> {
+    pub fn configuration_list(&self, configuration: &ConfigurationName) -> Vec<ListedSlot> {
         let ids = self.listed.get(configuration).into_iter().flatten();
         ids.map(|(n, instance)| {
             let in_use = self.slot_in_use(configuration, *n);
             ListedSlot {
-                id: SlotId::new(configuration, *n),
+                id: ListedId::new(configuration, *n),
                 instance: instance.clone(),
                 is_usable: in_use.is_none_or(|slot| slot.index < self.capacity(instance)),
             }
@@ -60,7 +64,7 @@ impl SlotTable {
     }
 
     /// Returns the slot that this node uses through id `n` of the Configuration's resource.
-    pub(super) fn slot_in_use(&self, configuration: &str, n: u32) -> Option<SlotId> {
+    pub(super) fn slot_in_use(&self, configuration: &ConfigurationName, n: u32) -> Option<SlotId> {
         let instance = self.listed.get(configuration)?.get(&n)?;
         self.used_by_configuration(instance)
             .find(|(used, _)| *used == n)
@@ -69,14 +73,17 @@ impl SlotTable {
 
     /// Iterates over the slots of an Instance that this node uses through its Configuration's resource, with their ids
     /// there.
-    fn used_by_configuration(&self, instance: &str) -> impl Iterator<Item = (u32, SlotId)> {
+    fn used_by_configuration(
+        &self,
+        instance: &InstanceName,
+    ) -> impl Iterator<Item = (u32, SlotId)> {
         let observed = (self.instances.get(instance).into_iter())
             .flat_map(|slots| slots.owners.keys().copied());
         let writing = (self.writing.keys())
-            .filter(|slot| slot.name == instance)
+            .filter(|slot| slot.instance == *instance)
             .map(|slot| slot.index);
         let indexes: BTreeSet<u32> = observed.chain(writing).collect();
-        let name = instance.to_owned();
+        let name = instance.clone();
         indexes.into_iter().filter_map(move |index| {
             let slot = SlotId::new(&name, index);
             let owner = self
@@ -88,18 +95,18 @@ impl SlotTable {
 
     /// Updates the ids of the Configurations whose slots changed.
     pub(super) fn relist_of(&mut self, changes: &[SlotChange]) {
-        let configurations: BTreeSet<String> = changes
+        let configurations: BTreeSet<ConfigurationName> = changes
             .iter()
-            .filter_map(|c| Some(self.instances.get(&c.slot.name)?.configuration.clone()))
+            .filter_map(|c| Some(self.instances.get(&c.slot.instance)?.configuration.clone()))
             .collect();
         self.touched
-            .extend(changes.iter().map(|c| c.slot.name.clone()));
+            .extend(changes.iter().map(|c| c.slot.instance.clone()));
         self.relist(&configurations);
     }
 
     /// Updates the ids of `configurations`.
-    pub(super) fn relist(&mut self, configurations: &BTreeSet<String>) {
-        let mut instances: BTreeMap<&String, Vec<&String>> = BTreeMap::new();
+    pub(super) fn relist(&mut self, configurations: &BTreeSet<ConfigurationName>) {
+        let mut instances: BTreeMap<&ConfigurationName, Vec<&InstanceName>> = BTreeMap::new();
         for (instance, slots) in &self.instances {
             if configurations.contains(&slots.configuration) {
                 instances
@@ -108,7 +115,7 @@ impl SlotTable {
                     .push(instance);
             }
         }
-        let relisted: BTreeMap<String, BTreeMap<u32, String>> = instances
+        let relisted: BTreeMap<ConfigurationName, BTreeMap<u32, InstanceName>> = instances
             .iter()
             .map(|(configuration, instances)| {
                 (
@@ -125,15 +132,19 @@ impl SlotTable {
 
     /// Assigns ids. Those in use stay, and so do free ones whose Instance still has a free slot. Each Instance without
     /// an id gets the smallest free one.
-    fn ids_of(&self, configuration: &str, instances: &[&String]) -> BTreeMap<u32, String> {
-        let mut ids: BTreeMap<u32, String> = instances
+    fn ids_of(
+        &self,
+        configuration: &ConfigurationName,
+        instances: &[&InstanceName],
+    ) -> BTreeMap<u32, InstanceName> {
+        let mut ids: BTreeMap<u32, InstanceName> = instances
             .iter()
             .flat_map(|instance| {
                 self.used_by_configuration(instance)
                     .map(|(n, _)| (n, (*instance).clone()))
             })
             .collect();
-        let mut without_free_id: BTreeSet<&String> = (instances.iter().copied())
+        let mut without_free_id: BTreeSet<&InstanceName> = (instances.iter().copied())
             .filter(|instance| self.instances[*instance].is_offered)
             .filter(|instance| self.free_slots(instance).next().is_some())
             .collect();

@@ -17,9 +17,10 @@ pub use listing::ListedSlot;
 pub use values::{Held, ObservedSlots, Precedence, Resource, SlotChange};
 
 use super::{
+    instance_name::InstanceName,
     names::ObjectKey,
-    slot::{SlotId, SlotOwner},
-    typed_names::NodeName,
+    slot::{ListedId, SlotId, SlotOwner},
+    typed_names::{ConfigurationName, NodeName},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -30,7 +31,7 @@ use std::{
 struct InstanceSlots {
     key: ObjectKey,
     precedence: Precedence,
-    configuration: String,
+    configuration: ConfigurationName,
     capacity: u32,
     is_offered: bool,
     owners: BTreeMap<u32, SlotOwner>,
@@ -39,8 +40,8 @@ struct InstanceSlots {
 /// The numbers of held and free slots of an Instance, on all nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Usage<'a> {
-    pub configuration: &'a str,
-    pub instance: &'a str,
+    pub configuration: &'a ConfigurationName,
+    pub instance: &'a InstanceName,
     pub used: i64,
     pub free: i64,
 }
@@ -49,10 +50,9 @@ pub struct Usage<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SlotTable {
     node: NodeName,
-    /// The Instances by name.
-    instances: BTreeMap<String, InstanceSlots>,
-    /// Instances of other namespaces whose name one of `instances` has, by name.
-    beaten: BTreeMap<String, BTreeMap<ObjectKey, InstanceSlots>>,
+    instances: BTreeMap<InstanceName, InstanceSlots>,
+    /// Instances of other namespaces whose name one of `instances` has.
+    beaten: BTreeMap<InstanceName, BTreeMap<ObjectKey, InstanceSlots>>,
     /// The number of Instances that were added to `instances`.
     arrivals: u64,
     /// The slots that are being written, with their new owners.
@@ -60,11 +60,11 @@ pub struct SlotTable {
     /// The time at which the last claim of a slot was answered. Slots adopted at start have no entry.
     answered: BTreeMap<SlotId, Duration>,
     /// The ids that each Configuration's resource lists, with their Instances. An id keeps its Instance while listed.
-    listed: BTreeMap<String, BTreeMap<u32, String>>,
+    listed: BTreeMap<ConfigurationName, BTreeMap<u32, InstanceName>>,
     /// The Instances to observe again: see [`Self::take_unobserved`].
     unobserved: BTreeSet<ObjectKey>,
     /// The Instances whose slots may have changed: see [`Self::take_touched`].
-    touched: BTreeSet<String>,
+    touched: BTreeSet<InstanceName>,
 }
 
 impl SlotTable {
@@ -91,9 +91,10 @@ impl SlotTable {
         self.arrivals
     }
 
-    /// Returns the key of the Instance that has these slots.
-    pub fn key_of(&self, instance: &str) -> Option<&ObjectKey> {
-        self.instances.get(instance).map(|slots| &slots.key)
+    /// Returns whether this is the Instance that has the slots of its name.
+    pub fn has_slots(&self, key: &ObjectKey) -> bool {
+        let slots = self.instances.get(key.name.as_str());
+        slots.is_some_and(|slots| slots.key == *key)
     }
 
     /// Takes over the present values of all Instances. Slots that are being written stay until they are settled.
@@ -118,7 +119,7 @@ impl SlotTable {
             .into_iter()
             .map(|o| (o.key.clone(), Some(InstanceSlots::from(o))));
         for (key, slots) in changed.chain(gone.into_iter().map(|key| (key, None))) {
-            let name = key.name.clone();
+            let name = InstanceName::new(&key.name);
             let before = self.instances.get(&name).map(|s| s.configuration.clone());
             configurations.extend(before);
             self.replace(key, slots);
@@ -129,7 +130,7 @@ impl SlotTable {
         let (instances, node) = (&self.instances, &self.node);
         self.answered.retain(|slot, _| {
             (instances
-                .get(&slot.name)
+                .get(&slot.instance)
                 .and_then(|i| i.owners.get(&slot.index)))
             .is_some_and(|owner| owner.node() == node)
                 || self.writing.contains_key(slot)
@@ -139,7 +140,7 @@ impl SlotTable {
 
     /// Takes over one Instance or its removal, and selects the Instance of that name that has the slots now.
     fn replace(&mut self, key: ObjectKey, slots: Option<InstanceSlots>) {
-        let name = key.name.clone();
+        let name = InstanceName::new(&key.name);
         let mut all = self.beaten.remove(&name).unwrap_or_default();
         let before = self.instances.remove(&name).map(|slots| {
             let key = slots.key.clone();
@@ -168,7 +169,7 @@ impl SlotTable {
     }
 
     /// Returns the Instances whose slots may have changed since the last call.
-    pub fn take_touched(&mut self) -> BTreeSet<String> {
+    pub fn take_touched(&mut self) -> BTreeSet<InstanceName> {
         std::mem::take(&mut self.touched)
     }
 
@@ -204,7 +205,7 @@ impl SlotTable {
     }
 
     fn settle_written(&mut self, change: &SlotChange, now: Duration) {
-        let slots = self.instances.get_mut(&change.slot.name);
+        let slots = self.instances.get_mut(&change.slot.instance);
         let slots = slots.filter(|slots| slots.key == change.key);
         match &change.to {
             Some(owner) => {
@@ -220,10 +221,10 @@ impl SlotTable {
 
     /// Returns the slot that this node holds as `id` of `resource`.
     pub fn held_as(&self, resource: &Resource, id: &str) -> Option<Held> {
-        let id: SlotId = id.parse().ok()?;
+        let id: ListedId = id.parse().ok()?;
         let slot = match resource {
-            Resource::Instance(_) => id,
-            Resource::Configuration(name) if *name == id.name => {
+            Resource::Instance(_) => id.slot(),
+            Resource::Configuration(name) if id.plugin == *name => {
                 self.slot_in_use(name, id.index)?
             }
             Resource::Configuration(_) => return None,
@@ -270,7 +271,7 @@ impl SlotTable {
         })
     }
 
-    fn capacity(&self, instance: &str) -> u32 {
+    fn capacity(&self, instance: &InstanceName) -> u32 {
         self.instances
             .get(instance)
             .map_or(0, |slots| slots.capacity)
@@ -285,7 +286,7 @@ impl SlotTable {
     }
 
     fn observed_owner(&self, slot: &SlotId) -> Option<&SlotOwner> {
-        self.instances.get(&slot.name)?.owners.get(&slot.index)
+        self.instances.get(&slot.instance)?.owners.get(&slot.index)
     }
 
     fn settled_owner(&self, slot: &SlotId) -> Result<Option<&SlotOwner>, ClaimError> {
@@ -300,7 +301,7 @@ impl SlotTable {
         matches!(self.settled_owner(slot), Ok(None))
     }
 
-    fn free_slots(&self, instance: &str) -> impl Iterator<Item = SlotId> {
+    fn free_slots(&self, instance: &InstanceName) -> impl Iterator<Item = SlotId> {
         (0..self.capacity(instance))
             .map(move |index| SlotId::new(instance, index))
             .filter(|slot| self.owner(slot).is_none())
@@ -316,7 +317,7 @@ impl From<ObservedSlots> for InstanceSlots {
                 // The author of this value holds the slot, and is not this node.
                 Err(_) => SlotOwner::Node(usage.as_str().into()),
             };
-            (slot.name == observed.key.name).then_some((slot.index, owner))
+            (slot.instance == observed.key.name).then_some((slot.index, owner))
         });
         Self {
             owners: owners.collect(),

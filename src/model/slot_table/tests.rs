@@ -8,7 +8,7 @@ fn observed(instance: &str, capacity: u32, usage: &[(u32, &str)]) -> ObservedSlo
     ObservedSlots {
         key: ObjectKey::new("default", instance),
         precedence: Precedence::default(),
-        configuration: "cam".to_owned(),
+        configuration: "cam".into(),
         capacity,
         is_offered: true,
         usage: (usage.iter())
@@ -24,11 +24,11 @@ fn table(instances: impl IntoIterator<Item = ObservedSlots>) -> SlotTable {
 }
 
 fn instance(name: &str) -> Resource {
-    Resource::Instance(name.to_owned())
+    Resource::Instance(name.into())
 }
 
 fn cam() -> Resource {
-    Resource::Configuration("cam".to_owned())
+    Resource::Configuration("cam".into())
 }
 
 fn plan(table: &SlotTable, resource: &Resource, ids: &[&str]) -> Result<Claim, ClaimError> {
@@ -67,7 +67,7 @@ fn an_instance_lists_its_capacity_and_others_slots_as_unusable() {
         &[(1, NODE), (2, "node-b"), (3, "C:cam-0:node-a")],
     )]);
     assert_eq!(
-        list(&table.instance_list("cam-1")),
+        list(&table.instance_list(&"cam-1".into())),
         ["+cam-1-0", "+cam-1-1", "-cam-1-2", "-cam-1-3"]
     );
 }
@@ -75,16 +75,16 @@ fn an_instance_lists_its_capacity_and_others_slots_as_unusable() {
 #[test]
 fn a_slot_released_by_another_node_is_usable_again() {
     let mut table = table([observed("cam-1", 1, &[(0, "node-b")])]);
-    assert_eq!(list(&table.instance_list("cam-1")), ["-cam-1-0"]);
+    assert_eq!(list(&table.instance_list(&"cam-1".into())), ["-cam-1-0"]);
     table.observe([observed("cam-1", 1, &[])]);
-    assert_eq!(list(&table.instance_list("cam-1")), ["+cam-1-0"]);
+    assert_eq!(list(&table.instance_list(&"cam-1".into())), ["+cam-1-0"]);
 }
 
 #[test]
 fn a_lowered_capacity_keeps_slots_in_use_on_the_list_unusable() {
     let table = table([observed("cam-1", 1, &[(2, NODE)])]);
     assert_eq!(
-        list(&table.instance_list("cam-1")),
+        list(&table.instance_list(&"cam-1".into())),
         ["+cam-1-0", "-cam-1-2"]
     );
     let refused = plan(&table, &instance("cam-1"), &["cam-1-1"]).unwrap_err();
@@ -100,13 +100,19 @@ fn a_configuration_lists_one_free_id_for_each_instance_and_those_in_use() {
         observed("cam-1", 2, &[]),
         observed("cam-2", 1, &[(0, "node-b")]),
     ]);
-    assert_eq!(list(&table.configuration_list("cam")), ["+cam-0"]);
+    assert_eq!(list(&table.configuration_list(&"cam".into())), ["+cam-0"]);
     assert_eq!(claim(&mut table, &cam(), &["cam-0"]).unwrap(), ["cam-1-1"]);
-    assert_eq!(list(&table.configuration_list("cam")), ["+cam-0", "+cam-1"]);
-    assert_eq!(claim(&mut table, &cam(), &["cam-1"]).unwrap(), ["cam-1-0"]);
-    assert_eq!(list(&table.configuration_list("cam")), ["+cam-0", "+cam-1"]);
     assert_eq!(
-        list(&table.instance_list("cam-1")),
+        list(&table.configuration_list(&"cam".into())),
+        ["+cam-0", "+cam-1"]
+    );
+    assert_eq!(claim(&mut table, &cam(), &["cam-1"]).unwrap(), ["cam-1-0"]);
+    assert_eq!(
+        list(&table.configuration_list(&"cam".into())),
+        ["+cam-0", "+cam-1"]
+    );
+    assert_eq!(
+        list(&table.instance_list(&"cam-1".into())),
         ["-cam-1-0", "-cam-1-1"]
     );
 }
@@ -115,10 +121,10 @@ fn a_configuration_lists_one_free_id_for_each_instance_and_those_in_use() {
 fn an_id_of_a_configuration_stays_with_its_device_while_it_is_listed() {
     let both = || [observed("cam-1", 1, &[]), observed("cam-2", 1, &[])];
     let mut table = table(both());
-    let before = table.configuration_list("cam");
+    let before = table.configuration_list(&"cam".into());
     // A third device, whose name sorts first, takes no id that is listed.
     table.observe(both().into_iter().chain([observed("cam-0", 1, &[])]));
-    let after = table.configuration_list("cam");
+    let after = table.configuration_list(&"cam".into());
     assert_eq!(after[..2], before);
     assert_eq!(after[2].instance, "cam-0");
 }
@@ -133,7 +139,7 @@ fn a_claim_survives_an_observation_that_is_older_than_it() {
         .collect();
     table.begin(&changes);
     table.observe([observed("cam-1", 1, &[])]);
-    assert_eq!(list(&table.instance_list("cam-1")), ["-cam-1-0"]);
+    assert_eq!(list(&table.instance_list(&"cam-1".into())), ["-cam-1-0"]);
     let busy = plan(&table, &instance("cam-1"), &["cam-1-0"]).unwrap_err();
     assert_eq!(
         busy,
@@ -142,7 +148,7 @@ fn a_claim_survives_an_observation_that_is_older_than_it() {
         }
     );
     table.settle(&changes, None);
-    assert_eq!(list(&table.instance_list("cam-1")), ["+cam-1-0"]);
+    assert_eq!(list(&table.instance_list(&"cam-1".into())), ["+cam-1-0"]);
 }
 
 #[test]
@@ -216,7 +222,7 @@ fn one_container_gets_distinct_devices_of_a_configuration() {
     assert_eq!(
         refused,
         ClaimError::SameDevice {
-            instance: "cam-1".to_owned()
+            instance: "cam-1".into()
         }
     );
 }
@@ -227,11 +233,11 @@ fn the_preferred_ids_are_of_distinct_devices_with_most_slots_free() {
     claim(&mut table, &cam(), &["cam-0"]).unwrap();
     let available = ["cam-0", "cam-1", "cam-2"].map(str::to_owned);
     assert_eq!(
-        table.preferred("cam", &available, &[], 2),
+        table.preferred(&cam(), &available, &[], 2),
         ["cam-1", "cam-0"]
     );
     assert_eq!(
-        table.preferred("cam", &available, &["cam-0".to_owned()], 2),
+        table.preferred(&cam(), &available, &["cam-0".to_owned()], 2),
         ["cam-0", "cam-1"]
     );
 }
@@ -239,7 +245,7 @@ fn the_preferred_ids_are_of_distinct_devices_with_most_slots_free() {
 #[test]
 fn usage_that_nobody_understands_is_somebody_elses() {
     let table = table([observed("cam-1", 1, &[(0, "a:b:c:d")])]);
-    assert_eq!(list(&table.instance_list("cam-1")), ["-cam-1-0"]);
+    assert_eq!(list(&table.instance_list(&"cam-1".into())), ["-cam-1-0"]);
 }
 
 #[test]
@@ -257,7 +263,7 @@ fn held_slots_carry_the_time_of_their_answer() {
 #[test]
 fn an_id_of_one_configuration_is_not_taken_for_anothers() {
     let other = ObservedSlots {
-        configuration: "bell".to_owned(),
+        configuration: "bell".into(),
         ..observed("bell-1", 1, &[(0, "C:bell-0:node-a")])
     };
     let table = table([observed("cam-1", 1, &[(0, "C:cam-0:node-a")]), other]);
@@ -268,7 +274,7 @@ fn an_id_of_one_configuration_is_not_taken_for_anothers() {
     };
     assert_eq!(held(cam(), "cam-0").as_deref(), Some("cam-1-0"));
     assert_eq!(
-        held(Resource::Configuration("bell".to_owned()), "bell-0").as_deref(),
+        held(Resource::Configuration("bell".into()), "bell-0").as_deref(),
         Some("bell-1-0")
     );
     assert_eq!(held(cam(), "bell-0"), None);
@@ -341,10 +347,10 @@ proptest! {
                 Step::Allocate { node, by_configuration, pick } => {
                     let table = &mut tables[node];
                     let (resource, list) = if by_configuration {
-                        (cam(), table.configuration_list("cam"))
+                        (cam(), table.configuration_list(&"cam".into()))
                     } else {
                         let name = if pick % 2 == 0 { "cam-1" } else { "cam-2" };
-                        (instance(name), table.instance_list(name))
+                        (instance(name), table.instance_list(&name.into()))
                     };
                     let usable: Vec<_> = list.iter().filter(|slot| slot.is_usable).collect();
                     if usable.is_empty() { continue }
@@ -390,7 +396,7 @@ proptest! {
         let usage: Vec<_> = owners.iter().enumerate().filter(|(_, o)| !o.is_empty())
             .map(|(i, owner)| (u32::try_from(i).unwrap(), *owner)).collect();
         let table = table([observed("cam-1", 4, &usage), observed("cam-2", 1, &[])]);
-        let list = table.configuration_list("cam");
+        let list = table.configuration_list(&"cam".into());
         let in_use = usage.iter().filter(|(_, o)| o.starts_with("C:")).map(|(_, o)| *o).collect::<BTreeSet<_>>().len();
         let free = usize::from(usage.len() < 4) + 1;
         prop_assert_eq!(list.len(), in_use + free);

@@ -1,23 +1,36 @@
 //! The values that come into a slot table and out of it. Pure.
 use crate::model::{
+    instance_name::InstanceName,
     names::ObjectKey,
+    plugin_name::PluginName,
     slot::{SlotId, SlotOwner},
+    typed_names::ConfigurationName,
 };
 use std::{collections::BTreeMap, time::Duration};
 
-/// A resource of ours, by the name after its prefix.
+/// A resource of ours. It has one device plugin on each node.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Resource {
     /// `akri.sh/<instance>`: the slots of one device.
-    Instance(String),
+    Instance(InstanceName),
     /// `akri.sh/<configuration>`: a slot of any device of the Configuration.
-    Configuration(String),
+    Configuration(ConfigurationName),
 }
 
 impl Resource {
+    /// Returns the name of its device plugin.
+    pub fn plugin(&self) -> PluginName {
+        match self {
+            Self::Instance(name) => name.into(),
+            Self::Configuration(name) => name.into(),
+        }
+    }
+
+    /// Returns the name of its Instance or Configuration, for messages.
     pub fn name(&self) -> &str {
         match self {
-            Self::Instance(name) | Self::Configuration(name) => name,
+            Self::Instance(name) => name,
+            Self::Configuration(name) => name,
         }
     }
 }
@@ -27,7 +40,7 @@ impl Resource {
 pub struct ObservedSlots {
     pub key: ObjectKey,
     pub precedence: Precedence,
-    pub configuration: String,
+    pub configuration: ConfigurationName,
     pub capacity: u32,
     /// Whether this node sees the device. Otherwise it offers no slots of it, though it may still hold one.
     pub is_offered: bool,
@@ -71,8 +84,8 @@ impl Held {
             SlotOwner::Configuration { slot, .. } if slot.contains('-') => slot.clone(),
             // Akri 0.12 left out the Configuration's name: it is the Instance's name without the digest.
             SlotOwner::Configuration { slot, .. } => {
-                let configuration = self.slot.name.rsplit_once('-');
-                format!("{}-{slot}", configuration.map_or("", |(name, _)| name))
+                let configuration = self.slot.instance.configuration();
+                format!("{}-{slot}", configuration.unwrap_or_default())
             }
         }
     }

@@ -312,5 +312,5 @@ pub fn request(ids: &[&str]) -> AllocateRequest {
 /// Returns the name of the Instance of a device.
 pub fn instance_name(configuration: &str, device: &str) -> String {
     let id = DeviceId::new(device);
-    InstanceName::candidates(configuration, &id, Scope::Shared, &NODE.into())[0].to_string()
+    InstanceName::candidates(&configuration.into(), &id, Scope::Shared, &NODE.into())[0].to_string()
 }

@@ -46,7 +46,7 @@ fn books(listed: &[(&str, &str)], is_fresh: bool) -> Books {
         let ids = (list.by_resource.entry(resource.parse().unwrap())).or_default();
         ids.insert((*id).to_owned());
     }
-    list.ids = by_maker(&list.by_resource);
+    list.ids = by_plugin(&list.by_resource);
     let entries = entries(file(), &"akri.sh".parse().unwrap());
     Books {
         list,

@@ -64,7 +64,7 @@ impl Fixture {
         fixture.validated.accepted.insert(key.clone(), accepted);
         fixture.see([Device::new("d")]);
         let spec = InstanceSpec {
-            configuration_name: "cam".to_owned(),
+            configuration_name: "cam".into(),
             shared: true,
             nodes: vec!["n".into()],
             ..InstanceSpec::default()

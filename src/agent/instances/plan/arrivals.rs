@@ -77,13 +77,13 @@ impl<'a> PlanOfOne<'a> {
         let since = |device: &Device| waited.get(&device.id).copied().unwrap_or(now);
         new.sort_by_key(|device| since(device)); // stable: those that came together stay in their order
         let mut tokens = arrival.bucket.available(now);
-        let mut names: BTreeSet<String> = (self.world.instances.keys())
-            .map(|key| key.name.clone())
+        let mut names: BTreeSet<InstanceName> = (self.world.instances.keys())
+            .map(|key| InstanceName::new(&key.name))
             .collect();
         let (mut left_out, mut nameless, mut refused) = (0, vec![], vec![]);
         for device in new {
             let candidates = self.candidates(&device.id);
-            let is_free = |name: &&InstanceName| is_merged || !names.contains(name.as_str());
+            let is_free = |name: &&InstanceName| is_merged || !names.contains(*name);
             let Some(name) = candidates.iter().find(is_free) else {
                 nameless.push(device.id.as_str());
                 continue;
@@ -103,7 +103,7 @@ impl<'a> PlanOfOne<'a> {
                 }
                 None => tokens -= 1,
             }
-            names.insert(name.to_string());
+            names.insert(name.clone());
             self.report.instances += 1;
             budget.0 -= 1;
             if is_merged {

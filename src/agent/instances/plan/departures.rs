@@ -3,7 +3,7 @@ use super::{PlanOfOne, has_others, shared::is_merged};
 use crate::{
     agent::plan_inputs::device_id,
     api::{instance::Instance, names},
-    model::{names::ObjectKey, slot::holders, slot_table::Use},
+    model::{instance_name::InstanceName, names::ObjectKey, slot::holders, slot_table::Use},
     store::{InstanceChange, plan::in_use_by},
 };
 
@@ -11,13 +11,13 @@ impl PlanOfOne<'_> {
     /// Leaves an Instance that others see and that has this node's label only, because the controller took the node out. It
     /// does so once it is certain that no container here has a slot of it.
     pub(super) fn part_with(&mut self, key: &ObjectKey, instance: &Instance) {
-        let (node, name) = (self.world.node, key.name.as_str());
+        let (node, name) = (self.world.node, InstanceName::new(&key.name));
         let labels = instance.metadata.labels.iter().flatten();
         let is_labelled = labels
             .map(|(label, _)| label)
             .any(|label| *label == names::node_label(node));
         let is_holder = holders(&instance.spec.device_usage).contains(node);
-        let is_unused = |uses: &[Use]| !uses.iter().any(|one| one.may_be_of(name));
+        let is_unused = |uses: &[Use]| !uses.iter().any(|one| one.may_be_of(&name));
         if is_labelled && !is_holder && self.world.uses.is_some_and(is_unused) {
             self.changes.push(InstanceChange::Leave(key.clone()));
         }

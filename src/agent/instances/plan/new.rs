@@ -21,8 +21,13 @@ use std::{collections::BTreeMap, net::Ipv6Addr};
 impl PlanOfOne<'_> {
     pub(super) fn new_instance(&self, name: &InstanceName, device: &Device) -> Instance {
         let spec = InstanceSpec {
-            configuration_name: self.key.name.clone(),
-            cdi_name: format!("{}/{}={}", names::GROUP, self.key.name, name.digest()),
+            configuration_name: self.key.name.as_str().into(),
+            cdi_name: format!(
+                "{}/{}={}",
+                names::GROUP,
+                self.key.name,
+                name.digest().unwrap_or_default()
+            ),
             capacity: self.accepted.configuration.spec.capacity,
             broker_properties: self.stored_properties(device),
             shared: self.accepted.scope == Scope::Shared,
@@ -42,7 +47,7 @@ impl PlanOfOne<'_> {
             annotations.insert(names::CONNECTION.to_owned(), device.connection_digest());
         }
         instance.metadata.annotations = Some(annotations);
-        instance.spec.device_usage = self.used(name.as_str(), &instance);
+        instance.spec.device_usage = self.used(name, &instance);
         let (node, now) = (self.world.node, self.world.now.text);
         let status = with_health(&InstanceStatus::default(), node, &self.seen(device), now);
         instance.status = Some(with_availability(status, &instance.spec, now));
@@ -50,7 +55,7 @@ impl PlanOfOne<'_> {
     }
 
     /// The slots of a new Instance that containers have already: by one of its name that was deleted.
-    fn used(&self, name: &str, new: &Instance) -> BTreeMap<String, String> {
+    fn used(&self, name: &InstanceName, new: &Instance) -> BTreeMap<String, String> {
         let World { node, uses, .. } = *self.world;
         let uses = uses.unwrap_or_default();
         if !uses.iter().any(|one| one.may_be_of(name)) {

@@ -97,7 +97,8 @@ impl PlanOfOne<'_> {
 
 fn left(world: &World<'_>, key: &ObjectKey, instance: &Instance) -> Option<SeenDevice> {
     let is_holder = holders(&instance.spec.device_usage).contains(world.node);
-    let is_unused = |uses: &[Use]| !uses.iter().any(|one| one.may_be_of(&key.name));
+    let name = InstanceName::new(&key.name);
+    let is_unused = |uses: &[Use]| !uses.iter().any(|one| one.may_be_of(&name));
     let is_free = !is_holder && world.uses.is_some_and(is_unused);
     // By its name: the device may have another Instance, which this node offers.
     (!is_free).then(|| SeenDevice {

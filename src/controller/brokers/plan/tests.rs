@@ -62,7 +62,7 @@ impl Cluster {
         let mut instance = Instance::new(
             "cam-1",
             InstanceSpec {
-                configuration_name: "cam".to_owned(),
+                configuration_name: "cam".into(),
                 capacity: 10,
                 shared: true,
                 ..InstanceSpec::default()

@@ -61,7 +61,7 @@ fn unknown(snapshot: &Snapshot, Request { pod, resource, .. }: Request<'_>) -> F
         known.find(|(key, _)| key.name == configuration)
     });
     if let Some((key, configuration)) = configuration {
-        let any = snapshot.configuration_resource(&key.name, configuration);
+        let any = snapshot.configuration_resource(key, configuration);
         let text = format!(
             "The Pod asks for {resource}: Configuration {key} exists, and it has no Instance of that name. The device is gone for longer than its grace period, or never was there. Ask for {any} to get any of its devices."
         );
@@ -173,9 +173,7 @@ fn of_devices(
 /// Returns how many of a resource are free: slots of a device, or devices of a Configuration.
 fn can_be_had(snapshot: &Snapshot, request: Request<'_>, with_free: &Devices<'_>) -> usize {
     match with_free.as_slice() {
-        [(key, instance)] if snapshot.instance_resource(&key.name) == *request.resource => {
-            free(instance)
-        }
+        [(key, instance)] if snapshot.instance_resource(key) == *request.resource => free(instance),
         devices => devices.len(),
     }
 }
@@ -189,7 +187,7 @@ fn too_many(
     there: &Devices<'_>,
 ) -> Option<Finding> {
     let (first, instance) = there.first()?;
-    let is_one = snapshot.instance_resource(&first.name) == *resource;
+    let is_one = snapshot.instance_resource(first) == *resource;
     let (has, what) = match is_one {
         true => (
             u64::try_from(instance.spec.capacity).unwrap_or_default(),

@@ -19,7 +19,7 @@ fn a_device_becomes_an_instance_with_all_that_akri_writes() {
     assert_eq!(
         instance.spec,
         InstanceSpec {
-            configuration_name: "cam".to_owned(),
+            configuration_name: "cam".into(),
             cdi_name: "akri.sh/cam=8120fe".to_owned(),
             capacity: 3,
             broker_properties: [("MODE", "night"), ("URL", "rtsp://x")]

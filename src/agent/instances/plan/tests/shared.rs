@@ -24,9 +24,9 @@ impl Fixture {
     /// The controller has made, or changed, the Instance of the only device.
     fn merged(&mut self, nodes: &[&str], said: &SeenDevice) -> ObjectKey {
         let id = DeviceId::new(said.id.as_deref().unwrap());
-        let [name, _] = InstanceName::candidates("cam", &id, Scope::Shared, &NODE.into());
+        let [name, _] = InstanceName::candidates(&"cam".into(), &id, Scope::Shared, &NODE.into());
         let spec = InstanceSpec {
-            configuration_name: "cam".to_owned(),
+            configuration_name: "cam".into(),
             shared: true,
             nodes: nodes.iter().map(|&node| node.into()).collect(),
             broker_properties: said.properties.clone().unwrap_or_default(),
@@ -87,8 +87,8 @@ fn an_instance_is_watched_on_while_a_container_may_have_a_slot_of_it() {
     let named = fixture.merged(&["node-b"], &new);
     fixture.see(&[], true);
     assert_eq!(fixture.reported(), vec![]);
-    let slot = SlotId::new(&named.name, 0);
-    let ids = [slot].into();
+    let slot = SlotId::new(named.name.as_str(), 0);
+    let ids = [(&slot).into()].into();
     fixture.uses = vec![Use {
         ids,
         ..Use::default()
