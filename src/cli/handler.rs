@@ -30,3 +30,26 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
     let handler = handler.context("this handler is not built in")?;
     until_signal(|shutdown| process::run(handler, flags.handlers_dir, shutdown)).await
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::Cli;
+    use clap::Parser as _;
+
+    #[test]
+    fn handlers_that_read_the_node_or_give_it_away_are_not_isolated() {
+        let agent = ["agent", "--node-name", "box", "--isolate-handlers"];
+        for (name, is_taken) in [
+            ("zeroconf", true),
+            ("debugEcho", true),
+            ("udev", false),
+            ("cdi", false),
+        ] {
+            let isolated = agent.iter().chain([&name]);
+            let isolated = ["petiole"].iter().chain(isolated);
+            assert_eq!(Cli::try_parse_from(isolated).is_ok(), is_taken, "{name}");
+            let process = ["petiole", "handler", name];
+            assert_eq!(Cli::try_parse_from(process).is_ok(), is_taken, "{name}");
+        }
+    }
+}

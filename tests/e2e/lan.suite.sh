@@ -254,27 +254,31 @@ test_a_bad_configuration_is_reported_and_the_others_go_on() {
 
 # ---- zeroconf as a process without rights ----
 
-# Another user than the agent's, which has this folder and the program in it.
+# The folder of the processes is of a group that the agent's user is not in, and they reach it.
 begin_isolated_agent() {
-  ISOLATED=/tmp/isolated-of-$(basename "$CLUSTER_DIR")
+  ISOLATED=$SUITE/isolated
   mkdir -p "$ISOLATED"
+  chmod o+x "$WORK" "$SUITE"
   chgrp 65534 "$ISOLATED"
   chmod 0770 "$ISOLATED"
-  [ -e "$ISOLATED/petiole" ] || install -m 0755 "$PETIOLE" "$ISOLATED/petiole"
+  [ -e "$SUITE/petiole" ] || install -m 0755 "$PETIOLE" "$SUITE/petiole"
   begin_agent --isolate-handlers zeroconf --isolated-dir "$ISOLATED"
 }
 
 begin_zeroconf() {
   begin zeroconf edge setpriv --reuid 65534 --regid 65534 --clear-groups --inh-caps=-all --bounding-set=-all --no-new-privs \
-    "$ISOLATED/petiole" handler zeroconf --handlers-dir "$ISOLATED"
+    "$SUITE/petiole" handler zeroconf --handlers-dir "$ISOLATED"
 }
 
 memory_of() { # NAME: in kB
   sed -n 's/^Rss: *//p' "/proc/$(cat "$SUITE/pid/$1")/smaps_rollup" | cut -d' ' -f1
 }
 
-listens_to_the_lan() { # NAME
-  cluster on edge ss -ulnpH "sport = :5353" | grep "pid=$(cat "$SUITE/pid/$1"),"
+listens_to_the_lan() { # NAME: whether it has a socket on the port of mDNS, 5353
+  local pid sockets
+  pid=$(cat "$SUITE/pid/$1")
+  sockets=$(awk '$2 ~ /:14E9$/ { print "socket:\\[" $10 "\\]" }' "/proc/$pid/net/udp" "/proc/$pid/net/udp6")
+  [ -n "$sockets" ] && find "/proc/$pid/fd" -lname 'socket:*' -printf '%l\n' | says "$sockets"
 }
 
 test_zeroconf_without_rights_takes_over_and_nothing_changes() {
@@ -326,10 +330,8 @@ test_zeroconf_without_rights_takes_over_and_nothing_changes() {
 test_a_user_of_another_group_cannot_serve_in_the_folder() {
   fresh
   begin_isolated_agent
-  begin thief edge setpriv --reuid 65533 --regid 65533 --clear-groups "$PETIOLE" handler zeroconf --handlers-dir "$ISOLATED"
+  begin thief edge setpriv --reuid 65533 --regid 65533 --clear-groups "$SUITE/petiole" handler zeroconf --handlers-dir "$ISOLATED"
   within 5 "it is refused" grep -qi "no agent can reach this handler.*permission denied" "$SUITE/log/thief"
-  stop thief
-  rm -r "$ISOLATED"
 }
 
 show() {
