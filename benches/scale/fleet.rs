@@ -4,7 +4,10 @@ use petiole::{
     agent,
     cluster::{self, node::Nodes},
     discovery::{DetailsError, Discovery, DiscoveryError, DiscoveryHandler, session::Handlers},
-    model::device::{Device, DeviceSet, Scope},
+    model::{
+        device::{Device, DeviceSet, Scope},
+        resource_name::ResourcePrefixes,
+    },
     store::{
         Store,
         kubernetes::{KubernetesStore, Settings as StoreSettings},
@@ -61,7 +64,7 @@ impl Fleet {
         let client = cluster::client_of(config).unwrap();
         let folder = self.folder.join(name);
         fs::create_dir_all(folder.join("plugins")).unwrap();
-        let prefixes = vec!["akri.sh".to_owned()];
+        let prefixes: ResourcePrefixes = "akri.sh".parse().unwrap();
         let settings = settings(
             name,
             &folder,
@@ -105,10 +108,14 @@ impl Agent {
     }
 }
 
-fn settings(name: &str, folder: &Path, nodes: Nodes, prefixes: Vec<String>) -> agent::Settings {
+fn settings(
+    name: &str,
+    folder: &Path,
+    nodes: Nodes,
+    prefixes: ResourcePrefixes,
+) -> agent::Settings {
     agent::Settings {
         node_name: name.into(),
-        resource_prefix: prefixes[0].clone(),
         resource_prefixes: prefixes,
         nodes: Some(nodes),
         property_sources: None,

@@ -41,7 +41,7 @@ fn check_uses(data: Data) {
         .flatten()
         .filter_map(instance)
         .collect::<Vec<_>>();
-    let uses = uses(data, &[PREFIX.to_owned()]);
+    let uses = uses(data, &PREFIX.parse().unwrap());
     assert!(uses.iter().all(|one| !one.ids.is_empty()));
     assert!(uses.iter().map(|one| one.ids.len()).sum::<usize>() <= ids);
     let mut table = SlotTable::new("node-a");

@@ -17,6 +17,7 @@ use super::{
 use crate::{
     model::{
         checkpoint::{self, FILE},
+        resource_name::ResourceName,
         slot_table::Held,
     },
     telemetry::metrics,
@@ -62,9 +63,9 @@ pub(super) struct BooksReader {
     pub(super) clock: Clock,
     pub(super) kubelet_folder: watch::Receiver<KubeletFolder>,
     /// Our resources that are registered with the kubelet.
-    pub(super) registered: watch::Receiver<BTreeSet<String>>,
+    pub(super) registered: watch::Receiver<BTreeSet<ResourceName>>,
     /// Asks the plugin of a resource to send its list once more.
-    pub(super) resend: watch::Sender<String>,
+    pub(super) resend: watch::Sender<Option<ResourceName>>,
 }
 
 impl BooksReader {
@@ -149,7 +150,7 @@ impl BooksReader {
         let Some(resource) = plan::resent(&self.registered.borrow()).cloned() else {
             return false;
         };
-        self.resend.send_replace(resource);
+        self.resend.send_replace(Some(resource));
         let written = async {
             while version(&path) == before {
                 sleep(BETWEEN_STATS).await;

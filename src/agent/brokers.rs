@@ -9,8 +9,14 @@ use super::{
     values::{KubeletFolder, PodList, ValidatedConfigurations},
 };
 use crate::{
-    api::broker::SpecError, backoff::Backoff, discovery::session::Discoveries, files,
-    folder_watch::FolderWatch, model::names::ObjectKey, store::Instances, yaml,
+    api::broker::SpecError,
+    backoff::Backoff,
+    discovery::session::Discoveries,
+    files,
+    folder_watch::FolderWatch,
+    model::{names::ObjectKey, resource_name::ResourceName},
+    store::Instances,
+    yaml,
 };
 use admission::Kubelet;
 use anyhow::Context as _;
@@ -46,7 +52,7 @@ pub(super) struct Inputs {
     pub(super) discoveries: watch::Receiver<Arc<Discoveries>>,
     pub(super) instances: watch::Receiver<Arc<Instances>>,
     /// Our resources that are registered with the kubelet.
-    pub(super) registered: watch::Receiver<BTreeSet<String>>,
+    pub(super) registered: watch::Receiver<BTreeSet<ResourceName>>,
     pub(super) kubelet_folder: watch::Receiver<KubeletFolder>,
 }
 
@@ -191,7 +197,6 @@ fn planned(
 ) -> Plan {
     plan(&World {
         node: &inputs.settings.node_name,
-        resource_prefix: &inputs.settings.resource_prefix,
         resource_prefixes: &inputs.settings.resource_prefixes,
         validated: &inputs.validated.borrow().clone(),
         discoveries: &inputs.discoveries.borrow().clone(),

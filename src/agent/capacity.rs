@@ -14,7 +14,10 @@ use crate::{
         node::{Nodes, OwnNode},
         watch::{Set, named},
     },
-    model::node_resources::{EntryChange, NodeResources},
+    model::{
+        node_resources::{EntryChange, NodeResources},
+        resource_name::ResourceName,
+    },
     telemetry::{metrics, metrics::CapacityPatch},
 };
 use plan::{Known, Memory, Offer, plan};
@@ -48,7 +51,7 @@ pub(super) struct Inputs {
     pub(super) clock: Clock,
     pub(super) listed: watch::Receiver<Listed>,
     /// Our resources that are registered with the kubelet.
-    pub(super) registered: watch::Receiver<BTreeSet<String>>,
+    pub(super) registered: watch::Receiver<BTreeSet<ResourceName>>,
     pub(super) kubelet: watch::Receiver<Option<KubeletSocket>>,
     pub(super) kubelet_folder: watch::Receiver<KubeletFolder>,
 }
@@ -166,11 +169,11 @@ impl CapacityPublisher {
         waits.min().unwrap_or(Duration::MAX)
     }
 
-    /// Returns the lists of the plugins, by the names under which the resources are registered.
-    fn offers(&self) -> BTreeMap<String, Offer> {
+    /// Returns the lists of the plugins.
+    fn offers(&self) -> BTreeMap<ResourceName, Offer> {
         let registered = self.inputs.registered.borrow().clone();
         let listed = self.inputs.listed.borrow();
-        let offer = |(name, slots): (&String, &Arc<[_]>)| {
+        let offer = |(name, slots): (&ResourceName, &Arc<[_]>)| {
             let offer = Offer {
                 slots: slots.clone(),
                 is_registered: registered.contains(name),

@@ -22,6 +22,7 @@ use crate::{
         device::Scope,
         names::ObjectKey,
         property_source::{Contents, Wanted},
+        resource_name::ResourceName,
     },
     publish,
     store::Configurations,
@@ -49,7 +50,7 @@ pub(super) struct Inputs {
     pub(super) kubelet: watch::Receiver<Option<KubeletSocket>>,
     pub(super) kubelet_folder: watch::Receiver<KubeletFolder>,
     /// Our resources that are registered with the kubelet.
-    pub(super) registered: watch::Receiver<BTreeSet<String>>,
+    pub(super) registered: watch::Receiver<BTreeSet<ResourceName>>,
 }
 
 /// The channels to the task that watches Secrets and ConfigMaps.
@@ -97,7 +98,6 @@ pub(super) async fn run(
                 configurations: &current,
                 before: &before.accepted,
                 labels: labels(has_node, this.as_deref()),
-                prefix: &settings.resource_prefix,
                 prefixes: &settings.resource_prefixes,
                 foreign: foreign.listed_by(there),
                 registered: &ours,
@@ -178,11 +178,11 @@ async fn relabelled(own: &mut watch::Receiver<Set<OwnNode>>, name: &str, before:
 
 /// Waits until one of these names is no longer registered. `ours` are the names that are registered now.
 async fn lost(
-    registered: &mut watch::Receiver<BTreeSet<String>>,
-    mut ours: BTreeSet<String>,
-    names: &BTreeSet<String>,
+    registered: &mut watch::Receiver<BTreeSet<ResourceName>>,
+    mut ours: BTreeSet<ResourceName>,
+    names: &BTreeSet<ResourceName>,
 ) {
-    let is_lost = |now: &BTreeSet<String>| {
+    let is_lost = |now: &BTreeSet<ResourceName>| {
         let is_lost = ours.difference(now).any(|name| names.contains(name));
         ours.clone_from(now);
         is_lost

@@ -98,6 +98,7 @@ impl Agent {
         let (settings, clock) = (Arc::new(settings), Clock::start());
         let kubelet_folder: watch::Sender<KubeletFolder> = watch::Sender::default();
         let published = plugins::Published::default();
+        let validated = ValidatedConfigurations::before_the_first(&settings.resource_prefixes);
         Self {
             table: SharedTable::new(&settings.node_name),
             books: BooksReader {
@@ -107,7 +108,7 @@ impl Agent {
                 registered: published.registered.subscribe(),
                 resend: watch::Sender::default(),
             },
-            validated: watch::Sender::default(),
+            validated: watch::Sender::new(Arc::new(validated)),
             discoveries: watch::Sender::default(),
             uses: watch::Sender::default(),
             kubelet_folder,

@@ -19,7 +19,7 @@ use super::{
 use crate::{
     api::instance::Instance,
     files,
-    model::{limits, names::ObjectKey, slot_table::Resource},
+    model::{limits, names::ObjectKey, resource_name::ResourceName, slot_table::Resource},
     proto::DESCRIPTORS,
     store::{Instances, Store},
     telemetry::metrics,
@@ -99,7 +99,7 @@ pub(super) async fn run(
             changed = validated.changed() => { changed?; validated.mark_changed(); }
             changed = resent.changed() => {
                 changed?;
-                plugins.resend(&resent.borrow_and_update());
+                plugins.resend(resent.borrow_and_update().as_ref());
                 is_due = false;
             }
             changed = folder.changed() => {
@@ -235,9 +235,9 @@ impl Plugins {
     }
 
     /// Makes a plugin send its list once more, as it is: the kubelet writes its checkpoint then.
-    fn resend(&self, resource: &str) {
+    fn resend(&self, resource: Option<&ResourceName>) {
         let mut running = self.running.values();
-        if let Some(running) = running.find(|running| running.offered.full_name == resource) {
+        if let Some(running) = running.find(|r| Some(&r.offered.full_name) == resource) {
             running.slots.send_modify(|_| ());
         }
     }

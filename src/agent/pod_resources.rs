@@ -1,10 +1,10 @@
 //! The kubelet's pod resources API, as far as it is about our resources.
 use super::{
     settings::Settings,
-    values::{Ids, PodList},
+    values::{IdsByMaker, IdsByResource, PodList},
 };
 use crate::{
-    model::{names::ObjectKey, node_resources::has_prefix},
+    model::{names::ObjectKey, resource_name::ResourcePrefixes},
     proto::pod_resources::{
         AllocatableResourcesRequest, ContainerDevices, ListPodResourcesRequest, PodResources,
         pod_resources_lister_client::PodResourcesListerClient,
@@ -27,7 +27,7 @@ pub(super) async fn pod_list(settings: &Settings) -> anyhow::Result<PodList> {
     .await?
 }
 
-pub(crate) fn listed(pods: Vec<PodResources>, prefixes: &[String]) -> PodList {
+pub(crate) fn listed(pods: Vec<PodResources>, prefixes: &ResourcePrefixes) -> PodList {
     let mut list = PodList::default();
     for pod in pods {
         let key = ObjectKey::new(&pod.namespace, &pod.name);
@@ -46,9 +46,8 @@ pub(crate) fn listed(pods: Vec<PodResources>, prefixes: &[String]) -> PodList {
     list
 }
 
-/// The healthy ids that the kubelet would give to containers now, of the resources with our prefixes, by their whole
-/// names.
-pub(super) async fn healthy(settings: &Settings) -> anyhow::Result<Ids> {
+/// The healthy ids that the kubelet would give to containers now, of the resources with our prefixes.
+pub(super) async fn healthy(settings: &Settings) -> anyhow::Result<IdsByResource> {
     let devices = all_allocatable(settings).await?;
     Ok(of_prefixes(devices, &settings.resource_prefixes))
 }
@@ -69,13 +68,15 @@ async fn client(settings: &Settings) -> anyhow::Result<PodResourcesListerClient<
 }
 
 /// Merges the devices by resource: the kubelet sends one entry for each device id.
-fn of_prefixes(devices: impl IntoIterator<Item = ContainerDevices>, prefixes: &[String]) -> Ids {
-    let mut ids = Ids::new();
-    for devices in devices {
-        if has_prefix(&devices.resource_name, prefixes) && !devices.device_ids.is_empty() {
-            ids.entry(devices.resource_name)
-                .or_default()
-                .extend(devices.device_ids);
+fn of_prefixes(
+    devices: impl IntoIterator<Item = ContainerDevices>,
+    prefixes: &ResourcePrefixes,
+) -> IdsByResource {
+    let mut ids = IdsByResource::new();
+    let devices = devices.into_iter();
+    for devices in devices.filter(|devices| !devices.device_ids.is_empty()) {
+        if let Some(resource) = prefixes.own_name(devices.resource_name) {
+            ids.entry(resource).or_default().extend(devices.device_ids);
         }
     }
     ids
@@ -83,8 +84,8 @@ fn of_prefixes(devices: impl IntoIterator<Item = ContainerDevices>, prefixes: &[
 
 /// Ids by what they were made for. An id begins with that name, whatever the resource is called: a container that was
 /// given it keeps it when its Configuration's resource gets another name.
-pub(crate) fn by_maker(by_resource: &Ids) -> Ids {
-    let mut ids = Ids::new();
+pub(crate) fn by_maker(by_resource: &IdsByResource) -> IdsByMaker {
+    let mut ids = IdsByMaker::new();
     for id in by_resource.values().flatten() {
         if let Some((name, _)) = id.rsplit_once('-') {
             ids.entry(name.to_owned()).or_default().insert(id.clone());
@@ -100,7 +101,7 @@ mod tests {
 
     #[test]
     fn a_held_id_belongs_to_what_it_was_made_for_whatever_its_resource_is_called() {
-        let prefixes = ["akri.sh".to_owned(), "pflex.io".to_owned()];
+        let prefixes = "akri.sh,pflex.io".parse().unwrap();
         let device = |(resource, id): (&str, &str)| ContainerDevices {
             resource_name: resource.to_owned(),
             device_ids: vec![id.to_owned()],
@@ -115,7 +116,7 @@ mod tests {
         let ids = |of: &[&str]| of.iter().map(|&id| id.to_owned()).collect::<BTreeSet<_>>();
         assert_eq!(
             by_maker(&of_prefixes(devices.map(device), &prefixes)),
-            Ids::from([
+            IdsByMaker::from([
                 ("block-8120fe".to_owned(), ids(&["block-8120fe-0"])),
                 ("block".to_owned(), ids(&["block-0", "block-1"])),
             ])

@@ -2,7 +2,7 @@
 use crate::{
     api::condition,
     cluster::{node::Nodes, property_sources::PropertySources},
-    model::{names::ObjectKey, typed_names::NodeName},
+    model::{names::ObjectKey, resource_name::ResourcePrefixes, typed_names::NodeName},
 };
 use k8s_openapi::jiff::Timestamp;
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
@@ -20,11 +20,8 @@ pub const RESOURCE_NAME_HOLD: Duration = Duration::from_secs(30);
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub node_name: NodeName,
-    /// The prefix of every resource that this agent registers, such as `akri.sh`.
-    pub resource_prefix: String,
-    /// The prefixes of all resources on this node that are ours, with the one above. Entries with other prefixes are never
-    /// changed.
-    pub resource_prefixes: Vec<String>,
+    /// The prefixes of all resources on this node that are ours. Entries with other prefixes are never changed.
+    pub resource_prefixes: ResourcePrefixes,
     /// Access to the Node of this node, whose capacity the agent publishes; `None` without a cluster.
     pub nodes: Option<Nodes>,
     /// Access to the Secrets and ConfigMaps to which Configurations refer; `None` without a cluster.

@@ -2,7 +2,13 @@
 use crate::{
     api::configuration::{Configuration, Problem},
     discovery::plan::SessionSpec,
-    model::{device::Scope, names::ObjectKey, resource_names::ResourceNames, slot_table::Resource},
+    model::{
+        device::Scope,
+        names::ObjectKey,
+        resource_name::{ResourceName, ResourcePrefixes},
+        resource_names::ResourceNames,
+        slot_table::Resource,
+    },
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,6 +26,8 @@ pub(crate) struct AcceptedConfiguration {
     pub(crate) session: SessionSpec,
     pub(crate) scope: Scope,
     pub(crate) selection: Selection,
+    /// The configured name of the resource that gives any of its devices.
+    pub(crate) resource_name: Option<ResourceName>,
 }
 
 /// Whether `spec.nodeSelector` selects this node.
@@ -42,11 +50,21 @@ pub(crate) struct ValidatedConfigurations {
     pub(crate) names: ResourceNames,
 }
 
+impl ValidatedConfigurations {
+    /// Returns the state before the first validation: the names of the Instances' resources are known.
+    pub(super) fn before_the_first(prefixes: &ResourcePrefixes) -> Self {
+        Self {
+            names: ResourceNames::new(prefixes.first(), false),
+            ..Self::default()
+        }
+    }
+}
+
 /// A resource and the name under which it is registered with the kubelet. With another name it is another plugin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Offered {
     pub(crate) resource: Resource,
-    pub(crate) full_name: String,
+    pub(crate) full_name: ResourceName,
 }
 
 /// A slot as its plugin lists it.
@@ -56,8 +74,8 @@ pub(crate) struct Slot {
     pub(crate) is_healthy: bool,
 }
 
-/// The lists of all plugins that run or start, by the name under which the resource is registered.
-pub(super) type Listed = BTreeMap<String, Arc<[Slot]>>;
+/// The lists of all plugins that run or start.
+pub(super) type Listed = BTreeMap<ResourceName, Arc<[Slot]>>;
 
 /// The kubelet's folder for device plugins as it was last read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -85,18 +103,21 @@ pub(super) struct KubeletSocket {
     pub(super) inode: u64,
 }
 
-/// The ids of slots in the kubelet's words, by resource.
-pub(crate) type Ids = BTreeMap<String, BTreeSet<String>>;
+/// The ids of slots in the kubelet's words, by the resource that the kubelet has them for.
+pub(crate) type IdsByResource = BTreeMap<ResourceName, BTreeSet<String>>;
+
+/// The ids of slots in the kubelet's words, by the name of the Instance or Configuration that they belong to.
+pub(crate) type IdsByMaker = BTreeMap<String, BTreeSet<String>>;
 
 /// The kubelet's list of the devices that containers hold.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PodList {
     /// All Pods, also those without a device.
     pub(crate) pods: BTreeSet<ObjectKey>,
-    /// The ids that containers hold of our resources, by the name under which the resource is registered.
-    pub(crate) by_resource: Ids,
-    /// The same ids, by the name of the Instance or Configuration that they belong to.
-    pub(crate) ids: Ids,
-    /// The Pods that hold them, by the name under which the resource is registered.
-    pub(crate) holders: BTreeMap<String, BTreeSet<ObjectKey>>,
+    /// The ids that containers hold of our resources.
+    pub(crate) by_resource: IdsByResource,
+    /// The same ids.
+    pub(crate) ids: IdsByMaker,
+    /// The Pods that hold them.
+    pub(crate) holders: BTreeMap<ResourceName, BTreeSet<ObjectKey>>,
 }

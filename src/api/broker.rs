@@ -8,7 +8,10 @@ use crate::{
         instance::Instance,
         names,
     },
-    model::names::{ObjectKey, digest_32, shortened},
+    model::{
+        names::{ObjectKey, digest_32, shortened},
+        resource_name::{ResourceName, ResourcePrefix},
+    },
 };
 use serde_json::{Map, Value, json};
 
@@ -40,8 +43,7 @@ pub struct SpecError {
 pub struct Subject<'a> {
     pub key: &'a ObjectKey,
     pub instance: &'a Instance,
-    /// Such as `akri.sh`.
-    pub resource_prefix: &'a str,
+    pub resource_prefix: &'a ResourcePrefix,
 }
 
 /// Returns the workload of a broker spec; `None` if the spec is empty.
@@ -151,8 +153,8 @@ pub fn job(subject: Subject<'_>, generation: i64, spec: &Value) -> Result<Value,
 
 impl Subject<'_> {
     /// Returns the name of the Instance's resource.
-    pub fn resource(&self) -> String {
-        format!("{}/{}", self.resource_prefix, self.key.name)
+    pub fn resource(&self) -> ResourceName {
+        self.resource_prefix.resource(&self.key.name)
     }
 }
 

@@ -8,8 +8,7 @@
     reason = "columns share a type or a path"
 )]
 use super::{condition::Condition, reason::Reason};
-use crate::model::limits;
-use crate::model::typed_names::NodeName;
+use crate::model::{limits, resource_name::ResourceName, typed_names::NodeName};
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -283,6 +282,14 @@ pub struct Problem {
     /// The cause in a sentence, and what to do about it.
     #[schemars(length(max = limits::PROBLEM_MESSAGE_MAX))]
     pub message: String,
+}
+
+impl ConfigurationSpec {
+    /// Returns the configured name of the resource that gives any of the devices. A text that is no name of a resource
+    /// counts as none.
+    pub fn resource(&self) -> Option<ResourceName> {
+        self.resource_name.as_ref()?.parse().ok()
+    }
 }
 
 impl Configuration {

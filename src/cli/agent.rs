@@ -195,8 +195,7 @@ impl Flags {
     fn settings(&self) -> agent::Settings {
         agent::Settings {
             node_name: self.node_name.as_str().into(),
-            resource_prefix: self.scope.resource_prefixes[0].clone(),
-            resource_prefixes: self.scope.resource_prefixes.clone(),
+            resource_prefixes: self.scope.resource_prefixes(),
             nodes: None,
             property_sources: None,
             plugin_folder: (self.device_plugin_dir.clone())

@@ -2,6 +2,8 @@
 use crate::cluster;
 use clap::Args;
 use kube::Client;
+#[cfg(feature = "workstation")]
+use std::ffi::OsString;
 #[cfg(feature = "kubeconfig")]
 use std::path::PathBuf;
 
@@ -25,6 +27,19 @@ impl ConnectionFlags {
             context: self.context.clone(),
         };
         cluster::client_as(&identity).await
+    }
+
+    /// Returns the same flags for kubectl.
+    #[cfg(feature = "workstation")]
+    pub(super) fn arguments(&self) -> Vec<OsString> {
+        let kubeconfig = self
+            .kubeconfig
+            .iter()
+            .map(|path| path.as_os_str().to_owned());
+        let kubeconfig = kubeconfig.flat_map(|path| ["--kubeconfig".into(), path]);
+        let context = self.context.iter().map(|name| name.clone().into());
+        let context = context.flat_map(|name| ["--context".into(), name]);
+        kubeconfig.chain(context).collect()
     }
 
     #[cfg(not(feature = "kubeconfig"))]

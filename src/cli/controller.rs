@@ -26,7 +26,7 @@ impl Flags {
             identity: self.identity,
             namespace: self.namespace,
             watch_namespaces: self.scope.namespaces(),
-            resource_prefix: self.scope.resource_prefixes[0].clone(),
+            resource_prefix: self.scope.resource_prefixes().first().clone(),
             http_address: self.http_address,
         }
     }

@@ -1,5 +1,6 @@
 //! Runs `petiole devices`, which lists the devices of a cluster and who uses them.
 use super::{
+    colors,
     connection::{ConnectionFlags, NamespaceFlags},
     signals::until_signal,
     table::{Output, Rows, print, render, table},
@@ -127,7 +128,8 @@ async fn follow(flags: Flags, client: Client, stop: CancellationToken) -> anyhow
             let snapshot = look.as_ref().as_ref().map_err(|e| anyhow!("{e:#}"))?;
             let devices = devices(snapshot, Timestamp::now());
             let changed = changes(&mut shown, &devices);
-            print(&table(&rows(&flags, &changed, is_first))?)?;
+            let table = table(&rows(&flags, &changed, is_first))?;
+            print(&colors::for_stdout(table))?;
             is_first = false;
         }
         Ok(())

@@ -1,7 +1,11 @@
 //! Runs `petiole discover`: one handler without an agent, a cluster or a kubelet, to try a Configuration.
 mod input;
+#[cfg(feature = "workstation")]
+mod remote;
 mod report;
 
+#[cfg(feature = "workstation")]
+use super::connection::ConnectionFlags;
 use super::duration::duration;
 #[cfg(feature = "external")]
 use crate::{
@@ -18,9 +22,10 @@ use input::Input;
 use report::{Listed, Naming, Report};
 use std::{
     io::{Write as _, stderr},
+    os::fd::AsFd as _,
     time::Duration,
 };
-use tokio::{sync::watch, time::Instant};
+use tokio::{net::unix::pipe, sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 /// The flags of `petiole discover`.
@@ -33,6 +38,7 @@ Examples:
   petiole discover zeroconf --details examples/zeroconf-http.yaml
   echo 'kind: _ipp._tcp' | petiole discover zeroconf --details - --for 5s -o wide
   echo 'kind: _ipp._tcp' | petiole discover zeroconf --details - -v
+  echo 'kind: _ipp._tcp' | kubectl petiole discover zeroconf --details - --node node-1
   petiole discover udev --details examples/udev-serial.yaml --for 1s
   petiole discover debugEcho --details examples/debug-echo.yaml -o json
   petiole discover cameras --endpoint unix:///var/lib/akri/cameras.sock --details cameras.yaml
@@ -49,6 +55,14 @@ pub struct Flags {
     #[cfg(feature = "external")]
     #[arg(long, requires = "endpoint")]
     shared: bool,
+    /// Run the handler in the agent's Pod on this node of a cluster, by `kubectl exec`
+    #[cfg(feature = "workstation")]
+    #[arg(short, long, value_name = "NAME")]
+    #[cfg_attr(feature = "external", arg(conflicts_with = "endpoint"))]
+    node: Option<String>,
+    #[cfg(feature = "workstation")]
+    #[command(flatten)]
+    connection: ConnectionFlags,
     /// File with `discoveryDetails` or with a whole Configuration; - is stdin
     #[arg(long, value_name = "FILE")]
     details: String,
@@ -98,6 +112,10 @@ enum Output {
 }
 
 pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
+    #[cfg(feature = "workstation")]
+    if let Some(node) = &flags.node {
+        return Box::pin(remote::run(&flags, node)).await;
+    }
     let input = Input::read(&flags.details)?;
     if let Some(named) = input.handler.as_ref().filter(|n| **n != flags.handler) {
         bail!(
@@ -116,8 +134,8 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
     let (found, devices) = watch::channel(DeviceSet::default());
     let shutdown = CancellationToken::new();
     let report = Report::new(naming);
-    let show = async {
-        let shown = match flags.output {
+    let shown = async {
+        match flags.output {
             Output::Table => stream(report, devices, flags.look, false).await,
             Output::Wide => stream(report, devices, flags.look, true).await,
             Output::Json => {
@@ -128,6 +146,12 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
                 let yaml = |list: &[Listed]| Ok(serde_saphyr::to_string(&list)?);
                 list(report, devices, flags.look, yaml).await
             }
+        }
+    };
+    let show = async {
+        let shown = tokio::select! {
+            shown = shown => shown,
+            left = left(input.is_attached) => left,
         };
         shutdown.cancel();
         shown
@@ -227,6 +251,17 @@ async fn list(
         bail!("{}", trouble.message());
     }
     print(&text(&report.list(&set))?)
+}
+
+/// Waits for the end of stdin, if the command is attached to it.
+async fn left(is_attached: bool) -> anyhow::Result<()> {
+    if !is_attached {
+        return std::future::pending().await;
+    }
+    let stdin = std::io::stdin().as_fd().try_clone_to_owned()?;
+    let mut stdin = pipe::Receiver::from_owned_fd(stdin).context("stdin is no pipe")?;
+    tokio::io::copy(&mut stdin, &mut tokio::io::sink()).await?;
+    Ok(())
 }
 
 async fn over(end: Option<Instant>) {

@@ -1,6 +1,7 @@
 //! Runs `petiole doctor`, which looks at an installation as a whole.
 use super::{
     check::{agent, controller, definitions},
+    colors,
     connection::ConnectionFlags,
     table::print,
 };
@@ -14,7 +15,11 @@ use crate::{
         doctor::{Facts, Level, Right, checks},
         read,
     },
-    model::printable::printable,
+    model::{
+        printable::printable,
+        resource_name::{ResourceName, ResourcePrefixes},
+        typed_names::NodeName,
+    },
     tidy::{self, Progress},
 };
 use anyhow::{Context as _, bail};
@@ -65,6 +70,7 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
             Level::Warn => "warn",
             Level::Fail => "FAIL",
         };
+        let level = colors::for_stdout(level.to_owned());
         format!("{level}  {}\n", printable(&check.text))
     });
     print(&lines.collect::<String>())?;
@@ -185,7 +191,10 @@ async fn rights(client: &Client) -> anyhow::Result<Vec<Right>> {
 }
 
 /// Returns what `petiole tidy` would remove.
-async fn stale(client: &Client, prefixes: Vec<String>) -> anyhow::Result<Vec<(String, String)>> {
+async fn stale(
+    client: &Client,
+    prefixes: ResourcePrefixes,
+) -> anyhow::Result<Vec<(NodeName, ResourceName)>> {
     let settings = tidy::Settings {
         prefixes,
         namespaces: vec![],

@@ -4,6 +4,8 @@
 //! and the kubelet can also be given as `PETIOLE_SOME_FLAG`.
 mod agent;
 mod check;
+#[cfg(any(feature = "kubelet", feature = "workstation"))]
+mod colors;
 mod connection;
 mod controller;
 mod crds;

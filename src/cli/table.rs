@@ -1,4 +1,6 @@
 //! Prints objects as kubectl does: as a table, as JSON or as YAML.
+#[cfg(any(feature = "kubelet", feature = "workstation"))]
+use super::colors;
 use crate::model::printable::printable;
 #[cfg(any(feature = "kubelet", feature = "workstation"))]
 use clap::ValueEnum;
@@ -32,7 +34,7 @@ pub(super) enum Output {
     Name,
 }
 
-/// Returns the text of an object. `rows` and `names` are asked for only if they are printed.
+/// Returns the text of an object, for the standard output. `rows` and `names` are asked for only if they are printed.
 #[cfg(any(feature = "kubelet", feature = "workstation"))]
 pub(super) fn render<T: serde::Serialize>(
     output: Output,
@@ -42,7 +44,7 @@ pub(super) fn render<T: serde::Serialize>(
 ) -> anyhow::Result<String> {
     use anyhow::Context as _;
     match output {
-        Output::Table | Output::Wide => table(&rows()),
+        Output::Table | Output::Wide => Ok(colors::for_stdout(table(&rows())?)),
         Output::Json => Ok(serde_json::to_string_pretty(object)? + "\n"),
         Output::Yaml => serde_saphyr::to_string(object).context("cannot print as YAML"),
         Output::Name => Ok(names().iter().map(|name| printable(name) + "\n").collect()),

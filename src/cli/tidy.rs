@@ -36,7 +36,7 @@ const MAY_COME_BACK: &str = "a kubelet puts an entry back for 5 minutes after it
 
 pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
     let settings = Settings {
-        prefixes: flags.scope.resource_prefixes.clone(),
+        prefixes: flags.scope.resource_prefixes(),
         namespaces: flags.scope.namespaces(),
         node: flags.node,
         is_dry_run: flags.dry_run,
@@ -108,8 +108,8 @@ mod tests {
     #[test]
     fn each_entry_has_a_line_that_says_what_was_done() {
         let entry = |resource: &str| Entry {
-            node: "node-1".to_owned(),
-            resource: resource.to_owned(),
+            node: "node-1".into(),
+            resource: resource.parse().unwrap(),
             capacity: "2".to_owned(),
         };
         let entries = [

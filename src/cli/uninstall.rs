@@ -67,7 +67,7 @@ async fn remove(flags: Flags, client: kube::Client) -> anyhow::Result<()> {
         writeln!(stderr(), "{reason}: {BY_HAND}")?;
         return Ok(());
     }
-    let prefixes = flags.scope.resource_prefixes.clone();
+    let prefixes = flags.scope.resource_prefixes();
     let namespaces = flags.scope.namespaces();
     let settings = Uninstall {
         prefixes: prefixes.clone(),

@@ -5,8 +5,9 @@ use super::{
     watch::{self, Set},
 };
 use crate::model::{
-    node_resources::{EntryChange, NodeResources, Part, has_prefix},
+    node_resources::{EntryChange, NodeResources, Part},
     patch,
+    resource_name::ResourcePrefixes,
     typed_names::NodeName,
 };
 use json_patch::Patch as JsonPatch;
@@ -25,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 #[derive(Clone)]
 pub struct Nodes {
     client: Client,
-    prefixes: Arc<[String]>,
+    prefixes: Arc<ResourcePrefixes>,
 }
 
 impl fmt::Debug for Nodes {
@@ -53,10 +54,10 @@ pub struct ListedNode {
 }
 
 impl Nodes {
-    pub fn new(client: Client, prefixes: &[String]) -> Self {
+    pub fn new(client: Client, prefixes: &ResourcePrefixes) -> Self {
         Self {
             client,
-            prefixes: prefixes.into(),
+            prefixes: Arc::new(prefixes.clone()),
         }
     }
 
@@ -116,11 +117,10 @@ impl Nodes {
     }
 }
 
-fn resources(node: NodePart, prefixes: &[String]) -> NodeResources {
+fn resources(node: NodePart, prefixes: &ResourcePrefixes) -> NodeResources {
     let ours = |map: BTreeMap<String, Quantity>| {
         map.into_iter()
-            .filter(|(resource, _)| has_prefix(resource, prefixes))
-            .map(|(resource, quantity)| (resource, quantity.0))
+            .filter_map(|(resource, quantity)| Some((prefixes.own_name(resource)?, quantity.0)))
             .collect()
     };
     NodeResources {
@@ -155,7 +155,7 @@ mod tests {
     fn a_patch_tests_each_entry_before_it_writes_it() {
         let change = |part, from: Option<&str>, to: Option<&str>| EntryChange {
             part,
-            resource: "akri.sh/cam".to_owned(),
+            resource: "akri.sh/cam".parse().unwrap(),
             from: from.map(str::to_owned),
             to: to.map(str::to_owned),
         };
@@ -180,8 +180,9 @@ mod tests {
                 "allocatable": {"cpu": "2", "akri.sh/cam": "0"},
             }
         }));
-        let seen = resources(node.unwrap(), &["akri.sh".to_owned()]);
-        let entry = |value: &str| BTreeMap::from([("akri.sh/cam".to_owned(), value.to_owned())]);
+        let seen = resources(node.unwrap(), &"akri.sh".parse().unwrap());
+        let entry =
+            |value: &str| BTreeMap::from([("akri.sh/cam".parse().unwrap(), value.to_owned())]);
         let expected = NodeResources {
             capacity: entry("1"),
             allocatable: entry("0"),

@@ -169,7 +169,7 @@ impl Fake {
                 identity: String::new(),
                 namespace: String::new(),
                 watch_namespaces: vec![],
-                resource_prefix: "akri.sh".to_owned(),
+                resource_prefix: "akri.sh".parse().unwrap(),
                 http_address: None,
             },
             world: watch::channel(None).1,

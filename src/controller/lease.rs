@@ -320,7 +320,7 @@ mod tests {
                 identity: identity.to_owned(),
                 namespace: "petiole".to_owned(),
                 watch_namespaces: vec![],
-                resource_prefix: "akri.sh".to_owned(),
+                resource_prefix: "akri.sh".parse().unwrap(),
                 http_address: None,
             },
             world: watch::channel(None).1,

@@ -27,6 +27,7 @@ use crate::{
     api::names,
     backoff::Backoff,
     cluster::{events, events::Events, watch as watched},
+    model::resource_name::ResourcePrefix,
     supervisor::Supervisor,
     telemetry::http::{self, Health},
 };
@@ -53,7 +54,7 @@ pub struct Settings {
     /// The namespaces that are watched; all of them if it is empty.
     pub watch_namespaces: Vec<String>,
     /// The prefix of the resources that agents register, such as `akri.sh`.
-    pub resource_prefix: String,
+    pub resource_prefix: ResourcePrefix,
     /// The address that serves metrics, health and readiness.
     pub http_address: Option<SocketAddr>,
 }

@@ -90,8 +90,7 @@ impl Home {
     pub(super) fn agent(&self) -> agent::Settings {
         agent::Settings {
             node_name: NODE.into(),
-            resource_prefix: api::names::GROUP.to_owned(),
-            resource_prefixes: vec![api::names::GROUP.to_owned()],
+            resource_prefixes: (api::names::GROUP.parse()).expect("the API group is a prefix"),
             nodes: None,
             property_sources: None,
             plugin_folder: self.root.join("device-plugins"),

@@ -107,7 +107,7 @@ fn intro() -> Vec<Line<'static>> {
             ),
         ]),
         Line::from(
-            "No cluster: Pods are plain processes of our own kubelet. Times are shorter than usual: endpoint grace 5 s (5 min), gracePeriodSeconds 5 (60).",
+            "No cluster: Pods are processes here. Shorter than usual: endpoint grace 5 s, gracePeriodSeconds 5.",
         ),
     ]
 }

@@ -69,7 +69,7 @@ fn device(snapshot: &Snapshot, key: &ObjectKey, instance: &Instance, now: Timest
         device: device_name(instance),
         address: address(instance),
         configuration: instance.spec.configuration_name.clone(),
-        resource: snapshot.instance_resource(&key.name),
+        resource: snapshot.instance_resource(&key.name).into(),
         nodes: nodes(instance),
         health: health(instance),
         capacity: instance.spec.capacity,

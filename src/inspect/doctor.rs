@@ -3,6 +3,7 @@ use super::{
     pods::{image_of, is_ready, label, node_of},
     snapshot::{Snapshot, VERSION},
 };
+use crate::model::{resource_name::ResourceName, typed_names::NodeName};
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,7 +27,7 @@ pub struct Facts {
     pub deployments: Option<usize>,
     pub rights: Vec<Right>,
     /// The entries that `petiole tidy` would remove: node and resource; `None` if that was not read.
-    pub stale: Option<Vec<(String, String)>>,
+    pub stale: Option<Vec<(NodeName, ResourceName)>>,
     /// The names of the cluster's admission policies; `None` if they cannot be listed.
     pub policies: Option<BTreeSet<String>>,
     /// The version of this program.
@@ -178,7 +179,7 @@ fn stale(facts: &Facts) -> Vec<Check> {
     let Some(stale) = &facts.stale else {
         return vec![];
     };
-    let mut by_node: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    let mut by_node: BTreeMap<&NodeName, Vec<&str>> = BTreeMap::new();
     for (node, resource) in stale {
         by_node.entry(node).or_default().push(resource);
     }
@@ -192,7 +193,7 @@ fn stale(facts: &Facts) -> Vec<Check> {
         let has_agent = facts
             .snapshot
             .agent_on(node)
-            .is_some_and(|(_, pod)| is_ready(pod) && node_of(pod) == Some(node));
+            .is_some_and(|(_, pod)| is_ready(pod) && node_of(pod) == Some(node.as_str()));
         let what = match has_agent {
             true => "its agent removes them within 6 minutes",
             false if facts.snapshot.hidden.pods => {

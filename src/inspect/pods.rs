@@ -1,5 +1,5 @@
 //! Reads what Pods ask for and how they are. Pure.
-use crate::model::node_resources::count;
+use crate::model::{node_resources::count, resource_name::ResourceName};
 use k8s_openapi::{
     api::core::v1::{Container, ContainerStatus, Pod, PodCondition},
     apimachinery::pkg::api::resource::Quantity,
@@ -9,25 +9,25 @@ use std::collections::BTreeMap;
 /// Returns the extended resources that a Pod asks for. Sidecars, which are init containers that are always restarted, run
 /// beside the containers and beside the init containers after them. Other init containers run before the containers, one
 /// after the other, so the larger number counts.
-pub(crate) fn extended_requests(pod: &Pod) -> BTreeMap<String, u64> {
+pub(crate) fn extended_requests(pod: &Pod) -> BTreeMap<ResourceName, u64> {
     let Some(spec) = &pod.spec else {
         return BTreeMap::new();
     };
-    let mut together: BTreeMap<String, u64> = BTreeMap::new();
+    let mut together: BTreeMap<ResourceName, u64> = BTreeMap::new();
     for (resource, n) in spec.containers.iter().flat_map(of_container) {
-        *together.entry(resource.clone()).or_default() += n;
+        *together.entry(resource).or_default() += n;
     }
-    let mut sidecars: BTreeMap<String, u64> = BTreeMap::new();
-    let mut before: BTreeMap<String, u64> = BTreeMap::new();
+    let mut sidecars: BTreeMap<ResourceName, u64> = BTreeMap::new();
+    let mut before: BTreeMap<ResourceName, u64> = BTreeMap::new();
     for container in spec.init_containers.iter().flatten() {
         let is_sidecar = container.restart_policy.as_deref() == Some("Always");
         for (resource, n) in of_container(container) {
             let beside = sidecars.entry(resource.clone()).or_default();
             if is_sidecar {
                 *beside += n;
-                *together.entry(resource.clone()).or_default() += n;
+                *together.entry(resource).or_default() += n;
             } else {
-                let most = before.entry(resource.clone()).or_default();
+                let most = before.entry(resource).or_default();
                 *most = (*most).max(*beside + n);
             }
         }
@@ -39,13 +39,13 @@ pub(crate) fn extended_requests(pod: &Pod) -> BTreeMap<String, u64> {
     together
 }
 
-fn of_container(container: &Container) -> impl Iterator<Item = (&String, u64)> {
+fn of_container(container: &Container) -> impl Iterator<Item = (ResourceName, u64)> {
     let limits = container
         .resources
         .iter()
         .flat_map(|r| r.limits.iter().flatten());
-    let extended = limits.filter(|(name, _)| name.contains('/') && !name.contains("kubernetes.io"));
-    extended.filter_map(|(name, Quantity(amount))| Some((name, count(amount)?)))
+    let extended = limits.filter(|(name, _)| !name.contains("kubernetes.io"));
+    extended.filter_map(|(name, Quantity(amount))| Some((name.parse().ok()?, count(amount)?)))
 }
 
 pub(crate) fn node_of(pod: &Pod) -> Option<&str> {

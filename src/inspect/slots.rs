@@ -7,6 +7,7 @@ use crate::{
     api::instance::Instance,
     model::{
         names::ObjectKey,
+        resource_name::ResourceName,
         slot::{SlotOwner, used_slots},
         typed_names::NodeName,
     },
@@ -78,7 +79,7 @@ pub(crate) fn used(snapshot: &Snapshot, key: &ObjectKey, instance: &Instance) ->
 pub(crate) fn asking<'a>(
     snapshot: &'a Snapshot,
     node: &'a str,
-    resource: &'a str,
+    resource: &'a ResourceName,
 ) -> impl Iterator<Item = &'a ObjectKey> {
     let pods = snapshot.pods.iter();
     let here = pods.filter(move |(_, pod)| node_of(pod) == Some(node) && !is_finished(pod));

@@ -9,7 +9,10 @@ use crate::{
         node_devices::NodeDevicesSpec,
         reason::Reason,
     },
-    model::{names::ObjectKey, node_resources::has_prefix},
+    model::{
+        names::ObjectKey,
+        resource_name::{ResourceName, ResourcePrefixes},
+    },
 };
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
 use std::collections::BTreeMap;
@@ -73,22 +76,21 @@ impl Snapshot {
 
     /// Returns the prefixes of our resources, as the agents have them. Resources without a name of their own have the
     /// first one.
-    pub(crate) fn prefixes(&self) -> Vec<String> {
+    pub(crate) fn prefixes(&self) -> ResourcePrefixes {
         let named = (self.own_pods("agent"))
             .find_map(|(_, pod)| environment(pod, "PETIOLE_RESOURCE_PREFIXES"));
-        let prefixes = named.unwrap_or(names::GROUP).split(',');
-        prefixes.map(str::to_owned).collect()
+        // An agent does not start with a text that is no list of prefixes.
+        let prefixes = named.and_then(|prefixes| prefixes.parse().ok());
+        prefixes.unwrap_or_else(|| names::GROUP.parse().expect("the API group is a prefix"))
     }
 
-    pub(crate) fn is_ours(&self, resource: &str) -> bool {
-        has_prefix(resource, &self.prefixes()) || self.owner_of(resource).is_some()
+    pub(crate) fn is_ours(&self, resource: &ResourceName) -> bool {
+        self.prefixes().owns(resource) || self.owner_of(resource).is_some()
     }
 
     /// Returns the name of an Instance's resource.
-    pub(crate) fn instance_resource(&self, instance: &str) -> String {
-        let prefixes = self.prefixes();
-        let prefix = prefixes.first().map_or(names::GROUP, String::as_str);
-        format!("{prefix}/{instance}")
+    pub(crate) fn instance_resource(&self, instance: &str) -> ResourceName {
+        self.prefixes().first().resource(instance)
     }
 
     /// Returns the name of the resource that gives any device of a Configuration.
@@ -96,14 +98,14 @@ impl Snapshot {
         &self,
         name: &str,
         configuration: &Configuration,
-    ) -> String {
-        let own = configuration.spec.resource_name.clone();
+    ) -> ResourceName {
+        let own = configuration.spec.resource();
         own.unwrap_or_else(|| self.instance_resource(name))
     }
 
     /// Returns every resource that Configurations and Instances offer or are to offer. Of Configurations with one name it is the
     /// one that has it.
-    pub(crate) fn resources(&self) -> BTreeMap<String, Owner> {
+    pub(crate) fn resources(&self) -> BTreeMap<ResourceName, Owner> {
         let has_its_name = |configuration: &&Configuration| {
             let status = configuration.status.as_ref();
             let ready =
@@ -125,7 +127,7 @@ impl Snapshot {
         configurations.chain(instances).collect()
     }
 
-    pub(crate) fn owner_of(&self, resource: &str) -> Option<Owner> {
+    pub(crate) fn owner_of(&self, resource: &ResourceName) -> Option<Owner> {
         self.resources().remove(resource)
     }
 

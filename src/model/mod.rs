@@ -13,6 +13,7 @@ pub mod patch;
 pub mod pin;
 pub mod printable;
 pub mod property_source;
+pub mod resource_name;
 pub mod resource_names;
 pub mod slot;
 pub mod slot_table;

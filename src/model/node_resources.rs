@@ -1,11 +1,12 @@
 //! Models our resources in the status of a Node, and changes to them.
+use super::resource_name::ResourceName;
 use std::collections::BTreeMap;
 
-/// The quantities of our resources in the two maps of a Node's status, by the full name of the resource.
+/// The quantities of our resources in the two maps of a Node's status, by resource.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeResources {
-    pub capacity: BTreeMap<String, String>,
-    pub allocatable: BTreeMap<String, String>,
+    pub capacity: BTreeMap<ResourceName, String>,
+    pub allocatable: BTreeMap<ResourceName, String>,
 }
 
 /// A map of the Node's status.
@@ -19,19 +20,19 @@ pub enum Part {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EntryChange {
     pub part: Part,
-    pub resource: String,
+    pub resource: ResourceName,
     pub from: Option<String>,
     pub to: Option<String>,
 }
 
 impl NodeResources {
     /// Keeps only the resources that `is_ours` selects.
-    pub fn retain(&mut self, is_ours: impl Fn(&str) -> bool) {
+    pub fn retain(&mut self, is_ours: impl Fn(&ResourceName) -> bool) {
         self.capacity.retain(|resource, _| is_ours(resource));
         self.allocatable.retain(|resource, _| is_ours(resource));
     }
 
-    pub fn part(&self, part: Part) -> &BTreeMap<String, String> {
+    pub fn part(&self, part: Part) -> &BTreeMap<ResourceName, String> {
         match part {
             Part::Capacity => &self.capacity,
             Part::Allocatable => &self.allocatable,
@@ -39,32 +40,32 @@ impl NodeResources {
     }
 
     /// Iterates over every resource with an entry in either map, once: those of capacity first.
-    pub fn names(&self) -> impl Iterator<Item = &String> {
-        let only_allocatable = (self.allocatable.keys())
-            .filter(|resource| !self.capacity.contains_key(resource.as_str()));
+    pub fn names(&self) -> impl Iterator<Item = &ResourceName> {
+        let only_allocatable =
+            (self.allocatable.keys()).filter(|resource| !self.capacity.contains_key(*resource));
         self.capacity.keys().chain(only_allocatable)
     }
 
     /// Returns the change that sets an entry to `to`; `None` if it already has that value.
-    pub fn change(&self, part: Part, resource: &str, to: u64) -> Option<EntryChange> {
+    pub fn change(&self, part: Part, resource: &ResourceName, to: u64) -> Option<EntryChange> {
         let from = self.part(part).get(resource);
         (from.and_then(|from| count(from)) != Some(to)).then(|| EntryChange {
             part,
-            resource: resource.to_owned(),
+            resource: resource.clone(),
             from: from.cloned(),
             to: Some(to.to_string()),
         })
     }
 
     /// Returns the changes that remove a resource from both maps.
-    pub fn removal(&self, resource: &str) -> impl Iterator<Item = EntryChange> {
+    pub fn removal(&self, resource: &ResourceName) -> impl Iterator<Item = EntryChange> {
         [Part::Capacity, Part::Allocatable]
             .into_iter()
             .filter_map(|part| {
                 let from = self.part(part).get(resource)?;
                 Some(EntryChange {
                     part,
-                    resource: resource.to_owned(),
+                    resource: resource.clone(),
                     from: Some(from.clone()),
                     to: None,
                 })
@@ -94,13 +95,6 @@ impl NodeResources {
         }
         true
     }
-}
-
-/// Returns whether a resource has one of these prefixes, such as `akri.sh`.
-pub fn has_prefix(resource: &str, prefixes: &[String]) -> bool {
-    resource
-        .split_once('/')
-        .is_some_and(|(prefix, _)| prefixes.iter().any(|ours| ours == prefix))
 }
 
 /// Parses a whole number in the form of Kubernetes: the API server converts 1000 to `1k`, and keeps `1Ki`.
@@ -144,25 +138,12 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_is_all_that_is_before_the_slash() {
-        let ours = ["akri.sh".to_owned()];
-        for (resource, expected) in [
-            ("akri.sh/cam", true),
-            ("akri.sh.example.com/cam", false),
-            ("not-akri.sh/cam", false),
-            ("akri.sh", false),
-            ("cpu", false),
-        ] {
-            assert_eq!(has_prefix(resource, &ours), expected, "{resource}");
-        }
-    }
-
-    #[test]
     fn an_entry_that_says_the_same_in_other_words_is_left_alone() {
         let mut node = NodeResources::default();
-        (node.capacity).insert("akri.sh/cam".to_owned(), "1k".to_owned());
-        assert_eq!(node.change(Part::Capacity, "akri.sh/cam", 1000), None);
-        let change = node.change(Part::Capacity, "akri.sh/cam", 999).unwrap();
+        let cam: ResourceName = "akri.sh/cam".parse().unwrap();
+        (node.capacity).insert(cam.clone(), "1k".to_owned());
+        assert_eq!(node.change(Part::Capacity, &cam, 1000), None);
+        let change = node.change(Part::Capacity, &cam, 999).unwrap();
         assert_eq!(
             (change.from.as_deref(), change.to.as_deref()),
             (Some("1k"), Some("999"))

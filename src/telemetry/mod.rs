@@ -49,7 +49,9 @@ pub fn start(settings: &Settings) -> anyhow::Result<()> {
             let logs = logs.fmt_fields(text::fields());
             all.with(logs.with_ansi(stderr().is_terminal())).init();
         }
-        LogFormat::Json => all.with(logs.json().flatten_event(true)).init(),
+        LogFormat::Json => all
+            .with(logs.json().flatten_event(true).with_span_list(false))
+            .init(),
     }
     Ok(())
 }

@@ -4,12 +4,18 @@ use super::{
     objects::{configurations, instances},
     plan::{self, Entry},
 };
-use crate::cluster::{self, node::Nodes};
+use crate::{
+    cluster::{self, node::Nodes},
+    model::{
+        resource_name::{ResourceName, ResourcePrefixes},
+        typed_names::NodeName,
+    },
+};
 use anyhow::anyhow;
 use kube::Client;
 use std::{collections::BTreeSet, time::Duration};
 use tokio::time::{Instant, sleep};
-use tracing::{info, warn};
+use tracing::{debug, warn};
 
 /// The time without a stale entry after which the kubelets put none back. It is longer than two syncs of a kubelet.
 const STABLE_TIME: Duration = Duration::from_secs(25);
@@ -20,7 +26,7 @@ const TRIES: usize = 5;
 /// The settings of a cleanup.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    pub prefixes: Vec<String>,
+    pub prefixes: ResourcePrefixes,
     /// The namespaces of the Instances; all namespaces if empty.
     pub namespaces: Vec<String>,
     /// The only node to clean up, if there is one.
@@ -105,7 +111,7 @@ struct Tidying<'a> {
     nodes: Nodes,
     settings: &'a Settings,
     /// The node and resource of each entry that was removed.
-    removed: BTreeSet<(String, String)>,
+    removed: BTreeSet<(NodeName, ResourceName)>,
 }
 
 struct Round {
@@ -153,9 +159,9 @@ impl Tidying<'_> {
                         let key = (entry.node.clone(), entry.resource.clone());
                         match self.removed.insert(key) {
                             true => round.entries.push((entry, Action::Removed)),
-                            // This happens every 10 s for 5 min, so it is only logged.
+                            // This happens every 10 s for 5 min.
                             false => {
-                                info!(node = %entry.node, resource = %entry.resource, "removed again, because the kubelet had put it back")
+                                debug!(node = %entry.node, resource = %entry.resource, "removed again, because the kubelet had put it back")
                             }
                         }
                     }

@@ -6,7 +6,7 @@ use crate::{
         self,
         watch::{self, Read},
     },
-    model::names::ObjectKey,
+    model::{names::ObjectKey, resource_name::ResourceName},
 };
 use kube::{Client, Resource, core::NamespaceResourceScope};
 use serde::de::DeserializeOwned;
@@ -50,7 +50,7 @@ pub(super) async fn instances(
     configurations: &[Read<Configuration>],
 ) -> Result<Vec<InstanceUse>, Failure> {
     let named = configurations.iter().filter_map(|configuration| {
-        let name = configuration.0.as_ref().ok()?.spec.resource_name.clone()?;
+        let name = configuration.0.as_ref().ok()?.spec.resource()?;
         Some((cluster::key_of(configuration.meta()), name))
     });
     let named = named.collect();
@@ -60,7 +60,7 @@ pub(super) async fn instances(
 
 fn instance_use(
     instance: Read<Instance>,
-    resource_names: &BTreeMap<ObjectKey, String>,
+    resource_names: &BTreeMap<ObjectKey, ResourceName>,
 ) -> InstanceUse {
     let key = cluster::key_of(instance.meta());
     let (configuration, nodes) = match instance.0 {

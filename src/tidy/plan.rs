@@ -1,6 +1,9 @@
 //! Decides which capacity entries are stale, and what is left of an installation that is being removed. Pure.
-use crate::model::node_resources::{EntryChange, NodeResources, count};
-use crate::model::typed_names::NodeName;
+use crate::model::{
+    node_resources::{EntryChange, NodeResources, count},
+    resource_name::ResourceName,
+    typed_names::NodeName,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The fields of an Instance that are used here.
@@ -10,8 +13,8 @@ pub(super) struct InstanceUse {
     pub(super) key: String,
     pub(super) name: String,
     pub(super) configuration: String,
-    /// The `spec.resourceName` of its Configuration, with the prefix.
-    pub(super) resource_name: Option<String>,
+    /// The `spec.resourceName` of its Configuration.
+    pub(super) resource_name: Option<ResourceName>,
     /// The nodes that see the device. `None` if that is unreadable: it may be any node.
     pub(super) nodes: Option<BTreeSet<NodeName>>,
 }
@@ -19,8 +22,8 @@ pub(super) struct InstanceUse {
 /// A stale entry of one node.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Entry {
-    pub node: String,
-    pub resource: String,
+    pub node: NodeName,
+    pub resource: ResourceName,
     /// The capacity, or `-` if only allocatable has the entry.
     pub capacity: String,
 }
@@ -34,14 +37,13 @@ pub(super) struct Stale {
 
 /// The resources on a node that Instances account for.
 struct Backed<'a> {
-    /// Names that may have any of our prefixes.
+    /// The last segments of names that may have any of our prefixes.
     names: BTreeSet<&'a str>,
-    /// Names with their prefix.
-    resources: BTreeSet<&'a str>,
+    resources: BTreeSet<&'a ResourceName>,
 }
 
 impl<'a> Backed<'a> {
-    fn on(node: &str, instances: &'a [InstanceUse]) -> Self {
+    fn on(node: &NodeName, instances: &'a [InstanceUse]) -> Self {
         let here = instances.iter().filter(|instance| {
             let nodes = instance.nodes.as_ref();
             nodes.is_none_or(|nodes| nodes.contains(node))
@@ -51,23 +53,22 @@ impl<'a> Backed<'a> {
                 .flat_map(|instance| [instance.name.as_str(), instance.configuration.as_str()])
                 .collect(),
             resources: here
-                .filter_map(|instance| instance.resource_name.as_deref())
+                .filter_map(|instance| instance.resource_name.as_ref())
                 .collect(),
         }
     }
 
-    fn has(&self, resource: &str) -> bool {
-        let name = resource.split_once('/').map_or(resource, |(_, name)| name);
-        self.names.contains(name) || self.resources.contains(resource)
+    fn has(&self, resource: &ResourceName) -> bool {
+        self.names.contains(resource.last_segment()) || self.resources.contains(resource)
     }
 }
 
 /// Returns the entries of a node that belong to no Instance of the node and to no Configuration with an Instance there.
 fn unbacked<'a>(
-    node: &str,
+    node: &NodeName,
     resources: &'a NodeResources,
     instances: &[InstanceUse],
-) -> Vec<&'a String> {
+) -> Vec<&'a ResourceName> {
     let backed = Backed::on(node, instances);
     (resources.names())
         .filter(|resource| !backed.has(resource))
@@ -75,10 +76,14 @@ fn unbacked<'a>(
 }
 
 /// Returns the stale entries of a node. `resources` must contain only entries with our prefixes.
-pub(super) fn stale(node: &str, resources: &NodeResources, instances: &[InstanceUse]) -> Stale {
+pub(super) fn stale(
+    node: &NodeName,
+    resources: &NodeResources,
+    instances: &[InstanceUse],
+) -> Stale {
     let unbacked = unbacked(node, resources, instances);
-    let entry = |resource: &&String| Entry {
-        node: node.to_owned(),
+    let entry = |resource: &&ResourceName| Entry {
+        node: node.clone(),
         resource: (*resource).clone(),
         capacity: (resources.capacity.get(*resource))
             .map_or("-", String::as_str)
@@ -96,7 +101,7 @@ pub(super) fn stale(node: &str, resources: &NodeResources, instances: &[Instance
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct InitialState {
     /// Entries that belonged to no Instance. There may be no agent that sets them to 0.
-    unbacked_entries: BTreeSet<(NodeName, String)>,
+    unbacked_entries: BTreeSet<(NodeName, ResourceName)>,
 }
 
 /// The state that is read repeatedly while an installation is being removed.
@@ -187,9 +192,13 @@ mod tests {
         }
     }
 
-    fn map(entries: &[(&str, &str)]) -> BTreeMap<String, String> {
-        let owned = |(resource, n): &(&str, &str)| (format!("akri.sh/{resource}"), (*n).to_owned());
-        entries.iter().map(owned).collect()
+    fn map(entries: &[(&str, &str)]) -> BTreeMap<ResourceName, String> {
+        let entry = |(resource, n): &(&str, &str)| (akri(resource), (*n).to_owned());
+        entries.iter().map(entry).collect()
+    }
+
+    fn akri(name: &str) -> ResourceName {
+        format!("akri.sh/{name}").parse().unwrap()
     }
 
     fn resources(entries: &[(&str, &str)]) -> NodeResources {
@@ -200,7 +209,9 @@ mod tests {
     }
 
     fn stale_names(node: &str, resources: &NodeResources, instances: &[InstanceUse]) -> String {
-        let entries = stale(node, resources, instances).entries.into_iter();
+        let entries = stale(&node.into(), resources, instances)
+            .entries
+            .into_iter();
         let names: Vec<_> = entries
             .map(|e| format!("{}={}", e.resource, e.capacity))
             .collect();
@@ -233,9 +244,9 @@ mod tests {
     #[test]
     fn a_name_that_a_configuration_gives_is_backed_with_its_prefix_and_no_other() {
         let mut named = instance("cam-1", &["a"]);
-        named.resource_name = Some("pflex.io/block".to_owned());
+        named.resource_name = Some("pflex.io/block".parse().unwrap());
         let one = |resource: &str| NodeResources {
-            capacity: BTreeMap::from([(resource.to_owned(), "3".to_owned())]),
+            capacity: BTreeMap::from([(resource.parse().unwrap(), "3".to_owned())]),
             ..NodeResources::default()
         };
         let stale_on = |node, resource| stale_names(node, &one(resource), &[named.clone()]);
@@ -250,26 +261,32 @@ mod tests {
             capacity: map(&[]),
             allocatable: map(&[("cam-1", "3")]),
         };
-        let Stale { entries, changes } = stale("a", &node, &[]);
+        let Stale { entries, changes } = stale(&"a".into(), &node, &[]);
         assert_eq!((entries[0].capacity.as_str(), changes.len()), ("-", 1));
+    }
+
+    fn entries() -> impl Strategy<Value = BTreeMap<ResourceName, String>> {
+        let name = "[a-c](-[1-3])?".prop_map(|name| akri(&name));
+        btree_map(name, "[0-3]", 0..6)
     }
 
     proptest! {
         #[test]
         fn executing_the_plan_leaves_nothing_stale_and_all_that_is_backed(
-            capacity in btree_map("akri\\.sh/[a-c](-[1-3])?", "[0-3]", 0..6),
-            allocatable in btree_map("akri\\.sh/[a-c](-[1-3])?", "[0-3]", 0..6),
+            capacity in entries(),
+            allocatable in entries(),
             instances in vec(("[a-c]-[1-3]", btree_set("[nm]", 0..2)), 0..4),
         ) {
             let instances: Vec<_> = instances
                 .iter()
                 .map(|(name, nodes)| instance(name, &nodes.iter().map(String::as_str).collect::<Vec<_>>()))
                 .collect();
+            let node = NodeName::from("n");
             let before = NodeResources { capacity, allocatable };
             let mut after = before.clone();
-            prop_assert!(after.apply(&stale("n", &before, &instances).changes));
-            prop_assert_eq!(stale("n", &after, &instances).entries, vec![]);
-            let backed = Backed::on("n", &instances);
+            prop_assert!(after.apply(&stale(&node, &before, &instances).changes));
+            prop_assert_eq!(stale(&node, &after, &instances).entries, vec![]);
+            let backed = Backed::on(&node, &instances);
             for resource in before.names().filter(|name| backed.has(name)) {
                 prop_assert_eq!(before.capacity.get(resource), after.capacity.get(resource));
                 prop_assert_eq!(before.allocatable.get(resource), after.allocatable.get(resource));

@@ -8,6 +8,7 @@ use super::{
 use crate::{
     api::configuration::Configuration,
     cluster::{self, node::Nodes},
+    model::resource_name::ResourcePrefixes,
 };
 use anyhow::bail;
 use kube::{
@@ -27,7 +28,7 @@ const UNBACKED_GRACE: Duration = Duration::from_secs(12);
 /// The settings of an uninstallation.
 #[derive(Debug, Clone)]
 pub struct Uninstall {
-    pub prefixes: Vec<String>,
+    pub prefixes: ResourcePrefixes,
     /// The namespaces of the Configurations; all namespaces if empty.
     pub namespaces: Vec<String>,
     pub timeout: Duration,

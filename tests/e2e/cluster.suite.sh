@@ -18,7 +18,7 @@ test_the_story_of_the_readme() {
   within 5 "four Instances" has_instances zeroconf-http 4
   note "applied -> four Instances: $TOOK s"
   kubectl get instances | tee "$SUITE/instances"
-  head -n 1 "$SUITE/instances" | says -E '^NAME +CONFIG +SHARED +NODES +AVAILABLE +DEVICE +AGE$' || fail "columns of kubectl get instances"
+  head -n 1 "$SUITE/instances" | matches -E '^NAME +CONFIG +SHARED +NODES +AVAILABLE +DEVICE +AGE$' || fail "columns of kubectl get instances"
   for n in 1 2 3 4; do
     instance=$(instance_of "page-$n")
     within 5 "both nodes see page-$n" is_on "$instance" node-1 node-2
@@ -32,7 +32,7 @@ test_the_story_of_the_readme() {
   for n in 1 2 3 4; do
     within 5 "a broker has the variables of page-$n" a_broker_says "AKRI_ZEROCONF_DEVICE_NAME=page-$n" "AKRI_ZEROCONF_DEVICE_PORT=808$n"
   done
-  plugin_sockets node-1 | says -E "^$instance-[0-9]{10}\.sock\$" || fail "no socket <instance>-<ts>.sock: $(plugin_sockets node-1)"
+  plugin_sockets node-1 | matches -E "^$instance-[0-9]{10}\.sock\$" || fail "no socket <instance>-<ts>.sock: $(plugin_sockets node-1)"
   grpcurl_answers "$instance"
   device_goes page-4
   kubectl delete configuration zeroconf-http
@@ -304,7 +304,7 @@ test_two_configurations_of_one_name() {
 }
 
 has_event_in() { # NAMESPACE NAME TEXT
-  kubectl -n "$1" get events --field-selector "involvedObject.name=$2" -o json | jq -r '.items[].reason' | says -x "$3"
+  kubectl -n "$1" get events --field-selector "involvedObject.name=$2" -o json | jq -r '.items[].reason' | matches -x "$3"
 }
 
 test_a_hundred_devices() {

@@ -235,7 +235,7 @@ test_a_configuration_that_goes_takes_all_with_it_at_once() {
 }
 
 has_no_socket() {
-  ! find "$PLUGINS" -name 'cameras*' | says .
+  ! find "$PLUGINS" -name 'cameras*' | matches .
 }
 
 has_ended() {

@@ -50,7 +50,7 @@ is_empty() { # CMD…
 }
 
 # As `grep -q`, but it reads its whole input: a command that writes into a pipe whose reader has ended fails, and with it the pipe.
-says() { # ARGS… of grep
+matches() { # ARGS… of grep
   grep "$@" >/dev/null
 }
 

@@ -144,7 +144,7 @@ events_of() { # NAME: reasons and notes
 }
 
 has_event() { # NAME TEXT
-  events_of "$1" | says -F "$2"
+  events_of "$1" | matches -F "$2"
 }
 
 # ---- Pods ----
@@ -185,7 +185,7 @@ is_settled() { # Running, or refused
 logs_have() { # POD TEXT [ARGS… of kubectl logs]
   local text=$2
   set -- "$1" "${@:3}"
-  kubectl logs "$@" | says -F "$text"
+  kubectl logs "$@" | matches -F "$text"
 }
 
 env_of() { # POD VARIABLE

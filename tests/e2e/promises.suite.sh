@@ -226,7 +226,7 @@ port_is() {
 
 a_mover_says() { # LINE
   local broker
-  broker=$(brokers movers) && [ -n "$broker" ] && kubectl logs "$broker" | says -x "$1"
+  broker=$(brokers movers) && [ -n "$broker" ] && kubectl logs "$broker" | matches -x "$1"
 }
 
 test_a_controller_that_is_replaced_ends_with_0() {

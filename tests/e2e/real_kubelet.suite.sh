@@ -70,7 +70,7 @@ is_running() {
 }
 
 logs_have() { # POD TEXT
-  kubectl logs "$1" | says -F "$2"
+  kubectl logs "$1" | matches -F "$2"
 }
 
 container_of() {
@@ -215,7 +215,7 @@ test_a_configuration_that_goes_takes_all_with_it_at_once() {
 }
 
 has_no_socket() {
-  ! find "$PLUGINS" -name 'cameras*' | says .
+  ! find "$PLUGINS" -name 'cameras*' | matches .
 }
 
 show() {

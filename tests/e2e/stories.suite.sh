@@ -118,7 +118,7 @@ runs_again() { # DEPLOYMENT
   local pod id
   pod=$(pod_of "$1") || return 1
   id=$(kubectl get pod "$pod" -o 'jsonpath={.status.containerStatuses[0].containerID}')
-  cluster on node-1 ctr -n k8s.io tasks list | grep -F "${id#containerd://}" | says RUNNING
+  cluster on node-1 ctr -n k8s.io tasks list | grep -F "${id#containerd://}" | matches RUNNING
 }
 
 runs_and_refused() { # DEPLOYMENT COUNT

@@ -76,6 +76,19 @@ test_why_repeats_what_the_condition_and_the_event_say() {
   within 5 "an object that is not there" says 'there is no Pod, Instance or Configuration default/nothing' why nothing
 }
 
+test_discover_runs_a_handler_on_a_node() {
+  clean
+  echo 'descriptions: [lamp]' >"$SUITE/details"
+  plugin discover debugEcho --node node-1 --details "$SUITE/details" --for 2s -o json >"$SUITE/found"
+  equal "the devices that node-1 finds" lamp "$(jq -r '.[].id' "$SUITE/found")"
+  ! plugin discover debugEcho --node none --details "$SUITE/details" >"$SUITE/said" 2>&1 || fail "there is no node none"
+  grep -q 'no agent runs on node none' "$SUITE/said" || fail "$(cat "$SUITE/said")"
+  begin finder control "$SUITE/kubectl-petiole" discover debugEcho --node node-1 --details "$SUITE/details"
+  within 15 "each change is a line" grep -q lamp "$SUITE/log/finder"
+  stop finder KILL
+  within 15 "what ran in the Pod has ended" is_empty processes node-1 discover
+}
+
 test_doctor_is_content_with_an_installation_and_names_a_node_without_an_agent() {
   clean
   within 60 "every check is ok, or a capacity entry of an earlier test" doctor_finds_no_fault
@@ -91,5 +104,5 @@ test_doctor_is_content_with_an_installation_and_names_a_node_without_an_agent() 
 doctor_finds_no_fault() {
   local said
   said=$(plugin doctor) || return 1
-  ! grep -v '^ok  ' <<<"$said" | says -v 'capacity entries without a device'
+  ! grep -v '^ok  ' <<<"$said" | matches -v 'capacity entries without a device'
 }

@@ -202,6 +202,7 @@ async fn an_agent_counts_what_happened_and_is_ready_while_the_kubelet_listens_to
     assert!(registered["socket"].is_string(), "{registered}");
     assert_eq!(registered["span"]["name"], "plugin", "{registered}");
     assert!(registered["span"]["resource"].is_string(), "{registered}");
+    assert_eq!(registered.get("spans"), None, "{registered}");
 
     // A kubelet that stops leaves its socket, but nothing receives the slots any more.
     node.stop_kubelet().await;

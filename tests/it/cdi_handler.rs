@@ -31,7 +31,7 @@ fn cdi_file(names: &[&str]) -> String {
 
 fn node() -> TestNode {
     let mut node = TestNode::new();
-    node.agent_settings.resource_prefixes = vec!["akri.sh".to_owned(), "pflex.io".to_owned()];
+    node.agent_settings.resource_prefixes = "akri.sh,pflex.io".parse().unwrap();
     for folder in node.cdi_folders() {
         fs::create_dir(folder).unwrap();
     }

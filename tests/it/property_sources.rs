@@ -13,7 +13,10 @@ use petiole::{
     agent,
     cluster::{node::Nodes, property_sources::PropertySources},
     discovery::{DetailsError, Discovery, DiscoveryError, DiscoveryHandler, session::Handlers},
-    model::device::{DeviceSet, Scope},
+    model::{
+        device::{DeviceSet, Scope},
+        resource_name::ResourcePrefixes,
+    },
     store::kubernetes::{self, KubernetesStore},
 };
 use serde_json::{Value, json};
@@ -198,10 +201,9 @@ impl Server {
 }
 
 fn settings(folder: &TempDir, client: Client) -> agent::Settings {
-    let prefixes = vec!["akri.sh".to_owned()];
+    let prefixes: ResourcePrefixes = "akri.sh".parse().unwrap();
     agent::Settings {
         node_name: "node-a".into(),
-        resource_prefix: "akri.sh".to_owned(),
         nodes: Some(Nodes::new(client.clone(), &prefixes)),
         resource_prefixes: prefixes,
         property_sources: Some(PropertySources::new(client)),

@@ -21,7 +21,7 @@ const ENDPOINT: &str = "vendor.sock";
 
 fn node() -> TestNode {
     let mut node = TestNode::new();
-    node.agent_settings.resource_prefixes = vec!["akri.sh".to_owned(), "pflex.io".to_owned()];
+    node.agent_settings.resource_prefixes = "akri.sh,pflex.io".parse().unwrap();
     node.agent_settings.resource_name_hold = Duration::from_secs(5);
     let device = |id: &str| device::Device::new(id);
     node.devices.see("block", ["a", "b"].map(device));

@@ -13,6 +13,7 @@ use petiole::{
     cluster::{node::Nodes, property_sources::PropertySources},
     controller,
     discovery::{handlers, session::Handlers},
+    model::resource_name::ResourcePrefixes,
     store::kubernetes::{self, KubernetesStore},
 };
 use serde_json::{Value, json};
@@ -103,7 +104,7 @@ async fn a_controller_that_gets_sigterm_ends_without_an_error() {
             identity: "me".to_owned(),
             namespace: "petiole".to_owned(),
             watch_namespaces: vec![],
-            resource_prefix: "akri.sh".to_owned(),
+            resource_prefix: "akri.sh".parse().unwrap(),
             http_address: None,
         };
         let controller = controller::run(settings, api_server(watches.clone()), stop.clone());
@@ -133,7 +134,7 @@ async fn run_agent(
     client: Client,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
-    let prefixes = vec!["akri.sh".to_owned()];
+    let prefixes: ResourcePrefixes = "akri.sh".parse().unwrap();
     let store = KubernetesStore::new(
         client.clone(),
         kubernetes::Settings {
@@ -144,7 +145,6 @@ async fn run_agent(
     )?;
     let settings = agent::Settings {
         node_name: "node-a".into(),
-        resource_prefix: "akri.sh".to_owned(),
         resource_prefixes: prefixes.clone(),
         nodes: Some(Nodes::new(client.clone(), &prefixes)),
         property_sources: Some(PropertySources::new(client)),

@@ -26,6 +26,7 @@ use crate::{
     model::{
         device::DeviceSet,
         names::ObjectKey,
+        resource_name::ResourceName,
         slot_table::{Resource, SlotTable, Use},
     },
     store::{Configurations, InstanceChange, Instances, StoreError},
@@ -58,7 +59,7 @@ pub(super) struct Agent {
     /// The version of the kubelet's checkpoint that was read last, and its entries.
     pub(super) checkpoint: RefCell<(u64, Vec<Entry>)>,
     /// The last list of each resource that the kubelet got.
-    listed: RefCell<BTreeMap<String, Vec<Slot>>>,
+    listed: RefCell<BTreeMap<ResourceName, Vec<Slot>>>,
 }
 
 impl Agent {
@@ -281,14 +282,14 @@ impl Agent {
     }
 
     /// Returns the resources that are registered at the kubelet.
-    pub(super) fn registered(&self) -> BTreeSet<String> {
+    pub(super) fn registered(&self) -> BTreeSet<ResourceName> {
         self.listed.borrow().keys().cloned().collect()
     }
 
     /// Sends the last list again.
-    pub(super) fn resend(&self, resource: &str) {
+    pub(super) fn resend(&self, resource: &ResourceName) {
         let list = self.listed.borrow().get(resource).cloned();
-        let lists = list.map(|list| (resource.to_owned(), list));
+        let lists = list.map(|list| (resource.clone(), list));
         self.node()
             .send_slots(&self.world, lists.into_iter().collect(), vec![]);
     }
@@ -309,9 +310,10 @@ impl Agent {
         stale: &BTreeSet<String>,
     ) {
         let (slots, mut listed) = (self.slots.borrow(), self.listed.borrow_mut());
-        let names: BTreeSet<&String> = desired.values().map(|offered| &offered.full_name).collect();
+        let names: BTreeSet<&ResourceName> =
+            desired.values().map(|offered| &offered.full_name).collect();
         let ended = listed.keys().filter(|name| !names.contains(name));
-        let ended: Vec<String> = ended.cloned().collect();
+        let ended: Vec<ResourceName> = ended.cloned().collect();
         listed.retain(|name, _| names.contains(name));
         let mut changed = vec![];
         for offered in desired.values() {

@@ -358,7 +358,7 @@ impl Controller {
             brokers::plan(&brokers::Input {
                 world: &seen,
                 memory,
-                resource_prefix: "akri.sh",
+                resource_prefix: &"akri.sh".parse().unwrap(),
                 now: machine.clock(),
             })
         };

@@ -18,6 +18,7 @@ use crate::{
         checkpoint::{Data, Entry, encoded},
         container_edits::SLOT_VARIABLE,
         names::ObjectKey,
+        resource_name::ResourcePrefixes,
         slot_table::{Held, Use},
     },
     proto::device_plugin::ContainerAllocateResponse,
@@ -208,8 +209,8 @@ impl Agent {
     }
 }
 
-fn prefixes() -> [String; 1] {
-    ["akri.sh".to_owned()]
+fn prefixes() -> ResourcePrefixes {
+    "akri.sh".parse().unwrap()
 }
 
 /// Returns the data of the file, as the kubelet writes it.

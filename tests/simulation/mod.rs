@@ -103,7 +103,7 @@ impl World {
         let configurations =
             CONFIGURATIONS.map(|(name, scope)| (configuration(name, capacity, has_brokers), scope));
         let mut validated = ValidatedConfigurations {
-            names: ResourceNames::new("akri.sh", true),
+            names: ResourceNames::new(&"akri.sh".parse().unwrap(), true),
             ..ValidatedConfigurations::default()
         };
         let mut server = ApiServer::default();
@@ -118,6 +118,7 @@ impl World {
                 configuration: configuration.clone(),
                 selection: Selection::Selected,
                 scope,
+                resource_name: None,
             };
             validated.accepted.insert(key.clone(), accepted);
             server.configurations.insert(key, configuration);

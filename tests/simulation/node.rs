@@ -12,7 +12,11 @@ use super::{
     pods::{self, Run, Runtime},
     store::Mirror,
 };
-use crate::{agent::values::Slot, model::slot::SlotId, proto::pod_resources::PodResources};
+use crate::{
+    agent::values::Slot,
+    model::{resource_name::ResourceName, slot::SlotId},
+    proto::pod_resources::PodResources,
+};
 use std::{
     cell::{Cell, RefCell},
     collections::BTreeSet,
@@ -166,8 +170,8 @@ impl Node {
     pub(super) fn send_slots(
         &self,
         world: &Rc<World>,
-        lists: Vec<(String, Vec<Slot>)>,
-        ended: Vec<String>,
+        lists: Vec<(ResourceName, Vec<Slot>)>,
+        ended: Vec<ResourceName>,
     ) {
         let machine = &world.machine;
         let at = (machine.now() + machine.between(1, 60)).max(self.last_list.get());

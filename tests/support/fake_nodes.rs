@@ -87,7 +87,7 @@ impl FakeNodes {
     pub fn nodes(&self) -> Nodes {
         let config = Config::new(format!("http://{}", self.address).parse().unwrap());
         let client = Client::try_from(config).unwrap();
-        Nodes::new(client, &["akri.sh".to_owned()])
+        Nodes::new(client, &"akri.sh".parse().unwrap())
     }
 
     /// Returns capacity and allocatable of a resource; `-` for a missing entry.

@@ -2,11 +2,11 @@
 use super::plan::{self, Books, Checkpoint};
 use crate::{
     agent::values::PodList,
-    model::{checkpoint::Data, slot_table::Use},
+    model::{checkpoint::Data, resource_name::ResourcePrefixes, slot_table::Use},
 };
 
 /// Returns the uses of the resources with these prefixes, by a checkpoint that the kubelet has just written.
-pub fn uses(data: Data, prefixes: &[String]) -> Vec<Use> {
+pub fn uses(data: Data, prefixes: &ResourcePrefixes) -> Vec<Use> {
     let books = Books {
         list: PodList::default(),
         checkpoint: Checkpoint::Read {

@@ -2,13 +2,13 @@
 use crate::{
     agent::{
         pod_resources::by_maker,
-        values::{Ids, PodList},
+        values::{IdsByMaker, IdsByResource, PodList},
     },
     model::{
         checkpoint::Data,
         container_edits::SLOT_VARIABLE,
         names::ObjectKey,
-        node_resources::has_prefix,
+        resource_name::{ResourceName, ResourcePrefixes},
         slot::SlotId,
         slot_table::{Held, Use},
     },
@@ -26,7 +26,7 @@ const DIGEST_LENGTHS: [usize; 2] = [6, 10];
 /// The ids of one resource that one container holds, by the checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Entry {
-    pub(crate) resource: String,
+    pub(crate) resource: ResourceName,
     pub(crate) ids: BTreeSet<String>,
     /// See [`Use`].
     pub(crate) env_slots: BTreeSet<SlotId>,
@@ -122,7 +122,7 @@ impl Books {
     }
 
     /// The ids that containers hold or may hold, by what they were made for; `None` where a book cannot be read.
-    pub(crate) fn held(&self) -> Option<Ids> {
+    pub(crate) fn held(&self) -> Option<IdsByMaker> {
         match self.checkpoint {
             Checkpoint::Unreadable(_) => None,
             Checkpoint::Missing | Checkpoint::Read { .. } => {
@@ -131,8 +131,8 @@ impl Books {
         }
     }
 
-    /// The same by the resources' whole names, as far as the books can be read.
-    pub(crate) fn held_by_resource(&self) -> Ids {
+    /// Returns the same ids by resource, as far as the books can be read.
+    pub(crate) fn held_by_resource(&self) -> IdsByResource {
         let mut ids = self.list.by_resource.clone();
         for entry in self.entries() {
             let of_resource = ids.entry(entry.resource.clone()).or_default();
@@ -189,10 +189,13 @@ fn slots<'a>(ids: impl IntoIterator<Item = &'a String>) -> BTreeSet<SlotId> {
 }
 
 /// The entries of our resources.
-pub(crate) fn entries(data: Data, prefixes: &[String]) -> Vec<Entry> {
+pub(crate) fn entries(data: Data, prefixes: &ResourcePrefixes) -> Vec<Entry> {
     let entries = data.pod_device_entries.unwrap_or_default().into_iter();
-    let ours = entries.filter(|entry| has_prefix(&entry.resource_name, prefixes));
-    ours.map(|entry| {
+    let ours = entries.filter_map(|entry| {
+        let resource = prefixes.own_name(&entry.resource_name)?;
+        Some((resource, entry))
+    });
+    ours.map(|(resource, entry)| {
         let response = entry.response().unwrap_or_default();
         // What cannot be read tells nothing; the ids are held all the same.
         let response = ContainerAllocateResponse::decode(response.as_slice()).unwrap_or_default();
@@ -200,7 +203,7 @@ pub(crate) fn entries(data: Data, prefixes: &[String]) -> Vec<Entry> {
             ids: entry.ids().cloned().collect(),
             env_slots: env_slots(&response.envs),
             digests: digests(&response.envs),
-            resource: entry.resource_name,
+            resource,
         }
     })
     .collect()
@@ -224,7 +227,7 @@ fn digests(env: &BTreeMap<String, String>) -> BTreeSet<String> {
 
 /// The resource whose plugin sends its list once more, so that the kubelet writes its checkpoint anew: it writes all of
 /// it at every list, whichever plugin's. None where the kubelet listens to none.
-pub(crate) fn resent(registered: &BTreeSet<String>) -> Option<&String> {
+pub(crate) fn resent(registered: &BTreeSet<ResourceName>) -> Option<&ResourceName> {
     registered.first()
 }
 

@@ -4,8 +4,11 @@
 //! the device (after a power cut, say), the Pod has failed for good, or runs without the device (kubelet.go:
 //! `HandlePodAdditions`; devicemanager: `Allocate`). A manifest with other contents is another Pod to it.
 use crate::{
-    agent::values::{Ids, PodList},
-    model::{names::ObjectKey, node_resources::has_prefix},
+    agent::values::{IdsByResource, PodList},
+    model::{
+        names::ObjectKey,
+        resource_name::{ResourceName, ResourcePrefixes},
+    },
 };
 use serde_json::Value;
 use std::{collections::BTreeSet, time::Duration};
@@ -22,7 +25,7 @@ const LONGEST_PATIENCE: Duration = Duration::from_secs(300);
 #[derive(Debug, Default)]
 pub(super) struct Kubelet {
     /// The ids that it would allocate now.
-    pub(super) allocatable: Ids,
+    pub(super) allocatable: IdsByResource,
     pub(super) held: PodList,
     /// How long it has been there.
     pub(super) age: Duration,
@@ -104,16 +107,16 @@ fn state(pod: &Value, kubelet: &Kubelet) -> State {
 impl Kubelet {
     /// Returns whether it has a plugin for every resource with one of these prefixes that the Pod asks for: it would
     /// start the Pod without the others.
-    pub(super) fn knows_what_is_asked(&self, pod: &Value, prefixes: &[String]) -> bool {
+    pub(super) fn knows_what_is_asked(&self, pod: &Value, prefixes: &ResourcePrefixes) -> bool {
         let spec = &pod["spec"];
         let containers = ["initContainers", "containers"].map(|list| spec[list].as_array());
-        let asked = asked_by(containers.into_iter().flatten());
-        let mut ours = asked.iter().filter(|name| has_prefix(name, prefixes));
-        ours.all(|resource| self.allocatable.contains_key(*resource))
+        let asked = asked_by(containers.into_iter().flatten()).into_iter();
+        let mut ours = asked.filter_map(|name| prefixes.own_name(name));
+        ours.all(|resource| self.allocatable.contains_key(&resource))
     }
 
     /// Returns whether the Pod holds the resource. The kubelet names a static Pod by its own name and the node's.
-    fn holds(&self, pod: &Value, resource: &str) -> bool {
+    fn holds(&self, pod: &Value, resource: &ResourceName) -> bool {
         let metadata = &pod["metadata"];
         let namespace = metadata["namespace"].as_str().unwrap_or("default");
         let name = metadata["name"].as_str().unwrap_or_default();
@@ -163,12 +166,13 @@ mod tests {
             ..Kubelet::default()
         };
         let slots = BTreeSet::from(["cam-1-0".to_owned()]);
-        kubelet.allocatable.insert(RESOURCE.to_owned(), slots);
+        let resource: ResourceName = RESOURCE.parse().unwrap();
+        kubelet.allocatable.insert(resource.clone(), slots);
         for &(namespace, pod, id) in holders {
             let held = &mut kubelet.held;
-            let ids = held.by_resource.entry(RESOURCE.to_owned()).or_default();
+            let ids = held.by_resource.entry(resource.clone()).or_default();
             ids.insert(id.to_owned());
-            let holders = held.holders.entry(RESOURCE.to_owned()).or_default();
+            let holders = held.holders.entry(resource.clone()).or_default();
             holders.insert(ObjectKey::new(namespace, pod));
         }
         kubelet

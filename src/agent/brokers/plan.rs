@@ -10,7 +10,7 @@ use crate::{
         names,
     },
     discovery::session::Discoveries,
-    model::names::ObjectKey,
+    model::{names::ObjectKey, resource_name::ResourcePrefixes},
     store::Instances,
 };
 use serde_json::{Value, json};
@@ -23,8 +23,7 @@ const FILE_START: &str = "petiole-";
 
 pub(super) struct World<'a> {
     pub(super) node: &'a str,
-    pub(super) resource_prefix: &'a str,
-    pub(super) resource_prefixes: &'a [String],
+    pub(super) resource_prefixes: &'a ResourcePrefixes,
     pub(super) validated: &'a ValidatedConfigurations,
     pub(super) discoveries: &'a Discoveries,
     pub(super) instances: &'a Instances,
@@ -122,12 +121,11 @@ pub(super) fn plan(world: &World<'_>) -> Plan {
         }
         let existing = world.existing.get(&file);
         wanted.insert(file.clone());
-        let resource = format!("{}/{}", world.resource_prefix, key.name);
         if let Sight::Seen(device) = sight(instance, world.discoveries) {
             let subject = Subject {
                 key,
                 instance,
-                resource_prefix: world.resource_prefix,
+                resource_prefix: world.resource_prefixes.first(),
             };
             match pod(world, subject, spec, &device.connection_digest()) {
                 Err(e) => drop(plan.broken.insert(configuration, e)),
@@ -135,7 +133,7 @@ pub(super) fn plan(world: &World<'_>) -> Plan {
                     Some(existing) if is_same(&mut pod, existing) => plan.tried(world, file, pod),
                     _ => {
                         let kubelet = world.kubelet;
-                        let is_known = kubelet.allocatable.contains_key(&resource);
+                        let is_known = kubelet.allocatable.contains_key(&subject.resource());
                         if is_known && kubelet.knows_what_is_asked(&pod, world.resource_prefixes) {
                             plan.actions.push(Action::Write { file, pod });
                         }

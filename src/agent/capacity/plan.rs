@@ -1,7 +1,10 @@
 //! Decides the entries of our resources in the status of this Node, and when stale entries are removed. Pure.
 use crate::{
-    agent::values::{Ids, Slot},
-    model::node_resources::{EntryChange, NodeResources, Part},
+    agent::values::{IdsByResource, Slot},
+    model::{
+        node_resources::{EntryChange, NodeResources, Part},
+        resource_name::ResourceName,
+    },
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,14 +28,14 @@ pub(super) struct Offer {
     pub(super) is_registered: bool,
 }
 
-/// The known state of the node. Resources have the names under which they are registered.
+/// The known state of the node.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Known<'a> {
     /// The lists of all plugins that run or start.
-    pub(super) offers: &'a BTreeMap<String, Offer>,
+    pub(super) offers: &'a BTreeMap<ResourceName, Offer>,
     pub(super) node: &'a NodeResources,
     /// The healthy ids that the kubelet has; `None` while it has not been asked.
-    pub(super) kubelet: Option<&'a Ids>,
+    pub(super) kubelet: Option<&'a IdsByResource>,
     /// How long the kubelet has been there; `None` where there is none.
     pub(super) kubelet_age: Option<Duration>,
     /// The agent's uptime.
@@ -43,11 +46,11 @@ pub(super) struct Known<'a> {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Memory {
     /// The resources that had a plugin.
-    offered: BTreeSet<String>,
+    offered: BTreeSet<ResourceName>,
     /// The resources whose plugin has stopped, and when. Their allocatable is set to 0 once.
-    stopped: BTreeMap<String, Duration>,
+    stopped: BTreeMap<ResourceName, Duration>,
     /// The uptime since when an entry has had no plugin.
-    unbacked: BTreeMap<String, Duration>,
+    unbacked: BTreeMap<ResourceName, Duration>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,10 +4,10 @@ use crate::{
     agent::{
         pod_resources,
         settings::{Clock, Settings},
-        values::{Ids, KubeletFolder, KubeletSocket},
+        values::{IdsByResource, KubeletFolder, KubeletSocket},
     },
     backoff::Backoff,
-    model::names::ObjectKey,
+    model::{names::ObjectKey, resource_name::ResourceName},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -34,9 +34,9 @@ pub(super) struct ForeignPlugins {
     /// The names of our Configurations, also of deleted ones: their slots may be listed for a moment longer.
     own_names: BTreeSet<String>,
     /// The resources of foreign plugins with one of their ids, and the uptime when they were last listed.
-    listed: BTreeMap<String, (String, Duration)>,
+    listed: BTreeMap<ResourceName, (String, Duration)>,
     /// The same without the uptimes.
-    ids: BTreeMap<String, String>,
+    ids: BTreeMap<ResourceName, String>,
     waits: Backoff,
 }
 
@@ -74,7 +74,7 @@ impl ForeignPlugins {
     pub(super) fn listed_by(
         &self,
         kubelet: Option<KubeletSocket>,
-    ) -> Option<&BTreeMap<String, String>> {
+    ) -> Option<&BTreeMap<ResourceName, String>> {
         (kubelet.is_some() && self.asked == kubelet).then_some(&self.ids)
     }
 
@@ -98,7 +98,7 @@ impl ForeignPlugins {
                     warn!(
                         "the kubelet does not list its resources, so no resource name counts as taken: {e:#}"
                     );
-                    Ids::new()
+                    IdsByResource::new()
                 }
             };
             if self.update(kubelet, &answer, self.clock.uptime()) {
@@ -108,7 +108,12 @@ impl ForeignPlugins {
     }
 
     /// Takes over an answer of the kubelet. Returns whether it changes anything.
-    fn update(&mut self, kubelet: Option<KubeletSocket>, answer: &Ids, now: Duration) -> bool {
+    fn update(
+        &mut self,
+        kubelet: Option<KubeletSocket>,
+        answer: &IdsByResource,
+        now: Duration,
+    ) -> bool {
         let is_another = self.asked != kubelet;
         if is_another {
             // The plugins of the previous kubelet may be about to register with this one.
@@ -137,8 +142,7 @@ mod tests {
     fn settings() -> Settings {
         Settings {
             node_name: "a".into(),
-            resource_prefix: "pflex.io".to_owned(),
-            resource_prefixes: vec!["pflex.io".to_owned()],
+            resource_prefixes: "pflex.io".parse().unwrap(),
             nodes: None,
             property_sources: None,
             plugin_folder: PathBuf::new(),
@@ -158,7 +162,8 @@ mod tests {
 
     #[test]
     fn a_plugin_has_its_name_for_a_while_after_it_was_listed_last() {
-        let listed = |id: &str| Ids::from([("pflex.io/block".to_owned(), [id.to_owned()].into())]);
+        let block: ResourceName = "pflex.io/block".parse().unwrap();
+        let listed = |id: &str| IdsByResource::from([(block.clone(), [id.to_owned()].into())]);
         let mut foreign = ForeignPlugins::new(
             Arc::new(settings()),
             Clock::start(),
@@ -169,12 +174,12 @@ mod tests {
             (0, listed("block-0"), false, false), // a slot of ours
             (1, listed("pflex1"), true, true),
             (2, listed("pflex1"), false, true),
-            (31, Ids::new(), false, true),
-            (32, Ids::new(), true, false),
+            (31, IdsByResource::new(), false, true),
+            (32, IdsByResource::new(), true, false),
             (40, listed("pflex1"), true, true),
-            (60, Ids::new(), false, true),
+            (60, IdsByResource::new(), false, true),
             (61, listed("pflex1"), false, true), // it has restarted
-            (90, Ids::new(), false, true),
+            (90, IdsByResource::new(), false, true),
         ] {
             let now = Duration::from_secs(second);
             assert_eq!(foreign.update(None, &said, now), is_news, "at {second} s");

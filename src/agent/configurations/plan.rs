@@ -124,7 +124,7 @@ fn accept(
     spec::check_name(name)?;
     spec::check(&configuration.spec)?;
     rights::check_references(&key.namespace, &configuration.spec)?;
-    resource::check(world, configuration)?;
+    let resource_name = resource::checked(world, configuration)?;
     let handler = &configuration.spec.discovery_handler;
     if let Some(earlier) = earlier.filter(|e| e.session.handler != handler.name) {
         let message = format!(
@@ -163,6 +163,7 @@ fn accept(
         selection,
         configuration: rights::limited(world.variables, configuration),
         session,
+        resource_name,
     })
 }
 

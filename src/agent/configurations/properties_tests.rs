@@ -5,7 +5,12 @@ use crate::{
         values::{Accepted, ValidatedConfigurations},
     },
     discovery::plan::SessionSpec,
-    model::{device::Scope, property_source::Contents, variables::Variables},
+    model::{
+        device::Scope,
+        property_source::Contents,
+        resource_name::{ResourceName, ResourcePrefixes},
+        variables::Variables,
+    },
     store::{Configurations, key_of, manifest},
 };
 use std::{
@@ -13,9 +18,9 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
-static PREFIXES: LazyLock<Vec<String>> = LazyLock::new(|| vec!["akri.sh".to_owned()]);
+static PREFIXES: LazyLock<ResourcePrefixes> = LazyLock::new(|| "akri.sh".parse().unwrap());
 static NO_VARIABLES: LazyLock<Variables> = LazyLock::new(Variables::default);
-static NOTHING: BTreeSet<String> = BTreeSet::new();
+static NOTHING: BTreeSet<ResourceName> = BTreeSet::new();
 const SECRET: &str = "secretKeyRef: {name: onvif, key: password}";
 
 fn configuration(name: &str, properties: &str) -> String {
@@ -44,7 +49,6 @@ fn world<'a>(configurations: &'a Configurations, before: &'a Accepted) -> World<
         configurations,
         before,
         labels: Labels::NoNode,
-        prefix: "akri.sh",
         prefixes: &PREFIXES,
         foreign: None,
         registered: &NOTHING,

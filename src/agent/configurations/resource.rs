@@ -1,59 +1,54 @@
 //! Decides which Configuration gets which resource name (`spec.resourceName`). Pure.
 use super::world::World;
 use crate::{
-    agent::values::{Accepted, Ids},
+    agent::values::{Accepted, AcceptedConfiguration, IdsByResource},
     api::{
         configuration::{Configuration, Problem},
         reason::Reason,
     },
-    model::{
-        names::ObjectKey,
-        node_resources::has_prefix,
-        resource_names::{ResourceNames, is_resource_name},
-    },
+    model::{names::ObjectKey, resource_name::ResourceName, resource_names::ResourceNames},
     store::Configurations,
 };
 use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
 
 /// The names that Configurations want, or go on with, as their own.
-pub(super) fn wanted(configurations: &Configurations, before: &Accepted) -> BTreeSet<String> {
+pub(super) fn wanted(configurations: &Configurations, before: &Accepted) -> BTreeSet<ResourceName> {
     let objects = configurations.objects.values();
-    let now = objects.filter_map(|configuration| configuration.spec.resource_name.clone());
-    let earlier = before.keys().filter_map(|key| own_name(before, key));
-    now.chain(earlier.cloned()).collect()
+    let now = objects.filter_map(|configuration| configuration.spec.resource());
+    let earlier = before.values();
+    let earlier = earlier.filter_map(|accepted| accepted.resource_name.clone());
+    now.chain(earlier).collect()
 }
 
-fn own_name<'a>(accepted: &'a Accepted, key: &ObjectKey) -> Option<&'a String> {
-    accepted.get(key)?.configuration.spec.resource_name.as_ref()
-}
-
-/// Holds one Configuration's name to all that does not depend on the others.
-pub(super) fn check(world: &World<'_>, configuration: &Configuration) -> Result<(), Problem> {
+/// Returns the configured name of a Configuration's resource. It is checked against everything but the names that other
+/// Configurations want.
+pub(super) fn checked(
+    world: &World<'_>,
+    configuration: &Configuration,
+) -> Result<Option<ResourceName>, Problem> {
     let Some(name) = &configuration.spec.resource_name else {
-        return Ok(());
+        return Ok(None);
     };
-    if !is_resource_name(name) {
+    let default_prefix = world.prefixes.first();
+    let Ok(name) = name.parse::<ResourceName>() else {
         let message = format!(
-            "resourceName is {name:?}; it must be a prefix and a name, such as {}/camera",
-            world.prefix
+            "resourceName is {name:?}; it must be a prefix and a name, such as {default_prefix}/camera"
         );
         return Err(Problem::new(Reason::BadSpec, message));
-    }
-    if !has_prefix(name, world.prefixes) {
+    };
+    if !world.prefixes.owns(&name) {
         let message = format!(
             "resourceName is {name:?}, and the prefixes of this agent are {}: use one of them, or add yours to --resource-prefixes (resourcePrefixes of the chart)",
-            world.prefixes.join(", ")
+            world.prefixes
         );
         return Err(Problem::new(Reason::ResourcePrefix, message));
     }
     let instance_of = |other: &ObjectKey| {
-        let digest = name.strip_prefix(world.prefix).and_then(|name| {
-            name.strip_prefix('/')?
-                .strip_prefix(&other.name)?
-                .strip_prefix('-')
-        });
-        digest
-            .is_some_and(|d| matches!(d.len(), 6 | 10) && d.bytes().all(|b| b.is_ascii_hexdigit()))
+        let rest = name.last_segment().strip_prefix(&*other.name);
+        let digest = rest.and_then(|rest| rest.strip_prefix('-'));
+        let is_digest =
+            |d: &str| matches!(d.len(), 6 | 10) && d.bytes().all(|b| b.is_ascii_hexdigit());
+        *default_prefix == *name.prefix() && digest.is_some_and(is_digest)
     };
     match world
         .configurations
@@ -67,13 +62,16 @@ pub(super) fn check(world: &World<'_>, configuration: &Configuration) -> Result<
             );
             Err(Problem::new(Reason::ResourceTaken, message))
         }
-        None => Ok(()),
+        None => Ok(Some(name)),
     }
 }
 
 /// The ids that are no slots of ours, one for each resource. Slots are named after their Configuration, also those of an
 /// agent before this one.
-pub(super) fn foreign(listed: &Ids, ours: &BTreeSet<String>) -> BTreeMap<String, String> {
+pub(super) fn foreign(
+    listed: &IdsByResource,
+    ours: &BTreeSet<String>,
+) -> BTreeMap<ResourceName, String> {
     let is_ours = |id: &String| {
         id.rsplit_once('-').is_some_and(|(of, number)| {
             !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()) && ours.contains(of)
@@ -97,7 +95,7 @@ pub(super) fn report_foreign(
         return;
     };
     for (key, accepted) in accepted {
-        let Some(name) = accepted.configuration.spec.resource_name.clone() else {
+        let Some(name) = accepted.resource_name.clone() else {
             continue;
         };
         let Some(id) = foreign.get(&name) else {
@@ -110,7 +108,7 @@ pub(super) fn report_foreign(
         let problem = problems.entry(key.clone());
         problem.or_insert_with(|| Problem::new(Reason::ResourceTaken, message));
         let earlier = world.before.get(key);
-        let other_name = earlier.filter(|e| e.configuration.spec.resource_name != Some(name));
+        let other_name = earlier.filter(|earlier| earlier.resource_name != Some(name));
         if let Some(earlier) = other_name {
             *accepted = earlier.clone();
         }
@@ -120,8 +118,8 @@ pub(super) fn report_foreign(
 /// Returns whether a plugin of ours may register a name, or has: it must not end another's, and may not before the
 /// kubelet was asked who else has it. Where another registers over ours a kubelet listens to both, and would let go of
 /// the other if ours went.
-fn is_free(world: &World<'_>, name: &str) -> bool {
-    let is_free = |foreign: &BTreeMap<String, String>| !foreign.contains_key(name);
+fn is_free(world: &World<'_>, name: &ResourceName) -> bool {
+    let is_free = |foreign: &BTreeMap<ResourceName, String>| !foreign.contains_key(name);
     world.registered.contains(name) || world.foreign.is_some_and(is_free)
 }
 
@@ -132,7 +130,7 @@ pub(super) fn names(world: &World<'_>, accepted: &Accepted) -> ResourceNames {
     let are_known = configurations.is_complete
         || !configurations.objects.is_empty()
         || !configurations.hidden.is_empty();
-    let mut names = ResourceNames::new(world.prefix, are_known);
+    let mut names = ResourceNames::new(world.prefixes.first(), are_known);
     let refused = configurations
         .objects
         .iter()
@@ -142,8 +140,8 @@ pub(super) fn names(world: &World<'_>, accepted: &Accepted) -> ResourceNames {
     for (key, _) in refused {
         names.set(key, None);
     }
-    for key in accepted.keys() {
-        if let Some(own) = own_name(accepted, key) {
+    for (key, accepted) in accepted {
+        if let Some(own) = &accepted.resource_name {
             names.set(key, is_free(world, own).then(|| own.clone()));
         }
     }
@@ -158,8 +156,8 @@ pub(super) fn refuse_second(
     problems: &mut BTreeMap<ObjectKey, Problem>,
 ) {
     while let Some((loser, winner, name)) = collision(world, accepted) {
-        let earlier = (world.before.get(&loser))
-            .filter(|earlier| full_name(world, &loser, &earlier.configuration) != name);
+        let earlier =
+            (world.before.get(&loser)).filter(|earlier| full_name(world, &loser, earlier) != name);
         match earlier {
             Some(earlier) => drop(accepted.insert(loser.clone(), earlier.clone())),
             None => drop(accepted.remove(&loser)),
@@ -172,12 +170,15 @@ pub(super) fn refuse_second(
 }
 
 /// Two of one resource: who goes without it, who has it, and its name.
-fn collision(world: &World<'_>, accepted: &Accepted) -> Option<(ObjectKey, ObjectKey, String)> {
-    let has_it = |key: &ObjectKey, name: &str| {
+fn collision(
+    world: &World<'_>,
+    accepted: &Accepted,
+) -> Option<(ObjectKey, ObjectKey, ResourceName)> {
+    let has_it = |key: &ObjectKey, name: &ResourceName| {
         let before = world.before.get(key);
-        before.is_some_and(|b| full_name(world, key, &b.configuration) == name)
+        before.is_some_and(|before| full_name(world, key, before) == *name)
     };
-    let age = |key: &ObjectKey, name: &str| {
+    let age = |key: &ObjectKey, name: &ResourceName| {
         let created = accepted[key]
             .configuration
             .metadata
@@ -185,9 +186,9 @@ fn collision(world: &World<'_>, accepted: &Accepted) -> Option<(ObjectKey, Objec
             .clone();
         (!has_it(key, name), created, key.clone())
     };
-    let mut first: BTreeMap<String, &ObjectKey> = BTreeMap::new();
+    let mut first: BTreeMap<ResourceName, &ObjectKey> = BTreeMap::new();
     for (key, configuration) in accepted {
-        match first.entry(full_name(world, key, &configuration.configuration)) {
+        match first.entry(full_name(world, key, configuration)) {
             Entry::Vacant(entry) => drop(entry.insert(key)),
             Entry::Occupied(entry) => {
                 let (name, other) = (entry.key().clone(), *entry.get());
@@ -202,9 +203,9 @@ fn collision(world: &World<'_>, accepted: &Accepted) -> Option<(ObjectKey, Objec
     None
 }
 
-fn full_name(world: &World<'_>, key: &ObjectKey, configuration: &Configuration) -> String {
-    let own = configuration.spec.resource_name.clone();
-    own.unwrap_or_else(|| format!("{}/{}", world.prefix, key.name))
+fn full_name(world: &World<'_>, key: &ObjectKey, accepted: &AcceptedConfiguration) -> ResourceName {
+    let own = accepted.resource_name.clone();
+    own.unwrap_or_else(|| world.prefixes.first().resource(&key.name))
 }
 
 #[cfg(test)]

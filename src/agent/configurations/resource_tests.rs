@@ -2,7 +2,7 @@
 use super::super::{ValidatedConfigurations, plan::validate, world::Labels};
 use super::*;
 use crate::{
-    agent::values::Ids,
+    agent::values::IdsByResource,
     discovery::{Reads, plan::SessionSpec},
     model::{device::Scope, slot_table::Resource, variables::Variables},
     store::{key_of, manifest},
@@ -15,16 +15,20 @@ fn scope(_: &SessionSpec) -> Result<Scope, Problem> {
 }
 
 /// Configurations as `name: resourceName`, the first is the oldest.
-fn validated(of: &[(&str, &str)], before: &Accepted, offered: &Ids) -> ValidatedConfigurations {
-    let registered = before.keys().filter_map(|key| own_name(before, key));
-    validated_with(of, before, Some(offered), &registered.cloned().collect())
+fn validated(
+    of: &[(&str, &str)],
+    before: &Accepted,
+    offered: &IdsByResource,
+) -> ValidatedConfigurations {
+    let registered = before.values().filter_map(|a| a.resource_name.clone());
+    validated_with(of, before, Some(offered), &registered.collect())
 }
 
 fn validated_with(
     of: &[(&str, &str)],
     before: &Accepted,
-    offered: Option<&Ids>,
-    registered: &BTreeSet<String>,
+    offered: Option<&IdsByResource>,
+    registered: &BTreeSet<ResourceName>,
 ) -> ValidatedConfigurations {
     let mut configurations = Configurations {
         is_complete: true,
@@ -46,8 +50,7 @@ fn validated_with(
         configurations: &configurations,
         before,
         labels: Labels::NoNode,
-        prefix: "akri.sh",
-        prefixes: &["akri.sh".to_owned(), "pflex.io".to_owned()],
+        prefixes: &"akri.sh,pflex.io".parse().unwrap(),
         foreign: others.as_ref(),
         registered,
         max_configurations: 100,
@@ -62,7 +65,7 @@ fn validated_with(
 const BLOCK: &str = ", resourceName: pflex.io/block";
 const DISK: &str = ", resourceName: pflex.io/disk";
 
-fn name(validated: &ValidatedConfigurations, configuration: &str) -> Option<String> {
+fn name(validated: &ValidatedConfigurations, configuration: &str) -> Option<ResourceName> {
     let resource = Resource::Configuration(configuration.to_owned());
     validated.names.of(&resource)
 }
@@ -90,7 +93,7 @@ fn a_name_of_its_own_has_one_of_our_prefixes_and_is_nobody_elses() {
         let validated = validated(
             &[("cam", ""), ("block", resource)],
             &Accepted::new(),
-            &Ids::new(),
+            &IdsByResource::new(),
         );
         assert_eq!(reason(&validated, "block"), expected, "{resource}");
         assert_eq!(name(&validated, "cam").unwrap(), "akri.sh/cam");
@@ -108,7 +111,11 @@ fn a_name_of_its_own_has_one_of_our_prefixes_and_is_nobody_elses() {
 #[test]
 fn the_prefix_that_is_refused_comes_with_the_flag_and_the_value_of_the_chart() {
     let resource = ", resourceName: example.com/block";
-    let validated = validated(&[("block", resource)], &Accepted::new(), &Ids::new());
+    let validated = validated(
+        &[("block", resource)],
+        &Accepted::new(),
+        &IdsByResource::new(),
+    );
     let message = &validated.problems.values().next().unwrap().message;
     for part in [
         "example.com/block",
@@ -122,7 +129,9 @@ fn the_prefix_that_is_refused_comes_with_the_flag_and_the_value_of_the_chart() {
 
 #[test]
 fn a_name_that_another_plugin_has_is_refused_and_slots_of_an_earlier_agent_are_no_other() {
-    let offered = |id: &str| Ids::from([("pflex.io/block".to_owned(), [id.to_owned()].into())]);
+    let offered = |id: &str| {
+        IdsByResource::from([("pflex.io/block".parse().unwrap(), [id.to_owned()].into())])
+    };
     for (id, expected) in [
         ("pflex1", "ResourceTaken"),
         ("block-0", ""),
@@ -133,13 +142,13 @@ fn a_name_that_another_plugin_has_is_refused_and_slots_of_an_earlier_agent_are_n
         assert_eq!(reason(&validated, "block"), expected, "{id}");
     }
     // The Configuration that has the resource keeps it, and gets a problem.
-    let before = validated(&[("block", BLOCK)], &Accepted::new(), &Ids::new()).accepted;
+    let before = validated(&[("block", BLOCK)], &Accepted::new(), &IdsByResource::new()).accepted;
     let now = validated(&[("block", BLOCK)], &before, &offered("pflex1"));
     assert_eq!(name(&now, "block").unwrap(), "pflex.io/block");
     assert_eq!(reason(&now, "block"), "ResourceTaken");
     assert_eq!(now.accepted, before);
     // An edit that wants it changes nothing.
-    let before = validated(&[("block", DISK)], &Accepted::new(), &Ids::new()).accepted;
+    let before = validated(&[("block", DISK)], &Accepted::new(), &IdsByResource::new()).accepted;
     let now = validated(&[("block", BLOCK)], &before, &offered("pflex1"));
     assert_eq!(name(&now, "block").unwrap(), "pflex.io/disk");
     assert_eq!(
@@ -151,20 +160,20 @@ fn a_name_that_another_plugin_has_is_refused_and_slots_of_an_earlier_agent_are_n
 #[test]
 fn of_two_with_one_name_the_one_that_has_it_goes_on_else_the_older() {
     let two = [("b", BLOCK), ("a", BLOCK)];
-    let fresh = validated(&two, &Accepted::new(), &Ids::new());
+    let fresh = validated(&two, &Accepted::new(), &IdsByResource::new());
     assert_eq!(name(&fresh, "b").unwrap(), "pflex.io/block");
     assert_eq!(
         (reason(&fresh, "a"), name(&fresh, "a")),
         ("ResourceTaken".to_owned(), None)
     );
 
-    let before = validated(&[("a", BLOCK)], &Accepted::new(), &Ids::new()).accepted;
-    let now = validated(&two, &before, &Ids::new());
+    let before = validated(&[("a", BLOCK)], &Accepted::new(), &IdsByResource::new()).accepted;
+    let now = validated(&two, &before, &IdsByResource::new());
     assert_eq!(name(&now, "a").unwrap(), "pflex.io/block");
     assert_eq!(reason(&now, "b"), "ResourceTaken");
     // Nothing new: nothing moves.
     assert_eq!(
-        validated(&two, &now.accepted, &Ids::new()).accepted,
+        validated(&two, &now.accepted, &IdsByResource::new()).accepted,
         now.accepted
     );
 }
@@ -174,13 +183,13 @@ fn a_default_name_is_a_name_like_any_other() {
     let before = validated(
         &[("a", ", resourceName: akri.sh/b")],
         &Accepted::new(),
-        &Ids::new(),
+        &IdsByResource::new(),
     );
     assert_eq!(reason(&before, "a"), "");
     let now = validated(
         &[("a", ", resourceName: akri.sh/b"), ("b", "")],
         &before.accepted,
-        &Ids::new(),
+        &IdsByResource::new(),
     );
     assert_eq!(
         (reason(&now, "a"), reason(&now, "b").as_str()),
@@ -191,8 +200,13 @@ fn a_default_name_is_a_name_like_any_other() {
 
 #[test]
 fn an_edit_that_wants_what_another_has_changes_nothing_and_a_swap_works() {
-    let before = validated(&[("a", BLOCK), ("b", DISK)], &Accepted::new(), &Ids::new()).accepted;
-    let greedy = validated(&[("a", DISK), ("b", DISK)], &before, &Ids::new());
+    let before = validated(
+        &[("a", BLOCK), ("b", DISK)],
+        &Accepted::new(),
+        &IdsByResource::new(),
+    )
+    .accepted;
+    let greedy = validated(&[("a", DISK), ("b", DISK)], &before, &IdsByResource::new());
     assert_eq!(greedy.accepted, before);
     assert_eq!(reason(&greedy, "a"), "ResourceTaken");
     assert_eq!(name(&greedy, "a").unwrap(), "pflex.io/block");
@@ -200,14 +214,14 @@ fn an_edit_that_wants_what_another_has_changes_nothing_and_a_swap_works() {
     let third = validated(
         &[("a", DISK), ("b", DISK), ("c", BLOCK)],
         &before,
-        &Ids::new(),
+        &IdsByResource::new(),
     );
     assert_eq!(
         (reason(&third, "c").as_str(), third.accepted.len()),
         ("ResourceTaken", 2)
     );
 
-    let swapped = validated(&[("a", DISK), ("b", BLOCK)], &before, &Ids::new());
+    let swapped = validated(&[("a", DISK), ("b", BLOCK)], &before, &IdsByResource::new());
     assert!(swapped.problems.is_empty());
     assert_eq!(name(&swapped, "a").unwrap(), "pflex.io/disk");
 }
@@ -215,8 +229,11 @@ fn an_edit_that_wants_what_another_has_changes_nothing_and_a_swap_works() {
 #[test]
 fn who_has_lost_its_name_to_another_goes_on_without_it_until_it_is_free() {
     let block = [("block", BLOCK)];
-    let before = validated(&block, &Accepted::new(), &Ids::new()).accepted;
-    let offered = Ids::from([("pflex.io/block".to_owned(), ["pflex1".to_owned()].into())]);
+    let before = validated(&block, &Accepted::new(), &IdsByResource::new()).accepted;
+    let offered = IdsByResource::from([(
+        "pflex.io/block".parse().unwrap(),
+        ["pflex1".to_owned()].into(),
+    )]);
     let nothing = BTreeSet::new();
     let lost = validated_with(&block, &before, Some(&offered), &nothing);
     assert_eq!(
@@ -225,15 +242,23 @@ fn who_has_lost_its_name_to_another_goes_on_without_it_until_it_is_free() {
     );
     assert_eq!(lost.accepted, before);
 
-    let free = validated_with(&block, &lost.accepted, Some(&Ids::new()), &nothing);
+    let free = validated_with(
+        &block,
+        &lost.accepted,
+        Some(&IdsByResource::new()),
+        &nothing,
+    );
     assert!(free.problems.is_empty());
     assert_eq!(name(&free, "block").unwrap(), "pflex.io/block");
 }
 
 #[test]
 fn one_that_goes_back_to_its_earlier_name_keeps_it_from_another_of_ours() {
-    let before = validated(&[("a", DISK)], &Accepted::new(), &Ids::new()).accepted;
-    let offered = Ids::from([("pflex.io/block".to_owned(), ["pflex1".to_owned()].into())]);
+    let before = validated(&[("a", DISK)], &Accepted::new(), &IdsByResource::new()).accepted;
+    let offered = IdsByResource::from([(
+        "pflex.io/block".parse().unwrap(),
+        ["pflex1".to_owned()].into(),
+    )]);
     let now = validated(&[("a", BLOCK), ("b", DISK)], &before, &offered);
     assert_eq!(name(&now, "a").unwrap(), "pflex.io/disk");
     assert_eq!(name(&now, "b"), None);
@@ -251,14 +276,17 @@ fn a_name_is_not_offered_before_the_kubelet_was_asked_who_has_it() {
     assert!(unasked.problems.is_empty());
     assert_eq!((unasked.accepted.len(), name(&unasked, "block")), (1, None));
 
-    let registered = BTreeSet::from(["pflex.io/block".to_owned()]);
+    let registered = BTreeSet::from(["pflex.io/block".parse().unwrap()]);
     let ours = validated_with(&block, &unasked.accepted, None, &registered);
     assert_eq!(name(&ours, "block").unwrap(), "pflex.io/block");
 }
 
 #[test]
 fn slots_of_another_of_ours_that_has_just_stopped_are_no_other_plugins() {
-    let offered = Ids::from([("pflex.io/block".to_owned(), ["disk-7".to_owned()].into())]);
+    let offered = IdsByResource::from([(
+        "pflex.io/block".parse().unwrap(),
+        ["disk-7".to_owned()].into(),
+    )]);
     let two = [("block", BLOCK), ("disk", DISK)];
     let validated = validated(&two, &Accepted::new(), &offered);
     assert_eq!(reason(&validated, "block"), "");
@@ -274,11 +302,11 @@ proptest! {
     ) {
         let all = |of: &BTreeMap<String, usize>, before: &Accepted| {
             let of: Vec<(&str, &str)> = of.iter().map(|(c, n)| (c.as_str(), NAMES[*n])).collect();
-            validated(&of, before, &Ids::new())
+            validated(&of, before, &IdsByResource::new())
         };
         let before = all(&first, &Accepted::new());
         let now = all(&then, &before.accepted);
-        let owned = |validated: &ValidatedConfigurations| -> Vec<(String, String)> {
+        let owned = |validated: &ValidatedConfigurations| -> Vec<(ResourceName, String)> {
             let keys = validated.accepted.keys();
             keys.map(|key| (name(validated, &key.name).unwrap(), key.name.clone())).collect()
         };

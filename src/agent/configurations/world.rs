@@ -6,6 +6,7 @@ use crate::{
     model::{
         device::Scope,
         property_source::{Contents, Wanted},
+        resource_name::{ResourceName, ResourcePrefixes},
         variables::Variables,
     },
     store::Configurations,
@@ -26,13 +27,12 @@ pub(super) struct World<'a> {
     pub(super) configurations: &'a Configurations,
     pub(super) before: &'a Accepted,
     pub(super) labels: Labels<'a>,
-    /// The prefix of a resource without a name of its own.
-    pub(super) prefix: &'a str,
-    pub(super) prefixes: &'a [String],
+    /// The prefixes of our resources. Resources without a configured name have the first one.
+    pub(super) prefixes: &'a ResourcePrefixes,
     /// The resources of foreign plugins, each with one of its ids; `None` if the kubelet has not answered yet.
-    pub(super) foreign: Option<&'a BTreeMap<String, String>>,
+    pub(super) foreign: Option<&'a BTreeMap<ResourceName, String>>,
     /// Our resources that are registered with the kubelet.
-    pub(super) registered: &'a BTreeSet<String>,
+    pub(super) registered: &'a BTreeSet<ResourceName>,
     /// The most Configurations that are accepted.
     pub(super) max_configurations: usize,
     pub(super) scope_of: &'a dyn Fn(&SessionSpec) -> Result<Scope, Problem>,

@@ -1,5 +1,5 @@
 //! The reasons why a call of the kubelet is refused, with the message for the kubelet and one word for metrics.
-use crate::agent::slots::Refusal;
+use crate::{agent::slots::Refusal, model::resource_name::ResourceName};
 use tonic::Status;
 
 #[derive(Debug)]
@@ -67,7 +67,7 @@ impl Denied {
     }
 
     /// A container has the slot by a name that its resource had before.
-    pub(super) fn former_name(id: &str, resource: &str) -> Self {
+    pub(super) fn former_name(id: &str, resource: &ResourceName) -> Self {
         Self {
             status: Status::failed_precondition(format!(
                 "a container that still runs holds {id} as {resource}, which is what the resource was called before: delete its Pod, or ask again"

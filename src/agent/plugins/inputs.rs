@@ -7,6 +7,7 @@ use crate::{
         values::{KubeletFolder, KubeletSocket, Listed, ValidatedConfigurations},
     },
     discovery::session::Discoveries,
+    model::resource_name::ResourceName,
     store::Store,
     telemetry::metrics,
 };
@@ -26,7 +27,7 @@ pub(in crate::agent) struct Inputs {
     pub(in crate::agent) kubelet: watch::Receiver<Option<KubeletSocket>>,
     pub(in crate::agent) kubelet_folder: watch::Receiver<KubeletFolder>,
     /// The resource whose plugin sends its list to the kubelet once more.
-    pub(in crate::agent) resend: watch::Receiver<String>,
+    pub(in crate::agent) resend: watch::Receiver<Option<ResourceName>>,
 }
 
 /// The values that the plugins publish.
@@ -34,15 +35,15 @@ pub(in crate::agent) struct Inputs {
 pub(in crate::agent) struct Published {
     pub(in crate::agent) listed: watch::Sender<Listed>,
     /// Our resources that are registered with the kubelet.
-    pub(in crate::agent) registered: watch::Sender<BTreeSet<String>>,
+    pub(in crate::agent) registered: watch::Sender<BTreeSet<ResourceName>>,
 }
 
 impl Published {
     /// Records whether a resource is registered with the kubelet.
-    pub(super) fn set_registered(&self, resource: &str, is_registered: bool) {
+    pub(super) fn set_registered(&self, resource: &ResourceName, is_registered: bool) {
         self.registered
             .send_if_modified(|registered| match is_registered {
-                true => registered.insert(resource.to_owned()),
+                true => registered.insert(resource.clone()),
                 false => registered.remove(resource),
             });
         metrics().set_plugins_registered(self.registered.borrow().len());

@@ -7,6 +7,7 @@ use crate::{
     discovery::session::Discoveries,
     model::{
         names::{ObjectKey, shortened},
+        resource_name::ResourceName,
         resource_names::ResourceNames,
         slot::SlotOwner,
         slot_table::{ListedSlot, Resource, SlotTable},
@@ -32,7 +33,7 @@ pub(crate) fn desired(
     node: &str,
     names: &ResourceNames,
 ) -> BTreeMap<String, Offered> {
-    let mut offered: BTreeMap<String, Offered> = BTreeMap::new();
+    let mut offered: BTreeMap<ResourceName, Offered> = BTreeMap::new();
     let (of_configurations, of_instances): (Vec<_>, Vec<_>) = resources(instances, node)
         .into_values()
         .partition(|resource| matches!(resource, Resource::Configuration(_)));
@@ -172,6 +173,7 @@ mod tests {
                 true => Resource::Instance(name.clone()),
                 false => Resource::Configuration(name.clone()),
             };
+            let full_name = format!("akri.sh/{full_name}").parse().unwrap();
             let offered = Offered {
                 resource,
                 full_name,
@@ -179,6 +181,10 @@ mod tests {
             (name, offered)
         });
         prop::collection::vec(offer, 0..5).prop_map(|all| all.into_iter().collect())
+    }
+
+    fn names(are_known: bool) -> ResourceNames {
+        ResourceNames::new(&"akri.sh".parse().unwrap(), are_known)
     }
 
     fn instances(of: &[(&str, &str)]) -> Instances {
@@ -199,10 +205,10 @@ mod tests {
         let instances = instances(&[("block-8120fe", "block"), ("cam-1", "cam")]);
         let offered = |names: &ResourceNames| -> Vec<String> {
             let desired = desired(&instances, "n", names).into_values();
-            desired.map(|offered| offered.full_name).collect()
+            desired.map(|offered| offered.full_name.into()).collect()
         };
         let block = ObjectKey::new("default", "block");
-        let mut names = ResourceNames::new("akri.sh", true);
+        let mut names = names(true);
         let instances_alone = ["akri.sh/block-8120fe", "akri.sh/cam-1"];
         for (own, expected) in [
             (
@@ -220,20 +226,17 @@ mod tests {
                 vec!["akri.sh/block-8120fe", "akri.sh/cam", "akri.sh/cam-1"],
             ),
         ] {
-            names.set(&block, Some(own.to_owned()));
+            names.set(&block, Some(own.parse().unwrap()));
             assert_eq!(offered(&names), expected, "{own}");
         }
-        names.set(&block, Some("akri.sh/cam".to_owned()));
+        names.set(&block, Some("akri.sh/cam".parse().unwrap()));
         assert_eq!(offered(&names).len(), 3, "one of the two");
-        assert_eq!(
-            offered(&ResourceNames::new("akri.sh", false)),
-            instances_alone
-        );
+        assert_eq!(offered(&self::names(false)), instances_alone);
     }
 
     #[test]
     fn a_resource_stays_while_a_container_here_has_a_slot_of_a_device_that_is_seen_no_more() {
-        let names = ResourceNames::new("akri.sh", true);
+        let names = names(true);
         for (usage, expected) in [
             ("n", vec!["cam-1"]),
             ("C:cam-0:n", vec!["cam"]),

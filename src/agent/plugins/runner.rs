@@ -59,7 +59,7 @@ pub(super) struct Plugin {
 
 impl Plugin {
     pub(super) async fn run(mut self, stop: CancellationToken) {
-        let span = info_span!("plugin", resource = self.offered.full_name);
+        let span = info_span!("plugin", resource = self.offered.full_name.as_str());
         async {
             let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
             let mut known = None;
@@ -190,7 +190,7 @@ impl Plugin {
         RegisterRequest {
             version: VERSION.to_owned(),
             endpoint: socket.to_owned(),
-            resource_name: self.offered.full_name.clone(),
+            resource_name: self.offered.full_name.clone().into(),
             options: Some(DevicePluginOptions {
                 pre_start_required: true,
                 get_preferred_allocation_available: matches!(

@@ -8,6 +8,7 @@ use super::{
     values::{KubeletSocket, ValidatedConfigurations},
 };
 use crate::{
+    model::resource_name::ResourceName,
     store::{Configurations, Instances},
     telemetry::http::Health,
 };
@@ -22,7 +23,7 @@ pub(super) struct Inputs {
     pub(super) validated: watch::Receiver<Arc<ValidatedConfigurations>>,
     pub(super) kubelet: watch::Receiver<Option<KubeletSocket>>,
     /// Our resources that are registered with the kubelet.
-    pub(super) registered: watch::Receiver<BTreeSet<String>>,
+    pub(super) registered: watch::Receiver<BTreeSet<ResourceName>>,
 }
 
 pub(super) fn health(inputs: Inputs) -> Health {

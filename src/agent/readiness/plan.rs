@@ -3,7 +3,7 @@
 //! Only what is so now counts, nothing that was: while a kubelet restarts the agent is not ready, once, from when the
 //! old one lets go of the plugins until the new one listens to all of them. A device that is new is not registered for the
 //! few milliseconds its registration takes; a probe at that moment gets the answer "not ready", and the next one "ready".
-use crate::store::Configurations;
+use crate::{model::resource_name::ResourceName, store::Configurations};
 use std::{collections::BTreeSet, path::Path};
 
 /// The inputs of the decision.
@@ -11,10 +11,10 @@ pub(super) struct World<'a> {
     pub(super) plugin_folder: &'a Path,
     pub(super) has_kubelet: bool,
     pub(super) configurations: &'a Configurations,
-    /// The resources of this node's Instances, by the names under which they are registered.
-    pub(super) desired: &'a BTreeSet<String>,
+    /// The resources of this node's Instances.
+    pub(super) desired: &'a BTreeSet<ResourceName>,
     /// The resources that are registered with the kubelet.
-    pub(super) registered: &'a BTreeSet<String>,
+    pub(super) registered: &'a BTreeSet<ResourceName>,
 }
 
 /// A line for each thing that is missing; none of an agent that is ready.
@@ -62,7 +62,7 @@ mod tests {
         has_kubelet: bool,
         registered: &[&str],
     ) -> Vec<String> {
-        let whole = |name: &&str| format!("akri.sh/{name}");
+        let whole = |name: &&str| format!("akri.sh/{name}").parse().unwrap();
         missing(&World {
             plugin_folder: Path::new("/var/lib/kubelet/device-plugins"),
             has_kubelet,

@@ -3,7 +3,7 @@
 //! A slot that is never released keeps its device from all other Pods, and its Instance from being deleted. A slot that is
 //! released too early is given to a second container.
 use crate::{
-    agent::values::Ids,
+    agent::values::IdsByMaker,
     model::{
         slot::SlotId,
         slot_table::{Adoptions, Held, HeldTwice, SlotChange, SlotTable},
@@ -100,7 +100,7 @@ pub(crate) fn new_conflicts<'a>(now: &'a [HeldTwice], before: &[HeldTwice]) -> V
 /// answered.
 pub(crate) fn releases(
     held: &[Held],
-    listed: &Ids,
+    listed: &IdsByMaker,
     look: Look,
     missed: &Missed,
 ) -> (Vec<SlotChange>, Missed) {
@@ -133,7 +133,7 @@ pub(crate) fn releases(
 }
 
 /// Returns whether a container holds the slot by the resource it was claimed by.
-pub(crate) fn is_listed(held: &Held, listed: &Ids) -> bool {
+pub(crate) fn is_listed(held: &Held, listed: &IdsByMaker) -> bool {
     let id = held.id();
     let ids = id
         .rsplit_once('-')
@@ -194,7 +194,7 @@ mod tests {
         held(answered, SlotOwner::Node("a".into()))
     }
 
-    fn listing(resource: &str, id: &str) -> Ids {
+    fn listing(resource: &str, id: &str) -> IdsByMaker {
         BTreeMap::from([(resource.to_owned(), BTreeSet::from([id.to_owned()]))])
     }
 
@@ -212,8 +212,12 @@ mod tests {
     fn released_at(held: &Held, looks: &[u64]) -> Option<u64> {
         let mut missed = Missed::new();
         for look in looks {
-            let (releases, still) =
-                releases(std::slice::from_ref(held), &Ids::new(), at(*look), &missed);
+            let (releases, still) = releases(
+                std::slice::from_ref(held),
+                &IdsByMaker::new(),
+                at(*look),
+                &missed,
+            );
             missed = still;
             if !releases.is_empty() {
                 return Some(*look);
@@ -233,7 +237,9 @@ mod tests {
         let missed = Missed::from([(by_instance(0).slot, Duration::from_secs(50))]);
         let released = |answered, look| {
             let held = [by_instance(answered)];
-            !releases(&held, &Ids::new(), look, &missed).0.is_empty()
+            !releases(&held, &IdsByMaker::new(), look, &missed)
+                .0
+                .is_empty()
         };
         let fresh = |seconds| Look {
             is_fresh: true,
@@ -271,7 +277,7 @@ mod tests {
     #[test]
     fn a_slot_that_was_claimed_again_between_the_looks_stays() {
         let missed = Missed::from([(SlotId::new("cam-8120fe", 0), Duration::from_secs(5))]);
-        let (releases, still) = releases(&[by_instance(10)], &Ids::new(), at(16), &missed);
+        let (releases, still) = releases(&[by_instance(10)], &IdsByMaker::new(), at(16), &missed);
         assert!(releases.is_empty());
         assert_eq!(
             still.into_values().collect::<Vec<_>>(),

@@ -28,7 +28,7 @@ fn with<T>(shared: bool, f: impl FnOnce(Subject<'_>) -> T) -> T {
     f(Subject {
         key: &key,
         instance: &instance,
-        resource_prefix: "akri.sh",
+        resource_prefix: &"akri.sh".parse().unwrap(),
     })
 }
 
@@ -228,7 +228,7 @@ fn long_names_are_cut_and_stay_apart() {
     let subject = Subject {
         key: &key,
         instance: &instance,
-        resource_prefix: "akri.sh",
+        resource_prefix: &"akri.sh".parse().unwrap(),
     };
     let made = pod(subject, &"n".repeat(90), &json!({"containers": []})).unwrap();
     for (_, value) in made["metadata"]["labels"].as_object().unwrap() {

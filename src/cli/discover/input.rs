@@ -2,7 +2,7 @@
 use crate::yaml;
 use anyhow::{Context as _, bail};
 use serde_json::Value;
-use std::{collections::BTreeMap, io::Read as _};
+use std::{collections::BTreeMap, io::BufRead as _};
 
 /// The details, and the other values of the Configuration.
 #[derive(Debug, PartialEq, Eq)]
@@ -12,24 +12,36 @@ pub(super) struct Input {
     pub(super) properties: BTreeMap<String, String>,
     pub(super) handler: Option<String>,
     pub(super) name: Option<String>,
+    /// The discovery ends when stdin ends.
+    pub(super) is_attached: bool,
+}
+
+/// The byte that ends the text on a stdin which stays open. The discovery then ends with stdin: so a command that was
+/// started in a Pod does not outlive the one who started it.
+pub(super) const END: u8 = 0;
+
+/// Returns the text of a file, or of stdin for `-`.
+pub(super) fn text_of(path: &str) -> anyhow::Result<String> {
+    if path != "-" {
+        return std::fs::read_to_string(path).with_context(|| format!("{path} cannot be read"));
+    }
+    let mut text = vec![];
+    let read = std::io::stdin().lock().read_until(END, &mut text);
+    read.context("stdin cannot be read")?;
+    String::from_utf8(text).context("stdin is not UTF-8")
 }
 
 impl Input {
     /// Reads a file, or stdin for `-`.
     pub(super) fn read(path: &str) -> anyhow::Result<Self> {
-        let text = if path == "-" {
-            let mut text = String::new();
-            std::io::stdin()
-                .read_to_string(&mut text)
-                .map(|_| text)
-                .context("stdin cannot be read")?
-        } else {
-            std::fs::read_to_string(path).with_context(|| format!("{path} cannot be read"))?
-        };
-        Self::parse(text).with_context(|| path.to_owned())
+        Self::parse(text_of(path)?).with_context(|| path.to_owned())
     }
 
-    fn parse(text: String) -> anyhow::Result<Self> {
+    fn parse(mut text: String) -> anyhow::Result<Self> {
+        let is_attached = text.ends_with(char::from(END));
+        if is_attached {
+            text.pop();
+        }
         let documents = yaml::from_multiple(&text).unwrap_or_default();
         let mut configurations = documents.iter().filter(|d| d["kind"] == "Configuration");
         let Some(configuration) = configurations.next() else {
@@ -39,6 +51,7 @@ impl Input {
                 properties: BTreeMap::new(),
                 handler: None,
                 name: None,
+                is_attached,
             });
         };
         if configurations.next().is_some() {
@@ -69,6 +82,7 @@ impl Input {
                 owned(&handler["name"]).context("spec.discoveryHandler.name is missing")?,
             ),
             name: owned(&configuration["metadata"]["name"]),
+            is_attached,
         })
     }
 }
@@ -89,6 +103,20 @@ mod tests {
     }
 
     #[test]
+    fn a_text_that_ends_before_its_stdin_is_attached_to_it() {
+        let input = Input::parse("kind: _http._tcp\n\0".into()).unwrap();
+        assert_eq!(
+            (input.details.as_str(), input.is_attached),
+            ("kind: _http._tcp\n", true)
+        );
+        assert!(
+            !Input::parse("kind: _http._tcp\n".into())
+                .unwrap()
+                .is_attached
+        );
+    }
+
+    #[test]
     fn a_configuration_is_found_among_the_documents_of_a_manifest() {
         let manifest = "apiVersion: v1\nkind: Namespace\n---\nkind: Configuration\nmetadata: {name: cams}\n\
             spec:\n  discoveryHandler:\n    name: zeroconf\n    discoveryDetails: |-\n      kind: _http._tcp\n\
@@ -98,6 +126,7 @@ mod tests {
             properties: BTreeMap::from([("a".into(), "b".into())]),
             handler: Some("zeroconf".into()),
             name: Some("cams".into()),
+            is_attached: false,
         };
         assert_eq!(Input::parse(manifest.into()).unwrap(), expected);
     }

@@ -20,7 +20,7 @@ use crate::{
         nodes::Sights,
         world::{BrokerJob, BrokerPod, World},
     },
-    model::{names::ObjectKey, typed_names::NodeName},
+    model::{names::ObjectKey, resource_name::ResourcePrefix, typed_names::NodeName},
     store::plan::is_seen,
 };
 use k8s_openapi::jiff::Timestamp;
@@ -31,7 +31,7 @@ pub(crate) struct Input<'a> {
     pub(crate) world: &'a World,
     pub(crate) memory: &'a Memory,
     /// The prefix of the resources, such as `akri.sh`.
-    pub(crate) resource_prefix: &'a str,
+    pub(crate) resource_prefix: &'a ResourcePrefix,
     pub(crate) now: Timestamp,
 }
 

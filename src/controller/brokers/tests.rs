@@ -86,7 +86,7 @@ async fn one_pass(client: Client, world: World, leads: bool) -> (Pass, Memory) {
             identity: "me".to_owned(),
             namespace: "petiole".to_owned(),
             watch_namespaces: vec![],
-            resource_prefix: "akri.sh".to_owned(),
+            resource_prefix: "akri.sh".parse().unwrap(),
             http_address: None,
         },
         world: watch::channel(None).1,

@@ -144,9 +144,9 @@ impl Network {
         .await;
     }
 
-    /// Passes at most `most` received packets to `take`, and returns their number. The next call begins with the socket
-    /// after the last one, so that many packets on one interface do not keep the others from being read.
-    pub(super) fn receive(&mut self, most: usize, mut take: impl FnMut(&Packet<'_>)) -> usize {
+    /// Passes at most `most` received packets to `take`. The next call begins with the socket after the last one, so that
+    /// many packets on one interface do not keep the others from being read.
+    pub(super) fn receive(&mut self, most: usize, mut take: impl FnMut(&Packet<'_>)) {
         let mut count = 0;
         for key in in_turn(self.sockets.keys(), self.last_read) {
             let Some(open) = self.sockets.get_mut(&key).filter(|_| count < most) else {
@@ -178,7 +178,6 @@ impl Network {
                 count += 1;
             }
         }
-        count
     }
 
     /// Returns the number of packets of each interface that were dropped because the buffer was full.

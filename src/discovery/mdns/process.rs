@@ -25,10 +25,11 @@ const INTERFACE_CHECK: Duration = Duration::from_secs(10);
 const INTERFACE_CHECK_POLLED: Duration = Duration::from_secs(2);
 /// The time in which changes of interfaces are collected.
 const INTERFACE_PAUSE: Duration = Duration::from_millis(50);
-/// The most packets that are read in one turn. A turn with as many is followed by a pause, so that a flood does not take
-/// a whole core.
+/// The most packets that are read in one turn.
 const PACKETS_AT_ONCE: usize = 256;
-const FLOOD_PAUSE: Duration = Duration::from_millis(5);
+/// The time from one reading of packets to the next. A packet after a silence is read at once, and the packets of a flood
+/// are read together, because a turn costs as much as many packets.
+const READ_INTERVAL: Duration = Duration::from_millis(5);
 /// The longest wait of the task.
 const IDLE: Duration = Duration::from_secs(3600);
 
@@ -168,11 +169,7 @@ async fn run(mdns: Mdns) {
         tokio::select! {
             biased;
             () = mdns.0.changed.notified() => {}
-            () = running.network.readable() => {
-                if running.receive() {
-                    sleep(FLOOD_PAUSE).await;
-                }
-            }
+            () = running.readable() => running.receive(),
             () = running.network.changed() => {
                 sleep(INTERFACE_PAUSE).await;
                 running.interfaces_at = Instant::now();
@@ -189,6 +186,8 @@ struct Running {
     subscribers: BTreeMap<u64, Subscriber>,
     /// The time at which the interfaces are read next.
     interfaces_at: Instant,
+    /// The time of the last reading of packets.
+    read_at: Instant,
     /// The packets that were lost on each interface so far.
     lost: BTreeMap<u32, u64>,
     /// The counts that /metrics already includes.
@@ -206,6 +205,7 @@ impl Running {
             network: Network::new(),
             subscribers: BTreeMap::new(),
             interfaces_at: Instant::now(),
+            read_at: Instant::now(),
             lost: BTreeMap::new(),
             counted: Counts::default(),
         }
@@ -303,11 +303,18 @@ impl Running {
         }
     }
 
-    /// Processes the received packets. Returns whether there may be more.
-    fn receive(&mut self) -> bool {
+    /// Waits for packets that are to be read. Safe to cancel.
+    async fn readable(&self) {
+        self.network.readable().await;
+        sleep_until(self.read_at + READ_INTERVAL).await;
+    }
+
+    /// Processes the received packets.
+    fn receive(&mut self) {
+        self.read_at = Instant::now();
         let now = self.now();
         let querier = &mut self.querier;
-        let count = (self.network).receive(PACKETS_AT_ONCE, |packet| querier.receive(packet, now));
+        (self.network).receive(PACKETS_AT_ONCE, |packet| querier.receive(packet, now));
         let lost = self.network.lost();
         for (link, count) in &lost {
             let before = self.lost.get(link).copied().unwrap_or_default();
@@ -317,7 +324,6 @@ impl Running {
             }
         }
         self.lost = lost;
-        count >= PACKETS_AT_ONCE
     }
 
     fn count(&mut self) {

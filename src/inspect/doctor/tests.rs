@@ -126,12 +126,12 @@ fn each_fault_is_one_line_that_says_what_to_do() {
         "missing (agent-instances, agent-reports, node-status)",
     );
     one(
-        |f| f.stale = Some(vec![("node-1".to_owned(), "akri.sh/a".to_owned())]),
+        |f| f.stale = Some(vec![("node-1".into(), "akri.sh/a".parse().unwrap())]),
         warn,
         "(akri.sh/a): its agent removes them",
     );
     one(
-        |f| f.stale = Some(vec![("node-9".to_owned(), "akri.sh/a".to_owned())]),
+        |f| f.stale = Some(vec![("node-9".into(), "akri.sh/a".parse().unwrap())]),
         warn,
         "petiole tidy --wait",
     );

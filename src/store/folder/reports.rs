@@ -56,15 +56,16 @@ impl Inner {
                 (file, lines.collect())
             })
             .collect();
-        self.write_errors(&mut written.errors, errors)?;
+        self.write_errors(written, errors)?;
         self.write_statuses(written)
     }
 
     fn write_errors(
         &self,
-        before: &mut BTreeMap<String, String>,
+        written: &mut Written,
         after: BTreeMap<String, String>,
     ) -> Result<(), StoreError> {
+        let before = &written.errors;
         let path = |file: &str| self.settings.state.join(format!("{file}.error"));
         for (file, text) in &after {
             if before.get(file) != Some(text) {
@@ -74,10 +75,13 @@ impl Inner {
             }
         }
         for file in before.keys().filter(|file| !after.contains_key(*file)) {
-            info!(%file, "the manifest is used now");
+            match written.known.files.values().any(|used| used == file) {
+                true => info!(%file, "the manifest is used now"),
+                false => info!(%file, "the manifest, which had a problem, is gone"),
+            }
             files::remove(&path(file)).map_err(unavailable)?;
         }
-        *before = after;
+        written.errors = after;
         Ok(())
     }
 

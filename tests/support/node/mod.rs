@@ -107,8 +107,7 @@ impl TestNode {
         Self {
             agent_settings: agent::Settings {
                 node_name: NODE.into(),
-                resource_prefix: "akri.sh".to_owned(),
-                resource_prefixes: vec!["akri.sh".to_owned()],
+                resource_prefixes: "akri.sh".parse().unwrap(),
                 nodes: None,
                 property_sources: None,
                 plugin_folder: kubelet_settings.root_dir.join("device-plugins"),

@@ -43,11 +43,11 @@ fn file() -> Data {
 fn books(listed: &[(&str, &str)], is_fresh: bool) -> Books {
     let mut list = PodList::default();
     for (resource, id) in listed {
-        let ids = list.by_resource.entry((*resource).to_owned()).or_default();
+        let ids = (list.by_resource.entry(resource.parse().unwrap())).or_default();
         ids.insert((*id).to_owned());
     }
     list.ids = by_maker(&list.by_resource);
-    let entries = entries(file(), &["akri.sh".to_owned()]);
+    let entries = entries(file(), &"akri.sh".parse().unwrap());
     Books {
         list,
         checkpoint: Checkpoint::Read { entries, is_fresh },
@@ -61,7 +61,7 @@ fn used(books: &Books) -> Vec<String> {
 
 #[test]
 fn the_checkpoint_says_what_containers_were_given() {
-    let entries = entries(file(), &["akri.sh".to_owned()]);
+    let entries = entries(file(), &"akri.sh".parse().unwrap());
     let shown: Vec<_> = entries
         .iter()
         .map(|entry| {
@@ -82,7 +82,7 @@ fn an_answer_that_cannot_be_read_still_holds_its_ids() {
     for entry in data.pod_device_entries.iter_mut().flatten() {
         entry.alloc_resp = Some("no base64".to_owned());
     }
-    let entries = entries(data, &["akri.sh".to_owned()]);
+    let entries = entries(data, &"akri.sh".parse().unwrap());
     assert_eq!(entries.len(), 2);
     assert!(
         entries

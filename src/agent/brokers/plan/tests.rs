@@ -45,6 +45,7 @@ impl Fixture {
             session,
             selection: Selection::Selected,
             scope: Scope::Shared,
+            resource_name: None,
         };
         let mut fixture = Self {
             validated: ValidatedConfigurations::default(),
@@ -59,7 +60,7 @@ impl Fixture {
             now: Duration::ZERO,
         };
         let slots = BTreeSet::from(["cam-1-0".to_owned()]);
-        (fixture.kubelet.allocatable).insert("akri.sh/cam-1".to_owned(), slots);
+        (fixture.kubelet.allocatable).insert("akri.sh/cam-1".parse().unwrap(), slots);
         fixture.validated.accepted.insert(key.clone(), accepted);
         fixture.see([Device::new("d")]);
         let spec = InstanceSpec {
@@ -95,8 +96,7 @@ impl Fixture {
     fn whole_plan(&self) -> Plan {
         plan(&World {
             node: "n",
-            resource_prefix: "akri.sh",
-            resource_prefixes: &["akri.sh".to_owned(), "pflex.io".to_owned()],
+            resource_prefixes: &"akri.sh,pflex.io".parse().unwrap(),
             validated: &self.validated,
             discoveries: &self.discoveries,
             instances: &self.instances,
@@ -165,7 +165,7 @@ fn no_pod_is_written_before_the_kubelet_knows_all_that_it_asks_for() {
         .configuration = configuration;
     assert_eq!(fixture.plan(), []);
     let ids = BTreeSet::from(["block-0".to_owned()]);
-    (fixture.kubelet.allocatable).insert("pflex.io/block".to_owned(), ids);
+    (fixture.kubelet.allocatable).insert("pflex.io/block".parse().unwrap(), ids);
     assert_eq!(fixture.plan().len(), 1);
 }
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::model::node_resources::has_prefix;
+use crate::model::resource_name::ResourcePrefixes;
 use proptest::{
     collection::{btree_map, btree_set},
     prelude::*,
@@ -11,8 +11,12 @@ fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
 }
 
+fn name(resource: &str) -> ResourceName {
+    resource.parse().unwrap()
+}
+
 /// `health` is a letter a slot: `h` healthy, anything else not.
-fn offer(resource: &str, health: &str, is_registered: bool) -> (String, Offer) {
+fn offer(resource: &str, health: &str, is_registered: bool) -> (ResourceName, Offer) {
     let slot = |(n, health): (usize, char)| Slot {
         id: format!("{resource}-{n}"),
         is_healthy: health == 'h',
@@ -22,7 +26,7 @@ fn offer(resource: &str, health: &str, is_registered: bool) -> (String, Offer) {
         slots,
         is_registered,
     };
-    (resource.to_owned(), offer)
+    (name(resource), offer)
 }
 
 /// `capacity/allocatable` of each resource; `-` where there is none.
@@ -35,7 +39,7 @@ fn node(entries: &[(&str, &str)]) -> NodeResources {
             (&mut node.allocatable, allocatable),
         ] {
             if value != "-" {
-                map.insert((*resource).to_owned(), value.to_owned());
+                map.insert(name(resource), value.to_owned());
             }
         }
     }
@@ -43,7 +47,7 @@ fn node(entries: &[(&str, &str)]) -> NodeResources {
 }
 
 fn values(node: &NodeResources) -> Vec<(&str, String)> {
-    let value = |map: &BTreeMap<String, String>, resource: &str| {
+    let value = |map: &BTreeMap<ResourceName, String>, resource: &ResourceName| {
         map.get(resource).map_or("-", String::as_str).to_owned()
     };
     (node.names())
@@ -57,10 +61,10 @@ fn values(node: &NodeResources) -> Vec<(&str, String)> {
 /// A node, its kubelet, and an agent that plans again and again.
 #[derive(Debug)]
 struct Story {
-    offers: BTreeMap<String, Offer>,
+    offers: BTreeMap<ResourceName, Offer>,
     node: NodeResources,
     /// The ids that the kubelet has after its lists.
-    kubelet: Ids,
+    kubelet: IdsByResource,
     kubelet_started: Option<Duration>,
     now: Duration,
     memory: Memory,
@@ -71,7 +75,7 @@ impl Story {
         Self {
             offers: BTreeMap::new(),
             node: node(entries),
-            kubelet: Ids::new(),
+            kubelet: IdsByResource::new(),
             kubelet_started: Some(Duration::ZERO),
             now: LONG,
             memory: Memory::default(),
@@ -90,7 +94,7 @@ impl Story {
 
     fn kubelet_has(mut self, resource: &str, slots: usize) -> Self {
         let ids = (0..slots).map(|n| format!("{resource}-{n}"));
-        self.kubelet.insert(resource.to_owned(), ids.collect());
+        self.kubelet.insert(name(resource), ids.collect());
         self
     }
 
@@ -263,11 +267,8 @@ fn all_that_changed_goes_into_one_plan() {
         .offers("akri.sh/b", "h-")
         .kubelet_has("akri.sh/a", 1)
         .kubelet_has("akri.sh/b", 1);
-    story
-        .memory
-        .unbacked
-        .insert(GHOST.to_owned(), Duration::ZERO);
-    story.memory.offered.insert("akri.sh/old".to_owned());
+    story.memory.unbacked.insert(name(GHOST), Duration::ZERO);
+    story.memory.offered.insert(name("akri.sh/old"));
     let expected = [
         ("akri.sh/a", "1/1"),
         ("akri.sh/b", "2/1"),
@@ -279,12 +280,12 @@ fn all_that_changed_goes_into_one_plan() {
     );
 }
 
-fn names() -> impl Strategy<Value = String> {
-    "[a-d]".prop_map(|name| format!("akri.sh/{name}"))
+fn names() -> impl Strategy<Value = ResourceName> {
+    "[a-d]".prop_map(|last| name(&format!("akri.sh/{last}")))
 }
 
-fn quantities() -> impl Strategy<Value = BTreeMap<String, String>> {
-    let foreign = Just("example.com/a".to_owned());
+fn quantities() -> impl Strategy<Value = BTreeMap<ResourceName, String>> {
+    let foreign = Just(name("example.com/a"));
     btree_map(prop_oneof![4 => names(), 1 => foreign], "[0-3]", 0..5)
 }
 
@@ -307,7 +308,7 @@ prop_compose! {
             .map(|(name, (health, is_registered))| offer(&name, &health, is_registered))
             .collect();
         let id = |name: &str, n| format!("{name}-{n}");
-        let mut kubelet: Ids = kubelet
+        let mut kubelet: IdsByResource = kubelet
             .into_iter()
             .map(|(name, ids)| (name.clone(), ids.into_iter().map(|n| id(&name, n)).collect()))
             .collect();
@@ -318,7 +319,7 @@ prop_compose! {
             }
             kubelet.retain(|_, ids| !ids.is_empty());
         }
-        let times = |map: BTreeMap<String, u64>| {
+        let times = |map: BTreeMap<ResourceName, u64>| {
             map.into_iter().map(|(name, at)| (name, secs(at))).collect()
         };
         Story {
@@ -335,7 +336,8 @@ prop_compose! {
 proptest! {
     #[test]
     fn executing_the_plan_leaves_nothing_to_do_and_others_alone(mut story in stories()) {
-        let is_ours = |name: &str| has_prefix(name, &["akri.sh".to_owned()]);
+        let ours: ResourcePrefixes = "akri.sh".parse().unwrap();
+        let is_ours = |name: &ResourceName| ours.owns(name);
         let whole = story.node.clone();
         story.node.retain(is_ours);
         let first = story.plan();
@@ -356,7 +358,7 @@ proptest! {
 
     #[test]
     fn waiting_as_long_as_was_said_removes_what_is_stale(mut story in stories()) {
-        story.node.retain(|name| name.starts_with("akri.sh/"));
+        story.node.retain(|name| name.prefix() == "akri.sh");
         story.offers.clear();
         story.kubelet.clear();
         while let Some(wait) = story.plan().wake_in {

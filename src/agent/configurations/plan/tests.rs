@@ -2,7 +2,11 @@ use super::*;
 use crate::{
     agent::values::Accepted,
     api::{configuration::DiscoveryHandlerInfo, reason::Reason},
-    model::{device::Scope, variables::Variables},
+    model::{
+        device::Scope,
+        resource_name::{ResourceName, ResourcePrefixes},
+        variables::Variables,
+    },
     store::manifest,
 };
 use std::sync::LazyLock;
@@ -33,16 +37,15 @@ fn validated(texts: &[&str], before: &Accepted) -> ValidatedConfigurations {
     validate_all(&configurations(texts), before)
 }
 
-static PREFIXES: LazyLock<Vec<String>> = LazyLock::new(|| vec!["akri.sh".to_owned()]);
+static PREFIXES: LazyLock<ResourcePrefixes> = LazyLock::new(|| "akri.sh".parse().unwrap());
 static NO_VARIABLES: LazyLock<Variables> = LazyLock::new(Variables::default);
-static NOTHING: BTreeSet<String> = BTreeSet::new();
+static NOTHING: BTreeSet<ResourceName> = BTreeSet::new();
 
 fn world<'a>(configurations: &'a Configurations, before: &'a Accepted) -> World<'a> {
     World {
         configurations,
         before,
         labels: Labels::NoNode,
-        prefix: "akri.sh",
         prefixes: &PREFIXES,
         foreign: None,
         registered: &NOTHING,

@@ -150,7 +150,7 @@ impl Cluster {
         plan(&Input {
             world: &self.world,
             memory: &self.memory,
-            resource_prefix: "akri.sh",
+            resource_prefix: &"akri.sh".parse().unwrap(),
             now: self.now,
         })
     }

@@ -6,7 +6,7 @@ use super::{
 use crate::{
     api::names::UNSCHEDULABLE,
     inspect::{pods::extended_requests, slots::asking, snapshot::Snapshot},
-    model::{names::ObjectKey, node_resources::count},
+    model::{names::ObjectKey, node_resources::count, resource_name::ResourceName},
 };
 use k8s_openapi::api::core::v1::{Node, NodeSelectorRequirement, Pod, Taint, Toleration};
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Request<'a> {
     pub(super) pod: &'a Pod,
-    pub(super) resource: &'a str,
+    pub(super) resource: &'a ResourceName,
     pub(super) amount: u64,
 }
 
@@ -89,7 +89,7 @@ fn resource_trouble(
     }: Request<'_>,
 ) -> Option<Finding> {
     let allocatable = node.status.as_ref().and_then(|s| s.allocatable.as_ref());
-    let allocatable = allocatable.and_then(|all| count(&all.get(resource)?.0));
+    let allocatable = allocatable.and_then(|all| count(&all.get(resource.as_str())?.0));
     let log = snapshot
         .agent_on(name)
         .map(|(agent, _)| format!("kubectl -n {} logs {}", agent.namespace, agent.name));

@@ -12,6 +12,7 @@ use crate::{
     },
     model::{
         names::ObjectKey,
+        resource_name::ResourceName,
         waiting::{NO_IMAGE, STARTING},
     },
 };
@@ -48,7 +49,7 @@ pub(super) fn explain(
         return vec![ending(snapshot, key, pod)];
     }
     let asked = extended_requests(pod);
-    let asked: BTreeMap<String, u64> = (asked.into_iter())
+    let asked: BTreeMap<ResourceName, u64> = (asked.into_iter())
         .filter(|(resource, _)| is_asked_of_us(snapshot, resource))
         .collect();
     let mut findings: Vec<Finding> = match phase(pod) {
@@ -74,22 +75,21 @@ pub(super) fn explain(
 }
 
 /// A resource with a foreign prefix is ours if only its prefix is wrong.
-fn is_asked_of_us(snapshot: &Snapshot, resource: &str) -> bool {
+fn is_asked_of_us(snapshot: &Snapshot, resource: &ResourceName) -> bool {
     if snapshot.is_ours(resource) {
         return true;
     }
-    let name = |resource: &str| resource.split_once('/').map(|(_, name)| name.to_owned());
     let mut nodes = snapshot.nodes.values();
     let is_offered = nodes.any(|node| {
         let capacity = node.status.as_ref().and_then(|s| s.capacity.as_ref());
-        capacity.is_some_and(|capacity| capacity.contains_key(resource))
+        capacity.is_some_and(|capacity| capacity.contains_key(resource.as_str()))
     });
     !is_offered
         && !snapshot.hidden.nodes
         && snapshot
             .resources()
             .keys()
-            .any(|known| name(known) == name(resource))
+            .any(|known| known.last_segment() == resource.last_segment())
 }
 
 fn ending(snapshot: &Snapshot, key: &ObjectKey, pod: &Pod) -> Finding {
@@ -205,7 +205,7 @@ fn unscheduled(
     snapshot: &Snapshot,
     key: &ObjectKey,
     pod: &Pod,
-    asked: &BTreeMap<String, u64>,
+    asked: &BTreeMap<ResourceName, u64>,
     now: Timestamp,
 ) -> Vec<Finding> {
     let findings = asked.iter().flat_map(|(resource, amount)| {
@@ -230,7 +230,7 @@ fn unscheduled(
     vec![Finding::new(Cause::OtherReason, format!("{what}{says}")).then(next)]
 }
 
-fn nodes_request<'a>(pod: &'a Pod, resource: &'a str, amount: u64) -> Request<'a> {
+fn nodes_request<'a>(pod: &'a Pod, resource: &'a ResourceName, amount: u64) -> Request<'a> {
     Request {
         pod,
         resource,
@@ -255,13 +255,13 @@ fn asks_for_nothing(key: &ObjectKey, pod: &Pod) -> Finding {
 }
 
 /// Returns what is said of a Pod that waits for nothing.
-fn settled(key: &ObjectKey, pod: &Pod, asked: &BTreeMap<String, u64>) -> Finding {
+fn settled(key: &ObjectKey, pod: &Pod, asked: &BTreeMap<ResourceName, u64>) -> Finding {
     if !is_ready(pod) {
         let next = format!("kubectl -n {} describe pod {}", key.namespace, key.name);
         let text = "Its containers were given what they ask for, and are not ready; the device is not the reason.";
         return Finding::new(Cause::OtherReason, text).then(next);
     }
-    let asked: Vec<&str> = asked.keys().map(String::as_str).collect();
+    let asked: Vec<&str> = asked.keys().map(ResourceName::as_str).collect();
     let text = format!(
         "It has what it asks for: {}. Nothing is missing.",
         asked.join(", ")

@@ -108,12 +108,12 @@ pub(super) fn no_device(
     let text = format!(
         "Configuration {key} is ready, and its handler {handler} finds no device (looked on: {by}). Check that the device is on, that it is in the network of a node, and the filters in discoveryDetails; this runs the handler on a node and prints what it finds."
     );
-    let agent = nodes.iter().find_map(|node| snapshot.agent_on(node));
+    let has_agent = |node: &&&str| snapshot.agent_on(node).is_some();
     let finding = Finding::new(Cause::NoDevice, text);
-    match agent {
-        Some((agent, _)) => finding.then(format!(
-            "kubectl -n {} get configuration {} -o yaml | kubectl -n {} exec -i {} -- /petiole discover {handler} --details - --for 10s",
-            key.namespace, key.name, agent.namespace, agent.name
+    match nodes.iter().find(has_agent) {
+        Some(node) => finding.then(format!(
+            "kubectl -n {} get configuration {} -o yaml | kubectl petiole discover {handler} --node {node} --details - --for 10s",
+            key.namespace, key.name
         )),
         None => finding,
     }

@@ -12,7 +12,7 @@ use crate::{
         slots::free,
         snapshot::{Owner, Snapshot},
     },
-    model::names::ObjectKey,
+    model::{names::ObjectKey, resource_name::ResourceName},
 };
 use k8s_openapi::{
     api::core::v1::{Node, Pod},
@@ -52,7 +52,7 @@ pub(super) fn explain(snapshot: &Snapshot, request: Request<'_>, now: Timestamp)
 /// Returns what is said of a resource that no Configuration and no Instance has.
 fn unknown(snapshot: &Snapshot, Request { pod, resource, .. }: Request<'_>) -> Finding {
     let offered = snapshot.resources();
-    let name = resource.split_once('/').map_or(resource, |(_, name)| name);
+    let name = resource.last_segment();
     let of_device = name
         .rsplit_once('-')
         .filter(|(_, digest)| digest.len() >= 6 && digest.bytes().all(|b| b.is_ascii_hexdigit()));
@@ -74,7 +74,7 @@ fn unknown(snapshot: &Snapshot, Request { pod, resource, .. }: Request<'_>) -> F
         .keys()
         .map(|known| (distance(known, resource), known))
         .filter(|(distance, known)| {
-            let has_its_name = known.split_once('/').is_some_and(|(_, its)| its == name);
+            let has_its_name = known.last_segment() == name;
             *distance <= TYPOS_MAX || has_its_name
         })
         .min();
@@ -108,7 +108,7 @@ fn described_in(pod: &Pod) -> String {
     }
 }
 
-fn list(offered: &BTreeMap<String, Owner>) -> String {
+fn list(offered: &BTreeMap<ResourceName, Owner>) -> String {
     const MAX: usize = 5;
     let is_configuration = |owner: &Owner| matches!(owner, Owner::Configuration(_));
     let names = offered.iter().filter(|(_, owner)| is_configuration(owner));
@@ -173,7 +173,7 @@ fn of_devices(
 /// Returns how many of a resource are free: slots of a device, or devices of a Configuration.
 fn can_be_had(snapshot: &Snapshot, request: Request<'_>, with_free: &Devices<'_>) -> usize {
     match with_free.as_slice() {
-        [(key, instance)] if snapshot.instance_resource(&key.name) == request.resource => {
+        [(key, instance)] if snapshot.instance_resource(&key.name) == *request.resource => {
             free(instance)
         }
         devices => devices.len(),
@@ -189,7 +189,7 @@ fn too_many(
     there: &Devices<'_>,
 ) -> Option<Finding> {
     let (first, instance) = there.first()?;
-    let is_one = snapshot.instance_resource(&first.name) == resource;
+    let is_one = snapshot.instance_resource(&first.name) == *resource;
     let (has, what) = match is_one {
         true => (
             u64::try_from(instance.spec.capacity).unwrap_or_default(),

@@ -80,6 +80,7 @@ impl Fixture {
             session,
             selection: Selection::Selected,
             scope: Scope::Shared,
+            resource_name: None,
         };
         self.validated.accepted.insert(key("cam"), accepted);
         self.configurations

@@ -20,7 +20,7 @@ fn a_pod_that_waits_for_a_device_is_explained_by_the_device() {
             wants_cam().without_device(),
             Cause::NoDevice,
             &["zeroconf finds no device (looked on: node-1, node-2)"],
-            "exec -i agent-1 -- /petiole discover zeroconf",
+            "kubectl petiole discover zeroconf --node node-1 --details -",
         ),
         case(
             "a bad Configuration",
