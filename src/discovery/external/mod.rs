@@ -149,7 +149,10 @@ impl External {
         let serve = async {
             match &self.server {
                 Some(server) => server.run(shutdown.clone()).await,
-                None => Ok(shutdown.cancelled().await),
+                None => {
+                    shutdown.cancelled().await;
+                    Ok(())
+                }
             }
         };
         tokio::try_join!(serve, self.isolated.keep_folder(shutdown.clone())).map(drop)
