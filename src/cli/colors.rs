@@ -1,6 +1,6 @@
 //! Colours the words of an output that say how something is, on a terminal whose user has not refused colours.
 use std::{
-    env::{self, VarError},
+    env,
     io::{IsTerminal as _, stdout},
 };
 
@@ -14,12 +14,14 @@ enum Color {
 
 /// Returns the text with colours if the standard output shows them: it is a terminal, which is not a dumb one, and
 /// `NO_COLOR` is unset or empty (no-color.org).
+#[expect(
+    clippy::disallowed_methods,
+    reason = "these are settings of the terminal, not of the program"
+)]
 pub(super) fn for_stdout(text: String) -> String {
-    let is_empty = |value: Result<String, VarError>| value.is_ok_and(|value| value.is_empty());
-    let no_color = env::var("NO_COLOR");
-    let is_wanted = no_color == Err(VarError::NotPresent) || is_empty(no_color);
+    let is_refused = env::var("NO_COLOR").is_ok_and(|value| !value.is_empty());
     let is_dumb = env::var("TERM").is_ok_and(|term| term == "dumb");
-    match stdout().is_terminal() && is_wanted && !is_dumb {
+    match stdout().is_terminal() && !is_refused && !is_dumb {
         true => paint(&text),
         false => text,
     }
