@@ -19,7 +19,7 @@ mod doctor;
 mod duration;
 #[cfg(feature = "kubelet")]
 mod get;
-#[cfg(feature = "external")]
+#[cfg(feature = "isolate")]
 mod handler;
 #[cfg(feature = "kubelet")]
 mod kubelet;
@@ -72,7 +72,7 @@ pub enum Command {
     /// Run one discovery handler and print the devices that it finds
     Discover(discover::Flags),
     /// Run one discovery handler as a process of its own, without rights, for the agent of this node
-    #[cfg(feature = "external")]
+    #[cfg(feature = "isolate")]
     Handler(handler::Flags),
     /// Print what runs here without a cluster, as kubectl does: Pods, plugins and node of a `petiole kubelet`,
     /// Instances of a standalone agent
@@ -158,7 +158,7 @@ impl Cli {
     pub fn telemetry(&self) -> telemetry::Settings {
         let usual = match self.command {
             Command::Agent(_) | Command::Controller(_) => "info",
-            #[cfg(feature = "external")]
+            #[cfg(feature = "isolate")]
             Command::Handler(_) => "info",
             #[cfg(feature = "kubelet")]
             Command::Kubelet(_) => "info",
@@ -196,7 +196,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<()> {
         #[cfg(feature = "demo")]
         Command::Demo(flags) => demo::run(flags).await,
         Command::Discover(flags) => discover::run(flags).await,
-        #[cfg(feature = "external")]
+        #[cfg(feature = "isolate")]
         Command::Handler(flags) => handler::run(flags).await,
         #[cfg(feature = "kubelet")]
         Command::Get(flags) => get::run(flags).await,

@@ -13,7 +13,7 @@ mod debian_package;
 mod examples_parse;
 #[cfg(feature = "external")]
 mod external_handlers;
-#[cfg(feature = "external")]
+#[cfg(feature = "isolate")]
 mod isolated_handlers;
 mod kubectl_plugin;
 mod kubelet_allocations;

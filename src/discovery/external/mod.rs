@@ -9,7 +9,7 @@
 //! A handler registers once in its life. So registrations outlive the agent, and an endpoint that breaks is tried again
 //! until it answers.
 //!
-//! A built-in handler may run as such a process too ([`process`]), and alone in a folder of its own, where its place is known
+//! A built-in handler may run as such a process too (`process`), and alone in a folder of its own, where its place is known
 //! ([`Isolated`]): a process without rights cannot register.
 mod discovery;
 mod endpoint;
@@ -19,8 +19,10 @@ mod host_paths;
 mod isolated;
 mod kept_file;
 mod listing;
+#[cfg(feature = "isolate")]
 mod message;
 mod plan;
+#[cfg(feature = "isolate")]
 pub mod process;
 mod registrations;
 mod server;
