@@ -1,23 +1,20 @@
 //! Runs `petiole discover`: one handler without an agent, a cluster or a kubelet, to try a Configuration.
+mod flags;
 mod input;
 #[cfg(feature = "workstation")]
 mod remote;
 mod report;
 
-#[cfg(feature = "workstation")]
-use super::connection::ConnectionFlags;
-use super::duration::duration;
+pub(super) use flags::Flags;
+
 #[cfg(feature = "external")]
-use crate::{
-    discovery::external::{Endpoint, ExternalDiscovery},
-    model::device::Scope,
-};
+use crate::{discovery::external::ExternalDiscovery, model::device::Scope};
 use crate::{
     discovery::{Discovery, DiscoveryHandler, handlers},
     model::device::{DeviceSet, HandlerTrouble},
 };
 use anyhow::{Context as _, bail};
-use clap::{Args, ValueEnum};
+use flags::Output;
 use input::Input;
 use report::{Listed, Naming, Report};
 use std::{
@@ -27,89 +24,6 @@ use std::{
 };
 use tokio::{net::unix::pipe, sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
-
-/// The flags of `petiole discover`.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-`-o table` and `-o wide` print a line for each change until Ctrl-C, or for as long as --for says.
-`-o json` and `-o yaml` print one list at the end: of --for, else of the first look at everything (zeroconf: 5 s).
-
-Examples:
-  petiole discover zeroconf --details examples/zeroconf-http.yaml
-  echo 'kind: _ipp._tcp' | petiole discover zeroconf --details - --for 5s -o wide
-  echo 'kind: _ipp._tcp' | petiole discover zeroconf --details - -v
-  echo 'kind: _ipp._tcp' | kubectl petiole discover zeroconf --details - --node node-1
-  petiole discover udev --details examples/udev-serial.yaml --for 1s
-  petiole discover debugEcho --details examples/debug-echo.yaml -o json
-  petiole discover cameras --endpoint unix:///var/lib/akri/cameras.sock --details cameras.yaml
-  petiole discover cameras --endpoint http://localhost:10000 --details - < /dev/null")]
-pub struct Flags {
-    /// Handler, as in `discoveryHandler.name` of a Configuration: zeroconf, cdi, udev or debugEcho
-    handler: String,
-    /// Endpoint of a handler of your own that serves Akri's protocol: unix:///PATH of its socket, or http://HOST:PORT. It
-    /// need not be registered
-    #[cfg(feature = "external")]
-    #[arg(long, value_name = "ENDPOINT")]
-    endpoint: Option<Endpoint>,
-    /// All nodes find the same devices (only with --endpoint), so that the names of Instances do not contain the node
-    #[cfg(feature = "external")]
-    #[arg(long, requires = "endpoint")]
-    shared: bool,
-    /// Run the handler in the agent's Pod on this node of a cluster, by `kubectl exec`
-    #[cfg(feature = "workstation")]
-    #[arg(short, long, value_name = "NAME")]
-    #[cfg_attr(feature = "external", arg(conflicts_with = "endpoint"))]
-    node: Option<String>,
-    #[cfg(feature = "workstation")]
-    #[command(flatten)]
-    connection: ConnectionFlags,
-    /// File with `discoveryDetails` or with a whole Configuration; - is stdin
-    #[arg(long, value_name = "FILE")]
-    details: String,
-    /// Duration of the discovery: 5s, 500ms, 1m30s
-    #[arg(long = "for", value_name = "TIME", value_parser = duration)]
-    look: Option<Duration>,
-    /// Output format
-    #[arg(short, long, value_enum, default_value = "table")]
-    output: Output,
-    /// Show the conversation on stderr: what was asked, what came, and what was ignored and why (zeroconf)
-    #[arg(short, long)]
-    verbose: bool,
-    /// Name of the Configuration, with which the names of Instances begin [default: the file's Configuration, else the
-    /// handler]
-    #[arg(long, value_name = "NAME")]
-    configuration: Option<String>,
-    /// Node of local devices, which is part of the names of their Instances
-    #[arg(
-        long,
-        value_name = "NAME",
-        env = "PETIOLE_NODE_NAME",
-        default_value = "localhost"
-    )]
-    node_name: String,
-}
-
-impl Flags {
-    /// Returns what to log where the user has not said.
-    pub(super) fn log(&self) -> &'static str {
-        match self.verbose {
-            true => "warn,petiole::mdns=debug",
-            false => "warn",
-        }
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Output {
-    /// A line for each change: Instance, address of the device, its id
-    Table,
-    /// The same, with all properties
-    Wide,
-    /// One list at the end
-    Json,
-    /// One list at the end
-    Yaml,
-}
 
 pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
     #[cfg(feature = "workstation")]

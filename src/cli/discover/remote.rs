@@ -1,6 +1,6 @@
 //! Runs `petiole discover` in the agent's Pod on a node, by the caller's kubectl: with its rights, and with its network. An
 //! isolated handler has a Pod of its own.
-use super::{Flags, input};
+use super::{flags::Flags, input};
 use crate::{cluster, inspect::snapshot::Snapshot, model::names::ObjectKey};
 use anyhow::{Context as _, bail};
 use clap::ValueEnum as _;

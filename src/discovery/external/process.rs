@@ -1,6 +1,6 @@
 //! Runs a built-in handler as a process of its own, by Akri's protocol: it serves `v0.DiscoveryHandler` on a socket, and
 //! registers with each agent that serves `agent-registration.sock` beside it.
-use super::{SOCKET, isolated::socket_in, message};
+use super::{isolated::socket_in, message, server::SOCKET};
 use crate::{
     backoff::Backoff,
     discovery::{DiscoveryError, DiscoveryHandler},

@@ -1,0 +1,91 @@
+//! Defines the flags of `petiole discover`.
+#[cfg(feature = "workstation")]
+use crate::cli::connection::ConnectionFlags;
+use crate::cli::duration::duration;
+#[cfg(feature = "external")]
+use crate::discovery::external::Endpoint;
+use clap::{Args, ValueEnum};
+use std::time::Duration;
+
+/// The flags of `petiole discover`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+`-o table` and `-o wide` print a line for each change until Ctrl-C, or for as long as --for says.
+`-o json` and `-o yaml` print one list at the end: of --for, else of the first look at everything (zeroconf: 5 s).
+
+Examples:
+  petiole discover zeroconf --details examples/zeroconf-http.yaml
+  echo 'kind: _ipp._tcp' | petiole discover zeroconf --details - --for 5s -o wide
+  echo 'kind: _ipp._tcp' | petiole discover zeroconf --details - -v
+  echo 'kind: _ipp._tcp' | kubectl petiole discover zeroconf --details - --node node-1
+  petiole discover udev --details examples/udev-serial.yaml --for 1s
+  petiole discover debugEcho --details examples/debug-echo.yaml -o json
+  petiole discover cameras --endpoint unix:///var/lib/akri/cameras.sock --details cameras.yaml
+  petiole discover cameras --endpoint http://localhost:10000 --details - < /dev/null")]
+pub struct Flags {
+    /// Handler, as in `discoveryHandler.name` of a Configuration: zeroconf, cdi, udev or debugEcho
+    pub(super) handler: String,
+    /// Endpoint of a handler of your own that serves Akri's protocol: unix:///PATH of its socket, or http://HOST:PORT. It
+    /// need not be registered
+    #[cfg(feature = "external")]
+    #[arg(long, value_name = "ENDPOINT")]
+    pub(super) endpoint: Option<Endpoint>,
+    /// All nodes find the same devices (only with --endpoint), so that the names of Instances do not contain the node
+    #[cfg(feature = "external")]
+    #[arg(long, requires = "endpoint")]
+    pub(super) shared: bool,
+    /// Run the handler in the agent's Pod on this node of a cluster, by `kubectl exec`
+    #[cfg(feature = "workstation")]
+    #[arg(short, long, value_name = "NAME")]
+    #[cfg_attr(feature = "external", arg(conflicts_with = "endpoint"))]
+    pub(super) node: Option<String>,
+    #[cfg(feature = "workstation")]
+    #[command(flatten)]
+    pub(super) connection: ConnectionFlags,
+    /// File with `discoveryDetails` or with a whole Configuration; - is stdin
+    #[arg(long, value_name = "FILE")]
+    pub(super) details: String,
+    /// Duration of the discovery: 5s, 500ms, 1m30s
+    #[arg(long = "for", value_name = "TIME", value_parser = duration)]
+    pub(super) look: Option<Duration>,
+    /// Output format
+    #[arg(short, long, value_enum, default_value = "table")]
+    pub(super) output: Output,
+    /// Show the conversation on stderr: what was asked, what came, and what was ignored and why (zeroconf)
+    #[arg(short, long)]
+    pub(super) verbose: bool,
+    /// Name of the Configuration, with which the names of Instances begin [default: the file's Configuration, else the
+    /// handler]
+    #[arg(long, value_name = "NAME")]
+    pub(super) configuration: Option<String>,
+    /// Node of local devices, which is part of the names of their Instances
+    #[arg(
+        long,
+        value_name = "NAME",
+        env = "PETIOLE_NODE_NAME",
+        default_value = "localhost"
+    )]
+    pub(super) node_name: String,
+}
+
+impl Flags {
+    /// Returns what to log where the user has not said.
+    pub(in crate::cli) fn log(&self) -> &'static str {
+        match self.verbose {
+            true => "warn,petiole::mdns=debug",
+            false => "warn",
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Output {
+    /// A line for each change: Instance, address of the device, its id
+    Table,
+    /// The same, with all properties
+    Wide,
+    /// One list at the end
+    Json,
+    /// One list at the end
+    Yaml,
+}
