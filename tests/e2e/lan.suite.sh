@@ -278,7 +278,7 @@ listens_to_the_lan() { # NAME: whether it has a socket on the port of mDNS, 5353
   local pid sockets
   pid=$(cat "$SUITE/pid/$1")
   sockets=$(awk '$2 ~ /:14E9$/ { print "socket:\\[" $10 "\\]" }' "/proc/$pid/net/udp" "/proc/$pid/net/udp6")
-  [ -n "$sockets" ] && find "/proc/$pid/fd" -lname 'socket:*' -printf '%l\n' | says "$sockets"
+  [ -n "$sockets" ] && find "/proc/$pid/fd" -lname 'socket:*' -printf '%l\n' | matches "$sockets"
 }
 
 test_zeroconf_without_rights_takes_over_and_nothing_changes() {

@@ -173,7 +173,7 @@ test_discovery_is_isolated_and_brokers_do_not_notice() {
   agents_are_ready
   announce camera cam-4 _rtsp._tcp 557
   within 30 "the agents find cam-4" instance_of cam-4
-  containers | says -xF "$before" || fail "the broker of cam-1 is another: $(containers), was $before"
+  containers | matches -xF "$before" || fail "the broker of cam-1 is another: $(containers), was $before"
 }
 
 # The example, and what it asks of the chart: folders that agents see, and a prefix that their policy lets them publish.
