@@ -43,6 +43,15 @@ pub(crate) struct World {
     pub(crate) services: BTreeMap<ObjectKey, Arc<OwnedService>>,
 }
 
+impl World {
+    /// Returns whether the nodes have not reported anything between the two.
+    pub(crate) fn has_reports_of(&self, other: &Self) -> bool {
+        self.node_devices.len() == other.node_devices.len()
+            && (self.node_devices.iter().zip(&other.node_devices))
+                .all(|((a, now), (b, before))| a == b && Arc::ptr_eq(now, before))
+    }
+}
+
 /// The parts of an object's metadata that plans read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Meta {
