@@ -1,17 +1,38 @@
 //! Parses YAML as Kubernetes and container runtimes do: by YAML 1.1 rules for numbers, so `0644` is octal. Pure.
 use serde::Serialize;
 use serde_json::Value;
-use serde_saphyr::{Error, Options, budget, options, ser};
+use serde_saphyr::{DefaultMessageFormatter, MessageFormatter as _, Options, budget, options, ser};
+use std::borrow::Cow;
+
+/// What is wrong with a text, and where: one line, for conditions, Events and logs.
+///
+/// The library's own message has an excerpt of the text, and the code that draws it is a two-hundredth of the program.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Error(String);
+
+impl From<serde_saphyr::Error> for Error {
+    fn from(error: serde_saphyr::Error) -> Self {
+        let formatter = DefaultMessageFormatter;
+        let message = formatter.format_message(error.without_snippet());
+        let place = error.location();
+        let message = match place {
+            Some(place) => formatter.localizer().attach_location(message, place),
+            None => message,
+        };
+        Self(Cow::into_owned(message))
+    }
+}
 
 fn as_in_go() -> Options {
-    options! { legacy_octal_numbers: true }
+    options! { legacy_octal_numbers: true, with_snippet: false }
 }
 
 /// Returns the one document of a text; JSON is YAML too.
 ///
 /// Types are read from the value: a YAML reader for every type would be a twentieth of the program.
 pub fn from_str(text: &str) -> Result<Value, Error> {
-    serde_saphyr::from_str_with_options(text, as_in_go())
+    Ok(serde_saphyr::from_str_with_options(text, as_in_go())?)
 }
 
 /// Returns the one document of a text by YAML 1.2's rules, as Akri reads `discoveryDetails`. Its values may have at
@@ -19,8 +40,9 @@ pub fn from_str(text: &str) -> Result<Value, Error> {
 pub fn bounded(text: &str, bytes: usize) -> Result<Value, Error> {
     let bounded = options! {
         budget: budget! { max_total_scalar_bytes: bytes },
+        with_snippet: false,
     };
-    serde_saphyr::from_str_with_options(text, bounded)
+    Ok(serde_saphyr::from_str_with_options(text, bounded)?)
 }
 
 /// Returns an object as one document.
@@ -30,13 +52,7 @@ pub fn to_string(object: &impl Serialize) -> Result<String, ser::Error> {
 
 /// Returns every document of a text.
 pub fn from_multiple(text: &str) -> Result<Vec<Value>, Error> {
-    serde_saphyr::from_multiple_with_options(text, as_in_go())
-}
-
-/// Formats an error as one line, for conditions, Events and logs: its place and message, without the excerpt.
-pub fn one_line(error: &Error) -> String {
-    let error = error.without_snippet().to_string();
-    error.strip_prefix("error: ").unwrap_or(&error).to_owned()
+    Ok(serde_saphyr::from_multiple_with_options(text, as_in_go())?)
 }
 
 #[cfg(test)]
@@ -52,7 +68,7 @@ mod tests {
         let text = format!("[&a {long}, {anchors}{aliases}]");
         assert!(text.len() < 64_000);
         let error = bounded(&text, 64_000).unwrap_err();
-        assert!(one_line(&error).contains("scalar"), "{error}");
+        assert!(error.to_string().contains("scalar"), "{error}");
         assert!(bounded(&format!("[&a {long}, *a]"), 64_000).is_ok());
     }
 

@@ -60,7 +60,7 @@ impl DiscoveryHandler for DebugEcho {
 
     fn prepare(&self, details: &str) -> Result<Box<dyn Discovery>, DetailsError> {
         let details = yaml::bounded(details, limits::DETAILS_BYTES_MAX)
-            .map_err(|e| yaml::one_line(&e))
+            .map_err(|e| e.to_string())
             .and_then(|value| serde_json::from_value::<Details>(value).map_err(|e| e.to_string()))
             .map_err(|e| {
                 DetailsError(format!(

@@ -23,8 +23,8 @@ pub(super) struct Fields {
 impl Fields {
     /// Parses a YAML text into its keys.
     pub(super) fn read(handler: Handler, text: &str) -> Result<Self, String> {
-        let value = yaml::bounded(text, limits::DETAILS_BYTES_MAX)
-            .map_err(|e| format!("not YAML: {}", yaml::one_line(&e)))?;
+        let value =
+            yaml::bounded(text, limits::DETAILS_BYTES_MAX).map_err(|e| format!("not YAML: {e}"))?;
         Self::new(handler, "", value)
     }
 

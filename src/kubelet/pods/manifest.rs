@@ -44,7 +44,7 @@ pub(crate) enum Error {
 /// unchanged file is the same Pod after a restart, and a changed file is another Pod.
 pub(crate) fn parse(text: &str, file: &str, node: &str) -> Result<StaticPod, Error> {
     let value: serde_json::Value =
-        yaml::from_str(text).map_err(|e| Error::Syntax(first_line(&e.to_string())))?;
+        yaml::from_str(text).map_err(|e| Error::Syntax(e.to_string()))?;
     let field = |name: &str| value[name].as_str().unwrap_or_default().to_owned();
     let (version, kind) = (field("apiVersion"), field("kind"));
     if version != "v1" || kind != "Pod" {
@@ -169,11 +169,6 @@ fn uid(parts: &[&str]) -> String {
         .iter()
         .map(|byte| format!("{byte:02x}"))
         .collect()
-}
-
-/// Returns the first line of a parser's error. The following lines show the position in the text.
-fn first_line(error: &str) -> String {
-    error.lines().next().unwrap_or_default().to_owned()
 }
 
 impl fmt::Display for PodKey {

@@ -102,7 +102,7 @@ impl Spec {
         // A file that cannot be used may still have a readable kind.
         let value: Value = yaml::from_str(text).map_err(|e| Refused {
             kind: None,
-            why: format!("it is neither YAML nor JSON: {}", yaml::one_line(&e)),
+            why: format!("it is neither YAML nor JSON: {e}"),
         })?;
         let kind = value.get("kind").and_then(Value::as_str);
         let refused = |why| Refused {
