@@ -13,8 +13,6 @@ mod debian_package;
 mod examples_parse;
 #[cfg(feature = "external")]
 mod external_handlers;
-#[cfg(feature = "isolate")]
-mod isolated_handlers;
 mod kubectl_plugin;
 mod kubelet_allocations;
 mod kubelet_devices;

@@ -34,19 +34,6 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{- fail (printf "resourcePrefixes: %q is Kubernetes' own, and a kubelet takes no device plugin with it. Use a domain of yours, such as devices.example.com" .) -}}
 {{- end -}}
 {{- end -}}
-{{- if and .Values.isolateDiscovery .Values.udev.enabled -}}
-{{- fail "isolateDiscovery: the agents leave the network of their nodes, and udev.enabled needs it: the kernel reports there which devices are plugged in. Set one of them to false" -}}
-{{- end -}}
-{{- end -}}
-
-{{/* The folder of the nodes in which zeroconf serves as a process of its own. The agent has it in the folder of its state. */}}
-{{- define "petiole.isolatedDir" -}}
-{{- printf "%s/isolated" (clean .Values.agent.stateDir) -}}
-{{- end -}}
-
-{{/* Where the kubelet asks an agent. Call with (list . "/healthz"). */}}
-{{- define "petiole.agentProbe" -}}
-{ {{- ternary "" "host: 127.0.0.1, " (index . 0).Values.isolateDiscovery }}path: {{ index . 1 }}, port: http}
 {{- end -}}
 
 {{- define "petiole.image" -}}

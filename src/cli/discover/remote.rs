@@ -1,5 +1,4 @@
-//! Runs `petiole discover` in the agent's Pod on a node, by the caller's kubectl: with its rights, and with its network. An
-//! isolated handler has a Pod of its own.
+//! Runs `petiole discover` in the agent's Pod on a node, by the caller's kubectl: with its rights, and with its network.
 use super::{flags::Flags, input};
 use crate::{cluster, inspect::snapshot::Snapshot, model::names::ObjectKey};
 use anyhow::{Context as _, bail};
@@ -13,12 +12,11 @@ use tokio::{io::AsyncWriteExt as _, process::Command};
 /// input, which is open as long as this process lives.
 pub(super) async fn run(flags: &Flags, node: &str) -> anyhow::Result<()> {
     let details = input::text_of(&flags.details)?;
-    let client = flags.connection.client().await?;
-    let (pod, container) = pod_on(&client, node, &flags.handler).await?;
+    let pod = agent_on(&flags.connection.client().await?, node).await?;
     let mut kubectl = Command::new("kubectl")
         .args(flags.connection.arguments())
         .args(["exec", "--stdin", "--quiet", "--namespace", &pod.namespace])
-        .args([&pod.name, "--container", container, "--", "/petiole"])
+        .args([&pod.name, "--container=agent", "--", "/petiole"])
         .args(arguments(flags, node))
         .stdin(Stdio::piped())
         .kill_on_drop(true)
@@ -38,18 +36,10 @@ pub(super) async fn run(flags: &Flags, node: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The component and the container that run the handler zeroconf where it is isolated.
-const ISOLATED: (&str, &str) = ("discovery", "zeroconf");
-
-/// Returns the Pod of a handler on a node, and its container.
-async fn pod_on(
-    client: &Client,
-    node: &str,
-    handler: &str,
-) -> anyhow::Result<(ObjectKey, &'static str)> {
+async fn agent_on(client: &Client, node: &str) -> anyhow::Result<ObjectKey> {
     let pods: Api<Pod> = Api::all(client.clone());
     let on_node = ListParams::default()
-        .labels("app.kubernetes.io/component in (agent,discovery)")
+        .labels("app.kubernetes.io/component=agent")
         .fields(&format!("spec.nodeName={node}"));
     let pods = pods.list(&on_node).await;
     let pods = pods.map_err(|e| anyhow::anyhow!("cannot list Pods: {}", cluster::reason(&e)))?;
@@ -59,15 +49,9 @@ async fn pod_on(
             .collect(),
         ..Snapshot::default()
     };
-    let isolated = (snapshot.pod_on(node, ISOLATED.0)).filter(|_| handler == ISOLATED.1);
-    if let Some((key, _)) = isolated {
-        return Ok((key.clone(), ISOLATED.1));
-    }
     let agent = snapshot.agent_on(node).map(|(key, _)| key.clone());
-    let agent = agent.with_context(|| {
-        format!("no agent runs on node {node}: `kubectl petiole doctor` says why")
-    })?;
-    Ok((agent, "agent"))
+    agent
+        .with_context(|| format!("no agent runs on node {node}: `kubectl petiole doctor` says why"))
 }
 
 /// Returns the arguments for the program in the Pod.

@@ -125,28 +125,6 @@ fn an_endpoint_that_answers_is_never_forgotten_for_another() {
 }
 
 #[test]
-fn an_isolated_handler_has_its_place_is_in_no_file_and_is_never_forgotten() {
-    let mut all = Registrations::default();
-    all.add_isolated("cam", "/var/lib/akri/isolated/cam.sock".to_owned());
-    assert_eq!(
-        all.names(),
-        BTreeMap::from([("cam".to_owned(), Scope::Shared)])
-    );
-    assert!(!all.text().contains("cam"), "{}", all.text());
-    for n in 0..2 * ENDPOINTS_MAX {
-        all.register(registration("cam", n)).unwrap();
-    }
-    assert_eq!(all.of("cam").filter(|r| r.is_isolated).count(), 1);
-    // It may register too.
-    let again = Registration {
-        endpoint: Endpoint::Unix("/var/lib/akri/isolated/cam.sock".to_owned()),
-        ..registration("cam", 0)
-    };
-    all.register(again).unwrap();
-    assert_eq!(all.of("cam").filter(|r| r.is_isolated).count(), 1);
-}
-
-#[test]
 fn an_endpoint_from_the_file_is_restored_until_it_answers() {
     let mut all = Registrations::default();
     all.register(registration("cam", 1)).unwrap();

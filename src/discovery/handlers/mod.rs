@@ -28,10 +28,6 @@ impl Allowed {
     };
 }
 
-/// The handlers that may run as processes without rights: they need the network at most, and their devices are properties
-/// alone. `cdi` and `udev` read files of the node and give its device nodes away.
-pub const ISOLATABLE: [&str; 2] = ["zeroconf", "debugEcho"];
-
 /// Returns all handlers of this binary, for a user who may offer everything.
 pub fn builtin() -> Vec<Box<dyn DiscoveryHandler>> {
     builtin_with(Allowed::ALL)
