@@ -13,7 +13,9 @@ pub(crate) mod values;
 pub use metrics::metrics;
 
 use clap::ValueEnum;
-use std::io::{IsTerminal as _, stderr};
+#[cfg(feature = "terminal")]
+use std::io::IsTerminal as _;
+use std::io::stderr;
 use tracing_subscriber::{
     filter::LevelFilter, fmt, layer::SubscriberExt as _, util::SubscriberInitExt as _,
 };
@@ -47,7 +49,9 @@ pub fn start(settings: &Settings) -> anyhow::Result<()> {
     match settings.format {
         LogFormat::Text => {
             let logs = logs.fmt_fields(text::fields());
-            all.with(logs.with_ansi(stderr().is_terminal())).init();
+            #[cfg(feature = "terminal")]
+            let logs = logs.with_ansi(stderr().is_terminal());
+            all.with(logs).init();
         }
         LogFormat::Json => all
             .with(logs.json().flatten_event(true).with_span_list(false))

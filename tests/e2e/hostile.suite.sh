@@ -158,13 +158,14 @@ test_a_flood_costs_little_and_hides_no_service() {
 test_who_announces_most_keeps_no_other_out() {
   given_an_honest_service
   begin names evil python3 "$E2E/hostile.py" names _rtsp._tcp 6000 40
-  within 15 "all Instances are used" has_instances 1000
+  within "$([ -n "$OPTIMISED" ] && echo 15 || echo 60)" "all Instances are used" has_instances 1000
   # It begins after the flood, and the service after both.
   echo 'kind: _rtsp._tcp' >"$SUITE/details"
   begin finder edge "$PETIOLE" discover zeroconf --details "$SUITE/details"
-  within 15 "one host has half of the services" has_found 2048
+  within "$([ -n "$OPTIMISED" ] && echo 15 || echo 60)" "one host has half of the services" has_found 2048
   responder set late _rtsp._tcp 555
-  within 10 "another host's is found" grep -q "late._rtsp._tcp" "$SUITE/log/finder"
+  # A debug build is a tenth as fast, and other suites run beside it.
+  within "$([ -n "$OPTIMISED" ] && echo 10 || echo 60)" "another host's is found" grep -q "late._rtsp._tcp" "$SUITE/log/finder"
   # A new agent finds the false services first.
   stop agent TERM
   begin_agent
