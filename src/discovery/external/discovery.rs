@@ -4,7 +4,7 @@ use super::{
     host_paths::HostPaths,
     plan::{Endpoints, Event},
     registrations::{Registration, Registrations},
-    stream::{self, Stream},
+    stream::{self, KnownDevices, Stream},
 };
 use crate::{
     discovery::{Discovery, DiscoveryError},
@@ -34,6 +34,7 @@ pub struct ExternalDiscovery {
     pub(super) request: DiscoverRequest,
     pub(super) registrations: watch::Sender<Arc<Registrations>>,
     pub(super) host_paths: Arc<HostPaths>,
+    pub(super) known_devices: KnownDevices,
 }
 
 impl ExternalDiscovery {
@@ -52,6 +53,7 @@ impl ExternalDiscovery {
             shared: scope == Scope::Shared,
             times: 0,
             is_restored: false,
+            is_isolated: false,
             followers: BTreeSet::new(),
         };
         registrations
@@ -64,6 +66,7 @@ impl ExternalDiscovery {
             request: stream::request(details, properties),
             registrations: watch::Sender::new(Arc::new(registrations)),
             host_paths: Arc::new(HostPaths::all()),
+            known_devices: KnownDevices::default(),
         }
     }
 
@@ -218,15 +221,16 @@ impl Streams {
                 continue;
             }
             let times = watch::Sender::new(registration.times);
-            // Nobody knows who answers in a network: its answers are not authenticated.
-            let host_paths = match endpoint {
-                Endpoint::Unix(_) => discovery.host_paths.clone(),
-                Endpoint::Network(_) => Arc::new(HostPaths::none()),
+            let host_paths = match registration.may_give_paths() {
+                true => discovery.host_paths.clone(),
+                false => Arc::new(HostPaths::none()),
             };
+            let isolated = registration.is_isolated;
             let stream = Stream {
                 endpoint: endpoint.clone(),
                 request: discovery.request.clone(),
                 host_paths,
+                isolated: isolated.then(|| discovery.known_devices.clone()),
                 registered: times.subscribe(),
                 events: self.events.clone(),
             };

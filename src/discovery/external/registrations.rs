@@ -29,9 +29,12 @@ pub(super) struct Registration {
     /// How often it has registered in this life of the agent. A handler that registers again is asked again at once.
     #[serde(skip)]
     pub(super) times: u64,
-    /// Whether it was read from the file, and has not answered since.
+    /// Whether it was read from the file, or has a known place, and has not answered since.
     #[serde(skip)]
     pub(super) is_restored: bool,
+    /// Whether it is a built-in handler that runs as an isolated process. Its place is known without a registration.
+    #[serde(skip)]
+    pub(super) is_isolated: bool,
     /// The discoveries that have a list of it by a stream that has not ended.
     #[serde(skip)]
     pub(super) followers: BTreeSet<u64>,
@@ -87,10 +90,20 @@ impl Registration {
             shared: request.shared,
             times: 0,
             is_restored: false,
+            is_isolated: false,
             followers: BTreeSet::new(),
         };
         registration.check(rules)?;
         Ok(registration)
+    }
+
+    /// Returns whether its devices may have mounts and device nodes. Nobody knows who answers in a network: its answers are
+    /// not authenticated. An isolated process has no rights to the node, unless its devices are parts of it.
+    pub(super) fn may_give_paths(&self) -> bool {
+        match self.endpoint {
+            Endpoint::Unix(_) => !(self.is_isolated && self.shared),
+            Endpoint::Network(_) => false,
+        }
     }
 
     fn check(&self, rules: &Rules) -> Result<(), String> {
@@ -165,9 +178,23 @@ impl Registrations {
         (all, problems)
     }
 
+    /// Adds an isolated process of a built-in handler, which is where it is expected whether or not it runs now.
+    pub(super) fn add_isolated(&mut self, name: &str, socket: String, scope: Scope) {
+        self.0.push(Registration {
+            name: name.to_owned(),
+            endpoint: Endpoint::Unix(socket),
+            shared: scope == Scope::Shared,
+            times: 0,
+            is_restored: true,
+            is_isolated: true,
+            followers: BTreeSet::new(),
+        });
+    }
+
     /// The text of the file.
     pub(super) fn text(&self) -> String {
-        let entries = self.0.iter().map(serde_json::to_value);
+        let kept = self.0.iter().filter(|old| !old.is_isolated);
+        let entries = kept.map(serde_json::to_value);
         let file = File {
             handlers: entries.filter_map(Result::ok).collect(),
         };
@@ -192,13 +219,15 @@ impl Registrations {
             let old = self.0.remove(place);
             new.times = old.times + 1;
             (new.is_restored, new.followers) = (old.is_restored, old.followers);
+            new.is_isolated = old.is_isolated;
         } else if !self.names().contains_key(&new.name) && self.names().len() >= NAMES_MAX {
             return Err(Refused::TooMany(format!(
                 "name: {NAMES_MAX} other handlers are registered, which are the most: stop the agent, delete those that \
                  are gone from its handlers.json, and start it"
             )));
         } else if self.of(&new.name).count() >= ENDPOINTS_MAX {
-            let may_go = |old: &Registration| old.name == new.name && old.followers.is_empty();
+            let is_unused = |old: &Registration| old.followers.is_empty() && !old.is_isolated;
+            let may_go = |old: &Registration| old.name == new.name && is_unused(old);
             let place = self.0.iter().position(may_go).ok_or_else(|| {
                 Refused::TooMany(format!(
                     "endpoint: {ENDPOINTS_MAX} other endpoints of {} answer, which are the most: end one of them, or \

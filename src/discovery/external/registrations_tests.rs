@@ -125,6 +125,46 @@ fn an_endpoint_that_answers_is_never_forgotten_for_another() {
 }
 
 #[test]
+fn an_isolated_handler_has_its_place_is_in_no_file_and_is_never_forgotten() {
+    let mut all = Registrations::default();
+    let socket = "/var/lib/akri/isolated/cam.sock".to_owned();
+    all.add_isolated("cam", socket, Scope::Shared);
+    assert_eq!(
+        all.names(),
+        BTreeMap::from([("cam".to_owned(), Scope::Shared)])
+    );
+    assert!(!all.text().contains("cam"), "{}", all.text());
+    for n in 0..2 * ENDPOINTS_MAX {
+        all.register(registration("cam", n)).unwrap();
+    }
+    assert_eq!(all.of("cam").filter(|r| r.is_isolated).count(), 1);
+    // It may register too.
+    let again = Registration {
+        endpoint: Endpoint::Unix("/var/lib/akri/isolated/cam.sock".to_owned()),
+        ..registration("cam", 0)
+    };
+    all.register(again).unwrap();
+    assert_eq!(all.of("cam").filter(|r| r.is_isolated).count(), 1);
+}
+
+#[test]
+fn only_what_is_reached_by_a_file_gives_paths_and_of_the_isolated_handlers_those_of_the_node() {
+    let mut all = Registrations::default();
+    let isolated = |name: &str| format!("/var/lib/akri/isolated/{name}.sock");
+    all.add_isolated("zeroconf", isolated("zeroconf"), Scope::Shared);
+    all.add_isolated("udev", isolated("udev"), Scope::Node);
+    all.register(registration("cam", 0)).unwrap();
+    let gives = |name| all.of(name).all(Registration::may_give_paths);
+    assert_eq!(["zeroconf", "udev", "cam"].map(gives), [false, true, true]);
+    let network = Endpoint::network("http://10.0.0.1:80").unwrap();
+    let remote = Registration {
+        endpoint: network,
+        ..registration("cam", 1)
+    };
+    assert!(!remote.may_give_paths());
+}
+
+#[test]
 fn an_endpoint_from_the_file_is_restored_until_it_answers() {
     let mut all = Registrations::default();
     all.register(registration("cam", 1)).unwrap();

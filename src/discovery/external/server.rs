@@ -33,7 +33,7 @@ pub const SOCKET: &str = "agent-registration.sock";
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LAST_RETRY: Duration = Duration::from_secs(30);
 /// How often it is checked that the socket is there.
-const CHECK: Duration = Duration::from_secs(30);
+pub(super) const CHECK: Duration = Duration::from_secs(30);
 /// The most bytes of a registration.
 const REQUEST_MAX: usize = 16 * 1024;
 /// The most registrations that wait at one time.
