@@ -130,10 +130,6 @@ test_an_upgrade_is_not_felt() {
   helm test petiole --timeout 60s >/dev/null || fail "helm test: $(helm test petiole --logs 2>&1 | tail -n 5)"
 }
 
-has_subcommand() { # NAME
-  cluster on node-1 "/proc/$(agent_pid node-1)/exe" "$1" --help >/dev/null 2>&1
-}
-
 memory_of_petiole() { # NODE
   local command process
   for command in agent handler; do
@@ -145,8 +141,6 @@ memory_of_petiole() { # NODE
 # The agents leave the nodes' network, and what reads the LAN's packets has no rights. Brokers do not notice, there and back.
 test_discovery_is_isolated_and_brokers_do_not_notice() {
   local before network
-  # The usual image is built without it.
-  has_subcommand handler || exit 77
   announce camera cam-1 _rtsp._tcp 554
   configure cams "kind: _rtsp._tcp" "gracePeriodSeconds: 60, $BROKER"
   within 30 "its broker runs" has_brokers cams 1
