@@ -16,6 +16,7 @@ use crate::{
         },
         session::Handlers,
     },
+    files,
     model::{names::ObjectKey, variables::Variables},
     store::{
         Store,
@@ -277,6 +278,8 @@ impl Flags {
 }
 
 pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
+    // Two agents would overwrite each other's files.
+    let _lock = files::lock(&flags.state).context("--state")?;
     let mut settings = flags.settings();
     let handlers = flags.handlers();
     telemetry::metrics().begin_agent(handlers.names().iter().map(String::as_str));

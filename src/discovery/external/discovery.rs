@@ -16,6 +16,7 @@ use futures::future::BoxFuture;
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
     sync::Arc,
+    time::Duration,
 };
 use tokio::{
     sync::{mpsc, watch},
@@ -35,6 +36,8 @@ pub struct ExternalDiscovery {
     pub(super) registrations: watch::Sender<Arc<Registrations>>,
     pub(super) host_paths: Arc<HostPaths>,
     pub(super) known_devices: KnownDevices,
+    /// When the agent started.
+    pub(super) agent_began: Instant,
 }
 
 impl ExternalDiscovery {
@@ -55,6 +58,7 @@ impl ExternalDiscovery {
             is_restored: false,
             is_isolated: false,
             followers: BTreeSet::new(),
+            last_used: Duration::ZERO,
         };
         registrations
             .register(registration)
@@ -67,6 +71,7 @@ impl ExternalDiscovery {
             registrations: watch::Sender::new(Arc::new(registrations)),
             host_paths: Arc::new(HostPaths::all()),
             known_devices: KnownDevices::default(),
+            agent_began: Instant::now(),
         }
     }
 
@@ -77,7 +82,9 @@ impl ExternalDiscovery {
         let follower = Follower {
             id: fastrand::u64(..),
             registrations: self.registrations.clone(),
+            agent_began: self.agent_began,
         };
+        follower.change(|all| all.begun(&self.name, follower.id));
         let mut streams = Streams {
             running: JoinMap::new(),
             registered: BTreeMap::new(),
@@ -168,13 +175,16 @@ impl Discovery for ExternalDiscovery {
 struct Follower {
     id: u64,
     registrations: watch::Sender<Arc<Registrations>>,
+    agent_began: Instant,
 }
 
 impl Follower {
     fn note(&self, handler: &str, endpoint: &Endpoint, event: &Event) {
         self.change(|all| match event {
             Event::Says(_) => all.answers(handler, endpoint, self.id),
-            Event::Broken(_) | Event::Refuses(_) => all.ended(Some(endpoint), self.id),
+            Event::Broken(_) | Event::Refuses(_) => {
+                all.ended(Some(endpoint), self.id, self.agent_began.elapsed());
+            }
         });
     }
 
@@ -188,7 +198,7 @@ impl Follower {
 
 impl Drop for Follower {
     fn drop(&mut self) {
-        self.change(|all| all.ended(None, self.id));
+        self.change(|all| all.ended(None, self.id, self.agent_began.elapsed()));
     }
 }
 

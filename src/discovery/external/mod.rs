@@ -46,7 +46,7 @@ use std::{
     sync::Arc,
 };
 use stream::KnownDevices;
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
@@ -68,6 +68,7 @@ pub struct External {
     known_devices: KnownDevices,
     isolated: Isolated,
     server: Option<Server>,
+    began: Instant,
 }
 
 impl External {
@@ -95,10 +96,17 @@ impl External {
             }
         }
         let registrations = watch::Sender::new(Arc::new(known));
-        let server = (folder.zip(rules))
-            .map(|(folder, rules)| Server::new(folder, file, rules, registrations.clone()));
+        let began = Instant::now();
+        let server = folder.zip(rules).map(|(folder, rules)| Server {
+            folder,
+            file,
+            rules: Arc::new(rules),
+            registrations: registrations.clone(),
+            began,
+        });
         Self {
             server,
+            began,
             host_paths: Arc::new(host_paths),
             known_devices: KnownDevices::default(),
             isolated,
@@ -146,6 +154,7 @@ impl External {
             registrations: self.registrations.clone(),
             host_paths: self.host_paths.clone(),
             known_devices: self.known_devices.clone(),
+            agent_began: self.began,
         })
     }
 
