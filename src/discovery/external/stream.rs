@@ -29,7 +29,8 @@ use tonic::{Code, Status, transport::Channel};
 const DIAL_TIMEOUT: Duration = Duration::from_secs(5);
 const FIRST_RETRY: Duration = Duration::from_millis(500);
 const LAST_RETRY: Duration = Duration::from_secs(30);
-/// The same for an isolated process, which does not register: nothing else says that it has started.
+/// The same two for an isolated process, which does not register: nothing else says that it has started.
+const FIRST_ISOLATED_RETRY: Duration = Duration::from_millis(50);
 const LAST_ISOLATED_RETRY: Duration = Duration::from_secs(1);
 /// The most bytes of a list. It is the limit of gRPC's own clients, and of Akri's agent.
 pub(super) const LIST_MAX: usize = 4 << 20;
@@ -72,11 +73,10 @@ pub(super) fn request(details: &str, properties: &BTreeMap<String, String>) -> D
 impl Stream {
     /// Runs until it is dropped. A handler that registers again has started again, and is asked at once.
     pub(super) async fn run(mut self) {
-        let last_retry = match &self.isolated {
-            Some(_) => LAST_ISOLATED_RETRY,
-            None => LAST_RETRY,
+        let mut backoff = match &self.isolated {
+            Some(_) => Backoff::new(FIRST_ISOLATED_RETRY, LAST_ISOLATED_RETRY),
+            None => Backoff::new(FIRST_RETRY, LAST_RETRY),
         };
-        let mut backoff = Backoff::new(FIRST_RETRY, last_retry);
         loop {
             self.registered.borrow_and_update();
             let begun = Instant::now();
@@ -89,7 +89,9 @@ impl Stream {
             let wait = async {
                 match is_refusal {
                     // Only other details, or another handler, change that.
-                    true => std::future::pending().await,
+                    true if self.isolated.is_none() => std::future::pending().await,
+                    // An isolated process does not register when it was updated.
+                    true => sleep(LAST_RETRY).await,
                     false => sleep(backoff.next_wait()).await,
                 }
             };
