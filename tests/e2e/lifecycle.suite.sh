@@ -130,11 +130,17 @@ test_an_upgrade_is_not_felt() {
   helm test petiole --timeout 60s >/dev/null || fail "helm test: $(helm test petiole --logs 2>&1 | tail -n 5)"
 }
 
+# Of each process, and of the sandbox of its Pod: what is resident, and its share of the pages that processes have in common.
 memory_of_petiole() { # NODE
   local command process
   for command in agent handler; do
     process=$(processes "$1" "$command")
-    [ -z "$process" ] || cluster on "$1" cat "/proc/$process/status" | awk -v c=$command '/^VmRSS:/ { printf "%s %.1f MB ", c, $2 * 1024 / 1e6 }'
+    [ -n "$process" ] || continue
+    # shellcheck disable=SC2016 # expanded on the node
+    cluster on "$1" sh -c 'shim=$(sed -n "s/^PPid:[^0-9]*//p" /proc/$1/status)
+      rest=$(cat /proc/$shim/task/*/children | tr " " "\n" | grep . | grep -vx "$1" | sed "s,.*,/proc/&/smaps_rollup,")
+      cat /proc/$1/smaps_rollup | awk -v c=$0 "/^(Rss|Pss):/ { printf \"%s %s %.1f MB \", c, \$1, \$2 * 1024 / 1e6 }"
+      cat /proc/$shim/smaps_rollup $rest | awk "/^Pss:/ { n += \$2 } END { printf \"its sandbox %.1f MB \", n * 1024 / 1e6 }"' "$command" "$process"
   done
 }
 

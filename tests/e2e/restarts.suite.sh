@@ -484,6 +484,7 @@ X
 }
 
 daemonset_of_the_page() {
+  # shellcheck disable=SC2016 # the end of a block in Markdown
   sed -n '/^kind: DaemonSet$/,/^```$/ { /^```$/d; p; }' "$E2E/../../docs/write-a-handler.md" |
     sed '1i apiVersion: apps/v1' | sed 's/reachable-python/reachable-go/g'
 }

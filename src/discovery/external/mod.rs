@@ -83,8 +83,9 @@ impl External {
         } = settings;
         let rules = folder.as_ref().map(|folder| Rules {
             folder: folder.to_string_lossy().into_owned(),
-            reserved: (built_in.keys().cloned())
-                .filter(|name| !isolated.names.contains(name))
+            reserved: (built_in.keys())
+                .filter(|name| !isolated.names.contains(*name))
+                .cloned()
                 .collect(),
         });
         let mut known = rules
