@@ -187,7 +187,7 @@ struct Place<'a> {
     key: ObjectKey,
     /// Whether a new Pod could use the device here: the broker spec is valid, the node sees the device and is ready.
     is_fit: bool,
-    /// The reason why the scheduler puts no new Pod on the node: a taint, or that the node is cordoned.
+    /// The reason why the scheduler puts no new Pod on the node.
     obstacle: Option<String>,
     /// The digest of the values that connect a container on this node to the device.
     connection: Option<&'a str>,
@@ -273,7 +273,7 @@ impl<'a> Planner<'a> {
                 node,
                 key: ObjectKey::new(&target.subject.key.namespace, name),
                 is_fit: !target.is_broken && is_ready && is_healthy(node),
-                obstacle: obstacle.and_then(|(node, spec)| placement::obstacle(node, spec)),
+                obstacle: obstacle.and_then(|(state, spec)| placement::obstacle(node, state, spec)),
                 connection: connection(node).map(String::as_str),
             }
         };
