@@ -225,18 +225,11 @@ impl<'a> Planner<'a> {
             is_broken: self.checked(configuration_key, configuration).is_broken,
         };
         let wanted = broker::wanted(configuration.spec.broker_spec.as_ref());
-        if !matches!(wanted, Some(Wanted::Pod(_))) {
-            for (key, pod) in self.pods.remove(&target.owner()).unwrap_or_default() {
-                self.delete_pod(key, pod, "its Configuration asks for no Pod");
-            }
-        }
-        if !matches!(wanted, Some(Wanted::Job(_))) {
-            for (key, job) in self.jobs.remove(&target.owner()).unwrap_or_default() {
-                self.delete_job(key, job, "its Configuration asks for no Job");
-            }
-        }
         match wanted {
-            None => {}
+            None => {
+                self.delete_pods_of(target);
+                self.delete_jobs_of(target);
+            }
             Some(Wanted::Pod(spec)) => self.pods(target, spec),
             Some(Wanted::Job(spec)) => self.job(target, spec),
         }

@@ -22,6 +22,7 @@ impl<'a> Planner<'a> {
             for (key, job) in jobs {
                 self.delete_job(key, job, "no node sees its device any more");
             }
+            self.delete_pods_of(target);
             return;
         }
         let memory = self.input.memory;
@@ -32,9 +33,17 @@ impl<'a> Planner<'a> {
         let current = (self.input.world.jobs.get(&key)).filter(|_| is_there);
         if was_created || is_fit {
             self.report_job(target, &key, current.map(|job| &**job), was_created);
-            for (key, job) in jobs {
-                self.delete_job(key, job, "its Configuration is a newer one");
-            }
+        }
+        // The API server may refuse the new one: the last one stays until then.
+        let newest = jobs.iter().max_by_key(|(_, job)| job.meta.created);
+        if let Some(key) = newest.map(|(key, _)| *key).filter(|_| !was_created) {
+            jobs.remove(key);
+        }
+        for (key, job) in jobs {
+            self.delete_job(key, job, "its Configuration is a newer one");
+        }
+        if was_created || !(is_fit || target.is_broken) {
+            self.delete_pods_of(target);
         }
         if is_there && remembered != Some(generation) {
             self.plan.actions.push(Action::Remember {
@@ -132,7 +141,14 @@ impl<'a> Planner<'a> {
         over <= self.input.now
     }
 
-    pub(super) fn delete_job(&mut self, key: &ObjectKey, job: &BrokerJob, why: &'static str) {
+    /// Deletes the Jobs of an Instance whose Configuration asks for none.
+    pub(super) fn delete_jobs_of(&mut self, target: Target<'a>) {
+        for (key, job) in self.jobs.remove(&target.owner()).unwrap_or_default() {
+            self.delete_job(key, job, "its Configuration asks for no Job");
+        }
+    }
+
+    fn delete_job(&mut self, key: &ObjectKey, job: &BrokerJob, why: &'static str) {
         if !job.meta.is_deleting && !self.input.memory.is_deleted(&job.meta.uid) {
             self.plan.actions.push(Action::DeleteJob {
                 key: key.clone(),
