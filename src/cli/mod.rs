@@ -23,6 +23,8 @@ mod get;
 mod kubelet;
 #[cfg(feature = "kubelet")]
 mod node_folders;
+#[cfg(feature = "kubelet")]
+mod once;
 mod open_files;
 #[cfg(feature = "workstation")]
 mod plugin;
@@ -152,6 +154,9 @@ impl Cli {
 
     pub fn telemetry(&self) -> telemetry::Settings {
         let usual = match self.command {
+            // It prints the problems itself.
+            #[cfg(feature = "kubelet")]
+            Command::Agent(ref flags) if flags.is_once() => "error",
             Command::Agent(_) | Command::Controller(_) => "info",
             #[cfg(feature = "kubelet")]
             Command::Kubelet(_) => "info",
