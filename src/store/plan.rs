@@ -185,7 +185,7 @@ pub(crate) fn with_conditions(
     now: &str,
 ) -> InstanceStatus {
     let mut entries = status.nodes.iter();
-    let is_well = status.conditions.is_empty()
+    let is_well = status.conditions.iter().all(is_of_brokers)
         && entries.all(|entry| entry.health == HEALTHY && entry.reason.is_none());
     match is_well && !spec.nodes.is_empty() {
         true => status,
@@ -254,8 +254,16 @@ pub fn with_availability(
     );
     let available = available.replacing(&status.conditions);
     let troubles = flapping.into_iter().chain(identity);
-    status.conditions = [available].into_iter().chain(troubles).collect();
+    status.conditions.retain(is_of_brokers);
     status
+        .conditions
+        .splice(0..0, [available].into_iter().chain(troubles));
+    status
+}
+
+/// Returns whether the condition is the one that says nothing of nodes. Its writer is another.
+fn is_of_brokers(condition: &Condition) -> bool {
+    condition.type_ == ConditionType::BrokersReady.as_str()
 }
 
 /// Returns the condition for the nodes that report a trouble with the reason `trouble`.

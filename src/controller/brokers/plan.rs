@@ -282,11 +282,12 @@ impl<'a> Planner<'a> {
         false
     }
 
-    fn report(&mut self, target: Target<'_>) -> &mut Report {
+    /// Adds the brokers of an Instance to the report of its Configuration.
+    fn report(&mut self, target: Target<'_>, of: Report) {
         let key = target.configuration_key.clone();
         let report = self.plan.reports.entry(key).or_default();
         report.generation = target.configuration.metadata.generation;
-        report
+        report.add_instance(target.subject.key, of);
     }
 
     fn wake_at(&mut self, at: Timestamp) {

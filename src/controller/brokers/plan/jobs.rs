@@ -1,5 +1,8 @@
 //! Decides which Jobs are created and deleted. Pure.
-use super::{super::report::Found, Action, Planner, Target};
+use super::{
+    super::report::{Found, Report},
+    Action, Planner, Target,
+};
 use crate::{
     api::{broker, reason::Reason},
     controller::world::BrokerJob,
@@ -108,12 +111,14 @@ impl<'a> Planner<'a> {
         );
         let refusal = refusal.map(|message| found(Reason::BrokerRefused, message));
         let starting = || found(Reason::BrokersStarting, "it is being created");
-        let report = self.report(target);
-        report.wanted += 1;
-        match problem {
-            None if was_created => report.running += 1,
-            problem => report.add(problem.or(refusal).unwrap_or_else(starting)),
-        }
+        let runs = was_created && problem.is_none();
+        let report = Report {
+            wanted: 1,
+            running: usize::from(runs),
+            first: (!runs).then(|| problem.or(refusal).unwrap_or_else(starting)),
+            ..Report::default()
+        };
+        self.report(target, report);
     }
 
     /// Returns whether only this Job's slots keep the Instance from being deleted, and the nodes that hold them are ready.
