@@ -418,6 +418,29 @@ mod tests {
     }
 
     #[test]
+    fn the_condition_of_the_brokers_stays_and_is_no_reason_for_another() {
+        let mut spec = camera().spec;
+        spec.nodes = vec!["a".into()];
+        let brokers = Condition::new(
+            ConditionType::BrokersReady,
+            ConditionStatus::False,
+            "BrokerImage",
+            String::new(),
+            "t1",
+        );
+        let well = InstanceStatus {
+            conditions: vec![brokers.clone()],
+            ..InstanceStatus::default()
+        };
+        assert_eq!(with_conditions(well.clone(), &spec, "t2"), well);
+        let gone = with_exception(&well, "a", &view(false, None), "t2");
+        let gone = with_conditions(gone, &spec, "t2");
+        let types: Vec<_> = gone.conditions.iter().map(|c| c.type_.as_str()).collect();
+        assert_eq!(types, ["Available", "BrokersReady"]);
+        assert_eq!(gone.conditions[1], brokers);
+    }
+
+    #[test]
     fn a_view_that_is_said_already_changes_nothing() {
         let views = [
             view(true, Some("x")),
