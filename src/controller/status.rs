@@ -1,4 +1,6 @@
-//! Writes the status of Configurations, which `kubectl get` and `kubectl describe` show.
+//! Writes the status of Configurations, and what Instances say of their brokers, which `kubectl get` and `kubectl describe`
+//! show.
+mod instances;
 pub(crate) mod plan;
 mod verdict;
 
@@ -13,6 +15,7 @@ use super::{
 use crate::{
     api::{
         configuration::{Configuration, Problem},
+        instance::Instance,
         names,
         reason::Reason,
     },
@@ -20,8 +23,11 @@ use crate::{
     model::names::ObjectKey,
 };
 use k8s_openapi::{api::core::v1::ObjectReference, jiff::Timestamp};
-use kube::{Api, api::PatchParams};
-use plan::{Action, Problems, plan};
+use kube::{
+    Api,
+    api::{ApiResource, DynamicObject, PatchParams},
+};
+use plan::{Action, Kind, Problems, plan};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
@@ -40,7 +46,7 @@ pub(super) struct Workloads {
 }
 
 struct Memory {
-    pace: Pace<ObjectKey>,
+    pace: Pace<(Kind, ObjectKey)>,
     /// The Configurations that cannot be read and what is wrong, as it was reported.
     unreadable: BTreeMap<ObjectKey, String>,
 }
@@ -97,8 +103,8 @@ async fn pass(shared: &Shared, memory: &mut Memory, seen: plan::Seen<'_>) -> Pas
     let world = seen.world;
     report_unreadable(shared, &mut memory.unreadable, &world.unreadable);
     let planned = plan(seen, Timestamp::now());
-    let (actions, wait) =
-        (memory.pace).due(planned.actions, |action| action.key.clone(), Instant::now());
+    let key = |action: &Action| (action.kind, action.key.clone());
+    let (actions, wait) = (memory.pace).due(planned.actions, key, Instant::now());
     let wake_in = sooner(planned.wake_in, wait);
     let writes = actions.into_iter();
     let is_done = all_done(writes.map(|action| act(shared, world, action))).await;
@@ -107,6 +113,7 @@ async fn pass(shared: &Shared, memory: &mut Memory, seen: plan::Seen<'_>) -> Pas
 
 async fn act(shared: &Shared, world: &World, action: Action) -> bool {
     let Action {
+        kind,
         key,
         patch,
         gone,
@@ -115,7 +122,12 @@ async fn act(shared: &Shared, world: &World, action: Action) -> bool {
     if !not_gone(shared, gone).await.is_empty() {
         return false;
     }
-    let api: Api<Configuration> = Api::namespaced(shared.client.clone(), &key.namespace);
+    let resource = match kind {
+        Kind::Configuration => ApiResource::erase::<Configuration>(&()),
+        Kind::Instance => ApiResource::erase::<Instance>(&()),
+    };
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(shared.client.clone(), &key.namespace, &resource);
     let params = PatchParams {
         field_manager: Some(names::CONTROLLER_MANAGER.to_owned()),
         ..PatchParams::default()

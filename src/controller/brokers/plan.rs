@@ -187,7 +187,7 @@ struct Place<'a> {
     key: ObjectKey,
     /// Whether a new Pod could use the device here: the broker spec is valid, the node sees the device and is ready.
     is_fit: bool,
-    /// The reason why the scheduler puts no new Pod on the node: a taint, or that the node is cordoned.
+    /// The reason why the scheduler puts no new Pod on the node.
     obstacle: Option<String>,
     /// The digest of the values that connect a container on this node to the device.
     connection: Option<&'a str>,
@@ -225,18 +225,11 @@ impl<'a> Planner<'a> {
             is_broken: self.checked(configuration_key, configuration).is_broken,
         };
         let wanted = broker::wanted(configuration.spec.broker_spec.as_ref());
-        if !matches!(wanted, Some(Wanted::Pod(_))) {
-            for (key, pod) in self.pods.remove(&target.owner()).unwrap_or_default() {
-                self.delete_pod(key, pod, "its Configuration asks for no Pod");
-            }
-        }
-        if !matches!(wanted, Some(Wanted::Job(_))) {
-            for (key, job) in self.jobs.remove(&target.owner()).unwrap_or_default() {
-                self.delete_job(key, job, "its Configuration asks for no Job");
-            }
-        }
         match wanted {
-            None => {}
+            None => {
+                self.delete_pods_of(target);
+                self.delete_jobs_of(target);
+            }
             Some(Wanted::Pod(spec)) => self.pods(target, spec),
             Some(Wanted::Job(spec)) => self.job(target, spec),
         }
@@ -273,7 +266,7 @@ impl<'a> Planner<'a> {
                 node,
                 key: ObjectKey::new(&target.subject.key.namespace, name),
                 is_fit: !target.is_broken && is_ready && is_healthy(node),
-                obstacle: obstacle.and_then(|(node, spec)| placement::obstacle(node, spec)),
+                obstacle: obstacle.and_then(|(state, spec)| placement::obstacle(node, state, spec)),
                 connection: connection(node).map(String::as_str),
             }
         };
@@ -289,11 +282,12 @@ impl<'a> Planner<'a> {
         false
     }
 
-    fn report(&mut self, target: Target<'_>) -> &mut Report {
+    /// Adds the brokers of an Instance to the report of its Configuration.
+    fn report(&mut self, target: Target<'_>, of: Report) {
         let key = target.configuration_key.clone();
         let report = self.plan.reports.entry(key).or_default();
         report.generation = target.configuration.metadata.generation;
-        report
+        report.add_instance(target.subject.key, of);
     }
 
     fn wake_at(&mut self, at: Timestamp) {

@@ -1,5 +1,8 @@
 //! Decides the status of each Configuration. Pure.
-use super::verdict::{Verdict, first_trouble, new_trouble, of_brokers, trouble, wants_brokers};
+use super::{
+    instances,
+    verdict::{Verdict, first_trouble, new_trouble, of_brokers, trouble, wants_brokers},
+};
 use crate::{
     api::{
         condition::{self, Condition, ConditionStatus, ConditionType},
@@ -35,9 +38,16 @@ pub(crate) struct Plan {
     pub(crate) wake_in: Option<Duration>,
 }
 
-/// A write of the status of a Configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    Configuration,
+    Instance,
+}
+
+/// A write of the status of a Configuration or an Instance.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Action {
+    pub(crate) kind: Kind,
     pub(crate) key: ObjectKey,
     pub(crate) patch: Patch,
     /// The nodes that are taken for deleted.
@@ -82,6 +92,14 @@ pub(crate) fn plan(seen: Seen<'_>, now: Timestamp) -> Plan {
         let wake = settle.filter(|left| !left.is_zero()).min();
         plan.wake_in = sooner(plan.wake_in, wake);
     }
+    let patches = instances::patches(world, seen.brokers, now).into_iter();
+    (plan.actions).extend(patches.map(|(key, patch)| Action {
+        kind: Kind::Instance,
+        key,
+        patch,
+        gone: BTreeSet::new(),
+        troubles: vec![],
+    }));
     plan
 }
 
@@ -232,6 +250,7 @@ impl View<'_> {
             nodes,
         };
         Some(Action {
+            kind: Kind::Configuration,
             key: key.clone(),
             gone: gone.cloned().collect(),
             patch: patch(configuration, &after),
