@@ -14,9 +14,10 @@ pub(crate) use lost::{is_working, settles_in};
 pub(crate) use sights::Sights;
 
 use super::{
-    Pass, Shared, Turns,
-    outcome::{all_done, is_done},
-    pace::{Pace, sooner},
+    Shared, Turns,
+    agenda::Pass,
+    outcome::{failed_of, is_done},
+    pace::Pace,
     world::World,
 };
 use crate::{
@@ -74,15 +75,22 @@ struct State {
     batches: Pace<PaceKey>,
 }
 
+impl State {
+    fn new() -> Self {
+        Self {
+            memory: Memory::default(),
+            pace: Pace::new(FIRST_WAIT, LONGEST_WAIT),
+            batches: Pace::new(FIRST_BATCH, LONGEST_BATCH),
+        }
+    }
+}
+
 pub(super) async fn run(shared: Arc<Shared>, shutdown: CancellationToken) -> anyhow::Result<()> {
-    let state = Mutex::new(State {
-        memory: Memory::default(),
-        pace: Pace::new(FIRST_WAIT, LONGEST_WAIT),
-        batches: Pace::new(FIRST_BATCH, LONGEST_BATCH),
-    });
+    let state = Mutex::new(State::new());
     let mut turns = Turns::new(&shared);
-    while let Some(world) = turns.next(&shutdown).await? {
-        turns.done(pass(&shared, &state, world).await);
+    while let Some(turn) = turns.next(&shutdown).await? {
+        let pass = pass(&shared, &state, turn.world.clone()).await;
+        turns.done(&turn, pass);
     }
     Ok(())
 }
@@ -91,7 +99,7 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-async fn pass(shared: &Shared, state: &Mutex<State>, world: Arc<World>) -> Pass {
+async fn pass(shared: &Shared, state: &Mutex<State>, mut world: Arc<World>) -> Pass {
     let looks = {
         let (mut state, now) = (lock(state), now());
         state.memory.notice(&world, now);
@@ -99,8 +107,12 @@ async fn pass(shared: &Shared, state: &Mutex<State>, world: Arc<World>) -> Pass 
     };
     for (node, pods) in pods_of(shared, looks).await {
         lock(state).memory.looked(&node, pods, Instant::now());
+        // The node may hold slots in every part.
+        if let Some(scope) = &world.scope {
+            world = scope.whole.clone();
+        }
     }
-    let (actions, wake_in) = {
+    let (actions, waits) = {
         let (mut state, now) = (lock(state), now());
         let planned = plan(&world, &state.memory, now);
         for notice in &planned.notices {
@@ -113,10 +125,15 @@ async fn pass(shared: &Shared, state: &Mutex<State>, world: Arc<World>) -> Pass 
         }
         let (batched, paced): (Vec<_>, Vec<_>) =
             planned.actions.into_iter().partition(Action::is_batched);
-        let (mut actions, wait) = state.batches.due(batched, step, now.instant);
-        let (others, later) = state.pace.due(paced, step, now.instant);
+        let (mut actions, mut later) = state.batches.due(batched, step, now.instant);
+        let (others, others_later) = state.pace.due(paced, step, now.instant);
         actions.extend(others);
-        (actions, sooner(planned.wake_in, sooner(wait, later)))
+        later.extend(others_later);
+        let mut waits = planned.waits;
+        for (action, wait) in later {
+            waits.add(&action.part(&world), wait);
+        }
+        (actions, waits)
     };
     let suspects: BTreeSet<NodeName> = (actions.iter())
         .flat_map(|action| taken_for_gone(action).clone())
@@ -127,18 +144,18 @@ async fn pass(shared: &Shared, state: &Mutex<State>, world: Arc<World>) -> Pass 
     let world = &world;
     let acts = sure.into_iter().enumerate();
     let acts = acts.map(|(n, action)| async move {
+        let part = action.part(world);
         if n < SIDE_BY_SIDE || !is_outdated(shared, world, &action) {
-            return act(shared, state, action).await;
+            let is_done = act(shared, state, action).await;
+            return (!is_done).then_some(part);
         }
         // With the nodes that have reported meanwhile it is one write instead of two.
-        lock(state).pace.reset(&step(&action));
-        false
+        lock(state).batches.reset(&step(&action));
+        Some(part)
     });
-    let is_done = all_done(acts).await;
-    Pass {
-        is_done: is_done && doubtful.is_empty(),
-        wake_in,
-    }
+    let mut failed = failed_of(acts).await;
+    failed.extend(doubtful.iter().map(|action| action.part(world)));
+    Pass { failed, waits }
 }
 
 fn now() -> Now {

@@ -9,9 +9,10 @@ use crate::{
         same_name::{first_of_each_name, name_taken},
     },
     controller::{
+        agenda::Waits,
         brokers::report::{Report, Reports},
         nodes::{is_working, settles_in},
-        pace::sooner,
+        parts::part_of,
         world::World,
     },
     model::{
@@ -24,15 +25,12 @@ use crate::{
 use json_patch::Patch;
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use serde_json::{Value, json};
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Plan {
     pub(crate) actions: Vec<Action>,
-    pub(crate) wake_in: Option<Duration>,
+    pub(crate) waits: Waits,
 }
 
 /// A write of the status of a Configuration.
@@ -79,8 +77,9 @@ pub(crate) fn plan(seen: Seen<'_>, now: Timestamp) -> Plan {
             .iter()
             .filter_map(|report| world.nodes.get(&report.name));
         let settle = nodes.filter_map(|node| settles_in(node, now));
-        let wake = settle.filter(|left| !left.is_zero()).min();
-        plan.wake_in = sooner(plan.wake_in, wake);
+        for left in settle.filter(|left| !left.is_zero()) {
+            plan.waits.add(&part_of(&key.name), left);
+        }
     }
     plan
 }
@@ -111,11 +110,9 @@ type Views<'a> = BTreeMap<ObjectKey, Vec<(&'a NodeName, &'a ConfigurationView)>>
 /// Returns the reports about each Configuration in all NodeDevices.
 fn views(world: &World) -> Views<'_> {
     let mut views = Views::new();
-    for (node, object) in &world.node_devices {
-        for view in &object.spec.configurations {
-            let key = ObjectKey::new(&view.namespace, &view.name);
-            views.entry(key).or_default().push((node, view));
-        }
+    for (node, view) in world.views() {
+        let key = ObjectKey::new(&view.namespace, &view.name);
+        views.entry(key).or_default().push((node, view));
     }
     views
 }
