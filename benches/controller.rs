@@ -1,6 +1,9 @@
 //! Measures what the controller plans for one changed Instance: in the parts of the world that the change touches, and in
 //! the whole world, as after a change of a Node.
-#![allow(clippy::print_stdout, reason = "a benchmark prints what it has measured")]
+#![allow(
+    clippy::print_stdout,
+    reason = "a benchmark prints what it has measured"
+)]
 use petiole::controller::measured::Measured;
 use std::{
     hint::black_box,

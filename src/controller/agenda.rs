@@ -104,7 +104,11 @@ impl Agenda {
         };
         let mut due = std::mem::take(due);
         let times = self.times.iter();
-        due.extend(times.filter(|(_, at)| **at <= now).map(|(part, _)| part.clone()));
+        due.extend(
+            times
+                .filter(|(_, at)| **at <= now)
+                .map(|(part, _)| part.clone()),
+        );
         self.times.retain(|part, _| !due.contains(part));
         (!due.is_empty()).then_some(Parts::Named(due))
     }

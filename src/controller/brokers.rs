@@ -8,9 +8,7 @@ pub(crate) mod plan;
 pub(crate) mod report;
 mod specs;
 
-use super::{
-    Shared, Turns, agenda::Pass, pace::SteadyClock, pod_state::one_line, world::World,
-};
+use super::{Shared, Turns, agenda::Pass, pace::SteadyClock, pod_state::one_line, world::World};
 use crate::{
     api::reason::Reason,
     cluster::{

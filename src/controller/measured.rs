@@ -17,6 +17,7 @@ use crate::{
     },
     model::names::ObjectKey,
 };
+use json_patch::PatchOperation;
 use k8s_openapi::jiff::Timestamp;
 use std::{collections::BTreeMap, sync::Arc};
 use tokio::time::Instant;
@@ -76,7 +77,10 @@ fn instance(n: usize) -> Instance {
         names::node_label(&node(n)),
         String::new(),
     )]));
-    metadata.annotations = Some(BTreeMap::from([(names::DEVICE_ID.to_owned(), n.to_string())]));
+    metadata.annotations = Some(BTreeMap::from([(
+        names::DEVICE_ID.to_owned(),
+        n.to_string(),
+    )]));
     instance
 }
 
@@ -84,7 +88,10 @@ fn broker(instance: &Instance, node: String) -> BrokerPod {
     let spec = &instance.spec;
     let name = instance.metadata.name.clone().unwrap_or_default();
     let labels = [
-        (names::CONFIGURATION_LABEL, spec.configuration_name.to_string()),
+        (
+            names::CONFIGURATION_LABEL,
+            spec.configuration_name.to_string(),
+        ),
         (names::INSTANCE_LABEL, name),
         (names::TARGET_NODE_LABEL, node.clone()),
     ];
@@ -106,7 +113,10 @@ fn world(instances: usize) -> anyhow::Result<World> {
     let mut views: BTreeMap<String, BTreeMap<String, ConfigurationView>> = BTreeMap::new();
     for n in 0..instances {
         let (instance, of) = (instance(n), configuration_name(n));
-        let key = ObjectKey::new("default", instance.metadata.name.as_deref().unwrap_or_default());
+        let key = ObjectKey::new(
+            "default",
+            instance.metadata.name.as_deref().unwrap_or_default(),
+        );
         let pod = ObjectKey::new("default", format!("{}-{}-pod", node(n), key.name));
         world.pods.insert(pod, Arc::new(broker(&instance, node(n))));
         let view = views.entry(node(n)).or_default().entry(of.clone());
@@ -123,7 +133,9 @@ fn world(instances: usize) -> anyhow::Result<World> {
         world.instances.insert(key, Arc::new(instance));
         if n % INSTANCES == 0 {
             let key = ObjectKey::new("default", &of);
-            world.configurations.insert(key, Arc::new(configuration(&of)?));
+            world
+                .configurations
+                .insert(key, Arc::new(configuration(&of)?));
         }
     }
     for n in 0..NODES {
@@ -155,8 +167,32 @@ impl Measured {
             reports: Reports::new(),
             changes: 0,
         };
-        measured.plan_whole();
+        measured.write_status()?;
+        anyhow::ensure!(measured.plan_whole() == 0, "something is left to do");
         Ok(measured)
+    }
+
+    /// Writes the status of all Configurations.
+    fn write_status(&mut self) -> anyhow::Result<()> {
+        let seen = status::Seen {
+            world: &self.world,
+            brokers: &self.reports,
+            services: &BTreeMap::new(),
+        };
+        let planned = status::plan(seen, Timestamp::now());
+        let mut world = World::clone(&self.world);
+        for mut action in planned.actions {
+            let Some(configuration) = world.configurations.get_mut(&action.key) else {
+                continue;
+            };
+            // A test for `null` holds of what is not there, and fails in this crate.
+            (action.patch.0).retain(|o| !matches!(o, PatchOperation::Test(_)));
+            let mut object = serde_json::to_value(&**configuration)?;
+            json_patch::patch(&mut object, &action.patch)?;
+            *configuration = Arc::new(serde_json::from_value(object)?);
+        }
+        self.world = Arc::new(world);
+        Ok(())
     }
 
     /// Changes one Instance.

@@ -213,3 +213,56 @@ impl Turns {
         self.agenda.done(&turn.parts, pass, Instant::now());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fixtures::{Fake, configuration, instance};
+    use serde_json::json;
+    use tokio::time::timeout;
+
+    const MOMENT: Duration = Duration::from_secs(1);
+
+    /// Returns the parts of the next turn; `None` if there is none in a moment.
+    async fn parts(turns: &mut Turns) -> Option<Parts> {
+        let stop = CancellationToken::new();
+        let turn = timeout(MOMENT, turns.next(&stop)).await.ok()?;
+        let turn = turn.unwrap().unwrap();
+        turns.done(&turn, Pass::default());
+        Some(turn.parts)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_leader_plans_the_whole_world_once_and_then_what_changes() {
+        let mut fake = Fake::new(|_| (200, json!({})));
+        let (worlds, leads) = (watch::Sender::new(None), watch::Sender::new(false));
+        (fake.shared.world, fake.shared.is_leader) = (worlds.subscribe(), leads.subscribe());
+        let mut turns = Turns::new(&fake.shared);
+        let world = World::default().with_configuration(configuration("cam", json!({})));
+        worlds.send_replace(Some(Arc::new(world.clone())));
+        assert_eq!(parts(&mut turns).await, None);
+        leads.send_replace(true);
+        assert_eq!(parts(&mut turns).await, Some(Parts::All));
+        worlds.send_replace(Some(Arc::new(world.clone())));
+        assert_eq!(parts(&mut turns).await, None);
+        let changed = world.with_instance(instance("cam-1", json!({})));
+        worlds.send_replace(Some(Arc::new(changed)));
+        let cam = Parts::Named(["cam".to_owned()].into());
+        assert_eq!(parts(&mut turns).await, Some(cam));
+        // Another replica may have led meanwhile.
+        leads.send_replace(false);
+        assert_eq!(parts(&mut turns).await, None);
+        leads.send_replace(true);
+        assert_eq!(parts(&mut turns).await, Some(Parts::All));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_shutdown_ends_the_turns_also_when_something_is_due() {
+        let mut fake = Fake::new(|_| (200, json!({})));
+        fake.shared.world = watch::channel(Some(Arc::new(World::default()))).1;
+        let mut turns = Turns::new(&fake.shared);
+        let stop = CancellationToken::new();
+        stop.cancel();
+        assert!(turns.next(&stop).await.unwrap().is_none());
+    }
+}

@@ -5,7 +5,10 @@
 use super::world::{Meta, Scope, World};
 use crate::{
     api::{names, node_devices::ConfigurationView},
-    model::{names::shortened, typed_names::NodeName},
+    model::{
+        names::{ObjectKey, shortened},
+        typed_names::NodeName,
+    },
 };
 use std::{
     borrow::Cow,
@@ -54,9 +57,9 @@ impl World {
             node_devices: self.node_devices.clone(),
             ..Self::default()
         };
-        let instances = part.instances.iter();
-        let labels: BTreeSet<(&str, Cow<'_, str>)> = instances
-            .map(|(key, _)| (key.namespace.as_str(), part_of(&key.name)))
+        let instances = part.instances.keys();
+        let labels: BTreeSet<String> = instances
+            .map(|key| part_of(&key.name).into_owned())
             .collect();
         let uids = (part.instances.values()).filter_map(|i| i.metadata.uid.as_deref());
         let mut owners: BTreeSet<&str> = uids.collect();
@@ -72,15 +75,12 @@ impl World {
         });
         // The Pods of a Job are owned by it.
         owners.extend(part.jobs.values().map(|job| job.meta.uid.as_str()));
-        part.pods = only(&self.pods, |key, pod| {
+        part.pods = only(&self.pods, |_, pod| {
             let label = pod.meta.labels.get(names::INSTANCE_LABEL);
             is_labelled(&pod.meta)
                 || is_owned(&pod.meta, &owners)
-                || label.is_some_and(|label| {
-                    labels.contains(&(key.namespace.as_str(), Cow::Borrowed(label)))
-                })
+                || label.is_some_and(|label| labels.contains(label))
         });
-        drop(labels);
         part.scope = Some(scope);
         Arc::new(part)
     }
@@ -113,10 +113,15 @@ impl Scope {
     }
 }
 
-fn only<K: Ord + Clone, T>(
-    objects: &BTreeMap<K, Arc<T>>,
-    is_in: impl Fn(&K, &T) -> bool,
-) -> BTreeMap<K, Arc<T>> {
-    let objects = objects.iter().filter(|(key, object)| is_in(key, object));
-    objects.map(|(k, o)| (k.clone(), o.clone())).collect()
+fn only<T>(
+    objects: &BTreeMap<ObjectKey, Arc<T>>,
+    is_in: impl Fn(&ObjectKey, &T) -> bool,
+) -> BTreeMap<ObjectKey, Arc<T>> {
+    let mut part = BTreeMap::new();
+    for (key, object) in objects {
+        if is_in(key, object) {
+            part.insert(key.clone(), object.clone());
+        }
+    }
+    part
 }

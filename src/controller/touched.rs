@@ -124,14 +124,12 @@ impl<'a> Side<'a> {
     /// Returns the Configuration of the Instance or Job with this uid.
     fn of_owner(&self, namespace: &str, uid: &str) -> Option<&'a str> {
         let owners = self.owners.get_or_init(|| {
-            let instances = self.world.instances.iter();
-            let mut owners: BTreeMap<_, _> = instances
-                .filter_map(|(key, instance)| {
-                    let uid = instance.metadata.uid.as_deref()?;
-                    let name = instance.spec.configuration_name.as_str();
-                    Some(((key.namespace.as_str(), uid), name))
-                })
-                .collect();
+            let mut owners = BTreeMap::new();
+            for (key, instance) in &self.world.instances {
+                let uid = instance.metadata.uid.as_deref().unwrap_or_default();
+                let name = instance.spec.configuration_name.as_str();
+                owners.insert((key.namespace.as_str(), uid), name);
+            }
             for (key, job) in &self.world.jobs {
                 let namespace = key.namespace.as_str();
                 let owner = job.meta.owner.as_deref();
@@ -147,9 +145,11 @@ impl<'a> Side<'a> {
 
     fn of_service(&self, key: &ObjectKey) -> Option<&'a str> {
         let services = self.services.get_or_init(|| {
-            let configurations = self.world.configurations.keys();
-            let all = configurations.map(|key| (service_key(key), key.name.as_str()));
-            all.collect()
+            let mut services = BTreeMap::new();
+            for key in self.world.configurations.keys() {
+                services.insert(service_key(key), key.name.as_str());
+            }
+            services
         });
         services.get(key).copied()
     }
@@ -234,9 +234,8 @@ impl Touched {
 
     /// Touches the parts whose Services have this name.
     fn service(&mut self, side: &Side<'_>, key: &ObjectKey, meta: &Meta) {
-        let names_it = |label: &&String| {
-            service_key(&ObjectKey::new(&key.namespace, label.as_str())) == *key
-        };
+        let names_it =
+            |label: &&String| service_key(&ObjectKey::new(&key.namespace, label.as_str())) == *key;
         let of_instance = meta.labels.get(names::INSTANCE_LABEL).filter(names_it);
         let of_configuration = meta.labels.get(names::CONFIGURATION_LABEL).filter(names_it);
         let plain = key.name.strip_suffix("-svc");

@@ -18,7 +18,10 @@ use kube::{Api, Client, Resource, runtime::watcher};
 use serde::de::DeserializeOwned;
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt::Debug, sync::Arc, time::Duration};
+    fmt::Debug,
+    sync::Arc,
+    time::Duration,
+};
 use tokio::{
     sync::watch as channel,
     time::{Instant, sleep_until},

@@ -311,10 +311,7 @@ impl Outage {
     }
 }
 
-fn lost<'a>(
-    world: &World,
-    holders: impl Iterator<Item = &'a NodeName>,
-) -> BTreeMap<NodeName, Why> {
+fn lost<'a>(world: &World, holders: impl Iterator<Item = &'a NodeName>) -> BTreeMap<NodeName, Why> {
     let mut lost = BTreeMap::new();
     // A deleted node whose NodeDevices still exist.
     let seeing = world.node_devices.keys();

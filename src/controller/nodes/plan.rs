@@ -18,12 +18,7 @@ use crate::{
         instance::{Instance, InstanceStatus},
         names,
     },
-    controller::{
-        agenda::Waits,
-        pace::elapsed,
-        parts::part_of,
-        world::World,
-    },
+    controller::{agenda::Waits, pace::elapsed, parts::part_of, world::World},
     model::{
         names::ObjectKey,
         patch::{add, remove, test},

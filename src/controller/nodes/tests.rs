@@ -1,7 +1,5 @@
 use super::*;
-use crate::controller::fixtures::{
-    Fake, configuration, instance, node_devices, ready, refusal,
-};
+use crate::controller::fixtures::{Fake, configuration, instance, node_devices, ready, refusal};
 use serde_json::{Value, json};
 
 const PATH: &str = "PATCH /apis/akri.sh/v0/namespaces/default/instances/cam-1";
@@ -133,7 +131,10 @@ fn found(devices: usize) -> World {
     });
     World::default()
         .with_nodes([("a", ready())])
-        .with_configuration(configuration("cam", json!({ "spec": { "maxInstances": 100 } })))
+        .with_configuration(configuration(
+            "cam",
+            json!({ "spec": { "maxInstances": 100 } }),
+        ))
         .with_node_devices(node_devices("a", json!([view])))
 }
 

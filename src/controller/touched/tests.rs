@@ -67,10 +67,17 @@ fn what_is_the_same_touches_nothing_and_a_heartbeat_neither() {
 
 #[test]
 fn a_report_touches_the_configurations_of_which_it_says_something_else() {
-    let report = |views: serde_json::Value| move |w: World| w.with_node_devices(node_devices("a", views));
-    assert_eq!(after(report(json!([view("cam", false), view("tv", true)]))), ["tv"]);
+    let report =
+        |views: serde_json::Value| move |w: World| w.with_node_devices(node_devices("a", views));
+    assert_eq!(
+        after(report(json!([view("cam", false), view("tv", true)]))),
+        ["tv"]
+    );
     assert_eq!(after(report(json!([view("tv", false)]))), ["cam"]);
-    assert_eq!(after(report(json!([view("cam", false), view("tv", false)]))), [""; 0]);
+    assert_eq!(
+        after(report(json!([view("cam", false), view("tv", false)]))),
+        [""; 0]
+    );
     let another = |w: World| w.with_node_devices(node_devices("b", json!([])));
     assert_eq!(after(another), ["all"]);
     let anew = |world: World| {

@@ -201,11 +201,15 @@ impl Cluster {
                 let known = world.node_devices.get(NODES[*n]);
                 let views = known.map(|object| object.spec.configurations.clone());
                 let mut views = views.unwrap_or_default();
-                views.retain(|view| (view.namespace.as_str(), view.name.as_str()) != (namespace, name));
+                views.retain(|view| {
+                    (view.namespace.as_str(), view.name.as_str()) != (namespace, name)
+                });
                 views.push(serde_json::from_value(view).unwrap());
                 let mut object = node_devices(NODES[*n], json!(views));
                 object.metadata.uid = known.map_or(Some(uid), |known| known.metadata.uid.clone());
-                world.node_devices.insert(NODES[*n].into(), Arc::new(object));
+                world
+                    .node_devices
+                    .insert(NODES[*n].into(), Arc::new(object));
             }
             Event::Silence(n) => drop(world.node_devices.remove(NODES[*n])),
             Event::Configuration(of, spec, service) => self.configure(*of, *spec, *service),
@@ -216,7 +220,9 @@ impl Cluster {
                     "spec": { "configurationName": name, "nodes": ["a"] },
                 });
                 let made = instance(&instance_name(*like, *n), made);
-                world.instances.insert(crate::store::key_of(&made.metadata), Arc::new(made));
+                world
+                    .instances
+                    .insert(crate::store::key_of(&made.metadata), Arc::new(made));
             }
             Event::Instance(n, what, of) => self.instance(*n, *what, *of),
             Event::Pod(n, what, of) => self.pod(*n, *what, *of),
@@ -224,7 +230,10 @@ impl Cluster {
             Event::Service(n, what, of) => change(&mut world.services, *n, |service| {
                 let name = instance_name(*of, 0);
                 match what {
-                    1 => service.meta.labels.insert(names::INSTANCE_LABEL.to_owned(), name),
+                    1 => service
+                        .meta
+                        .labels
+                        .insert(names::INSTANCE_LABEL.to_owned(), name),
                     2 => service.meta.labels.remove(names::CONFIGURATION_LABEL),
                     _ => service.meta.owner.replace("another".to_owned()),
                 };
@@ -250,11 +259,17 @@ impl Cluster {
                 return;
             }
             2 => Value::Null,
-            3 | 4 => json!({ "brokerPodSpec": { "containers": [{ "name": "a" }], "hostNetwork": broker == 3 } }),
-            _ => json!({ "brokerJobSpec": { "template": { "spec": { "containers": [{ "name": "a" }] } } } }),
+            3 | 4 => {
+                json!({ "brokerPodSpec": { "containers": [{ "name": "a" }], "hostNetwork": broker == 3 } })
+            }
+            _ => {
+                json!({ "brokerJobSpec": { "template": { "spec": { "containers": [{ "name": "a" }] } } } })
+            }
         };
         let spec = |is: bool, port: u8| is.then(|| json!({ "ports": [{ "port": port }] }));
-        let generation = before.as_ref().and_then(|before| before.metadata.generation);
+        let generation = before
+            .as_ref()
+            .and_then(|before| before.metadata.generation);
         let made = json!({
             "metadata": {
                 "namespace": namespace, "generation": generation.unwrap_or_default() + 1,
@@ -353,7 +368,10 @@ impl Cluster {
         prop_assert_eq!(&all.outage_on, &planned.outage_on);
         let about = |plan: &nodes::Plan| {
             let all = plan.notices.iter();
-            words(&all.map(|n| (&n.instance, &n.node, n.wait)).collect::<Vec<_>>())
+            words(
+                &all.map(|n| (&n.instance, &n.node, n.wait))
+                    .collect::<Vec<_>>(),
+            )
         };
         prop_assert_eq!(about(&all), about(&planned));
         for memory in [whole, keyed] {
@@ -403,7 +421,11 @@ impl Cluster {
             words.sort();
             words
         };
-        prop_assert_eq!(wanted(&all.actions), wanted(&parts), "the union of the parts");
+        prop_assert_eq!(
+            wanted(&all.actions),
+            wanted(&parts),
+            "the union of the parts"
+        );
         let due = job.due(&world, now.instant);
         let mut planned = brokers::Plan::default();
         if let Some((_, part)) = &due {
@@ -483,7 +505,8 @@ impl Cluster {
         if let Some((parts, part)) = self.status.due(&world, now.instant) {
             planned = plan(&part);
             let waits = planned.waits.clone();
-            self.status.done(&parts, waits, BTreeSet::new(), now.instant);
+            self.status
+                .done(&parts, waits, BTreeSet::new(), now.instant);
         }
         prop_assert_eq!(words(&all.actions), words(&planned.actions), "status");
         for action in &all.actions {

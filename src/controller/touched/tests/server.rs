@@ -171,5 +171,7 @@ pub(super) fn change<T: Clone>(
 
 pub(super) fn remove<T>(objects: &mut BTreeMap<ObjectKey, Arc<T>>, n: usize) {
     let key = objects.keys().nth(n % objects.len().max(1)).cloned();
-    key.map(|key| objects.remove(&key));
+    if let Some(key) = key {
+        objects.remove(&key);
+    }
 }
