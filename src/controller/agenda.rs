@@ -14,6 +14,10 @@ const LAST_RETRY: Duration = Duration::from_secs(30);
 /// that stays as it is.
 const ALL_AGAIN: Duration = Duration::from_mins(5);
 
+/// The parts of created objects are planned once more after this time. An object that is deleted before the next look is in
+/// neither of the two worlds that are compared.
+pub(crate) const CREATED_AGAIN: Duration = Duration::from_secs(1);
+
 /// The waits until parts are planned again though nothing has changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Waits {

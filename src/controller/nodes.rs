@@ -3,6 +3,7 @@
 pub(crate) mod away;
 mod create;
 mod finalizers;
+mod looks;
 pub(crate) mod lost;
 mod merge;
 pub(crate) mod notices;
@@ -10,12 +11,13 @@ mod patch;
 pub(crate) mod plan;
 mod sights;
 
+pub(super) use looks::not_gone;
 pub(crate) use lost::{is_working, settles_in};
 pub(crate) use sights::Sights;
 
 use super::{
     Shared, Turns,
-    agenda::Pass,
+    agenda::{CREATED_AGAIN, Pass},
     outcome::{failed_of, is_done},
     pace::Pace,
     world::World,
@@ -25,25 +27,18 @@ use crate::{
         configuration::Configuration, instance::Instance, names, node_devices::NodeDevices,
         reason::Reason,
     },
-    cluster::{
-        SIDE_BY_SIDE,
-        events::about,
-        is_conflict,
-        parts::{NodePart, PodPart},
-        untracked,
-        watch::apis,
-    },
+    cluster::{SIDE_BY_SIDE, events::about, is_conflict, untracked},
     model::{names::ObjectKey, typed_names::NodeName},
     store::key_of,
 };
-use away::{Now, Pods};
-use futures::{StreamExt as _, stream};
+use away::Now;
 use json_patch::Patch as JsonPatch;
 use k8s_openapi::jiff::Timestamp;
 use kube::{
     Api,
-    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions},
+    api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
 };
+use looks::pods_of;
 use lost::Memory;
 use notices::Notice;
 use plan::{Action, Change, plan};
@@ -130,7 +125,9 @@ async fn pass(shared: &Shared, state: &Mutex<State>, mut world: Arc<World>) -> P
         actions.extend(others);
         later.extend(others_later);
         let mut waits = planned.waits;
-        for (action, wait) in later {
+        let created = actions.iter().filter(|action| action.is_creation());
+        let created = created.map(|action| (action, CREATED_AGAIN));
+        for (action, wait) in created.chain(later.iter().map(|(action, wait)| (action, *wait))) {
             waits.add(&action.part(&world), wait);
         }
         (actions, waits)
@@ -191,59 +188,6 @@ fn taken_for_gone(action: &Action) -> &BTreeSet<NodeName> {
         | Action::DeleteNodeDevices { .. }
         | Action::Strip { .. } => NONE,
     }
-}
-
-/// Returns the suspects that may exist. The watch of the Nodes can be behind that of the Instances: the slots of a node
-/// that has just been added must not be given to others.
-pub(super) async fn not_gone(shared: &Shared, suspects: BTreeSet<NodeName>) -> BTreeSet<NodeName> {
-    let nodes: Api<NodePart> = Api::all(shared.client.clone());
-    let looks = suspects.into_iter().map(|name| {
-        let nodes = &nodes;
-        async move {
-            match nodes.get_metadata_opt(&name).await {
-                Ok(None) => None,
-                Ok(Some(_)) => Some(name),
-                Err(e) => {
-                    debug!(node = %name, "not known whether it is gone: {e}");
-                    Some(name)
-                }
-            }
-        }
-    });
-    let found = stream::iter(looks).buffer_unordered(SIDE_BY_SIDE);
-    found.filter_map(async |name| name).collect().await
-}
-
-/// Returns which of these deleted nodes have Pods, as far as this controller may see. A container of a node ends with
-/// its Pod or with the machine; a kubelet that runs on can register its node again, and its Pods live.
-async fn pods_of(shared: &Shared, nodes: Vec<NodeName>) -> Vec<(NodeName, Pods)> {
-    let looks = nodes.into_iter().map(|node| async move {
-        let pods = match has_pods(shared, &node).await {
-            Ok(true) => Pods::Remain,
-            Ok(false) => Pods::Deleted,
-            Err(e) => {
-                warn!(
-                    %node,
-                    "it is not known whether Pods of this deleted node are left: {e}"
-                );
-                Pods::Unknown
-            }
-        };
-        (node, pods)
-    });
-    let found = stream::iter(looks).buffer_unordered(SIDE_BY_SIDE);
-    found.collect().await
-}
-
-async fn has_pods(shared: &Shared, node: &NodeName) -> kube::Result<bool> {
-    let that_may_run = format!("spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed");
-    let one = ListParams::default().fields(&that_may_run).limit(1);
-    for pods in apis::<PodPart>(&shared.client, &shared.settings.watch_namespaces) {
-        if !pods.list_metadata(&one).await?.items.is_empty() {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }
 
 fn report(shared: &Shared, world: &World, notice: &Notice) {

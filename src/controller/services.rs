@@ -3,7 +3,7 @@ pub(crate) mod plan;
 
 use super::{
     Shared, Turns,
-    agenda::Pass,
+    agenda::{CREATED_AGAIN, Pass},
     outcome::{failed_of, is_done},
     pace::Pace,
     pod_state::one_line,
@@ -104,6 +104,9 @@ async fn pass(shared: &Shared, memory: &Mutex<Memory>, world: &World) -> Pass {
         let mut waits = planned.waits;
         for (action, wait) in later {
             waits.add(action.part(), wait);
+        }
+        for action in actions.iter().filter(|action| action.is_creation()) {
+            waits.add(action.part(), CREATED_AGAIN);
         }
         (actions, waits)
     };

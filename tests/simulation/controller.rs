@@ -15,7 +15,7 @@ use crate::{
     api::{instance::Instance, names, node_devices::NodeDevices},
     cluster::{is_conflict, is_not_found},
     controller::{
-        agenda::{Agenda, Pass},
+        agenda::{Agenda, CREATED_AGAIN, Pass},
         brokers::{
             memory::{Memory as Brokers, Outcome},
             plan as brokers,
@@ -246,6 +246,9 @@ impl Controller {
         let mut waits = planned.waits;
         for (action, wait) in later {
             waits.add(&action.part(&seen), wait);
+        }
+        for action in actions.iter().filter(|action| action.is_creation()) {
+            waits.add(&action.part(&seen), CREATED_AGAIN);
         }
         let suspects: BTreeSet<NodeName> = actions.iter().flat_map(taken_for_gone).collect();
         let there = self.not_gone(suspects).await;

@@ -90,6 +90,10 @@ impl Action {
         part_of(&configuration.unwrap_or_default()).into_owned()
     }
 
+    pub(crate) fn is_creation(&self) -> bool {
+        matches!(self, Self::Create(_))
+    }
+
     /// Returns whether it follows what nodes see: at once, then in batches.
     pub(crate) fn is_batched(&self) -> bool {
         matches!(self, Self::Change(_) | Self::Create(_))

@@ -52,6 +52,10 @@ pub(crate) enum Action {
 }
 
 impl Action {
+    pub(crate) fn is_creation(&self) -> bool {
+        matches!(self, Self::Apply(apply) if apply.uid.is_none())
+    }
+
     /// Returns the part of the world that it belongs to.
     pub(crate) fn part(&self) -> &str {
         match self {

@@ -3,7 +3,7 @@ use super::server::{Server, change, remove};
 use crate::{
     api::{instance::Instance, names},
     controller::{
-        agenda::{Agenda, Pass, Waits},
+        agenda::{Agenda, CREATED_AGAIN, Pass, Waits},
         brokers::{memory::Memory as Brokers, plan as brokers, report::Reports},
         fixtures::{at, configuration, instance, node_devices, not_ready, off, ready},
         nodes::{away, lost::Memory as Lost, plan as nodes},
@@ -362,6 +362,9 @@ impl Cluster {
                 part = world.clone();
             }
             planned = nodes::plan(&part, keyed, now);
+            for action in planned.actions.iter().filter(|a| a.is_creation()) {
+                planned.waits.add(&action.part(&part), CREATED_AGAIN);
+            }
             job.done(&parts, planned.waits.clone(), BTreeSet::new(), now.instant);
         }
         prop_assert_eq!(words(&all.actions), words(&planned.actions), "Instances");
@@ -465,6 +468,9 @@ impl Cluster {
             planned = services::plan(&part, keyed, now.clock);
             keyed.retain(|_, idle| !part.includes(&idle.part));
             keyed.extend(planned.idle.clone());
+            for action in planned.actions.iter().filter(|a| a.is_creation()) {
+                planned.waits.add(action.part(), CREATED_AGAIN);
+            }
             let reported = planned.actions.iter();
             let reported = reported.filter(|a| matches!(a, services::Action::Report(..)));
             let failed = reported.map(|action| action.part().to_owned()).collect();
