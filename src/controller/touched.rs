@@ -38,6 +38,10 @@ pub(crate) fn touched(before: &World, now: &World) -> Parts {
     touched.unreadable(before.world, now.world);
     let (was, is) = (&before.world.instances, &now.world.instances);
     each_change(was, is, &mut |key, was, is| touched.instance(key, was, is));
+    // After a relist every object is another one.
+    if touched.is_whole() {
+        return Parts::All;
+    }
     let (was, is) = (&before.world.jobs, &now.world.jobs);
     each_change(was, is, &mut |key, was, is| {
         for (side, job) in [(&before, was), (&now, is)] {
@@ -62,7 +66,7 @@ pub(crate) fn touched(before: &World, now: &World) -> Parts {
             }
         }
     });
-    match touched.is_all || touched.changes > CHANGES_MAX {
+    match touched.is_whole() {
         true => Parts::All,
         false => Parts::Named(touched.names),
     }
@@ -161,6 +165,10 @@ impl<'a> Side<'a> {
 }
 
 impl Touched {
+    fn is_whole(&self) -> bool {
+        self.is_all || self.changes > CHANGES_MAX
+    }
+
     fn part(&mut self, configuration: &str) {
         self.changes += 1;
         if !self.is_all && !self.names.contains(configuration) {
@@ -206,6 +214,9 @@ impl Touched {
 
     /// Touches the parts that a Pod or a Job belongs to: by its labels, which users may change, and by its owner.
     fn workload(&mut self, side: &Side<'_>, key: &ObjectKey, meta: &Meta) {
+        if self.is_whole() {
+            return;
+        }
         let label = meta.labels.get(names::CONFIGURATION_LABEL);
         let of = label.map(String::as_str);
         let label = meta.labels.get(names::INSTANCE_LABEL);
@@ -234,6 +245,9 @@ impl Touched {
 
     /// Touches the parts whose Services have this name.
     fn service(&mut self, side: &Side<'_>, key: &ObjectKey, meta: &Meta) {
+        if self.is_whole() {
+            return;
+        }
         let names_it =
             |label: &&String| service_key(&ObjectKey::new(&key.namespace, label.as_str())) == *key;
         let of_instance = meta.labels.get(names::INSTANCE_LABEL).filter(names_it);
