@@ -71,6 +71,28 @@ pub async fn run(
     tasks.run(GRACE).await
 }
 
+/// Discovers and writes Instances until `answered` or `shutdown`. It needs no kubelet, and offers nothing.
+#[cfg(feature = "kubelet")]
+pub async fn look(
+    settings: Settings,
+    store: Arc<dyn Store>,
+    handlers: Handlers,
+    answered: impl Future<Output = ()>,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
+    let mut tasks = Supervisor::new(shutdown.clone());
+    let agent = Agent::new(settings, store);
+    agent.spawn_discovery(&mut tasks, handlers);
+    let looked = async {
+        shutdown.run_until_cancelled(answered).await;
+        shutdown.cancel();
+    };
+    let (ended, ()) = tokio::join!(tasks.run(GRACE), looked);
+    // Its channels are open until the tasks have ended.
+    drop(agent);
+    ended
+}
+
 /// The channels between the tasks, and what all tasks share.
 struct Agent {
     settings: Arc<Settings>,

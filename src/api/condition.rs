@@ -40,7 +40,8 @@ pub fn time(time: Timestamp) -> String {
 pub enum ConditionType {
     /// At least one node sees the device of an Instance.
     Available,
-    /// All brokers of a Configuration run. A Configuration without a broker spec does not have this condition.
+    /// All brokers of a Configuration or an Instance run. A Configuration without a broker spec does not have this
+    /// condition, and an Instance has it only while it is false.
     BrokersReady,
     /// The device of an Instance comes and goes. An Instance has this condition only while it is true.
     Flapping,

@@ -33,6 +33,7 @@ pub const DEFAULT_SLOT_RELEASE_SECONDS: i64 = 300;
     selectable = ".spec.discoveryHandler.name",
     validation = Rule::new("oldSelf.hasValue() || (self.metadata.name.size() <= 52 && !self.metadata.name.contains('.'))")
         .message("metadata.name must be 52 characters at most and have no dots: the names of its Instances and resources begin with it")
+        .field_path(".metadata.name")
         .optional_old_self(true),
     doc = "Which devices to find, and what to do with each of them.",
     printcolumn(

@@ -77,6 +77,10 @@ fn add_missing(
         return;
     }
     for (name, ours) in ours["properties"].as_object().into_iter().flatten() {
+        // It is in the schema only for the path of a rule. Every API server keeps what it names.
+        if path.is_empty() && name == "metadata" {
+            continue;
+        }
         let path = match path {
             "" => name.clone(),
             parent => format!("{parent}.{name}"),

@@ -18,12 +18,33 @@ fn made() -> [CustomResourceDefinition; 3] {
             without_null(status);
         }
     }
+    let named = all[0].spec.versions.iter_mut();
+    let named = named.filter_map(|version| version.schema.as_mut()?.open_api_v3_schema.as_mut());
+    for fields in named.filter_map(|root| root.properties.as_mut()) {
+        fields.insert("metadata".to_owned(), with_name());
+    }
     let ours = all[2].spec.versions.iter_mut();
     let ours = ours.filter_map(|version| version.schema.as_mut()?.open_api_v3_schema.as_mut());
     for spec in ours.filter_map(|root| root.properties.as_mut()?.get_mut("spec")) {
         without_null(spec);
     }
     all
+}
+
+/// The path of a rule must be in the schema. Of `metadata` a schema may have the name, and not even a description.
+fn with_name() -> JSONSchemaProps {
+    let field = |type_: &str| JSONSchemaProps {
+        type_: Some(type_.to_owned()),
+        ..JSONSchemaProps::default()
+    };
+    let name = JSONSchemaProps {
+        description: Some("52 characters at most, without dots.".to_owned()),
+        ..field("string")
+    };
+    JSONSchemaProps {
+        properties: Some([("name".to_owned(), name)].into()),
+        ..field("object")
+    }
 }
 
 /// Users may write `null` where Akri lets them; what we write is there or absent.
@@ -82,6 +103,9 @@ fn described(path: &str, schema: &Value) -> usize {
     let mut fields = 0;
     for (name, field) in schema["properties"].as_object().into_iter().flatten() {
         let path = format!("{path}.{name}");
+        if name == "metadata" {
+            continue;
+        }
         let description = &field["description"];
         assert!(description.is_string(), "{path} has no description");
         fields += 1 + described(&path, field);

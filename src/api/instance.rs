@@ -47,6 +47,13 @@ use std::collections::BTreeMap;
         description = "False while no node sees the device; empty if it was always seen."
     ),
     printcolumn(
+        name = "Reason",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.status=='False')].reason",
+        description = "Why no node sees the device or its brokers do not run; empty if nothing is wrong.",
+        priority = 1
+    ),
+    printcolumn(
         name = "Device",
         type_ = "string",
         json_path = ".metadata.annotations['akri\\.sh/device-id']"
@@ -115,7 +122,8 @@ pub struct InstanceSpec {
 #[serde(rename_all = "camelCase")]
 pub struct InstanceStatus {
     /// `Available`: at least one node sees the device. `Flapping`, only while it is so: the device comes and goes.
-    /// `IdentityChanged`, only while it is so: another host announces the pinned device.
+    /// `IdentityChanged`, only while it is so: another host announces the pinned device. `BrokersReady`, only while it
+    /// is false: not all brokers of the device run.
     #[serde(default)]
     #[schemars(
         length(max = limits::CONDITIONS_MAX),

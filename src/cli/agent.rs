@@ -98,6 +98,9 @@ pub struct Flags {
         requires = "standalone"
     )]
     render_brokers: Option<PathBuf>,
+    #[cfg(feature = "kubelet")]
+    #[command(flatten)]
+    once: super::once::OnceFlags,
     #[command(flatten)]
     scope: ScopeFlags,
     /// Highest number of Configurations. The youngest ones beyond it are rejected, and their status says so
@@ -225,6 +228,12 @@ impl Flags {
         self.standalone
     }
 
+    /// Returns whether the agent looks once and ends.
+    #[cfg(feature = "kubelet")]
+    pub(super) fn is_once(&self) -> bool {
+        self.once.once
+    }
+
     /// Every agent of a program without the feature belongs to a cluster.
     #[cfg(not(feature = "standalone"))]
     #[expect(clippy::unused_self, reason = "the other one reads a flag")]
@@ -282,6 +291,11 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
     let _lock = files::lock(&flags.state).context("--state")?;
     let mut settings = flags.settings();
     let handlers = flags.handlers();
+    #[cfg(feature = "kubelet")]
+    if flags.is_once() {
+        let look = super::once::run(&flags.once, &flags.configurations, settings, handlers);
+        return Box::pin(look).await;
+    }
     telemetry::metrics().begin_agent(handlers.names().iter().map(String::as_str));
     info!(
         node = %settings.node_name,

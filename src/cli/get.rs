@@ -79,14 +79,7 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
             let names = || names_of("node", [&node.metadata]);
             render(output, &node, || node_rows(&node), names)
         }
-        Kind::Instances => {
-            let list = ObjectList::new("InstanceList", folder::instances(&state)?);
-            let rows = || instance_rows(&list.items, is_wide, now);
-            let metadata = list.items.iter().map(|instance| &instance.metadata);
-            render(output, &list, rows, || {
-                names_of("instance.akri.sh", metadata)
-            })
-        }
+        Kind::Instances => instances(folder::instances(&state)?, output),
         Kind::Configurations => {
             let list = ObjectList::new("ConfigurationList", folder::configurations(&state)?);
             let rows = || configuration_rows(&list.items, is_wide);
@@ -97,6 +90,16 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
         }
     }?;
     print(&text)
+}
+
+/// Returns the text of Instances.
+pub(super) fn instances(instances: Vec<Instance>, output: Output) -> anyhow::Result<String> {
+    let list = ObjectList::new("InstanceList", instances);
+    let rows = || instance_rows(&list.items, output == Output::Wide, Timestamp::now());
+    let metadata = list.items.iter().map(|instance| &instance.metadata);
+    render(output, &list, rows, || {
+        names_of("instance.akri.sh", metadata)
+    })
 }
 
 /// Returns each object as `<kind>/<name>`.

@@ -25,6 +25,8 @@ mod handler;
 mod kubelet;
 #[cfg(feature = "kubelet")]
 mod node_folders;
+#[cfg(feature = "kubelet")]
+mod once;
 mod open_files;
 #[cfg(feature = "workstation")]
 mod plugin;
@@ -157,6 +159,9 @@ impl Cli {
 
     pub fn telemetry(&self) -> telemetry::Settings {
         let usual = match self.command {
+            // It prints the problems itself.
+            #[cfg(feature = "kubelet")]
+            Command::Agent(ref flags) if flags.is_once() => "error",
             Command::Agent(_) | Command::Controller(_) => "info",
             #[cfg(feature = "external")]
             Command::Handler(_) => "info",

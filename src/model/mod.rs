@@ -16,6 +16,7 @@ pub mod printable;
 pub mod property_source;
 pub mod resource_name;
 pub mod resource_names;
+pub mod scheduling;
 pub mod slot;
 pub mod slot_table;
 pub mod start_stop;

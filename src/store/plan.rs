@@ -185,7 +185,7 @@ pub(crate) fn with_conditions(
     now: &str,
 ) -> InstanceStatus {
     let mut entries = status.nodes.iter();
-    let is_well = status.conditions.is_empty()
+    let is_well = status.conditions.iter().all(is_of_brokers)
         && entries.all(|entry| entry.health == HEALTHY && entry.reason.is_none());
     match is_well && !spec.nodes.is_empty() {
         true => status,
@@ -254,8 +254,16 @@ pub fn with_availability(
     );
     let available = available.replacing(&status.conditions);
     let troubles = flapping.into_iter().chain(identity);
-    status.conditions = [available].into_iter().chain(troubles).collect();
+    status.conditions.retain(is_of_brokers);
     status
+        .conditions
+        .splice(0..0, [available].into_iter().chain(troubles));
+    status
+}
+
+/// Returns whether the condition is the one that says nothing of nodes. Its writer is another.
+fn is_of_brokers(condition: &Condition) -> bool {
+    condition.type_ == ConditionType::BrokersReady.as_str()
 }
 
 /// Returns the condition for the nodes that report a trouble with the reason `trouble`.
@@ -407,6 +415,29 @@ mod tests {
         assert_eq!(gone.conditions[0].last_transition_time, "t3");
         assert_eq!(seen(&gone, "a", &lost, "t4"), gone);
         assert!(!says_health(&gone, "c", &lost));
+    }
+
+    #[test]
+    fn the_condition_of_the_brokers_stays_and_is_no_reason_for_another() {
+        let mut spec = camera().spec;
+        spec.nodes = vec!["a".into()];
+        let brokers = Condition::new(
+            ConditionType::BrokersReady,
+            ConditionStatus::False,
+            "BrokerImage",
+            String::new(),
+            "t1",
+        );
+        let well = InstanceStatus {
+            conditions: vec![brokers.clone()],
+            ..InstanceStatus::default()
+        };
+        assert_eq!(with_conditions(well.clone(), &spec, "t2"), well);
+        let gone = with_exception(&well, "a", &view(false, None), "t2");
+        let gone = with_conditions(gone, &spec, "t2");
+        let types: Vec<_> = gone.conditions.iter().map(|c| c.type_.as_str()).collect();
+        assert_eq!(types, ["Available", "BrokersReady"]);
+        assert_eq!(gone.conditions[1], brokers);
     }
 
     #[test]

@@ -261,6 +261,23 @@ test_jobs_run_once_for_each_device_and_generation() {
   within 30 "those are collected too" has_no_job
 }
 
+test_a_job_goes_on_while_the_new_spec_is_refused() {
+  clean
+  local job='containers: [{name: job, image: "docker.io/library/busybox:stable", command: [/bin/sh, -c, "exec sleep 2147483647"], resources: {limits: {"{{PLACEHOLDER}}": "1"}}}], terminationGracePeriodSeconds: 0'
+  echoes jobs 1 "brokerSpec: {brokerJobSpec: {template: {spec: {restartPolicy: Never, $job}}}}"
+  within 30 "its Job runs" job_runs 1
+  echoes jobs 1 "brokerSpec: {brokerJobSpec: {template: {spec: {restartPolicy: Sometimes, $job}}}}"
+  within 10 "the refusal is in the status" is_ready_as jobs "False BrokerSpecInvalid"
+  within 5 "an Event names the field" has_event jobs "spec.template.spec.restartPolicy"
+  job_runs 1 || fail "the Jobs are $(kubectl get jobs -o name)"
+  echoes jobs 1 "brokerSpec: {brokerJobSpec: {template: {spec: {restartPolicy: OnFailure, $job}}}}"
+  within 60 "the corrected Job runs" job_runs 3
+}
+
+job_runs() { # GENERATION: the Job of this generation is the only one, and runs
+  kubectl get jobs -o json | jq -e --arg g "-$1-job" '.items | length == 1 and (.[0] | (.metadata.name | endswith($g)) and .status.active == 1)' >/dev/null
+}
+
 # Events outlive the Jobs.
 have_been_done() { # CONFIGURATION COUNT
   [ "$(kubectl get events --field-selector reason=Completed,involvedObject.kind=Job -o json | jq --arg c "$1-" '[.items[].involvedObject.name | select(startswith($c))] | unique | length')" = "$2" ]

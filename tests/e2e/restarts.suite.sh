@@ -326,6 +326,10 @@ brokers_are() { # CONFIGURATION "STATUS REASON"
   [ "$(brokers_ready_of "$1")" = "$2" ]
 }
 
+instance_says() { # SERVICE [REASON]: the reason of the Instance's condition; without one it has no condition
+  [ "$(kubectl get instances.akri.sh "$(instance_of "$1")" -o json | jq -r '.status.conditions[]? | select(.type == "BrokersReady") | .reason')" = "${2:-}" ]
+}
+
 column() { # CONFIGURATION HEAD: as kubectl prints it
   kubectl get configurations.akri.sh "$1" -o wide | awk -v head="$2" 'NR == 1 { for (n = 1; n <= NF; n++) if ($n == head) at = n } NR == 2 { print $at }'
 }
@@ -429,6 +433,7 @@ test_what_is_wrong_with_brokers_is_in_the_status() {
   local absent=${BROKER/busybox:stable/none:1}
   configure cams "kind: _rtsp._tcp" "${absent/name: broker,/name: broker, imagePullPolicy: Never,}"
   within 20 "an image that is not there" brokers_are cams "False BrokerImage"
+  within 5 "its Instance says it, too" instance_says cam-1 BrokerImage
   is_ready_as cams "True Working" || fail "Ready is $(ready_of cams)"
   configure cams "kind: _rtsp._tcp" "${BROKER/exec sleep 2147483647/exit 3}"
   within 30 "a program that ends" brokers_are cams "False BrokerCrashes"
@@ -438,6 +443,7 @@ test_what_is_wrong_with_brokers_is_in_the_status() {
     fail "the field is not named: $(kubectl get configurations.akri.sh cams -o json | jq -c .status.conditions)"
   configure cams "kind: _rtsp._tcp" "$BROKER"
   within 30 "the corrected broker runs" brokers_are cams "True BrokersRun"
+  within 5 "its Instance says nothing" instance_says cam-1
   is_ready_as cams "True Working" || fail "Ready is $(ready_of cams)"
 }
 

@@ -155,6 +155,24 @@ test_a_service_becomes_a_static_pod_with_its_environment() {
   within 40 "a second camera gets a broker of its own" has_a_whole_broker cam-2
 }
 
+look_once() { # FORMAT
+  cluster on edge "$PETIOLE" agent --standalone --once --node-name edge --configurations "$CONFIGURATIONS" -o "$1"
+}
+
+test_one_look_names_the_device_and_leaves_the_agent_and_the_broker_alone() {
+  run_a_broker
+  local container
+  container=$(container_of cam-1)
+  look_once name >"$SUITE/looked" || fail "it failed: $(cat "$SUITE/looked")"
+  equal "what it printed" "instance.akri.sh/$(instance_name_of cam-1)" "$(cat "$SUITE/looked")"
+  sed 's/name: zeroconf/name: zeroConf/; s/name: cameras/name: wrong/' "$CONFIGURATIONS/cameras.yaml" >"$CONFIGURATIONS/wrong.yaml"
+  ! look_once name >"$SUITE/looked" 2>"$SUITE/problems" || fail "a wrong Configuration is no failure"
+  grep -q "^petiole: wrong.yaml: UnknownHandler: " "$SUITE/problems" || fail "it said $(cat "$SUITE/problems")"
+  equal "what it printed then" "instance.akri.sh/$(instance_name_of cam-1)" "$(cat "$SUITE/looked")"
+  is_healthy cam-1 || fail "the agent's Instance is not healthy"
+  equal "the container" "$container" "$(container_of cam-1)"
+}
+
 test_a_goodbye_shows_in_the_status_of_the_pod_and_a_return_too() {
   run_a_broker
   local container

@@ -255,3 +255,51 @@ async fn five_thousand_connections_that_say_nothing_cost_little_and_a_probe_is_a
     assert_eq!(get(address, "/metrics").await.0, 200);
     assert_eq!(get(address, "/readyz").await.0, 404);
 }
+
+/// Looks once into the folders of this node, with a temporary folder of its own.
+fn look_once(node: &TestNode, output: &str) -> (std::process::Output, usize) {
+    let temporary = tempfile::tempdir().unwrap();
+    let looked = Command::new(env!("CARGO_BIN_EXE_petiole"))
+        .args(["agent", "--standalone", "--once", "--node-name", "node-a"])
+        .args(["--output", output, "--configurations"])
+        .arg(node.configurations())
+        .env("TMPDIR", temporary.path())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    (looked, fs::read_dir(temporary.path()).unwrap().count())
+}
+
+#[test]
+fn one_look_prints_the_devices_leaves_nothing_and_fails_if_a_configuration_is_wrong() {
+    let node = TestNode::new();
+    configure(&node);
+    let (looked, left) = look_once(&node, "json");
+    let stderr = String::from_utf8_lossy(&looked.stderr).into_owned();
+    assert!(looked.status.success(), "{stderr}");
+    assert_eq!((stderr.as_str(), left), ("", 0));
+    let list: Value = serde_json::from_slice(&looked.stdout).unwrap();
+    assert_eq!(list["kind"], "InstanceList");
+    let name = |list: &Value| {
+        list["items"][0]["metadata"]["name"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
+    assert!(name(&list).starts_with("echo-"), "{list}");
+    let wrong = "apiVersion: akri.sh/v0\nkind: Configuration\nmetadata: {name: wrong}\n\
+                 spec: {discoveryHandler: {name: zeroConf}}\n";
+    node.write_manifest("wrong.yaml", wrong);
+    node.write_manifest("unreadable.yaml", "a: [");
+    let (looked, left) = look_once(&node, "name");
+    assert_eq!((looked.status.code(), left), (Some(1), 0));
+    let stdout = String::from_utf8(looked.stdout).unwrap();
+    assert_eq!(stdout, format!("instance.akri.sh/{}\n", name(&list)));
+    let stderr = String::from_utf8(looked.stderr).unwrap();
+    assert!(stderr.contains("wrong.yaml: UnknownHandler: "), "{stderr}");
+    assert!(stderr.contains("unreadable.yaml: Unreadable: "), "{stderr}");
+    assert!(
+        node.instances().is_empty(),
+        "the state folder is another one"
+    );
+}

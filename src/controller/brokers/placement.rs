@@ -1,4 +1,4 @@
-//! Says what keeps a new broker from a node: taints without a toleration, cordon, labels. Pure.
+//! Says what keeps a new broker from a node: taints without a toleration, cordon, labels, node affinity. Pure.
 //!
 //! Only what is certain counts. Everything else is for the scheduler, and a broker that it refuses is moved. Admission adds
 //! tolerations to Pods with a RuntimeClass, and for taints that are named as a resource (ExtendedResourceToleration).
@@ -6,15 +6,18 @@ use crate::{
     api::names::{self, UNSCHEDULABLE},
     cluster::parts::TaintPart,
     controller::world::NodeState,
+    model::scheduling::{Taint, has_affinity, is_tolerated, missing_label},
 };
 use serde_json::Value;
-use std::collections::BTreeMap;
 
 /// Returns why a Pod of this spec cannot be scheduled on a node, in words that follow the name of the node.
-pub(super) fn obstacle(node: &NodeState, spec: &Value) -> Option<String> {
+pub(super) fn obstacle(name: &str, node: &NodeState, spec: &Value) -> Option<String> {
     let mut taints = node.taints.iter();
-    let taint = taints.find(|taint| !is_tolerated(taint, spec) && !may_be_tolerated(taint, spec));
-    match taint {
+    let is_open = |taint: &TaintPart| {
+        let TaintPart { key, value, effect } = taint;
+        is_tolerated(spec, Taint { key, value, effect }) || may_be_tolerated(taint, spec)
+    };
+    match taints.find(|taint| !is_open(taint)) {
         Some(taint) if taint.key == UNSCHEDULABLE => return Some("is cordoned".to_owned()),
         Some(taint) => {
             let value = match taint.value.as_str() {
@@ -28,24 +31,13 @@ pub(super) fn obstacle(node: &NodeState, spec: &Value) -> Option<String> {
         }
         None => {}
     }
-    let selector = spec.get("nodeSelector").and_then(Value::as_object)?;
-    let mut wanted = selector.iter();
-    let (key, value) = wanted.find(|(key, value)| !has_label(&node.labels, key, value))?;
-    let value = value.as_str().unwrap_or_default();
-    Some(format!(
-        "does not have the label {key}={value} of the broker's nodeSelector"
-    ))
-}
-
-fn has_label(labels: &BTreeMap<String, String>, key: &str, value: &Value) -> bool {
-    let label = labels.get(key).map(String::as_str);
-    label.is_some() && label == value.as_str()
-}
-
-fn is_tolerated(taint: &TaintPart, spec: &Value) -> bool {
-    let tolerations = spec.get("tolerations").and_then(Value::as_array);
-    let mut tolerations = tolerations.into_iter().flatten();
-    tolerations.any(|toleration| tolerates(toleration, taint))
+    if let Some((key, value)) = missing_label(spec, &node.labels) {
+        return Some(format!(
+            "does not have the label {key}={value} of the broker's nodeSelector"
+        ));
+    }
+    let is_wanted = has_affinity(spec, name, &node.labels);
+    (!is_wanted).then(|| "does not match the broker's nodeAffinity".to_owned())
 }
 
 /// Returns whether admission may add a toleration for the taint.
@@ -57,24 +49,6 @@ fn may_be_tolerated(taint: &TaintPart, spec: &Value) -> bool {
         .split_once('/')
         .is_some_and(|(group, _)| group == names::GROUP);
     !is_cordon && (has_class || is_resource)
-}
-
-/// The rule of Kubernetes: an empty effect is every effect, and an empty key with `Exists` is every taint.
-fn tolerates(toleration: &Value, taint: &TaintPart) -> bool {
-    let text = |field: &str| {
-        let value = toleration.get(field).and_then(Value::as_str);
-        value.unwrap_or_default()
-    };
-    let (key, effect, value) = (text("key"), text("effect"), text("value"));
-    if !effect.is_empty() && effect != taint.effect {
-        return false;
-    }
-    match text("operator") {
-        "" | "Equal" => key == taint.key && value == taint.value,
-        "Exists" => key.is_empty() || key == taint.key,
-        // Comparisons of numbers are for the scheduler.
-        _ => key == taint.key,
-    }
 }
 
 #[cfg(test)]
@@ -94,56 +68,59 @@ mod tests {
     }
 
     #[test]
-    fn a_taint_keeps_a_broker_away_unless_a_toleration_matches_key_value_and_effect() {
+    fn a_taint_keeps_a_broker_away_unless_it_is_tolerated() {
         let node = tainted("role", "plane", "NoSchedule");
-        for (tolerations, is_open) in [
-            (json!([]), false),
-            (json!([{"key": "other", "operator": "Exists"}]), false),
-            (json!([{"key": "role", "operator": "Exists"}]), true),
-            (json!([{"operator": "Exists"}]), true),
-            (
-                json!([{"operator": "Exists", "effect": "NoExecute"}]),
-                false,
-            ),
-            (
-                json!([{"key": "role", "value": "plane", "effect": "NoSchedule"}]),
-                true,
-            ),
-            (json!([{"key": "role", "value": "worker"}]), false),
-            (json!([{"key": "role"}]), false),
-        ] {
-            let found = obstacle(&node, &json!({"tolerations": tolerations}));
-            assert_eq!(found.is_none(), is_open, "{tolerations}: {found:?}");
-        }
+        let same = json!({"tolerations": [{"key": "role", "operator": "Exists"}]});
+        assert_eq!(obstacle("a", &node, &same), None);
         let words = "has the taint role=plane:NoSchedule, which the broker does not tolerate";
-        assert_eq!(obstacle(&node, &json!({})).as_deref(), Some(words));
+        assert_eq!(obstacle("a", &node, &json!({})).as_deref(), Some(words));
     }
 
     #[test]
     fn a_taint_that_admission_may_tolerate_is_for_the_scheduler() {
         let node = tainted("gpu", "", "NoSchedule");
-        assert!(obstacle(&node, &json!({})).is_some());
-        assert_eq!(obstacle(&node, &json!({"runtimeClassName": "gpu"})), None);
+        assert!(obstacle("a", &node, &json!({})).is_some());
+        assert_eq!(
+            obstacle("a", &node, &json!({"runtimeClassName": "gpu"})),
+            None
+        );
         let node = tainted("akri.sh/cam-1", "", "NoSchedule");
-        assert_eq!(obstacle(&node, &json!({})), None);
+        assert_eq!(obstacle("a", &node, &json!({})), None);
         let cordoned = tainted(UNSCHEDULABLE, "", "NoSchedule");
-        assert!(obstacle(&cordoned, &json!({"runtimeClassName": "gpu"})).is_some());
+        assert!(obstacle("a", &cordoned, &json!({"runtimeClassName": "gpu"})).is_some());
     }
 
     #[test]
     fn a_cordoned_node_says_so_and_a_daemon_may_tolerate_it() {
         let node = tainted(UNSCHEDULABLE, "", "NoSchedule");
-        assert_eq!(obstacle(&node, &json!({})).as_deref(), Some("is cordoned"));
+        assert_eq!(
+            obstacle("a", &node, &json!({})).as_deref(),
+            Some("is cordoned")
+        );
         let daemon = json!({"tolerations": [{"key": UNSCHEDULABLE, "operator": "Exists"}]});
-        assert_eq!(obstacle(&node, &daemon), None);
+        assert_eq!(obstacle("a", &node, &daemon), None);
     }
 
     #[test]
     fn a_node_without_the_labels_of_the_selector_is_no_place() {
         let spec = json!({"nodeSelector": {"zone": "a"}});
         let mut node = NodeState::default();
-        assert!(obstacle(&node, &spec).unwrap().contains("zone=a"));
+        assert!(obstacle("a", &node, &spec).unwrap().contains("zone=a"));
         node.labels.insert("zone".to_owned(), "a".to_owned());
-        assert_eq!(obstacle(&node, &spec), None);
+        assert_eq!(obstacle("a", &node, &spec), None);
+    }
+
+    #[test]
+    fn a_node_that_the_required_affinity_leaves_out_is_no_place() {
+        let name = json!({"key": "metadata.name", "operator": "NotIn", "values": ["a"]});
+        let spec = json!({"affinity": {"nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+                {"matchFields": [name]},
+            ]},
+        }}});
+        let node = NodeState::default();
+        let words = "does not match the broker's nodeAffinity";
+        assert_eq!(obstacle("a", &node, &spec).as_deref(), Some(words));
+        assert_eq!(obstacle("b", &node, &spec), None);
     }
 }

@@ -17,7 +17,9 @@ use crate::{
         names,
     },
     controller::{
+        agenda::Waits,
         nodes::Sights,
+        parts::part_of,
         world::{BrokerJob, BrokerPod, World},
     },
     model::{names::ObjectKey, resource_name::ResourcePrefix, typed_names::NodeName},
@@ -25,7 +27,7 @@ use crate::{
 };
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 pub(crate) struct Input<'a> {
     pub(crate) world: &'a World,
@@ -95,11 +97,12 @@ pub(crate) enum Action {
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Plan {
     pub(crate) actions: Vec<Action>,
+    /// The part of the world of each action, in the same order.
+    pub(crate) parts: Vec<String>,
     /// Configurations that no broker can be made of, with their digest. What runs of them goes on.
     pub(crate) broken: BTreeMap<ObjectKey, (String, SpecError)>,
     pub(crate) reports: Reports,
-    /// The time of the next look if nothing changes before.
-    pub(crate) wake: Option<Timestamp>,
+    pub(crate) waits: Waits,
 }
 
 pub(crate) fn plan(input: &Input<'_>) -> Plan {
@@ -108,17 +111,26 @@ pub(crate) fn plan(input: &Input<'_>) -> Plan {
         pods: owned(&input.world.pods, |pod| pod.meta.owner.as_deref()),
         jobs: owned(&input.world.jobs, |job| job.meta.owner.as_deref()),
         sights: Sights::new(input.world),
-        loads: seats::loads(input),
+        loads: None,
         specs: BTreeMap::new(),
         moves: 0,
+        part: String::new(),
         plan: Plan::default(),
     };
-    planner.plan.wake = input.memory.wake();
+    let wait = |at: Timestamp| wait(input.now, at);
+    planner.plan.waits = Waits::of_all(input.memory.wake().map(wait));
     for (key, instance) in &input.world.instances {
+        planner.part = part_of(&instance.spec.configuration_name).into_owned();
         planner.instance(key, instance);
+        let count = planner.plan.actions.len();
+        planner.plan.parts.resize(count, planner.part.clone());
     }
     planner.report_refusals();
     planner.plan
+}
+
+fn wait(now: Timestamp, at: Timestamp) -> Duration {
+    Duration::try_from(at.duration_since(now)).unwrap_or_default()
 }
 
 type Owned<'a, T> = BTreeMap<(&'a str, &'a str), BTreeMap<&'a ObjectKey, &'a T>>;
@@ -147,11 +159,13 @@ struct Planner<'a> {
     pods: Owned<'a, BrokerPod>,
     jobs: Owned<'a, BrokerJob>,
     sights: Sights<'a>,
-    /// The number of brokers of each node, by the value of the node's label.
-    loads: BTreeMap<String, usize>,
+    /// The number of brokers of each node, by the value of the node's label, once it is needed.
+    loads: Option<BTreeMap<String, usize>>,
     specs: BTreeMap<&'a ObjectKey, specs::CheckedSpec>,
     /// The number of Pods that this plan moves.
     moves: usize,
+    /// The part of the world whose Instances are being planned.
+    part: String,
     plan: Plan,
 }
 
@@ -187,7 +201,7 @@ struct Place<'a> {
     key: ObjectKey,
     /// Whether a new Pod could use the device here: the broker spec is valid, the node sees the device and is ready.
     is_fit: bool,
-    /// The reason why the scheduler puts no new Pod on the node: a taint, or that the node is cordoned.
+    /// The reason why the scheduler puts no new Pod on the node.
     obstacle: Option<String>,
     /// The digest of the values that connect a container on this node to the device.
     connection: Option<&'a str>,
@@ -225,18 +239,11 @@ impl<'a> Planner<'a> {
             is_broken: self.checked(configuration_key, configuration).is_broken,
         };
         let wanted = broker::wanted(configuration.spec.broker_spec.as_ref());
-        if !matches!(wanted, Some(Wanted::Pod(_))) {
-            for (key, pod) in self.pods.remove(&target.owner()).unwrap_or_default() {
-                self.delete_pod(key, pod, "its Configuration asks for no Pod");
-            }
-        }
-        if !matches!(wanted, Some(Wanted::Job(_))) {
-            for (key, job) in self.jobs.remove(&target.owner()).unwrap_or_default() {
-                self.delete_job(key, job, "its Configuration asks for no Job");
-            }
-        }
         match wanted {
-            None => {}
+            None => {
+                self.delete_pods_of(target);
+                self.delete_jobs_of(target);
+            }
             Some(Wanted::Pod(spec)) => self.pods(target, spec),
             Some(Wanted::Job(spec)) => self.job(target, spec),
         }
@@ -248,7 +255,7 @@ impl<'a> Planner<'a> {
         let seen = instance.status.iter().flat_map(|status| &status.nodes);
         let seen: BTreeMap<_, _> = seen.map(|node| (&node.name, node)).collect();
         let views = match instance.spec.shared {
-            true => self.sights.of(target.subject.key),
+            true => self.sights.of(target.subject.key, instance),
             false => BTreeMap::new(),
         };
         let annotations = instance.metadata.annotations.as_ref();
@@ -273,7 +280,7 @@ impl<'a> Planner<'a> {
                 node,
                 key: ObjectKey::new(&target.subject.key.namespace, name),
                 is_fit: !target.is_broken && is_ready && is_healthy(node),
-                obstacle: obstacle.and_then(|(node, spec)| placement::obstacle(node, spec)),
+                obstacle: obstacle.and_then(|(state, spec)| placement::obstacle(node, state, spec)),
                 connection: connection(node).map(String::as_str),
             }
         };
@@ -289,16 +296,16 @@ impl<'a> Planner<'a> {
         false
     }
 
-    fn report(&mut self, target: Target<'_>) -> &mut Report {
+    /// Adds the brokers of an Instance to the report of its Configuration.
+    fn report(&mut self, target: Target<'_>, of: Report) {
         let key = target.configuration_key.clone();
         let report = self.plan.reports.entry(key).or_default();
         report.generation = target.configuration.metadata.generation;
-        report
+        report.add_instance(target.subject.key, of);
     }
 
     fn wake_at(&mut self, at: Timestamp) {
-        let wake = self.plan.wake.get_or_insert(at);
-        *wake = at.min(*wake);
+        self.plan.waits.add(&self.part, wait(self.input.now, at));
     }
 }
 

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 /// The reports of all Configurations that ask for brokers and have a device.
 pub(crate) type Reports = BTreeMap<ObjectKey, Report>;
 
-/// How many brokers of a Configuration there should be, how many run, and the first reason why others do not.
+/// How many brokers of a Configuration or an Instance there should be, how many run, and the first reason why others do not.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Report {
     /// The generation of the Configuration that it is about.
@@ -17,6 +17,8 @@ pub(crate) struct Report {
     pub(crate) running: usize,
     /// The worst problem. Of two alike it is the one of the first object by name.
     pub(crate) first: Option<Found>,
+    /// The reports of the Instances whose brokers do not all run.
+    pub(crate) instances: BTreeMap<ObjectKey, Report>,
 }
 
 /// A problem of one broker.
@@ -55,6 +57,27 @@ impl Report {
         {
             self.first = Some(found);
         }
+    }
+
+    /// Adds the brokers of an Instance.
+    pub(crate) fn add_instance(&mut self, instance: &ObjectKey, of: Self) {
+        self.wanted += of.wanted;
+        self.running += of.running;
+        if let Some(found) = of.first.clone() {
+            self.add(found);
+        }
+        if !of.is_ready() {
+            self.instances.insert(instance.clone(), of);
+        }
+    }
+
+    /// Returns the reason and the message of the condition `BrokersReady` of an Instance; `None` if its brokers run.
+    pub(crate) fn problem_of(&self, instance: &ObjectKey) -> Option<Problem> {
+        let mut of = self.instances.get(instance)?.clone();
+        if self.is_refused() {
+            of.first.clone_from(&self.first);
+        }
+        Some(of.problem())
     }
 
     /// Returns `n/m`, as the column BROKERS has it.
@@ -138,10 +161,9 @@ mod tests {
     #[test]
     fn a_refused_spec_is_a_problem_while_the_old_brokers_run() {
         let mut report = Report {
-            generation: None,
             wanted: 1,
             running: 1,
-            first: None,
+            ..Report::default()
         };
         assert!(report.is_ready() && report.refusal().is_none());
         report.add(found(Reason::BrokerSpecInvalid, ""));

@@ -5,12 +5,15 @@ use crate::{
         instance::{Instance, InstanceSpec, InstanceStatus, NodeHealth},
     },
     cluster::events,
-    controller::{Settings, world::NodeState},
+    controller::{
+        Settings,
+        world::{BrokerJob, Meta, NodeState},
+    },
 };
 use http_body_util::Full;
 use hyper::{Request, Response, body::Bytes};
 use kube::{Client, client::Body};
-use std::{collections::BTreeMap, convert::Infallible, sync::Mutex};
+use std::{collections::BTreeMap, convert::Infallible, sync::Mutex, time::Duration};
 use tokio::sync::watch;
 
 type Requests = Arc<Mutex<Vec<(String, Value)>>>;
@@ -79,6 +82,11 @@ fn world(broker: Value) -> World {
 
 /// Runs one pass of a replica over this world, with an empty memory.
 async fn one_pass(client: Client, world: World, leads: bool) -> (Pass, Memory) {
+    let (pass, memory, _) = one_pass_reported(client, world, leads).await;
+    (pass, memory)
+}
+
+async fn one_pass_reported(client: Client, world: World, leads: bool) -> (Pass, Memory, Reports) {
     let shared = Shared {
         events: events::events(client.clone(), "test", "test").0,
         client,
@@ -93,8 +101,8 @@ async fn one_pass(client: Client, world: World, leads: bool) -> (Pass, Memory) {
         is_leader: watch::channel(leads).1,
     };
     let mut state = State::new();
-    let (pass, _) = pass(&shared, &mut state, &world, &CancellationToken::new()).await;
-    (pass, state.memory)
+    let (pass, reports) = pass(&shared, &mut state, &world, &CancellationToken::new()).await;
+    (pass, state.memory, reports)
 }
 
 fn lines(requests: &Requests) -> Vec<String> {
@@ -117,7 +125,7 @@ async fn a_pod_is_sent_as_its_user_wrote_it() {
     assert_eq!(sent["kind"], "Pod");
     assert_eq!(sent["spec"]["newerThanUs"], spec["newerThanUs"]);
     assert_eq!(sent["metadata"]["ownerReferences"][0]["uid"], "instance");
-    assert!(pass.is_done);
+    assert!(pass.failed.is_empty());
     assert!(memory.is_created(&ObjectKey::new("ns", "cam-1-pod"), "instance"));
 }
 
@@ -134,13 +142,13 @@ async fn an_api_server_that_is_busy_is_tried_again_and_one_that_refuses_later() 
     let spec = || world(json!({"brokerPodSpec": {"containers": []}}));
     let (client, _) = api_server(&[("POST", 503, status(503, "busy"))]);
     let (busy, memory) = one_pass(client, spec(), true).await;
-    assert!(!busy.is_done);
+    assert!(!busy.failed.is_empty());
     let pod = ObjectKey::new("ns", "cam-1-pod");
     assert!(!memory.is_created(&pod, "instance"));
     let (client, _) = api_server(&[("POST", 422, status(422, "no image"))]);
     let (refused, _) = one_pass(client, spec(), true).await;
-    assert!(refused.is_done);
-    assert!(refused.wake_in.unwrap() <= Duration::from_secs(1));
+    assert!(refused.failed.is_empty());
+    assert!(refused.waits.first().unwrap() <= Duration::from_secs(1));
 }
 
 #[tokio::test]
@@ -160,4 +168,28 @@ async fn the_generation_is_remembered_once_the_job_is_created() {
     let (client, requests) = api_server(&[("POST", 403, status(403, "quota"))]);
     one_pass(client, spec(), true).await;
     assert_eq!(lines(&requests), [JOBS]);
+}
+
+#[tokio::test]
+async fn the_job_of_the_old_spec_stays_while_the_new_one_is_refused_and_the_field_is_reported() {
+    let spec = json!({"brokerJobSpec": {"template": {"spec": {"containers": []}}}});
+    let mut world = world(spec);
+    let old = BrokerJob {
+        meta: Meta {
+            uid: "old".to_owned(),
+            owner: Some("instance".to_owned()),
+            ..Meta::default()
+        },
+        failure: None,
+    };
+    let old_key = ObjectKey::new("ns", "cam-1-2-job");
+    world.jobs.insert(old_key, Arc::new(old));
+    let why = "Job.batch \"cam-1-3-job\" is invalid: spec.template.spec.containers: Required value";
+    let (client, requests) = api_server(&[("POST", 422, status(422, why))]);
+    let (pass, _, reports) = one_pass_reported(client, world, true).await;
+    assert!(pass.is_done);
+    assert_eq!(lines(&requests), [JOBS]);
+    let problem = reports[&ObjectKey::new("ns", "cam")].problem();
+    assert_eq!(problem.reason, "BrokerSpecInvalid");
+    assert!(problem.message.contains("spec.template.spec.containers"));
 }

@@ -58,6 +58,8 @@ struct Inner {
     settings: Settings,
     configurations: watch::Sender<Arc<Configurations>>,
     instances: watch::Sender<Arc<Instances>>,
+    /// Changes after each report.
+    reported: watch::Sender<()>,
     /// The files on the disk other than Instances. Its lock is held during every change of the folder, so that changes
     /// of one Instance are sequential. It is never held over an await.
     written: Mutex<Written>,
@@ -99,6 +101,7 @@ impl FolderStore {
         let inner = Inner {
             configurations: watch::Sender::new(Arc::default()),
             instances: watch::Sender::new(Arc::new(instances)),
+            reported: watch::Sender::new(()),
             written: Mutex::default(),
             started: Instant::now(),
             settings,
@@ -110,6 +113,29 @@ impl FolderStore {
         Ok(Self {
             inner: Arc::new(inner),
         })
+    }
+
+    /// Returns when the agent has reported the answer of each Configuration's handler, or what is wrong with it.
+    #[cfg(feature = "kubelet")]
+    pub async fn answered(&self) {
+        let mut reported = self.inner.reported.subscribe();
+        while !self.is_answered() && reported.changed().await.is_ok() {}
+    }
+
+    #[cfg(feature = "kubelet")]
+    pub fn is_answered(&self) -> bool {
+        let configurations = self.inner.configurations.borrow().clone();
+        plan::is_answered(&configurations, &self.inner.lock().reports)
+    }
+
+    /// Returns a line for each problem of a manifest, which begins with the name of its file.
+    #[cfg(feature = "kubelet")]
+    pub fn errors(&self) -> String {
+        let written = self.inner.lock();
+        let errors = written.errors.iter();
+        errors
+            .flat_map(|(file, text)| text.lines().map(move |line| format!("{file}: {line}\n")))
+            .collect()
     }
 
     async fn blocking<T: Send + 'static>(
@@ -155,7 +181,9 @@ impl Store for FolderStore {
         Box::pin(self.blocking(move |inner| {
             let mut written = inner.lock();
             written.reports = reports;
-            inner.write_reports(&mut written)
+            let result = inner.write_reports(&mut written);
+            inner.reported.send_replace(());
+            result
         }))
     }
 

@@ -129,6 +129,19 @@ fn missing<'a>(
     missing.map(move |(key, _)| (key.clone(), known.missing.get(key).copied().unwrap_or(now)))
 }
 
+/// Returns whether each Configuration's handler has answered, or something is wrong with it.
+#[cfg(feature = "kubelet")]
+pub(super) fn is_answered(
+    configurations: &Configurations,
+    reports: &BTreeMap<ObjectKey, Report>,
+) -> bool {
+    let mut keys = configurations.objects.keys();
+    keys.all(|key| {
+        let report = reports.get(key);
+        report.is_some_and(|report| report.complete || !report.problems.is_empty())
+    })
+}
+
 /// Returns the status of a Configuration that has one node.
 pub(super) fn status_of(
     report: &Report,

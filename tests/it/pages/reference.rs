@@ -69,7 +69,8 @@ fn kind(page: &mut String, spec: &Value) {
         .unwrap();
     }
     columns(page, version);
-    for (name, part) in schema["properties"].as_object().unwrap() {
+    let parts = schema["properties"].as_object().unwrap().iter();
+    for (name, part) in parts.filter(|(name, _)| *name != "metadata") {
         write!(
             page,
             "\n### {kind}: {name}\n\n{}\n",

@@ -40,6 +40,16 @@ const SHOWN: &[(&str, usize, &str)] = &[
         "^DEBUG_ECHO_DESCRIPTION=foo[01]$",
     ),
     (
+        "petiole agent --standalone --once --node-name box --configurations /tmp/box/once -o wide",
+        2,
+        "^debug-echo-[0-9a-f]{6} +debug-echo +true +\\[box\\] +.* true +foo[01]$",
+    ),
+    (
+        "petiole agent --standalone --once --node-name box --configurations /tmp/box/once -o json | jq -r \".items[].spec.brokerProperties.DEBUG_ECHO_DESCRIPTION\"",
+        2,
+        "^foo[01]$",
+    ),
+    (
         "petiole get instances --state /tmp/box/state",
         0,
         "^debug-echo-",

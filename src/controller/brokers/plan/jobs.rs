@@ -1,5 +1,8 @@
 //! Decides which Jobs are created and deleted. Pure.
-use super::{super::report::Found, Action, Planner, Target};
+use super::{
+    super::report::{Found, Report},
+    Action, Planner, Target,
+};
 use crate::{
     api::{broker, reason::Reason},
     controller::world::BrokerJob,
@@ -22,6 +25,7 @@ impl<'a> Planner<'a> {
             for (key, job) in jobs {
                 self.delete_job(key, job, "no node sees its device any more");
             }
+            self.delete_pods_of(target);
             return;
         }
         let memory = self.input.memory;
@@ -32,9 +36,17 @@ impl<'a> Planner<'a> {
         let current = (self.input.world.jobs.get(&key)).filter(|_| is_there);
         if was_created || is_fit {
             self.report_job(target, &key, current.map(|job| &**job), was_created);
-            for (key, job) in jobs {
-                self.delete_job(key, job, "its Configuration is a newer one");
-            }
+        }
+        // The API server may refuse the new one: the last one stays until then.
+        let newest = jobs.iter().max_by_key(|(_, job)| job.meta.created);
+        if let Some(key) = newest.map(|(key, _)| *key).filter(|_| !was_created) {
+            jobs.remove(key);
+        }
+        for (key, job) in jobs {
+            self.delete_job(key, job, "its Configuration is a newer one");
+        }
+        if was_created || !(is_fit || target.is_broken) {
+            self.delete_pods_of(target);
         }
         if is_there && remembered != Some(generation) {
             self.plan.actions.push(Action::Remember {
@@ -44,7 +56,7 @@ impl<'a> Planner<'a> {
             });
         }
         // A Job of this name that belongs to another Instance is being deleted.
-        let is_taken = self.input.world.jobs.contains_key(&key);
+        let is_taken = self.input.world.whole().jobs.contains_key(&key);
         let digest = generation.to_string();
         if was_created || is_taken || !is_fit || !self.may_start(&key, &digest) {
             return;
@@ -99,12 +111,14 @@ impl<'a> Planner<'a> {
         );
         let refusal = refusal.map(|message| found(Reason::BrokerRefused, message));
         let starting = || found(Reason::BrokersStarting, "it is being created");
-        let report = self.report(target);
-        report.wanted += 1;
-        match problem {
-            None if was_created => report.running += 1,
-            problem => report.add(problem.or(refusal).unwrap_or_else(starting)),
-        }
+        let runs = was_created && problem.is_none();
+        let report = Report {
+            wanted: 1,
+            running: usize::from(runs),
+            first: (!runs).then(|| problem.or(refusal).unwrap_or_else(starting)),
+            ..Report::default()
+        };
+        self.report(target, report);
     }
 
     /// Returns whether only this Job's slots keep the Instance from being deleted, and the nodes that hold them are ready.
@@ -132,7 +146,14 @@ impl<'a> Planner<'a> {
         over <= self.input.now
     }
 
-    pub(super) fn delete_job(&mut self, key: &ObjectKey, job: &BrokerJob, why: &'static str) {
+    /// Deletes the Jobs of an Instance whose Configuration asks for none.
+    pub(super) fn delete_jobs_of(&mut self, target: Target<'a>) {
+        for (key, job) in self.jobs.remove(&target.owner()).unwrap_or_default() {
+            self.delete_job(key, job, "its Configuration asks for no Job");
+        }
+    }
+
+    fn delete_job(&mut self, key: &ObjectKey, job: &BrokerJob, why: &'static str) {
         if !job.meta.is_deleting && !self.input.memory.is_deleted(&job.meta.uid) {
             self.plan.actions.push(Action::DeleteJob {
                 key: key.clone(),

@@ -53,12 +53,18 @@ impl<'a> Planner<'a> {
     pub(super) fn pods(&mut self, target: Target<'a>, spec: &Value) {
         let checked = self.checked(target.configuration_key, target.configuration);
         let digest = checked.digest.clone();
+        let is_accepted = checked.is_accepted;
         let wanted = WantedPods {
             target,
             spec,
             digest: &digest,
         };
         let places = self.places(target, Some(spec));
+        // The API server may refuse the Pods: an earlier Job stays until then.
+        let is_fit = places.iter().any(|place| place.is_fit);
+        if is_accepted || !(is_fit || target.is_broken) {
+            self.delete_jobs_of(target);
+        }
         let mut found = self.found(wanted, &places);
         let capacity = usize::try_from(target.subject.instance.spec.capacity).unwrap_or(0);
         // Running Pods keep their slots before waiting ones.
@@ -287,12 +293,19 @@ impl<'a> Planner<'a> {
     }
 
     pub(super) fn is_free(&self, place: &Place<'_>, uid: &str) -> bool {
-        let world = self.input.world;
+        let world = self.input.world.whole();
         let is_taken = world.pods.contains_key(&place.key);
         place.is_open() && !is_taken && !self.input.memory.is_created(&place.key, uid)
     }
 
-    pub(super) fn delete_pod(&mut self, key: &ObjectKey, pod: &BrokerPod, why: &'static str) {
+    /// Deletes the Pods of an Instance whose Configuration asks for none.
+    pub(super) fn delete_pods_of(&mut self, target: Target<'a>) {
+        for (key, pod) in self.pods.remove(&target.owner()).unwrap_or_default() {
+            self.delete_pod(key, pod, "its Configuration asks for no Pod");
+        }
+    }
+
+    fn delete_pod(&mut self, key: &ObjectKey, pod: &BrokerPod, why: &'static str) {
         if !pod.meta.is_deleting && !self.input.memory.is_deleted(&pod.meta.uid) {
             self.plan.actions.push(Action::DeletePod {
                 key: key.clone(),

@@ -1,5 +1,8 @@
 //! Decides which node a new Pod is for, which Pods are moved, and what is reported about them. Pure.
-use super::{super::report::Found, Action, Input, Place, Planner, Target, WantedPods};
+use super::{
+    super::report::{Found, Report},
+    Action, Input, Place, Planner, Target, WantedPods,
+};
 use crate::{
     api::{names, reason::Reason},
     controller::{pod_state::one_line, world::BrokerPod},
@@ -44,10 +47,10 @@ impl<'p, 'a> Serving<'p, 'a> {
     }
 }
 
-/// Counts the brokers of each node that have not ended, by the value of the node's label.
-pub(super) fn loads(input: &Input<'_>) -> BTreeMap<String, usize> {
+/// Counts the brokers of each node in the whole world that have not ended, by the value of the node's label.
+fn loads(input: &Input<'_>) -> BTreeMap<String, usize> {
     let mut loads = BTreeMap::new();
-    let pods = input.world.pods.values();
+    let pods = input.world.whole().pods.values();
     let live = pods.filter(|pod| !pod.meta.is_deleting && !pod.has_ended());
     for pod in live {
         let target = pod.meta.labels.get(names::TARGET_NODE_LABEL).cloned();
@@ -80,7 +83,12 @@ impl<'a> Planner<'a> {
                 open.push(place);
             }
         }
-        let memory = self.input.memory;
+        if let [] | [_] = open[..] {
+            return open;
+        }
+        let (memory, now) = (self.input.memory, self.input.now);
+        let loads = self.loads();
+        let load = |node: &str| loads.get(&names::node_in_label(node)).copied();
         let mut holders = holders(target);
         for Serving { place, .. } in serving {
             holders.remove(place.node);
@@ -89,11 +97,11 @@ impl<'a> Planner<'a> {
             let rests = memory.moves.rests_until(&place.key, digest);
             let failures = memory.failures(&place.key, digest);
             (
-                rests.filter(|until| *until > self.input.now),
+                rests.filter(|until| *until > now),
                 memory.moves.count(&place.key, digest),
                 failures >= TRIES_IN_ONE_PLACE,
                 !holders.contains(place.node),
-                self.load(place.node),
+                load(place.node),
                 failures,
             )
         };
@@ -108,13 +116,13 @@ impl<'a> Planner<'a> {
         self.input.memory.failures(&place.key, digest) >= TRIES_IN_ONE_PLACE
     }
 
-    fn load(&self, node: &str) -> usize {
-        let load = self.loads.get(&names::node_in_label(node));
-        load.copied().unwrap_or_default()
+    fn loads(&mut self) -> &mut BTreeMap<String, usize> {
+        self.loads.get_or_insert_with(|| loads(self.input))
     }
 
     pub(super) fn takes(&mut self, node: &str) {
-        *self.loads.entry(names::node_in_label(node)).or_default() += 1;
+        let load = self.loads().entry(names::node_in_label(node));
+        *load.or_default() += 1;
     }
 
     /// Returns whether the choice of nodes for a new Pod is as good as it will be. A new device is reported by one node
@@ -204,30 +212,27 @@ impl<'a> Planner<'a> {
         let fit = places.iter().filter(|place| place.is_fit).count();
         let open = places.iter().filter(|place| place.is_open()).count();
         let count = capacity.min(open.max(fit.min(1)).max(serving.len()));
-        let mut found = vec![];
-        let mut running = 0;
+        let mut report = Report {
+            wanted: count,
+            ..Report::default()
+        };
         for Serving { place, pod, .. } in serving {
             match pod
                 .and_then(|pod| self.trouble(target, pod))
                 .or_else(|| starting(*pod))
             {
-                None => running += 1,
-                Some((reason, message)) => found.push((reason, place.key.name.clone(), message)),
+                None => report.running += 1,
+                Some((reason, message)) => report.add(Found {
+                    reason,
+                    of: place.key.name.clone(),
+                    message,
+                }),
             }
         }
         if serving.len() < count {
-            found.push(self.missing(wanted, places, lost));
+            report.add(self.missing(wanted, places, lost));
         }
-        let report = self.report(target);
-        report.wanted += count;
-        report.running += running;
-        for (reason, of, message) in found {
-            report.add(Found {
-                reason,
-                of,
-                message,
-            });
-        }
+        self.report(target, report);
     }
 
     fn trouble(&mut self, target: Target<'a>, pod: &BrokerPod) -> Option<(Reason, String)> {
@@ -258,14 +263,13 @@ impl<'a> Planner<'a> {
     }
 
     /// Returns why a broker that is wanted has no Pod.
-    fn missing(
-        &self,
-        wanted: WantedPods<'a, '_>,
-        places: &[Place<'a>],
-        lost: usize,
-    ) -> (Reason, String, String) {
+    fn missing(&self, wanted: WantedPods<'a, '_>, places: &[Place<'a>], lost: usize) -> Found {
         let WantedPods { target, digest, .. } = wanted;
-        let instance = target.subject.key.name.clone();
+        let of_instance = |reason, message| Found {
+            reason,
+            of: target.subject.key.name.clone(),
+            message,
+        };
         let memory = self.input.memory;
         let places = places.iter().filter(|place| place.is_fit);
         let places: Vec<_> = places.collect();
@@ -283,12 +287,14 @@ impl<'a> Planner<'a> {
                 "no node that sees the device takes a broker: {}{more}",
                 all.join(", ")
             );
-            return (Reason::NoNodeForBroker, instance, message);
+            return of_instance(Reason::NoNodeForBroker, message);
         }
         let refusal = |place: &&Place<'_>| {
-            let refusal = memory.refusal(&place.key, digest)?;
-            let key = place.key.name.clone();
-            Some((Reason::BrokerRefused, key, one_line(refusal)))
+            Some(Found {
+                reason: Reason::BrokerRefused,
+                of: place.key.name.clone(),
+                message: one_line(memory.refusal(&place.key, digest)?),
+            })
         };
         if let Some(refusal) = places.iter().find_map(refusal) {
             return refusal;
@@ -296,14 +302,18 @@ impl<'a> Planner<'a> {
         let fails = |place: &&&Place<'_>| memory.failures(&place.key, digest) > 0;
         if let Some(place) = places.iter().find(fails) {
             let message = format!("it ended on {}, and another follows", place.node);
-            return (Reason::BrokerFailed, place.key.name.clone(), message);
+            return Found {
+                reason: Reason::BrokerFailed,
+                of: place.key.name.clone(),
+                message,
+            };
         }
         if lost > 0 {
             let message = "a lost node holds the slots of the device".to_owned();
-            return (Reason::SlotsHeldByLostNode, instance, message);
+            return of_instance(Reason::SlotsHeldByLostNode, message);
         }
         let message = "a broker is being created".to_owned();
-        (Reason::BrokersStarting, instance, message)
+        of_instance(Reason::BrokersStarting, message)
     }
 }
 

@@ -5,7 +5,7 @@ use crate::controller::fixtures::{
     at, configuration, instance, key, node_devices, not_ready, ready, text,
 };
 use proptest::prelude::*;
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 fn look(world: &World, now: Timestamp) -> Plan {
     let (brokers, services) = (Reports::new(), Problems::new());
@@ -19,16 +19,27 @@ fn look(world: &World, now: Timestamp) -> Plan {
 
 /// The API server, as far as this plan goes.
 fn execute(world: &mut World, plan: &Plan) {
-    for Action { key, patch, .. } in &plan.actions {
-        let configuration = Arc::make_mut(world.configurations.get_mut(key).unwrap());
-        let mut value = serde_json::to_value(&*configuration).unwrap();
-        let mut patch = patch.clone();
-        // A test for `null` holds of what is not there, and fails in this crate.
-        (patch.0)
-            .retain(|o| !matches!(o, json_patch::PatchOperation::Test(t) if t.value.is_null()));
-        json_patch::patch(&mut value, &patch).unwrap();
-        *configuration = serde_json::from_value(value).unwrap();
+    for Action {
+        kind, key, patch, ..
+    } in &plan.actions
+    {
+        match kind {
+            Kind::Configuration => apply(world.configurations.get_mut(key).unwrap(), patch),
+            Kind::Instance => apply(world.instances.get_mut(key).unwrap(), patch),
+        }
     }
+}
+
+fn apply<T: Clone + serde::Serialize + serde::de::DeserializeOwned>(
+    object: &mut Arc<T>,
+    patch: &Patch,
+) {
+    let mut value = serde_json::to_value(&**object).unwrap();
+    let mut patch = patch.clone();
+    // A test for `null` holds of what is not there, and fails in this crate.
+    (patch.0).retain(|o| !matches!(o, json_patch::PatchOperation::Test(t) if t.value.is_null()));
+    json_patch::patch(&mut value, &patch).unwrap();
+    *object = Arc::new(serde_json::from_value(value).unwrap());
 }
 
 /// Returns the condition `Ready` of `cam` after a look at `world`, and the troubles that are reported.
@@ -264,9 +275,12 @@ fn what_a_node_says_in_its_object_counts_and_only_trouble_is_written() {
 #[test]
 fn the_next_look_is_when_a_node_is_given_up() {
     let mut world = reported(vec![report("late", &[])]);
-    assert_eq!(look(&world, at(10)).wake_in, Some(Duration::from_secs(50)));
+    assert_eq!(
+        look(&world, at(10)).waits.first(),
+        Some(Duration::from_secs(50))
+    );
     world.nodes.clear();
-    assert_eq!(look(&world, at(10)).wake_in, None);
+    assert_eq!(look(&world, at(10)).waits.first(), None);
 }
 
 proptest! {

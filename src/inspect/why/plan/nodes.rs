@@ -6,10 +6,15 @@ use super::{
 use crate::{
     api::names::UNSCHEDULABLE,
     inspect::{pods::extended_requests, slots::asking, snapshot::Snapshot},
-    model::{names::ObjectKey, node_resources::count, resource_name::ResourceName},
+    model::{
+        names::ObjectKey,
+        node_resources::count,
+        resource_name::ResourceName,
+        scheduling::{self, has_affinity, is_tolerated, missing_label},
+    },
 };
-use k8s_openapi::api::core::v1::{Node, NodeSelectorRequirement, Pod, Taint, Toleration};
-use std::collections::BTreeMap;
+use k8s_openapi::api::core::v1::{Node, Pod, Taint};
+use serde_json::Value;
 
 /// The request of a Pod for a resource.
 #[derive(Debug, Clone, Copy)]
@@ -133,68 +138,27 @@ fn cordon() -> Taint {
 }
 
 fn untolerated<'a>(pod: &Pod, taints: &'a [Taint]) -> Option<&'a Taint> {
-    let tolerations = pod.spec.iter().flat_map(|s| s.tolerations.iter().flatten());
-    let tolerations: Vec<&Toleration> = tolerations.collect();
+    let spec = spec_of(pod);
     let keeps_away = |taint: &&Taint| taint.effect == "NoSchedule" || taint.effect == "NoExecute";
     let mut taints = taints.iter().filter(keeps_away);
     taints.find(|taint| {
-        !tolerations
-            .iter()
-            .any(|toleration| tolerates(toleration, taint))
+        let taint = scheduling::Taint {
+            key: &taint.key,
+            value: taint.value.as_deref().unwrap_or_default(),
+            effect: &taint.effect,
+        };
+        !is_tolerated(&spec, taint)
     })
-}
-
-fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
-    let is_any = |wanted: Option<&str>, is: &str| wanted.is_none_or(|w| w.is_empty() || w == is);
-    let is_value = toleration.operator.as_deref() == Some("Exists")
-        || toleration.value.clone().unwrap_or_default() == taint.value.clone().unwrap_or_default();
-    is_any(toleration.effect.as_deref(), &taint.effect)
-        && is_any(toleration.key.as_deref(), &taint.key)
-        && is_value
 }
 
 /// Returns whether the node selector and the required affinity of a Pod match a Node.
 pub(super) fn allows(pod: &Pod, node: &Node) -> bool {
-    let Some(spec) = &pod.spec else {
-        return true;
-    };
-    let none = BTreeMap::new();
-    let labels = node.metadata.labels.as_ref().unwrap_or(&none);
-    let mut selector = spec.node_selector.iter().flatten();
-    if !selector.all(|(key, value)| labels.get(key) == Some(value)) {
-        return false;
-    }
-    let affinity = spec
-        .affinity
-        .as_ref()
-        .and_then(|a| a.node_affinity.as_ref());
-    let required = affinity.and_then(|a| {
-        a.required_during_scheduling_ignored_during_execution
-            .as_ref()
-    });
-    let Some(required) = required else {
-        return true;
-    };
-    let name = node.metadata.name.as_ref();
-    required.node_selector_terms.iter().any(|term| {
-        let mut expressions = term.match_expressions.iter().flatten().peekable();
-        let mut fields = term.match_fields.iter().flatten().peekable();
-        // A term without a requirement matches no node.
-        let is_empty = expressions.peek().is_none() && fields.peek().is_none();
-        !is_empty
-            && expressions.all(|wanted| is_met(wanted, labels.get(&wanted.key)))
-            && fields.all(|wanted| is_met(wanted, name))
-    })
+    let spec = spec_of(pod);
+    let labels = node.metadata.labels.clone().unwrap_or_default();
+    let name = node.metadata.name.as_deref().unwrap_or_default();
+    missing_label(&spec, &labels).is_none() && has_affinity(&spec, name, &labels)
 }
 
-/// Returns whether a value fulfils a requirement. Comparisons of numbers count as fulfilled.
-fn is_met(wanted: &NodeSelectorRequirement, value: Option<&String>) -> bool {
-    let is_in = || value.is_some_and(|value| wanted.values.iter().flatten().any(|v| v == value));
-    match wanted.operator.as_str() {
-        "In" => is_in(),
-        "NotIn" => !is_in(),
-        "Exists" => value.is_some(),
-        "DoesNotExist" => value.is_none(),
-        _ => true,
-    }
+fn spec_of(pod: &Pod) -> Value {
+    serde_json::to_value(&pod.spec).unwrap_or_default()
 }

@@ -12,12 +12,40 @@ fn a_job_runs_once_for_each_generation_also_when_it_was_collected() {
     cluster.configuration(|_| {});
     assert_eq!(cluster.step(), ["create cam-1-2-job"]);
     cluster.configuration(|_| {});
-    let expected = [
-        "delete cam-1-2-job: its Configuration is a newer one",
-        "create cam-1-3-job",
-    ];
+    assert_eq!(cluster.step(), ["create cam-1-3-job"]);
+    let expected = ["delete cam-1-2-job: its Configuration is a newer one"];
     assert_eq!(cluster.step(), expected);
     assert_eq!(cluster.step(), NONE);
+}
+
+#[test]
+fn a_new_spec_that_the_api_server_refuses_ends_no_job_or_pod_that_runs() {
+    let refused = Outcome::from_status(422, "spec.template.spec.restartPolicy: Required value");
+    for (before, after, old, create) in [
+        (job_spec(), job_spec(), "cam-1-1-job", "create cam-1-2-job"),
+        (pod_spec(), job_spec(), "a-cam-1-pod", "create cam-1-2-job"),
+        (job_spec(), pod_spec(), "cam-1-1-job", "create a-cam-1-pod"),
+    ] {
+        let mut cluster = Cluster::new(before, &["a"]);
+        cluster.settle();
+        cluster.broker_spec(after.clone());
+        for _ in 0..3 {
+            let actions = cluster.whole_plan().actions;
+            assert_eq!(actions.iter().map(words).collect::<Vec<_>>(), [create]);
+            cluster.memory.settle(&actions[0], &refused, cluster.now);
+            assert_eq!(cluster.plan(), NONE);
+            let (_, reason, message) = cluster.report();
+            assert_eq!(reason, "BrokerSpecInvalid");
+            assert!(message.contains("restartPolicy"), "{message}");
+            cluster.after(60);
+        }
+        // The user corrects it.
+        cluster.broker_spec(after);
+        assert!(cluster.step()[0].starts_with("create "));
+        let gone = cluster.step();
+        assert!(gone[0].starts_with(&format!("delete {old}: ")), "{gone:?}");
+        assert_eq!(cluster.step(), NONE);
+    }
 }
 
 #[test]
@@ -79,7 +107,7 @@ fn a_job_that_has_a_device_which_is_gone_for_good_is_deleted_so_that_its_instanc
     cluster.instance(held("a"));
     assert_eq!(cluster.step(), NONE);
     assert_eq!(
-        cluster.whole_plan().wake,
+        cluster.wake(),
         Some(cluster.now + SignedDuration::from_secs(1))
     );
     let expected = ["delete cam-1-1-job: no node sees its device any more"];
@@ -92,16 +120,12 @@ fn a_switch_between_pod_and_job_and_none_deletes_what_was() {
     let mut cluster = Cluster::new(pod_spec(), &["a"]);
     cluster.settle();
     cluster.broker_spec(job_spec());
-    let expected = [
-        "delete a-cam-1-pod: its Configuration asks for no Pod",
-        "create cam-1-2-job",
-    ];
+    assert_eq!(cluster.step(), ["create cam-1-2-job"]);
+    let expected = ["delete a-cam-1-pod: its Configuration asks for no Pod"];
     assert_eq!(cluster.step(), expected);
     cluster.broker_spec(pod_spec());
-    let expected = [
-        "delete cam-1-2-job: its Configuration asks for no Job",
-        "create a-cam-1-pod",
-    ];
+    assert_eq!(cluster.step(), ["create a-cam-1-pod"]);
+    let expected = ["delete cam-1-2-job: its Configuration asks for no Job"];
     assert_eq!(cluster.step(), expected);
     cluster.broker_spec(Value::Null);
     let expected = ["delete a-cam-1-pod: its Configuration asks for no Pod"];

@@ -1,6 +1,6 @@
 //! What the status says of brokers and Services.
 use super::*;
-use crate::controller::brokers::report::Found;
+use crate::{api::instance::Instance, controller::brokers::report::Found};
 
 fn with_broker() -> World {
     let spec = json!({ "spec": { "brokerSpec": { "brokerPodSpec": { "containers": [] } } } });
@@ -24,6 +24,7 @@ fn report(running: usize, wanted: usize, reason: Option<Reason>) -> Reports {
         wanted,
         running,
         first,
+        ..Report::default()
     };
     Reports::from([(key("cam"), report)])
 }
@@ -108,4 +109,119 @@ fn a_configuration_that_asks_for_no_broker_any_more_loses_condition_and_count() 
         services: &none,
     };
     assert_eq!(plan(seen, at(0)), Plan::default());
+}
+
+/// Returns a report with one Instance, `cam-1`.
+fn report_of_instance(running: usize, wanted: usize, reason: Option<Reason>) -> Reports {
+    let mut reports = report(running, wanted, reason);
+    let report = reports.get_mut(&key("cam")).unwrap();
+    let of = Report {
+        instances: BTreeMap::new(),
+        ..std::mem::take(report)
+    };
+    report.generation = Some(1);
+    report.add_instance(&key("cam-1"), of);
+    reports
+}
+
+/// Writes the status, and returns the conditions of the Instance in words, and how many writes of it there were.
+fn instance_after(world: &mut World, brokers: &Reports) -> (Vec<String>, usize) {
+    let seen = Seen {
+        world: &world.clone(),
+        brokers,
+        services: &Problems::new(),
+    };
+    let planned = plan(seen, at(0));
+    execute(world, &planned);
+    let writes = planned.actions.iter().filter(|a| a.kind == Kind::Instance);
+    let status = world.instances[&key("cam-1")].status.clone();
+    let words = |c: &Condition| format!("{} {} {}: {}", c.type_, c.status, c.reason, c.message);
+    let conditions = status.unwrap_or_default().conditions;
+    (conditions.iter().map(words).collect(), writes.count())
+}
+
+#[test]
+fn an_instance_has_the_condition_only_while_something_is_wrong_with_its_brokers() {
+    for status in [Value::Null, json!({}), available()] {
+        let mut world = with_broker();
+        let mut cam = cam_1();
+        cam.status = serde_json::from_value(status).unwrap();
+        let before = cam.status.clone().unwrap_or_default().conditions.len();
+        world = world.with_instance(cam);
+        for (running, reason, writes, expected) in [
+            (0, Some(Reason::BrokersStarting), 0, None),
+            (2, None, 0, None),
+            (
+                1,
+                Some(Reason::BrokerImage),
+                1,
+                Some("BrokerImage: 1 of 2 brokers run; cam-1-pod: why"),
+            ),
+            (
+                1,
+                Some(Reason::BrokerImage),
+                0,
+                Some("BrokerImage: 1 of 2 brokers run; cam-1-pod: why"),
+            ),
+            (
+                0,
+                Some(Reason::BrokerCrashes),
+                1,
+                Some("BrokerCrashes: 0 of 2 brokers run; cam-1-pod: why"),
+            ),
+            (
+                0,
+                Some(Reason::BrokersStarting),
+                1,
+                Some("BrokersStarting: 0 of 2 brokers run; cam-1-pod: why"),
+            ),
+            (2, None, 1, None),
+            (2, None, 0, None),
+        ] {
+            let brokers = report_of_instance(running, 2, reason);
+            let (conditions, written) = instance_after(&mut world, &brokers);
+            let expected = expected.map(|words| format!("BrokersReady False {words}"));
+            assert_eq!(conditions.get(before), expected.as_ref());
+            assert_eq!(conditions.len(), before + usize::from(expected.is_some()));
+            assert_eq!(written, writes, "{reason:?}");
+        }
+    }
+}
+
+fn cam_1() -> Instance {
+    instance(
+        "cam-1",
+        json!({ "configurationName": "cam", "nodes": ["a"] }),
+    )
+}
+
+fn available() -> Value {
+    json!({ "conditions": [{
+        "type": "Available", "status": "True", "reason": "DeviceSeen", "lastTransitionTime": "t",
+    }] })
+}
+
+#[test]
+fn an_instance_says_that_the_spec_is_refused_unless_its_brokers_run() {
+    let mut world = with_broker().with_instance(cam_1());
+    let refused = |running| {
+        let mut reports =
+            report_of_instance(running, 1, (running == 0).then_some(Reason::BrokerRefused));
+        reports.get_mut(&key("cam")).unwrap().add(Found {
+            reason: Reason::BrokerSpecInvalid,
+            of: String::new(),
+            message: "spec.comand: unknown field".to_owned(),
+        });
+        reports
+    };
+    let (conditions, _) = instance_after(&mut world, &refused(0));
+    let expected =
+        "BrokersReady False BrokerSpecInvalid: 0 of 1 brokers run: spec.comand: unknown field";
+    assert_eq!(conditions, [expected]);
+    // An earlier report says nothing of this generation.
+    let mut late = refused(1);
+    late.get_mut(&key("cam")).unwrap().generation = Some(0);
+    assert_eq!(instance_after(&mut world, &late).1, 0);
+    let (conditions, _) = instance_after(&mut world, &refused(1));
+    assert!(conditions.is_empty(), "{conditions:?}");
 }
