@@ -71,6 +71,23 @@ pub fn read_text(path: &Path, most: u64) -> io::Result<String> {
     String::from_utf8(content).map_err(|_| io::Error::other("it is not UTF-8"))
 }
 
+/// Locks a folder against other processes that do the same, as long as the returned file is open. The folder is created if it does
+/// not exist. Only a lock of another process is an error: what else is wrong with the folder is found by those who use it.
+pub fn lock(folder: &Path) -> io::Result<Option<fs::File>> {
+    let opened = fs::create_dir_all(folder).and_then(|()| fs::File::open(folder));
+    let Ok(file) = opened else { return Ok(None) };
+    match file.try_lock() {
+        Err(fs::TryLockError::WouldBlock) => Err(io::Error::new(
+            io::ErrorKind::ResourceBusy,
+            format!(
+                "{}: another agent uses this folder: end it, or give this one another folder",
+                folder.display()
+            ),
+        )),
+        Ok(()) | Err(fs::TryLockError::Error(_)) => Ok(Some(file)),
+    }
+}
+
 /// Returns an error if the folder belongs to another user, who could change its content at any time. Root is trusted.
 pub fn check_owner(folder: &Path) -> io::Result<()> {
     let (owner, own) = (fs::metadata(folder)?.uid(), geteuid().as_raw());
@@ -118,6 +135,21 @@ mod tests {
         write_atomically(&path, b"two", 0o600).unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"two");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_folder_has_one_user_until_that_ends() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("state");
+        let first = lock(&folder).unwrap();
+        assert!(first.is_some());
+        let refused = lock(&folder).unwrap_err().to_string();
+        assert!(refused.contains(&*folder.to_string_lossy()), "{refused}");
+        drop(first);
+        assert!(lock(&folder).unwrap().is_some());
+        // Its user says what is wrong with it.
+        fs::write(dir.path().join("file"), "").unwrap();
+        assert!(lock(&dir.path().join("file/state")).unwrap().is_none());
     }
 
     #[test]

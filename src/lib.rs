@@ -37,6 +37,7 @@
 //! | `kubelet` | the kubelet's device manager, with Pods as plain processes | [`kubelet`] |
 //! | `demo` | a kubelet, an agent and a few services, with a live table | `demo` |
 //! | `discover` | prints the devices of one discovery handler | [`discovery`] |
+//! | `handler` | one discovery handler without rights, as a process for the agent of its node | [`discovery`] |
 //! | `get` | a view of a running `kubelet`, and the Instances of a standalone agent | [`kubelet`], [`store`] |
 //! | `crds` | prints the CustomResourceDefinitions | [`api`] |
 //! | `devices`, `why`, `doctor` | `kubectl petiole`: the devices of a cluster, and explanations | `inspect` |

@@ -29,27 +29,25 @@ impl<K: Ord + Clone> Pace<K> {
         }
     }
 
-    /// Returns the items that may be done now, and the shortest wait of the others. Returned items are recorded as
-    /// done.
+    /// Returns the items that may be done now, and the others with their waits. The first are recorded as done.
     pub fn due<T>(
         &mut self,
         wanted: Vec<T>,
         key: impl Fn(&T) -> K,
         now: Instant,
-    ) -> (Vec<T>, Option<Duration>) {
+    ) -> (Vec<T>, Vec<(T, Duration)>) {
         self.forget(now);
-        let mut wait: Option<Duration> = None;
-        let mut due = vec![];
+        let (mut due, mut later) = (vec![], vec![]);
         for one in wanted {
             match self.wait(&key(&one), now) {
                 None => {
                     self.done(key(&one), now);
                     due.push(one);
                 }
-                Some(left) => wait = Some(wait.map_or(left, |wait| wait.min(left))),
+                Some(left) => later.push((one, left)),
             }
         }
-        (due, wait)
+        (due, later)
     }
 
     /// Returns the remaining wait for this key; `None` if it may be done now.
@@ -99,16 +97,18 @@ mod tests {
         let mut now = Instant::now();
         let mut waits = vec![];
         for _ in 0..10 {
-            assert_eq!(pace.due(vec!["a"], |k| *k, now), (vec!["a"], None));
-            let (due, wait) = pace.due(vec!["a"], |k| *k, now);
+            assert_eq!(pace.due(vec!["a"], |k| *k, now), (vec!["a"], vec![]));
+            let (due, later) = pace.due(vec!["a"], |k| *k, now);
             assert!(due.is_empty());
-            waits.push(wait.unwrap());
-            now += wait.unwrap();
+            let [("a", wait)] = later[..] else {
+                panic!("{later:?}");
+            };
+            waits.push(wait);
+            now += wait;
         }
         assert!(waits[0] <= FIRST);
         assert!(waits[9] > LONGEST / 2 && waits[9] <= LONGEST, "{waits:?}");
-        let (due, wait) = pace.due(vec!["b"], |k| *k, now);
-        assert_eq!((due, wait), (vec!["b"], None));
+        assert_eq!(pace.due(vec!["b"], |k| *k, now), (vec!["b"], vec![]));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What a filter takes. An input is a line of the filter, and then the text that it is put to.
 use crate::bytes::Reader;
 use petiole::discovery::handlers::zeroconf::fuzzing::{Filter, Service};
-use regex::Regex;
+use regex_lite::Regex;
 use serde_json::{Value, json};
 
 const TYPE: &str = "_http._tcp";

@@ -200,7 +200,7 @@ fn scope_of(handlers: &Handlers, spec: &SessionSpec) -> Result<Scope, Problem> {
             let message = format!(
                 "discoveryHandler.name: {:?} is not a handler of this agent, and none has registered by this name; those are {}",
                 spec.handler,
-                handlers.names().join(", ")
+                Vec::from_iter(handlers.names()).join(", ")
             );
             Err(Problem::new(Reason::UnknownHandler, message))
         }

@@ -1,7 +1,7 @@
 //! Defines the flags of `petiole agent`.
 use super::{scope::ScopeFlags, signals::until_signal};
 #[cfg(feature = "external")]
-use crate::discovery::external::{self, AllowedPath};
+use crate::discovery::external::{self, AllowedPath, Isolated};
 #[cfg(feature = "udev")]
 use crate::discovery::handlers::udev::{AllowedSubsystem, Subsystems};
 #[cfg(feature = "standalone")]
@@ -16,6 +16,7 @@ use crate::{
         },
         session::Handlers,
     },
+    files,
     model::{names::ObjectKey, variables::Variables},
     store::{
         Store,
@@ -156,6 +157,27 @@ pub struct Flags {
         default_value = "/dev"
     )]
     handler_host_paths: Vec<AllowedPath>,
+    /// Built-in handlers that run as processes of their own, by `petiole handler`, instead of in the agent: zeroconf,
+    /// udev, debugEcho
+    #[cfg(feature = "external")]
+    #[arg(
+        long,
+        env = "PETIOLE_ISOLATE_HANDLERS",
+        value_name = "NAME,...",
+        value_delimiter = ',',
+        value_parser = handlers::ISOLATABLE,
+        hide_possible_values = true
+    )]
+    isolate_handlers: Vec<String>,
+    /// Folder in which these processes serve; its group is theirs [default: `isolated` in --state]
+    #[cfg(feature = "external")]
+    #[arg(
+        long,
+        env = "PETIOLE_ISOLATED_DIR",
+        value_name = "DIR",
+        requires = "isolate_handlers"
+    )]
+    isolated_dir: Option<PathBuf>,
     /// Variables that brokerProperties and devices may set although programs obey them in any container, such as
     /// `HTTPS_PROXY`
     #[arg(
@@ -248,11 +270,16 @@ impl Flags {
         };
         let handlers = Handlers::new(handlers::builtin_with(allowed)).with_variables(variables);
         #[cfg(feature = "external")]
-        if let Some(folder) = self.handlers_dir.clone() {
+        if self.handlers_dir.is_some() || !self.isolate_handlers.is_empty() {
             return handlers.with_external(external::Settings {
-                folder,
+                folder: self.handlers_dir.clone(),
                 file: self.state.join("handlers.json"),
                 host_paths: self.handler_host_paths.iter().cloned().collect(),
+                isolated: Isolated {
+                    folder: (self.isolated_dir.clone())
+                        .unwrap_or_else(|| self.state.join("isolated")),
+                    names: self.isolate_handlers.iter().cloned().collect(),
+                },
             });
         }
         handlers
@@ -260,6 +287,8 @@ impl Flags {
 }
 
 pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
+    // Two agents would overwrite each other's files.
+    let _lock = files::lock(&flags.state).context("--state")?;
     let mut settings = flags.settings();
     let handlers = flags.handlers();
     #[cfg(feature = "kubelet")]

@@ -19,6 +19,8 @@ mod doctor;
 mod duration;
 #[cfg(feature = "kubelet")]
 mod get;
+#[cfg(feature = "external")]
+mod handler;
 #[cfg(feature = "kubelet")]
 mod kubelet;
 #[cfg(feature = "kubelet")]
@@ -71,6 +73,9 @@ pub enum Command {
     Demo(demo::Flags),
     /// Run one discovery handler and print the devices that it finds
     Discover(discover::Flags),
+    /// Run one discovery handler as a process of its own, without rights, for the agent of this node
+    #[cfg(feature = "external")]
+    Handler(handler::Flags),
     /// Print what runs here without a cluster, as kubectl does: Pods, plugins and node of a `petiole kubelet`,
     /// Instances of a standalone agent
     #[cfg(feature = "kubelet")]
@@ -109,7 +114,7 @@ pub enum Command {
 #[derive(Debug, Args)]
 struct LogFlags {
     /// Log filter: `error`, `warn`, `info`, `debug`, or directives such as `petiole=debug,warn` [default: info for
-    /// agent, controller and kubelet; off for demo; else warn]
+    /// agent, controller, handler and kubelet; off for demo; else warn]
     #[arg(long, global = true, env = "PETIOLE_LOG", help_heading = "Logging")]
     log: Option<String>,
     /// Format of the log on stderr
@@ -158,6 +163,8 @@ impl Cli {
             #[cfg(feature = "kubelet")]
             Command::Agent(ref flags) if flags.is_once() => "error",
             Command::Agent(_) | Command::Controller(_) => "info",
+            #[cfg(feature = "external")]
+            Command::Handler(_) => "info",
             #[cfg(feature = "kubelet")]
             Command::Kubelet(_) => "info",
             #[cfg(feature = "kubelet")]
@@ -194,6 +201,8 @@ pub async fn run(cli: Cli) -> anyhow::Result<()> {
         #[cfg(feature = "demo")]
         Command::Demo(flags) => demo::run(flags).await,
         Command::Discover(flags) => discover::run(flags).await,
+        #[cfg(feature = "external")]
+        Command::Handler(flags) => handler::run(flags).await,
         #[cfg(feature = "kubelet")]
         Command::Get(flags) => get::run(flags).await,
         Command::Crds(flags) => crds::run(&flags),

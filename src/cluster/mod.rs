@@ -5,6 +5,7 @@ mod identity;
 mod keys;
 pub mod node;
 pub mod parts;
+mod pod;
 pub mod property_sources;
 mod read;
 mod requests;
@@ -21,7 +22,7 @@ use anyhow::Context as _;
 use kube::{Client, Config, api::Patch, client::ClientBuilder};
 use requests::REQUEST_TIMEOUT;
 use serde_json::json;
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 use tower::timeout::TimeoutLayer;
 
 /// The time limit of a handshake with a server that is running.
@@ -43,10 +44,28 @@ pub fn client_of(mut config: Config) -> anyhow::Result<Client> {
     config.reset_reader_on_write = true;
     // Each caller decides about retries and their time limit: an Allocate call has 3 s in total.
     config.default_retry = false;
-    let builder =
-        ClientBuilder::try_from(config).context("cannot create the client of the API server")?;
-    let builder = builder.with_layer(&TimeoutLayer::new(REQUEST_TIMEOUT));
+    let timeout = TimeoutLayer::new(REQUEST_TIMEOUT);
+    // Only a Pod has files of both, and a kubeconfig may have a token's.
+    if let (Some(token), Some(ca)) = (&config.auth_info.token_file, &config.root_cert_file) {
+        let service = pod::service(&config, Path::new(token), ca)?;
+        let builder = ClientBuilder::new(service, config.default_namespace);
+        let builder = builder.with_layer(&timeout);
+        return Ok(builder.with_layer(&writes::CountWrites).build());
+    }
+    of_kubeconfig(config, &timeout)
+}
+
+#[cfg(feature = "kubeconfig")]
+fn of_kubeconfig(config: Config, timeout: &TimeoutLayer) -> anyhow::Result<Client> {
+    let builder = ClientBuilder::try_from(config);
+    let builder = builder.context("cannot create the client of the API server")?;
+    let builder = builder.with_layer(timeout);
     Ok(builder.with_layer(&writes::CountWrites).build())
+}
+
+#[cfg(not(feature = "kubeconfig"))]
+fn of_kubeconfig(_: Config, _: &TimeoutLayer) -> anyhow::Result<Client> {
+    anyhow::bail!("this build reads no kubeconfig; build with --features kubeconfig")
 }
 
 /// Returns the request body of a JSON patch that also removes `metadata.managedFields`. The list of who wrote which field is

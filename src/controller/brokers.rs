@@ -8,7 +8,7 @@ pub(crate) mod plan;
 pub(crate) mod report;
 mod specs;
 
-use super::{Pass, Shared, Turns, pace::SteadyClock, pod_state::one_line, world::World};
+use super::{Shared, Turns, agenda::Pass, pace::SteadyClock, pod_state::one_line, world::World};
 use crate::{
     api::reason::Reason,
     cluster::{
@@ -33,7 +33,7 @@ use memory::{Memory, Notice, Outcome};
 use plan::{Action, Broker, Input, Plan, plan};
 use report::Reports;
 use serde_json::{Value, json};
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
@@ -45,10 +45,14 @@ pub(super) async fn run(
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let (mut state, mut turns) = (State::new(), Turns::new(&shared));
-    while let Some(world) = turns.next(&shutdown).await? {
-        let (pass, now) = pass(&shared, &mut state, &world, &shutdown).await;
-        turns.done(pass);
-        publish::if_changed(&reports, Some(Arc::new(now)));
+    let mut all = Reports::new();
+    while let Some(turn) = turns.next(&shutdown).await? {
+        let (pass, now) = pass(&shared, &mut state, &turn.world, &shutdown).await;
+        turns.done(&turn, pass);
+        // The reports of the other parts stay as they are.
+        all.retain(|key, _| !turn.world.includes(&key.name));
+        all.extend(now);
+        publish::if_changed(&reports, Some(Arc::new(all.clone())));
     }
     Ok(())
 }
@@ -56,6 +60,12 @@ pub(super) async fn run(
 struct State {
     memory: Memory,
     clock: SteadyClock,
+}
+
+/// An action, and the part of the world that it belongs to.
+struct Step {
+    action: Action,
+    part: String,
 }
 
 impl State {
@@ -83,26 +93,25 @@ async fn pass(
                 .refuse(configuration, digest, &error.to_string(), now),
         );
     }
-    let results = carry_out(shared, first.actions, shutdown).await;
-    let mut is_done = true;
-    for (action, outcome) in results {
+    let steps = first.actions.into_iter().zip(first.parts);
+    let steps = steps.map(|(action, part)| Step { action, part }).collect();
+    let results = carry_out(shared, steps, shutdown).await;
+    let mut failed = BTreeSet::new();
+    for (Step { action, part }, outcome) in results {
         log(&action, &outcome);
         let settled = memory.settle(&action, &outcome, clock.now());
-        is_done &= settled.is_done;
+        failed.extend((!settled.is_done).then_some(part));
         notices.extend(settled.notice);
     }
     for notice in &notices {
         announce(shared, world, notice);
     }
-    // The second plan says what to wait for, and what to report.
-    let now = clock.now();
-    let left = planned(shared, memory, world, now);
+    // The second plan says what to wait for, and what to report. It may also have actions that became possible just now.
+    let left = planned(shared, memory, world, clock.now());
+    failed.extend(left.parts);
     let pass = Pass {
-        is_done,
-        wake_in: left.wake.map(|at| {
-            let wait = at.duration_since(now);
-            Duration::try_from(wait).unwrap_or_default()
-        }),
+        failed,
+        waits: left.waits,
     };
     (pass, left.reports)
 }
@@ -120,16 +129,16 @@ fn planned(shared: &Shared, memory: &Memory, world: &World, now: Timestamp) -> P
 /// begun.
 async fn carry_out(
     shared: &Shared,
-    actions: Vec<Action>,
+    steps: Vec<Step>,
     shutdown: &CancellationToken,
-) -> Vec<(Action, Outcome)> {
+) -> Vec<(Step, Outcome)> {
     let may_begin = || !shutdown.is_cancelled() && *shared.is_leader.borrow();
-    let begun = futures::stream::iter(actions).map(|action| async {
+    let begun = futures::stream::iter(steps).map(|step| async {
         match may_begin() {
             false => None,
             true => {
-                let outcome = perform(shared, &action).await;
-                Some((action, outcome))
+                let outcome = perform(shared, &step.action).await;
+                Some((step, outcome))
             }
         }
     });

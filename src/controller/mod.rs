@@ -7,42 +7,50 @@
 //!                                ├─> nodes      Instances from the NodeDevices of all nodes; lost nodes; Akri's finalizers
 //!                                └─> status     conditions and counts
 //! ```
-//! Each reads the whole world at each change of it, plans, and carries out what the plan says. Only the holder of the
-//! Lease acts.
+//! Each reads the parts of the world that have changed (`parts.rs`), plans, and carries out what the plan says. Only the
+//! holder of the Lease acts.
+pub(crate) mod agenda;
 pub(crate) mod brokers;
 mod definitions;
 #[cfg(test)]
 mod fixtures;
 mod lease;
+#[cfg(feature = "fuzzing")]
+pub mod measured;
 pub(crate) mod nodes;
 mod outcome;
 pub(crate) mod pace;
+pub(crate) mod parts;
 mod pod_state;
 mod services;
 pub(crate) mod status;
 mod tally;
+pub(crate) mod touched;
 pub(crate) mod world;
 
 use crate::{
     api::names,
-    backoff::Backoff,
     cluster::{events, events::Events, watch as watched},
     model::resource_name::ResourcePrefix,
     supervisor::Supervisor,
     telemetry::http::{self, Health},
 };
+use agenda::{Agenda, Pass};
 use kube::Client;
+use parts::Parts;
 use std::{net::SocketAddr, sync::Arc, time::Duration};
-use tokio::{sync::watch, time::sleep};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep_until},
+};
 use tokio_util::sync::CancellationToken;
+use touched::touched;
 use world::World;
 
 /// The name of the Lease and of the reporter of Events.
 const NAME: &str = names::CONTROLLER_MANAGER;
 /// How long tasks may take to end after a signal: two requests that are not answered. A Pod is given 30 s.
 const GRACE: Duration = Duration::from_secs(25);
-const FIRST_RETRY: Duration = Duration::from_millis(500);
-const LAST_RETRY: Duration = Duration::from_secs(30);
 
 /// The settings of a controller.
 #[derive(Debug, Clone)]
@@ -128,21 +136,19 @@ struct Shared {
     is_leader: watch::Receiver<bool>,
 }
 
-/// The result of a pass over the world.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Pass {
-    /// Whether everything that was planned was carried out.
-    is_done: bool,
-    /// The time until the next look if nothing changes before.
-    wake_in: Option<Duration>,
-}
-
-/// The loop of each job: it looks at the world at each change, and at the time that its last pass asked for.
+/// The loop of each job: it looks at the parts of the world that have changed, and at others when their time has come.
 struct Turns {
     world: watch::Receiver<Option<Arc<World>>>,
     is_leader: watch::Receiver<bool>,
-    backoff: Backoff,
-    wait: Duration,
+    agenda: Agenda,
+    /// The world of the last look; `None` if this replica did not lead then.
+    before: Option<Arc<World>>,
+}
+
+/// The parts of the world that a job is to plan now.
+struct Turn {
+    parts: Parts,
+    world: Arc<World>,
 }
 
 impl Turns {
@@ -150,42 +156,113 @@ impl Turns {
         Self {
             world: shared.world.clone(),
             is_leader: shared.is_leader.clone(),
-            backoff: Backoff::new(FIRST_RETRY, LAST_RETRY),
-            wait: Duration::ZERO,
+            agenda: Agenda::new(),
+            before: None,
         }
     }
 
-    /// Returns the world when it is time for a pass and this replica is the leader; `None` after `shutdown`.
-    async fn next(&mut self, shutdown: &CancellationToken) -> anyhow::Result<Option<Arc<World>>> {
+    /// Returns the next turn, while this replica is the leader; `None` after `shutdown`.
+    async fn next(&mut self, shutdown: &CancellationToken) -> anyhow::Result<Option<Turn>> {
         loop {
+            if shutdown.is_cancelled() {
+                return Ok(None);
+            }
+            if let Some(turn) = self.turn() {
+                return Ok(Some(turn));
+            }
+            let at = self.agenda.next().filter(|_| self.before.is_some());
+            let due = async {
+                match at {
+                    Some(at) => sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
             tokio::select! {
                 () = shutdown.cancelled() => return Ok(None),
                 changed = self.world.changed() => changed?,
                 changed = self.is_leader.changed() => changed?,
-                () = sleep(self.wait) => {}
-            }
-            self.wait = Duration::MAX;
-            let now = self.world.borrow_and_update().clone();
-            let leads = *self.is_leader.borrow_and_update();
-            if let Some(world) = now.filter(|_| leads) {
-                return Ok(Some(world));
+                () = due => {}
             }
         }
     }
 
-    /// Looks at the world again, though it has not changed.
-    fn again(&mut self) {
-        self.wait = Duration::ZERO;
+    fn turn(&mut self) -> Option<Turn> {
+        let world = self.world.borrow_and_update().clone();
+        let leads = *self.is_leader.borrow_and_update();
+        let before = std::mem::replace(&mut self.before, world.filter(|_| leads));
+        let Some(world) = &self.before else {
+            self.agenda = Agenda::new();
+            return None;
+        };
+        match before {
+            Some(before) if Arc::ptr_eq(&before, world) => {}
+            Some(before) => self.agenda.touch(touched(&before, world)),
+            None => self.agenda = Agenda::new(),
+        }
+        let parts = self.agenda.take(Instant::now())?;
+        let world = world.part(&parts);
+        Some(Turn { parts, world })
     }
 
-    fn done(&mut self, pass: Pass) {
-        let retry = match pass.is_done {
-            true => {
-                self.backoff.reset();
-                Duration::MAX
-            }
-            false => self.backoff.next_wait(),
-        };
-        self.wait = pass.wake_in.unwrap_or(Duration::MAX).min(retry);
+    /// Makes parts due that have not changed.
+    fn touch(&mut self, parts: Parts) {
+        self.agenda.touch(parts);
+    }
+
+    fn done(&mut self, turn: &Turn, pass: Pass) {
+        self.agenda.done(&turn.parts, pass, Instant::now());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fixtures::{Fake, configuration, instance};
+    use serde_json::json;
+    use tokio::time::timeout;
+
+    const MOMENT: Duration = Duration::from_secs(1);
+
+    /// Returns the parts of the next turn; `None` if there is none in a moment.
+    async fn parts(turns: &mut Turns) -> Option<Parts> {
+        let stop = CancellationToken::new();
+        let turn = timeout(MOMENT, turns.next(&stop)).await.ok()?;
+        let turn = turn.unwrap().unwrap();
+        turns.done(&turn, Pass::default());
+        Some(turn.parts)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_leader_plans_the_whole_world_once_and_then_what_changes() {
+        let mut fake = Fake::new(|_| (200, json!({})));
+        let (worlds, leads) = (watch::Sender::new(None), watch::Sender::new(false));
+        (fake.shared.world, fake.shared.is_leader) = (worlds.subscribe(), leads.subscribe());
+        let mut turns = Turns::new(&fake.shared);
+        let world = World::default().with_configuration(configuration("cam", json!({})));
+        worlds.send_replace(Some(Arc::new(world.clone())));
+        assert_eq!(parts(&mut turns).await, None);
+        leads.send_replace(true);
+        assert_eq!(parts(&mut turns).await, Some(Parts::All));
+        worlds.send_replace(Some(Arc::new(world.clone())));
+        assert_eq!(parts(&mut turns).await, None);
+        let changed = world.with_instance(instance("cam-1", json!({})));
+        worlds.send_replace(Some(Arc::new(changed)));
+        let cam = Parts::Named(["cam".to_owned()].into());
+        assert_eq!(parts(&mut turns).await, Some(cam));
+        // Another replica may have led meanwhile.
+        leads.send_replace(false);
+        assert_eq!(parts(&mut turns).await, None);
+        leads.send_replace(true);
+        assert_eq!(parts(&mut turns).await, Some(Parts::All));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_shutdown_ends_the_turns_also_when_something_is_due() {
+        let mut fake = Fake::new(|_| (200, json!({})));
+        fake.shared.world = watch::channel(Some(Arc::new(World::default()))).1;
+        let mut turns = Turns::new(&fake.shared);
+        let stop = CancellationToken::new();
+        stop.cancel();
+        assert!(turns.next(&stop).await.unwrap().is_none());
     }
 }

@@ -3,6 +3,7 @@
 pub(crate) mod away;
 mod create;
 mod finalizers;
+mod looks;
 pub(crate) mod lost;
 mod merge;
 pub(crate) mod notices;
@@ -10,13 +11,15 @@ mod patch;
 pub(crate) mod plan;
 mod sights;
 
+pub(super) use looks::not_gone;
 pub(crate) use lost::{is_working, settles_in};
 pub(crate) use sights::Sights;
 
 use super::{
-    Pass, Shared, Turns,
-    outcome::{all_done, is_done},
-    pace::{Pace, sooner},
+    Shared, Turns,
+    agenda::{CREATED_AGAIN, Pass},
+    outcome::{failed_of, is_done},
+    pace::Pace,
     world::World,
 };
 use crate::{
@@ -24,25 +27,18 @@ use crate::{
         configuration::Configuration, instance::Instance, names, node_devices::NodeDevices,
         reason::Reason,
     },
-    cluster::{
-        SIDE_BY_SIDE,
-        events::about,
-        is_conflict,
-        parts::{NodePart, PodPart},
-        untracked,
-        watch::apis,
-    },
+    cluster::{SIDE_BY_SIDE, events::about, is_conflict, untracked},
     model::{names::ObjectKey, typed_names::NodeName},
     store::key_of,
 };
-use away::{Now, Pods};
-use futures::{StreamExt as _, stream};
+use away::Now;
 use json_patch::Patch as JsonPatch;
 use k8s_openapi::jiff::Timestamp;
 use kube::{
     Api,
-    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions},
+    api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
 };
+use looks::pods_of;
 use lost::Memory;
 use notices::Notice;
 use plan::{Action, Change, plan};
@@ -74,15 +70,22 @@ struct State {
     batches: Pace<PaceKey>,
 }
 
+impl State {
+    fn new() -> Self {
+        Self {
+            memory: Memory::default(),
+            pace: Pace::new(FIRST_WAIT, LONGEST_WAIT),
+            batches: Pace::new(FIRST_BATCH, LONGEST_BATCH),
+        }
+    }
+}
+
 pub(super) async fn run(shared: Arc<Shared>, shutdown: CancellationToken) -> anyhow::Result<()> {
-    let state = Mutex::new(State {
-        memory: Memory::default(),
-        pace: Pace::new(FIRST_WAIT, LONGEST_WAIT),
-        batches: Pace::new(FIRST_BATCH, LONGEST_BATCH),
-    });
+    let state = Mutex::new(State::new());
     let mut turns = Turns::new(&shared);
-    while let Some(world) = turns.next(&shutdown).await? {
-        turns.done(pass(&shared, &state, world).await);
+    while let Some(turn) = turns.next(&shutdown).await? {
+        let pass = pass(&shared, &state, turn.world.clone()).await;
+        turns.done(&turn, pass);
     }
     Ok(())
 }
@@ -91,7 +94,7 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-async fn pass(shared: &Shared, state: &Mutex<State>, world: Arc<World>) -> Pass {
+async fn pass(shared: &Shared, state: &Mutex<State>, mut world: Arc<World>) -> Pass {
     let looks = {
         let (mut state, now) = (lock(state), now());
         state.memory.notice(&world, now);
@@ -99,8 +102,12 @@ async fn pass(shared: &Shared, state: &Mutex<State>, world: Arc<World>) -> Pass 
     };
     for (node, pods) in pods_of(shared, looks).await {
         lock(state).memory.looked(&node, pods, Instant::now());
+        // The node may hold slots in every part.
+        if let Some(scope) = &world.scope {
+            world = scope.whole.clone();
+        }
     }
-    let (actions, wake_in) = {
+    let (actions, waits) = {
         let (mut state, now) = (lock(state), now());
         let planned = plan(&world, &state.memory, now);
         for notice in &planned.notices {
@@ -113,10 +120,17 @@ async fn pass(shared: &Shared, state: &Mutex<State>, world: Arc<World>) -> Pass 
         }
         let (batched, paced): (Vec<_>, Vec<_>) =
             planned.actions.into_iter().partition(Action::is_batched);
-        let (mut actions, wait) = state.batches.due(batched, step, now.instant);
-        let (others, later) = state.pace.due(paced, step, now.instant);
+        let (mut actions, mut later) = state.batches.due(batched, step, now.instant);
+        let (others, others_later) = state.pace.due(paced, step, now.instant);
         actions.extend(others);
-        (actions, sooner(planned.wake_in, sooner(wait, later)))
+        later.extend(others_later);
+        let mut waits = planned.waits;
+        let created = actions.iter().filter(|action| action.is_creation());
+        let created = created.map(|action| (action, CREATED_AGAIN));
+        for (action, wait) in created.chain(later.iter().map(|(action, wait)| (action, *wait))) {
+            waits.add(&action.part(&world), wait);
+        }
+        (actions, waits)
     };
     let suspects: BTreeSet<NodeName> = (actions.iter())
         .flat_map(|action| taken_for_gone(action).clone())
@@ -127,18 +141,18 @@ async fn pass(shared: &Shared, state: &Mutex<State>, world: Arc<World>) -> Pass 
     let world = &world;
     let acts = sure.into_iter().enumerate();
     let acts = acts.map(|(n, action)| async move {
+        let part = action.part(world);
         if n < SIDE_BY_SIDE || !is_outdated(shared, world, &action) {
-            return act(shared, state, action).await;
+            let is_done = act(shared, state, action).await;
+            return (!is_done).then_some(part);
         }
         // With the nodes that have reported meanwhile it is one write instead of two.
-        lock(state).pace.reset(&step(&action));
-        false
+        lock(state).batches.reset(&step(&action));
+        Some(part)
     });
-    let is_done = all_done(acts).await;
-    Pass {
-        is_done: is_done && doubtful.is_empty(),
-        wake_in,
-    }
+    let mut failed = failed_of(acts).await;
+    failed.extend(doubtful.iter().map(|action| action.part(world)));
+    Pass { failed, waits }
 }
 
 fn now() -> Now {
@@ -174,59 +188,6 @@ fn taken_for_gone(action: &Action) -> &BTreeSet<NodeName> {
         | Action::DeleteNodeDevices { .. }
         | Action::Strip { .. } => NONE,
     }
-}
-
-/// Returns the suspects that may exist. The watch of the Nodes can be behind that of the Instances: the slots of a node
-/// that has just been added must not be given to others.
-pub(super) async fn not_gone(shared: &Shared, suspects: BTreeSet<NodeName>) -> BTreeSet<NodeName> {
-    let nodes: Api<NodePart> = Api::all(shared.client.clone());
-    let looks = suspects.into_iter().map(|name| {
-        let nodes = &nodes;
-        async move {
-            match nodes.get_metadata_opt(&name).await {
-                Ok(None) => None,
-                Ok(Some(_)) => Some(name),
-                Err(e) => {
-                    debug!(node = %name, "not known whether it is gone: {e}");
-                    Some(name)
-                }
-            }
-        }
-    });
-    let found = stream::iter(looks).buffer_unordered(SIDE_BY_SIDE);
-    found.filter_map(async |name| name).collect().await
-}
-
-/// Returns which of these deleted nodes have Pods, as far as this controller may see. A container of a node ends with
-/// its Pod or with the machine; a kubelet that runs on can register its node again, and its Pods live.
-async fn pods_of(shared: &Shared, nodes: Vec<NodeName>) -> Vec<(NodeName, Pods)> {
-    let looks = nodes.into_iter().map(|node| async move {
-        let pods = match has_pods(shared, &node).await {
-            Ok(true) => Pods::Remain,
-            Ok(false) => Pods::Deleted,
-            Err(e) => {
-                warn!(
-                    %node,
-                    "it is not known whether Pods of this deleted node are left: {e}"
-                );
-                Pods::Unknown
-            }
-        };
-        (node, pods)
-    });
-    let found = stream::iter(looks).buffer_unordered(SIDE_BY_SIDE);
-    found.collect().await
-}
-
-async fn has_pods(shared: &Shared, node: &NodeName) -> kube::Result<bool> {
-    let that_may_run = format!("spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed");
-    let one = ListParams::default().fields(&that_may_run).limit(1);
-    for pods in apis::<PodPart>(&shared.client, &shared.settings.watch_namespaces) {
-        if !pods.list_metadata(&one).await?.items.is_empty() {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }
 
 fn report(shared: &Shared, world: &World, notice: &Notice) {

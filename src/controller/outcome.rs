@@ -3,8 +3,8 @@ use crate::{
     cluster::{self, SIDE_BY_SIDE},
     model::names::ObjectKey,
 };
-use futures::{StreamExt as _, stream};
-use std::future::Future;
+use futures::{StreamExt as _, future::ready, stream};
+use std::{collections::BTreeSet, future::Future};
 use tracing::{debug, warn};
 
 /// Logs the result of a write, and returns whether it needs no other try. `what` completes the sentence "cannot …". An object
@@ -34,13 +34,11 @@ pub(super) fn is_done(
     }
 }
 
-/// Carries out the writes, and returns whether all are done.
-pub(super) async fn all_done<F>(writes: impl IntoIterator<Item = F>) -> bool
+/// Carries out the writes, and returns the parts of those that are not done. A write returns its own part if it is not done.
+pub(super) async fn failed_of<F>(writes: impl IntoIterator<Item = F>) -> BTreeSet<String>
 where
-    F: Future<Output = bool>,
+    F: Future<Output = Option<String>>,
 {
-    stream::iter(writes)
-        .buffer_unordered(SIDE_BY_SIDE)
-        .fold(true, |all, one| async move { all && one })
-        .await
+    let failed = stream::iter(writes).buffer_unordered(SIDE_BY_SIDE);
+    failed.filter_map(ready).collect().await
 }

@@ -1,4 +1,4 @@
-//! Times of plans: the pace of what is done again, which is earlier, how long ago something was.
+//! Times of plans: the pace of what is done again, a clock that does not step, how long ago something was.
 pub(crate) use crate::pace::Pace;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::time::Duration;
@@ -26,14 +26,6 @@ impl SteadyClock {
             .ok()
             .and_then(|passed| self.at.checked_add(passed).ok());
         now.unwrap_or(Timestamp::MAX)
-    }
-}
-
-/// The earlier of two times to look again.
-pub(crate) fn sooner(a: Option<Duration>, b: Option<Duration>) -> Option<Duration> {
-    match (a, b) {
-        (Some(a), Some(b)) => Some(a.min(b)),
-        (one, None) | (None, one) => one,
     }
 }
 

@@ -1,10 +1,11 @@
 //! Services of Instances and Configurations: they follow the specs in the Configuration while brokers run.
-mod plan;
+pub(crate) mod plan;
 
 use super::{
-    Pass, Shared, Turns,
-    outcome::{all_done, is_done},
-    pace::{Pace, sooner},
+    Shared, Turns,
+    agenda::{CREATED_AGAIN, Pass},
+    outcome::{failed_of, is_done},
+    pace::Pace,
     pod_state::one_line,
     status::plan::Problems,
     world::World,
@@ -20,6 +21,7 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams, Preconditions},
     core::Status,
 };
+
 use plan::{Action, Apply, Idle, Owner, plan};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -67,9 +69,9 @@ pub(super) async fn run(
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let (memory, mut turns) = (Mutex::new(Memory::new()), Turns::new(&shared));
-    while let Some(world) = turns.next(&shutdown).await? {
-        turns.done(pass(&shared, &memory, world.clone()).await);
-        let now = of_configurations(&world, &lock(&memory).troubles);
+    while let Some(turn) = turns.next(&shutdown).await? {
+        turns.done(&turn, pass(&shared, &memory, &turn.world).await);
+        let now = of_configurations(turn.world.whole(), &lock(&memory).troubles);
         publish::if_changed(&problems, Some(Arc::new(now)));
     }
     Ok(())
@@ -88,19 +90,37 @@ fn of_configurations(world: &World, troubles: &BTreeMap<ObjectKey, (Owner, Probl
     problems
 }
 
-async fn pass(shared: &Shared, memory: &Mutex<Memory>, world: Arc<World>) -> Pass {
-    let (actions, wake_in) = {
+async fn pass(shared: &Shared, memory: &Mutex<Memory>, world: &World) -> Pass {
+    let (actions, mut waits) = {
         let mut memory = lock(memory);
-        let planned = plan(&world, &memory.idle, Timestamp::now());
-        memory.idle = planned.idle;
+        let planned = plan(world, &memory.idle, Timestamp::now());
+        // What belongs to the other parts stays as it is.
+        (memory.idle).retain(|_, idle| !world.includes(&idle.part));
+        memory.idle.extend(planned.idle);
         let wanted: BTreeSet<ObjectKey> = planned.actions.iter().map(|a| step(a).0).collect();
-        memory.troubles.retain(|key, _| wanted.contains(key));
-        let (actions, wait) = (memory.pace).due(planned.actions, step, Instant::now());
-        (actions, sooner(planned.wake_in, wait))
+        (memory.troubles)
+            .retain(|key, (owner, _)| wanted.contains(key) || !world.includes(&owner.part));
+        let (actions, later) = (memory.pace).due(planned.actions, step, Instant::now());
+        let mut waits = planned.waits;
+        for (action, wait) in later {
+            waits.add(action.part(), wait);
+        }
+        for action in actions.iter().filter(|action| action.is_creation()) {
+            waits.add(action.part(), CREATED_AGAIN);
+        }
+        (actions, waits)
     };
     let writer = Writer { shared, memory };
-    let is_done = all_done(actions.into_iter().map(|action| writer.act(action))).await;
-    Pass { is_done, wake_in }
+    let acts = actions.into_iter().map(|action| async move {
+        let part = action.part().to_owned();
+        (!writer.act(action).await).then_some(part)
+    });
+    let failed = failed_of(acts).await;
+    for (owner, _) in lock(memory).troubles.values() {
+        // Somebody else's Service may have gone: it is not watched.
+        waits.add(&owner.part, LONGEST_WAIT);
+    }
+    Pass { failed, waits }
 }
 
 fn lock(memory: &Mutex<Memory>) -> MutexGuard<'_, Memory> {
@@ -119,7 +139,9 @@ impl Writer<'_> {
     async fn act(self, action: Action) -> bool {
         match action {
             Action::Apply(apply) => self.apply(*apply).await,
-            Action::Delete { key, uid, reason } => {
+            Action::Delete {
+                key, uid, reason, ..
+            } => {
                 let params = DeleteParams {
                     preconditions: Some(Preconditions {
                         uid: Some(uid),
@@ -236,7 +258,7 @@ mod tests {
             false => (200, service("uid-cam")),
         });
         let memory = Mutex::new(Memory::new());
-        let pass = pass(&fake.shared, &memory, world()).await;
+        let pass = pass(&fake.shared, &memory, &world()).await;
         let trouble = lock(&memory).troubles.get(&key("cam-svc")).cloned();
         let trouble = trouble.map(|(_, problem)| problem.message);
         (fake.asked(), pass, trouble)
@@ -250,7 +272,7 @@ mod tests {
             asked,
             [format!("GET {PATH}").trim_end_matches('?'), &written]
         );
-        assert!(pass.is_done && trouble.is_none());
+        assert!(pass.failed.is_empty() && trouble.is_none());
     }
 
     #[tokio::test]
@@ -260,7 +282,7 @@ mod tests {
             asked[1].starts_with("PATCH") && asked[1].contains("force=true"),
             "{asked:?}"
         );
-        assert!(pass.is_done);
+        assert!(pass.failed.is_empty());
     }
 
     #[tokio::test]
@@ -268,13 +290,13 @@ mod tests {
         let (asked, pass, trouble) = asked((200, service("other"))).await;
         assert_eq!(asked.len(), 1, "{asked:?}");
         assert!(trouble.unwrap().contains("is not of this Configuration"));
-        assert!(pass.is_done);
+        assert!(pass.failed.is_empty());
     }
 
     #[tokio::test]
     async fn a_server_that_cannot_answer_is_asked_again_and_nothing_is_written() {
         let (asked, pass, _) = asked(refusal(503)).await;
         assert_eq!(asked.len(), 1, "{asked:?}");
-        assert!(!pass.is_done);
+        assert!(!pass.failed.is_empty());
     }
 }

@@ -5,11 +5,13 @@ pub(crate) mod plan;
 mod verdict;
 
 use super::{
-    Pass, Shared, Turns,
+    Shared, Turns,
+    agenda::Pass,
     brokers::report::Reports,
     nodes::{json_patch, not_gone},
-    outcome::{all_done, is_done},
-    pace::{Pace, sooner},
+    outcome::{failed_of, is_done},
+    pace::Pace,
+    parts::{Parts, part_of},
     world::World,
 };
 use crate::{
@@ -28,7 +30,11 @@ use kube::{
     api::{ApiResource, DynamicObject, PatchParams},
 };
 use plan::{Action, Kind, Problems, plan};
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
@@ -61,30 +67,58 @@ pub(super) async fn run(
         unreadable: BTreeMap::new(),
     };
     let mut turns = Turns::new(&shared);
+    let first = shutdown.run_until_cancelled(workloads.first()).await;
+    let Some((mut brokers, mut services)) = first.transpose()? else {
+        return Ok(());
+    };
     loop {
-        let world = tokio::select! {
-            world = turns.next(&shutdown) => world?,
+        let turn = tokio::select! {
+            turn = turns.next(&shutdown) => turn?,
             changed = workloads.changed() => {
                 changed?;
-                turns.again();
+                if let Some(now) = workloads.now() {
+                    let mut names = differences(&brokers, &now.0);
+                    names.extend(differences(&services, &now.1));
+                    turns.touch(Parts::Named(names));
+                    (brokers, services) = now;
+                }
                 continue;
             }
         };
-        let Some(world) = world else {
+        let Some(turn) = turn else {
             return Ok(());
         };
-        if let Some((brokers, services)) = workloads.now() {
-            let seen = plan::Seen {
-                world: &world,
-                brokers: &brokers,
-                services: &services,
-            };
-            turns.done(pass(&shared, &mut memory, seen).await);
-        }
+        let seen = plan::Seen {
+            world: &turn.world,
+            brokers: &brokers,
+            services: &services,
+        };
+        let pass = pass(&shared, &mut memory, seen).await;
+        turns.done(&turn, pass);
     }
 }
 
+/// Returns the parts of the Configurations for which the two have something else.
+fn differences<T: PartialEq>(
+    before: &BTreeMap<ObjectKey, T>,
+    now: &BTreeMap<ObjectKey, T>,
+) -> BTreeSet<String> {
+    let keys = before.keys().chain(now.keys());
+    let changed = keys.filter(|key| before.get(*key) != now.get(*key));
+    changed.map(|key| part_of(&key.name).into_owned()).collect()
+}
+
 impl Workloads {
+    /// Waits for the first reports.
+    async fn first(&mut self) -> anyhow::Result<(Arc<Reports>, Arc<Problems>)> {
+        loop {
+            if let Some(now) = self.now() {
+                return Ok(now);
+            }
+            self.changed().await?;
+        }
+    }
+
     async fn changed(&mut self) -> anyhow::Result<()> {
         tokio::select! {
             changed = self.brokers.changed() => changed?,
@@ -93,22 +127,28 @@ impl Workloads {
         Ok(())
     }
 
-    fn now(&self) -> Option<(Arc<Reports>, Arc<Problems>)> {
-        let brokers = self.brokers.borrow().clone();
-        brokers.zip(self.services.borrow().clone())
+    fn now(&mut self) -> Option<(Arc<Reports>, Arc<Problems>)> {
+        let brokers = self.brokers.borrow_and_update().clone();
+        brokers.zip(self.services.borrow_and_update().clone())
     }
 }
 
 async fn pass(shared: &Shared, memory: &mut Memory, seen: plan::Seen<'_>) -> Pass {
     let world = seen.world;
-    report_unreadable(shared, &mut memory.unreadable, &world.unreadable);
+    report_unreadable(shared, &mut memory.unreadable, &world.whole().unreadable);
     let planned = plan(seen, Timestamp::now());
     let key = |action: &Action| (action.kind, action.key.clone());
-    let (actions, wait) = (memory.pace).due(planned.actions, key, Instant::now());
-    let wake_in = sooner(planned.wake_in, wait);
-    let writes = actions.into_iter();
-    let is_done = all_done(writes.map(|action| act(shared, world, action))).await;
-    Pass { is_done, wake_in }
+    let (actions, later) = (memory.pace).due(planned.actions, key, Instant::now());
+    let mut waits = planned.waits;
+    for (action, wait) in later {
+        waits.add(&action.part(world), wait);
+    }
+    let writes = actions.into_iter().map(|action| async move {
+        let part = action.part(world).into_owned();
+        (!act(shared, world, action).await).then_some(part)
+    });
+    let failed = failed_of(writes).await;
+    Pass { failed, waits }
 }
 
 async fn act(shared: &Shared, world: &World, action: Action) -> bool {

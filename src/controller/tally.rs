@@ -12,8 +12,11 @@ use crate::{
     },
 };
 use std::{collections::BTreeMap, sync::Arc};
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
+/// The pause after a count, in multiples of the time that it took: each count visits every object.
+const PAUSE: u32 = 20;
 /// The phases that a Pod can have.
 const PHASES: [&str; 5] = ["Pending", "Running", "Succeeded", "Failed", "Unknown"];
 /// The conditions of an Instance that are there only while there is trouble.
@@ -23,6 +26,7 @@ const TROUBLES: [ConditionType; 2] = [ConditionType::Flapping, ConditionType::Id
 pub(super) async fn run(shared: Arc<Shared>, shutdown: CancellationToken) -> anyhow::Result<()> {
     let (mut world, mut is_leader) = (shared.world.clone(), shared.is_leader.clone());
     loop {
+        let begun = Instant::now();
         let now = world.borrow_and_update().clone();
         let leads = *is_leader.borrow_and_update();
         let now = now.filter(|_| leads);
@@ -30,6 +34,8 @@ pub(super) async fn run(shared: Arc<Shared>, shutdown: CancellationToken) -> any
         metrics().set_broker_pods(&counts.unwrap_or_default());
         let census = now.map(|world| census(&world)).unwrap_or_default();
         metrics().cluster.set(leads, &census);
+        let pause = sleep(begun.elapsed() * PAUSE);
+        shutdown.run_until_cancelled(pause).await;
         tokio::select! {
             () = shutdown.cancelled() => return Ok(()),
             changed = world.changed() => changed?,

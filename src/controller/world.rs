@@ -16,7 +16,12 @@ use k8s_openapi::{
 };
 use kube::{Api, Client, Resource, runtime::watcher};
 use serde::de::DeserializeOwned;
-use std::{collections::BTreeMap, fmt::Debug, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Debug,
+    sync::Arc,
+    time::Duration,
+};
 use tokio::{
     sync::watch as channel,
     time::{Instant, sleep_until},
@@ -41,6 +46,16 @@ pub(crate) struct World {
     pub(crate) pods: BTreeMap<ObjectKey, Arc<BrokerPod>>,
     pub(crate) jobs: BTreeMap<ObjectKey, Arc<BrokerJob>>,
     pub(crate) services: BTreeMap<ObjectKey, Arc<OwnedService>>,
+    /// The parts that these objects are limited to. Nodes and NodeDevices are never limited, and a part has no Services:
+    /// they are found by name, in the whole world.
+    pub(crate) scope: Option<Scope>,
+}
+
+/// The parts of the world that a world is limited to.
+#[derive(Debug, Clone)]
+pub(crate) struct Scope {
+    pub(crate) names: BTreeSet<String>,
+    pub(crate) whole: Arc<World>,
 }
 
 impl World {
@@ -266,6 +281,7 @@ impl Parts {
             pods: pods?.objects.clone(),
             jobs: jobs?.objects.clone(),
             services: services?.objects.clone(),
+            scope: None,
         })
     }
 }

@@ -25,6 +25,11 @@ pub trait DiscoveryHandler: Send + Sync {
     /// Reads `discoveryDetails`. Touches nothing: a Configuration is checked with it before anything starts.
     fn prepare(&self, details: &str) -> Result<Box<dyn Discovery>, DetailsError>;
 
+    /// Returns the scope of its devices if the details do not say another. Only devices of a node have device nodes.
+    fn usual_scope(&self) -> Scope {
+        Scope::Shared
+    }
+
     /// The names of the `discoveryProperties` that it reads.
     fn properties(&self) -> &'static [&'static str] {
         &[]

@@ -42,13 +42,16 @@ impl Handlers {
     /// Passes on the ids of all devices that have an Instance.
     pub fn prefer(&self, devices: &BTreeSet<DeviceId>) {
         self.by_name.values().for_each(|h| h.prefer(devices));
+        #[cfg(feature = "external")]
+        self.external.iter().for_each(|e| e.prefer(devices));
     }
 
-    /// Lets handlers in other processes register. They cannot have the name of another one.
+    /// Lets handlers in other processes register. They cannot have the name of another one, unless that one is isolated.
     #[cfg(feature = "external")]
     pub fn with_external(self, settings: external::Settings) -> Self {
-        let reserved = self.by_name.keys().map(|name| (*name).to_owned());
-        let external = External::open(settings, reserved.collect());
+        let built_in = self.by_name.values();
+        let built_in = built_in.map(|handler| (handler.name().to_owned(), handler.usual_scope()));
+        let external = External::open(settings, &built_in.collect());
         Self {
             external: Some(external),
             ..self
@@ -66,7 +69,7 @@ impl Handlers {
     }
 
     /// All names, those of registered handlers too.
-    pub fn names(&self) -> Vec<String> {
+    pub fn names(&self) -> BTreeSet<String> {
         let built_in = self.by_name.keys().map(|name| (*name).to_owned());
         built_in.chain(self.registered().into_keys()).collect()
     }
@@ -96,12 +99,23 @@ impl Handlers {
     /// `None` where there is no such handler.
     pub fn prepare(&self, spec: &SessionSpec) -> Option<Result<Box<dyn Discovery>, DetailsError>> {
         if let Some(handler) = self.by_name.get(spec.handler.as_str()) {
-            return Some(handler.prepare_with(&spec.details, &spec.properties));
+            let prepared = handler.prepare_with(&spec.details, &spec.properties);
+            #[cfg(feature = "external")]
+            if let Some(external) = &self.external
+                && external.isolates(&spec.handler)
+            {
+                // The details are read here as they are there: they say the scope, and what is wrong is shown at once.
+                let isolated = |scope| external.prepare(spec, Some(scope));
+                return match prepared {
+                    Ok(discovery) => Some(Ok(Box::new(isolated(discovery.scope())?))),
+                    Err(e) => Some(Err(e)),
+                };
+            }
+            return Some(prepared);
         }
         #[cfg(feature = "external")]
         if let Some(external) = &self.external {
-            let prepared = external.prepare(&spec.handler, &spec.details, &spec.properties)?;
-            return Some(Ok(Box::new(prepared)));
+            return Some(Ok(Box::new(external.prepare(spec, None)?)));
         }
         None
     }

@@ -59,7 +59,7 @@ pub(crate) enum Owner {
 }
 
 impl Snapshot {
-    /// Returns Petiole's Pods of a component: `agent` or `controller`.
+    /// Returns Petiole's Pods of a component: `agent`, `controller` or `discovery`.
     pub(crate) fn own_pods(&self, component: &str) -> impl Iterator<Item = (&ObjectKey, &Pod)> {
         let is_it = move |pod: &Pod| {
             let label = |key: &str| pod.metadata.labels.as_ref()?.get(key);
@@ -71,7 +71,12 @@ impl Snapshot {
 
     /// Returns the agent's Pod on a node: the ready one while an update is in progress.
     pub(crate) fn agent_on(&self, node: &str) -> Option<(&ObjectKey, &Pod)> {
-        let here = self.own_pods("agent");
+        self.pod_on(node, "agent")
+    }
+
+    /// Returns the Pod of a component on a node.
+    pub(crate) fn pod_on(&self, node: &str, component: &str) -> Option<(&ObjectKey, &Pod)> {
+        let here = self.own_pods(component);
         let here = here.filter(|(_, pod)| node_of(pod) == Some(node));
         here.max_by_key(|(_, pod)| is_ready(pod))
     }

@@ -233,7 +233,7 @@ mod tests {
         ) {
             let pattern = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$";
             let is_name = text.parse::<ResourceName>().is_ok();
-            prop_assert_eq!(is_name, regex::Regex::new(pattern).unwrap().is_match(&text));
+            prop_assert_eq!(is_name, regex_lite::Regex::new(pattern).unwrap().is_match(&text));
         }
     }
 }

@@ -15,10 +15,15 @@ tonic::include_proto!("v0");
 pub const DEVICES_MAX: usize = 4096;
 /// The most bytes of one device on the wire.
 pub const DEVICE_BYTES_MAX: usize = 64 * 1024;
-/// The most mounts, and the most device nodes, of one device.
+/// The most mounts, the most device nodes, and the most names of properties for its connection, of one device.
 pub const PATHS_MAX: usize = 64;
-/// The number of the field `devices`.
+/// The most problems of a list. Further ones are skipped.
+pub const PROBLEMS_MAX: usize = 32;
+/// The numbers of the fields.
 const DEVICES: u32 = 1;
+const INCOMPLETE: u32 = 1000;
+const LEFT_OUT: u32 = 1001;
+const PROBLEMS: u32 = 1002;
 
 /// The bytes of a property. It may be secret, so no log shows them.
 impl fmt::Debug for ByteData {
@@ -35,11 +40,23 @@ pub struct DeviceList {
     pub beyond: usize,
     /// How many devices were larger than a device may be.
     pub too_large: usize,
+    /// Whether the handler has not completed its first look.
+    pub incomplete: bool,
+    /// Whether the handler left out devices that are there.
+    pub left_out: bool,
+    /// What the handler could not use, and why.
+    pub problems: Vec<String>,
 }
 
 impl Message for DeviceList {
     fn encode_raw(&self, buf: &mut impl BufMut) {
         encoding::message::encode_repeated(DEVICES, &self.devices, buf);
+        for (tag, flag) in [(INCOMPLETE, self.incomplete), (LEFT_OUT, self.left_out)] {
+            if flag {
+                encoding::bool::encode(tag, &flag, buf);
+            }
+        }
+        encoding::string::encode_repeated(PROBLEMS, &self.problems, buf);
     }
 
     fn merge_field(
@@ -49,8 +66,14 @@ impl Message for DeviceList {
         buf: &mut impl Buf,
         ctx: DecodeContext,
     ) -> Result<(), DecodeError> {
-        if tag != DEVICES || wire_type != WireType::LengthDelimited {
-            return encoding::skip_field(wire_type, tag, buf, ctx);
+        match tag {
+            DEVICES if wire_type == WireType::LengthDelimited => {}
+            INCOMPLETE => return encoding::bool::merge(wire_type, &mut self.incomplete, buf, ctx),
+            LEFT_OUT => return encoding::bool::merge(wire_type, &mut self.left_out, buf, ctx),
+            PROBLEMS if self.problems.len() < PROBLEMS_MAX => {
+                return encoding::string::merge_repeated(wire_type, &mut self.problems, buf, ctx);
+            }
+            _ => return encoding::skip_field(wire_type, tag, buf, ctx),
         }
         if self.devices.len() >= DEVICES_MAX {
             self.beyond += 1;
@@ -67,15 +90,25 @@ impl Message for DeviceList {
             return Ok(());
         }
         let device = Device::decode(buf.copy_to_bytes(len))?;
-        match device.mounts.len().max(device.device_specs.len()) {
-            0..=PATHS_MAX => self.devices.push(device),
-            _ => self.too_large += 1,
+        let lists = [
+            device.mounts.len(),
+            device.device_specs.len(),
+            device.connection.len(),
+        ];
+        match lists.into_iter().all(|len| len <= PATHS_MAX) {
+            true => self.devices.push(device),
+            false => self.too_large += 1,
         }
         Ok(())
     }
 
     fn encoded_len(&self) -> usize {
+        let flags = [(INCOMPLETE, self.incomplete), (LEFT_OUT, self.left_out)];
+        let flags = flags.iter().filter(|(_, flag)| *flag);
+        let flags = flags.map(|(tag, flag)| encoding::bool::encoded_len(*tag, flag));
         encoding::message::encoded_len_repeated(DEVICES, &self.devices)
+            + flags.sum::<usize>()
+            + encoding::string::encoded_len_repeated(PROBLEMS, &self.problems)
     }
 
     fn clear(&mut self) {

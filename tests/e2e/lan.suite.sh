@@ -44,9 +44,9 @@ begin_kubelet() {
   begin kubelet edge "$PETIOLE" kubelet --root-dir "$ROOT" --manifests "$MANIFESTS" --node-name edge
 }
 
-begin_agent() {
+begin_agent() { # [FLAGS]
   begin agent edge "$PETIOLE" agent --standalone --node-name edge --configurations "$CONFIGURATIONS" \
-    --state "$STATE" --kubelet-dir "$ROOT" --render-brokers "$MANIFESTS"
+    --state "$STATE" --kubelet-dir "$ROOT" --render-brokers "$MANIFESTS" "$@"
 }
 
 get() {
@@ -250,6 +250,88 @@ test_a_bad_configuration_is_reported_and_the_others_go_on() {
   given_a_camera_with_a_broker
   rm "$CONFIGURATIONS/bad.yaml"
   within 3 "bad.yaml.error is gone" test ! -e "$STATE/bad.yaml.error"
+}
+
+# ---- zeroconf as a process without rights ----
+
+# The folder of the processes is of a group that the agent's user is not in, and they reach it.
+begin_isolated_agent() {
+  ISOLATED=$SUITE/isolated
+  mkdir -p "$ISOLATED"
+  chmod o+x "$WORK" "$SUITE"
+  chgrp 65534 "$ISOLATED"
+  chmod 0770 "$ISOLATED"
+  [ -e "$SUITE/petiole" ] || install -m 0755 "$PETIOLE" "$SUITE/petiole"
+  begin_agent --isolate-handlers zeroconf --isolated-dir "$ISOLATED"
+}
+
+begin_zeroconf() {
+  begin zeroconf edge setpriv --reuid 65534 --regid 65534 --clear-groups --inh-caps=-all --bounding-set=-all --no-new-privs \
+    "$SUITE/petiole" handler zeroconf --handlers-dir "$ISOLATED"
+}
+
+memory_of() { # NAME: in kB
+  sed -n 's/^Rss: *//p' "/proc/$(cat "$SUITE/pid/$1")/smaps_rollup" | cut -d' ' -f1
+}
+
+listens_to_the_lan() { # NAME: whether it has a socket on the port of mDNS, 5353
+  local pid sockets
+  pid=$(cat "$SUITE/pid/$1")
+  sockets=$(awk '$2 ~ /:14E9$/ { print "socket:\\[" $10 "\\]" }' "/proc/$pid/net/udp" "/proc/$pid/net/udp6")
+  [ -n "$sockets" ] && find "/proc/$pid/fd" -lname 'socket:*' -printf '%l\n' | matches "$sockets"
+}
+
+test_zeroconf_without_rights_takes_over_and_nothing_changes() {
+  fresh
+  given_a_camera_with_a_broker
+  local identity broker
+  identity=$(identity_of cam-1)
+  broker=$(broker_of cam-1)
+  note "the agent alone: $(memory_of agent) kB"
+  stop agent
+  begin_isolated_agent
+  begin_zeroconf
+  announce camera cam-2 _rtsp._tcp 555 path=/live
+  within 10 "a new camera has a broker" has_broker cam-2
+  note "announced -> broker: $TOOK s"
+  within 5 "cam-1 is healthy" is_healthy cam-1
+  note "agent and handler: $(memory_of agent) kB and $(memory_of zeroconf) kB"
+  equal "the Instance" "$identity" "$(identity_of cam-1)"
+  equal "the broker" "$broker" "$(broker_of cam-1)"
+  listens_to_the_lan agent && fail "the agent reads packets of the LAN"
+  listens_to_the_lan zeroconf >/dev/null || fail "the process does not"
+  goodbye cam-2
+  within 4 "what says goodbye is unhealthy" is_unhealthy cam-2
+  note "goodbye -> unhealthy: $TOOK s"
+  # The process is killed, and then the agent.
+  stop zeroconf KILL
+  for_all_of 3 "cam-1 stays" node_holds allocatable "$(instance_name_of cam-1)" 1
+  begin_zeroconf
+  announce camera cam-3 _rtsp._tcp 556
+  within 10 "the next process finds cam-3" has_broker cam-3
+  for_all_of 6 "cam-1 stays healthy while it looks" is_healthy cam-1
+  stop agent KILL
+  begin_isolated_agent
+  announce camera cam-4 _rtsp._tcp 557
+  within 10 "the next agent is told of cam-4" has_broker cam-4
+  within 5 "cam-1 is healthy" is_healthy cam-1
+  equal "the Instance" "$identity" "$(identity_of cam-1)"
+  equal "the broker" "$broker" "$(broker_of cam-1)"
+  # Back to the agent's own.
+  stop agent
+  stop zeroconf
+  begin_agent
+  announce camera cam-5 _rtsp._tcp 558
+  within 10 "the agent finds cam-5 itself" has_broker cam-5
+  equal "the Instance" "$identity" "$(identity_of cam-1)"
+  equal "the broker" "$broker" "$(broker_of cam-1)"
+}
+
+test_a_user_of_another_group_cannot_serve_in_the_folder() {
+  fresh
+  begin_isolated_agent
+  begin thief edge setpriv --reuid 65533 --regid 65533 --clear-groups "$SUITE/petiole" handler zeroconf --handlers-dir "$ISOLATED"
+  within 5 "it is refused" grep -qi "no agent can reach this handler.*permission denied" "$SUITE/log/thief"
 }
 
 show() {

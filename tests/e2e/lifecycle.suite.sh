@@ -130,6 +130,52 @@ test_an_upgrade_is_not_felt() {
   helm test petiole --timeout 60s >/dev/null || fail "helm test: $(helm test petiole --logs 2>&1 | tail -n 5)"
 }
 
+# Of each process, and of the sandbox of its Pod: what is resident, and its share of the pages that processes have in common.
+memory_of_petiole() { # NODE
+  local command process
+  for command in agent handler; do
+    process=$(processes "$1" "$command")
+    [ -n "$process" ] || continue
+    # shellcheck disable=SC2016 # expanded on the node
+    cluster on "$1" sh -c 'shim=$(sed -n "s/^PPid:[^0-9]*//p" /proc/$1/status)
+      rest=$(cat /proc/$shim/task/*/children | tr " " "\n" | grep . | grep -vx "$1" | sed "s,.*,/proc/&/smaps_rollup,")
+      cat /proc/$1/smaps_rollup | awk -v c=$0 "/^(Rss|Pss):/ { printf \"%s %s %.1f MB \", c, \$1, \$2 * 1024 / 1e6 }"
+      cat /proc/$shim/smaps_rollup $rest | awk "/^Pss:/ { n += \$2 } END { printf \"its sandbox %.1f MB \", n * 1024 / 1e6 }"' "$command" "$process"
+  done
+}
+
+# The agents leave the nodes' network, and what reads the LAN's packets has no rights. Brokers do not notice, there and back.
+test_discovery_is_isolated_and_brokers_do_not_notice() {
+  local before network
+  announce camera cam-1 _rtsp._tcp 554
+  configure cams "kind: _rtsp._tcp" "gracePeriodSeconds: 60, $BROKER"
+  within 30 "its broker runs" has_brokers cams 1
+  before=$(containers)
+  note "memory on node-1, built in: $(memory_of_petiole node-1)"
+  helm upgrade petiole "$CHART" "${CHART_VALUES[@]}" --set isolateDiscovery=true --wait --timeout 90s >/dev/null
+  agents_are_ready
+  kubectl -n petiole rollout status daemonset/petiole-discovery --timeout=60s >/dev/null
+  network=$(kubectl -n petiole get pods -o json | jq -c '[.items[] | select(.spec.hostNetwork)
+    | .metadata.labels["app.kubernetes.io/component"]] | unique')
+  equal "the Pods on the nodes' network" '["discovery"]' "$network"
+  announce camera cam-2 _rtsp._tcp 555
+  within 30 "a new camera has a broker" has_brokers cams 2
+  note "announced -> broker runs: $TOOK s"
+  goodbye cam-2
+  within 10 "it is unhealthy" is_unhealthy_on "$(instance_of cam-2)" node-1
+  note "memory on node-1, isolated: $(memory_of_petiole node-1)"
+  kubectl -n petiole delete pods -l app.kubernetes.io/component=discovery --now >/dev/null
+  kubectl -n petiole rollout status daemonset/petiole-discovery --timeout=60s >/dev/null
+  announce camera cam-3 _rtsp._tcp 556
+  within 30 "the next process finds cam-3" instance_of cam-3
+  helm test petiole --timeout 60s >/dev/null || fail "helm test: $(helm test petiole --logs 2>&1 | tail -n 5)"
+  helm upgrade petiole "$CHART" "${CHART_VALUES[@]}" --wait --timeout 90s >/dev/null
+  agents_are_ready
+  announce camera cam-4 _rtsp._tcp 557
+  within 30 "the agents find cam-4" instance_of cam-4
+  containers | matches -xF "$before" || fail "the broker of cam-1 is another: $(containers), was $before"
+}
+
 # The example, and what it asks of the chart: folders that agents see, and a prefix that their policy lets them publish.
 test_devices_of_cdi_files_are_a_resource_by_its_own_name() {
   local device

@@ -447,6 +447,62 @@ test_what_is_wrong_with_brokers_is_in_the_status() {
   is_ready_as cams "True Working" || fail "Ready is $(ready_of cams)"
 }
 
+# The DaemonSet is that of docs/write-a-handler.md, and the program that of examples/handler-go.
+test_a_handler_in_a_pod_of_its_own_loses_nothing_when_agent_and_kubelet_restart() {
+  local programs root=$SUITE/reachable address before old
+  programs=$("$E2E/handlers/build")
+  [ -x "$programs/reachable-go" ] || { note "not run: examples/handler-go cannot be built here" && return; }
+  clean
+  mkdir -p "$root"
+  cp "$programs/reachable-go" "$root/handler"
+  cluster image registry.example/reachable-go:1 "$root" /handler >"$SUITE/reachable.tar"
+  cluster load "$SUITE/reachable.tar"
+  helm upgrade petiole "$CHART" "${CHART_VALUES[@]}" --set handlers.enabled=true --wait --timeout 90s >/dev/null
+  begin page camera python3 -m http.server 8551
+  address=$(cluster on camera ip -4 -o addr show eth0 | sed -E 's,.* inet ([0-9.]+)/.*,\1,'):8551
+  trap 'kubectl -n petiole delete daemonset reachable-go --cascade=foreground --timeout=30s >/dev/null' EXIT
+  daemonset_of_the_page | kubectl apply -f - >/dev/null
+  kubectl apply -f - >/dev/null <<X
+apiVersion: akri.sh/v0
+kind: Configuration
+metadata: {name: pages}
+spec:
+  gracePeriodSeconds: 60
+  discoveryHandler: {name: reachable-go, discoveryDetails: '{"addresses": ["$address"]}'}
+X
+  within 40 "both nodes offer it" both_offer_a_page 1
+  note "DaemonSet applied -> allocatable on both nodes: $TOOK s"
+  before=$(uids)
+  old=$(agent_pid node-1)
+  kubectl -n petiole delete pod "$(agent_of node-1)" --wait=false >/dev/null
+  within 40 "another agent runs on node-1" another_agent node-1 "$old"
+  within 20 "both nodes offer it" both_offer_a_page 1
+  for_all_of 5 "they go on" both_offer_a_page 1
+  old=$(plugin_sockets node-1)
+  cluster kubelet node-1 restart
+  within 20 "the kubelet has it by a new socket" kubelet_has node-1 "$(page)" "$old"
+  within 20 "both nodes offer it" both_offer_a_page 1
+  equal "the Instance" "$before" "$(uids)"
+  # Its handler registers when it starts, and never again.
+  equal "restarts of the handlers" "0 0" "$(kubectl -n petiole get pods -l app=reachable-go -o 'jsonpath={.items[*].status.containerStatuses[*].restartCount}')"
+  stop page
+  within 20 "the handlers are followed" both_offer_a_page 0
+}
+
+daemonset_of_the_page() {
+  # shellcheck disable=SC2016 # the end of a block in Markdown
+  sed -n '/^kind: DaemonSet$/,/^```$/ { /^```$/d; p; }' "$E2E/../../docs/write-a-handler.md" |
+    sed '1i apiVersion: apps/v1' | sed 's/reachable-python/reachable-go/g'
+}
+
+page() { # the Instance
+  kubectl get instances.akri.sh -o json | jq -re '.items[] | select(.spec.configurationName == "pages") | .metadata.name'
+}
+
+both_offer_a_page() { # AMOUNT
+  node_holds node-1 allocatable "$(page)" "$1" && node_holds node-2 allocatable "$(page)" "$1"
+}
+
 test_zz_a_node_is_killed() {
   with_brokers
   local lost other

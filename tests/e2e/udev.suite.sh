@@ -190,6 +190,38 @@ test_a_device_that_came_while_the_agent_was_away_is_found_and_one_that_went_is_u
   pull_zram "$ZRAM"
 }
 
+# The agent has no network: it could not hear the kernel's messages.
+test_udev_without_rights_takes_over_and_nothing_changes() {
+  local first instance isolated=$SUITE/isolated
+  fresh "$(new_zram)"
+  plug_zram
+  first=$ZRAM
+  within 5 "it has an Instance" has_health "/dev/zram$first" Healthy
+  instance=$(file_of "/dev/zram$first")
+  grep -E '^ *(uid|creationTimestamp):' "$instance" >"$SUITE/identity"
+  stop agent
+  mkdir -p "$isolated"
+  chmod o+x "$WORK" "$SUITE"
+  chgrp 65534 "$isolated"
+  chmod 0770 "$isolated"
+  install -m 0755 "$PETIOLE" "$SUITE/petiole"
+  begin agent edge unshare --net "$PETIOLE" agent --standalone --node-name edge --configurations "$CONFIGURATIONS" \
+    --state "$STATE" --kubelet-dir "$ROOT" --isolate-handlers udev --isolated-dir "$isolated"
+  begin udev edge setpriv --reuid 65534 --regid 65534 --clear-groups --inh-caps=-all --bounding-set=-all --no-new-privs \
+    "$SUITE/petiole" handler udev --udev-subsystems block --handlers-dir "$isolated"
+  within 5 "the process serves" grep -q serving "$SUITE/log/udev"
+  plug_zram
+  within "$ALLOCATABLE" "the kubelet offers /dev/zram$ZRAM too" node_holds allocatable 2
+  note "plugged -> allocatable: $TOOK s"
+  pull_zram "$ZRAM"
+  within "$UNHEALTHY" "it is unhealthy" has_health "/dev/zram$ZRAM" Unhealthy
+  note "pulled -> unhealthy: $TOOK s"
+  equal "the first Instance" "$(cat "$SUITE/identity")" "$(grep -E '^ *(uid|creationTimestamp):' "$instance")"
+  configure 'KERNEL=="null", SUBSYSTEM=="mem"'
+  within 5 "a subsystem that the process may not offer is refused" grep -rq 'mem.*--udev-subsystems' "$STATE/configurations"
+  pull_zram "$first"
+}
+
 test_akris_details_find_devices_and_a_rule_that_is_no_match_is_refused_with_its_place() {
   fresh 'KERNEL=="null", SUBSYSTEM=="mem"' "groupRecursive: false" "permissions: rw"
   within 5 "/dev/null is offered" has_health /dev/null Healthy

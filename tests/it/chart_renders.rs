@@ -90,6 +90,19 @@ const VARIANTS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "isolated-discovery",
+        &[
+            "isolateDiscovery=true,discovery.agentHost=[$(POD_IP)]",
+            "discovery.resources.limits.memory=64Mi",
+            "discovery.podLabels.a=b,discovery.podAnnotations.c=d",
+            "image.pullSecrets[0].name=registry,agent.stateDir=/state/",
+            "agent.seLinuxOptions.type=container_device_plugin_t",
+            "agent.nodeSelector.edge=yes,agent.affinity.podAffinity.x=y",
+            "monitor.kind=PodMonitor,networkPolicy.enabled=true",
+            "udev.enabled=true,udev.subsystems={tty,usb}",
+        ],
+    ),
+    (
         "hooks",
         &[
             "uninstall.resources.limits.memory=64Mi,uninstall.priorityClassName=high",
@@ -252,6 +265,7 @@ fn values_that_are_unknown_or_wrong_are_refused_by_name() {
         ),
         ("monitor.rule.enabled=true", "rule"),
         ("image.tag=a b", "/image/tag"),
+        ("discovery.resource.limits.cpu=1", "resource"),
         (
             "discoveryProperties.enabled=true",
             "discoveryProperties.namespaces is empty",

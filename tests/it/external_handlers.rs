@@ -4,7 +4,7 @@ use crate::support::{
     node::{TestNode, instance_name},
 };
 use petiole::{
-    discovery::external::{SOCKET, Settings},
+    discovery::external::{Isolated, SOCKET, Settings},
     proto::discovery::{DeviceSpec, Mount},
 };
 use std::{fs, path::PathBuf, time::Duration};
@@ -18,9 +18,10 @@ use tonic::Code;
 fn node() -> TestNode {
     let mut node = TestNode::new();
     node.external = Some(Settings {
-        folder: node.root().join("akri"),
+        folder: Some(node.root().join("akri")),
         file: node.state().join("handlers.json"),
         host_paths: ["/dev".parse().unwrap()].into_iter().collect(),
+        isolated: Isolated::default(),
     });
     fs::create_dir(node.root().join("akri")).unwrap();
     node.start_kubelet();

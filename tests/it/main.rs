@@ -13,6 +13,8 @@ mod debian_package;
 mod examples_parse;
 #[cfg(feature = "external")]
 mod external_handlers;
+#[cfg(feature = "external")]
+mod isolated_handlers;
 mod kubectl_plugin;
 mod kubelet_allocations;
 mod kubelet_devices;

@@ -1,7 +1,7 @@
 //! Simulates one run of a controller: its view of the cluster, and the passes that it makes as the leader.
 //!
-//! The decisions are the real ones: `controller::nodes::plan`, `controller::brokers::plan` with its memory, and
-//! `controller::pace`. The loops around them are copies. The Lease is not modelled: `faults.rs` chooses the leader, and
+//! The decisions are the real ones: `controller::nodes::plan`, `controller::brokers::plan` with its memory,
+//! `controller::{touched, parts, agenda}`, and `controller::pace`. The loops around them are copies. The Lease is not modelled: `faults.rs` chooses the leader, and
 //! lets two controllers lead for a moment.
 //! Not modelled: Jobs, Services, the status of Configurations.
 use super::{
@@ -13,15 +13,16 @@ use super::{
 };
 use crate::{
     api::{instance::Instance, names, node_devices::NodeDevices},
-    backoff::Backoff,
     cluster::{is_conflict, is_not_found},
     controller::{
+        agenda::{Agenda, CREATED_AGAIN, Pass},
         brokers::{
             memory::{Memory as Brokers, Outcome},
             plan as brokers,
         },
         nodes::{away, lost::Memory as Lost, plan as nodes},
-        pace::{Pace, sooner},
+        pace::Pace,
+        touched::touched,
         world::{BrokerPod, Meta, World as Seen},
     },
     model::{names::ObjectKey, typed_names::NodeName},
@@ -48,14 +49,11 @@ pub(super) struct Controller {
     client: Client,
     pub(super) is_leader: watch::Sender<bool>,
     /// The objects of its watches, and the names of the sets that were listed.
-    seen: RefCell<(Rc<Seen>, BTreeSet<&'static str>)>,
+    seen: RefCell<(Arc<Seen>, BTreeSet<&'static str>)>,
     changed: watch::Sender<u64>,
 }
 
 type Paces = Pace<(&'static str, ObjectKey)>;
-
-/// Whether everything was done, and the wait until the next pass.
-type Pass = (bool, Option<Duration>);
 
 impl Controller {
     pub(super) fn start(world: &Rc<World>, name: &str, link: &watch::Sender<bool>) -> Rc<Self> {
@@ -69,7 +67,7 @@ impl Controller {
             process: world.machine.process(),
             client: Client::new(world, name, link),
             is_leader: watch::Sender::new(false),
-            seen: RefCell::new((Rc::new(seen), BTreeSet::new())),
+            seen: RefCell::new((Arc::new(seen), BTreeSet::new())),
             changed: watch::Sender::new(0),
         });
         controller.watch(
@@ -139,7 +137,7 @@ impl Controller {
         let mut known: BTreeSet<ObjectKey> = BTreeSet::new();
         let on = move |events: Vec<Event<T>>| {
             let (seen, whole) = &mut *this.seen.borrow_mut();
-            let seen = Rc::make_mut(seen);
+            let seen = Arc::make_mut(seen);
             for event in events {
                 match event {
                     Event::Init => listed.clear(),
@@ -171,14 +169,14 @@ impl Controller {
         self.world.machine.spawn(self.process, watching);
     }
 
-    /// Calls `pass` as `controller::follow` does.
+    /// Calls `pass` with the parts of the world that are due, as `controller::Turns` does.
     async fn follow<S>(
         self: Rc<Self>,
         mut state: S,
-        pass: impl for<'a> Fn(&'a Self, &'a mut S, Rc<Seen>) -> LocalBoxFuture<'a, Pass>,
+        pass: impl for<'a> Fn(&'a Self, &'a mut S, Arc<Seen>) -> LocalBoxFuture<'a, Pass>,
     ) {
         let (mut changed, mut leader) = (self.changed.subscribe(), self.is_leader.subscribe());
-        let mut backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
+        let (mut agenda, mut before) = (Agenda::new(), None);
         let mut wait = Duration::ZERO;
         loop {
             let millis = u64::try_from(wait.as_millis())
@@ -191,7 +189,6 @@ impl Controller {
                 () = self.world.machine.sleep(millis + 1) => {}
             }
             self.world.machine.sleep(SETTLE).await;
-            wait = Duration::MAX;
             changed.mark_unchanged();
             let leads = *leader.borrow_and_update();
             let (seen, is_whole) = {
@@ -199,17 +196,20 @@ impl Controller {
                 (seen.clone(), whole.len() == 4)
             };
             if !leads || !is_whole {
+                (agenda, before, wait) = (Agenda::new(), None, Duration::MAX);
                 continue;
             }
-            let (is_done, wake_in) = pass(&self, &mut state, seen).await;
-            let retry = match is_done {
-                true => {
-                    backoff.reset();
-                    Duration::MAX
-                }
-                false => backoff.next_wait(),
-            };
-            wait = wake_in.unwrap_or(Duration::MAX).min(retry);
+            match before.replace(seen.clone()) {
+                Some(before) => agenda.touch(touched(&before, &seen)),
+                None => agenda = Agenda::new(),
+            }
+            if let Some(parts) = agenda.take(self.now().instant) {
+                let result = pass(&self, &mut state, seen.part(&parts)).await;
+                agenda.done(&parts, result, self.now().instant);
+            }
+            let now = self.now().instant;
+            let next = agenda.next().map(|at| at.saturating_duration_since(now));
+            wait = next.unwrap_or(Duration::MAX);
         }
     }
 
@@ -226,31 +226,43 @@ impl Controller {
     async fn nodes_pass(
         &self,
         (memory, pace, batches): &mut (Lost, Paces, Paces),
-        seen: Rc<Seen>,
+        mut seen: Arc<Seen>,
     ) -> Pass {
         memory.notice(&seen, self.now());
         for node in memory.looks(self.now().instant) {
             let pods = self.pods_of(&node).await;
             memory.looked(&node, pods, self.now().instant);
+            if let Some(scope) = &seen.scope {
+                seen = scope.whole.clone();
+            }
         }
         let planned = nodes::plan(&seen, memory, self.now());
         let (batched, paced): (Vec<_>, Vec<_>) =
             (planned.actions.into_iter()).partition(nodes::Action::is_batched);
-        let (mut actions, wait) = batches.due(batched, step, self.now().instant);
-        let (others, later) = pace.due(paced, step, self.now().instant);
+        let (mut actions, mut later) = batches.due(batched, step, self.now().instant);
+        let (others, others_later) = pace.due(paced, step, self.now().instant);
         actions.extend(others);
-        let wait = sooner(wait, later);
+        later.extend(others_later);
+        let mut waits = planned.waits;
+        for (action, wait) in later {
+            waits.add(&action.part(&seen), wait);
+        }
+        for action in actions.iter().filter(|action| action.is_creation()) {
+            waits.add(&action.part(&seen), CREATED_AGAIN);
+        }
         let suspects: BTreeSet<NodeName> = actions.iter().flat_map(taken_for_gone).collect();
         let there = self.not_gone(suspects).await;
         let is_sure = |action: &nodes::Action| taken_for_gone(action).is_disjoint(&there);
         let (sure, doubtful): (Vec<_>, Vec<_>) = actions.into_iter().partition(is_sure);
         let memory = RefCell::new(memory);
         let acts = join_all(sure.iter().map(|action| self.act(action, &memory)));
-        let is_done = acts.await.into_iter().all(|done| done);
-        (
-            is_done && doubtful.is_empty(),
-            sooner(planned.wake_in, wait),
-        )
+        let results = acts.await.into_iter().zip(&sure);
+        let failed = results.filter(|(is_done, _)| !is_done);
+        let failed = failed.map(|(_, action)| action).chain(&doubtful);
+        Pass {
+            failed: failed.map(|action| action.part(&seen)).collect(),
+            waits,
+        }
     }
 
     fn now(&self) -> away::Now {
@@ -351,7 +363,7 @@ impl Controller {
         .await;
     }
 
-    async fn brokers_pass(&self, memory: &mut Brokers, seen: Rc<Seen>) -> Pass {
+    async fn brokers_pass(&self, memory: &mut Brokers, seen: Arc<Seen>) -> Pass {
         let machine = &self.world.machine;
         memory.observe(&seen, machine.clock());
         let planned = |memory: &Brokers| {
@@ -362,21 +374,22 @@ impl Controller {
                 now: machine.clock(),
             })
         };
-        let mut is_done = true;
-        for action in planned(memory).actions {
+        let mut failed = BTreeSet::new();
+        let first = planned(memory);
+        for (action, part) in first.actions.iter().zip(first.parts) {
             // Another controller may lead now.
             if *self.is_leader.borrow() {
-                let outcome = self.perform(&action).await;
-                is_done &= memory.settle(&action, &outcome, machine.clock()).is_done;
+                let outcome = self.perform(action).await;
+                let settled = memory.settle(action, &outcome, machine.clock());
+                failed.extend((!settled.is_done).then_some(part));
             }
         }
-        let wake = planned(memory)
-            .wake
-            .map(|at| at.duration_since(machine.clock()));
-        (
-            is_done,
-            wake.map(|wait| Duration::try_from(wait).unwrap_or_default()),
-        )
+        let left = planned(memory);
+        failed.extend(left.parts);
+        Pass {
+            failed,
+            waits: left.waits,
+        }
     }
 
     async fn perform(&self, action: &brokers::Action) -> Outcome {

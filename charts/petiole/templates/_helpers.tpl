@@ -36,6 +36,21 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{- end -}}
 {{- end -}}
 
+{{/* The handlers that run as processes of their own with isolateDiscovery: those that need the network of the node. */}}
+{{- define "petiole.isolatedHandlers" -}}
+zeroconf {{- if .Values.udev.enabled }},udev{{ end }}
+{{- end -}}
+
+{{/* The folder of the nodes in which these processes serve. The agent has it in the folder of its state. */}}
+{{- define "petiole.isolatedDir" -}}
+{{- printf "%s/isolated" (clean .Values.agent.stateDir) -}}
+{{- end -}}
+
+{{/* Where the kubelet asks an agent. Call with (list . "/healthz"). */}}
+{{- define "petiole.agentProbe" -}}
+{ {{- ternary "" "host: 127.0.0.1, " (index . 0).Values.isolateDiscovery }}path: {{ index . 1 }}, port: http}
+{{- end -}}
+
 {{- define "petiole.image" -}}
 image: {{ printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) | quote }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}

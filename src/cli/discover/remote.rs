@@ -1,4 +1,5 @@
-//! Runs `petiole discover` in the agent's Pod on a node, by the caller's kubectl: with its rights, and with its network.
+//! Runs `petiole discover` in the agent's Pod on a node, by the caller's kubectl: with its rights, and with its network. An
+//! isolated handler has a Pod of its own.
 use super::{flags::Flags, input};
 use crate::{cluster, inspect::snapshot::Snapshot, model::names::ObjectKey};
 use anyhow::{Context as _, bail};
@@ -12,11 +13,12 @@ use tokio::{io::AsyncWriteExt as _, process::Command};
 /// input, which is open as long as this process lives.
 pub(super) async fn run(flags: &Flags, node: &str) -> anyhow::Result<()> {
     let details = input::text_of(&flags.details)?;
-    let pod = agent_on(&flags.connection.client().await?, node).await?;
+    let client = flags.connection.client().await?;
+    let (pod, container) = pod_on(&client, node, &flags.handler).await?;
     let mut kubectl = Command::new("kubectl")
         .args(flags.connection.arguments())
         .args(["exec", "--stdin", "--quiet", "--namespace", &pod.namespace])
-        .args([&pod.name, "--container=agent", "--", "/petiole"])
+        .args([&pod.name, "--container", container, "--", "/petiole"])
         .args(arguments(flags, node))
         .stdin(Stdio::piped())
         .kill_on_drop(true)
@@ -36,10 +38,15 @@ pub(super) async fn run(flags: &Flags, node: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn agent_on(client: &Client, node: &str) -> anyhow::Result<ObjectKey> {
+/// Returns the Pod of a handler on a node, and its container: one of the handler's own name where it is isolated.
+async fn pod_on<'a>(
+    client: &Client,
+    node: &str,
+    handler: &'a str,
+) -> anyhow::Result<(ObjectKey, &'a str)> {
     let pods: Api<Pod> = Api::all(client.clone());
     let on_node = ListParams::default()
-        .labels("app.kubernetes.io/component=agent")
+        .labels("app.kubernetes.io/component in (agent,discovery)")
         .fields(&format!("spec.nodeName={node}"));
     let pods = pods.list(&on_node).await;
     let pods = pods.map_err(|e| anyhow::anyhow!("cannot list Pods: {}", cluster::reason(&e)))?;
@@ -49,9 +56,19 @@ async fn agent_on(client: &Client, node: &str) -> anyhow::Result<ObjectKey> {
             .collect(),
         ..Snapshot::default()
     };
+    let has_handler = |pod: &Pod| {
+        let spec = pod.spec.as_ref();
+        spec.is_some_and(|spec| spec.containers.iter().any(|c| c.name == handler))
+    };
+    if let Some((key, _)) = (snapshot.pod_on(node, "discovery")).filter(|(_, pod)| has_handler(pod))
+    {
+        return Ok((key.clone(), handler));
+    }
     let agent = snapshot.agent_on(node).map(|(key, _)| key.clone());
-    agent
-        .with_context(|| format!("no agent runs on node {node}: `kubectl petiole doctor` says why"))
+    let agent = agent.with_context(|| {
+        format!("no agent runs on node {node}: `kubectl petiole doctor` says why")
+    })?;
+    Ok((agent, "agent"))
 }
 
 /// Returns the arguments for the program in the Pod.

@@ -48,23 +48,25 @@ struct Created {
 }
 
 impl Memory {
-    /// Records what the world shows. Returns the notices for users.
+    /// Records what the world shows, or the parts of it that have changed. Returns the notices for users.
     pub(crate) fn observe(&mut self, world: &World, now: Timestamp) -> Vec<Notice> {
+        let whole = world.whole();
         let shows = |key: &ObjectKey, uid: &str| {
-            let pod = world.pods.get(key).map(|pod| &pod.meta);
-            let job = world.jobs.get(key).map(|job| &job.meta);
+            let pod = whole.pods.get(key).map(|pod| &pod.meta);
+            let job = whole.jobs.get(key).map(|job| &job.meta);
             pod.or(job).is_some_and(|meta| meta.uid == uid)
         };
         (self.created)
             .retain(|key, made| !shows(key, &made.uid) && now < made.since + SHOWS_WITHIN);
-        let pods = world.pods.values().map(|pod| &pod.meta.uid);
-        let uids: BTreeSet<_> = pods
-            .chain(world.jobs.values().map(|job| &job.meta.uid))
-            .collect();
-        self.deleted.retain(|uid| uids.contains(uid));
-        self.failures.observe(world);
+        if !self.deleted.is_empty() {
+            let pods = whole.pods.values().map(|pod| &pod.meta.uid);
+            let uids = pods.chain(whole.jobs.values().map(|job| &job.meta.uid));
+            let there: BTreeSet<_> = uids.filter(|uid| self.deleted.contains(*uid)).collect();
+            self.deleted = there.into_iter().cloned().collect();
+        }
+        self.failures.observe(whole);
         self.moves.observe(world, now);
-        self.specs.observe(world);
+        self.specs.observe(whole);
         (self.moved).retain(|_, at| now < *at + MOVES_APART);
         let owners: BTreeMap<_, _> = (world.instances.iter())
             .filter_map(|(key, instance)| {

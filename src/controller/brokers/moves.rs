@@ -2,7 +2,7 @@
 use super::plan::Broker;
 use crate::{controller::world::World, model::names::ObjectKey};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The time for which a node gets no broker after the scheduler refused one there. It doubles with each refusal.
 const FIRST_REST: SignedDuration = SignedDuration::from_secs(30);
@@ -29,15 +29,20 @@ struct Left {
 
 impl Moves {
     pub(super) fn observe(&mut self, world: &World, now: Timestamp) {
-        (self.left).retain(|_, left| world.instances.contains_key(&left.instance));
+        let whole = world.whole();
+        (self.left).retain(|_, left| whole.instances.contains_key(&left.instance));
         let instances = world.instances.values();
         let uids = instances.filter_map(|instance| instance.metadata.uid.as_ref());
-        let mut before = std::mem::take(&mut self.first_seen);
-        let seen = uids.map(|uid| match before.remove_entry(uid) {
-            Some(seen) => seen,
-            None => (uid.clone(), now),
-        });
-        self.first_seen = seen.collect();
+        let uids: BTreeSet<&String> = uids.collect();
+        // A look at a part does not say which Instances of other parts are gone.
+        if world.scope.is_none() {
+            self.first_seen.retain(|uid, _| uids.contains(uid));
+        }
+        for uid in uids {
+            if !self.first_seen.contains_key(uid) {
+                self.first_seen.insert(uid.clone(), now);
+            }
+        }
     }
 
     /// Forgets the moves of a Pod that runs.

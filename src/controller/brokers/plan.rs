@@ -17,7 +17,9 @@ use crate::{
         names,
     },
     controller::{
+        agenda::Waits,
         nodes::Sights,
+        parts::part_of,
         world::{BrokerJob, BrokerPod, World},
     },
     model::{names::ObjectKey, resource_name::ResourcePrefix, typed_names::NodeName},
@@ -25,7 +27,7 @@ use crate::{
 };
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 pub(crate) struct Input<'a> {
     pub(crate) world: &'a World,
@@ -95,11 +97,12 @@ pub(crate) enum Action {
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Plan {
     pub(crate) actions: Vec<Action>,
+    /// The part of the world of each action, in the same order.
+    pub(crate) parts: Vec<String>,
     /// Configurations that no broker can be made of, with their digest. What runs of them goes on.
     pub(crate) broken: BTreeMap<ObjectKey, (String, SpecError)>,
     pub(crate) reports: Reports,
-    /// The time of the next look if nothing changes before.
-    pub(crate) wake: Option<Timestamp>,
+    pub(crate) waits: Waits,
 }
 
 pub(crate) fn plan(input: &Input<'_>) -> Plan {
@@ -108,17 +111,26 @@ pub(crate) fn plan(input: &Input<'_>) -> Plan {
         pods: owned(&input.world.pods, |pod| pod.meta.owner.as_deref()),
         jobs: owned(&input.world.jobs, |job| job.meta.owner.as_deref()),
         sights: Sights::new(input.world),
-        loads: seats::loads(input),
+        loads: None,
         specs: BTreeMap::new(),
         moves: 0,
+        part: String::new(),
         plan: Plan::default(),
     };
-    planner.plan.wake = input.memory.wake();
+    let wait = |at: Timestamp| wait(input.now, at);
+    planner.plan.waits = Waits::of_all(input.memory.wake().map(wait));
     for (key, instance) in &input.world.instances {
+        planner.part = part_of(&instance.spec.configuration_name).into_owned();
         planner.instance(key, instance);
+        let count = planner.plan.actions.len();
+        planner.plan.parts.resize(count, planner.part.clone());
     }
     planner.report_refusals();
     planner.plan
+}
+
+fn wait(now: Timestamp, at: Timestamp) -> Duration {
+    Duration::try_from(at.duration_since(now)).unwrap_or_default()
 }
 
 type Owned<'a, T> = BTreeMap<(&'a str, &'a str), BTreeMap<&'a ObjectKey, &'a T>>;
@@ -147,11 +159,13 @@ struct Planner<'a> {
     pods: Owned<'a, BrokerPod>,
     jobs: Owned<'a, BrokerJob>,
     sights: Sights<'a>,
-    /// The number of brokers of each node, by the value of the node's label.
-    loads: BTreeMap<String, usize>,
+    /// The number of brokers of each node, by the value of the node's label, once it is needed.
+    loads: Option<BTreeMap<String, usize>>,
     specs: BTreeMap<&'a ObjectKey, specs::CheckedSpec>,
     /// The number of Pods that this plan moves.
     moves: usize,
+    /// The part of the world whose Instances are being planned.
+    part: String,
     plan: Plan,
 }
 
@@ -241,7 +255,7 @@ impl<'a> Planner<'a> {
         let seen = instance.status.iter().flat_map(|status| &status.nodes);
         let seen: BTreeMap<_, _> = seen.map(|node| (&node.name, node)).collect();
         let views = match instance.spec.shared {
-            true => self.sights.of(target.subject.key),
+            true => self.sights.of(target.subject.key, instance),
             false => BTreeMap::new(),
         };
         let annotations = instance.metadata.annotations.as_ref();
@@ -291,8 +305,7 @@ impl<'a> Planner<'a> {
     }
 
     fn wake_at(&mut self, at: Timestamp) {
-        let wake = self.plan.wake.get_or_insert(at);
-        *wake = at.min(*wake);
+        self.plan.waits.add(&self.part, wait(self.input.now, at));
     }
 }
 

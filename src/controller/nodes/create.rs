@@ -28,7 +28,9 @@ pub(crate) fn new_instances(
     memory: &Memory,
     now: Instant,
 ) -> Vec<Instance> {
-    let mut names: BTreeSet<ObjectKey> = world.instances.keys().cloned().collect();
+    // Another Configuration may have an Instance of the name.
+    let instances = &world.whole().instances;
+    let mut names: BTreeSet<ObjectKey> = BTreeSet::new();
     let mut counts: BTreeMap<ObjectKey, i64> = BTreeMap::new();
     for (key, instance) in world.instances.iter().filter(|(_, i)| i.spec.shared) {
         let of = instance.spec.configuration_key(&key.namespace);
@@ -52,7 +54,8 @@ pub(crate) fn new_instances(
         let most = most.and_then(|most| usize::try_from(most).ok());
         let key = |name: &str| ObjectKey::new(&device.configuration.namespace, name);
         let candidates = names_of(device);
-        let free = (candidates.iter()).find(|name| !names.contains(&key(name.as_str())));
+        let is_taken = |key: &ObjectKey| instances.contains_key(key) || names.contains(key);
+        let free = (candidates.iter()).find(|name| !is_taken(&key(name.as_str())));
         let Some(name) = free else { continue };
         let seen = first_in_order(name.as_str(), seen, most.unwrap_or(usize::MAX));
         if let Some(instance) = instance(device, configuration, name.as_str(), &seen) {

@@ -18,9 +18,10 @@ use super::{
     sights::Sights,
 };
 use crate::{
-    api::instance::InstanceStatus,
+    api::instance::{Instance, InstanceStatus},
     controller::{
         pace::elapsed,
+        parts::part_of,
         world::{NodeState, World},
     },
     model::{names::ObjectKey, slot::SlotOwner, typed_names::NodeName},
@@ -42,8 +43,13 @@ pub(crate) struct Memory {
     /// The nodes that are not ready, and the deleted ones that hold slots.
     pub(crate) away: BTreeMap<NodeName, Away>,
     pub(crate) outage: Option<Outage>,
-    /// The time at which any node last saw the device of each Instance.
-    pub(crate) seen: BTreeMap<ObjectKey, Instant>,
+    /// The time at which any node last saw the device of each Instance, by the Instance's uid. `None` if it was seen at the
+    /// last look at its part: it has been seen ever since.
+    seen: BTreeMap<String, Option<Instant>>,
+    /// The time of the last look at any part.
+    looked: Option<Instant>,
+    /// The nodes without a Node object that hold slots, by part.
+    holders: BTreeMap<String, BTreeSet<NodeName>>,
 }
 
 /// An outage: more than half of the nodes are not ready.
@@ -76,9 +82,10 @@ pub(crate) struct Place<'a> {
 }
 
 impl Memory {
-    /// Follows which nodes are lost.
+    /// Follows which nodes are lost. Only what `world` is limited to has changed since the last time.
     pub(crate) fn notice(&mut self, world: &World, now: Now) {
         self.notice_seen(world, now.instant);
+        self.notice_holders(world);
         let was_outage = self.outage.is_some();
         self.outage = outage(world).map(|(away, of)| {
             let known = self.outage.take();
@@ -93,10 +100,12 @@ impl Memory {
             }
         });
         let mut known = mem::take(&mut self.away);
-        for (name, why) in lost(world) {
+        for (name, why) in lost(world, self.holders.values().flatten()) {
             let object_uid = object_of(&name, world);
             let mut away = match known.remove(&name) {
-                Some(away) if why.continues(away.why) => away.gone_on(why, &name, world, now),
+                Some(away) if why.continues(away.why) => {
+                    away.gone_on(why, &name, world.whole(), now)
+                }
                 // It was seen until now, so its time is not needed.
                 Some(_) => Away::new(why, Duration::ZERO, object_uid, now),
                 None if self.ready.contains(&name) => {
@@ -107,7 +116,7 @@ impl Memory {
             if was_outage || self.outage.is_some() {
                 (away.noticed, away.before) = (now.instant, Duration::ZERO);
             }
-            let is_there = |key: &ObjectKey| world.instances.contains_key(key);
+            let is_there = |key: &ObjectKey| world.whole().instances.contains_key(key);
             away.left.retain(|key, _| is_there(key));
             away.reported.retain(|(key, _)| is_there(key));
             self.away.insert(name, away);
@@ -120,16 +129,53 @@ impl Memory {
 
     fn notice_seen(&mut self, world: &World, now: Instant) {
         let sights = Sights::new(world);
-        let says_so = |key: &ObjectKey| sights.of(key).values().any(|view| view.is_healthy());
+        let says_so = |key: &ObjectKey, instance: &Instance| {
+            let views = sights.of(key, instance);
+            views.values().any(|view| view.is_healthy())
+        };
+        let well = InstanceStatus::default();
+        let mut known = BTreeSet::new();
         for (key, instance) in &world.instances {
-            let well = InstanceStatus::default();
+            let uid = instance.metadata.uid.as_deref().unwrap_or_default();
             let status = instance.status.as_ref().unwrap_or(&well);
             let mut nodes = instance.spec.nodes.iter();
-            if nodes.any(|node| is_seen(status, node)) || instance.spec.shared && says_so(key) {
-                self.seen.insert(key.clone(), now);
+            if nodes.any(|node| is_seen(status, node))
+                || instance.spec.shared && says_so(key, instance)
+            {
+                self.seen.insert(uid.to_owned(), None);
+            } else if let Some(seen) = self.seen.get_mut(uid) {
+                *seen = seen.or(self.looked);
+            }
+            known.insert(uid);
+        }
+        if world.scope.is_none() {
+            self.seen.retain(|uid, _| known.contains(uid.as_str()));
+        }
+        self.looked = Some(now);
+    }
+
+    /// Returns when any node last saw the device of an Instance.
+    pub(crate) fn last_seen(&self, instance: &Instance) -> Option<Instant> {
+        let uid = instance.metadata.uid.as_deref().unwrap_or_default();
+        self.seen.get(uid)?.or(self.looked)
+    }
+
+    /// Follows which nodes hold slots and have no Node object. A Node that comes or goes changes the whole world.
+    fn notice_holders(&mut self, world: &World) {
+        match &world.scope {
+            None => self.holders.clear(),
+            Some(scope) => self.holders.retain(|part, _| !scope.names.contains(part)),
+        }
+        for instance in world.instances.values() {
+            for usage in instance.spec.device_usage.values() {
+                let owner = SlotOwner::from_usage(usage).ok().flatten();
+                if let Some(owner) = owner.filter(|owner| !world.nodes.contains_key(owner.node())) {
+                    let part = part_of(&instance.spec.configuration_name).into_owned();
+                    let holders = self.holders.entry(part).or_default();
+                    holders.insert(owner.node().clone());
+                }
             }
         }
-        (self.seen).retain(|key, _| world.instances.contains_key(key));
     }
 
     /// `nodes` were taken out of an Instance.
@@ -265,21 +311,14 @@ impl Outage {
     }
 }
 
-fn lost(world: &World) -> BTreeMap<NodeName, Why> {
+fn lost<'a>(world: &World, holders: impl Iterator<Item = &'a NodeName>) -> BTreeMap<NodeName, Why> {
     let mut lost = BTreeMap::new();
     // A deleted node whose NodeDevices still exist.
     let seeing = world.node_devices.keys();
     for name in seeing.filter(|name| !world.nodes.contains_key(*name)) {
         lost.insert(name.clone(), Why::Deleted);
     }
-    for instance in world.instances.values() {
-        for usage in instance.spec.device_usage.values() {
-            let owner = SlotOwner::from_usage(usage).ok().flatten();
-            if let Some(owner) = owner.filter(|owner| !world.nodes.contains_key(owner.node())) {
-                lost.insert(owner.node().clone(), Why::Deleted);
-            }
-        }
-    }
+    lost.extend(holders.map(|name| (name.clone(), Why::Deleted)));
     for (name, node) in &world.nodes {
         if let Some(since) = node.since.filter(|_| !node.is_ready) {
             let is_off = node.is_out_of_service;

@@ -25,7 +25,7 @@ impl View<'_> {
     /// Returns what the nodes say of a device that is shared. Of one of its own, its agent writes it.
     pub(super) fn views(&self, key: &ObjectKey, instance: &Instance) -> Views<'_> {
         match instance.spec.shared {
-            true => self.sights.of(key),
+            true => self.sights.of(key, instance),
             false => Views::new(),
         }
     }

@@ -18,10 +18,7 @@ use crate::{
         instance::{Instance, InstanceStatus},
         names,
     },
-    controller::{
-        pace::{elapsed, sooner},
-        world::World,
-    },
+    controller::{agenda::Waits, pace::elapsed, parts::part_of, world::World},
     model::{
         names::ObjectKey,
         patch::{add, remove, test},
@@ -48,7 +45,7 @@ pub(crate) struct Plan {
     pub(crate) notices: Vec<Notice>,
     /// The Configurations on which an outage was not reported before.
     pub(crate) outage_on: BTreeSet<ObjectKey>,
-    pub(crate) wake_in: Option<Duration>,
+    pub(crate) waits: Waits,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -77,6 +74,26 @@ pub(crate) enum Action {
 }
 
 impl Action {
+    /// Returns the part of the world that it belongs to; an empty name if that is none.
+    pub(crate) fn part(&self, world: &World) -> String {
+        let of = |key: &ObjectKey| {
+            let instance = world.instances.get(key);
+            instance.map(|instance| instance.spec.configuration_name.to_string())
+        };
+        let configuration = match self {
+            Self::Change(change) => of(&change.key),
+            Self::Create(instance) => Some(instance.spec.configuration_name.to_string()),
+            Self::Delete { key, .. } => of(key),
+            Self::DeleteNodeDevices { .. } => None,
+            Self::Strip { key, .. } => Some(key.name.clone()),
+        };
+        part_of(&configuration.unwrap_or_default()).into_owned()
+    }
+
+    pub(crate) fn is_creation(&self) -> bool {
+        matches!(self, Self::Create(_))
+    }
+
     /// Returns whether it follows what nodes see: at once, then in batches.
     pub(crate) fn is_batched(&self) -> bool {
         matches!(self, Self::Change(_) | Self::Create(_))
@@ -112,7 +129,7 @@ pub(crate) fn plan(world: &World, memory: &Memory, now: Now) -> Plan {
             .collect(),
     };
     let mut plan = Plan {
-        wake_in: memory.wake_in(now.instant),
+        waits: Waits::of_all(memory.wake_in(now.instant)),
         ..Plan::default()
     };
     let is_outage = memory.outage.is_some();
@@ -126,7 +143,8 @@ pub(crate) fn plan(world: &World, memory: &Memory, now: Now) -> Plan {
             if left.is_zero() {
                 plan.actions.push(delete(key, &instance.metadata, None));
             } else {
-                plan.wake_in = sooner(plan.wake_in, Some(left));
+                let part = part_of(&instance.spec.configuration_name);
+                plan.waits.add(&part, left);
             }
         }
     }
@@ -265,7 +283,10 @@ impl View<'_> {
                 continue;
             };
             match (outlook, &self.memory.outage) {
-                (Outlook::FreeIn(left), _) => plan.wake_in = sooner(plan.wake_in, Some(left)),
+                (Outlook::FreeIn(left), _) => {
+                    let part = part_of(&instance.spec.configuration_name);
+                    plan.waits.add(&part, left);
+                }
                 (Outlook::Outage, Some(outage)) => {
                     let of = instance.spec.configuration_key(&key.namespace);
                     let is_news = outage.is_news(&of, self.instant);
@@ -308,8 +329,8 @@ impl View<'_> {
         }
         let since = unavailable_since(instance.status.as_ref()?)?;
         // The agent of a node that has no Node says again and again that it sees the device.
-        let seen = self.memory.seen.get(key);
-        let calm = seen.map_or(Duration::MAX, |seen| self.instant - *seen);
+        let seen = self.memory.last_seen(instance);
+        let calm = seen.map_or(Duration::MAX, |seen| self.instant - seen);
         let of = instance.spec.configuration_key(&key.namespace);
         let grace = match self.world.configurations.get(&of) {
             Some(configuration) => {

@@ -23,14 +23,17 @@ pub(crate) struct Identity {
     pub(crate) device: String,
 }
 
+/// An Instance, and the Configuration whose Instance a report says that it is.
+type Named = (ObjectKey, String);
+
 /// The reports of all nodes about one device.
 pub(crate) type Views<'a> = BTreeMap<&'a NodeName, &'a SeenDevice>;
 
 #[derive(Debug, Default)]
 pub(crate) struct Sights<'a> {
     by_device: BTreeMap<Identity, Views<'a>>,
-    /// The reports that name an Instance instead of a device.
-    by_instance: BTreeMap<ObjectKey, Views<'a>>,
+    /// The reports that name an Instance of their Configuration instead of a device.
+    by_instance: BTreeMap<Named, Views<'a>>,
     /// The Instance of each device that has one.
     instances: BTreeMap<Identity, ObjectKey>,
     /// The device of each Instance in `instances`.
@@ -42,30 +45,29 @@ pub(crate) struct Sights<'a> {
 impl<'a> Sights<'a> {
     pub(crate) fn new(world: &'a World) -> Self {
         let mut sights = Self::default();
-        for (node, object) in &world.node_devices {
-            for view in &object.spec.configurations {
-                let of = ObjectKey::new(&view.namespace, &view.name);
-                if view.complete {
-                    let nodes = sights.complete.entry(of.clone()).or_default();
-                    nodes.insert(node);
-                }
-                for device in &view.devices {
-                    let views = match (&device.id, &device.instance) {
-                        (_, Some(name)) => {
-                            let key = ObjectKey::new(&view.namespace, name);
-                            sights.by_instance.entry(key).or_default()
-                        }
-                        (Some(id), None) => {
-                            let device = Identity {
-                                configuration: of.clone(),
-                                device: id.clone(),
-                            };
-                            sights.by_device.entry(device).or_default()
-                        }
-                        (None, None) => continue,
-                    };
-                    views.insert(node, device);
-                }
+        for (node, view) in world.views() {
+            let of = ObjectKey::new(&view.namespace, &view.name);
+            if view.complete {
+                let nodes = sights.complete.entry(of.clone()).or_default();
+                nodes.insert(node);
+            }
+            for device in &view.devices {
+                let views = match (&device.id, &device.instance) {
+                    (_, Some(name)) => {
+                        let key = ObjectKey::new(&view.namespace, name);
+                        let named = (key, view.name.clone());
+                        sights.by_instance.entry(named).or_default()
+                    }
+                    (Some(id), None) => {
+                        let device = Identity {
+                            configuration: of.clone(),
+                            device: id.clone(),
+                        };
+                        sights.by_device.entry(device).or_default()
+                    }
+                    (None, None) => continue,
+                };
+                views.insert(node, device);
             }
         }
         sights.find_instances(world);
@@ -118,10 +120,11 @@ impl<'a> Sights<'a> {
     }
 
     /// Returns the reports about an Instance's device. A second Instance of the same device has none.
-    pub(crate) fn of(&self, key: &ObjectKey) -> Views<'a> {
+    pub(crate) fn of(&self, key: &ObjectKey, instance: &Instance) -> Views<'a> {
         let device = self.devices.get(key);
         let by_device = device.and_then(|device| self.by_device.get(device));
-        let by_instance = self.by_instance.get(key);
+        let named = (key.clone(), instance.spec.configuration_name.to_string());
+        let by_instance = self.by_instance.get(&named);
         let all = by_instance.into_iter().chain(by_device).flatten();
         all.map(|(node, device)| (*node, *device)).collect()
     }

@@ -2,7 +2,9 @@
 use crate::{
     api::{configuration::Configuration, instance::Instance, names},
     controller::{
-        pace::{elapsed, sooner},
+        agenda::Waits,
+        pace::elapsed,
+        parts::part_of,
         world::{OwnedService, World},
     },
     model::names::{ObjectKey, digest_32, shortened},
@@ -19,37 +21,60 @@ const NAME_LIMIT: usize = 63;
 /// Changes when the same spec makes another Service than before.
 const FORMAT: &str = "1";
 
-/// The time since when each Service has had no broker.
-pub(super) type Idle = BTreeMap<ObjectKey, Timestamp>;
+/// The Services that have no broker.
+pub(crate) type Idle = BTreeMap<ObjectKey, IdleSince>;
+
+/// The time since when a Service has had no broker, and the part of the world that it belongs to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct IdleSince {
+    pub(crate) part: String,
+    pub(crate) since: Timestamp,
+}
 
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Plan {
-    pub(super) actions: Vec<Action>,
-    pub(super) idle: Idle,
-    pub(super) wake_in: Option<Duration>,
+pub(crate) struct Plan {
+    pub(crate) actions: Vec<Action>,
+    pub(crate) idle: Idle,
+    pub(crate) waits: Waits,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Action {
+pub(crate) enum Action {
     Apply(Box<Apply>),
     Delete {
         key: ObjectKey,
         uid: String,
         reason: &'static str,
+        part: String,
     },
     /// Somebody else's Service has the name.
     Report(Owner, ObjectKey),
 }
 
+impl Action {
+    pub(crate) fn is_creation(&self) -> bool {
+        matches!(self, Self::Apply(apply) if apply.uid.is_none())
+    }
+
+    /// Returns the part of the world that it belongs to.
+    pub(crate) fn part(&self) -> &str {
+        match self {
+            Self::Apply(apply) => &apply.owner.part,
+            Self::Delete { part, .. } => part,
+            Self::Report(owner, _) => &owner.part,
+        }
+    }
+}
+
 /// A Service to be made, or to be as its manifest says.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Apply {
-    pub(super) key: ObjectKey,
-    pub(super) owner: Owner,
+pub(crate) struct Apply {
+    pub(crate) key: ObjectKey,
+    pub(crate) owner: Owner,
     /// The uid of the existing Service.
-    pub(super) uid: Option<String>,
-    pub(super) digest: String,
-    pub(super) manifest: Value,
+    pub(crate) uid: Option<String>,
+    pub(crate) digest: String,
+    pub(crate) manifest: Value,
 }
 
 /// The values that each decision reads.
@@ -62,10 +87,12 @@ struct Input<'a> {
 
 /// The object a Service is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Owner {
-    pub(super) kind: &'static str,
-    pub(super) key: ObjectKey,
-    pub(super) uid: String,
+pub(crate) struct Owner {
+    pub(crate) kind: &'static str,
+    pub(crate) key: ObjectKey,
+    pub(crate) uid: String,
+    /// The part of the world that it belongs to.
+    pub(crate) part: String,
 }
 
 /// A Service that is asked for, or that was.
@@ -94,7 +121,7 @@ struct Brokers {
 
 /// A Service comes when the first of its brokers runs. While it has brokers it follows its spec; it goes when it has
 /// had none for [`IDLE_TIME`], or at once when its spec was taken out. The Services of deleted owners are garbage.
-pub(super) fn plan(world: &World, idle: &Idle, now: Timestamp) -> Plan {
+pub(crate) fn plan(world: &World, idle: &Idle, now: Timestamp) -> Plan {
     let brokers = brokers(world);
     let digests = Digests::new(world);
     let input = Input { world, idle, now };
@@ -172,6 +199,7 @@ fn instance_service<'a>(
     let configuration = world.configurations.get(&of)?;
     let owner = Owner {
         kind: "Instance",
+        part: part_of(&of.name).into_owned(),
         key: key.clone(),
         uid: instance.metadata.uid.clone().unwrap_or_default(),
     };
@@ -187,6 +215,7 @@ fn configuration_service<'a>(
 ) -> Wanted<'a> {
     let owner = Owner {
         kind: "Configuration",
+        part: part_of(&key.name).into_owned(),
         key: key.clone(),
         uid: configuration.metadata.uid.clone().unwrap_or_default(),
     };
@@ -208,7 +237,7 @@ fn wanted<'a>(
     }
 }
 
-fn service_key(owner: &ObjectKey) -> ObjectKey {
+pub(crate) fn service_key(owner: &ObjectKey) -> ObjectKey {
     let name = format!("{}-svc", owner.name.replace('.', "-"));
     ObjectKey::new(&owner.namespace, shortened(&name, NAME_LIMIT))
 }
@@ -223,7 +252,8 @@ fn decide(
     brokers: Brokers,
     plan: &mut Plan,
 ) {
-    let existing = world.services.get(&wanted.key);
+    let part = &wanted.owner.part;
+    let existing = world.whole().services.get(&wanted.key);
     let is_ours = |service: &OwnedService| service.meta.owner.as_ref() == Some(&wanted.owner.uid);
     match (existing, &wanted.spec) {
         (None, Some(spec)) if brokers.is_running => plan.apply(wanted, *spec, None),
@@ -242,13 +272,17 @@ fn decide(
         }
         (Some(existing), Some(spec)) => {
             if !brokers.is_any {
-                let since = idle.get(&wanted.key).copied().unwrap_or(now);
+                let since = idle.get(&wanted.key).map_or(now, |idle| idle.since);
                 let left = IDLE_TIME.saturating_sub(elapsed(since, now));
-                plan.idle.insert(wanted.key.clone(), since);
+                let idle = IdleSince {
+                    part: part.clone(),
+                    since,
+                };
+                plan.idle.insert(wanted.key.clone(), idle);
                 if left.is_zero() {
                     return plan.delete(wanted, existing, "it has no brokers");
                 }
-                plan.wake_in = sooner(plan.wake_in, Some(left));
+                plan.waits.add(part, left);
             }
             if !holds(existing, wanted, spec.digest) {
                 plan.apply(wanted, *spec, Some(existing));
@@ -295,6 +329,7 @@ impl Plan {
             key: wanted.key.clone(),
             uid: existing.meta.uid.clone(),
             reason,
+            part: wanted.owner.part.clone(),
         });
     }
 }

@@ -12,9 +12,10 @@ use crate::{
         same_name::{first_of_each_name, name_taken},
     },
     controller::{
+        agenda::Waits,
         brokers::report::{Report, Reports},
         nodes::{is_working, settles_in},
-        pace::sooner,
+        parts::part_of,
         world::World,
     },
     model::{
@@ -28,14 +29,14 @@ use json_patch::Patch;
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use serde_json::{Value, json};
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet},
-    time::Duration,
 };
 
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Plan {
     pub(crate) actions: Vec<Action>,
-    pub(crate) wake_in: Option<Duration>,
+    pub(crate) waits: Waits,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,6 +55,18 @@ pub(crate) struct Action {
     pub(crate) gone: BTreeSet<NodeName>,
     /// The problems of Events: of each condition that has become false or has another reason.
     pub(crate) troubles: Vec<Problem>,
+}
+
+impl Action {
+    /// Returns the part of the world that it belongs to.
+    pub(crate) fn part<'a>(&'a self, world: &'a World) -> Cow<'a, str> {
+        let instance = match self.kind {
+            Kind::Configuration => None,
+            Kind::Instance => world.instances.get(&self.key),
+        };
+        let of = instance.map(|instance| instance.spec.configuration_name.as_str());
+        part_of(of.unwrap_or(&self.key.name))
+    }
 }
 
 /// The problems of the Services of Configurations.
@@ -89,8 +102,9 @@ pub(crate) fn plan(seen: Seen<'_>, now: Timestamp) -> Plan {
             .iter()
             .filter_map(|report| world.nodes.get(&report.name));
         let settle = nodes.filter_map(|node| settles_in(node, now));
-        let wake = settle.filter(|left| !left.is_zero()).min();
-        plan.wake_in = sooner(plan.wake_in, wake);
+        for left in settle.filter(|left| !left.is_zero()) {
+            plan.waits.add(&part_of(&key.name), left);
+        }
     }
     let patches = instances::patches(world, seen.brokers, now).into_iter();
     (plan.actions).extend(patches.map(|(key, patch)| Action {
@@ -129,11 +143,9 @@ type Views<'a> = BTreeMap<ObjectKey, Vec<(&'a NodeName, &'a ConfigurationView)>>
 /// Returns the reports about each Configuration in all NodeDevices.
 fn views(world: &World) -> Views<'_> {
     let mut views = Views::new();
-    for (node, object) in &world.node_devices {
-        for view in &object.spec.configurations {
-            let key = ObjectKey::new(&view.namespace, &view.name);
-            views.entry(key).or_default().push((node, view));
-        }
+    for (node, view) in world.views() {
+        let key = ObjectKey::new(&view.namespace, &view.name);
+        views.entry(key).or_default().push((node, view));
     }
     views
 }

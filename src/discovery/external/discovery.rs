@@ -4,7 +4,7 @@ use super::{
     host_paths::HostPaths,
     plan::{Endpoints, Event},
     registrations::{Registration, Registrations},
-    stream::{self, Stream},
+    stream::{self, KnownDevices, Stream},
 };
 use crate::{
     discovery::{Discovery, DiscoveryError},
@@ -16,6 +16,7 @@ use futures::future::BoxFuture;
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
     sync::Arc,
+    time::Duration,
 };
 use tokio::{
     sync::{mpsc, watch},
@@ -34,6 +35,9 @@ pub struct ExternalDiscovery {
     pub(super) request: DiscoverRequest,
     pub(super) registrations: watch::Sender<Arc<Registrations>>,
     pub(super) host_paths: Arc<HostPaths>,
+    pub(super) known_devices: KnownDevices,
+    /// When the agent started.
+    pub(super) agent_began: Instant,
 }
 
 impl ExternalDiscovery {
@@ -52,7 +56,9 @@ impl ExternalDiscovery {
             shared: scope == Scope::Shared,
             times: 0,
             is_restored: false,
+            is_isolated: false,
             followers: BTreeSet::new(),
+            last_used: Duration::ZERO,
         };
         registrations
             .register(registration)
@@ -64,6 +70,8 @@ impl ExternalDiscovery {
             request: stream::request(details, properties),
             registrations: watch::Sender::new(Arc::new(registrations)),
             host_paths: Arc::new(HostPaths::all()),
+            known_devices: KnownDevices::default(),
+            agent_began: Instant::now(),
         }
     }
 
@@ -74,7 +82,9 @@ impl ExternalDiscovery {
         let follower = Follower {
             id: fastrand::u64(..),
             registrations: self.registrations.clone(),
+            agent_began: self.agent_began,
         };
+        follower.change(|all| all.begun(&self.name, follower.id));
         let mut streams = Streams {
             running: JoinMap::new(),
             registered: BTreeMap::new(),
@@ -165,13 +175,16 @@ impl Discovery for ExternalDiscovery {
 struct Follower {
     id: u64,
     registrations: watch::Sender<Arc<Registrations>>,
+    agent_began: Instant,
 }
 
 impl Follower {
     fn note(&self, handler: &str, endpoint: &Endpoint, event: &Event) {
         self.change(|all| match event {
             Event::Says(_) => all.answers(handler, endpoint, self.id),
-            Event::Broken(_) | Event::Refuses(_) => all.ended(Some(endpoint), self.id),
+            Event::Broken(_) | Event::Refuses(_) => {
+                all.ended(Some(endpoint), self.id, self.agent_began.elapsed());
+            }
         });
     }
 
@@ -185,7 +198,7 @@ impl Follower {
 
 impl Drop for Follower {
     fn drop(&mut self) {
-        self.change(|all| all.ended(None, self.id));
+        self.change(|all| all.ended(None, self.id, self.agent_began.elapsed()));
     }
 }
 
@@ -218,15 +231,16 @@ impl Streams {
                 continue;
             }
             let times = watch::Sender::new(registration.times);
-            // Nobody knows who answers in a network: its answers are not authenticated.
-            let host_paths = match endpoint {
-                Endpoint::Unix(_) => discovery.host_paths.clone(),
-                Endpoint::Network(_) => Arc::new(HostPaths::none()),
+            let host_paths = match registration.may_give_paths() {
+                true => discovery.host_paths.clone(),
+                false => Arc::new(HostPaths::none()),
             };
+            let isolated = registration.is_isolated;
             let stream = Stream {
                 endpoint: endpoint.clone(),
                 request: discovery.request.clone(),
                 host_paths,
+                isolated: isolated.then(|| discovery.known_devices.clone()),
                 registered: times.subscribe(),
                 events: self.events.clone(),
             };

@@ -4,26 +4,36 @@ use crate::{
     model::{
         device::{Device, DeviceNode, DeviceSet, Mount},
         limits,
+        pin::{NotAPin, Pin},
         printable::printable,
     },
-    proto::discovery::{self as v0, DEVICE_BYTES_MAX, DEVICES_MAX, DeviceList, PATHS_MAX},
+    proto::discovery::{
+        self as v0, DEVICE_BYTES_MAX, DEVICES_MAX, DeviceList, PATHS_MAX, PROBLEMS_MAX,
+    },
 };
 
 /// The id stands in an annotation.
 const ID_MAX: usize = 256;
-/// The most left-out devices of a list that are named.
-const PROBLEMS_MAX: usize = 32;
 const PROPERTIES_MAX: usize = limits::INSTANCE_PROPERTIES_MAX - limits::BROKER_PROPERTIES_MAX;
 /// The bytes of all properties of a device, names and values together.
 const PROPERTY_BYTES_MAX: usize = 32 * 1024;
 const PATH_MAX: usize = 1024;
+/// The bytes of a problem in the handler's own words, and of a pin.
+const TEXT_MAX: usize = 512;
 /// The characters of a foreign text in a message.
 const SHOWN_MAX: usize = 100;
 
 /// The devices of a list. One that cannot be used is left out with all that it has: a container with half a device would
 /// fail later, and elsewhere.
 pub(super) fn devices(list: DeviceList, allowed: &HostPaths) -> DeviceSet {
-    let mut set = DeviceSet::complete([]);
+    let mut set = DeviceSet {
+        complete: !list.incomplete,
+        left_out: list.left_out,
+        problems: (list.problems.iter())
+            .map(|problem| one_line(problem, TEXT_MAX))
+            .collect(),
+        ..DeviceSet::default()
+    };
     let mut more = 0_usize;
     let mut tell = |problem: &dyn Fn() -> String| match set.problems.len() < PROBLEMS_MAX {
         true => set.problems.push(problem()),
@@ -65,6 +75,8 @@ fn device_of(device: v0::Device, allowed: &HostPaths) -> Result<Device, String> 
         properties,
         mounts,
         device_specs,
+        connection,
+        pin,
     } = device;
     if id.is_empty() || id.len() > ID_MAX || id.chars().any(char::is_control) {
         return Err(format!(
@@ -91,6 +103,9 @@ fn device_of(device: v0::Device, allowed: &HostPaths) -> Result<Device, String> 
     }
     let mut found = Device::new(&id);
     found.properties = properties;
+    let is_known = |name: &String| found.properties.contains_key(name);
+    found.connection = connection.into_iter().filter(is_known).collect();
+    found.pin = pin_of(&pin)?;
     for mount in mounts {
         check_paths("mounts", &mount.container_path, &mount.host_path, allowed)?;
         found.mounts.push(Mount {
@@ -116,10 +131,21 @@ fn device_of(device: v0::Device, allowed: &HostPaths) -> Result<Device, String> 
     Ok(found)
 }
 
+fn pin_of(text: &str) -> Result<Option<Pin>, String> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let is_text = text.len() <= TEXT_MAX && !text.chars().any(char::is_control);
+    let pin = text.parse().ok().filter(|_| is_text);
+    let wrong = || format!("its pin {} {NotAPin}", shown(text));
+    pin.map(Some).ok_or_else(wrong)
+}
+
 fn check_paths(field: &str, inside: &str, host: &str, allowed: &HostPaths) -> Result<(), String> {
     if allowed.is_empty() {
         return Err(format!(
-            "it has {field}: a handler reached over the network may not give mounts or device nodes: use a Unix socket"
+            "it has {field}: a handler that is isolated, or reached over the network, may not give mounts or device nodes: \
+             use a Unix socket in the agents' --handlers-dir"
         ));
     }
     let is_path = |path: &str| path.len() <= PATH_MAX && is_plain(path);

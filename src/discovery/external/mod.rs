@@ -8,14 +8,20 @@
 //! ```
 //! A handler registers once in its life. So registrations outlive the agent, and an endpoint that breaks is tried again
 //! until it answers.
+//!
+//! A built-in handler may run as such a process too (`process`), and alone in a folder of its own, where its place is known
+//! ([`Isolated`]): a process without rights cannot register.
 mod discovery;
 mod endpoint;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod host_paths;
+mod isolated;
 mod kept_file;
 mod listing;
+mod message;
 mod plan;
+pub mod process;
 mod registrations;
 mod server;
 mod stream;
@@ -23,58 +29,101 @@ mod stream;
 pub use discovery::ExternalDiscovery;
 pub use endpoint::Endpoint;
 pub use host_paths::{AllowedPath, HostPaths};
+pub use isolated::Isolated;
 pub use server::SOCKET;
 
-use crate::{files, model::device::Scope};
+use super::plan::SessionSpec;
+use crate::{
+    files,
+    model::device::{DeviceId, Scope},
+};
 use registrations::{FILE_MAX, Registrations, Rules};
 use server::Server;
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::Arc,
 };
-use tokio::sync::watch;
+use stream::KnownDevices;
+use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The folder that the agent shares with handlers, with its socket and theirs.
-    pub folder: PathBuf,
+    /// The folder that the agent shares with handlers, with its socket and theirs; `None` if none may register.
+    pub folder: Option<PathBuf>,
     /// The file that keeps the registrations.
     pub file: PathBuf,
     pub host_paths: HostPaths,
+    /// The built-in handlers that run as processes without rights.
+    pub isolated: Isolated,
 }
 
 /// All handlers in other processes.
 pub struct External {
     registrations: watch::Sender<Arc<Registrations>>,
     host_paths: Arc<HostPaths>,
-    server: Server,
+    known_devices: KnownDevices,
+    isolated: Isolated,
+    server: Option<Server>,
+    began: Instant,
 }
 
 impl External {
-    /// Reads the registrations of an earlier life. The names `reserved` cannot be registered.
-    pub fn open(settings: Settings, reserved: BTreeSet<String>) -> Self {
-        let rules = Rules {
-            folder: settings.folder.to_string_lossy().into_owned(),
-            reserved,
-        };
-        let (known, problems) = match files::read_text(&settings.file, FILE_MAX) {
-            Ok(text) => Registrations::parse(&text, &rules),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Default::default(),
-            Err(e) => (Registrations::default(), vec![e.to_string()]),
-        };
-        for problem in problems {
-            let file = settings.file.display();
-            warn!("{file}: a registered handler is forgotten: {problem}; restart that handler");
+    /// Reads the registrations of an earlier life. The names of handlers that are built in and not isolated cannot be
+    /// registered.
+    pub fn open(settings: Settings, built_in: &BTreeMap<String, Scope>) -> Self {
+        let Settings {
+            folder,
+            file,
+            host_paths,
+            isolated,
+        } = settings;
+        let rules = folder.as_ref().map(|folder| Rules {
+            folder: folder.to_string_lossy().into_owned(),
+            reserved: (built_in.keys())
+                .filter(|name| !isolated.names.contains(*name))
+                .cloned()
+                .collect(),
+        });
+        let mut known = rules
+            .as_ref()
+            .map_or_else(Default::default, |rules| kept(&file, rules));
+        for (name, scope) in built_in {
+            if isolated.names.contains(name) {
+                known.add_isolated(name, isolated.socket(name), *scope);
+            }
         }
         let registrations = watch::Sender::new(Arc::new(known));
+        let began = Instant::now();
+        let server = folder.zip(rules).map(|(folder, rules)| Server {
+            folder,
+            file,
+            rules: Arc::new(rules),
+            registrations: registrations.clone(),
+            began,
+        });
         Self {
-            server: Server::new(settings.folder, settings.file, rules, registrations.clone()),
-            host_paths: Arc::new(settings.host_paths),
+            server,
+            began,
+            host_paths: Arc::new(host_paths),
+            known_devices: KnownDevices::default(),
+            isolated,
             registrations,
+        }
+    }
+
+    /// Returns whether this built-in handler runs as an isolated process.
+    pub fn isolates(&self, name: &str) -> bool {
+        self.isolated.names.contains(name)
+    }
+
+    /// Takes the ids of all devices that have an Instance, for the isolated handlers.
+    pub fn prefer(&self, devices: &BTreeSet<DeviceId>) {
+        if !self.isolated.names.is_empty() {
+            self.known_devices.send_replace(Arc::new(devices.clone()));
         }
     }
 
@@ -95,25 +144,46 @@ impl External {
             .unwrap_or_default();
     }
 
-    /// A discovery by this handler; `None` where none has registered by this name.
-    pub fn prepare(
-        &self,
-        name: &str,
-        details: &str,
-        properties: &BTreeMap<String, String>,
-    ) -> Option<ExternalDiscovery> {
-        let scope = *self.names().get(name)?;
+    /// A discovery by this handler. `scope` is the scope of its devices, if the registration does not say it. Returns `None`
+    /// where none has registered by this name.
+    pub fn prepare(&self, spec: &SessionSpec, scope: Option<Scope>) -> Option<ExternalDiscovery> {
+        let registered = *self.names().get(&spec.handler)?;
         Some(ExternalDiscovery {
-            name: name.to_owned(),
-            scope,
-            request: stream::request(details, properties),
+            name: spec.handler.clone(),
+            scope: scope.unwrap_or(registered),
+            request: stream::request(&spec.details, &spec.properties),
             registrations: self.registrations.clone(),
             host_paths: self.host_paths.clone(),
+            known_devices: self.known_devices.clone(),
+            agent_began: self.began,
         })
     }
 
     /// Lets handlers register until `shutdown`.
     pub async fn run(&self, shutdown: CancellationToken) -> anyhow::Result<()> {
-        self.server.run(shutdown).await
+        let serve = async {
+            match &self.server {
+                Some(server) => server.run(shutdown.clone()).await,
+                None => {
+                    shutdown.cancelled().await;
+                    Ok(())
+                }
+            }
+        };
+        tokio::try_join!(serve, self.isolated.keep_folder(shutdown.clone())).map(drop)
     }
+}
+
+/// Reads the registrations of an earlier life.
+fn kept(file: &Path, rules: &Rules) -> Registrations {
+    let (known, problems) = match files::read_text(file, FILE_MAX) {
+        Ok(text) => Registrations::parse(&text, rules),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Default::default(),
+        Err(e) => (Registrations::default(), vec![e.to_string()]),
+    };
+    for problem in problems {
+        let file = file.display();
+        warn!("{file}: a registered handler is forgotten: {problem}; restart that handler");
+    }
+    known
 }

@@ -3,6 +3,7 @@
 //! | an endpoint | its devices | what is reported |
 //! |---|---|---|
 //! | answers | are those of its last list | nothing |
+//! | answers, and says that its first look is not complete | are those of this list, and of the last one | nothing |
 //! | has said nothing yet | none | that, after [`GRACE`] |
 //! | has said nothing since the agent was started, and registered before | may be late for [`TOLD`] | that, after [`GRACE`] |
 //! | is broken: it ended its stream, or cannot be reached | stay as they were for [`GRACE`], then they are gone | why |
@@ -98,7 +99,11 @@ impl Endpoints {
         };
         known.state = match event {
             Event::Says(list) => {
-                known.list = Some(Arc::new(list));
+                let before = known.list.take().filter(|_| !list.complete);
+                known.list = Some(Arc::new(match before {
+                    Some(before) => with_earlier(list, &before),
+                    None => list,
+                }));
                 known.is_restored = false;
                 self.has_answered = true;
                 State::Answers
@@ -204,6 +209,18 @@ impl State {
     }
 }
 
+/// Adds the devices that an endpoint had before it began anew: until its first look is complete, they may only be late.
+fn with_earlier(mut list: DeviceSet, before: &DeviceSet) -> DeviceSet {
+    let complete = before.complete;
+    let problems = std::mem::take(&mut list.problems);
+    add(&mut list, before);
+    DeviceSet {
+        complete,
+        problems,
+        ..list
+    }
+}
+
 /// Adds the devices of another endpoint. Of two devices with one id the first one counts.
 fn add(set: &mut DeviceSet, list: &DeviceSet) {
     for (id, device) in &list.devices {
@@ -215,6 +232,7 @@ fn add(set: &mut DeviceSet, list: &DeviceSet) {
             .entry(id.clone())
             .or_insert_with(|| device.clone());
     }
+    set.complete &= list.complete;
     set.left_out |= list.left_out;
     set.problems.extend(list.problems.iter().cloned());
 }

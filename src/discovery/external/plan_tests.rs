@@ -63,6 +63,27 @@ fn the_devices_of_all_endpoints_are_one_set_that_is_complete_when_each_has_answe
 }
 
 #[test]
+fn devices_of_a_handler_that_began_anew_stay_until_its_first_look_is_complete() {
+    let begun = |ids: &[&str]| {
+        Event::Says(DeviceSet {
+            complete: false,
+            ..DeviceSet::complete(ids.iter().map(Device::new))
+        })
+    };
+    let mut world = World::of(&[A]);
+    let first = world.happens(0, A, begun(&["x"]));
+    assert!(!first.set.complete && ids(&first) == ["x"]);
+    let turn = world.happens(5, A, says(&["x", "y"]));
+    assert!(turn.set.is_whole() && ids(&turn) == ["x", "y"]);
+    world.happens(10, A, broken());
+    let turn = world.happens(11, A, begun(&["z"]));
+    assert!(turn.set.is_whole() && turn.set.troubles.is_empty());
+    assert_eq!(ids(&turn), ["x", "y", "z"]);
+    let turn = world.happens(16, A, says(&["y"]));
+    assert!(turn.set.is_whole() && ids(&turn) == ["y"]);
+}
+
+#[test]
 fn devices_of_a_broken_stream_stay_through_the_grace_period_and_then_they_are_gone() {
     let mut world = World::of(&[A]);
     world.happens(0, A, says(&["x"]));

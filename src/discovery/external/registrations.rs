@@ -1,7 +1,8 @@
 //! The handlers in other processes that have registered, and the text of the file that keeps them. Pure.
 //!
 //! A handler of Akri's registers once in its life. So a registration is never dropped because its handler does not answer,
-//! only for a newer one when there are too many. One whose handler answers is never dropped.
+//! only for a newer one when there are too many. One whose handler answers is never dropped, and a name that a Configuration
+//! uses neither.
 use super::{
     endpoint::Endpoint,
     listing::{one_line, shown},
@@ -12,11 +13,16 @@ use crate::{
 };
 use register_discovery_handler_request::EndpointType;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 /// The most names, and the most endpoints of one name.
 pub(super) const NAMES_MAX: usize = 32;
 pub(super) const ENDPOINTS_MAX: usize = 8;
+/// The time for which a name that no Configuration uses is not forgotten for another one.
+pub(super) const UNUSED_NAME_HOLD: Duration = Duration::from_hours(1);
 /// The most bytes of the file: each entry has at most 400.
 pub(super) const FILE_MAX: u64 = 256 * 1024;
 
@@ -29,12 +35,18 @@ pub(super) struct Registration {
     /// How often it has registered in this life of the agent. A handler that registers again is asked again at once.
     #[serde(skip)]
     pub(super) times: u64,
-    /// Whether it was read from the file, and has not answered since.
+    /// Whether it was read from the file, or has a known place, and has not answered since.
     #[serde(skip)]
     pub(super) is_restored: bool,
+    /// Whether it is a built-in handler that runs as an isolated process. Its place is known without a registration.
+    #[serde(skip)]
+    pub(super) is_isolated: bool,
     /// The discoveries that have a list of it by a stream that has not ended.
     #[serde(skip)]
     pub(super) followers: BTreeSet<u64>,
+    /// When it registered or was followed last, since the agent's start.
+    #[serde(skip)]
+    pub(super) last_used: Duration,
 }
 
 /// Why a registration that is correct in itself is not taken.
@@ -46,9 +58,20 @@ pub(super) enum Refused {
     Contradicts(String),
 }
 
+/// What was forgotten for a new registration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Forgotten {
+    Endpoint(Endpoint),
+    Name(String),
+}
+
 /// All registrations; those that were used last are the last ones.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Registrations(Vec<Registration>);
+pub(super) struct Registrations {
+    known: Vec<Registration>,
+    /// The discoveries that run, each with the name of its handler.
+    discoveries: BTreeMap<u64, String>,
+}
 
 /// What every registration must keep to.
 #[derive(Debug, Clone)]
@@ -70,6 +93,7 @@ impl Registration {
     pub(super) fn read(
         request: RegisterDiscoveryHandlerRequest,
         rules: &Rules,
+        now: Duration,
     ) -> Result<Self, String> {
         let endpoint = match EndpointType::try_from(request.endpoint_type) {
             Ok(EndpointType::Uds) => Endpoint::unix(&request.endpoint)?,
@@ -87,10 +111,21 @@ impl Registration {
             shared: request.shared,
             times: 0,
             is_restored: false,
+            is_isolated: false,
             followers: BTreeSet::new(),
+            last_used: now,
         };
         registration.check(rules)?;
         Ok(registration)
+    }
+
+    /// Returns whether its devices may have mounts and device nodes. Nobody knows who answers in a network: its answers are
+    /// not authenticated. An isolated process has no rights to the node, unless its devices are parts of it.
+    pub(super) fn may_give_paths(&self) -> bool {
+        match self.endpoint {
+            Endpoint::Unix(_) => !(self.is_isolated && self.shared),
+            Endpoint::Network(_) => false,
+        }
     }
 
     fn check(&self, rules: &Rules) -> Result<(), String> {
@@ -165,18 +200,33 @@ impl Registrations {
         (all, problems)
     }
 
+    /// Adds an isolated process of a built-in handler, which is where it is expected whether or not it runs now.
+    pub(super) fn add_isolated(&mut self, name: &str, socket: String, scope: Scope) {
+        self.known.push(Registration {
+            name: name.to_owned(),
+            endpoint: Endpoint::Unix(socket),
+            shared: scope == Scope::Shared,
+            times: 0,
+            is_restored: true,
+            is_isolated: true,
+            followers: BTreeSet::new(),
+            last_used: Duration::ZERO,
+        });
+    }
+
     /// The text of the file.
     pub(super) fn text(&self) -> String {
-        let entries = self.0.iter().map(serde_json::to_value);
+        let kept = self.known.iter().filter(|old| !old.is_isolated);
+        let entries = kept.map(serde_json::to_value);
         let file = File {
             handlers: entries.filter_map(Result::ok).collect(),
         };
         serde_json::to_string_pretty(&file).unwrap_or_default() + "\n"
     }
 
-    /// Adds a registration, or renews it. Returns the endpoint that had to go for it: of those of its name that do not
-    /// answer, the one that answered longest ago.
-    pub(super) fn register(&mut self, mut new: Registration) -> Result<Option<Endpoint>, Refused> {
+    /// Adds a registration, or renews it. Returns what had to go for it: of the endpoints of its name that do not answer, the one
+    /// that answered longest ago; or the name that nobody has used for the longest time.
+    pub(super) fn register(&mut self, mut new: Registration) -> Result<Option<Forgotten>, Refused> {
         let is_same = |old: &Registration| old.name == new.name && old.endpoint == new.endpoint;
         // All endpoints of a name find devices of one scope: it decides what their Instances are called.
         let differs = |old: &&Registration| !is_same(old) && old.shared != new.shared;
@@ -188,52 +238,85 @@ impl Registrations {
             )));
         }
         let mut removed = None;
-        if let Some(place) = self.0.iter().position(is_same) {
-            let old = self.0.remove(place);
+        if let Some(place) = self.known.iter().position(is_same) {
+            let old = self.known.remove(place);
             new.times = old.times + 1;
             (new.is_restored, new.followers) = (old.is_restored, old.followers);
+            new.is_isolated = old.is_isolated;
         } else if !self.names().contains_key(&new.name) && self.names().len() >= NAMES_MAX {
-            return Err(Refused::TooMany(format!(
-                "name: {NAMES_MAX} other handlers are registered, which are the most: stop the agent, delete those that \
-                 are gone from its handlers.json, and start it"
-            )));
+            let unused = self.unused_name(new.last_used).ok_or_else(|| {
+                Refused::TooMany(format!(
+                    "name: {NAMES_MAX} other handlers are registered, which are the most: one that no Configuration has \
+                     used for an hour is forgotten for another one, or stop the agent, delete those that are gone from its \
+                     handlers.json, and start it"
+                ))
+            })?;
+            self.known.retain(|old| old.name != unused);
+            removed = Some(Forgotten::Name(unused));
         } else if self.of(&new.name).count() >= ENDPOINTS_MAX {
-            let may_go = |old: &Registration| old.name == new.name && old.followers.is_empty();
-            let place = self.0.iter().position(may_go).ok_or_else(|| {
+            let is_unused = |old: &Registration| old.followers.is_empty() && !old.is_isolated;
+            let may_go = |old: &Registration| old.name == new.name && is_unused(old);
+            let place = self.known.iter().position(may_go).ok_or_else(|| {
                 Refused::TooMany(format!(
                     "endpoint: {ENDPOINTS_MAX} other endpoints of {} answer, which are the most: end one of them, or \
                      register by another name",
                     new.name
                 ))
             })?;
-            removed = Some(self.0.remove(place).endpoint);
+            removed = Some(Forgotten::Endpoint(self.known.remove(place).endpoint));
         }
-        self.0.push(new);
+        self.known.push(new);
         Ok(removed)
+    }
+
+    /// Returns the name that may be forgotten: no discovery uses it, and nothing has happened to it for the longest time.
+    fn unused_name(&self, now: Duration) -> Option<String> {
+        let last_used = |name: &String| {
+            let used = self.of(name).map(|old| old.last_used);
+            used.max().unwrap_or_default()
+        };
+        let may_go = |name: &String| {
+            !self.of(name).any(|old| old.is_isolated)
+                && !self.discoveries.values().any(|used| used == name)
+                && last_used(name) + UNUSED_NAME_HOLD <= now
+        };
+        self.names()
+            .into_keys()
+            .filter(may_go)
+            .min_by_key(last_used)
+    }
+
+    /// Takes note that a discovery by this handler runs.
+    pub(super) fn begun(&mut self, name: &str, follower: u64) {
+        self.discoveries.insert(follower, name.to_owned());
     }
 
     /// Takes note that an endpoint answers this discovery.
     pub(super) fn answers(&mut self, name: &str, endpoint: &Endpoint, follower: u64) {
         let is_it = |old: &Registration| old.name == name && old.endpoint == *endpoint;
-        if let Some(place) = self.0.iter().position(is_it) {
-            let mut used = self.0.remove(place);
+        if let Some(place) = self.known.iter().position(is_it) {
+            let mut used = self.known.remove(place);
             used.is_restored = false;
             used.followers.insert(follower);
-            self.0.push(used);
+            self.known.push(used);
         }
     }
 
     /// Takes note that a discovery has no list any more: of this endpoint, or of all.
-    pub(super) fn ended(&mut self, endpoint: Option<&Endpoint>, follower: u64) {
-        for old in &mut self.0 {
-            if endpoint.is_none_or(|endpoint| old.endpoint == *endpoint) {
-                old.followers.remove(&follower);
+    pub(super) fn ended(&mut self, endpoint: Option<&Endpoint>, follower: u64, now: Duration) {
+        if endpoint.is_none() {
+            self.discoveries.remove(&follower);
+        }
+        for old in &mut self.known {
+            let is_it = endpoint.is_none_or(|endpoint| old.endpoint == *endpoint);
+            if is_it && old.followers.remove(&follower) {
+                old.last_used = now;
             }
         }
     }
 
     pub(super) fn of<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Registration> {
-        self.0.iter().filter(move |old| old.name == name)
+        self.known.iter().filter(move |old| old.name == name)
     }
 
     /// The names, each with the scope of its devices.
@@ -242,7 +325,7 @@ impl Registrations {
             true => Scope::Shared,
             false => Scope::Node,
         };
-        (self.0.iter())
+        (self.known.iter())
             .map(|r| (r.name.clone(), scope(r.shared)))
             .collect()
     }

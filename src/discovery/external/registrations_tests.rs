@@ -19,13 +19,13 @@ fn request(name: &str, endpoint: &str, kind: i32) -> RegisterDiscoveryHandlerReq
 }
 
 fn read(name: &str, endpoint: &str, kind: i32) -> Result<String, String> {
-    let read = Registration::read(request(name, endpoint, kind), &rules())?;
+    let read = Registration::read(request(name, endpoint, kind), &rules(), Duration::ZERO)?;
     Ok(read.endpoint.to_string())
 }
 
 fn registration(name: &str, n: usize) -> Registration {
     let endpoint = format!("http://10.0.0.{n}:10000");
-    Registration::read(request(name, &endpoint, 1), &rules()).unwrap()
+    Registration::read(request(name, &endpoint, 1), &rules(), Duration::ZERO).unwrap()
 }
 
 #[test]
@@ -85,14 +85,14 @@ fn of_many_endpoints_of_a_name_the_one_that_was_used_longest_ago_goes() {
     }
     let first = registration("cam", 0).endpoint;
     all.answers("cam", &first, 1);
-    all.ended(Some(&first), 1);
+    all.ended(Some(&first), 1, Duration::ZERO);
     assert_eq!(
         all.register(registration("cam", 1)),
         Ok(None),
         "it is known"
     );
     let gone = all.register(registration("cam", 100)).unwrap().unwrap();
-    assert_eq!(gone, registration("cam", 2).endpoint);
+    assert_eq!(gone, Forgotten::Endpoint(registration("cam", 2).endpoint));
     assert_eq!(all.of("cam").count(), ENDPOINTS_MAX);
 }
 
@@ -115,13 +115,56 @@ fn an_endpoint_that_answers_is_never_forgotten_for_another() {
     let refused = all.register(registration("cam", 100)).unwrap_err();
     assert!(matches!(refused, Refused::TooMany(_)), "{refused}");
     assert_eq!(all, before);
-    all.ended(Some(&at(0)), 1);
+    all.ended(Some(&at(0)), 1, Duration::ZERO);
     assert!(
         all.register(registration("cam", 100)).is_err(),
         "one follows it"
     );
-    all.ended(None, 2);
-    assert_eq!(all.register(registration("cam", 100)), Ok(Some(at(0))));
+    all.ended(None, 2, Duration::ZERO);
+    assert_eq!(
+        all.register(registration("cam", 100)),
+        Ok(Some(Forgotten::Endpoint(at(0))))
+    );
+}
+
+#[test]
+fn an_isolated_handler_has_its_place_is_in_no_file_and_is_never_forgotten() {
+    let mut all = Registrations::default();
+    let socket = "/var/lib/akri/isolated/cam.sock".to_owned();
+    all.add_isolated("cam", socket, Scope::Shared);
+    assert_eq!(
+        all.names(),
+        BTreeMap::from([("cam".to_owned(), Scope::Shared)])
+    );
+    assert!(!all.text().contains("cam"), "{}", all.text());
+    for n in 0..2 * ENDPOINTS_MAX {
+        all.register(registration("cam", n)).unwrap();
+    }
+    assert_eq!(all.of("cam").filter(|r| r.is_isolated).count(), 1);
+    // It may register too.
+    let again = Registration {
+        endpoint: Endpoint::Unix("/var/lib/akri/isolated/cam.sock".to_owned()),
+        ..registration("cam", 0)
+    };
+    all.register(again).unwrap();
+    assert_eq!(all.of("cam").filter(|r| r.is_isolated).count(), 1);
+}
+
+#[test]
+fn only_what_is_reached_by_a_file_gives_paths_and_of_the_isolated_handlers_those_of_the_node() {
+    let mut all = Registrations::default();
+    let isolated = |name: &str| format!("/var/lib/akri/isolated/{name}.sock");
+    all.add_isolated("zeroconf", isolated("zeroconf"), Scope::Shared);
+    all.add_isolated("udev", isolated("udev"), Scope::Node);
+    all.register(registration("remote", 0)).unwrap();
+    let local = Registration {
+        endpoint: Endpoint::Unix("/var/lib/akri/cam.sock".to_owned()),
+        ..registration("local", 1)
+    };
+    all.register(local).unwrap();
+    let gives = |name| all.of(name).all(Registration::may_give_paths);
+    let names = ["zeroconf", "udev", "remote", "local"];
+    assert_eq!(names.map(gives), [false, true, false, true]);
 }
 
 #[test]
@@ -135,6 +178,39 @@ fn an_endpoint_from_the_file_is_restored_until_it_answers() {
     assert!(is_restored(&all), "it has said nothing of its devices");
     all.answers("cam", &registration("cam", 1).endpoint, 1);
     assert!(!is_restored(&all));
+}
+
+#[test]
+fn a_name_that_no_configuration_has_used_for_long_is_forgotten_for_one_beyond_the_bound() {
+    let at = |name: &str, now| Registration {
+        last_used: now,
+        ..registration(name, 1)
+    };
+    let mut all = Registrations::default();
+    for n in 0..NAMES_MAX {
+        let now = Duration::from_secs(n as u64);
+        all.register(at(&format!("h{n}"), now)).unwrap();
+    }
+    // The first one is used. The second one was used until now, and the third one registers again.
+    all.begun("h0", 1);
+    all.begun("h1", 2);
+    let second = registration("h1", 1).endpoint;
+    all.answers("h1", &second, 2);
+    all.ended(None, 2, UNUSED_NAME_HOLD);
+    all.register(at("h2", UNUSED_NAME_HOLD)).unwrap();
+    let before = all.clone();
+    let early = UNUSED_NAME_HOLD + Duration::from_secs(2);
+    assert!(all.register(at("more", early)).is_err());
+    assert_eq!(all, before);
+    let late = UNUSED_NAME_HOLD + Duration::from_secs(3);
+    let gone = Ok(Some(Forgotten::Name("h3".to_owned())));
+    assert_eq!(all.register(at("more", late)), gone);
+    assert!(!all.names().contains_key("h3") && all.names().contains_key("more"));
+    assert_eq!(all.names().len(), NAMES_MAX);
+    assert!(all.register(at("another", late)).is_err());
+    all.ended(None, 1, late);
+    let gone = Ok(Some(Forgotten::Name("h0".to_owned())));
+    assert_eq!(all.register(at("another", late)), gone);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Serves `v0.Registration` on `agent-registration.sock`, and keeps the registrations in a file.
 use super::{
     kept_file::KeptFile,
-    registrations::{Refused, Registration, Registrations, Rules},
+    registrations::{Forgotten, Refused, Registration, Registrations, Rules},
 };
 use crate::{
     backoff::Backoff,
@@ -22,7 +22,7 @@ use std::{
 };
 use tokio::{
     sync::{mpsc, oneshot, watch},
-    time::sleep,
+    time::{Instant, sleep},
 };
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, transport::server::UdsConnectInfo};
@@ -33,7 +33,7 @@ pub const SOCKET: &str = "agent-registration.sock";
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LAST_RETRY: Duration = Duration::from_secs(30);
 /// How often it is checked that the socket is there.
-const CHECK: Duration = Duration::from_secs(30);
+pub(super) const CHECK: Duration = Duration::from_secs(30);
 /// The most bytes of a registration.
 const REQUEST_MAX: usize = 16 * 1024;
 /// The most registrations that wait at one time.
@@ -47,27 +47,15 @@ type Asked = (Registration, oneshot::Sender<Answer>);
 
 /// Serves the socket of one folder.
 pub(super) struct Server {
-    folder: PathBuf,
-    file: PathBuf,
-    rules: Arc<Rules>,
-    registrations: watch::Sender<Arc<Registrations>>,
+    pub(super) folder: PathBuf,
+    pub(super) file: PathBuf,
+    pub(super) rules: Arc<Rules>,
+    pub(super) registrations: watch::Sender<Arc<Registrations>>,
+    /// When the agent started.
+    pub(super) began: Instant,
 }
 
 impl Server {
-    pub(super) fn new(
-        folder: PathBuf,
-        file: PathBuf,
-        rules: Rules,
-        registrations: watch::Sender<Arc<Registrations>>,
-    ) -> Self {
-        Self {
-            folder,
-            file,
-            rules: Arc::new(rules),
-            registrations,
-        }
-    }
-
     /// Runs until `shutdown`. A folder that cannot be used is said, and tried again: everything else of the agent goes on.
     pub(super) async fn run(&self, shutdown: CancellationToken) -> anyhow::Result<()> {
         let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
@@ -98,12 +86,14 @@ impl Server {
     async fn serve(&self, file: &mut KeptFile, shutdown: &CancellationToken) -> io::Result<()> {
         let socket = self.folder.join(SOCKET);
         check_folder(&self.folder)?;
+        let _lock = self.lock()?;
         let incoming = uds::bind(&socket)?;
         let bound = inode(&socket);
         info!(socket = %socket.display(), "discovery handlers can register");
         let (requests, mut requested) = mpsc::channel(WAITING_MAX);
         let service = Service {
             rules: self.rules.clone(),
+            began: self.began,
             requests,
         };
         let service = RegistrationServer::new(service).max_decoding_message_size(REQUEST_MAX);
@@ -139,6 +129,15 @@ impl Server {
         }
     }
 
+    /// Locks the folder against other agents, which would replace the socket. If it has the file too, it is locked already.
+    fn lock(&self) -> io::Result<Option<fs::File>> {
+        let place = |path: &Path| fs::canonicalize(path).ok();
+        match self.file.parent().and_then(place) == place(&self.folder) {
+            true => Ok(None),
+            false => files::lock(&self.folder),
+        }
+    }
+
     /// Adds a registration, and writes the file before it answers. A disk that is full does not keep a handler out.
     async fn keep(&self, new: Registration, file: &mut KeptFile) -> Answer {
         let (name, endpoint, shared) = (new.name.clone(), new.endpoint.clone(), new.shared);
@@ -153,11 +152,20 @@ impl Server {
                 Refused::Contradicts(why) => Status::failed_precondition(why),
             }
         })?;
-        if let Some(removed) = removed {
-            info!(
-                handler = name,
-                "its endpoint {removed} is forgotten for {endpoint}"
-            );
+        match removed {
+            Some(Forgotten::Endpoint(old)) => {
+                info!(
+                    handler = name,
+                    "its endpoint {old} is forgotten for {endpoint}"
+                );
+            }
+            Some(Forgotten::Name(old)) => {
+                warn!(
+                    handler = old,
+                    "no Configuration uses this handler: it is forgotten for {name}"
+                );
+            }
+            None => {}
         }
         if self.registrations.borrow().text() != before {
             info!(handler = name, %endpoint, shared, "a discovery handler registered");
@@ -204,6 +212,7 @@ fn inode(socket: &Path) -> Option<u64> {
 
 struct Service {
     rules: Arc<Rules>,
+    began: Instant,
     requests: mpsc::Sender<Asked>,
 }
 
@@ -218,7 +227,8 @@ impl registration_server::Registration for Service {
         let registration = may_register(user, geteuid().as_raw())
             .map_err(Status::permission_denied)
             .and_then(|()| {
-                let read = Registration::read(request.into_inner(), &self.rules);
+                let read =
+                    Registration::read(request.into_inner(), &self.rules, self.began.elapsed());
                 read.map_err(Status::invalid_argument)
             })
             .inspect_err(|status| warn!("a discovery handler is refused: {}", status.message()))?;
@@ -259,18 +269,26 @@ mod tests {
         assert!(may_register(None, 1000).is_err());
     }
 
+    fn server(folder: &Path, state: &Path) -> Server {
+        Server {
+            folder: folder.to_owned(),
+            file: state.join("handlers.json"),
+            rules: Arc::new(Rules {
+                folder: "/var/lib/akri".to_owned(),
+                reserved: Default::default(),
+            }),
+            registrations: Default::default(),
+            began: Instant::now(),
+        }
+    }
+
     #[tokio::test]
     async fn an_agent_that_ends_removes_its_own_socket_and_no_other() {
         for is_replaced in [false, true] {
             let dir = tempfile::tempdir().unwrap();
             fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).unwrap();
             let (socket, other) = (dir.path().join(SOCKET), dir.path().join("other"));
-            let rules = Rules {
-                folder: "/var/lib/akri".to_owned(),
-                reserved: Default::default(),
-            };
-            let (folder, file) = (dir.path().to_owned(), dir.path().join("handlers.json"));
-            let server = Server::new(folder, file, rules, Default::default());
+            let server = server(dir.path(), dir.path());
             let shutdown = CancellationToken::new();
             let replace = async {
                 while !socket.exists() {
@@ -286,6 +304,26 @@ mod tests {
             ended.unwrap();
             assert_eq!(socket.exists(), is_replaced);
         }
+    }
+
+    #[tokio::test]
+    async fn two_agents_do_not_serve_in_one_folder() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("akri");
+        check_folder(&folder).unwrap();
+        let server = |state: &Path| server(&folder, state);
+        let other = files::lock(&folder).unwrap();
+        let mut file = KeptFile::new(dir.path().join("handlers.json"));
+        let ended = CancellationToken::new();
+        ended.cancel();
+        let refused = server(dir.path()).serve(&mut file, &ended).await;
+        let refused = refused.unwrap_err().to_string();
+        assert!(refused.contains("another agent"), "{refused}");
+        assert!(!folder.join(SOCKET).exists());
+        // The folder of its own state is locked since it has started.
+        server(&folder).serve(&mut file, &ended).await.unwrap();
+        drop(other);
+        server(dir.path()).serve(&mut file, &ended).await.unwrap();
     }
 
     #[test]

@@ -7,12 +7,19 @@ use super::{
 };
 use crate::{
     backoff::Backoff,
+    model::device::DeviceId,
     proto::discovery::{
         ByteData, DiscoverRequest, discovery_handler_client::DiscoveryHandlerClient,
     },
     uds,
 };
-use std::{collections::BTreeMap, error::Error, path::Path, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    error::Error,
+    path::Path,
+    sync::Arc,
+    time::Duration,
+};
 use tokio::{
     sync::{mpsc, watch},
     time::{Instant, sleep, timeout},
@@ -22,8 +29,11 @@ use tonic::{Code, Status, transport::Channel};
 const DIAL_TIMEOUT: Duration = Duration::from_secs(5);
 const FIRST_RETRY: Duration = Duration::from_millis(500);
 const LAST_RETRY: Duration = Duration::from_secs(30);
+/// The same two for an isolated process, which does not register: nothing else says that it has started.
+const FIRST_ISOLATED_RETRY: Duration = Duration::from_millis(50);
+const LAST_ISOLATED_RETRY: Duration = Duration::from_secs(1);
 /// The most bytes of a list. It is the limit of gRPC's own clients, and of Akri's agent.
-const LIST_MAX: usize = 4 << 20;
+pub(super) const LIST_MAX: usize = 4 << 20;
 /// A handler that sends lists without a pause gets a tenth of a core at most.
 const REST: u32 = 9;
 const SHORTEST_REST: Duration = Duration::from_millis(20);
@@ -33,10 +43,15 @@ const WHY_MAX: usize = 512;
 /// The shortest value of a property that is replaced in an error: shorter ones are parts of words.
 const SHORTEST_SECRET: usize = 4;
 
+/// The ids of all devices that have an Instance.
+pub(super) type KnownDevices = watch::Sender<Arc<BTreeSet<DeviceId>>>;
+
 pub(super) struct Stream {
     pub(super) endpoint: Endpoint,
     pub(super) request: DiscoverRequest,
     pub(super) host_paths: Arc<HostPaths>,
+    /// For a built-in handler in an isolated process: the devices that it should prefer.
+    pub(super) isolated: Option<KnownDevices>,
     /// How often the endpoint has registered.
     pub(super) registered: watch::Receiver<u64>,
     pub(super) events: mpsc::Sender<(Endpoint, Event)>,
@@ -51,13 +66,17 @@ pub(super) fn request(details: &str, properties: &BTreeMap<String, String>) -> D
     DiscoverRequest {
         discovery_details: details.to_owned(),
         discovery_properties: properties.iter().map(property).collect(),
+        known_devices: vec![],
     }
 }
 
 impl Stream {
     /// Runs until it is dropped. A handler that registers again has started again, and is asked at once.
     pub(super) async fn run(mut self) {
-        let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
+        let mut backoff = match &self.isolated {
+            Some(_) => Backoff::new(FIRST_ISOLATED_RETRY, LAST_ISOLATED_RETRY),
+            None => Backoff::new(FIRST_RETRY, LAST_RETRY),
+        };
         loop {
             self.registered.borrow_and_update();
             let begun = Instant::now();
@@ -70,7 +89,9 @@ impl Stream {
             let wait = async {
                 match is_refusal {
                     // Only other details, or another handler, change that.
-                    true => std::future::pending().await,
+                    true if self.isolated.is_none() => std::future::pending().await,
+                    // An isolated process does not register when it was updated.
+                    true => sleep(LAST_RETRY).await,
                     false => sleep(backoff.next_wait()).await,
                 }
             };
@@ -88,9 +109,14 @@ impl Stream {
             Ok(Err(e)) => return Event::Broken(format!("cannot be reached: {}", causes(&e))),
             Err(_) => return Event::Broken(format!("cannot be reached in {DIAL_TIMEOUT:?}")),
         };
+        let mut request = self.request.clone();
+        if let Some(known) = &self.isolated {
+            let known = known.borrow();
+            request.known_devices = known.iter().map(|id| id.as_str().to_owned()).collect();
+        }
         let mut client = DiscoveryHandlerClient::new(channel).max_decoding_message_size(LIST_MAX);
         // There is no time limit: many servers answer together with the first list, whenever that is.
-        let mut lists = match client.discover(self.request.clone()).await {
+        let mut lists = match client.discover(request).await {
             Ok(lists) => lists.into_inner(),
             Err(status) => return ended(&status, &self.request),
         };

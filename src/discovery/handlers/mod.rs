@@ -28,6 +28,15 @@ impl Allowed {
     };
 }
 
+/// The handlers that may run as processes of their own. `cdi` may not: its devices are names of CDI devices, and Akri's protocol
+/// has no field for these.
+pub const ISOLATABLE: [&str; 2 + cfg!(feature = "udev") as usize] = [
+    "zeroconf",
+    "debugEcho",
+    #[cfg(feature = "udev")]
+    "udev",
+];
+
 /// Returns all handlers of this binary, for a user who may offer everything.
 pub fn builtin() -> Vec<Box<dyn DiscoveryHandler>> {
     builtin_with(Allowed::ALL)

@@ -80,7 +80,7 @@ fn glob_matches(glob: &str, text: &str) -> bool {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use regex::Regex;
+    use regex_lite::Regex;
 
     #[test]
     fn container_interfaces_are_left_out_unless_named() {

@@ -56,7 +56,7 @@ impl<'a> Planner<'a> {
             });
         }
         // A Job of this name that belongs to another Instance is being deleted.
-        let is_taken = self.input.world.jobs.contains_key(&key);
+        let is_taken = self.input.world.whole().jobs.contains_key(&key);
         let digest = generation.to_string();
         if was_created || is_taken || !is_fit || !self.may_start(&key, &digest) {
             return;

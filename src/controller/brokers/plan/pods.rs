@@ -293,7 +293,7 @@ impl<'a> Planner<'a> {
     }
 
     pub(super) fn is_free(&self, place: &Place<'_>, uid: &str) -> bool {
-        let world = self.input.world;
+        let world = self.input.world.whole();
         let is_taken = world.pods.contains_key(&place.key);
         place.is_open() && !is_taken && !self.input.memory.is_created(&place.key, uid)
     }

@@ -47,10 +47,10 @@ impl<'p, 'a> Serving<'p, 'a> {
     }
 }
 
-/// Counts the brokers of each node that have not ended, by the value of the node's label.
-pub(super) fn loads(input: &Input<'_>) -> BTreeMap<String, usize> {
+/// Counts the brokers of each node in the whole world that have not ended, by the value of the node's label.
+fn loads(input: &Input<'_>) -> BTreeMap<String, usize> {
     let mut loads = BTreeMap::new();
-    let pods = input.world.pods.values();
+    let pods = input.world.whole().pods.values();
     let live = pods.filter(|pod| !pod.meta.is_deleting && !pod.has_ended());
     for pod in live {
         let target = pod.meta.labels.get(names::TARGET_NODE_LABEL).cloned();
@@ -83,7 +83,12 @@ impl<'a> Planner<'a> {
                 open.push(place);
             }
         }
-        let memory = self.input.memory;
+        if let [] | [_] = open[..] {
+            return open;
+        }
+        let (memory, now) = (self.input.memory, self.input.now);
+        let loads = self.loads();
+        let load = |node: &str| loads.get(&names::node_in_label(node)).copied();
         let mut holders = holders(target);
         for Serving { place, .. } in serving {
             holders.remove(place.node);
@@ -92,11 +97,11 @@ impl<'a> Planner<'a> {
             let rests = memory.moves.rests_until(&place.key, digest);
             let failures = memory.failures(&place.key, digest);
             (
-                rests.filter(|until| *until > self.input.now),
+                rests.filter(|until| *until > now),
                 memory.moves.count(&place.key, digest),
                 failures >= TRIES_IN_ONE_PLACE,
                 !holders.contains(place.node),
-                self.load(place.node),
+                load(place.node),
                 failures,
             )
         };
@@ -111,13 +116,13 @@ impl<'a> Planner<'a> {
         self.input.memory.failures(&place.key, digest) >= TRIES_IN_ONE_PLACE
     }
 
-    fn load(&self, node: &str) -> usize {
-        let load = self.loads.get(&names::node_in_label(node));
-        load.copied().unwrap_or_default()
+    fn loads(&mut self) -> &mut BTreeMap<String, usize> {
+        self.loads.get_or_insert_with(|| loads(self.input))
     }
 
     pub(super) fn takes(&mut self, node: &str) {
-        *self.loads.entry(names::node_in_label(node)).or_default() += 1;
+        let load = self.loads().entry(names::node_in_label(node));
+        *load.or_default() += 1;
     }
 
     /// Returns whether the choice of nodes for a new Pod is as good as it will be. A new device is reported by one node

@@ -146,6 +146,12 @@ impl Cluster {
         instance.status.as_ref().unwrap().broker_generation
     }
 
+    /// Returns when the next look is due.
+    fn wake(&self) -> Option<Timestamp> {
+        let wait = self.whole_plan().waits.first()?;
+        Some(self.now + wait)
+    }
+
     fn whole_plan(&self) -> Plan {
         plan(&Input {
             world: &self.world,

@@ -305,7 +305,11 @@ fn an_instance_without_nodes_is_deleted_after_the_grace_period() {
         }
         let planned = looked(&world, &mut Memory::default(), seconds);
         assert_eq!(planned.actions, actions, "{seconds}");
-        assert_eq!(planned.wake_in, wake.map(Duration::from_secs), "{seconds}");
+        assert_eq!(
+            planned.waits.first(),
+            wake.map(Duration::from_secs),
+            "{seconds}"
+        );
     }
 }
 

@@ -182,11 +182,11 @@ fn a_service_outlives_its_brokers_by_a_minute() {
     world.pods.clear();
     let first = plan(&world, &Idle::new(), at(0));
     assert_eq!(said(&first), [""; 0]);
-    assert_eq!(first.wake_in, Some(IDLE_TIME));
+    assert_eq!(first.waits.first(), Some(IDLE_TIME));
 
     let later = plan(&world, &first.idle, at(59));
     assert_eq!(said(&later), [""; 0]);
-    assert_eq!(later.wake_in, Some(Duration::from_secs(1)));
+    assert_eq!(later.waits.first(), Some(Duration::from_secs(1)));
     let over = plan(&world, &later.idle, at(60));
     assert_eq!(said(&over), ["delete cam-1-svc", "delete cam-svc"]);
 

@@ -5,7 +5,7 @@ use crate::controller::fixtures::{
     at, configuration, instance, key, node_devices, not_ready, ready, text,
 };
 use proptest::prelude::*;
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 fn look(world: &World, now: Timestamp) -> Plan {
     let (brokers, services) = (Reports::new(), Problems::new());
@@ -275,9 +275,12 @@ fn what_a_node_says_in_its_object_counts_and_only_trouble_is_written() {
 #[test]
 fn the_next_look_is_when_a_node_is_given_up() {
     let mut world = reported(vec![report("late", &[])]);
-    assert_eq!(look(&world, at(10)).wake_in, Some(Duration::from_secs(50)));
+    assert_eq!(
+        look(&world, at(10)).waits.first(),
+        Some(Duration::from_secs(50))
+    );
     world.nodes.clear();
-    assert_eq!(look(&world, at(10)).wake_in, None);
+    assert_eq!(look(&world, at(10)).waits.first(), None);
 }
 
 proptest! {

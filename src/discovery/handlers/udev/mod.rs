@@ -89,6 +89,10 @@ impl DiscoveryHandler for Udev {
         "udev"
     }
 
+    fn usual_scope(&self) -> Scope {
+        Scope::Node
+    }
+
     fn properties(&self) -> &'static [&'static str] {
         &[details::RESOURCE_PROPERTY, details::VFIO_PROPERTY]
     }

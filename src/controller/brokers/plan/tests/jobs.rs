@@ -107,7 +107,7 @@ fn a_job_that_has_a_device_which_is_gone_for_good_is_deleted_so_that_its_instanc
     cluster.instance(held("a"));
     assert_eq!(cluster.step(), NONE);
     assert_eq!(
-        cluster.whole_plan().wake,
+        cluster.wake(),
         Some(cluster.now + SignedDuration::from_secs(1))
     );
     let expected = ["delete cam-1-1-job: no node sees its device any more"];

@@ -105,7 +105,7 @@ fn with_all_nodes_cordoned_nothing_is_created_and_the_report_names_them() {
     cluster.cordon("a");
     cluster.taint("b", "node-role.kubernetes.io/control-plane");
     assert_eq!(cluster.plan(), NONE);
-    assert_eq!(cluster.whole_plan().wake, None);
+    assert_eq!(cluster.wake(), None);
     let (ratio, reason, message) = cluster.report();
     assert_eq!(
         (ratio.as_str(), reason.as_str()),
@@ -261,7 +261,7 @@ fn a_new_device_waits_half_a_second_for_the_reports_of_other_nodes_and_only_if_a
     (cluster.world.node_devices).insert("b".into(), Arc::new(silent));
     assert_eq!(cluster.plan(), NONE);
     let due = cluster.now + SignedDuration::from_millis(500);
-    assert_eq!(cluster.whole_plan().wake, Some(due));
+    assert_eq!(cluster.wake(), Some(due));
     cluster.capacity(2);
     assert_eq!(cluster.plan(), ["create a-cam-1-pod"]);
     cluster.capacity(1);

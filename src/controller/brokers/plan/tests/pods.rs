@@ -105,7 +105,7 @@ fn a_pod_of_a_device_that_moves_again_and_again_is_replaced_once_a_minute_and_ha
     // It comes to rest, with a change that was not followed, and nothing else happens in the world.
     assert_eq!(cluster.plan(), NONE);
     let due = cluster.now + SignedDuration::from_secs(30);
-    assert_eq!(cluster.whole_plan().wake, Some(due));
+    assert_eq!(cluster.wake(), Some(due));
     assert_eq!(cluster.after(29).step(), NONE);
     assert_eq!(cluster.after(1).step(), ["replace a-cam-1-pod"]);
     cluster.settle();
@@ -207,7 +207,7 @@ fn a_pod_that_ends_has_a_successor_after_a_wait_that_grows() {
         cluster.fails("a-cam-1-pod", "UnexpectedAdmissionError");
         assert_eq!(cluster.step(), NONE);
         let due = cluster.now + SignedDuration::from_secs(wait);
-        assert_eq!(cluster.whole_plan().wake, Some(due));
+        assert_eq!(cluster.wake(), Some(due));
         cluster.after(wait - 1);
         assert_eq!(cluster.step(), NONE, "{wait}");
         let expected = ["delete a-cam-1-pod: it ended, and another takes its place"];
@@ -307,7 +307,7 @@ fn what_never_shows_is_made_again_after_a_while() {
     cluster.step();
     cluster.world.pods.clear();
     assert_eq!(cluster.plan(), NONE);
-    assert!(cluster.whole_plan().wake.is_some());
+    assert!(cluster.wake().is_some());
     assert_eq!(cluster.after(31).plan(), ["create a-cam-1-pod"]);
 }
 

@@ -17,7 +17,7 @@ fn a_refused_pod_is_tried_again_after_a_wait_that_grows_and_its_user_is_reported
         }
         let plan = cluster.whole_plan();
         assert_eq!(plan.actions, []);
-        cluster.now = plan.wake.unwrap();
+        cluster.now = cluster.wake().unwrap();
     }
     let expected = Notice::SpecInvalid {
         configuration: key("cam"),

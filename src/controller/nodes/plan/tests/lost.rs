@@ -262,7 +262,7 @@ fn the_time_begins_anew_when_an_outage_ends() {
     over.nodes.insert("c".into(), Arc::new(ready()));
     let planned = looked(&over, &mut memory, 1_500);
     assert_eq!(planned.actions, []);
-    assert_eq!(planned.wake_in, Some(Duration::from_secs(60)));
+    assert_eq!(planned.waits.first(), Some(Duration::from_secs(60)));
     let freed = freed_at(&mut over, &mut memory, (1_500, 9_000), right);
     assert_eq!(freed, Some(1_800));
 }
@@ -274,7 +274,7 @@ fn the_next_look_is_when_a_node_is_given_up_or_slots_are_free() {
     for (seconds, wake) in [(10, 50), (60, 0), (61, 239), (299, 1)] {
         let planned = looked(&world, &mut memory, seconds);
         execute(&mut world, &mut memory, &planned, seconds);
-        let wake_in = looked(&world, &mut memory, seconds).wake_in;
+        let wake_in = looked(&world, &mut memory, seconds).waits.first();
         let expected = if seconds == 60 { 240 } else { wake };
         assert_eq!(wake_in, Some(Duration::from_secs(expected)), "{seconds}");
     }

@@ -1,0 +1,196 @@
+//! The connection of a process in a Pod to the API server: the token of its ServiceAccount and the CA are files, which the
+//! kubelet renews.
+//!
+//! The stack that kube makes of any `Config` also has what kubeconfigs may name: commands that return tokens, JSONPath and
+//! regular expressions. A Pod has none of them, and they are a twentieth of the image.
+use axum::http::{HeaderValue, Request, Response, Uri, header::AUTHORIZATION};
+use hyper_rustls::HttpsConnectorBuilder;
+use hyper_timeout::TimeoutConnector;
+use hyper_util::{
+    client::legacy::{Client as HttpClient, connect::HttpConnector},
+    rt::TokioExecutor,
+};
+use kube::{
+    Config,
+    client::{Body, ConfigExt as _},
+};
+use rustls::{
+    ClientConfig, RootCertStore,
+    pki_types::{CertificateDer, pem::PemObject as _},
+};
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+use tokio::time::Instant;
+use tower::{BoxError, Service, ServiceBuilder, service_fn};
+
+/// A token is read again after this time. The kubelet renews it when a fifth of its lifetime is left, which is two minutes
+/// at least (`token_manager.go`).
+const TOKEN_AGE: Duration = Duration::from_secs(60);
+
+/// Returns the service that sends requests with the token in `token` to the server of `config`. The server's certificate
+/// must be of a CA in the file `ca`.
+pub(super) fn service(
+    config: &Config,
+    token: &Path,
+    ca: &Path,
+) -> io::Result<
+    impl Service<
+        Request<Body>,
+        Response = Response<hyper::body::Incoming>,
+        Error = BoxError,
+        Future: Send,
+    > + Clone
+    + Send
+    + 'static,
+> {
+    // Files that are wrong are an error of the start, not of the first request.
+    roots(ca)?;
+    let token = Token::read(token)?;
+    let mut http = HttpConnector::new();
+    http.enforce_http(false);
+    let ca = Arc::<Path>::from(ca);
+    // Each connection trusts the CAs that the file has at that time.
+    let connector = service_fn(move |server: Uri| {
+        let (http, ca) = (http.clone(), ca.clone());
+        async move {
+            let tls = ClientConfig::builder()
+                .with_root_certificates(roots(&ca)?)
+                .with_no_client_auth();
+            let https = HttpsConnectorBuilder::new()
+                .with_tls_config(tls)
+                .https_only()
+                .enable_http1();
+            https.wrap_connector(http).call(server).await
+        }
+    });
+    let mut connector = TimeoutConnector::new(connector);
+    connector.set_connect_timeout(config.connect_timeout);
+    connector.set_read_timeout(config.read_timeout);
+    connector.set_write_timeout(config.write_timeout);
+    connector.set_reset_reader_on_write(config.reset_reader_on_write);
+    let client = HttpClient::builder(TokioExecutor::new()).build(connector);
+    Ok(ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .map_request(move |mut request: Request<Body>| {
+            let header = token.header(Instant::now());
+            request.headers_mut().insert(AUTHORIZATION, header);
+            request
+        })
+        .map_err(BoxError::from)
+        .service(client))
+}
+
+/// Returns the CAs of a file.
+fn roots(file: &Path) -> io::Result<RootCertStore> {
+    let wrong = |e: &dyn std::fmt::Display| {
+        io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("the CA of the API server, {}: {e}", file.display()),
+        )
+    };
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_file_iter(file).map_err(|e| wrong(&e))? {
+        let certificate = certificate.map_err(|e| wrong(&e))?;
+        roots.add(certificate).map_err(|e| wrong(&e))?;
+    }
+    match roots.is_empty() {
+        true => Err(wrong(&"there is no certificate in it")),
+        false => Ok(roots),
+    }
+}
+
+/// The token of a file, which changes.
+#[derive(Clone)]
+struct Token {
+    file: PathBuf,
+    last: Arc<Mutex<(HeaderValue, Instant)>>,
+}
+
+impl Token {
+    fn read(file: &Path) -> io::Result<Self> {
+        let header = read_header(file)?;
+        Ok(Self {
+            file: file.to_owned(),
+            last: Arc::new(Mutex::new((header, Instant::now()))),
+        })
+    }
+
+    /// Returns the header of a request. A file that cannot be read leaves the token that is known.
+    fn header(&self, now: Instant) -> HeaderValue {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let (header, read) = &mut *last;
+        if now.duration_since(*read) >= TOKEN_AGE {
+            if let Ok(fresh) = read_header(&self.file) {
+                *header = fresh;
+            }
+            *read = now;
+        }
+        header.clone()
+    }
+}
+
+fn read_header(file: &Path) -> io::Result<HeaderValue> {
+    let wrong = |kind: io::ErrorKind, e: &dyn std::fmt::Display| {
+        let file = file.display();
+        io::Error::new(
+            kind,
+            format!("the token of the ServiceAccount, {file}: {e}"),
+        )
+    };
+    let token = std::fs::read_to_string(file).map_err(|e| wrong(e.kind(), &e))?;
+    let header = HeaderValue::from_str(&format!("Bearer {}", token.trim()));
+    let mut header = header.map_err(|e| wrong(io::ErrorKind::InvalidData, &e))?;
+    header.set_sensitive(true);
+    Ok(header)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn a_renewed_token_is_used_within_a_minute_and_a_lost_one_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("token");
+        fs::write(&file, "first\n").unwrap();
+        let token = Token::read(&file).unwrap();
+        let begin = Instant::now();
+        let at = |seconds: u64| {
+            let header = token.header(begin + Duration::from_secs(seconds));
+            assert!(header.is_sensitive());
+            header.to_str().unwrap().to_owned()
+        };
+        fs::write(&file, "second").unwrap();
+        assert_eq!(at(30), "Bearer first");
+        assert_eq!(at(70), "Bearer second");
+        fs::remove_file(&file).unwrap();
+        assert_eq!(at(140), "Bearer second");
+        fs::write(&file, "two\nlines").unwrap();
+        assert_eq!(at(210), "Bearer second");
+        fs::write(&file, "third").unwrap();
+        assert_eq!(at(280), "Bearer third");
+    }
+
+    #[test]
+    fn files_that_are_missing_or_wrong_are_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("ca.crt");
+        let path = file.display().to_string();
+        assert!(roots(&file).unwrap_err().to_string().contains(&path));
+        assert!(read_header(&file).unwrap_err().to_string().contains(&path));
+        fs::write(&file, "").unwrap();
+        let why = roots(&file).unwrap_err().to_string();
+        assert!(why.contains("no certificate"), "{why}");
+        fs::write(
+            &file,
+            "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+        )
+        .unwrap();
+        assert!(roots(&file).unwrap_err().to_string().contains(&path));
+    }
+}

@@ -1,0 +1,71 @@
+//! Asks the API server about nodes that look deleted: whether they are, and whether Pods of theirs are left.
+use super::away::Pods;
+use crate::{
+    cluster::{
+        SIDE_BY_SIDE,
+        parts::{NodePart, PodPart},
+        watch::apis,
+    },
+    controller::Shared,
+    model::typed_names::NodeName,
+};
+use futures::{StreamExt as _, stream};
+use kube::{Api, api::ListParams};
+use std::collections::BTreeSet;
+use tracing::{debug, warn};
+
+/// Returns the suspects that may exist. The watch of the Nodes can be behind that of the Instances: the slots of a node
+/// that has just been added must not be given to others.
+pub(in crate::controller) async fn not_gone(
+    shared: &Shared,
+    suspects: BTreeSet<NodeName>,
+) -> BTreeSet<NodeName> {
+    let nodes: Api<NodePart> = Api::all(shared.client.clone());
+    let looks = suspects.into_iter().map(|name| {
+        let nodes = &nodes;
+        async move {
+            match nodes.get_metadata_opt(&name).await {
+                Ok(None) => None,
+                Ok(Some(_)) => Some(name),
+                Err(e) => {
+                    debug!(node = %name, "not known whether it is gone: {e}");
+                    Some(name)
+                }
+            }
+        }
+    });
+    let found = stream::iter(looks).buffer_unordered(SIDE_BY_SIDE);
+    found.filter_map(async |name| name).collect().await
+}
+
+/// Returns which of these deleted nodes have Pods, as far as this controller may see. A container of a node ends with
+/// its Pod or with the machine; a kubelet that runs on can register its node again, and its Pods live.
+pub(super) async fn pods_of(shared: &Shared, nodes: Vec<NodeName>) -> Vec<(NodeName, Pods)> {
+    let looks = nodes.into_iter().map(|node| async move {
+        let pods = match has_pods(shared, &node).await {
+            Ok(true) => Pods::Remain,
+            Ok(false) => Pods::Deleted,
+            Err(e) => {
+                warn!(
+                    %node,
+                    "it is not known whether Pods of this deleted node are left: {e}"
+                );
+                Pods::Unknown
+            }
+        };
+        (node, pods)
+    });
+    let found = stream::iter(looks).buffer_unordered(SIDE_BY_SIDE);
+    found.collect().await
+}
+
+async fn has_pods(shared: &Shared, node: &NodeName) -> kube::Result<bool> {
+    let that_may_run = format!("spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed");
+    let one = ListParams::default().fields(&that_may_run).limit(1);
+    for pods in apis::<PodPart>(&shared.client, &shared.settings.watch_namespaces) {
+        if !pods.list_metadata(&one).await?.items.is_empty() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}

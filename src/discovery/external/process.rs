@@ -1,0 +1,230 @@
+//! Runs a built-in handler as a process of its own, by Akri's protocol: it serves `v0.DiscoveryHandler` on a socket, and
+//! registers with each agent that serves `agent-registration.sock` beside it.
+use super::{isolated::socket_in, message, server::SOCKET};
+use crate::{
+    backoff::Backoff,
+    discovery::{DiscoveryError, DiscoveryHandler},
+    files,
+    folder_watch::FolderWatch,
+    model::device::{DeviceId, DeviceSet, Scope},
+    proto::discovery::{
+        DeviceList, DiscoverRequest, RegisterDiscoveryHandlerRequest,
+        discovery_handler_server::{self, DiscoveryHandlerServer},
+        register_discovery_handler_request::EndpointType,
+        registration_client::RegistrationClient,
+    },
+    uds,
+};
+use futures::{Stream, future::BoxFuture, stream::unfold};
+use std::{
+    fs, io,
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
+    path::{Path, PathBuf},
+    pin::Pin,
+    sync::Arc,
+    time::Duration,
+};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore, watch},
+    time::{sleep, timeout},
+};
+use tokio_util::sync::CancellationToken;
+use tonic::{Request, Response, Status};
+use tracing::{info, warn};
+
+const FIRST_RETRY: Duration = Duration::from_millis(250);
+const LAST_RETRY: Duration = Duration::from_secs(2);
+const REGISTER_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often it is checked that the socket is there.
+const CHECK: Duration = Duration::from_secs(10);
+/// The most discoveries at one time.
+const DISCOVERIES_MAX: usize = 1024;
+/// The mode of the socket: the agent may be another user, of the same group.
+const SOCKET_MODE: u32 = 0o660;
+
+/// Serves a handler in the folder until `shutdown`. A folder that cannot be used is logged, and tried again.
+pub async fn run(
+    handler: Box<dyn DiscoveryHandler>,
+    folder: PathBuf,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
+    let name = handler.name();
+    let socket = socket_in(&folder, name);
+    let handler: Arc<dyn DiscoveryHandler> = handler.into();
+    let register = keep_registered(&*handler, &socket, &folder);
+    let serve = keep_serving(&handler, &socket);
+    tokio::select! {
+        () = shutdown.cancelled() => {}
+        () = serve => {}
+        () = register => {}
+    }
+    Ok(files::remove(&socket)?)
+}
+
+async fn keep_serving(handler: &Arc<dyn DiscoveryHandler>, socket: &Path) {
+    let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
+    let mut reported = None;
+    loop {
+        match serve(handler, socket).await {
+            Ok(()) => {
+                backoff.reset();
+                reported = None;
+            }
+            Err(e) => {
+                let why = format!("no agent can reach this handler: {e}");
+                if reported.as_ref() != Some(&why) {
+                    warn!("{why}; this is tried again");
+                }
+                reported = Some(why);
+                sleep(backoff.next_wait()).await;
+            }
+        }
+    }
+}
+
+/// Serves until the socket is not there any more.
+async fn serve(handler: &Arc<dyn DiscoveryHandler>, socket: &Path) -> io::Result<()> {
+    let incoming = uds::bind(socket)?;
+    fs::set_permissions(socket, fs::Permissions::from_mode(SOCKET_MODE))?;
+    info!(handler = handler.name(), socket = %socket.display(), "serving");
+    let service = Service {
+        handler: handler.clone(),
+        free: Arc::new(Semaphore::new(DISCOVERIES_MAX)),
+    };
+    let server = tonic::transport::Server::builder()
+        .add_service(DiscoveryHandlerServer::new(service))
+        .serve_with_incoming(incoming);
+    let lost = async {
+        while socket.exists() {
+            sleep(CHECK).await;
+        }
+    };
+    tokio::select! {
+        ended = server => ended.map_err(io::Error::other),
+        () = lost => Ok(()),
+    }
+}
+
+/// Registers with each agent that comes. In a folder where no agent serves, this waits for one.
+async fn keep_registered(handler: &dyn DiscoveryHandler, endpoint: &Path, folder: &Path) {
+    let name = handler.name();
+    let agent = folder.join(SOCKET);
+    let mut watch = FolderWatch::new(folder);
+    let (mut registered, mut reported) = (None, None);
+    loop {
+        let there = identity(&agent).filter(|_| endpoint.exists());
+        if there.is_some() && there != registered {
+            match register(handler, endpoint, &agent).await {
+                Ok(()) => {
+                    info!(handler = name, agent = %agent.display(), "registered");
+                    (registered, reported) = (there, None);
+                }
+                Err(why) => {
+                    if reported.as_ref() != Some(&why) {
+                        warn!(
+                            "the agent at {} does not register this handler: {why}",
+                            agent.display()
+                        );
+                    }
+                    reported = Some(why);
+                }
+            }
+        }
+        watch.changed().await;
+    }
+}
+
+async fn register(
+    handler: &dyn DiscoveryHandler,
+    endpoint: &Path,
+    agent: &Path,
+) -> Result<(), String> {
+    let request = RegisterDiscoveryHandlerRequest {
+        name: handler.name().to_owned(),
+        endpoint: endpoint.to_string_lossy().into_owned(),
+        endpoint_type: EndpointType::Uds.into(),
+        shared: handler.usual_scope() == Scope::Shared,
+    };
+    let call = async {
+        let channel = uds::dial(agent).await.map_err(|e| format!("{e:?}"))?;
+        let mut client = RegistrationClient::new(channel);
+        let answer = client.register_discovery_handler(request);
+        answer.await.map_err(|status| status.message().to_owned())
+    };
+    let answer = timeout(REGISTER_TIMEOUT, call).await;
+    answer
+        .map_err(|_| format!("no answer in {REGISTER_TIMEOUT:?}"))?
+        .map(drop)
+}
+
+/// Distinguishes a socket from another one at the same path: numbers of files are used again.
+fn identity(socket: &Path) -> Option<(u64, i64, i64)> {
+    let metadata = fs::metadata(socket).ok()?;
+    Some((metadata.ino(), metadata.ctime(), metadata.ctime_nsec()))
+}
+
+struct Service {
+    handler: Arc<dyn DiscoveryHandler>,
+    free: Arc<Semaphore>,
+}
+
+#[tonic::async_trait]
+impl discovery_handler_server::DiscoveryHandler for Service {
+    type DiscoverStream = Pin<Box<dyn Stream<Item = Result<DeviceList, Status>> + Send>>;
+
+    async fn discover(
+        &self,
+        request: Request<DiscoverRequest>,
+    ) -> Result<Response<Self::DiscoverStream>, Status> {
+        let full = |_| {
+            let message = format!("{DISCOVERIES_MAX} discoveries run here, which are the most");
+            Status::resource_exhausted(message)
+        };
+        let permit = self.free.clone().try_acquire_owned().map_err(full)?;
+        let request = request.into_inner();
+        if !request.known_devices.is_empty() {
+            let known = request.known_devices.iter();
+            self.handler.prefer(&known.map(DeviceId::new).collect());
+        }
+        let text = |(name, value): (String, crate::proto::discovery::ByteData)| {
+            Some((name, String::from_utf8(value.vec?).ok()?))
+        };
+        let properties = request.discovery_properties.into_iter();
+        let properties = properties.filter_map(text).collect();
+        let prepared = (self.handler).prepare_with(&request.discovery_details, &properties);
+        let discovery = prepared.map_err(|e| Status::invalid_argument(e.0))?;
+        let (found, seen) = watch::channel(DeviceSet::default());
+        let running = Running {
+            run: discovery.run(found, CancellationToken::new()),
+            seen,
+            _permit: permit,
+        };
+        Ok(Response::new(Box::pin(unfold(Some(running), next))))
+    }
+}
+
+/// A discovery that runs as long as the agent reads its stream.
+struct Running {
+    run: BoxFuture<'static, Result<(), DiscoveryError>>,
+    seen: watch::Receiver<DeviceSet>,
+    _permit: OwnedSemaphorePermit,
+}
+
+type Next = Option<(Result<DeviceList, Status>, Option<Running>)>;
+
+/// Returns the list after the next change. The agent calls again when a discovery has ended.
+async fn next(running: Option<Running>) -> Next {
+    let mut running = running?;
+    tokio::select! {
+        biased;
+        ended = &mut running.run => {
+            let why = ended.err().map_or_else(|| "it ended by itself".to_owned(), |e| e.to_string());
+            warn!("discovery failed: {why}");
+            Some((Err(Status::unavailable(why)), None))
+        }
+        Ok(()) = running.seen.changed() => {
+            let list = message::list(&running.seen.borrow_and_update());
+            Some((Ok(list), Some(running)))
+        }
+    }
+}
