@@ -120,7 +120,7 @@ fn crd(version: Value) -> Value {
 }
 
 fn configuration() -> Value {
-    serde_json::to_value(Configuration::crd()).unwrap()
+    serde_json::to_value(&made()[0]).unwrap()
 }
 
 #[test]

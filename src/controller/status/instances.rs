@@ -43,6 +43,9 @@ fn written(instance: &Instance, problem: Option<Problem>, now: Timestamp) -> Opt
     let index = before.position(|c| c.type_ == ConditionType::BrokersReady.as_str());
     let before = index.and_then(|index| conditions?.get(index));
     let problem = problem.filter(|p| before.is_some() || p.reason != Reason::BrokersStarting);
+    if before.is_none() && problem.is_none() {
+        return None;
+    }
     let mut operations = vec![test(&["metadata", "uid"], json!(instance.metadata.uid))];
     let index = index.unwrap_or_default().to_string();
     let at = |field| ["status", "conditions", &index, field];
@@ -53,8 +56,7 @@ fn written(instance: &Instance, problem: Option<Problem>, now: Timestamp) -> Opt
         ));
     }
     match (before, problem) {
-        (None, None) => return None,
-        (Some(_), None) => operations.push(remove(&["status", "conditions", &index])),
+        (_, None) => operations.push(remove(&["status", "conditions", &index])),
         (None, Some(problem)) => {
             let condition = Condition::new(
                 ConditionType::BrokersReady,
