@@ -72,11 +72,14 @@ pub(crate) fn touched(before: &World, now: &World) -> Parts {
     }
 }
 
+/// Is called with the key of a changed object, and with the object before and now.
+type OnChange<'a, K, T> = dyn FnMut(&K, Option<&T>, Option<&T>) + 'a;
+
 /// Calls `on` with each object that is not the same as before. Most are the same: these cost one comparison of addresses.
 fn each_change<K: Ord, T>(
     before: &BTreeMap<K, Arc<T>>,
     now: &BTreeMap<K, Arc<T>>,
-    on: &mut dyn FnMut(&K, Option<&T>, Option<&T>),
+    on: &mut OnChange<'_, K, T>,
 ) {
     let (mut before, mut now) = (before.iter().peekable(), now.iter().peekable());
     loop {

@@ -1,4 +1,5 @@
 //! Whatever happens, a plan of the touched parts is the plan of the whole world.
+mod events;
 mod history;
 mod server;
 

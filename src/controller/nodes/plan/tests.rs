@@ -1,5 +1,6 @@
 mod lost;
 mod merge;
+mod parts;
 
 use super::*;
 use crate::controller::{

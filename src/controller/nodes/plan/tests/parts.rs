@@ -1,0 +1,51 @@
+//! What is remembered of a part while other parts are looked at.
+use super::*;
+use crate::controller::parts::Parts;
+
+fn part(world: &World, name: &str) -> Arc<World> {
+    let names = [name.to_owned()].into();
+    Arc::new(world.clone()).part(&Parts::Named(names))
+}
+
+#[test]
+fn a_deleted_node_is_remembered_while_the_parts_without_its_slots_are_looked_at() {
+    let held = json!({ "spec": { "nodes": ["a"], "deviceUsage": { "cam-1-0": "b" } } });
+    let world = World::default()
+        .with_nodes([("a", ready())])
+        .with_configuration(configuration("cam", json!({})))
+        .with_instance(instance("cam-1", held));
+    let mut memory = Memory::default();
+    memory.notice(&world, now(0));
+    memory.notice(&part(&world, "tv"), now(1));
+    assert!(memory.away.contains_key("b"));
+    let mut free = world.clone();
+    free = free.with_instance(instance("cam-1", json!({ "spec": { "nodes": ["a"] } })));
+    memory.notice(&part(&free, "cam"), now(2));
+    assert!(memory.away.is_empty());
+}
+
+#[test]
+fn the_grace_period_begins_when_a_device_was_seen_last_at_any_look() {
+    let gone = abandoned(json!({}));
+    let mut seen = gone.clone();
+    seen.spec.nodes = vec!["a".into()];
+    let world = |device| {
+        World::default()
+            .with_nodes([("a", ready())])
+            .with_configuration(configuration("cam", json!({})))
+            .with_instance(instance("cam-1", device))
+    };
+    let mut memory = Memory::default();
+    memory.notice(&world(seen.clone()), now(1_000));
+    memory.notice(&part(&world(seen), "tv"), now(2_000));
+    let world = world(gone);
+    let deleted = |memory: &mut Memory, seconds| {
+        let planned = looked(&part(&world, "cam"), memory, seconds);
+        let mut actions = planned.actions.iter();
+        actions.any(|action| matches!(action, Action::Delete { .. }))
+    };
+    let grace = configuration("cam", json!({})).spec.grace_period_seconds;
+    assert!(!deleted(&mut memory, 2_001));
+    assert!(!deleted(&mut memory, 2_000 + grace - 1));
+    assert!(deleted(&mut memory, 2_000 + grace));
+}
