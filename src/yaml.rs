@@ -4,7 +4,7 @@ use serde_json::Value;
 use serde_saphyr::{DefaultMessageFormatter, MessageFormatter as _, Options, budget, options, ser};
 use std::borrow::Cow;
 
-/// What is wrong with a text, and where: one line, for conditions, Events and logs.
+/// An error in a text, with its place: one line, for conditions, Events and logs.
 ///
 /// The library's own message has an excerpt of the text, and the code that draws it is a two-hundredth of the program.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -28,7 +28,7 @@ pub fn run(bytes: &[u8]) {
     check_uses(data);
 }
 
-/// What the agent makes of it.
+/// Checks the uses that the agent reads from it.
 fn check_uses(data: Data) {
     let ids: usize = data
         .pod_device_entries

@@ -124,7 +124,7 @@ struct Memory {
 enum Next {
     /// A device that a new Pod may have.
     Device,
-    /// That a Pod which stands gets its device.
+    /// The device of a Pod that exists already.
     Broker,
     Change,
 }

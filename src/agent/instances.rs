@@ -29,7 +29,7 @@ use writes::{Outcome, Writes};
 
 const FIRST_RETRY: Duration = Duration::from_millis(200);
 const LAST_RETRY: Duration = Duration::from_secs(10);
-/// How long after a change all of it is looked at: what comes in one go makes one plan.
+/// The wait between a change and the plan, so that changes of one moment make one plan.
 const SETTLE: Duration = Duration::from_millis(5);
 /// The least time between two looks at changed Instances. Most of their changes are what others wrote, and what is found
 /// or lost does not wait for this.

@@ -51,7 +51,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use values::{KubeletFolder, KubeletSocket, ValidatedConfigurations};
 
-/// How long tasks may take to end after a signal.
+/// The time that tasks have to end after a signal.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Runs an agent until `shutdown`, or until one of its tasks fails. Instances stay.

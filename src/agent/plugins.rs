@@ -43,8 +43,8 @@ use tokio_util::{sync::CancellationToken, task::JoinMap};
 use tonic::service::Routes;
 use tracing::warn;
 
-/// How long after a change the plugins are looked at: a claim makes three, and is answered before its slots are listed
-/// anew.
+/// The wait between a change and the look at the plugins: a claim makes three changes, and is answered before its slots
+/// are listed anew.
 const SETTLE: Duration = Duration::from_millis(5);
 
 /// A running plugin, as its owner controls it.

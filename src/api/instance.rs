@@ -73,7 +73,7 @@ pub struct InstanceSpec {
     #[schemars(length(max = limits::RESOURCE_NAME_MAX))]
     pub cdi_name: String,
 
-    /// How many usage slots it has.
+    /// The number of its usage slots.
     #[schemars(range(min = 0, max = limits::CAPACITY_MAX))]
     pub capacity: i32,
 
@@ -85,7 +85,7 @@ pub struct InstanceSpec {
     ))]
     pub broker_properties: BTreeMap<String, String>,
 
-    /// Whether other nodes may find the same device.
+    /// True if other nodes may find the same device.
     #[serde(default)]
     pub shared: bool,
 
@@ -98,7 +98,7 @@ pub struct InstanceSpec {
     )]
     pub nodes: Vec<NodeName>,
 
-    /// Who uses each slot: absent or empty is free, `<node>` holds it by the Instance's resource,
+    /// The user of each slot: absent or empty is free, `<node>` holds it by the Instance's resource,
     /// `C:<configuration>-<n>:<node>` by the Configuration's.
     #[serde(default)]
     #[schemars(extend(
@@ -110,7 +110,7 @@ pub struct InstanceSpec {
     pub device_usage: BTreeMap<String, String>,
 }
 
-/// What is known of the device now.
+/// The present state of the device.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct InstanceStatus {
@@ -150,7 +150,7 @@ pub struct NodeHealth {
     /// Healthy or Unhealthy.
     #[schemars(length(max = limits::WORD_MAX))]
     pub health: String,
-    /// When `health` last changed, RFC 3339.
+    /// The time of the last change of `health`, RFC 3339.
     #[schemars(length(max = limits::WORD_MAX))]
     pub last_transition_time: String,
     /// A digest of how the node reaches the device. A broker that was told another one is replaced.

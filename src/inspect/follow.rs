@@ -18,7 +18,7 @@ pub struct Scope {
     pub selector: Option<String>,
 }
 
-/// What a look found, or why it found nothing.
+/// The result of one look: a snapshot, or the error that prevented it.
 pub type Look = Arc<anyhow::Result<Snapshot>>;
 
 /// Publishes a snapshot after each change of an Instance, beginning with the first list, until `stop`.

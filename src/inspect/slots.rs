@@ -22,7 +22,7 @@ pub struct UsedSlot {
     /// The Pods on the node that ask for the resource the slot was given by. There are several if the Configuration's resource
     /// was given to several.
     pub pods: Vec<String>,
-    /// Whether all Pods that may have the slot are known.
+    /// True if all Pods that may have the slot are known.
     #[serde(skip)]
     pub has_known_pods: bool,
 }

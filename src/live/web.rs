@@ -30,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 /// The time limit of a connection. A browser connects again by itself.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// Nothing of another site is loaded, and no other site may show the page.
+/// The headers of every answer: the page loads nothing of another site, and no other site may show it.
 const HEADERS: [(HeaderName, &str); 4] = [
     (
         header::CONTENT_SECURITY_POLICY,

@@ -36,7 +36,7 @@ pub struct Configurations {
     pub objects: BTreeMap<ObjectKey, Arc<Configuration>>,
     /// Configurations that exist, or may exist, and cannot be read now.
     pub hidden: BTreeSet<ObjectKey>,
-    /// Whether every manifest was read at least once. Until then an Instance without a Configuration is not an orphan:
+    /// True if every manifest was read at least once. Until then an Instance without a Configuration is not an orphan:
     /// its Configuration may be in a file that could not be read yet.
     pub is_complete: bool,
 }
@@ -156,7 +156,7 @@ pub struct Exchange {
 pub struct Report {
     pub instances: usize,
     pub problems: Vec<Problem>,
-    /// Whether the node has completed its first look.
+    /// True if the node has completed its first look.
     pub complete: bool,
     /// The shared devices, if a controller makes their Instances.
     pub devices: Vec<SeenDevice>,

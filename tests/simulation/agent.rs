@@ -2,7 +2,7 @@
 //!
 //! The decisions are the real ones: `agent::instances::plan`, `agent::plugins::plan`, `SlotTable`. The loops around them
 //! are copies. A run ends with its process; only the mirror on the node's disk and the kubelet's state remain.
-//! Not modelled: discovery handlers (the devices of `devices.rs` come as whole sets), capacity entries.
+//! It does not model discovery handlers (the devices of `devices.rs` come as whole sets) and capacity entries.
 use super::{
     World,
     devices::CONFIGURATIONS,

@@ -3,7 +3,7 @@
 //! The decisions are the real ones: `controller::nodes::plan`, `controller::brokers::plan` with its memory, and
 //! `controller::pace`. The loops around them are copies. The Lease is not modelled: `faults.rs` chooses the leader, and
 //! lets two controllers lead for a moment.
-//! Not modelled: Jobs, Services, the status of Configurations.
+//! It does not model Jobs, Services and the status of Configurations.
 use super::{
     World,
     api_server::{ApiServer, Node, Pod, Table, key},
@@ -54,7 +54,7 @@ pub(super) struct Controller {
 
 type Paces = Pace<(&'static str, ObjectKey)>;
 
-/// Whether everything was done, and the wait until the next pass.
+/// The result of a pass: whether everything was done, and the wait until the next one.
 type Pass = (bool, Option<Duration>);
 
 impl Controller {

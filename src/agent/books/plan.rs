@@ -20,7 +20,7 @@ use std::{
     time::Duration,
 };
 
-/// How many digits the digest of an Instance has: the short form, and the long one.
+/// The number of digits in the digest of an Instance: the short form, and the long one.
 const DIGEST_LENGTHS: [usize; 2] = [6, 10];
 
 /// The ids of one resource that one container holds, by the checkpoint.
@@ -46,7 +46,7 @@ pub(crate) enum Checkpoint {
     Unreadable(Unreadable),
     Read {
         entries: Vec<Entry>,
-        /// Whether the kubelet has written it after it had dropped the Pods that ended before the list was made.
+        /// True if the kubelet has written it after it had dropped the Pods that ended before the list was made.
         is_fresh: bool,
     },
 }
@@ -76,7 +76,7 @@ pub(crate) struct Confirmed {
 pub(crate) struct At {
     /// The uptime at which it was begun.
     pub(crate) begun: Duration,
-    /// How long a checkpoint that was fresh counts as such while no Pod goes.
+    /// The time for which a checkpoint that was fresh counts as such while no Pod goes.
     pub(crate) at_most: Duration,
 }
 

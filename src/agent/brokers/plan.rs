@@ -1,4 +1,4 @@
-//! Which static Pods there should be, and what is in them. Pure.
+//! Plans the static Pods of brokers and their content. Pure.
 use super::admission::{Kubelet, Lack, next_attempt};
 use crate::{
     agent::{

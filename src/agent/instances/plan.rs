@@ -39,7 +39,7 @@ pub(crate) type Failing = BTreeMap<ObjectKey, Option<String>>;
 /// Everything the plan depends on.
 pub(crate) struct World<'a> {
     pub(crate) node: &'a NodeName,
-    /// Whether a controller makes the Instances of shared devices: then they are reported, and not changed.
+    /// True if a controller makes the Instances of shared devices: then they are reported, and not changed.
     pub(crate) merges: bool,
     /// The most Instances of all Configurations together.
     pub(crate) max_instances: usize,
@@ -63,7 +63,7 @@ pub(crate) struct Plan {
     /// The time until the next plan if nothing changes before.
     pub(crate) wake_in: Option<Duration>,
     pub(crate) reports: BTreeMap<ObjectKey, Report>,
-    /// Whether the reports have all Configurations: what they leave out is not there.
+    /// True if the reports have all Configurations: what they leave out is not there.
     pub(crate) is_whole: bool,
 }
 

@@ -29,7 +29,7 @@ use tracing::{info, warn};
 
 /// An Allocate call is answered by then, because the kubelet waits without end, and admits no other Pod meanwhile.
 const ALLOCATE_TIMEOUT: Duration = Duration::from_secs(3);
-/// How long a call waits for a device that was adopted and not seen yet. It leaves time for the claim.
+/// The time for which a call waits for a device that was adopted and not seen yet. It leaves time for the claim.
 const SEEN_TIMEOUT: Duration = Duration::from_millis(2500);
 pub(super) struct Allocator {
     inputs: Inputs,
@@ -37,7 +37,7 @@ pub(super) struct Allocator {
     connections: Connections,
 }
 
-/// Whether a container starts for the first time. At a later start the kubelet repeats the answer of the first one.
+/// The kind of a container's start. At a later start the kubelet repeats the answer of the first one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Start {
     First,

@@ -1,7 +1,7 @@
 //! Slots that containers hold by a name their Configuration's resource had before.
 //!
-//! To the kubelet a resource with another name is another resource, all of whose ids are free: it would give a
-//! container what one has that still runs.
+//! The kubelet takes a resource with another name for another resource, all of whose ids are free: it would give a
+//! container a device that a running one has.
 use super::{denied::Denied, inputs::Inputs};
 use crate::model::slot_table::Resource;
 

@@ -53,7 +53,7 @@ pub(crate) fn desired(
 
 /// The resources of this node: each Instance's, and that of each Configuration with an Instance. One whose
 /// slots a container here holds stays while it does, also where this node does not see the device any more.
-/// Where an Instance and a Configuration have one name, the Instance has the resource.
+/// Returns the resources of this node. If an Instance and a Configuration have one name, the Instance has the resource.
 pub(crate) fn resources(instances: &Instances, node: &str) -> BTreeMap<PluginName, Resource> {
     let ours = |by_configuration: bool| {
         (instances.values()).filter(move |instance| {

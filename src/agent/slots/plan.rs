@@ -32,7 +32,7 @@ pub(crate) struct Look {
     /// The time that must lie between the two looks that miss a slot before it is released. It is shorter for slots that were
     /// claimed long ago, if the checkpoint is fresh: see [`Look::apart`].
     pub(crate) interval: Duration,
-    /// Whether the kubelet has written its checkpoint for this look.
+    /// True if the kubelet has written its checkpoint for this look.
     pub(crate) is_fresh: bool,
     /// The uptime at which this kubelet was first seen. A kubelet that has started forgets the Pods that were deleted
     /// meanwhile at once, and ends their containers some seconds later.

@@ -14,7 +14,7 @@ use std::{
 };
 use tokio::sync::{mpsc, oneshot};
 
-/// How long a write of slots may take: an Allocate call is answered within 3 s, because the kubelet admits one Pod at
+/// The limit for a write of slots: an Allocate call is answered within 3 s, because the kubelet admits one Pod at
 /// a time and waits without end.
 pub(super) const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 pub(in crate::agent) type Requests = mpsc::Sender<Request>;

@@ -48,7 +48,7 @@ pub(crate) struct Away {
 pub(crate) enum Why {
     NotReady {
         since: Timestamp,
-        /// Whether the Node has the taint `node.kubernetes.io/out-of-service`.
+        /// True if the Node has the taint `node.kubernetes.io/out-of-service`.
         is_off: bool,
     },
     Deleted,
@@ -60,7 +60,7 @@ pub(crate) struct Look {
     pub(crate) pods: Pods,
 }
 
-/// Whether a deleted node has Pods.
+/// The answer to the question whether a deleted node has Pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pods {
     Unknown,

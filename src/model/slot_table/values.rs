@@ -42,7 +42,7 @@ pub struct ObservedSlots {
     pub precedence: Precedence,
     pub configuration: ConfigurationName,
     pub capacity: u32,
-    /// Whether this node sees the device. Otherwise it offers no slots of it, though it may still hold one.
+    /// True if this node sees the device. Otherwise it offers no slots of it, though it may still hold one.
     pub is_offered: bool,
     /// The value of `spec.deviceUsage`.
     pub usage: BTreeMap<String, String>,
@@ -52,7 +52,7 @@ pub struct ObservedSlots {
 /// namespace.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Precedence {
-    /// Whether no Configuration that applies to this node has the Instance.
+    /// True if no Configuration that applies to this node has the Instance.
     pub is_stray: bool,
     /// The creation time of the Instance, in seconds since 1970.
     pub created: i64,

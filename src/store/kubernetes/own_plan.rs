@@ -22,7 +22,8 @@ pub(crate) enum Step<'a> {
     Patch(&'a NodeDevicesSpec),
 }
 
-/// Whether the wanted content has just changed, or has been wanted for so long that it is written anyway.
+/// The urgency of a write: the wanted content has just changed, or it has been wanted for so long that it is written
+/// anyway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Urgency {
     Fresh,

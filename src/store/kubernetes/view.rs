@@ -47,7 +47,7 @@ pub(crate) struct Known {
     /// yet.
     node: String,
     earlier: Instances,
-    /// Whether a list has arrived, or the Instances of an earlier run are used instead.
+    /// True if a list has arrived, or the Instances of an earlier run are used instead.
     has_begun: bool,
 }
 

@@ -73,7 +73,7 @@ pub struct TestNode {
     pub kubelet_settings: kubelet::Settings,
     pub devices: Devices,
     pub store: StoreWatch,
-    /// For handlers in other processes.
+    /// The settings for handlers in other processes.
     #[cfg(feature = "external")]
     pub external: Option<petiole::discovery::external::Settings>,
     /// The store of the running agent.

@@ -1,7 +1,7 @@
-//! Which devices get an Instance of their own now. Pure.
+//! Decides which devices get an Instance of their own now. Pure.
 //!
-//! Of a Configuration that is new, or of a network that comes up, all do at once. Where names go on being new, as those
-//! of a flood do, there are so many a second, and the longest seen come first: each Instance costs the API server writes,
+//! All devices of a new Configuration, or of a network that comes up, get theirs at once. While names go on being new, as
+//! in a flood, a few a second do, and those that were seen longest come first: each Instance costs the API server writes,
 //! and leaves an entry in the node's capacity and in the kubelet's checkpoint for minutes.
 use super::{InstanceBudget, PlanOfOne};
 use crate::{
@@ -19,10 +19,10 @@ use std::{
     time::Duration,
 };
 
-/// How many new Instances a Configuration gets on this node in the long run.
+/// The rate of new Instances that a Configuration gets on this node in the long run.
 const NEW_A_SECOND: u32 = 2;
 
-/// How many new Instances each Configuration may have.
+/// The number of new Instances that each Configuration may have.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Arrivals(BTreeMap<ObjectKey, Arrival>);
 

@@ -1,4 +1,4 @@
-//! How this node leaves an Instance. Pure.
+//! Plans how this node leaves an Instance. Pure.
 use super::{PlanOfOne, has_others, shared::is_merged};
 use crate::{
     agent::plan_inputs::device_id,

@@ -1,4 +1,4 @@
-//! What this node reports of shared devices, whose Instances a controller makes of all nodes' reports. Pure.
+//! Plans this node's reports of shared devices. A controller makes their Instances of all nodes' reports. Pure.
 use super::{PlanOfOne, World};
 use crate::{
     agent::plan_inputs::{device_id, pin},

@@ -49,7 +49,7 @@ fn execute(world: &mut World, memory: &mut Memory, plan: &Plan, seconds: i64) {
     }
 }
 
-/// So many seconds after some time, by all clocks.
+/// Returns a time that is so many seconds after a fixed one, by all clocks.
 fn now(seconds: i64) -> Now {
     static BEGIN: OnceLock<Instant> = OnceLock::new();
     let begin = *BEGIN.get_or_init(Instant::now);

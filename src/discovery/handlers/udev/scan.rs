@@ -26,7 +26,7 @@ struct Scan<'a> {
     details: &'a Details,
     attributes: BTreeSet<String>,
     ancestors: BTreeMap<String, Option<Arc<Record>>>,
-    /// Whether to wait for udev's entry of a device.
+    /// True if a device is complete only with udev's entry of it.
     is_patient: bool,
 }
 

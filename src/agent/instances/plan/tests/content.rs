@@ -1,4 +1,4 @@
-//! What Instances say, how many there are, and who writes them.
+//! Tests of the content of Instances, of their number, and of who writes them.
 use super::*;
 
 #[test]
