@@ -73,6 +73,15 @@ mod tests {
     }
 
     #[test]
+    fn an_error_is_one_line_with_its_place() {
+        for text in ["a: 1\na: 2\n", "a: 1\nb: }\n", "a: 1\nb: \"\\q\"\n"] {
+            let error = from_str(text).unwrap_err().to_string();
+            assert_eq!(error.lines().count(), 1, "{error}");
+            assert!(error.contains(" at line 2, column "), "{error}");
+        }
+    }
+
+    #[test]
     fn numbers_are_those_that_kubernetes_reads() {
         for (text, number) in [
             ("0644", json!(420)),
