@@ -197,10 +197,13 @@ fn log(change: &InstanceChange) {
     match change {
         InstanceChange::Create(_) => info!(%instance, "device found: Instance created"),
         InstanceChange::Delete { reason, .. } => info!(%instance, %reason, "Instance deleted"),
-        InstanceChange::Health { view, .. } => {
-            let health = if view.is_healthy { "seen" } else { "gone" };
-            let trouble = view.trouble.as_ref().map(|trouble| trouble.reason.as_str());
-            info!(%instance, %health, trouble, "device");
+        InstanceChange::Health { health, .. } => {
+            let state = if health.is_healthy { "seen" } else { "gone" };
+            let trouble = health
+                .trouble
+                .as_ref()
+                .map(|trouble| trouble.reason.as_str());
+            info!(%instance, health = state, trouble, "device");
         }
         InstanceChange::Join(_) | InstanceChange::Leave(_) | InstanceChange::Describe { .. } => {
             info!(%instance, "Instance updated");

@@ -103,7 +103,7 @@ pub enum InstanceChange {
     /// Replaces this node's state of the device.
     Health {
         key: ObjectKey,
-        view: View,
+        health: Health,
         now: String,
     },
     /// Deletes the Instance. Without `even_in_use` this requires that no container holds one of its slots.
@@ -114,9 +114,9 @@ pub enum InstanceChange {
     },
 }
 
-/// The state of a device on a node.
+/// The health of a device on a node, to be written to its Instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct View {
+pub struct Health {
     pub is_healthy: bool,
     /// The digest of the device's connection; for a device that is gone, that of the last connection.
     pub connection: Option<String>,

@@ -22,7 +22,7 @@ use crate::{
     },
     api::instance::Instance,
     backoff::Backoff,
-    discovery::session::{Discoveries, Sighting},
+    discovery::session::{Discoveries, DiscoveryState},
     model::{
         device::DeviceSet,
         instance_name::InstanceName,
@@ -130,11 +130,11 @@ impl Agent {
                 let mut set = DeviceSet::complete(seen);
                 found.extend(set.devices.keys().cloned());
                 set.complete = is_complete;
-                let sighting = Sighting {
+                let discovery = DiscoveryState {
                     set: Arc::new(set),
-                    ..Sighting::default()
+                    ..DiscoveryState::default()
                 };
-                discoveries.insert(super::api_server::key(configuration), sighting);
+                discoveries.insert(super::api_server::key(configuration), discovery);
             }
             self.discoveries.send_if_modified(|before| {
                 let is_changed = **before != discoveries;

@@ -5,7 +5,7 @@ use super::{
 };
 use crate::{
     agent::{
-        plan_inputs::{Sight, sight},
+        plan_inputs::{DeviceState, device_state},
         slots::plan::is_listed,
     },
     model::{
@@ -192,10 +192,10 @@ impl Agent {
         let mut found = Seen::new();
         for key in keys {
             let instance = instances.get(key).ok_or("the Instance is gone")?;
-            match sight(instance, &discoveries) {
-                Sight::Adopted => {}
-                Sight::Gone => return Err("the device is gone".to_owned()),
-                Sight::Seen(device) => {
+            match device_state(instance, &discoveries) {
+                DeviceState::Adopted => {}
+                DeviceState::Gone => return Err("the device is gone".to_owned()),
+                DeviceState::Seen(device) => {
                     found.insert(InstanceName::new(&key.name), device.connection_digest());
                 }
             }

@@ -14,7 +14,7 @@ use crate::{
     cluster::{code, is_conflict, is_not_found, is_unprocessable, reason},
     model::names::ObjectKey,
     store::{
-        Exchange, InstanceChange, Instances, Report, StoreError, View, is_same,
+        Exchange, Health, InstanceChange, Instances, Report, StoreError, is_same,
         kubernetes::{
             own_plan::{self, Step, Urgency, Written},
             plan::{self, Description, NameConflict, name_conflict},
@@ -214,7 +214,7 @@ impl Store {
                     .await;
                 described.map(drop)
             }
-            InstanceChange::Health { view, now, .. } => self.health(&key, view, now).await,
+            InstanceChange::Health { health, now, .. } => self.health(&key, health, now).await,
             InstanceChange::Delete { even_in_use, .. } => self.delete(&key, *even_in_use).await,
         }
     }
@@ -265,9 +265,9 @@ impl Store {
         Ok(())
     }
 
-    async fn health(&self, key: &ObjectKey, view: &View, now: &str) -> Made<()> {
+    async fn health(&self, key: &ObjectKey, health: &Health, now: &str) -> Made<()> {
         let node = &self.node;
-        self.patch_status(key, |i| plan::health(i, node, view, now))
+        self.patch_status(key, |i| plan::health(i, node, health, now))
             .await
     }
 

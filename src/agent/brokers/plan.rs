@@ -2,7 +2,7 @@
 use super::admission::{Kubelet, Lack, next_attempt};
 use crate::{
     agent::{
-        plan_inputs::{Sight, sight},
+        plan_inputs::{DeviceState, device_state},
         values::ValidatedConfigurations,
     },
     api::{
@@ -116,12 +116,12 @@ pub(super) fn plan(world: &World<'_>) -> Plan {
         };
         // Its grace is over, and it stays only until its slots are free: the broker's too.
         let is_left = instance.spec.nodes.is_empty();
-        if is_left && sight(instance, world.discoveries) == Sight::Gone {
+        if is_left && device_state(instance, world.discoveries) == DeviceState::Gone {
             continue;
         }
         let existing = world.existing.get(&file);
         wanted.insert(file.clone());
-        if let Sight::Seen(device) = sight(instance, world.discoveries) {
+        if let DeviceState::Seen(device) = device_state(instance, world.discoveries) {
             let subject = Subject {
                 key,
                 instance,

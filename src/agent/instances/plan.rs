@@ -15,7 +15,7 @@ use crate::{
         values::{AcceptedConfiguration, Selection, ValidatedConfigurations},
     },
     api::{configuration::Problem, instance::Instance, reason::Reason},
-    discovery::session::{Discoveries, Sighting},
+    discovery::session::{Discoveries, DiscoveryState},
     model::{
         device::{Device, DeviceId},
         instance_name::InstanceName,
@@ -24,7 +24,7 @@ use crate::{
         typed_names::{ConfigurationName, NodeName},
     },
     store::{
-        Configurations, InstanceChange, Instances, Report, View,
+        Configurations, Health, InstanceChange, Instances, Report,
         plan::{says_exception, says_health},
     },
 };
@@ -136,7 +136,7 @@ struct PlanOfOne<'a> {
     world: &'a World<'a>,
     key: &'a ObjectKey,
     accepted: &'a AcceptedConfiguration,
-    sighting: Option<&'a Sighting>,
+    discovery: Option<&'a DiscoveryState>,
     /// The Instances of this Configuration, less those that a device was found for.
     unseen: BTreeMap<&'a ObjectKey, &'a Instance>,
     changes: Vec<InstanceChange>,
@@ -148,20 +148,20 @@ struct PlanOfOne<'a> {
 impl<'a> PlanOfOne<'a> {
     fn new(world: &'a World<'a>, key: &'a ObjectKey, accepted: &'a AcceptedConfiguration) -> Self {
         let is_selected = accepted.selection == Selection::Selected;
-        let sighting = world.discoveries.get(key).filter(|_| is_selected);
+        let discovery = world.discoveries.get(key).filter(|_| is_selected);
         let left_out = accepted.selection == Selection::LeftOut;
         let mut report = Report {
-            complete: left_out || sighting.is_some_and(|s| s.set.complete),
+            complete: left_out || discovery.is_some_and(|s| s.set.complete),
             ..Report::default()
         };
-        if let Some(error) = sighting.and_then(|s| s.error.as_ref()) {
+        if let Some(error) = discovery.and_then(|s| s.error.as_ref()) {
             report.problems.push(Problem::new(
                 Reason::DiscoveryFailed,
                 format!("discovery failed and is tried again: {error}"),
             ));
         }
-        report.problems.extend(trouble::of_handlers(sighting));
-        let unusable = sighting.and_then(|s| s.set.problems_in_short());
+        report.problems.extend(trouble::of_handlers(discovery));
+        let unusable = discovery.and_then(|s| s.set.problems_in_short());
         (report.problems)
             .extend(unusable.map(|text| Problem::new(Reason::DiscoveryIncomplete, text)));
         let unseen = (world.instances.iter())
@@ -172,7 +172,7 @@ impl<'a> PlanOfOne<'a> {
             world,
             key,
             accepted,
-            sighting,
+            discovery,
             unseen,
             changes: vec![],
             absences: Absences::new(),
@@ -189,10 +189,10 @@ impl<'a> PlanOfOne<'a> {
     /// Devices that have an Instance keep it; the others are returned.
     fn follow_devices(&mut self) -> Vec<&'a Device> {
         let mut new = vec![];
-        let Some(sighting) = self.sighting else {
+        let Some(discovery) = self.discovery else {
             return new;
         };
-        for device in sighting.set.devices.values() {
+        for device in discovery.set.devices.values() {
             match self.instance_of(device) {
                 Some((key, instance)) => {
                     self.unseen.remove(key);
@@ -211,7 +211,7 @@ impl<'a> PlanOfOne<'a> {
     /// Instances whose device is missing turn unhealthy, and go when their grace period is over, but not before a
     /// first complete look, and not while a container holds one of their slots. Those that go make room.
     fn follow_absences(&mut self, budget: &mut InstanceBudget) {
-        let is_complete = self.sighting.is_some_and(|s| s.set.complete);
+        let is_complete = self.discovery.is_some_and(|s| s.set.complete);
         let seconds = self.accepted.configuration.spec.grace_period_seconds;
         let grace = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
         for (key, instance) in std::mem::take(&mut self.unseen) {
@@ -233,8 +233,8 @@ impl<'a> PlanOfOne<'a> {
             let since = self.world.absences.get(key).copied().unwrap_or(uptime);
             let left = (since + grace).saturating_sub(uptime);
             let id = device_id(instance);
-            let is_elsewhere = (self.sighting.zip(id.as_ref()))
-                .is_some_and(|(sighting, id)| sighting.set.devices.contains_key(id));
+            let is_elsewhere = (self.discovery.zip(id.as_ref()))
+                .is_some_and(|(discovery, id)| discovery.set.devices.contains_key(id));
             if is_elsewhere {
                 self.leave(key, instance, "its device has another Instance now");
                 budget.0 += 1;
@@ -245,9 +245,9 @@ impl<'a> PlanOfOne<'a> {
                 self.health(key, instance, self.gone(id.as_ref()));
                 continue; // it is there
             }
-            let is_missing = match (self.sighting, &id) {
-                (Some(sighting), Some(id)) => sighting.is_missing(id),
-                (Some(sighting), None) => sighting.set.is_whole(),
+            let is_missing = match (self.discovery, &id) {
+                (Some(discovery), Some(id)) => discovery.is_missing(id),
+                (Some(discovery), None) => discovery.set.is_whole(),
                 (None, _) => false,
             };
             if is_complete && is_missing && left.is_zero() {
@@ -337,40 +337,44 @@ impl<'a> PlanOfOne<'a> {
     }
 
     fn is_held_back(&self, id: &DeviceId) -> bool {
-        self.sighting.is_some_and(|s| s.is_held_back(id))
+        self.discovery.is_some_and(|s| s.is_held_back(id))
     }
 
-    fn seen(&self, device: &Device) -> View {
-        View {
+    fn seen(&self, device: &Device) -> Health {
+        Health {
             is_healthy: true,
             connection: Some(device.connection_digest()),
             trouble: self.flapping(&device.id),
         }
     }
 
-    fn gone(&self, id: Option<&DeviceId>) -> View {
-        View {
+    fn gone(&self, id: Option<&DeviceId>) -> Health {
+        Health {
             is_healthy: false,
             connection: None,
             trouble: id.and_then(|id| self.flapping(id)),
         }
     }
 
-    fn health(&mut self, key: &ObjectKey, instance: &Instance, view: View) {
+    fn health(&mut self, key: &ObjectKey, instance: &Instance, health: Health) {
         if is_merged(self.world, instance) {
-            self.miss(key, instance, &view);
+            self.miss(key, instance, &health);
             return;
         }
         let now = self.world.now.text;
         let before = instance.status.as_ref();
         let is_said = match self.world.merges {
-            true => says_exception(&before.cloned().unwrap_or_default(), self.world.node, &view),
-            false => before.is_some_and(|before| says_health(before, self.world.node, &view)),
+            true => says_exception(
+                &before.cloned().unwrap_or_default(),
+                self.world.node,
+                &health,
+            ),
+            false => before.is_some_and(|before| says_health(before, self.world.node, &health)),
         };
         if !is_said {
             self.changes.push(InstanceChange::Health {
                 key: key.clone(),
-                view,
+                health,
                 now: now.to_owned(),
             });
         }

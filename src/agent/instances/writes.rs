@@ -192,7 +192,7 @@ impl Writes {
         }
         match change {
             InstanceChange::Health { key, .. } if !self.has_said(key, instances) => None,
-            InstanceChange::Health { view, .. } => Some(u8::from(view.is_healthy)),
+            InstanceChange::Health { health, .. } => Some(u8::from(health.is_healthy)),
             InstanceChange::Describe { .. } => Some(2),
             InstanceChange::Create(_)
             | InstanceChange::Join(_)

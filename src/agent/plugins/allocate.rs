@@ -3,7 +3,7 @@ use super::{answer::to_wire, denied::Denied, former_name, inputs::Inputs};
 use crate::{
     agent::{
         connections::{self, ConnectionDigest, Connections},
-        plan_inputs::{Sight, sight, why_gone},
+        plan_inputs::{DeviceState, device_state, why_gone},
         slots::{ClaimRequest, Request, Requests, plan::is_listed},
     },
     api::reason::Reason,
@@ -328,14 +328,14 @@ impl Allocator {
         for key in keys {
             let missing = || Denied::gone(format!("Instance {key} is gone"));
             let instance = instances.get(key).ok_or_else(missing)?;
-            match sight(instance, &discoveries) {
-                Sight::Adopted => {}
-                Sight::Gone => {
+            match device_state(instance, &discoveries) {
+                DeviceState::Adopted => {}
+                DeviceState::Gone => {
                     let why = why_gone(instance, &discoveries);
                     let message = format!("the device of Instance {key} {why}");
                     return Err(Denied::gone(message));
                 }
-                Sight::Seen(device) => {
+                DeviceState::Seen(device) => {
                     let name = InstanceName::new(&key.name);
                     let configuration = instance.spec.configuration_key(&key.namespace);
                     let accepted = validated.accepted.get(&configuration);

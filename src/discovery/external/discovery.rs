@@ -129,13 +129,13 @@ impl ExternalDiscovery {
                 }
             }
             Event::Broken(why) => {
-                metrics().count_discovery(handler, false);
+                metrics().count_failed_discovery(handler);
                 if !was_broken {
                     warn!(handler, %endpoint, "discovery failed, and is tried again: {why}");
                 }
             }
             Event::Refuses(why) => {
-                metrics().count_discovery(handler, false);
+                metrics().count_failed_discovery(handler);
                 warn!(handler, %endpoint, "the handler refuses discoveryDetails: {why}");
             }
         }

@@ -14,7 +14,7 @@ use crate::{
         code, events::about, is_conflict, is_not_found, is_unprocessable, reason, untracked,
     },
     model::names::ObjectKey,
-    store::{About, InstanceChange, StoreError, View, key_of, plan::in_use_by},
+    store::{About, Health, InstanceChange, StoreError, key_of, plan::in_use_by},
 };
 use json_patch::Patch as JsonPatch;
 use kube::api::{DeleteParams, PatchParams, PostParams, Preconditions};
@@ -60,12 +60,17 @@ impl Inner {
                     .await
                     .map(drop)
             }
-            InstanceChange::Health { view, now, .. } => self.health(&key, view, now).await,
+            InstanceChange::Health { health, now, .. } => self.health(&key, health, now).await,
             InstanceChange::Delete {
                 reason,
                 even_in_use,
                 ..
-            } => self.delete(&key, reason, *even_in_use).await,
+            } => {
+                if !even_in_use {
+                    self.check_unused(&key)?;
+                }
+                self.delete(&key, reason).await
+            }
         }
     }
 
@@ -115,26 +120,27 @@ impl Inner {
         let left = self.patch(key, |i| Ok(plan::leave(i, node))).await?;
         if left.spec.nodes.is_empty() && in_use_by(&left.spec).is_none() {
             let reason = "no node sees its device";
-            return self.delete(key, reason, false).await;
+            self.check_unused(key)?;
+            return self.delete(key, reason).await;
         }
         Ok(())
     }
 
-    async fn health(&self, key: &ObjectKey, view: &View, now: &str) -> Result<(), StoreError> {
+    async fn health(&self, key: &ObjectKey, health: &Health, now: &str) -> Result<(), StoreError> {
         let node = &self.settings.node_name;
         let instance = self.stored(key)?;
-        self.patch_status(key, |i| plan::health(i, node, view, now))
+        self.patch_status(key, |i| plan::health(i, node, health, now))
             .await?;
-        self.tell_of_health(&instance, view);
+        self.tell_of_health(&instance, health);
         Ok(())
     }
 
     /// Writes one Event when a trouble begins, and one when the health changes without a trouble.
-    fn tell_of_health(&self, instance: &Instance, view: &View) {
+    fn tell_of_health(&self, instance: &Instance, health: &Health) {
         let node = &self.settings.node_name;
         let mut entries = instance.status.iter().flat_map(|status| &status.nodes);
         let before = entries.find(|entry| entry.name == *node);
-        if let Some(trouble) = &view.trouble {
+        if let Some(trouble) = &health.trouble {
             let reason = trouble.reason.as_str();
             let is_known = before.is_some_and(|b| b.reason.as_deref() == Some(reason));
             if !is_known {
@@ -143,7 +149,10 @@ impl Inner {
             }
             return;
         }
-        match (before.is_none_or(|b| b.health == HEALTHY), view.is_healthy) {
+        match (
+            before.is_none_or(|b| b.health == HEALTHY),
+            health.is_healthy,
+        ) {
             (true, false) => {
                 let note = format!("node {node} does not see the device any more");
                 self.events
@@ -177,17 +186,19 @@ impl Inner {
         Err(changing(key, &reason))
     }
 
-    async fn delete(
-        &self,
-        key: &ObjectKey,
-        reason: &'static str,
-        even_in_use: bool,
-    ) -> Result<(), StoreError> {
+    fn check_unused(&self, key: &ObjectKey) -> Result<(), StoreError> {
         let instance = self.stored(key)?;
-        if let Some(holders) = in_use_by(&instance.spec).filter(|_| !even_in_use) {
-            let instance = key.clone();
-            return Err(StoreError::InUse { instance, holders });
+        match in_use_by(&instance.spec) {
+            Some(holders) => Err(StoreError::InUse {
+                instance: key.clone(),
+                holders,
+            }),
+            None => Ok(()),
         }
+    }
+
+    async fn delete(&self, key: &ObjectKey, reason: &'static str) -> Result<(), StoreError> {
+        let instance = self.stored(key)?;
         let (uid, resource_version) = plan::deleted_as(&instance);
         let params = DeleteParams::default().preconditions(Preconditions {
             uid,

@@ -12,7 +12,7 @@ use crate::{
         device::Device, instance_name::InstanceName, limits, names::ObjectKey, slot::holders,
         slot_table::Use,
     },
-    store::{Report, View},
+    store::{Health, Report},
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -72,11 +72,11 @@ impl PlanOfOne<'_> {
     }
 
     /// An Instance that names this node, and whose device is missing.
-    pub(super) fn miss(&mut self, key: &ObjectKey, instance: &Instance, view: &View) {
+    pub(super) fn miss(&mut self, key: &ObjectKey, instance: &Instance, health: &Health) {
         self.report.devices.push(SeenDevice {
-            state: (!view.is_healthy).then(|| UNHEALTHY.to_owned()),
-            flapping: trouble_of(view, Reason::Flapping),
-            other_host: trouble_of(view, Reason::IdentityChanged),
+            state: (!health.is_healthy).then(|| UNHEALTHY.to_owned()),
+            flapping: trouble_of(health, Reason::Flapping),
+            other_host: trouble_of(health, Reason::IdentityChanged),
             ..of_instance(key, instance)
         });
     }
@@ -140,8 +140,8 @@ fn noted_pin(device: &Device) -> Option<String> {
     (pin.len() <= limits::PIN_MAX).then_some(pin)
 }
 
-fn trouble_of(view: &View, reason: Reason) -> Option<String> {
-    let such = view
+fn trouble_of(health: &Health, reason: Reason) -> Option<String> {
+    let such = health
         .trouble
         .as_ref()
         .filter(|trouble| trouble.reason == reason);

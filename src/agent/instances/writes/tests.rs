@@ -2,7 +2,7 @@
 use super::*;
 use crate::{
     api::instance::{Instance, InstanceStatus, NodeHealth},
-    store::View,
+    store::Health,
 };
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ fn key(name: &str) -> ObjectKey {
 fn health(name: &str, is_healthy: bool) -> InstanceChange {
     InstanceChange::Health {
         key: key(name),
-        view: View {
+        health: Health {
             is_healthy,
             connection: None,
             trouble: None,

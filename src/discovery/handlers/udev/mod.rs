@@ -152,7 +152,7 @@ async fn follow(
         .map_err(|e| DiscoveryError(e.to_string()))?;
     let mut tree = look
         .clone()
-        .changed(|look| scan::all(&look.sysfs, &look.details, true))
+        .changed(|look| scan::all(&look.sysfs, &look.details))
         .await?;
     let mut waits_until = None;
     let mut pause = Duration::ZERO;

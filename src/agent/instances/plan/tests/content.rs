@@ -138,7 +138,7 @@ fn of_a_shared_instance_only_the_first_node_writes_what_all_see() {
         "as node-b sees it"
     );
 
-    // This node loses sight of it; the other one still sees it.
+    // This node does not see it any more; the other one still sees it.
     fixture.configure(", gracePeriodSeconds: 0");
     fixture.see(&[], true);
     let planned = fixture.plan();

@@ -99,9 +99,9 @@ impl Fixture {
         });
         self.discoveries.insert(
             key("cam"),
-            Sighting {
+            DiscoveryState {
                 set,
-                ..Sighting::default()
+                ..DiscoveryState::default()
             },
         );
     }

@@ -39,12 +39,12 @@ impl Storm {
 
     fn say(&mut self, said: &Arc<DeviceSet>) {
         let belief = self.damper.turn(said, |_| true, self.fixture.now());
-        let sighting = Sighting {
+        let discovery = DiscoveryState {
             set: belief.set.clone(),
             flapping: Arc::new(belief.flapping.clone()),
-            ..Sighting::default()
+            ..DiscoveryState::default()
         };
-        self.fixture.discoveries.insert(key("cam"), sighting);
+        self.fixture.discoveries.insert(key("cam"), discovery);
         self.belief = Some(belief);
     }
 
