@@ -318,7 +318,7 @@ impl Plugins {
         self.running.insert(name, running);
     }
 
-    /// Tells each plugin what its slots are now; those whose slots are the same hear nothing.
+    /// Sends each plugin its slots, if they have changed.
     async fn publish_slots(&mut self) {
         let gone = self.gone();
         let mut stale = self.inputs.table.take_touched();

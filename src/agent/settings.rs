@@ -8,7 +8,7 @@ use k8s_openapi::jiff::Timestamp;
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use tokio::time::Instant;
 
-/// The time that must lie between the two looks at the kubelet's books that miss a slot, before it is released. `slots::plan`
+/// The time that must lie between the two looks at the kubelet's records that miss a slot, before it is released. `slots::plan`
 /// makes it shorter for slots that were claimed long ago, if the checkpoint is fresh.
 pub const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 /// The time for which a kubelet that has restarted may list no containers, because it has not looked at all of them yet.
@@ -34,7 +34,7 @@ pub struct Settings {
     /// The time for which a new kubelet without a checkpoint may list no containers although some run. An agent without an
     /// own Pod waits so long.
     pub kubelet_startup_grace: Duration,
-    /// The time that must lie between the two looks at the kubelet's books that miss a slot: see [`LOOK_INTERVAL`].
+    /// The time that must lie between the two looks at the kubelet's records that miss a slot: see [`LOOK_INTERVAL`].
     pub look_interval: Duration,
     /// The time for which a resource name belongs to another plugin after its devices were listed last.
     pub resource_name_hold: Duration,

@@ -7,12 +7,13 @@
     clippy::duplicated_attributes,
     reason = "columns share a type or a path"
 )]
-use super::condition::Condition;
+use super::condition::{Condition, ConditionStatus, ConditionType};
 use crate::model::{
     limits,
     names::ObjectKey,
     typed_names::{ConfigurationName, NodeName},
 };
+use k8s_openapi::jiff::Timestamp;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -122,7 +123,7 @@ pub struct InstanceStatus {
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"])
     )]
     pub conditions: Vec<Condition>,
-    /// Each node's view of the device.
+    /// The health of the device on each node.
     #[serde(default)]
     #[schemars(
         length(max = limits::NODES_MAX),
@@ -140,7 +141,7 @@ pub const HEALTHY: &str = "Healthy";
 /// The `health` of a device that a node does not see, and the `state` of it in the node's NodeDevices.
 pub const UNHEALTHY: &str = "Unhealthy";
 
-/// One node's view of a device.
+/// The health of a device on one node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeHealth {
@@ -153,7 +154,7 @@ pub struct NodeHealth {
     /// The time of the last change of `health`, RFC 3339.
     #[schemars(length(max = limits::WORD_MAX))]
     pub last_transition_time: String,
-    /// A digest of how the node reaches the device. A broker that was told another one is replaced.
+    /// A digest of how the node reaches the device. A broker that started with another one is replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limits::WORD_MAX))]
     pub connection: Option<String>,
@@ -164,6 +165,16 @@ pub struct NodeHealth {
     /// The same in a sentence, as it was when `health` or `reason` last changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+}
+
+impl InstanceStatus {
+    /// Returns the time since which no node sees the device. It is kept on the API server, so that a new controller goes on
+    /// counting.
+    pub fn unavailable_since(&self) -> Option<Timestamp> {
+        let available = Condition::of_type(&self.conditions, ConditionType::Available)?;
+        let since = available.last_transition_time.parse().ok();
+        since.filter(|_| available.has_status(ConditionStatus::False))
+    }
 }
 
 impl InstanceSpec {

@@ -88,7 +88,7 @@ pub struct SeenDevice {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limits::WORD_MAX))]
     pub state: Option<String>,
-    /// A digest of how the node reaches the device. A broker that was told another one is replaced.
+    /// A digest of how the node reaches the device. A broker that started with another one is replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limits::WORD_MAX))]
     pub connection: Option<String>,

@@ -14,8 +14,8 @@ use super::{
 };
 use crate::{
     agent::{
-        books::plan::Entry,
         instances::plan::{self as instances, Absences},
+        kubelet_records::plan::Entry,
         plan_inputs::{Now, observed_slots},
         plugins::plan as plugins,
         values::{Offered, Slot},

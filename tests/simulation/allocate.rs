@@ -159,8 +159,8 @@ impl Agent {
     async fn not_held(&self) -> BTreeSet<SlotId> {
         let begun = self.uptime();
         let held = self.slots.borrow().held();
-        let books = self.look(&held, &mut None).await;
-        let Some(listed) = books.and_then(|books| books.held()) else {
+        let records = self.look(&held, &mut None).await;
+        let Some(listed) = records.and_then(|records| records.held()) else {
             return BTreeSet::new();
         };
         let held = self.slots.borrow().held();

@@ -337,7 +337,7 @@ impl Store {
             let is_news = own.has_changed().is_ok_and(|is_news| is_news);
             let seen = own.borrow_and_update().clone().flatten();
             if is_news && seen.is_none() {
-                written.is_deleted();
+                written.note_deletion();
             }
             let began = machine.now();
             let urgency = match due {
@@ -394,9 +394,9 @@ impl Store {
             }
         };
         match outcome {
-            Ok(object) => written.is_there(object),
-            Err(e) if is_not_found(&e) => written.is_gone(),
-            Err(e) if is_conflict(&e) => written.is_other(),
+            Ok(object) => written.set_written(object),
+            Err(e) if is_not_found(&e) => written.note_missing(),
+            Err(e) if is_conflict(&e) => written.note_other(),
             Err(_) => return Some(false),
         }
         Some(true)

@@ -209,7 +209,7 @@ impl<'a> PlanOfOne<'a> {
     }
 
     /// Instances whose device is missing turn unhealthy, and go when their grace period is over, but not before a
-    /// first complete look, and not while a container holds one of their slots. Those that go make room.
+    /// first complete look, and not while a container holds one of their slots. Those that are removed free their part of the budget.
     fn follow_absences(&mut self, budget: &mut InstanceBudget) {
         let is_complete = self.discovery.is_some_and(|s| s.set.complete);
         let seconds = self.accepted.configuration.spec.grace_period_seconds;

@@ -133,7 +133,7 @@ impl Writes {
                 self.succeeds(&step);
                 return Outcome::Done;
             }
-            // It was there when it was to be created, and gone when it was to be joined: nothing will tell that it may
+            // It was there when it was to be created, and gone when it was to be joined: no event will say that it may
             // be created now.
             (InstanceChange::Create(_), Err(error @ StoreError::Gone(_))) => error,
             (_, Err(StoreError::Gone(_) | StoreError::Exists(_) | StoreError::InUse { .. })) => {

@@ -252,7 +252,7 @@ impl Allocator {
     }
 
     /// Plans the claim, to learn which devices it needs. `slots::run` plans it again when it writes it, because the slots can
-    /// change while this call waits for the devices. If this node's other resource holds a slot, the kubelet's books show
+    /// change while this call waits for the devices. If this node's other resource holds a slot, the kubelet's records show
     /// whether the container of that slot has ended.
     async fn expected(
         &self,
@@ -284,12 +284,12 @@ impl Allocator {
         }
     }
 
-    /// The slots of this node that no container holds, by a look at the kubelet's books just now.
+    /// The slots of this node that no container holds, by a look at the kubelet's records just now.
     async fn gone(&self) -> BTreeSet<SlotId> {
         let begun = self.inputs.clock.uptime();
         let held = self.inputs.table.borrow().held();
-        let books = self.inputs.books.look(&held, &mut None).await;
-        match books.ok().flatten().and_then(|books| books.held()) {
+        let records = self.inputs.records.look(&held, &mut None).await;
+        match records.ok().flatten().and_then(|records| records.held()) {
             Some(listed) => (self.inputs.table.borrow().held().into_iter())
                 .filter(|held| held.answered <= begun && !is_listed(held, &listed))
                 .map(|held| held.slot)

@@ -25,10 +25,10 @@ pub(super) async fn check(
         return Ok(());
     }
     // Whoever cannot be asked says nothing against it: the kubelet is right on its own node.
-    let Ok(books) = inputs.books.read_fresh().await else {
+    let Ok(records) = inputs.records.read_fresh().await else {
         return Ok(());
     };
-    for (other, ids) in books
+    for (other, ids) in records
         .held_by_resource()
         .iter()
         .filter(|(other, _)| **other != name)

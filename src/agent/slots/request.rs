@@ -23,7 +23,7 @@ pub(in crate::agent) type Requests = mpsc::Sender<Request>;
 #[derive(Debug)]
 pub(in crate::agent) enum Request {
     Claim(ClaimRequest),
-    /// Releases slots that no container held in a look at the kubelet's books that began at uptime `begun`.
+    /// Releases slots that no container held in a look at the kubelet's records that began at uptime `begun`.
     Release {
         changes: Vec<SlotChange>,
         begun: Duration,
@@ -34,6 +34,7 @@ pub(in crate::agent) enum Request {
     },
 }
 
+/// The claim of one Allocate call.
 #[derive(Debug)]
 pub(in crate::agent) struct ClaimRequest {
     pub(in crate::agent) resource: Resource,

@@ -15,7 +15,7 @@ use super::{
 use crate::{
     api::{
         configuration::{Configuration, DEFAULT_SLOT_RELEASE_SECONDS},
-        instance::{Instance, InstanceStatus},
+        instance::Instance,
         names,
     },
     controller::{
@@ -306,7 +306,7 @@ impl View<'_> {
         if is_deleting || !instance.spec.nodes.is_empty() || holders(instance).next().is_some() {
             return None;
         }
-        let since = unavailable_since(instance.status.as_ref()?)?;
+        let since = instance.status.as_ref()?.unavailable_since()?;
         // The agent of a node that has no Node says again and again that it sees the device.
         let seen = self.memory.seen.get(key);
         let calm = seen.map_or(Duration::MAX, |seen| self.instant - *seen);
@@ -320,13 +320,6 @@ impl View<'_> {
         };
         Some(grace.saturating_sub(elapsed(since, self.now).min(calm)))
     }
-}
-
-/// Returns since when no node sees the device: kept on the API server, so that a new controller goes on counting.
-fn unavailable_since(status: &InstanceStatus) -> Option<Timestamp> {
-    let mut conditions = status.conditions.iter();
-    let condition = conditions.find(|c| c.type_ == "Available" && c.status == "False")?;
-    condition.last_transition_time.parse().ok()
 }
 
 /// The slots in use, each with the node that holds it. A value that nobody of ours writes is left to who wrote it.

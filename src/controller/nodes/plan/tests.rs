@@ -2,10 +2,13 @@ mod lost;
 mod merge;
 
 use super::*;
-use crate::controller::{
-    fixtures::{at, configuration, instance, key, not_ready, off, ready, text},
-    nodes::away::Pods,
-    world::NodeState,
+use crate::{
+    api::instance::InstanceStatus,
+    controller::{
+        fixtures::{at, configuration, instance, key, not_ready, off, ready, text},
+        nodes::away::Pods,
+        world::NodeState,
+    },
 };
 use proptest::prelude::*;
 use serde::{Serialize, de::DeserializeOwned};
