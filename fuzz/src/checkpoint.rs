@@ -5,8 +5,8 @@ use petiole::{
     kubelet::fuzzing::checkpoint_again,
     model::{
         checkpoint::{self, Data, Entry},
+        instance_name::InstanceKey,
         instance_name::InstanceName,
-        names::ObjectKey,
         slot_table::{ObservedSlots, Precedence, SlotTable},
     },
 };
@@ -60,7 +60,7 @@ fn instance(entry: &Entry) -> Option<ObservedSlots> {
         .strip_prefix(PREFIX)?
         .strip_prefix('/')?;
     Some(ObservedSlots {
-        key: ObjectKey::new("default", name),
+        key: InstanceKey::new("default", name),
         precedence: Precedence::default(),
         configuration: (InstanceName::from(name).configuration()).unwrap_or_default(),
         capacity: 2,

@@ -1,7 +1,7 @@
 //! `deviceUsage` and the slot table. An input is a program of what an agent sees and does, see [`Agent::step`].
 use crate::bytes::Reader;
 use petiole::model::{
-    names::ObjectKey,
+    instance_name::InstanceKey,
     slot::{ListedId, SlotId, SlotOwner},
     slot_table::{Claim, ObservedSlots, Precedence, Resource, SlotChange, SlotTable, Use},
 };
@@ -247,9 +247,9 @@ fn instances(input: &mut Reader<'_>) -> Vec<ObservedSlots> {
     present.map(instance).collect()
 }
 
-fn key(input: &mut Reader<'_>, instance: usize) -> ObjectKey {
+fn key(input: &mut Reader<'_>, instance: usize) -> InstanceKey {
     let namespace = usize::from(input.below(8) / 7);
-    ObjectKey::new(NAMESPACES[namespace], INSTANCES[instance])
+    InstanceKey::new(NAMESPACES[namespace], INSTANCES[instance])
 }
 
 /// Returns the ids of one resource that a container has, with the devices that all its ids stand for.

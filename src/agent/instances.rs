@@ -13,7 +13,7 @@ use crate::{
     api::instance::Instance,
     backoff::Backoff,
     discovery::session::Discoveries,
-    model::{names::ObjectKey, slot_table::Use},
+    model::{instance_name::InstanceKey, names::ObjectKey, slot_table::Use},
     store::{InstanceChange, Report, Store, StoreError, key_of},
     telemetry::metrics,
 };
@@ -182,7 +182,7 @@ fn configuration_of(instance: &Instance) -> ObjectKey {
 }
 
 /// Logs failures in one line, because failures at the same time usually have one cause.
-fn tell(failures: &[(ObjectKey, StoreError)]) {
+fn tell(failures: &[(InstanceKey, StoreError)]) {
     if let [(instance, error), others @ ..] = failures {
         let others = match others.len() {
             0 => String::new(),

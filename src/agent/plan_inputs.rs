@@ -4,7 +4,7 @@ use crate::{
     discovery::session::{Discoveries, DiscoveryState},
     model::{
         device::{Device, DeviceId},
-        names::ObjectKey,
+        instance_name::InstanceKey,
         pin::Pin,
         slot_table::{ObservedSlots, Precedence},
     },
@@ -94,7 +94,7 @@ pub(crate) fn device_id(instance: &Instance) -> Option<DeviceId> {
 
 /// The slots of an Instance, for the table of this node's. Its Configuration may be one that this node does not work with.
 pub(crate) fn observed_slots(
-    key: &ObjectKey,
+    key: &InstanceKey,
     instance: &Instance,
     node: &str,
     is_stray: bool,

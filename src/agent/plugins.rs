@@ -20,8 +20,8 @@ use crate::{
     api::instance::Instance,
     files,
     model::{
-        instance_name::InstanceName, limits, names::ObjectKey, plugin_name::PluginName,
-        resource_name::ResourceName, slot_table::Resource,
+        instance_name::InstanceKey, instance_name::InstanceName, limits, names::ObjectKey,
+        plugin_name::PluginName, resource_name::ResourceName, slot_table::Resource,
     },
     proto::DESCRIPTORS,
     store::{Instances, Store},
@@ -213,7 +213,7 @@ impl Plugins {
             // An object alone is not believed: each slot is kept, listed and sent to the kubelet.
             let limit = limits::slots_of_each(now.values().map(|i| i.spec.capacity));
             let is_cut_as_before = std::mem::replace(&mut self.slot_limit, limit) == limit;
-            let is_same = |key: &ObjectKey, instance: &Arc<Instance>| {
+            let is_same = |key: &InstanceKey, instance: &Arc<Instance>| {
                 is_cut_as_before
                     && !unobserved.contains(key)
                     && before
@@ -377,7 +377,7 @@ impl Plugins {
     }
 }
 
-fn configuration_of(key: &ObjectKey, instance: &Instance) -> ObjectKey {
+fn configuration_of(key: &InstanceKey, instance: &Instance) -> ObjectKey {
     instance.spec.configuration_key(&key.namespace)
 }
 

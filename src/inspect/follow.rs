@@ -35,6 +35,7 @@ pub async fn run(
     }
     let (sender, mut changes) = sync::watch::channel(None);
     let apis = watch::apis::<Instance>(&client, &namespaces);
+    // Only the changes are needed, so `drop` keeps nothing of the objects.
     let watching = watch::run(
         apis,
         watch::Selection::new("Instances", config),

@@ -1,7 +1,7 @@
 //! Serves the devices as a web page that changes by itself.
 //!
 //! The page is read-only, and so is the server: it knows `GET` alone. It has the rights of whoever started it, so it listens
-//! on this machine alone unless it is told otherwise.
+//! on this machine alone unless a flag says otherwise.
 use super::{
     host::is_allowed,
     page,

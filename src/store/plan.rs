@@ -1,5 +1,5 @@
 //! Computes an Instance after a change. Pure.
-use super::{Exchange, Health, InstanceChange, StoreError, key_of};
+use super::{Exchange, Health, InstanceChange, StoreError, instance_key};
 use crate::{
     api::{
         condition::{Condition, ConditionStatus, ConditionType},
@@ -320,7 +320,7 @@ pub(crate) fn exchanged(
             SlotOwner::from_usage(&usage).unwrap_or(Some(SlotOwner::Node(usage.as_str().into())));
         if current != change.from && current != change.to {
             return Err(StoreError::SlotTaken {
-                instance: key_of(&instance.metadata),
+                instance: instance_key(&instance.metadata),
                 slot: id,
                 owner: usage,
             });
@@ -363,7 +363,7 @@ fn write(instance: &mut Instance, change: &SlotChange, connection_digest: Option
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{model::names::ObjectKey, store::fixtures::exchange_of};
+    use crate::{model::instance_name::InstanceKey, store::fixtures::exchange_of};
 
     fn camera() -> Instance {
         let mut instance = Instance::new("cam-1", Default::default());
@@ -446,10 +446,10 @@ mod tests {
             (camera.spec.device_usage).insert(format!("cam-1-{n}"), node);
         }
         let lost = health(false, None);
-        let leave = InstanceChange::Leave(ObjectKey::new("default", "cam-1"));
+        let leave = InstanceChange::Leave(InstanceKey::new("default", "cam-1"));
         camera.status = Some(with_health(&InstanceStatus::default(), "a", &lost, "t1"));
         let condition = |camera: &Instance| camera.status.clone().unwrap().conditions.remove(0);
-        let key = ObjectKey::new("default", "cam-1");
+        let key = InstanceKey::new("default", "cam-1");
         let seen = InstanceChange::Health {
             key,
             health: lost,
@@ -501,7 +501,7 @@ mod tests {
 
     #[test]
     fn joining_twice_and_leaving_once_leaves_nobody() {
-        let key = ObjectKey::new("default", "cam-1");
+        let key = InstanceKey::new("default", "cam-1");
         let joined = changed(&camera(), &InstanceChange::Join(key.clone()), "b").unwrap();
         let joined = changed(&joined, &InstanceChange::Join(key.clone()), "b").unwrap();
         assert_eq!(joined.spec.nodes, ["a", "b"]);

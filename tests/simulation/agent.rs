@@ -25,8 +25,8 @@ use crate::{
     discovery::session::{Discoveries, DiscoveryState},
     model::{
         device::DeviceSet,
+        instance_name::InstanceKey,
         instance_name::InstanceName,
-        names::ObjectKey,
         plugin_name::PluginName,
         resource_name::ResourceName,
         slot_table::{Resource, SlotTable, Use},
@@ -230,7 +230,7 @@ impl Agent {
     fn gone(&self) -> BTreeSet<InstanceName> {
         let (instances, discoveries) = (&self.store.instances, &self.discoveries);
         let slots = self.slots.borrow();
-        let has_slots = |key: &ObjectKey| slots.has_slots(key);
+        let has_slots = |key: &InstanceKey| slots.has_slots(key);
         plugins::gone(&instances.borrow(), &discoveries.borrow(), has_slots)
     }
 
@@ -345,7 +345,7 @@ impl Agent {
             let now = self.store.instances.borrow().clone();
             let before = std::mem::replace(observed, now.clone());
             let unobserved = slots.take_unobserved();
-            let is_same = |key: &ObjectKey, instance: &Arc<Instance>| {
+            let is_same = |key: &InstanceKey, instance: &Arc<Instance>| {
                 let before = before.get(key).filter(|_| !unobserved.contains(key));
                 before.is_some_and(|before| Arc::ptr_eq(before, instance))
             };

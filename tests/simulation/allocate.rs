@@ -9,8 +9,8 @@ use crate::{
         slots::plan::is_listed,
     },
     model::{
+        instance_name::InstanceKey,
         instance_name::InstanceName,
-        names::ObjectKey,
         slot::SlotId,
         slot_table::{Claim, ClaimError, Held, Resource},
     },
@@ -171,7 +171,7 @@ impl Agent {
             .collect()
     }
 
-    async fn seen(&self, keys: BTreeSet<ObjectKey>) -> Result<Seen, String> {
+    async fn seen(&self, keys: BTreeSet<InstanceKey>) -> Result<Seen, String> {
         let mut discoveries = self.discoveries.subscribe();
         let waiting = Box::pin(async {
             loop {
@@ -186,7 +186,7 @@ impl Agent {
         found.unwrap_or_else(|| Err("not seen since the agent started".to_owned()))
     }
 
-    fn find(&self, keys: &BTreeSet<ObjectKey>) -> Result<Seen, String> {
+    fn find(&self, keys: &BTreeSet<InstanceKey>) -> Result<Seen, String> {
         let instances = self.store.instances.borrow().clone();
         let discoveries = self.discoveries.borrow().clone();
         let mut found = Seen::new();

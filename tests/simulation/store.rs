@@ -12,7 +12,7 @@ use crate::{
     api::{instance::Instance, names, node_devices::NodeDevices},
     backoff::Backoff,
     cluster::{code, is_conflict, is_not_found, is_unprocessable, reason},
-    model::names::ObjectKey,
+    model::{instance_name::InstanceKey, names::ObjectKey},
     store::{
         Exchange, Health, InstanceChange, Instances, Report, StoreError, is_same,
         kubernetes::{
@@ -165,7 +165,7 @@ impl Store {
     }
 
     pub(super) async fn apply(&self, changes: Vec<InstanceChange>) -> Vec<Made<()>> {
-        let mut by_instance: BTreeMap<ObjectKey, Vec<(usize, InstanceChange)>> = BTreeMap::new();
+        let mut by_instance: BTreeMap<InstanceKey, Vec<(usize, InstanceChange)>> = BTreeMap::new();
         for (n, change) in changes.into_iter().enumerate() {
             by_instance
                 .entry(change.key())
@@ -219,7 +219,7 @@ impl Store {
         }
     }
 
-    async fn create(&self, key: &ObjectKey, instance: &Instance) -> Made<()> {
+    async fn create(&self, key: &InstanceKey, instance: &Instance) -> Made<()> {
         let new = plan::to_create(instance, &self.node);
         let (by, now) = (names::AGENT_MANAGER, self.client.world.machine.clock());
         let created = self
@@ -239,7 +239,7 @@ impl Store {
         }
     }
 
-    async fn join_existing(&self, key: &ObjectKey, ours: &Instance) -> Made<()> {
+    async fn join_existing(&self, key: &InstanceKey, ours: &Instance) -> Made<()> {
         let node = &self.node;
         let there = self.read(key).await?;
         match name_conflict(&there, ours) {
@@ -255,7 +255,7 @@ impl Store {
         }
     }
 
-    async fn leave(&self, key: &ObjectKey) -> Made<()> {
+    async fn leave(&self, key: &InstanceKey) -> Made<()> {
         let node = &self.node;
         self.patch_status(key, |i| plan::unseen(i, node)).await?;
         let left = self.patch(key, |i| Ok(plan::leave(i, node))).await?;
@@ -265,7 +265,7 @@ impl Store {
         Ok(())
     }
 
-    async fn health(&self, key: &ObjectKey, health: &Health, now: &str) -> Made<()> {
+    async fn health(&self, key: &InstanceKey, health: &Health, now: &str) -> Made<()> {
         let node = &self.node;
         self.patch_status(key, |i| plan::health(i, node, health, now))
             .await
@@ -273,7 +273,7 @@ impl Store {
 
     async fn patch_status(
         &self,
-        key: &ObjectKey,
+        key: &InstanceKey,
         patch: impl Fn(&Instance) -> Option<Patch>,
     ) -> Made<()> {
         for _ in 0..TRIES {
@@ -402,7 +402,7 @@ impl Store {
         Some(true)
     }
 
-    async fn delete(&self, key: &ObjectKey, even_in_use: bool) -> Made<()> {
+    async fn delete(&self, key: &InstanceKey, even_in_use: bool) -> Made<()> {
         let instance = self.stored(key)?;
         if let Some(holders) = in_use_by(&instance.spec).filter(|_| !even_in_use) {
             let instance = key.clone();
@@ -436,7 +436,7 @@ impl Store {
 
     /// Exchanges slots: for each Instance all or none.
     pub(super) async fn exchange(&self, exchanges: Vec<Exchange>) -> Made<()> {
-        let mut by_instance: BTreeMap<&ObjectKey, Vec<&Exchange>> = BTreeMap::new();
+        let mut by_instance: BTreeMap<&InstanceKey, Vec<&Exchange>> = BTreeMap::new();
         for exchange in &exchanges {
             by_instance
                 .entry(&exchange.change.key)
@@ -449,7 +449,7 @@ impl Store {
         outcomes.into_iter().collect()
     }
 
-    async fn exchange_of(&self, key: &ObjectKey, exchanges: Vec<&Exchange>) -> Made<()> {
+    async fn exchange_of(&self, key: &InstanceKey, exchanges: Vec<&Exchange>) -> Made<()> {
         let instance = self.stored(key)?;
         if instance.spec.shared || instance.spec.nodes != [self.node.as_str()] {
             return self.exchange_stored(key, &exchanges, &[]).await;
@@ -476,7 +476,7 @@ impl Store {
         }
     }
 
-    fn postpone(&self, key: &ObjectKey, exchanges: &[&Exchange]) -> Made<()> {
+    fn postpone(&self, key: &InstanceKey, exchanges: &[&Exchange]) -> Made<()> {
         let pending = self.change(|known| known.pending_of(key));
         exchanged(&forced(&*self.stored(key)?, &pending), exchanges)?;
         self.change(|known| known.postpone(key, exchanges));
@@ -486,7 +486,7 @@ impl Store {
 
     async fn exchange_stored(
         &self,
-        key: &ObjectKey,
+        key: &InstanceKey,
         exchanges: &[&Exchange],
         pending: &[Exchange],
     ) -> Made<()> {
@@ -515,7 +515,7 @@ impl Store {
         written.into_iter().all(|is_done| is_done)
     }
 
-    async fn flush_one(&self, key: &ObjectKey, exchanges: &[Exchange]) -> bool {
+    async fn flush_one(&self, key: &InstanceKey, exchanges: &[Exchange]) -> bool {
         let all: Vec<&Exchange> = exchanges.iter().collect();
         let patch = |instance: &Instance| Ok(plan::exchange(instance, &self.node, &all));
         match self.patch(key, patch).await {
@@ -530,7 +530,7 @@ impl Store {
 
     async fn patch(
         &self,
-        key: &ObjectKey,
+        key: &InstanceKey,
         patch: impl Fn(&Instance) -> Made<Patch>,
     ) -> Made<Arc<Instance>> {
         let mut is_refused = false;
@@ -550,7 +550,7 @@ impl Store {
 
     async fn patch_once(
         &self,
-        key: &ObjectKey,
+        key: &InstanceKey,
         (patch, is_status): (Patch, bool),
     ) -> Made<Attempt> {
         let by = names::AGENT_MANAGER;
@@ -575,7 +575,7 @@ impl Store {
         }
     }
 
-    async fn read(&self, key: &ObjectKey) -> Made<Instance> {
+    async fn read(&self, key: &InstanceKey) -> Made<Instance> {
         let read = self.client.request(
             || format!("get {}", key.name),
             |server| server.get(&key.name),
@@ -590,13 +590,13 @@ impl Store {
         }
     }
 
-    async fn refresh(&self, key: &ObjectKey) -> Made<()> {
+    async fn refresh(&self, key: &InstanceKey) -> Made<()> {
         let instance = self.read(key).await?;
         self.change(|known| known.read(instance));
         Ok(())
     }
 
-    fn stored(&self, key: &ObjectKey) -> Made<Arc<Instance>> {
+    fn stored(&self, key: &InstanceKey) -> Made<Arc<Instance>> {
         let stored = self.change(|known| known.stored(key));
         stored.ok_or_else(|| StoreError::Gone(key.clone()))
     }

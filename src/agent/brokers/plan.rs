@@ -10,7 +10,7 @@ use crate::{
         names,
     },
     discovery::session::Discoveries,
-    model::{names::ObjectKey, resource_name::ResourcePrefixes},
+    model::{instance_name::InstanceKey, names::ObjectKey, resource_name::ResourcePrefixes},
     store::Instances,
 };
 use serde_json::{Value, json};
@@ -75,7 +75,7 @@ pub(super) struct Plan {
     pub(super) broken: BTreeMap<ObjectKey, SpecError>,
 }
 
-fn file_name(key: &ObjectKey) -> String {
+fn file_name(key: &InstanceKey) -> String {
     format!("{FILE_START}{}_{}.yaml", key.namespace, key.name)
 }
 
@@ -122,8 +122,9 @@ pub(super) fn plan(world: &World<'_>) -> Plan {
         let existing = world.existing.get(&file);
         wanted.insert(file.clone());
         if let DeviceState::Seen(device) = device_state(instance, world.discoveries) {
+            let key = key.untyped();
             let subject = Subject {
-                key,
+                key: &key,
                 instance,
                 resource_prefix: world.resource_prefixes.first(),
             };

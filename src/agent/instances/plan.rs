@@ -18,6 +18,7 @@ use crate::{
     discovery::session::{Discoveries, DiscoveryState},
     model::{
         device::{Device, DeviceId},
+        instance_name::InstanceKey,
         instance_name::InstanceName,
         names::ObjectKey,
         slot_table::Use,
@@ -31,10 +32,10 @@ use crate::{
 use std::{collections::BTreeMap, time::Duration};
 
 /// The uptime since when the device of an Instance has been missing.
-pub(crate) type Absences = BTreeMap<ObjectKey, Duration>;
+pub(crate) type Absences = BTreeMap<InstanceKey, Duration>;
 
 /// The Instances that could not be created, and why where somebody says no.
-pub(crate) type Failing = BTreeMap<ObjectKey, Option<String>>;
+pub(crate) type Failing = BTreeMap<InstanceKey, Option<String>>;
 
 /// Everything the plan depends on.
 pub(crate) struct World<'a> {
@@ -138,7 +139,7 @@ struct PlanOfOne<'a> {
     accepted: &'a AcceptedConfiguration,
     discovery: Option<&'a DiscoveryState>,
     /// The Instances of this Configuration, less those that a device was found for.
-    unseen: BTreeMap<&'a ObjectKey, &'a Instance>,
+    unseen: BTreeMap<&'a InstanceKey, &'a Instance>,
     changes: Vec<InstanceChange>,
     absences: Absences,
     wake_in: Option<Duration>,
@@ -279,10 +280,10 @@ impl<'a> PlanOfOne<'a> {
     }
 
     /// The Instance made for this device. One without the annotation is Akri's: the short name is its proof.
-    fn instance_of(&self, device: &Device) -> Option<(&'a ObjectKey, &'a Instance)> {
+    fn instance_of(&self, device: &Device) -> Option<(&'a InstanceKey, &'a Instance)> {
         let candidates = self.candidates(&device.id);
         candidates.iter().enumerate().find_map(|(n, name)| {
-            let key = ObjectKey::new(&self.key.namespace, name.as_str());
+            let key = InstanceKey::new(&self.key.namespace, name.as_str());
             let (key, instance) = self.unseen.get_key_value(&key)?;
             let is_its = match device_id(instance) {
                 Some(id) => id == device.id,
@@ -292,7 +293,7 @@ impl<'a> PlanOfOne<'a> {
         })
     }
 
-    fn describe(&mut self, key: &ObjectKey, instance: &Instance, device: &Device) {
+    fn describe(&mut self, key: &InstanceKey, instance: &Instance, device: &Device) {
         if is_merged(self.world, instance) {
             self.see(instance, device);
             return;
@@ -356,7 +357,7 @@ impl<'a> PlanOfOne<'a> {
         }
     }
 
-    fn health(&mut self, key: &ObjectKey, instance: &Instance, health: Health) {
+    fn health(&mut self, key: &InstanceKey, instance: &Instance, health: Health) {
         if is_merged(self.world, instance) {
             self.miss(key, instance, &health);
             return;

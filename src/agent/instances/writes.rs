@@ -13,7 +13,7 @@
 //! plugins send it their lists.
 use super::plan::Failing;
 use crate::{
-    model::{names::ObjectKey, token_bucket::TokenBucket},
+    model::{instance_name::InstanceKey, token_bucket::TokenBucket},
     pace::Pace,
     store::{InstanceChange, Instances, StoreError},
 };
@@ -30,7 +30,7 @@ const FIRST_RETRY: Duration = Duration::from_millis(200);
 const LAST_RETRY: Duration = Duration::from_secs(60);
 
 /// A kind of change of one Instance.
-type Step = (&'static str, ObjectKey);
+type Step = (&'static str, InstanceKey);
 
 pub(super) struct Writes {
     node: String,
@@ -202,7 +202,7 @@ impl Writes {
     }
 
     /// Returns whether this node has said anything of the device.
-    fn has_said(&self, key: &ObjectKey, instances: &Instances) -> bool {
+    fn has_said(&self, key: &InstanceKey, instances: &Instances) -> bool {
         let status = instances
             .get(key)
             .and_then(|instance| instance.status.as_ref());

@@ -10,6 +10,7 @@ use crate::{
     model::{
         container_edits::{ContainerEdits, Given},
         device::Device,
+        instance_name::InstanceKey,
         instance_name::InstanceName,
         names::ObjectKey,
         slot::SlotId,
@@ -301,7 +302,7 @@ impl Allocator {
     /// The devices of these Instances, once each was seen in this life of the agent.
     async fn seen(
         &self,
-        keys: BTreeSet<ObjectKey>,
+        keys: BTreeSet<InstanceKey>,
     ) -> Result<BTreeMap<InstanceName, Found>, Denied> {
         let mut discoveries = self.inputs.discoveries.clone();
         let waiting = timeout(SEEN_TIMEOUT, async {
@@ -320,7 +321,7 @@ impl Allocator {
     }
 
     /// Returns the devices that are present now; an error if one is gone.
-    fn find(&self, keys: &BTreeSet<ObjectKey>) -> Result<BTreeMap<InstanceName, Found>, Denied> {
+    fn find(&self, keys: &BTreeSet<InstanceKey>) -> Result<BTreeMap<InstanceName, Found>, Denied> {
         let instances = self.inputs.store.instances().borrow().clone();
         let discoveries = self.inputs.discoveries.borrow().clone();
         let validated = self.inputs.validated.borrow().clone();
@@ -336,7 +337,7 @@ impl Allocator {
                     return Err(Denied::gone(message));
                 }
                 DeviceState::Seen(device) => {
-                    let name = InstanceName::new(&key.name);
+                    let name = key.name.clone();
                     let configuration = instance.spec.configuration_key(&key.namespace);
                     let accepted = validated.accepted.get(&configuration);
                     let entry = Found {

@@ -7,8 +7,9 @@ use crate::{
     api::instance::Instance,
     discovery::session::Discoveries,
     model::{
+        instance_name::InstanceKey,
         instance_name::InstanceName,
-        names::{ObjectKey, shortened},
+        names::shortened,
         plugin_name::PluginName,
         resource_name::ResourceName,
         resource_names::ResourceNames,
@@ -97,15 +98,15 @@ pub(crate) fn plan(
 pub(crate) fn gone(
     instances: &Instances,
     discoveries: &Discoveries,
-    has_slots: impl Fn(&ObjectKey) -> bool,
+    has_slots: impl Fn(&InstanceKey) -> bool,
 ) -> BTreeSet<InstanceName> {
-    let is_gone = |key: &ObjectKey| {
+    let is_gone = |key: &InstanceKey| {
         device_state(&instances[key], discoveries) == DeviceState::Gone && has_slots(key)
     };
     instances
         .keys()
         .filter(|key| is_gone(key))
-        .map(|key| InstanceName::new(&key.name))
+        .map(|key| key.name.clone())
         .collect()
 }
 
@@ -203,7 +204,7 @@ mod tests {
                 nodes: vec!["n".into()],
                 ..InstanceSpec::default()
             };
-            let key = ObjectKey::new("default", *name);
+            let key = InstanceKey::new("default", *name);
             (key, Arc::new(Instance::new(name, spec)))
         };
         of.iter().map(instance).collect()

@@ -177,12 +177,12 @@ pub(crate) fn still_written(mut exchanges: Vec<Exchange>, instances: &Instances)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{names::ObjectKey, slot::SlotOwner};
+    use crate::model::{instance_name::InstanceKey, slot::SlotOwner};
     use std::collections::BTreeSet;
 
     fn held(answered: u64, owner: SlotOwner) -> Held {
         Held {
-            key: ObjectKey::new("default", "cam-8120fe"),
+            key: InstanceKey::new("default", "cam-8120fe"),
             slot: SlotId::new("cam-8120fe", 0),
             owner,
             answered: Duration::from_secs(answered),
@@ -296,7 +296,7 @@ mod tests {
     #[test]
     fn a_claim_that_cannot_be_written_is_tried_less_and_less_often() {
         let change = SlotChange {
-            key: ObjectKey::new("default", "cam-8120fe"),
+            key: InstanceKey::new("default", "cam-8120fe"),
             slot: SlotId::new("cam-8120fe", 0),
             from: None,
             to: Some(SlotOwner::Node("a".into())),
@@ -324,7 +324,7 @@ mod tests {
     #[test]
     fn a_conflict_is_new_once_and_again_with_another_owner() {
         let by = |owner: &str| HeldTwice {
-            key: ObjectKey::new("default", "cam-8120fe"),
+            key: InstanceKey::new("default", "cam-8120fe"),
             slot: SlotId::new("cam-8120fe", 0),
             id: "cam-8120fe-0".parse().unwrap(),
             owner: SlotOwner::Node(owner.into()),

@@ -1,7 +1,7 @@
 //! The values that come into a slot table and out of it. Pure.
 use crate::model::{
+    instance_name::InstanceKey,
     instance_name::InstanceName,
-    names::ObjectKey,
     plugin_name::PluginName,
     slot::{SlotId, SlotOwner},
     typed_names::ConfigurationName,
@@ -38,7 +38,7 @@ impl Resource {
 /// The slots of an Instance as they were last read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObservedSlots {
-    pub key: ObjectKey,
+    pub key: InstanceKey,
     pub precedence: Precedence,
     pub configuration: ConfigurationName,
     pub capacity: u32,
@@ -61,7 +61,7 @@ pub struct Precedence {
 /// A change of a slot's owner. It is written only if `from` is still the owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SlotChange {
-    pub key: ObjectKey,
+    pub key: InstanceKey,
     pub slot: SlotId,
     pub from: Option<SlotOwner>,
     pub to: Option<SlotOwner>,
@@ -70,7 +70,7 @@ pub struct SlotChange {
 /// A slot this node holds, and the uptime at which the claim was answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Held {
-    pub key: ObjectKey,
+    pub key: InstanceKey,
     pub slot: SlotId,
     pub owner: SlotOwner,
     pub answered: Duration,

@@ -13,7 +13,7 @@ use crate::{
         slot_table::SlotChange,
     },
     store::{
-        Exchange, Health, key_of,
+        Exchange, Health, instance_key,
         plan::{forced, with_conditions, with_exception},
     },
 };
@@ -243,7 +243,7 @@ pub(crate) fn unwritten(earlier: &Instance, now: &Instance, node: &str) -> Vec<E
         Some(Exchange {
             connection_digest: connection_digest.cloned(),
             change: SlotChange {
-                key: key_of(&now.metadata),
+                key: instance_key(&now.metadata),
                 slot,
                 from: None,
                 to: Some(owner),

@@ -13,8 +13,8 @@ use crate::{
     cluster::{
         code, events::about, is_conflict, is_not_found, is_unprocessable, reason, untracked,
     },
-    model::names::ObjectKey,
-    store::{About, Health, InstanceChange, StoreError, key_of, plan::in_use_by},
+    model::instance_name::InstanceKey,
+    store::{About, Health, InstanceChange, StoreError, instance_key, plan::in_use_by},
 };
 use json_patch::Patch as JsonPatch;
 use kube::api::{DeleteParams, PatchParams, PostParams, Preconditions};
@@ -74,7 +74,7 @@ impl Inner {
         }
     }
 
-    async fn create(&self, key: &ObjectKey, instance: &Instance) -> Result<(), StoreError> {
+    async fn create(&self, key: &InstanceKey, instance: &Instance) -> Result<(), StoreError> {
         let params = PostParams {
             field_manager: Some(names::AGENT_MANAGER.to_owned()),
             ..PostParams::default()
@@ -94,7 +94,7 @@ impl Inner {
 
     /// Joins an existing Instance. The controller has removed this node while it was offline, or the answer to an
     /// earlier creation was lost. It may also be the Instance of another device with the same name.
-    async fn join_existing(&self, key: &ObjectKey, ours: &Instance) -> Result<(), StoreError> {
+    async fn join_existing(&self, key: &InstanceKey, ours: &Instance) -> Result<(), StoreError> {
         let node = &self.settings.node_name;
         let there = self.read(key).await?;
         match name_conflict(&there, ours) {
@@ -114,7 +114,7 @@ impl Inner {
 
     /// Leaves an Instance. If a container holds a slot of it, the controller removes this node later. `spec` is written
     /// last, because a node that is no longer in it does not retry.
-    async fn leave(&self, key: &ObjectKey) -> Result<(), StoreError> {
+    async fn leave(&self, key: &InstanceKey) -> Result<(), StoreError> {
         let node = &self.settings.node_name;
         self.patch_status(key, |i| plan::unseen(i, node)).await?;
         let left = self.patch(key, |i| Ok(plan::leave(i, node))).await?;
@@ -126,7 +126,12 @@ impl Inner {
         Ok(())
     }
 
-    async fn health(&self, key: &ObjectKey, health: &Health, now: &str) -> Result<(), StoreError> {
+    async fn health(
+        &self,
+        key: &InstanceKey,
+        health: &Health,
+        now: &str,
+    ) -> Result<(), StoreError> {
         let node = &self.settings.node_name;
         let instance = self.stored(key)?;
         self.patch_status(key, |i| plan::health(i, node, health, now))
@@ -169,7 +174,7 @@ impl Inner {
 
     async fn patch_status(
         &self,
-        key: &ObjectKey,
+        key: &InstanceKey,
         patch: impl Fn(&Instance) -> Option<JsonPatch>,
     ) -> Result<(), StoreError> {
         let mut reason = String::new();
@@ -186,7 +191,7 @@ impl Inner {
         Err(changing(key, &reason))
     }
 
-    fn check_unused(&self, key: &ObjectKey) -> Result<(), StoreError> {
+    fn check_unused(&self, key: &InstanceKey) -> Result<(), StoreError> {
         let instance = self.stored(key)?;
         match in_use_by(&instance.spec) {
             Some(holders) => Err(StoreError::InUse {
@@ -197,7 +202,7 @@ impl Inner {
         }
     }
 
-    async fn delete(&self, key: &ObjectKey, reason: &'static str) -> Result<(), StoreError> {
+    async fn delete(&self, key: &InstanceKey, reason: &'static str) -> Result<(), StoreError> {
         let instance = self.stored(key)?;
         let (uid, resource_version) = plan::deleted_as(&instance);
         let params = DeleteParams::default().preconditions(Preconditions {
@@ -228,7 +233,7 @@ impl Inner {
     /// retried once with a newer Instance.
     pub(super) async fn patch(
         &self,
-        key: &ObjectKey,
+        key: &InstanceKey,
         patch: impl Fn(&Instance) -> Result<JsonPatch, StoreError>,
     ) -> Result<Arc<Instance>, StoreError> {
         let (mut reason, mut is_refused) = (String::new(), false);
@@ -249,7 +254,7 @@ impl Inner {
     /// Patches the object or its status once.
     async fn patch_once(
         &self,
-        key: &ObjectKey,
+        key: &InstanceKey,
         patch: JsonPatch,
         part: Part,
     ) -> Result<Attempt, StoreError> {
@@ -276,7 +281,7 @@ impl Inner {
         }
     }
 
-    async fn read(&self, key: &ObjectKey) -> Result<Instance, StoreError> {
+    async fn read(&self, key: &InstanceKey) -> Result<Instance, StoreError> {
         match self.instance_api(key).get(&key.name).await {
             Ok(instance) => Ok(instance),
             Err(e) if is_not_found(&e) => {
@@ -287,14 +292,14 @@ impl Inner {
         }
     }
 
-    async fn refresh(&self, key: &ObjectKey) -> Result<(), StoreError> {
+    async fn refresh(&self, key: &InstanceKey) -> Result<(), StoreError> {
         let instance = self.read(key).await?;
-        debug_assert_eq!(key_of(&instance.metadata), *key);
+        debug_assert_eq!(instance_key(&instance.metadata), *key);
         self.change(|known| known.read(instance));
         Ok(())
     }
 
-    pub(super) fn stored(&self, key: &ObjectKey) -> Result<Arc<Instance>, StoreError> {
+    pub(super) fn stored(&self, key: &InstanceKey) -> Result<Arc<Instance>, StoreError> {
         let stored = self.change(|known| known.stored(key));
         stored.ok_or_else(|| StoreError::Gone(key.clone()))
     }
@@ -307,7 +312,7 @@ enum Attempt {
     Stale(String),
 }
 
-fn changing(key: &ObjectKey, reason: &str) -> StoreError {
+fn changing(key: &InstanceKey, reason: &str) -> StoreError {
     StoreError::Refused(format!(
         "Instance {key} cannot be patched, after {TRIES} tries: {reason}"
     ))

@@ -31,8 +31,7 @@ use petiole::{
     },
     model::{
         device::{DeviceId, Scope},
-        instance_name::InstanceName,
-        names::ObjectKey,
+        instance_name::{InstanceKey, InstanceName},
         slot::SlotOwner,
         slot_table::SlotChange,
     },

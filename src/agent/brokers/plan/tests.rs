@@ -76,7 +76,7 @@ impl Fixture {
         )]));
         fixture
             .instances
-            .insert(ObjectKey::new("default", "cam-1"), Arc::new(instance));
+            .insert(InstanceKey::new("default", "cam-1"), Arc::new(instance));
         fixture
     }
 

@@ -8,6 +8,7 @@ use crate::{
     api::{configuration::Problem, reason::Reason},
     model::{
         device::{Device, DeviceId, Scope},
+        instance_name::InstanceKey,
         instance_name::InstanceName,
         names::ObjectKey,
         token_bucket::TokenBucket,
@@ -78,7 +79,7 @@ impl<'a> PlanOfOne<'a> {
         new.sort_by_key(|device| since(device)); // stable: those that came together stay in their order
         let mut tokens = arrival.bucket.available(now);
         let mut names: BTreeSet<InstanceName> = (self.world.instances.keys())
-            .map(|key| InstanceName::new(&key.name))
+            .map(|key| key.name.clone())
             .collect();
         let (mut left_out, mut nameless, mut refused) = (0, vec![], vec![]);
         for device in new {
@@ -92,7 +93,7 @@ impl<'a> PlanOfOne<'a> {
                 left_out += 1;
                 continue;
             }
-            let key = ObjectKey::new(&self.key.namespace, name.as_str());
+            let key = InstanceKey::new(&self.key.namespace, name.as_str());
             // One that failed is created when its time comes, and takes nobody's turn until then.
             match self.world.failing.get(&key) {
                 Some(why) => refused.extend(why.as_ref().map(|why| (key, why))),
@@ -161,7 +162,7 @@ fn too_fast(limit: usize) -> Problem {
     Problem::new(Reason::TooManyNewDevices, message)
 }
 
-fn not_created(key: &ObjectKey, why: &str) -> Problem {
+fn not_created(key: &InstanceKey, why: &str) -> Problem {
     let message = format!("Instance {} cannot be created: {why}", key.name);
     Problem::new(Reason::NotCreated, message)
 }

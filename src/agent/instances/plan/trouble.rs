@@ -8,7 +8,7 @@ use crate::{
     discovery::session::DiscoveryState,
     model::{
         device::{Device, DeviceId, HandlerTrouble},
-        names::ObjectKey,
+        instance_name::InstanceKey,
         pin::Pin,
     },
     store::{Health, Trouble},
@@ -41,7 +41,7 @@ impl PlanOfOne<'_> {
     /// Leaves the Instance as it is, unhealthy: another host announces its pinned device.
     pub(super) fn refuse(
         &mut self,
-        key: &ObjectKey,
+        key: &InstanceKey,
         instance: &Instance,
         device: &Device,
         pinned: &Pin,

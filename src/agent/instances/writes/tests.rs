@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 const NODE: &str = "node-a";
 
-fn key(name: &str) -> ObjectKey {
-    ObjectKey::new("default", name)
+fn key(name: &str) -> InstanceKey {
+    InstanceKey::new("default", name)
 }
 
 fn health(name: &str, is_healthy: bool) -> InstanceChange {

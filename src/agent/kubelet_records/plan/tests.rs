@@ -1,6 +1,7 @@
 use super::*;
 use crate::model::{
     checkpoint::{self, encoded},
+    instance_name::InstanceKey,
     slot::SlotOwner,
 };
 
@@ -114,7 +115,7 @@ fn a_checkpoint_that_cannot_be_read_lets_nothing_be_released_and_the_list_be_use
 #[test]
 fn what_the_books_do_not_agree_on_is_in_doubt() {
     let held = |slot: &str, owner: SlotOwner| Held {
-        key: ObjectKey::new("default", "cam-3b4293"),
+        key: InstanceKey::new("default", "cam-3b4293"),
         slot: slot.parse().unwrap(),
         owner,
         answered: Duration::ZERO,

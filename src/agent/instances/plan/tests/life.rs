@@ -105,7 +105,7 @@ fn a_device_that_comes_back_in_time_keeps_its_instance_and_its_slots() {
         .device_usage
         .insert("cam-x-0".to_owned(), NODE.to_owned());
     fixture.instances.insert(
-        key(used.metadata.name.as_ref().unwrap()),
+        instance_key(used.metadata.name.as_ref().unwrap()),
         Arc::new(used.clone()),
     );
     fixture.see(&[], true);
