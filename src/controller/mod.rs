@@ -39,7 +39,7 @@ use world::World;
 
 /// The name of the Lease and of the reporter of Events.
 const NAME: &str = names::CONTROLLER_MANAGER;
-/// How long tasks may take to end after a signal: two requests that are not answered. A Pod is given 30 s.
+/// The time that tasks have to end after a signal: two requests that are not answered. A Pod is given 30 s.
 const GRACE: Duration = Duration::from_secs(25);
 const FIRST_RETRY: Duration = Duration::from_millis(500);
 const LAST_RETRY: Duration = Duration::from_secs(30);
@@ -124,14 +124,14 @@ struct Shared {
     settings: Settings,
     /// `None` until everything was listed.
     world: watch::Receiver<Option<Arc<World>>>,
-    /// Whether this replica holds the Lease.
+    /// True if this replica holds the Lease.
     is_leader: watch::Receiver<bool>,
 }
 
 /// The result of a pass over the world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Pass {
-    /// Whether everything that was planned was carried out.
+    /// True if everything that was planned was carried out.
     is_done: bool,
     /// The time until the next look if nothing changes before.
     wake_in: Option<Duration>,

@@ -1,8 +1,8 @@
 //! Decides which nodes each Instance names, and which Instances are created and deleted. Pure.
 //!
-//! The nodes report shared devices in their NodeDevices, see `sights.rs`; what Instances say of a node without one stays
-//! as it is. The Instance of a device that one node alone has is written by its agent, and only lost nodes are taken out
-//! of it here. `lost.rs` decides which nodes are lost, and when their slots are free.
+//! The nodes report shared devices in their NodeDevices (`sights.rs`). The parts of Instances about a node without
+//! a report stay as they are. The Instance of a device that one node alone has is written by its agent, and only lost
+//! nodes are taken out of it here. `lost.rs` decides which nodes are lost, and when their slots are free.
 use super::{
     away::Now,
     create::new_instances,

@@ -192,7 +192,7 @@ impl Drop for Follower {
 /// The tasks of the streams. They end with it.
 struct Streams {
     running: JoinMap<Endpoint, ()>,
-    /// How often each endpoint has registered.
+    /// The number of registrations of each endpoint.
     registered: BTreeMap<Endpoint, watch::Sender<u64>>,
     events: mpsc::Sender<(Endpoint, Event)>,
 }

@@ -37,7 +37,7 @@ pub(super) struct Stream {
     pub(super) endpoint: Endpoint,
     pub(super) request: DiscoverRequest,
     pub(super) host_paths: Arc<HostPaths>,
-    /// How often the endpoint has registered.
+    /// The number of registrations of the endpoint.
     pub(super) registered: watch::Receiver<u64>,
     pub(super) events: mpsc::Sender<(Endpoint, Event)>,
 }
