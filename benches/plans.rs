@@ -5,8 +5,8 @@ use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_ma
 use petiole::{
     api::instance::{Instance, InstanceSpec},
     model::{
+        instance_name::InstanceKey,
         instance_name::InstanceName,
-        names::ObjectKey,
         slot::SlotId,
         slot_table::{ObservedSlots, Precedence, Resource, SlotTable},
     },
@@ -31,7 +31,7 @@ fn observed(count: usize) -> Vec<ObservedSlots> {
             .collect()
     };
     let slots = |n| ObservedSlots {
-        key: ObjectKey::new("default", instance_name(n)),
+        key: InstanceKey::new("default", instance_name(n)),
         precedence: Precedence::default(),
         configuration: "camera".into(),
         capacity: CAPACITY,

@@ -8,7 +8,7 @@
 //!  │ discovery::mdns::querier          packets -> services; decides that one is gone: it did not answer (ask.rs), or its
 //!  │                                   records have expired (expire.rs)                                         pure
 //!  │ discovery::handlers::zeroconf     a service -> Device                                                      pure
-//!  │ discovery::damping                a device that goes and comes is believed more slowly                     pure
+//!  │ discovery::damping                a device that disappears and returns often counts later                  pure
 //!  ▼
 //! DeviceSet                            whole sets over a watch, never differences
 //!  │ agent::instances                  devices + Configuration + Instances -> Create | Describe | … | Delete    plan.rs
@@ -33,12 +33,12 @@
 //! | `petiole …` | description | modules |
 //! |---|---|---|
 //! | `agent` | on each node: discovery, Instances, device plugins, slots | [`agent`], [`discovery`], [`store`] |
-//! | `controller` | once per cluster: merges the reports of all nodes into Instances; brokers, Services, lost nodes, status | [`controller`], [`cluster`] |
+//! | `controller` | for the whole cluster; one of two replicas acts: merges the reports of all nodes into Instances; brokers, Services, lost nodes, status | [`controller`], [`cluster`] |
 //! | `kubelet` | the kubelet's device manager, with Pods as plain processes | [`kubelet`] |
 //! | `demo` | a kubelet, an agent and a few services, with a live table | `demo` |
 //! | `discover` | prints the devices of one discovery handler | [`discovery`] |
 //! | `handler` | one discovery handler without rights, as a process for the agent of its node | [`discovery`] |
-//! | `get` | a view of a running `kubelet`, and the Instances of a standalone agent | [`kubelet`], [`store`] |
+//! | `get` | prints the Pods and plugins of a running `kubelet`, and the Instances of a standalone agent | [`kubelet`], [`store`] |
 //! | `crds` | prints the CustomResourceDefinitions | [`api`] |
 //! | `devices`, `why`, `doctor` | `kubectl petiole`: the devices of a cluster, and explanations | `inspect` |
 //! | `top`, `web` | the devices of a cluster or of one node, live on a terminal or in a browser | `live`, `inspect` |

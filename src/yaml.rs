@@ -4,7 +4,7 @@ use serde_json::Value;
 use serde_saphyr::{DefaultMessageFormatter, MessageFormatter as _, Options, budget, options, ser};
 use std::borrow::Cow;
 
-/// What is wrong with a text, and where: one line, for conditions, Events and logs.
+/// An error in a text, with its place: one line, for conditions, Events and logs.
 ///
 /// The library's own message has an excerpt of the text, and the code that draws it is a two-hundredth of the program.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -70,6 +70,15 @@ mod tests {
         let error = bounded(&text, 64_000).unwrap_err();
         assert!(error.to_string().contains("scalar"), "{error}");
         assert!(bounded(&format!("[&a {long}, *a]"), 64_000).is_ok());
+    }
+
+    #[test]
+    fn an_error_is_one_line_with_its_place() {
+        for text in ["a: 1\na: 2\n", "a: 1\nb: }\n", "a: 1\nb: \"\\q\"\n"] {
+            let error = from_str(text).unwrap_err().to_string();
+            assert_eq!(error.lines().count(), 1, "{error}");
+            assert!(error.contains(" at line 2, column "), "{error}");
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 use crate::{fleet::Agent, watched::Watched};
 use petiole::{
     model::{
-        names::ObjectKey,
+        instance_name::InstanceKey,
         slot::{SlotId, SlotOwner},
         slot_table::SlotChange,
     },
@@ -38,7 +38,7 @@ pub(super) async fn measure(
         let index = u32::try_from(n / instances.len()).unwrap();
         let claim = SlotChange {
             slot: SlotId::new(name.as_str(), index),
-            key: ObjectKey::new("default", &name),
+            key: InstanceKey::new("default", name.as_str()),
             from: None,
             to: Some(SlotOwner::Node(agent.name.as_str().into())),
         };

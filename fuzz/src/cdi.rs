@@ -5,7 +5,7 @@ use petiole::discovery::handlers::cdi::fuzzing::{
 };
 use serde_json::Value;
 
-/// What the handler says of a device by itself.
+/// The number of properties that the handler adds to a device.
 const OWN_PROPERTIES: usize = 3;
 /// A kind of 317 characters twice, a name, and the names of the variables.
 const OWN_BYTES: usize = 1024;

@@ -5,8 +5,8 @@ use petiole::{
     kubelet::fuzzing::checkpoint_again,
     model::{
         checkpoint::{self, Data, Entry},
+        instance_name::InstanceKey,
         instance_name::InstanceName,
-        names::ObjectKey,
         slot_table::{ObservedSlots, Precedence, SlotTable},
     },
 };
@@ -28,7 +28,7 @@ pub fn run(bytes: &[u8]) {
     check_uses(data);
 }
 
-/// What the agent makes of it.
+/// Checks the uses that the agent reads from it.
 fn check_uses(data: Data) {
     let ids: usize = data
         .pod_device_entries
@@ -60,7 +60,7 @@ fn instance(entry: &Entry) -> Option<ObservedSlots> {
         .strip_prefix(PREFIX)?
         .strip_prefix('/')?;
     Some(ObservedSlots {
-        key: ObjectKey::new("default", name),
+        key: InstanceKey::new("default", name),
         precedence: Precedence::default(),
         configuration: (InstanceName::from(name).configuration()).unwrap_or_default(),
         capacity: 2,

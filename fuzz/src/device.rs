@@ -1,4 +1,4 @@
-//! What must hold for every device, whoever announced it.
+//! Checks the rules that hold for every device, whoever announced it.
 use petiole::model::{
     container_edits::{ContainerEdits, Given},
     device::{Device, Scope},

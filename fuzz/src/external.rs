@@ -1,4 +1,4 @@
-//! What a discovery handler in another process sends, and the file with the registered ones.
+//! Fuzzes the lists of a discovery handler in another process, and the file with the registered handlers.
 use petiole::discovery::external::fuzzing::{devices, registrations};
 
 const PROPERTIES: usize = 192;

@@ -1,4 +1,4 @@
-//! What a filter takes. An input is a line of the filter, and then the text that it is put to.
+//! Fuzzes filters. An input is a line of the filter, and then the text that it is put to.
 use crate::bytes::Reader;
 use petiole::discovery::handlers::zeroconf::fuzzing::{Filter, Service};
 use regex_lite::Regex;

@@ -1,4 +1,4 @@
-//! From the bytes of mDNS packets to devices.
+//! Fuzzes the way from the bytes of mDNS packets to devices.
 //!
 //! An input is a line of `discoveryDetails`, then packets: a byte of time, a byte of their source, two bytes of length,
 //! and the DNS message.
@@ -19,9 +19,9 @@ use std::{
 /// The time before a packet, in this much a unit of its byte; the largest means that the interface goes and returns.
 const TICK: Duration = Duration::from_millis(100);
 const RECONNECTED: u8 = 255;
-/// No record lives for longer, whatever it says; with some time for what follows its end.
+/// The longest life of a record, with some time for what follows its end.
 const ALL_IS_OVER: Duration = Duration::from_secs(3 * 4500);
-/// What the handler says of a device by itself.
+/// The number of properties that the handler adds to a device.
 const OWN_PROPERTIES: usize = 6;
 /// The name, the host (255 bytes, three for each that is no UTF-8), the address, the type, and all names.
 const OWN_BYTES: usize = 2048;

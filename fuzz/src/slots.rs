@@ -1,7 +1,7 @@
 //! `deviceUsage` and the slot table. An input is a program of what an agent sees and does, see [`Agent::step`].
 use crate::bytes::Reader;
 use petiole::model::{
-    names::ObjectKey,
+    instance_name::InstanceKey,
     slot::{ListedId, SlotId, SlotOwner},
     slot_table::{Claim, ObservedSlots, Precedence, Resource, SlotChange, SlotTable, Use},
 };
@@ -14,7 +14,7 @@ const NODES: [&str; 3] = ["node-a", "node-b", "c"];
 const INSTANCES: [&str; 4] = ["cam-1", "cam-2", "cam-3", "door-1"];
 const CONFIGURATIONS: [&str; 2] = ["cam", "door"];
 const NAMESPACES: [&str; 2] = ["a", "b"];
-/// More than a program can make of capacities, and less than of an index that somebody made up.
+/// A limit that no program reaches by capacities, and every program by an invented index.
 const LISTED_MAX: usize = 1000;
 
 pub fn run(input: &[u8]) {
@@ -48,7 +48,7 @@ fn check_texts(text: &str) {
 
 struct Agent {
     table: SlotTable,
-    /// What is being written.
+    /// The changes that are being written.
     begun: Vec<Vec<SlotChange>>,
     now: Duration,
 }
@@ -140,7 +140,7 @@ impl Agent {
         }
     }
 
-    /// What containers have that no slot shows.
+    /// Adopts the slots that containers have and no Instance shows.
     fn adopt(&mut self, input: &mut Reader<'_>) {
         let uses = [one_use(input), one_use(input)];
         let adoptions = self.table.adoptions(&uses);
@@ -247,12 +247,12 @@ fn instances(input: &mut Reader<'_>) -> Vec<ObservedSlots> {
     present.map(instance).collect()
 }
 
-fn key(input: &mut Reader<'_>, instance: usize) -> ObjectKey {
+fn key(input: &mut Reader<'_>, instance: usize) -> InstanceKey {
     let namespace = usize::from(input.below(8) / 7);
-    ObjectKey::new(NAMESPACES[namespace], INSTANCES[instance])
+    InstanceKey::new(NAMESPACES[namespace], INSTANCES[instance])
 }
 
-/// What a container has of one resource, and was told of all.
+/// Returns the ids of one resource that a container has, with the devices that all its ids stand for.
 fn one_use(input: &mut Reader<'_>) -> Use {
     let resource = resource(input);
     let mut indexes = |names: &[&'static str]| -> Vec<(&'static str, u32)> {

@@ -3,7 +3,7 @@ mod admission;
 mod plan;
 
 use super::{
-    books::BooksReader,
+    kubelet_records::RecordsReader,
     pod_resources,
     settings::{Clock, Settings},
     values::{KubeletFolder, PodList, ValidatedConfigurations},
@@ -47,7 +47,7 @@ const LOGGED_AFTER: u32 = 3;
 pub(super) struct Inputs {
     pub(super) settings: Arc<Settings>,
     pub(super) clock: Clock,
-    pub(super) books: BooksReader,
+    pub(super) records: RecordsReader,
     pub(super) validated: watch::Receiver<Arc<ValidatedConfigurations>>,
     pub(super) discoveries: watch::Receiver<Arc<Discoveries>>,
     pub(super) instances: watch::Receiver<Arc<Instances>>,
@@ -106,7 +106,7 @@ pub(super) async fn run(
             changed = discoveries.changed() => { changed?; looking.reset(); }
             changed = instances.changed() => { changed?; looking.reset(); }
             changed = registered.changed() => { changed?; looking.reset(); }
-            // At a change, and every few seconds anyway: the kubelet's books are looked at then.
+            // At a change, and every few seconds anyway: the kubelet's records are looked at then.
             () = files.changed() => {}
             () = sleep(wait) => {}
         }
@@ -124,7 +124,7 @@ struct Memory {
 enum Next {
     /// A device that a new Pod may have.
     Device,
-    /// That a Pod which stands gets its device.
+    /// The device of a Pod that exists already.
     Broker,
     Change,
 }
@@ -150,7 +150,7 @@ async fn reconcile(inputs: &Inputs, folder: &Path, memory: &mut Memory) -> anyho
     if is_served && (writes > 0 || !existing.is_empty()) {
         kubelet = Kubelet {
             allocatable: pod_resources::healthy(&inputs.settings).await?,
-            held: held(&inputs.books).await?,
+            held: held(&inputs.records).await?,
             age: (inputs.kubelet_folder.borrow().kubelet_age()).unwrap_or_default(),
         };
         plan = planned(inputs, &kubelet, &existing, memory);
@@ -169,13 +169,13 @@ async fn reconcile(inputs: &Inputs, folder: &Path, memory: &mut Memory) -> anyho
     removed.and(written).map(|()| next)
 }
 
-/// Returns what containers hold, by both of the kubelet's books. Where the checkpoint is behind, the looks for slots
+/// Returns what containers hold, by both of the kubelet's records. Where the checkpoint is behind, the looks for slots
 /// have it written anew.
-async fn held(books: &BooksReader) -> anyhow::Result<PodList> {
-    let books = books.read().await?;
+async fn held(records: &RecordsReader) -> anyhow::Result<PodList> {
+    let records = records.read().await?;
     Ok(PodList {
-        by_resource: books.held_by_resource(),
-        ..books.list
+        by_resource: records.held_by_resource(),
+        ..records.list
     })
 }
 

@@ -38,7 +38,7 @@ use tracing::{debug, info, warn};
 const BETWEEN_ROUNDS: Duration = Duration::from_millis(20);
 /// The least time between two patches of the Node: every kubelet and scheduler receives each of them.
 const BETWEEN_PATCHES: Duration = Duration::from_millis(100);
-/// How long the kubelet is given before it is asked again: it has what a plugin lists within milliseconds.
+/// The time that the kubelet has before it is asked again: it has what a plugin lists within milliseconds.
 const FIRST_ASKED_AGAIN: Duration = Duration::from_millis(20);
 const LAST_ASKED_AGAIN: Duration = Duration::from_secs(1);
 const FIRST_RETRY: Duration = Duration::from_millis(20);
@@ -122,7 +122,7 @@ struct CapacityPublisher {
     memory: Memory,
     asking: Backoff,
     failing: Backoff,
-    /// Whether this round has patched the Node.
+    /// True if this round has patched the Node.
     has_patched: bool,
 }
 

@@ -1,7 +1,7 @@
 //! Records the connection digest that each container was given for its device.
 //!
 //! A container gets the address of its device at its start, and the kubelet repeats the same answer at each restart of the
-//! container. A digest of the answer tells later whether it is still valid. The digest of a slot is in an annotation of its
+//! container. A digest of the answer shows later whether it is still valid. The digest of a slot is in an annotation of its
 //! Instance. Agents remember the digests as well, because an Instance that was deleted and created again has none. The
 //! annotation of a broker ([`names::BROKER_CONNECTION`]) has the same digest.
 use crate::api::{instance::Instance, names};

@@ -13,7 +13,7 @@ use crate::{
     api::instance::Instance,
     backoff::Backoff,
     discovery::session::Discoveries,
-    model::{names::ObjectKey, slot_table::Use},
+    model::{instance_name::InstanceKey, names::ObjectKey, slot_table::Use},
     store::{InstanceChange, Report, Store, StoreError, key_of},
     telemetry::metrics,
 };
@@ -29,7 +29,7 @@ use writes::{Outcome, Writes};
 
 const FIRST_RETRY: Duration = Duration::from_millis(200);
 const LAST_RETRY: Duration = Duration::from_secs(10);
-/// How long after a change all of it is looked at: what comes in one go makes one plan.
+/// The wait between a change and the plan, so that changes of one moment make one plan.
 const SETTLE: Duration = Duration::from_millis(5);
 /// The least time between two looks at changed Instances. Most of their changes are what others wrote, and what is found
 /// or lost does not wait for this.
@@ -182,7 +182,7 @@ fn configuration_of(instance: &Instance) -> ObjectKey {
 }
 
 /// Logs failures in one line, because failures at the same time usually have one cause.
-fn tell(failures: &[(ObjectKey, StoreError)]) {
+fn tell(failures: &[(InstanceKey, StoreError)]) {
     if let [(instance, error), others @ ..] = failures {
         let others = match others.len() {
             0 => String::new(),
@@ -197,10 +197,13 @@ fn log(change: &InstanceChange) {
     match change {
         InstanceChange::Create(_) => info!(%instance, "device found: Instance created"),
         InstanceChange::Delete { reason, .. } => info!(%instance, %reason, "Instance deleted"),
-        InstanceChange::Health { view, .. } => {
-            let health = if view.is_healthy { "seen" } else { "gone" };
-            let trouble = view.trouble.as_ref().map(|trouble| trouble.reason.as_str());
-            info!(%instance, %health, trouble, "device");
+        InstanceChange::Health { health, .. } => {
+            let state = if health.is_healthy { "seen" } else { "gone" };
+            let trouble = health
+                .trouble
+                .as_ref()
+                .map(|trouble| trouble.reason.as_str());
+            info!(%instance, health = state, trouble, "device");
         }
         InstanceChange::Join(_) | InstanceChange::Leave(_) | InstanceChange::Describe { .. } => {
             info!(%instance, "Instance updated");

@@ -4,12 +4,11 @@
 //! configurations ─ validated ─┬─> discovery sessions ─ discoveries ─┐
 //!                             └─> instances <─────────────────────┤   writes the store
 //! store's Instances ─> plugins (one task a resource) <────────────┘   <─> kubelet
-//!                      Allocate ─> slots (claims and releases) <─ reclaim <─ books: pod resources, checkpoint
+//!                      Allocate ─> slots (claims and releases) <─ reclaim <─ kubelet_records: pod resources, checkpoint
 //! plugins' lists ──> capacity <─ own Node, pod resources   writes the Node's status
 //! ```
 //! Every arrow is a `watch` of whole values, except the requests to `slots`. The `run` of each task takes the receivers that
 //! it reads as its `Inputs`, and the senders that it owns. This file only creates the channels and starts the tasks.
-pub(crate) mod books;
 #[cfg(feature = "standalone")]
 mod brokers;
 mod capacity;
@@ -18,6 +17,7 @@ mod connections;
 pub(crate) mod instances;
 mod known_devices;
 mod kubelet_folder;
+pub(crate) mod kubelet_records;
 pub(crate) mod plan_inputs;
 pub(crate) mod plugins;
 pub(crate) mod pod_resources;
@@ -29,7 +29,7 @@ mod tally;
 pub(crate) mod values;
 
 #[cfg(feature = "fuzzing")]
-pub use books::fuzzing;
+pub use kubelet_records::fuzzing;
 pub use settings::{KUBELET_STARTUP_GRACE, LOOK_INTERVAL, RESOURCE_NAME_HOLD, Settings};
 
 use crate::{
@@ -43,7 +43,7 @@ use crate::{
     supervisor::Supervisor,
     telemetry::http,
 };
-use books::BooksReader;
+use kubelet_records::RecordsReader;
 use settings::Clock;
 use slots::SharedTable;
 use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
@@ -51,7 +51,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use values::{KubeletFolder, KubeletSocket, ValidatedConfigurations};
 
-/// How long tasks may take to end after a signal.
+/// The time that tasks have to end after a signal.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Runs an agent until `shutdown`, or until one of its tasks fails. Instances stay.
@@ -99,7 +99,7 @@ struct Agent {
     clock: Clock,
     store: Arc<dyn Store>,
     table: SharedTable,
-    books: BooksReader,
+    records: RecordsReader,
     /// Written by `configurations`.
     validated: watch::Sender<Arc<ValidatedConfigurations>>,
     /// Written by the discovery sessions.
@@ -123,7 +123,7 @@ impl Agent {
         let validated = ValidatedConfigurations::before_the_first(&settings.resource_prefixes);
         Self {
             table: SharedTable::new(&settings.node_name),
-            books: BooksReader {
+            records: RecordsReader {
                 settings: settings.clone(),
                 clock,
                 kubelet_folder: kubelet_folder.subscribe(),
@@ -223,7 +223,7 @@ impl Agent {
         let inputs = slots::reclaim::Inputs {
             settings: self.settings.clone(),
             clock: self.clock,
-            books: self.books.clone(),
+            records: self.records.clone(),
             table: self.table.clone(),
             validated: self.validated.subscribe(),
             kubelet: self.kubelet.subscribe(),
@@ -238,12 +238,12 @@ impl Agent {
             clock: self.clock,
             store: self.store.clone(),
             table: self.table.clone(),
-            books: self.books.clone(),
+            records: self.records.clone(),
             validated: self.validated.subscribe(),
             discoveries: self.discoveries.subscribe(),
             kubelet: self.kubelet.subscribe(),
             kubelet_folder: self.kubelet_folder.subscribe(),
-            resend: self.books.resend.subscribe(),
+            resend: self.records.resend.subscribe(),
         };
         let published = self.published.clone();
         tasks.spawn("plugins", |stop| {
@@ -281,7 +281,7 @@ impl Agent {
             let inputs = brokers::Inputs {
                 settings: self.settings.clone(),
                 clock: self.clock,
-                books: self.books.clone(),
+                records: self.records.clone(),
                 validated: self.validated.subscribe(),
                 discoveries: self.discoveries.subscribe(),
                 instances: self.store.instances(),

@@ -1,10 +1,10 @@
 //! Small values that several plans read.
 use crate::{
     api::{instance::Instance, names},
-    discovery::session::{Discoveries, Sighting},
+    discovery::session::{Discoveries, DiscoveryState},
     model::{
         device::{Device, DeviceId},
-        names::ObjectKey,
+        instance_name::InstanceKey,
         pin::Pin,
         slot_table::{ObservedSlots, Precedence},
     },
@@ -22,24 +22,24 @@ pub(crate) struct Now<'a> {
 
 /// The state of an Instance's device on this node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Sight<'a> {
+pub(crate) enum DeviceState<'a> {
     /// The Instance is of an earlier life, and discovery has not looked everywhere yet.
     Adopted,
     Seen(&'a Device),
     Gone,
 }
 
-/// Returns why a device is [`Sight::Gone`].
+/// Returns why a device is [`DeviceState::Gone`].
 pub(super) fn why_gone(instance: &Instance, discoveries: &Discoveries) -> &'static str {
     let id = device_id(instance);
-    let sighting = sighting(instance, discoveries);
-    let Some((sighting, id)) = sighting.zip(id) else {
+    let discovery = discovery_of(instance, discoveries);
+    let Some((discovery, id)) = discovery.zip(id) else {
         return "is gone";
     };
-    let device = sighting.set.devices.get(&id);
+    let device = discovery.set.devices.get(&id);
     if device.is_some_and(|device| other_identity(instance, device).is_some()) {
         "is announced by another host than the pinned one, as condition IdentityChanged of the Instance says"
-    } else if sighting.is_held_back(&id) {
+    } else if discovery.is_held_back(&id) {
         "comes and goes, and counts as gone until it is steady"
     } else {
         "is gone"
@@ -59,24 +59,30 @@ pub(crate) fn pin(instance: &Instance) -> Option<&str> {
     annotations.get(names::PIN).map(String::as_str)
 }
 
-fn sighting<'a>(instance: &Instance, discoveries: &'a Discoveries) -> Option<&'a Sighting> {
+fn discovery_of<'a>(
+    instance: &Instance,
+    discoveries: &'a Discoveries,
+) -> Option<&'a DiscoveryState> {
     let namespace = instance.metadata.namespace.as_deref().unwrap_or("default");
     discoveries.get(&instance.spec.configuration_key(namespace))
 }
 
 /// Returns the state of an Instance's device.
-pub(crate) fn sight<'a>(instance: &Instance, discoveries: &'a Discoveries) -> Sight<'a> {
-    let Some(sighting) = sighting(instance, discoveries) else {
-        return Sight::Adopted;
+pub(crate) fn device_state<'a>(
+    instance: &Instance,
+    discoveries: &'a Discoveries,
+) -> DeviceState<'a> {
+    let Some(discovery) = discovery_of(instance, discoveries) else {
+        return DeviceState::Adopted;
     };
     let Some(id) = device_id(instance) else {
-        return Sight::Adopted;
+        return DeviceState::Adopted;
     };
-    match sighting.set.devices.get(&id) {
-        Some(device) if other_identity(instance, device).is_some() => Sight::Gone,
-        Some(device) => Sight::Seen(device),
-        None if sighting.is_missing(&id) => Sight::Gone,
-        None => Sight::Adopted,
+    match discovery.set.devices.get(&id) {
+        Some(device) if other_identity(instance, device).is_some() => DeviceState::Gone,
+        Some(device) => DeviceState::Seen(device),
+        None if discovery.is_missing(&id) => DeviceState::Gone,
+        None => DeviceState::Adopted,
     }
 }
 
@@ -88,7 +94,7 @@ pub(crate) fn device_id(instance: &Instance) -> Option<DeviceId> {
 
 /// The slots of an Instance, for the table of this node's. Its Configuration may be one that this node does not work with.
 pub(crate) fn observed_slots(
-    key: &ObjectKey,
+    key: &InstanceKey,
     instance: &Instance,
     node: &str,
     is_stray: bool,

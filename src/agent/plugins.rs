@@ -20,8 +20,8 @@ use crate::{
     api::instance::Instance,
     files,
     model::{
-        instance_name::InstanceName, limits, names::ObjectKey, plugin_name::PluginName,
-        resource_name::ResourceName, slot_table::Resource,
+        instance_name::InstanceKey, instance_name::InstanceName, limits, names::ObjectKey,
+        plugin_name::PluginName, resource_name::ResourceName, slot_table::Resource,
     },
     proto::DESCRIPTORS,
     store::{Instances, Store},
@@ -43,8 +43,8 @@ use tokio_util::{sync::CancellationToken, task::JoinMap};
 use tonic::service::Routes;
 use tracing::warn;
 
-/// How long after a change the plugins are looked at: a claim makes three, and is answered before its slots are listed
-/// anew.
+/// The wait between a change and the look at the plugins: a claim makes three changes, and is answered before its slots
+/// are listed anew.
 const SETTLE: Duration = Duration::from_millis(5);
 
 /// A running plugin, as its owner controls it.
@@ -213,7 +213,7 @@ impl Plugins {
             // An object alone is not believed: each slot is kept, listed and sent to the kubelet.
             let limit = limits::slots_of_each(now.values().map(|i| i.spec.capacity));
             let is_cut_as_before = std::mem::replace(&mut self.slot_limit, limit) == limit;
-            let is_same = |key: &ObjectKey, instance: &Arc<Instance>| {
+            let is_same = |key: &InstanceKey, instance: &Arc<Instance>| {
                 is_cut_as_before
                     && !unobserved.contains(key)
                     && before
@@ -318,7 +318,7 @@ impl Plugins {
         self.running.insert(name, running);
     }
 
-    /// Tells each plugin what its slots are now; those whose slots are the same hear nothing.
+    /// Sends each plugin its slots, if they have changed.
     async fn publish_slots(&mut self) {
         let gone = self.gone();
         let mut stale = self.inputs.table.take_touched();
@@ -377,7 +377,7 @@ impl Plugins {
     }
 }
 
-fn configuration_of(key: &ObjectKey, instance: &Instance) -> ObjectKey {
+fn configuration_of(key: &InstanceKey, instance: &Instance) -> ObjectKey {
     instance.spec.configuration_key(&key.namespace)
 }
 

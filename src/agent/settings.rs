@@ -8,10 +8,10 @@ use k8s_openapi::jiff::Timestamp;
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use tokio::time::Instant;
 
-/// The time that must lie between the two looks at the kubelet's books that miss a slot, before it is released. `slots::plan`
+/// The time that must lie between the two looks at the kubelet's records that miss a slot, before it is released. `slots::plan`
 /// makes it shorter for slots that were claimed long ago, if the checkpoint is fresh.
 pub const LOOK_INTERVAL: Duration = Duration::from_secs(10);
-/// How long a kubelet that has restarted may list no containers, because it has not looked at all of them yet.
+/// The time for which a kubelet that has restarted may list no containers, because it has not looked at all of them yet.
 pub const KUBELET_STARTUP_GRACE: Duration = Duration::from_secs(60);
 /// The time within which a device plugin that is replaced registers again.
 pub const RESOURCE_NAME_HOLD: Duration = Duration::from_secs(30);
@@ -31,12 +31,12 @@ pub struct Settings {
     pub pod_resources_socket: PathBuf,
     /// The Pod of this agent. A list of the kubelet that contains this Pod is complete.
     pub own_pod: Option<ObjectKey>,
-    /// How long a new kubelet without a checkpoint may list no containers although some run. An agent without an own Pod
-    /// waits so long.
+    /// The time for which a new kubelet without a checkpoint may list no containers although some run. An agent without an
+    /// own Pod waits so long.
     pub kubelet_startup_grace: Duration,
-    /// The time that must lie between the two looks at the kubelet's books that miss a slot: see [`LOOK_INTERVAL`].
+    /// The time that must lie between the two looks at the kubelet's records that miss a slot: see [`LOOK_INTERVAL`].
     pub look_interval: Duration,
-    /// How long a resource name belongs to another plugin after its devices were listed last.
+    /// The time for which a resource name belongs to another plugin after its devices were listed last.
     pub resource_name_hold: Duration,
     /// The largest number of Configurations that are used.
     pub max_configurations: usize,

@@ -1,8 +1,8 @@
 //! Claims and releases the slots of this node, one after another.
 //!
-//! Allocate calls send claims. [`reclaim`] sends releases, and claims of slots that are in use already. All of them are
-//! served by one task, so a claim is completed even if the kubelet ends its call early. A claim that nobody waits for any
-//! more is undone.
+//! Allocate calls send claims. [`reclaim`] compares the slots with the kubelet's records ([`super::kubelet_records`]), and
+//! sends releases, and claims of slots that are in use already; [`plan`] decides which. All requests are served by one task,
+//! so a claim is completed even if the kubelet ends its call early. A claim that nobody waits for any more is undone.
 pub(crate) mod plan;
 pub(super) mod reclaim;
 mod request;
@@ -108,7 +108,7 @@ fn release(
     write_each(slots, without_connections(changes), "slot released")
 }
 
-/// Claims slots that were free when the kubelet's books were looked at. What the containers were given is not known.
+/// Claims slots that were free when the kubelet's records were looked at. What the containers were given is not known.
 fn adopt(slots: &Slots, changes: Vec<SlotChange>) -> impl Future<Output = ()> + use<'_> {
     let changes = plan::still_free(changes, &slots.table.borrow());
     write_each(
@@ -276,7 +276,7 @@ fn write_each<'a>(
     what: &'static str,
 ) -> impl Future<Output = ()> + use<'a> {
     let instances = slots.store.instances().borrow().clone();
-    let exchanges = plan::still_standing(exchanges, &instances);
+    let exchanges = plan::still_written(exchanges, &instances);
     let changes: Vec<_> = exchanges.iter().map(|e| e.change.clone()).collect();
     slots.table.begin(&changes);
     let writes = exchanges

@@ -47,7 +47,7 @@ mod tests {
     use crate::{
         api::instance::{Instance, InstanceSpec},
         model::{
-            names::ObjectKey,
+            instance_name::InstanceKey,
             slot_table::{ObservedSlots, Precedence},
         },
     };
@@ -62,7 +62,7 @@ mod tests {
                 nodes: nodes.iter().map(|&node| node.into()).collect(),
                 ..InstanceSpec::default()
             };
-            let key = ObjectKey::new("default", name);
+            let key = InstanceKey::new("default", name);
             (key, Arc::new(Instance::new(name, spec)))
         };
         let all = Instances::from([
@@ -78,7 +78,7 @@ mod tests {
     #[test]
     fn every_slot_is_used_free_or_unhealthy() {
         let observed = |name: &str, capacity, usage: &[(&str, &str)]| ObservedSlots {
-            key: ObjectKey::new("default", name),
+            key: InstanceKey::new("default", name),
             precedence: Precedence::default(),
             configuration: "cam".into(),
             capacity,

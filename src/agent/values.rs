@@ -31,7 +31,7 @@ pub(crate) struct AcceptedConfiguration {
     pub(crate) resource_name: Option<ResourceName>,
 }
 
-/// Whether `spec.nodeSelector` selects this node.
+/// The result of `spec.nodeSelector` on this node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Selection {
     Selected,

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
-    /// What the statement is about.
+    /// The subject of the statement.
     #[serde(rename = "type")]
     #[schemars(length(max = limits::WORD_MAX))]
     pub type_: String,
@@ -22,7 +22,7 @@ pub struct Condition {
     #[serde(default)]
     #[schemars(length(max = limits::CONDITION_MESSAGE_MAX))]
     pub message: String,
-    /// When `status` last changed, RFC 3339.
+    /// The time of the last change of `status`, RFC 3339.
     #[schemars(length(max = limits::WORD_MAX))]
     pub last_transition_time: String,
     /// The `metadata.generation` that was looked at.

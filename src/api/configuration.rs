@@ -15,11 +15,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// How long the slots of a lost node are kept where the Configuration does not say. Kubernetes evicts the Pods of a node
-/// that is not ready after the same time.
+/// The time for which slots of a lost node are kept if the Configuration does not say. Kubernetes evicts the Pods of a
+/// node that is not ready after the same time.
 pub const DEFAULT_SLOT_RELEASE_SECONDS: i64 = 300;
 
-/// Which devices to find, and what to do with each of them.
+/// Says which devices to find, and what to do with each of them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
 #[kube(
     group = "akri.sh",
@@ -63,10 +63,10 @@ pub const DEFAULT_SLOT_RELEASE_SECONDS: i64 = 300;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ConfigurationSpec {
-    /// How to find the devices.
+    /// The handler that finds the devices, and its settings.
     pub discovery_handler: DiscoveryHandlerInfo,
 
-    /// How many containers may use one device at a time, over all nodes: the usage slots of its Instance.
+    /// The number of containers that may use one device at a time, over all nodes: the usage slots of its Instance.
     #[serde(default = "default_capacity")]
     #[schemars(range(min = 1, max = limits::CAPACITY_MAX))]
     pub capacity: i32,
@@ -94,7 +94,7 @@ pub struct ConfigurationSpec {
     #[x_kube(validation = Rule::new(format!("self.all(key, key.size() <= {})", limits::NAME_MAX)).message("the name of a property is too long"))]
     pub broker_properties: BTreeMap<String, String>,
 
-    /// How long the Instance of a vanished device stays, unhealthy, before it is deleted.
+    /// The time for which the Instance of a vanished device stays, unhealthy, before it is deleted.
     #[serde(default = "default_grace_period_seconds")]
     #[schemars(range(min = 0, max = limits::GRACE_SECONDS_MAX))]
     pub grace_period_seconds: i64,
@@ -121,7 +121,7 @@ pub struct ConfigurationSpec {
     ))]
     pub node_selector: BTreeMap<String, String>,
 
-    /// How long a node must be not ready until the slots that it holds are given to others: its containers may run
+    /// The time that a node must be not ready until the slots that it holds are given to others: its containers may run
     /// on, cut off from the API server. 0 means never; 1 to 119 act as 120. The slots are free earlier if the Node is marked
     /// as shut down by the taint `node.kubernetes.io/out-of-service`, or if the Node and its Pods are deleted.
     #[serde(default = "default_slot_release_seconds")]
@@ -140,7 +140,7 @@ pub struct ConfigurationSpec {
     pub resource_name: Option<String>,
 }
 
-/// How to find devices.
+/// A discovery handler and its settings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DiscoveryHandlerInfo {
@@ -149,7 +149,7 @@ pub struct DiscoveryHandlerInfo {
     #[x_kube(validation = Rule::new("self == oldSelf").message("the handler of a Configuration cannot be changed: delete it and create another"))]
     pub name: String,
 
-    /// What the handler is to look for, in the handler's own terms: YAML or JSON.
+    /// The devices that the handler looks for, in the handler's own terms: YAML or JSON.
     #[serde(default)]
     #[schemars(length(max = limits::DETAILS_MAX))]
     pub discovery_details: String,
@@ -179,7 +179,7 @@ pub struct DiscoveryProperty {
     pub value_from: Option<DiscoveryPropertySource>,
 }
 
-/// Where a discovery property's value is kept: in a Secret or in a ConfigMap.
+/// The source of a discovery property's value: a Secret or a ConfigMap.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("has(self.secretKeyRef) != has(self.configMapKeyRef)").message("give one of secretKeyRef and configMapKeyRef"))]
@@ -206,7 +206,7 @@ pub struct KeyReference {
     /// The key in its data. Its value is text of 8192 characters at most.
     #[schemars(length(max = limits::NAME_MAX))]
     pub key: String,
-    /// Whether discovery goes on without the value where the object or the key does not exist.
+    /// True if discovery goes on without the value where the object or the key does not exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub optional: Option<bool>,
 }
@@ -226,7 +226,7 @@ pub struct BrokerSpec {
     pub broker_job_spec: Option<Value>,
 }
 
-/// What became of a Configuration.
+/// The result of a Configuration: its devices, its brokers, and what is wrong.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ConfigurationStatus {
@@ -241,10 +241,10 @@ pub struct ConfigurationStatus {
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"])
     )]
     pub conditions: Vec<Condition>,
-    /// How many Instances it has.
+    /// The number of its Instances.
     #[serde(default)]
     pub instances: i64,
-    /// How many brokers run, and how many there should be, such as `3/4`.
+    /// The number of brokers that run, and the number that there should be, such as `3/4`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limits::WORD_MAX))]
     pub brokers: Option<String>,
@@ -257,17 +257,17 @@ pub struct ConfigurationStatus {
     pub nodes: Vec<NodeReport>,
 }
 
-/// What one node says of a Configuration.
+/// One node's report about a Configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeReport {
     /// The node.
     #[schemars(length(max = limits::NAME_MAX))]
     pub name: NodeName,
-    /// How many devices it offers.
+    /// The number of devices that it offers.
     #[serde(default)]
     pub instances: i64,
-    /// What is wrong; empty where all is well.
+    /// The problems; empty if there are none.
     #[serde(default)]
     #[schemars(length(max = limits::PROBLEMS_MAX))]
     pub problems: Vec<Problem>,

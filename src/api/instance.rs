@@ -7,12 +7,13 @@
     clippy::duplicated_attributes,
     reason = "columns share a type or a path"
 )]
-use super::condition::Condition;
+use super::condition::{Condition, ConditionStatus, ConditionType};
 use crate::model::{
     limits,
     names::ObjectKey,
     typed_names::{ConfigurationName, NodeName},
 };
+use k8s_openapi::jiff::Timestamp;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -80,7 +81,7 @@ pub struct InstanceSpec {
     #[schemars(length(max = limits::RESOURCE_NAME_MAX))]
     pub cdi_name: String,
 
-    /// How many usage slots it has.
+    /// The number of its usage slots.
     #[schemars(range(min = 0, max = limits::CAPACITY_MAX))]
     pub capacity: i32,
 
@@ -92,7 +93,7 @@ pub struct InstanceSpec {
     ))]
     pub broker_properties: BTreeMap<String, String>,
 
-    /// Whether other nodes may find the same device.
+    /// True if other nodes may find the same device.
     #[serde(default)]
     pub shared: bool,
 
@@ -105,7 +106,7 @@ pub struct InstanceSpec {
     )]
     pub nodes: Vec<NodeName>,
 
-    /// Who uses each slot: absent or empty is free, `<node>` holds it by the Instance's resource,
+    /// The user of each slot: absent or empty is free, `<node>` holds it by the Instance's resource,
     /// `C:<configuration>-<n>:<node>` by the Configuration's.
     #[serde(default)]
     #[schemars(extend(
@@ -117,7 +118,7 @@ pub struct InstanceSpec {
     pub device_usage: BTreeMap<String, String>,
 }
 
-/// What is known of the device now.
+/// The present state of the device.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct InstanceStatus {
@@ -130,7 +131,7 @@ pub struct InstanceStatus {
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"])
     )]
     pub conditions: Vec<Condition>,
-    /// Each node's view of the device.
+    /// The health of the device on each node.
     #[serde(default)]
     #[schemars(
         length(max = limits::NODES_MAX),
@@ -148,7 +149,7 @@ pub const HEALTHY: &str = "Healthy";
 /// The `health` of a device that a node does not see, and the `state` of it in the node's NodeDevices.
 pub const UNHEALTHY: &str = "Unhealthy";
 
-/// One node's view of a device.
+/// The health of a device on one node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeHealth {
@@ -158,10 +159,10 @@ pub struct NodeHealth {
     /// Healthy or Unhealthy.
     #[schemars(length(max = limits::WORD_MAX))]
     pub health: String,
-    /// When `health` last changed, RFC 3339.
+    /// The time of the last change of `health`, RFC 3339.
     #[schemars(length(max = limits::WORD_MAX))]
     pub last_transition_time: String,
-    /// A digest of how the node reaches the device. A broker that was told another one is replaced.
+    /// A digest of how the node reaches the device. A broker that started with another one is replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limits::WORD_MAX))]
     pub connection: Option<String>,
@@ -172,6 +173,16 @@ pub struct NodeHealth {
     /// The same in a sentence, as it was when `health` or `reason` last changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+}
+
+impl InstanceStatus {
+    /// Returns the time since which no node sees the device. It is kept on the API server, so that a new controller goes on
+    /// counting.
+    pub fn unavailable_since(&self) -> Option<Timestamp> {
+        let available = Condition::of_type(&self.conditions, ConditionType::Available)?;
+        let since = available.last_transition_time.parse().ok();
+        since.filter(|_| available.has_status(ConditionStatus::False))
+    }
 }
 
 impl InstanceSpec {

@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What one node sees: named after the node, and written by its agent alone.
+/// The devices that one node sees. The object is named after the node, and only its agent writes it.
 #[derive(
     Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, CustomResource, KubeSchema,
 )]
@@ -41,7 +41,7 @@ pub struct NodeDevicesSpec {
     pub configurations: Vec<ConfigurationView>,
 }
 
-/// What one node makes of a Configuration.
+/// The state of a Configuration on one node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ConfigurationView {
@@ -51,7 +51,7 @@ pub struct ConfigurationView {
     /// The Configuration.
     #[schemars(length(max = limits::NAME_MAX))]
     pub name: String,
-    /// Whether the node has looked everywhere once since its agent began: until then a device that is not here may only be
+    /// True if the node has looked everywhere once since its agent began: until then a device that is not here may only be
     /// late.
     #[serde(default)]
     pub complete: bool,
@@ -88,7 +88,7 @@ pub struct SeenDevice {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limits::WORD_MAX))]
     pub state: Option<String>,
-    /// A digest of how the node reaches the device. A broker that was told another one is replaced.
+    /// A digest of how the node reaches the device. A broker that started with another one is replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limits::WORD_MAX))]
     pub connection: Option<String>,
@@ -96,7 +96,7 @@ pub struct SeenDevice {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limits::PROBLEM_MESSAGE_MAX))]
     pub flapping: Option<String>,
-    /// In a sentence, of a pinned device that another host announces.
+    /// A sentence about a pinned device that another host announces.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limits::PROBLEM_MESSAGE_MAX))]
     pub other_host: Option<String>,

@@ -73,7 +73,7 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
             items: &devices,
         };
         let name = |device: &Device| format!("instance.{}/{}", names::GROUP, device.instance);
-        let rows = || rows(&flags, &devices, true);
+        let rows = || [vec![head(&flags)], rows(&flags, &devices)].concat();
         let names = || devices.iter().map(name).collect();
         print(&render(flags.output, &list, rows, names)?)?;
     }
@@ -92,25 +92,23 @@ impl Flags {
     }
 }
 
-fn rows(flags: &Flags, devices: &[Device], has_head: bool) -> Rows {
+fn head(flags: &Flags) -> Vec<String> {
+    let names = Device::COLUMNS.map(str::to_owned);
+    let wide = Device::WIDE_COLUMNS.map(str::to_owned);
+    columns(flags, "NAMESPACE", names, wide)
+}
+
+fn rows(flags: &Flags, devices: &[Device]) -> Rows {
+    let row = |d: &Device| columns(flags, &d.namespace, d.cells(), d.wide_cells());
+    devices.iter().map(row).collect()
+}
+
+/// Returns the columns that the user asks for.
+fn columns(flags: &Flags, namespace: &str, cells: [String; 6], wide: [String; 4]) -> Vec<String> {
     let is_wide = flags.output == Output::Wide;
-    let is_all = flags.namespace.all_namespaces;
-    let columns = |namespace: &str, cells: Vec<String>, wide: Vec<String>| {
-        let namespace = is_all.then(|| namespace.to_owned());
-        let wide = wide.into_iter().filter(|_| is_wide);
-        namespace.into_iter().chain(cells).chain(wide).collect()
-    };
-    let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
-    let head = columns(
-        "NAMESPACE",
-        texts(&Device::COLUMNS),
-        texts(&Device::WIDE_COLUMNS),
-    );
-    let rows = devices.iter().map(|device| {
-        let (cells, wide) = (device.cells().to_vec(), device.wide_cells().to_vec());
-        columns(&device.namespace, cells, wide)
-    });
-    has_head.then_some(head).into_iter().chain(rows).collect()
+    let namespace = (flags.namespace.all_namespaces).then(|| namespace.to_owned());
+    let wide = wide.into_iter().filter(|_| is_wide);
+    namespace.into_iter().chain(cells).chain(wide).collect()
 }
 
 /// Prints all devices, and then each row that changes, as `kubectl get -w` does.
@@ -120,7 +118,7 @@ async fn follow(flags: Flags, client: Client, stop: CancellationToken) -> anyhow
     let looking = follow::run(client, scope, sender, stop.clone());
     let printing = async {
         let mut shown: Shown = BTreeMap::new();
-        let mut is_first = true;
+        let mut head = Some(head(&flags));
         while looks.changed().await.is_ok() {
             let Some(look) = looks.borrow_and_update().clone() else {
                 continue;
@@ -128,9 +126,9 @@ async fn follow(flags: Flags, client: Client, stop: CancellationToken) -> anyhow
             let snapshot = look.as_ref().as_ref().map_err(|e| anyhow!("{e:#}"))?;
             let devices = devices(snapshot, Timestamp::now());
             let changed = changes(&mut shown, &devices);
-            let table = table(&rows(&flags, &changed, is_first))?;
+            let head = std::mem::take(&mut head);
+            let table = table(&head.into_iter().chain(rows(&flags, &changed)).collect())?;
             print(&colors::for_stdout(table))?;
-            is_first = false;
         }
         Ok(())
     };

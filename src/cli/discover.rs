@@ -50,8 +50,8 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
     let report = Report::new(naming);
     let shown = async {
         match flags.output {
-            Output::Table => stream(report, devices, flags.look, false).await,
-            Output::Wide => stream(report, devices, flags.look, true).await,
+            Output::Table => stream(report, devices, flags.look).await,
+            Output::Wide => stream(report.wide(), devices, flags.look).await,
             Output::Json => {
                 let json = |list: &[Listed]| Ok(serde_json::to_string_pretty(list)? + "\n");
                 list(report, devices, flags.look, json).await
@@ -65,7 +65,7 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
     let show = async {
         let shown = tokio::select! {
             shown = shown => shown,
-            left = left(input.is_attached) => left,
+            ended = stdin_ends(), if input.is_attached => ended,
         };
         shutdown.cancel();
         shown
@@ -110,12 +110,11 @@ async fn stream(
     mut report: Report,
     mut devices: watch::Receiver<DeviceSet>,
     look: Option<Duration>,
-    wide: bool,
 ) -> anyhow::Result<()> {
     let end = look.map(|look| Instant::now() + look);
     let mut is_silent = true;
     let mut reported: Vec<HandlerTrouble> = vec![];
-    print(&report.header(wide))?;
+    print(&report.header())?;
     loop {
         tokio::select! {
             changed = devices.changed() => if changed.is_err() { return Ok(()) },
@@ -127,7 +126,7 @@ async fn stream(
             writeln!(stderr(), "{}", trouble.message())?;
         }
         reported.clone_from(&set.troubles);
-        let changes = report.changes(&set, wide);
+        let changes = report.changes(&set);
         print(&changes)?;
         if is_silent && set.complete && set.devices.is_empty() {
             let until = if end.is_some() { "" } else { " until Ctrl-C" };
@@ -167,11 +166,8 @@ async fn list(
     print(&text(&report.list(&set))?)
 }
 
-/// Waits for the end of stdin, if the command is attached to it.
-async fn left(is_attached: bool) -> anyhow::Result<()> {
-    if !is_attached {
-        return std::future::pending().await;
-    }
+/// Waits for the end of stdin.
+async fn stdin_ends() -> anyhow::Result<()> {
     let stdin = std::io::stdin().as_fd().try_clone_to_owned()?;
     let mut stdin = pipe::Receiver::from_owned_fd(stdin).context("stdin is no pipe")?;
     tokio::io::copy(&mut stdin, &mut tokio::io::sink()).await?;

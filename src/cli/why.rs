@@ -9,7 +9,10 @@ use crate::{
         snapshot::Snapshot,
         why::{Target, explain},
     },
-    model::{names::ObjectKey, printable::printable},
+    model::{
+        names::{Key, ObjectKey},
+        printable::printable,
+    },
 };
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
@@ -46,8 +49,6 @@ enum Kind {
 }
 
 impl Kind {
-    const ALL: [Self; 3] = [Self::Pod, Self::Instance, Self::Configuration];
-
     fn parse(text: &str) -> anyhow::Result<Self> {
         let kind = text.to_lowercase();
         let kind = kind.strip_suffix(".akri.sh").unwrap_or(&kind);
@@ -59,11 +60,19 @@ impl Kind {
         }
     }
 
+    fn is_of(self, target: &Target) -> bool {
+        self == match target {
+            Target::Pod(_) => Self::Pod,
+            Target::Instance(_) => Self::Instance,
+            Target::Configuration(_) => Self::Configuration,
+        }
+    }
+
     fn target(self, key: ObjectKey) -> Target {
         match self {
             Self::Pod => Target::Pod(key),
-            Self::Instance => Target::Instance(key),
-            Self::Configuration => Target::Configuration(key),
+            Self::Instance => Target::Instance(key.typed()),
+            Self::Configuration => Target::Configuration(key.typed()),
         }
     }
 }
@@ -112,23 +121,26 @@ fn found(
     namespace: Option<&str>,
     name: &str,
 ) -> Vec<Target> {
-    let is_it = |key: &&ObjectKey| {
-        key.name == name && namespace.is_none_or(|namespace| namespace == key.namespace)
+    let pods = matching(snapshot.pods.keys(), namespace, name).map(Target::Pod);
+    let instances = matching(snapshot.instances.keys(), namespace, name).map(Target::Instance);
+    let configurations =
+        matching(snapshot.configurations.keys(), namespace, name).map(Target::Configuration);
+    let targets = pods.chain(instances).chain(configurations);
+    targets
+        .filter(|target| kind.is_none_or(|kind| kind.is_of(target)))
+        .collect()
+}
+
+/// Returns the keys of this name, in one namespace or in all.
+fn matching<'a, Name: AsRef<str> + Clone + 'a>(
+    keys: impl Iterator<Item = &'a Key<Name>>,
+    namespace: Option<&str>,
+    name: &str,
+) -> impl Iterator<Item = Key<Name>> {
+    let is_it = move |key: &&Key<Name>| {
+        key.name.as_ref() == name && namespace.is_none_or(|namespace| namespace == key.namespace)
     };
-    let keys = |kind: Kind| -> Vec<&ObjectKey> {
-        match kind {
-            Kind::Pod => snapshot.pods.keys().filter(is_it).collect(),
-            Kind::Instance => snapshot.instances.keys().filter(is_it).collect(),
-            Kind::Configuration => snapshot.configurations.keys().filter(is_it).collect(),
-        }
-    };
-    let kinds = Kind::ALL.into_iter();
-    let kinds = kinds.filter(|is| kind.is_none_or(|kind| kind == *is));
-    let targets = kinds.flat_map(|kind| {
-        let keys = keys(kind).into_iter();
-        keys.map(move |key| kind.target(key.clone()))
-    });
-    targets.collect()
+    keys.filter(is_it).cloned()
 }
 
 /// Names and messages come from anyone on the LAN.

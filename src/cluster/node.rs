@@ -49,7 +49,7 @@ pub struct OwnNode {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ListedNode {
     pub resources: NodeResources,
-    /// Whether the kubelet reports as ready.
+    /// True if the kubelet reports as ready.
     pub is_ready: bool,
 }
 

@@ -144,7 +144,7 @@ pub struct NodePart {
 
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct NodeSpecPart {
-    /// Whether the Node is cordoned.
+    /// True if the Node is cordoned.
     #[serde(default)]
     pub unschedulable: bool,
     #[serde(default)]

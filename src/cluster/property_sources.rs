@@ -70,7 +70,7 @@ struct ListMetadata {
 /// Why a watch ended before its time.
 enum Failure {
     Request(kube::Error),
-    /// Nothing of the answer is told: it may have secrets.
+    /// The answer is not quoted, because it may have secrets.
     Answer(&'static str),
 }
 

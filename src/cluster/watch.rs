@@ -175,7 +175,7 @@ where
 struct Listing<T> {
     current: Objects<T>,
     next: Objects<T>,
-    /// Whether a complete list was received.
+    /// True if a complete list was received.
     is_complete: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Whether the definitions on the cluster have our fields: Helm leaves those that exist as they are, and an older one
+//! Checks whether the definitions on the cluster have our fields: Helm leaves those that exist as they are, and an older one
 //! drops what it does not know without a word.
 use super::Shared;
 use crate::{

@@ -1,5 +1,5 @@
-//! Who of the replicas acts: the one whose name is in the Lease. What the Lease says is watched, and believed for as
-//! long as it is valid by its own times: a replica that cannot renew it stops acting before another begins.
+//! Decides which replica acts: the one whose name is in the Lease. The Lease is watched, and its holder is believed for as
+//! long as the Lease is valid by its own times: a replica that cannot renew it stops acting before another begins.
 use super::{NAME, Shared};
 use crate::{
     backoff::Backoff,
@@ -17,9 +17,9 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-/// How long a Lease is valid that is not renewed.
+/// The time for which a Lease is valid that is not renewed.
 const DURATION_S: u64 = 15;
-/// How long before its end it is renewed.
+/// The time before its end at which it is renewed.
 const RENEWED_BEFORE_S: u64 = 5;
 /// A step that takes longer hangs; one that only sleeps can be begun anew at any time.
 const STEP_MAX: Duration = Duration::from_secs(20);

@@ -49,7 +49,7 @@ use world::World;
 
 /// The name of the Lease and of the reporter of Events.
 const NAME: &str = names::CONTROLLER_MANAGER;
-/// How long tasks may take to end after a signal: two requests that are not answered. A Pod is given 30 s.
+/// The time that tasks have to end after a signal: two requests that are not answered. A Pod is given 30 s.
 const GRACE: Duration = Duration::from_secs(25);
 
 /// The settings of a controller.
@@ -132,7 +132,7 @@ struct Shared {
     settings: Settings,
     /// `None` until everything was listed.
     world: watch::Receiver<Option<Arc<World>>>,
-    /// Whether this replica holds the Lease.
+    /// True if this replica holds the Lease.
     is_leader: watch::Receiver<bool>,
 }
 

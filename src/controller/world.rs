@@ -86,7 +86,7 @@ pub(crate) struct NodeState {
     pub(crate) is_ready: bool,
     /// The time since when it has been ready or not ready.
     pub(crate) since: Option<Timestamp>,
-    /// Whether it has the taint `node.kubernetes.io/out-of-service`.
+    /// True if it has the taint `node.kubernetes.io/out-of-service`.
     pub(crate) is_out_of_service: bool,
     /// The taints that keep Pods away; a cordoned Node has the one that Kubernetes gives it, too.
     pub(crate) taints: Vec<TaintPart>,
@@ -110,7 +110,7 @@ pub(crate) struct BrokerPod {
     pub(crate) finished: Option<Timestamp>,
     /// The `resourceVersion` of the Pod.
     pub(crate) version: String,
-    /// Whether all its containers run and are ready.
+    /// True if all its containers run and are ready.
     pub(crate) is_available: bool,
     /// Set while the scheduler finds no node for it.
     pub(crate) unscheduled: Option<Unscheduled>,

@@ -1,14 +1,15 @@
-//! Devices that go and come, or move, again and again are believed more slowly each time. Pure.
+//! Damps devices that disappear and return, or change their connection, again and again: each time a change counts later.
+//! Pure.
 //!
-//! The penalties are those of route flap damping (RFC 2439): each loss, and each move, adds 1, and a penalty is halved in
-//! each [`HALF_LIFE`]. Whole sets go in and whole sets come out; the time comes in as `now`.
+//! The penalties are those of route flap damping (RFC 2439): each loss, and each change of the connection, adds 1, and a
+//! penalty is halved in each [`HALF_LIFE`]. Whole sets go in and whole sets come out; the time comes in as `now`.
 //!
 //! | what a handler says | when it is believed |
 //! |---|---|
 //! | a device is gone | at once, always |
 //! | it is back, after few losses | at once |
-//! | it is back, after a third loss within about 80 s | when it has stayed for 2 s, then 4 s, 8 s, … up to 5 min; at another place as long as a move must last, too |
-//! | it is reached differently (it has moved) | when that has stayed for 3 s; after more moves for 6 s, and 8 s at most |
+//! | it is back, after a third loss within about 80 s | when it has stayed for 2 s, then 4 s, 8 s, … up to 5 min; with another connection for as long as such a change must last, too |
+//! | its connection (its address or port) has changed | when that has stayed for 3 s; after more changes for 6 s, and 8 s at most |
 //! | anything else of it has changed | at once |
 //!
 //! A loss counts only if the device was believed: nobody sees what it does while it is held back. So a switch that was
@@ -25,14 +26,14 @@ const FIRST_HOLD: Duration = Duration::from_secs(2);
 const LONGEST_HOLD: Duration = Duration::from_secs(300);
 /// The highest penalty of losses: it gives [`LONGEST_HOLD`], and 9 s after one [`HALF_LIFE`].
 const LOSSES_MAX: f64 = 10.25;
-/// The time for which a device must be reached differently before that is believed: its brokers are replaced for it. A host with
-/// several interfaces announces on each what is reached there, and such an announcement flushes the addresses of the
-/// others for a second or two (RFC 6762 10.2).
-pub const FIRST_MOVE: Duration = Duration::from_secs(3);
-/// The last place of a device is believed within 10 s, however often it has moved.
-const LONGEST_MOVE: Duration = Duration::from_secs(8);
-/// The longest wait holds for a minute after the last of many moves.
-const MOVES_MAX: f64 = 3.0;
+/// The time for which a changed connection must stay before it is believed, because brokers are replaced for it. A host
+/// with several interfaces announces on each what is reached there, and such an announcement flushes the addresses of
+/// the others for a second or two (RFC 6762 10.2).
+pub const FIRST_CONNECTION_HOLD: Duration = Duration::from_secs(3);
+/// The last connection of a device is believed within 10 s, however often it has changed.
+const LONGEST_CONNECTION_HOLD: Duration = Duration::from_secs(8);
+/// The longest wait holds for a minute after the last of many changes.
+const CONNECTION_CHANGES_MAX: f64 = 3.0;
 /// A penalty this small counts as none.
 const NEGLIGIBLE: f64 = 0.1;
 /// The most devices whose past is remembered; those that are held back just now are not counted.
@@ -40,11 +41,11 @@ const REMEMBERED_MAX: usize = 4096;
 /// A time that makes sure that a penalty is below its level at the next look.
 const A_LITTLE_LATER: Duration = Duration::from_millis(1);
 
-/// The devices of one Configuration that are believed, and the history of those that went or moved.
+/// The devices of one Configuration that are believed, and the history of those that disappeared or changed.
 #[derive(Debug, Default)]
 pub struct Damper {
     believed: Arc<DeviceSet>,
-    /// The devices that went or moved not long ago.
+    /// The devices that disappeared, or whose connection changed, not long ago.
     records: BTreeMap<DeviceId, Record>,
 }
 
@@ -84,7 +85,7 @@ struct Record {
     losses: Penalty,
     /// The number of all losses, without decay.
     loss_count: u32,
-    moves: Penalty,
+    connection_changes: Penalty,
     /// The connection of the device when it was believed last.
     connection: String,
     stage: Stage,
@@ -101,8 +102,8 @@ enum Stage {
         until: Duration,
         penalty: f64,
     },
-    /// The device is reached differently, which is not believed until that has stayed.
-    Moving {
+    /// The connection has changed, which is not believed until it has stayed.
+    Changing {
         connection: String,
         until: Duration,
     },
@@ -142,8 +143,10 @@ fn hold(penalty: f64) -> Duration {
     FIRST_HOLD.mul_f64(doublings.exp2()).min(LONGEST_HOLD)
 }
 
-fn move_settle(penalty: f64) -> Duration {
-    FIRST_MOVE.mul_f64(penalty.exp2()).min(LONGEST_MOVE)
+fn connection_hold(penalty: f64) -> Duration {
+    FIRST_CONNECTION_HOLD
+        .mul_f64(penalty.exp2())
+        .min(LONGEST_CONNECTION_HOLD)
 }
 
 impl Damper {
@@ -183,7 +186,7 @@ impl Damper {
         }
     }
 
-    /// Records the devices that are not there any more.
+    /// Records the devices that are gone.
     fn lose(&mut self, said: &DeviceSet, is_missing: impl Fn(&DeviceId) -> bool, now: Duration) {
         let is_lost = |id: &DeviceId| !said.devices.contains_key(id) && is_missing(id);
         for (id, record) in &mut self.records {
@@ -224,7 +227,7 @@ impl Damper {
 
     /// Bounds the records: those with the smallest penalties go first.
     fn forget(&mut self, now: Duration) {
-        let weight = |record: &Record| record.losses.at(now).max(record.moves.at(now));
+        let weight = |record: &Record| record.losses.at(now).max(record.connection_changes.at(now));
         (self.records).retain(|_, record| !record.is_at_rest() || weight(record) > NEGLIGIBLE);
         if self.records.len() <= REMEMBERED_MAX {
             return;
@@ -256,7 +259,7 @@ impl Damper {
         let wakes = self.records.values().flat_map(|record| {
             let until = match &record.stage {
                 Stage::HeldBack { until, .. } => return [Some(*until), None],
-                Stage::Moving { until, .. } => Some(*until),
+                Stage::Changing { until, .. } => Some(*until),
                 Stage::Settled | Stage::Gone => None,
             };
             let calm = (record.flaps(now)).then(|| record.losses.falls_to(LOSSES_TOLERATED));
@@ -279,7 +282,7 @@ impl Record {
         Self {
             losses: Penalty::default(),
             loss_count: 0,
-            moves: Penalty::default(),
+            connection_changes: Penalty::default(),
             connection: device.connection_digest(),
             stage: Stage::Settled,
         }
@@ -297,7 +300,7 @@ impl Record {
         matches!(self.stage, Stage::HeldBack { .. }) || self.losses.at(now) > LOSSES_TOLERATED
     }
 
-    /// The device goes, and was not shown: its penalty begins to fall anew, from its present value.
+    /// Records the loss of a device that was not shown: its penalty begins to fall anew, from its present value.
     fn goes_unseen(&mut self, now: Duration) {
         if let Stage::HeldBack { .. } = self.stage {
             self.losses.since = now;
@@ -305,7 +308,7 @@ impl Record {
         self.stage = Stage::Gone;
     }
 
-    /// The device is there, and was not believed to be.
+    /// Decides about a device that is there, and was not believed to be.
     fn on_return(&mut self, connection: String, now: Duration) -> Verdict {
         let penalty = match &self.stage {
             Stage::HeldBack {
@@ -325,14 +328,14 @@ impl Record {
             Stage::HeldBack { penalty, .. } => *penalty,
             Stage::Gone => self.losses.at(now),
             // Another run of its handler had not found it yet.
-            Stage::Settled | Stage::Moving { .. } => return self.believe(connection, now),
+            Stage::Settled | Stage::Changing { .. } => return self.believe(connection, now),
         };
         let mut hold = hold(penalty);
         if hold.is_zero() {
             return self.believe(connection, now);
         }
         if connection != self.connection {
-            hold = hold.max(move_settle(self.moves.at(now)));
+            hold = hold.max(connection_hold(self.connection_changes.at(now)));
         }
         self.stage = Stage::HeldBack {
             connection,
@@ -342,14 +345,14 @@ impl Record {
         Verdict::HeldBack
     }
 
-    /// The device is there, and was believed to be.
+    /// Decides about a device that is there, and was believed to be.
     fn on_present(&mut self, connection: String, now: Duration) -> Verdict {
         if self.connection == connection {
             self.stage = Stage::Settled;
             return Verdict::Believed;
         }
         match &self.stage {
-            Stage::Moving {
+            Stage::Changing {
                 connection: before,
                 until,
             } if *before == connection => {
@@ -358,20 +361,20 @@ impl Record {
                 }
                 return Verdict::AsBefore;
             }
-            // On its way to somewhere else.
-            Stage::Moving { .. } => self.moves.add_one(now, MOVES_MAX),
+            // It changed to yet another one.
+            Stage::Changing { .. } => self.connection_changes.add_one(now, CONNECTION_CHANGES_MAX),
             Stage::Settled | Stage::Gone | Stage::HeldBack { .. } => {}
         }
-        self.stage = Stage::Moving {
+        self.stage = Stage::Changing {
             connection,
-            until: now + move_settle(self.moves.at(now)),
+            until: now + connection_hold(self.connection_changes.at(now)),
         };
         Verdict::AsBefore
     }
 
     fn believe(&mut self, connection: String, now: Duration) -> Verdict {
         if self.connection != connection {
-            self.moves.add_one(now, MOVES_MAX);
+            self.connection_changes.add_one(now, CONNECTION_CHANGES_MAX);
         }
         self.connection = connection;
         self.stage = Stage::Settled;

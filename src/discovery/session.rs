@@ -38,10 +38,11 @@ const END_TIMEOUT: Duration = Duration::from_secs(2);
 const FLAPPING_NAMED: usize = 5;
 
 /// The devices that the discovery of each Configuration sees.
-pub type Discoveries = BTreeMap<ObjectKey, Sighting>;
+pub type Discoveries = BTreeMap<ObjectKey, DiscoveryState>;
 
+/// The devices that the discovery of one Configuration sees now, and its error.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Sighting {
+pub struct DiscoveryState {
     pub set: Arc<DeviceSet>,
     /// Devices that this run of the discovery saw while a look was not whole, whether or not they are there now. One of
     /// them that is missing has gone; any other may only be late, or left out.
@@ -52,7 +53,7 @@ pub struct Sighting {
     pub error: Option<String>,
 }
 
-impl Sighting {
+impl DiscoveryState {
     /// Returns whether the device is there, and counts as gone because it flaps.
     pub fn is_held_back(&self, id: &DeviceId) -> bool {
         (self.flapping.get(id)).is_some_and(|flapping| flapping.is_held_back)
@@ -132,7 +133,7 @@ pub async fn run(
 struct Progress {
     has_answered: bool,
     has_completed: bool,
-    /// The same as [`Sighting::seen`].
+    /// The same as [`DiscoveryState::seen`].
     seen: BTreeSet<DeviceId>,
 }
 
@@ -185,9 +186,7 @@ impl Session {
         };
         while !stop.is_cancelled() {
             let Some(Ok(discovery)) = handlers.prepare(&self.spec) else {
-                self.publish(|sighting| {
-                    sighting.error = Some("its details are not accepted".to_owned())
-                });
+                self.publish(|state| state.error = Some("its details are not accepted".to_owned()));
                 return stop.cancelled().await;
             };
             let begun = Instant::now();
@@ -199,10 +198,10 @@ impl Session {
                 return;
             }
             let error = error.unwrap_or_else(|| "it ended by itself".to_owned());
-            metrics().count_discovery(&self.spec.handler, false);
+            metrics().count_failed_discovery(&self.spec.handler);
             let wait = backoff.next_wait();
             warn!(retry_in = ?wait, "discovery failed: {error}");
-            self.publish(|sighting| sighting.error = Some(error));
+            self.publish(|state| state.error = Some(error));
             stop.run_until_cancelled(sleep(wait)).await;
         }
     }
@@ -265,7 +264,7 @@ impl Session {
 
     /// Publishes what is believed, where it is something else than before.
     fn show(&self, belief: Belief, seen: &BTreeSet<DeviceId>) {
-        let now = Sighting {
+        let now = DiscoveryState {
             set: belief.set,
             seen: seen.clone(),
             flapping: Arc::new(belief.flapping),
@@ -289,14 +288,14 @@ impl Session {
             return;
         }
         if !std::mem::replace(&mut progress.has_answered, true) {
-            metrics().count_discovery(&self.spec.handler, true);
+            metrics().count_first_answer(&self.spec.handler);
         }
         if said.complete && !std::mem::replace(&mut progress.has_completed, true) {
             metrics().observe_discovery(&self.key.name, begun.elapsed());
         }
     }
 
-    fn publish(&self, change: impl FnOnce(&mut Sighting)) {
+    fn publish(&self, change: impl FnOnce(&mut DiscoveryState)) {
         self.seen
             .send_modify(|seen| change(Arc::make_mut(seen).entry(self.key.clone()).or_default()));
     }

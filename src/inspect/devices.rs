@@ -9,7 +9,7 @@ use crate::{
         instance::{Instance, InstanceStatus},
         names,
     },
-    model::names::ObjectKey,
+    model::instance_name::InstanceKey,
     store::plan::is_seen,
 };
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
@@ -60,12 +60,12 @@ pub fn devices(snapshot: &Snapshot, now: Timestamp) -> Vec<Device> {
     devices.collect()
 }
 
-fn device(snapshot: &Snapshot, key: &ObjectKey, instance: &Instance, now: Timestamp) -> Device {
+fn device(snapshot: &Snapshot, key: &InstanceKey, instance: &Instance, now: Timestamp) -> Device {
     let created = instance.metadata.creation_timestamp.as_ref();
     let age = created.map(|Time(at)| now.duration_since(*at));
     Device {
         namespace: key.namespace.clone(),
-        instance: key.name.clone(),
+        instance: key.name.clone().into(),
         device: device_name(instance),
         address: address(instance),
         configuration: instance.spec.configuration_name.clone().into(),

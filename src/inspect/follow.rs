@@ -18,7 +18,7 @@ pub struct Scope {
     pub selector: Option<String>,
 }
 
-/// What a look found, or why it found nothing.
+/// The result of one look: a snapshot, or the error that prevented it.
 pub type Look = Arc<anyhow::Result<Snapshot>>;
 
 /// Publishes a snapshot after each change of an Instance, beginning with the first list, until `stop`.
@@ -35,6 +35,7 @@ pub async fn run(
     }
     let (sender, mut changes) = sync::watch::channel(None);
     let apis = watch::apis::<Instance>(&client, &namespaces);
+    // Only the changes are needed, so `drop` keeps nothing of the objects.
     let watching = watch::run(
         apis,
         watch::Selection::new("Instances", config),

@@ -4,12 +4,12 @@ use super::{
     snapshot::{COMPONENT, Snapshot},
 };
 use crate::{
-    api::{
-        configuration::Configuration, instance::Instance, names::INSTANCE_LABEL,
-        node_devices::NodeDevices,
-    },
+    api::{instance::Instance, names::INSTANCE_LABEL, node_devices::NodeDevices},
     cluster::{self, key_of, watch::Read},
-    model::names::ObjectKey,
+    model::{
+        instance_name::InstanceKey,
+        names::{Key, ObjectKey},
+    },
 };
 use anyhow::bail;
 use k8s_openapi::{
@@ -64,9 +64,8 @@ pub async fn everything(client: &Client, namespace: &str) -> anyhow::Result<Snap
 /// Returns the devices of a namespace, or of all, and who may use them.
 pub async fn devices(client: &Client, namespace: Option<&str>) -> anyhow::Result<Snapshot> {
     let mut snapshot = Snapshot::default();
-    snapshot.configurations =
-        readable::<Configuration>(client, namespace, &mut snapshot.unread).await?;
-    snapshot.instances = readable::<Instance>(client, namespace, &mut snapshot.unread).await?;
+    snapshot.configurations = readable(client, namespace, &mut snapshot.unread).await?;
+    snapshot.instances = readable(client, namespace, &mut snapshot.unread).await?;
     let pods = cluster::list_all::<Pod>(&Api::all(client.clone())).await;
     let pods = noted(pods, "pods of all namespaces", &mut snapshot.unread);
     snapshot.hidden.pods = pods.is_none();
@@ -94,9 +93,9 @@ pub async fn devices_with(
                 cluster::reason(&e)
             ),
         };
-        let chosen: BTreeSet<ObjectKey> = chosen
+        let chosen: BTreeSet<InstanceKey> = chosen
             .iter()
-            .map(|object| key_of(&object.metadata))
+            .map(|object| key_of(&object.metadata).typed())
             .collect();
         snapshot.instances.retain(|key, _| chosen.contains(key));
     }
@@ -124,12 +123,13 @@ fn by_key(pods: impl IntoIterator<Item = Pod>) -> BTreeMap<ObjectKey, Pod> {
 }
 
 /// Returns the objects of one of our kinds. Without the kind there is no Petiole.
-async fn readable<K>(
+async fn readable<Name, K>(
     client: &Client,
     namespace: Option<&str>,
     unread: &mut Vec<String>,
-) -> anyhow::Result<BTreeMap<ObjectKey, K>>
+) -> anyhow::Result<BTreeMap<Key<Name>, K>>
 where
+    Name: From<String> + Ord,
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
         + Clone
         + Debug
@@ -151,7 +151,7 @@ where
     for object in objects {
         let key = key_of(object.meta());
         match object.0 {
-            Ok(object) => drop(found.insert(key, object)),
+            Ok(object) => drop(found.insert(key.typed(), object)),
             Err(e) => unread.push(format!(
                 "{} {key} is not readable: {}",
                 K::kind(&()),

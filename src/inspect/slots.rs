@@ -6,6 +6,7 @@ use super::{
 use crate::{
     api::instance::Instance,
     model::{
+        instance_name::InstanceKey,
         names::ObjectKey,
         resource_name::ResourceName,
         slot::{SlotOwner, used_slots},
@@ -19,10 +20,10 @@ use serde::Serialize;
 pub struct UsedSlot {
     pub slot: String,
     pub node: NodeName,
-    /// The Pods on the node that ask for the resource the slot was given by. There are several if the Configuration's resource
-    /// was given to several.
+    /// The Pods on the node that ask for the resource by which the slot is held. There are several if several Pods ask for
+    /// the Configuration's resource.
     pub pods: Vec<String>,
-    /// Whether all Pods that may have the slot are known.
+    /// True if all Pods that may have the slot are known.
     #[serde(skip)]
     pub has_known_pods: bool,
 }
@@ -47,7 +48,7 @@ impl UsedSlot {
 }
 
 /// Returns the slots that are in use. A value that no agent writes is left out.
-pub(crate) fn used(snapshot: &Snapshot, key: &ObjectKey, instance: &Instance) -> Vec<UsedSlot> {
+pub(crate) fn used(snapshot: &Snapshot, key: &InstanceKey, instance: &Instance) -> Vec<UsedSlot> {
     let usage = instance.spec.device_usage.iter();
     let used = usage.filter_map(|(slot, usage)| {
         let owner = SlotOwner::from_usage(usage).ok().flatten()?;

@@ -10,10 +10,10 @@ use crate::{
         reason::Reason,
     },
     model::{
-        instance_name::InstanceName,
+        instance_name::InstanceKey,
         names::ObjectKey,
         resource_name::{ResourceName, ResourcePrefixes},
-        typed_names::ConfigurationName,
+        typed_names::ConfigurationKey,
     },
 };
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
@@ -28,8 +28,8 @@ pub(crate) const VERSION: &str = "app.kubernetes.io/version";
 /// The objects that were read of a cluster.
 #[derive(Debug, Clone, Default)]
 pub struct Snapshot {
-    pub configurations: BTreeMap<ObjectKey, Configuration>,
-    pub instances: BTreeMap<ObjectKey, Instance>,
+    pub configurations: BTreeMap<ConfigurationKey, Configuration>,
+    pub instances: BTreeMap<InstanceKey, Instance>,
     pub nodes: BTreeMap<String, Node>,
     /// The NodeDevices by the name of the node.
     pub node_devices: BTreeMap<String, NodeDevicesSpec>,
@@ -39,6 +39,7 @@ pub struct Snapshot {
     pub events: Vec<Event>,
     /// The objects that could not be read, one sentence each. The answer may be incomplete.
     pub unread: Vec<String>,
+    /// The lists that are incomplete.
     pub hidden: Hidden,
 }
 
@@ -54,8 +55,8 @@ pub struct Hidden {
 /// The object behind a resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Owner {
-    Configuration(ObjectKey),
-    Instance(ObjectKey),
+    Configuration(ConfigurationKey),
+    Instance(InstanceKey),
 }
 
 impl Snapshot {
@@ -96,24 +97,22 @@ impl Snapshot {
     }
 
     /// Returns the name of an Instance's resource.
-    pub(crate) fn instance_resource(&self, instance: &ObjectKey) -> ResourceName {
-        let instance = InstanceName::new(&instance.name);
-        self.prefixes().first().resource(&instance)
+    pub(crate) fn instance_resource(&self, instance: &InstanceKey) -> ResourceName {
+        self.prefixes().first().resource(&instance.name)
     }
 
     /// Returns the name of the resource that gives any device of a Configuration.
     pub(crate) fn configuration_resource(
         &self,
-        key: &ObjectKey,
+        key: &ConfigurationKey,
         configuration: &Configuration,
     ) -> ResourceName {
         let own = configuration.spec.resource();
-        let name = ConfigurationName::new(&key.name);
-        own.unwrap_or_else(|| self.prefixes().first().resource(&name))
+        own.unwrap_or_else(|| self.prefixes().first().resource(&key.name))
     }
 
-    /// Returns every resource that Configurations and Instances offer or are to offer. Of Configurations with one name it is the
-    /// one that has it.
+    /// Returns every resource that Configurations and Instances offer or are to offer. If several Configurations have one
+    /// name, the resource is that of the one that works.
     pub(crate) fn resources(&self) -> BTreeMap<ResourceName, Owner> {
         let has_its_name = |configuration: &&Configuration| {
             let status = configuration.status.as_ref();
@@ -140,20 +139,21 @@ impl Snapshot {
 
     pub(crate) fn instances_of<'a>(
         &'a self,
-        configuration: &'a ObjectKey,
-    ) -> impl Iterator<Item = (&'a ObjectKey, &'a Instance)> {
-        let is_its = move |key: &ObjectKey, instance: &Instance| {
-            instance.spec.configuration_key(&key.namespace) == *configuration
+        configuration: &'a ConfigurationKey,
+    ) -> impl Iterator<Item = (&'a InstanceKey, &'a Instance)> {
+        let is_its = move |key: &InstanceKey, instance: &Instance| {
+            instance.spec.configuration_name == configuration.name
+                && key.namespace == configuration.namespace
         };
         (self.instances.iter()).filter(move |(key, instance)| is_its(key, instance))
     }
 
     pub(crate) fn configuration_of(
         &self,
-        key: &ObjectKey,
+        key: &InstanceKey,
         instance: &Instance,
-    ) -> Option<(ObjectKey, &Configuration)> {
-        let key = instance.spec.configuration_key(&key.namespace);
+    ) -> Option<(ConfigurationKey, &Configuration)> {
+        let key = instance.spec.configuration_key(&key.namespace).typed();
         let configuration = self.configurations.get(&key)?;
         Some((key, configuration))
     }

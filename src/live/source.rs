@@ -93,10 +93,10 @@ pub(super) async fn run(
 async fn node(kubelet: &Kubelet, state: &Path) -> anyhow::Result<Snapshot> {
     let mut snapshot = Snapshot::default();
     let configurations = folder::configurations(state)?.into_iter();
-    let configurations = configurations.map(|object| (key_of(&object.metadata), object));
+    let configurations = configurations.map(|object| (key_of(&object.metadata).typed(), object));
     snapshot.configurations = configurations.collect();
     let instances = folder::instances(state)?.into_iter();
-    let instances = instances.map(|object| (key_of(&object.metadata), object));
+    let instances = instances.map(|object| (key_of(&object.metadata).typed(), object));
     snapshot.instances = instances.collect();
     match kubelet.pods().await {
         Ok(pods) => {

@@ -1,7 +1,7 @@
 //! Serves the devices as a web page that changes by itself.
 //!
 //! The page is read-only, and so is the server: it knows `GET` alone. It has the rights of whoever started it, so it listens
-//! on this machine alone unless it is told otherwise.
+//! on this machine alone unless a flag says otherwise.
 use super::{
     host::is_allowed,
     page,
@@ -30,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 /// The time limit of a connection. A browser connects again by itself.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// Nothing of another site is loaded, and no other site may show the page.
+/// The headers of every answer: the page loads nothing of another site, and no other site may show it.
 const HEADERS: [(HeaderName, &str); 4] = [
     (
         header::CONTENT_SECURITY_POLICY,

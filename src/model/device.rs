@@ -118,9 +118,9 @@ pub enum Scope {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeviceSet {
     pub devices: BTreeMap<DeviceId, Arc<Device>>,
-    /// Whether the handler has completed its first look. Until then a missing device may only be late.
+    /// True if the handler has completed its first look. Until then a missing device may only be late.
     pub complete: bool,
-    /// Whether present devices were left out. A missing device may be one of them.
+    /// True if present devices were left out. A missing device may be one of them.
     pub left_out: bool,
     /// The devices and files that could not be used, each with its place and the reason. They are not in `devices`.
     pub problems: Vec<String>,

@@ -1,7 +1,7 @@
 //! Builds the name of an Instance: `<configuration>-<digest of the device>`, as Akri does. Pure.
 use super::{
     device::{DeviceId, Scope},
-    names::{digest_6, digest_10},
+    names::{Key, digest_6, digest_10},
     typed_names::{ConfigurationName, NodeName, object_name},
 };
 
@@ -10,6 +10,9 @@ object_name! {
     /// suffix of environment variables. An Instance that somebody else made may have any name.
     InstanceName
 }
+
+/// The key of an Instance.
+pub type InstanceKey = Key<InstanceName>;
 
 impl InstanceName {
     /// Returns the possible names of a device, in order of preference: with the 6-digit digest, as in Akri, and with

@@ -5,15 +5,19 @@ use blake2::{
 };
 use std::fmt::{self, Write as _};
 
-/// The key of a namespaced object.
+/// The key of a namespaced object. The type of its name says of which kind the object is, so that the key of an Instance
+/// does not compile where that of a Configuration is expected.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ObjectKey {
+pub struct Key<Name> {
     pub namespace: String,
-    pub name: String,
+    pub name: Name,
 }
 
-impl ObjectKey {
-    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+/// The key of an object of any kind.
+pub type ObjectKey = Key<String>;
+
+impl<Name> Key<Name> {
+    pub fn new(namespace: impl Into<String>, name: impl Into<Name>) -> Self {
         Self {
             namespace: namespace.into(),
             name: name.into(),
@@ -21,7 +25,21 @@ impl ObjectKey {
     }
 }
 
-impl fmt::Display for ObjectKey {
+impl ObjectKey {
+    /// Returns the key for the kind whose names are `Name`.
+    pub fn typed<Name: From<String>>(self) -> Key<Name> {
+        Key::new(self.namespace, self.name)
+    }
+}
+
+impl<Name: AsRef<str>> Key<Name> {
+    /// Returns the key without its kind.
+    pub fn untyped(&self) -> ObjectKey {
+        Key::new(&self.namespace, self.name.as_ref())
+    }
+}
+
+impl<Name: fmt::Display> fmt::Display for Key<Name> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.namespace, self.name)
     }

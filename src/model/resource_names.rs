@@ -13,7 +13,7 @@ pub struct ResourceNames {
     prefix: Option<ResourcePrefix>,
     /// The names of Configurations that have a configured name, or that must have no name now.
     own: BTreeMap<ConfigurationName, Option<ResourceName>>,
-    /// Whether the Configurations have been read.
+    /// True if the Configurations have been read.
     are_known: bool,
 }
 

@@ -1,5 +1,7 @@
 //! Defines the kinds of names that are not mere text, so that one kind does not compile where another is expected. Pure.
 
+use super::names::Key;
+
 /// Defines a kind of name. It reads as text, and is the same text in maps, logs and messages.
 macro_rules! name {
     ($(#[$attribute:meta])* $name:ident) => {
@@ -157,3 +159,6 @@ object_name! {
     /// The name of a Configuration.
     ConfigurationName
 }
+
+/// The key of a Configuration.
+pub type ConfigurationKey = Key<ConfigurationName>;

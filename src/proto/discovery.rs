@@ -36,9 +36,9 @@ impl fmt::Debug for ByteData {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct DeviceList {
     pub devices: Vec<Device>,
-    /// How many devices there were beyond [`DEVICES_MAX`].
+    /// The number of devices beyond [`DEVICES_MAX`].
     pub beyond: usize,
-    /// How many devices were larger than a device may be.
+    /// The number of devices that were larger than a device may be.
     pub too_large: usize,
     /// Whether the handler has not completed its first look.
     pub incomplete: bool,

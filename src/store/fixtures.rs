@@ -1,7 +1,7 @@
 //! Values that the tests of several modules share.
 use super::Exchange;
 use crate::model::{
-    names::ObjectKey,
+    instance_name::InstanceKey,
     slot::{SlotId, SlotOwner},
     slot_table::SlotChange,
 };
@@ -11,7 +11,7 @@ pub(super) fn exchange_of(from: Option<&str>, to: Option<&str>) -> Exchange {
     let owner = |o: &str| SlotOwner::Node(o.into());
     Exchange {
         change: SlotChange {
-            key: ObjectKey::new("default", "cam-1"),
+            key: InstanceKey::new("default", "cam-1"),
             slot: SlotId::new("cam-1", 0),
             from: from.map(owner),
             to: to.map(owner),

@@ -20,9 +20,10 @@ use crate::{
         node_devices::SeenDevice,
         reason::Reason,
     },
-    model::{names::ObjectKey, slot_table::SlotChange},
+    model::{instance_name::InstanceKey, names::ObjectKey, slot_table::SlotChange},
 };
 use futures::future::BoxFuture;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -36,13 +37,18 @@ pub struct Configurations {
     pub objects: BTreeMap<ObjectKey, Arc<Configuration>>,
     /// Configurations that exist, or may exist, and cannot be read now.
     pub hidden: BTreeSet<ObjectKey>,
-    /// Whether every manifest was read at least once. Until then an Instance without a Configuration is not an orphan:
+    /// True if every manifest was read at least once. Until then an Instance without a Configuration is not an orphan:
     /// its Configuration may be in a file that could not be read yet.
     pub is_complete: bool,
 }
 
+/// Returns the key of an Instance.
+pub(crate) fn instance_key(metadata: &ObjectMeta) -> InstanceKey {
+    key_of(metadata).typed()
+}
+
 /// The Instances that concern this node.
-pub type Instances = BTreeMap<ObjectKey, Arc<Instance>>;
+pub type Instances = BTreeMap<InstanceKey, Arc<Instance>>;
 
 pub trait Store: Send + Sync {
     fn configurations(&self) -> watch::Receiver<Arc<Configurations>>;
@@ -77,7 +83,7 @@ pub trait Store: Send + Sync {
 /// The object of an Event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum About {
-    Instance(ObjectKey),
+    Instance(InstanceKey),
     Configuration(ObjectKey),
 }
 
@@ -86,12 +92,12 @@ pub enum About {
 pub enum InstanceChange {
     Create(Box<Instance>),
     /// Adds this node to `nodes`.
-    Join(ObjectKey),
+    Join(InstanceKey),
     /// Removes this node from `nodes`.
-    Leave(ObjectKey),
+    Leave(InstanceKey),
     /// Replaces the values from the Configuration and the device: capacity, properties, the device's id.
     Describe {
-        key: ObjectKey,
+        key: InstanceKey,
         capacity: i32,
         broker_properties: BTreeMap<String, String>,
         device_id: Option<String>,
@@ -102,21 +108,21 @@ pub enum InstanceChange {
     },
     /// Replaces this node's state of the device.
     Health {
-        key: ObjectKey,
-        view: View,
+        key: InstanceKey,
+        health: Health,
         now: String,
     },
     /// Deletes the Instance. Without `even_in_use` this requires that no container holds one of its slots.
     Delete {
-        key: ObjectKey,
+        key: InstanceKey,
         reason: &'static str,
         even_in_use: bool,
     },
 }
 
-/// The state of a device on a node.
+/// The health of a device on a node, to be written to its Instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct View {
+pub struct Health {
     pub is_healthy: bool,
     /// The digest of the device's connection; for a device that is gone, that of the last connection.
     pub connection: Option<String>,
@@ -132,9 +138,9 @@ pub struct Trouble {
 }
 
 impl InstanceChange {
-    pub fn key(&self) -> ObjectKey {
+    pub fn key(&self) -> InstanceKey {
         match self {
-            Self::Create(instance) => key_of(&instance.metadata),
+            Self::Create(instance) => instance_key(&instance.metadata),
             Self::Join(key)
             | Self::Leave(key)
             | Self::Describe { key, .. }
@@ -156,7 +162,7 @@ pub struct Exchange {
 pub struct Report {
     pub instances: usize,
     pub problems: Vec<Problem>,
-    /// Whether the node has completed its first look.
+    /// True if the node has completed its first look.
     pub complete: bool,
     /// The shared devices, if a controller makes their Instances.
     pub devices: Vec<SeenDevice>,
@@ -167,17 +173,17 @@ pub struct Report {
 pub enum StoreError {
     #[error("slot {slot} of Instance {instance} was just taken by {owner}")]
     SlotTaken {
-        instance: ObjectKey,
+        instance: InstanceKey,
         slot: String,
         owner: String,
     },
     #[error("Instance {0} is gone")]
-    Gone(ObjectKey),
+    Gone(InstanceKey),
     #[error("Instance {0} exists already")]
-    Exists(ObjectKey),
+    Exists(InstanceKey),
     #[error("Instance {instance} is kept while containers on {holders} hold its slots")]
     InUse {
-        instance: ObjectKey,
+        instance: InstanceKey,
         holders: String,
     },
     /// The store rejects the write, and would reject it again.

@@ -1,5 +1,5 @@
 //! Computes an Instance after a change. Pure.
-use super::{Exchange, InstanceChange, StoreError, View, key_of};
+use super::{Exchange, Health, InstanceChange, StoreError, instance_key};
 use crate::{
     api::{
         condition::{Condition, ConditionStatus, ConditionType},
@@ -62,9 +62,9 @@ pub fn changed(instance: &Instance, change: &InstanceChange, node: &str) -> Opti
                 }
             }
         }
-        InstanceChange::Health { view, now, .. } => {
+        InstanceChange::Health { health, now, .. } => {
             let status = instance.status.get_or_insert_default();
-            let seen = with_health(status, node, view, now);
+            let seen = with_health(status, node, health, now);
             *status = with_availability(seen, &instance.spec, now);
         }
         InstanceChange::Delete { .. } => return None,
@@ -96,38 +96,46 @@ pub(crate) fn adopted(instance: &Instance, node: &str) -> Instance {
 }
 
 /// Returns whether [`with_health`] would change nothing but a message.
-pub fn says_health(status: &InstanceStatus, node: &str, view: &View) -> bool {
+pub fn says_health(status: &InstanceStatus, node: &str, health: &Health) -> bool {
     let entry = status.nodes.iter().find(|entry| entry.name == node);
     entry.is_some_and(|entry| {
-        entry.health == health(view)
-            && entry.reason.as_deref() == reason(view)
-            && (view.connection.is_none() || entry.connection == view.connection)
+        entry.health == health.word()
+            && entry.reason.as_deref() == health.reason()
+            && (health.connection.is_none() || entry.connection == health.connection)
     })
 }
 
-fn health(view: &View) -> &'static str {
-    if view.is_healthy { HEALTHY } else { UNHEALTHY }
-}
+impl Health {
+    /// Returns the value of `health` in an Instance's status.
+    fn word(&self) -> &'static str {
+        if self.is_healthy { HEALTHY } else { UNHEALTHY }
+    }
 
-fn reason(view: &View) -> Option<&'static str> {
-    view.trouble.as_ref().map(|trouble| trouble.reason.as_str())
+    fn reason(&self) -> Option<&'static str> {
+        self.trouble.as_ref().map(|trouble| trouble.reason.as_str())
+    }
 }
 
 /// Returns the status after `node` has checked the device.
-pub fn with_health(status: &InstanceStatus, node: &str, view: &View, now: &str) -> InstanceStatus {
+pub fn with_health(
+    status: &InstanceStatus,
+    node: &str,
+    health: &Health,
+    now: &str,
+) -> InstanceStatus {
     let mut status = status.clone();
     let before = status.nodes.iter().position(|entry| entry.name == node);
     let before = before.map(|n| status.nodes.remove(n));
-    let is_same = |entry: &&NodeHealth| entry.health == health(view);
+    let is_same = |entry: &&NodeHealth| entry.health == health.word();
     status.nodes.push(NodeHealth {
         name: node.into(),
-        health: health(view).to_owned(),
+        health: health.word().to_owned(),
         last_transition_time: (before.as_ref().filter(is_same))
             .map_or(now, |entry| &entry.last_transition_time)
             .to_owned(),
-        connection: (view.connection.clone()).or(before.and_then(|entry| entry.connection)),
-        reason: reason(view).map(str::to_owned),
-        message: view.trouble.as_ref().map(|t| t.message.clone()),
+        connection: (health.connection.clone()).or(before.and_then(|entry| entry.connection)),
+        reason: health.reason().map(str::to_owned),
+        message: health.trouble.as_ref().map(|t| t.message.clone()),
     });
     status.nodes.sort_by(|a, b| a.name.cmp(&b.name));
     status
@@ -155,11 +163,11 @@ pub(crate) fn is_seen(status: &InstanceStatus, node: &str) -> bool {
 pub(crate) fn with_exception(
     status: &InstanceStatus,
     node: &str,
-    view: &View,
+    health: &Health,
     now: &str,
 ) -> InstanceStatus {
-    let mut after = with_health(status, node, view, now);
-    match view.is_healthy && view.trouble.is_none() {
+    let mut after = with_health(status, node, health, now);
+    match health.is_healthy && health.trouble.is_none() {
         true => after.nodes.retain(|entry| entry.name != node),
         false => {
             let own = after.nodes.iter_mut().filter(|entry| entry.name == node);
@@ -170,11 +178,11 @@ pub(crate) fn with_exception(
 }
 
 /// Returns whether [`with_exception`] would change nothing significant.
-pub(crate) fn says_exception(status: &InstanceStatus, node: &str, view: &View) -> bool {
+pub(crate) fn says_exception(status: &InstanceStatus, node: &str, health: &Health) -> bool {
     let entry = status.nodes.iter().find(|entry| entry.name == node);
     match entry {
-        Some(entry) => entry.health == health(view) && entry.reason.as_deref() == reason(view),
-        None => view.is_healthy && view.trouble.is_none(),
+        Some(entry) => entry.health == health.word() && entry.reason.as_deref() == health.reason(),
+        None => health.is_healthy && health.trouble.is_none(),
     }
 }
 
@@ -320,7 +328,7 @@ pub(crate) fn exchanged(
             SlotOwner::from_usage(&usage).unwrap_or(Some(SlotOwner::Node(usage.as_str().into())));
         if current != change.from && current != change.to {
             return Err(StoreError::SlotTaken {
-                instance: key_of(&instance.metadata),
+                instance: instance_key(&instance.metadata),
                 slot: id,
                 owner: usage,
             });
@@ -363,7 +371,7 @@ fn write(instance: &mut Instance, change: &SlotChange, connection_digest: Option
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{model::names::ObjectKey, store::fixtures::exchange_of};
+    use crate::{model::instance_name::InstanceKey, store::fixtures::exchange_of};
 
     fn camera() -> Instance {
         let mut instance = Instance::new("cam-1", Default::default());
@@ -392,21 +400,21 @@ mod tests {
         assert!(released.metadata.annotations.unwrap().is_empty());
     }
 
-    fn view(is_healthy: bool, connection: Option<&str>) -> View {
-        View {
+    fn health(is_healthy: bool, connection: Option<&str>) -> Health {
+        Health {
             is_healthy,
             connection: connection.map(str::to_owned),
             trouble: None,
         }
     }
 
-    fn seen(status: &InstanceStatus, node: &str, view: &View, now: &str) -> InstanceStatus {
-        with_availability(with_health(status, node, view, now), &camera().spec, now)
+    fn seen(status: &InstanceStatus, node: &str, health: &Health, now: &str) -> InstanceStatus {
+        with_availability(with_health(status, node, health, now), &camera().spec, now)
     }
 
     #[test]
     fn an_instance_is_available_while_one_node_sees_its_device() {
-        let (healthy, lost) = (view(true, None), view(false, None));
+        let (healthy, lost) = (health(true, None), health(false, None));
         let status = seen(&InstanceStatus::default(), "a", &healthy, "t1");
         let status = seen(&status, "b", &lost, "t2");
         assert!(status.conditions[0].is_true());
@@ -443,10 +451,10 @@ mod tests {
     #[test]
     fn a_view_that_is_said_already_changes_nothing() {
         let views = [
-            view(true, Some("x")),
-            view(true, Some("y")),
-            view(false, Some("x")),
-            view(false, None),
+            health(true, Some("x")),
+            health(true, Some("y")),
+            health(false, Some("x")),
+            health(false, None),
         ];
         for before in &views {
             let status = with_health(&InstanceStatus::default(), "a", before, "t1");
@@ -468,14 +476,14 @@ mod tests {
             let node = format!("n{n}");
             (camera.spec.device_usage).insert(format!("cam-1-{n}"), node);
         }
-        let lost = view(false, None);
-        let leave = InstanceChange::Leave(ObjectKey::new("default", "cam-1"));
+        let lost = health(false, None);
+        let leave = InstanceChange::Leave(InstanceKey::new("default", "cam-1"));
         camera.status = Some(with_health(&InstanceStatus::default(), "a", &lost, "t1"));
         let condition = |camera: &Instance| camera.status.clone().unwrap().conditions.remove(0);
-        let key = ObjectKey::new("default", "cam-1");
+        let key = InstanceKey::new("default", "cam-1");
         let seen = InstanceChange::Health {
             key,
-            view: lost,
+            health: lost,
             now: "t1".to_owned(),
         };
         let there = changed(&camera, &seen, "a").unwrap();
@@ -492,12 +500,12 @@ mod tests {
 
     #[test]
     fn a_device_that_flaps_has_a_condition_for_as_long_as_a_node_says_so() {
-        let flaps = |is_healthy, message: &str| View {
+        let flaps = |is_healthy, message: &str| Health {
             trouble: Some(crate::store::Trouble {
                 reason: Reason::Flapping,
                 message: message.to_owned(),
             }),
-            ..view(is_healthy, None)
+            ..health(is_healthy, None)
         };
         let said = |status: &InstanceStatus| -> Vec<String> {
             let said = |c: &Condition| format!("{} {} {}", c.type_, c.status, c.reason);
@@ -515,16 +523,16 @@ mod tests {
         assert_eq!(flapping.message, message);
         // Another count is not a reason to write; the end of the condition is.
         assert!(says_health(&status, "b", &flaps(true, "it went 5 times")));
-        assert!(!says_health(&status, "b", &view(true, None)));
-        let calm = seen(&status, "a", &view(true, None), "t3");
-        let calm = seen(&calm, "b", &view(true, None), "t3");
+        assert!(!says_health(&status, "b", &health(true, None)));
+        let calm = seen(&status, "a", &health(true, None), "t3");
+        let calm = seen(&calm, "b", &health(true, None), "t3");
         assert_eq!(said(&calm), ["Available True DeviceSeen"]);
         assert!(calm.nodes.iter().all(|entry| entry.message.is_none()));
     }
 
     #[test]
     fn joining_twice_and_leaving_once_leaves_nobody() {
-        let key = ObjectKey::new("default", "cam-1");
+        let key = InstanceKey::new("default", "cam-1");
         let joined = changed(&camera(), &InstanceChange::Join(key.clone()), "b").unwrap();
         let joined = changed(&joined, &InstanceChange::Join(key.clone()), "b").unwrap();
         assert_eq!(joined.spec.nodes, ["a", "b"]);

@@ -28,8 +28,8 @@ impl Metrics {
         self.allocate_time.begin();
         self.mdns.begin();
         for handler in handlers {
-            self.count_discoveries(handler, true, 0);
-            self.count_discoveries(handler, false, 0);
+            self.count_discoveries(handler, "Success", 0);
+            self.count_discoveries(handler, "Fail", 0);
         }
         for outcome in [
             Registration::Registered,

@@ -15,7 +15,7 @@ pub struct Census {
     pub problems: Counts,
     /// The Instances of each Configuration: `available` or `unavailable`.
     pub instances: Counts,
-    /// The Instances of each Configuration for which a condition that tells of trouble is true, by its type.
+    /// The Instances of each Configuration for which a condition that reports a problem is true, by its type.
     pub troubles: Counts,
     /// The broker Pods of each Configuration by phase.
     pub brokers: Counts,
@@ -55,7 +55,7 @@ impl ClusterMetrics {
         );
         registry.register(
             "petiole_instance_conditions",
-            "Instances for which a condition that tells of trouble is True",
+            "Instances for which a condition that reports a problem is True",
             self.troubles.clone(),
         );
         registry.register(

@@ -282,14 +282,17 @@ impl Metrics {
         self.plugins_registered.set([([], gauge(count))]);
     }
 
-    /// Counts the end of a discovery's start: its first complete answer if `is_answer`, else an end without being
-    /// stopped.
-    pub fn count_discovery(&self, handler: &str, is_answer: bool) {
-        self.count_discoveries(handler, is_answer, 1);
+    /// Counts the first complete answer of a discovery.
+    pub fn count_first_answer(&self, handler: &str) {
+        self.count_discoveries(handler, "Success", 1);
     }
 
-    pub(super) fn count_discoveries(&self, handler: &str, is_answer: bool, by: u64) {
-        let result = if is_answer { "Success" } else { "Fail" };
+    /// Counts the end of a discovery that was not stopped.
+    pub fn count_failed_discovery(&self, handler: &str) {
+        self.count_discoveries(handler, "Fail", 1);
+    }
+
+    pub(super) fn count_discoveries(&self, handler: &str, result: &str, by: u64) {
         let labels = [
             label("discovery_handler_name", handler),
             label("result", result),

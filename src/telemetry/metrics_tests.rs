@@ -31,7 +31,7 @@ fn touched() -> Metrics {
     metrics.set_checkpoint_unreadable(false);
     metrics.set_plugins(3);
     metrics.set_plugins_registered(2);
-    metrics.count_discovery("zeroconf", true);
+    metrics.count_first_answer("zeroconf");
     metrics.observe_discovery("cam", Duration::from_millis(300));
     metrics.count_registration(Registration::Registered);
     metrics.count_claim(None);

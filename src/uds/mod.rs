@@ -27,7 +27,7 @@ use tower::Service;
 /// The longest socket path that the kernel accepts: `sun_path` without its final NUL.
 pub const PATH_LIMIT: usize = 107;
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
-/// How long a TCP connection may be silent before the other machine is asked whether it is there.
+/// The time for which a TCP connection may be silent before the other machine is asked whether it is there.
 #[cfg(feature = "external")]
 const KEEPALIVE: Duration = Duration::from_secs(30);
 

@@ -105,6 +105,12 @@ kubectl() {
   cluster kubectl --request-timeout=10s "$@"
 }
 
+logs_have() { # POD TEXT [ARGS… of kubectl logs]
+  local text=$2
+  set -- "$1" "${@:3}"
+  kubectl logs "$@" | matches -F "$text"
+}
+
 # An image for Pods, of this machine's busybox: nothing is pulled.
 load_busybox() { # IMAGE
   local root=$SUITE/image command

@@ -182,12 +182,6 @@ is_settled() { # Running, or refused
   [[ $(phase_of "$1") =~ ^(Running|Failed)$ ]]
 }
 
-logs_have() { # POD TEXT [ARGS… of kubectl logs]
-  local text=$2
-  set -- "$1" "${@:3}"
-  kubectl logs "$@" | matches -F "$text"
-}
-
 env_of() { # POD VARIABLE
   kubectl logs "$1" | sed -n "s/^$2=//p" | sed -n 1p
 }

@@ -69,10 +69,6 @@ is_running() {
   [ "$(kubectl get pod "$1" -o 'jsonpath={.status.phase}')" = Running ]
 }
 
-logs_have() { # POD TEXT
-  kubectl logs "$1" | matches -F "$2"
-}
-
 container_of() {
   kubectl get pod "$1" -o 'jsonpath={.status.containerStatuses[0].containerID} {.status.containerStatuses[0].restartCount}'
 }

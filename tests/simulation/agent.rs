@@ -2,7 +2,7 @@
 //!
 //! The decisions are the real ones: `agent::instances::plan`, `agent::plugins::plan`, `SlotTable`. The loops around them
 //! are copies. A run ends with its process; only the mirror on the node's disk and the kubelet's state remain.
-//! Not modelled: discovery handlers (the devices of `devices.rs` come as whole sets), capacity entries.
+//! It does not model discovery handlers (the devices of `devices.rs` come as whole sets) and capacity entries.
 use super::{
     World,
     devices::CONFIGURATIONS,
@@ -14,19 +14,19 @@ use super::{
 };
 use crate::{
     agent::{
-        books::plan::Entry,
         instances::plan::{self as instances, Absences},
+        kubelet_records::plan::Entry,
         plan_inputs::{Now, observed_slots},
         plugins::plan as plugins,
         values::{Offered, Slot},
     },
     api::instance::Instance,
     backoff::Backoff,
-    discovery::session::{Discoveries, Sighting},
+    discovery::session::{Discoveries, DiscoveryState},
     model::{
         device::DeviceSet,
+        instance_name::InstanceKey,
         instance_name::InstanceName,
-        names::ObjectKey,
         plugin_name::PluginName,
         resource_name::ResourceName,
         slot_table::{Resource, SlotTable, Use},
@@ -130,11 +130,11 @@ impl Agent {
                 let mut set = DeviceSet::complete(seen);
                 found.extend(set.devices.keys().cloned());
                 set.complete = is_complete;
-                let sighting = Sighting {
+                let discovery = DiscoveryState {
                     set: Arc::new(set),
-                    ..Sighting::default()
+                    ..DiscoveryState::default()
                 };
-                discoveries.insert(super::api_server::key(configuration), sighting);
+                discoveries.insert(super::api_server::key(configuration), discovery);
             }
             self.discoveries.send_if_modified(|before| {
                 let is_changed = **before != discoveries;
@@ -230,7 +230,7 @@ impl Agent {
     fn gone(&self) -> BTreeSet<InstanceName> {
         let (instances, discoveries) = (&self.store.instances, &self.discoveries);
         let slots = self.slots.borrow();
-        let has_slots = |key: &ObjectKey| slots.has_slots(key);
+        let has_slots = |key: &InstanceKey| slots.has_slots(key);
         plugins::gone(&instances.borrow(), &discoveries.borrow(), has_slots)
     }
 
@@ -345,7 +345,7 @@ impl Agent {
             let now = self.store.instances.borrow().clone();
             let before = std::mem::replace(observed, now.clone());
             let unobserved = slots.take_unobserved();
-            let is_same = |key: &ObjectKey, instance: &Arc<Instance>| {
+            let is_same = |key: &InstanceKey, instance: &Arc<Instance>| {
                 let before = before.get(key).filter(|_| !unobserved.contains(key));
                 before.is_some_and(|before| Arc::ptr_eq(before, instance))
             };

@@ -5,12 +5,12 @@ use super::{
 };
 use crate::{
     agent::{
-        plan_inputs::{Sight, sight},
+        plan_inputs::{DeviceState, device_state},
         slots::plan::is_listed,
     },
     model::{
+        instance_name::InstanceKey,
         instance_name::InstanceName,
-        names::ObjectKey,
         slot::SlotId,
         slot_table::{Claim, ClaimError, Held, Resource},
     },
@@ -159,8 +159,8 @@ impl Agent {
     async fn not_held(&self) -> BTreeSet<SlotId> {
         let begun = self.uptime();
         let held = self.slots.borrow().held();
-        let books = self.look(&held, &mut None).await;
-        let Some(listed) = books.and_then(|books| books.held()) else {
+        let records = self.look(&held, &mut None).await;
+        let Some(listed) = records.and_then(|records| records.held()) else {
             return BTreeSet::new();
         };
         let held = self.slots.borrow().held();
@@ -171,7 +171,7 @@ impl Agent {
             .collect()
     }
 
-    async fn seen(&self, keys: BTreeSet<ObjectKey>) -> Result<Seen, String> {
+    async fn seen(&self, keys: BTreeSet<InstanceKey>) -> Result<Seen, String> {
         let mut discoveries = self.discoveries.subscribe();
         let waiting = Box::pin(async {
             loop {
@@ -186,16 +186,16 @@ impl Agent {
         found.unwrap_or_else(|| Err("not seen since the agent started".to_owned()))
     }
 
-    fn find(&self, keys: &BTreeSet<ObjectKey>) -> Result<Seen, String> {
+    fn find(&self, keys: &BTreeSet<InstanceKey>) -> Result<Seen, String> {
         let instances = self.store.instances.borrow().clone();
         let discoveries = self.discoveries.borrow().clone();
         let mut found = Seen::new();
         for key in keys {
             let instance = instances.get(key).ok_or("the Instance is gone")?;
-            match sight(instance, &discoveries) {
-                Sight::Adopted => {}
-                Sight::Gone => return Err("the device is gone".to_owned()),
-                Sight::Seen(device) => {
+            match device_state(instance, &discoveries) {
+                DeviceState::Adopted => {}
+                DeviceState::Gone => return Err("the device is gone".to_owned()),
+                DeviceState::Seen(device) => {
                     found.insert(InstanceName::new(&key.name), device.connection_digest());
                 }
             }

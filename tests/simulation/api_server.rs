@@ -3,7 +3,7 @@
 //! Every write gets a resourceVersion, also a delete; a write that changes nothing gets none. JSON patches are atomic,
 //! and a `test` for `null` succeeds if the key is absent. A delete checks its uid and resourceVersion. `spec.nodes` is
 //! a set. Every change is kept in a log, which the watches of `network.rs` read; compacted entries give `410 Gone`.
-//! Not modelled: admission, finalizers, namespaces, managedFields of `spec`, and the rest of the schema.
+//! It does not model admission, finalizers, namespaces, managedFields of `spec`, and the rest of the schema.
 use crate::{
     api::{
         configuration::Configuration,
@@ -89,9 +89,9 @@ pub(super) struct Pod {
     pub(super) uid: u64,
     pub(super) node: String,
     pub(super) containers: Vec<super::pods::Container>,
-    /// Whether containers that end are started again, until the Pod is deleted.
+    /// True if containers that end are started again, until the Pod is deleted.
     pub(super) restarts: bool,
-    /// Whether it stays on a node that is not ready.
+    /// True if it stays on a node that is not ready.
     pub(super) tolerates: bool,
     pub(super) is_deleting: bool,
     pub(super) phase: &'static str,

@@ -3,7 +3,7 @@
 //! The decisions are the real ones: `controller::nodes::plan`, `controller::brokers::plan` with its memory,
 //! `controller::{touched, parts, agenda}`, and `controller::pace`. The loops around them are copies. The Lease is not modelled: `faults.rs` chooses the leader, and
 //! lets two controllers lead for a moment.
-//! Not modelled: Jobs, Services, the status of Configurations.
+//! It does not model Jobs, Services and the status of Configurations.
 use super::{
     World,
     api_server::{ApiServer, Node, Pod, Table, key},

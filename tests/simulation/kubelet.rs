@@ -28,7 +28,7 @@ pub(super) type Checkpoint = BTreeMap<Holding, Given>;
 
 pub(super) struct Known {
     pub(super) pod: Pod,
-    /// Whether its containers may run.
+    /// True if its containers may run.
     pub(super) is_active: bool,
     pub(super) stop: watch::Sender<bool>,
 }

@@ -1,7 +1,7 @@
 //! Reads the pod resources API and the checkpoint as an agent does: the loops of `agent::slots::reclaim` and
-//! `agent::books`.
+//! `agent::kubelet_records`.
 //!
-//! The real `agent::books::plan`, `agent::slots::plan` and `SlotTable::adoptions` decide what they mean, when they are
+//! The real `agent::kubelet_records::plan`, `agent::slots::plan` and `SlotTable::adoptions` decide what they mean, when they are
 //! trusted, and what follows.
 use super::{
     agent::Agent,
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     agent::{
-        books::plan::{At, Books, Checkpoint, Confirmed, entries, resent},
+        kubelet_records::plan::{At, Checkpoint, Confirmed, KubeletRecords, entries, resent},
         pod_resources,
         slots::plan::{Look, Missed, Retries, due_claims, next_look, releases},
     },
@@ -65,8 +65,8 @@ pub(super) async fn run(agent: Rc<Agent>) {
             (slots.held(), slots.arrivals())
         };
         match agent.look(&held, &mut memory.confirmed).await {
-            Some(books) => {
-                for request in memory.decide(&agent, &books, begun) {
+            Some(records) => {
+                for request in memory.decide(&agent, &records, begun) {
                     agent.requests.send(request).ok();
                 }
             }
@@ -89,19 +89,19 @@ fn millis(time: Duration) -> u64 {
 }
 
 impl Memory {
-    fn decide(&mut self, agent: &Agent, books: &Books, begun: Duration) -> Vec<Request> {
+    fn decide(&mut self, agent: &Agent, records: &KubeletRecords, begun: Duration) -> Vec<Request> {
         let look = Look {
             begun,
             interval: BETWEEN_LOOKS,
-            is_fresh: books.is_fresh(),
+            is_fresh: records.is_fresh(),
             kubelet_since: self.kubelet_since,
         };
-        let uses = books.uses();
+        let uses = records.uses();
         let (held, adoptions) = {
             let slots = agent.slots.borrow();
             (slots.held(), slots.adoptions(&uses))
         };
-        let released = match books.held() {
+        let released = match records.held() {
             Some(listed) => {
                 let (changes, missed) = releases(&held, &listed, look, &self.missed);
                 self.missed = missed;
@@ -129,22 +129,22 @@ impl Memory {
 }
 
 impl Agent {
-    /// Implements `agent::books::look`.
+    /// Implements `agent::kubelet_records::look`.
     pub(super) async fn look(
         &self,
         held: &[Held],
         confirmed: &mut Option<Confirmed>,
-    ) -> Option<Books> {
+    ) -> Option<KubeletRecords> {
         let begun = self.uptime();
         let pods = self.node().list_pods(&self.world).await?;
         let list = pod_resources::listed(pods, &prefixes());
         let checkpoint = self.checkpoint();
-        let books = Books { list, checkpoint };
+        let records = KubeletRecords { list, checkpoint };
         let own = ObjectKey::new("default", format!("agent-{}", self.node().name));
-        if !books.are_whole(&own) {
+        if !records.are_whole(&own) {
             return None;
         }
-        Some(self.freshened(books, (held, begun), confirmed).await)
+        Some(self.freshened(records, (held, begun), confirmed).await)
     }
 
     fn set_uses(&self, now: Option<Vec<Use>>) {
@@ -157,24 +157,24 @@ impl Agent {
 
     async fn freshened(
         &self,
-        mut books: Books,
+        mut records: KubeletRecords,
         (held, begun): (&[Held], Duration),
         confirmed: &mut Option<Confirmed>,
-    ) -> Books {
-        let doubts = books.doubts(held);
+    ) -> KubeletRecords {
+        let doubts = records.doubts(held);
         let at_most = CONFIRMED_FOR * BETWEEN_LOOKS;
         let is_confirmed = (confirmed.as_ref())
-            .is_some_and(|last| last.still_holds(&books, &doubts, At { begun, at_most }));
+            .is_some_and(|last| last.still_holds(&records, &doubts, At { begun, at_most }));
         let mut is_fresh = true;
-        if !doubts.is_empty() && !is_confirmed && books.checkpoint != Checkpoint::Missing {
+        if !doubts.is_empty() && !is_confirmed && records.checkpoint != Checkpoint::Missing {
             is_fresh = self.is_written_anew().await;
-            books.checkpoint = self.checkpoint();
-            *confirmed = is_fresh.then(|| Confirmed::by(&books, held, begun, confirmed.as_ref()));
+            records.checkpoint = self.checkpoint();
+            *confirmed = is_fresh.then(|| Confirmed::by(&records, held, begun, confirmed.as_ref()));
         }
-        if let Checkpoint::Read { is_fresh: so, .. } = &mut books.checkpoint {
+        if let Checkpoint::Read { is_fresh: so, .. } = &mut records.checkpoint {
             *so = is_fresh;
         }
-        books
+        records
     }
 
     async fn is_written_anew(&self) -> bool {

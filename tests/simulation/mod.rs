@@ -69,7 +69,7 @@ struct World {
     machine: Machine,
     history: History,
     server: RefCell<ApiServer>,
-    /// Whether the API server answers.
+    /// True if the API server answers.
     is_up: watch::Sender<bool>,
     weather: Cell<Weather>,
     /// The time at which requests were last made slow or lost.

@@ -27,7 +27,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 pub(super) struct Node {
     pub(super) name: String,
     pub(super) is_powered: Cell<bool>,
-    /// Whether it reaches the API server.
+    /// True if it reaches the API server.
     pub(super) link: watch::Sender<bool>,
     pub(super) mirror: Mirror,
     pub(super) checkpoint: RefCell<Checkpoint>,
@@ -46,7 +46,7 @@ pub(super) struct Node {
     pub(super) disturbed: Cell<u64>,
     /// The time at which its Node last became NotReady.
     pub(super) not_ready_since: Cell<u64>,
-    /// Whether its kubelet reports, and the time since which it does or does not.
+    /// True if its kubelet reports, with the time since which it does or does not.
     pub(super) reporting: Cell<(bool, u64)>,
 }
 

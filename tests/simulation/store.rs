@@ -12,9 +12,9 @@ use crate::{
     api::{instance::Instance, names, node_devices::NodeDevices},
     backoff::Backoff,
     cluster::{code, is_conflict, is_not_found, is_unprocessable, reason},
-    model::names::ObjectKey,
+    model::{instance_name::InstanceKey, names::ObjectKey},
     store::{
-        Exchange, InstanceChange, Instances, Report, StoreError, View, is_same,
+        Exchange, Health, InstanceChange, Instances, Report, StoreError, is_same,
         kubernetes::{
             own_plan::{self, Step, Urgency, Written},
             plan::{self, Description, NameConflict, name_conflict},
@@ -165,7 +165,7 @@ impl Store {
     }
 
     pub(super) async fn apply(&self, changes: Vec<InstanceChange>) -> Vec<Made<()>> {
-        let mut by_instance: BTreeMap<ObjectKey, Vec<(usize, InstanceChange)>> = BTreeMap::new();
+        let mut by_instance: BTreeMap<InstanceKey, Vec<(usize, InstanceChange)>> = BTreeMap::new();
         for (n, change) in changes.into_iter().enumerate() {
             by_instance
                 .entry(change.key())
@@ -214,12 +214,12 @@ impl Store {
                     .await;
                 described.map(drop)
             }
-            InstanceChange::Health { view, now, .. } => self.health(&key, view, now).await,
+            InstanceChange::Health { health, now, .. } => self.health(&key, health, now).await,
             InstanceChange::Delete { even_in_use, .. } => self.delete(&key, *even_in_use).await,
         }
     }
 
-    async fn create(&self, key: &ObjectKey, instance: &Instance) -> Made<()> {
+    async fn create(&self, key: &InstanceKey, instance: &Instance) -> Made<()> {
         let new = plan::to_create(instance, &self.node);
         let (by, now) = (names::AGENT_MANAGER, self.client.world.machine.clock());
         let created = self
@@ -239,7 +239,7 @@ impl Store {
         }
     }
 
-    async fn join_existing(&self, key: &ObjectKey, ours: &Instance) -> Made<()> {
+    async fn join_existing(&self, key: &InstanceKey, ours: &Instance) -> Made<()> {
         let node = &self.node;
         let there = self.read(key).await?;
         match name_conflict(&there, ours) {
@@ -255,7 +255,7 @@ impl Store {
         }
     }
 
-    async fn leave(&self, key: &ObjectKey) -> Made<()> {
+    async fn leave(&self, key: &InstanceKey) -> Made<()> {
         let node = &self.node;
         self.patch_status(key, |i| plan::unseen(i, node)).await?;
         let left = self.patch(key, |i| Ok(plan::leave(i, node))).await?;
@@ -265,15 +265,15 @@ impl Store {
         Ok(())
     }
 
-    async fn health(&self, key: &ObjectKey, view: &View, now: &str) -> Made<()> {
+    async fn health(&self, key: &InstanceKey, health: &Health, now: &str) -> Made<()> {
         let node = &self.node;
-        self.patch_status(key, |i| plan::health(i, node, view, now))
+        self.patch_status(key, |i| plan::health(i, node, health, now))
             .await
     }
 
     async fn patch_status(
         &self,
-        key: &ObjectKey,
+        key: &InstanceKey,
         patch: impl Fn(&Instance) -> Option<Patch>,
     ) -> Made<()> {
         for _ in 0..TRIES {
@@ -337,7 +337,7 @@ impl Store {
             let is_news = own.has_changed().is_ok_and(|is_news| is_news);
             let seen = own.borrow_and_update().clone().flatten();
             if is_news && seen.is_none() {
-                written.is_deleted();
+                written.note_deletion();
             }
             let began = machine.now();
             let urgency = match due {
@@ -394,15 +394,15 @@ impl Store {
             }
         };
         match outcome {
-            Ok(object) => written.is_there(object),
-            Err(e) if is_not_found(&e) => written.is_gone(),
-            Err(e) if is_conflict(&e) => written.is_other(),
+            Ok(object) => written.set_written(object),
+            Err(e) if is_not_found(&e) => written.note_missing(),
+            Err(e) if is_conflict(&e) => written.note_other(),
             Err(_) => return Some(false),
         }
         Some(true)
     }
 
-    async fn delete(&self, key: &ObjectKey, even_in_use: bool) -> Made<()> {
+    async fn delete(&self, key: &InstanceKey, even_in_use: bool) -> Made<()> {
         let instance = self.stored(key)?;
         if let Some(holders) = in_use_by(&instance.spec).filter(|_| !even_in_use) {
             let instance = key.clone();
@@ -436,7 +436,7 @@ impl Store {
 
     /// Exchanges slots: for each Instance all or none.
     pub(super) async fn exchange(&self, exchanges: Vec<Exchange>) -> Made<()> {
-        let mut by_instance: BTreeMap<&ObjectKey, Vec<&Exchange>> = BTreeMap::new();
+        let mut by_instance: BTreeMap<&InstanceKey, Vec<&Exchange>> = BTreeMap::new();
         for exchange in &exchanges {
             by_instance
                 .entry(&exchange.change.key)
@@ -449,7 +449,7 @@ impl Store {
         outcomes.into_iter().collect()
     }
 
-    async fn exchange_of(&self, key: &ObjectKey, exchanges: Vec<&Exchange>) -> Made<()> {
+    async fn exchange_of(&self, key: &InstanceKey, exchanges: Vec<&Exchange>) -> Made<()> {
         let instance = self.stored(key)?;
         if instance.spec.shared || instance.spec.nodes != [self.node.as_str()] {
             return self.exchange_stored(key, &exchanges, &[]).await;
@@ -476,7 +476,7 @@ impl Store {
         }
     }
 
-    fn postpone(&self, key: &ObjectKey, exchanges: &[&Exchange]) -> Made<()> {
+    fn postpone(&self, key: &InstanceKey, exchanges: &[&Exchange]) -> Made<()> {
         let pending = self.change(|known| known.pending_of(key));
         exchanged(&forced(&*self.stored(key)?, &pending), exchanges)?;
         self.change(|known| known.postpone(key, exchanges));
@@ -486,7 +486,7 @@ impl Store {
 
     async fn exchange_stored(
         &self,
-        key: &ObjectKey,
+        key: &InstanceKey,
         exchanges: &[&Exchange],
         pending: &[Exchange],
     ) -> Made<()> {
@@ -515,7 +515,7 @@ impl Store {
         written.into_iter().all(|is_done| is_done)
     }
 
-    async fn flush_one(&self, key: &ObjectKey, exchanges: &[Exchange]) -> bool {
+    async fn flush_one(&self, key: &InstanceKey, exchanges: &[Exchange]) -> bool {
         let all: Vec<&Exchange> = exchanges.iter().collect();
         let patch = |instance: &Instance| Ok(plan::exchange(instance, &self.node, &all));
         match self.patch(key, patch).await {
@@ -530,7 +530,7 @@ impl Store {
 
     async fn patch(
         &self,
-        key: &ObjectKey,
+        key: &InstanceKey,
         patch: impl Fn(&Instance) -> Made<Patch>,
     ) -> Made<Arc<Instance>> {
         let mut is_refused = false;
@@ -550,7 +550,7 @@ impl Store {
 
     async fn patch_once(
         &self,
-        key: &ObjectKey,
+        key: &InstanceKey,
         (patch, is_status): (Patch, bool),
     ) -> Made<Attempt> {
         let by = names::AGENT_MANAGER;
@@ -575,7 +575,7 @@ impl Store {
         }
     }
 
-    async fn read(&self, key: &ObjectKey) -> Made<Instance> {
+    async fn read(&self, key: &InstanceKey) -> Made<Instance> {
         let read = self.client.request(
             || format!("get {}", key.name),
             |server| server.get(&key.name),
@@ -590,13 +590,13 @@ impl Store {
         }
     }
 
-    async fn refresh(&self, key: &ObjectKey) -> Made<()> {
+    async fn refresh(&self, key: &InstanceKey) -> Made<()> {
         let instance = self.read(key).await?;
         self.change(|known| known.read(instance));
         Ok(())
     }
 
-    fn stored(&self, key: &ObjectKey) -> Made<Arc<Instance>> {
+    fn stored(&self, key: &InstanceKey) -> Made<Arc<Instance>> {
         let stored = self.change(|known| known.stored(key));
         stored.ok_or_else(|| StoreError::Gone(key.clone()))
     }

@@ -20,7 +20,7 @@ use tokio::{sync::watch, task::JoinSet};
 use tokio_stream::wrappers::{TcpListenerStream, WatchStream};
 use tonic::{Request, Response, Status, transport::Server};
 
-/// What a handler says to whoever asks.
+/// A handler's answer to every client.
 #[derive(Clone)]
 pub enum Answer {
     List(Vec<Device>),

@@ -60,7 +60,7 @@ impl Store for WatchedStore {
     fn apply(&self, changes: Vec<InstanceChange>) -> BoxFuture<'_, Vec<Result<(), StoreError>>> {
         let mut writes = self.watch.writes.lock().unwrap();
         for change in &changes {
-            *writes.entry(change.key().name).or_default() += 1;
+            *writes.entry(change.key().name.into()).or_default() += 1;
         }
         drop(writes);
         self.inner.apply(changes)

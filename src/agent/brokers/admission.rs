@@ -1,4 +1,4 @@
-//! Which rendered Pods the kubelet has taken without their device, or not at all, and when they are tried anew. Pure.
+//! Finds rendered Pods that the kubelet admitted without their device or refused, and plans their next attempt. Pure.
 //!
 //! A kubelet admits or refuses a static Pod once, when it first reads its manifest. Where that was before the agent had offered
 //! the device (after a power cut, say), the Pod has failed for good, or runs without the device (kubelet.go:
@@ -27,7 +27,7 @@ pub(super) struct Kubelet {
     /// The ids that it would allocate now.
     pub(super) allocatable: IdsByResource,
     pub(super) held: PodList,
-    /// How long it has been there.
+    /// The time since it appeared.
     pub(super) age: Duration,
 }
 

@@ -1,8 +1,8 @@
-//! Which static Pods there should be, and what is in them. Pure.
+//! Plans the static Pods of brokers and their content. Pure.
 use super::admission::{Kubelet, Lack, next_attempt};
 use crate::{
     agent::{
-        plan_inputs::{Sight, sight},
+        plan_inputs::{DeviceState, device_state},
         values::ValidatedConfigurations,
     },
     api::{
@@ -10,7 +10,7 @@ use crate::{
         names,
     },
     discovery::session::Discoveries,
-    model::{names::ObjectKey, resource_name::ResourcePrefixes},
+    model::{instance_name::InstanceKey, names::ObjectKey, resource_name::ResourcePrefixes},
     store::Instances,
 };
 use serde_json::{Value, json};
@@ -75,7 +75,7 @@ pub(super) struct Plan {
     pub(super) broken: BTreeMap<ObjectKey, SpecError>,
 }
 
-fn file_name(key: &ObjectKey) -> String {
+fn file_name(key: &InstanceKey) -> String {
     format!("{FILE_START}{}_{}.yaml", key.namespace, key.name)
 }
 
@@ -116,14 +116,15 @@ pub(super) fn plan(world: &World<'_>) -> Plan {
         };
         // Its grace is over, and it stays only until its slots are free: the broker's too.
         let is_left = instance.spec.nodes.is_empty();
-        if is_left && sight(instance, world.discoveries) == Sight::Gone {
+        if is_left && device_state(instance, world.discoveries) == DeviceState::Gone {
             continue;
         }
         let existing = world.existing.get(&file);
         wanted.insert(file.clone());
-        if let Sight::Seen(device) = sight(instance, world.discoveries) {
+        if let DeviceState::Seen(device) = device_state(instance, world.discoveries) {
+            let key = key.untyped();
             let subject = Subject {
-                key,
+                key: &key,
                 instance,
                 resource_prefix: world.resource_prefixes.first(),
             };

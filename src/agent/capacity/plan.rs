@@ -24,7 +24,7 @@ const STREAM_ENDS: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Offer {
     pub(super) slots: Arc<[Slot]>,
-    /// Whether the kubelet listens to it.
+    /// True if the kubelet listens to it.
     pub(super) is_registered: bool,
 }
 
@@ -36,7 +36,7 @@ pub(super) struct Known<'a> {
     pub(super) node: &'a NodeResources,
     /// The healthy ids that the kubelet has; `None` while it has not been asked.
     pub(super) kubelet: Option<&'a IdsByResource>,
-    /// How long the kubelet has been there; `None` where there is none.
+    /// The time since the kubelet appeared; `None` where there is none.
     pub(super) kubelet_age: Option<Duration>,
     /// The agent's uptime.
     pub(super) now: Duration,

@@ -21,7 +21,7 @@ use tracing::{debug, warn};
 /// after its registration. Then it is asked less and less often, because other plugins come and go at any time.
 const FIRST_WAIT: Duration = Duration::from_millis(20);
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
-/// How long a kubelet may leave the question unanswered. After that no name counts as taken: a node may have no pod
+/// The time that a kubelet has to answer the question. After that no name counts as taken: a node may have no pod
 /// resources API.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 

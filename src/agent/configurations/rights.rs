@@ -1,5 +1,5 @@
-//! What a Configuration may not do to others: variables that it may not give to containers, and references to objects of
-//! other namespaces. Pure.
+//! Checks the rights of a Configuration: it may not give certain variables to containers, nor refer to objects of other
+//! namespaces. Pure.
 use crate::{
     api::{
         configuration::{Configuration, ConfigurationSpec, Problem},

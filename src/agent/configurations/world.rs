@@ -38,7 +38,7 @@ pub(super) struct World<'a> {
     pub(super) scope_of: &'a dyn Fn(&SessionSpec) -> Result<Scope, Problem>,
     /// The `discoveryProperties` that a handler reads.
     pub(super) reads: &'a dyn Fn(&str) -> Reads,
-    /// Whether this agent writes static Pods of brokers. In a cluster the controller reports about brokers.
+    /// True if this agent writes static Pods of brokers. In a cluster the controller reports about brokers.
     pub(super) has_static_pods: bool,
     /// The variables that containers may get.
     pub(super) variables: &'a Variables,

@@ -15,31 +15,32 @@ use crate::{
         values::{AcceptedConfiguration, Selection, ValidatedConfigurations},
     },
     api::{configuration::Problem, instance::Instance, reason::Reason},
-    discovery::session::{Discoveries, Sighting},
+    discovery::session::{Discoveries, DiscoveryState},
     model::{
         device::{Device, DeviceId},
+        instance_name::InstanceKey,
         instance_name::InstanceName,
         names::ObjectKey,
         slot_table::Use,
         typed_names::{ConfigurationName, NodeName},
     },
     store::{
-        Configurations, InstanceChange, Instances, Report, View,
+        Configurations, Health, InstanceChange, Instances, Report,
         plan::{says_exception, says_health},
     },
 };
 use std::{collections::BTreeMap, time::Duration};
 
 /// The uptime since when the device of an Instance has been missing.
-pub(crate) type Absences = BTreeMap<ObjectKey, Duration>;
+pub(crate) type Absences = BTreeMap<InstanceKey, Duration>;
 
 /// The Instances that could not be created, and why where somebody says no.
-pub(crate) type Failing = BTreeMap<ObjectKey, Option<String>>;
+pub(crate) type Failing = BTreeMap<InstanceKey, Option<String>>;
 
 /// Everything the plan depends on.
 pub(crate) struct World<'a> {
     pub(crate) node: &'a NodeName,
-    /// Whether a controller makes the Instances of shared devices: then they are reported, and not changed.
+    /// True if a controller makes the Instances of shared devices: then they are reported, and not changed.
     pub(crate) merges: bool,
     /// The most Instances of all Configurations together.
     pub(crate) max_instances: usize,
@@ -63,7 +64,7 @@ pub(crate) struct Plan {
     /// The time until the next plan if nothing changes before.
     pub(crate) wake_in: Option<Duration>,
     pub(crate) reports: BTreeMap<ObjectKey, Report>,
-    /// Whether the reports have all Configurations: what they leave out is not there.
+    /// True if the reports have all Configurations: what they leave out is not there.
     pub(crate) is_whole: bool,
 }
 
@@ -136,9 +137,9 @@ struct PlanOfOne<'a> {
     world: &'a World<'a>,
     key: &'a ObjectKey,
     accepted: &'a AcceptedConfiguration,
-    sighting: Option<&'a Sighting>,
+    discovery: Option<&'a DiscoveryState>,
     /// The Instances of this Configuration, less those that a device was found for.
-    unseen: BTreeMap<&'a ObjectKey, &'a Instance>,
+    unseen: BTreeMap<&'a InstanceKey, &'a Instance>,
     changes: Vec<InstanceChange>,
     absences: Absences,
     wake_in: Option<Duration>,
@@ -148,20 +149,20 @@ struct PlanOfOne<'a> {
 impl<'a> PlanOfOne<'a> {
     fn new(world: &'a World<'a>, key: &'a ObjectKey, accepted: &'a AcceptedConfiguration) -> Self {
         let is_selected = accepted.selection == Selection::Selected;
-        let sighting = world.discoveries.get(key).filter(|_| is_selected);
+        let discovery = world.discoveries.get(key).filter(|_| is_selected);
         let left_out = accepted.selection == Selection::LeftOut;
         let mut report = Report {
-            complete: left_out || sighting.is_some_and(|s| s.set.complete),
+            complete: left_out || discovery.is_some_and(|s| s.set.complete),
             ..Report::default()
         };
-        if let Some(error) = sighting.and_then(|s| s.error.as_ref()) {
+        if let Some(error) = discovery.and_then(|s| s.error.as_ref()) {
             report.problems.push(Problem::new(
                 Reason::DiscoveryFailed,
                 format!("discovery failed and is tried again: {error}"),
             ));
         }
-        report.problems.extend(trouble::of_handlers(sighting));
-        let unusable = sighting.and_then(|s| s.set.problems_in_short());
+        report.problems.extend(trouble::of_handlers(discovery));
+        let unusable = discovery.and_then(|s| s.set.problems_in_short());
         (report.problems)
             .extend(unusable.map(|text| Problem::new(Reason::DiscoveryIncomplete, text)));
         let unseen = (world.instances.iter())
@@ -172,7 +173,7 @@ impl<'a> PlanOfOne<'a> {
             world,
             key,
             accepted,
-            sighting,
+            discovery,
             unseen,
             changes: vec![],
             absences: Absences::new(),
@@ -189,10 +190,10 @@ impl<'a> PlanOfOne<'a> {
     /// Devices that have an Instance keep it; the others are returned.
     fn follow_devices(&mut self) -> Vec<&'a Device> {
         let mut new = vec![];
-        let Some(sighting) = self.sighting else {
+        let Some(discovery) = self.discovery else {
             return new;
         };
-        for device in sighting.set.devices.values() {
+        for device in discovery.set.devices.values() {
             match self.instance_of(device) {
                 Some((key, instance)) => {
                     self.unseen.remove(key);
@@ -209,9 +210,9 @@ impl<'a> PlanOfOne<'a> {
     }
 
     /// Instances whose device is missing turn unhealthy, and go when their grace period is over, but not before a
-    /// first complete look, and not while a container holds one of their slots. Those that go make room.
+    /// first complete look, and not while a container holds one of their slots. Those that are removed free their part of the budget.
     fn follow_absences(&mut self, budget: &mut InstanceBudget) {
-        let is_complete = self.sighting.is_some_and(|s| s.set.complete);
+        let is_complete = self.discovery.is_some_and(|s| s.set.complete);
         let seconds = self.accepted.configuration.spec.grace_period_seconds;
         let grace = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
         for (key, instance) in std::mem::take(&mut self.unseen) {
@@ -233,8 +234,8 @@ impl<'a> PlanOfOne<'a> {
             let since = self.world.absences.get(key).copied().unwrap_or(uptime);
             let left = (since + grace).saturating_sub(uptime);
             let id = device_id(instance);
-            let is_elsewhere = (self.sighting.zip(id.as_ref()))
-                .is_some_and(|(sighting, id)| sighting.set.devices.contains_key(id));
+            let is_elsewhere = (self.discovery.zip(id.as_ref()))
+                .is_some_and(|(discovery, id)| discovery.set.devices.contains_key(id));
             if is_elsewhere {
                 self.leave(key, instance, "its device has another Instance now");
                 budget.0 += 1;
@@ -245,9 +246,9 @@ impl<'a> PlanOfOne<'a> {
                 self.health(key, instance, self.gone(id.as_ref()));
                 continue; // it is there
             }
-            let is_missing = match (self.sighting, &id) {
-                (Some(sighting), Some(id)) => sighting.is_missing(id),
-                (Some(sighting), None) => sighting.set.is_whole(),
+            let is_missing = match (self.discovery, &id) {
+                (Some(discovery), Some(id)) => discovery.is_missing(id),
+                (Some(discovery), None) => discovery.set.is_whole(),
                 (None, _) => false,
             };
             if is_complete && is_missing && left.is_zero() {
@@ -279,10 +280,10 @@ impl<'a> PlanOfOne<'a> {
     }
 
     /// The Instance made for this device. One without the annotation is Akri's: the short name is its proof.
-    fn instance_of(&self, device: &Device) -> Option<(&'a ObjectKey, &'a Instance)> {
+    fn instance_of(&self, device: &Device) -> Option<(&'a InstanceKey, &'a Instance)> {
         let candidates = self.candidates(&device.id);
         candidates.iter().enumerate().find_map(|(n, name)| {
-            let key = ObjectKey::new(&self.key.namespace, name.as_str());
+            let key = InstanceKey::new(&self.key.namespace, name.as_str());
             let (key, instance) = self.unseen.get_key_value(&key)?;
             let is_its = match device_id(instance) {
                 Some(id) => id == device.id,
@@ -292,7 +293,7 @@ impl<'a> PlanOfOne<'a> {
         })
     }
 
-    fn describe(&mut self, key: &ObjectKey, instance: &Instance, device: &Device) {
+    fn describe(&mut self, key: &InstanceKey, instance: &Instance, device: &Device) {
         if is_merged(self.world, instance) {
             self.see(instance, device);
             return;
@@ -337,40 +338,44 @@ impl<'a> PlanOfOne<'a> {
     }
 
     fn is_held_back(&self, id: &DeviceId) -> bool {
-        self.sighting.is_some_and(|s| s.is_held_back(id))
+        self.discovery.is_some_and(|s| s.is_held_back(id))
     }
 
-    fn seen(&self, device: &Device) -> View {
-        View {
+    fn seen(&self, device: &Device) -> Health {
+        Health {
             is_healthy: true,
             connection: Some(device.connection_digest()),
             trouble: self.flapping(&device.id),
         }
     }
 
-    fn gone(&self, id: Option<&DeviceId>) -> View {
-        View {
+    fn gone(&self, id: Option<&DeviceId>) -> Health {
+        Health {
             is_healthy: false,
             connection: None,
             trouble: id.and_then(|id| self.flapping(id)),
         }
     }
 
-    fn health(&mut self, key: &ObjectKey, instance: &Instance, view: View) {
+    fn health(&mut self, key: &InstanceKey, instance: &Instance, health: Health) {
         if is_merged(self.world, instance) {
-            self.miss(key, instance, &view);
+            self.miss(key, instance, &health);
             return;
         }
         let now = self.world.now.text;
         let before = instance.status.as_ref();
         let is_said = match self.world.merges {
-            true => says_exception(&before.cloned().unwrap_or_default(), self.world.node, &view),
-            false => before.is_some_and(|before| says_health(before, self.world.node, &view)),
+            true => says_exception(
+                &before.cloned().unwrap_or_default(),
+                self.world.node,
+                &health,
+            ),
+            false => before.is_some_and(|before| says_health(before, self.world.node, &health)),
         };
         if !is_said {
             self.changes.push(InstanceChange::Health {
                 key: key.clone(),
-                view,
+                health,
                 now: now.to_owned(),
             });
         }

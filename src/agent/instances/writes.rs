@@ -13,7 +13,7 @@
 //! plugins send it their lists.
 use super::plan::Failing;
 use crate::{
-    model::{names::ObjectKey, token_bucket::TokenBucket},
+    model::{instance_name::InstanceKey, token_bucket::TokenBucket},
     pace::Pace,
     store::{InstanceChange, Instances, StoreError},
 };
@@ -30,7 +30,7 @@ const FIRST_RETRY: Duration = Duration::from_millis(200);
 const LAST_RETRY: Duration = Duration::from_secs(60);
 
 /// A kind of change of one Instance.
-type Step = (&'static str, ObjectKey);
+type Step = (&'static str, InstanceKey);
 
 pub(super) struct Writes {
     node: String,
@@ -133,7 +133,7 @@ impl Writes {
                 self.succeeds(&step);
                 return Outcome::Done;
             }
-            // It was there when it was to be created, and gone when it was to be joined: nothing will tell that it may
+            // It was there when it was to be created, and gone when it was to be joined: no event will say that it may
             // be created now.
             (InstanceChange::Create(_), Err(error @ StoreError::Gone(_))) => error,
             (_, Err(StoreError::Gone(_) | StoreError::Exists(_) | StoreError::InUse { .. })) => {
@@ -192,7 +192,7 @@ impl Writes {
         }
         match change {
             InstanceChange::Health { key, .. } if !self.has_said(key, instances) => None,
-            InstanceChange::Health { view, .. } => Some(u8::from(view.is_healthy)),
+            InstanceChange::Health { health, .. } => Some(u8::from(health.is_healthy)),
             InstanceChange::Describe { .. } => Some(2),
             InstanceChange::Create(_)
             | InstanceChange::Join(_)
@@ -202,7 +202,7 @@ impl Writes {
     }
 
     /// Returns whether this node has said anything of the device.
-    fn has_said(&self, key: &ObjectKey, instances: &Instances) -> bool {
+    fn has_said(&self, key: &InstanceKey, instances: &Instances) -> bool {
         let status = instances
             .get(key)
             .and_then(|instance| instance.status.as_ref());

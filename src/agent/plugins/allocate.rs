@@ -3,13 +3,14 @@ use super::{answer::to_wire, denied::Denied, former_name, inputs::Inputs};
 use crate::{
     agent::{
         connections::{self, ConnectionDigest, Connections},
-        plan_inputs::{Sight, sight, why_gone},
+        plan_inputs::{DeviceState, device_state, why_gone},
         slots::{ClaimRequest, Request, Requests, plan::is_listed},
     },
     api::reason::Reason,
     model::{
         container_edits::{ContainerEdits, Given},
         device::Device,
+        instance_name::InstanceKey,
         instance_name::InstanceName,
         names::ObjectKey,
         slot::SlotId,
@@ -29,7 +30,7 @@ use tracing::{info, warn};
 
 /// An Allocate call is answered by then, because the kubelet waits without end, and admits no other Pod meanwhile.
 const ALLOCATE_TIMEOUT: Duration = Duration::from_secs(3);
-/// How long a call waits for a device that was adopted and not seen yet. It leaves time for the claim.
+/// The time for which a call waits for a device that was adopted and not seen yet. It leaves time for the claim.
 const SEEN_TIMEOUT: Duration = Duration::from_millis(2500);
 pub(super) struct Allocator {
     inputs: Inputs,
@@ -37,7 +38,7 @@ pub(super) struct Allocator {
     connections: Connections,
 }
 
-/// Whether a container starts for the first time. At a later start the kubelet repeats the answer of the first one.
+/// The kind of a container's start. At a later start the kubelet repeats the answer of the first one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Start {
     First,
@@ -252,7 +253,7 @@ impl Allocator {
     }
 
     /// Plans the claim, to learn which devices it needs. `slots::run` plans it again when it writes it, because the slots can
-    /// change while this call waits for the devices. If this node's other resource holds a slot, the kubelet's books show
+    /// change while this call waits for the devices. If this node's other resource holds a slot, the kubelet's records show
     /// whether the container of that slot has ended.
     async fn expected(
         &self,
@@ -284,12 +285,12 @@ impl Allocator {
         }
     }
 
-    /// The slots of this node that no container holds, by a look at the kubelet's books just now.
+    /// The slots of this node that no container holds, by a look at the kubelet's records just now.
     async fn gone(&self) -> BTreeSet<SlotId> {
         let begun = self.inputs.clock.uptime();
         let held = self.inputs.table.borrow().held();
-        let books = self.inputs.books.look(&held, &mut None).await;
-        match books.ok().flatten().and_then(|books| books.held()) {
+        let records = self.inputs.records.look(&held, &mut None).await;
+        match records.ok().flatten().and_then(|records| records.held()) {
             Some(listed) => (self.inputs.table.borrow().held().into_iter())
                 .filter(|held| held.answered <= begun && !is_listed(held, &listed))
                 .map(|held| held.slot)
@@ -301,7 +302,7 @@ impl Allocator {
     /// The devices of these Instances, once each was seen in this life of the agent.
     async fn seen(
         &self,
-        keys: BTreeSet<ObjectKey>,
+        keys: BTreeSet<InstanceKey>,
     ) -> Result<BTreeMap<InstanceName, Found>, Denied> {
         let mut discoveries = self.inputs.discoveries.clone();
         let waiting = timeout(SEEN_TIMEOUT, async {
@@ -320,7 +321,7 @@ impl Allocator {
     }
 
     /// Returns the devices that are present now; an error if one is gone.
-    fn find(&self, keys: &BTreeSet<ObjectKey>) -> Result<BTreeMap<InstanceName, Found>, Denied> {
+    fn find(&self, keys: &BTreeSet<InstanceKey>) -> Result<BTreeMap<InstanceName, Found>, Denied> {
         let instances = self.inputs.store.instances().borrow().clone();
         let discoveries = self.inputs.discoveries.borrow().clone();
         let validated = self.inputs.validated.borrow().clone();
@@ -328,15 +329,15 @@ impl Allocator {
         for key in keys {
             let missing = || Denied::gone(format!("Instance {key} is gone"));
             let instance = instances.get(key).ok_or_else(missing)?;
-            match sight(instance, &discoveries) {
-                Sight::Adopted => {}
-                Sight::Gone => {
+            match device_state(instance, &discoveries) {
+                DeviceState::Adopted => {}
+                DeviceState::Gone => {
                     let why = why_gone(instance, &discoveries);
                     let message = format!("the device of Instance {key} {why}");
                     return Err(Denied::gone(message));
                 }
-                Sight::Seen(device) => {
-                    let name = InstanceName::new(&key.name);
+                DeviceState::Seen(device) => {
+                    let name = key.name.clone();
                     let configuration = instance.spec.configuration_key(&key.namespace);
                     let accepted = validated.accepted.get(&configuration);
                     let entry = Found {

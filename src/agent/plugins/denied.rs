@@ -60,7 +60,7 @@ impl Denied {
     pub(super) fn moved(whose: &str) -> Self {
         Self {
             status: Status::failed_precondition(format!(
-                "the device of {whose} is reached differently now (its address, port, mounts, device nodes or CDI names changed) than this container was told: delete the Pod, its successor gets the new values"
+                "the device of {whose} is reached differently now (its address, port, mounts, device nodes or CDI names changed) than when this container started: delete the Pod, its successor gets the new values"
             )),
             word: "device_changed",
         }

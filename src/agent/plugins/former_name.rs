@@ -1,7 +1,7 @@
 //! Slots that containers hold by a name their Configuration's resource had before.
 //!
-//! To the kubelet a resource with another name is another resource, all of whose ids are free: it would give a
-//! container what one has that still runs.
+//! The kubelet takes a resource with another name for another resource, all of whose ids are free: it would give a
+//! container a device that a running one has.
 use super::{denied::Denied, inputs::Inputs};
 use crate::model::slot_table::Resource;
 
@@ -25,10 +25,10 @@ pub(super) async fn check(
         return Ok(());
     }
     // Whoever cannot be asked says nothing against it: the kubelet is right on its own node.
-    let Ok(books) = inputs.books.read_fresh().await else {
+    let Ok(records) = inputs.records.read_fresh().await else {
         return Ok(());
     };
-    for (other, ids) in books
+    for (other, ids) in records
         .held_by_resource()
         .iter()
         .filter(|(other, _)| **other != name)

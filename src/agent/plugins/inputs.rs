@@ -1,7 +1,7 @@
 //! The channels of the plugins: what they read, and what they publish.
 use crate::{
     agent::{
-        books::BooksReader,
+        kubelet_records::RecordsReader,
         settings::{Clock, Settings},
         slots::SharedTable,
         values::{KubeletFolder, KubeletSocket, Listed, ValidatedConfigurations},
@@ -21,7 +21,7 @@ pub(in crate::agent) struct Inputs {
     pub(in crate::agent) clock: Clock,
     pub(in crate::agent) store: Arc<dyn Store>,
     pub(in crate::agent) table: SharedTable,
-    pub(in crate::agent) books: BooksReader,
+    pub(in crate::agent) records: RecordsReader,
     pub(in crate::agent) validated: watch::Receiver<Arc<ValidatedConfigurations>>,
     pub(in crate::agent) discoveries: watch::Receiver<Arc<Discoveries>>,
     pub(in crate::agent) kubelet: watch::Receiver<Option<KubeletSocket>>,

@@ -1,13 +1,15 @@
 //! Decides which device plugins run, what each of them lists, and the name of its socket. Pure.
 use crate::{
     agent::{
-        plan_inputs::{Sight, sight},
+        plan_inputs::{DeviceState, device_state},
         values::{Offered, Slot},
     },
+    api::instance::Instance,
     discovery::session::Discoveries,
     model::{
+        instance_name::InstanceKey,
         instance_name::InstanceName,
-        names::{ObjectKey, shortened},
+        names::shortened,
         plugin_name::PluginName,
         resource_name::ResourceName,
         resource_names::ResourceNames,
@@ -51,32 +53,33 @@ pub(crate) fn desired(
     offered.into_values().map(by_name).collect()
 }
 
-/// The resources of this node: each Instance's, and that of each Configuration with an Instance. One whose
-/// slots a container here holds stays while it does, also where this node does not see the device any more.
-/// Where an Instance and a Configuration have one name, the Instance has the resource.
+/// Returns the resources of this node: that of each Instance, and that of each Configuration with an Instance. If an
+/// Instance and a Configuration have one name, the Instance has the resource. A resource whose slots a container here
+/// holds stays as long, even if this node does not see the device any more.
 pub(crate) fn resources(instances: &Instances, node: &str) -> BTreeMap<PluginName, Resource> {
-    let ours = |by_configuration: bool| {
-        (instances.values()).filter(move |instance| {
-            let usage = &mut instance.spec.device_usage.values();
-            instance.spec.names_node(node)
-                || usage.any(|usage| is_held_by(usage, node, by_configuration))
+    let by_configuration = |owner: &SlotOwner| matches!(owner, SlotOwner::Configuration { .. });
+    let by_instance = |owner: &SlotOwner| matches!(owner, SlotOwner::Node(_));
+    let configurations = instances
+        .values()
+        .filter(|instance| {
+            instance.spec.names_node(node) || is_held(instance, node, by_configuration)
         })
-    };
-    let configurations =
-        ours(true).map(|i| Resource::Configuration(i.spec.configuration_name.clone()));
-    let instances =
-        ours(false).map(|i| Resource::Instance(i.metadata.name.clone().unwrap_or_default().into()));
+        .map(|i| Resource::Configuration(i.spec.configuration_name.clone()));
+    let instances = instances
+        .values()
+        .filter(|instance| instance.spec.names_node(node) || is_held(instance, node, by_instance))
+        .map(|i| Resource::Instance(i.metadata.name.clone().unwrap_or_default().into()));
     configurations
         .chain(instances)
         .map(|resource| (resource.plugin(), resource))
         .collect()
 }
 
-fn is_held_by(usage: &str, node: &str, by_configuration: bool) -> bool {
-    let owner = SlotOwner::from_usage(usage).ok().flatten();
-    owner.is_some_and(|owner| {
-        owner.node() == node && matches!(owner, SlotOwner::Configuration { .. }) == by_configuration
-    })
+/// Returns whether the node holds a slot of an Instance by the resource that `is_by` accepts.
+fn is_held(instance: &Instance, node: &str, is_by: fn(&SlotOwner) -> bool) -> bool {
+    let owners = instance.spec.device_usage.values();
+    let mut owners = owners.filter_map(|usage| SlotOwner::from_usage(usage).ok().flatten());
+    owners.any(|owner| owner.node() == node && is_by(&owner))
 }
 
 /// Returns the plugins to stop and to start. Stops come first, so that a resource never has two plugins.
@@ -95,14 +98,15 @@ pub(crate) fn plan(
 pub(crate) fn gone(
     instances: &Instances,
     discoveries: &Discoveries,
-    has_slots: impl Fn(&ObjectKey) -> bool,
+    has_slots: impl Fn(&InstanceKey) -> bool,
 ) -> BTreeSet<InstanceName> {
-    let is_gone =
-        |key: &ObjectKey| sight(&instances[key], discoveries) == Sight::Gone && has_slots(key);
+    let is_gone = |key: &InstanceKey| {
+        device_state(&instances[key], discoveries) == DeviceState::Gone && has_slots(key)
+    };
     instances
         .keys()
         .filter(|key| is_gone(key))
-        .map(|key| InstanceName::new(&key.name))
+        .map(|key| key.name.clone())
         .collect()
 }
 
@@ -200,7 +204,7 @@ mod tests {
                 nodes: vec!["n".into()],
                 ..InstanceSpec::default()
             };
-            let key = ObjectKey::new("default", *name);
+            let key = InstanceKey::new("default", *name);
             (key, Arc::new(Instance::new(name, spec)))
         };
         of.iter().map(instance).collect()

@@ -153,7 +153,7 @@ impl Plugin {
         let mut streams = streams.subscribe();
         loop {
             let before = streams.borrow().opened;
-            // In a box of its own, because its room would stay with every plugin.
+            // In a box of its own, because its memory would stay reserved in every plugin.
             let registered = Box::pin(self.registrar.register(kubelet, self.request(socket)));
             match registered.await {
                 Ok(()) => {

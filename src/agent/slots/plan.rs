@@ -23,16 +23,18 @@ pub(crate) type Retries = BTreeMap<SlotId, (Duration, u32)>;
 /// kubelet puts a device there as soon as it has the answer of Allocate. A kubelet that has started has ended the containers
 /// of deleted Pods by then, too.
 const SETTLED_AFTER: Duration = Duration::from_secs(30);
+/// The longest time between two tries to claim a slot that a container uses.
+const LONGEST_WAIT: Duration = Duration::from_secs(300);
 
-/// A look at the kubelet's books.
+/// A look at the kubelet's records.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Look {
     /// The uptime at which it began.
     pub(crate) begun: Duration,
     /// The time that must lie between the two looks that miss a slot before it is released. It is shorter for slots that were
-    /// claimed long ago, if the checkpoint is fresh: see [`Look::apart`].
+    /// claimed long ago, if the checkpoint is fresh: see [`Look::min_interval`].
     pub(crate) interval: Duration,
-    /// Whether the kubelet has written its checkpoint for this look.
+    /// True if the kubelet has written its checkpoint for this look.
     pub(crate) is_fresh: bool,
     /// The uptime at which this kubelet was first seen. A kubelet that has started forgets the Pods that were deleted
     /// meanwhile at once, and ends their containers some seconds later.
@@ -43,7 +45,7 @@ impl Look {
     /// Returns the least time between two looks that both miss a slot before it is released: a Pod that is being admitted
     /// shows in the second. The shorter time is for slots whose Pods have been admitted long ago, and only with a
     /// checkpoint that contains all that the kubelet has in its memory.
-    fn apart(self, held: &Held) -> Duration {
+    fn min_interval(self, held: &Held) -> Duration {
         let age = self
             .begun
             .saturating_sub(held.answered.max(self.kubelet_since));
@@ -66,9 +68,6 @@ pub(crate) fn next_look(interval: Duration, missed: &Missed) -> Duration {
         false => follow_up(interval),
     }
 }
-
-/// The longest time between two tries to claim a slot that a container uses.
-const LONGEST_WAIT: Duration = Duration::from_secs(300);
 
 /// Returns the claims to be made now: the first try at once, each further wait twice as long, up to [`LONGEST_WAIT`].
 pub(crate) fn due_claims(
@@ -97,7 +96,7 @@ pub(crate) fn new_conflicts<'a>(now: &'a [HeldTwice], before: &[HeldTwice]) -> V
     now.iter().filter(|one| !before.contains(one)).collect()
 }
 
-/// Releases a slot when two looks, at least [`Look::apart`] apart, have missed it and both began after its claim was
+/// Releases a slot when two looks, at least [`Look::min_interval`] apart, have missed it and both began after its claim was
 /// answered.
 pub(crate) fn releases(
     held: &[Held],
@@ -117,7 +116,7 @@ pub(crate) fn releases(
             .copied()
             .filter(|first| *first >= slot.answered);
         match first {
-            Some(first) if begun.saturating_sub(first) >= look.apart(slot) => {
+            Some(first) if begun.saturating_sub(first) >= look.min_interval(slot) => {
                 releases.push(SlotChange {
                     key: slot.key.clone(),
                     slot: slot.slot.clone(),
@@ -165,7 +164,7 @@ pub(crate) fn still_free(mut changes: Vec<SlotChange>, table: &SlotTable) -> Vec
 
 /// Returns the exchanges of slots that have the owner `from` in the Instance. With another owner the claim was never
 /// written, or another node has the slot: there is nothing to undo.
-pub(crate) fn still_standing(mut exchanges: Vec<Exchange>, instances: &Instances) -> Vec<Exchange> {
+pub(crate) fn still_written(mut exchanges: Vec<Exchange>, instances: &Instances) -> Vec<Exchange> {
     exchanges.retain(|Exchange { change, .. }| {
         let usage = (instances.get(&change.key))
             .and_then(|instance| instance.spec.device_usage.get(&change.slot.to_string()));
@@ -178,12 +177,12 @@ pub(crate) fn still_standing(mut exchanges: Vec<Exchange>, instances: &Instances
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{names::ObjectKey, slot::SlotOwner};
+    use crate::model::{instance_name::InstanceKey, slot::SlotOwner};
     use std::collections::BTreeSet;
 
     fn held(answered: u64, owner: SlotOwner) -> Held {
         Held {
-            key: ObjectKey::new("default", "cam-8120fe"),
+            key: InstanceKey::new("default", "cam-8120fe"),
             slot: SlotId::new("cam-8120fe", 0),
             owner,
             answered: Duration::from_secs(answered),
@@ -297,7 +296,7 @@ mod tests {
     #[test]
     fn a_claim_that_cannot_be_written_is_tried_less_and_less_often() {
         let change = SlotChange {
-            key: ObjectKey::new("default", "cam-8120fe"),
+            key: InstanceKey::new("default", "cam-8120fe"),
             slot: SlotId::new("cam-8120fe", 0),
             from: None,
             to: Some(SlotOwner::Node("a".into())),
@@ -325,7 +324,7 @@ mod tests {
     #[test]
     fn a_conflict_is_new_once_and_again_with_another_owner() {
         let by = |owner: &str| HeldTwice {
-            key: ObjectKey::new("default", "cam-8120fe"),
+            key: InstanceKey::new("default", "cam-8120fe"),
             slot: SlotId::new("cam-8120fe", 0),
             id: "cam-8120fe-0".parse().unwrap(),
             owner: SlotOwner::Node(owner.into()),

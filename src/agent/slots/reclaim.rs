@@ -1,4 +1,4 @@
-//! Compares the slots with the kubelet's books every few seconds. Slots whose containers have ended are released, because
+//! Compares the slots with the kubelet's records every few seconds. Slots whose containers have ended are released, because
 //! the kubelet has no call for that. Slots that containers use and that are free in the Instance are claimed.
 use super::{
     plan::{Look, Missed, Retries, due_claims, new_conflicts, next_look, releases},
@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     agent::{
-        books::{Books, BooksReader, Checkpoint, Confirmed},
+        kubelet_records::{Checkpoint, Confirmed, KubeletRecords, RecordsReader},
         settings::{Clock, Settings},
         values::{KubeletSocket, ValidatedConfigurations},
     },
@@ -34,7 +34,7 @@ const ARRIVAL_WAIT_DIVISOR: u32 = 20;
 pub(in crate::agent) struct Inputs {
     pub(in crate::agent) settings: Arc<Settings>,
     pub(in crate::agent) clock: Clock,
-    pub(in crate::agent) books: BooksReader,
+    pub(in crate::agent) records: RecordsReader,
     pub(in crate::agent) table: SharedTable,
     pub(in crate::agent) validated: watch::Receiver<Arc<ValidatedConfigurations>>,
     pub(in crate::agent) kubelet: watch::Receiver<Option<KubeletSocket>>,
@@ -42,7 +42,7 @@ pub(in crate::agent) struct Inputs {
     pub(in crate::agent) store: Arc<dyn Store>,
 }
 
-/// The devices that containers used at the last look; `None` if the kubelet's books could not be trusted.
+/// The devices that containers used at the last look; `None` if the kubelet's records could not be trusted.
 type Uses = Option<Arc<[Use]>>;
 
 /// The state that one look keeps for the next.
@@ -50,7 +50,9 @@ type Uses = Option<Arc<[Use]>>;
 struct Memory {
     missed: Missed,
     retries: Retries,
+    /// The slots that the last look found with two holders.
     twice: Vec<HeldTwice>,
+    /// The ids that the last fresh checkpoint confirmed.
     confirmed: Option<Confirmed>,
     /// The uptime at which the kubelet was first seen.
     kubelet_since: Duration,
@@ -87,19 +89,19 @@ pub(in crate::agent) async fn run(
                 let slots = slots.borrow_and_update();
                 (slots.held(), slots.arrivals())
             };
-            match inputs.books.look(&held, &mut memory.confirmed).await {
-                Ok(Some(books)) => {
-                    for request in memory.decide(&inputs, &books, &uses, begun) {
+            match inputs.records.look(&held, &mut memory.confirmed).await {
+                Ok(Some(records)) => {
+                    for request in memory.decide(&inputs, &records, &uses, begun) {
                         (requests.send(request).await).map_err(|_| ChannelClosed)?;
                     }
                 }
                 Ok(None) => memory.distrust(&uses),
                 Err(e) => {
-                    debug!("the kubelet's books cannot be read, no slot is released: {e:#}");
+                    debug!("the kubelet's records cannot be read, no slot is released: {e:#}");
                     memory.distrust(&uses);
                 }
             }
-            // What this node has just created may be of a device that a container has.
+            // A new Instance may be that of a device that a container has.
             let wait = next_look(interval, &memory.missed);
             if arrives_before_look(&mut slots, arrivals, wait).await? {
                 sleep(interval / ARRIVAL_WAIT_DIVISOR).await;
@@ -138,7 +140,7 @@ async fn arrives_before_look(
 }
 
 impl Memory {
-    /// Forgets the earlier looks, because the kubelet's books cannot be trusted now. Claims stay.
+    /// Forgets the earlier looks, because the kubelet's records cannot be trusted now. Claims stay.
     fn distrust(&mut self, uses: &watch::Sender<Uses>) {
         self.missed.clear();
         publish::if_changed(uses, None);
@@ -147,24 +149,24 @@ impl Memory {
     fn decide(
         &mut self,
         inputs: &Inputs,
-        books: &Books,
+        records: &KubeletRecords,
         published: &watch::Sender<Uses>,
         begun: Duration,
     ) -> Vec<Request> {
         let look = Look {
             begun,
             interval: inputs.settings.look_interval,
-            is_fresh: books.is_fresh(),
+            is_fresh: records.is_fresh(),
             kubelet_since: self.kubelet_since,
         };
         // The table as it is now: what was claimed since the look is not to be claimed again.
-        let uses = books.uses();
+        let uses = records.uses();
         let (held, adoptions) = {
             let slots = inputs.table.borrow();
             (slots.held(), slots.adoptions(&uses))
         };
-        self.report_checkpoint(&books.checkpoint);
-        let released = match books.held() {
+        self.report_checkpoint(&records.checkpoint);
+        let released = match records.held() {
             Some(listed) => {
                 let (changes, missed) = releases(&held, &listed, look, &self.missed);
                 self.missed = missed;

@@ -14,7 +14,7 @@ use std::{
 };
 use tokio::sync::{mpsc, oneshot};
 
-/// How long a write of slots may take: an Allocate call is answered within 3 s, because the kubelet admits one Pod at
+/// The limit for a write of slots: an Allocate call is answered within 3 s, because the kubelet admits one Pod at
 /// a time and waits without end.
 pub(super) const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 pub(in crate::agent) type Requests = mpsc::Sender<Request>;
@@ -23,7 +23,7 @@ pub(in crate::agent) type Requests = mpsc::Sender<Request>;
 #[derive(Debug)]
 pub(in crate::agent) enum Request {
     Claim(ClaimRequest),
-    /// Releases slots that no container held in a look at the kubelet's books that began at uptime `begun`.
+    /// Releases slots that no container held in a look at the kubelet's records that began at uptime `begun`.
     Release {
         changes: Vec<SlotChange>,
         begun: Duration,
@@ -34,6 +34,7 @@ pub(in crate::agent) enum Request {
     },
 }
 
+/// The claim of one Allocate call.
 #[derive(Debug)]
 pub(in crate::agent) struct ClaimRequest {
     pub(in crate::agent) resource: Resource,

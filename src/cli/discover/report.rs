@@ -36,6 +36,8 @@ pub(super) struct Listed<'a> {
 #[derive(Debug)]
 pub(super) struct Report {
     naming: Naming,
+    /// True if a line has the properties of the device.
+    is_wide: bool,
     last: DeviceSet,
 }
 
@@ -50,27 +52,42 @@ impl Report {
     pub(super) fn new(naming: Naming) -> Self {
         Self {
             naming,
+            is_wide: false,
             last: DeviceSet::default(),
         }
     }
 
-    pub(super) fn header(&self, wide: bool) -> String {
-        let properties = if wide { ["PROPERTIES"].as_slice() } else { &[] };
+    /// Adds the properties to the lines.
+    pub(super) fn wide(self) -> Self {
+        Self {
+            is_wide: true,
+            ..self
+        }
+    }
+
+    pub(super) fn header(&self) -> String {
+        let properties = if self.is_wide {
+            ["PROPERTIES"].as_slice()
+        } else {
+            &[]
+        };
         row(["CHANGE", "INSTANCE", "REACH", "DEVICE"], properties)
     }
 
     /// Returns a line for each device that is new, changed or gone.
-    pub(super) fn changes(&mut self, set: &DeviceSet, wide: bool) -> String {
+    pub(super) fn changes(&mut self, set: &DeviceSet) -> String {
         let mut text = String::new();
         for (id, device) in &self.last.devices {
             if !set.devices.contains_key(id) {
-                text += &self.line("gone", device, false);
+                text += &self.line("gone", device, &[]);
             }
         }
         for (id, device) in &set.devices {
             match self.last.devices.get(id) {
-                None => text += &self.line("new", device, wide),
-                Some(last) if last != device => text += &self.line("changed", device, wide),
+                None => text += &self.line("new", device, &self.properties(device)),
+                Some(last) if last != device => {
+                    text += &self.line("changed", device, &self.properties(device));
+                }
                 Some(_) => {}
             }
         }
@@ -78,7 +95,12 @@ impl Report {
         text
     }
 
-    fn line(&self, change: &str, device: &Device, wide: bool) -> String {
+    fn properties(&self, device: &Device) -> Vec<String> {
+        let properties = device.properties.iter().filter(|_| self.is_wide);
+        properties.map(|(k, v)| format!("{k}={v}")).collect()
+    }
+
+    fn line(&self, change: &str, device: &Device, properties: &[String]) -> String {
         let instance = instance_name(&self.naming, &device.id);
         let reach = device
             .connection
@@ -90,14 +112,8 @@ impl Report {
         } else {
             reach.join(" ")
         };
-        let properties: Vec<String> = device
-            .properties
-            .iter()
-            .map(|(k, v)| format!("{k}={v}"))
-            .collect();
-        let properties: Vec<&str> = properties.iter().map(String::as_str).collect();
         let columns = [change, &instance, &reach, device.id.as_str()];
-        row(columns, if wide { &properties } else { &[] })
+        row(columns, properties)
     }
 
     pub(super) fn list<'a>(&self, set: &'a DeviceSet) -> Vec<Listed<'a>> {
@@ -112,13 +128,13 @@ impl Report {
     }
 }
 
-fn row([change, instance, reach, device]: [&str; 4], properties: &[&str]) -> String {
+fn row([change, instance, reach, device]: [&str; 4], properties: &[impl AsRef<str>]) -> String {
     let (reach, device) = (printable(reach), printable(device));
     let mut row =
         format!("{change:<8}  {instance:<INSTANCE_WIDTH$}  {reach:<REACH_WIDTH$}  {device}");
     for (n, property) in properties.iter().enumerate() {
         row += if n == 0 { "  " } else { " " };
-        row += &printable(property);
+        row += &printable(property.as_ref());
     }
     row.push('\n');
     row
@@ -148,8 +164,8 @@ mod tests {
         let mut report = report(Scope::Shared);
         let first = DeviceSet::complete([device("a", "1"), device("b", "1"), device("c", "1")]);
         let then = DeviceSet::complete([device("b", "2"), device("c", "1"), device("d", "1")]);
-        assert_eq!(report.changes(&first, false).lines().count(), 3);
-        let text = report.changes(&then, false);
+        assert_eq!(report.changes(&first).lines().count(), 3);
+        let text = report.changes(&then);
         let lines: Vec<Vec<&str>> = text
             .lines()
             .map(|l| l.split_whitespace().collect())
@@ -159,14 +175,14 @@ mod tests {
             short,
             [("gone", "1", "a"), ("changed", "2", "b"), ("new", "1", "d")]
         );
-        assert_eq!(report.changes(&then, false), "");
+        assert_eq!(report.changes(&then), "");
     }
 
     #[test]
     fn a_name_cannot_steer_the_terminal() {
-        let mut report = report(Scope::Shared);
+        let report = report(Scope::Shared);
         let set = DeviceSet::complete([device("a\x1b[2J\nb", "1")]);
-        let text = report.changes(&set, true);
+        let text = report.wide().changes(&set);
         assert!(text.ends_with("a\\u{1b}[2J\\nb  PORT=1\n"), "{text:?}");
     }
 

@@ -1,5 +1,5 @@
-//! What is remembered of brokers from one look at the world to the next: failures, for their back-off, and what was
-//! done and does not show yet. Pure. A controller that starts knows nothing, and is right all the same.
+//! Keeps the history of brokers from one look at the world to the next: failures, for their back-off, and actions whose
+//! results do not show yet. Pure. A controller that starts knows nothing, and is right all the same.
 pub(crate) use super::outcome::{Notice, Outcome, Settled};
 use super::{
     failures::{Failure, Failures},

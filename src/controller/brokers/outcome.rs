@@ -37,7 +37,7 @@ impl Outcome {
 /// The effect of an outcome on the memory.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Settled {
-    /// Whether nothing is left to do until the world changes, or the wait of the broker is over.
+    /// True if nothing is left to do until the world changes, or the wait of the broker is over.
     pub(crate) is_done: bool,
     pub(crate) notice: Option<Notice>,
 }

@@ -176,7 +176,7 @@ struct Target<'a> {
     uid: &'a str,
     configuration_key: &'a ObjectKey,
     configuration: &'a Configuration,
-    /// Whether no broker can be made of the broker spec.
+    /// True if no broker can be made of the broker spec.
     is_broken: bool,
 }
 
@@ -199,7 +199,7 @@ struct WantedPods<'a, 's> {
 struct Place<'a> {
     node: &'a NodeName,
     key: ObjectKey,
-    /// Whether a new Pod could use the device here: the broker spec is valid, the node sees the device and is ready.
+    /// True if a new Pod could use the device here: the broker spec is valid, the node sees the device and is ready.
     is_fit: bool,
     /// The reason why the scheduler puts no new Pod on the node.
     obstacle: Option<String>,

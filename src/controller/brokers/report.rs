@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 /// The reports of all Configurations that ask for brokers and have a device.
 pub(crate) type Reports = BTreeMap<ObjectKey, Report>;
 
-/// How many brokers of a Configuration or an Instance there should be, how many run, and the first reason why others do not.
+/// The number of brokers that a Configuration or an Instance should have, the number that run, and the first reason why others
+/// do not.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Report {
     /// The generation of the Configuration that it is about.

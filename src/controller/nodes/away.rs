@@ -1,4 +1,5 @@
-//! One lost node: since when, and what was seen and reported of it. Pure.
+//! Records one node that is not ready or was deleted: since when, and what was seen and reported of it. It counts as lost
+//! after [`AWAY_AFTER`]. Pure.
 use crate::{
     controller::{pace::elapsed, world::World},
     model::names::ObjectKey,
@@ -10,7 +11,7 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// A node that restarts is back by then.
+/// The time after which a node that is not ready counts as lost. A node that restarts is back by then.
 pub(crate) const AWAY_AFTER: Duration = Duration::from_secs(60);
 /// The agent of a node that was taken out joins again by then, if it runs.
 const REJOIN_TIME: Duration = Duration::from_secs(60);
@@ -26,6 +27,7 @@ pub(crate) struct Now {
     pub(crate) instant: Instant,
 }
 
+/// A node that is not ready, or was deleted and holds slots.
 #[derive(Debug)]
 pub(crate) struct Away {
     pub(crate) why: Why,
@@ -48,7 +50,7 @@ pub(crate) struct Away {
 pub(crate) enum Why {
     NotReady {
         since: Timestamp,
-        /// Whether the Node has the taint `node.kubernetes.io/out-of-service`.
+        /// True if the Node has the taint `node.kubernetes.io/out-of-service`.
         is_off: bool,
     },
     Deleted,
@@ -60,7 +62,7 @@ pub(crate) struct Look {
     pub(crate) pods: Pods,
 }
 
-/// Whether a deleted node has Pods.
+/// The answer to the question whether a deleted node has Pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pods {
     Unknown,

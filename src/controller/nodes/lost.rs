@@ -1,4 +1,4 @@
-//! Which nodes are lost, since when, and what the slots that they hold wait for. Pure.
+//! Decides which nodes are lost, since when, and what the slots that they hold wait for. Pure.
 //!
 //! | the node | leaves Instances | its slots are free |
 //! |---|---|---|
@@ -69,7 +69,7 @@ pub(crate) enum Outlook {
     FreeIn(Duration),
     /// The Configuration gives nothing away by time.
     Never,
-    /// Not before the end of the outage.
+    /// The outage of many nodes must end first.
     Outage,
 }
 

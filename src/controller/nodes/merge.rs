@@ -1,5 +1,5 @@
-//! What an Instance is to say of nodes: of a shared device what they say themselves, of others what is left when lost
-//! nodes are taken out. Pure.
+//! Merges the content of an Instance that depends on nodes: for a shared device from the nodes' reports, for another one
+//! by taking lost nodes out. Pure.
 use super::{
     notices,
     plan::{Change, View, holders},

@@ -1,5 +1,5 @@
-//! What is reported of slots that a lost node still holds: otherwise nothing says why a Pod that asks for the device
-//! waits. Pure.
+//! Decides what is reported of slots that a lost node still holds: without the report nothing says why a Pod that asks
+//! for the device waits. Pure.
 use super::{
     away::{Away, Pods, Wait, Why},
     lost::{Outage, Outlook},

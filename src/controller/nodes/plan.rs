@@ -1,8 +1,8 @@
 //! Decides which nodes each Instance names, and which Instances are created and deleted. Pure.
 //!
-//! The nodes report shared devices in their NodeDevices, see `sights.rs`; what Instances say of a node without one stays
-//! as it is. The Instance of a device that one node alone has is written by its agent, and only lost nodes are taken out
-//! of it here. `lost.rs` decides which nodes are lost, and when their slots are free.
+//! The nodes report shared devices in their NodeDevices (`sights.rs`). The parts of Instances about a node without
+//! a report stay as they are. The Instance of a device that one node alone has is written by its agent, and only lost
+//! nodes are taken out of it here. `lost.rs` decides which nodes are lost, and when their slots are free.
 use super::{
     away::Now,
     create::new_instances,
@@ -15,7 +15,7 @@ use super::{
 use crate::{
     api::{
         configuration::{Configuration, DEFAULT_SLOT_RELEASE_SECONDS},
-        instance::{Instance, InstanceStatus},
+        instance::Instance,
         names,
     },
     controller::{agenda::Waits, pace::elapsed, parts::part_of, world::World},
@@ -327,7 +327,7 @@ impl View<'_> {
         if is_deleting || !instance.spec.nodes.is_empty() || holders(instance).next().is_some() {
             return None;
         }
-        let since = unavailable_since(instance.status.as_ref()?)?;
+        let since = instance.status.as_ref()?.unavailable_since()?;
         // The agent of a node that has no Node says again and again that it sees the device.
         let seen = self.memory.last_seen(instance);
         let calm = seen.map_or(Duration::MAX, |seen| self.instant - seen);
@@ -341,13 +341,6 @@ impl View<'_> {
         };
         Some(grace.saturating_sub(elapsed(since, self.now).min(calm)))
     }
-}
-
-/// Returns since when no node sees the device: kept on the API server, so that a new controller goes on counting.
-fn unavailable_since(status: &InstanceStatus) -> Option<Timestamp> {
-    let mut conditions = status.conditions.iter();
-    let condition = conditions.find(|c| c.type_ == "Available" && c.status == "False")?;
-    condition.last_transition_time.parse().ok()
 }
 
 /// The slots in use, each with the node that holds it. A value that nobody of ours writes is left to who wrote it.

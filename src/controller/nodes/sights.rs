@@ -29,6 +29,7 @@ type Named = (ObjectKey, String);
 /// The reports of all nodes about one device.
 pub(crate) type Views<'a> = BTreeMap<&'a NodeName, &'a SeenDevice>;
 
+/// The reports of all nodes by device, and the Instance of each device.
 #[derive(Debug, Default)]
 pub(crate) struct Sights<'a> {
     by_device: BTreeMap<Identity, Views<'a>>,

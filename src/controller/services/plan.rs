@@ -13,8 +13,8 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use std::{collections::BTreeMap, time::Duration};
 
-/// How long a Service without brokers stays. A broker that is replaced is gone for a moment: a Service that went with
-/// it would come back under another address, and names that were looked up meanwhile would be remembered as missing.
+/// The time for which a Service without brokers stays. A broker that is replaced is gone for a moment: a Service that went
+/// with it would come back under another address, and names that were looked up meanwhile would be remembered as missing.
 const IDLE_TIME: Duration = Duration::from_secs(60);
 /// Service names and label values: DNS labels.
 const NAME_LIMIT: usize = 63;
@@ -114,7 +114,7 @@ struct Spec<'a> {
 /// The brokers of an Instance or of a Configuration.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Brokers {
-    /// Whether there are any that have not ended and are not being deleted.
+    /// True if there are any that have not ended and are not being deleted.
     is_any: bool,
     is_running: bool,
 }

@@ -315,7 +315,7 @@ proptest! {
             let left_out = fixture.said.devices.keys().filter(|id| !fixture.belief.set.devices.contains_key(*id));
             prop_assert_eq!(held, left_out.collect::<BTreeSet<_>>());
         }
-        fixture.pass(LONGEST_HOLD + LONGEST_MOVE);
+        fixture.pass(LONGEST_HOLD + LONGEST_CONNECTION_HOLD);
         prop_assert_eq!(&*fixture.belief.set, &*fixture.said);
         fixture.pass(HALF_LIFE * 8);
         fixture.turn();

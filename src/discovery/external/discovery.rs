@@ -139,13 +139,13 @@ impl ExternalDiscovery {
                 }
             }
             Event::Broken(why) => {
-                metrics().count_discovery(handler, false);
+                metrics().count_failed_discovery(handler);
                 if !was_broken {
                     warn!(handler, %endpoint, "discovery failed, and is tried again: {why}");
                 }
             }
             Event::Refuses(why) => {
-                metrics().count_discovery(handler, false);
+                metrics().count_failed_discovery(handler);
                 warn!(handler, %endpoint, "the handler refuses discoveryDetails: {why}");
             }
         }
@@ -205,7 +205,7 @@ impl Drop for Follower {
 /// The tasks of the streams. They end with it.
 struct Streams {
     running: JoinMap<Endpoint, ()>,
-    /// How often each endpoint has registered.
+    /// The number of registrations of each endpoint.
     registered: BTreeMap<Endpoint, watch::Sender<u64>>,
     events: mpsc::Sender<(Endpoint, Event)>,
 }

@@ -8,7 +8,7 @@ const URL_MAX: usize = 255;
 /// The longest path of a socket that the kernel takes.
 const SOCKET_PATH_MAX: usize = 107;
 
-/// Where a handler serves `v0.DiscoveryHandler`.
+/// The address at which a handler serves `v0.DiscoveryHandler`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Endpoint {
@@ -71,7 +71,7 @@ pub(super) fn address(uri: &str) -> Option<(String, u16)> {
 impl FromStr for Endpoint {
     type Err = String;
 
-    /// As a user writes it: `unix:///run/a.sock`, a path, or `http://host:port`.
+    /// Parses an endpoint as a user writes it: `unix:///run/a.sock`, a path, or `http://host:port`.
     fn from_str(text: &str) -> Result<Self, String> {
         match text.starts_with("unix:") || text.starts_with('/') {
             true => Self::unix(text),

@@ -26,7 +26,8 @@ impl HostPaths {
         Self(vec![AllowedPath(String::new())])
     }
 
-    /// No path: for a handler on another machine, or in a network where nobody knows who answers.
+    /// Returns the rule that allows no path: for a handler on another machine, or one in a network where any process may
+    /// answer.
     pub(super) fn none() -> Self {
         Self(vec![])
     }

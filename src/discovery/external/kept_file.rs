@@ -14,7 +14,7 @@ pub(super) struct KeptFile {
     /// The text that was written last. What an earlier agent wrote is not known.
     written: Option<String>,
     backoff: Backoff,
-    /// When the next attempt is due, after one that failed.
+    /// The time of the next attempt, after one that failed.
     retry: Option<Instant>,
 }
 

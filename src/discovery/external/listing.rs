@@ -1,4 +1,4 @@
-//! What one list of a handler in another process becomes: devices within bounds, and problems for what cannot be used. Pure.
+//! Converts a list of a handler in another process into devices within bounds, and problems for the rest. Pure.
 use super::host_paths::{HostPaths, is_plain};
 use crate::{
     model::{

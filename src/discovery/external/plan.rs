@@ -1,4 +1,4 @@
-//! What all endpoints of a handler say together. Pure.
+//! Combines the lists of all endpoints of a handler. Pure.
 //!
 //! | an endpoint | its devices | what is reported |
 //! |---|---|---|
@@ -19,13 +19,13 @@ use crate::{
 };
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-/// How long devices of a broken stream stay as they were. Within it a handler is restarted or updated.
+/// The time for which devices of a broken stream stay as they were. Within it a handler is restarted or updated.
 pub(super) const GRACE: Duration = Duration::from_secs(60);
 const TOLD: Duration = Duration::from_secs(600);
 /// The bytes of a handler's own words in a problem.
 const REFUSAL_MAX: usize = 512;
 
-/// What happened at an endpoint.
+/// An event at an endpoint.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Event {
     /// It sent a list.
@@ -41,7 +41,7 @@ pub(super) enum Event {
 pub(super) struct Endpoints {
     name: String,
     by_endpoint: BTreeMap<Endpoint, Known>,
-    /// Whether one of them has sent a list.
+    /// True if one of them has sent a list.
     has_answered: bool,
 }
 
@@ -49,7 +49,7 @@ pub(super) struct Endpoints {
 struct Known {
     list: Option<Arc<DeviceSet>>,
     state: State,
-    /// Whether it registered in an earlier life of the agent and has not answered in this one: it may have devices that
+    /// True if it registered in an earlier life of the agent and has not answered in this one: it may have devices that
     /// are in use, and be slow to start, as after a failure of power.
     is_restored: bool,
 }
@@ -62,7 +62,7 @@ enum State {
     Refuses { since: Duration, why: String },
 }
 
-/// What is to be shown now, and when to look again if nothing happens.
+/// The devices to publish now, and the time of the next look if nothing happens.
 #[derive(Debug, PartialEq)]
 pub(super) struct Turn {
     pub(super) set: DeviceSet,

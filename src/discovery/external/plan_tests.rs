@@ -1,4 +1,4 @@
-//! What endpoints that answer, break and refuse say together.
+//! Tests of endpoints that answer, break and refuse.
 use super::*;
 use crate::model::device::Device;
 

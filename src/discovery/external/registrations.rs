@@ -26,19 +26,19 @@ pub(super) const UNUSED_NAME_HOLD: Duration = Duration::from_hours(1);
 /// The most bytes of the file: each entry has at most 400.
 pub(super) const FILE_MAX: u64 = 256 * 1024;
 
-/// What a handler says of itself.
+/// The registration of a handler.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Registration {
     pub(super) name: String,
     pub(super) endpoint: Endpoint,
     pub(super) shared: bool,
-    /// How often it has registered in this life of the agent. A handler that registers again is asked again at once.
+    /// The number of its registrations since the agent started. A handler that registers again is asked again at once.
     #[serde(skip)]
     pub(super) times: u64,
-    /// Whether it was read from the file, or has a known place, and has not answered since.
+    /// True if it was read from the file, or has a known place, and has not answered since.
     #[serde(skip)]
     pub(super) is_restored: bool,
-    /// Whether it is a built-in handler that runs as an isolated process. Its place is known without a registration.
+    /// True if it is a built-in handler that runs as an isolated process. Its place is known without a registration.
     #[serde(skip)]
     pub(super) is_isolated: bool,
     /// The discoveries that have a list of it by a stream that has not ended.
@@ -73,7 +73,7 @@ pub(super) struct Registrations {
     discoveries: BTreeMap<u64, String>,
 }
 
-/// What every registration must keep to.
+/// The rules for every registration.
 #[derive(Debug, Clone)]
 pub(super) struct Rules {
     /// The folder of sockets.
@@ -82,7 +82,7 @@ pub(super) struct Rules {
     pub(super) reserved: BTreeSet<String>,
 }
 
-/// What is in the file.
+/// The content of the file.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct File {
     handlers: Vec<serde_json::Value>,

@@ -1,4 +1,4 @@
-//! Who may register, and who is forgotten for another.
+//! Tests of who may register, and who is forgotten for another.
 use super::*;
 use proptest::{collection::vec, prelude::*};
 

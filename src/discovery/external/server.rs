@@ -32,7 +32,7 @@ use tracing::{info, warn};
 pub const SOCKET: &str = "agent-registration.sock";
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LAST_RETRY: Duration = Duration::from_secs(30);
-/// How often it is checked that the socket is there.
+/// The interval of the checks that the socket is there.
 pub(super) const CHECK: Duration = Duration::from_secs(30);
 /// The most bytes of a registration.
 const REQUEST_MAX: usize = 16 * 1024;

@@ -52,7 +52,7 @@ pub(super) struct Stream {
     pub(super) host_paths: Arc<HostPaths>,
     /// For a built-in handler in an isolated process: the devices that it should prefer.
     pub(super) isolated: Option<KnownDevices>,
-    /// How often the endpoint has registered.
+    /// The number of registrations of the endpoint.
     pub(super) registered: watch::Receiver<u64>,
     pub(super) events: mpsc::Sender<(Endpoint, Event)>,
 }

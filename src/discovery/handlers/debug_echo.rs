@@ -36,7 +36,7 @@ pub struct DebugEcho {
 #[serde(deny_unknown_fields)]
 struct Details {
     descriptions: Vec<String>,
-    /// Whether the devices are shared. Akri sets this for a whole agent, by DEBUG_ECHO_INSTANCES_SHARED.
+    /// True if the devices are shared. Akri sets this for a whole agent, by DEBUG_ECHO_INSTANCES_SHARED.
     #[serde(default = "shared_by_default")]
     shared: bool,
 }

@@ -244,15 +244,16 @@ impl Cache {
         }
         self.due = None;
         let mut next: Option<Duration> = None;
-        let is_along = self.sets.iter().any(|(key, set)| {
-            set.values().any(|entry| entry.is_to_refresh(now, false)) && is_used(key)
-        });
+        let is_along = self
+            .sets
+            .iter()
+            .any(|(key, set)| set.values().any(|entry| entry.is_due(now)) && is_used(key));
         for (key, set) in &mut self.sets {
             for (data, entry) in &mut *set {
                 let is_pointer = key.kind == Kind::Ptr && !entry.is_disputed;
                 if entry.expires > now {
                     // The record has not expired.
-                } else if is_used(key) && entry.is_asked_overdue(now) {
+                } else if is_used(key) && entry.ask_overdue(now) {
                     done.refresh.push(key.clone());
                 } else if is_pointer && !entry.is_ended && entry.is_unanswered() {
                     entry.mark_disputed(now);
@@ -262,7 +263,11 @@ impl Cache {
                         .push((key.clone(), data.clone(), entry.clone()));
                     continue;
                 }
-                if entry.is_to_refresh(now, is_along) {
+                let is_due = match is_along {
+                    true => entry.is_due_along(now),
+                    false => entry.is_due(now),
+                };
+                if is_due {
                     if is_used(key) && !entry.is_disputed {
                         done.refresh.push(key.clone());
                         entry.refreshes += 1;

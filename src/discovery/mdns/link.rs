@@ -141,7 +141,7 @@ impl Senders {
     }
 }
 
-/// What is known of a service on one link.
+/// A service on one link: its senders, and the state of the questions about it.
 #[derive(Debug, Clone)]
 pub(super) struct LinkService {
     /// The time at which its pointer was first received.

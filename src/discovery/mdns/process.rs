@@ -320,7 +320,7 @@ impl Running {
             let before = self.lost.get(link).copied().unwrap_or_default();
             if *count > before {
                 tracing::debug!(link, "packets of mDNS were lost on this machine");
-                self.querier.has_lost(*link, now);
+                self.querier.packets_lost(*link, now);
             }
         }
         self.lost = lost;

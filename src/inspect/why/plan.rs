@@ -21,11 +21,11 @@ use crate::{
         slots::used,
         snapshot::Snapshot,
     },
-    model::names::ObjectKey,
+    model::{instance_name::InstanceKey, names::ObjectKey, typed_names::ConfigurationKey},
 };
 use agents::{agent_trouble, controller_trouble};
 use k8s_openapi::{api::core::v1::Pod, jiff::Timestamp};
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, fmt::Display};
 
 /// The most brokers and Instances whose troubles are reported.
 const TROUBLES_MAX: usize = 2;
@@ -41,8 +41,8 @@ const REFUSALS: &[Reason] = &[
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     Pod(ObjectKey),
-    Instance(ObjectKey),
-    Configuration(ObjectKey),
+    Instance(InstanceKey),
+    Configuration(ConfigurationKey),
 }
 
 /// Returns the answer to `petiole why`.
@@ -66,7 +66,7 @@ pub fn explain(snapshot: &Snapshot, target: &Target, now: Timestamp) -> Explanat
     }
 }
 
-fn absent(kind: &str, key: &ObjectKey) -> Explanation {
+fn absent(kind: &str, key: &impl Display) -> Explanation {
     let text = "Give another name, or another namespace (-n).";
     let next = "kubectl get configurations,instances,pods -A";
     Explanation {
@@ -77,7 +77,7 @@ fn absent(kind: &str, key: &ObjectKey) -> Explanation {
 
 fn of_instance(
     snapshot: &Snapshot,
-    key: &ObjectKey,
+    key: &InstanceKey,
     instance: &Instance,
     now: Timestamp,
 ) -> Explanation {
@@ -88,10 +88,10 @@ fn of_instance(
     let agents = seen.iter().filter_map(|node| agent_trouble(snapshot, node));
     findings.extend(agents.take(TROUBLES_MAX));
     let conditions = instance.status.iter().flat_map(|s| &s.conditions);
-    let its = |pod: &Pod| label(pod, INSTANCE_LABEL) == Some(&key.name);
+    let its = |pod: &Pod| label(pod, INSTANCE_LABEL).is_some_and(|its| *its == key.name);
     let of_pods = brokers(snapshot, &key.namespace, its, now);
     let of_brokers = or_else(of_pods, || {
-        of_brokers(conditions).or_else(|| refusal(snapshot, key))
+        of_brokers(conditions).or_else(|| refusal(snapshot, &key.namespace, &key.name))
     });
     findings.extend(of_brokers);
     if findings.is_empty() {
@@ -118,7 +118,7 @@ fn of_instance(
 
 fn of_configuration(
     snapshot: &Snapshot,
-    key: &ObjectKey,
+    key: &ConfigurationKey,
     configuration: &Configuration,
     now: Timestamp,
 ) -> Explanation {
@@ -139,13 +139,13 @@ fn of_configuration(
     let agents = seen.iter().filter_map(|node| agent_trouble(snapshot, node));
     findings.extend(agents.take(TROUBLES_MAX));
     let conditions = configuration.status.iter().flat_map(|s| &s.conditions);
-    let its = |pod: &Pod| label(pod, CONFIGURATION_LABEL) == Some(&key.name);
+    let its = |pod: &Pod| label(pod, CONFIGURATION_LABEL).is_some_and(|its| *its == key.name);
     let of_pods = brokers(snapshot, &key.namespace, its, now);
     let refusal = || {
-        let mut keys = [key]
-            .into_iter()
-            .chain(instances.iter().map(|(key, _)| *key));
-        keys.find_map(|key| refusal(snapshot, key))
+        let own = key.name.as_str();
+        let names = instances.iter().map(|(key, _)| key.name.as_str());
+        let mut names = [own].into_iter().chain(names);
+        names.find_map(|name| refusal(snapshot, &key.namespace, name))
     };
     findings.extend(or_else(of_pods, || of_brokers(conditions).or_else(refusal)));
     if configuration.spec.broker_spec.is_some() || findings.is_empty() {
@@ -172,26 +172,25 @@ fn of_configuration(
 }
 
 /// Returns the controller's last warning about what it creates for an object.
-fn refusal(snapshot: &Snapshot, key: &ObjectKey) -> Option<Finding> {
+fn refusal(snapshot: &Snapshot, namespace: &str, name: &str) -> Option<Finding> {
     let event = snapshot.events.iter().rev().find(|event| {
         let reason = event.reason.as_deref().unwrap_or_default();
-        event.involved_object.name.as_deref() == Some(&key.name)
-            && event.involved_object.namespace.as_deref() == Some(&key.namespace)
+        event.involved_object.name.as_deref() == Some(name)
+            && event.involved_object.namespace.as_deref() == Some(namespace)
             && REFUSALS.iter().any(|refusal| refusal.as_str() == reason)
     })?;
     let reason = event.reason.as_deref().unwrap_or_default();
     let message = sentence(event.message.as_deref().unwrap_or_default());
     let kind = event.involved_object.kind.as_deref().unwrap_or("object");
-    let text = format!("The controller warned about {kind} {key} ({reason}): {message}");
+    let text =
+        format!("The controller warned about {kind} {namespace}/{name} ({reason}): {message}");
     let verb = match kind {
         "Configuration" => "edit",
         _ => "describe",
     };
     let next = format!(
-        "kubectl -n {} {verb} {} {}",
-        key.namespace,
-        kind.to_lowercase(),
-        key.name
+        "kubectl -n {namespace} {verb} {} {name}",
+        kind.to_lowercase()
     );
     Some(Finding::new(Cause::BrokerRefused, text).then(next))
 }

@@ -35,7 +35,7 @@ impl ManifestFolder {
         let files = match read_files(&self.path) {
             Ok(files) => files,
             Err(e) => {
-                if self.problems.is_new(Place::Folder, &e.to_string()) {
+                if self.problems.note(Place::Folder, &e.to_string()) {
                     let folder = self.path.display();
                     warn!(%folder, error = %e, "cannot read the folder of manifests; the pods stay as they are");
                 }
@@ -58,7 +58,7 @@ impl ManifestFolder {
                     self.pods.insert(file, pod);
                 }
                 Err(error) => {
-                    if self.problems.is_new(place, &error) {
+                    if self.problems.note(place, &error) {
                         warn!(%file, %error, "manifest left out");
                     }
                 }
@@ -99,7 +99,7 @@ enum Place {
 
 impl Problems {
     /// Remembers the problem. Returns whether it differs from the last one of this place.
-    fn is_new(&mut self, place: Place, problem: &str) -> bool {
+    fn note(&mut self, place: Place, problem: &str) -> bool {
         let before = self.0.insert(place, problem.to_owned());
         before.as_deref() != Some(problem)
     }
@@ -146,11 +146,11 @@ mod tests {
         ];
         for (place, problem, is_new) in seen {
             let said = format!("{place:?} {problem}");
-            assert_eq!(problems.is_new(place, problem), is_new, "{said}");
+            assert_eq!(problems.note(place, problem), is_new, "{said}");
         }
         problems.retain(|place| *place != Place::Folder);
-        assert!(problems.is_new(Place::Folder, "no more"));
-        assert!(!problems.is_new(file(), "no more"));
+        assert!(problems.note(Place::Folder, "no more"));
+        assert!(!problems.note(file(), "no more"));
     }
 
     #[test]

@@ -1,5 +1,5 @@
 use super::*;
-use crate::{api::instance::Instance, model::names::ObjectKey};
+use crate::{api::instance::Instance, model::instance_name::InstanceKey};
 use serde_json::json;
 
 /// An Instance of one slot: `usage` is the node that has it, or nothing.
@@ -7,7 +7,7 @@ pub(in crate::live) fn instance(
     name: &str,
     usage: &str,
     is_available: bool,
-) -> (ObjectKey, Instance) {
+) -> (InstanceKey, Instance) {
     let status = if is_available { "True" } else { "False" };
     let object = json!({
         "metadata": {"name": name, "namespace": "default"},
@@ -22,17 +22,17 @@ pub(in crate::live) fn instance(
         }]},
     });
     let object = serde_json::from_value(object).unwrap();
-    (ObjectKey::new("default", name), object)
+    (InstanceKey::new("default", name), object)
 }
 
-fn snapshot<const N: usize>(instances: [(ObjectKey, Instance); N]) -> Snapshot {
+fn snapshot<const N: usize>(instances: [(InstanceKey, Instance); N]) -> Snapshot {
     Snapshot {
         instances: instances.into(),
         ..Snapshot::default()
     }
 }
 
-pub(in crate::live) fn state<const N: usize>(instances: [(ObjectKey, Instance); N]) -> State {
+pub(in crate::live) fn state<const N: usize>(instances: [(InstanceKey, Instance); N]) -> State {
     let mut state = State::new("here".to_owned(), "Look at its log.".to_owned());
     state.take(Ok(&snapshot(instances)), Timestamp::UNIX_EPOCH);
     state

@@ -4,8 +4,8 @@
 //! again or its slots were freed meanwhile.
 use super::{SlotChange, SlotTable};
 use crate::model::{
+    instance_name::InstanceKey,
     instance_name::InstanceName,
-    names::ObjectKey,
     slot::{ListedId, SlotId, SlotOwner},
     typed_names::NodeName,
 };
@@ -34,7 +34,7 @@ struct Unshown {
 /// A slot that a container of this node uses, and whose Instance shows another owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeldTwice {
-    pub key: ObjectKey,
+    pub key: InstanceKey,
     pub slot: SlotId,
     /// The id under which this node's container holds it.
     pub id: ListedId,

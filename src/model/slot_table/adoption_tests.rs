@@ -5,7 +5,7 @@ const NODE: &str = "node-a";
 
 fn observed(instance: &str, capacity: u32, usage: &[(u32, &str)]) -> ObservedSlots {
     ObservedSlots {
-        key: ObjectKey::new("default", instance),
+        key: InstanceKey::new("default", instance),
         precedence: Precedence::default(),
         configuration: "cam".into(),
         capacity,
@@ -148,7 +148,7 @@ fn a_slot_of_this_nodes_other_resource_is_held_twice_only_while_both_containers_
 fn a_slot_that_is_just_being_written_is_left_to_the_next_look() {
     let mut table = table([observed("cam-1", 1, &[(0, NODE)])]);
     let release = SlotChange {
-        key: ObjectKey::new("default", "cam-1"),
+        key: InstanceKey::new("default", "cam-1"),
         slot: SlotId::new("cam-1", 0),
         from: Some(SlotOwner::Node(NODE.into())),
         to: None,
@@ -207,7 +207,7 @@ fn an_instance_that_this_node_does_not_offer_has_no_slot_to_give() {
 
 fn of_namespace(namespace: &str, (is_stray, created): (bool, i64), owner: &str) -> ObservedSlots {
     ObservedSlots {
-        key: ObjectKey::new(namespace, "cam-1"),
+        key: InstanceKey::new(namespace, "cam-1"),
         precedence: Precedence { is_stray, created },
         ..observed("cam-1", 1, &[(0, owner)])
     }
@@ -255,7 +255,7 @@ fn of_two_instances_of_one_name_one_has_the_slots_in_whatever_order_they_come() 
 #[test]
 fn a_write_to_the_instance_that_lost_its_name_does_not_change_the_other_ones_slots() {
     let change = SlotChange {
-        key: ObjectKey::new("team-b", "cam-1"),
+        key: InstanceKey::new("team-b", "cam-1"),
         slot: SlotId::new("cam-1", 0),
         from: None,
         to: Some(SlotOwner::Node(NODE.into())),

@@ -14,7 +14,7 @@ pub struct ListedSlot {
     pub id: ListedId,
     /// The Instance of the slot.
     pub instance: InstanceName,
-    /// Whether a container on this node may get the slot through this resource. Only slots and their owners are
+    /// True if a container on this node may get the slot through this resource. Only slots and their owners are
     /// considered here.
     pub is_usable: bool,
 }

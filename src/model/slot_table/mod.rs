@@ -17,8 +17,8 @@ pub use listing::ListedSlot;
 pub use values::{Held, ObservedSlots, Precedence, Resource, SlotChange};
 
 use super::{
+    instance_name::InstanceKey,
     instance_name::InstanceName,
-    names::ObjectKey,
     slot::{ListedId, SlotId, SlotOwner},
     typed_names::{ConfigurationName, NodeName},
 };
@@ -29,7 +29,7 @@ use std::{
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct InstanceSlots {
-    key: ObjectKey,
+    key: InstanceKey,
     precedence: Precedence,
     configuration: ConfigurationName,
     capacity: u32,
@@ -52,7 +52,7 @@ pub struct SlotTable {
     node: NodeName,
     instances: BTreeMap<InstanceName, InstanceSlots>,
     /// Instances of other namespaces whose name one of `instances` has.
-    beaten: BTreeMap<InstanceName, BTreeMap<ObjectKey, InstanceSlots>>,
+    beaten: BTreeMap<InstanceName, BTreeMap<InstanceKey, InstanceSlots>>,
     /// The number of Instances that were added to `instances`.
     arrivals: u64,
     /// The slots that are being written, with their new owners.
@@ -62,7 +62,7 @@ pub struct SlotTable {
     /// The ids that each Configuration's resource lists, with their Instances. An id keeps its Instance while listed.
     listed: BTreeMap<ConfigurationName, BTreeMap<u32, InstanceName>>,
     /// The Instances to observe again: see [`Self::take_unobserved`].
-    unobserved: BTreeSet<ObjectKey>,
+    unobserved: BTreeSet<InstanceKey>,
     /// The Instances whose slots may have changed: see [`Self::take_touched`].
     touched: BTreeSet<InstanceName>,
 }
@@ -92,7 +92,7 @@ impl SlotTable {
     }
 
     /// Returns whether this is the Instance that has the slots of its name.
-    pub fn has_slots(&self, key: &ObjectKey) -> bool {
+    pub fn has_slots(&self, key: &InstanceKey) -> bool {
         let slots = self.instances.get(key.name.as_str());
         slots.is_some_and(|slots| slots.key == *key)
     }
@@ -100,11 +100,11 @@ impl SlotTable {
     /// Takes over the present values of all Instances. Slots that are being written stay until they are settled.
     pub fn observe(&mut self, observed: impl IntoIterator<Item = ObservedSlots>) {
         let observed: Vec<_> = observed.into_iter().collect();
-        let keys: BTreeSet<&ObjectKey> = observed.iter().map(|o| &o.key).collect();
+        let keys: BTreeSet<&InstanceKey> = observed.iter().map(|o| &o.key).collect();
         let known = (self.instances.values())
             .chain(self.beaten.values().flat_map(BTreeMap::values))
             .map(|slots| &slots.key);
-        let gone: Vec<ObjectKey> = known.filter(|key| !keys.contains(key)).cloned().collect();
+        let gone: Vec<InstanceKey> = known.filter(|key| !keys.contains(key)).cloned().collect();
         self.observe_changes(observed, gone);
     }
 
@@ -112,14 +112,14 @@ impl SlotTable {
     pub fn observe_changes(
         &mut self,
         changed: impl IntoIterator<Item = ObservedSlots>,
-        gone: impl IntoIterator<Item = ObjectKey>,
+        gone: impl IntoIterator<Item = InstanceKey>,
     ) {
         let mut configurations = BTreeSet::new();
         let changed = changed
             .into_iter()
             .map(|o| (o.key.clone(), Some(InstanceSlots::from(o))));
         for (key, slots) in changed.chain(gone.into_iter().map(|key| (key, None))) {
-            let name = InstanceName::new(&key.name);
+            let name = key.name.clone();
             let before = self.instances.get(&name).map(|s| s.configuration.clone());
             configurations.extend(before);
             self.replace(key, slots);
@@ -139,8 +139,8 @@ impl SlotTable {
     }
 
     /// Takes over one Instance or its removal, and selects the Instance of that name that has the slots now.
-    fn replace(&mut self, key: ObjectKey, slots: Option<InstanceSlots>) {
-        let name = InstanceName::new(&key.name);
+    fn replace(&mut self, key: InstanceKey, slots: Option<InstanceSlots>) {
+        let name = key.name.clone();
         let mut all = self.beaten.remove(&name).unwrap_or_default();
         let before = self.instances.remove(&name).map(|slots| {
             let key = slots.key.clone();
@@ -174,7 +174,7 @@ impl SlotTable {
     }
 
     /// Takes the Instances to observe again: a value observed during the write of a slot may be newer than the write.
-    pub fn take_unobserved(&mut self) -> BTreeSet<ObjectKey> {
+    pub fn take_unobserved(&mut self) -> BTreeSet<InstanceKey> {
         std::mem::take(&mut self.unobserved)
     }
 

@@ -6,7 +6,7 @@ const NODE: &str = "node-a";
 
 fn observed(instance: &str, capacity: u32, usage: &[(u32, &str)]) -> ObservedSlots {
     ObservedSlots {
-        key: ObjectKey::new("default", instance),
+        key: InstanceKey::new("default", instance),
         precedence: Precedence::default(),
         configuration: "cam".into(),
         capacity,
@@ -416,7 +416,7 @@ fn what_was_written_is_observed_again_because_something_newer_may_have_been_obse
     table.settle(&changes, Some(Duration::from_secs(1)));
     assert_eq!(table.held().len(), 1);
     assert!(table.has_unobserved());
-    let key = ObjectKey::new("default", "cam-1");
+    let key = InstanceKey::new("default", "cam-1");
     assert_eq!(table.take_unobserved(), BTreeSet::from([key]));
     table.observe_changes([observed("cam-1", 1, &[])], []);
     assert_eq!(table.held(), []);

@@ -1,7 +1,7 @@
 //! The values that come into a slot table and out of it. Pure.
 use crate::model::{
+    instance_name::InstanceKey,
     instance_name::InstanceName,
-    names::ObjectKey,
     plugin_name::PluginName,
     slot::{SlotId, SlotOwner},
     typed_names::ConfigurationName,
@@ -38,11 +38,11 @@ impl Resource {
 /// The slots of an Instance as they were last read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObservedSlots {
-    pub key: ObjectKey,
+    pub key: InstanceKey,
     pub precedence: Precedence,
     pub configuration: ConfigurationName,
     pub capacity: u32,
-    /// Whether this node sees the device. Otherwise it offers no slots of it, though it may still hold one.
+    /// True if this node sees the device. Otherwise it offers no slots of it, though it may still hold one.
     pub is_offered: bool,
     /// The value of `spec.deviceUsage`.
     pub usage: BTreeMap<String, String>,
@@ -52,7 +52,7 @@ pub struct ObservedSlots {
 /// namespace.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Precedence {
-    /// Whether no Configuration that applies to this node has the Instance.
+    /// True if no Configuration that applies to this node has the Instance.
     pub is_stray: bool,
     /// The creation time of the Instance, in seconds since 1970.
     pub created: i64,
@@ -61,7 +61,7 @@ pub struct Precedence {
 /// A change of a slot's owner. It is written only if `from` is still the owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SlotChange {
-    pub key: ObjectKey,
+    pub key: InstanceKey,
     pub slot: SlotId,
     pub from: Option<SlotOwner>,
     pub to: Option<SlotOwner>,
@@ -70,7 +70,7 @@ pub struct SlotChange {
 /// A slot this node holds, and the uptime at which the claim was answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Held {
-    pub key: ObjectKey,
+    pub key: InstanceKey,
     pub slot: SlotId,
     pub owner: SlotOwner,
     pub answered: Duration,

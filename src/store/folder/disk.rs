@@ -1,6 +1,6 @@
 //! Names and writes the files of the two folders.
-use crate::{files, model::names::ObjectKey, store::StoreError, yaml};
-use std::{fs, io, path::Path};
+use crate::{files, model::names::Key, store::StoreError, yaml};
+use std::{fmt, fs, io, path::Path};
 
 /// The mode of the files, which may contain secrets in `brokerProperties`.
 pub(super) const FILE_MODE: u32 = 0o600;
@@ -23,7 +23,7 @@ pub(super) fn manifest_names(folder: &Path) -> io::Result<Vec<String>> {
 }
 
 /// Returns the file name of an object. Namespaces and names contain no underscore, so two keys never share a file.
-pub(super) fn file_name(key: &ObjectKey) -> String {
+pub(super) fn file_name<Name: fmt::Display>(key: &Key<Name>) -> String {
     format!("{}_{}.yaml", key.namespace, key.name)
 }
 

@@ -6,9 +6,9 @@ use super::{
 use crate::{
     api::instance::Instance,
     files,
-    model::names::ObjectKey,
+    model::instance_name::InstanceKey,
     store::{
-        Exchange, InstanceChange, Instances, StoreError, is_same, key_of,
+        Exchange, InstanceChange, Instances, StoreError, instance_key, is_same,
         plan::{changed, exchanged, in_use_by},
     },
     yaml,
@@ -76,7 +76,7 @@ impl Inner {
     pub(super) fn exchange(&self, exchanges: &[Exchange]) -> Result<(), StoreError> {
         let _written = self.lock();
         let mut instances = Instances::clone(&self.instances.borrow());
-        let mut by_instance: BTreeMap<&ObjectKey, Vec<&Exchange>> = BTreeMap::new();
+        let mut by_instance: BTreeMap<&InstanceKey, Vec<&Exchange>> = BTreeMap::new();
         for exchange in exchanges {
             by_instance
                 .entry(&exchange.change.key)
@@ -107,11 +107,11 @@ impl Inner {
         });
     }
 
-    fn instance_path(&self, key: &ObjectKey) -> PathBuf {
+    fn instance_path(&self, key: &InstanceKey) -> PathBuf {
         self.settings.state.join("instances").join(file_name(key))
     }
 
-    fn write_instance(&self, key: &ObjectKey, instance: &Instance) -> Result<(), StoreError> {
+    fn write_instance(&self, key: &InstanceKey, instance: &Instance) -> Result<(), StoreError> {
         write_yaml(&self.instance_path(key), instance)
     }
 }
@@ -135,7 +135,7 @@ pub(super) fn read_instances(folder: &Path) -> anyhow::Result<Instances> {
             .and_then(|text| Ok(serde_json::from_value::<Instance>(yaml::from_str(&text)?)?));
         match read {
             Ok(instance) => {
-                instances.insert(key_of(&instance.metadata), Arc::new(instance));
+                instances.insert(instance_key(&instance.metadata), Arc::new(instance));
             }
             Err(e) => {
                 warn!(path = %path.display(), "an Instance of an earlier run cannot be read and is left out: {e:#}")

@@ -4,7 +4,7 @@ use super::{Inner, plan};
 use crate::{
     api::{instance::Instance, reason::Reason},
     cluster::SIDE_BY_SIDE,
-    model::names::ObjectKey,
+    model::instance_name::InstanceKey,
     store::{
         About, Exchange, StoreError,
         plan::{exchanged, forced},
@@ -22,7 +22,7 @@ impl Inner {
     /// Exchanges slots of one Instance, all or none.
     pub(super) async fn exchange(
         &self,
-        key: &ObjectKey,
+        key: &InstanceKey,
         exchanges: Vec<&Exchange>,
     ) -> Result<(), StoreError> {
         let instance = self.stored(key)?;
@@ -51,7 +51,7 @@ impl Inner {
 
     fn postpone(
         &self,
-        key: &ObjectKey,
+        key: &InstanceKey,
         exchanges: &[&Exchange],
         reason: &str,
     ) -> Result<(), StoreError> {
@@ -66,7 +66,7 @@ impl Inner {
     /// Writes `exchanges` together with earlier ones that could not be written.
     async fn exchange_stored(
         &self,
-        key: &ObjectKey,
+        key: &InstanceKey,
         exchanges: &[&Exchange],
         pending: &[Exchange],
     ) -> Result<(), StoreError> {
@@ -100,7 +100,7 @@ impl Inner {
         written.into_iter().all(|is_done| is_done)
     }
 
-    async fn flush_one(&self, key: &ObjectKey, exchanges: &[Exchange]) -> bool {
+    async fn flush_one(&self, key: &InstanceKey, exchanges: &[Exchange]) -> bool {
         let all: Vec<&Exchange> = exchanges.iter().collect();
         let node = &self.settings.node_name;
         let patch = |instance: &Instance| Ok(plan::exchange(instance, node, &all));
@@ -121,7 +121,7 @@ impl Inner {
 
     /// Drops exchanges that the server rejects. A container that has such a slot keeps it, and the next look at the pod
     /// resources API claims it again.
-    fn give_up(&self, key: &ObjectKey, exchanges: &[Exchange], reason: &str) {
+    fn give_up(&self, key: &InstanceKey, exchanges: &[Exchange], reason: &str) {
         let slots: Vec<String> = (exchanges.iter())
             .map(|exchange| exchange.change.slot.to_string())
             .collect();

@@ -60,7 +60,7 @@ fn server(patched: Patched) -> Client {
 fn claim(name: &str, index: u32) -> Exchange {
     Exchange {
         change: SlotChange {
-            key: ObjectKey::new("default", name),
+            key: InstanceKey::new("default", name),
             slot: SlotId::new(name, index),
             from: None,
             to: Some(SlotOwner::Node("node-a".into())),
@@ -80,7 +80,7 @@ fn store(names: &[&str], pending: u32) -> (KubernetesStore, Patched, tempfile::T
     let patched = Patched::default();
     let store = KubernetesStore::new(server(patched.clone()), settings).unwrap();
     for name in names {
-        let key = ObjectKey::new("default", *name);
+        let key = InstanceKey::new("default", *name);
         store.inner.change(|known| {
             known.read(camera(name));
             known.postpone(&key, &[&claim(name, pending)]);

@@ -4,7 +4,7 @@ use super::Inner;
 use crate::{
     api::{configuration::Configuration, instance::Instance},
     files,
-    store::{Configurations, Instances, key_of},
+    store::{Configurations, Instances, instance_key, key_of},
 };
 use anyhow::Context as _;
 use serde::{Serialize, de::DeserializeOwned};
@@ -50,7 +50,7 @@ impl Mirror {
 
     pub(super) fn instances(&self) -> Instances {
         let all = self.instances.iter();
-        all.map(|i| (key_of(&i.metadata), Arc::new(i.clone())))
+        all.map(|i| (instance_key(&i.metadata), Arc::new(i.clone())))
             .collect()
     }
 

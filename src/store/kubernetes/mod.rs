@@ -27,7 +27,7 @@ use crate::{
         events::{self, Events, about},
         watch as objects,
     },
-    model::{names::ObjectKey, typed_names::NodeName},
+    model::{instance_name::InstanceKey, names::ObjectKey, typed_names::NodeName},
 };
 use futures::{
     StreamExt as _,
@@ -137,7 +137,7 @@ impl Store for KubernetesStore {
 
     fn exchange(&self, exchanges: Vec<Exchange>) -> BoxFuture<'_, Result<(), StoreError>> {
         Box::pin(async move {
-            let mut by_instance: BTreeMap<&ObjectKey, Vec<&Exchange>> = BTreeMap::new();
+            let mut by_instance: BTreeMap<&InstanceKey, Vec<&Exchange>> = BTreeMap::new();
             for exchange in &exchanges {
                 let of_one = by_instance.entry(&exchange.change.key).or_default();
                 of_one.push(exchange);
@@ -266,13 +266,13 @@ impl Inner {
         }
     }
 
-    fn instance_api(&self, key: &ObjectKey) -> Api<Instance> {
+    fn instance_api(&self, key: &InstanceKey) -> Api<Instance> {
         Api::namespaced(self.client.clone(), &key.namespace)
     }
 
     /// Applies changes: those of one Instance in sequence, and those of different Instances in parallel.
     async fn apply(&self, changes: Vec<InstanceChange>) -> Vec<Result<(), StoreError>> {
-        let mut by_instance: BTreeMap<ObjectKey, Vec<(usize, InstanceChange)>> = BTreeMap::new();
+        let mut by_instance: BTreeMap<InstanceKey, Vec<(usize, InstanceChange)>> = BTreeMap::new();
         for (n, change) in changes.into_iter().enumerate() {
             by_instance
                 .entry(change.key())

@@ -67,7 +67,7 @@ pub(super) async fn run(
             let is_news = own.has_changed()?;
             let seen = objects::named(&own.borrow_and_update(), &inner.settings.node_name);
             if is_news && seen.is_none() {
-                written.is_deleted();
+                written.note_deletion();
             }
             let began = Instant::now();
             let urgency = match due {
@@ -138,16 +138,16 @@ async fn carry_out(
     };
     match outcome {
         Ok(object) => {
-            written.is_there(object);
+            written.set_written(object);
             tell(&own_plan::new_problems(&before, &written.reported(None)));
             Some(true)
         }
         Err(e) if is_not_found(&e) => {
-            written.is_gone();
+            written.note_missing();
             Some(true)
         }
         Err(e) if is_conflict(&e) => {
-            written.is_other();
+            written.note_other();
             Some(true)
         }
         Err(e) => {

@@ -22,7 +22,8 @@ pub(crate) enum Step<'a> {
     Patch(&'a NodeDevicesSpec),
 }
 
-/// Whether the wanted content has just changed, or has been wanted for so long that it is written anyway.
+/// The urgency of a write: the wanted content has just changed, or it has been wanted for so long that it is written
+/// anyway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Urgency {
     Fresh,
@@ -43,20 +44,20 @@ pub(crate) enum Written {
 }
 
 impl Written {
-    pub(crate) fn is_there(&mut self, object: NodeDevices) {
+    pub(crate) fn set_written(&mut self, object: NodeDevices) {
         *self = Self::There(Box::new(object));
     }
 
     /// Records that a new event of the watch shows no object. It was deleted, because a new object would be shown.
-    pub(crate) fn is_deleted(&mut self) {
+    pub(crate) fn note_deletion(&mut self) {
         *self = Self::Nothing;
     }
 
-    pub(crate) fn is_gone(&mut self) {
+    pub(crate) fn note_missing(&mut self) {
         *self = Self::Gone;
     }
 
-    pub(crate) fn is_other(&mut self) {
+    pub(crate) fn note_other(&mut self) {
         *self = Self::Other;
     }
 
@@ -244,7 +245,7 @@ mod tests {
         );
         // First the watch is behind the last write, then it has caught up.
         let mut written = Written::default();
-        written.is_there(object("5", &one));
+        written.set_written(object("5", &one));
         assert_eq!(
             step(&one, Some(&object("4", &two)), &written, Urgency::Due),
             Step::Nothing
@@ -255,11 +256,11 @@ mod tests {
         );
         assert_eq!(step(&one, None, &written, Urgency::Due), Step::Nothing);
         assert_eq!(step(&two, None, &written, Urgency::Due), Step::Patch(&two));
-        written.is_deleted();
+        written.note_deletion();
         assert_eq!(step(&one, None, &written, Urgency::Due), Step::Create(&one));
-        written.is_other();
+        written.note_other();
         assert_eq!(step(&one, None, &written, Urgency::Due), Step::Patch(&one));
-        written.is_gone();
+        written.note_missing();
         assert_eq!(
             step(&one, Some(&object("6", &one)), &written, Urgency::Due),
             Step::Create(&one)

@@ -13,7 +13,7 @@ use crate::{
         slot_table::SlotChange,
     },
     store::{
-        Exchange, View, key_of,
+        Exchange, Health, instance_key,
         plan::{forced, with_conditions, with_exception},
     },
 };
@@ -205,9 +205,9 @@ pub(crate) fn status(instance: &Instance, after: &InstanceStatus) -> Option<Patc
 }
 
 /// Returns the write of the status of a device of this node alone, as the node sees it; `None` if it is unchanged.
-pub(crate) fn health(instance: &Instance, node: &str, view: &View, now: &str) -> Option<Patch> {
+pub(crate) fn health(instance: &Instance, node: &str, health: &Health, now: &str) -> Option<Patch> {
     let before = instance.status.clone().unwrap_or_default();
-    let seen = with_exception(&before, node, view, now);
+    let seen = with_exception(&before, node, health, now);
     status(instance, &with_conditions(seen, &instance.spec, now))
 }
 
@@ -243,7 +243,7 @@ pub(crate) fn unwritten(earlier: &Instance, now: &Instance, node: &str) -> Vec<E
         Some(Exchange {
             connection_digest: connection_digest.cloned(),
             change: SlotChange {
-                key: key_of(&now.metadata),
+                key: instance_key(&now.metadata),
                 slot,
                 from: None,
                 to: Some(owner),

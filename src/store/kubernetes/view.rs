@@ -3,8 +3,8 @@
 use super::plan::{has_left, unwritten};
 use crate::{
     api::instance::Instance,
-    model::{names::ObjectKey, slot::SlotId},
-    store::{Exchange, Instances, key_of, plan::forced},
+    model::{instance_name::InstanceKey, slot::SlotId},
+    store::{Exchange, Instances, instance_key, plan::forced},
 };
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -21,7 +21,7 @@ pub(crate) enum Event {
     Complete,
     Applied(Box<Instance>),
     /// An object that cannot be read as an Instance.
-    Unreadable(ObjectKey),
+    Unreadable(InstanceKey),
     Deleted(Box<Instance>),
 }
 
@@ -30,9 +30,9 @@ const LEFT_MAX: usize = 1000;
 
 #[derive(Debug, Default)]
 pub(crate) struct Known {
-    instances: BTreeMap<ObjectKey, Arc<Instance>>,
+    instances: BTreeMap<InstanceKey, Arc<Instance>>,
     /// The incomplete lists, by the namespace of the watch.
-    listing: BTreeMap<Option<String>, BTreeMap<ObjectKey, Arc<Instance>>>,
+    listing: BTreeMap<Option<String>, BTreeMap<InstanceKey, Arc<Instance>>>,
     /// The Instances that this node has deleted, by uid. An earlier event may still arrive.
     deleted: BTreeMap<String, Deletion>,
     /// The versions at which Instances left the watch, with their uids. An answer to an earlier request may still
@@ -40,14 +40,14 @@ pub(crate) struct Known {
     left: BTreeMap<u64, String>,
     /// Instances of other devices that have a name this node wanted. No watch of this node has them, and the next list
     /// removes them.
-    foreign: BTreeMap<ObjectKey, Arc<Instance>>,
+    foreign: BTreeMap<InstanceKey, Arc<Instance>>,
     /// Slots of devices of this node alone that were exchanged while the API server was unreachable, in order.
-    pending: BTreeMap<ObjectKey, BTreeMap<SlotId, Exchange>>,
+    pending: BTreeMap<InstanceKey, BTreeMap<SlotId, Exchange>>,
     /// The name of this node. The next field has the Instances of an earlier run that were not compared with a list
     /// yet.
     node: String,
     earlier: Instances,
-    /// Whether a list has arrived, or the Instances of an earlier run are used instead.
+    /// True if a list has arrived, or the Instances of an earlier run are used instead.
     has_begun: bool,
 }
 
@@ -94,7 +94,7 @@ impl Known {
                 self.listing.insert(namespace.clone(), BTreeMap::new());
             }
             Event::Listed(instance) => {
-                let (key, instance) = (key_of(&instance.metadata), Arc::new(slim(*instance)));
+                let (key, instance) = (instance_key(&instance.metadata), Arc::new(slim(*instance)));
                 self.listing
                     .entry(namespace.clone())
                     .or_default()
@@ -116,7 +116,8 @@ impl Known {
 
     fn complete(&mut self, namespace: &Option<String>) {
         let listed = self.listing.remove(namespace).unwrap_or_default();
-        let is_listed = |key: &ObjectKey| namespace.as_ref().is_none_or(|ns| *ns == key.namespace);
+        let is_listed =
+            |key: &InstanceKey| namespace.as_ref().is_none_or(|ns| *ns == key.namespace);
         let before = std::mem::take(&mut self.instances);
         for (key, instance) in before {
             let is_newer = (listed.get(&key)).is_some_and(|listed| is_newer(&instance, listed));
@@ -156,7 +157,7 @@ impl Known {
     /// leaving may have arrived before the answer.
     pub(crate) fn written(&mut self, instance: Instance) {
         if has_left(&instance, &self.node) {
-            let key = key_of(&instance.metadata);
+            let key = instance_key(&instance.metadata);
             self.instances.remove(&key);
             for listing in self.listing.values_mut() {
                 listing.remove(&key);
@@ -171,7 +172,7 @@ impl Known {
         let instance = Arc::new(slim(instance));
         for listing in self.listing.values_mut() {
             // The Instance may have been listed before this write.
-            listing.insert(key_of(&instance.metadata), instance.clone());
+            listing.insert(instance_key(&instance.metadata), instance.clone());
         }
         self.take(instance);
     }
@@ -186,12 +187,12 @@ impl Known {
 
     /// Records an Instance of another device that has a name this node wanted.
     pub(crate) fn add_foreign(&mut self, instance: Instance) {
-        let key = key_of(&instance.metadata);
+        let key = instance_key(&instance.metadata);
         self.foreign.insert(key, Arc::new(slim(instance)));
     }
 
     /// Records that this node deleted an Instance, or found it missing.
-    pub(crate) fn deleted(&mut self, key: &ObjectKey) {
+    pub(crate) fn deleted(&mut self, key: &InstanceKey) {
         if let Some(instance) = self.instances.remove(key) {
             self.note_deletion(key, &instance);
         }
@@ -201,7 +202,7 @@ impl Known {
         self.pending.remove(key);
     }
 
-    fn note_deletion(&mut self, key: &ObjectKey, instance: &Instance) {
+    fn note_deletion(&mut self, key: &InstanceKey, instance: &Instance) {
         let Some(uid) = instance.metadata.uid.clone() else {
             return;
         };
@@ -218,7 +219,7 @@ impl Known {
     fn take(&mut self, instance: Arc<Instance>) {
         let is_deleted =
             (instance.metadata.uid.as_ref()).is_some_and(|uid| self.deleted.contains_key(uid));
-        let key = key_of(&instance.metadata);
+        let key = instance_key(&instance.metadata);
         let is_older = (self.instances.get(&key)).is_some_and(|known| is_newer(known, &instance));
         if !is_deleted && !is_older && !self.has_left_since(&instance) {
             self.foreign.remove(&key);
@@ -233,7 +234,7 @@ impl Known {
     }
 
     fn forget(&mut self, gone: &Instance) {
-        let key = key_of(&gone.metadata);
+        let key = instance_key(&gone.metadata);
         if let Some(uid) = &gone.metadata.uid {
             self.deleted.remove(uid);
             self.left
@@ -253,7 +254,7 @@ impl Known {
     }
 
     /// Records exchanges that could not be written.
-    pub(crate) fn postpone(&mut self, key: &ObjectKey, exchanges: &[&Exchange]) {
+    pub(crate) fn postpone(&mut self, key: &InstanceKey, exchanges: &[&Exchange]) {
         let pending = self.pending.entry(key.clone()).or_default();
         for exchange in exchanges {
             pending.insert(exchange.change.slot.clone(), Exchange::clone(exchange));
@@ -261,7 +262,7 @@ impl Known {
     }
 
     /// Returns the exchanges of an Instance that are not written yet.
-    pub(crate) fn pending_of(&self, key: &ObjectKey) -> Vec<Exchange> {
+    pub(crate) fn pending_of(&self, key: &InstanceKey) -> Vec<Exchange> {
         let pending = self.pending.get(key).into_iter().flatten();
         pending.map(|(_, exchange)| exchange.clone()).collect()
     }
@@ -270,7 +271,7 @@ impl Known {
         !self.pending.is_empty()
     }
 
-    pub(crate) fn pending(&self) -> Vec<(ObjectKey, Vec<Exchange>)> {
+    pub(crate) fn pending(&self) -> Vec<(InstanceKey, Vec<Exchange>)> {
         let pending = self.pending.iter();
         pending
             .map(|(key, all)| (key.clone(), all.values().cloned().collect()))
@@ -278,7 +279,7 @@ impl Known {
     }
 
     /// Removes exchanges from the pending ones after they were written. Later ones stay.
-    pub(crate) fn flushed(&mut self, key: &ObjectKey, written: &[Exchange]) {
+    pub(crate) fn flushed(&mut self, key: &InstanceKey, written: &[Exchange]) {
         if let Some(pending) = self.pending.get_mut(key) {
             pending.retain(|_, exchange| !written.contains(exchange));
             if pending.is_empty() {
@@ -288,7 +289,7 @@ impl Known {
     }
 
     /// Returns an Instance as the server has it.
-    pub(crate) fn stored(&self, key: &ObjectKey) -> Option<Arc<Instance>> {
+    pub(crate) fn stored(&self, key: &InstanceKey) -> Option<Arc<Instance>> {
         self.instances.get(key).cloned()
     }
 

@@ -11,7 +11,7 @@ use crate::{
     },
     backoff::Backoff,
     cluster::watch::{self as objects, Objects, Read, apis},
-    store::{Configurations, key_of},
+    store::{Configurations, instance_key},
 };
 use futures::{StreamExt as _, stream::select_all};
 use kube::{
@@ -133,12 +133,12 @@ impl Inner {
 fn instance_event(event: Event<Read<Instance>>) -> view::Event {
     let read = |object: Read<Instance>| {
         object.0.map(Box::new).map_err(|invalid| {
-            let key = key_of(&invalid.metadata);
+            let key = instance_key(&invalid.metadata);
             warn!(instance = %key, "it cannot be read and stays as it was: {}", invalid.error);
             Box::new(invalid.metadata)
         })
     };
-    let unreadable = |metadata: Box<ObjectMeta>| view::Event::Unreadable(key_of(&metadata));
+    let unreadable = |metadata: Box<ObjectMeta>| view::Event::Unreadable(instance_key(&metadata));
     match event {
         Event::Init => view::Event::Init,
         Event::InitDone => view::Event::Complete,

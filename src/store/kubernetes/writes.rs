@@ -13,8 +13,8 @@ use crate::{
     cluster::{
         code, events::about, is_conflict, is_not_found, is_unprocessable, reason, untracked,
     },
-    model::names::ObjectKey,
-    store::{About, InstanceChange, StoreError, View, key_of, plan::in_use_by},
+    model::instance_name::InstanceKey,
+    store::{About, Health, InstanceChange, StoreError, instance_key, plan::in_use_by},
 };
 use json_patch::Patch as JsonPatch;
 use kube::api::{DeleteParams, PatchParams, PostParams, Preconditions};
@@ -60,16 +60,21 @@ impl Inner {
                     .await
                     .map(drop)
             }
-            InstanceChange::Health { view, now, .. } => self.health(&key, view, now).await,
+            InstanceChange::Health { health, now, .. } => self.health(&key, health, now).await,
             InstanceChange::Delete {
                 reason,
                 even_in_use,
                 ..
-            } => self.delete(&key, reason, *even_in_use).await,
+            } => {
+                if !even_in_use {
+                    self.check_unused(&key)?;
+                }
+                self.delete(&key, reason).await
+            }
         }
     }
 
-    async fn create(&self, key: &ObjectKey, instance: &Instance) -> Result<(), StoreError> {
+    async fn create(&self, key: &InstanceKey, instance: &Instance) -> Result<(), StoreError> {
         let params = PostParams {
             field_manager: Some(names::AGENT_MANAGER.to_owned()),
             ..PostParams::default()
@@ -89,7 +94,7 @@ impl Inner {
 
     /// Joins an existing Instance. The controller has removed this node while it was offline, or the answer to an
     /// earlier creation was lost. It may also be the Instance of another device with the same name.
-    async fn join_existing(&self, key: &ObjectKey, ours: &Instance) -> Result<(), StoreError> {
+    async fn join_existing(&self, key: &InstanceKey, ours: &Instance) -> Result<(), StoreError> {
         let node = &self.settings.node_name;
         let there = self.read(key).await?;
         match name_conflict(&there, ours) {
@@ -109,32 +114,38 @@ impl Inner {
 
     /// Leaves an Instance. If a container holds a slot of it, the controller removes this node later. `spec` is written
     /// last, because a node that is no longer in it does not retry.
-    async fn leave(&self, key: &ObjectKey) -> Result<(), StoreError> {
+    async fn leave(&self, key: &InstanceKey) -> Result<(), StoreError> {
         let node = &self.settings.node_name;
         self.patch_status(key, |i| plan::unseen(i, node)).await?;
         let left = self.patch(key, |i| Ok(plan::leave(i, node))).await?;
         if left.spec.nodes.is_empty() && in_use_by(&left.spec).is_none() {
             let reason = "no node sees its device";
-            return self.delete(key, reason, false).await;
+            self.check_unused(key)?;
+            return self.delete(key, reason).await;
         }
         Ok(())
     }
 
-    async fn health(&self, key: &ObjectKey, view: &View, now: &str) -> Result<(), StoreError> {
+    async fn health(
+        &self,
+        key: &InstanceKey,
+        health: &Health,
+        now: &str,
+    ) -> Result<(), StoreError> {
         let node = &self.settings.node_name;
         let instance = self.stored(key)?;
-        self.patch_status(key, |i| plan::health(i, node, view, now))
+        self.patch_status(key, |i| plan::health(i, node, health, now))
             .await?;
-        self.tell_of_health(&instance, view);
+        self.tell_of_health(&instance, health);
         Ok(())
     }
 
     /// Writes one Event when a trouble begins, and one when the health changes without a trouble.
-    fn tell_of_health(&self, instance: &Instance, view: &View) {
+    fn tell_of_health(&self, instance: &Instance, health: &Health) {
         let node = &self.settings.node_name;
         let mut entries = instance.status.iter().flat_map(|status| &status.nodes);
         let before = entries.find(|entry| entry.name == *node);
-        if let Some(trouble) = &view.trouble {
+        if let Some(trouble) = &health.trouble {
             let reason = trouble.reason.as_str();
             let is_known = before.is_some_and(|b| b.reason.as_deref() == Some(reason));
             if !is_known {
@@ -143,7 +154,10 @@ impl Inner {
             }
             return;
         }
-        match (before.is_none_or(|b| b.health == HEALTHY), view.is_healthy) {
+        match (
+            before.is_none_or(|b| b.health == HEALTHY),
+            health.is_healthy,
+        ) {
             (true, false) => {
                 let note = format!("node {node} does not see the device any more");
                 self.events
@@ -160,7 +174,7 @@ impl Inner {
 
     async fn patch_status(
         &self,
-        key: &ObjectKey,
+        key: &InstanceKey,
         patch: impl Fn(&Instance) -> Option<JsonPatch>,
     ) -> Result<(), StoreError> {
         let mut reason = String::new();
@@ -177,17 +191,19 @@ impl Inner {
         Err(changing(key, &reason))
     }
 
-    async fn delete(
-        &self,
-        key: &ObjectKey,
-        reason: &'static str,
-        even_in_use: bool,
-    ) -> Result<(), StoreError> {
+    fn check_unused(&self, key: &InstanceKey) -> Result<(), StoreError> {
         let instance = self.stored(key)?;
-        if let Some(holders) = in_use_by(&instance.spec).filter(|_| !even_in_use) {
-            let instance = key.clone();
-            return Err(StoreError::InUse { instance, holders });
+        match in_use_by(&instance.spec) {
+            Some(holders) => Err(StoreError::InUse {
+                instance: key.clone(),
+                holders,
+            }),
+            None => Ok(()),
         }
+    }
+
+    async fn delete(&self, key: &InstanceKey, reason: &'static str) -> Result<(), StoreError> {
+        let instance = self.stored(key)?;
         let (uid, resource_version) = plan::deleted_as(&instance);
         let params = DeleteParams::default().preconditions(Preconditions {
             uid,
@@ -217,7 +233,7 @@ impl Inner {
     /// retried once with a newer Instance.
     pub(super) async fn patch(
         &self,
-        key: &ObjectKey,
+        key: &InstanceKey,
         patch: impl Fn(&Instance) -> Result<JsonPatch, StoreError>,
     ) -> Result<Arc<Instance>, StoreError> {
         let (mut reason, mut is_refused) = (String::new(), false);
@@ -238,7 +254,7 @@ impl Inner {
     /// Patches the object or its status once.
     async fn patch_once(
         &self,
-        key: &ObjectKey,
+        key: &InstanceKey,
         patch: JsonPatch,
         part: Part,
     ) -> Result<Attempt, StoreError> {
@@ -265,7 +281,7 @@ impl Inner {
         }
     }
 
-    async fn read(&self, key: &ObjectKey) -> Result<Instance, StoreError> {
+    async fn read(&self, key: &InstanceKey) -> Result<Instance, StoreError> {
         match self.instance_api(key).get(&key.name).await {
             Ok(instance) => Ok(instance),
             Err(e) if is_not_found(&e) => {
@@ -276,14 +292,14 @@ impl Inner {
         }
     }
 
-    async fn refresh(&self, key: &ObjectKey) -> Result<(), StoreError> {
+    async fn refresh(&self, key: &InstanceKey) -> Result<(), StoreError> {
         let instance = self.read(key).await?;
-        debug_assert_eq!(key_of(&instance.metadata), *key);
+        debug_assert_eq!(instance_key(&instance.metadata), *key);
         self.change(|known| known.read(instance));
         Ok(())
     }
 
-    pub(super) fn stored(&self, key: &ObjectKey) -> Result<Arc<Instance>, StoreError> {
+    pub(super) fn stored(&self, key: &InstanceKey) -> Result<Arc<Instance>, StoreError> {
         let stored = self.change(|known| known.stored(key));
         stored.ok_or_else(|| StoreError::Gone(key.clone()))
     }
@@ -296,7 +312,7 @@ enum Attempt {
     Stale(String),
 }
 
-fn changing(key: &ObjectKey, reason: &str) -> StoreError {
+fn changing(key: &InstanceKey, reason: &str) -> StoreError {
     StoreError::Refused(format!(
         "Instance {key} cannot be patched, after {TRIES} tries: {reason}"
     ))

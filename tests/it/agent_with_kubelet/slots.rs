@@ -4,7 +4,7 @@ use petiole::{
     api::{instance::Instance, reason::Reason},
     model::{
         checkpoint::{self, Data, Entry},
-        names::ObjectKey,
+        instance_name::InstanceKey,
     },
     store::About,
 };
@@ -184,7 +184,7 @@ async fn a_slot_that_another_node_shows_and_a_container_here_uses_is_reported_on
     node.hand_over(&slot, ("node-a", "node-b")).await;
     let reported = || -> Vec<String> {
         let warnings = node.store.warnings.lock().unwrap();
-        let about = About::Instance(ObjectKey::new("default", &door));
+        let about = About::Instance(InstanceKey::new("default", door.as_str()));
         let twice = warnings
             .iter()
             .filter(|w| w.0 == about && w.1 == Reason::SlotHeldTwice);

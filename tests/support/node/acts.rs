@@ -67,7 +67,7 @@ impl TestNode {
         let owner = |text: &str| SlotOwner::from_usage(text).unwrap();
         let slot: petiole::model::slot::SlotId = slot.parse().unwrap();
         let change = SlotChange {
-            key: ObjectKey::new("default", &slot.instance),
+            key: InstanceKey::new("default", &slot.instance),
             from: owner(from),
             to: owner(to),
             slot,

@@ -31,8 +31,7 @@ use petiole::{
     },
     model::{
         device::{DeviceId, Scope},
-        instance_name::InstanceName,
-        names::ObjectKey,
+        instance_name::{InstanceKey, InstanceName},
         slot::SlotOwner,
         slot_table::SlotChange,
     },
@@ -73,7 +72,7 @@ pub struct TestNode {
     pub kubelet_settings: kubelet::Settings,
     pub devices: Devices,
     pub store: StoreWatch,
-    /// For handlers in other processes.
+    /// The settings for handlers in other processes.
     #[cfg(feature = "external")]
     pub external: Option<petiole::discovery::external::Settings>,
     /// The store of the running agent.

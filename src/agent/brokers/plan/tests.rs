@@ -2,7 +2,7 @@ use super::*;
 use crate::{
     agent::values::{AcceptedConfiguration, Selection, ValidatedConfigurations},
     api::instance::{Instance, InstanceSpec},
-    discovery::{plan::SessionSpec, session::Sighting},
+    discovery::{plan::SessionSpec, session::DiscoveryState},
     model::device::{Device, DeviceSet, Scope},
     store::manifest,
 };
@@ -76,17 +76,17 @@ impl Fixture {
         )]));
         fixture
             .instances
-            .insert(ObjectKey::new("default", "cam-1"), Arc::new(instance));
+            .insert(InstanceKey::new("default", "cam-1"), Arc::new(instance));
         fixture
     }
 
     fn see(&mut self, devices: impl IntoIterator<Item = Device>) {
-        let sighting = Sighting {
+        let discovery = DiscoveryState {
             set: Arc::new(DeviceSet::complete(devices)),
-            ..Sighting::default()
+            ..DiscoveryState::default()
         };
         self.discoveries
-            .insert(ObjectKey::new("default", "cam"), sighting);
+            .insert(ObjectKey::new("default", "cam"), discovery);
     }
 
     fn plan(&self) -> Vec<Action> {

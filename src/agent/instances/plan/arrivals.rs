@@ -1,13 +1,14 @@
-//! Which devices get an Instance of their own now. Pure.
+//! Decides which devices get an Instance of their own now. Pure.
 //!
-//! Of a Configuration that is new, or of a network that comes up, all do at once. Where names go on being new, as those
-//! of a flood do, there are so many a second, and the longest seen come first: each Instance costs the API server writes,
+//! All devices of a new Configuration, or of a network that comes up, get theirs at once. While names go on being new, as
+//! in a flood, a few a second do, and those that were seen longest come first: each Instance costs the API server writes,
 //! and leaves an entry in the node's capacity and in the kubelet's checkpoint for minutes.
 use super::{InstanceBudget, PlanOfOne};
 use crate::{
     api::{configuration::Problem, reason::Reason},
     model::{
         device::{Device, DeviceId, Scope},
+        instance_name::InstanceKey,
         instance_name::InstanceName,
         names::ObjectKey,
         token_bucket::TokenBucket,
@@ -19,10 +20,10 @@ use std::{
     time::Duration,
 };
 
-/// How many new Instances a Configuration gets on this node in the long run.
+/// The rate of new Instances that a Configuration gets on this node in the long run.
 const NEW_A_SECOND: u32 = 2;
 
-/// How many new Instances each Configuration may have.
+/// The number of new Instances that each Configuration may have.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Arrivals(BTreeMap<ObjectKey, Arrival>);
 
@@ -78,7 +79,7 @@ impl<'a> PlanOfOne<'a> {
         new.sort_by_key(|device| since(device)); // stable: those that came together stay in their order
         let mut tokens = arrival.bucket.available(now);
         let mut names: BTreeSet<InstanceName> = (self.world.instances.keys())
-            .map(|key| InstanceName::new(&key.name))
+            .map(|key| key.name.clone())
             .collect();
         let (mut left_out, mut nameless, mut refused) = (0, vec![], vec![]);
         for device in new {
@@ -92,7 +93,7 @@ impl<'a> PlanOfOne<'a> {
                 left_out += 1;
                 continue;
             }
-            let key = ObjectKey::new(&self.key.namespace, name.as_str());
+            let key = InstanceKey::new(&self.key.namespace, name.as_str());
             // One that failed is created when its time comes, and takes nobody's turn until then.
             match self.world.failing.get(&key) {
                 Some(why) => refused.extend(why.as_ref().map(|why| (key, why))),
@@ -161,7 +162,7 @@ fn too_fast(limit: usize) -> Problem {
     Problem::new(Reason::TooManyNewDevices, message)
 }
 
-fn not_created(key: &ObjectKey, why: &str) -> Problem {
+fn not_created(key: &InstanceKey, why: &str) -> Problem {
     let message = format!("Instance {} cannot be created: {why}", key.name);
     Problem::new(Reason::NotCreated, message)
 }

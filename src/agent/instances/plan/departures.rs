@@ -1,17 +1,17 @@
-//! How this node leaves an Instance. Pure.
+//! Plans how this node leaves an Instance. Pure.
 use super::{PlanOfOne, has_others, shared::is_merged};
 use crate::{
     agent::plan_inputs::device_id,
     api::{instance::Instance, names},
-    model::{instance_name::InstanceName, names::ObjectKey, slot::holders, slot_table::Use},
+    model::{instance_name::InstanceKey, slot::holders, slot_table::Use},
     store::{InstanceChange, plan::in_use_by},
 };
 
 impl PlanOfOne<'_> {
     /// Leaves an Instance that others see and that has this node's label only, because the controller took the node out. It
     /// does so once it is certain that no container here has a slot of it.
-    pub(super) fn part_with(&mut self, key: &ObjectKey, instance: &Instance) {
-        let (node, name) = (self.world.node, InstanceName::new(&key.name));
+    pub(super) fn part_with(&mut self, key: &InstanceKey, instance: &Instance) {
+        let (node, name) = (self.world.node, key.name.clone());
         let labels = instance.metadata.labels.iter().flatten();
         let is_labelled = labels
             .map(|(label, _)| label)
@@ -25,7 +25,7 @@ impl PlanOfOne<'_> {
 
     /// The last node to leave deletes, unless a container holds a slot: the Instance stays without nodes then, and goes
     /// when its slots are free.
-    pub(super) fn leave(&mut self, key: &ObjectKey, instance: &Instance, reason: &'static str) {
+    pub(super) fn leave(&mut self, key: &InstanceKey, instance: &Instance, reason: &'static str) {
         if is_merged(self.world, instance) {
             self.watch_on(key, instance);
             return;

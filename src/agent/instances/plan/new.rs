@@ -9,8 +9,8 @@ use crate::{
     model::{
         container_edits::environment,
         device::{Device, Scope},
+        instance_name::InstanceKey,
         instance_name::InstanceName,
-        names::ObjectKey,
         slot_table::SlotTable,
     },
     store::plan::{with_availability, with_health},
@@ -61,7 +61,7 @@ impl PlanOfOne<'_> {
         if !uses.iter().any(|one| one.may_be_of(name)) {
             return BTreeMap::new();
         }
-        let key = ObjectKey::new(&self.key.namespace, name);
+        let key = InstanceKey::new(&self.key.namespace, name);
         let all = self.world.instances.iter().map(|(key, i)| (key, &**i));
         let mut table = SlotTable::new(node.clone());
         table.observe(

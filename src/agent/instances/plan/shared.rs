@@ -1,4 +1,4 @@
-//! What this node reports of shared devices, whose Instances a controller makes of all nodes' reports. Pure.
+//! Plans this node's reports of shared devices. A controller makes their Instances of all nodes' reports. Pure.
 use super::{PlanOfOne, World};
 use crate::{
     agent::plan_inputs::{device_id, pin},
@@ -9,10 +9,10 @@ use crate::{
         reason::Reason,
     },
     model::{
-        device::Device, instance_name::InstanceName, limits, names::ObjectKey, slot::holders,
-        slot_table::Use,
+        device::Device, instance_name::InstanceKey, instance_name::InstanceName, limits,
+        names::ObjectKey, slot::holders, slot_table::Use,
     },
-    store::{Report, View},
+    store::{Health, Report},
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -72,52 +72,52 @@ impl PlanOfOne<'_> {
     }
 
     /// An Instance that names this node, and whose device is missing.
-    pub(super) fn miss(&mut self, key: &ObjectKey, instance: &Instance, view: &View) {
+    pub(super) fn miss(&mut self, key: &InstanceKey, instance: &Instance, health: &Health) {
         self.report.devices.push(SeenDevice {
-            state: (!view.is_healthy).then(|| UNHEALTHY.to_owned()),
-            flapping: trouble_of(view, Reason::Flapping),
-            other_host: trouble_of(view, Reason::IdentityChanged),
+            state: (!health.is_healthy).then(|| UNHEALTHY.to_owned()),
+            flapping: trouble_of(health, Reason::Flapping),
+            other_host: trouble_of(health, Reason::IdentityChanged),
             ..of_instance(key, instance)
         });
     }
 
     /// An Instance that names this node, and of whose device nothing is known yet: it stays as it is.
-    pub(super) fn keep(&mut self, key: &ObjectKey, instance: &Instance) {
+    pub(super) fn keep(&mut self, key: &InstanceKey, instance: &Instance) {
         let seen = as_it_is(key, instance, self.world.node);
         self.report.devices.push(seen);
     }
 
     /// An Instance that this node does not offer: it goes on to be watched until it is certain that no container here has
     /// a slot of it.
-    pub(super) fn watch_on(&mut self, key: &ObjectKey, instance: &Instance) {
+    pub(super) fn watch_on(&mut self, key: &InstanceKey, instance: &Instance) {
         let left = left(self.world, key, instance);
         self.report.devices.extend(left);
     }
 }
 
-fn left(world: &World<'_>, key: &ObjectKey, instance: &Instance) -> Option<SeenDevice> {
+fn left(world: &World<'_>, key: &InstanceKey, instance: &Instance) -> Option<SeenDevice> {
     let is_holder = holders(&instance.spec.device_usage).contains(world.node);
-    let name = InstanceName::new(&key.name);
+    let name = key.name.clone();
     let is_unused = |uses: &[Use]| !uses.iter().any(|one| one.may_be_of(&name));
     let is_free = !is_holder && world.uses.is_some_and(is_unused);
     // By its name: the device may have another Instance, which this node offers.
     (!is_free).then(|| SeenDevice {
-        instance: Some(key.name.clone()),
+        instance: Some(key.name.clone().into()),
         state: Some(LEFT.to_owned()),
         ..SeenDevice::default()
     })
 }
 
-fn of_instance(key: &ObjectKey, instance: &Instance) -> SeenDevice {
+fn of_instance(key: &InstanceKey, instance: &Instance) -> SeenDevice {
     let id = device_id(instance).map(|id| id.to_string());
     SeenDevice {
-        instance: id.is_none().then(|| key.name.clone()),
+        instance: id.is_none().then(|| key.name.clone().into()),
         id,
         ..SeenDevice::default()
     }
 }
 
-fn as_it_is(key: &ObjectKey, instance: &Instance, node: &str) -> SeenDevice {
+fn as_it_is(key: &InstanceKey, instance: &Instance, node: &str) -> SeenDevice {
     let entries = instance.status.iter().flat_map(|status| &status.nodes);
     let entry = entries.clone().find(|entry| entry.name == node);
     let is_unhealthy = entry.is_some_and(|entry| entry.health != HEALTHY);
@@ -140,8 +140,8 @@ fn noted_pin(device: &Device) -> Option<String> {
     (pin.len() <= limits::PIN_MAX).then_some(pin)
 }
 
-fn trouble_of(view: &View, reason: Reason) -> Option<String> {
-    let such = view
+fn trouble_of(health: &Health, reason: Reason) -> Option<String> {
+    let such = health
         .trouble
         .as_ref()
         .filter(|trouble| trouble.reason == reason);

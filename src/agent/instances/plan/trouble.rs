@@ -5,21 +5,21 @@ use super::{
 };
 use crate::{
     api::{configuration::Problem, instance::Instance, names, reason::Reason},
-    discovery::session::Sighting,
+    discovery::session::DiscoveryState,
     model::{
         device::{Device, DeviceId, HandlerTrouble},
-        names::ObjectKey,
+        instance_name::InstanceKey,
         pin::Pin,
     },
-    store::{Trouble, View},
+    store::{Health, Trouble},
 };
 
 /// The most troubles of one handler's endpoints that are reported.
 const TROUBLES_TOLD: usize = 4;
 
 /// Returns what a Configuration says of its handler in another process.
-pub(super) fn of_handlers(sighting: Option<&Sighting>) -> impl Iterator<Item = Problem> {
-    let troubles = sighting.map_or(&[][..], |sighting| &sighting.set.troubles);
+pub(super) fn of_handlers(discovery: Option<&DiscoveryState>) -> impl Iterator<Item = Problem> {
+    let troubles = discovery.map_or(&[][..], |discovery| &discovery.set.troubles);
     troubles.iter().take(TROUBLES_TOLD).map(|trouble| {
         let reason = match trouble {
             HandlerTrouble::RefusedDetails(_) => Reason::BadDiscoveryDetails,
@@ -31,7 +31,7 @@ pub(super) fn of_handlers(sighting: Option<&Sighting>) -> impl Iterator<Item = P
 
 impl PlanOfOne<'_> {
     pub(super) fn flapping(&self, id: &DeviceId) -> Option<Trouble> {
-        let flapping = self.sighting?.flapping.get(id)?;
+        let flapping = self.discovery?.flapping.get(id)?;
         Some(Trouble {
             reason: Reason::Flapping,
             message: flapping.to_string(),
@@ -41,7 +41,7 @@ impl PlanOfOne<'_> {
     /// Leaves the Instance as it is, unhealthy: another host announces its pinned device.
     pub(super) fn refuse(
         &mut self,
-        key: &ObjectKey,
+        key: &InstanceKey,
         instance: &Instance,
         device: &Device,
         pinned: &Pin,
@@ -56,7 +56,7 @@ impl PlanOfOne<'_> {
         );
         (self.report.problems).push(Problem::new(Reason::IdentityChanged, message.clone()));
         if is_named(instance, self.world.node) {
-            let view = View {
+            let health = Health {
                 is_healthy: false,
                 connection: None,
                 trouble: Some(Trouble {
@@ -64,7 +64,7 @@ impl PlanOfOne<'_> {
                     message,
                 }),
             };
-            self.health(key, instance, view);
+            self.health(key, instance, health);
         } else if is_merged(self.world, instance) {
             self.watch_on(key, instance);
         }

@@ -2,20 +2,20 @@
 use super::*;
 use crate::{
     api::instance::{Instance, InstanceStatus, NodeHealth},
-    store::View,
+    store::Health,
 };
 use std::sync::Arc;
 
 const NODE: &str = "node-a";
 
-fn key(name: &str) -> ObjectKey {
-    ObjectKey::new("default", name)
+fn key(name: &str) -> InstanceKey {
+    InstanceKey::new("default", name)
 }
 
 fn health(name: &str, is_healthy: bool) -> InstanceChange {
     InstanceChange::Health {
         key: key(name),
-        view: View {
+        health: Health {
             is_healthy,
             connection: None,
             trouble: None,

@@ -4,7 +4,7 @@ use super::{
     Action, Planner, Target,
 };
 use crate::{
-    api::{broker, reason::Reason},
+    api::{broker, instance::InstanceStatus, reason::Reason},
     controller::world::BrokerJob,
     model::{names::ObjectKey, slot::holders, typed_names::NodeName},
 };
@@ -128,11 +128,8 @@ impl<'a> Planner<'a> {
         let holders = holders(&instance.spec.device_usage);
         let nodes = &self.input.world.nodes;
         let is_ready = |node: &NodeName| nodes.get(node).is_some_and(|node| node.is_ready);
-        let status = instance.status.iter();
-        let mut conditions = status.flat_map(|status| &status.conditions);
-        let since = conditions
-            .find(|c| c.type_ == "Available" && c.status == "False")
-            .and_then(|c| c.last_transition_time.parse::<Timestamp>().ok());
+        let status = instance.status.as_ref();
+        let since = status.and_then(InstanceStatus::unavailable_since);
         let is_kept = instance.spec.nodes.is_empty() && holders.iter().all(is_ready);
         let Some(since) = since.filter(|_| is_kept && !holders.is_empty()) else {
             return false;

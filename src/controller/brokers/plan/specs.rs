@@ -15,9 +15,9 @@ use crate::{
 pub(super) struct CheckedSpec {
     pub(super) digest: String,
     pub(super) is_broken: bool,
-    /// Whether the API server has created a Pod of this spec, or accepted it in a dry run.
+    /// True if the API server has created a Pod of this spec, or accepted it in a dry run.
     pub(super) is_accepted: bool,
-    /// Whether this plan asks the API server about the spec.
+    /// True if this plan asks the API server about the spec.
     pub(super) is_tried: bool,
 }
 

@@ -3,10 +3,13 @@ mod merge;
 mod parts;
 
 use super::*;
-use crate::controller::{
-    fixtures::{at, configuration, instance, key, not_ready, off, ready, text},
-    nodes::away::Pods,
-    world::NodeState,
+use crate::{
+    api::instance::InstanceStatus,
+    controller::{
+        fixtures::{at, configuration, instance, key, not_ready, off, ready, text},
+        nodes::away::Pods,
+        world::NodeState,
+    },
 };
 use proptest::prelude::*;
 use serde::{Serialize, de::DeserializeOwned};
@@ -50,7 +53,7 @@ fn execute(world: &mut World, memory: &mut Memory, plan: &Plan, seconds: i64) {
     }
 }
 
-/// So many seconds after some time, by all clocks.
+/// Returns a time that is so many seconds after a fixed one, by all clocks.
 fn now(seconds: i64) -> Now {
     static BEGIN: OnceLock<Instant> = OnceLock::new();
     let begin = *BEGIN.get_or_init(Instant::now);

@@ -34,7 +34,7 @@ pub(super) struct Details {
     pub(super) identity: Identity,
     /// The last part of the names of KubeVirt's variables, such as `AKRI_SH_GPU`.
     pub(super) resource: Option<String>,
-    /// Whether containers get the device nodes of VFIO.
+    /// True if containers get the device nodes of VFIO.
     pub(super) has_vfio: bool,
 }
 

@@ -69,14 +69,14 @@ impl Udev {
         }
     }
 
-    fn look(
+    fn parameters(
         &self,
         details: &str,
         properties: &BTreeMap<String, String>,
-    ) -> Result<Look, DetailsError> {
+    ) -> Result<Parameters, DetailsError> {
         let details = Details::parse(details, properties)?;
         self.allowed.check_any().map_err(DetailsError)?;
-        Ok(Look {
+        Ok(Parameters {
             details,
             allowed: self.allowed.clone(),
             sysfs: Sysfs::new(Path::new(&self.root)),
@@ -106,19 +106,19 @@ impl DiscoveryHandler for Udev {
         details: &str,
         properties: &BTreeMap<String, String>,
     ) -> Result<Box<dyn Discovery>, DetailsError> {
-        let look = Arc::new(self.look(details, properties)?);
-        Ok(Box::new(UdevDiscovery(look)))
+        let parameters = Arc::new(self.parameters(details, properties)?);
+        Ok(Box::new(UdevDiscovery(parameters)))
     }
 }
 
 /// The parameters of one discovery.
-struct Look {
+struct Parameters {
     details: Details,
     allowed: Subsystems,
     sysfs: Sysfs,
 }
 
-struct UdevDiscovery(Arc<Look>);
+struct UdevDiscovery(Arc<Parameters>);
 
 impl Discovery for UdevDiscovery {
     /// The devices belong to this node, because a path of sysfs is valid on its own node only.
@@ -147,21 +147,25 @@ impl Discovery for UdevDiscovery {
 
 /// Looks at all devices once, and then where events require it.
 async fn follow(
-    look: Arc<Look>,
+    parameters: Arc<Parameters>,
     mut events: impl Events,
     found: &watch::Sender<DeviceSet>,
 ) -> Result<(), DiscoveryError> {
-    look.sysfs
+    parameters
+        .sysfs
         .check()
         .map_err(|e| DiscoveryError(e.to_string()))?;
-    let mut tree = look
+    let mut tree = parameters
         .clone()
-        .changed(|look| scan::all(&look.sysfs, &look.details, true))
+        .read(|parameters| scan::all(&parameters.sysfs, &parameters.details))
         .await?;
     let mut waits_until = None;
     let mut pause = Duration::ZERO;
     loop {
-        publish(plan::devices(&tree, &look.details, &look.allowed), found);
+        publish(
+            plan::devices(&tree, &parameters.details, &parameters.allowed),
+            found,
+        );
         sleep(pause).await;
         waits_until = match tree.waiting.is_empty() {
             true => None,
@@ -177,21 +181,24 @@ async fn follow(
         };
         tree = match happened {
             Some(events) => {
-                let again =
-                    move |look: &Look| scan::again(&look.sysfs, &look.details, tree, &events);
-                look.clone().changed(again).await?
+                let again = move |parameters: &Parameters| {
+                    scan::again(&parameters.sysfs, &parameters.details, tree, &events)
+                };
+                parameters.clone().read(again).await?
             }
             None => {
-                let rest = move |look: &Look| scan::without_udev(&look.sysfs, &look.details, tree);
-                look.clone().changed(rest).await?
+                let rest = move |parameters: &Parameters| {
+                    scan::without_udev(&parameters.sysfs, &parameters.details, tree)
+                };
+                parameters.clone().read(rest).await?
             }
         };
     }
 }
 
-impl Look {
+impl Parameters {
     /// Reads devices in a thread of its own, because some attributes are slow.
-    async fn changed(
+    async fn read(
         self: Arc<Self>,
         read: impl FnOnce(&Self) -> Tree + Send + 'static,
     ) -> Result<Tree, DiscoveryError> {

@@ -22,7 +22,7 @@ pub(super) struct Record {
     /// The requested attributes that the device has.
     pub(super) attributes: BTreeMap<String, String>,
     pub(super) iommu_group: Option<String>,
-    /// Whether udev's database has an entry of the device.
+    /// True if udev's database has an entry of the device.
     pub(super) is_in_database: bool,
 }
 

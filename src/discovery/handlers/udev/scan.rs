@@ -26,12 +26,12 @@ struct Scan<'a> {
     details: &'a Details,
     attributes: BTreeSet<String>,
     ancestors: BTreeMap<String, Option<Arc<Record>>>,
-    /// Whether to wait for udev's entry of a device.
-    is_patient: bool,
+    /// True if a device is complete only with udev's entry of it.
+    waits_for_udev: bool,
 }
 
 /// Reads all devices.
-pub(super) fn all(sysfs: &Sysfs, details: &Details, is_patient: bool) -> Tree {
+pub(super) fn all(sysfs: &Sysfs, details: &Details) -> Tree {
     let look = sysfs.all(|subsystem| details.may_take_subsystem(subsystem));
     let mut tree = Tree::default();
     if look.is_cut {
@@ -40,7 +40,7 @@ pub(super) fn all(sysfs: &Sysfs, details: &Details, is_patient: bool) -> Tree {
             look.candidates.len()
         ));
     }
-    Scan::new(sysfs, details, is_patient).add(look, &mut tree);
+    Scan::new(sysfs, details).add(look, &mut tree);
     tree
 }
 
@@ -49,7 +49,7 @@ pub(super) fn again(sysfs: &Sysfs, details: &Details, mut tree: Tree, events: &[
     let mut paths = BTreeSet::new();
     for event in events {
         match event {
-            Event::Anything => return all(sysfs, details, true),
+            Event::Anything => return all(sysfs, details),
             Event::Device {
                 devpath,
                 subsystem,
@@ -73,7 +73,7 @@ pub(super) fn again(sysfs: &Sysfs, details: &Details, mut tree: Tree, events: &[
 /// Reads the devices that udev has not processed in time, without its entry.
 pub(super) fn without_udev(sysfs: &Sysfs, details: &Details, mut tree: Tree) -> Tree {
     let waiting = std::mem::take(&mut tree.waiting);
-    let mut scan = Scan::new(sysfs, details, false);
+    let mut scan = Scan::without_udev(sysfs, details);
     for devpath in waiting {
         scan.add(sysfs.at_and_below(&devpath), &mut tree);
     }
@@ -88,11 +88,11 @@ fn tree_without(tree: &mut Tree, paths: &BTreeSet<&str>) -> Tree {
 }
 
 fn at(sysfs: &Sysfs, details: &Details, mut tree: Tree, paths: &BTreeSet<&str>) -> Tree {
-    let mut scan = Scan::new(sysfs, details, true);
+    let mut scan = Scan::new(sysfs, details);
     for path in paths {
         let look = sysfs.at_and_below(path);
         if look.is_cut {
-            return all(sysfs, details, true);
+            return all(sysfs, details);
         }
         scan.add(look, &mut tree);
     }
@@ -100,13 +100,20 @@ fn at(sysfs: &Sysfs, details: &Details, mut tree: Tree, paths: &BTreeSet<&str>) 
 }
 
 impl<'a> Scan<'a> {
-    fn new(sysfs: &'a Sysfs, details: &'a Details, is_patient: bool) -> Self {
+    fn new(sysfs: &'a Sysfs, details: &'a Details) -> Self {
+        Self {
+            waits_for_udev: sysfs.has_udev(),
+            ..Self::without_udev(sysfs, details)
+        }
+    }
+
+    fn without_udev(sysfs: &'a Sysfs, details: &'a Details) -> Self {
         Self {
             sysfs,
             details,
             attributes: details.attributes(),
             ancestors: BTreeMap::new(),
-            is_patient: is_patient && sysfs.has_udev(),
+            waits_for_udev: false,
         }
     }
 
@@ -133,7 +140,7 @@ impl<'a> Scan<'a> {
         let Some(own) = self.read(&candidate.devpath) else {
             return Found::Other;
         };
-        if self.is_patient && own.is_always_in_database() && !own.is_in_database {
+        if self.waits_for_udev && own.is_always_in_database() && !own.is_in_database {
             return Found::Waiting;
         }
         let ancestors = parents(&candidate.devpath)

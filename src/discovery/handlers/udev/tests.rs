@@ -82,15 +82,15 @@ impl Machine {
         fs::write(self.root.path().join("run/udev/data").join(key), entry).unwrap();
     }
 
-    fn look(&self, details: &str) -> Arc<Look> {
+    fn look(&self, details: &str) -> Arc<Parameters> {
         self.look_with(details, &[])
     }
 
-    fn look_with(&self, details: &str, properties: &[(&str, &str)]) -> Arc<Look> {
+    fn look_with(&self, details: &str, properties: &[(&str, &str)]) -> Arc<Parameters> {
         let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
         let properties = properties.iter().map(owned).collect();
         let udev = Udev::new(self.root.path(), Subsystems::All);
-        Arc::new(udev.look(details, &properties).unwrap())
+        Arc::new(udev.parameters(details, &properties).unwrap())
     }
 
     fn devices(&self, details: &str) -> Vec<Device> {
@@ -98,13 +98,13 @@ impl Machine {
     }
 }
 
-fn set_of(look: &Look) -> DeviceSet {
-    let tree = scan::all(&look.sysfs, &look.details, true);
-    plan::devices(&tree, &look.details, &look.allowed)
+fn set_of(parameters: &Parameters) -> DeviceSet {
+    let tree = scan::all(&parameters.sysfs, &parameters.details);
+    plan::devices(&tree, &parameters.details, &parameters.allowed)
 }
 
-fn devices_of(look: &Look) -> Vec<Device> {
-    let set = set_of(look);
+fn devices_of(parameters: &Parameters) -> Vec<Device> {
+    let set = set_of(parameters);
     assert!(set.complete);
     set.devices
         .into_values()

@@ -10,7 +10,7 @@ pub(super) enum Event {
     Device {
         devpath: String,
         subsystem: String,
-        /// Whether only the device itself appeared or disappeared. The devices below it have events of their own.
+        /// True if only the device itself appeared or disappeared. The devices below it have events of their own.
         is_alone: bool,
     },
 }

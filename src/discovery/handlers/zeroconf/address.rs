@@ -7,7 +7,7 @@ use std::net::IpAddr;
 pub(super) struct Address {
     pub(super) ip: IpAddr,
     pub(super) interface: Option<String>,
-    /// Whether the interface that received the address reaches it without a router.
+    /// True if the interface that received the address reaches it without a router.
     pub(super) is_on_link: bool,
     /// The network of that interface that contains the address.
     pub(super) network: Option<IpNet>,

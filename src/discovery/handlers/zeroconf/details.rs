@@ -48,17 +48,17 @@ pub(super) struct Details {
     pub(super) scope: Scope,
     /// The interval at which each service is confirmed; `None` if only its TTL decides.
     pub(super) verify: Option<Duration>,
-    /// Whether the host and the networks of a device are recorded when it is first found, and compared from then on.
+    /// True if the host and the networks of a device are recorded when it is first found, and compared from then on.
     pub(super) pin: bool,
 }
 
 /// The addresses of a service that are used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Addresses {
-    /// Only addresses in a network of the interface that received them.
+    /// Uses only addresses in a network of the interface that received them.
     OnLink,
     Any,
-    /// Only addresses inside one of these networks.
+    /// Uses only addresses inside one of these networks.
     Within(Vec<IpNet>),
 }
 

@@ -40,7 +40,7 @@ pub(super) enum Event {
     Resolved(Box<Service>),
     /// The service of this full name said goodbye, or did not answer.
     Removed(String),
-    /// Whether there are more services than the querier can hold.
+    /// True if there are more services than the querier can hold.
     LeavesOut(bool),
 }
 

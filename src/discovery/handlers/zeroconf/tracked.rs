@@ -1,5 +1,5 @@
 //! Holds an admitted service and the time at which its state is published. Pure.
-use crate::{discovery::damping::FIRST_MOVE, model::device::Device};
+use crate::{discovery::damping::FIRST_CONNECTION_HOLD, model::device::Device};
 use std::{sync::Arc, time::Duration};
 
 /// A service that was admitted.
@@ -39,7 +39,7 @@ impl Tracked {
             .is_some_and(|(device, before)| digest(device) != digest(before));
         self.home = match before.filter(|_| moves) {
             Some(_) if is_home => self.home.take(),
-            Some(before) => Some((before, now + FIRST_MOVE)),
+            Some(before) => Some((before, now + FIRST_CONNECTION_HOLD)),
             None => None,
         };
     }

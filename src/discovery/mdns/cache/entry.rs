@@ -80,7 +80,7 @@ impl Entry {
     }
 
     /// Returns whether the record is asked for once more at the end of its lifetime, and extends it.
-    pub(super) fn is_asked_overdue(&mut self, now: Duration) -> bool {
+    pub(super) fn ask_overdue(&mut self, now: Duration) -> bool {
         let in_time = u8::try_from(REFRESH_PERCENT.len()).unwrap_or(u8::MAX);
         let asked = self.refreshes.max(in_time);
         let is_over = asked >= in_time + ASKED_OVERDUE || self.ttl < REFRESHED_TTL;
@@ -92,13 +92,18 @@ impl Entry {
         true
     }
 
-    /// Returns whether the record is to be asked for. `is_along` means that another record is asked for too.
-    pub(super) fn is_to_refresh(&self, now: Duration, is_along: bool) -> bool {
-        let earlier = match is_along && self.refreshes == 0 {
-            true => (self.ttl * ALONG_PERCENT / 100).min(ALONG_MAX),
-            false => Duration::ZERO,
+    /// Returns whether the record is to be asked for.
+    pub(super) fn is_due(&self, now: Duration) -> bool {
+        self.refresh_at.is_some_and(|at| at <= now)
+    }
+
+    /// Returns whether the record is to be asked for, if another record is asked for now.
+    pub(super) fn is_due_along(&self, now: Duration) -> bool {
+        let earlier = match self.refreshes {
+            0 => (self.ttl * ALONG_PERCENT / 100).min(ALONG_MAX),
+            _ => Duration::ZERO,
         };
-        self.refresh_at.is_some_and(|at| at <= now + earlier)
+        self.is_due(now + earlier)
     }
 
     /// Restarts the record's lifetime, because its service has answered.

@@ -54,7 +54,7 @@ impl Querier {
     }
 
     /// Asks again soon, because packets of an interface were dropped on this machine.
-    pub fn has_lost(&mut self, link: u32, now: Duration) {
+    pub fn packets_lost(&mut self, link: u32, now: Duration) {
         let at = now + LOST_PAUSE;
         let Some(state) = self.links.get_mut(&link) else {
             return;

@@ -219,7 +219,7 @@ impl Querier {
         }
         self.dirty.insert(record.name.clone());
         if let (Data::Srv { target, .. }, false) = (&record.data, outcome == Outcome::Goodbye) {
-            self.is_there(packet, &record.name, now);
+            self.note_answer(packet, &record.name, now);
             self.moves_to(link, &record.name, target, now);
         }
         self.settle(link, &record.name);
@@ -227,7 +227,7 @@ impl Querier {
     }
 
     /// Ends the dispute about a service that has answered.
-    fn is_there(&mut self, packet: &Packet<'_>, name: &Name, now: Duration) {
+    fn note_answer(&mut self, packet: &Packet<'_>, name: &Name, now: Duration) {
         let (link, source) = (packet.link, packet.source.ip());
         let Some(state) = self.links.get_mut(&link) else {
             return;

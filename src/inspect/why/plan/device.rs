@@ -15,7 +15,7 @@ use crate::{
         slots::{UsedSlot, used},
         snapshot::Snapshot,
     },
-    model::{age, names::ObjectKey},
+    model::{age, instance_name::InstanceKey},
 };
 use k8s_openapi::jiff::Timestamp;
 use std::time::Duration;
@@ -32,7 +32,7 @@ pub(super) fn seen_by(instance: &Instance) -> Vec<String> {
 /// Returns why a device cannot be used now, in the words of the condition of its Instance.
 pub(super) fn gone(
     snapshot: &Snapshot,
-    key: &ObjectKey,
+    key: &InstanceKey,
     instance: &Instance,
     now: Timestamp,
 ) -> Option<Finding> {
@@ -79,10 +79,10 @@ fn grace_left(
 pub(super) fn taken(
     snapshot: &Snapshot,
     request: Request<'_>,
-    instances: &[(&ObjectKey, &Instance)],
+    instances: &[(&InstanceKey, &Instance)],
     free: usize,
 ) -> Finding {
-    let holders: Vec<(&ObjectKey, UsedSlot)> = (instances.iter())
+    let holders: Vec<(&InstanceKey, UsedSlot)> = (instances.iter())
         .flat_map(|(key, instance)| {
             let used = used(snapshot, key, instance).into_iter();
             used.map(move |slot| (*key, slot))
@@ -141,8 +141,8 @@ fn shortage(request: Request<'_>, used: usize, free: usize) -> String {
     }
 }
 
-/// Returns the finding for a slot whose container has ended. The agent looks at the kubelet's books before it releases it.
-fn being_released(shortage: &str, instance: &ObjectKey, slot: &UsedSlot) -> Finding {
+/// Returns the finding for a slot whose container has ended. The agent looks at the kubelet's records before it releases it.
+fn being_released(shortage: &str, instance: &InstanceKey, slot: &UsedSlot) -> Finding {
     let text = format!(
         "{shortage}, and node {} holds one of Instance {instance} that none of its Pods asks for any more: the agent releases it 3 to 15 s after its container has ended.",
         slot.node
@@ -155,10 +155,10 @@ fn being_released(shortage: &str, instance: &ObjectKey, slot: &UsedSlot) -> Find
 }
 
 /// Returns the words of the controller's Event, which knows the time, or the fact without it.
-fn held_by_lost_node(snapshot: &Snapshot, instance: &ObjectKey, node: &str) -> Finding {
+fn held_by_lost_node(snapshot: &Snapshot, instance: &InstanceKey, node: &str) -> Finding {
     let reported = snapshot.events.iter().rev().find(|event| {
         event.reason.as_deref() == Some(Reason::SlotsHeldByLostNode.as_str())
-            && event.involved_object.name.as_deref() == Some(&instance.name)
+            && event.involved_object.name.as_deref() == Some(instance.name.as_str())
             && event.involved_object.namespace.as_deref() == Some(&instance.namespace)
     });
     let reported = reported.and_then(|event| event.message.as_deref());

@@ -10,13 +10,13 @@ use crate::{
         reason::Reason,
     },
     inspect::snapshot::Snapshot,
-    model::names::ObjectKey,
+    model::typed_names::ConfigurationKey,
 };
 
 /// Returns why the nodes do not use a Configuration as it is written, in the words of its condition.
 pub(super) fn problem(
     snapshot: &Snapshot,
-    key: &ObjectKey,
+    key: &ConfigurationKey,
     configuration: &Configuration,
 ) -> Option<Finding> {
     let status = configuration.status.as_ref();
@@ -37,7 +37,7 @@ pub(super) fn problem(
 }
 
 /// Returns the command for the problem with this reason. The name and the handler of a Configuration cannot be changed.
-fn next(ObjectKey { namespace, name }: &ObjectKey, reason: &String) -> String {
+fn next(ConfigurationKey { namespace, name }: &ConfigurationKey, reason: &String) -> String {
     let is_fixed = [
         Reason::BadName,
         Reason::ConfigurationNameTaken,
@@ -55,7 +55,7 @@ fn next(ObjectKey { namespace, name }: &ObjectKey, reason: &String) -> String {
     }
 }
 
-fn not_reported(snapshot: &Snapshot, key: &ObjectKey) -> Finding {
+fn not_reported(snapshot: &Snapshot, key: &ConfigurationKey) -> Finding {
     if let Some(trouble) = controller_trouble(snapshot) {
         return trouble;
     }
@@ -73,7 +73,7 @@ fn not_reported(snapshot: &Snapshot, key: &ObjectKey) -> Finding {
 /// Returns why a Configuration that is ready has no Instance.
 pub(super) fn no_device(
     snapshot: &Snapshot,
-    key: &ObjectKey,
+    key: &ConfigurationKey,
     configuration: &Configuration,
 ) -> Finding {
     let view = |devices: &'_ crate::api::node_devices::NodeDevicesSpec| {
@@ -122,7 +122,7 @@ pub(super) fn no_device(
 /// Returns why a node does not look for the devices of a Configuration.
 pub(super) fn not_looked_for(
     snapshot: &Snapshot,
-    key: &ObjectKey,
+    key: &ConfigurationKey,
     configuration: &Configuration,
     node: &str,
 ) -> Option<Finding> {

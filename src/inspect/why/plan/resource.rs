@@ -12,7 +12,7 @@ use crate::{
         slots::free,
         snapshot::{Owner, Snapshot},
     },
-    model::{names::ObjectKey, resource_name::ResourceName},
+    model::{instance_name::InstanceKey, resource_name::ResourceName},
 };
 use k8s_openapi::{
     api::core::v1::{Node, Pod},
@@ -25,7 +25,7 @@ const NODES_MAX: usize = 3;
 /// The most letters by which a name may differ from the one that was meant.
 const TYPOS_MAX: usize = 3;
 
-type Devices<'a> = Vec<(&'a ObjectKey, &'a Instance)>;
+type Devices<'a> = Vec<(&'a InstanceKey, &'a Instance)>;
 
 /// Returns what keeps a Pod from a resource. Nothing does if a node has the device, a free slot, and no reason to refuse the Pod.
 pub(super) fn explain(snapshot: &Snapshot, request: Request<'_>, now: Timestamp) -> Vec<Finding> {
@@ -148,7 +148,7 @@ fn of_devices(
         let finding = Finding::new(Cause::NoNodeMatches, text);
         return vec![finding.then("kubectl get nodes --show-labels")];
     }
-    let is_there = |device: &&(&ObjectKey, &Instance)| !seen_by(device.1).is_empty();
+    let is_there = |device: &&(&InstanceKey, &Instance)| !seen_by(device.1).is_empty();
     let there: Devices<'_> = devices.iter().filter(is_there).copied().collect();
     if there.is_empty() {
         let gone = devices
@@ -206,7 +206,7 @@ fn too_many(
 fn on_nodes(
     snapshot: &Snapshot,
     request: Request<'_>,
-    devices: &[(&ObjectKey, &Instance)],
+    devices: &[(&InstanceKey, &Instance)],
 ) -> Vec<Finding> {
     let seen: BTreeSet<String> = devices.iter().flat_map(|(_, i)| seen_by(i)).collect();
     let allowed: BTreeMap<&String, &Node> = (snapshot.nodes.iter())
@@ -234,7 +234,7 @@ fn on_nodes(
 }
 
 /// Returns why a node that the Pod may run on does not have the device.
-fn not_seen_on(snapshot: &Snapshot, node: &str, devices: &[(&ObjectKey, &Instance)]) -> Finding {
+fn not_seen_on(snapshot: &Snapshot, node: &str, devices: &[(&InstanceKey, &Instance)]) -> Finding {
     let configuration =
         (devices.first()).and_then(|(key, instance)| snapshot.configuration_of(key, instance));
     if let Some((key, configuration)) = &configuration

@@ -61,11 +61,11 @@ fn pod(name: &str) -> Target {
 }
 
 fn configuration(name: &str) -> Target {
-    Target::Configuration(ObjectKey::new("default", name))
+    Target::Configuration(ConfigurationKey::new("default", name))
 }
 
 fn instance(name: &str) -> Target {
-    Target::Instance(ObjectKey::new("default", name))
+    Target::Instance(InstanceKey::new("default", name))
 }
 
 /// Runs all cases, and reports each that fails.

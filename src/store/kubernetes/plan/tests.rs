@@ -127,33 +127,33 @@ fn a_slot_that_another_node_took_meanwhile_is_not_taken() {
 
 #[test]
 fn only_what_is_not_well_is_said_and_the_end_of_it() {
-    let view = |is_healthy| View {
+    let state = |is_healthy| Health {
         is_healthy,
         connection: Some("x".to_owned()),
         trouble: None,
     };
     let mut instance = camera(&["a"]);
-    assert_eq!(health(&instance, "a", &view(true), "t0"), None);
-    let gone = health(&instance, "a", &view(false), "t1").unwrap();
+    assert_eq!(health(&instance, "a", &state(true), "t0"), None);
+    let gone = health(&instance, "a", &state(false), "t1").unwrap();
     let gone = patched(&instance, &gone).unwrap();
     let status = gone.status.clone().unwrap();
     let entry = json!([{"name": "a", "health": "Unhealthy", "lastTransitionTime": "t1"}]);
     assert_eq!(json!(status.nodes), entry);
     assert!(!status.conditions[0].is_true());
-    assert_eq!(health(&gone, "a", &view(false), "t2"), None);
+    assert_eq!(health(&gone, "a", &state(false), "t2"), None);
     let mut run = gone.clone();
     run.status.as_mut().unwrap().broker_generation = Some(7);
-    let back = health(&run, "a", &view(true), "t3").unwrap();
+    let back = health(&run, "a", &state(true), "t3").unwrap();
     let back = patched(&run, &back).unwrap().status.unwrap();
     assert_eq!((back.nodes.len(), back.broker_generation), (0, Some(7)));
     assert!(back.conditions[0].is_true());
     // The report of an earlier agent about a healthy device stays unchanged.
-    let status = with_health(&Default::default(), "a", &view(true), "t0");
+    let status = with_health(&Default::default(), "a", &state(true), "t0");
     instance.status = Some(status);
     assert!(says_exception(
         instance.status.as_ref().unwrap(),
         "a",
-        &view(true)
+        &state(true)
     ));
 }
 

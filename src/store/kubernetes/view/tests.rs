@@ -19,8 +19,13 @@ fn listed(known: &mut Known, instances: &[Instance]) {
 
 fn versions(known: &Known) -> Vec<(String, String)> {
     let all = known.published().into_iter();
-    all.map(|(key, i)| (key.name, i.metadata.resource_version.clone().unwrap()))
-        .collect()
+    all.map(|(key, i)| {
+        (
+            key.name.into(),
+            i.metadata.resource_version.clone().unwrap(),
+        )
+    })
+    .collect()
 }
 
 fn at(name: &str, version: &str) -> (String, String) {
@@ -53,7 +58,7 @@ fn an_instance_created_during_a_list_outlives_it_and_one_that_is_gone_does_not()
 fn what_was_deleted_does_not_come_back_with_an_older_event() {
     let mut known = Known::default();
     listed(&mut known, &[instance("a", 1)]);
-    known.deleted(&ObjectKey::new("default", "a"));
+    known.deleted(&InstanceKey::new("default", "a"));
     known.follow(&None, Event::Applied(Box::new(instance("a", 2))));
     assert_eq!(versions(&known), []);
     known.follow(&None, Event::Deleted(Box::new(instance("a", 3))));
@@ -73,7 +78,7 @@ fn a_deletion_that_no_watch_tells_of_is_forgotten_after_two_lists_of_its_namespa
         known.follow(&of("default"), Event::Init);
         known.follow(&of("default"), Event::Listed(Box::new(one.clone())));
         known.follow(&of("default"), Event::Complete);
-        known.deleted(&ObjectKey::new("default", "a"));
+        known.deleted(&InstanceKey::new("default", "a"));
         // This list began before the write.
         known.follow(&of("default"), Event::Init);
         known.follow(&of("default"), Event::Listed(Box::new(one)));
@@ -90,7 +95,7 @@ fn a_deletion_that_no_watch_tells_of_is_forgotten_after_two_lists_of_its_namespa
         let mut one = instance("a", 1);
         one.metadata.uid = Some(n.to_string());
         known.follow(&of("default"), Event::Applied(Box::new(one)));
-        known.deleted(&ObjectKey::new("default", "a"));
+        known.deleted(&InstanceKey::new("default", "a"));
     }
     assert_eq!(known.deleted.len(), DELETED_MAX);
 }
@@ -121,14 +126,14 @@ fn what_an_earlier_life_could_not_write_is_still_to_be_written() {
     let connection_digest = BTreeMap::from([("told.akri.sh/1".to_owned(), "digest".to_owned())]);
     held.metadata.annotations = Some(connection_digest);
     let earlier = |instance: &Instance| {
-        Instances::from([(key_of(&instance.metadata), Arc::new(instance.clone()))])
+        Instances::from([(instance_key(&instance.metadata), Arc::new(instance.clone()))])
     };
     let after = |earlier: Instances, now: &Instance| {
         let mut known = Known::new("n", earlier);
         listed(&mut known, std::slice::from_ref(now));
         // The comparison is made once: the next list is not compared with it.
-        let pending = known.pending_of(&key_of(&now.metadata));
-        known.flushed(&key_of(&now.metadata), &pending);
+        let pending = known.pending_of(&instance_key(&now.metadata));
+        known.flushed(&instance_key(&now.metadata), &pending);
         listed(&mut known, std::slice::from_ref(now));
         assert!(!known.is_pending());
         pending
@@ -158,7 +163,7 @@ fn what_an_earlier_life_could_not_write_is_still_to_be_written() {
 fn a_slot_taken_without_the_server_is_taken_until_it_is_written() {
     let mut known = Known::default();
     listed(&mut known, &[instance("a", 1)]);
-    let key = ObjectKey::new("default", "a");
+    let key = InstanceKey::new("default", "a");
     let exchange = Exchange {
         change: SlotChange {
             key: key.clone(),
@@ -194,7 +199,7 @@ fn an_instance_that_cannot_be_read_stays_as_it_was() {
     let mut known = Known::default();
     listed(&mut known, &[instance("a", 1)]);
     known.follow(&None, Event::Init);
-    known.follow(&None, Event::Unreadable(ObjectKey::new("default", "a")));
+    known.follow(&None, Event::Unreadable(InstanceKey::new("default", "a")));
     known.follow(&None, Event::Complete);
     assert_eq!(versions(&known), [at("a", "1")]);
 }
@@ -204,7 +209,9 @@ fn an_earlier_life_says_nothing_of_what_was_listed_in_this_one() {
     let mut known = Known::default();
     listed(&mut known, &[instance("a", 7)]);
     let earlier = [instance("a", 1), instance("gone", 2)];
-    let earlier = earlier.map(|i| (key_of(&i.metadata), Arc::new(i))).into();
+    let earlier = earlier
+        .map(|i| (instance_key(&i.metadata), Arc::new(i)))
+        .into();
     known.begin_with(earlier, |namespace| namespace == "default");
     assert_eq!(versions(&known), [at("a", "7")]);
 }

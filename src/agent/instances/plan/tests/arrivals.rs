@@ -1,4 +1,4 @@
-//! How fast devices that are new get their Instances.
+//! Tests of how fast new devices get their Instances.
 use super::*;
 
 fn names_of(prefix: &str, count: usize) -> Vec<String> {

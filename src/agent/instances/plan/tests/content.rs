@@ -1,4 +1,4 @@
-//! What Instances say, how many there are, and who writes them.
+//! Tests of the content of Instances, of their number, and of who writes them.
 use super::*;
 
 #[test]
@@ -25,14 +25,17 @@ fn two_devices_with_one_short_digest_get_two_instances_and_keep_them() {
     fixture.see(&["foo0"], true);
     fixture.settle();
     // As if foo1 had foo0's digest: the short name of foo0 belongs to somebody else.
-    let mut taken = fixture.instances.remove(&key("cam-8120fe")).unwrap();
+    let mut taken = fixture
+        .instances
+        .remove(&instance_key("cam-8120fe"))
+        .unwrap();
     let annotations = Arc::make_mut(&mut taken)
         .metadata
         .annotations
         .as_mut()
         .unwrap();
     annotations.insert("akri.sh/device-id".to_owned(), "other".to_owned());
-    fixture.instances.insert(key("cam-8120fe"), taken);
+    fixture.instances.insert(instance_key("cam-8120fe"), taken);
     fixture.see(&["foo0"], false);
     fixture.settle();
     assert_eq!(fixture.names().len(), 2);
@@ -52,7 +55,9 @@ fn an_instance_that_akri_made_is_taken_over() {
     let mut akris = fixture.only().clone();
     akris.metadata.annotations = None;
     akris.status = None;
-    fixture.instances.insert(key("cam-8120fe"), Arc::new(akris));
+    fixture
+        .instances
+        .insert(instance_key("cam-8120fe"), Arc::new(akris));
     fixture.settle();
     assert_eq!(fixture.names(), ["cam-8120fe"]);
     assert_eq!(
@@ -125,7 +130,7 @@ fn of_a_shared_instance_only_the_first_node_writes_what_all_see() {
         .spec
         .broker_properties
         .insert("ADDR".to_owned(), "as node-b sees it".to_owned());
-    let name = key(others.metadata.name.as_ref().unwrap());
+    let name = instance_key(others.metadata.name.as_ref().unwrap());
     fixture.instances.insert(name, Arc::new(others));
     let planned = fixture.settle();
     assert!(
@@ -138,7 +143,7 @@ fn of_a_shared_instance_only_the_first_node_writes_what_all_see() {
         "as node-b sees it"
     );
 
-    // This node loses sight of it; the other one still sees it.
+    // This node does not see it any more; the other one still sees it.
     fixture.configure(", gracePeriodSeconds: 0");
     fixture.see(&[], true);
     let planned = fixture.plan();

@@ -20,12 +20,12 @@ impl Flaps {
         let devices = is_there.then(|| Device::new("a"));
         let said = Arc::new(DeviceSet::complete(devices));
         let belief = self.damper.turn(&said, |_| true, self.fixture.now());
-        let sighting = Sighting {
+        let discovery = DiscoveryState {
             set: belief.set,
             flapping: Arc::new(belief.flapping),
-            ..Sighting::default()
+            ..DiscoveryState::default()
         };
-        self.fixture.discoveries.insert(key("cam"), sighting);
+        self.fixture.discoveries.insert(key("cam"), discovery);
         self.fixture.settle();
         belief.wake
     }

@@ -69,7 +69,10 @@ fn an_instance_of_a_device_that_has_another_one_now_stays_while_it_is_held() {
     accepted.scope = Scope::Node;
     fixture.settle();
     assert_eq!(fixture.names().len(), 2);
-    assert_eq!(fixture.instances[&key(&shared)].spec.nodes, [""; 0]);
+    assert_eq!(
+        fixture.instances[&instance_key(&shared)].spec.nodes,
+        [""; 0]
+    );
 }
 
 #[test]
@@ -110,7 +113,9 @@ fn an_instance_that_is_made_anew_has_the_slots_that_containers_use() {
     ];
     fixture.see(&["foo0", "other"], true);
     fixture.settle();
-    let usage = &fixture.instances[&key("cam-8120fe")].spec.device_usage;
+    let usage = &fixture.instances[&instance_key("cam-8120fe")]
+        .spec
+        .device_usage;
     assert_eq!(usage["cam-8120fe-1"], "C:cam-4:node-a");
     assert_eq!(usage["cam-8120fe-0"], "node-a");
     let others = fixture.instances.values();
@@ -132,14 +137,16 @@ fn what_the_controller_left_of_this_node_goes_when_no_container_here_has_a_slot(
         let slot = ("cam-8120fe-0".to_owned(), holder.to_owned());
         instance.spec.device_usage = [slot].into();
         let instance = Arc::new(instance.clone());
-        fixture.instances.insert(key("cam-8120fe"), instance);
+        fixture
+            .instances
+            .insert(instance_key("cam-8120fe"), instance);
         fixture.uses = vec![Use {
             ids: [used.parse().unwrap()].into(),
             ..Use::default()
         }];
         fixture.plan().changes
     };
-    let leave = [InstanceChange::Leave(key("cam-8120fe"))];
+    let leave = [InstanceChange::Leave(instance_key("cam-8120fe"))];
     assert_eq!(changes(NODE, "node-b", "cam-cafe12-0"), leave);
     assert_eq!(changes(NODE, NODE, "cam-cafe12-0"), []);
     assert_eq!(changes(NODE, "node-b", "cam-8120fe-0"), []);

@@ -55,19 +55,19 @@ fn a_device_that_may_be_among_those_left_out_is_not_gone() {
     let mut fixture = Fixture::new(", gracePeriodSeconds: 0");
     fixture.see(&["a", "b"], true);
     fixture.settle();
-    let sighting = |seen: &[&str]| Sighting {
+    let discovery = |seen: &[&str]| DiscoveryState {
         set: Arc::new(DeviceSet {
             left_out: true,
             ..DeviceSet::complete([])
         }),
         seen: seen.iter().map(|id| DeviceId::new(*id)).collect(),
-        ..Sighting::default()
+        ..DiscoveryState::default()
     };
-    fixture.discoveries.insert(key("cam"), sighting(&[]));
+    fixture.discoveries.insert(key("cam"), discovery(&[]));
     fixture.uptime = 100;
     assert_eq!(fixture.settle().changes, []);
     // One that was in an earlier set said goodbye.
-    fixture.discoveries.insert(key("cam"), sighting(&["a"]));
+    fixture.discoveries.insert(key("cam"), discovery(&["a"]));
     fixture.settle();
     let ids = fixture.instances.values().map(|i| device_id(i).unwrap());
     assert_eq!(ids.collect::<Vec<_>>(), [DeviceId::new("b")]);
@@ -105,7 +105,7 @@ fn a_device_that_comes_back_in_time_keeps_its_instance_and_its_slots() {
         .device_usage
         .insert("cam-x-0".to_owned(), NODE.to_owned());
     fixture.instances.insert(
-        key(used.metadata.name.as_ref().unwrap()),
+        instance_key(used.metadata.name.as_ref().unwrap()),
         Arc::new(used.clone()),
     );
     fixture.see(&[], true);
@@ -142,8 +142,8 @@ fn a_device_that_leaves_before_the_first_complete_look_is_unhealthy_at_once_and_
     fixture.see(&["a"], false);
     fixture.settle();
     fixture.see(&[], false);
-    let sighting = fixture.discoveries.get_mut(&key("cam")).unwrap();
-    sighting.seen.insert(DeviceId::new("a"));
+    let discovery = fixture.discoveries.get_mut(&key("cam")).unwrap();
+    discovery.seen.insert(DeviceId::new("a"));
     assert_eq!(fixture.settle().wake_in, None);
     assert_eq!(health(fixture.only()), "Unhealthy");
     fixture.see(&[], true);

@@ -37,6 +37,10 @@ struct Fixture {
     millis: u64,
 }
 
+fn instance_key(name: &str) -> InstanceKey {
+    InstanceKey::new("default", name)
+}
+
 fn key(name: &str) -> ObjectKey {
     ObjectKey::new("default", name)
 }
@@ -99,9 +103,9 @@ impl Fixture {
         });
         self.discoveries.insert(
             key("cam"),
-            Sighting {
+            DiscoveryState {
                 set,
-                ..Sighting::default()
+                ..DiscoveryState::default()
             },
         );
     }
@@ -177,7 +181,8 @@ impl Fixture {
             let slot = format!("{name}-0");
             instance.spec.device_usage.insert(slot, owner.to_owned());
         }
-        self.instances.insert(key(&name), Arc::new(instance));
+        self.instances
+            .insert(instance_key(&name), Arc::new(instance));
     }
 
     fn names(&self) -> Vec<&str> {

@@ -1,6 +1,6 @@
 //! Devices whose identity is remembered.
 use super::*;
-use crate::agent::plan_inputs::{Sight, sight, why_gone};
+use crate::agent::plan_inputs::{DeviceState, device_state, why_gone};
 
 fn device(pin: &str) -> Device {
     let mut device = Device::new("porch");
@@ -37,8 +37,8 @@ fn another_host_that_takes_the_name_of_a_pinned_device_is_a_condition_and_no_mov
         let expected = ["Available False", "IdentityChanged True"];
         assert_eq!(conditions(&fixture), expected);
         assert_eq!(
-            sight(fixture.only(), &fixture.discoveries),
-            Sight::Gone,
+            device_state(fixture.only(), &fixture.discoveries),
+            DeviceState::Gone,
             "no container is told the other address"
         );
         let why = why_gone(fixture.only(), &fixture.discoveries);

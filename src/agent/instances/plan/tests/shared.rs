@@ -22,7 +22,7 @@ impl Fixture {
     }
 
     /// The controller has made, or changed, the Instance of the only device.
-    fn merged(&mut self, nodes: &[&str], said: &SeenDevice) -> ObjectKey {
+    fn merged(&mut self, nodes: &[&str], said: &SeenDevice) -> InstanceKey {
         let id = DeviceId::new(said.id.as_deref().unwrap());
         let [name, _] = InstanceName::candidates(&"cam".into(), &id, Scope::Shared, &NODE.into());
         let spec = InstanceSpec {
@@ -36,8 +36,8 @@ impl Fixture {
         let annotation = (names::DEVICE_ID.to_owned(), id.to_string());
         instance.metadata.annotations = Some(BTreeMap::from([annotation]));
         self.instances
-            .insert(key(name.as_str()), Arc::new(instance));
-        key(name.as_str())
+            .insert(instance_key(name.as_str()), Arc::new(instance));
+        instance_key(name.as_str())
     }
 }
 
@@ -96,7 +96,7 @@ fn an_instance_is_watched_on_while_a_container_may_have_a_slot_of_it() {
     let [left] = fixture.reported().try_into().unwrap();
     assert_eq!(
         (left.state.as_deref(), left.instance),
-        (Some("Left"), Some(named.name))
+        (Some("Left"), Some(named.name.into()))
     );
     fixture.uses = vec![];
     fixture.hold(Some(NODE));
@@ -143,7 +143,7 @@ fn a_container_keeps_its_slot_when_the_labels_of_its_node_change_and_the_node_is
     let [left] = fixture.reported().try_into().unwrap();
     assert_eq!(
         (left.state.as_deref(), left.instance),
-        (Some("Left"), Some(named.name))
+        (Some("Left"), Some(named.name.into()))
     );
     // The container goes on while the node is selected again.
     fixture

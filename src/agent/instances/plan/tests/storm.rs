@@ -1,4 +1,4 @@
-//! What a network that does not come to rest costs: plans, their pace and a store that counts.
+//! Tests of the cost of a network that does not come to rest: plans, their pace and a store that counts.
 use super::*;
 use crate::{
     agent::instances::writes::{Outcome, Writes},
@@ -15,7 +15,7 @@ struct Storm {
     began: Instant,
     /// The second of each write.
     written: Vec<u64>,
-    /// Whether the API server refuses creations.
+    /// True if the API server refuses creations.
     refuses: bool,
     said: usize,
 }
@@ -39,12 +39,12 @@ impl Storm {
 
     fn say(&mut self, said: &Arc<DeviceSet>) {
         let belief = self.damper.turn(said, |_| true, self.fixture.now());
-        let sighting = Sighting {
+        let discovery = DiscoveryState {
             set: belief.set.clone(),
             flapping: Arc::new(belief.flapping.clone()),
-            ..Sighting::default()
+            ..DiscoveryState::default()
         };
-        self.fixture.discoveries.insert(key("cam"), sighting);
+        self.fixture.discoveries.insert(key("cam"), discovery);
         self.belief = Some(belief);
     }
 

@@ -1,4 +1,4 @@
-//! On which node a broker is, and when it moves.
+//! Tests of the node on which a broker is, and of when it moves.
 use super::*;
 use crate::{
     api::{names::UNSCHEDULABLE, node_devices::NodeDevices, reason::Reason},

@@ -1,4 +1,4 @@
-//! Which Pods there are to be, and when one has a successor.
+//! Tests of which Pods there should be, and when one has a successor.
 use super::*;
 
 #[test]

@@ -1,4 +1,4 @@
-//! When the slots of lost nodes are free.
+//! Tests of when the slots of lost nodes are free.
 mod histories;
 mod reports;
 
@@ -194,7 +194,7 @@ fn the_pods_of_a_deleted_node_are_looked_for_less_and_less_often() {
     assert_eq!(memory.looks(now(9_000).instant), [""; 0]);
 }
 
-/// So many nodes that are ready, not ready since second 0, and marked as shut down; `b` is the first that is not ready.
+/// Returns so many nodes that are ready, not ready since second 0, and marked as shut down; `b` is the first that is not ready.
 fn cluster(ready_ones: usize, away: usize, off_ones: usize) -> World {
     let mut world = World::default().with_instance(shared());
     let nodes = std::iter::repeat_n(not_ready(at(0)), away)

@@ -1,4 +1,4 @@
-//! What the status says of brokers and Services.
+//! Tests of what the status says of brokers and Services.
 use super::*;
 use crate::{api::instance::Instance, controller::brokers::report::Found};
 

@@ -314,7 +314,7 @@ fn only_devices_and_nodes_of_allowed_subsystems_are_offered_and_the_others_are_c
     let offered = |allowed: &[&str], details: &str| {
         let allowed = allowed.iter().map(|name| name.parse().unwrap()).collect();
         let udev = Udev::new(machine.root.path(), allowed);
-        let look = udev.look(details, &BTreeMap::new()).unwrap();
+        let look = udev.parameters(details, &BTreeMap::new()).unwrap();
         let set = set_of(&look);
         assert!(!set.left_out, "a device that is not allowed is not there");
         (set.devices.into_values().collect::<Vec<_>>(), set.problems)

@@ -9,7 +9,7 @@ pub(super) struct Lan {
     pub(super) querier: Querier,
     pub(super) responders: Vec<Responder>,
     pub(super) now: Duration,
-    /// Whether all packets are lost.
+    /// True if all packets are lost.
     pub(super) is_down: bool,
     /// The percentage of packets that are lost.
     pub(super) loss: u8,

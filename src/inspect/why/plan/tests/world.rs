@@ -1,6 +1,6 @@
 //! A cluster of two nodes whose Configuration `cam` has the device `door` with one slot. Tests change it.
 use super::{Snapshot, Value, json};
-use crate::{inspect::snapshot::Hidden, model::names::ObjectKey};
+use crate::{inspect::snapshot::Hidden, model::names::Key};
 use k8s_openapi::jiff::Timestamp;
 use serde::de::DeserializeOwned;
 
@@ -21,9 +21,9 @@ fn read<T: DeserializeOwned>(value: &Value) -> T {
     serde_json::from_value(value.clone()).unwrap_or_else(|e| panic!("{e}: {value}"))
 }
 
-fn key(value: &Value) -> ObjectKey {
+fn key<Name: From<String>>(value: &Value) -> Key<Name> {
     let text = |field: &str| value["metadata"][field].as_str().unwrap_or("default");
-    ObjectKey::new(text("namespace"), text("name"))
+    Key::new(text("namespace"), text("name").to_owned())
 }
 
 fn node(name: &str) -> Value {

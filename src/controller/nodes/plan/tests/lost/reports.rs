@@ -1,4 +1,4 @@
-//! What is said while slots of lost nodes are not free.
+//! Tests of the reports while slots of lost nodes are not free.
 use super::*;
 
 const NONE: [&str; 0] = [];

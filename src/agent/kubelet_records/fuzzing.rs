@@ -1,5 +1,5 @@
 //! The door through which `fuzz/` reaches what the agent makes of a checkpoint: nothing else uses it.
-use super::plan::{self, Books, Checkpoint};
+use super::plan::{self, Checkpoint, KubeletRecords};
 use crate::{
     agent::values::PodList,
     model::{checkpoint::Data, resource_name::ResourcePrefixes, slot_table::Use},
@@ -7,12 +7,12 @@ use crate::{
 
 /// Returns the uses of the resources with these prefixes, by a checkpoint that the kubelet has just written.
 pub fn uses(data: Data, prefixes: &ResourcePrefixes) -> Vec<Use> {
-    let books = Books {
+    let records = KubeletRecords {
         list: PodList::default(),
         checkpoint: Checkpoint::Read {
             entries: plan::entries(data, prefixes),
             is_fresh: true,
         },
     };
-    books.uses()
+    records.uses()
 }

@@ -1,10 +1,10 @@
-//! The kubelet's two books of which container has which device: what its pod resources API lists, and the file it
-//! keeps for its own next life.
+//! Reads the kubelet's two records of which container has which device: the list of its pod resources API, and its
+//! checkpoint, a file that it reads when it starts.
 //!
-//! The list has no ordinary init containers. The file has them, and may be behind: the kubelet drops ended Pods from its
-//! memory at every list (podresources/server_v1.go: `List`), but writes the file only when a plugin sends its devices, a
-//! container is given one, or a resource goes (devicemanager/manager.go: `writeCheckpoint`). So where the two differ, one
-//! of our plugins sends its list once more, unchanged: what stands in the file after that is held.
+//! The list has no ordinary init containers. The checkpoint has them, and may be older: the kubelet drops ended Pods from
+//! its memory at every list (podresources/server_v1.go: `List`), but writes the checkpoint only when a plugin sends its
+//! devices, a container is given one, or a resource is removed (devicemanager/manager.go: `writeCheckpoint`). So if the two
+//! differ, one of our plugins sends its list once more, unchanged. A device that is in the checkpoint after that is held.
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 pub(crate) mod plan;
@@ -23,7 +23,7 @@ use crate::{
     telemetry::metrics,
 };
 use plan::At;
-pub(crate) use plan::{Books, Checkpoint, Confirmed, Unreadable};
+pub(crate) use plan::{Checkpoint, Confirmed, KubeletRecords, Unreadable};
 use std::{
     collections::BTreeSet,
     fs::{self, File},
@@ -48,7 +48,7 @@ const WRITTEN_WITHIN: Duration = Duration::from_secs(1);
 const CONFIRMED_FOR: u32 = 1;
 const BETWEEN_STATS: Duration = Duration::from_millis(20);
 
-/// Tells one version of the file from the next: each is a file of its own, renamed into place.
+/// Distinguishes one version of the file from the next: each is a file of its own, renamed into place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Version {
     inode: u64,
@@ -56,9 +56,9 @@ struct Version {
     size: u64,
 }
 
-/// Reads both books.
+/// Reads both records.
 #[derive(Debug, Clone)]
-pub(super) struct BooksReader {
+pub(super) struct RecordsReader {
     pub(super) settings: Arc<Settings>,
     pub(super) clock: Clock,
     pub(super) kubelet_folder: watch::Receiver<KubeletFolder>,
@@ -68,8 +68,8 @@ pub(super) struct BooksReader {
     pub(super) resend: watch::Sender<Option<ResourceName>>,
 }
 
-impl BooksReader {
-    /// Looks at both books; `None` if they cannot be trusted yet. `held` are the slots of this node.
+impl RecordsReader {
+    /// Looks at both records; `None` if they cannot be trusted yet. `held` are the slots of this node.
     ///
     /// A kubelet lists nothing for a while after its start, although containers run, and as long as it cannot reach the API
     /// server. A list is complete once it contains the agent's own Pod. An agent without a Pod trusts the checkpoint, which
@@ -79,19 +79,19 @@ impl BooksReader {
         &self,
         held: &[Held],
         confirmed: &mut Option<Confirmed>,
-    ) -> anyhow::Result<Option<Books>> {
+    ) -> anyhow::Result<Option<KubeletRecords>> {
         let begun = self.clock.uptime();
-        let books = self.read().await?;
+        let records = self.read().await?;
         let is_trusted = match &self.settings.own_pod {
-            Some(own) => books.are_whole(own),
+            Some(own) => records.are_whole(own),
             // A checkpoint that cannot be read releases nothing.
-            None => books.checkpoint != Checkpoint::Missing || self.has_started(),
+            None => records.checkpoint != Checkpoint::Missing || self.has_started(),
         };
         if !is_trusted {
             return Ok(None);
         }
         let at = Look { held, begun };
-        Ok(Some(self.freshened(books, at, confirmed).await))
+        Ok(Some(self.freshened(records, at, confirmed).await))
     }
 
     /// Returns whether the kubelet has been running for `kubelet_startup_grace`.
@@ -104,43 +104,43 @@ impl BooksReader {
         age.is_some_and(|age| age >= self.settings.kubelet_startup_grace)
     }
 
-    /// Reads both books as they are, trusted or not.
-    pub(super) async fn read(&self) -> anyhow::Result<Books> {
+    /// Reads both records as they are, trusted or not.
+    pub(super) async fn read(&self) -> anyhow::Result<KubeletRecords> {
         // The list first. What the kubelet allocates after that is in the file as well.
         let list = pod_resources::pod_list(&self.settings).await?;
         let checkpoint = read_checkpoint(&self.settings).await;
-        Ok(Books { list, checkpoint })
+        Ok(KubeletRecords { list, checkpoint })
     }
 
-    /// Reads both books, with a checkpoint that is not older than the list if the kubelet can be made to write one.
-    pub(super) async fn read_fresh(&self) -> anyhow::Result<Books> {
+    /// Reads both records, with a checkpoint that is not older than the list if the kubelet can be made to write one.
+    pub(super) async fn read_fresh(&self) -> anyhow::Result<KubeletRecords> {
         let begun = self.clock.uptime();
-        let books = self.read().await?;
+        let records = self.read().await?;
         let at = Look { held: &[], begun };
-        Ok(self.freshened(books, at, &mut None).await)
+        Ok(self.freshened(records, at, &mut None).await)
     }
 
-    /// Returns the same books, with a new checkpoint if the old one may be older than the list.
+    /// Returns the same records, with a new checkpoint if the old one may be older than the list.
     async fn freshened(
         &self,
-        mut books: Books,
+        mut records: KubeletRecords,
         Look { held, begun }: Look<'_>,
         confirmed: &mut Option<Confirmed>,
-    ) -> Books {
-        let doubts = books.doubts(held);
+    ) -> KubeletRecords {
+        let doubts = records.doubts(held);
         let at_most = CONFIRMED_FOR * self.settings.look_interval;
         let is_confirmed = (confirmed.as_ref())
-            .is_some_and(|last| last.still_holds(&books, &doubts, At { begun, at_most }));
+            .is_some_and(|last| last.still_holds(&records, &doubts, At { begun, at_most }));
         let mut is_fresh = true;
-        if !doubts.is_empty() && !is_confirmed && books.checkpoint != Checkpoint::Missing {
+        if !doubts.is_empty() && !is_confirmed && records.checkpoint != Checkpoint::Missing {
             is_fresh = self.is_written_anew().await;
-            books.checkpoint = read_checkpoint(&self.settings).await;
-            *confirmed = is_fresh.then(|| Confirmed::by(&books, held, begun, confirmed.as_ref()));
+            records.checkpoint = read_checkpoint(&self.settings).await;
+            *confirmed = is_fresh.then(|| Confirmed::by(&records, held, begun, confirmed.as_ref()));
         }
-        if let Checkpoint::Read { is_fresh: so, .. } = &mut books.checkpoint {
+        if let Checkpoint::Read { is_fresh: so, .. } = &mut records.checkpoint {
             *so = is_fresh;
         }
-        books
+        records
     }
 
     /// Makes the kubelet write its checkpoint. Returns whether it did.
@@ -160,7 +160,7 @@ impl BooksReader {
     }
 }
 
-/// A look at the books.
+/// A look at the records.
 struct Look<'a> {
     /// The slots that this node holds.
     held: &'a [Held],

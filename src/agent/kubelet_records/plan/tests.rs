@@ -1,6 +1,7 @@
 use super::*;
 use crate::model::{
     checkpoint::{self, encoded},
+    instance_name::InstanceKey,
     slot::SlotOwner,
 };
 
@@ -40,7 +41,7 @@ fn file() -> Data {
     }
 }
 
-fn books(listed: &[(&str, &str)], is_fresh: bool) -> Books {
+fn records(listed: &[(&str, &str)], is_fresh: bool) -> KubeletRecords {
     let mut list = PodList::default();
     for (resource, id) in listed {
         let ids = (list.by_resource.entry(resource.parse().unwrap())).or_default();
@@ -48,14 +49,14 @@ fn books(listed: &[(&str, &str)], is_fresh: bool) -> Books {
     }
     list.ids = by_plugin(&list.by_resource);
     let entries = entries(file(), &"akri.sh".parse().unwrap());
-    Books {
+    KubeletRecords {
         list,
         checkpoint: Checkpoint::Read { entries, is_fresh },
     }
 }
 
-fn used(books: &Books) -> Vec<String> {
-    let ids = books.uses().into_iter().flat_map(|one| one.ids);
+fn used(records: &KubeletRecords) -> Vec<String> {
+    let ids = records.uses().into_iter().flat_map(|one| one.ids);
     ids.map(|id| id.to_string()).collect()
 }
 
@@ -93,28 +94,28 @@ fn an_answer_that_cannot_be_read_still_holds_its_ids() {
 
 #[test]
 fn what_the_checkpoint_alone_has_is_held_and_is_in_use_for_certain_once_it_is_fresh() {
-    let stale = books(&[("akri.sh/cam", "cam-4"), ("akri.sh/cam", "cam-5")], false);
+    let stale = records(&[("akri.sh/cam", "cam-4"), ("akri.sh/cam", "cam-5")], false);
     let held = stale.held().unwrap();
     assert!(held["cam-3b4293"].contains("cam-3b4293-0"));
     assert_eq!(held["cam"].len(), 2);
     assert_eq!(used(&stale), ["cam-4", "cam-5"]);
-    assert_eq!(used(&books(&[], true)), ["cam-3b4293-0", "cam-4"]);
+    assert_eq!(used(&records(&[], true)), ["cam-3b4293-0", "cam-4"]);
 }
 
 #[test]
 fn a_checkpoint_that_cannot_be_read_lets_nothing_be_released_and_the_list_be_used() {
-    let mut books = books(&[("akri.sh/cam", "cam-4")], false);
-    books.checkpoint = Checkpoint::Unreadable(Unreadable("no".to_owned()));
-    assert_eq!(books.held(), None);
-    assert_eq!(used(&books), ["cam-4"]);
-    books.checkpoint = Checkpoint::Missing;
-    assert_eq!(books.held().unwrap()["cam"].len(), 1);
+    let mut records = records(&[("akri.sh/cam", "cam-4")], false);
+    records.checkpoint = Checkpoint::Unreadable(Unreadable("no".to_owned()));
+    assert_eq!(records.held(), None);
+    assert_eq!(used(&records), ["cam-4"]);
+    records.checkpoint = Checkpoint::Missing;
+    assert_eq!(records.held().unwrap()["cam"].len(), 1);
 }
 
 #[test]
 fn what_the_books_do_not_agree_on_is_in_doubt() {
     let held = |slot: &str, owner: SlotOwner| Held {
-        key: ObjectKey::new("default", "cam-3b4293"),
+        key: InstanceKey::new("default", "cam-3b4293"),
         slot: slot.parse().unwrap(),
         owner,
         answered: Duration::ZERO,
@@ -127,8 +128,8 @@ fn what_the_books_do_not_agree_on_is_in_doubt() {
         held("cam-3b4293-0", SlotOwner::Node("a".into())),
         held("cam-3b4293-1", by_configuration),
     ];
-    let books = books(&[("akri.sh/cam-3b4293", "cam-3b4293-0")], false);
-    let doubts = books.doubts(&slots);
+    let records = records(&[("akri.sh/cam-3b4293", "cam-3b4293-0")], false);
+    let doubts = records.doubts(&slots);
     assert_eq!(doubts.into_iter().collect::<Vec<_>>(), ["cam-4", "cam-9"]);
 }
 
@@ -149,13 +150,13 @@ fn a_fresh_checkpoint_is_believed_until_a_pod_goes_or_something_else_is_in_doubt
         seen: doubts.clone(),
     };
     let holds = |names: &[&str], doubts: &BTreeSet<String>, at: u64| {
-        let mut books = books(&[], false);
-        books.list.pods = pods(names);
+        let mut records = records(&[], false);
+        records.list.pods = pods(names);
         let at = At {
             begun: seconds(at),
             at_most: seconds(60),
         };
-        confirmed.still_holds(&books, doubts, at)
+        confirmed.still_holds(&records, doubts, at)
     };
     assert!(holds(&["a", "b", "new"], &doubts, 69));
     assert!(holds(&["a", "b"], &BTreeSet::new(), 11));
@@ -167,7 +168,7 @@ fn a_fresh_checkpoint_is_believed_until_a_pod_goes_or_something_else_is_in_doubt
 #[test]
 fn what_is_in_doubt_for_the_first_time_is_not_confirmed() {
     // Its Pod was admitted after the list was made, so that the list does not say when it goes.
-    let began = books(&[], true);
+    let began = records(&[], true);
     let first = Confirmed::by(&began, &[], Duration::from_secs(1), None);
     let doubts = began.doubts(&[]);
     assert!(!doubts.is_empty());

@@ -1,4 +1,4 @@
-//! Combines the kubelet's two books about our resources, and decides when they can be trusted. Pure.
+//! Combines the kubelet's two records about our resources, and decides when they can be trusted. Pure.
 use crate::{
     agent::{
         pod_resources::by_plugin,
@@ -20,7 +20,7 @@ use std::{
     time::Duration,
 };
 
-/// How many digits the digest of an Instance has: the short form, and the long one.
+/// The number of digits in the digest of an Instance: the short form, and the long one.
 const DIGEST_LENGTHS: [usize; 2] = [6, 10];
 
 /// The ids of one resource that one container holds, by the checkpoint.
@@ -46,14 +46,14 @@ pub(crate) enum Checkpoint {
     Unreadable(Unreadable),
     Read {
         entries: Vec<Entry>,
-        /// Whether the kubelet has written it after it had dropped the Pods that ended before the list was made.
+        /// True if the kubelet has written it after it had dropped the Pods that ended before the list was made.
         is_fresh: bool,
     },
 }
 
-/// Both books, as one look found them.
+/// Both records, as one look found them.
 #[derive(Debug)]
-pub(crate) struct Books {
+pub(crate) struct KubeletRecords {
     pub(crate) list: PodList,
     pub(crate) checkpoint: Checkpoint,
 }
@@ -76,18 +76,23 @@ pub(crate) struct Confirmed {
 pub(crate) struct At {
     /// The uptime at which it was begun.
     pub(crate) begun: Duration,
-    /// How long a checkpoint that was fresh counts as such while no Pod goes.
+    /// The time for which a checkpoint that was fresh counts as such while no Pod goes.
     pub(crate) at_most: Duration,
 }
 
 impl Confirmed {
-    /// Returns what these books, with a checkpoint that is fresh, confirm. `last` is what the look before confirmed.
-    pub(crate) fn by(books: &Books, held: &[Held], begun: Duration, last: Option<&Self>) -> Self {
-        let seen = books.doubts(held);
+    /// Returns what these records, with a checkpoint that is fresh, confirm. `last` is what the look before confirmed.
+    pub(crate) fn by(
+        records: &KubeletRecords,
+        held: &[Held],
+        begun: Duration,
+        last: Option<&Self>,
+    ) -> Self {
+        let seen = records.doubts(held);
         let known = last.map(|last| &last.seen & &seen);
         Self {
             begun,
-            pods: books.list.pods.clone(),
+            pods: records.list.pods.clone(),
             doubts: known.unwrap_or_default(),
             seen,
         }
@@ -95,14 +100,19 @@ impl Confirmed {
 
     /// Returns whether the checkpoint need not be written anew for a look with these doubts. Between two looks a Pod
     /// may be replaced by another of its name, which does not show: so that is not for ever.
-    pub(crate) fn still_holds(&self, books: &Books, doubts: &BTreeSet<String>, at: At) -> bool {
+    pub(crate) fn still_holds(
+        &self,
+        records: &KubeletRecords,
+        doubts: &BTreeSet<String>,
+        at: At,
+    ) -> bool {
         at.begun.saturating_sub(self.begun) < at.at_most
-            && self.pods.is_subset(&books.list.pods)
+            && self.pods.is_subset(&records.list.pods)
             && doubts.is_subset(&self.doubts)
     }
 }
 
-impl Books {
+impl KubeletRecords {
     /// Returns whether the list has the agent's own Pod: for a while after its start a kubelet lists nothing, while
     /// containers run, and so it does as long as it cannot reach the API server.
     pub(crate) fn are_whole(&self, own_pod: &ObjectKey) -> bool {
@@ -131,7 +141,7 @@ impl Books {
         }
     }
 
-    /// Returns the same ids by resource, as far as the books can be read.
+    /// Returns the same ids by resource, as far as the records can be read.
     pub(crate) fn held_by_resource(&self) -> IdsByResource {
         let mut ids = self.list.by_resource.clone();
         for entry in self.entries() {
@@ -197,7 +207,7 @@ pub(crate) fn entries(data: Data, prefixes: &ResourcePrefixes) -> Vec<Entry> {
     });
     ours.map(|(resource, entry)| {
         let response = entry.response().unwrap_or_default();
-        // What cannot be read tells nothing; the ids are held all the same.
+        // An unreadable part says nothing; the ids are held all the same.
         let response = ContainerAllocateResponse::decode(response.as_slice()).unwrap_or_default();
         Entry {
             ids: entry.ids().cloned().collect(),
