@@ -1,7 +1,7 @@
 //! Gives `benches/controller.rs` the plans of a controller, in a world of any size. Nothing else uses this file.
 use super::{
     brokers::{memory::Memory as Brokers, plan as brokers, report::Reports},
-    nodes::{away::Now, lost::Memory as Lost, plan as nodes},
+    nodes::{absent_node::Now, lost::Memory as Lost, plan as nodes},
     parts::Parts,
     services::plan as services,
     status::plan as status,

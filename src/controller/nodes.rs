@@ -1,7 +1,8 @@
 //! Creates, changes and deletes Instances: merged from the NodeDevices of all nodes, and without lost nodes. It also removes
 //! what Akri's agents left on Instances and Configurations.
-pub(crate) mod away;
+pub(crate) mod absent_node;
 mod create;
+mod device_reports;
 mod finalizers;
 mod looks;
 pub(crate) mod lost;
@@ -9,11 +10,10 @@ mod merge;
 pub(crate) mod notices;
 mod patch;
 pub(crate) mod plan;
-mod sights;
 
+pub(crate) use device_reports::DeviceReports;
 pub(super) use looks::not_gone;
 pub(crate) use lost::{is_working, settles_in};
-pub(crate) use sights::Sights;
 
 use super::{
     Shared, Turns,
@@ -31,7 +31,7 @@ use crate::{
     model::{names::ObjectKey, typed_names::NodeName},
     store::key_of,
 };
-use away::Now;
+use absent_node::Now;
 use json_patch::Patch as JsonPatch;
 use k8s_openapi::jiff::Timestamp;
 use kube::{
@@ -254,12 +254,12 @@ async fn change_instance(shared: &Shared, state: &Mutex<State>, change: &Change)
     if let Some(patch) = &change.patch {
         match (api.patch(&key.name, &params(), &untracked(patch.clone()))).await {
             Ok(changed) => {
-                let left = change.away.iter().chain(&change.gone);
+                let left = change.absent.iter().chain(&change.gone);
                 lock(state).memory.left(key, left, Instant::now());
                 if let Some(note) = notices::released(&change.freed) {
                     (shared.events).normal(about(&changed), Reason::SlotsReleased.as_str(), note);
                 }
-                info!(instance = %key, gone = ?change.gone, not_ready = ?change.away, "adjusted to its nodes");
+                info!(instance = %key, gone = ?change.gone, not_ready = ?change.absent, "adjusted to its nodes");
                 debug!(instance = %key, %patch, "the patch");
             }
             Err(e) => return is_done(key, "adjust the Instance to its nodes", Err(e)),

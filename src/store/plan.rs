@@ -441,7 +441,7 @@ mod tests {
             ..InstanceStatus::default()
         };
         assert_eq!(with_conditions(well.clone(), &spec, "t2"), well);
-        let gone = with_exception(&well, "a", &view(false, None), "t2");
+        let gone = with_exception(&well, "a", &health(false, None), "t2");
         let gone = with_conditions(gone, &spec, "t2");
         let types: Vec<_> = gone.conditions.iter().map(|c| c.type_.as_str()).collect();
         assert_eq!(types, ["Available", "BrokersReady"]);

@@ -1,8 +1,8 @@
 //! Simulates one run of a controller: its view of the cluster, and the passes that it makes as the leader.
 //!
 //! The decisions are the real ones: `controller::nodes::plan`, `controller::brokers::plan` with its memory,
-//! `controller::{touched, parts, agenda}`, and `controller::pace`. The loops around them are copies. The Lease is not modelled: `faults.rs` chooses the leader, and
-//! lets two controllers lead for a moment.
+//! `controller::{touched, parts, agenda}`, and `controller::pace`. The loops around them are copies. The Lease is not
+//! modelled: `faults.rs` chooses the leader, and lets two controllers lead for a moment.
 //! It does not model Jobs, Services and the status of Configurations.
 use super::{
     World,
@@ -20,7 +20,7 @@ use crate::{
             memory::{Memory as Brokers, Outcome},
             plan as brokers,
         },
-        nodes::{away, lost::Memory as Lost, plan as nodes},
+        nodes::{absent_node, lost::Memory as Lost, plan as nodes},
         pace::Pace,
         touched::touched,
         world::{BrokerPod, Meta, World as Seen},
@@ -265,24 +265,24 @@ impl Controller {
         }
     }
 
-    fn now(&self) -> away::Now {
-        away::Now {
+    fn now(&self) -> absent_node::Now {
+        absent_node::Now {
             clock: self.world.machine.clock(),
             instant: self.world.machine.instant(),
         }
     }
 
     /// Implements `controller::nodes::pods_of`.
-    async fn pods_of(&self, node: &str) -> away::Pods {
+    async fn pods_of(&self, node: &str) -> absent_node::Pods {
         let that_may_run = |pod: &Arc<Pod>| pod.node == node && !pod.has_ended();
         let has_pods = self.client.request(
             || format!("list pods of {node}"),
             |server| Ok(server.pods.objects.values().any(that_may_run)),
         );
         match has_pods.await {
-            Ok(true) => away::Pods::Remain,
-            Ok(false) => away::Pods::Deleted,
-            Err(_) => away::Pods::Unknown,
+            Ok(true) => absent_node::Pods::Remain,
+            Ok(false) => absent_node::Pods::Deleted,
+            Err(_) => absent_node::Pods::Unknown,
         }
     }
 
@@ -305,7 +305,7 @@ impl Controller {
                     if let Err(e) = self.patch(&change.key, (patch, false)).await {
                         return is_not_found(&e);
                     }
-                    let left = change.away.iter().chain(&change.gone);
+                    let left = change.absent.iter().chain(&change.gone);
                     let now = self.now().instant;
                     memory.borrow_mut().left(&change.key, left, now);
                 }

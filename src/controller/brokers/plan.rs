@@ -1,7 +1,7 @@
 //! Decides which brokers to create, replace and delete. Pure.
 mod jobs;
+mod node_choice;
 mod pods;
-mod seats;
 mod specs;
 
 use super::{
@@ -18,7 +18,7 @@ use crate::{
     },
     controller::{
         agenda::Waits,
-        nodes::Sights,
+        nodes::DeviceReports,
         parts::part_of,
         world::{BrokerJob, BrokerPod, World},
     },
@@ -110,7 +110,7 @@ pub(crate) fn plan(input: &Input<'_>) -> Plan {
         input,
         pods: owned(&input.world.pods, |pod| pod.meta.owner.as_deref()),
         jobs: owned(&input.world.jobs, |job| job.meta.owner.as_deref()),
-        sights: Sights::new(input.world),
+        device_reports: DeviceReports::new(input.world),
         loads: None,
         specs: BTreeMap::new(),
         moves: 0,
@@ -158,7 +158,7 @@ struct Planner<'a> {
     input: &'a Input<'a>,
     pods: Owned<'a, BrokerPod>,
     jobs: Owned<'a, BrokerJob>,
-    sights: Sights<'a>,
+    device_reports: DeviceReports<'a>,
     /// The number of brokers of each node, by the value of the node's label, once it is needed.
     loads: Option<BTreeMap<String, usize>>,
     specs: BTreeMap<&'a ObjectKey, specs::CheckedSpec>,
@@ -254,19 +254,19 @@ impl<'a> Planner<'a> {
         let instance = target.subject.instance;
         let seen = instance.status.iter().flat_map(|status| &status.nodes);
         let seen: BTreeMap<_, _> = seen.map(|node| (&node.name, node)).collect();
-        let views = match instance.spec.shared {
-            true => self.sights.of(target.subject.key, instance),
+        let reports = match instance.spec.shared {
+            true => self.device_reports.of(target.subject.key, instance),
             false => BTreeMap::new(),
         };
         let annotations = instance.metadata.annotations.as_ref();
         let noted = annotations.and_then(|all| all.get(names::CONNECTION));
-        let is_healthy = |node: &NodeName| match views.get(node) {
-            Some(view) => view.is_healthy(),
+        let is_healthy = |node: &NodeName| match reports.get(node) {
+            Some(report) => report.is_healthy(),
             None => (instance.status.as_ref()).is_none_or(|status| is_seen(status, node)),
         };
         // The node's present report counts first, then the annotation of its own device, then an earlier agent's entry.
         let connection = |node: &NodeName| {
-            let said = views.get(node).map(|view| &view.connection);
+            let said = reports.get(node).map(|report| &report.connection);
             let written = || seen.get(node).map(|seen| &seen.connection);
             let own = noted.filter(|_| !instance.spec.shared);
             own.or_else(|| said.or_else(written)?.as_ref())
@@ -287,7 +287,7 @@ impl<'a> Planner<'a> {
         instance.spec.nodes.iter().map(place).collect()
     }
 
-    fn may_start(&mut self, key: &ObjectKey, digest: &str) -> bool {
+    fn check_start(&mut self, key: &ObjectKey, digest: &str) -> bool {
         let at = self.input.memory.not_before(key, digest);
         match at.filter(|at| *at > self.input.now) {
             Some(at) => self.wake_at(at),

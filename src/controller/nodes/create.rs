@@ -1,7 +1,7 @@
 //! The Instances of shared devices that have none yet. Pure.
 use super::{
+    device_reports::{DeviceReports, Identity, NodeReports, is_same_host, names_of, rank},
     lost::Memory,
-    sights::{Identity, Sights, Views, is_same_host, names_of, rank},
 };
 use crate::{
     api::{
@@ -24,7 +24,7 @@ use tokio::time::Instant;
 /// Returns the Instances to be created now, at most `maxInstances` of a Configuration.
 pub(crate) fn new_instances(
     world: &World,
-    sights: &Sights<'_>,
+    device_reports: &DeviceReports<'_>,
     memory: &Memory,
     now: Instant,
 ) -> Vec<Instance> {
@@ -37,7 +37,7 @@ pub(crate) fn new_instances(
         *counts.entry(of).or_default() += 1;
     }
     let mut made = vec![];
-    for (device, views) in sights.without_instance() {
+    for (device, reports) in device_reports.without_instance() {
         let Some(configuration) = world.configurations.get(&device.configuration) else {
             continue;
         };
@@ -48,8 +48,8 @@ pub(crate) fn new_instances(
         }
         let is_there =
             |node: &NodeName| world.nodes.contains_key(node) && !memory.is_silent(node, now);
-        let mut seen: Views<'_> = views.clone();
-        seen.retain(|node, view| view.is_healthy() && is_there(node));
+        let mut seen: NodeReports<'_> = reports.clone();
+        seen.retain(|node, report| report.is_healthy() && is_there(node));
         let most = configuration.spec.max_nodes;
         let most = most.and_then(|most| usize::try_from(most).ok());
         let key = |name: &str| ObjectKey::new(&device.configuration.namespace, name);
@@ -68,7 +68,7 @@ pub(crate) fn new_instances(
 }
 
 /// Returns the first `most` nodes in the order of the device.
-fn first_in_order<'a>(name: &str, seen: Views<'a>, most: usize) -> Views<'a> {
+fn first_in_order<'a>(name: &str, seen: NodeReports<'a>, most: usize) -> NodeReports<'a> {
     if seen.len() <= most {
         return seen;
     }
@@ -82,15 +82,15 @@ fn instance(
     device: &Identity,
     configuration: &Configuration,
     name: &str,
-    seen: &Views<'_>,
+    seen: &NodeReports<'_>,
 ) -> Option<Instance> {
     let (first, properties) =
-        (seen.iter()).find_map(|(node, view)| Some((*node, view.properties.as_ref()?)))?;
+        (seen.iter()).find_map(|(node, report)| Some((*node, report.properties.as_ref()?)))?;
     // A node that sees another host of a pinned device's name does not offer it.
-    let pin = seen.get(first).and_then(|view| view.pin.as_ref());
-    let is_same = |view: &SeenDevice| is_same_host(view, pin);
+    let pin = seen.get(first).and_then(|report| report.pin.as_ref());
+    let is_same = |report: &SeenDevice| is_same_host(report, pin);
     let others = (seen.iter())
-        .filter(|(node, view)| **node != first && is_same(view))
+        .filter(|(node, report)| **node != first && is_same(report))
         .map(|(node, _)| node);
     let nodes: Vec<NodeName> = [&first]
         .into_iter()
@@ -121,10 +121,10 @@ fn instance(
 }
 
 /// Returns the slots that containers have already. If two nodes report one slot, the first node gets it.
-fn usage(name: &str, seen: &Views<'_>) -> BTreeMap<String, String> {
+fn usage(name: &str, seen: &NodeReports<'_>) -> BTreeMap<String, String> {
     let mut usage = BTreeMap::new();
-    for (node, view) in seen {
-        for (slot, owner) in &view.usage {
+    for (node, report) in seen {
+        for (slot, owner) in &report.usage {
             let is_its = slot
                 .parse::<SlotId>()
                 .is_ok_and(|slot| slot.instance == name);

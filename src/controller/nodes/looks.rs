@@ -1,5 +1,5 @@
 //! Asks the API server about nodes that look deleted: whether they are, and whether Pods of theirs are left.
-use super::away::Pods;
+use super::absent_node::Pods;
 use crate::{
     cluster::{
         SIDE_BY_SIDE,

@@ -2,7 +2,7 @@
 //!
 //! | the node | leaves Instances | its slots are free |
 //! |---|---|---|
-//! | is not ready | after [`AWAY_AFTER`] | after `spec.slotReleaseSeconds`, if its agent did not join again |
+//! | is not ready | after [`LOST_AFTER`] | after `spec.slotReleaseSeconds`, if its agent did not join again |
 //! | is not ready and is marked as shut down | at once | at once |
 //! | is deleted, and Pods of it are there | at once | after `spec.slotReleaseSeconds` |
 //! | is deleted, and its Pods too | at once | at once |
@@ -14,8 +14,8 @@
 //! node is first seen as lost, and only by a process that did not see the node before. From then on a clock counts that
 //! does not step.
 use super::{
-    away::{AWAY_AFTER, Away, Look, Now, Pods, Wait, Why, object_of},
-    sights::Sights,
+    absent_node::{AbsentNode, LOST_AFTER, Look, Now, Pods, Wait, Why, object_of},
+    device_reports::DeviceReports,
 };
 use crate::{
     api::instance::{Instance, InstanceStatus},
@@ -41,7 +41,7 @@ pub(crate) struct Memory {
     /// The nodes that were ready at the last look.
     ready: BTreeSet<NodeName>,
     /// The nodes that are not ready, and the deleted ones that hold slots.
-    pub(crate) away: BTreeMap<NodeName, Away>,
+    pub(crate) absent: BTreeMap<NodeName, AbsentNode>,
     pub(crate) outage: Option<Outage>,
     /// The time at which any node last saw the device of each Instance, by the Instance's uid. `None` if it was seen at the
     /// last look at its part: it has been seen ever since.
@@ -55,7 +55,7 @@ pub(crate) struct Memory {
 /// An outage: more than half of the nodes are not ready.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Outage {
-    pub(crate) away: usize,
+    pub(crate) absent: usize,
     pub(crate) of: usize,
     since: Instant,
     /// The Configurations that it was reported on.
@@ -87,39 +87,39 @@ impl Memory {
         self.notice_seen(world, now.instant);
         self.notice_holders(world);
         let was_outage = self.outage.is_some();
-        self.outage = outage(world).map(|(away, of)| {
+        self.outage = outage(world).map(|(absent, of)| {
             let known = self.outage.take();
             let (since, reported) = known.map_or((now.instant, BTreeSet::new()), |known| {
                 (known.since, known.reported)
             });
             Outage {
-                away,
+                absent,
                 of,
                 since,
                 reported,
             }
         });
-        let mut known = mem::take(&mut self.away);
+        let mut known = mem::take(&mut self.absent);
         for (name, why) in lost(world, self.holders.values().flatten()) {
             let object_uid = object_of(&name, world);
-            let mut away = match known.remove(&name) {
-                Some(away) if why.continues(away.why) => {
-                    away.gone_on(why, &name, world.whole(), now)
+            let mut absent = match known.remove(&name) {
+                Some(absent) if why.continues(absent.why) => {
+                    absent.gone_on(why, &name, world.whole(), now)
                 }
                 // It was seen until now, so its time is not needed.
-                Some(_) => Away::new(why, Duration::ZERO, object_uid, now),
+                Some(_) => AbsentNode::new(why, Duration::ZERO, object_uid, now),
                 None if self.ready.contains(&name) => {
-                    Away::new(why, Duration::ZERO, object_uid, now)
+                    AbsentNode::new(why, Duration::ZERO, object_uid, now)
                 }
-                None => Away::new(why, why.age(now.clock), object_uid, now),
+                None => AbsentNode::new(why, why.age(now.clock), object_uid, now),
             };
             if was_outage || self.outage.is_some() {
-                (away.noticed, away.before) = (now.instant, Duration::ZERO);
+                (absent.noticed, absent.before) = (now.instant, Duration::ZERO);
             }
             let is_there = |key: &ObjectKey| world.whole().instances.contains_key(key);
-            away.left.retain(|key, _| is_there(key));
-            away.reported.retain(|(key, _)| is_there(key));
-            self.away.insert(name, away);
+            absent.left.retain(|key, _| is_there(key));
+            absent.reported.retain(|(key, _)| is_there(key));
+            self.absent.insert(name, absent);
         }
         self.ready = (world.nodes.iter())
             .filter(|(_, node)| node.is_ready)
@@ -128,10 +128,10 @@ impl Memory {
     }
 
     fn notice_seen(&mut self, world: &World, now: Instant) {
-        let sights = Sights::new(world);
+        let device_reports = DeviceReports::new(world);
         let says_so = |key: &ObjectKey, instance: &Instance| {
-            let views = sights.of(key, instance);
-            views.values().any(|view| view.is_healthy())
+            let reports = device_reports.of(key, instance);
+            reports.values().any(|report| report.is_healthy())
         };
         let well = InstanceStatus::default();
         let mut known = BTreeSet::new();
@@ -186,25 +186,25 @@ impl Memory {
         now: Instant,
     ) {
         for node in nodes {
-            if let Some(away) = self.away.get_mut(node) {
-                away.left.insert(key.clone(), now);
+            if let Some(absent) = self.absent.get_mut(node) {
+                absent.left.insert(key.clone(), now);
             }
         }
     }
 
     /// Records the Pods that a look for those of a deleted node has found.
     pub(crate) fn looked(&mut self, node: &NodeName, pods: Pods, now: Instant) {
-        if let Some(away) = self.away.get_mut(node) {
-            away.look = Some(Look { at: now, pods });
+        if let Some(absent) = self.absent.get_mut(node) {
+            absent.look = Some(Look { at: now, pods });
         }
     }
 
     /// Returns whether a node whose Node object exists is to leave its Instances.
     pub(crate) fn must_leave(&self, node: &NodeName, now: Instant) -> bool {
-        let away = self.away.get(node);
-        away.is_some_and(|away| match away.why {
+        let absent = self.absent.get(node);
+        absent.is_some_and(|absent| match absent.why {
             Why::NotReady { is_off, .. } => {
-                is_off || self.outage.is_none() && away.age(now) >= AWAY_AFTER
+                is_off || self.outage.is_none() && absent.age(now) >= LOST_AFTER
             }
             Why::Deleted => false,
         })
@@ -219,11 +219,11 @@ impl Memory {
         is_shared: bool,
         now: Instant,
     ) -> bool {
-        let is_there = |away: &Away| match &away.object_uid {
-            Some(_) if is_shared => away.has_answered(),
-            Some(_) | None => away.left.contains_key(key),
+        let is_there = |absent: &AbsentNode| match &absent.object_uid {
+            Some(_) if is_shared => absent.has_answered(),
+            Some(_) | None => absent.left.contains_key(key),
         };
-        self.must_leave(node, now) && !self.away.get(node).is_some_and(is_there)
+        self.must_leave(node, now) && !self.absent.get(node).is_some_and(is_there)
     }
 
     /// Returns whether the NodeDevices of a node were written before it was lost.
@@ -233,7 +233,7 @@ impl Memory {
 
     /// Returns whether a node is lost, and its agent lives.
     pub(crate) fn has_answered(&self, node: &NodeName) -> bool {
-        self.away.get(node).is_some_and(Away::has_answered)
+        self.absent.get(node).is_some_and(AbsentNode::has_answered)
     }
 
     /// Returns the outlook of the slots of `node` in an Instance that it is to leave or has left. `release` is the time that
@@ -245,10 +245,10 @@ impl Memory {
         release: Option<Duration>,
         now: Instant,
     ) -> Option<Outlook> {
-        let away = self.away.get(node)?;
-        match away.why {
+        let absent = self.absent.get(node)?;
+        match absent.why {
             Why::NotReady { is_off: true, .. } => return Some(Outlook::Free),
-            Why::Deleted if away.pods() == Pods::Deleted => return Some(Outlook::Free),
+            Why::Deleted if absent.pods() == Pods::Deleted => return Some(Outlook::Free),
             Why::NotReady { is_off: false, .. } | Why::Deleted => {}
         }
         if self.outage.is_some() {
@@ -257,8 +257,8 @@ impl Memory {
         let Some(release) = release else {
             return Some(Outlook::Never);
         };
-        let by_age = release.saturating_sub(away.age(now));
-        let left = by_age.max(away.rejoins_in(place.instance, place.is_named, now));
+        let by_age = release.saturating_sub(absent.age(now));
+        let left = by_age.max(absent.rejoins_in(place.instance, place.is_named, now));
         Some(match left.is_zero() {
             true => Outlook::Free,
             false => Outlook::FreeIn(left),
@@ -267,16 +267,19 @@ impl Memory {
 
     /// The deleted nodes whose Pods are to be looked for now.
     pub(crate) fn looks(&self, now: Instant) -> Vec<NodeName> {
-        let due = |away: &Away| away.look_in(now).is_some_and(|wait| wait.is_zero());
-        let due = self.away.iter().filter(|(_, away)| due(away));
+        let due = |absent: &AbsentNode| absent.look_in(now).is_some_and(|wait| wait.is_zero());
+        let due = self.absent.iter().filter(|(_, absent)| due(absent));
         due.map(|(name, _)| name.clone()).collect()
     }
 
     /// Returns when a node is given up, or its Pods are looked for again.
     pub(crate) fn wake_in(&self, now: Instant) -> Option<Duration> {
-        let looks = self.away.values().filter_map(|away| away.look_in(now));
-        let leave = self.away.values().map(|away| match self.outage {
-            None => AWAY_AFTER.saturating_sub(away.age(now)),
+        let looks = self
+            .absent
+            .values()
+            .filter_map(|absent| absent.look_in(now));
+        let leave = self.absent.values().map(|absent| match self.outage {
+            None => LOST_AFTER.saturating_sub(absent.age(now)),
             Some(_) => Duration::ZERO,
         });
         let outage = self.outage.iter().map(|outage| outage.lasts_in(now));
@@ -286,8 +289,8 @@ impl Memory {
 
     /// Records a report on an Instance.
     pub(crate) fn tell(&mut self, node: &NodeName, key: &ObjectKey, wait: Wait) {
-        if let Some(away) = self.away.get_mut(node) {
-            away.reported.insert((key.clone(), wait));
+        if let Some(absent) = self.absent.get_mut(node) {
+            absent.reported.insert((key.clone(), wait));
         }
     }
 
@@ -302,7 +305,7 @@ impl Memory {
 impl Outage {
     /// Returns when it has lasted for so long that it is worth a report.
     fn lasts_in(&self, now: Instant) -> Duration {
-        AWAY_AFTER.saturating_sub(now - self.since)
+        LOST_AFTER.saturating_sub(now - self.since)
     }
 
     /// Returns whether the outage is to be reported on a Configuration.
@@ -334,11 +337,11 @@ fn outage(world: &World) -> Option<(usize, usize)> {
     let is_counted =
         |node: &&NodeState| node.since.is_some() && (node.is_ready || !node.is_out_of_service);
     let counted = || world.nodes.values().map(AsRef::as_ref).filter(is_counted);
-    let (away, of) = (
+    let (absent, of) = (
         counted().filter(|node| !node.is_ready).count(),
         counted().count(),
     );
-    (away * 2 > of).then_some((away, of))
+    (absent * 2 > of).then_some((absent, of))
 }
 
 /// Returns whether the node's agent is to be reckoned with: one that is not ready just now may be back soon.
@@ -349,5 +352,5 @@ pub(crate) fn is_working(node: &NodeState, now: Timestamp) -> bool {
 /// Returns how long a node that is not ready is taken for one that works.
 pub(crate) fn settles_in(node: &NodeState, now: Timestamp) -> Option<Duration> {
     let since = node.since.filter(|_| !node.is_ready)?;
-    Some(AWAY_AFTER.saturating_sub(elapsed(since, now)))
+    Some(LOST_AFTER.saturating_sub(elapsed(since, now)))
 }

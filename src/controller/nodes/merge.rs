@@ -1,9 +1,9 @@
 //! Merges the content of an Instance that depends on nodes: for a shared device from the nodes' reports, for another one
 //! by taking lost nodes out. Pure.
 use super::{
+    device_reports::{NodeReports, exceptions, is_same_host, rank},
     notices,
-    plan::{Change, View, holders},
-    sights::{Views, exceptions, is_same_host, rank},
+    plan::{Change, Planner, holders},
 };
 use crate::{
     api::{condition, instance::Instance, names},
@@ -21,48 +21,50 @@ use json_patch::{Patch, PatchOperation};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 
-impl View<'_> {
+impl Planner<'_> {
     /// Returns what the nodes say of a device that is shared. Of one of its own, its agent writes it.
-    pub(super) fn views(&self, key: &ObjectKey, instance: &Instance) -> Views<'_> {
+    pub(super) fn reports(&self, key: &ObjectKey, instance: &Instance) -> NodeReports<'_> {
         match instance.spec.shared {
-            true => self.sights.of(key, instance),
-            false => Views::new(),
+            true => self.device_reports.of(key, instance),
+            false => NodeReports::new(),
         }
     }
 
-    /// The nodes as they are to be: those that stay in their order, then those that join. What is gone or away is noted in
+    /// The nodes as they are to be: those that stay in their order, then those that join. What is gone or absent is noted in
     /// `change`.
     pub(super) fn nodes(
         &self,
         key: &ObjectKey,
         instance: &Instance,
-        views: &Views<'_>,
+        reports: &NodeReports<'_>,
         change: &mut Change,
     ) -> Vec<NodeName> {
         let is_shared = instance.spec.shared;
         let of = instance.spec.configuration_key(&key.namespace);
-        let is_offered = |node: &NodeName| views.get(node).is_some_and(|view| view.is_offered());
+        let is_offered =
+            |node: &NodeName| reports.get(node).is_some_and(|report| report.is_offered());
         let mut nodes = vec![];
         for node in &instance.spec.nodes {
             if self.is_gone(node) {
                 change.gone.insert(node.clone());
             } else if self.memory.leaves(node, key, is_shared, self.instant) {
-                change.away.push(node.clone());
+                change.absent.push(node.clone());
             } else if !is_shared
                 || is_offered(node)
-                || !views.contains_key(node) && !self.sights.has_complete_report(&of, node)
+                || !reports.contains_key(node)
+                    && !self.device_reports.has_complete_report(&of, node)
             {
                 nodes.push(node.clone());
             }
         }
-        let free_places = self.trim_to_max_nodes(key, instance, &mut nodes, views);
+        let free_places = self.trim_to_max_nodes(key, instance, &mut nodes, reports);
         let annotations = instance.metadata.annotations.as_ref();
         let pin = annotations.and_then(|all| all.get(names::PIN));
-        let mut joining: Vec<&NodeName> = (views.iter())
-            .filter(|(node, view)| {
-                view.is_healthy()
-                    && view.is_offered()
-                    && is_same_host(view, pin)
+        let mut joining: Vec<&NodeName> = (reports.iter())
+            .filter(|(node, report)| {
+                report.is_healthy()
+                    && report.is_offered()
+                    && is_same_host(report, pin)
                     && !self.is_gone(node)
                     && !self.memory.is_silent(node, self.instant)
                     && !instance.spec.names_node(node)
@@ -85,7 +87,7 @@ impl View<'_> {
         key: &ObjectKey,
         instance: &Instance,
         nodes: &mut Vec<NodeName>,
-        views: &Views<'_>,
+        reports: &NodeReports<'_>,
     ) -> usize {
         let of = instance.spec.configuration_key(&key.namespace);
         let configuration = self.world.configurations.get(&of);
@@ -93,7 +95,7 @@ impl View<'_> {
             return usize::MAX;
         };
         let most = usize::try_from(most).unwrap_or(usize::MAX);
-        let is_healthy = |node: &NodeName| views.get(node).is_none_or(|v| v.is_healthy());
+        let is_healthy = |node: &NodeName| reports.get(node).is_none_or(|v| v.is_healthy());
         let mut offering: Vec<NodeName> = nodes.iter().filter(|n| is_healthy(n)).cloned().collect();
         if offering.len() > most && instance.spec.shared {
             let holders: BTreeSet<NodeName> = holders(instance).map(|(_, node)| node).collect();
@@ -110,24 +112,28 @@ impl View<'_> {
         key: &ObjectKey,
         instance: &Instance,
         nodes: &[NodeName],
-        views: &Views<'_>,
+        reports: &NodeReports<'_>,
     ) -> Vec<PatchOperation> {
         let mut operations = vec![];
-        let Some(identity) = self.sights.device(key).filter(|_| instance.spec.shared) else {
+        let Some(identity) = self
+            .device_reports
+            .device(key)
+            .filter(|_| instance.spec.shared)
+        else {
             return operations;
         };
         let configuration = self.world.configurations.get(&identity.configuration);
         let capacity = configuration.map(|configuration| configuration.spec.capacity);
         let capacity = capacity.filter(|capacity| *capacity != instance.spec.capacity);
         operations.extend(capacity.map(|now| add(&["spec", "capacity"], json!(now))));
-        let first = nodes.first().and_then(|first| views.get(first));
-        let said = first.and_then(|view| view.properties.as_ref());
+        let first = nodes.first().and_then(|first| reports.get(first));
+        let said = first.and_then(|report| report.properties.as_ref());
         let said = said.filter(|said| **said != instance.spec.broker_properties);
         operations.extend(said.map(|now| add(&["spec", "brokerProperties"], json!(now))));
         let annotations = instance.metadata.annotations.as_ref();
         let notes = [
             (names::DEVICE_ID, Some(&identity.device)),
-            (names::PIN, pin_of(nodes, views)),
+            (names::PIN, pin_of(nodes, reports)),
         ];
         let is_noted = |name: &str| annotations.is_some_and(|all| all.contains_key(name));
         let mut notes = notes.into_iter().filter(|(name, _)| !is_noted(name));
@@ -150,7 +156,7 @@ impl View<'_> {
         &self,
         instance: &Instance,
         nodes: &[NodeName],
-        views: &Views<'_>,
+        reports: &NodeReports<'_>,
         change: &mut Change,
     ) -> Vec<PatchOperation> {
         let namespace = instance.metadata.namespace.as_deref().unwrap_or_default();
@@ -164,8 +170,8 @@ impl View<'_> {
             };
             let has_left = |node: &&NodeName| {
                 instance.spec.shared
-                    && self.sights.has_complete_report(&of, node)
-                    && !views.contains_key(node)
+                    && self.device_reports.has_complete_report(&of, node)
+                    && !reports.contains_key(node)
                     && !nodes.contains(node)
                     && !holders.contains(*node)
             };
@@ -180,7 +186,7 @@ impl View<'_> {
                 Some(_) => {}
             }
         }
-        let left = views.iter().filter(|(_, view)| !view.is_offered());
+        let left = reports.iter().filter(|(_, report)| !report.is_offered());
         let added: BTreeSet<String> = (nodes.iter().cloned())
             .chain(holders)
             .chain(left.map(|(node, _)| (*node).clone()))
@@ -202,18 +208,18 @@ impl View<'_> {
         whole.cloned().unwrap_or_else(|| in_label.into())
     }
 
-    /// Takes out the views of nodes that the Instance has not: of lost ones, and what an agent wrote that did not know yet
+    /// Takes out the reports of nodes that the Instance has not: of lost ones, and what an agent wrote that did not know yet
     /// that its node was taken out. Of a shared device, what the nodes say themselves is put there.
     pub(super) fn status(
         &self,
         instance: &Instance,
         nodes: &[NodeName],
-        views: &Views<'_>,
+        reports: &NodeReports<'_>,
         change: &mut Change,
     ) -> Option<Patch> {
-        let is_well = views
+        let is_well = reports
             .values()
-            .all(|view| view.is_healthy() && view.trouble().is_none());
+            .all(|report| report.is_healthy() && report.trouble().is_none());
         if instance.status.is_none() && is_well && !nodes.is_empty() {
             return None;
         }
@@ -225,7 +231,7 @@ impl View<'_> {
         change.gone.extend(lost.map(|entry| entry.name.clone()));
         let now = condition::time(self.now);
         let mut after = before.clone();
-        after.nodes = exceptions(&before, nodes, views, &now);
+        after.nodes = exceptions(&before, nodes, reports, &now);
         change.events = notices::of_health(&before, &after, nodes);
         let mut spec = instance.spec.clone();
         spec.nodes = nodes.to_vec();
@@ -237,7 +243,7 @@ impl View<'_> {
 }
 
 /// The identity of a pinned device that has none on its Instance yet, as the first node says it.
-fn pin_of<'a>(nodes: &[NodeName], views: &Views<'a>) -> Option<&'a String> {
-    let views = nodes.iter().filter_map(|node| views.get(node));
-    views.into_iter().find_map(|view| view.pin.as_ref())
+fn pin_of<'a>(nodes: &[NodeName], reports: &NodeReports<'a>) -> Option<&'a String> {
+    let reports = nodes.iter().filter_map(|node| reports.get(node));
+    reports.into_iter().find_map(|report| report.pin.as_ref())
 }

@@ -1,7 +1,7 @@
 //! Decides what is reported of slots that a lost node still holds: without the report nothing says why a Pod that asks
 //! for the device waits. Pure.
 use super::{
-    away::{Away, Pods, Wait, Why},
+    absent_node::{AbsentNode, Pods, Wait, Why},
     lost::{Outage, Outlook},
 };
 use crate::{
@@ -103,10 +103,10 @@ pub(crate) fn is_used_up(instance: &Instance) -> bool {
 
 /// Returns what the slots of a lost node wait for. `None` where that is nothing, is not known yet, or is the end of an
 /// outage.
-pub(crate) fn wait(away: &Away, outlook: Outlook) -> Option<Wait> {
-    match (outlook, away.why) {
+pub(crate) fn wait(absent: &AbsentNode, outlook: Outlook) -> Option<Wait> {
+    match (outlook, absent.why) {
         (Outlook::Free | Outlook::Outage, _) => None,
-        (_, Why::Deleted) => (away.pods() == Pods::Remain).then_some(Wait::Pods),
+        (_, Why::Deleted) => (absent.pods() == Pods::Remain).then_some(Wait::Pods),
         (Outlook::FreeIn(_), Why::NotReady { .. }) => Some(Wait::Time),
         (Outlook::Never, Why::NotReady { .. }) => Some(Wait::Operator),
     }
@@ -170,6 +170,6 @@ pub(crate) fn outage(outage: &Outage) -> String {
         "{} of {} nodes are not ready, as in an outage of the control plane or of the network: no node is taken out of \
          Instances and no slot of theirs is given to others until at least half of the nodes are ready. A machine that is off \
          can be given the taint {OUT_OF_SERVICE}, or be deleted with its Pods",
-        outage.away, outage.of
+        outage.absent, outage.of
     )
 }

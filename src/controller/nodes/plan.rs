@@ -1,16 +1,16 @@
 //! Decides which nodes each Instance names, and which Instances are created and deleted. Pure.
 //!
-//! The nodes report shared devices in their NodeDevices (`sights.rs`). The parts of Instances about a node without
+//! The nodes report shared devices in their NodeDevices (`device_reports.rs`). The parts of Instances about a node without
 //! a report stay as they are. The Instance of a device that one node alone has is written by its agent, and only lost
 //! nodes are taken out of it here. `lost.rs` decides which nodes are lost, and when their slots are free.
 use super::{
-    away::Now,
+    absent_node::Now,
     create::new_instances,
+    device_reports::DeviceReports,
     finalizers::without_akris,
     lost::{Memory, Outlook, Place},
     notices::{self, InstanceEvent, Notice},
     patch::{as_seen, guarded},
-    sights::Sights,
 };
 use crate::{
     api::{
@@ -107,7 +107,7 @@ pub(crate) struct Change {
     pub(crate) patch: Option<Patch>,
     pub(crate) status: Option<Patch>,
     /// The nodes that are taken out though they are there.
-    pub(crate) away: Vec<NodeName>,
+    pub(crate) absent: Vec<NodeName>,
     /// The nodes that are taken for deleted.
     pub(crate) gone: BTreeSet<NodeName>,
     /// The slots that are taken from nodes, each with its node.
@@ -118,10 +118,10 @@ pub(crate) struct Change {
 
 /// Returns what there is to do for Instances and Configurations, after `memory` has noticed the same world.
 pub(crate) fn plan(world: &World, memory: &Memory, now: Now) -> Plan {
-    let view = View {
+    let planner = Planner {
         world,
         memory,
-        sights: Sights::new(world),
+        device_reports: DeviceReports::new(world),
         now: now.clock,
         instant: now.instant,
         labels: (world.nodes.keys())
@@ -134,12 +134,12 @@ pub(crate) fn plan(world: &World, memory: &Memory, now: Now) -> Plan {
     };
     let is_outage = memory.outage.is_some();
     for (key, instance) in &world.instances {
-        view.report(key, instance, &mut plan);
-        if let Some(of) = view.orphan_of(key, instance) {
+        planner.report_held_slots(key, instance, &mut plan);
+        if let Some(of) = planner.orphan_of(key, instance) {
             plan.actions.push(delete(key, &instance.metadata, Some(of)));
-        } else if let Some(change) = view.change(key, instance) {
+        } else if let Some(change) = planner.change(key, instance) {
             plan.actions.push(Action::Change(Box::new(change)));
-        } else if let Some(left) = view.deleted_in(key, instance).filter(|_| !is_outage) {
+        } else if let Some(left) = planner.deleted_in(key, instance).filter(|_| !is_outage) {
             if left.is_zero() {
                 plan.actions.push(delete(key, &instance.metadata, None));
             } else {
@@ -148,7 +148,7 @@ pub(crate) fn plan(world: &World, memory: &Memory, now: Now) -> Plan {
             }
         }
     }
-    let made = new_instances(world, &view.sights, memory, now.instant);
+    let made = new_instances(world, &planner.device_reports, memory, now.instant);
     (plan.actions).extend(made.into_iter().map(|new| Action::Create(Box::new(new))));
     plan.actions.extend(silenced(world, memory, now.instant));
     let stripped = world.configurations.iter();
@@ -168,10 +168,10 @@ fn silenced(world: &World, memory: &Memory, now: Instant) -> impl Iterator<Item 
     })
 }
 
-pub(super) struct View<'a> {
+pub(super) struct Planner<'a> {
     pub(super) world: &'a World,
     pub(super) memory: &'a Memory,
-    pub(super) sights: Sights<'a>,
+    pub(super) device_reports: DeviceReports<'a>,
     pub(super) now: Timestamp,
     /// The time by a clock that does not step.
     pub(super) instant: Instant,
@@ -179,7 +179,7 @@ pub(super) struct View<'a> {
     pub(super) labels: BTreeMap<String, &'a NodeName>,
 }
 
-impl View<'_> {
+impl Planner<'_> {
     pub(super) fn is_gone(&self, node: &NodeName) -> bool {
         !self.world.nodes.contains_key(node)
     }
@@ -189,22 +189,22 @@ impl View<'_> {
             key: key.clone(),
             patch: None,
             status: None,
-            away: vec![],
+            absent: vec![],
             gone: BTreeSet::new(),
             freed: vec![],
             events: vec![],
         };
         let mut operations = without_akris(&instance.metadata);
         if instance.metadata.deletion_timestamp.is_none() {
-            let views = self.views(key, instance);
-            let nodes = self.nodes(key, instance, &views, &mut change);
+            let reports = self.reports(key, instance);
+            let nodes = self.nodes(key, instance, &reports, &mut change);
             if nodes != instance.spec.nodes {
                 operations.push(add(&["spec", "nodes"], json!(nodes)));
             }
-            operations.extend(self.relabelled(instance, &nodes, &views, &mut change));
-            operations.extend(self.described(key, instance, &nodes, &views));
+            operations.extend(self.relabelled(instance, &nodes, &reports, &mut change));
+            operations.extend(self.described(key, instance, &nodes, &reports));
             operations.extend(self.released(key, instance, &mut change));
-            change.status = self.status(instance, &nodes, &views, &mut change);
+            change.status = self.status(instance, &nodes, &reports, &mut change);
         }
         change.patch = guarded(instance, operations);
         (change.patch.is_some() || change.status.is_some()).then_some(change)
@@ -244,9 +244,9 @@ impl View<'_> {
         let is_named = is_named
             || stays
                 && self.memory.has_answered(node)
-                && self.views(key, instance).contains_key(node);
+                && self.reports(key, instance).contains_key(node);
         match (is_named && stays, &self.memory.outage) {
-            (true, Some(_)) if self.memory.away.contains_key(node) => Some(Outlook::Outage),
+            (true, Some(_)) if self.memory.absent.contains_key(node) => Some(Outlook::Outage),
             (true, _) => None,
             (false, _) => {
                 let release = self.release_after(key, instance);
@@ -272,7 +272,7 @@ impl View<'_> {
     }
 
     /// Says why slots of lost nodes are not free, and when to look again.
-    fn report(&self, key: &ObjectKey, instance: &Instance, plan: &mut Plan) {
+    fn report_held_slots(&self, key: &ObjectKey, instance: &Instance, plan: &mut Plan) {
         let mut held: BTreeMap<NodeName, Vec<&str>> = BTreeMap::new();
         for (slot, node) in holders(instance) {
             held.entry(node).or_default().push(slot);
@@ -295,17 +295,17 @@ impl View<'_> {
                 (Outlook::Free | Outlook::Never | Outlook::Outage, _) => {}
             }
             let is_out = self.is_gone(node) || self.memory.must_leave(node, self.instant);
-            if let Some(away) = self.memory.away.get(node)
-                && let Some(wait) = notices::wait(away, outlook)
+            if let Some(absent) = self.memory.absent.get(node)
+                && let Some(wait) = notices::wait(absent, outlook)
                 && is_out
                 && is_used_up
-                && !away.is_reported(key, wait)
+                && !absent.is_reported(key, wait)
             {
                 plan.notices.push(Notice {
                     instance: key.clone(),
                     node: node.clone(),
                     wait,
-                    note: notices::held(slots, node, away.why, outlook),
+                    note: notices::held(slots, node, absent.why, outlook),
                 });
             }
         }

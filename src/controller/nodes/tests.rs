@@ -125,7 +125,7 @@ async fn pods_are_looked_for_in_every_namespace_that_is_watched() {
 /// Returns a world in which `a` reports so many devices that have no Instance.
 fn found(devices: usize) -> World {
     let device = |n| json!({ "id": format!("device-{n}"), "properties": {} });
-    let view = json!({
+    let report = json!({
         "namespace": "default", "name": "cam", "complete": true,
         "devices": (0..devices).map(device).collect::<Vec<_>>(),
     });
@@ -135,7 +135,7 @@ fn found(devices: usize) -> World {
             "cam",
             json!({ "spec": { "maxInstances": 100 } }),
         ))
-        .with_node_devices(node_devices("a", json!([view])))
+        .with_node_devices(node_devices("a", json!([report])))
 }
 
 /// Returns the number of Instances that each of two passes creates for 20 devices, and whether the first one is done.

@@ -21,7 +21,7 @@ impl<'a> Planner<'a> {
         let name = broker::job_name(target.subject, generation);
         let key = ObjectKey::new(&target.subject.key.namespace, name);
         let mut jobs = self.jobs.remove(&target.owner()).unwrap_or_default();
-        if self.is_left(target) {
+        if self.check_left(target) {
             for (key, job) in jobs {
                 self.delete_job(key, job, "no node sees its device any more");
             }
@@ -58,7 +58,7 @@ impl<'a> Planner<'a> {
         // A Job of this name that belongs to another Instance is being deleted.
         let is_taken = self.input.world.whole().jobs.contains_key(&key);
         let digest = generation.to_string();
-        if was_created || is_taken || !is_fit || !self.may_start(&key, &digest) {
+        if was_created || is_taken || !is_fit || !self.check_start(&key, &digest) {
             return;
         }
         match broker::job(target.subject, generation, spec) {
@@ -123,7 +123,7 @@ impl<'a> Planner<'a> {
 
     /// Returns whether only this Job's slots keep the Instance from being deleted, and the nodes that hold them are ready.
     /// A Job that goes on would keep the Instance for ever.
-    fn is_left(&mut self, target: Target<'a>) -> bool {
+    fn check_left(&mut self, target: Target<'a>) -> bool {
         let instance = target.subject.instance;
         let holders = holders(&instance.spec.device_usage);
         let nodes = &self.input.world.nodes;

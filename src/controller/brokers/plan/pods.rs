@@ -1,5 +1,5 @@
 //! Decides which Pods are created, and which stay. Pure.
-use super::{Action, Place, Planner, Target, WantedPods, seats::Serving};
+use super::{Action, Place, Planner, Target, WantedPods, node_choice::Serving};
 use crate::{
     api::{
         broker::{self, SpecError},
@@ -70,15 +70,15 @@ impl<'a> Planner<'a> {
         // Running Pods keep their slots before waiting ones.
         found.serving.sort_by_key(|serving| !serving.is_running);
         let serving = found.serving;
-        let mut seats = capacity.saturating_sub(found.leaving + serving.len());
+        let mut free_slots = capacity.saturating_sub(found.leaving + serving.len());
         let lost = self.lost_seats(target, &serving);
-        seats = seats.saturating_sub(lost);
+        free_slots = free_slots.saturating_sub(lost);
         for Serving { place, pod, .. } in serving.iter().skip(capacity) {
             if let Some(pod) = pod {
                 self.delete_pod(&place.key, pod, "the device has fewer slots");
             }
         }
-        let needs_place = seats > 0
+        let needs_place = free_slots > 0
             || !found.ended.is_empty()
             || serving
                 .iter()
@@ -88,10 +88,10 @@ impl<'a> Planner<'a> {
             false => vec![],
         };
         for ended in found.ended {
-            self.replace_ended(&ended, !free.is_empty(), &mut seats);
+            self.replace_ended(&ended, !free.is_empty(), &mut free_slots);
         }
-        if seats > 0 && !free.is_empty() && self.has_choice(target, places.len()) {
-            for place in free.drain(..seats.min(free.len())) {
+        if free_slots > 0 && !free.is_empty() && self.check_choice(target, places.len()) {
+            for place in free.drain(..free_slots.min(free.len())) {
                 self.takes(place.node);
                 match wanted.pod(place) {
                     Ok(pod) => self.plan.actions.push(Action::CreatePod {
@@ -136,7 +136,7 @@ impl<'a> Planner<'a> {
                     PodState::Serves { is_running } => {
                         serving.push(Serving::new(is_running, place, pod));
                     }
-                    PodState::Outdated if !self.is_accepted(wanted, place) => {
+                    PodState::Outdated if !self.check_spec(wanted, place) => {
                         serving.push(Serving::new(pod.phase == "Running", place, pod));
                     }
                     PodState::Outdated => {
@@ -168,13 +168,13 @@ impl<'a> Planner<'a> {
 
     /// Returns whether the API server accepts Pods of this spec. It is asked once for each spec, by a dry run: a spec that
     /// it refuses must not end the running brokers.
-    fn is_accepted(&mut self, wanted: WantedPods<'a, '_>, place: &Place<'a>) -> bool {
+    fn check_spec(&mut self, wanted: WantedPods<'a, '_>, place: &Place<'a>) -> bool {
         let WantedPods { target, digest, .. } = wanted;
         let checked = self.checked(target.configuration_key, target.configuration);
         if checked.is_accepted || checked.is_tried {
             return checked.is_accepted;
         }
-        if self.may_start(&place.key, digest) {
+        if self.check_start(&place.key, digest) {
             match wanted.pod(place) {
                 Ok(pod) => self.plan.actions.push(Action::TryPod {
                     broker: target.broker(place.key.clone(), digest),
@@ -268,7 +268,7 @@ impl<'a> Planner<'a> {
     /// Deletes a Pod that has ended, so that another can be created. In the same place the successor waits until
     /// `retry_at`, so that a broker that fails at once does not fill the cluster with Pods. `has_other`: another place is
     /// free.
-    fn replace_ended(&mut self, ended: &Ended<'_, '_>, has_other: bool, seats: &mut usize) {
+    fn replace_ended(&mut self, ended: &Ended<'_, '_>, has_other: bool, free_slots: &mut usize) {
         let Ended {
             place,
             pod,
@@ -281,11 +281,11 @@ impl<'a> Planner<'a> {
             self.delete_pod(&place.key, pod, "it ended too often on its node");
             return;
         }
-        if *seats == 0 {
+        if *free_slots == 0 {
             self.delete_pod(&place.key, pod, "it ended, and others have its slots");
             return;
         }
-        *seats -= 1;
+        *free_slots -= 1;
         match retry_at.filter(|at| *at > self.input.now) {
             Some(at) => self.wake_at(at),
             None => self.delete_pod(&place.key, pod, "it ended, and another takes its place"),

@@ -7,7 +7,7 @@ use crate::{
     api::instance::InstanceStatus,
     controller::{
         fixtures::{at, configuration, instance, key, not_ready, off, ready, text},
-        nodes::away::Pods,
+        nodes::absent_node::Pods,
         world::NodeState,
     },
 };
@@ -34,7 +34,7 @@ fn execute(world: &mut World, memory: &mut Memory, plan: &Plan, seconds: i64) {
                 for patch in [&change.patch, &change.status].into_iter().flatten() {
                     *instance = Arc::new(patched(instance.as_ref(), patch));
                 }
-                let left = change.away.iter().chain(&change.gone);
+                let left = change.absent.iter().chain(&change.gone);
                 memory.left(&change.key, left, now(seconds).instant);
             }
             Action::Delete { key, .. } => drop(world.instances.remove(key)),
@@ -134,7 +134,7 @@ fn a_node_leaves_its_instances_by_what_became_of_it() {
         (Some(ready()), 0, BOTH, ALL_SLOTS),
         (Some(not_ready(at(0))), 59, BOTH, ALL_SLOTS),
         (Some(not_ready(at(0))), 60, LEFT, ALL_SLOTS),
-        // It may have joined again: only a controller that saw it stay away frees its slots.
+        // It may have joined again: only a controller that saw it stay absent frees its slots.
         (Some(not_ready(at(0))), 9_000, LEFT, ALL_SLOTS),
         // Pods of it may be there yet.
         (None, 0, ONLY_A, ALL_SLOTS),

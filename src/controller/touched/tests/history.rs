@@ -9,7 +9,7 @@ use crate::{
         agenda::{Agenda, CREATED_AGAIN, Pass, Waits},
         brokers::{memory::Memory as Brokers, plan as brokers, report::Reports},
         fixtures::at,
-        nodes::{away, lost::Memory as Lost, plan as nodes},
+        nodes::{absent_node, lost::Memory as Lost, plan as nodes},
         parts::Parts,
         services::plan as services,
         status::plan as status,
@@ -107,8 +107,8 @@ impl Cluster {
         cluster
     }
 
-    fn now(&self) -> away::Now {
-        away::Now {
+    fn now(&self) -> absent_node::Now {
+        absent_node::Now {
             clock: at(i64::try_from(self.seconds).unwrap()),
             instant: self.begun + Duration::from_secs(self.seconds),
         }
@@ -135,7 +135,7 @@ impl Cluster {
         let (job, [whole, keyed]) = &mut self.nodes;
         whole.notice(&world, now);
         for node in whole.looks(now.instant) {
-            whole.looked(&node, away::Pods::Deleted, now.instant);
+            whole.looked(&node, absent_node::Pods::Deleted, now.instant);
         }
         let all = nodes::plan(&world, whole, now);
         let parts: Vec<_> = (each_part(&world).iter())
@@ -146,7 +146,7 @@ impl Cluster {
         if let Some((parts, mut part)) = job.due(&world, now.instant) {
             keyed.notice(&part, now);
             for node in keyed.looks(now.instant) {
-                keyed.looked(&node, away::Pods::Deleted, now.instant);
+                keyed.looked(&node, absent_node::Pods::Deleted, now.instant);
                 part = world.clone();
             }
             planned = nodes::plan(&part, keyed, now);
@@ -174,7 +174,7 @@ impl Cluster {
             }
             for action in &all.actions {
                 if let nodes::Action::Change(change) = action {
-                    let left = change.away.iter().chain(&change.gone);
+                    let left = change.absent.iter().chain(&change.gone);
                     memory.left(&change.key, left, now.instant);
                 }
             }

@@ -123,7 +123,7 @@ proptest! {
         prop_assert!(live(&cluster) <= usize::try_from(capacity).unwrap());
         prop_assert_eq!(cluster.plan(), NONE);
         prop_assert!(cluster.world.jobs.len() <= 1);
-        // And once all waits are over, every seat that can be taken is.
+        // And once all waits are over, every slot that can be taken is.
         cluster.after(301);
         cluster.settle();
         let pods = cluster.world.pods.values();

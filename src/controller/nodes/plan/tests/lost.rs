@@ -195,9 +195,9 @@ fn the_pods_of_a_deleted_node_are_looked_for_less_and_less_often() {
 }
 
 /// Returns so many nodes that are ready, not ready since second 0, and marked as shut down; `b` is the first that is not ready.
-fn cluster(ready_ones: usize, away: usize, off_ones: usize) -> World {
+fn cluster(ready_ones: usize, absent: usize, off_ones: usize) -> World {
     let mut world = World::default().with_instance(shared());
-    let nodes = std::iter::repeat_n(not_ready(at(0)), away)
+    let nodes = std::iter::repeat_n(not_ready(at(0)), absent)
         .chain(std::iter::repeat_n(off(at(0)), off_ones))
         .chain(std::iter::repeat_n(ready(), ready_ones));
     let names = ["b", "c", "d", "e", "f", "g", "h", "i"].into_iter();
@@ -211,7 +211,7 @@ fn cluster(ready_ones: usize, away: usize, off_ones: usize) -> World {
 
 #[test]
 fn time_takes_nothing_from_nodes_while_more_than_half_are_away() {
-    for (ready, away, off, is_freed) in [
+    for (ready, absent, off, is_freed) in [
         (1, 1, 0, true),
         (2, 2, 0, true),
         (2, 3, 0, false),
@@ -220,9 +220,9 @@ fn time_takes_nothing_from_nodes_while_more_than_half_are_away() {
         (1, 1, 3, true),
         (1, 2, 3, false),
     ] {
-        let (mut world, mut memory) = (cluster(ready, away, off), Memory::default());
+        let (mut world, mut memory) = (cluster(ready, absent, off), Memory::default());
         let freed = freed_at(&mut world, &mut memory, (0, 2_000), right);
-        assert_eq!(freed.is_some(), is_freed, "{ready} {away} {off}");
+        assert_eq!(freed.is_some(), is_freed, "{ready} {absent} {off}");
         if !is_freed {
             let planned = looked(&world, &mut memory, 2_001);
             execute(&mut world, &mut memory, &planned, 2_001);

@@ -12,10 +12,12 @@ fn sees(node: &str, device: &Value) -> crate::api::node_devices::NodeDevices {
 
 /// Returns the names that the Instance of the camera may have.
 fn camera_names() -> [crate::model::instance_name::InstanceName; 2] {
-    crate::controller::nodes::sights::names_of(&crate::controller::nodes::sights::Identity {
-        configuration: key("cam"),
-        device: ID.to_owned(),
-    })
+    crate::controller::nodes::device_reports::names_of(
+        &crate::controller::nodes::device_reports::Identity {
+            configuration: key("cam"),
+            device: ID.to_owned(),
+        },
+    )
 }
 
 /// Returns the report of a node that has looked everywhere, and sees nothing.

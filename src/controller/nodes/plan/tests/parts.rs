@@ -17,11 +17,11 @@ fn a_deleted_node_is_remembered_while_the_parts_without_its_slots_are_looked_at(
     let mut memory = Memory::default();
     memory.notice(&world, now(0));
     memory.notice(&part(&world, "tv"), now(1));
-    assert!(memory.away.contains_key("b"));
+    assert!(memory.absent.contains_key("b"));
     let mut free = world.clone();
     free = free.with_instance(instance("cam-1", json!({ "spec": { "nodes": ["a"] } })));
     memory.notice(&part(&free, "cam"), now(2));
-    assert!(memory.away.is_empty());
+    assert!(memory.absent.is_empty());
 }
 
 #[test]
@@ -29,11 +29,11 @@ fn the_grace_period_begins_when_a_device_was_seen_last_at_any_look() {
     let gone = abandoned(json!({}));
     let mut seen = gone.clone();
     seen.spec.nodes = vec!["a".into()];
-    let world = |device| {
+    let world = |device: Instance| {
         World::default()
             .with_nodes([("a", ready())])
             .with_configuration(configuration("cam", json!({})))
-            .with_instance(instance("cam-1", device))
+            .with_instance(device)
     };
     let mut memory = Memory::default();
     memory.notice(&world(seen.clone()), now(1_000));

@@ -68,7 +68,7 @@ fn a_report_has_room_for_what_to_do_whatever_the_names() {
     (world.nodes).insert(long.as_str().into(), Arc::new(not_ready(at(0))));
     let mut memory = Memory::default();
     memory.notice(&world, now(70));
-    let why = memory.away[long.as_str()].why;
+    let why = memory.absent[long.as_str()].why;
     for outlook in [
         Outlook::FreeIn(Duration::from_secs(604_800)),
         Outlook::Never,

@@ -27,14 +27,14 @@ pub(crate) struct Identity {
 type Named = (ObjectKey, String);
 
 /// The reports of all nodes about one device.
-pub(crate) type Views<'a> = BTreeMap<&'a NodeName, &'a SeenDevice>;
+pub(crate) type NodeReports<'a> = BTreeMap<&'a NodeName, &'a SeenDevice>;
 
 /// The reports of all nodes by device, and the Instance of each device.
 #[derive(Debug, Default)]
-pub(crate) struct Sights<'a> {
-    by_device: BTreeMap<Identity, Views<'a>>,
+pub(crate) struct DeviceReports<'a> {
+    by_device: BTreeMap<Identity, NodeReports<'a>>,
     /// The reports that name an Instance of their Configuration instead of a device.
-    by_instance: BTreeMap<Named, Views<'a>>,
+    by_instance: BTreeMap<Named, NodeReports<'a>>,
     /// The Instance of each device that has one.
     instances: BTreeMap<Identity, ObjectKey>,
     /// The device of each Instance in `instances`.
@@ -43,36 +43,36 @@ pub(crate) struct Sights<'a> {
     complete: BTreeMap<ObjectKey, BTreeSet<&'a NodeName>>,
 }
 
-impl<'a> Sights<'a> {
+impl<'a> DeviceReports<'a> {
     pub(crate) fn new(world: &'a World) -> Self {
-        let mut sights = Self::default();
-        for (node, view) in world.views() {
-            let of = ObjectKey::new(&view.namespace, &view.name);
-            if view.complete {
-                let nodes = sights.complete.entry(of.clone()).or_default();
+        let mut device_reports = Self::default();
+        for (node, report) in world.views() {
+            let of = ObjectKey::new(&report.namespace, &report.name);
+            if report.complete {
+                let nodes = device_reports.complete.entry(of.clone()).or_default();
                 nodes.insert(node);
             }
-            for device in &view.devices {
-                let views = match (&device.id, &device.instance) {
+            for device in &report.devices {
+                let reports = match (&device.id, &device.instance) {
                     (_, Some(name)) => {
-                        let key = ObjectKey::new(&view.namespace, name);
-                        let named = (key, view.name.clone());
-                        sights.by_instance.entry(named).or_default()
+                        let key = ObjectKey::new(&report.namespace, name);
+                        let named = (key, report.name.clone());
+                        device_reports.by_instance.entry(named).or_default()
                     }
                     (Some(id), None) => {
                         let device = Identity {
                             configuration: of.clone(),
                             device: id.clone(),
                         };
-                        sights.by_device.entry(device).or_default()
+                        device_reports.by_device.entry(device).or_default()
                     }
                     (None, None) => continue,
                 };
-                views.insert(node, device);
+                reports.insert(node, device);
             }
         }
-        sights.find_instances(world);
-        sights
+        device_reports.find_instances(world);
+        device_reports
     }
 
     /// Finds the Instance of each device. If a device has two, the older one counts, and of equal ones the first by
@@ -121,7 +121,7 @@ impl<'a> Sights<'a> {
     }
 
     /// Returns the reports about an Instance's device. A second Instance of the same device has none.
-    pub(crate) fn of(&self, key: &ObjectKey, instance: &Instance) -> Views<'a> {
+    pub(crate) fn of(&self, key: &ObjectKey, instance: &Instance) -> NodeReports<'a> {
         let device = self.devices.get(key);
         let by_device = device.and_then(|device| self.by_device.get(device));
         let named = (key.clone(), instance.spec.configuration_name.to_string());
@@ -136,7 +136,7 @@ impl<'a> Sights<'a> {
     }
 
     /// Returns the devices without an Instance.
-    pub(crate) fn without_instance(&self) -> impl Iterator<Item = (&Identity, &Views<'a>)> {
+    pub(crate) fn without_instance(&self) -> impl Iterator<Item = (&Identity, &NodeReports<'a>)> {
         let all = self.by_device.iter();
         all.filter(|(device, _)| !self.instances.contains_key(*device))
     }
@@ -163,9 +163,11 @@ pub(crate) fn names_of(identity: &Identity) -> [InstanceName; 2] {
 }
 
 /// Returns whether a node sees the pinned host, as far as is known.
-pub(crate) fn is_same_host(view: &SeenDevice, pin: Option<&String>) -> bool {
+pub(crate) fn is_same_host(report: &SeenDevice, pin: Option<&String>) -> bool {
     let parsed = |text: &String| text.parse::<Pin>().ok();
-    let both = pin.and_then(parsed).zip(view.pin.as_ref().and_then(parsed));
+    let both = pin
+        .and_then(parsed)
+        .zip(report.pin.as_ref().and_then(parsed));
     both.is_none_or(|(pinned, own)| pinned.is_same(&own))
 }
 
@@ -179,21 +181,21 @@ pub(crate) fn rank(instance: &str, node: &NodeName) -> String {
 pub(crate) fn exceptions(
     before: &InstanceStatus,
     nodes: &[NodeName],
-    views: &Views<'_>,
+    reports: &NodeReports<'_>,
     now: &str,
 ) -> Vec<NodeHealth> {
     let mut entries = vec![];
     for node in nodes {
         let before = before.nodes.iter().find(|entry| entry.name == *node);
-        let Some(view) = views.get(node) else {
+        let Some(report) = reports.get(node) else {
             entries.extend(before.cloned());
             continue;
         };
-        let trouble = view.trouble();
-        if view.is_healthy() && trouble.is_none() {
+        let trouble = report.trouble();
+        if report.is_healthy() && trouble.is_none() {
             continue;
         }
-        let health = match view.is_healthy() {
+        let health = match report.is_healthy() {
             true => HEALTHY,
             false => UNHEALTHY,
         };

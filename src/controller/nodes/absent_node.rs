@@ -1,5 +1,5 @@
 //! Records one node that is not ready or was deleted: since when, and what was seen and reported of it. It counts as lost
-//! after [`AWAY_AFTER`]. Pure.
+//! after [`LOST_AFTER`]. Pure.
 use crate::{
     controller::{pace::elapsed, world::World},
     model::names::ObjectKey,
@@ -12,7 +12,7 @@ use std::{
 use tokio::time::Instant;
 
 /// The time after which a node that is not ready counts as lost. A node that restarts is back by then.
-pub(crate) const AWAY_AFTER: Duration = Duration::from_secs(60);
+pub(crate) const LOST_AFTER: Duration = Duration::from_secs(60);
 /// The agent of a node that was taken out joins again by then, if it runs.
 const REJOIN_TIME: Duration = Duration::from_secs(60);
 /// The shortest and the longest time until the Pods of a deleted node are looked for again.
@@ -29,10 +29,10 @@ pub(crate) struct Now {
 
 /// A node that is not ready, or was deleted and holds slots.
 #[derive(Debug)]
-pub(crate) struct Away {
+pub(crate) struct AbsentNode {
     pub(crate) why: Why,
     pub(crate) noticed: Instant,
-    /// The time for which it had been away when it was noticed.
+    /// The time for which it had been absent when it was noticed.
     pub(crate) before: Duration,
     /// The Instances that it was taken out of since. Its agent lives if one of them names it again.
     pub(crate) left: BTreeMap<ObjectKey, Instant>,
@@ -78,7 +78,7 @@ pub(crate) enum Wait {
     Pods,
 }
 
-impl Away {
+impl AbsentNode {
     pub(crate) fn new(why: Why, before: Duration, object_uid: Option<String>, now: Now) -> Self {
         Self {
             uid_when_lost: object_uid.clone(),
@@ -97,25 +97,25 @@ impl Away {
         let is_off = |why| matches!(why, Why::NotReady { is_off: true, .. });
         let object_uid = object_of(name, world);
         let is_made_anew = object_uid.is_some() && object_uid != self.object_uid;
-        let mut away = Self {
+        let mut absent = Self {
             why,
             object_uid,
             ..self
         };
         if is_off(why) && !is_off(self.why) {
-            away.left.clear();
-            away.uid_when_lost.clone_from(&away.object_uid);
+            absent.left.clear();
+            absent.uid_when_lost.clone_from(&absent.object_uid);
         }
         let has_joined = |key: &ObjectKey| {
             let instance = world.instances.get(key);
             instance.is_some_and(|instance| instance.spec.names_node(name))
         };
         // A deleted node is not named in Instances, but keeps its slots as long as its agent writes.
-        if why == Why::Deleted && (is_made_anew || away.left.keys().any(has_joined)) {
-            away.left.retain(|key, _| !has_joined(key));
-            (away.noticed, away.before, away.look) = (now.instant, Duration::ZERO, None);
+        if why == Why::Deleted && (is_made_anew || absent.left.keys().any(has_joined)) {
+            absent.left.retain(|key, _| !has_joined(key));
+            (absent.noticed, absent.before, absent.look) = (now.instant, Duration::ZERO, None);
         }
-        away
+        absent
     }
 
     /// Returns whether its agent lives: it has made its object anew.
@@ -142,7 +142,7 @@ impl Away {
             _ if is_named => Duration::ZERO,
             Some(left) => now - *left,
             // It was taken out before this process looked, or did not see the device.
-            None => (now - self.noticed).min(self.age(now).saturating_sub(AWAY_AFTER)),
+            None => (now - self.noticed).min(self.age(now).saturating_sub(LOST_AFTER)),
         };
         REJOIN_TIME.saturating_sub(out)
     }

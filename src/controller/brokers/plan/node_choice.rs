@@ -79,7 +79,7 @@ impl<'a> Planner<'a> {
         let free: Vec<_> = free.collect();
         let mut open = vec![];
         for place in free {
-            if self.may_start(&place.key, digest) {
+            if self.check_start(&place.key, digest) {
                 open.push(place);
             }
         }
@@ -127,7 +127,7 @@ impl<'a> Planner<'a> {
 
     /// Returns whether the choice of nodes for a new Pod is as good as it will be. A new device is reported by one node
     /// first; without a short wait all brokers would be on that node.
-    pub(super) fn has_choice(&mut self, target: Target<'a>, places: usize) -> bool {
+    pub(super) fn check_choice(&mut self, target: Target<'a>, places: usize) -> bool {
         let instance = target.subject.instance;
         let (key, configuration) = (target.configuration_key, target.configuration);
         let until = self.input.memory.moves.others_report_until(target.uid);
@@ -146,7 +146,9 @@ impl<'a> Planner<'a> {
             let node = world.nodes.get(*name);
             let looks =
                 node.is_some_and(|node| node.is_ready && configuration.selects(&node.labels));
-            looks && !instance.spec.names_node(name) && !self.sights.has_complete_report(key, name)
+            looks
+                && !instance.spec.names_node(name)
+                && !self.device_reports.has_complete_report(key, name)
         });
         let silent = silent.count();
         let waits = silent > 0 && capacity < places + silent;
