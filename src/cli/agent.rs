@@ -1,7 +1,7 @@
 //! Defines the flags of `petiole agent`.
 use super::{scope::ScopeFlags, signals::until_signal};
 #[cfg(feature = "external")]
-use crate::discovery::external::{self, AllowedPath, Isolated};
+use crate::discovery::external::{self, AllowedPath};
 #[cfg(feature = "udev")]
 use crate::discovery::handlers::udev::{AllowedSubsystem, Subsystems};
 #[cfg(feature = "standalone")]
@@ -157,27 +157,9 @@ pub struct Flags {
         default_value = "/dev"
     )]
     handler_host_paths: Vec<AllowedPath>,
-    /// Built-in handlers that run as processes of their own, by `petiole handler`, instead of in the agent: zeroconf,
-    /// udev, debugEcho
     #[cfg(feature = "external")]
-    #[arg(
-        long,
-        env = "PETIOLE_ISOLATE_HANDLERS",
-        value_name = "NAME,...",
-        value_delimiter = ',',
-        value_parser = handlers::ISOLATABLE,
-        hide_possible_values = true
-    )]
-    isolate_handlers: Vec<String>,
-    /// Folder in which these processes serve; its group is theirs [default: `isolated` in --state]
-    #[cfg(feature = "external")]
-    #[arg(
-        long,
-        env = "PETIOLE_ISOLATED_DIR",
-        value_name = "DIR",
-        requires = "isolate_handlers"
-    )]
-    isolated_dir: Option<PathBuf>,
+    #[command(flatten)]
+    isolation: super::isolation::IsolationFlags,
     /// Variables that brokerProperties and devices may set although programs obey them in any container, such as
     /// `HTTPS_PROXY`
     #[arg(
@@ -270,16 +252,12 @@ impl Flags {
         };
         let handlers = Handlers::new(handlers::builtin_with(allowed)).with_variables(variables);
         #[cfg(feature = "external")]
-        if self.handlers_dir.is_some() || !self.isolate_handlers.is_empty() {
+        if self.handlers_dir.is_some() || self.isolation.is_wanted() {
             return handlers.with_external(external::Settings {
                 folder: self.handlers_dir.clone(),
                 file: self.state.join("handlers.json"),
                 host_paths: self.handler_host_paths.iter().cloned().collect(),
-                isolated: Isolated {
-                    folder: (self.isolated_dir.clone())
-                        .unwrap_or_else(|| self.state.join("isolated")),
-                    names: self.isolate_handlers.iter().cloned().collect(),
-                },
+                isolated: self.isolation.isolated(&self.state),
             });
         }
         handlers

@@ -21,6 +21,8 @@ mod duration;
 mod get;
 #[cfg(feature = "external")]
 mod handler;
+#[cfg(feature = "external")]
+mod isolation;
 #[cfg(feature = "kubelet")]
 mod kubelet;
 #[cfg(feature = "kubelet")]
