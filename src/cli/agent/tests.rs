@@ -1,0 +1,77 @@
+use super::{
+    super::{Cli, Command},
+    BTreeSet, Flags, Kinds,
+};
+use clap::Parser as _;
+
+fn agent(flags: &[&str]) -> Box<Flags> {
+    let agent = ["petiole", "agent", "--node-name", "box"];
+    let args = agent.iter().chain(flags).copied();
+    let Command::Agent(flags) = Cli::try_parse_from(args).unwrap().command else {
+        panic!("another subcommand");
+    };
+    flags
+}
+
+fn kinds(flags: &[&str]) -> Kinds {
+    agent(flags).cdi_kinds()
+}
+
+#[cfg(feature = "udev")]
+#[test]
+fn no_subsystem_is_allowed_in_a_cluster_unless_it_is_named() {
+    use super::Subsystems;
+    let subsystems = |flags: &[&str]| agent(flags).udev_subsystems();
+    assert_eq!(subsystems(&[]), Subsystems::Only(BTreeSet::new()));
+    let named = ["tty", "usb"].map(|name| name.parse().unwrap());
+    let only = Subsystems::Only(BTreeSet::from(named));
+    assert_eq!(subsystems(&["--udev-subsystems", "tty,usb"]), only);
+    assert_eq!(subsystems(&["--udev-subsystems", "*"]), Subsystems::All);
+}
+
+#[test]
+fn no_kind_of_cdi_device_is_allowed_in_a_cluster_unless_it_is_named() {
+    assert_eq!(kinds(&[]), Kinds::Only(BTreeSet::new()));
+    let named = Kinds::Only(BTreeSet::from(["a.b/c".parse().unwrap()]));
+    assert_eq!(kinds(&["--cdi-kinds", "a.b/c"]), named);
+    assert_eq!(kinds(&["--cdi-kinds", "*"]), Kinds::All);
+}
+
+#[cfg(feature = "standalone")]
+#[test]
+fn a_standalone_agent_allows_all_devices_unless_some_are_named() {
+    assert_eq!(kinds(&["--standalone"]), Kinds::All);
+    let named = Kinds::Only(BTreeSet::from(["a.b/c".parse().unwrap()]));
+    assert_eq!(kinds(&["--standalone", "--cdi-kinds", "a.b/c"]), named);
+    #[cfg(feature = "udev")]
+    assert_eq!(
+        agent(&["--standalone"]).udev_subsystems(),
+        super::Subsystems::All
+    );
+}
+
+#[cfg(feature = "standalone")]
+#[test]
+fn a_standalone_agent_has_no_pod() {
+    let agent = ["petiole", "agent", "--node-name", "box"];
+    let pod = ["--namespace", "n", "--pod-name", "p"];
+    let parsed =
+        |flags: &[&str]| Cli::try_parse_from(agent.iter().chain(&pod).chain(flags).copied());
+    assert!(parsed(&[]).is_ok());
+    let refused = parsed(&["--standalone"]).map(drop).unwrap_err().to_string();
+    assert!(refused.contains("--pod-name"), "{refused}");
+}
+
+#[cfg(feature = "standalone")]
+#[test]
+fn brokers_are_rendered_without_a_cluster_only() {
+    let parsed = |standalone: &[&str]| {
+        let agent = ["petiole", "agent", "--node-name", "box"];
+        let brokers = ["--render-brokers", "/run/pods"];
+        let args = agent.iter().chain(standalone).chain(&brokers);
+        Cli::try_parse_from(args.copied())
+    };
+    assert!(parsed(&["--standalone"]).is_ok());
+    let refused = parsed(&[]).map(drop).unwrap_err().to_string();
+    assert!(refused.contains("--standalone"), "{refused}");
+}
