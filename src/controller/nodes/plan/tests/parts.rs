@@ -29,11 +29,11 @@ fn the_grace_period_begins_when_a_device_was_seen_last_at_any_look() {
     let gone = abandoned(json!({}));
     let mut seen = gone.clone();
     seen.spec.nodes = vec!["a".into()];
-    let world = |device| {
+    let world = |device: Instance| {
         World::default()
             .with_nodes([("a", ready())])
             .with_configuration(configuration("cam", json!({})))
-            .with_instance(instance("cam-1", device))
+            .with_instance(device)
     };
     let mut memory = Memory::default();
     memory.notice(&world(seen.clone()), now(1_000));
