@@ -5,10 +5,8 @@
     reason = "a benchmark prints what it has measured"
 )]
 use petiole::controller::measured::Measured;
-use std::{
-    hint::black_box,
-    time::{Duration, Instant},
-};
+use std::{hint::black_box, time::Duration};
+use tokio::time::Instant;
 
 /// A plan of a large world takes seconds.
 const WHOLE_ROUNDS: usize = 3;
