@@ -7,6 +7,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
+/// The file in a folder that is locked.
+const LOCK: &str = ".lock";
+
 /// Replaces the file at `path` atomically: a reader gets the old content or the new content. Errors name the path.
 ///
 /// The file is not synced to the disk. After a power failure it may be old or empty, and its reader must accept that.
@@ -74,7 +77,11 @@ pub fn read_text(path: &Path, most: u64) -> io::Result<String> {
 /// Locks a folder against other processes that do the same, as long as the returned file is open. The folder is created if it does
 /// not exist. Only a lock of another process is an error: what else is wrong with the folder is found by those who use it.
 pub fn lock(folder: &Path) -> io::Result<Option<fs::File>> {
-    let opened = fs::create_dir_all(folder).and_then(|()| fs::File::open(folder));
+    // Whoever can open the file can lock it: only its owner can.
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create(true).mode(0o600);
+    options.custom_flags(libc::O_NOFOLLOW);
+    let opened = fs::create_dir_all(folder).and_then(|()| options.open(folder.join(LOCK)));
     let Ok(file) = opened else { return Ok(None) };
     match file.try_lock() {
         Err(fs::TryLockError::WouldBlock) => Err(io::Error::new(

@@ -26,9 +26,22 @@ use crate::{
 };
 use anyhow::Context as _;
 use clap::Args;
-use std::{collections::BTreeSet, net::SocketAddr, path::PathBuf, sync::Arc};
-use tracing::info;
+use std::{
+    collections::BTreeSet,
+    fs::File,
+    io, mem,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+use tokio::time::{Instant, sleep};
+use tracing::{info, warn};
 
+/// The time that an agent before this one has to end.
+const LOCK_WAIT: Duration = Duration::from_secs(15);
+/// The interval of the looks whether it has.
+const LOCK_LOOK: Duration = Duration::from_millis(250);
 /// The advice for a machine without an API server.
 const WITHOUT_CLUSTER: &str = if cfg!(feature = "standalone") {
     "with --standalone no API server is needed"
@@ -216,6 +229,12 @@ impl Flags {
         self.once.once
     }
 
+    #[cfg(all(feature = "external", not(feature = "kubelet")))]
+    #[expect(clippy::unused_self, reason = "the other one reads a flag")]
+    fn is_once(&self) -> bool {
+        false
+    }
+
     /// Every agent of a program without the feature belongs to a cluster.
     #[cfg(not(feature = "standalone"))]
     #[expect(clippy::unused_self, reason = "the other one reads a flag")]
@@ -251,8 +270,9 @@ impl Flags {
             subsystems: self.udev_subsystems(),
         };
         let handlers = Handlers::new(handlers::builtin_with(allowed)).with_variables(variables);
+        // A look takes no handlers from the agent that runs.
         #[cfg(feature = "external")]
-        if self.handlers_dir.is_some() || self.isolation.is_wanted() {
+        if !self.is_once() && (self.handlers_dir.is_some() || self.isolation.is_wanted()) {
             return handlers.with_external(external::Settings {
                 folder: self.handlers_dir.clone(),
                 file: self.state.join("handlers.json"),
@@ -265,8 +285,6 @@ impl Flags {
 }
 
 pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
-    // Two agents would overwrite each other's files.
-    let _lock = files::lock(&flags.state).context("--state")?;
     let mut settings = flags.settings();
     let handlers = flags.handlers();
     #[cfg(feature = "kubelet")]
@@ -274,6 +292,7 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
         let look = super::once::run(&flags.once, &flags.configurations, settings, handlers);
         return Box::pin(look).await;
     }
+    let _lock = locked(&flags.state).await.context("--state")?;
     telemetry::metrics().begin_agent(handlers.names().iter().map(String::as_str));
     info!(
         node = %settings.node_name,
@@ -283,6 +302,24 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
     );
     let store = store(flags, &mut settings).await?;
     until_signal(|shutdown| agent::run(settings, store, handlers, shutdown)).await
+}
+
+/// Locks the folder of the state: two agents would overwrite each other's files. An agent that ends may have it for a while
+/// yet, such as that of a Pod that was deleted by force.
+async fn locked(state: &Path) -> io::Result<Option<File>> {
+    let until = Instant::now() + LOCK_WAIT;
+    let mut is_reported = false;
+    loop {
+        match files::lock(state) {
+            Err(e) if Instant::now() < until => {
+                if !mem::replace(&mut is_reported, true) {
+                    warn!("{e}; it is waited for up to {LOCK_WAIT:?}");
+                }
+                sleep(LOCK_LOOK).await;
+            }
+            outcome => return outcome,
+        }
+    }
 }
 
 /// Returns the folders of a standalone agent, or else the API server. Its Nodes, Secrets and ConfigMaps are added to the

@@ -21,7 +21,7 @@ use std::{
 #[derive(Debug, Args)]
 pub(super) struct OnceFlags {
     /// Without a cluster: print the devices of all Configurations when every handler has looked once, and end. No
-    /// kubelet is needed, nothing is written, and a running agent is not disturbed. The exit code is 1 if a
+    /// kubelet is needed, nothing is written, and a running agent is not disturbed. Only built-in handlers look. The exit code is 1 if a
     /// Configuration has a problem
     #[arg(
         long,
@@ -46,7 +46,7 @@ struct OwnFolder(PathBuf);
 
 impl OwnFolder {
     fn create() -> anyhow::Result<Self> {
-        let path = std::env::temp_dir().join(format!("petiole-once-{}", std::process::id()));
+        let path = std::env::temp_dir().join(format!("petiole-once-{:016x}", fastrand::u64(..)));
         let created = fs::DirBuilder::new().mode(0o700).create(&path);
         created.with_context(|| format!("cannot create the folder {}", path.display()))?;
         Ok(Self(path))

@@ -45,7 +45,7 @@ pub fn client_of(mut config: Config) -> anyhow::Result<Client> {
     // Each caller decides about retries and their time limit: an Allocate call has 3 s in total.
     config.default_retry = false;
     let timeout = TimeoutLayer::new(REQUEST_TIMEOUT);
-    // Only a Pod has files of both, and a kubeconfig may have a token's.
+    // Only in a Pod are token and CA both files.
     if let (Some(token), Some(ca)) = (&config.auth_info.token_file, &config.root_cert_file) {
         let service = pod::service(&config, Path::new(token), ca)?;
         let builder = ClientBuilder::new(service, config.default_namespace);

@@ -2,7 +2,7 @@
 //! kubelet renews.
 //!
 //! The stack that kube makes of any `Config` also has what kubeconfigs may name: commands that return tokens, JSONPath and
-//! regular expressions. A Pod has none of them, and they are a twentieth of the image.
+//! regular expressions. A Pod has none of them, and they are a tenth of the image.
 use axum::http::{HeaderValue, Request, Response, Uri, header::AUTHORIZATION};
 use hyper_rustls::HttpsConnectorBuilder;
 use hyper_timeout::TimeoutConnector;
@@ -26,6 +26,7 @@ use std::{
 };
 use tokio::time::Instant;
 use tower::{BoxError, Service, ServiceBuilder, service_fn};
+use tracing::warn;
 
 /// A token is read again after this time. The kubelet renews it when a fifth of its lifetime is left, which is two minutes
 /// at least (`token_manager.go`).
@@ -48,17 +49,18 @@ pub(super) fn service(
     + 'static,
 > {
     // Files that are wrong are an error of the start, not of the first request.
-    roots(ca)?;
     let token = Token::read(token)?;
+    let authorities = Arc::new(Authorities {
+        file: ca.to_owned(),
+        last: Mutex::new(roots(ca)?),
+    });
     let mut http = HttpConnector::new();
     http.enforce_http(false);
-    let ca = Arc::<Path>::from(ca);
-    // Each connection trusts the CAs that the file has at that time.
     let connector = service_fn(move |server: Uri| {
-        let (http, ca) = (http.clone(), ca.clone());
+        let (http, authorities) = (http.clone(), authorities.clone());
         async move {
             let tls = ClientConfig::builder()
-                .with_root_certificates(roots(&ca)?)
+                .with_root_certificates(authorities.now())
                 .with_no_client_auth();
             let https = HttpsConnectorBuilder::new()
                 .with_tls_config(tls)
@@ -84,8 +86,26 @@ pub(super) fn service(
         .service(client))
 }
 
+/// The CAs of a file. Each connection trusts those that the file has at that time.
+struct Authorities {
+    file: PathBuf,
+    last: Mutex<Arc<RootCertStore>>,
+}
+
+impl Authorities {
+    /// Returns the CAs. A file that cannot be read leaves those that are known.
+    fn now(&self) -> Arc<RootCertStore> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        match roots(&self.file) {
+            Ok(fresh) => *last = fresh,
+            Err(why) => warn!("{why}; those that were read before count on"),
+        }
+        last.clone()
+    }
+}
+
 /// Returns the CAs of a file.
-fn roots(file: &Path) -> io::Result<RootCertStore> {
+fn roots(file: &Path) -> io::Result<Arc<RootCertStore>> {
     let wrong = |e: &dyn std::fmt::Display| {
         io::Error::new(
             io::ErrorKind::InvalidData,
@@ -99,7 +119,7 @@ fn roots(file: &Path) -> io::Result<RootCertStore> {
     }
     match roots.is_empty() {
         true => Err(wrong(&"there is no certificate in it")),
-        false => Ok(roots),
+        false => Ok(Arc::new(roots)),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Helps with requests to the API server: complete lists, and the meaning of errors.
 use kube::{Api, api::ListParams};
 use serde::de::DeserializeOwned;
-use std::{fmt::Debug, time::Duration};
+use std::{error::Error, fmt::Debug, time::Duration};
 use tower::timeout::error::Elapsed;
 
 /// The time limit of a request. A server behind a broken network never answers, and a connection to it may stay open for
@@ -44,8 +44,21 @@ pub fn reason(error: &kube::Error) -> String {
     {
         format!("no answer within {REQUEST_TIMEOUT:?}")
     } else {
-        error.to_string()
+        let cause = innermost(error).to_string();
+        let error = error.to_string();
+        match error.contains(&cause) {
+            true => error,
+            false => format!("{error}: {cause}"),
+        }
     }
+}
+
+/// Returns the first cause of an error, such as a CA that nobody knows.
+fn innermost<'a>(mut error: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) {
+    while let Some(source) = error.source() {
+        error = source;
+    }
+    error
 }
 
 /// Returns whether the object does not exist.

@@ -41,7 +41,7 @@ pub(crate) struct Agenda {
     times: BTreeMap<String, Instant>,
     /// The time at which the whole world is due.
     all_at: Option<Instant>,
-    /// The same, if nothing else makes it due before.
+    /// The time of the next plan of the whole world though nothing has changed.
     all_again_at: Option<Instant>,
     /// The last wait of each part whose last pass was not carried out.
     retries: BTreeMap<String, Duration>,
@@ -120,7 +120,12 @@ impl Agenda {
     /// Records the result of the pass over `parts`.
     pub(crate) fn done(&mut self, parts: &Parts, pass: Pass, now: Instant) {
         let Pass { failed, waits } = pass;
-        self.all_at = waits.all.and_then(|wait| now.checked_add(wait));
+        let all_at = waits.all.and_then(|wait| now.checked_add(wait));
+        self.all_at = match parts {
+            Parts::All => all_at,
+            // The pass of a part says what it knows, and takes no time of the others away.
+            Parts::Named(_) => self.all_at.into_iter().chain(all_at).min(),
+        };
         (self.retries).retain(|part, _| failed.contains(part) || !parts.includes(part));
         let mut times = waits.parts;
         for part in failed {
@@ -131,9 +136,12 @@ impl Agenda {
             self.retries.insert(part, wait);
         }
         for (part, wait) in times {
-            if let Some(at) = now.checked_add(wait) {
-                self.times.insert(part, at);
-            }
+            let Some(at) = now.checked_add(wait) else {
+                continue;
+            };
+            let known = self.times.get(&part).copied();
+            let earlier = known.filter(|known| !parts.includes(&part) && *known < at);
+            self.times.insert(part, earlier.unwrap_or(at));
         }
     }
 
@@ -214,6 +222,24 @@ mod tests {
         assert_eq!(agenda.take(now + seconds(4)), Some(named(&["b"])));
         agenda.done(&named(&["b"]), Pass::default(), now + seconds(4));
         assert_eq!(agenda.next(), Some(now + ALL_AGAIN));
+    }
+
+    #[test]
+    fn the_pass_of_a_part_puts_off_no_other_and_not_the_whole_world() {
+        let (mut agenda, now) = begun();
+        let mut pass = Pass {
+            waits: Waits::of_all(Some(seconds(7))),
+            ..Pass::default()
+        };
+        pass.waits.add("a", seconds(3));
+        agenda.done(&Parts::All, pass, now);
+        agenda.touch(named(&["b"]));
+        agenda.take(now);
+        let mut pass = Pass::default();
+        pass.waits.add("a", seconds(60));
+        agenda.done(&named(&["b"]), pass, now);
+        assert_eq!(agenda.take(now + seconds(3)), Some(named(&["a"])));
+        assert_eq!(agenda.take(now + seconds(7)), Some(Parts::All));
     }
 
     #[test]

@@ -35,7 +35,8 @@ pub(crate) fn part_of(configuration: &str) -> Cow<'_, str> {
 }
 
 impl World {
-    /// Returns the world with these parts alone. A plan of it is what the plan of the whole world says of them.
+    /// Returns the world with these parts alone. A plan of it is what the plan of the whole world says of them,
+    /// but for the nodes of new Pods: parts do not see each other's.
     pub(crate) fn part(self: &Arc<Self>, parts: &Parts) -> Arc<Self> {
         let Parts::Named(names) = parts else {
             return self.clone();

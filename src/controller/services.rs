@@ -21,7 +21,6 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams, Preconditions},
     core::Status,
 };
-
 use plan::{Action, Apply, Idle, Owner, plan};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -116,8 +115,10 @@ async fn pass(shared: &Shared, memory: &Mutex<Memory>, world: &World) -> Pass {
         (!writer.act(action).await).then_some(part)
     });
     let failed = failed_of(acts).await;
-    for (owner, _) in lock(memory).troubles.values() {
-        // Somebody else's Service may have gone: it is not watched.
+    let memory = lock(memory);
+    let owners = memory.troubles.values().map(|(owner, _)| owner);
+    for owner in owners.filter(|owner| world.includes(&owner.part)) {
+        // Another owner's Service may have gone, which is not watched.
         waits.add(&owner.part, LONGEST_WAIT);
     }
     Pass { failed, waits }

@@ -20,7 +20,7 @@ use std::{
 
 /// More changes than these are planned with the whole world.
 const CHANGES_MAX: usize = 1000;
-/// Kubernetes allows no longer names of Pods, Jobs and Services here. Longer ones are cut, and do not say whose they are.
+/// The longest names of brokers and Services. Longer ones are cut, and do not say whose they are.
 const NAME_LIMIT: usize = 63;
 
 /// Returns the parts that differ between two whole worlds.
@@ -260,7 +260,8 @@ impl Touched {
         let instances = (names.into_iter().flatten())
             .filter_map(|name| side.instance(&key.namespace, name))
             .map(|instance| instance.spec.configuration_name.as_str());
-        for of in instances.chain(side.of_service(key)) {
+        let named = of_configuration.map(String::as_str);
+        for of in instances.chain(side.of_service(key)).chain(named) {
             self.part(of);
         }
         self.is_all |= of_instance.or(of_configuration).is_none() || key.name.len() >= NAME_LIMIT;

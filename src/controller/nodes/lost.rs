@@ -82,7 +82,7 @@ pub(crate) struct Place<'a> {
 }
 
 impl Memory {
-    /// Follows which nodes are lost. Only what `world` is limited to has changed since the last time.
+    /// Follows which nodes are lost. Nothing outside of `world` has changed since the last time.
     pub(crate) fn notice(&mut self, world: &World, now: Now) {
         self.notice_seen(world, now.instant);
         self.notice_holders(world);

@@ -3,9 +3,9 @@ use regex_lite::{Regex, RegexBuilder};
 
 /// The most matchers of a Configuration.
 const MATCHERS_MAX: usize = 32;
-/// The bytes that all compiled regular expressions of a Configuration may need together. Without a limit a short
-/// pattern could need gigabytes.
-const COMPILED_MAX: usize = 256 * 1024;
+/// The bytes that all regular expressions of a Configuration may need together, compiled and while they match. Without a
+/// limit a short pattern could need gigabytes.
+const BYTES_MAX: usize = 512 * 1024;
 /// The first size limit with which a regular expression is compiled, in bytes.
 const COMPILED_LEAST: usize = 4096;
 /// The longest pattern, in bytes.
@@ -30,7 +30,7 @@ impl Default for Budget {
     fn default() -> Self {
         Self {
             matchers: MATCHERS_MAX,
-            bytes: COMPILED_MAX,
+            bytes: BYTES_MAX,
         }
     }
 }
@@ -60,7 +60,10 @@ impl Budget {
         // The pattern is compiled alone first, so that `a)|(b` is rejected and messages show the user's pattern.
         self.compiled(pattern)?;
         let (regex, bytes) = self.compiled(&format!("^(?:{pattern})$"))?;
-        self.bytes -= bytes;
+        // A match takes a table with the places of all groups in each state, which is about a state's size for each group.
+        // The table is kept.
+        let needed = bytes.saturating_mul(1 + regex.captures_len());
+        self.bytes = self.bytes.checked_sub(needed).ok_or_else(too_large)?;
         Ok(Matcher::Regex(regex))
     }
 
@@ -78,14 +81,18 @@ impl Budget {
                 return Err(why);
             }
             if limit == self.bytes {
-                return Err(format!(
-                    "all regular expressions of a Configuration may take {} KiB of memory, and this one exceeds the rest: use fewer repetitions",
-                    COMPILED_MAX / 1024
-                ));
+                return Err(too_large());
             }
             limit *= 2;
         }
     }
+}
+
+fn too_large() -> String {
+    format!(
+        "all regular expressions of a Configuration may take {} KiB of memory, and this one exceeds the rest: use fewer repetitions, and (?:…) instead of (…)",
+        BYTES_MAX / 1024
+    )
 }
 
 impl Matcher {
@@ -155,8 +162,11 @@ mod tests {
             assert!(budget.regex(usual).is_ok(), "{usual} {budget:?}");
         }
         let why = |pattern: &str| regex(pattern).unwrap_err();
-        assert!(why(r"\w{9000}").contains("256 KiB"));
-        assert!(why("(((a{50}){50}){50}){50}").contains("256 KiB"));
+        assert!(why(r"\w{9000}").contains("512 KiB"));
+        assert!(why("(((a{50}){50}){50}){50}").contains("512 KiB"));
+        // 7,500 states and 500 groups, whose places would take 120 MB at the first match.
+        let groups = format!("(?:{}){{5}}", "()".repeat(500));
+        assert!(why(&groups).contains("512 KiB"));
         assert!(why(&"a".repeat(1025)).contains("1025 bytes"));
     }
 

@@ -183,8 +183,8 @@ pub(crate) fn exchange(instance: &Instance, node: &str, exchanges: &[&Exchange])
     Patch(patch)
 }
 
-/// Replaces the nodes and conditions in an Instance's status; returns `None` if they are the same. The status has one
-/// other field, which the controller writes.
+/// Replaces the nodes and conditions in an Instance's status; returns `None` if they are the same. The controller
+/// writes `brokerGeneration` and the condition `BrokersReady`.
 pub(crate) fn status(instance: &Instance, after: &InstanceStatus) -> Option<Patch> {
     let mut patch = guarded(instance);
     match &instance.status {

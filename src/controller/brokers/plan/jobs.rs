@@ -43,7 +43,7 @@ impl<'a> Planner<'a> {
             jobs.remove(key);
         }
         for (key, job) in jobs {
-            self.delete_job(key, job, "its Configuration is a newer one");
+            self.delete_job(key, job, "its Configuration has changed");
         }
         if was_created || !(is_fit || target.is_broken) {
             self.delete_pods_of(target);
@@ -92,13 +92,11 @@ impl<'a> Planner<'a> {
             let pods = self.pods.get(&(&*key.namespace, &*job.meta.uid));
             // A Pod that failed is kept, and the Job has tried again since.
             let pods = pods.into_iter().flat_map(BTreeMap::values);
-            let mut pods = pods.filter(|pod| !pod.has_ended() && !pod.meta.is_deleting);
-            pods.find_map(|pod| {
-                let trouble = pod.trouble.as_ref();
-                let unscheduled = pod.unscheduled.as_ref();
-                let trouble = trouble.map(|trouble| found(trouble.reason, &trouble.message));
-                trouble.or(unscheduled.map(|no| found(Reason::BrokerUnschedulable, &no.message)))
-            })
+            let live = pods.filter(|pod| !pod.has_ended() && !pod.meta.is_deleting);
+            let live: Vec<_> = live.copied().collect();
+            let mut troubles = live.into_iter().filter_map(|pod| self.trouble(target, pod));
+            let (reason, message) = troubles.next()?;
+            Some(found(reason, &message))
         });
         let refusal = self.input.memory.refusal(
             key,

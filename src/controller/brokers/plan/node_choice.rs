@@ -237,7 +237,12 @@ impl<'a> Planner<'a> {
         self.report(target, report);
     }
 
-    fn trouble(&mut self, target: Target<'a>, pod: &BrokerPod) -> Option<(Reason, String)> {
+    /// Returns why a Pod does not run. What is usual while it starts is none for some seconds.
+    pub(super) fn trouble(
+        &mut self,
+        target: Target<'a>,
+        pod: &BrokerPod,
+    ) -> Option<(Reason, String)> {
         if let Some((since, crash)) = &pod.restarted {
             let over = *since + RUNS_AGAIN;
             if over > self.input.now {

@@ -238,7 +238,7 @@ mod tests {
         let refused = |value: &str| Pattern::new(value, Some(&mut Budget::default())).unwrap_err();
         assert!(refused("(a").contains("without closing"));
         assert!(refused(&"a".repeat(1025)).contains("1025 bytes"));
-        assert!(refused(r"\w{9000}").contains("256 KiB"));
+        assert!(refused(r"\w{9000}").contains("512 KiB"));
     }
 
     proptest! {
