@@ -119,7 +119,7 @@ is_systemd_running() {
   [ -d /run/systemd/system ] && has systemctl
 }
 
-# Runs a command whose failure leaves an installation that works after the next boot.
+# Runs a command whose failure is not one of the installation.
 attempt() {
   "$@" >"$work/said" 2>&1 </dev/null || warn "$* failed: $(said). Run it again"
 }
@@ -136,10 +136,10 @@ place() { # TARGET
 install_package() {
   package=$(name_of "petiole_[0-9A-Za-z.+~-]+_${architecture}[.]deb" "Debian package")
   fetch_checked "$package"
-  unchanged=" Run 'dpkg --audit', mend what it names, and run this again."
+  unchanged=" Mend that, and run this again."
   dpkg --install "$work/$package" >"$work/said" 2>&1 </dev/null || {
     cat "$work/said" >&2
-    die "dpkg cannot install $package"
+    die "dpkg cannot install $package: the reason is above"
   }
 }
 
@@ -152,7 +152,6 @@ stage_program() {
 }
 
 install_program() {
-  program=$prefix/bin/petiole
   stage_program
   unchanged=" Run this again."
   place "$program"
@@ -162,8 +161,8 @@ install_program() {
 install_program_and_units() {
   program=/usr/local/bin/petiole
   if ! has systemctl; then
-    prefix=/usr/local
     install_program
+    attempt mkdir -p "$configurations"
     return
   fi
   for file in $units petiole.tmpfiles; do fetch_checked "$file"; done
@@ -278,6 +277,7 @@ main() {
   architecture=$(architecture_of_machine)
   fetch SHA256SUMS
   if [ -n "$prefix" ]; then
+    program=$prefix/bin/petiole
     install_program
   elif takes_packages; then
     install_package

@@ -422,6 +422,10 @@ test_install_sh_installs_program_and_units_where_dpkg_is_not() {
   on_root other cmp /etc/tmpfiles.d/petiole.conf - <"$E2E/../../packaging/petiole.tmpfiles"
   on_root other sh /run/install.sh --uninstall
   is_empty cluster on other find /run/above -name '*petiole*' -type f || fail "--uninstall left $(cluster on other find /run/above -name '*petiole*')"
+  on_root other rm -f /usr/local/sbin/systemctl /usr/bin/systemctl
+  installs other good || fail "install.sh failed without systemd: $(cat "$SUITE/installed")"
+  grep -q "^next: /usr/local/bin/petiole agent --standalone " "$SUITE/installed" || fail "it said $(cat "$SUITE/installed")"
+  on_root other test ! -e /etc/systemd/system/petiole-agent.service || fail "it has units without systemd"
   cluster kill other
 }
 
