@@ -88,7 +88,7 @@ scripts:
     #!/usr/bin/env bash
     set -euo pipefail
     command -v shellcheck >/dev/null || { echo "SKIPPED scripts: shellcheck is not installed"; exit 0; }
-    shellcheck -x .ci/run .ci/image .ci/release .ci/oci .ci/deb packaging/{postinst,prerm,postrm} fuzz/run fuzz/rustc-with-coverage tests/e2e/run tests/e2e/soak tests/e2e/performance tests/e2e/scale tests/e2e/publishers/{build,resolved} tests/e2e/*.sh tests/e2e/cluster/{cluster,control,lan,node}
+    shellcheck -x .ci/run .ci/image .ci/release .ci/oci .ci/deb .ci/standalone deploy/install.sh packaging/{postinst,prerm,postrm} fuzz/run fuzz/rustc-with-coverage tests/e2e/run tests/e2e/soak tests/e2e/performance tests/e2e/scale tests/e2e/publishers/{build,resolved} tests/e2e/*.sh tests/e2e/cluster/{cluster,control,lan,node}
 
 # The chart, where helm is installed (the end-to-end tests keep one)
 chart:
@@ -117,7 +117,7 @@ image:
     .ci/image target/{{ arch() }}-unknown-linux-gnu/image/petiole
 
 # A release in target/release-VERSION, built twice and compared: static programs for amd64 and arm64, image and chart as OCI archives,
-# Debian packages, SBOMs, provenance, checksums (`--once`, `--architectures amd64` for a try)
+# Debian packages, install.sh with the units, SBOMs, provenance, checksums (`--once`, `--architectures amd64` for a try)
 release version *options:
     .ci/release {{ version }} {{ options }}
 

@@ -7,6 +7,8 @@ STATE=$EDGE/var/lib/akri
 PLUGINS=$EDGE/var/lib/kubelet/device-plugins
 MANIFESTS=$EDGE/etc/kubernetes/manifests
 CONFIGURATIONS=$EDGE/var/lib/akri-configurations
+RELEASES=$SUITE/releases
+URL=http://198.51.100.101:8080 # the camera has them
 
 set_up() {
   cluster standalone
@@ -321,6 +323,152 @@ test_when_the_kubelet_has_forgotten_the_resource_the_broker_gets_its_device() {
 
 is_judged() { # SERVICE
   status_is "$1" '.phase == "Failed" or .containerStatuses[0].state.running != null'
+}
+
+# ---- install.sh, on machines of their own ----
+
+# What .ci/release makes for such machines, of the program under test, for `installs`.
+serve_release() {
+  local root=$E2E/../..
+  if [ ! -e "$RELEASES/good/SHA256SUMS" ]; then
+    strip -o "$SUITE/petiole" "$PETIOLE"
+    SOURCE_DATE_EPOCH=1700000000 DEB_COMPRESSION=none "$root/.ci/standalone" "$SUITE/petiole" "$(dpkg --print-architecture)" "$RELEASES/good"
+    (cd "$RELEASES/good" && sha256sum -- * >SHA256SUMS)
+  fi
+  stop releases
+  begin releases camera busybox httpd -f -p 8080 -h "$RELEASES"
+  within 5 "the release is served" cluster on camera curl -fs -o /dev/null "$URL/good/SHA256SUMS"
+}
+
+# A release with another first byte of one file, beside the good one.
+change_byte() { # FILE
+  rm -rf "$RELEASES/changed"
+  cp -rs "$RELEASES/good" "$RELEASES/changed"
+  rm "$RELEASES/changed/$1"
+  { printf X && tail -c +2 "$RELEASES/good/$1"; } >"$RELEASES/changed/$1"
+}
+
+# A machine with the files of this one, whose changes are in a tmpfs. systemctl and systemd-tmpfiles only note what they are asked.
+begin_machine() { # NAME
+  # shellcheck disable=SC2016 # expanded by the inner shell
+  cluster device "$1" bash -euc '
+    mkdir /run/above /run/work /run/root
+    mount -t overlay overlay -o lowerdir=/,upperdir=/run/above,workdir=/run/work /run/root
+    cd /run/root
+    mount -t proc proc proc
+    mount --rbind /dev dev
+    mount -t tmpfs tmpfs run
+    mkdir -p run/systemd/system run/tmp usr/local/sbin
+    for name in systemctl systemd-tmpfiles; do
+      printf "#!/bin/sh\necho %s \"\$*\" >>/run/asked\n[ \"\$1\" != is-active ]\n" $name >usr/local/sbin/$name
+      chmod 755 usr/local/sbin/$name
+    done
+    touch run/ready
+    exec sleep infinity'
+  within 5 "$1 has its root" cluster on "$1" test -e /run/root/run/ready
+}
+
+on_root() { # MACHINE CMD…
+  local machine=$1
+  shift
+  cluster on "$machine" chroot /run/root env TMPDIR=/run/tmp PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin "$@"
+}
+
+# As docs/standalone.md does it. What it printed is in $SUITE/installed.
+installs() { # MACHINE good|changed [ARGUMENTS of install.sh]
+  # shellcheck disable=SC2016 # expanded by the inner shell
+  on_root "$1" sh -euc 'address=$1; shift; curl -fsSL -o /run/install.sh "$address/install.sh"; sh /run/install.sh "$@" "$address"' \
+    - "$URL/$2" "${@:3}" >"$SUITE/installed" 2>&1
+}
+
+changes_of() { # MACHINE
+  cluster on "$1" find /run/above -printf '%p %y %s %T@\n' | sort
+}
+
+# A second run replaces a program that another has broken.
+installs_twice() { # MACHINE PROGRAM
+  local times
+  for times in 1 2; do
+    installs "$1" good || fail "install.sh failed: $(cat "$SUITE/installed")"
+    equal "the version" "$("$PETIOLE" --version)" "$(on_root "$1" petiole --version)"
+    grep -qxF "installed: $2, $("$PETIOLE" --version)" "$SUITE/installed" || fail "it said $(cat "$SUITE/installed")"
+    grep -q "^next: systemctl enable --now petiole-agent petiole-kubelet " "$SUITE/installed" || fail "it said $(cat "$SUITE/installed")"
+    equal "restarts of running units" "$times" "$(on_root "$1" grep -c "^systemctl try-restart petiole-kubelet.service petiole-agent.service" /run/asked)"
+    is_empty on_root "$1" ls /run/tmp || fail "it left files in its temporary folder"
+    on_root "$1" test -d /etc/petiole/configurations
+    on_root "$1" cp --remove-destination /bin/false "$2"
+  done
+}
+
+test_install_sh_installs_the_package_and_again() {
+  serve_release
+  begin_machine debian
+  installs_twice debian /usr/bin/petiole
+  on_root debian dpkg-query --show petiole || fail "dpkg does not know the package"
+  on_root debian sh /run/install.sh --uninstall
+  on_root debian test ! -e /usr/bin/petiole -a -d /etc/petiole/configurations || fail "--uninstall left the program, or took the folder"
+  cluster kill debian
+}
+
+test_install_sh_installs_program_and_units_where_dpkg_is_not() {
+  serve_release
+  begin_machine other
+  on_root other rm /usr/bin/dpkg
+  installs_twice other /usr/local/bin/petiole
+  local unit
+  for unit in agent kubelet; do
+    on_root other grep -q "^ExecStart=/usr/local/bin/petiole $unit" "/etc/systemd/system/petiole-$unit.service" || fail "the unit of the $unit starts something else"
+  done
+  on_root other cmp /etc/tmpfiles.d/petiole.conf - <"$E2E/../../packaging/petiole.tmpfiles"
+  on_root other sh /run/install.sh --uninstall
+  is_empty cluster on other find /run/above -name '*petiole*' -type f || fail "--uninstall left $(cluster on other find /run/above -name '*petiole*')"
+  on_root other rm -f /usr/local/sbin/systemctl /usr/bin/systemctl
+  installs other good || fail "install.sh failed without systemd: $(cat "$SUITE/installed")"
+  grep -q "^next: /usr/local/bin/petiole agent --standalone " "$SUITE/installed" || fail "it said $(cat "$SUITE/installed")"
+  on_root other test ! -e /etc/systemd/system/petiole-agent.service || fail "it has units without systemd"
+  cluster kill other
+}
+
+test_install_sh_refuses_a_changed_byte_and_changes_nothing() {
+  serve_release
+  begin_machine wary
+  local file before
+  for file in "$RELEASES"/good/*.deb "$RELEASES"/good/*-linux-* "$RELEASES/good/petiole-kubelet.service"; do
+    file=${file##*/}
+    # From the second file on dpkg is not there.
+    [[ $file == *.deb ]] || on_root wary rm -f /usr/bin/dpkg
+    change_byte "$file"
+    before=$(changes_of wary)
+    ! installs wary changed || fail "it installed a release with another $file"
+    grep -qF "install.sh: $URL/changed/$file is not the file of the release: " "$SUITE/installed" || fail "it said $(cat "$SUITE/installed")"
+    grep -q "Nothing was changed.$" "$SUITE/installed" || fail "it said $(cat "$SUITE/installed")"
+    equal "the files of the machine after another $file" "$before" "$(changes_of wary)"
+    is_empty on_root wary ls /run/tmp || fail "it left files in its temporary folder"
+  done
+  cluster kill wary
+}
+
+test_install_sh_installs_the_program_for_a_user() {
+  serve_release
+  begin_machine user
+  local before as_user=(chroot --userspec=65534:65534 /run/root env TMPDIR=/run/tmp)
+  on_root user mkdir -m 777 /run/home
+  on_root user chmod 777 /run/tmp
+  before=$(changes_of user)
+  on_root user curl -fsSL -o /run/install.sh "$URL/good/install.sh"
+  ! cluster on user "${as_user[@]}" sh /run/install.sh "$URL/good" 2>"$SUITE/installed" || fail "a user installed a system's program"
+  grep -q "without root only --prefix DIR works" "$SUITE/installed" || fail "it said $(cat "$SUITE/installed")"
+  cluster on user "${as_user[@]}" sh /run/install.sh --prefix /run/home "$URL/good"
+  equal "the version" "$("$PETIOLE" --version)" "$(cluster on user "${as_user[@]}" /run/home/bin/petiole --version)"
+  equal "the files of the machine" "$before" "$(changes_of user)"
+  cluster kill user
+}
+
+# The page has the text of --help.
+test_install_sh_says_what_its_page_says() {
+  local page=$E2E/../../docs/standalone.md help
+  help=$("$E2E/../../deploy/install.sh" --help)
+  equal "the text of the page" "$help" "$(awk '/^```$/ { on = 0 } on { print } /^```text$/ { on = 1 }' "$page" | sed -n '/^Installs a released/,$p')"
 }
 
 show() {
