@@ -2,7 +2,8 @@
 //!
 //! Such a process cannot register, because only root can. It need not: the agent knows the place of its socket and connects to
 //! it. Each process has a folder of its own, so that none can answer for another one. The folder's group may write there, and
-//! is the group of the process. The owner of the folder, and of the one around it, must be root or the agent's user.
+//! is the group of the process. The owner of the folder, and of the folder that contains it, must be root or the agent's
+//! user.
 use super::server::CHECK;
 use crate::files;
 use std::{
@@ -19,7 +20,8 @@ use tracing::warn;
 const CREATED: u32 = 0o755;
 /// The bits of a mode that let the group serve in the folder.
 const BY_GROUP: u32 = 0o070;
-/// The bits that let users write whom the agent does not trust: in the folder of a handler, and in the one around it.
+/// The bits that let users write whom the agent does not trust: in the folder of a handler, and in the folder that contains
+/// it.
 const BY_ALL: u32 = 0o002;
 const BY_OTHERS: u32 = 0o022;
 
@@ -81,7 +83,8 @@ fn prepare(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Checks the folder of a handler, and the one around it, in which it could be replaced. Returns the mode of the first.
+/// Checks the folder of a handler, and the folder that contains it, in which it could be replaced. Returns the mode of the
+/// first.
 fn check_folders(folder: &Path) -> io::Result<u32> {
     if let Some(around) = folder.parent() {
         check(around, BY_OTHERS, "go-w")?;

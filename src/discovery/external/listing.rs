@@ -226,12 +226,16 @@ mod tests {
     }
 
     fn list(devices: Vec<v0::Device>) -> DeviceSet {
+        list_with(devices, &dev().into())
+    }
+
+    fn list_with(devices: Vec<v0::Device>, allowed: &HandlerPaths) -> DeviceSet {
         let sent = DeviceList {
             devices,
             ..DeviceList::default()
         };
         let list = DeviceList::decode(sent.encode_to_vec().as_slice()).unwrap();
-        super::devices(list, &dev().into())
+        super::devices(list, allowed)
     }
 
     fn refusal(change: impl FnOnce(&mut v0::Device)) -> String {
@@ -355,17 +359,10 @@ mod tests {
     fn a_handler_in_the_network_gives_properties_and_no_path_of_the_node() {
         let mut thief = camera("thief");
         thief.device_specs = vec![node("/dev/video0", "rw")];
-        let list = DeviceList {
-            devices: vec![thief, camera("door")],
-            ..DeviceList::default()
-        };
-        let set = super::devices(list, &HostPaths::none().into());
+        let set = list_with(vec![thief, camera("door")], &HostPaths::none().into());
         assert!(set.devices.len() == 1 && set.devices.keys().all(|id| id.as_str() == "door"));
-        assert!(
-            set.problems[0].contains("use a Unix socket"),
-            "{:?}",
-            set.problems
-        );
+        let problem = &set.problems[0];
+        assert!(problem.contains("use a Unix socket"), "{problem}");
     }
 
     #[test]
@@ -373,15 +370,9 @@ mod tests {
         let (mut thief, mut disk) = (camera("thief"), camera("disk"));
         thief.mounts = vec![mount("/dev/sda")];
         disk.device_specs = vec![node("/dev/sda", "r")];
-        let list = DeviceList {
-            devices: vec![thief, disk],
-            ..DeviceList::default()
-        };
-        let allowed = HandlerPaths {
-            mounts: HostPaths::none().into(),
-            device_nodes: dev().into(),
-        };
-        let set = super::devices(list, &allowed);
+        let mut allowed = HandlerPaths::from(dev());
+        allowed.mounts = HostPaths::none().into();
+        let set = list_with(vec![thief, disk], &allowed);
         assert!(set.devices.len() == 1 && set.devices.keys().all(|id| id.as_str() == "disk"));
         assert!(set.problems[0].contains("it has mounts"), "{set:?}");
     }
