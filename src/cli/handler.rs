@@ -8,26 +8,25 @@ use crate::discovery::{
 };
 use anyhow::Context as _;
 use clap::Args;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+/// The folder with the folders of isolated handlers on a node.
+const ISOLATED_DIR: &str = "/var/lib/akri/isolated";
 
 /// The flags of `petiole handler`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 It needs no rights but to write into the folder, and no cluster. The agent runs with `--isolate-handlers NAME`, and
-connects to the socket NAME.sock in this folder. If an agent serves agent-registration.sock there, it registers too.
+connects to the socket NAME/NAME.sock in its --isolated-dir. If an agent serves agent-registration.sock in this folder, it registers too.
 zeroconf and udev need the network of the node, and udev its /sys and /run/udev.")]
 pub struct Flags {
     /// Handler, as in `discoveryHandler.name` of a Configuration: zeroconf, udev or debugEcho
     #[arg(value_parser = handlers::ISOLATABLE, hide_possible_values = true)]
     name: String,
-    /// Folder of the handler's socket: --isolated-dir of the agent, or its --handlers-dir
-    #[arg(
-        long,
-        env = "PETIOLE_HANDLERS_DIR",
-        value_name = "DIR",
-        default_value = "/var/lib/akri/isolated"
-    )]
-    handlers_dir: PathBuf,
+    /// Folder of the handler's socket: the handler's own folder in the agent's --isolated-dir, or the agent's --handlers-dir
+    /// [default: /var/lib/akri/isolated/NAME]
+    #[arg(long, env = "PETIOLE_HANDLERS_DIR", value_name = "DIR")]
+    handlers_dir: Option<PathBuf>,
     /// Subsystems whose devices udev may offer, as for the agent
     #[cfg(feature = "udev")]
     #[arg(
@@ -49,7 +48,8 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
     let mut built_in = handlers::builtin_with(allowed).into_iter();
     let handler = built_in.find(|handler| handler.name() == flags.name);
     let handler = handler.context("this handler is not built in")?;
-    until_signal(|shutdown| process::run(handler, flags.handlers_dir, shutdown)).await
+    let folder = (flags.handlers_dir).unwrap_or_else(|| Path::new(ISOLATED_DIR).join(flags.name));
+    until_signal(|shutdown| process::run(handler, folder, shutdown)).await
 }
 
 #[cfg(test)]

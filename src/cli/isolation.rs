@@ -16,7 +16,7 @@ pub(super) struct IsolationFlags {
         hide_possible_values = true
     )]
     isolate_handlers: Vec<String>,
-    /// Folder in which these processes serve; its group is theirs [default: `isolated` in --state]
+    /// Folder with a folder for each of these processes, NAME, in which it serves; its group is the process's [default: `isolated` in --state]
     #[arg(
         long,
         env = "PETIOLE_ISOLATED_DIR",

@@ -30,6 +30,11 @@ const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 /// The time for which a TCP connection may be silent before the other machine is asked whether it is there.
 #[cfg(feature = "external")]
 const KEEPALIVE: Duration = Duration::from_secs(30);
+/// The time for which a server may be silent before it gets a ping, and the time that it has to answer.
+#[cfg(feature = "external")]
+const PING_AFTER: Duration = Duration::from_secs(20);
+#[cfg(feature = "external")]
+const PING_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A connection that [`bind`] accepted. The client may be a Go program that dialled the bare path.
 pub type Connection = LegalAuthority<UnixStream>;
@@ -69,6 +74,15 @@ pub fn listener(path: &Path) -> io::Result<UnixListener> {
 /// Connects a gRPC client to the server at `path`.
 pub async fn dial(path: &Path) -> Result<Channel, tonic::transport::Error> {
     endpoint().connect_with_connector(connector(path)).await
+}
+
+/// Connects as [`dial`] does. Calls fail when the server is there and does not answer pings: its process hangs.
+#[cfg(feature = "external")]
+pub async fn dial_with_pings(path: &Path) -> Result<Channel, tonic::transport::Error> {
+    let endpoint = endpoint()
+        .http2_keep_alive_interval(PING_AFTER)
+        .keep_alive_timeout(PING_TIMEOUT);
+    endpoint.connect_with_connector(connector(path)).await
 }
 
 /// Returns a client that connects with its first request, and connects again after the connection was lost.

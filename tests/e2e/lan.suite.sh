@@ -254,20 +254,20 @@ test_a_bad_configuration_is_reported_and_the_others_go_on() {
 
 # ---- zeroconf as a process without rights ----
 
-# The folder of the processes is of a group that the agent's user is not in, and they reach it.
+# The folder of the process is of a group that the agent's user is not in, and they reach it.
 begin_isolated_agent() {
   ISOLATED=$SUITE/isolated
-  mkdir -p "$ISOLATED"
-  chmod o+x "$WORK" "$SUITE"
-  chgrp 65534 "$ISOLATED"
-  chmod 0770 "$ISOLATED"
+  mkdir -p "$ISOLATED/zeroconf"
+  chmod o+x "$WORK" "$SUITE" "$ISOLATED"
+  chgrp 65534 "$ISOLATED/zeroconf"
+  chmod 0770 "$ISOLATED/zeroconf"
   [ -e "$SUITE/petiole" ] || install -m 0755 "$PETIOLE" "$SUITE/petiole"
   begin_agent --isolate-handlers zeroconf --isolated-dir "$ISOLATED"
 }
 
 begin_zeroconf() {
   begin zeroconf edge setpriv --reuid 65534 --regid 65534 --clear-groups --inh-caps=-all --bounding-set=-all --no-new-privs \
-    "$SUITE/petiole" handler zeroconf --handlers-dir "$ISOLATED"
+    "$SUITE/petiole" handler zeroconf --handlers-dir "$ISOLATED/zeroconf"
 }
 
 memory_of() { # NAME: in kB
@@ -330,7 +330,7 @@ test_zeroconf_without_rights_takes_over_and_nothing_changes() {
 test_a_user_of_another_group_cannot_serve_in_the_folder() {
   fresh
   begin_isolated_agent
-  begin thief edge setpriv --reuid 65533 --regid 65533 --clear-groups "$SUITE/petiole" handler zeroconf --handlers-dir "$ISOLATED"
+  begin thief edge setpriv --reuid 65533 --regid 65533 --clear-groups "$SUITE/petiole" handler zeroconf --handlers-dir "$ISOLATED/zeroconf"
   within 5 "it is refused" grep -qi "no agent can reach this handler.*permission denied" "$SUITE/log/thief"
 }
 

@@ -200,15 +200,15 @@ test_udev_without_rights_takes_over_and_nothing_changes() {
   instance=$(file_of "/dev/zram$first")
   grep -E '^ *(uid|creationTimestamp):' "$instance" >"$SUITE/identity"
   stop agent
-  mkdir -p "$isolated"
-  chmod o+x "$WORK" "$SUITE"
-  chgrp 65534 "$isolated"
-  chmod 0770 "$isolated"
+  mkdir -p "$isolated/udev"
+  chmod o+x "$WORK" "$SUITE" "$isolated"
+  chgrp 65534 "$isolated/udev"
+  chmod 0770 "$isolated/udev"
   install -m 0755 "$PETIOLE" "$SUITE/petiole"
   begin agent edge unshare --net "$PETIOLE" agent --standalone --node-name edge --configurations "$CONFIGURATIONS" \
     --state "$STATE" --kubelet-dir "$ROOT" --isolate-handlers udev --isolated-dir "$isolated"
   begin udev edge setpriv --reuid 65534 --regid 65534 --clear-groups --inh-caps=-all --bounding-set=-all --no-new-privs \
-    "$SUITE/petiole" handler udev --udev-subsystems block --handlers-dir "$isolated"
+    "$SUITE/petiole" handler udev --udev-subsystems block --handlers-dir "$isolated/udev"
   within 5 "the process serves" grep -q serving "$SUITE/log/udev"
   plug_zram
   within "$ALLOCATABLE" "the kubelet offers /dev/zram$ZRAM too" node_holds allocatable 2

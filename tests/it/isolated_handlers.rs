@@ -41,7 +41,7 @@ fn registering(node: &TestNode) -> PathBuf {
 }
 
 fn start_handler(node: &TestNode) -> Process {
-    let (devices, folder) = (node.devices.clone(), isolated(node));
+    let (devices, folder) = (node.devices.clone(), isolated(node).join("test"));
     let log = node.root().join("handler.log");
     Process::start(&log, |shutdown| {
         process::run(Box::new(TestHandler(devices)), folder, shutdown)
@@ -104,7 +104,7 @@ async fn nothing_is_lost_when_handler_and_agent_restart_in_any_order() {
     node.start_agent();
     node.until_counts(&door, 1, 1).await;
     handler.stop().await.unwrap();
-    assert!(!isolated(&node).join("test.sock").exists());
+    assert!(!isolated(&node).join("test/test.sock").exists());
     node.kill_agent();
     let _handler = start_handler(&node);
     node.start_agent();
@@ -171,7 +171,10 @@ async fn details_are_checked_by_the_agent_and_paths_of_the_node_are_refused() {
     node.until_counts(&instance_name("cam", "door"), 1, 1).await;
     until_status(&node, "cam", "isolated").await;
     assert_eq!(node.instances().len(), 1);
-    let mode = fs::metadata(isolated(&node)).unwrap().permissions().mode();
+    let mode = fs::metadata(isolated(&node).join("test"))
+        .unwrap()
+        .permissions()
+        .mode();
     assert_eq!(mode & 0o072, 0o070, "{mode:o}");
 }
 

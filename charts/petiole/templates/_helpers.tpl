@@ -41,7 +41,7 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 zeroconf {{- if .Values.udev.enabled }},udev{{ end }}
 {{- end -}}
 
-{{/* The folder of the nodes in which these processes serve. The agent has it in the folder of its state. */}}
+{{/* The folder of the nodes with a folder for each of these processes. The agent has it in the folder of its state. */}}
 {{- define "petiole.isolatedDir" -}}
 {{- printf "%s/isolated" (clean .Values.agent.stateDir) -}}
 {{- end -}}

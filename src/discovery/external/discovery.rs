@@ -231,15 +231,11 @@ impl Streams {
                 continue;
             }
             let times = watch::Sender::new(registration.times);
-            let host_paths = match registration.may_give_paths() {
-                true => discovery.host_paths.clone(),
-                false => Arc::new(HostPaths::none()),
-            };
             let isolated = registration.is_isolated;
             let stream = Stream {
                 endpoint: endpoint.clone(),
                 request: discovery.request.clone(),
-                host_paths,
+                paths: registration.paths(&discovery.host_paths),
                 isolated: isolated.then(|| discovery.known_devices.clone()),
                 registered: times.subscribe(),
                 events: self.events.clone(),

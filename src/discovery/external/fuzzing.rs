@@ -1,5 +1,6 @@
 //! The doors through which `fuzz/` reaches the reader of lists and registrations: nothing else uses them.
 use super::{
+    host_paths::HostPaths,
     listing,
     registrations::{Registrations, Rules},
 };
@@ -9,10 +10,10 @@ use std::collections::BTreeSet;
 
 /// The devices of a list as it is on the wire; `/dev` is allowed. `None` where it is no list.
 pub fn devices(message: &[u8]) -> Option<DeviceSet> {
-    let allowed = ["/dev".parse().ok()?].into_iter().collect();
+    let allowed: HostPaths = ["/dev".parse().ok()?].into_iter().collect();
     Some(listing::devices(
         DeviceList::decode(message).ok()?,
-        &allowed,
+        &allowed.into(),
     ))
 }
 

@@ -1,9 +1,16 @@
 //! The paths of the node that handlers in other processes may give to containers. Pure.
-use std::str::FromStr;
+use std::{str::FromStr, sync::Arc};
 
 /// Prefixes of paths. A handler that could give any path would be root on the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostPaths(Vec<AllowedPath>);
+
+/// The paths that one handler may give.
+#[derive(Debug, Clone)]
+pub(super) struct HandlerPaths {
+    pub(super) mounts: Arc<HostPaths>,
+    pub(super) device_nodes: Arc<HostPaths>,
+}
 
 /// All devices of the node at once: no device is that.
 const DEVICE_FOLDER: &str = "/dev";
@@ -56,6 +63,17 @@ impl HostPaths {
                 prefix => prefix,
             });
         prefixes.collect::<Vec<_>>().join(", ")
+    }
+}
+
+#[cfg(any(test, feature = "fuzzing"))]
+impl From<HostPaths> for HandlerPaths {
+    fn from(paths: HostPaths) -> Self {
+        let paths = Arc::new(paths);
+        Self {
+            mounts: paths.clone(),
+            device_nodes: paths,
+        }
     }
 }
 

@@ -1,5 +1,5 @@
 //! Converts a list of a handler in another process into devices within bounds, and problems for the rest. Pure.
-use super::host_paths::{HostPaths, is_plain};
+use super::host_paths::{HandlerPaths, HostPaths, is_plain};
 use crate::{
     model::{
         device::{Device, DeviceNode, DeviceSet, Mount},
@@ -25,7 +25,7 @@ const SHOWN_MAX: usize = 100;
 
 /// The devices of a list. One that cannot be used is left out with all that it has: a container with half a device would
 /// fail later, and elsewhere.
-pub(super) fn devices(list: DeviceList, allowed: &HostPaths) -> DeviceSet {
+pub(super) fn devices(list: DeviceList, allowed: &HandlerPaths) -> DeviceSet {
     let mut set = DeviceSet {
         complete: !list.incomplete,
         left_out: list.left_out,
@@ -69,7 +69,7 @@ pub(super) fn devices(list: DeviceList, allowed: &HostPaths) -> DeviceSet {
     set
 }
 
-fn device_of(device: v0::Device, allowed: &HostPaths) -> Result<Device, String> {
+fn device_of(device: v0::Device, allowed: &HandlerPaths) -> Result<Device, String> {
     let v0::Device {
         id,
         properties,
@@ -107,7 +107,8 @@ fn device_of(device: v0::Device, allowed: &HostPaths) -> Result<Device, String> 
     found.connection = connection.into_iter().filter(is_known).collect();
     found.pin = pin_of(&pin)?;
     for mount in mounts {
-        check_paths("mounts", &mount.container_path, &mount.host_path, allowed)?;
+        let (inside, host) = (&mount.container_path, &mount.host_path);
+        check_paths("mounts", inside, host, &allowed.mounts)?;
         found.mounts.push(Mount {
             container_path: mount.container_path,
             host_path: mount.host_path,
@@ -115,12 +116,8 @@ fn device_of(device: v0::Device, allowed: &HostPaths) -> Result<Device, String> 
         });
     }
     for node in device_specs {
-        check_paths(
-            "deviceSpecs",
-            &node.container_path,
-            &node.host_path,
-            allowed,
-        )?;
+        let (inside, host) = (&node.container_path, &node.host_path);
+        check_paths("deviceSpecs", inside, host, &allowed.device_nodes)?;
         check_permissions(&node.permissions)?;
         found.device_nodes.push(DeviceNode {
             container_path: node.container_path,
@@ -144,7 +141,7 @@ fn pin_of(text: &str) -> Result<Option<Pin>, String> {
 fn check_paths(field: &str, inside: &str, host: &str, allowed: &HostPaths) -> Result<(), String> {
     if allowed.is_empty() {
         return Err(format!(
-            "it has {field}: a handler that is isolated, or reached over the network, may not give mounts or device nodes: \
+            "it has {field}: a handler that is isolated, or reached over the network, may not give them: \
              use a Unix socket in the agents' --handlers-dir"
         ));
     }
@@ -204,6 +201,14 @@ mod tests {
         ["/dev".parse().unwrap()].into_iter().collect()
     }
 
+    fn mount(host: &str) -> v0::Mount {
+        v0::Mount {
+            container_path: "/cam".to_owned(),
+            host_path: host.to_owned(),
+            read_only: true,
+        }
+    }
+
     fn camera(id: &str) -> v0::Device {
         v0::Device {
             id: id.to_owned(),
@@ -221,12 +226,16 @@ mod tests {
     }
 
     fn list(devices: Vec<v0::Device>) -> DeviceSet {
+        list_with(devices, &dev().into())
+    }
+
+    fn list_with(devices: Vec<v0::Device>, allowed: &HandlerPaths) -> DeviceSet {
         let sent = DeviceList {
             devices,
             ..DeviceList::default()
         };
         let list = DeviceList::decode(sent.encode_to_vec().as_slice()).unwrap();
-        super::devices(list, &dev())
+        super::devices(list, allowed)
     }
 
     fn refusal(change: impl FnOnce(&mut v0::Device)) -> String {
@@ -242,11 +251,7 @@ mod tests {
     fn a_device_is_taken_with_all_that_it_has() {
         let mut device = camera("cam");
         device.device_specs = vec![node("/dev/video3", "rw")];
-        device.mounts = vec![v0::Mount {
-            container_path: "/cam".to_owned(),
-            host_path: "/dev/cam".to_owned(),
-            read_only: true,
-        }];
+        device.mounts = vec![mount("/dev/cam")];
         let set = list(vec![device]);
         assert!(set.is_whole() && set.problems.is_empty());
         let device = set.devices.values().next().unwrap();
@@ -271,12 +276,7 @@ mod tests {
             let refused = refusal(|device| device.device_specs = vec![node(path, "rw")]);
             assert!(refused.contains("--handler-host-paths"), "{refused}");
             assert!(refused.contains(&format!("{path:?}")), "{refused}");
-            let mount = v0::Mount {
-                container_path: "/cam".to_owned(),
-                host_path: path.to_owned(),
-                read_only: true,
-            };
-            let refused = refusal(|device| device.mounts = vec![mount]);
+            let refused = refusal(|device| device.mounts = vec![mount(path)]);
             assert!(
                 refused.contains("in its mounts is not allowed"),
                 "{refused}"
@@ -359,17 +359,22 @@ mod tests {
     fn a_handler_in_the_network_gives_properties_and_no_path_of_the_node() {
         let mut thief = camera("thief");
         thief.device_specs = vec![node("/dev/video0", "rw")];
-        let list = DeviceList {
-            devices: vec![thief, camera("door")],
-            ..DeviceList::default()
-        };
-        let set = super::devices(list, &HostPaths::none());
+        let set = list_with(vec![thief, camera("door")], &HostPaths::none().into());
         assert!(set.devices.len() == 1 && set.devices.keys().all(|id| id.as_str() == "door"));
-        assert!(
-            set.problems[0].contains("use a Unix socket"),
-            "{:?}",
-            set.problems
-        );
+        let problem = &set.problems[0];
+        assert!(problem.contains("use a Unix socket"), "{problem}");
+    }
+
+    #[test]
+    fn a_handler_without_the_right_to_mounts_gives_device_nodes() {
+        let (mut thief, mut disk) = (camera("thief"), camera("disk"));
+        thief.mounts = vec![mount("/dev/sda")];
+        disk.device_specs = vec![node("/dev/sda", "r")];
+        let mut allowed = HandlerPaths::from(dev());
+        allowed.mounts = HostPaths::none().into();
+        let set = list_with(vec![thief, disk], &allowed);
+        assert!(set.devices.len() == 1 && set.devices.keys().all(|id| id.as_str() == "disk"));
+        assert!(set.problems[0].contains("it has mounts"), "{set:?}");
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub(super) fn list(set: &DeviceSet) -> DeviceList {
     if more > 0 {
         list.left_out = true;
         list.problems.push(format!(
-            "{more} devices are left out: {DEVICES_MAX} devices of 4 MiB are the most of a handler in a process of its own; \
+            "{more} devices are left out: {DEVICES_MAX} devices, 4 MiB together, are the most of a handler in a process of its own; \
              let discoveryDetails ask for fewer"
         ));
     }
@@ -76,7 +76,7 @@ mod tests {
         let bytes = sent.encode_to_vec();
         assert_eq!(bytes.len(), sent.encoded_len());
         let read = DeviceList::decode(bytes.as_slice()).unwrap();
-        listing::devices(read, &HostPaths::all())
+        listing::devices(read, &HostPaths::all().into())
     }
 
     fn camera(id: &str) -> Device {

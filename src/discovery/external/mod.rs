@@ -170,7 +170,7 @@ impl External {
                 }
             }
         };
-        tokio::try_join!(serve, self.isolated.keep_folder(shutdown.clone())).map(drop)
+        tokio::try_join!(serve, self.isolated.keep_folders(shutdown.clone())).map(drop)
     }
 }
 

@@ -35,7 +35,7 @@ use tracing::{info, warn};
 const FIRST_RETRY: Duration = Duration::from_millis(250);
 const LAST_RETRY: Duration = Duration::from_secs(2);
 const REGISTER_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often it is checked that the socket is there.
+/// The interval of the checks that the socket is there.
 const CHECK: Duration = Duration::from_secs(10);
 /// The most discoveries at one time.
 const DISCOVERIES_MAX: usize = 1024;
@@ -58,7 +58,7 @@ pub async fn run(
         () = serve => {}
         () = register => {}
     }
-    Ok(files::remove(&socket)?)
+    Ok(())
 }
 
 async fn keep_serving(handler: &Arc<dyn DiscoveryHandler>, socket: &Path) {
@@ -82,10 +82,37 @@ async fn keep_serving(handler: &Arc<dyn DiscoveryHandler>, socket: &Path) {
     }
 }
 
-/// Serves until the socket is not there any more.
+/// The socket of this process. It is removed with this value, unless another process has its own there.
+struct OwnSocket<'a> {
+    path: &'a Path,
+    identity: Option<Identity>,
+}
+
+impl OwnSocket<'_> {
+    fn is_there(&self) -> bool {
+        self.identity.is_some() && identity(self.path) == self.identity
+    }
+}
+
+impl Drop for OwnSocket<'_> {
+    fn drop(&mut self) {
+        if self.is_there()
+            && let Err(e) = files::remove(self.path)
+        {
+            warn!("the socket of this handler stays: {e}");
+        }
+    }
+}
+
+/// Serves until the socket is not there any more, or is another one.
 async fn serve(handler: &Arc<dyn DiscoveryHandler>, socket: &Path) -> io::Result<()> {
     let incoming = uds::bind(socket)?;
-    fs::set_permissions(socket, fs::Permissions::from_mode(SOCKET_MODE))?;
+    let opened = fs::set_permissions(socket, fs::Permissions::from_mode(SOCKET_MODE));
+    let own = OwnSocket {
+        path: socket,
+        identity: identity(socket),
+    };
+    opened?;
     info!(handler = handler.name(), socket = %socket.display(), "serving");
     let service = Service {
         handler: handler.clone(),
@@ -95,7 +122,7 @@ async fn serve(handler: &Arc<dyn DiscoveryHandler>, socket: &Path) -> io::Result
         .add_service(DiscoveryHandlerServer::new(service))
         .serve_with_incoming(incoming);
     let lost = async {
-        while socket.exists() {
+        while own.is_there() {
             sleep(CHECK).await;
         }
     };
@@ -158,7 +185,9 @@ async fn register(
 }
 
 /// Distinguishes a socket from another one at the same path: numbers of files are used again.
-fn identity(socket: &Path) -> Option<(u64, i64, i64)> {
+type Identity = (u64, i64, i64);
+
+fn identity(socket: &Path) -> Option<Identity> {
     let metadata = fs::metadata(socket).ok()?;
     Some((metadata.ino(), metadata.ctime(), metadata.ctime_nsec()))
 }
@@ -226,5 +255,61 @@ async fn next(running: Option<Running>) -> Next {
             let list = message::list(&running.seen.borrow_and_update());
             Some((Ok(list), Some(running)))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::discovery::handlers::{Allowed, builtin_with};
+
+    /// Serves a handler until `replace`, which gets its socket, has ended.
+    async fn serve_while(replace: impl AsyncFnOnce(&Path)) -> (tempfile::TempDir, PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let handler = builtin_with(Allowed::ALL).remove(0);
+        let socket = socket_in(dir.path(), handler.name());
+        let shutdown = CancellationToken::new();
+        let replace = async {
+            while !socket.exists() {
+                tokio::task::yield_now().await;
+            }
+            replace(&socket).await;
+            shutdown.cancel();
+        };
+        let run = run(handler, dir.path().to_owned(), shutdown.clone());
+        let (ended, ()) = tokio::join!(run, replace);
+        ended.unwrap();
+        (dir, socket)
+    }
+
+    /// Binds a socket as another process does that takes this place.
+    fn put_another(socket: &Path) -> tokio::net::UnixListener {
+        let other = socket.with_file_name("other");
+        let listener = uds::listener(&other).unwrap();
+        fs::rename(&other, socket).unwrap();
+        listener
+    }
+
+    #[tokio::test]
+    async fn a_handler_that_ends_removes_its_own_socket_and_no_other() {
+        let (_dir, socket) = serve_while(async |_: &Path| {}).await;
+        assert!(!socket.exists());
+        let (_dir, socket) = serve_while(async |socket: &Path| drop(put_another(socket))).await;
+        assert!(socket.exists());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_handler_whose_socket_was_replaced_serves_again() {
+        serve_while(async |socket: &Path| {
+            let _other = put_another(socket);
+            let others = identity(socket);
+            let is_back = async {
+                while identity(socket) == others || !socket.exists() {
+                    sleep(Duration::from_millis(100)).await;
+                }
+            };
+            timeout(3 * CHECK, is_back).await.expect("it serves again");
+        })
+        .await;
     }
 }

@@ -1,10 +1,11 @@
 //! The handlers in other processes that have registered, and the text of the file that keeps them. Pure.
 //!
 //! A handler of Akri's registers once in its life. So a registration is never dropped because its handler does not answer,
-//! only for a newer one when there are too many. One whose handler answers is never dropped, and a name that a Configuration
-//! uses neither.
+//! only for a newer one when there are too many. A registration whose handler answers is never dropped, nor is a name that a
+//! Configuration uses.
 use super::{
     endpoint::Endpoint,
+    host_paths::{HandlerPaths, HostPaths},
     listing::{one_line, shown},
 };
 use crate::{
@@ -15,6 +16,7 @@ use register_discovery_handler_request::EndpointType;
 use serde::{Deserialize, Serialize};
 use std::{
     collections::{BTreeMap, BTreeSet},
+    sync::Arc,
     time::Duration,
 };
 
@@ -119,12 +121,17 @@ impl Registration {
         Ok(registration)
     }
 
-    /// Returns whether its devices may have mounts and device nodes. Nobody knows who answers in a network: its answers are
-    /// not authenticated. An isolated process has no rights to the node, unless its devices are parts of it.
-    pub(super) fn may_give_paths(&self) -> bool {
-        match self.endpoint {
-            Endpoint::Unix(_) => !(self.is_isolated && self.shared),
-            Endpoint::Network(_) => false,
+    /// Returns the paths that its devices may have, of those that the agent allows. Nobody knows who answers in a network:
+    /// its answers are not authenticated. An isolated process has no rights to the node, but its devices may be parts of it.
+    pub(super) fn paths(&self, allowed: &Arc<HostPaths>) -> HandlerPaths {
+        let is_local = matches!(self.endpoint, Endpoint::Unix(_));
+        let only_if = |may_give: bool| match may_give {
+            true => allowed.clone(),
+            false => Arc::new(HostPaths::none()),
+        };
+        HandlerPaths {
+            mounts: only_if(is_local && !self.is_isolated),
+            device_nodes: only_if(is_local && !(self.is_isolated && self.shared)),
         }
     }
 
@@ -224,8 +231,8 @@ impl Registrations {
         serde_json::to_string_pretty(&file).unwrap_or_default() + "\n"
     }
 
-    /// Adds a registration, or renews it. Returns what had to go for it: of the endpoints of its name that do not answer, the one
-    /// that answered longest ago; or the name that nobody has used for the longest time.
+    /// Adds a registration, or renews it. Returns what was forgotten for it. That is one endpoint of its name: of those that
+    /// do not answer, the one that answered longest ago. Or it is the name that nobody has used for the longest time.
     pub(super) fn register(&mut self, mut new: Registration) -> Result<Option<Forgotten>, Refused> {
         let is_same = |old: &Registration| old.name == new.name && old.endpoint == new.endpoint;
         // All endpoints of a name find devices of one scope: it decides what their Instances are called.
@@ -304,12 +311,14 @@ impl Registrations {
 
     /// Takes note that a discovery has no list any more: of this endpoint, or of all.
     pub(super) fn ended(&mut self, endpoint: Option<&Endpoint>, follower: u64, now: Duration) {
-        if endpoint.is_none() {
-            self.discoveries.remove(&follower);
-        }
+        let unused = match endpoint {
+            None => self.discoveries.remove(&follower),
+            Some(_) => None,
+        };
         for old in &mut self.known {
             let is_it = endpoint.is_none_or(|endpoint| old.endpoint == *endpoint);
-            if is_it && old.followers.remove(&follower) {
+            let was_followed = is_it && old.followers.remove(&follower);
+            if was_followed || unused.as_ref() == Some(&old.name) {
                 old.last_used = now;
             }
         }

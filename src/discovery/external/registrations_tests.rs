@@ -130,7 +130,7 @@ fn an_endpoint_that_answers_is_never_forgotten_for_another() {
 #[test]
 fn an_isolated_handler_has_its_place_is_in_no_file_and_is_never_forgotten() {
     let mut all = Registrations::default();
-    let socket = "/var/lib/akri/isolated/cam.sock".to_owned();
+    let socket = "/var/lib/akri/isolated/cam/cam.sock".to_owned();
     all.add_isolated("cam", socket, Scope::Shared);
     assert_eq!(
         all.names(),
@@ -143,7 +143,7 @@ fn an_isolated_handler_has_its_place_is_in_no_file_and_is_never_forgotten() {
     assert_eq!(all.of("cam").filter(|r| r.is_isolated).count(), 1);
     // It may register too.
     let again = Registration {
-        endpoint: Endpoint::Unix("/var/lib/akri/isolated/cam.sock".to_owned()),
+        endpoint: Endpoint::Unix("/var/lib/akri/isolated/cam/cam.sock".to_owned()),
         ..registration("cam", 0)
     };
     all.register(again).unwrap();
@@ -153,7 +153,7 @@ fn an_isolated_handler_has_its_place_is_in_no_file_and_is_never_forgotten() {
 #[test]
 fn only_what_is_reached_by_a_file_gives_paths_and_of_the_isolated_handlers_those_of_the_node() {
     let mut all = Registrations::default();
-    let isolated = |name: &str| format!("/var/lib/akri/isolated/{name}.sock");
+    let isolated = |name: &str| format!("/var/lib/akri/isolated/{name}/{name}.sock");
     all.add_isolated("zeroconf", isolated("zeroconf"), Scope::Shared);
     all.add_isolated("udev", isolated("udev"), Scope::Node);
     all.register(registration("remote", 0)).unwrap();
@@ -162,9 +162,13 @@ fn only_what_is_reached_by_a_file_gives_paths_and_of_the_isolated_handlers_those
         ..registration("local", 1)
     };
     all.register(local).unwrap();
-    let gives = |name| all.of(name).all(Registration::may_give_paths);
+    let allowed = Arc::new(HostPaths::all());
+    let paths = |name| all.of(name).next().unwrap().paths(&allowed);
     let names = ["zeroconf", "udev", "remote", "local"];
-    assert_eq!(names.map(gives), [false, true, false, true]);
+    let nodes = names.map(|name| !paths(name).device_nodes.is_empty());
+    assert_eq!(nodes, [false, true, false, true]);
+    let mounts = names.map(|name| !paths(name).mounts.is_empty());
+    assert_eq!(mounts, [false, false, false, true]);
 }
 
 #[test]
@@ -208,9 +212,12 @@ fn a_name_that_no_configuration_has_used_for_long_is_forgotten_for_one_beyond_th
     assert!(!all.names().contains_key("h3") && all.names().contains_key("more"));
     assert_eq!(all.names().len(), NAMES_MAX);
     assert!(all.register(at("another", late)).is_err());
+    // The handler of the first one did not answer. A Configuration that is deleted and created again keeps the name.
     all.ended(None, 1, late);
-    let gone = Ok(Some(Forgotten::Name("h0".to_owned())));
-    assert_eq!(all.register(at("another", late)), gone);
+    assert!(all.register(at("another", late)).is_err());
+    let later = late + Duration::from_secs(1);
+    let gone = Ok(Some(Forgotten::Name("h4".to_owned())));
+    assert_eq!(all.register(at("another", later)), gone);
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! The stream of one endpoint: it is dialled, read, and dialled again when it ends.
 use super::{
     endpoint::{Endpoint, address},
-    host_paths::HostPaths,
-    listing,
+    host_paths::HandlerPaths,
+    isolated, listing,
     plan::Event,
 };
 use crate::{
@@ -49,7 +49,7 @@ pub(super) type KnownDevices = watch::Sender<Arc<BTreeSet<DeviceId>>>;
 pub(super) struct Stream {
     pub(super) endpoint: Endpoint,
     pub(super) request: DiscoverRequest,
-    pub(super) host_paths: Arc<HostPaths>,
+    pub(super) paths: HandlerPaths,
     /// For a built-in handler in an isolated process: the devices that it should prefer.
     pub(super) isolated: Option<KnownDevices>,
     /// The number of registrations of the endpoint.
@@ -104,7 +104,17 @@ impl Stream {
 
     /// Reads lists until the stream ends, and returns how it ended.
     async fn listen(&mut self) -> Event {
-        let channel = match timeout(DIAL_TIMEOUT, dial(&self.endpoint)).await {
+        let dialled = match (&self.endpoint, &self.isolated) {
+            (Endpoint::Unix(socket), Some(_)) => {
+                let socket = Path::new(socket);
+                if let Err(e) = isolated::check_place(socket) {
+                    return Event::Broken(format!("is not asked: {e}"));
+                }
+                timeout(DIAL_TIMEOUT, uds::dial_with_pings(socket)).await
+            }
+            (endpoint, _) => timeout(DIAL_TIMEOUT, dial(endpoint)).await,
+        };
+        let channel = match dialled {
             Ok(Ok(channel)) => channel,
             Ok(Err(e)) => return Event::Broken(format!("cannot be reached: {}", causes(&e))),
             Err(_) => return Event::Broken(format!("cannot be reached in {DIAL_TIMEOUT:?}")),
@@ -127,7 +137,7 @@ impl Stream {
                 Err(status) => return ended(&status, &self.request),
             };
             let begun = Instant::now();
-            let devices = listing::devices(list, &self.host_paths);
+            let devices = listing::devices(list, &self.paths);
             self.say(Event::Says(devices)).await;
             sleep((begun.elapsed() * REST).clamp(SHORTEST_REST, LONGEST_REST)).await;
         }
@@ -188,11 +198,59 @@ fn causes(error: &dyn Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::{fs, os::unix::fs::PermissionsExt as _};
 
     fn asked() -> DiscoverRequest {
         let properties = [("a", "hunter"), ("b", "hunter2"), ("on", "yes")];
         let owned = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
         request("details", &properties.map(owned).into())
+    }
+
+    /// Returns how the stream ends of an isolated handler that accepts connections and never answers.
+    async fn end_of_hung(folder_mode: u32) -> Event {
+        let dir = tempfile::tempdir().unwrap();
+        let mode = fs::Permissions::from_mode(folder_mode);
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let folder = dir.path().join("cam");
+        fs::create_dir(&folder).unwrap();
+        fs::set_permissions(&folder, mode).unwrap();
+        let socket = folder.join("cam.sock");
+        let _hung = uds::listener(&socket).unwrap();
+        let nothing = || Arc::new([].into_iter().collect());
+        let mut stream = Stream {
+            endpoint: Endpoint::Unix(socket.to_string_lossy().into_owned()),
+            request: asked(),
+            paths: HandlerPaths {
+                mounts: nothing(),
+                device_nodes: nothing(),
+            },
+            isolated: Some(KnownDevices::default()),
+            registered: watch::channel(0).1,
+            events: mpsc::channel(1).0,
+        };
+        let ended = timeout(Duration::from_secs(60), stream.listen()).await;
+        ended.expect("it is noticed")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_isolated_handler_that_hangs_is_broken() {
+        let Event::Broken(why) = end_of_hung(0o770).await else {
+            panic!("it is broken")
+        };
+        assert!(why.contains("ended its stream"), "{why}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_isolated_handler_is_not_asked_where_all_users_may_serve() {
+        let begun = Instant::now();
+        let Event::Broken(why) = end_of_hung(0o777).await else {
+            panic!("it is broken")
+        };
+        assert!(
+            why.contains("is not asked") && why.contains("chmod o-w"),
+            "{why}"
+        );
+        assert_eq!(begun.elapsed(), Duration::ZERO);
     }
 
     #[test]
