@@ -78,7 +78,10 @@ impl Memory {
         let mut notices = vec![];
         for (key, pod) in &world.pods {
             let owner = pod.meta.owner.as_deref();
-            let Some((instance, configuration)) = owner.and_then(|uid| owners.get(uid)) else {
+            let found = owner.and_then(|uid| owners.get(uid));
+            // An owner is in the same namespace, or it is none.
+            let found = found.filter(|(instance, _)| instance.namespace == key.namespace);
+            let Some((instance, configuration)) = found else {
                 continue;
             };
             let digest = pod.meta.annotations.get(names::BROKER_DIGEST);

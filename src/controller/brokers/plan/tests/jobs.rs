@@ -13,7 +13,7 @@ fn a_job_runs_once_for_each_generation_also_when_it_was_collected() {
     assert_eq!(cluster.step(), ["create cam-1-2-job"]);
     cluster.configuration(|_| {});
     assert_eq!(cluster.step(), ["create cam-1-3-job"]);
-    let expected = ["delete cam-1-2-job: its Configuration is a newer one"];
+    let expected = ["delete cam-1-2-job: its Configuration has changed"];
     assert_eq!(cluster.step(), expected);
     assert_eq!(cluster.step(), NONE);
 }
