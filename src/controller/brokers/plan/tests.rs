@@ -242,8 +242,9 @@ impl Cluster {
         });
     }
 
+    /// Plans until nothing is left to do. The longest way has a trial, a deletion of the old, a creation and a move.
     fn settle(&mut self) {
-        for _ in 0..4 {
+        for _ in 0..6 {
             if self.step().is_empty() {
                 return;
             }
