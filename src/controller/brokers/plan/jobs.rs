@@ -38,9 +38,8 @@ impl<'a> Planner<'a> {
             self.report_job(target, &key, current.map(|job| &**job), was_created);
         }
         // The API server may refuse the new one: the last one stays until then.
-        let newest = jobs.iter().max_by_key(|(_, job)| job.meta.created);
-        if let Some(key) = newest.map(|(key, _)| *key).filter(|_| !was_created) {
-            jobs.remove(key);
+        if !was_created {
+            jobs = earlier(jobs);
         }
         for (key, job) in jobs {
             self.delete_job(key, job, "its Configuration has changed");
@@ -148,6 +147,14 @@ impl<'a> Planner<'a> {
         }
     }
 
+    /// Plans the deletion of all Jobs of a Configuration but the last one.
+    pub(super) fn delete_earlier_jobs_of(&mut self, target: Target<'a>) {
+        let jobs = self.jobs.remove(&target.owner()).unwrap_or_default();
+        for (key, job) in earlier(jobs) {
+            self.delete_job(key, job, "its Configuration has changed");
+        }
+    }
+
     fn delete_job(&mut self, key: &ObjectKey, job: &BrokerJob, why: &'static str) {
         if !job.meta.is_deleting && !self.input.memory.is_deleted(&job.meta.uid) {
             self.plan.actions.push(Action::DeleteJob {
@@ -157,4 +164,15 @@ impl<'a> Planner<'a> {
             });
         }
     }
+}
+
+/// Returns the Jobs without the last one.
+fn earlier<'a>(
+    mut jobs: BTreeMap<&'a ObjectKey, &'a BrokerJob>,
+) -> BTreeMap<&'a ObjectKey, &'a BrokerJob> {
+    let last = jobs.iter().max_by_key(|(_, job)| job.meta.created);
+    if let Some(key) = last.map(|(key, _)| *key) {
+        jobs.remove(key);
+    }
+    jobs
 }

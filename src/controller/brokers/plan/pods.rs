@@ -64,6 +64,8 @@ impl<'a> Planner<'a> {
         let is_fit = places.iter().any(|place| place.is_fit);
         if is_accepted || !(is_fit || target.is_broken) {
             self.delete_jobs_of(target);
+        } else {
+            self.delete_earlier_jobs_of(target);
         }
         let mut found = self.found(wanted, &places);
         let capacity = usize::try_from(target.subject.instance.spec.capacity).unwrap_or(0);
