@@ -10,8 +10,8 @@ use tokio::time::Instant;
 
 const FIRST_RETRY: Duration = Duration::from_millis(500);
 const LAST_RETRY: Duration = Duration::from_secs(30);
-/// The whole world is planned so often though nothing has changed. It is the interval of a kubelet's reports about a Node
-/// that stays as it is.
+/// The time after which the whole world is planned again though nothing has changed. It bounds how long an error in what
+/// counts as touched can last, and a kubelet reports on an unchanged Node as often, so it adds no load of another order.
 const ALL_AGAIN: Duration = Duration::from_mins(5);
 
 /// The parts of created objects are planned once more after this time. An object that is deleted before the next look is in

@@ -274,6 +274,7 @@ impl Memory {
 
     /// Returns when a node is given up, or its Pods are looked for again.
     pub(crate) fn wake_in(&self, now: Instant) -> Option<Duration> {
+        // A look that falls due between [`Self::looks`] and the plan of the same pass is made at once.
         let looks = self
             .absent
             .values()
@@ -283,8 +284,9 @@ impl Memory {
             Some(_) => Duration::ZERO,
         });
         let outage = self.outage.iter().map(|outage| outage.lasts_in(now));
-        let all = looks.chain(leave).chain(outage);
-        all.filter(|wait| !wait.is_zero()).min()
+        // What they wait for is done when their time has come.
+        let lasting = leave.chain(outage).filter(|wait| !wait.is_zero());
+        looks.chain(lasting).min()
     }
 
     /// Records a report on an Instance.

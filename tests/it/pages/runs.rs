@@ -79,7 +79,7 @@ fn line(line: &str) -> String {
     match SHOWN.iter().find(|(shown, ..)| *shown == command) {
         Some((_, times, pattern)) => format!("shows {times} '{pattern}' '{command}'"),
         None => line
-            .replace("target/release/petiole ", "petiole ")
+            .replace("target/debug/petiole ", "petiole ")
             .replace("--for 10s", "--for 1s")
             .replace("--for 5s", "--for 1s"),
     }

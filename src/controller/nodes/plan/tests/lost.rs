@@ -190,6 +190,8 @@ fn the_pods_of_a_deleted_node_are_looked_for_less_and_less_often() {
     }
     assert_eq!(looks[6..12], [6, 7, 8, 10, 12, 14]);
     assert_eq!(looks[looks.len() - 2..], [315, 360]);
+    // The next look is due: 52 s since the last one are more than an eighth of 412 s.
+    assert_eq!(memory.wake_in(now(412).instant), Some(Duration::ZERO));
     memory.looked(&"b".into(), Pods::Deleted, now(400).instant);
     assert_eq!(memory.looks(now(9_000).instant), [""; 0]);
 }
