@@ -13,15 +13,15 @@ use crate::{
     api::instance::Instance,
     backoff::Backoff,
     discovery::session::Discoveries,
-    model::{instance_name::InstanceKey, names::ObjectKey, slot_table::Use},
-    store::{InstanceChange, Report, Store, StoreError, key_of},
+    model::{instance_name::InstanceKey, names::ObjectKey, slot_table::Use, typed_names::NodeName},
+    store::{InstanceChange, Instances, Report, Store, StoreError, key_of, news::is_news},
     telemetry::metrics,
 };
 use plan::{Absences, Arrivals, World, plan};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::{
     sync::watch,
-    time::{Instant, sleep, sleep_until},
+    time::{Instant, sleep},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
@@ -31,8 +31,7 @@ const FIRST_RETRY: Duration = Duration::from_millis(200);
 const LAST_RETRY: Duration = Duration::from_secs(10);
 /// The wait between a change and the plan, so that changes of one moment make one plan.
 const SETTLE: Duration = Duration::from_millis(5);
-/// The least time between two looks at changed Instances. Most of their changes are what others wrote, and what is found
-/// or lost does not wait for this.
+/// The least time between two looks at changed Instances. What is found or lost does not wait for this.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 
 /// The inputs of the plan. Configurations and Instances come from the store.
@@ -61,7 +60,6 @@ pub(super) async fn run(inputs: Inputs, shutdown: CancellationToken) -> anyhow::
     let mut state = PlanState::new(&settings.node_name, clock, store.clone());
     let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
     loop {
-        let look_again = Instant::now() + BETWEEN_LOOKS;
         let known = instances.borrow_and_update().clone();
         let planned = plan(&World {
             node: &settings.node_name,
@@ -99,12 +97,27 @@ pub(super) async fn run(inputs: Inputs, shutdown: CancellationToken) -> anyhow::
             () = shutdown.cancelled() => return Ok(()),
             changed = validated.changed() => changed?,
             changed = discoveries.changed() => changed?,
-            changed = async { sleep_until(look_again).await; instances.changed().await } => changed?,
+            changed = news(&mut instances, &known, &settings.node_name) => changed?,
             changed = configurations.changed() => changed?,
             changed = uses.changed() => changed?,
             () = sleep(wait.unwrap_or(Duration::MAX)) => continue,
         }
         shutdown.run_until_cancelled(sleep(SETTLE)).await;
+    }
+}
+
+/// Waits until the Instances say something of this node that is not in `known`.
+async fn news(
+    instances: &mut watch::Receiver<Arc<Instances>>,
+    known: &Instances,
+    node: &NodeName,
+) -> anyhow::Result<()> {
+    loop {
+        sleep(BETWEEN_LOOKS).await;
+        instances.changed().await?;
+        if is_news(known, &instances.borrow_and_update(), node) {
+            return Ok(());
+        }
     }
 }
 

@@ -4,6 +4,7 @@ mod answer;
 mod denied;
 mod former_name;
 mod inputs;
+mod leftovers;
 pub(crate) mod plan;
 mod registrar;
 mod runner;
@@ -11,30 +12,28 @@ mod service;
 
 use super::{
     plan_inputs::observed_slots,
-    settings::Settings,
     slots::Requests,
     tally,
     values::{KubeletFolder, Offered, Slot},
 };
 use crate::{
     api::instance::Instance,
-    files,
     model::{
         instance_name::InstanceKey, instance_name::InstanceName, limits, names::ObjectKey,
         plugin_name::PluginName, resource_name::ResourceName, slot_table::Resource,
     },
     proto::DESCRIPTORS,
-    store::{Instances, Store},
+    store::Instances,
     telemetry::metrics,
 };
 use allocate::Allocator;
 pub(super) use inputs::{Inputs, Published};
+pub(super) use leftovers::remove_left_over_sockets;
 use plan::Action;
 pub(super) use plan::desired;
 use registrar::Registrar;
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs,
     sync::Arc,
     time::Duration,
 };
@@ -84,12 +83,15 @@ pub(super) async fn run(
             discoveries.mark_unchanged();
             let is_unobserved = slots.borrow().has_unobserved();
             if is_unobserved || instances.has_changed()? || validated.has_changed()? {
+                plugins.is_plan_due |= validated.has_changed()?;
                 instances.mark_unchanged();
                 validated.mark_unchanged();
                 plugins.observe();
             }
             slots.mark_unchanged();
-            plugins.reconcile().await;
+            if plugins.is_plan_due {
+                plugins.reconcile().await;
+            }
             plugins.publish_slots().await;
         }
         is_due = true;
@@ -126,29 +128,6 @@ pub(super) async fn run(
     Ok(())
 }
 
-/// Removes the sockets that an agent left when it was killed, of every resource it had: one whose Configuration went
-/// meanwhile gets no plugin that would.
-pub(super) fn remove_left_over_sockets(settings: &Settings, store: &dyn Store) {
-    let Ok(entries) = fs::read_dir(&settings.plugin_folder) else {
-        return; // no folder, no sockets
-    };
-    let sockets = (entries.filter_map(Result::ok))
-        .map(|entry| entry.file_name().to_string_lossy().into_owned())
-        .collect();
-    let folder = settings.plugin_folder.as_os_str().len();
-    for plugin in plan::resources(&store.earlier(), &settings.node_name).keys() {
-        let stem = plan::socket_stem(plugin, folder);
-        for name in stem
-            .iter()
-            .flat_map(|stem| plan::sockets_of(stem, &sockets))
-        {
-            if let Err(e) = files::remove(&settings.plugin_folder.join(name)) {
-                warn!("a socket of an earlier agent stays: {e}");
-            }
-        }
-    }
-}
-
 struct Plugins {
     inputs: Inputs,
     published: Published,
@@ -165,6 +144,8 @@ struct Plugins {
     slot_limit: u32,
     /// The Instances whose device was gone when slots were published last.
     gone: BTreeSet<InstanceName>,
+    /// True if other plugins may be wanted than those that run.
+    is_plan_due: bool,
     shutdown: CancellationToken,
 }
 
@@ -185,6 +166,7 @@ impl Plugins {
             slot_limit: 0,
             accepted: BTreeSet::new(),
             gone: BTreeSet::new(),
+            is_plan_due: true,
             shutdown: shutdown.clone(),
             inputs,
             published,
@@ -221,17 +203,27 @@ impl Plugins {
                         .is_some_and(|before| Arc::ptr_eq(before, instance))
                     && (turned.is_empty() || !turned.contains(&configuration_of(key, instance)))
             };
-            let changed = now.iter().filter(|(key, instance)| !is_same(key, instance));
+            let changed: Vec<_> = (now.iter())
+                .filter(|(key, instance)| !is_same(key, instance))
+                .collect();
             let gone = before.keys().filter(|key| !now.contains_key(*key));
+            let gone: Vec<_> = gone.cloned().collect();
+            let node = &self.inputs.settings.node_name;
+            let has_others = |(key, instance): &(&InstanceKey, &Arc<Instance>)| {
+                let before = before.get(*key);
+                before.is_none_or(|before| {
+                    !plan::resources_of(before, node).eq(plan::resources_of(instance, node))
+                })
+            };
+            self.is_plan_due |= !gone.is_empty() || changed.iter().any(has_others);
             slots.observe_changes(
-                changed.map(|(key, instance)| {
+                changed.into_iter().map(|(key, instance)| {
                     let is_stray = !accepted.contains(&configuration_of(key, instance));
-                    let mut observed =
-                        observed_slots(key, instance, &self.inputs.settings.node_name, is_stray);
+                    let mut observed = observed_slots(key, instance, node, is_stray);
                     observed.capacity = observed.capacity.min(limit);
                     observed
                 }),
-                gone.cloned(),
+                gone,
             );
         });
         self.accepted = accepted;
@@ -245,7 +237,9 @@ impl Plugins {
         }
     }
 
+    /// Stops and starts plugins. Those that ended are forgotten, and wanted again.
     async fn reconcile(&mut self) {
+        self.is_plan_due = false;
         let instances = self.inputs.store.instances().borrow().clone();
         let names = self.inputs.validated.borrow().names.clone();
         let desired = plan::desired(&instances, &self.inputs.settings.node_name, &names);
@@ -280,6 +274,7 @@ impl Plugins {
         let Some(Running { offered, .. }) = self.running.remove(name) else {
             return;
         };
+        self.is_plan_due = true;
         self.published.set_registered(&offered.full_name, false);
         self.published
             .listed
@@ -322,18 +317,15 @@ impl Plugins {
     async fn publish_slots(&mut self) {
         let gone = self.gone();
         let mut stale = self.inputs.table.take_touched();
-        stale.extend(gone.symmetric_difference(&self.gone).cloned());
+        let came_or_went = gone.symmetric_difference(&self.gone);
+        stale.add(came_or_went, &self.inputs.table.borrow());
         let mut relisted = vec![];
         for (n, running) in self.running.values().enumerate() {
             if n % 16 == 15 {
                 // Allocate calls wait for this thread.
                 tokio::task::yield_now().await;
             }
-            let is_stale = match &running.offered.resource {
-                Resource::Instance(name) => stale.contains(name),
-                Resource::Configuration(_) => !stale.is_empty(),
-            };
-            if is_stale {
+            if stale.contains(&running.offered.resource) {
                 let now = self.slots_of(&running.offered.resource, &gone);
                 if *running.slots.borrow() != now {
                     running.slots.send_replace(now.clone());

@@ -9,6 +9,7 @@ pub mod folder;
 pub mod kubernetes;
 #[cfg(any(test, feature = "standalone"))]
 pub mod manifest;
+pub(crate) mod news;
 pub mod plan;
 
 pub use crate::cluster::key_of;

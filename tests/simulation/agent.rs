@@ -29,7 +29,7 @@ use crate::{
         instance_name::InstanceName,
         plugin_name::PluginName,
         resource_name::ResourceName,
-        slot_table::{Resource, SlotTable, Use},
+        slot_table::{Resource, SlotTable, Touched, Use},
     },
     store::{Configurations, InstanceChange, Instances, StoreError},
 };
@@ -256,13 +256,13 @@ impl Agent {
             }
             slots.mark_unchanged();
             discoveries.mark_unchanged();
-            let mut stale = BTreeSet::new();
+            let mut stale = Touched::default();
             self.slots.send_if_modified(|slots| {
                 stale = slots.take_touched();
                 false
             });
             let before = std::mem::replace(&mut gone, self.gone());
-            stale.extend(gone.symmetric_difference(&before).cloned());
+            stale.add(gone.symmetric_difference(&before), &self.slots.borrow());
             if kubelet.has_changed().unwrap_or(false) {
                 kubelet.mark_unchanged();
                 self.listed.borrow_mut().clear();
@@ -309,7 +309,7 @@ impl Agent {
         &self,
         desired: &BTreeMap<PluginName, Offered>,
         gone: &BTreeSet<InstanceName>,
-        stale: &BTreeSet<InstanceName>,
+        stale: &Touched,
     ) {
         let (slots, mut listed) = (self.slots.borrow(), self.listed.borrow_mut());
         let names: BTreeSet<&ResourceName> =
@@ -319,12 +319,8 @@ impl Agent {
         listed.retain(|name, _| names.contains(name));
         let mut changed = vec![];
         for offered in desired.values() {
-            let is_stale = match &offered.resource {
-                Resource::Instance(name) => stale.contains(name),
-                Resource::Configuration(_) => !stale.is_empty(),
-            };
             let before = listed.get(&offered.full_name);
-            if before.is_some() && !is_stale {
+            if before.is_some() && !stale.contains(&offered.resource) {
                 continue;
             }
             let list = plugins::listed(&offered.resource, &slots, gone);

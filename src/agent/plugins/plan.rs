@@ -54,25 +54,31 @@ pub(crate) fn desired(
 }
 
 /// Returns the resources of this node: that of each Instance, and that of each Configuration with an Instance. If an
-/// Instance and a Configuration have one name, the Instance has the resource. A resource whose slots a container here
-/// holds stays as long, even if this node does not see the device any more.
+/// Instance and a Configuration have one name, the Instance has the resource.
 pub(crate) fn resources(instances: &Instances, node: &str) -> BTreeMap<PluginName, Resource> {
-    let by_configuration = |owner: &SlotOwner| matches!(owner, SlotOwner::Configuration { .. });
-    let by_instance = |owner: &SlotOwner| matches!(owner, SlotOwner::Node(_));
-    let configurations = instances
+    let all = instances
         .values()
-        .filter(|instance| {
-            instance.spec.names_node(node) || is_held(instance, node, by_configuration)
-        })
-        .map(|i| Resource::Configuration(i.spec.configuration_name.clone()));
-    let instances = instances
-        .values()
-        .filter(|instance| instance.spec.names_node(node) || is_held(instance, node, by_instance))
-        .map(|i| Resource::Instance(i.metadata.name.clone().unwrap_or_default().into()));
-    configurations
-        .chain(instances)
+        .flat_map(|instance| resources_of(instance, node));
+    let (of_instances, of_configurations): (Vec<_>, Vec<_>) =
+        all.partition(|resource| matches!(resource, Resource::Instance(_)));
+    of_configurations
+        .into_iter()
+        .chain(of_instances)
         .map(|resource| (resource.plugin(), resource))
         .collect()
+}
+
+/// Returns the resources that this node has because of an Instance: those of its Configuration and of itself. A resource
+/// whose slots a container here holds stays as long, even if this node does not see the device any more.
+pub(crate) fn resources_of(instance: &Instance, node: &str) -> impl Iterator<Item = Resource> {
+    let is_named = instance.spec.names_node(node);
+    let by_configuration = |owner: &SlotOwner| matches!(owner, SlotOwner::Configuration { .. });
+    let by_instance = |owner: &SlotOwner| matches!(owner, SlotOwner::Node(_));
+    let of_configuration = (is_named || is_held(instance, node, by_configuration))
+        .then(|| Resource::Configuration(instance.spec.configuration_name.clone()));
+    let own = (is_named || is_held(instance, node, by_instance))
+        .then(|| Resource::Instance(instance.metadata.name.clone().unwrap_or_default().into()));
+    of_configuration.into_iter().chain(own)
 }
 
 /// Returns whether the node holds a slot of an Instance by the resource that `is_by` accepts.

@@ -2,11 +2,8 @@
 //!
 //! Only [`super::run`] claims and releases slots: the methods for that are private to the folder `slots`. The plugins pass
 //! on the Instances that have changed, and all tasks read.
-use crate::model::{
-    instance_name::InstanceName,
-    slot_table::{SlotChange, SlotTable},
-};
-use std::{collections::BTreeSet, time::Duration};
+use crate::model::slot_table::{SlotChange, SlotTable, Touched};
+use std::time::Duration;
 use tokio::sync::watch;
 
 /// A handle to the slot table.
@@ -32,9 +29,9 @@ impl SharedTable {
         self.0.send_modify(observe);
     }
 
-    /// Returns the Instances whose slots may have changed since the last call. This wakes nobody.
-    pub(in crate::agent) fn take_touched(&self) -> BTreeSet<InstanceName> {
-        let mut touched = BTreeSet::new();
+    /// Returns what may list other slots than at the last call. This wakes nobody.
+    pub(in crate::agent) fn take_touched(&self) -> Touched {
+        let mut touched = Touched::default();
         self.0.send_if_modified(|slots| {
             touched = slots.take_touched();
             false

@@ -99,8 +99,11 @@ impl SlotTable {
             .iter()
             .filter_map(|c| Some(self.instances.get(&c.slot.instance)?.configuration.clone()))
             .collect();
+        let touched = changes.iter().map(|c| c.slot.instance.clone());
+        self.touched.instances.extend(touched);
         self.touched
-            .extend(changes.iter().map(|c| c.slot.instance.clone()));
+            .configurations
+            .extend(configurations.iter().cloned());
         self.relist(&configurations);
     }
 

@@ -14,7 +14,7 @@ mod values;
 pub use adoption::{Adoptions, HeldTwice, Use};
 pub use claim::{Claim, ClaimError};
 pub use listing::ListedSlot;
-pub use values::{Held, ObservedSlots, Precedence, Resource, SlotChange};
+pub use values::{Held, ObservedSlots, Precedence, Resource, SlotChange, Touched};
 
 use super::{
     instance_name::InstanceKey,
@@ -63,8 +63,7 @@ pub struct SlotTable {
     listed: BTreeMap<ConfigurationName, BTreeMap<u32, InstanceName>>,
     /// The Instances to observe again: see [`Self::take_unobserved`].
     unobserved: BTreeSet<InstanceKey>,
-    /// The Instances whose slots may have changed: see [`Self::take_touched`].
-    touched: BTreeSet<InstanceName>,
+    touched: Touched,
 }
 
 impl SlotTable {
@@ -78,7 +77,7 @@ impl SlotTable {
             answered: BTreeMap::new(),
             listed: BTreeMap::new(),
             unobserved: BTreeSet::new(),
-            touched: BTreeSet::new(),
+            touched: Touched::default(),
         }
     }
 
@@ -125,8 +124,11 @@ impl SlotTable {
             self.replace(key, slots);
             let after = self.instances.get(&name).map(|s| s.configuration.clone());
             configurations.extend(after);
-            self.touched.insert(name);
+            self.touched.instances.insert(name);
         }
+        self.touched
+            .configurations
+            .extend(configurations.iter().cloned());
         let (instances, node) = (&self.instances, &self.node);
         self.answered.retain(|slot, _| {
             (instances
@@ -168,9 +170,15 @@ impl SlotTable {
         }
     }
 
-    /// Returns the Instances whose slots may have changed since the last call.
-    pub fn take_touched(&mut self) -> BTreeSet<InstanceName> {
+    /// Returns what may list other slots than at the last call.
+    pub fn take_touched(&mut self) -> Touched {
         std::mem::take(&mut self.touched)
+    }
+
+    /// Returns the Configuration of the Instance that has the slots of its name.
+    fn configuration_of(&self, instance: &InstanceName) -> Option<&ConfigurationName> {
+        let slots = self.instances.get(instance)?;
+        Some(&slots.configuration)
     }
 
     /// Takes the Instances to observe again: a value observed during the write of a slot may be newer than the write.

@@ -1,4 +1,5 @@
 //! The values that come into a slot table and out of it. Pure.
+use super::SlotTable;
 use crate::model::{
     instance_name::InstanceKey,
     instance_name::InstanceName,
@@ -6,7 +7,10 @@ use crate::model::{
     slot::{SlotId, SlotOwner},
     typed_names::ConfigurationName,
 };
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 /// A resource of ours. It has one device plugin on each node.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -56,6 +60,34 @@ pub struct Precedence {
     pub is_stray: bool,
     /// The creation time of the Instance, in seconds since 1970.
     pub created: i64,
+}
+
+/// What may list other slots than before.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Touched {
+    pub(super) instances: BTreeSet<InstanceName>,
+    pub(super) configurations: BTreeSet<ConfigurationName>,
+}
+
+impl Touched {
+    /// Adds Instances whose device came or went, and their Configurations.
+    pub fn add<'a>(
+        &mut self,
+        instances: impl IntoIterator<Item = &'a InstanceName>,
+        slots: &SlotTable,
+    ) {
+        for name in instances {
+            (self.configurations).extend(slots.configuration_of(name).cloned());
+            self.instances.insert(name.clone());
+        }
+    }
+
+    pub fn contains(&self, resource: &Resource) -> bool {
+        match resource {
+            Resource::Instance(name) => self.instances.contains(name),
+            Resource::Configuration(name) => self.configurations.contains(name),
+        }
+    }
 }
 
 /// A change of a slot's owner. It is written only if `from` is still the owner.

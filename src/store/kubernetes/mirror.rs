@@ -4,7 +4,7 @@ use super::Inner;
 use crate::{
     api::{configuration::Configuration, instance::Instance},
     files,
-    store::{Configurations, Instances, instance_key, key_of},
+    store::{Configurations, Instances, instance_key, key_of, news::is_news},
 };
 use anyhow::Context as _;
 use serde::{Serialize, de::DeserializeOwned};
@@ -26,6 +26,9 @@ const FILE_MODE: u32 = 0o600;
 const SETTLE: Duration = Duration::from_millis(500);
 /// The shortest time between two writes during continuous changes, because flash memory wears out.
 const BETWEEN_WRITES: Duration = Duration::from_secs(2);
+/// The time between two writes of which the second only says which slots other nodes hold. A node without the API server
+/// claims slots of devices that no other node sees, so it does not need them soon.
+const OTHERS_WAIT: Duration = Duration::from_secs(60);
 
 /// The contents of `<state>/mirror/{instances,configurations}.json` when the agent started.
 pub(super) struct Mirror {
@@ -81,40 +84,63 @@ fn read<T: DeserializeOwned>(path: &Path) -> Vec<T> {
     })
 }
 
-/// Writes the published objects at each change.
+/// Writes the published objects when they have changed: soon if that concerns this node, and later if not.
 pub(super) async fn run(inner: &Inner, shutdown: &CancellationToken) -> anyhow::Result<()> {
     let mut instances = inner.instances.subscribe();
     let mut configurations = inner.configurations.subscribe();
-    let mut next = Instant::now();
+    let node = &inner.settings.node_name;
+    let mut written: Arc<Instances> = Arc::default();
+    let mut last: Option<Instant> = None;
+    let mut due: Option<Instant> = None;
     loop {
-        tokio::select! {
-            changed = instances.changed() => changed?,
-            changed = configurations.changed() => changed?,
+        let is_news = tokio::select! {
+            changed = instances.changed() => {
+                changed?;
+                is_news(&written, &instances.borrow_and_update(), node)
+            }
+            changed = configurations.changed() => {
+                changed?;
+                configurations.mark_unchanged();
+                true
+            }
+            () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
+                written = write_all(inner).await?;
+                (last, due) = (Some(Instant::now()), None);
+                continue;
+            }
             // The last change is also written at the end. Objects that were never listed are not.
             () = shutdown.cancelled() => {
-                if !instances.has_changed()? && !configurations.has_changed()? {
-                    return Ok(());
+                if due.is_some() || instances.has_changed()? || configurations.has_changed()? {
+                    write_all(inner).await?;
                 }
+                return Ok(());
             }
-        }
-        let settled = sleep_until(next.max(Instant::now() + SETTLE));
-        shutdown.run_until_cancelled(settled).await;
-        next = Instant::now() + BETWEEN_WRITES;
-        let folder = inner.mirror.folder.clone();
-        let now = instances.borrow_and_update().clone();
-        let all = configurations.borrow_and_update().clone();
-        let written = spawn_blocking(move || {
-            let now: Vec<_> = now.values().collect();
-            write(&folder.join("instances.json"), &now)?;
-            let all: Vec<_> = all.objects.values().collect();
-            write(&folder.join("configurations.json"), &all)
-        });
-        if let Err(e) = written.await? {
-            warn!(
-                "cannot write the mirror; a start without the API server would use old objects: {e:#}"
-            );
-        }
+        };
+        let pause = if is_news { BETWEEN_WRITES } else { OTHERS_WAIT };
+        let settled = Instant::now() + SETTLE;
+        let at = last.map_or(settled, |last| settled.max(last + pause));
+        due = Some(due.map_or(at, |due| due.min(at)));
     }
+}
+
+/// Writes all objects. Returns the Instances.
+async fn write_all(inner: &Inner) -> anyhow::Result<Arc<Instances>> {
+    let folder = inner.mirror.folder.clone();
+    let instances = inner.instances.borrow().clone();
+    let configurations = inner.configurations.borrow().clone();
+    let all = instances.clone();
+    let is_written = spawn_blocking(move || {
+        let all: Vec<_> = all.values().collect();
+        write(&folder.join("instances.json"), &all)?;
+        let all: Vec<_> = configurations.objects.values().collect();
+        write(&folder.join("configurations.json"), &all)
+    });
+    if let Err(e) = is_written.await? {
+        warn!(
+            "cannot write the mirror; a start without the API server would use old objects: {e:#}"
+        );
+    }
+    Ok(instances)
 }
 
 fn write<T: Serialize>(path: &Path, objects: &[&Arc<T>]) -> anyhow::Result<()> {

@@ -141,17 +141,19 @@ impl<'a> Planner<'a> {
             return true;
         }
         let world = self.input.world;
+        let reports = self.device_reports.of(target.subject.key, instance);
         let nodes = world.node_devices.keys();
-        let silent = nodes.filter(|name| {
+        let to_come = nodes.filter(|name| {
             let node = world.nodes.get(*name);
             let looks =
                 node.is_some_and(|node| node.is_ready && configuration.selects(&node.labels));
-            looks
-                && !instance.spec.names_node(name)
-                && !self.device_reports.has_complete_report(key, name)
+            // A node that has reported the device is named in the Instance with the next write.
+            let may_see =
+                reports.contains_key(*name) || !self.device_reports.has_complete_report(key, name);
+            looks && may_see && !instance.spec.names_node(name)
         });
-        let silent = silent.count();
-        let waits = silent > 0 && capacity < places + silent;
+        let to_come = to_come.count();
+        let waits = to_come > 0 && capacity < places + to_come;
         if waits {
             self.wake_at(until);
         }

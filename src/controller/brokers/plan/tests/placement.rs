@@ -20,6 +20,12 @@ impl Cluster {
         self.taint(node, UNSCHEDULABLE);
     }
 
+    fn node_devices(&mut self, node: &str, change: impl FnOnce(&mut NodeDevices)) {
+        change(Arc::make_mut(
+            self.world.node_devices.get_mut(node).unwrap(),
+        ));
+    }
+
     pub(super) fn uncordon(&mut self, node: &str) {
         let node = Arc::make_mut(self.world.nodes.get_mut(node).unwrap());
         node.taints.clear();
@@ -262,6 +268,17 @@ fn a_new_device_waits_half_a_second_for_the_reports_of_other_nodes_and_only_if_a
     assert_eq!(cluster.plan(), NONE);
     let due = cluster.now + SignedDuration::from_millis(500);
     assert_eq!(cluster.wake(), Some(due));
+    let says = |devices: Value| {
+        let seen = json!({"namespace": "ns", "name": "cam", "complete": true, "devices": devices});
+        move |node: &mut NodeDevices| {
+            node.spec.configurations = vec![serde_json::from_value(seen.clone()).unwrap()];
+        }
+    };
+    cluster.node_devices("b", says(json!([{"instance": "cam-1"}])));
+    assert_eq!(cluster.plan(), NONE);
+    cluster.node_devices("b", says(json!([])));
+    assert_eq!(cluster.plan(), ["create a-cam-1-pod"]);
+    cluster.node_devices("b", |node| node.spec.configurations.clear());
     cluster.capacity(2);
     assert_eq!(cluster.plan(), ["create a-cam-1-pod"]);
     cluster.capacity(1);
