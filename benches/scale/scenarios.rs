@@ -95,8 +95,6 @@ impl World {
             .items
             .into_iter()
             .filter_map(|n| n.metadata.name);
-        // Without a Configuration there would be nothing to report.
-        self.configure("nothing", "nothing", json!({})).await;
         let before = Counters::read(&self.client).await;
         let began = Instant::now();
         self.agents = names.map(|name| self.fleet.start(&name)).collect();

@@ -61,6 +61,7 @@ look_before() { # COMMAND
   echo "\$ $1"
   case $1 in
     # Agents may have to start first.
+    "for n in 1 2 3 4; do avahi-publish "*) within 20 "both agents report before there is a Configuration" has_reports 2 ;;
     "kubectl get instances "*) within 20 "four Instances of two nodes" pages_are_seen ;;
     "kubectl get pods "*) within 30 "four brokers run" has_brokers zeroconf-http 4 ;;
     "kubectl logs "*) within 5 "each says its service" pages_are_told ;;
@@ -68,6 +69,10 @@ look_before() { # COMMAND
     "kubectl get instances,"*) within 5 "one is gone" one_page_is_gone ;;
     "helm uninstall "*) within 45 "all of it is gone" is_clean ;; # its brokers do not heed SIGTERM: 30 s
   esac
+}
+
+has_reports() { # COUNT
+  [ "$(kubectl get nodedevices.akri.sh -o name | wc -l)" = "$1" ]
 }
 
 pages_are_seen() {

@@ -9,6 +9,8 @@ mod claim;
 mod listing;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod touched_tests;
 mod values;
 
 pub use adoption::{Adoptions, HeldTwice, Use};

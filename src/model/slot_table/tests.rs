@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 const NODE: &str = "node-a";
 
-fn observed(instance: &str, capacity: u32, usage: &[(u32, &str)]) -> ObservedSlots {
+pub(super) fn observed(instance: &str, capacity: u32, usage: &[(u32, &str)]) -> ObservedSlots {
     ObservedSlots {
         key: InstanceKey::new("default", instance),
         precedence: Precedence::default(),
@@ -17,21 +17,25 @@ fn observed(instance: &str, capacity: u32, usage: &[(u32, &str)]) -> ObservedSlo
     }
 }
 
-fn table(instances: impl IntoIterator<Item = ObservedSlots>) -> SlotTable {
+pub(super) fn table(instances: impl IntoIterator<Item = ObservedSlots>) -> SlotTable {
     let mut table = SlotTable::new(NODE);
     table.observe(instances);
     table
 }
 
-fn instance(name: &str) -> Resource {
+pub(super) fn instance(name: &str) -> Resource {
     Resource::Instance(name.into())
 }
 
-fn cam() -> Resource {
+pub(super) fn cam() -> Resource {
     Resource::Configuration("cam".into())
 }
 
-fn plan(table: &SlotTable, resource: &Resource, ids: &[&str]) -> Result<Claim, ClaimError> {
+pub(super) fn plan(
+    table: &SlotTable,
+    resource: &Resource,
+    ids: &[&str],
+) -> Result<Claim, ClaimError> {
     let ids = ids.iter().map(|id| (*id).to_owned()).collect();
     table.plan_claim(resource, &[ids], &BTreeSet::new())
 }

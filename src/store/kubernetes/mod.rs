@@ -84,7 +84,8 @@ struct Inner {
     watched: watch::Sender<objects::Set<Configuration>>,
     /// The watches of Instances that have received a complete list.
     listed: watch::Sender<BTreeSet<Option<String>>>,
-    reports: watch::Sender<BTreeMap<ObjectKey, Report>>,
+    /// The last reports; `None` before the first.
+    reports: watch::Sender<Option<BTreeMap<ObjectKey, Report>>>,
     /// A channel that changes whenever a write is deferred.
     postponed: watch::Sender<()>,
 }
@@ -156,8 +157,8 @@ impl Store for KubernetesStore {
         reports: BTreeMap<ObjectKey, Report>,
     ) -> BoxFuture<'_, Result<(), StoreError>> {
         self.inner.reports.send_if_modified(|before| {
-            let is_changed = *before != reports;
-            *before = reports;
+            let is_changed = before.as_ref() != Some(&reports);
+            *before = Some(reports);
             is_changed
         });
         Box::pin(async { Ok(()) })

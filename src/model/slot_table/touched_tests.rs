@@ -1,0 +1,78 @@
+//! Tests that a resource that lists other slots than before is touched, and that others are not.
+use super::{tests::*, *};
+
+/// Returns the lists of two Instances of two Configurations, and of these.
+fn lists(table: &SlotTable) -> Vec<(Resource, Vec<ListedSlot>)> {
+    let of = |resource: Resource| {
+        let list = match &resource {
+            Resource::Instance(name) => table.instance_list(name),
+            Resource::Configuration(name) => table.configuration_list(name),
+        };
+        (resource, list)
+    };
+    let all = [instance("cam-1"), instance("door-1"), cam(), door()];
+    all.into_iter().map(of).collect()
+}
+
+fn door() -> Resource {
+    Resource::Configuration("door".into())
+}
+
+fn of_door(usage: &[(u32, &str)]) -> ObservedSlots {
+    ObservedSlots {
+        configuration: "door".into(),
+        ..observed("door-1", 2, usage)
+    }
+}
+
+/// Makes a change. Returns the touched resources, after a check that every list that is another one is among them.
+fn touched_by(table: &mut SlotTable, change: impl FnOnce(&mut SlotTable)) -> Vec<String> {
+    let before = lists(table);
+    change(table);
+    let touched = table.take_touched();
+    let now = lists(table);
+    for ((resource, before), (_, now)) in before.iter().zip(&now) {
+        assert!(before == now || touched.contains(resource), "{resource:?}");
+    }
+    let resources = now.iter().map(|(resource, _)| resource);
+    let touched = resources.filter(|resource| touched.contains(resource));
+    touched.map(|resource| format!("{resource:?}")).collect()
+}
+
+#[test]
+fn the_lists_of_an_instance_and_of_its_configuration_change_together_and_no_others() {
+    let of_cam = ["Instance(\"cam-1\")", "Configuration(\"cam\")"];
+    let mut table = table([observed("cam-1", 2, &[]), of_door(&[])]);
+    table.take_touched();
+    let key = InstanceKey::new("default", "cam-1");
+    let changes = |table: &SlotTable, resource: &Resource, id: &str| -> Vec<SlotChange> {
+        let claim = plan(table, resource, &[id]).unwrap();
+        claim.changes().cloned().collect()
+    };
+    let by_other = observed("cam-1", 2, &[(0, "node-b")]);
+    let touched = touched_by(&mut table, |table| table.observe_changes([by_other], []));
+    assert_eq!(touched, of_cam);
+    let touched = touched_by(&mut table, |table| {
+        let changes = changes(table, &instance("cam-1"), "cam-1-1");
+        table.begin(&changes);
+    });
+    assert_eq!(touched, of_cam);
+    let touched = touched_by(&mut table, |table| {
+        let changes = changes(table, &door(), "door-0");
+        table.begin(&changes);
+        table.settle(&changes, None);
+    });
+    assert_eq!(touched, ["Instance(\"door-1\")", "Configuration(\"door\")"]);
+    let touched = touched_by(&mut table, |table| table.observe_changes([], [key]));
+    assert_eq!(touched, of_cam);
+    assert!(touched_by(&mut table, |_| ()).is_empty());
+}
+
+#[test]
+fn a_device_that_goes_touches_its_instance_and_its_configuration() {
+    let table = table([observed("cam-1", 2, &[]), of_door(&[])]);
+    let mut touched = Touched::default();
+    touched.add([&"cam-1".into()], &table);
+    assert!(touched.contains(&instance("cam-1")) && touched.contains(&cam()));
+    assert!(!touched.contains(&instance("door-1")) && !touched.contains(&door()));
+}
