@@ -20,9 +20,9 @@ use crate::{
     discovery::{plan::SessionSpec, session::Handlers},
     model::{
         device::Scope,
-        names::ObjectKey,
         property_source::{Contents, Wanted},
         resource_name::ResourceName,
+        typed_names::ConfigurationKey,
     },
     publish,
     store::Configurations,
@@ -65,7 +65,7 @@ pub(super) struct Properties {
 pub(super) async fn run(
     inputs: Inputs,
     validated: watch::Sender<Arc<ValidatedConfigurations>>,
-    sessions: watch::Sender<BTreeMap<ObjectKey, SessionSpec>>,
+    sessions: watch::Sender<BTreeMap<ConfigurationKey, SessionSpec>>,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let Inputs {
@@ -90,7 +90,7 @@ pub(super) async fn run(
         let handlers_then = handlers.registered();
         let ours = registered.borrow_and_update().clone();
         let wanted = resource::wanted(&current, &before.accepted);
-        foreign.add_own_names(current.objects.keys());
+        foreign.add_own_names(current.objects.keys().map(|key| &*key.name));
         let contents = (properties.as_mut()).map(|p| p.contents.borrow_and_update().clone());
         let (needed, now) = decide(
             contents.as_deref(),
@@ -146,7 +146,7 @@ fn decide(contents: Option<&Contents>, world: World<'_>) -> (Wanted, ValidatedCo
 }
 
 /// Returns the discovery sessions of the Configurations that select this node.
-fn selected(accepted: &Accepted) -> BTreeMap<ObjectKey, SessionSpec> {
+fn selected(accepted: &Accepted) -> BTreeMap<ConfigurationKey, SessionSpec> {
     let selected = accepted
         .iter()
         .filter(|(_, a)| a.selection == Selection::Selected);

@@ -13,7 +13,7 @@ use crate::{
     api::instance::Instance,
     backoff::Backoff,
     discovery::session::Discoveries,
-    model::{instance_name::InstanceKey, names::ObjectKey, slot_table::Use},
+    model::{instance_name::InstanceKey, slot_table::Use, typed_names::ConfigurationKey},
     store::{InstanceChange, Report, Store, StoreError, key_of},
     telemetry::metrics,
 };
@@ -111,10 +111,12 @@ pub(super) async fn run(inputs: Inputs, shutdown: CancellationToken) -> anyhow::
 /// Reports to the store. Returns when to do it again, where it failed.
 async fn report(
     store: &dyn Store,
-    reports: BTreeMap<ObjectKey, Report>,
+    reports: BTreeMap<ConfigurationKey, Report>,
     backoff: &mut Backoff,
 ) -> Option<Duration> {
-    match store.report(reports).await {
+    let reports = reports.into_iter();
+    let reports = reports.map(|(key, report)| (key.untyped(), report));
+    match store.report(reports.collect()).await {
         Ok(()) => {
             backoff.reset();
             None
@@ -176,7 +178,7 @@ impl PlanState {
     }
 }
 
-fn configuration_of(instance: &Instance) -> ObjectKey {
+fn configuration_of(instance: &Instance) -> ConfigurationKey {
     let namespace = key_of(&instance.metadata).namespace;
     instance.spec.configuration_key(&namespace)
 }

@@ -20,8 +20,12 @@ use crate::{
     api::instance::Instance,
     files,
     model::{
-        instance_name::InstanceKey, instance_name::InstanceName, limits, names::ObjectKey,
-        plugin_name::PluginName, resource_name::ResourceName, slot_table::Resource,
+        instance_name::{InstanceKey, InstanceName},
+        limits,
+        plugin_name::PluginName,
+        resource_name::ResourceName,
+        slot_table::Resource,
+        typed_names::ConfigurationKey,
     },
     proto::DESCRIPTORS,
     store::{Instances, Store},
@@ -161,7 +165,7 @@ struct Plugins {
     /// The Instances as the slot table knows them, the Configurations that were accepted then, and the most slots that
     /// each was said to have.
     observed: Arc<Instances>,
-    accepted: BTreeSet<ObjectKey>,
+    accepted: BTreeSet<ConfigurationKey>,
     slot_limit: u32,
     /// The Instances whose device was gone when slots were published last.
     gone: BTreeSet<InstanceName>,
@@ -194,7 +198,7 @@ impl Plugins {
     /// Updates the slot table with the Instances that changed, and those whose Configuration is accepted now and was not, or the
     /// other way round. They are read under the table's lock, so that no claim is settled in between.
     fn observe(&mut self) {
-        let accepted: BTreeSet<ObjectKey> = self
+        let accepted: BTreeSet<ConfigurationKey> = self
             .inputs
             .validated
             .borrow()
@@ -202,7 +206,7 @@ impl Plugins {
             .keys()
             .cloned()
             .collect();
-        let turned: BTreeSet<ObjectKey> = accepted
+        let turned: BTreeSet<ConfigurationKey> = accepted
             .symmetric_difference(&self.accepted)
             .cloned()
             .collect();
@@ -377,7 +381,7 @@ impl Plugins {
     }
 }
 
-fn configuration_of(key: &InstanceKey, instance: &Instance) -> ObjectKey {
+fn configuration_of(key: &InstanceKey, instance: &Instance) -> ConfigurationKey {
     instance.spec.configuration_key(&key.namespace)
 }
 

@@ -9,6 +9,7 @@ use crate::{
         resource_name::{ResourceName, ResourcePrefixes},
         resource_names::ResourceNames,
         slot_table::Resource,
+        typed_names::ConfigurationKey,
     },
 };
 use std::{
@@ -19,7 +20,7 @@ use std::{
 use tokio::time::Instant;
 
 /// The Configurations that this node uses. No two of them have one name, whatever their namespaces.
-pub(crate) type Accepted = BTreeMap<ObjectKey, AcceptedConfiguration>;
+pub(crate) type Accepted = BTreeMap<ConfigurationKey, AcceptedConfiguration>;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct AcceptedConfiguration {
@@ -46,7 +47,7 @@ pub(crate) enum Selection {
 pub(crate) struct ValidatedConfigurations {
     pub(crate) accepted: Accepted,
     /// The problem of each Configuration that is not used as it is written.
-    pub(crate) problems: BTreeMap<ObjectKey, Problem>,
+    pub(crate) problems: BTreeMap<ConfigurationKey, Problem>,
     /// The names of the resources.
     pub(crate) names: ResourceNames,
 }

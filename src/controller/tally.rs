@@ -5,7 +5,7 @@ use crate::{
         condition::{Condition, ConditionType},
         names,
     },
-    model::names::ObjectKey,
+    model::typed_names::ConfigurationKey,
     telemetry::{
         cluster::{Census, Counts},
         metrics,
@@ -92,7 +92,7 @@ fn census(world: &World) -> Census {
     for (key, pod) in &world.pods {
         if let Some(name) = pod.meta.labels.get(names::CONFIGURATION_LABEL) {
             let phase = PHASES.into_iter().find(|phase| *phase == pod.phase);
-            let configuration = ObjectKey::new(&key.namespace, name);
+            let configuration = ConfigurationKey::new(&key.namespace, name.as_str());
             add(
                 &mut census.brokers,
                 &configuration,
@@ -106,7 +106,7 @@ fn census(world: &World) -> Census {
 
 fn count_instances(world: &World, census: &mut Census) {
     for (key, instance) in &world.instances {
-        let configuration = ObjectKey::new(&key.namespace, &instance.spec.configuration_name);
+        let configuration = instance.spec.configuration_key(&key.namespace);
         let status = instance.status.as_ref();
         let conditions = status.map_or(&[][..], |status| &status.conditions);
         let is = |kind| Condition::of_type(conditions, kind);
@@ -126,15 +126,13 @@ fn count_instances(world: &World, census: &mut Census) {
     }
 }
 
-fn add(counts: &mut Counts, configuration: &ObjectKey, value: &str, by: usize) {
+fn add(counts: &mut Counts, configuration: &ConfigurationKey, value: &str, by: usize) {
     *counts.entry(labels(configuration, value)).or_default() += by;
 }
 
-fn labels(configuration: &ObjectKey, value: &str) -> (String, String, String) {
-    let ObjectKey {
-        namespace, name, ..
-    } = configuration;
-    (namespace.clone(), name.clone(), value.to_owned())
+fn labels(configuration: &ConfigurationKey, value: &str) -> (String, String, String) {
+    let ConfigurationKey { namespace, name } = configuration;
+    (namespace.clone(), name.to_string(), value.to_owned())
 }
 
 #[cfg(test)]

@@ -134,7 +134,8 @@ impl Agent {
                     set: Arc::new(set),
                     ..DiscoveryState::default()
                 };
-                discoveries.insert(super::api_server::key(configuration), discovery);
+                let configuration = super::api_server::key(configuration).typed();
+                discoveries.insert(configuration, discovery);
             }
             self.discoveries.send_if_modified(|before| {
                 let is_changed = **before != discoveries;
@@ -167,15 +168,10 @@ impl Agent {
             let is_known = known.is_some();
             let (known, is_complete) = known.unwrap_or_default();
             let configurations = Configurations {
-                objects: (self
-                    .world
-                    .server
-                    .borrow()
-                    .configurations
-                    .clone()
-                    .into_iter())
-                .filter(|_| is_known)
-                .collect(),
+                objects: (self.world.server.borrow().configurations.iter())
+                    .filter(|_| is_known)
+                    .map(|(key, configuration)| (key.untyped(), configuration.clone()))
+                    .collect(),
                 is_complete,
                 ..Configurations::default()
             };

@@ -10,7 +10,10 @@ use super::{
 use crate::{
     api::names,
     controller::world::{BrokerPod, World},
-    model::{names::ObjectKey, typed_names::NodeName},
+    model::{
+        names::ObjectKey,
+        typed_names::{ConfigurationKey, NodeName},
+    },
 };
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
@@ -70,8 +73,8 @@ impl Memory {
         (self.moved).retain(|_, at| now < *at + MOVES_APART);
         let owners: BTreeMap<_, _> = (world.instances.iter())
             .filter_map(|(key, instance)| {
-                let configuration = &instance.spec.configuration_name;
-                let configuration = ObjectKey::new(&key.namespace, configuration);
+                let configuration: ConfigurationKey =
+                    instance.spec.configuration_key(&key.namespace);
                 Some((instance.metadata.uid.as_deref()?, (key, configuration)))
             })
             .collect();

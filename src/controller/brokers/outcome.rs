@@ -1,7 +1,6 @@
 //! Defines the results of actions on brokers, and the notices for users. Pure.
 use super::plan::Broker;
-use crate::model::names::ObjectKey;
-use crate::model::typed_names::NodeName;
+use crate::model::typed_names::{ConfigurationKey, NodeName};
 use k8s_openapi::jiff::SignedDuration;
 
 /// The result of an action.
@@ -83,7 +82,7 @@ pub(crate) enum Notice {
         retry_in: SignedDuration,
     },
     SpecInvalid {
-        configuration: ObjectKey,
+        configuration: ConfigurationKey,
         message: String,
     },
 }

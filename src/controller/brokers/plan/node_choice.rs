@@ -274,7 +274,7 @@ impl<'a> Planner<'a> {
         let WantedPods { target, digest, .. } = wanted;
         let of_instance = |reason, message| Found {
             reason,
-            of: target.subject.key.name.clone(),
+            of: target.subject.key.name.to_string(),
             message,
         };
         let memory = self.input.memory;
