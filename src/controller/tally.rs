@@ -19,7 +19,8 @@ use tokio_util::sync::CancellationToken;
 const PAUSE: u32 = 20;
 /// The phases that a Pod can have.
 const PHASES: [&str; 5] = ["Pending", "Running", "Succeeded", "Failed", "Unknown"];
-/// The conditions of an Instance that are there only while there is trouble.
+/// An Instance has these conditions only while it is in trouble. They are listed here, so that each is counted from the
+/// beginning, with 0.
 const TROUBLES: [ConditionType; 2] = [ConditionType::Flapping, ConditionType::IdentityChanged];
 
 /// Counts at each change of the world, while this replica is the leader.

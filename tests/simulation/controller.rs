@@ -1,9 +1,9 @@
 //! Simulates one run of a controller: its view of the cluster, and the passes that it makes as the leader.
 //!
 //! The decisions are the real ones: `controller::nodes::plan`, `controller::brokers::plan` with its memory,
-//! `controller::{touched, parts, agenda}`, and `controller::pace`. The loops around them are copies. The Lease is not
-//! modelled: `faults.rs` chooses the leader, and lets two controllers lead for a moment.
-//! It does not model Jobs, Services and the status of Configurations.
+//! `controller::{touched, parts, agenda}`, and `controller::pace`. The loops around them are copies. The Lease, Jobs,
+//! Services and the status of Configurations are not modelled: `faults.rs` chooses the leader, and lets two controllers
+//! lead for a moment.
 use super::{
     World,
     api_server::{ApiServer, Node, Pod, Table, key},
@@ -272,7 +272,7 @@ impl Controller {
         }
     }
 
-    /// Implements `controller::nodes::pods_of`.
+    /// Implements `controller::nodes::looks::pods_of`.
     async fn pods_of(&self, node: &str) -> absent_node::Pods {
         let that_may_run = |pod: &Arc<Pod>| pod.node == node && !pod.has_ended();
         let has_pods = self.client.request(
@@ -286,7 +286,7 @@ impl Controller {
         }
     }
 
-    /// Implements `controller::nodes::not_gone`.
+    /// Implements `controller::nodes::looks::not_gone`.
     async fn not_gone(&self, suspects: BTreeSet<NodeName>) -> BTreeSet<NodeName> {
         let looks = suspects.into_iter().map(async |name| {
             let asked = self.client.request(
