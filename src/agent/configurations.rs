@@ -80,7 +80,7 @@ pub(super) async fn run(
         mut registered,
     } = inputs;
     let mut foreign = ForeignPlugins::new(settings.clone(), clock, kubelet_folder);
-    let has_node = own.is_some();
+    let unseen = own.as_ref().map_or(Labels::NoNode, |_| Labels::Unknown);
     let mut own = own.unwrap_or_else(|| watch::channel(None).1);
     loop {
         let this = named(&own.borrow_and_update(), &settings.node_name);
@@ -97,7 +97,7 @@ pub(super) async fn run(
             World {
                 configurations: &current,
                 before: &before.accepted,
-                labels: labels(has_node, this.as_deref()),
+                labels: (this.as_deref()).map_or(unseen, |node| Labels::Known(&node.labels)),
                 prefixes: &settings.resource_prefixes,
                 foreign: foreign.listed_by(there),
                 registered: &ours,
@@ -124,14 +124,6 @@ pub(super) async fn run(
             () = foreign.changed(there), if there.is_some() && !wanted.is_empty() => continue,
         }
         foreign.ask_soon();
-    }
-}
-
-fn labels(has_node: bool, this: Option<&OwnNode>) -> Labels<'_> {
-    match this {
-        _ if !has_node => Labels::NoNode,
-        None => Labels::Unknown,
-        Some(this) => Labels::Known(&this.labels),
     }
 }
 

@@ -4,10 +4,9 @@ pub(crate) mod plan;
 mod writes;
 
 use super::{
-    plan_inputs::Now,
     settings::{Clock, Settings},
     tally,
-    values::ValidatedConfigurations,
+    values::{Now, ValidatedConfigurations},
 };
 use crate::{
     api::instance::Instance,

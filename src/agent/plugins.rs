@@ -10,7 +10,7 @@ mod runner;
 mod service;
 
 use super::{
-    plan_inputs::observed_slots,
+    device_state::observed_slots,
     settings::Settings,
     slots::Requests,
     tally,
@@ -229,9 +229,10 @@ impl Plugins {
             let gone = before.keys().filter(|key| !now.contains_key(*key));
             slots.observe_changes(
                 changed.map(|(key, instance)| {
-                    let is_stray = !accepted.contains(&configuration_of(key, instance));
                     let mut observed =
-                        observed_slots(key, instance, &self.inputs.settings.node_name, is_stray);
+                        observed_slots(key, instance, &self.inputs.settings.node_name);
+                    observed.precedence.is_stray =
+                        !accepted.contains(&configuration_of(key, instance));
                     observed.capacity = observed.capacity.min(limit);
                     observed
                 }),

@@ -1,4 +1,4 @@
-//! The values that the tasks of an agent exchange.
+//! The values that the tasks of an agent exchange, or hand to their plans.
 use crate::{
     api::configuration::{Configuration, Problem},
     discovery::plan::SessionSpec,
@@ -18,6 +18,15 @@ use std::{
     time::{Duration, SystemTime},
 };
 use tokio::time::Instant;
+
+/// The time, handed to plans: they have no clock.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Now<'a> {
+    /// The time since the agent started.
+    pub(crate) uptime: Duration,
+    /// RFC 3339, UTC.
+    pub(crate) text: &'a str,
+}
 
 /// The Configurations that this node uses. No two of them have one name, whatever their namespaces.
 pub(crate) type Accepted = BTreeMap<ConfigurationKey, AcceptedConfiguration>;
@@ -56,7 +65,7 @@ impl ValidatedConfigurations {
     /// Returns the state before the first validation: the names of the Instances' resources are known.
     pub(super) fn before_the_first(prefixes: &ResourcePrefixes) -> Self {
         Self {
-            names: ResourceNames::new(prefixes.first(), false),
+            names: ResourceNames::before_the_first_read(prefixes.first()),
             ..Self::default()
         }
     }

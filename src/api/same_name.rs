@@ -24,11 +24,19 @@ pub fn first_of_each_name<'a, A: Ord>(
     first
 }
 
-/// Returns the problem of a Configuration whose name `winner` has. `works`: the winner can work as it stands.
-pub fn name_taken(winner: &ConfigurationKey, works: bool) -> Problem {
-    let state = match works {
-        true => "works",
-        false => "is older, though it cannot work as it stands",
+/// The state of the one Configuration that has a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Winner {
+    Works,
+    /// The Configuration cannot work as it stands.
+    Broken,
+}
+
+/// Returns the problem of a Configuration whose name `winner` has.
+pub fn name_taken(winner: &ConfigurationKey, state: Winner) -> Problem {
+    let state = match state {
+        Winner::Works => "works",
+        Winner::Broken => "is older, though it cannot work as it stands",
     };
     let message = format!(
         "{winner} has the same name and {state}: only one Configuration of a name works, whatever the namespaces; rename this one"

@@ -14,11 +14,11 @@ use super::{
 };
 use crate::{
     agent::{
+        device_state::observed_slots,
         instances::plan::{self as instances, Absences},
         kubelet_records::plan::Entry,
-        plan_inputs::{Now, observed_slots},
         plugins::plan as plugins,
-        values::{Offered, Slot},
+        values::{Now, Offered, Slot},
     },
     api::instance::Instance,
     backoff::Backoff,
@@ -349,7 +349,9 @@ impl Agent {
             let gone = before.keys().filter(|key| !now.contains_key(*key));
             slots.observe_changes(
                 changed.map(|(key, instance)| {
-                    observed_slots(key, instance, &self.node().name, is_stray)
+                    let mut observed = observed_slots(key, instance, &self.node().name);
+                    observed.precedence.is_stray = is_stray;
+                    observed
                 }),
                 gone.cloned(),
             );

@@ -106,7 +106,7 @@ impl World {
         let configurations =
             CONFIGURATIONS.map(|(name, scope)| (configuration(name, capacity, has_brokers), scope));
         let mut validated = ValidatedConfigurations {
-            names: ResourceNames::new(&"akri.sh".parse().unwrap(), true),
+            names: ResourceNames::new(&"akri.sh".parse().unwrap()),
             ..ValidatedConfigurations::default()
         };
         let mut server = ApiServer::default();

@@ -2,7 +2,7 @@
 use super::admission::{Kubelet, Lack, next_attempt};
 use crate::{
     agent::{
-        plan_inputs::{DeviceState, device_state},
+        device_state::{DeviceState, device_state},
         values::ValidatedConfigurations,
     },
     api::{

@@ -9,7 +9,7 @@ use crate::{
         broker,
         configuration::{Configuration, Problem},
         reason::Reason,
-        same_name::{first_of_each_name, name_taken},
+        same_name::{Winner, first_of_each_name, name_taken},
     },
     discovery::{Reads, plan::SessionSpec},
     model::{hidden::Hidden, property_source::Wanted, typed_names::ConfigurationKey},
@@ -215,7 +215,11 @@ fn refuse_second_of_a_name(world: &World<'_>, validated: &mut ValidatedConfigura
     validated.accepted.retain(|key, _| {
         let working = &first[&*key.name];
         if key != working {
-            problems.insert(key.clone(), name_taken(working, works.contains(working)));
+            let state = match works.contains(working) {
+                true => Winner::Works,
+                false => Winner::Broken,
+            };
+            problems.insert(key.clone(), name_taken(working, state));
         }
         key == working
     });

@@ -130,7 +130,11 @@ pub(super) fn names(world: &World<'_>, accepted: &Accepted) -> ResourceNames {
     let are_known = configurations.is_complete
         || !configurations.objects.is_empty()
         || !configurations.hidden.is_empty();
-    let mut names = ResourceNames::new(world.prefixes.first(), are_known);
+    let prefix = world.prefixes.first();
+    let mut names = match are_known {
+        true => ResourceNames::new(prefix),
+        false => ResourceNames::before_the_first_read(prefix),
+    };
     let refused = configurations.iter().filter(|(key, configuration)| {
         configuration.spec.resource_name.is_some() && !accepted.contains_key(key)
     });

@@ -11,8 +11,8 @@ use shared::{is_merged, is_named, noted};
 use super::bounds;
 use crate::{
     agent::{
-        plan_inputs::{Now, device_id, other_identity, pin},
-        values::{AcceptedConfiguration, Selection, ValidatedConfigurations},
+        device_state::{device_id, other_identity, pin},
+        values::{AcceptedConfiguration, Now, Selection, ValidatedConfigurations},
     },
     api::{configuration::Problem, instance::Instance, reason::Reason},
     discovery::session::{Discoveries, DiscoveryState},

@@ -42,14 +42,16 @@ pub(crate) struct Settled {
 }
 
 impl Settled {
-    pub(crate) const DONE: Self = Self::silently(true);
-
-    pub(super) const fn silently(is_done: bool) -> Self {
-        Self {
-            is_done,
-            notice: None,
-        }
-    }
+    /// The effect of an outcome that is final and has no notice.
+    pub(crate) const DONE: Self = Self {
+        is_done: true,
+        notice: None,
+    };
+    /// The effect of an outcome after which the action is planned again.
+    pub(crate) const NOT_DONE: Self = Self {
+        is_done: false,
+        notice: None,
+    };
 
     /// Returns the effect of an outcome that is final and has a notice.
     pub(super) fn with(notice: Notice) -> Self {

@@ -9,7 +9,7 @@ use crate::{
         configuration::{Configuration, ConfigurationStatus, NodeReport, Problem},
         node_devices::ConfigurationView,
         reason::Reason,
-        same_name::{first_of_each_name, name_taken},
+        same_name::{Winner, first_of_each_name, name_taken},
     },
     controller::{
         agenda::Waits,
@@ -306,7 +306,7 @@ impl View<'_> {
             .get(key.name.as_str())
             .filter(|first| **first != key)
         {
-            return trouble(name_taken(first, true));
+            return trouble(name_taken(first, Winner::Works));
         }
         let has_worked = !reports.is_empty()
             || configuration

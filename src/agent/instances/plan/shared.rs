@@ -1,7 +1,7 @@
 //! Plans this node's reports of shared devices. A controller makes their Instances of all nodes' reports. Pure.
 use super::{PlanOfOne, World};
 use crate::{
-    agent::plan_inputs::{device_id, pin},
+    agent::device_state::{device_id, pin},
     api::{
         instance::{HEALTHY, Instance, UNHEALTHY},
         names,
