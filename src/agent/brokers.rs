@@ -14,7 +14,7 @@ use crate::{
     discovery::session::Discoveries,
     files,
     folder_watch::FolderWatch,
-    model::{names::ObjectKey, resource_name::ResourceName},
+    model::{resource_name::ResourceName, typed_names::ConfigurationKey},
     store::Instances,
     yaml,
 };
@@ -117,7 +117,7 @@ pub(super) async fn run(
 #[derive(Debug, Default)]
 struct Memory {
     lacking: Lacking,
-    broken: BTreeMap<ObjectKey, SpecError>,
+    broken: BTreeMap<ConfigurationKey, SpecError>,
 }
 
 /// The event that the task waits for.
@@ -180,7 +180,10 @@ async fn held(records: &RecordsReader) -> anyhow::Result<PodList> {
 }
 
 /// Says what is wrong once, not at each look.
-fn report(before: &mut BTreeMap<ObjectKey, SpecError>, now: BTreeMap<ObjectKey, SpecError>) {
+fn report(
+    before: &mut BTreeMap<ConfigurationKey, SpecError>,
+    now: BTreeMap<ConfigurationKey, SpecError>,
+) {
     for (configuration, error) in &now {
         if before.get(configuration) != Some(error) {
             warn!(%configuration, "no broker can be made: {error}");

@@ -20,9 +20,9 @@ use crate::{
     discovery::{plan::SessionSpec, session::Handlers},
     model::{
         device::Scope,
-        names::ObjectKey,
         property_source::{Contents, Wanted},
         resource_name::ResourceName,
+        typed_names::ConfigurationKey,
     },
     publish,
     store::Configurations,
@@ -65,7 +65,7 @@ pub(super) struct Properties {
 pub(super) async fn run(
     inputs: Inputs,
     validated: watch::Sender<Arc<ValidatedConfigurations>>,
-    sessions: watch::Sender<BTreeMap<ObjectKey, SessionSpec>>,
+    sessions: watch::Sender<BTreeMap<ConfigurationKey, SessionSpec>>,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let Inputs {
@@ -80,7 +80,7 @@ pub(super) async fn run(
         mut registered,
     } = inputs;
     let mut foreign = ForeignPlugins::new(settings.clone(), clock, kubelet_folder);
-    let has_node = own.is_some();
+    let unseen = own.as_ref().map_or(Labels::NoNode, |_| Labels::Unknown);
     let mut own = own.unwrap_or_else(|| watch::channel(None).1);
     loop {
         let this = named(&own.borrow_and_update(), &settings.node_name);
@@ -90,14 +90,14 @@ pub(super) async fn run(
         let handlers_then = handlers.registered();
         let ours = registered.borrow_and_update().clone();
         let wanted = resource::wanted(&current, &before.accepted);
-        foreign.add_own_names(current.objects.keys());
+        foreign.add_own_names(current.objects.keys().map(|key| &*key.name));
         let contents = (properties.as_mut()).map(|p| p.contents.borrow_and_update().clone());
         let (needed, now) = decide(
             contents.as_deref(),
             World {
                 configurations: &current,
                 before: &before.accepted,
-                labels: labels(has_node, this.as_deref()),
+                labels: (this.as_deref()).map_or(unseen, |node| Labels::Known(&node.labels)),
                 prefixes: &settings.resource_prefixes,
                 foreign: foreign.listed_by(there),
                 registered: &ours,
@@ -127,14 +127,6 @@ pub(super) async fn run(
     }
 }
 
-fn labels(has_node: bool, this: Option<&OwnNode>) -> Labels<'_> {
-    match this {
-        _ if !has_node => Labels::NoNode,
-        None => Labels::Unknown,
-        Some(this) => Labels::Known(&this.labels),
-    }
-}
-
 /// Returns the Secrets and ConfigMaps to watch, and the validation with these contents of them.
 fn decide(contents: Option<&Contents>, world: World<'_>) -> (Wanted, ValidatedConfigurations) {
     let needed = plan::wanted(&world);
@@ -146,7 +138,7 @@ fn decide(contents: Option<&Contents>, world: World<'_>) -> (Wanted, ValidatedCo
 }
 
 /// Returns the discovery sessions of the Configurations that select this node.
-fn selected(accepted: &Accepted) -> BTreeMap<ObjectKey, SessionSpec> {
+fn selected(accepted: &Accepted) -> BTreeMap<ConfigurationKey, SessionSpec> {
     let selected = accepted
         .iter()
         .filter(|(_, a)| a.selection == Selection::Selected);

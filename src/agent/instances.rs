@@ -4,16 +4,19 @@ pub(crate) mod plan;
 mod writes;
 
 use super::{
-    plan_inputs::Now,
     settings::{Clock, Settings},
     tally,
-    values::ValidatedConfigurations,
+    values::{Now, ValidatedConfigurations},
 };
 use crate::{
     api::instance::Instance,
     backoff::Backoff,
     discovery::session::Discoveries,
-    model::{instance_name::InstanceKey, names::ObjectKey, slot_table::Use, typed_names::NodeName},
+    model::{
+        instance_name::InstanceKey,
+        slot_table::Use,
+        typed_names::{ConfigurationKey, NodeName},
+    },
     store::{InstanceChange, Instances, Report, Store, StoreError, key_of, news::is_news},
     telemetry::metrics,
 };
@@ -124,10 +127,12 @@ async fn news(
 /// Reports to the store. Returns when to do it again, where it failed.
 async fn report(
     store: &dyn Store,
-    reports: BTreeMap<ObjectKey, Report>,
+    reports: BTreeMap<ConfigurationKey, Report>,
     backoff: &mut Backoff,
 ) -> Option<Duration> {
-    match store.report(reports).await {
+    let reports = reports.into_iter();
+    let reports = reports.map(|(key, report)| (key.untyped(), report));
+    match store.report(reports.collect()).await {
         Ok(()) => {
             backoff.reset();
             None
@@ -189,7 +194,7 @@ impl PlanState {
     }
 }
 
-fn configuration_of(instance: &Instance) -> ObjectKey {
+fn configuration_of(instance: &Instance) -> ConfigurationKey {
     let namespace = key_of(&instance.metadata).namespace;
     instance.spec.configuration_key(&namespace)
 }

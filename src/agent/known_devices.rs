@@ -1,6 +1,6 @@
 //! Passes the ids of all devices that have an Instance to the discovery handlers. A handler that cannot hold all devices
 //! prefers these, so that a flood of new ones after a restart does not displace them.
-use super::plan_inputs::device_id;
+use super::device_state::device_id;
 use crate::{discovery::session::Handlers, store::Instances};
 use std::sync::Arc;
 use tokio::sync::watch;

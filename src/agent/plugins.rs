@@ -11,7 +11,7 @@ mod runner;
 mod service;
 
 use super::{
-    plan_inputs::observed_slots,
+    device_state::observed_slots,
     slots::Requests,
     tally,
     values::{KubeletFolder, Offered, Slot},
@@ -19,8 +19,12 @@ use super::{
 use crate::{
     api::instance::Instance,
     model::{
-        instance_name::InstanceKey, instance_name::InstanceName, limits, names::ObjectKey,
-        plugin_name::PluginName, resource_name::ResourceName, slot_table::Resource,
+        instance_name::{InstanceKey, InstanceName},
+        limits,
+        plugin_name::PluginName,
+        resource_name::ResourceName,
+        slot_table::Resource,
+        typed_names::ConfigurationKey,
     },
     proto::DESCRIPTORS,
     store::Instances,
@@ -140,7 +144,7 @@ struct Plugins {
     /// The Instances as the slot table knows them, the Configurations that were accepted then, and the most slots that
     /// each was said to have.
     observed: Arc<Instances>,
-    accepted: BTreeSet<ObjectKey>,
+    accepted: BTreeSet<ConfigurationKey>,
     slot_limit: u32,
     /// The Instances whose device was gone when slots were published last.
     gone: BTreeSet<InstanceName>,
@@ -176,7 +180,7 @@ impl Plugins {
     /// Updates the slot table with the Instances that changed, and those whose Configuration is accepted now and was not, or the
     /// other way round. They are read under the table's lock, so that no claim is settled in between.
     fn observe(&mut self) {
-        let accepted: BTreeSet<ObjectKey> = self
+        let accepted: BTreeSet<ConfigurationKey> = self
             .inputs
             .validated
             .borrow()
@@ -184,7 +188,7 @@ impl Plugins {
             .keys()
             .cloned()
             .collect();
-        let turned: BTreeSet<ObjectKey> = accepted
+        let turned: BTreeSet<ConfigurationKey> = accepted
             .symmetric_difference(&self.accepted)
             .cloned()
             .collect();
@@ -218,8 +222,9 @@ impl Plugins {
             self.is_plan_due |= !gone.is_empty() || changed.iter().any(has_others);
             slots.observe_changes(
                 changed.into_iter().map(|(key, instance)| {
-                    let is_stray = !accepted.contains(&configuration_of(key, instance));
-                    let mut observed = observed_slots(key, instance, node, is_stray);
+                    let mut observed = observed_slots(key, instance, node);
+                    observed.precedence.is_stray =
+                        !accepted.contains(&configuration_of(key, instance));
                     observed.capacity = observed.capacity.min(limit);
                     observed
                 }),
@@ -369,7 +374,7 @@ impl Plugins {
     }
 }
 
-fn configuration_of(key: &InstanceKey, instance: &Instance) -> ObjectKey {
+fn configuration_of(key: &InstanceKey, instance: &Instance) -> ConfigurationKey {
     instance.spec.configuration_key(&key.namespace)
 }
 

@@ -1,4 +1,4 @@
-//! The values that the tasks of an agent exchange.
+//! The values that the tasks of an agent exchange, or hand to their plans.
 use crate::{
     api::configuration::{Configuration, Problem},
     discovery::plan::SessionSpec,
@@ -9,6 +9,7 @@ use crate::{
         resource_name::{ResourceName, ResourcePrefixes},
         resource_names::ResourceNames,
         slot_table::Resource,
+        typed_names::ConfigurationKey,
     },
 };
 use std::{
@@ -18,8 +19,17 @@ use std::{
 };
 use tokio::time::Instant;
 
+/// The time, handed to plans: they have no clock.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Now<'a> {
+    /// The time since the agent started.
+    pub(crate) uptime: Duration,
+    /// RFC 3339, UTC.
+    pub(crate) text: &'a str,
+}
+
 /// The Configurations that this node uses. No two of them have one name, whatever their namespaces.
-pub(crate) type Accepted = BTreeMap<ObjectKey, AcceptedConfiguration>;
+pub(crate) type Accepted = BTreeMap<ConfigurationKey, AcceptedConfiguration>;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct AcceptedConfiguration {
@@ -46,7 +56,7 @@ pub(crate) enum Selection {
 pub(crate) struct ValidatedConfigurations {
     pub(crate) accepted: Accepted,
     /// The problem of each Configuration that is not used as it is written.
-    pub(crate) problems: BTreeMap<ObjectKey, Problem>,
+    pub(crate) problems: BTreeMap<ConfigurationKey, Problem>,
     /// The names of the resources.
     pub(crate) names: ResourceNames,
 }
@@ -55,7 +65,7 @@ impl ValidatedConfigurations {
     /// Returns the state before the first validation: the names of the Instances' resources are known.
     pub(super) fn before_the_first(prefixes: &ResourcePrefixes) -> Self {
         Self {
-            names: ResourceNames::new(prefixes.first(), false),
+            names: ResourceNames::before_the_first_read(prefixes.first()),
             ..Self::default()
         }
     }

@@ -9,8 +9,8 @@ use crate::{
         names,
     },
     model::{
-        instance_name::InstanceName,
-        names::{ObjectKey, digest_32, shortened},
+        instance_name::InstanceKey,
+        names::{digest_32, shortened},
         resource_name::{ResourceName, ResourcePrefix},
     },
 };
@@ -42,7 +42,7 @@ pub struct SpecError {
 /// The Instance that a broker is for.
 #[derive(Debug, Clone, Copy)]
 pub struct Subject<'a> {
-    pub key: &'a ObjectKey,
+    pub key: &'a InstanceKey,
     pub instance: &'a Instance,
     pub resource_prefix: &'a ResourcePrefix,
 }
@@ -155,7 +155,7 @@ pub fn job(subject: Subject<'_>, generation: i64, spec: &Value) -> Result<Value,
 impl Subject<'_> {
     /// Returns the name of the Instance's resource.
     pub fn resource(&self) -> ResourceName {
-        (self.resource_prefix).resource(&InstanceName::new(&self.key.name))
+        (self.resource_prefix).resource(&self.key.name)
     }
 }
 

@@ -10,7 +10,7 @@
 use super::condition::{Condition, ConditionStatus, ConditionType};
 use crate::model::{
     limits,
-    names::ObjectKey,
+    names::Key,
     typed_names::{ConfigurationName, NodeName},
 };
 use k8s_openapi::jiff::Timestamp;
@@ -186,9 +186,12 @@ impl InstanceStatus {
 }
 
 impl InstanceSpec {
-    /// Returns the key of the Configuration of an Instance in this namespace.
-    pub fn configuration_key(&self, namespace: &str) -> ObjectKey {
-        ObjectKey::new(namespace, &self.configuration_name)
+    /// Returns the key of the Configuration of an Instance in this namespace, typed or untyped.
+    pub fn configuration_key<Name>(&self, namespace: &str) -> Key<Name>
+    where
+        Name: for<'a> From<&'a ConfigurationName>,
+    {
+        Key::new(namespace, &self.configuration_name)
     }
 
     /// Returns whether the Instance names this node.

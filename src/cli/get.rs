@@ -60,19 +60,18 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
         output,
     } = flags;
     let client = Client::new(&root_dir);
-    let is_wide = output == Output::Wide;
     let now = Timestamp::now();
     let text = match kind {
         Kind::Pods => {
             let pods = client.pods().await?;
             let metadata = pods.items.iter().map(|pod| &pod.metadata);
             let names = || names_of("pod", metadata);
-            render(output, &pods, || pod_rows(&pods, is_wide, now), names)
+            render(output, &pods, || pod_rows(&pods, output, now), names)
         }
         Kind::Plugins => {
             let plugins = client.plugins().await?;
             let names = || plugins.iter().map(|plugin| plugin.name.clone()).collect();
-            render(output, &plugins, || plugin_rows(&plugins, is_wide), names)
+            render(output, &plugins, || plugin_rows(&plugins, output), names)
         }
         Kind::Node => {
             let node = client.node().await?;
@@ -82,7 +81,7 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
         Kind::Instances => instances(folder::instances(&state)?, output),
         Kind::Configurations => {
             let list = ObjectList::new("ConfigurationList", folder::configurations(&state)?);
-            let rows = || configuration_rows(&list.items, is_wide);
+            let rows = || configuration_rows(&list.items, output);
             let metadata = list.items.iter().map(|object| &object.metadata);
             render(output, &list, rows, || {
                 names_of("configuration.akri.sh", metadata)
@@ -95,7 +94,7 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
 /// Returns the text of Instances.
 pub(super) fn instances(instances: Vec<Instance>, output: Output) -> anyhow::Result<String> {
     let list = ObjectList::new("InstanceList", instances);
-    let rows = || instance_rows(&list.items, output == Output::Wide, Timestamp::now());
+    let rows = || instance_rows(&list.items, output, Timestamp::now());
     let metadata = list.items.iter().map(|instance| &instance.metadata);
     render(output, &list, rows, || {
         names_of("instance.akri.sh", metadata)
@@ -129,7 +128,7 @@ impl<T> ObjectList<T> {
     }
 }
 
-fn configuration_rows(configurations: &[Configuration], is_wide: bool) -> Rows {
+fn configuration_rows(configurations: &[Configuration], output: Output) -> Rows {
     let mut head = row([
         "NAME",
         "HANDLER",
@@ -138,7 +137,7 @@ fn configuration_rows(configurations: &[Configuration], is_wide: bool) -> Rows {
         "READY",
         "REASON",
     ]);
-    if is_wide {
+    if output == Output::Wide {
         head.push("MESSAGE".to_owned());
     }
     let mut rows = vec![head];
@@ -154,7 +153,7 @@ fn configuration_rows(configurations: &[Configuration], is_wide: bool) -> Rows {
             of_ready(|ready| &ready.status).unwrap_or_default(),
             of_ready(|ready| &ready.reason).unwrap_or_default(),
         ];
-        if is_wide {
+        if output == Output::Wide {
             cells.push(of_ready(|ready| &ready.message).unwrap_or_default());
         }
         cells
@@ -162,21 +161,21 @@ fn configuration_rows(configurations: &[Configuration], is_wide: bool) -> Rows {
     rows
 }
 
-fn instance_rows(instances: &[Instance], is_wide: bool, now: Timestamp) -> Rows {
+fn instance_rows(instances: &[Instance], output: Output, now: Timestamp) -> Rows {
     let mut head = row(instance_row::COLUMNS);
-    if is_wide {
+    if output == Output::Wide {
         head.extend(row(["AVAILABLE", "DEVICE"]));
     }
     let mut rows = vec![head];
     rows.extend(
         instances
             .iter()
-            .map(|instance| instance_row(instance, is_wide, now)),
+            .map(|instance| instance_row(instance, output, now)),
     );
     rows
 }
 
-fn instance_row(instance: &Instance, is_wide: bool, now: Timestamp) -> Vec<String> {
+fn instance_row(instance: &Instance, output: Output, now: Timestamp) -> Vec<String> {
     let (metadata, spec) = (&instance.metadata, &instance.spec);
     let created = metadata.creation_timestamp.as_ref();
     let row = instance_row::InstanceRow {
@@ -187,7 +186,7 @@ fn instance_row(instance: &Instance, is_wide: bool, now: Timestamp) -> Vec<Strin
         age: created.map(|Time(at)| since(now.duration_since(*at))),
     };
     let mut cells = row.cells().to_vec();
-    if is_wide {
+    if output == Output::Wide {
         let conditions = instance.status.iter().flat_map(|status| &status.conditions);
         let is_available = conditions
             .filter(|c| c.type_ == "Available")
@@ -204,17 +203,17 @@ fn instance_row(instance: &Instance, is_wide: bool, now: Timestamp) -> Vec<Strin
     cells
 }
 
-fn pod_rows(pods: &List<Pod>, is_wide: bool, now: Timestamp) -> Rows {
+fn pod_rows(pods: &List<Pod>, output: Output, now: Timestamp) -> Rows {
     let mut head = row(["NAMESPACE", "NAME", "READY", "STATUS", "RESTARTS", "AGE"]);
-    if is_wide {
+    if output == Output::Wide {
         head.extend(row(["DEVICES", "MESSAGE"]));
     }
     let mut rows = vec![head];
-    rows.extend(pods.items.iter().map(|pod| pod_row(pod, is_wide, now)));
+    rows.extend(pods.items.iter().map(|pod| pod_row(pod, output, now)));
     rows
 }
 
-fn pod_row(pod: &Pod, is_wide: bool, now: Timestamp) -> Vec<String> {
+fn pod_row(pod: &Pod, output: Output, now: Timestamp) -> Vec<String> {
     let status = pod.status.clone().unwrap_or_default();
     let containers = status.container_statuses.unwrap_or_default();
     let ready = containers
@@ -239,7 +238,7 @@ fn pod_row(pod: &Pod, is_wide: bool, now: Timestamp) -> Vec<String> {
             .start_time
             .map_or_else(String::new, |Time(at)| age(now.duration_since(at))),
     ];
-    if is_wide {
+    if output == Output::Wide {
         cells.push(devices(&containers));
         let message = status.message.or(messages.into_iter().next());
         cells.push(message.unwrap_or_default());
@@ -267,17 +266,17 @@ fn devices(containers: &[ContainerStatus]) -> String {
     shown.collect::<Vec<_>>().join(", ")
 }
 
-fn plugin_rows(plugins: &[PluginView], is_wide: bool) -> Rows {
+fn plugin_rows(plugins: &[PluginView], output: Output) -> Rows {
     let mut head = row(["NAME", "TYPE", "STATE", "HEALTHY", "UNHEALTHY", "ALLOCATED"]);
-    if is_wide {
+    if output == Output::Wide {
         head.extend(row(["ENDPOINT", "REASON"]));
     }
     let mut rows = vec![head];
-    rows.extend(plugins.iter().map(|plugin| plugin_row(plugin, is_wide)));
+    rows.extend(plugins.iter().map(|plugin| plugin_row(plugin, output)));
     rows
 }
 
-fn plugin_row(plugin: &PluginView, is_wide: bool) -> Vec<String> {
+fn plugin_row(plugin: &PluginView, output: Output) -> Vec<String> {
     let state = match plugin.state {
         PluginState::Connected => "Connected",
         PluginState::Registered => "Registered",
@@ -292,7 +291,7 @@ fn plugin_row(plugin: &PluginView, is_wide: bool) -> Vec<String> {
         true => count.to_string(),
         false => "-".to_owned(),
     }));
-    if is_wide {
+    if output == Output::Wide {
         cells.push(plugin.endpoint.clone());
         let csi = plugin.csi.as_ref().map(|csi| match &csi.node_id {
             Some(node) => format!("CSI {}, node {node}", csi.version),
@@ -350,7 +349,7 @@ mod tests {
             items: vec![Pod::default()],
             ..List::default()
         };
-        let text = table(&pod_rows(&pods, true, Timestamp::UNIX_EPOCH)).unwrap();
+        let text = table(&pod_rows(&pods, Output::Wide, Timestamp::UNIX_EPOCH)).unwrap();
         assert_eq!(text.lines().count(), 2);
         assert!(text.contains("0/0"));
     }

@@ -65,7 +65,8 @@ pub(super) async fn print(settings: Settings, client: kube::Client) -> anyhow::R
         match progress {
             Progress::Entries([]) => {}
             Progress::Entries(entries) => {
-                stdout().write_all(table(entries, is_first)?.as_bytes())?;
+                let table = table(is_first.then_some(HEAD), entries)?;
+                stdout().write_all(table.as_bytes())?;
                 is_first = false;
                 has_removed |= entries.iter().any(|(_, action)| *action == Action::Removed);
             }
@@ -86,11 +87,10 @@ pub(super) async fn print(settings: Settings, client: kube::Client) -> anyhow::R
     Ok(())
 }
 
-fn table(entries: &[(Entry, Action)], has_head: bool) -> anyhow::Result<String> {
-    let mut rows = match has_head {
-        true => vec![row(["NODE", "RESOURCE", "CAPACITY", "ACTION"])],
-        false => vec![],
-    };
+const HEAD: [&str; 4] = ["NODE", "RESOURCE", "CAPACITY", "ACTION"];
+
+fn table(head: Option<[&str; 4]>, entries: &[(Entry, Action)]) -> anyhow::Result<String> {
+    let mut rows: Vec<_> = head.map(row).into_iter().collect();
     rows.extend(entries.iter().map(|(entry, action)| {
         let action = match action {
             Action::WouldBeRemoved => "would be removed",
@@ -121,7 +121,7 @@ NODE     RESOURCE       CAPACITY   ACTION
 node-1   akri.sh/a      2          removed
 node-1   akri.sh/long   2          would be removed
 ";
-        assert_eq!(table(&entries, true).unwrap(), expected);
-        assert_eq!(table(&entries, false).unwrap().lines().count(), 2);
+        assert_eq!(table(Some(HEAD), &entries).unwrap(), expected);
+        assert_eq!(table(None, &entries).unwrap().lines().count(), 2);
     }
 }

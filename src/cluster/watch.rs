@@ -5,7 +5,10 @@ use super::{
     keys::key_of,
     requests::{code, reason},
 };
-use crate::{backoff, model::names::ObjectKey};
+use crate::{
+    backoff,
+    model::names::{Key, ObjectKey},
+};
 use futures::{Stream, StreamExt as _, future::ready, stream::select_all};
 use kube::{
     Api, Client, Resource,
@@ -30,15 +33,15 @@ const RESET_AFTER: Duration = Duration::from_secs(30);
 /// The most events that are processed together. They lead to one new set.
 const BATCH: usize = 512;
 
-/// The last known objects of one kind, each reduced to the fields that are used.
+/// The last known objects of one kind, each reduced to the fields that are used. `Name` is the type of their names.
 #[derive(Debug)]
-pub struct Objects<T> {
-    pub objects: BTreeMap<ObjectKey, Arc<T>>,
+pub struct Objects<T, Name = String> {
+    pub objects: BTreeMap<Key<Name>, Arc<T>>,
     /// Objects that failed to deserialize, with the error.
-    pub unreadable: BTreeMap<ObjectKey, String>,
+    pub unreadable: BTreeMap<Key<Name>, String>,
 }
 
-impl<T> Clone for Objects<T> {
+impl<T, Name: Clone> Clone for Objects<T, Name> {
     fn clone(&self) -> Self {
         Self {
             objects: self.objects.clone(),
@@ -47,7 +50,7 @@ impl<T> Clone for Objects<T> {
     }
 }
 
-impl<T> Default for Objects<T> {
+impl<T, Name> Default for Objects<T, Name> {
     fn default() -> Self {
         Self {
             objects: BTreeMap::new(),
@@ -57,7 +60,7 @@ impl<T> Default for Objects<T> {
 }
 
 /// A watched set; `None` until the first complete list.
-pub type Set<T> = Option<Arc<Objects<T>>>;
+pub type Set<T, Name = String> = Option<Arc<Objects<T, Name>>>;
 
 /// Returns the object of that name in a set of objects that are in no namespace.
 pub fn named<T>(set: &Set<T>, name: &str) -> Option<Arc<T>> {
@@ -142,18 +145,19 @@ impl Selection {
 
 /// Publishes the union of all `apis` to `set` at each change, until `shutdown`. `reduce` drops the parts of an object
 /// that are not used, to save memory.
-pub async fn run<K, T>(
+pub async fn run<K, T, Name>(
     apis: Vec<Api<Read<K>>>,
     Selection { what, config }: Selection,
     reduce: impl Fn(K) -> T,
-    set: watch::Sender<Set<T>>,
+    set: watch::Sender<Set<T, Name>>,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()>
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
     K::DynamicType: Default + Clone,
+    Name: From<String> + Clone + Ord,
 {
-    let mut listings: Vec<Listing<T>> = apis.iter().map(|_| Listing::default()).collect();
+    let mut listings: Vec<Listing<T, Name>> = apis.iter().map(|_| Listing::default()).collect();
     let streams = apis.into_iter().enumerate().map(|(n, api)| {
         let events = events(api, config.clone(), what);
         Box::pin(events.map(move |batch| (n, batch)))
@@ -172,14 +176,14 @@ where
 }
 
 /// The set of one `Api`, and the new list that will replace it after a relist.
-struct Listing<T> {
-    current: Objects<T>,
-    next: Objects<T>,
+struct Listing<T, Name> {
+    current: Objects<T, Name>,
+    next: Objects<T, Name>,
     /// True if a complete list was received.
     is_complete: bool,
 }
 
-impl<T> Default for Listing<T> {
+impl<T, Name> Default for Listing<T, Name> {
     fn default() -> Self {
         Self {
             current: Objects::default(),
@@ -189,8 +193,8 @@ impl<T> Default for Listing<T> {
     }
 }
 
-impl<T> Listing<T> {
-    fn joined(listings: &[Self]) -> Objects<T> {
+impl<T, Name: From<String> + Clone + Ord> Listing<T, Name> {
+    fn joined(listings: &[Self]) -> Objects<T, Name> {
         let mut all = Objects::default();
         for Self { current, .. } in listings {
             all.objects.extend(current.objects.clone());
@@ -214,7 +218,7 @@ impl<T> Listing<T> {
                 return true;
             }
             Event::Delete(object) => {
-                let key = key_of(object.meta());
+                let key = key_of(object.meta()).typed();
                 self.current.objects.remove(&key);
                 self.current.unreadable.remove(&key);
                 return true;
@@ -224,8 +228,12 @@ impl<T> Listing<T> {
     }
 }
 
-fn insert<K: Resource, T>(set: &mut Objects<T>, object: Read<K>, reduce: impl Fn(K) -> T) {
-    let key = key_of(object.meta());
+fn insert<K, T, Name>(set: &mut Objects<T, Name>, object: Read<K>, reduce: impl Fn(K) -> T)
+where
+    K: Resource,
+    Name: From<String> + Ord,
+{
+    let key = key_of(object.meta()).typed();
     match object.0 {
         Ok(object) => {
             set.unreadable.remove(&key);
@@ -303,7 +311,7 @@ mod tests {
     }
 
     fn after(events: Vec<Event<Read<ConfigMap>>>) -> (Vec<(String, bool)>, Vec<String>) {
-        let mut listing = Listing::default();
+        let mut listing = Listing::<_, String>::default();
         for event in events {
             listing.follow(event, |object| object.immutable == Some(true));
         }

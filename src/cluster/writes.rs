@@ -1,6 +1,6 @@
 //! Counts the write requests to the API server. It is a layer of the client, so it covers every caller.
 use crate::telemetry::metrics::{ApiWrite, metrics};
-use axum::http::{Method, Request, Response, StatusCode, header::CONTENT_TYPE};
+use axum::http::{HeaderMap, Method, Request, Response, StatusCode, header::CONTENT_TYPE};
 use futures::future::{BoxFuture, FutureExt as _};
 use std::task::{Context, Poll};
 use tower::{Layer, Service};
@@ -55,11 +55,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let apply = request
-            .headers()
-            .get(CONTENT_TYPE)
-            .is_some_and(|kind| kind.as_bytes().starts_with(APPLY.as_bytes()));
-        let verb = verb(request.method(), apply);
+        let verb = verb(request.method(), request.headers());
         let kind = kind(request.uri().path());
         let answer = self.inner.call(request);
         let Some(verb) = verb else {
@@ -76,11 +72,15 @@ where
 }
 
 /// Returns the verb of a write, or `None` for a read.
-fn verb(method: &Method, is_apply: bool) -> Option<&'static str> {
+fn verb(method: &Method, headers: &HeaderMap) -> Option<&'static str> {
+    let is_apply = || {
+        let kind = headers.get(CONTENT_TYPE);
+        kind.is_some_and(|kind| kind.as_bytes().starts_with(APPLY.as_bytes()))
+    };
     match method.as_str() {
         "POST" => Some("create"),
         "PUT" => Some("update"),
-        "PATCH" if is_apply => Some("apply"),
+        "PATCH" if is_apply() => Some("apply"),
         "PATCH" => Some("patch"),
         "DELETE" => Some("delete"),
         _ => None,

@@ -16,7 +16,7 @@ use crate::{
         events::about,
         parts::{JobPart, PodPart},
     },
-    model::names::ObjectKey,
+    model::{instance_name::InstanceKey, names::ObjectKey},
     publish,
 };
 use futures::StreamExt as _;
@@ -33,7 +33,7 @@ use memory::{Memory, Notice, Outcome};
 use plan::{Action, Broker, Input, Plan, plan};
 use report::Reports;
 use serde_json::{Value, json};
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, fmt::Display, sync::Arc};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
@@ -258,7 +258,7 @@ async fn delete(
 }
 
 /// Writes the generation of an Instance's Job. The uid makes the write fail if the Instance was replaced.
-async fn remember(shared: &Shared, instance: &ObjectKey, uid: &str, generation: i64) -> Outcome {
+async fn remember(shared: &Shared, instance: &InstanceKey, uid: &str, generation: i64) -> Outcome {
     let kind = ApiResource::erase::<crate::api::instance::Instance>(&());
     let api: Api<DynamicObject> =
         Api::namespaced_with(shared.client.clone(), &instance.namespace, &kind);
@@ -280,7 +280,7 @@ async fn request(request: impl Future<Output = Result<Option<String>, kube::Erro
 }
 
 fn log(action: &Action, outcome: &Outcome) {
-    let (what, object, why) = match action {
+    let (what, object, why): (&str, &dyn Display, &str) = match action {
         Action::CreatePod { broker, .. } => ("broker Pod created", &broker.key, "wanted"),
         Action::DeletePod { key, why, .. } => ("broker Pod deleted", key, *why),
         Action::ReplacePod { key, .. } => (

@@ -6,7 +6,8 @@ use super::{
 use crate::{
     api::{configuration::Configuration, instance::Instance, node_devices::NodeDevices},
     cluster::events::{Writer, events},
-    model::names::ObjectKey,
+    model::names::Key,
+    store::{instance_key, key_of},
 };
 use axum::http::{Request, Response};
 use k8s_openapi::jiff::Timestamp;
@@ -19,8 +20,8 @@ use std::{
 };
 use tokio::sync::watch;
 
-pub(super) fn key(name: &str) -> ObjectKey {
-    ObjectKey::new("default", name)
+pub(super) fn key<Name: From<String>>(name: &str) -> Key<Name> {
+    Key::new("default", name.to_owned())
 }
 
 /// Returns the time so many seconds after a fixed time.
@@ -87,13 +88,13 @@ pub(super) fn pod(instance: &str, phase: &str) -> BrokerPod {
 
 impl World {
     pub(super) fn with_configuration(mut self, configuration: Configuration) -> Self {
-        let key = crate::store::key_of(&configuration.metadata);
+        let key = key_of(&configuration.metadata).typed();
         self.configurations.insert(key, Arc::new(configuration));
         self
     }
 
     pub(super) fn with_instance(mut self, instance: Instance) -> Self {
-        let key = crate::store::key_of(&instance.metadata);
+        let key = instance_key(&instance.metadata);
         self.instances.insert(key, Arc::new(instance));
         self
     }

@@ -15,7 +15,7 @@ use crate::{
         names,
         node_devices::{ConfigurationView, NodeDevices, NodeDevicesSpec, SeenDevice},
     },
-    model::names::ObjectKey,
+    model::{instance_name::InstanceKey, names::ObjectKey, typed_names::ConfigurationKey},
 };
 use json_patch::PatchOperation;
 use k8s_openapi::jiff::Timestamp;
@@ -113,7 +113,7 @@ fn world(instances: usize) -> anyhow::Result<World> {
     let mut views: BTreeMap<String, BTreeMap<String, ConfigurationView>> = BTreeMap::new();
     for n in 0..instances {
         let (instance, of) = (instance(n), configuration_name(n));
-        let key = ObjectKey::new(
+        let key = InstanceKey::new(
             "default",
             instance.metadata.name.as_deref().unwrap_or_default(),
         );
@@ -132,7 +132,7 @@ fn world(instances: usize) -> anyhow::Result<World> {
         });
         world.instances.insert(key, Arc::new(instance));
         if n % INSTANCES == 0 {
-            let key = ObjectKey::new("default", &of);
+            let key = ConfigurationKey::new("default", of.as_str());
             world
                 .configurations
                 .insert(key, Arc::new(configuration(&of)?));
@@ -182,7 +182,10 @@ impl Measured {
         let planned = status::plan(seen, Timestamp::now());
         let mut world = World::clone(&self.world);
         for mut action in planned.actions {
-            let Some(configuration) = world.configurations.get_mut(&action.key) else {
+            let status::Object::Configuration(key) = &action.object else {
+                continue;
+            };
+            let Some(configuration) = world.configurations.get_mut(key) else {
                 continue;
             };
             // A test for `null` holds of what is not there, and fails in this crate.

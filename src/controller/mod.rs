@@ -111,17 +111,17 @@ pub async fn run(
     tasks.spawn("tally", |stop| tally::run(shared.clone(), stop));
     if let Some(address) = shared.settings.http_address {
         let world = shared.world.clone();
-        let health = Health::new(move || missing(world.borrow().is_some()));
+        let health = Health::new(move || missing(world.borrow().as_deref()));
         tasks.spawn("http", |stop| http::serve(address, health, stop));
     }
     tasks.run(GRACE).await
 }
 
 /// Returns a line for each thing that this replica waits for. A replica that waits for the Lease is ready.
-fn missing(has_world: bool) -> Vec<String> {
-    match has_world {
-        true => vec![],
-        false => vec!["the cluster's objects have not been listed yet".to_owned()],
+fn missing(world: Option<&World>) -> Vec<String> {
+    match world {
+        Some(_) => vec![],
+        None => vec!["the cluster's objects have not been listed yet".to_owned()],
     }
 }
 

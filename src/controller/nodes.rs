@@ -28,8 +28,11 @@ use crate::{
         reason::Reason,
     },
     cluster::{SIDE_BY_SIDE, events::about, is_conflict, untracked},
-    model::{names::ObjectKey, typed_names::NodeName},
-    store::key_of,
+    model::{
+        names::ObjectKey,
+        typed_names::{ConfigurationKey, NodeName},
+    },
+    store::{instance_key, key_of},
 };
 use absent_node::Now;
 use json_patch::Patch as JsonPatch;
@@ -164,11 +167,11 @@ fn now() -> Now {
 
 fn step(action: &Action) -> PaceKey {
     match action {
-        Action::Change(change) => ("change", change.key.clone()),
+        Action::Change(change) => ("change", change.key.untyped()),
         Action::Create(instance) => ("create", key_of(&instance.metadata)),
-        Action::Delete { key, .. } => ("delete", key.clone()),
+        Action::Delete { key, .. } => ("delete", key.untyped()),
         Action::DeleteNodeDevices { node, .. } => ("silence", ObjectKey::new("", node)),
-        Action::Strip { key, .. } => ("strip", key.clone()),
+        Action::Strip { key, .. } => ("strip", key.untyped()),
     }
 }
 
@@ -199,7 +202,12 @@ fn report(shared: &Shared, world: &World, notice: &Notice) {
     }
 }
 
-fn report_outage(shared: &Shared, world: &World, configuration: &ObjectKey, memory: &Memory) {
+fn report_outage(
+    shared: &Shared,
+    world: &World,
+    configuration: &ConfigurationKey,
+    memory: &Memory,
+) {
     let object = world.configurations.get(configuration);
     if let Some((outage, object)) = memory.outage.as_ref().zip(object) {
         let note = notices::outage(outage);
@@ -291,7 +299,7 @@ async fn change_instance(shared: &Shared, state: &Mutex<State>, change: &Change)
 }
 
 async fn create(shared: &Shared, instance: &Instance) -> bool {
-    let key = key_of(&instance.metadata);
+    let key = instance_key(&instance.metadata);
     let api: Api<Instance> = Api::namespaced(shared.client.clone(), &key.namespace);
     let params = PostParams {
         field_manager: Some(names::CONTROLLER_MANAGER.to_owned()),
@@ -312,7 +320,7 @@ async fn create(shared: &Shared, instance: &Instance) -> bool {
 }
 
 /// Returns whether a Configuration is gone. The watch may be behind, so the API server is asked.
-async fn is_gone(shared: &Shared, key: &ObjectKey) -> bool {
+async fn is_gone(shared: &Shared, key: &ConfigurationKey) -> bool {
     let api: Api<Configuration> = Api::namespaced(shared.client.clone(), &key.namespace);
     matches!(api.get_metadata_opt(&key.name).await, Ok(None))
 }

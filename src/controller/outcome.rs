@@ -1,16 +1,13 @@
 //! Logs the result of each write, and carries out several writes concurrently.
-use crate::{
-    cluster::{self, SIDE_BY_SIDE},
-    model::names::ObjectKey,
-};
+use crate::cluster::{self, SIDE_BY_SIDE};
 use futures::{StreamExt as _, future::ready, stream};
-use std::{collections::BTreeSet, future::Future};
+use std::{collections::BTreeSet, fmt::Display, future::Future};
 use tracing::{debug, warn};
 
 /// Logs the result of a write, and returns whether it needs no other try. `what` completes the sentence "cannot …". An object
 /// that is gone needs no other try; one that has changed is planned again with a newer world.
 pub(super) fn is_done(
-    object: &ObjectKey,
+    object: &dyn Display,
     what: &'static str,
     result: Result<(), kube::Error>,
 ) -> bool {

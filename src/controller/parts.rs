@@ -5,10 +5,7 @@
 use super::world::{Meta, Scope, World};
 use crate::{
     api::{names, node_devices::ConfigurationView},
-    model::{
-        names::{ObjectKey, shortened},
-        typed_names::NodeName,
-    },
+    model::{names::shortened, typed_names::NodeName},
 };
 use std::{
     borrow::Cow,
@@ -114,10 +111,10 @@ impl Scope {
     }
 }
 
-fn only<T>(
-    objects: &BTreeMap<ObjectKey, Arc<T>>,
-    is_in: impl Fn(&ObjectKey, &T) -> bool,
-) -> BTreeMap<ObjectKey, Arc<T>> {
+fn only<K: Clone + Ord, T>(
+    objects: &BTreeMap<K, Arc<T>>,
+    is_in: impl Fn(&K, &T) -> bool,
+) -> BTreeMap<K, Arc<T>> {
     let mut part = BTreeMap::new();
     for (key, object) in objects {
         if is_in(key, object) {

@@ -80,10 +80,10 @@ pub(super) async fn run(
 fn of_configurations(world: &World, troubles: &BTreeMap<ObjectKey, (Owner, Problem)>) -> Problems {
     let mut problems = Problems::new();
     for (owner, problem) in troubles.values() {
-        let instance = world.instances.get(&owner.key);
+        let instance = world.instances.get(&owner.key.clone().typed());
         let instance = instance.filter(|_| owner.kind == "Instance");
         let key = instance.map(|i| i.spec.configuration_key(&owner.key.namespace));
-        let key = key.unwrap_or_else(|| owner.key.clone());
+        let key = key.unwrap_or_else(|| owner.key.clone().typed());
         problems.entry(key).or_insert_with(|| problem.clone());
     }
     problems

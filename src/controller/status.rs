@@ -22,14 +22,14 @@ use crate::{
         reason::Reason,
     },
     cluster::events::about,
-    model::names::ObjectKey,
+    model::typed_names::ConfigurationKey,
 };
 use k8s_openapi::{api::core::v1::ObjectReference, jiff::Timestamp};
 use kube::{
     Api,
     api::{ApiResource, DynamicObject, PatchParams},
 };
-use plan::{Action, Kind, Problems, plan};
+use plan::{Action, Object, Problems, plan};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -52,9 +52,9 @@ pub(super) struct Workloads {
 }
 
 struct Memory {
-    pace: Pace<(Kind, ObjectKey)>,
+    pace: Pace<Object>,
     /// The Configurations that cannot be read and what is wrong, as it was reported.
-    unreadable: BTreeMap<ObjectKey, String>,
+    unreadable: BTreeMap<ConfigurationKey, String>,
 }
 
 pub(super) async fn run(
@@ -100,8 +100,8 @@ pub(super) async fn run(
 
 /// Returns the parts of the Configurations for which the two have something else.
 fn differences<T: PartialEq>(
-    before: &BTreeMap<ObjectKey, T>,
-    now: &BTreeMap<ObjectKey, T>,
+    before: &BTreeMap<ConfigurationKey, T>,
+    now: &BTreeMap<ConfigurationKey, T>,
 ) -> BTreeSet<String> {
     let keys = before.keys().chain(now.keys());
     let changed = keys.filter(|key| before.get(*key) != now.get(*key));
@@ -137,7 +137,7 @@ async fn pass(shared: &Shared, memory: &mut Memory, seen: plan::Seen<'_>) -> Pas
     let world = seen.world;
     report_unreadable(shared, &mut memory.unreadable, &world.whole().unreadable);
     let planned = plan(seen, Timestamp::now());
-    let key = |action: &Action| (action.kind, action.key.clone());
+    let key = |action: &Action| action.object.clone();
     let (actions, later) = (memory.pace).due(planned.actions, key, Instant::now());
     let mut waits = planned.waits;
     for (action, wait) in later {
@@ -153,8 +153,7 @@ async fn pass(shared: &Shared, memory: &mut Memory, seen: plan::Seen<'_>) -> Pas
 
 async fn act(shared: &Shared, world: &World, action: Action) -> bool {
     let Action {
-        kind,
-        key,
+        object,
         patch,
         gone,
         troubles,
@@ -162,9 +161,9 @@ async fn act(shared: &Shared, world: &World, action: Action) -> bool {
     if !not_gone(shared, gone).await.is_empty() {
         return false;
     }
-    let resource = match kind {
-        Kind::Configuration => ApiResource::erase::<Configuration>(&()),
-        Kind::Instance => ApiResource::erase::<Instance>(&()),
+    let (resource, key) = match &object {
+        Object::Configuration(key) => (ApiResource::erase::<Configuration>(&()), key.untyped()),
+        Object::Instance(key) => (ApiResource::erase::<Instance>(&()), key.untyped()),
     };
     let api: Api<DynamicObject> =
         Api::namespaced_with(shared.client.clone(), &key.namespace, &resource);
@@ -176,7 +175,10 @@ async fn act(shared: &Shared, world: &World, action: Action) -> bool {
         .patch_status(&key.name, &params, &json_patch(&patch))
         .await;
     let is_done = is_done(&key, "write the status", written.map(|_| ()));
-    let configuration = world.configurations.get(&key);
+    let configuration = match &object {
+        Object::Configuration(key) => world.configurations.get(key),
+        Object::Instance(_) => None,
+    };
     if let Some(configuration) = configuration.filter(|_| is_done) {
         for Problem { reason, message } in troubles {
             warn!(configuration = %key, reason, "{message}");
@@ -189,8 +191,8 @@ async fn act(shared: &Shared, world: &World, action: Action) -> bool {
 /// A status cannot be trusted to an object that is not what its kind should be: the log and an Event name it, once.
 fn report_unreadable(
     shared: &Shared,
-    reported: &mut BTreeMap<ObjectKey, String>,
-    unreadable: &BTreeMap<ObjectKey, String>,
+    reported: &mut BTreeMap<ConfigurationKey, String>,
+    unreadable: &BTreeMap<ConfigurationKey, String>,
 ) {
     for (key, error) in unreadable {
         if reported.get(key) == Some(error) {
@@ -200,7 +202,7 @@ fn report_unreadable(
         let object = ObjectReference {
             api_version: Some(names::API_VERSION.to_owned()),
             kind: Some("Configuration".to_owned()),
-            name: Some(key.name.clone()),
+            name: Some(key.name.to_string()),
             namespace: Some(key.namespace.clone()),
             ..ObjectReference::default()
         };

@@ -5,7 +5,7 @@ use crate::{
         condition::{Condition, ConditionType},
         names,
     },
-    model::names::ObjectKey,
+    model::typed_names::ConfigurationKey,
     telemetry::{
         cluster::{Census, Counts},
         metrics,
@@ -19,7 +19,8 @@ use tokio_util::sync::CancellationToken;
 const PAUSE: u32 = 20;
 /// The phases that a Pod can have.
 const PHASES: [&str; 5] = ["Pending", "Running", "Succeeded", "Failed", "Unknown"];
-/// The conditions of an Instance that are there only while there is trouble.
+/// An Instance has these conditions only while it is in trouble. They are listed here, so that each is counted from the
+/// beginning, with 0.
 const TROUBLES: [ConditionType; 2] = [ConditionType::Flapping, ConditionType::IdentityChanged];
 
 /// Counts at each change of the world, while this replica is the leader.
@@ -92,7 +93,7 @@ fn census(world: &World) -> Census {
     for (key, pod) in &world.pods {
         if let Some(name) = pod.meta.labels.get(names::CONFIGURATION_LABEL) {
             let phase = PHASES.into_iter().find(|phase| *phase == pod.phase);
-            let configuration = ObjectKey::new(&key.namespace, name);
+            let configuration = ConfigurationKey::new(&key.namespace, name.as_str());
             add(
                 &mut census.brokers,
                 &configuration,
@@ -106,7 +107,7 @@ fn census(world: &World) -> Census {
 
 fn count_instances(world: &World, census: &mut Census) {
     for (key, instance) in &world.instances {
-        let configuration = ObjectKey::new(&key.namespace, &instance.spec.configuration_name);
+        let configuration = instance.spec.configuration_key(&key.namespace);
         let status = instance.status.as_ref();
         let conditions = status.map_or(&[][..], |status| &status.conditions);
         let is = |kind| Condition::of_type(conditions, kind);
@@ -126,15 +127,13 @@ fn count_instances(world: &World, census: &mut Census) {
     }
 }
 
-fn add(counts: &mut Counts, configuration: &ObjectKey, value: &str, by: usize) {
+fn add(counts: &mut Counts, configuration: &ConfigurationKey, value: &str, by: usize) {
     *counts.entry(labels(configuration, value)).or_default() += by;
 }
 
-fn labels(configuration: &ObjectKey, value: &str) -> (String, String, String) {
-    let ObjectKey {
-        namespace, name, ..
-    } = configuration;
-    (namespace.clone(), name.clone(), value.to_owned())
+fn labels(configuration: &ConfigurationKey, value: &str) -> (String, String, String) {
+    let ConfigurationKey { namespace, name } = configuration;
+    (namespace.clone(), name.to_string(), value.to_owned())
 }
 
 #[cfg(test)]

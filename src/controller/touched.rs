@@ -10,7 +10,7 @@ use crate::{
         names,
         node_devices::{ConfigurationView, NodeDevices},
     },
-    model::{instance_name::InstanceName, names::ObjectKey},
+    model::{instance_name::InstanceKey, names::ObjectKey},
 };
 use std::{
     cell::OnceCell,
@@ -162,7 +162,7 @@ impl<'a> Side<'a> {
     }
 
     fn instance(&self, namespace: &str, name: &str) -> Option<&'a Instance> {
-        let key = ObjectKey::new(namespace, name);
+        let key = InstanceKey::new(namespace, name);
         self.world.instances.get(&key).map(AsRef::as_ref)
     }
 }
@@ -203,13 +203,12 @@ impl Touched {
         }
     }
 
-    fn instance(&mut self, key: &ObjectKey, before: Option<&Instance>, now: Option<&Instance>) {
+    fn instance(&mut self, key: &InstanceKey, before: Option<&Instance>, now: Option<&Instance>) {
         for instance in [before, now].into_iter().flatten() {
             self.part(&instance.spec.configuration_name);
         }
         // Its name is free or taken now, for a device of the Configuration that the name begins with.
-        let name = InstanceName::from(key.name.as_str());
-        let named_after = name.configuration();
+        let named_after = key.name.configuration();
         if let Some(of) = named_after.filter(|_| before.is_none() || now.is_none()) {
             self.part(&of);
         }

@@ -6,7 +6,11 @@ use crate::{
         parts::{JobPart, NodePart, PodPart, TaintPart},
         watch::{self, Objects, Read, Selection, Set, apis},
     },
-    model::{names::ObjectKey, typed_names::NodeName},
+    model::{
+        instance_name::{InstanceKey, InstanceName},
+        names::ObjectKey,
+        typed_names::{ConfigurationKey, ConfigurationName, NodeName},
+    },
     supervisor::Supervisor,
 };
 use k8s_openapi::{
@@ -34,10 +38,10 @@ const SETTLE: Duration = Duration::from_millis(20);
 /// The cluster as it was seen last. Deleted objects stay in it until they are gone.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct World {
-    pub(crate) configurations: BTreeMap<ObjectKey, Arc<Configuration>>,
+    pub(crate) configurations: BTreeMap<ConfigurationKey, Arc<Configuration>>,
     /// Configurations that are there and cannot be read, with what is wrong.
-    pub(crate) unreadable: BTreeMap<ObjectKey, String>,
-    pub(crate) instances: BTreeMap<ObjectKey, Arc<Instance>>,
+    pub(crate) unreadable: BTreeMap<ConfigurationKey, String>,
+    pub(crate) instances: BTreeMap<InstanceKey, Arc<Instance>>,
     /// The nodes by name.
     pub(crate) nodes: BTreeMap<NodeName, Arc<NodeState>>,
     /// The NodeDevices, by the name of the node.
@@ -203,15 +207,16 @@ struct Start<'a> {
 }
 
 impl Start<'_> {
-    fn part<K, T>(
+    fn part<K, T, Name>(
         &mut self,
         apis: Vec<Api<Read<K>>>,
         selection: Selection,
         reduce: impl Fn(K) -> T + Send + Sync + 'static,
-    ) -> channel::Receiver<Set<T>>
+    ) -> channel::Receiver<Set<T, Name>>
     where
         K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
         T: Send + Sync + 'static,
+        Name: From<String> + Clone + Ord + Send + Sync + 'static,
     {
         let set = channel::Sender::new(None);
         let receiver = set.subscribe();
@@ -223,8 +228,8 @@ impl Start<'_> {
 }
 
 struct Parts {
-    configurations: channel::Receiver<Set<Configuration>>,
-    instances: channel::Receiver<Set<Instance>>,
+    configurations: channel::Receiver<Set<Configuration, ConfigurationName>>,
+    instances: channel::Receiver<Set<Instance, InstanceName>>,
     nodes: channel::Receiver<Set<NodeState>>,
     node_devices: channel::Receiver<Set<NodeDevices>>,
     pods: channel::Receiver<Set<BrokerPod>>,
@@ -286,7 +291,7 @@ impl Parts {
     }
 }
 
-fn taken<T>(set: &mut channel::Receiver<Set<T>>) -> Option<Arc<Objects<T>>> {
+fn taken<T, Name>(set: &mut channel::Receiver<Set<T, Name>>) -> Option<Arc<Objects<T, Name>>> {
     set.borrow_and_update().clone()
 }
 

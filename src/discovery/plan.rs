@@ -1,5 +1,5 @@
 //! Decides which discoveries to start and stop. Pure.
-use crate::model::{hidden::Hidden, names::ObjectKey, start_stop::StartStop};
+use crate::model::{hidden::Hidden, start_stop::StartStop, typed_names::ConfigurationKey};
 use std::collections::BTreeMap;
 
 /// The inputs of a discovery. Another specification makes another discovery.
@@ -13,14 +13,14 @@ pub struct SessionSpec {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Action {
-    Stop(ObjectKey),
-    Start(ObjectKey, SessionSpec),
+    Stop(ConfigurationKey),
+    Start(ConfigurationKey, SessionSpec),
 }
 
 /// Returns the discoveries to stop and to start. A changed specification is a stop and a start. Stops come first.
 pub(super) fn plan(
-    desired: &BTreeMap<ObjectKey, SessionSpec>,
-    running: &BTreeMap<ObjectKey, SessionSpec>,
+    desired: &BTreeMap<ConfigurationKey, SessionSpec>,
+    running: &BTreeMap<ConfigurationKey, SessionSpec>,
 ) -> Vec<Action> {
     let StartStop { stop, start } = StartStop::new(desired, running);
     let stops = stop.into_iter().map(|key| Action::Stop(key.clone()));
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
     use proptest::{collection::btree_map, prelude::*};
 
-    fn world() -> impl Strategy<Value = BTreeMap<ObjectKey, SessionSpec>> {
+    fn world() -> impl Strategy<Value = BTreeMap<ConfigurationKey, SessionSpec>> {
         btree_map("[a-c]", "[x-z]", 0..4).prop_map(|entries| {
             let spec = |details| SessionSpec {
                 handler: "h".to_owned(),
@@ -42,7 +42,7 @@ mod tests {
                 ..SessionSpec::default()
             };
             (entries.into_iter())
-                .map(|(name, details)| (ObjectKey::new("default", name), spec(details)))
+                .map(|(name, details)| (ConfigurationKey::new("default", name), spec(details)))
                 .collect()
         })
     }

@@ -9,7 +9,7 @@ use crate::{
     backoff::Backoff,
     model::{
         device::{DeviceId, DeviceSet},
-        names::ObjectKey,
+        typed_names::ConfigurationKey,
         variables::Variables,
     },
     telemetry::metrics,
@@ -38,7 +38,7 @@ const END_TIMEOUT: Duration = Duration::from_secs(2);
 const FLAPPING_NAMED: usize = 5;
 
 /// The devices that the discovery of each Configuration sees.
-pub type Discoveries = BTreeMap<ObjectKey, DiscoveryState>;
+pub type Discoveries = BTreeMap<ConfigurationKey, DiscoveryState>;
 
 /// The devices that the discovery of one Configuration sees now, and its error.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -68,12 +68,12 @@ impl DiscoveryState {
 /// Keeps one discovery running for each of `desired`, and publishes what they see to `seen`.
 pub async fn run(
     handlers: Arc<Handlers>,
-    mut desired: watch::Receiver<BTreeMap<ObjectKey, SessionSpec>>,
+    mut desired: watch::Receiver<BTreeMap<ConfigurationKey, SessionSpec>>,
     seen: watch::Sender<Arc<Discoveries>>,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let mut tasks = JoinMap::new();
-    let mut running: BTreeMap<ObjectKey, (SessionSpec, CancellationToken)> = BTreeMap::new();
+    let mut running: BTreeMap<ConfigurationKey, (SessionSpec, CancellationToken)> = BTreeMap::new();
     loop {
         let specs = (running.iter())
             .map(|(key, (spec, _))| (key.clone(), spec.clone()))
@@ -156,7 +156,7 @@ struct Past {
 }
 
 struct Session {
-    key: ObjectKey,
+    key: ConfigurationKey,
     spec: SessionSpec,
     seen: watch::Sender<Arc<Discoveries>>,
     /// The variables that its devices may set although they are refused by default.
@@ -166,7 +166,7 @@ struct Session {
 impl Session {
     fn new(
         handlers: &Handlers,
-        key: &ObjectKey,
+        key: &ConfigurationKey,
         spec: &SessionSpec,
         seen: &watch::Sender<Arc<Discoveries>>,
     ) -> Self {

@@ -33,7 +33,7 @@ pub async fn run(
     if let Some(selector) = &scope.selector {
         config = config.labels(selector);
     }
-    let (sender, mut changes) = sync::watch::channel(None);
+    let (sender, mut changes) = sync::watch::channel::<watch::Set<()>>(None);
     let apis = watch::apis::<Instance>(&client, &namespaces);
     // Only the changes are needed, so `drop` keeps nothing of the objects.
     let watching = watch::run(

@@ -153,7 +153,7 @@ impl Snapshot {
         key: &InstanceKey,
         instance: &Instance,
     ) -> Option<(ConfigurationKey, &Configuration)> {
-        let key = instance.spec.configuration_key(&key.namespace).typed();
+        let key = instance.spec.configuration_key(&key.namespace);
         let configuration = self.configurations.get(&key)?;
         Some((key, configuration))
     }

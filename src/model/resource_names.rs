@@ -18,12 +18,20 @@ pub struct ResourceNames {
 }
 
 impl ResourceNames {
-    /// Creates the map. Until the Configurations have been read, the names of their resources are unknown.
-    pub fn new(prefix: &ResourcePrefix, are_known: bool) -> Self {
+    /// Creates the map of a node that has read the Configurations.
+    pub fn new(prefix: &ResourcePrefix) -> Self {
+        Self {
+            are_known: true,
+            ..Self::before_the_first_read(prefix)
+        }
+    }
+
+    /// Creates the map of a node that has not read the Configurations: the names of their resources are unknown.
+    pub fn before_the_first_read(prefix: &ResourcePrefix) -> Self {
         Self {
             prefix: Some(prefix.clone()),
             own: BTreeMap::new(),
-            are_known,
+            are_known: false,
         }
     }
 
@@ -49,8 +57,8 @@ impl ResourceNames {
 mod tests {
     use super::*;
 
-    fn names(are_known: bool) -> ResourceNames {
-        ResourceNames::new(&"akri.sh".parse().unwrap(), are_known)
+    fn prefix() -> ResourcePrefix {
+        "akri.sh".parse().unwrap()
     }
 
     fn configuration(name: &str) -> Resource {
@@ -59,7 +67,7 @@ mod tests {
 
     #[test]
     fn a_configuration_may_have_a_name_of_its_own_or_none_and_an_instance_has_its_own() {
-        let mut names = names(true);
+        let mut names = ResourceNames::new(&prefix());
         names.set(&"block".into(), Some("pflex.io/block".parse().unwrap()));
         names.set(&"refused".into(), None);
         assert_eq!(names.of(&configuration("block")).unwrap(), "pflex.io/block");
@@ -71,7 +79,7 @@ mod tests {
 
     #[test]
     fn before_the_configurations_are_read_only_instances_have_a_name() {
-        let names = names(false);
+        let names = ResourceNames::before_the_first_read(&prefix());
         assert_eq!(names.of(&configuration("cam")), None);
         let instance = Resource::Instance("cam-1".into());
         assert_eq!(names.of(&instance).unwrap(), "akri.sh/cam-1");

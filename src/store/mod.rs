@@ -21,7 +21,10 @@ use crate::{
         node_devices::SeenDevice,
         reason::Reason,
     },
-    model::{instance_name::InstanceKey, names::ObjectKey, slot_table::SlotChange},
+    model::{
+        instance_name::InstanceKey, names::ObjectKey, slot_table::SlotChange,
+        typed_names::ConfigurationKey,
+    },
 };
 use futures::future::BoxFuture;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -41,6 +44,29 @@ pub struct Configurations {
     /// True if every manifest was read at least once. Until then an Instance without a Configuration is not an orphan:
     /// its Configuration may be in a file that could not be read yet.
     pub is_complete: bool,
+}
+
+impl Configurations {
+    /// Returns the readable Configurations.
+    pub fn iter(&self) -> impl Iterator<Item = (ConfigurationKey, &Arc<Configuration>)> {
+        (self.objects.iter()).map(|(key, configuration)| (key.clone().typed(), configuration))
+    }
+
+    /// Returns a readable Configuration.
+    pub fn get(&self, key: &ConfigurationKey) -> Option<&Arc<Configuration>> {
+        self.objects.get(&key.untyped())
+    }
+
+    /// Returns the Configurations that exist, or may exist, and cannot be read now.
+    pub fn hidden(&self) -> impl Iterator<Item = ConfigurationKey> {
+        self.hidden.iter().map(|key| key.clone().typed())
+    }
+
+    /// Returns whether a Configuration exists, or may exist.
+    pub fn may_have(&self, key: &ConfigurationKey) -> bool {
+        let key = key.untyped();
+        self.objects.contains_key(&key) || self.hidden.contains(&key)
+    }
 }
 
 /// Returns the key of an Instance.

@@ -14,11 +14,11 @@ use super::{
 };
 use crate::{
     agent::{
+        device_state::observed_slots,
         instances::plan::{self as instances, Absences},
         kubelet_records::plan::Entry,
-        plan_inputs::{Now, observed_slots},
         plugins::plan as plugins,
-        values::{Offered, Slot},
+        values::{Now, Offered, Slot},
     },
     api::instance::Instance,
     backoff::Backoff,
@@ -134,7 +134,8 @@ impl Agent {
                     set: Arc::new(set),
                     ..DiscoveryState::default()
                 };
-                discoveries.insert(super::api_server::key(configuration), discovery);
+                let configuration = super::api_server::key(configuration).typed();
+                discoveries.insert(configuration, discovery);
             }
             self.discoveries.send_if_modified(|before| {
                 let is_changed = **before != discoveries;
@@ -167,15 +168,10 @@ impl Agent {
             let is_known = known.is_some();
             let (known, is_complete) = known.unwrap_or_default();
             let configurations = Configurations {
-                objects: (self
-                    .world
-                    .server
-                    .borrow()
-                    .configurations
-                    .clone()
-                    .into_iter())
-                .filter(|_| is_known)
-                .collect(),
+                objects: (self.world.server.borrow().configurations.iter())
+                    .filter(|_| is_known)
+                    .map(|(key, configuration)| (key.untyped(), configuration.clone()))
+                    .collect(),
                 is_complete,
                 ..Configurations::default()
             };
@@ -349,7 +345,9 @@ impl Agent {
             let gone = before.keys().filter(|key| !now.contains_key(*key));
             slots.observe_changes(
                 changed.map(|(key, instance)| {
-                    observed_slots(key, instance, &self.node().name, is_stray)
+                    let mut observed = observed_slots(key, instance, &self.node().name);
+                    observed.precedence.is_stray = is_stray;
+                    observed
                 }),
                 gone.cloned(),
             );

@@ -5,7 +5,7 @@ use super::{
 };
 use crate::{
     agent::{
-        plan_inputs::{DeviceState, device_state},
+        device_state::{DeviceState, device_state},
         slots::plan::is_listed,
     },
     model::{

@@ -12,7 +12,7 @@ use crate::{
         node_devices::{NodeDevices, NodeDevicesSpec},
     },
     controller::world::NodeState,
-    model::names::ObjectKey,
+    model::{names::ObjectKey, typed_names::ConfigurationKey},
     store::key_of,
 };
 use json_patch::{Patch, PatchOperation};
@@ -121,7 +121,7 @@ pub(super) struct ApiServer {
     pub(super) nodes: Table<Node>,
     pub(super) node_devices: Table<NodeDevices>,
     pub(super) pods: Table<Pod>,
-    pub(super) configurations: BTreeMap<ObjectKey, Arc<Configuration>>,
+    pub(super) configurations: BTreeMap<ConfigurationKey, Arc<Configuration>>,
 }
 
 impl ApiServer {

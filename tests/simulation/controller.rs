@@ -1,9 +1,9 @@
 //! Simulates one run of a controller: its view of the cluster, and the passes that it makes as the leader.
 //!
 //! The decisions are the real ones: `controller::nodes::plan`, `controller::brokers::plan` with its memory,
-//! `controller::{touched, parts, agenda}`, and `controller::pace`. The loops around them are copies. The Lease is not
-//! modelled: `faults.rs` chooses the leader, and lets two controllers lead for a moment.
-//! It does not model Jobs, Services and the status of Configurations.
+//! `controller::{touched, parts, agenda}`, and `controller::pace`. The loops around them are copies. The Lease, Jobs,
+//! Services and the status of Configurations are not modelled: `faults.rs` chooses the leader, and lets two controllers
+//! lead for a moment.
 use super::{
     World,
     api_server::{ApiServer, Node, Pod, Table, key},
@@ -25,7 +25,7 @@ use crate::{
         touched::touched,
         world::{BrokerPod, Meta, World as Seen},
     },
-    model::{names::ObjectKey, typed_names::NodeName},
+    model::{instance_name::InstanceKey, names::ObjectKey, typed_names::NodeName},
 };
 use futures::future::{LocalBoxFuture, join_all};
 use json_patch::Patch;
@@ -89,8 +89,8 @@ impl Controller {
             |_: &Instance| true,
             |seen, key, object| {
                 match object {
-                    Some(object) => seen.instances.insert(key, object),
-                    None => seen.instances.remove(&key),
+                    Some(object) => seen.instances.insert(key.typed(), object),
+                    None => seen.instances.remove(&key.typed()),
                 };
             },
         );
@@ -272,7 +272,7 @@ impl Controller {
         }
     }
 
-    /// Implements `controller::nodes::pods_of`.
+    /// Implements `controller::nodes::looks::pods_of`.
     async fn pods_of(&self, node: &str) -> absent_node::Pods {
         let that_may_run = |pod: &Arc<Pod>| pod.node == node && !pod.has_ended();
         let has_pods = self.client.request(
@@ -286,7 +286,7 @@ impl Controller {
         }
     }
 
-    /// Implements `controller::nodes::not_gone`.
+    /// Implements `controller::nodes::looks::not_gone`.
     async fn not_gone(&self, suspects: BTreeSet<NodeName>) -> BTreeSet<NodeName> {
         let looks = suspects.into_iter().map(async |name| {
             let asked = self.client.request(
@@ -348,7 +348,11 @@ impl Controller {
         }
     }
 
-    async fn patch(&self, key: &ObjectKey, (patch, is_status): (&Patch, bool)) -> kube::Result<()> {
+    async fn patch(
+        &self,
+        key: &InstanceKey,
+        (patch, is_status): (&Patch, bool),
+    ) -> kube::Result<()> {
         let what = || format!("patch {}: {patch}", key.name);
         let ask = |server: &mut ApiServer| {
             server.patch(&key.name, (patch, is_status), names::CONTROLLER_MANAGER)
@@ -439,11 +443,11 @@ fn is_done(result: kube::Result<()>) -> bool {
 
 fn step(action: &nodes::Action) -> (&'static str, ObjectKey) {
     match action {
-        nodes::Action::Change(change) => ("change", change.key.clone()),
+        nodes::Action::Change(change) => ("change", change.key.untyped()),
         nodes::Action::Create(instance) => ("create", crate::store::key_of(&instance.metadata)),
-        nodes::Action::Delete { key, .. } => ("delete", key.clone()),
+        nodes::Action::Delete { key, .. } => ("delete", key.untyped()),
         nodes::Action::DeleteNodeDevices { node, .. } => ("silence", ObjectKey::new("", node)),
-        nodes::Action::Strip { key, .. } => ("strip", key.clone()),
+        nodes::Action::Strip { key, .. } => ("strip", key.untyped()),
     }
 }
 

@@ -43,7 +43,10 @@ use crate::{
     api::configuration::Configuration,
     controller::world::NodeState,
     discovery::plan::SessionSpec,
-    model::{device::DeviceId, instance_name::InstanceName, resource_names::ResourceNames},
+    model::{
+        device::DeviceId, instance_name::InstanceName, resource_names::ResourceNames,
+        typed_names::ConfigurationKey,
+    },
 };
 use api_server::ApiServer;
 use controller::Controller;
@@ -103,12 +106,12 @@ impl World {
         let configurations =
             CONFIGURATIONS.map(|(name, scope)| (configuration(name, capacity, has_brokers), scope));
         let mut validated = ValidatedConfigurations {
-            names: ResourceNames::new(&"akri.sh".parse().unwrap(), true),
+            names: ResourceNames::new(&"akri.sh".parse().unwrap()),
             ..ValidatedConfigurations::default()
         };
         let mut server = ApiServer::default();
         for (configuration, scope) in configurations {
-            let key = crate::store::key_of(&configuration.metadata);
+            let key: ConfigurationKey = crate::store::key_of(&configuration.metadata).typed();
             let accepted = AcceptedConfiguration {
                 session: SessionSpec {
                     handler: "simulated".to_owned(),

@@ -12,7 +12,7 @@ use crate::{
     api::{instance::Instance, names, node_devices::NodeDevices},
     backoff::Backoff,
     cluster::{code, is_conflict, is_not_found, is_unprocessable, reason},
-    model::{instance_name::InstanceKey, names::ObjectKey},
+    model::{instance_name::InstanceKey, names::ObjectKey, typed_names::ConfigurationKey},
     store::{
         Exchange, Health, InstanceChange, Instances, Report, StoreError, is_same,
         kubernetes::{
@@ -313,7 +313,9 @@ impl Store {
         .await;
     }
 
-    pub(super) fn report(&self, reports: BTreeMap<ObjectKey, Report>) {
+    pub(super) fn report(&self, reports: BTreeMap<ConfigurationKey, Report>) {
+        let reports = reports.into_iter();
+        let reports: BTreeMap<_, _> = reports.map(|(key, of)| (key.untyped(), of)).collect();
         self.reports.send_if_modified(|before| {
             let is_changed = *before != reports;
             *before = reports;

@@ -2,7 +2,7 @@
 use super::admission::{Kubelet, Lack, next_attempt};
 use crate::{
     agent::{
-        plan_inputs::{DeviceState, device_state},
+        device_state::{DeviceState, device_state},
         values::ValidatedConfigurations,
     },
     api::{
@@ -10,7 +10,9 @@ use crate::{
         names,
     },
     discovery::session::Discoveries,
-    model::{instance_name::InstanceKey, names::ObjectKey, resource_name::ResourcePrefixes},
+    model::{
+        instance_name::InstanceKey, resource_name::ResourcePrefixes, typed_names::ConfigurationKey,
+    },
     store::Instances,
 };
 use serde_json::{Value, json};
@@ -72,7 +74,7 @@ pub(super) struct Plan {
     pub(super) actions: Vec<Action>,
     pub(super) lacking: Lacking,
     /// Configurations that no Pod can be made of. What runs of them goes on.
-    pub(super) broken: BTreeMap<ObjectKey, SpecError>,
+    pub(super) broken: BTreeMap<ConfigurationKey, SpecError>,
 }
 
 fn file_name(key: &InstanceKey) -> String {
@@ -122,9 +124,8 @@ pub(super) fn plan(world: &World<'_>) -> Plan {
         let existing = world.existing.get(&file);
         wanted.insert(file.clone());
         if let DeviceState::Seen(device) = device_state(instance, world.discoveries) {
-            let key = key.untyped();
             let subject = Subject {
-                key: &key,
+                key,
                 instance,
                 resource_prefix: world.resource_prefixes.first(),
             };

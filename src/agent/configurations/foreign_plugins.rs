@@ -7,7 +7,7 @@ use crate::{
         values::{IdsByResource, KubeletFolder, KubeletSocket},
     },
     backoff::Backoff,
-    model::{names::ObjectKey, resource_name::ResourceName, typed_names::ConfigurationName},
+    model::{resource_name::ResourceName, typed_names::ConfigurationName},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -59,13 +59,10 @@ impl ForeignPlugins {
     }
 
     /// Records the names of our Configurations. Ids that begin with one of them are our slots.
-    pub(super) fn add_own_names<'a>(
-        &mut self,
-        configurations: impl Iterator<Item = &'a ObjectKey>,
-    ) {
-        for key in configurations {
-            if !self.own_names.contains(key.name.as_str()) {
-                self.own_names.insert(ConfigurationName::new(&key.name));
+    pub(super) fn add_own_names<'a>(&mut self, configurations: impl Iterator<Item = &'a str>) {
+        for name in configurations {
+            if !self.own_names.contains(name) {
+                self.own_names.insert(name.into());
             }
         }
     }
@@ -169,7 +166,7 @@ mod tests {
             Clock::start(),
             watch::channel(KubeletFolder::default()).1,
         );
-        foreign.add_own_names([ObjectKey::new("default", "block")].iter());
+        foreign.add_own_names(["block"].into_iter());
         for (second, said, is_news, is_taken) in [
             (0, listed("block-0"), false, false), // a slot of ours
             (1, listed("pflex1"), true, true),

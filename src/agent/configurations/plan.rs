@@ -9,10 +9,10 @@ use crate::{
         broker,
         configuration::{Configuration, Problem},
         reason::Reason,
-        same_name::{first_of_each_name, name_taken},
+        same_name::{Winner, first_of_each_name, name_taken},
     },
     discovery::{Reads, plan::SessionSpec},
-    model::{hidden::Hidden, names::ObjectKey, property_source::Wanted},
+    model::{hidden::Hidden, property_source::Wanted, typed_names::ConfigurationKey},
     store::Configurations,
 };
 use std::{
@@ -31,11 +31,11 @@ pub(super) fn validate(world: &World<'_>) -> ValidatedConfigurations {
     let mut validated = ValidatedConfigurations::default();
     for (key, configuration) in oldest_first(configurations) {
         if validated.accepted.len() >= world.max_configurations {
-            validated.problems.insert(key.clone(), too_many(world));
+            validated.problems.insert(key, too_many(world));
             continue;
         }
-        let earlier = before.get(key);
-        match accept(world, key, configuration) {
+        let earlier = before.get(&key);
+        match accept(world, &key, configuration) {
             Ok(accepted) => {
                 let refused = rights::refused_variables(world.variables, &configuration.spec);
                 let handler = &configuration.spec.discovery_handler;
@@ -44,22 +44,22 @@ pub(super) fn validate(world: &World<'_>) -> ValidatedConfigurations {
                     .or_else(|| spec::unused(handler, read))
                     .or_else(|| broken_broker(world, configuration));
                 (validated.problems).extend(flaw.map(|problem| (key.clone(), problem)));
-                validated.accepted.insert(key.clone(), accepted);
+                validated.accepted.insert(key, accepted);
             }
             Err(problem) => {
                 (validated.problems).extend(problem.map(|problem| (key.clone(), problem)));
                 validated
                     .accepted
-                    .extend(earlier.map(|earlier| (key.clone(), earlier.clone())));
+                    .extend(earlier.map(|earlier| (key, earlier.clone())));
             }
         }
     }
     // A manifest that cannot be read just now is no deletion.
-    for key in &configurations.hidden {
-        if let Some(earlier) = before.get(key) {
+    for key in configurations.hidden() {
+        if let Some(earlier) = before.get(&key) {
             validated
                 .accepted
-                .entry(key.clone())
+                .entry(key)
                 .or_insert_with(|| earlier.clone());
         }
     }
@@ -79,8 +79,8 @@ fn broken_broker(world: &World<'_>, configuration: &Configuration) -> Option<Pro
     Some(Problem::new(Reason::BrokerSpecInvalid, message))
 }
 
-fn oldest_first(configurations: &Configurations) -> Vec<(&ObjectKey, &Arc<Configuration>)> {
-    let mut all: Vec<_> = configurations.objects.iter().collect();
+fn oldest_first(configurations: &Configurations) -> Vec<(ConfigurationKey, &Arc<Configuration>)> {
+    let mut all: Vec<_> = configurations.iter().collect();
     // Those of a folder have no time, and go by their names.
     all.sort_by_key(|(_, configuration)| configuration.metadata.creation_timestamp.clone());
     all
@@ -100,14 +100,14 @@ pub(super) fn wanted(world: &World<'_>) -> Wanted {
     for (key, configuration) in oldest_first(world.configurations) {
         let is_valid = spec::check(&configuration.spec).is_ok()
             && rights::check_references(&key.namespace, &configuration.spec).is_ok();
-        let selection = selection(world, configuration, world.before.get(key));
+        let selection = selection(world, configuration, world.before.get(&key));
         let handler = &configuration.spec.discovery_handler.name;
         let reads = (world.reads)(handler);
         let is_used = selection == Selection::Selected
             && properties::has_references(configuration, reads)
             && unknown_handler(world, handler).is_none();
         if is_valid && is_used {
-            properties::add_wanted(&mut wanted, key, configuration, reads);
+            properties::add_wanted(&mut wanted, &key, configuration, reads);
         }
     }
     wanted
@@ -116,7 +116,7 @@ pub(super) fn wanted(world: &World<'_>) -> Wanted {
 /// The error is `None` while a Secret or ConfigMap has not been read yet: that takes one request.
 fn accept(
     world: &World<'_>,
-    key: &ObjectKey,
+    key: &ConfigurationKey,
     configuration: &Arc<Configuration>,
 ) -> Result<AcceptedConfiguration, Option<Problem>> {
     let earlier = world.before.get(key);
@@ -194,28 +194,32 @@ fn selection(
 /// Refuses all Configurations of a name but one. The oldest has the name on every node, whether it works as it stands or
 /// not. In a folder no Configuration has a time, and the one that works already keeps the name.
 fn refuse_second_of_a_name(world: &World<'_>, validated: &mut ValidatedConfigurations) {
-    let created = |key: &ObjectKey| {
-        let there = world.configurations.objects.get(key);
+    let created = |key: &ConfigurationKey| {
+        let there = world.configurations.get(key);
         let known = there.or_else(|| Some(&validated.accepted.get(key)?.configuration));
         known.and_then(|known| known.metadata.creation_timestamp.clone())
     };
-    let age = |key: &ObjectKey| {
+    let age = |key: &ConfigurationKey| {
         let created = created(key);
         let is_new = created.is_none() && !world.before.contains_key(key);
         (is_new, created)
     };
-    let timed = world.configurations.objects.keys();
-    let timed = timed.filter(|key| created(key).is_some());
-    let keys = validated.accepted.keys().chain(timed);
+    let timed = world.configurations.iter().map(|(key, _)| key);
+    let timed: Vec<_> = timed.filter(|key| created(key).is_some()).collect();
+    let keys = validated.accepted.keys().chain(&timed);
     let first = first_of_each_name(keys, age).into_iter();
-    let first: BTreeMap<String, ObjectKey> =
+    let first: BTreeMap<String, ConfigurationKey> =
         (first.map(|(name, key)| (name.to_owned(), key.clone()))).collect();
-    let works: BTreeSet<ObjectKey> = validated.accepted.keys().cloned().collect();
+    let works: BTreeSet<ConfigurationKey> = validated.accepted.keys().cloned().collect();
     let problems = &mut validated.problems;
     validated.accepted.retain(|key, _| {
-        let working = &first[&key.name];
+        let working = &first[&*key.name];
         if key != working {
-            problems.insert(key.clone(), name_taken(working, works.contains(working)));
+            let state = match works.contains(working) {
+                true => Winner::Works,
+                false => Winner::Broken,
+            };
+            problems.insert(key.clone(), name_taken(working, state));
         }
         key == working
     });

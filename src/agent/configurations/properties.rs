@@ -11,6 +11,7 @@ use crate::{
         limits::{PROPERTY_SOURCES_MAX, PROPERTY_VALUE_MAX},
         names::ObjectKey,
         property_source::{Content, Kind, Source, Value, Wanted},
+        typed_names::ConfigurationKey,
     },
 };
 use std::collections::BTreeMap;
@@ -32,7 +33,7 @@ pub(super) fn has_references(configuration: &Configuration, reads: Reads) -> boo
 /// Adds the objects to which a Configuration refers. Beyond the limit there is none for a Configuration that comes later.
 pub(super) fn add_wanted(
     wanted: &mut Wanted,
-    key: &ObjectKey,
+    key: &ConfigurationKey,
     configuration: &Configuration,
     reads: Reads,
 ) {
@@ -52,7 +53,7 @@ pub(super) fn add_wanted(
 /// object has not been read yet.
 pub(super) fn values(
     world: &World<'_>,
-    key: &ObjectKey,
+    key: &ConfigurationKey,
     configuration: &Configuration,
     reads: Reads,
 ) -> Result<Hidden<BTreeMap<String, String>>, Option<Problem>> {

@@ -99,7 +99,9 @@ fn text(text: &str) -> Value {
 }
 
 fn cam(validated: &ValidatedConfigurations) -> Option<&BTreeMap<String, String>> {
-    let accepted = validated.accepted.get(&ObjectKey::new("cameras", "cam"))?;
+    let accepted = validated
+        .accepted
+        .get(&ConfigurationKey::new("cameras", "cam"))?;
     Some(&accepted.session.properties)
 }
 
@@ -161,7 +163,7 @@ fn a_changed_secret_changes_the_sessions_that_read_it_and_no_other() {
     let before = validated(&texts, &Accepted::new(), &password(text("hunter2")));
     let after = validated(&texts, &before.accepted, &password(text("hunter3")));
     assert_eq!(cam(&after), Some(&one("word", "hunter3")));
-    let key = ObjectKey::new("cameras", "other");
+    let key = ConfigurationKey::new("cameras", "other");
     assert_eq!(after.accepted[&key], before.accepted[&key]);
 }
 

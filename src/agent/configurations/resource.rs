@@ -7,8 +7,9 @@ use crate::{
         reason::Reason,
     },
     model::{
-        names::ObjectKey, resource_name::ResourceName, resource_names::ResourceNames,
-        typed_names::ConfigurationName,
+        resource_name::ResourceName,
+        resource_names::ResourceNames,
+        typed_names::{ConfigurationKey, ConfigurationName},
     },
     store::Configurations,
 };
@@ -46,19 +47,15 @@ pub(super) fn checked(
         );
         return Err(Problem::new(Reason::ResourcePrefix, message));
     }
-    let instance_of = |other: &ObjectKey| {
+    let instance_of = |other: &ConfigurationKey| {
         let rest = name.last_segment().strip_prefix(&*other.name);
         let digest = rest.and_then(|rest| rest.strip_prefix('-'));
         let is_digest =
             |d: &str| matches!(d.len(), 6 | 10) && d.bytes().all(|b| b.is_ascii_hexdigit());
         *default_prefix == *name.prefix() && digest.is_some_and(is_digest)
     };
-    match world
-        .configurations
-        .objects
-        .keys()
-        .find(|other| instance_of(other))
-    {
+    let mut others = world.configurations.iter().map(|(key, _)| key);
+    match others.find(instance_of) {
         Some(other) => {
             let message = format!(
                 "resourceName is {name:?}, which may be the resource of an Instance of {other}: take another name"
@@ -92,7 +89,7 @@ pub(super) fn foreign(
 pub(super) fn report_foreign(
     world: &World<'_>,
     accepted: &mut Accepted,
-    problems: &mut BTreeMap<ObjectKey, Problem>,
+    problems: &mut BTreeMap<ConfigurationKey, Problem>,
 ) {
     let Some(foreign) = world.foreign else {
         return;
@@ -133,20 +130,21 @@ pub(super) fn names(world: &World<'_>, accepted: &Accepted) -> ResourceNames {
     let are_known = configurations.is_complete
         || !configurations.objects.is_empty()
         || !configurations.hidden.is_empty();
-    let mut names = ResourceNames::new(world.prefixes.first(), are_known);
-    let refused = configurations
-        .objects
-        .iter()
-        .filter(|(key, configuration)| {
-            configuration.spec.resource_name.is_some() && !accepted.contains_key(*key)
-        });
+    let prefix = world.prefixes.first();
+    let mut names = match are_known {
+        true => ResourceNames::new(prefix),
+        false => ResourceNames::before_the_first_read(prefix),
+    };
+    let refused = configurations.iter().filter(|(key, configuration)| {
+        configuration.spec.resource_name.is_some() && !accepted.contains_key(key)
+    });
     for (key, _) in refused {
-        names.set(&ConfigurationName::new(&key.name), None);
+        names.set(&key.name, None);
     }
     for (key, accepted) in accepted {
         if let Some(own) = &accepted.resource_name {
             let name = is_free(world, own).then(|| own.clone());
-            names.set(&ConfigurationName::new(&key.name), name);
+            names.set(&key.name, name);
         }
     }
     names
@@ -157,7 +155,7 @@ pub(super) fn names(world: &World<'_>, accepted: &Accepted) -> ResourceNames {
 pub(super) fn refuse_second(
     world: &World<'_>,
     accepted: &mut Accepted,
-    problems: &mut BTreeMap<ObjectKey, Problem>,
+    problems: &mut BTreeMap<ConfigurationKey, Problem>,
 ) {
     while let Some((loser, winner, name)) = collision(world, accepted) {
         let earlier =
@@ -177,12 +175,12 @@ pub(super) fn refuse_second(
 fn collision(
     world: &World<'_>,
     accepted: &Accepted,
-) -> Option<(ObjectKey, ObjectKey, ResourceName)> {
-    let has_it = |key: &ObjectKey, name: &ResourceName| {
+) -> Option<(ConfigurationKey, ConfigurationKey, ResourceName)> {
+    let has_it = |key: &ConfigurationKey, name: &ResourceName| {
         let before = world.before.get(key);
         before.is_some_and(|before| full_name(world, key, before) == *name)
     };
-    let age = |key: &ObjectKey, name: &ResourceName| {
+    let age = |key: &ConfigurationKey, name: &ResourceName| {
         let created = accepted[key]
             .configuration
             .metadata
@@ -190,7 +188,7 @@ fn collision(
             .clone();
         (!has_it(key, name), created, key.clone())
     };
-    let mut first: BTreeMap<ResourceName, &ObjectKey> = BTreeMap::new();
+    let mut first: BTreeMap<ResourceName, &ConfigurationKey> = BTreeMap::new();
     for (key, configuration) in accepted {
         match first.entry(full_name(world, key, configuration)) {
             Entry::Vacant(entry) => drop(entry.insert(key)),
@@ -207,9 +205,13 @@ fn collision(
     None
 }
 
-fn full_name(world: &World<'_>, key: &ObjectKey, accepted: &AcceptedConfiguration) -> ResourceName {
+fn full_name(
+    world: &World<'_>,
+    key: &ConfigurationKey,
+    accepted: &AcceptedConfiguration,
+) -> ResourceName {
     let own = accepted.resource_name.clone();
-    own.unwrap_or_else(|| (world.prefixes.first()).resource(&ConfigurationName::new(&key.name)))
+    own.unwrap_or_else(|| (world.prefixes.first()).resource(&key.name))
 }
 
 #[cfg(test)]

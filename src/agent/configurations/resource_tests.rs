@@ -43,8 +43,9 @@ fn validated_with(
             (configurations.objects).insert(key_of(&c.metadata), Arc::new(c));
         }
     }
-    let names = configurations.objects.keys().chain(before.keys());
-    let ours = names.map(|key| key.name.as_str().into()).collect();
+    let keys = configurations.iter().map(|(key, _)| key);
+    let keys = keys.chain(before.keys().cloned());
+    let ours = keys.map(|key| key.name).collect();
     let others = offered.map(|offered| foreign(offered, &ours));
     validate(&World {
         configurations: &configurations,
@@ -73,7 +74,7 @@ fn name(validated: &ValidatedConfigurations, configuration: &str) -> Option<Reso
 fn reason(validated: &ValidatedConfigurations, configuration: &str) -> String {
     let problem = validated
         .problems
-        .get(&ObjectKey::new("default", configuration));
+        .get(&ConfigurationKey::new("default", configuration));
     problem.map(|p| p.reason.clone()).unwrap_or_default()
 }
 
@@ -195,7 +196,10 @@ fn a_default_name_is_a_name_like_any_other() {
         (reason(&now, "a"), reason(&now, "b").as_str()),
         (String::new(), "ResourceTaken")
     );
-    assert!(!now.accepted.contains_key(&ObjectKey::new("default", "b")));
+    assert!(
+        !now.accepted
+            .contains_key(&ConfigurationKey::new("default", "b"))
+    );
 }
 
 #[test]
@@ -308,7 +312,7 @@ proptest! {
         let now = all(&then, &before.accepted);
         let owned = |validated: &ValidatedConfigurations| -> Vec<(ResourceName, String)> {
             let keys = validated.accepted.keys();
-            keys.map(|key| (name(validated, &key.name).unwrap(), key.name.clone())).collect()
+            keys.map(|key| (name(validated, &key.name).unwrap(), key.name.to_string())).collect()
         };
         let distinct: BTreeMap<_, _> = owned(&now).into_iter().collect();
         prop_assert_eq!(distinct.len(), now.accepted.len());

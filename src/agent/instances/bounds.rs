@@ -2,7 +2,7 @@
 use crate::{
     agent::values::Accepted,
     api::{configuration::Problem, reason::Reason},
-    model::{limits, names::ObjectKey},
+    model::{limits, typed_names::ConfigurationKey},
     store::{Instances, Report},
 };
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 pub(super) fn complete(
     instances: &Instances,
     accepted: &Accepted,
-    reports: &mut BTreeMap<ObjectKey, Report>,
+    reports: &mut BTreeMap<ConfigurationKey, Report>,
 ) {
     let capacities = instances.values().map(|i| i.spec.capacity);
     let limit = limits::slots_of_each(capacities);

@@ -11,8 +11,8 @@ use shared::{is_merged, is_named, noted};
 use super::bounds;
 use crate::{
     agent::{
-        plan_inputs::{Now, device_id, other_identity, pin},
-        values::{AcceptedConfiguration, Selection, ValidatedConfigurations},
+        device_state::{device_id, other_identity, pin},
+        values::{AcceptedConfiguration, Now, Selection, ValidatedConfigurations},
     },
     api::{configuration::Problem, instance::Instance, reason::Reason},
     discovery::session::{Discoveries, DiscoveryState},
@@ -20,9 +20,8 @@ use crate::{
         device::{Device, DeviceId},
         instance_name::InstanceKey,
         instance_name::InstanceName,
-        names::ObjectKey,
         slot_table::Use,
-        typed_names::{ConfigurationName, NodeName},
+        typed_names::{ConfigurationKey, NodeName},
     },
     store::{
         Configurations, Health, InstanceChange, Instances, Report,
@@ -63,7 +62,7 @@ pub(crate) struct Plan {
     pub(crate) arrivals: Arrivals,
     /// The time until the next plan if nothing changes before.
     pub(crate) wake_in: Option<Duration>,
-    pub(crate) reports: BTreeMap<ObjectKey, Report>,
+    pub(crate) reports: BTreeMap<ConfigurationKey, Report>,
     /// True if the reports have all Configurations: what they leave out is not there.
     pub(crate) is_whole: bool,
 }
@@ -76,9 +75,8 @@ pub(crate) fn plan(world: &World<'_>) -> Plan {
         let is_ours = is_empty_or_has(&instance.spec.nodes, world.node);
         let is_orphan = is_ours
             && world.configurations.is_complete
-            && !world.configurations.objects.contains_key(&configuration)
-            && !world.configurations.hidden.contains(&configuration)
-            && !world.validated.accepted.contains_key(&configuration);
+            && !world.validated.accepted.contains_key(&configuration)
+            && !world.configurations.may_have(&configuration);
         if is_orphan && is_merged(world, instance) {
             budget.0 += 1; // the controller deletes it
         } else if is_orphan {
@@ -135,7 +133,7 @@ fn signed(count: usize) -> i64 {
 /// The part of the plan that concerns one Configuration.
 struct PlanOfOne<'a> {
     world: &'a World<'a>,
-    key: &'a ObjectKey,
+    key: &'a ConfigurationKey,
     accepted: &'a AcceptedConfiguration,
     discovery: Option<&'a DiscoveryState>,
     /// The Instances of this Configuration, less those that a device was found for.
@@ -147,7 +145,11 @@ struct PlanOfOne<'a> {
 }
 
 impl<'a> PlanOfOne<'a> {
-    fn new(world: &'a World<'a>, key: &'a ObjectKey, accepted: &'a AcceptedConfiguration) -> Self {
+    fn new(
+        world: &'a World<'a>,
+        key: &'a ConfigurationKey,
+        accepted: &'a AcceptedConfiguration,
+    ) -> Self {
         let is_selected = accepted.selection == Selection::Selected;
         let discovery = world.discoveries.get(key).filter(|_| is_selected);
         let left_out = accepted.selection == Selection::LeftOut;
@@ -275,8 +277,7 @@ impl<'a> PlanOfOne<'a> {
     }
 
     fn candidates(&self, id: &DeviceId) -> [InstanceName; 2] {
-        let configuration = ConfigurationName::new(&self.key.name);
-        InstanceName::candidates(&configuration, id, self.accepted.scope, self.world.node)
+        InstanceName::candidates(&self.key.name, id, self.accepted.scope, self.world.node)
     }
 
     /// The Instance made for this device. One without the annotation is Akri's: the short name is its proof.

@@ -3,7 +3,7 @@ use super::{answer::to_wire, denied::Denied, former_name, inputs::Inputs};
 use crate::{
     agent::{
         connections::{self, ConnectionDigest, Connections},
-        plan_inputs::{DeviceState, device_state, why_gone},
+        device_state::{DeviceState, device_state, why_gone},
         slots::{ClaimRequest, Request, Requests, plan::is_listed},
     },
     api::reason::Reason,

@@ -1,7 +1,7 @@
 //! Decides which device plugins run, what each of them lists, and the name of its socket. Pure.
 use crate::{
     agent::{
-        plan_inputs::{DeviceState, device_state},
+        device_state::{DeviceState, device_state},
         values::{Offered, Slot},
     },
     api::instance::Instance,
@@ -179,7 +179,10 @@ fn is_socket_of(stem: &str, name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::instance::{Instance, InstanceSpec};
+    use crate::{
+        api::instance::{Instance, InstanceSpec},
+        model::resource_name::ResourcePrefix,
+    };
     use proptest::prelude::*;
     use std::sync::Arc;
 
@@ -199,8 +202,8 @@ mod tests {
         prop::collection::vec(offer, 0..5).prop_map(|all| all.into_iter().collect())
     }
 
-    fn names(are_known: bool) -> ResourceNames {
-        ResourceNames::new(&"akri.sh".parse().unwrap(), are_known)
+    fn prefix() -> ResourcePrefix {
+        "akri.sh".parse().unwrap()
     }
 
     fn instances(of: &[(&str, &str)]) -> Instances {
@@ -224,7 +227,7 @@ mod tests {
             desired.map(|offered| offered.full_name.into()).collect()
         };
         let block = "block".into();
-        let mut names = names(true);
+        let mut names = ResourceNames::new(&prefix());
         let instances_alone = ["akri.sh/block-8120fe", "akri.sh/cam-1"];
         for (own, expected) in [
             (
@@ -247,12 +250,15 @@ mod tests {
         }
         names.set(&block, Some("akri.sh/cam".parse().unwrap()));
         assert_eq!(offered(&names).len(), 3, "one of the two");
-        assert_eq!(offered(&self::names(false)), instances_alone);
+        assert_eq!(
+            offered(&ResourceNames::before_the_first_read(&prefix())),
+            instances_alone
+        );
     }
 
     #[test]
     fn a_resource_stays_while_a_container_here_has_a_slot_of_a_device_that_is_seen_no_more() {
-        let names = names(true);
+        let names = ResourceNames::new(&prefix());
         for (usage, expected) in [
             ("n", vec!["cam-1"]),
             ("C:cam-0:n", vec!["cam"]),

@@ -24,7 +24,7 @@ fn configuration(broker: Value) -> Configuration {
 }
 
 fn with<T>(shared: bool, f: impl FnOnce(Subject<'_>) -> T) -> T {
-    let (key, instance) = (ObjectKey::new("ns", "cam.a-1"), instance(shared));
+    let (key, instance) = (InstanceKey::new("ns", "cam.a-1"), instance(shared));
     f(Subject {
         key: &key,
         instance: &instance,
@@ -224,7 +224,7 @@ fn the_digest_follows_the_spec_and_the_broker_properties_and_nothing_else() {
 fn long_names_are_cut_and_stay_apart() {
     let mut instance = instance(true);
     instance.spec.configuration_name = "c".repeat(70).into();
-    let key = ObjectKey::new("ns", format!("{}-1", "c".repeat(70)));
+    let key = InstanceKey::new("ns", format!("{}-1", "c".repeat(70)));
     let subject = Subject {
         key: &key,
         instance: &instance,

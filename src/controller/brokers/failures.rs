@@ -1,6 +1,9 @@
 //! Remembers the failures of brokers, for their back-off. Pure.
 use super::plan::Broker;
-use crate::{controller::world::World, model::names::ObjectKey};
+use crate::{
+    controller::world::World,
+    model::{instance_name::InstanceKey, names::ObjectKey},
+};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
 
@@ -15,7 +18,7 @@ pub(super) struct Failures {
 
 #[derive(Debug, Clone, PartialEq)]
 struct History {
-    instance: ObjectKey,
+    instance: InstanceKey,
     /// The digest of its Configuration. With another digest the failures are no reason to wait.
     digest: String,
     count: u32,

@@ -10,7 +10,10 @@ use super::{
 use crate::{
     api::names,
     controller::world::{BrokerPod, World},
-    model::{names::ObjectKey, typed_names::NodeName},
+    model::{
+        names::ObjectKey,
+        typed_names::{ConfigurationKey, NodeName},
+    },
 };
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
@@ -70,8 +73,8 @@ impl Memory {
         (self.moved).retain(|_, at| now < *at + MOVES_APART);
         let owners: BTreeMap<_, _> = (world.instances.iter())
             .filter_map(|(key, instance)| {
-                let configuration = &instance.spec.configuration_name;
-                let configuration = ObjectKey::new(&key.namespace, configuration);
+                let configuration: ConfigurationKey =
+                    instance.spec.configuration_key(&key.namespace);
                 Some((instance.metadata.uid.as_deref()?, (key, configuration)))
             })
             .collect();
@@ -158,44 +161,41 @@ impl Memory {
                 if *outcome == Outcome::Conflict {
                     return Settled::DONE;
                 }
-                let is_gone = self.settle_deletion(uid, outcome);
-                if is_gone {
-                    self.moves.rest(broker, now);
+                let settled = self.settle_deletion(uid, outcome);
+                if !settled.is_done {
+                    return settled;
                 }
-                let notice = || Notice::Moved {
+                self.moves.rest(broker, now);
+                Settled::with(Notice::Moved {
                     broker: broker.clone(),
                     node: node.clone(),
                     why: why.clone(),
-                };
-                Settled {
-                    is_done: is_gone,
-                    notice: is_gone.then(notice),
-                }
+                })
             }
             Action::ReplacePod { key, uid } => {
-                let is_gone = self.settle_deletion(uid, outcome);
-                if is_gone {
+                let settled = self.settle_deletion(uid, outcome);
+                if settled.is_done {
                     self.moved.insert(key.clone(), now);
                 }
-                Settled::silently(is_gone)
+                settled
             }
             Action::DeletePod { uid, .. } | Action::DeleteJob { uid, .. } => {
-                Settled::silently(self.settle_deletion(uid, outcome))
+                self.settle_deletion(uid, outcome)
             }
-            Action::Remember { .. } => Settled::silently(match outcome {
-                Outcome::Done(_) | Outcome::Conflict | Outcome::Gone => true,
-                Outcome::Refused { .. } | Outcome::Failed(_) => false,
-            }),
+            Action::Remember { .. } => match outcome {
+                Outcome::Done(_) | Outcome::Conflict | Outcome::Gone => Settled::DONE,
+                Outcome::Refused { .. } | Outcome::Failed(_) => Settled::NOT_DONE,
+            },
         }
     }
 
-    fn settle_deletion(&mut self, uid: &str, outcome: &Outcome) -> bool {
+    fn settle_deletion(&mut self, uid: &str, outcome: &Outcome) -> Settled {
         match outcome {
             Outcome::Done(_) | Outcome::Conflict | Outcome::Gone => {
                 self.deleted.insert(uid.to_owned());
-                true
+                Settled::DONE
             }
-            Outcome::Refused { .. } | Outcome::Failed(_) => false,
+            Outcome::Refused { .. } | Outcome::Failed(_) => Settled::NOT_DONE,
         }
     }
 
@@ -265,7 +265,7 @@ impl Memory {
                 is_done: true,
                 notice: self.settle_refusal(broker, *code, message, now),
             },
-            Outcome::Failed(_) => Settled::silently(false),
+            Outcome::Failed(_) => Settled::NOT_DONE,
         }
     }
 

@@ -1,6 +1,9 @@
 //! Remembers what the choice of nodes needs: where brokers could not be scheduled, and how new an Instance is. Pure.
 use super::plan::Broker;
-use crate::{controller::world::World, model::names::ObjectKey};
+use crate::{
+    controller::world::World,
+    model::{instance_name::InstanceKey, names::ObjectKey},
+};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +23,7 @@ pub(crate) struct Moves {
 
 #[derive(Debug, Clone, PartialEq)]
 struct Left {
-    instance: ObjectKey,
+    instance: InstanceKey,
     /// The digest of the broker's spec. A Pod with another digest may fit.
     digest: String,
     count: u32,

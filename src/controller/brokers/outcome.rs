@@ -1,7 +1,6 @@
 //! Defines the results of actions on brokers, and the notices for users. Pure.
 use super::plan::Broker;
-use crate::model::names::ObjectKey;
-use crate::model::typed_names::NodeName;
+use crate::model::typed_names::{ConfigurationKey, NodeName};
 use k8s_openapi::jiff::SignedDuration;
 
 /// The result of an action.
@@ -43,14 +42,16 @@ pub(crate) struct Settled {
 }
 
 impl Settled {
-    pub(crate) const DONE: Self = Self::silently(true);
-
-    pub(super) const fn silently(is_done: bool) -> Self {
-        Self {
-            is_done,
-            notice: None,
-        }
-    }
+    /// The effect of an outcome that is final and has no notice.
+    pub(crate) const DONE: Self = Self {
+        is_done: true,
+        notice: None,
+    };
+    /// The effect of an outcome after which the action is planned again.
+    pub(crate) const NOT_DONE: Self = Self {
+        is_done: false,
+        notice: None,
+    };
 
     /// Returns the effect of an outcome that is final and has a notice.
     pub(super) fn with(notice: Notice) -> Self {
@@ -83,7 +84,7 @@ pub(crate) enum Notice {
         retry_in: SignedDuration,
     },
     SpecInvalid {
-        configuration: ObjectKey,
+        configuration: ConfigurationKey,
         message: String,
     },
 }

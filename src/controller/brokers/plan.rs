@@ -22,7 +22,12 @@ use crate::{
         parts::part_of,
         world::{BrokerJob, BrokerPod, World},
     },
-    model::{names::ObjectKey, resource_name::ResourcePrefix, typed_names::NodeName},
+    model::{
+        instance_name::InstanceKey,
+        names::ObjectKey,
+        resource_name::ResourcePrefix,
+        typed_names::{ConfigurationKey, NodeName},
+    },
     store::plan::is_seen,
 };
 use k8s_openapi::jiff::Timestamp;
@@ -41,8 +46,8 @@ pub(crate) struct Input<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Broker {
     pub(crate) key: ObjectKey,
-    pub(crate) instance: ObjectKey,
-    pub(crate) configuration: ObjectKey,
+    pub(crate) instance: InstanceKey,
+    pub(crate) configuration: ConfigurationKey,
     /// The digest of the broker's Configuration now.
     pub(crate) digest: String,
 }
@@ -88,7 +93,7 @@ pub(crate) enum Action {
     },
     /// Remembers in the status of the Instance that there is a Job.
     Remember {
-        instance: ObjectKey,
+        instance: InstanceKey,
         owner: String,
         generation: i64,
     },
@@ -100,7 +105,7 @@ pub(crate) struct Plan {
     /// The part of the world of each action, in the same order.
     pub(crate) parts: Vec<String>,
     /// Configurations that no broker can be made of, with their digest. What runs of them goes on.
-    pub(crate) broken: BTreeMap<ObjectKey, (String, SpecError)>,
+    pub(crate) broken: BTreeMap<ConfigurationKey, (String, SpecError)>,
     pub(crate) reports: Reports,
     pub(crate) waits: Waits,
 }
@@ -161,7 +166,7 @@ struct Planner<'a> {
     device_reports: DeviceReports<'a>,
     /// The number of brokers of each node, by the value of the node's label, once it is needed.
     loads: Option<BTreeMap<String, usize>>,
-    specs: BTreeMap<&'a ObjectKey, specs::CheckedSpec>,
+    specs: BTreeMap<&'a ConfigurationKey, specs::CheckedSpec>,
     /// The number of Pods that this plan moves.
     moves: usize,
     /// The part of the world whose Instances are being planned.
@@ -174,7 +179,7 @@ struct Planner<'a> {
 struct Target<'a> {
     subject: Subject<'a>,
     uid: &'a str,
-    configuration_key: &'a ObjectKey,
+    configuration_key: &'a ConfigurationKey,
     configuration: &'a Configuration,
     /// True if no broker can be made of the broker spec.
     is_broken: bool,
@@ -215,8 +220,8 @@ impl Place<'_> {
 }
 
 impl<'a> Planner<'a> {
-    fn instance(&mut self, key: &'a ObjectKey, instance: &'a Instance) {
-        let configuration = instance.spec.configuration_key(&key.namespace);
+    fn instance(&mut self, key: &'a InstanceKey, instance: &'a Instance) {
+        let configuration: ConfigurationKey = instance.spec.configuration_key(&key.namespace);
         // If the Configuration is gone its Instances will be deleted. If it cannot be read, its brokers stay.
         let known = (self.input.world.configurations).get_key_value(&configuration);
         let Some(((configuration_key, configuration), uid)) =

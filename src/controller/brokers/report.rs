@@ -1,12 +1,12 @@
 //! Says of each Configuration how many of its brokers run, and why others do not. Pure.
 use crate::{
     api::{configuration::Problem, reason::Reason},
-    model::names::ObjectKey,
+    model::{instance_name::InstanceKey, typed_names::ConfigurationKey},
 };
 use std::collections::BTreeMap;
 
 /// The reports of all Configurations that ask for brokers and have a device.
-pub(crate) type Reports = BTreeMap<ObjectKey, Report>;
+pub(crate) type Reports = BTreeMap<ConfigurationKey, Report>;
 
 /// The number of brokers that a Configuration or an Instance should have, the number that run, and the first reason why others
 /// do not.
@@ -19,7 +19,7 @@ pub(crate) struct Report {
     /// The worst problem. Of two alike it is the one of the first object by name.
     pub(crate) first: Option<Found>,
     /// The reports of the Instances whose brokers do not all run.
-    pub(crate) instances: BTreeMap<ObjectKey, Report>,
+    pub(crate) instances: BTreeMap<InstanceKey, Report>,
 }
 
 /// A problem of one broker.
@@ -61,7 +61,7 @@ impl Report {
     }
 
     /// Adds the brokers of an Instance.
-    pub(crate) fn add_instance(&mut self, instance: &ObjectKey, of: Self) {
+    pub(crate) fn add_instance(&mut self, instance: &InstanceKey, of: Self) {
         self.wanted += of.wanted;
         self.running += of.running;
         if let Some(found) = of.first.clone() {
@@ -73,7 +73,7 @@ impl Report {
     }
 
     /// Returns the reason and the message of the condition `BrokersReady` of an Instance; `None` if its brokers run.
-    pub(crate) fn problem_of(&self, instance: &ObjectKey) -> Option<Problem> {
+    pub(crate) fn problem_of(&self, instance: &InstanceKey) -> Option<Problem> {
         let mut of = self.instances.get(instance)?.clone();
         if self.is_refused() {
             of.first.clone_from(&self.first);

@@ -1,6 +1,6 @@
 //! Remembers which broker specs of Configurations the API server accepts, and which ones are refused. Pure.
 use super::outcome::Notice;
-use crate::{controller::world::World, model::names::ObjectKey};
+use crate::{controller::world::World, model::typed_names::ConfigurationKey};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
 
@@ -9,9 +9,9 @@ const REPORTED_AGAIN: SignedDuration = SignedDuration::from_mins(5);
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Specs {
-    refused: BTreeMap<ObjectKey, Refused>,
+    refused: BTreeMap<ConfigurationKey, Refused>,
     /// The digest of each Configuration's spec that the API server has accepted.
-    accepted: BTreeMap<ObjectKey, String>,
+    accepted: BTreeMap<ConfigurationKey, String>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -24,14 +24,14 @@ struct Refused {
 
 impl Specs {
     pub(super) fn observe(&mut self, world: &World) {
-        let is_there = |key: &ObjectKey| world.configurations.contains_key(key);
+        let is_there = |key: &ConfigurationKey| world.configurations.contains_key(key);
         self.refused
             .retain(|configuration, _| is_there(configuration));
         self.accepted
             .retain(|configuration, _| is_there(configuration));
     }
 
-    pub(super) fn accept(&mut self, configuration: &ObjectKey, digest: &str) {
+    pub(super) fn accept(&mut self, configuration: &ConfigurationKey, digest: &str) {
         self.refused.remove(configuration);
         self.accepted
             .insert(configuration.clone(), digest.to_owned());
@@ -40,7 +40,7 @@ impl Specs {
     /// Records that no broker can be made of a spec. Returns the notice, unless it was reported.
     pub(crate) fn refuse(
         &mut self,
-        configuration: &ObjectKey,
+        configuration: &ConfigurationKey,
         digest: &str,
         message: &str,
         now: Timestamp,
@@ -62,12 +62,12 @@ impl Specs {
     }
 
     /// Returns whether the API server has accepted a broker of this spec.
-    pub(crate) fn is_accepted(&self, configuration: &ObjectKey, digest: &str) -> bool {
+    pub(crate) fn is_accepted(&self, configuration: &ConfigurationKey, digest: &str) -> bool {
         (self.accepted.get(configuration)).is_some_and(|accepted| accepted == digest)
     }
 
     /// Returns why the spec of this digest was refused, if it was and no broker was created since.
-    pub(crate) fn refusal(&self, configuration: &ObjectKey, digest: &str) -> Option<&str> {
+    pub(crate) fn refusal(&self, configuration: &ConfigurationKey, digest: &str) -> Option<&str> {
         let refused = self.refused.get(configuration)?;
         (refused.digest == digest).then_some(&refused.message)
     }

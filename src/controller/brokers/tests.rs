@@ -9,6 +9,7 @@ use crate::{
         Settings,
         world::{BrokerJob, Meta, NodeState},
     },
+    model::names::Key,
 };
 use http_body_util::Full;
 use hyper::{Request, Response, body::Bytes};
@@ -73,8 +74,8 @@ fn world(broker: Value) -> World {
         ..NodeState::default()
     };
     World {
-        configurations: BTreeMap::from([(ObjectKey::new("ns", "cam"), Arc::new(configuration))]),
-        instances: BTreeMap::from([(ObjectKey::new("ns", "cam-1"), Arc::new(instance))]),
+        configurations: BTreeMap::from([(Key::new("ns", "cam"), Arc::new(configuration))]),
+        instances: BTreeMap::from([(Key::new("ns", "cam-1"), Arc::new(instance))]),
         nodes: BTreeMap::from([("a".into(), Arc::new(node))]),
         ..World::default()
     }
@@ -189,7 +190,7 @@ async fn the_job_of_the_old_spec_stays_while_the_new_one_is_refused_and_the_fiel
     let (pass, _, reports) = one_pass_reported(client, world, true).await;
     assert!(pass.failed.is_empty());
     assert_eq!(lines(&requests), [JOBS]);
-    let problem = reports[&ObjectKey::new("ns", "cam")].problem();
+    let problem = reports[&Key::new("ns", "cam")].problem();
     assert_eq!(problem.reason, "BrokerSpecInvalid");
     assert!(problem.message.contains("spec.template.spec.containers"));
 }

@@ -2,7 +2,7 @@
 //! after [`LOST_AFTER`]. Pure.
 use crate::{
     controller::{pace::elapsed, world::World},
-    model::names::ObjectKey,
+    model::instance_name::InstanceKey,
 };
 use k8s_openapi::jiff::Timestamp;
 use std::{
@@ -35,7 +35,7 @@ pub(crate) struct AbsentNode {
     /// The time for which it had been absent when it was noticed.
     pub(crate) before: Duration,
     /// The Instances that it was taken out of since. Its agent lives if one of them names it again.
-    pub(crate) left: BTreeMap<ObjectKey, Instant>,
+    pub(crate) left: BTreeMap<InstanceKey, Instant>,
     /// The uid of its NodeDevices now.
     pub(crate) object_uid: Option<String>,
     /// The uid of its NodeDevices when the node became lost. Another uid since then means that its agent lives.
@@ -43,7 +43,7 @@ pub(crate) struct AbsentNode {
     /// The last look for its Pods, where it is deleted.
     pub(crate) look: Option<Look>,
     /// The reported warnings about its slots.
-    pub(crate) reported: BTreeSet<(ObjectKey, Wait)>,
+    pub(crate) reported: BTreeSet<(InstanceKey, Wait)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -106,7 +106,7 @@ impl AbsentNode {
             absent.left.clear();
             absent.uid_when_lost.clone_from(&absent.object_uid);
         }
-        let has_joined = |key: &ObjectKey| {
+        let has_joined = |key: &InstanceKey| {
             let instance = world.instances.get(key);
             instance.is_some_and(|instance| instance.spec.names_node(name))
         };
@@ -128,7 +128,7 @@ impl AbsentNode {
     }
 
     /// Returns whether the wait was reported on an Instance.
-    pub(crate) fn is_reported(&self, key: &ObjectKey, wait: Wait) -> bool {
+    pub(crate) fn is_reported(&self, key: &InstanceKey, wait: Wait) -> bool {
         self.reported.contains(&(key.clone(), wait))
     }
 
@@ -137,7 +137,7 @@ impl AbsentNode {
     }
 
     /// Returns how long its agent may yet take to join an Instance again.
-    pub(crate) fn rejoins_in(&self, key: &ObjectKey, is_named: bool, now: Instant) -> Duration {
+    pub(crate) fn rejoins_in(&self, key: &InstanceKey, is_named: bool, now: Instant) -> Duration {
         let out = match self.left.get(key) {
             _ if is_named => Duration::ZERO,
             Some(left) => now - *left,

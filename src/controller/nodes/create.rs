@@ -12,9 +12,9 @@ use crate::{
     },
     controller::world::World,
     model::{
-        names::ObjectKey,
+        instance_name::{InstanceKey, InstanceName},
         slot::{SlotId, SlotOwner},
-        typed_names::NodeName,
+        typed_names::{ConfigurationKey, NodeName},
     },
 };
 use kube::Resource as _;
@@ -30,8 +30,8 @@ pub(crate) fn new_instances(
 ) -> Vec<Instance> {
     // Another Configuration may have an Instance of the name.
     let instances = &world.whole().instances;
-    let mut names: BTreeSet<ObjectKey> = BTreeSet::new();
-    let mut counts: BTreeMap<ObjectKey, i64> = BTreeMap::new();
+    let mut names: BTreeSet<InstanceKey> = BTreeSet::new();
+    let mut counts: BTreeMap<ConfigurationKey, i64> = BTreeMap::new();
     for (key, instance) in world.instances.iter().filter(|(_, i)| i.spec.shared) {
         let of = instance.spec.configuration_key(&key.namespace);
         *counts.entry(of).or_default() += 1;
@@ -52,15 +52,15 @@ pub(crate) fn new_instances(
         seen.retain(|node, report| report.is_healthy() && is_there(node));
         let most = configuration.spec.max_nodes;
         let most = most.and_then(|most| usize::try_from(most).ok());
-        let key = |name: &str| ObjectKey::new(&device.configuration.namespace, name);
+        let key = |name: &InstanceName| InstanceKey::new(&device.configuration.namespace, name);
         let candidates = names_of(device);
-        let is_taken = |key: &ObjectKey| instances.contains_key(key) || names.contains(key);
-        let free = (candidates.iter()).find(|name| !is_taken(&key(name.as_str())));
+        let is_taken = |key: &InstanceKey| instances.contains_key(key) || names.contains(key);
+        let free = (candidates.iter()).find(|name| !is_taken(&key(name)));
         let Some(name) = free else { continue };
         let seen = first_in_order(name.as_str(), seen, most.unwrap_or(usize::MAX));
         if let Some(instance) = instance(device, configuration, name.as_str(), &seen) {
             *count += 1;
-            names.insert(key(name.as_str()));
+            names.insert(key(name));
             made.push(instance);
         }
     }
@@ -99,7 +99,7 @@ fn instance(
         .collect();
     let digest = name.rsplit_once('-').map_or("", |(_, digest)| digest);
     let spec = InstanceSpec {
-        configuration_name: device.configuration.name.as_str().into(),
+        configuration_name: device.configuration.name.clone(),
         cdi_name: format!("{}/{}={digest}", names::GROUP, device.configuration.name),
         capacity: configuration.spec.capacity,
         broker_properties: properties.clone(),

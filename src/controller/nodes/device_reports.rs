@@ -8,10 +8,10 @@ use crate::{
     controller::world::World,
     model::{
         device::{DeviceId, Scope},
-        instance_name::InstanceName,
-        names::{ObjectKey, digest_32},
+        instance_name::{InstanceKey, InstanceName},
+        names::digest_32,
         pin::Pin,
-        typed_names::NodeName,
+        typed_names::{ConfigurationKey, ConfigurationName, NodeName},
     },
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,12 +19,12 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The identity of a device in the cluster.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Identity {
-    pub(crate) configuration: ObjectKey,
+    pub(crate) configuration: ConfigurationKey,
     pub(crate) device: String,
 }
 
 /// An Instance, and the Configuration whose Instance a report says that it is.
-type Named = (ObjectKey, String);
+type Named = (InstanceKey, ConfigurationName);
 
 /// The reports of all nodes about one device.
 pub(crate) type NodeReports<'a> = BTreeMap<&'a NodeName, &'a SeenDevice>;
@@ -36,18 +36,18 @@ pub(crate) struct DeviceReports<'a> {
     /// The reports that name an Instance of their Configuration instead of a device.
     by_instance: BTreeMap<Named, NodeReports<'a>>,
     /// The Instance of each device that has one.
-    instances: BTreeMap<Identity, ObjectKey>,
+    instances: BTreeMap<Identity, InstanceKey>,
     /// The device of each Instance in `instances`.
-    devices: BTreeMap<ObjectKey, Identity>,
+    devices: BTreeMap<InstanceKey, Identity>,
     /// The nodes that have looked everywhere for the devices of each Configuration.
-    complete: BTreeMap<ObjectKey, BTreeSet<&'a NodeName>>,
+    complete: BTreeMap<ConfigurationKey, BTreeSet<&'a NodeName>>,
 }
 
 impl<'a> DeviceReports<'a> {
     pub(crate) fn new(world: &'a World) -> Self {
         let mut device_reports = Self::default();
         for (node, report) in world.views() {
-            let of = ObjectKey::new(&report.namespace, &report.name);
+            let of = ConfigurationKey::new(&report.namespace, report.name.as_str());
             if report.complete {
                 let nodes = device_reports.complete.entry(of.clone()).or_default();
                 nodes.insert(node);
@@ -55,8 +55,8 @@ impl<'a> DeviceReports<'a> {
             for device in &report.devices {
                 let reports = match (&device.id, &device.instance) {
                     (_, Some(name)) => {
-                        let key = ObjectKey::new(&report.namespace, name);
-                        let named = (key, report.name.clone());
+                        let key = InstanceKey::new(&report.namespace, name.as_str());
+                        let named = (key, of.name.clone());
                         device_reports.by_instance.entry(named).or_default()
                     }
                     (Some(id), None) => {
@@ -98,7 +98,7 @@ impl<'a> DeviceReports<'a> {
             .collect();
         for device in unknown {
             let [short, _] = names_of(&device);
-            let key = ObjectKey::new(&device.configuration.namespace, short.as_str());
+            let key = InstanceKey::new(&device.configuration.namespace, short);
             let there = world.instances.get(&key);
             let is_akris = |instance: &Instance| {
                 instance.spec.shared
@@ -115,23 +115,23 @@ impl<'a> DeviceReports<'a> {
 
     /// Returns whether the node has looked everywhere for this Configuration. If so, it does not see a device that its report
     /// leaves out. If not, the Instance keeps what it says of the node.
-    pub(crate) fn has_complete_report(&self, of: &ObjectKey, node: &NodeName) -> bool {
+    pub(crate) fn has_complete_report(&self, of: &ConfigurationKey, node: &NodeName) -> bool {
         let nodes = self.complete.get(of);
         nodes.is_some_and(|nodes| nodes.contains(node))
     }
 
     /// Returns the reports about an Instance's device. A second Instance of the same device has none.
-    pub(crate) fn of(&self, key: &ObjectKey, instance: &Instance) -> NodeReports<'a> {
+    pub(crate) fn of(&self, key: &InstanceKey, instance: &Instance) -> NodeReports<'a> {
         let device = self.devices.get(key);
         let by_device = device.and_then(|device| self.by_device.get(device));
-        let named = (key.clone(), instance.spec.configuration_name.to_string());
+        let named = (key.clone(), instance.spec.configuration_name.clone());
         let by_instance = self.by_instance.get(&named);
         let all = by_instance.into_iter().chain(by_device).flatten();
         all.map(|(node, device)| (*node, *device)).collect()
     }
 
     /// Returns the device of an Instance, if the Instance is the device's only or first one.
-    pub(crate) fn device(&self, key: &ObjectKey) -> Option<&Identity> {
+    pub(crate) fn device(&self, key: &InstanceKey) -> Option<&Identity> {
         self.devices.get(key)
     }
 
@@ -143,7 +143,7 @@ impl<'a> DeviceReports<'a> {
 }
 
 /// Returns the device that an Instance was made for.
-fn identity(key: &ObjectKey, instance: &Instance) -> Option<Identity> {
+fn identity(key: &InstanceKey, instance: &Instance) -> Option<Identity> {
     let annotations = instance.metadata.annotations.as_ref()?;
     let id = annotations.get(names::DEVICE_ID)?;
     Some(Identity {
@@ -155,7 +155,7 @@ fn identity(key: &ObjectKey, instance: &Instance) -> Option<Identity> {
 /// Returns the names that the Instance of a shared device may have.
 pub(crate) fn names_of(identity: &Identity) -> [InstanceName; 2] {
     InstanceName::candidates(
-        &identity.configuration.name.as_str().into(),
+        &identity.configuration.name,
         &DeviceId::new(&identity.device),
         Scope::Shared,
         &NodeName::default(),

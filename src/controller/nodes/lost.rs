@@ -24,7 +24,11 @@ use crate::{
         parts::part_of,
         world::{NodeState, World},
     },
-    model::{names::ObjectKey, slot::SlotOwner, typed_names::NodeName},
+    model::{
+        instance_name::InstanceKey,
+        slot::SlotOwner,
+        typed_names::{ConfigurationKey, NodeName},
+    },
     store::plan::is_seen,
 };
 use k8s_openapi::jiff::Timestamp;
@@ -59,7 +63,7 @@ pub(crate) struct Outage {
     pub(crate) of: usize,
     since: Instant,
     /// The Configurations that it was reported on.
-    reported: BTreeSet<ObjectKey>,
+    reported: BTreeSet<ConfigurationKey>,
 }
 
 /// The time at which the slots of a lost node are released.
@@ -76,7 +80,7 @@ pub(crate) enum Outlook {
 /// A node's place in an Instance.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place<'a> {
-    pub(crate) instance: &'a ObjectKey,
+    pub(crate) instance: &'a InstanceKey,
     /// The Instance names the node.
     pub(crate) is_named: bool,
 }
@@ -116,7 +120,7 @@ impl Memory {
             if was_outage || self.outage.is_some() {
                 (absent.noticed, absent.before) = (now.instant, Duration::ZERO);
             }
-            let is_there = |key: &ObjectKey| world.whole().instances.contains_key(key);
+            let is_there = |key: &InstanceKey| world.whole().instances.contains_key(key);
             absent.left.retain(|key, _| is_there(key));
             absent.reported.retain(|(key, _)| is_there(key));
             self.absent.insert(name, absent);
@@ -129,7 +133,7 @@ impl Memory {
 
     fn notice_seen(&mut self, world: &World, now: Instant) {
         let device_reports = DeviceReports::new(world);
-        let says_so = |key: &ObjectKey, instance: &Instance| {
+        let says_so = |key: &InstanceKey, instance: &Instance| {
             let reports = device_reports.of(key, instance);
             reports.values().any(|report| report.is_healthy())
         };
@@ -181,7 +185,7 @@ impl Memory {
     /// `nodes` were taken out of an Instance.
     pub(crate) fn left<'n>(
         &mut self,
-        key: &ObjectKey,
+        key: &InstanceKey,
         nodes: impl IntoIterator<Item = &'n NodeName>,
         now: Instant,
     ) {
@@ -215,7 +219,7 @@ impl Memory {
     pub(crate) fn leaves(
         &self,
         node: &NodeName,
-        key: &ObjectKey,
+        key: &InstanceKey,
         is_shared: bool,
         now: Instant,
     ) -> bool {
@@ -290,14 +294,14 @@ impl Memory {
     }
 
     /// Records a report on an Instance.
-    pub(crate) fn tell(&mut self, node: &NodeName, key: &ObjectKey, wait: Wait) {
+    pub(crate) fn tell(&mut self, node: &NodeName, key: &InstanceKey, wait: Wait) {
         if let Some(absent) = self.absent.get_mut(node) {
             absent.reported.insert((key.clone(), wait));
         }
     }
 
     /// Records a report on a Configuration.
-    pub(crate) fn tell_outage(&mut self, configuration: &ObjectKey) {
+    pub(crate) fn tell_outage(&mut self, configuration: &ConfigurationKey) {
         if let Some(outage) = &mut self.outage {
             outage.reported.insert(configuration.clone());
         }
@@ -311,7 +315,7 @@ impl Outage {
     }
 
     /// Returns whether the outage is to be reported on a Configuration.
-    pub(crate) fn is_news(&self, configuration: &ObjectKey, now: Instant) -> bool {
+    pub(crate) fn is_news(&self, configuration: &ConfigurationKey, now: Instant) -> bool {
         self.lasts_in(now).is_zero() && !self.reported.contains(configuration)
     }
 }

@@ -8,9 +8,9 @@ use super::{
 use crate::{
     api::{condition, instance::Instance, names},
     model::{
-        names::ObjectKey,
+        instance_name::InstanceKey,
         patch::{add, remove},
-        typed_names::NodeName,
+        typed_names::{ConfigurationKey, NodeName},
     },
     store::{
         kubernetes::plan::{self as written, with_map},
@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 impl Planner<'_> {
     /// Returns what the nodes say of a device that is shared. Of one of its own, its agent writes it.
-    pub(super) fn reports(&self, key: &ObjectKey, instance: &Instance) -> NodeReports<'_> {
+    pub(super) fn reports(&self, key: &InstanceKey, instance: &Instance) -> NodeReports<'_> {
         match instance.spec.shared {
             true => self.device_reports.of(key, instance),
             false => NodeReports::new(),
@@ -34,13 +34,13 @@ impl Planner<'_> {
     /// `change`.
     pub(super) fn nodes(
         &self,
-        key: &ObjectKey,
+        key: &InstanceKey,
         instance: &Instance,
         reports: &NodeReports<'_>,
         change: &mut Change,
     ) -> Vec<NodeName> {
         let is_shared = instance.spec.shared;
-        let of = instance.spec.configuration_key(&key.namespace);
+        let of: ConfigurationKey = instance.spec.configuration_key(&key.namespace);
         let is_offered =
             |node: &NodeName| reports.get(node).is_some_and(|report| report.is_offered());
         let mut nodes = vec![];
@@ -84,12 +84,12 @@ impl Planner<'_> {
     /// A node that does not see the device is not counted.
     fn trim_to_max_nodes(
         &self,
-        key: &ObjectKey,
+        key: &InstanceKey,
         instance: &Instance,
         nodes: &mut Vec<NodeName>,
         reports: &NodeReports<'_>,
     ) -> usize {
-        let of = instance.spec.configuration_key(&key.namespace);
+        let of: ConfigurationKey = instance.spec.configuration_key(&key.namespace);
         let configuration = self.world.configurations.get(&of);
         let Some(most) = configuration.and_then(|c| c.spec.max_nodes) else {
             return usize::MAX;
@@ -109,7 +109,7 @@ impl Planner<'_> {
     /// Changes the values that a shared Instance has from its Configuration and its first node.
     pub(super) fn described(
         &self,
-        key: &ObjectKey,
+        key: &InstanceKey,
         instance: &Instance,
         nodes: &[NodeName],
         reports: &NodeReports<'_>,
@@ -160,7 +160,7 @@ impl Planner<'_> {
         change: &mut Change,
     ) -> Vec<PatchOperation> {
         let namespace = instance.metadata.namespace.as_deref().unwrap_or_default();
-        let of = instance.spec.configuration_key(namespace);
+        let of: ConfigurationKey = instance.spec.configuration_key(namespace);
         let labels = instance.metadata.labels.as_ref();
         let holders: BTreeSet<NodeName> = holders(instance).map(|(_, node)| node).collect();
         let mut operations = vec![];

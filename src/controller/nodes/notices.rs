@@ -10,13 +10,13 @@ use crate::{
         names::OUT_OF_SERVICE,
         reason::Reason,
     },
-    model::{names::ObjectKey, slot::used_slots, typed_names::NodeName},
+    model::{instance_name::InstanceKey, slot::used_slots, typed_names::NodeName},
 };
 
 /// A warning on an Instance, which is reported once.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Notice {
-    pub(crate) instance: ObjectKey,
+    pub(crate) instance: InstanceKey,
     pub(crate) node: NodeName,
     pub(crate) wait: Wait,
     pub(crate) note: String,

@@ -20,10 +20,10 @@ use crate::{
     },
     controller::{agenda::Waits, pace::elapsed, parts::part_of, world::World},
     model::{
-        names::ObjectKey,
+        instance_name::InstanceKey,
         patch::{add, remove, test},
         slot::{SlotId, SlotOwner},
-        typed_names::NodeName,
+        typed_names::{ConfigurationKey, ConfigurationName, NodeName},
     },
 };
 use json_patch::{Patch, PatchOperation};
@@ -44,7 +44,7 @@ pub(crate) struct Plan {
     /// Warnings that were not reported before.
     pub(crate) notices: Vec<Notice>,
     /// The Configurations on which an outage was not reported before.
-    pub(crate) outage_on: BTreeSet<ObjectKey>,
+    pub(crate) outage_on: BTreeSet<ConfigurationKey>,
     pub(crate) waits: Waits,
 }
 
@@ -55,11 +55,11 @@ pub(crate) enum Action {
     Create(Box<Instance>),
     /// An Instance that no node is left for, or whose Configuration is gone.
     Delete {
-        key: ObjectKey,
+        key: InstanceKey,
         uid: String,
         resource_version: String,
         /// The Configuration that must be gone.
-        orphan_of: Option<ObjectKey>,
+        orphan_of: Option<ConfigurationKey>,
     },
     /// Deletes the NodeDevices of a lost node. Its agent, if it lives, creates them again.
     DeleteNodeDevices {
@@ -68,7 +68,7 @@ pub(crate) enum Action {
     },
     /// Takes Akri's finalizers off a Configuration.
     Strip {
-        key: ObjectKey,
+        key: ConfigurationKey,
         patch: Patch,
     },
 }
@@ -76,18 +76,18 @@ pub(crate) enum Action {
 impl Action {
     /// Returns the part of the world that it belongs to; an empty name if that is none.
     pub(crate) fn part(&self, world: &World) -> String {
-        let of = |key: &ObjectKey| {
+        let of = |key: &InstanceKey| {
             let instance = world.instances.get(key);
-            instance.map(|instance| instance.spec.configuration_name.to_string())
+            instance.map(|instance| &instance.spec.configuration_name)
         };
         let configuration = match self {
             Self::Change(change) => of(&change.key),
-            Self::Create(instance) => Some(instance.spec.configuration_name.to_string()),
+            Self::Create(instance) => Some(&instance.spec.configuration_name),
             Self::Delete { key, .. } => of(key),
             Self::DeleteNodeDevices { .. } => None,
-            Self::Strip { key, .. } => Some(key.name.clone()),
+            Self::Strip { key, .. } => Some(&key.name),
         };
-        part_of(&configuration.unwrap_or_default()).into_owned()
+        part_of(configuration.map_or("", ConfigurationName::as_str)).into_owned()
     }
 
     pub(crate) fn is_creation(&self) -> bool {
@@ -103,7 +103,7 @@ impl Action {
 /// The changes of one Instance.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Change {
-    pub(crate) key: ObjectKey,
+    pub(crate) key: InstanceKey,
     pub(crate) patch: Option<Patch>,
     pub(crate) status: Option<Patch>,
     /// The nodes that are taken out though they are there.
@@ -184,7 +184,7 @@ impl Planner<'_> {
         !self.world.nodes.contains_key(node)
     }
 
-    fn change(&self, key: &ObjectKey, instance: &Instance) -> Option<Change> {
+    fn change(&self, key: &InstanceKey, instance: &Instance) -> Option<Change> {
         let mut change = Change {
             key: key.clone(),
             patch: None,
@@ -212,7 +212,7 @@ impl Planner<'_> {
 
     fn released(
         &self,
-        key: &ObjectKey,
+        key: &InstanceKey,
         instance: &Instance,
         change: &mut Change,
     ) -> Vec<PatchOperation> {
@@ -235,7 +235,7 @@ impl Planner<'_> {
 
     /// Returns what happens to the slots of a node in an Instance; `None` if the node is not lost, or its agent has
     /// joined again.
-    fn outlook(&self, key: &ObjectKey, instance: &Instance, node: &NodeName) -> Option<Outlook> {
+    fn outlook(&self, key: &InstanceKey, instance: &Instance, node: &NodeName) -> Option<Outlook> {
         let is_named = instance.spec.names_node(node);
         let is_shared = instance.spec.shared;
         let leaves = (self.memory).leaves(node, key, is_shared, self.instant);
@@ -260,8 +260,8 @@ impl Planner<'_> {
     }
 
     /// Returns what the Configuration says of slots of lost nodes; one that cannot be read may say never.
-    fn release_after(&self, key: &ObjectKey, instance: &Instance) -> Option<Duration> {
-        let of = instance.spec.configuration_key(&key.namespace);
+    fn release_after(&self, key: &InstanceKey, instance: &Instance) -> Option<Duration> {
+        let of: ConfigurationKey = instance.spec.configuration_key(&key.namespace);
         let seconds = match self.world.configurations.get(&of) {
             Some(configuration) => configuration.spec.slot_release_seconds,
             None if self.world.unreadable.contains_key(&of) => 0,
@@ -272,7 +272,7 @@ impl Planner<'_> {
     }
 
     /// Says why slots of lost nodes are not free, and when to look again.
-    fn report_held_slots(&self, key: &ObjectKey, instance: &Instance, plan: &mut Plan) {
+    fn report_held_slots(&self, key: &InstanceKey, instance: &Instance, plan: &mut Plan) {
         let mut held: BTreeMap<NodeName, Vec<&str>> = BTreeMap::new();
         for (slot, node) in holders(instance) {
             held.entry(node).or_default().push(slot);
@@ -288,7 +288,7 @@ impl Planner<'_> {
                     plan.waits.add(&part, left);
                 }
                 (Outlook::Outage, Some(outage)) => {
-                    let of = instance.spec.configuration_key(&key.namespace);
+                    let of: ConfigurationKey = instance.spec.configuration_key(&key.namespace);
                     let is_news = outage.is_news(&of, self.instant);
                     plan.outage_on.extend(is_news.then_some(of));
                 }
@@ -313,8 +313,8 @@ impl Planner<'_> {
 
     /// Returns the Configuration of a shared Instance, if it was deleted. The controller then deletes the Instance, because no
     /// agent does.
-    fn orphan_of(&self, key: &ObjectKey, instance: &Instance) -> Option<ObjectKey> {
-        let of = instance.spec.configuration_key(&key.namespace);
+    fn orphan_of(&self, key: &InstanceKey, instance: &Instance) -> Option<ConfigurationKey> {
+        let of: ConfigurationKey = instance.spec.configuration_key(&key.namespace);
         let is_there =
             self.world.configurations.contains_key(&of) || self.world.unreadable.contains_key(&of);
         let is_deleting = instance.metadata.deletion_timestamp.is_some();
@@ -322,7 +322,7 @@ impl Planner<'_> {
     }
 
     /// Returns the time until an Instance without nodes is deleted. No agent is left to do it.
-    fn deleted_in(&self, key: &ObjectKey, instance: &Instance) -> Option<Duration> {
+    fn deleted_in(&self, key: &InstanceKey, instance: &Instance) -> Option<Duration> {
         let is_deleting = instance.metadata.deletion_timestamp.is_some();
         if is_deleting || !instance.spec.nodes.is_empty() || holders(instance).next().is_some() {
             return None;
@@ -331,7 +331,7 @@ impl Planner<'_> {
         // The agent of a node that has no Node says again and again that it sees the device.
         let seen = self.memory.last_seen(instance);
         let calm = seen.map_or(Duration::MAX, |seen| self.instant - seen);
-        let of = instance.spec.configuration_key(&key.namespace);
+        let of: ConfigurationKey = instance.spec.configuration_key(&key.namespace);
         let grace = match self.world.configurations.get(&of) {
             Some(configuration) => {
                 let seconds = u64::try_from(configuration.spec.grace_period_seconds);
@@ -361,7 +361,7 @@ fn without_connection_digest(instance: &Instance, slot: &str) -> Option<PatchOpe
     has_digest.then(|| remove(&["metadata", "annotations", &annotation]))
 }
 
-fn delete(key: &ObjectKey, metadata: &ObjectMeta, orphan_of: Option<ObjectKey>) -> Action {
+fn delete(key: &InstanceKey, metadata: &ObjectMeta, orphan_of: Option<ConfigurationKey>) -> Action {
     Action::Delete {
         key: key.clone(),
         uid: metadata.uid.clone().unwrap_or_default(),
@@ -370,7 +370,7 @@ fn delete(key: &ObjectKey, metadata: &ObjectMeta, orphan_of: Option<ObjectKey>) 
     }
 }
 
-fn strip(key: &ObjectKey, configuration: &Configuration) -> Option<Action> {
+fn strip(key: &ConfigurationKey, configuration: &Configuration) -> Option<Action> {
     let operations = without_akris(&configuration.metadata);
     let patch = as_seen(&configuration.metadata, operations)?;
     Some(Action::Strip {

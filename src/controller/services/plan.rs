@@ -7,7 +7,11 @@ use crate::{
         parts::part_of,
         world::{OwnedService, World},
     },
-    model::names::{ObjectKey, digest_32, shortened},
+    model::{
+        instance_name::InstanceKey,
+        names::{Key, ObjectKey, digest_32, shortened},
+        typed_names::ConfigurationKey,
+    },
 };
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -160,8 +164,8 @@ fn brokers(world: &World) -> BTreeMap<(&str, &str, &str), Brokers> {
 
 /// The digests of the specs: one of each, not one for each Instance.
 struct Digests {
-    instance: BTreeMap<ObjectKey, String>,
-    configuration: BTreeMap<ObjectKey, String>,
+    instance: BTreeMap<ConfigurationKey, String>,
+    configuration: BTreeMap<ConfigurationKey, String>,
 }
 
 impl Digests {
@@ -189,18 +193,18 @@ fn given(spec: Option<&Value>) -> Option<&Value> {
 fn instance_service<'a>(
     world: &'a World,
     digests: &'a Digests,
-    key: &ObjectKey,
+    key: &InstanceKey,
     instance: &Instance,
 ) -> Option<Wanted<'a>> {
     if instance.metadata.deletion_timestamp.is_some() {
         return None;
     }
-    let of = instance.spec.configuration_key(&key.namespace);
+    let of: ConfigurationKey = instance.spec.configuration_key(&key.namespace);
     let configuration = world.configurations.get(&of)?;
     let owner = Owner {
         kind: "Instance",
         part: part_of(&of.name).into_owned(),
-        key: key.clone(),
+        key: key.untyped(),
         uid: instance.metadata.uid.clone().unwrap_or_default(),
     };
     let spec = given(configuration.spec.instance_service_spec.as_ref());
@@ -210,13 +214,13 @@ fn instance_service<'a>(
 
 fn configuration_service<'a>(
     digests: &'a Digests,
-    key: &ObjectKey,
+    key: &ConfigurationKey,
     configuration: &'a Configuration,
 ) -> Wanted<'a> {
     let owner = Owner {
         kind: "Configuration",
         part: part_of(&key.name).into_owned(),
-        key: key.clone(),
+        key: key.untyped(),
         uid: configuration.metadata.uid.clone().unwrap_or_default(),
     };
     let spec = given(configuration.spec.configuration_service_spec.as_ref());
@@ -237,8 +241,8 @@ fn wanted<'a>(
     }
 }
 
-pub(crate) fn service_key(owner: &ObjectKey) -> ObjectKey {
-    let name = format!("{}-svc", owner.name.replace('.', "-"));
+pub(crate) fn service_key<Name: AsRef<str>>(owner: &Key<Name>) -> ObjectKey {
+    let name = format!("{}-svc", owner.name.as_ref().replace('.', "-"));
     ObjectKey::new(&owner.namespace, shortened(&name, NAME_LIMIT))
 }
 

@@ -8,8 +8,9 @@ use crate::{
     },
     controller::{brokers::report::Reports, world::World},
     model::{
-        names::ObjectKey,
+        instance_name::InstanceKey,
         patch::{add, remove, test},
+        typed_names::ConfigurationKey,
     },
 };
 use json_patch::{Patch, PatchOperation};
@@ -18,12 +19,16 @@ use serde_json::{Value, json};
 
 /// Returns the writes of the condition. A broker that only starts is nothing wrong: an Instance whose brokers start and
 /// run costs no write.
-pub(super) fn patches(world: &World, brokers: &Reports, now: Timestamp) -> Vec<(ObjectKey, Patch)> {
-    let patch = |(key, instance): (&ObjectKey, &std::sync::Arc<Instance>)| {
+pub(super) fn patches(
+    world: &World,
+    brokers: &Reports,
+    now: Timestamp,
+) -> Vec<(InstanceKey, Patch)> {
+    let patch = |(key, instance): (&InstanceKey, &std::sync::Arc<Instance>)| {
         if instance.metadata.deletion_timestamp.is_some() {
             return None;
         }
-        let of = instance.spec.configuration_key(&key.namespace);
+        let of: ConfigurationKey = instance.spec.configuration_key(&key.namespace);
         let generation = world.configurations.get(&of)?.metadata.generation;
         let report = brokers.get(&of);
         // A report about an earlier generation says nothing of this one.

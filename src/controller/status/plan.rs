@@ -9,7 +9,7 @@ use crate::{
         configuration::{Configuration, ConfigurationStatus, NodeReport, Problem},
         node_devices::ConfigurationView,
         reason::Reason,
-        same_name::{first_of_each_name, name_taken},
+        same_name::{Winner, first_of_each_name, name_taken},
     },
     controller::{
         agenda::Waits,
@@ -19,10 +19,10 @@ use crate::{
         world::World,
     },
     model::{
+        instance_name::InstanceKey,
         limits,
-        names::ObjectKey,
         patch::{add, remove, test},
-        typed_names::NodeName,
+        typed_names::{ConfigurationKey, NodeName},
     },
 };
 use json_patch::Patch;
@@ -39,17 +39,17 @@ pub(crate) struct Plan {
     pub(crate) waits: Waits,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Kind {
-    Configuration,
-    Instance,
+/// An object with a status that the controller writes.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Object {
+    Configuration(ConfigurationKey),
+    Instance(InstanceKey),
 }
 
 /// A write of the status of a Configuration or an Instance.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Action {
-    pub(crate) kind: Kind,
-    pub(crate) key: ObjectKey,
+    pub(crate) object: Object,
     pub(crate) patch: Patch,
     /// The nodes that are taken for deleted.
     pub(crate) gone: BTreeSet<NodeName>,
@@ -60,17 +60,19 @@ pub(crate) struct Action {
 impl Action {
     /// Returns the part of the world that it belongs to.
     pub(crate) fn part<'a>(&'a self, world: &'a World) -> Cow<'a, str> {
-        let instance = match self.kind {
-            Kind::Configuration => None,
-            Kind::Instance => world.instances.get(&self.key),
-        };
-        let of = instance.map(|instance| instance.spec.configuration_name.as_str());
-        part_of(of.unwrap_or(&self.key.name))
+        part_of(match &self.object {
+            Object::Configuration(key) => &key.name,
+            Object::Instance(key) => {
+                let instance = world.instances.get(key);
+                let of = instance.map(|instance| instance.spec.configuration_name.as_str());
+                of.unwrap_or(&key.name)
+            }
+        })
     }
 }
 
 /// The problems of the Services of Configurations.
-pub(crate) type Problems = BTreeMap<ObjectKey, Problem>;
+pub(crate) type Problems = BTreeMap<ConfigurationKey, Problem>;
 
 /// The inputs of a plan.
 #[derive(Clone, Copy)]
@@ -108,8 +110,7 @@ pub(crate) fn plan(seen: Seen<'_>, now: Timestamp) -> Plan {
     }
     let patches = instances::patches(world, seen.brokers, now).into_iter();
     (plan.actions).extend(patches.map(|(key, patch)| Action {
-        kind: Kind::Instance,
-        key,
+        object: Object::Instance(key),
         patch,
         gone: BTreeSet::new(),
         troubles: vec![],
@@ -129,8 +130,8 @@ fn counts(world: &World) -> BTreeMap<(&str, &str), i64> {
 }
 
 /// Returns the Configuration of each name that nodes use: the oldest one, by the same rule as in agents.
-fn oldest_of_each_name(world: &World) -> BTreeMap<&str, &ObjectKey> {
-    let age = |key: &ObjectKey| {
+fn oldest_of_each_name(world: &World) -> BTreeMap<&str, &ConfigurationKey> {
+    let age = |key: &ConfigurationKey| {
         let created: Option<&Time> = (world.configurations.get(key))
             .and_then(|configuration| configuration.metadata.creation_timestamp.as_ref());
         created.map(|time| time.0)
@@ -138,13 +139,13 @@ fn oldest_of_each_name(world: &World) -> BTreeMap<&str, &ObjectKey> {
     first_of_each_name(world.configurations.keys(), age)
 }
 
-type Views<'a> = BTreeMap<ObjectKey, Vec<(&'a NodeName, &'a ConfigurationView)>>;
+type Views<'a> = BTreeMap<ConfigurationKey, Vec<(&'a NodeName, &'a ConfigurationView)>>;
 
 /// Returns the reports about each Configuration in all NodeDevices.
 fn views(world: &World) -> Views<'_> {
     let mut views = Views::new();
     for (node, view) in world.views() {
-        let key = ObjectKey::new(&view.namespace, &view.name);
+        let key = ConfigurationKey::new(&view.namespace, view.name.as_str());
         views.entry(key).or_default().push((node, view));
     }
     views
@@ -156,13 +157,13 @@ struct View<'a> {
     now: Timestamp,
     /// The Instances of each Configuration, by its namespace and name.
     counts: BTreeMap<(&'a str, &'a str), i64>,
-    first: BTreeMap<&'a str, &'a ObjectKey>,
+    first: BTreeMap<&'a str, &'a ConfigurationKey>,
     views: Views<'a>,
 }
 
 impl View<'_> {
     /// Returns the reports of all nodes. A node without NodeDevices has its report in the status.
-    fn reports(&self, key: &ObjectKey, configuration: &Configuration) -> Vec<NodeReport> {
+    fn reports(&self, key: &ConfigurationKey, configuration: &Configuration) -> Vec<NodeReport> {
         let said = configuration.status.iter().flat_map(|status| &status.nodes);
         let said = said.filter(|report| !self.world.node_devices.contains_key(&report.name));
         let views = self.views.get(key).into_iter().flatten();
@@ -177,7 +178,7 @@ impl View<'_> {
     }
 
     /// Returns the entries of the nodes: those with problems, and those that the nodes wrote themselves.
-    fn entries(&self, key: &ObjectKey, reports: &[NodeReport]) -> Vec<NodeReport> {
+    fn entries(&self, key: &ConfigurationKey, reports: &[NodeReport]) -> Vec<NodeReport> {
         let world = self.world;
         let is_there = |report: &&NodeReport| world.nodes.contains_key(&report.name);
         let is_own = |name: &str| !world.node_devices.contains_key(name);
@@ -193,7 +194,7 @@ impl View<'_> {
         entries.take(limits::NODES_MAX).collect()
     }
 
-    fn count_on(&self, key: &ObjectKey, node: &NodeName) -> i64 {
+    fn count_on(&self, key: &ConfigurationKey, node: &NodeName) -> i64 {
         let instances = self.world.instances.iter();
         let its = instances.filter(|(of, instance)| {
             of.namespace == key.namespace
@@ -205,7 +206,7 @@ impl View<'_> {
 
     fn written(
         &self,
-        key: &ObjectKey,
+        key: &ConfigurationKey,
         configuration: &Configuration,
         reports: &[NodeReport],
     ) -> Option<Action> {
@@ -262,8 +263,7 @@ impl View<'_> {
             nodes,
         };
         Some(Action {
-            kind: Kind::Configuration,
-            key: key.clone(),
+            object: Object::Configuration(key.clone()),
             gone: gone.cloned().collect(),
             patch: patch(configuration, &after),
             troubles,
@@ -273,7 +273,7 @@ impl View<'_> {
     /// Returns the condition by the reports of the nodes, or without a report by what the controller knows.
     fn verdict(
         &self,
-        key: &ObjectKey,
+        key: &ConfigurationKey,
         configuration: &Configuration,
         reports: &[NodeReport],
     ) -> Verdict {
@@ -306,7 +306,7 @@ impl View<'_> {
             .get(key.name.as_str())
             .filter(|first| **first != key)
         {
-            return trouble(name_taken(first, true));
+            return trouble(name_taken(first, Winner::Works));
         }
         let has_worked = !reports.is_empty()
             || configuration

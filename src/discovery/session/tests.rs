@@ -54,7 +54,7 @@ impl Discovery for Moves {
 #[tokio::test(start_paused = true)]
 async fn a_device_that_moves_every_four_seconds_is_not_followed_and_its_last_place_is_believed_soon()
  {
-    let key = ObjectKey::new("default", "cam");
+    let key = ConfigurationKey::new("default", "cam");
     let spec = SessionSpec {
         handler: "moves".to_owned(),
         details: String::new(),

@@ -34,7 +34,7 @@ struct Fixture {
 impl Fixture {
     fn new() -> Self {
         let configuration = Arc::new(manifest::read(CONFIGURATION).unwrap().remove(0));
-        let key = ObjectKey::new("default", "cam");
+        let key = ConfigurationKey::new("default", "cam");
         let session = SessionSpec {
             handler: "echo".to_owned(),
             details: String::new(),
@@ -86,7 +86,7 @@ impl Fixture {
             ..DiscoveryState::default()
         };
         self.discoveries
-            .insert(ObjectKey::new("default", "cam"), discovery);
+            .insert(ConfigurationKey::new("default", "cam"), discovery);
     }
 
     fn plan(&self) -> Vec<Action> {
@@ -156,7 +156,7 @@ fn no_pod_is_written_before_the_kubelet_knows_all_that_it_asks_for() {
     let mut fixture = Fixture::new();
     let text = CONFIGURATION.replace("cpu: 100m", "cpu: 100m, pflex.io/block: 1");
     let configuration = Arc::new(manifest::read(&text).unwrap().remove(0));
-    let key = ObjectKey::new("default", "cam");
+    let key = ConfigurationKey::new("default", "cam");
     fixture
         .validated
         .accepted
@@ -196,7 +196,7 @@ fn the_pod_of_a_configuration_that_is_not_accepted_stays() {
 fn a_spec_that_nothing_can_be_made_of_is_named_and_what_runs_of_it_goes_on() {
     let mut fixture = Fixture::new();
     fixture.carry_out();
-    let key = ObjectKey::new("default", "cam");
+    let key = ConfigurationKey::new("default", "cam");
     let accepted = fixture.validated.accepted.get_mut(&key).unwrap();
     let configuration = Arc::make_mut(&mut accepted.configuration);
     let spec = configuration.spec.broker_spec.as_mut().unwrap();
@@ -281,7 +281,7 @@ fn only_what_an_agent_rendered_is_taken_away() {
 #[test]
 fn a_job_is_said_to_be_nothing_for_a_lone_kubelet() {
     let mut fixture = Fixture::new();
-    let key = ObjectKey::new("default", "cam");
+    let key = ConfigurationKey::new("default", "cam");
     let accepted = fixture.validated.accepted.get_mut(&key).unwrap();
     let configuration = Arc::make_mut(&mut accepted.configuration);
     let spec = configuration.spec.broker_spec.as_mut().unwrap();

@@ -1,4 +1,5 @@
 use super::*;
+use crate::model::names::ObjectKey;
 use crate::{
     agent::values::Accepted,
     api::{configuration::DiscoveryHandlerInfo, reason::Reason},
@@ -140,10 +141,10 @@ fn of_two_namespaces_with_one_name_the_older_works() {
     let validated = validated(&[&later, &older], &Accepted::new());
     assert_eq!(
         validated.accepted.keys().next(),
-        Some(&ObjectKey::new("b", "good"))
+        Some(&ConfigurationKey::new("b", "good"))
     );
     assert_eq!(
-        validated.problems[&ObjectKey::new("a", "good")].reason,
+        validated.problems[&ConfigurationKey::new("a", "good")].reason,
         "ConfigurationNameTaken"
     );
 }
@@ -163,7 +164,7 @@ fn the_older_of_one_name_has_it_on_every_node_also_where_it_does_not_work() {
     for before in [Accepted::new(), alone] {
         let validated = validated(&[&older, &later], &before);
         assert_eq!(validated.accepted, Accepted::new());
-        let problem = &validated.problems[&ObjectKey::new("b", "good")];
+        let problem = &validated.problems[&ConfigurationKey::new("b", "good")];
         assert!(
             problem
                 .message
@@ -179,7 +180,7 @@ fn a_newcomer_does_not_take_the_name_of_one_that_works() {
     let validated = validated(&[GOOD, &newcomer], &before);
     assert_eq!(validated.accepted, before);
     assert_eq!(
-        validated.problems[&ObjectKey::new("aaa", "good")].reason,
+        validated.problems[&ConfigurationKey::new("aaa", "good")].reason,
         "ConfigurationNameTaken"
     );
 }
@@ -206,7 +207,7 @@ fn of_too_many_configurations_the_youngest_are_refused_and_the_others_go_on() {
         .map(|key| key.name.as_str())
         .collect();
     assert_eq!(names, ["b", "c"]);
-    let refused = &validated.problems[&ObjectKey::new("default", "a")];
+    let refused = &validated.problems[&ConfigurationKey::new("default", "a")];
     assert_eq!(refused.reason, "TooManyConfigurations");
     assert!(refused.message.contains("works with 2 "), "{refused:?}");
 }

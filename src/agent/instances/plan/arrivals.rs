@@ -10,8 +10,8 @@ use crate::{
         device::{Device, DeviceId, Scope},
         instance_name::InstanceKey,
         instance_name::InstanceName,
-        names::ObjectKey,
         token_bucket::TokenBucket,
+        typed_names::ConfigurationKey,
     },
     store::InstanceChange,
 };
@@ -25,7 +25,7 @@ const NEW_A_SECOND: u32 = 2;
 
 /// The number of new Instances that each Configuration may have.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Arrivals(BTreeMap<ObjectKey, Arrival>);
+pub(crate) struct Arrivals(BTreeMap<ConfigurationKey, Arrival>);
 
 /// The part of one Configuration.
 #[derive(Debug, Clone, PartialEq)]
@@ -50,13 +50,13 @@ impl Arrival {
 
 impl Arrivals {
     /// Notes that an Instance of `configuration` was created.
-    pub(crate) fn created(&mut self, configuration: &ObjectKey, now: Duration) {
+    pub(crate) fn created(&mut self, configuration: &ConfigurationKey, now: Duration) {
         if let Some(arrival) = self.0.get_mut(configuration) {
             arrival.bucket.take(1, now);
         }
     }
 
-    pub(super) fn extend(&mut self, configuration: &ObjectKey, arrival: Arrival) {
+    pub(super) fn extend(&mut self, configuration: &ConfigurationKey, arrival: Arrival) {
         self.0.insert(configuration.clone(), arrival);
     }
 }

@@ -1,7 +1,7 @@
 //! Plans how this node leaves an Instance. Pure.
 use super::{PlanOfOne, has_others, shared::is_merged};
 use crate::{
-    agent::plan_inputs::device_id,
+    agent::device_state::device_id,
     api::{instance::Instance, names},
     model::{instance_name::InstanceKey, slot::holders, slot_table::Use},
     store::{InstanceChange, plan::in_use_by},

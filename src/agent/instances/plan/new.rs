@@ -1,7 +1,7 @@
 //! The Instance of a device that has none yet. Pure.
 use super::{PlanOfOne, World};
 use crate::{
-    agent::plan_inputs::observed_slots,
+    agent::device_state::observed_slots,
     api::{
         instance::{Instance, InstanceSpec, InstanceStatus},
         names,
@@ -66,7 +66,7 @@ impl PlanOfOne<'_> {
         let mut table = SlotTable::new(node.clone());
         table.observe(
             all.chain([(&key, new)])
-                .map(|(key, instance)| observed_slots(key, instance, node, false)),
+                .map(|(key, instance)| observed_slots(key, instance, node)),
         );
         let claims = table.adoptions(uses).changes.into_iter();
         let its = claims.filter(|claim| claim.key == key);

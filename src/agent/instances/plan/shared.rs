@@ -1,7 +1,7 @@
 //! Plans this node's reports of shared devices. A controller makes their Instances of all nodes' reports. Pure.
 use super::{PlanOfOne, World};
 use crate::{
-    agent::plan_inputs::{device_id, pin},
+    agent::device_state::{device_id, pin},
     api::{
         instance::{HEALTHY, Instance, UNHEALTHY},
         names,
@@ -9,12 +9,16 @@ use crate::{
         reason::Reason,
     },
     model::{
-        device::Device, instance_name::InstanceKey, instance_name::InstanceName, limits,
-        names::ObjectKey, slot::holders, slot_table::Use,
+        device::Device,
+        instance_name::{InstanceKey, InstanceName},
+        limits,
+        slot::holders,
+        slot_table::Use,
+        typed_names::ConfigurationKey,
     },
     store::{Health, Report},
 };
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// Returns whether the controller alone writes what an Instance says of nodes.
 pub(super) fn is_merged(world: &World<'_>, instance: &Instance) -> bool {
@@ -154,17 +158,14 @@ fn cut(text: String) -> String {
 
 /// Adds to the reports the shared Instances of Configurations that this node does not work with just now, and that are
 /// there: nothing is known of their devices. Every Configuration gets a report.
-pub(super) fn keep_the_rest(world: &World<'_>, reports: &mut BTreeMap<ObjectKey, Report>) {
+pub(super) fn keep_the_rest(world: &World<'_>, reports: &mut BTreeMap<ConfigurationKey, Report>) {
     if !world.merges {
         return;
     }
-    let there: BTreeSet<&ObjectKey> = (world.configurations.objects.keys())
-        .chain(&world.configurations.hidden)
-        .collect();
     for (key, instance) in world.instances {
-        let of = instance.spec.configuration_key(&key.namespace);
+        let of: ConfigurationKey = instance.spec.configuration_key(&key.namespace);
         let is_accepted = world.validated.accepted.contains_key(&of);
-        if is_accepted || !is_merged(world, instance) || !there.contains(&of) {
+        if is_accepted || !is_merged(world, instance) || !world.configurations.may_have(&of) {
             continue;
         }
         let seen = match is_named(instance, world.node) {
@@ -186,8 +187,8 @@ pub(super) fn keep_the_rest(world: &World<'_>, reports: &mut BTreeMap<ObjectKey,
 /// there.
 pub(super) fn is_whole(world: &World<'_>) -> bool {
     let validated = world.validated;
-    let is_validated = |key: &ObjectKey| {
-        validated.accepted.contains_key(key) || validated.problems.contains_key(key)
+    let is_validated = |(key, _): (ConfigurationKey, _)| {
+        validated.accepted.contains_key(&key) || validated.problems.contains_key(&key)
     };
-    world.configurations.is_complete && world.configurations.objects.keys().all(is_validated)
+    world.configurations.is_complete && world.configurations.iter().all(is_validated)
 }

@@ -12,6 +12,15 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
+/// The state of the Job of the present generation.
+enum JobState<'a> {
+    /// The Job was not created yet.
+    Missing,
+    /// The Job was created. It does not show yet, or was garbage-collected.
+    Created,
+    There(&'a BrokerJob),
+}
+
 impl<'a> Planner<'a> {
     /// Plans one Job for each generation of the Configuration, started when a node has the device.
     pub(super) fn job(&mut self, target: Target<'a>, spec: &Value) {
@@ -29,13 +38,18 @@ impl<'a> Planner<'a> {
             return;
         }
         let memory = self.input.memory;
-        let is_there = jobs.remove(&key).is_some();
-        let was_created =
-            is_there || memory.is_created(&key, target.uid) || remembered == Some(generation);
+        let state = match jobs.remove(&key) {
+            Some(job) => JobState::There(job),
+            None if memory.is_created(&key, target.uid) || remembered == Some(generation) => {
+                JobState::Created
+            }
+            None => JobState::Missing,
+        };
+        let is_there = matches!(state, JobState::There(_));
+        let was_created = !matches!(state, JobState::Missing);
         let is_fit = (self.places(target, None).iter()).any(|place| place.is_fit);
-        let current = (self.input.world.jobs.get(&key)).filter(|_| is_there);
         if was_created || is_fit {
-            self.report_job(target, &key, current.map(|job| &**job), was_created);
+            self.report_job(target, &key, &state);
         }
         // The API server may refuse the new one: the last one stays until then.
         if !was_created {
@@ -72,17 +86,15 @@ impl<'a> Planner<'a> {
     }
 
     /// Adds a Job to the report. A Job that has ended counts as running, also after it was garbage-collected.
-    fn report_job(
-        &mut self,
-        target: Target<'a>,
-        key: &ObjectKey,
-        job: Option<&'a BrokerJob>,
-        was_created: bool,
-    ) {
+    fn report_job(&mut self, target: Target<'a>, key: &ObjectKey, state: &JobState<'a>) {
         let found = |reason, message: &str| Found {
             reason,
             of: key.name.clone(),
             message: message.to_owned(),
+        };
+        let job = match state {
+            JobState::There(job) => Some(*job),
+            JobState::Missing | JobState::Created => None,
         };
         let problem = job.and_then(|job| {
             if let Some(failure) = &job.failure {
@@ -108,7 +120,7 @@ impl<'a> Planner<'a> {
         );
         let refusal = refusal.map(|message| found(Reason::BrokerRefused, message));
         let starting = || found(Reason::BrokersStarting, "it is being created");
-        let runs = was_created && problem.is_none();
+        let runs = !matches!(state, JobState::Missing) && problem.is_none();
         let report = Report {
             wanted: 1,
             running: usize::from(runs),

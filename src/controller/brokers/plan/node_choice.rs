@@ -38,9 +38,9 @@ pub(super) struct Serving<'p, 'a> {
 }
 
 impl<'p, 'a> Serving<'p, 'a> {
-    pub(super) fn new(is_running: bool, place: &'p Place<'a>, pod: &'a BrokerPod) -> Self {
+    pub(super) fn new(place: &'p Place<'a>, pod: &'a BrokerPod) -> Self {
         Self {
-            is_running,
+            is_running: pod.phase == "Running",
             place,
             pod: Some(pod),
         }
@@ -276,7 +276,7 @@ impl<'a> Planner<'a> {
         let WantedPods { target, digest, .. } = wanted;
         let of_instance = |reason, message| Found {
             reason,
-            of: target.subject.key.name.clone(),
+            of: target.subject.key.name.to_string(),
             message,
         };
         let memory = self.input.memory;

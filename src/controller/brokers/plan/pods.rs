@@ -17,15 +17,11 @@ use std::collections::BTreeMap;
 enum PodState {
     /// The Pod is being deleted, and has the device until then.
     Leaves,
-    Serves {
-        is_running: bool,
-    },
+    Serves,
     /// The Pod was created from another spec.
     Outdated,
     /// The Pod was given another connection to the device, and serves until it is replaced.
-    Moved {
-        is_running: bool,
-    },
+    Moved,
     /// The Pod has ended. Its successor is created after `retry_at`.
     Ended {
         retry_at: Option<Timestamp>,
@@ -73,7 +69,7 @@ impl<'a> Planner<'a> {
         found.serving.sort_by_key(|serving| !serving.is_running);
         let serving = found.serving;
         let mut free_slots = capacity.saturating_sub(found.leaving + serving.len());
-        let lost = self.lost_seats(target, &serving);
+        let lost = self.slots_of_lost_nodes(target, &serving);
         free_slots = free_slots.saturating_sub(lost);
         for Serving { place, pod, .. } in serving.iter().skip(capacity) {
             if let Some(pod) = pod {
@@ -90,7 +86,7 @@ impl<'a> Planner<'a> {
             false => vec![],
         };
         for ended in found.ended {
-            self.replace_ended(&ended, !free.is_empty(), &mut free_slots);
+            self.replace_ended(&ended, &free, &mut free_slots);
         }
         if free_slots > 0 && !free.is_empty() && self.check_choice(target, places.len()) {
             for place in free.drain(..free_slots.min(free.len())) {
@@ -131,24 +127,23 @@ impl<'a> Planner<'a> {
                     });
                 }
                 None => {}
-                Some(pod) => match self.state_of(pod, place, may_follow, digest) {
+                Some(pod) => match self.state_of(pod, place, digest) {
                     // Its successor in the same place needs the slot.
                     PodState::Leaves if place.is_open() => leaving += 1,
-                    PodState::Leaves => leaving += self.seat_of(pod),
-                    PodState::Serves { is_running } => {
-                        serving.push(Serving::new(is_running, place, pod));
+                    PodState::Leaves => leaving += self.slots_of(pod),
+                    PodState::Serves => serving.push(Serving::new(place, pod)),
+                    PodState::Outdated | PodState::Moved if !may_follow => {
+                        serving.push(Serving::new(place, pod));
                     }
                     PodState::Outdated if !self.check_spec(wanted, place) => {
-                        serving.push(Serving::new(pod.phase == "Running", place, pod));
+                        serving.push(Serving::new(place, pod));
                     }
                     PodState::Outdated => {
                         self.delete_pod(&place.key, pod, "its Configuration asks for another");
                         leaving += 1;
                     }
-                    PodState::Moved { .. } if self.replaced(&place.key, pod) => leaving += 1,
-                    PodState::Moved { is_running } => {
-                        serving.push(Serving::new(is_running, place, pod));
-                    }
+                    PodState::Moved if self.replaced(&place.key, pod) => leaving += 1,
+                    PodState::Moved => serving.push(Serving::new(place, pod)),
                     PodState::Ended { retry_at } => ended.push(Ended {
                         place,
                         pod,
@@ -159,7 +154,7 @@ impl<'a> Planner<'a> {
         }
         for (key, pod) in pods {
             self.delete_pod(key, pod, "its node sees the device no more");
-            leaving += self.seat_of(pod);
+            leaving += self.slots_of(pod);
         }
         Pods {
             serving,
@@ -190,13 +185,7 @@ impl<'a> Planner<'a> {
         false
     }
 
-    fn state_of(
-        &self,
-        pod: &BrokerPod,
-        place: &Place<'_>,
-        may_follow: bool,
-        digest: &str,
-    ) -> PodState {
+    fn state_of(&self, pod: &BrokerPod, place: &Place<'_>, digest: &str) -> PodState {
         if pod.meta.is_deleting || self.input.memory.is_deleted(&pod.meta.uid) {
             return PodState::Leaves;
         }
@@ -207,15 +196,14 @@ impl<'a> Planner<'a> {
         // A missing annotation is no difference: Akri's Pods have neither.
         let differs = |annotation: &str, now: Option<&str>| {
             let then = pod.meta.annotations.get(annotation);
-            may_follow && then.zip(now).is_some_and(|(then, now)| then != now)
+            then.zip(now).is_some_and(|(then, now)| then != now)
         };
         if differs(names::BROKER_DIGEST, Some(digest)) {
             return PodState::Outdated;
         }
-        let is_running = pod.phase == "Running";
         match differs(names::BROKER_CONNECTION, place.connection) {
-            true => PodState::Moved { is_running },
-            false => PodState::Serves { is_running },
+            true => PodState::Moved,
+            false => PodState::Serves,
         }
     }
 
@@ -236,7 +224,7 @@ impl<'a> Planner<'a> {
 
     /// Returns the number of slots that lost nodes hold, without those of the Pods in `serving`. Nobody can have them
     /// before they are released, and a Pod for them would only wait.
-    fn lost_seats(&self, target: Target<'a>, serving: &[Serving<'_, '_>]) -> usize {
+    fn slots_of_lost_nodes(&self, target: Target<'a>, serving: &[Serving<'_, '_>]) -> usize {
         let mut held: BTreeMap<NodeName, usize> = BTreeMap::new();
         for usage in target.subject.instance.spec.device_usage.values() {
             let owner = SlotOwner::from_usage(usage).ok().flatten();
@@ -258,8 +246,8 @@ impl<'a> Planner<'a> {
     }
 
     /// Returns the number of slots that a Pod still has while it is being deleted. A Pod on a lost node may stay for ever;
-    /// [`Self::lost_seats`] counts its slots.
-    fn seat_of(&self, pod: &BrokerPod) -> usize {
+    /// [`Self::slots_of_lost_nodes`] counts its slots.
+    fn slots_of(&self, pod: &BrokerPod) -> usize {
         let is_on_lost_node = pod
             .node
             .as_ref()
@@ -268,9 +256,14 @@ impl<'a> Planner<'a> {
     }
 
     /// Deletes a Pod that has ended, so that another can be created. In the same place the successor waits until
-    /// `retry_at`, so that a broker that fails at once does not fill the cluster with Pods. `has_other`: another place is
-    /// free.
-    fn replace_ended(&mut self, ended: &Ended<'_, '_>, has_other: bool, free_slots: &mut usize) {
+    /// `retry_at`, so that a broker that fails at once does not fill the cluster with Pods. `free` are the places that
+    /// another Pod can have.
+    fn replace_ended(
+        &mut self,
+        ended: &Ended<'_, '_>,
+        free: &[&Place<'_>],
+        free_slots: &mut usize,
+    ) {
         let Ended {
             place,
             pod,
@@ -279,7 +272,7 @@ impl<'a> Planner<'a> {
         if !place.is_open() {
             return;
         }
-        if has_other && self.fails_here(place, pod) {
+        if !free.is_empty() && self.fails_here(place, pod) {
             self.delete_pod(&place.key, pod, "it ended too often on its node");
             return;
         }

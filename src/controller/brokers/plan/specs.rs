@@ -8,7 +8,7 @@ use crate::{
         reason::Reason,
     },
     controller::world::World,
-    model::names::ObjectKey,
+    model::typed_names::ConfigurationKey,
 };
 
 /// The validated broker spec of a Configuration.
@@ -25,7 +25,7 @@ impl<'a> Planner<'a> {
     /// Returns the validated broker spec of a Configuration.
     pub(super) fn checked(
         &mut self,
-        key: &'a ObjectKey,
+        key: &'a ConfigurationKey,
         configuration: &Configuration,
     ) -> &mut CheckedSpec {
         let broken = &mut self.plan.broken;
@@ -82,11 +82,11 @@ impl<'a> Planner<'a> {
 }
 
 /// Returns whether a Pod of a Configuration was created from the spec with this digest.
-fn has_pod_of(world: &World, configuration: &ObjectKey, digest: &str) -> bool {
+fn has_pod_of(world: &World, configuration: &ConfigurationKey, digest: &str) -> bool {
     world.pods.iter().any(|(key, pod)| {
         let of = pod.meta.labels.get(names::CONFIGURATION_LABEL);
         key.namespace == configuration.namespace
-            && of == Some(&configuration.name)
+            && of.is_some_and(|of| *of == configuration.name)
             && pod
                 .meta
                 .annotations

@@ -11,6 +11,7 @@ use crate::{
         brokers::memory::{Notice, Outcome, Settled},
         world::{Meta, NodeState},
     },
+    model::names::Key,
 };
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::OwnerReference, jiff::SignedDuration};
 use proptest::prelude::*;
@@ -25,8 +26,8 @@ fn job_spec() -> Value {
     json!({"brokerJobSpec": {"template": {"spec": {"containers": [{"name": "a"}]}}}})
 }
 
-fn key(name: &str) -> ObjectKey {
-    ObjectKey::new("ns", name)
+fn key<Name: From<String>>(name: &str) -> Key<Name> {
+    Key::new("ns", name.to_owned())
 }
 
 /// A cluster in which what is planned comes true.

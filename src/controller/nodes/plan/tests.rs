@@ -39,7 +39,7 @@ fn execute(world: &mut World, memory: &mut Memory, plan: &Plan, seconds: i64) {
             }
             Action::Delete { key, .. } => drop(world.instances.remove(key)),
             Action::Create(instance) => {
-                let key = crate::store::key_of(&instance.metadata);
+                let key = crate::store::instance_key(&instance.metadata);
                 let mut made = Instance::clone(instance);
                 made.metadata.uid = Some(format!("uid-{}", key.name));
                 world.instances.insert(key, Arc::new(made));

@@ -226,9 +226,12 @@ fn a_service_whose_configuration_cannot_be_read_or_that_goes_is_left() {
 #[test]
 fn names_fit() {
     let long = format!("{}.1", "x".repeat(70));
-    let service = service_key(&key(&long));
+    let service = service_key(&ConfigurationKey::new("default", long.as_str()));
     assert_eq!(service.name.len(), 63);
-    assert_eq!(service_key(&key("a.b")).name, "a-b-svc");
+    assert_eq!(
+        service_key(&InstanceKey::new("default", "a.b")).name,
+        "a-b-svc"
+    );
     let labels: BTreeMap<String, String> = strings(json!({ "a": label_value(&long) }));
     assert!(labels["a"].len() <= 63);
 }

@@ -19,13 +19,12 @@ fn look(world: &World, now: Timestamp) -> Plan {
 
 /// The API server, as far as this plan goes.
 fn execute(world: &mut World, plan: &Plan) {
-    for Action {
-        kind, key, patch, ..
-    } in &plan.actions
-    {
-        match kind {
-            Kind::Configuration => apply(world.configurations.get_mut(key).unwrap(), patch),
-            Kind::Instance => apply(world.instances.get_mut(key).unwrap(), patch),
+    for Action { object, patch, .. } in &plan.actions {
+        match object {
+            Object::Configuration(key) => {
+                apply(world.configurations.get_mut(key).unwrap(), patch);
+            }
+            Object::Instance(key) => apply(world.instances.get_mut(key).unwrap(), patch),
         }
     }
 }
@@ -47,8 +46,8 @@ fn validated(world: &World, seconds: i64) -> (Condition, Option<Problem>) {
     let mut world = world.clone();
     let planned = look(&world, at(seconds));
     let mut actions = planned.actions.iter();
-    let trouble =
-        actions.find_map(|a| (a.key.name == "cam").then(|| a.troubles.first().cloned())?);
+    let cam = Object::Configuration(key("cam"));
+    let trouble = actions.find_map(|a| (a.object == cam).then(|| a.troubles.first().cloned())?);
     execute(&mut world, &planned);
     let status = world.configurations[&key("cam")].status.clone().unwrap();
     (status.conditions[0].clone(), trouble)

@@ -6,7 +6,7 @@ use crate::{
     model::{
         device::{DeviceId, Scope},
         instance_name::InstanceName,
-        names::ObjectKey,
+        names::Key,
     },
 };
 use k8s_openapi::jiff::Timestamp;
@@ -96,7 +96,7 @@ impl Server {
                 let made = instance(&instance_name(*like, *n), made);
                 world
                     .instances
-                    .insert(crate::store::key_of(&made.metadata), Arc::new(made));
+                    .insert(crate::store::instance_key(&made.metadata), Arc::new(made));
             }
             Event::Instance(n, what, of) => self.instance(*n, *what, *of),
             Event::Pod(n, what, of) => self.pod(*n, *what, *of, clock),
@@ -146,7 +146,7 @@ impl Server {
 
     fn configure(&mut self, of: usize, broker: u8, service: u8) {
         let (namespace, name) = CONFIGURATIONS[of];
-        let key = ObjectKey::new(namespace, name);
+        let key = Key::new(namespace, name);
         let world = &mut self.world;
         let before = world.configurations.remove(&key);
         world.unreadable.remove(&key);

@@ -79,7 +79,7 @@ fn each_part(world: &Arc<World>) -> Vec<Arc<World>> {
     let instances = world.instances.values();
     let all = instances.map(|instance| instance.spec.configuration_name.to_string());
     let all = all.chain(labels.cloned());
-    let all = all.chain(world.configurations.keys().map(|key| key.name.clone()));
+    let all = all.chain(world.configurations.keys().map(|key| key.name.to_string()));
     let views = world.views().map(|(_, view)| view.name.clone());
     let names: BTreeSet<String> = all.chain(views).collect();
     let part = |name| world.part(&Parts::Named(BTreeSet::from([name])));

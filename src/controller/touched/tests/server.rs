@@ -7,7 +7,6 @@ use crate::{
         status::plan as status,
         world::{BrokerJob, BrokerPod, Meta, OwnedService, World},
     },
-    model::names::ObjectKey,
     store::key_of,
 };
 use json_patch::{Patch, PatchOperation};
@@ -66,7 +65,7 @@ impl Server {
             nodes::Action::Create(instance) => {
                 let mut made = (**instance).clone();
                 made.metadata.uid = Some(uid);
-                let key = key_of(&made.metadata);
+                let key = key_of(&made.metadata).typed();
                 assert!(world.instances.insert(key, Arc::new(made)).is_none());
             }
             nodes::Action::Delete { key, .. } => drop(world.instances.remove(key)),
@@ -150,14 +149,17 @@ impl Server {
     }
 
     pub(super) fn status(&mut self, action: &status::Action) {
-        let configuration = self.world.configurations.get_mut(&action.key).unwrap();
+        let status::Object::Configuration(key) = &action.object else {
+            panic!("there are no reports about brokers");
+        };
+        let configuration = self.world.configurations.get_mut(key).unwrap();
         *configuration = patched(configuration.as_ref(), &action.patch);
     }
 }
 
 /// Gives an object of a map to `change`, as another object.
-pub(super) fn change<T: Clone>(
-    objects: &mut BTreeMap<ObjectKey, Arc<T>>,
+pub(super) fn change<K: Ord, T: Clone>(
+    objects: &mut BTreeMap<K, Arc<T>>,
     n: usize,
     change: impl FnOnce(&mut T),
 ) {
@@ -169,7 +171,7 @@ pub(super) fn change<T: Clone>(
     }
 }
 
-pub(super) fn remove<T>(objects: &mut BTreeMap<ObjectKey, Arc<T>>, n: usize) {
+pub(super) fn remove<K: Clone + Ord, T>(objects: &mut BTreeMap<K, Arc<T>>, n: usize) {
     let key = objects.keys().nth(n % objects.len().max(1)).cloned();
     if let Some(key) = key {
         objects.remove(&key);

@@ -58,7 +58,7 @@ pub(super) fn devices(tree: &Tree, details: &Details, allowed: &Subsystems) -> D
     let taken: Vec<&Chain> = tree.taken.values().filter(is_allowed).collect();
     let mut problems = tree.problems.clone();
     problems.extend(not_allowed(tree, taken.len(), allowed));
-    let groups = groups(&taken, details.group_recursive);
+    let groups = groups(&taken, details);
     let left_out = groups.len() > DEVICES_MAX;
     if left_out {
         problems.push(format!(
@@ -105,9 +105,9 @@ fn not_allowed(tree: &Tree, allowed_count: usize, allowed: &Subsystems) -> Optio
     })
 }
 
-/// Returns the groups of devices that are offered as one. With `is_recursive` each selected device, which comes first,
+/// Returns the groups of devices that are offered as one. With `groupRecursive` each selected device, which comes first,
 /// has all selected devices below it in its group.
-fn groups<'a>(taken: &[&'a Chain], is_recursive: bool) -> Vec<Vec<&'a Chain>> {
+fn groups<'a>(taken: &[&'a Chain], details: &Details) -> Vec<Vec<&'a Chain>> {
     let paths: BTreeSet<&str> = taken.iter().map(|chain| chain.devpath()).collect();
     let mut groups: BTreeMap<&str, Vec<&Chain>> = BTreeMap::new();
     for chain in taken {
@@ -116,7 +116,7 @@ fn groups<'a>(taken: &[&'a Chain], is_recursive: bool) -> Vec<Vec<&'a Chain>> {
                 .filter(|path| paths.contains(path))
                 .last()
         };
-        let top = is_recursive.then(highest).flatten();
+        let top = details.group_recursive.then(highest).flatten();
         groups
             .entry(top.unwrap_or(chain.devpath()))
             .or_default()

@@ -15,12 +15,16 @@ pub(super) struct Notices {
 }
 
 impl Notices {
-    pub(super) fn note(&mut self, service: &Service, is_device: bool, is_elsewhere: bool) {
-        self.forget(&service.fullname);
-        if is_elsewhere && self.elsewhere.len() < NAMES_MAX {
+    /// Notes a service that is left out only because its addresses are elsewhere.
+    pub(super) fn note_elsewhere(&mut self, service: &Service) {
+        if self.elsewhere.len() < NAMES_MAX {
             self.elsewhere.insert(service.fullname.clone());
         }
-        let twin = service.twin.as_ref().filter(|_| is_device);
+    }
+
+    /// Notes a device whose host name a different machine uses too, if one does.
+    pub(super) fn note_twin(&mut self, service: &Service) {
+        let twin = service.twin.as_ref();
         if let Some(twin) = twin.filter(|_| self.twins.len() < NAMES_MAX) {
             let twin = (service.host.clone(), twin.clone());
             self.twins.insert(service.fullname.clone(), twin);

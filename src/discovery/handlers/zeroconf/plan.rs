@@ -98,7 +98,13 @@ impl Tracker {
         };
         let earlier = home.or(known.published).or(known.device);
         let device = device_from_service(&self.details, service, earlier);
-        self.notices.note(service, device.is_some(), is_elsewhere);
+        self.notices.forget(&service.fullname);
+        if is_elsewhere {
+            self.notices.note_elsewhere(service);
+        }
+        if device.is_some() {
+            self.notices.note_twin(service);
+        }
         match tracked {
             Some(tracked) => {
                 let device = self.budget.replace(&known, device);

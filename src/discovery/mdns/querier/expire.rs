@@ -1,7 +1,7 @@
 //! Removes records that have expired and services that did not answer. Pure.
 use super::{
     super::{
-        cache::{Due, Key},
+        cache::{Due, Entry, Key},
         link::RESOLVE_DELAY,
         message::{Data, Kind},
         name::Name,
@@ -41,17 +41,17 @@ impl Querier {
             }
         }
         for (key, data, entry) in expired {
-            self.expired(&key, &data, entry.is_unanswered(), now);
+            self.expired(&key, &data, &entry, now);
         }
     }
 
-    fn expired(&mut self, key: &Key, data: &Data, is_unanswered: bool, now: Duration) {
+    fn expired(&mut self, key: &Key, data: &Data, entry: &Entry, now: Duration) {
         match (key.kind, data) {
             (Kind::Ptr, Data::Ptr(target)) => {
                 self.dirty.insert(target.clone());
                 self.forget_instance(key.link, target);
             }
-            (Kind::Srv, _) if is_unanswered => self.lose(key.link, &key.name, now),
+            (Kind::Srv, _) if entry.is_unanswered() => self.lose(key.link, &key.name, now),
             (Kind::Srv | Kind::Txt, _) => self.resolve_again(key.link, &key.name, now),
             (Kind::A | Kind::Aaaa, _) => self.host_changed(key.link, &key.name, now),
             (Kind::Ptr | Kind::Nsec, _) => {}

@@ -12,7 +12,10 @@ use crate::{
     api::instance::InstanceSpec,
     api::names,
     discovery::plan::SessionSpec,
-    model::device::{DeviceSet, Scope},
+    model::{
+        device::{DeviceSet, Scope},
+        names::Key,
+    },
     store::{manifest, plan::changed},
 };
 use proptest::{collection::btree_set, prelude::*};
@@ -41,8 +44,8 @@ fn instance_key(name: &str) -> InstanceKey {
     InstanceKey::new("default", name)
 }
 
-fn key(name: &str) -> ObjectKey {
-    ObjectKey::new("default", name)
+fn key<Name: From<String>>(name: &str) -> Key<Name> {
+    Key::new("default", name.to_owned())
 }
 
 impl Fixture {

@@ -1,6 +1,6 @@
 //! Devices whose identity is remembered.
 use super::*;
-use crate::agent::plan_inputs::{DeviceState, device_state, why_gone};
+use crate::agent::device_state::{DeviceState, device_state, why_gone};
 
 fn device(pin: &str) -> Device {
     let mut device = Device::new("porch");

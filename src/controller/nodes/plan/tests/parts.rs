@@ -1,4 +1,4 @@
-//! What is remembered of a part while other parts are looked at.
+//! Tests that other parts' passes keep what is remembered of a part.
 use super::*;
 use crate::controller::parts::Parts;
 

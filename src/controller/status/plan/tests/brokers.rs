@@ -133,7 +133,10 @@ fn instance_after(world: &mut World, brokers: &Reports) -> (Vec<String>, usize) 
     };
     let planned = plan(seen, at(0));
     execute(world, &planned);
-    let writes = planned.actions.iter().filter(|a| a.kind == Kind::Instance);
+    let writes = planned
+        .actions
+        .iter()
+        .filter(|a| matches!(a.object, Object::Instance(_)));
     let status = world.instances[&key("cam-1")].status.clone();
     let words = |c: &Condition| format!("{} {} {}: {}", c.type_, c.status, c.reason, c.message);
     let conditions = status.unwrap_or_default().conditions;

@@ -1,4 +1,4 @@
-//! Small values that several plans read.
+//! Determines the state of an Instance's device on this node. Pure.
 use crate::{
     api::{instance::Instance, names},
     discovery::session::{Discoveries, DiscoveryState},
@@ -9,16 +9,6 @@ use crate::{
         slot_table::{ObservedSlots, Precedence},
     },
 };
-use std::time::Duration;
-
-/// The time, handed to plans: they have no clock.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Now<'a> {
-    /// The time since the agent started.
-    pub(crate) uptime: Duration,
-    /// RFC 3339, UTC.
-    pub(crate) text: &'a str,
-}
 
 /// The state of an Instance's device on this node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,18 +82,14 @@ pub(crate) fn device_id(instance: &Instance) -> Option<DeviceId> {
     annotations.get(names::DEVICE_ID).map(DeviceId::new)
 }
 
-/// The slots of an Instance, for the table of this node's. Its Configuration may be one that this node does not work with.
-pub(crate) fn observed_slots(
-    key: &InstanceKey,
-    instance: &Instance,
-    node: &str,
-    is_stray: bool,
-) -> ObservedSlots {
+/// Returns the slots of an Instance whose Configuration this node uses, for the table of this node's slots. The caller
+/// sets `precedence.is_stray` for other Instances.
+pub(crate) fn observed_slots(key: &InstanceKey, instance: &Instance, node: &str) -> ObservedSlots {
     let created = instance.metadata.creation_timestamp.as_ref();
     ObservedSlots {
         key: key.clone(),
         precedence: Precedence {
-            is_stray,
+            is_stray: false,
             created: created.map_or(i64::MAX, |created| created.0.as_second()),
         },
         configuration: instance.spec.configuration_name.clone(),
