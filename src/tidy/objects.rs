@@ -6,7 +6,9 @@ use crate::{
         self,
         watch::{self, Read},
     },
-    model::{instance_name::InstanceName, names::ObjectKey, resource_name::ResourceName},
+    model::{
+        instance_name::InstanceKey, resource_name::ResourceName, typed_names::ConfigurationKey,
+    },
 };
 use kube::{Client, Resource, core::NamespaceResourceScope};
 use serde::de::DeserializeOwned;
@@ -51,7 +53,7 @@ pub(super) async fn instances(
 ) -> Result<Vec<InstanceUse>, Failure> {
     let named = configurations.iter().filter_map(|configuration| {
         let name = configuration.0.as_ref().ok()?.spec.resource()?;
-        Some((cluster::key_of(configuration.meta()), name))
+        Some((cluster::key_of(configuration.meta()).typed(), name))
     });
     let named = named.collect();
     let all = all::<Instance>(client, namespaces, "instances.akri.sh").await?;
@@ -60,9 +62,9 @@ pub(super) async fn instances(
 
 fn instance_use(
     instance: Read<Instance>,
-    resource_names: &BTreeMap<ObjectKey, ResourceName>,
+    resource_names: &BTreeMap<ConfigurationKey, ResourceName>,
 ) -> InstanceUse {
-    let key = cluster::key_of(instance.meta());
+    let key: InstanceKey = cluster::key_of(instance.meta()).typed();
     let (configuration, nodes) = match instance.0 {
         Ok(instance) => {
             let nodes = instance.spec.nodes.into_iter().collect();
@@ -70,14 +72,14 @@ fn instance_use(
         }
         // The name of the Instance contains that of its Configuration.
         Err(_) => {
-            let configuration = InstanceName::new(&key.name).configuration();
+            let configuration = key.name.configuration();
             (configuration.unwrap_or_default(), None)
         }
     };
-    let its_configuration = ObjectKey::new(&key.namespace, &configuration);
+    let its_configuration = ConfigurationKey::new(&key.namespace, &configuration);
     InstanceUse {
         key: key.to_string(),
-        name: key.name.into(),
+        name: key.name,
         resource_name: resource_names.get(&its_configuration).cloned(),
         configuration,
         nodes,
