@@ -142,16 +142,19 @@ impl<'a> Planner<'a> {
         }
         let world = self.input.world;
         let nodes = world.node_devices.keys();
-        let silent = nodes.filter(|name| {
+        let reports = self.device_reports.of(target.subject.key, instance);
+        // A node that reports the device is not in the Instance before the Instance is written again.
+        let coming = nodes.filter(|name| {
             let node = world.nodes.get(*name);
             let looks =
                 node.is_some_and(|node| node.is_ready && configuration.selects(&node.labels));
+            let sees = reports.get(name).map(|report| report.is_healthy());
             looks
                 && !instance.spec.names_node(name)
-                && !self.device_reports.has_complete_report(key, name)
+                && sees.unwrap_or_else(|| !self.device_reports.has_complete_report(key, name))
         });
-        let silent = silent.count();
-        let waits = silent > 0 && capacity < places + silent;
+        let coming = coming.count();
+        let waits = coming > 0 && capacity < places + coming;
         if waits {
             self.wake_at(until);
         }

@@ -253,14 +253,30 @@ fn a_broker_that_fails_three_times_on_a_node_tries_the_other() {
 fn a_new_device_waits_half_a_second_for_the_reports_of_other_nodes_and_only_if_a_choice_is_left() {
     let mut cluster = one_slot(&["a"]);
     cluster.node("b", true);
-    let silent: NodeDevices = serde_json::from_value(json!({
-        "apiVersion": "akri.sh/v0", "kind": "NodeDevices", "metadata": {"name": "b"},
-        "spec": {"configurations": []},
-    }))
-    .unwrap();
-    (cluster.world.node_devices).insert("b".into(), Arc::new(silent));
-    assert_eq!(cluster.plan(), NONE);
+    let report = |configurations: Value| -> Arc<NodeDevices> {
+        let node_devices = json!({
+            "apiVersion": "akri.sh/v0", "kind": "NodeDevices", "metadata": {"name": "b"},
+            "spec": {"configurations": configurations},
+        });
+        Arc::new(serde_json::from_value(node_devices).unwrap())
+    };
+    let complete = |devices: Value| {
+        report(json!([
+            {"namespace": "ns", "name": "cam", "complete": true, "devices": devices},
+        ]))
+    };
     let due = cluster.now + SignedDuration::from_millis(500);
+    let does_not_see = complete(json!([]));
+    cluster.world.node_devices.insert("b".into(), does_not_see);
+    assert_eq!(cluster.plan(), ["create a-cam-1-pod"]);
+    // It sees the device, and the Instance does not name it yet.
+    let sees = complete(json!([{"instance": "cam-1"}]));
+    cluster.world.node_devices.insert("b".into(), sees);
+    assert_eq!(cluster.plan(), NONE);
+    assert_eq!(cluster.wake(), Some(due));
+    let silent = report(json!([]));
+    cluster.world.node_devices.insert("b".into(), silent);
+    assert_eq!(cluster.plan(), NONE);
     assert_eq!(cluster.wake(), Some(due));
     cluster.capacity(2);
     assert_eq!(cluster.plan(), ["create a-cam-1-pod"]);
