@@ -5,10 +5,13 @@ use super::{
 };
 use crate::{
     api::crds,
-    cluster::parts::{CustomResourceDefinitionPart, DaemonSetPart, DeploymentPart},
+    cluster::{
+        self,
+        parts::{CustomResourceDefinitionPart, DaemonSetPart, DeploymentPart},
+    },
     yaml,
 };
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use clap::Args;
 use kube::{Api, Client};
 use serde_json::Value;
@@ -60,15 +63,17 @@ async fn look(client: &Client, flags: &Flags) -> anyhow::Result<Vec<Finding>> {
     let agents = Api::<DaemonSetPart>::namespaced(client.clone(), namespace);
     let agents = agents.get_opt(&flags.agent).await;
     let what = format!("DaemonSet {namespace}/{}", flags.agent);
-    findings.push(agent(&what, agents.with_context(|| what.clone())?.as_ref()));
+    findings.push(agent(&what, read(&what, agents)?.as_ref()));
     let controllers = Api::<DeploymentPart>::namespaced(client.clone(), namespace);
     let controllers = controllers.get_opt(&flags.controller).await;
     let what = format!("Deployment {namespace}/{}", flags.controller);
-    findings.push(controller(
-        &what,
-        controllers.with_context(|| what.clone())?.as_ref(),
-    ));
+    findings.push(controller(&what, read(&what, controllers)?.as_ref()));
     Ok(findings)
+}
+
+/// Returns the object, or an error that says what cannot be read.
+fn read<K>(what: &str, object: kube::Result<Option<K>>) -> anyhow::Result<Option<K>> {
+    object.map_err(|e| anyhow!("cannot read {what}: {}", cluster::reason(&e)))
 }
 
 /// Compares the definitions on the cluster with ours.
@@ -78,7 +83,7 @@ pub(super) async fn definitions(client: &Client) -> anyhow::Result<Vec<Finding>>
     for (name, ours) in crds::ALL {
         let ours = yaml::from_str(ours).with_context(|| format!("our {name}"))?;
         let on_cluster = definitions.get_opt(name).await;
-        let on_cluster = on_cluster.with_context(|| format!("CustomResourceDefinition {name}"))?;
+        let on_cluster = read(&format!("CustomResourceDefinition {name}"), on_cluster)?;
         findings.push(definition(
             name,
             &ours,
@@ -93,7 +98,7 @@ fn report(findings: &[Finding]) -> anyhow::Result<()> {
     for finding in findings {
         match finding {
             Ok(well) => writeln!(out, "ok    {well}")?,
-            Err(wrong) => writeln!(out, "WRONG {wrong}")?,
+            Err(wrong) => writeln!(out, "FAIL  {wrong}")?,
         }
     }
     match findings.iter().filter(|f| f.is_err()).count() {
@@ -143,7 +148,7 @@ pub(super) fn agent(what: &str, daemon_set: Option<&DaemonSetPart>) -> Finding {
         ))
     } else if ready < desired {
         Err(format!(
-            "{what} is ready on {ready} of {desired} nodes: see kubectl describe of its Pods"
+            "{what} is ready on {ready} of {desired} nodes: see kubectl describe of it and of its Pods"
         ))
     } else {
         Ok(format!("{what} is ready on {ready} of {desired} nodes"))
