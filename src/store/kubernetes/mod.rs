@@ -84,7 +84,9 @@ struct Inner {
     watched: watch::Sender<objects::Set<Configuration>>,
     /// The watches of Instances that have received a complete list.
     listed: watch::Sender<BTreeSet<Option<String>>>,
-    reports: watch::Sender<BTreeMap<ObjectKey, Report>>,
+    /// The reports of all Configurations; `None` until the agent has reported. An agent without Configurations reports, too:
+    /// its object says that it runs.
+    reports: watch::Sender<Option<BTreeMap<ObjectKey, Report>>>,
     /// A channel that changes whenever a write is deferred.
     postponed: watch::Sender<()>,
 }
@@ -156,6 +158,7 @@ impl Store for KubernetesStore {
         reports: BTreeMap<ObjectKey, Report>,
     ) -> BoxFuture<'_, Result<(), StoreError>> {
         self.inner.reports.send_if_modified(|before| {
+            let reports = Some(reports);
             let is_changed = *before != reports;
             *before = reports;
             is_changed

@@ -60,10 +60,11 @@ pub(super) async fn run(
     let mut due: Option<Instant> = None;
     let write = async {
         // No report exists yet, and the content of the object is not known.
-        reports.changed().await?;
+        reports.wait_for(Option::is_some).await?;
         own.wait_for(Option::is_some).await?;
         loop {
-            let wanted = own_plan::wanted(&reports.borrow_and_update());
+            let wanted = reports.borrow_and_update().as_ref().map(own_plan::wanted);
+            let wanted = wanted.unwrap_or_default();
             let is_news = own.has_changed()?;
             let seen = objects::named(&own.borrow_and_update(), &inner.settings.node_name);
             if is_news && seen.is_none() {
