@@ -116,6 +116,42 @@ test_why_explains_the_pod_of_a_deployment_that_waits() {
   kubectl delete deployment shop >/dev/null
 }
 
+# warning_of FIELDS: what kubectl warns of for a Configuration with these fields of spec. A refusal fails.
+warning_of() {
+  {
+    kubectl apply --dry-run=server -f - >/dev/null <<X
+apiVersion: akri.sh/v0
+kind: Configuration
+metadata: {name: warned}
+spec: {discoveryHandler: {name: debugEcho, discoveryDetails: "descriptions: [lamp]"}, $1}
+X
+  } 2>&1 || fail "refused: $1"
+}
+
+warns() { # FIELDS
+  warning_of "$1" | grep -q '^Warning: .*spec.brokerSpec: no container asks for the device'
+}
+
+test_kubectl_warns_of_brokers_that_ask_for_no_device() {
+  local image='name: broker, image: "docker.io/library/busybox:stable"' asks='resources: {limits: {"{{PLACEHOLDER}}": "1"}}'
+  local said spec
+  within 10 "the policy is obeyed" warns "brokerSpec: {brokerPodSpec: {containers: [{$image}]}}"
+  for spec in "brokerPodSpec: {containers: [{$image, resources: {limits: {cpu: 1}}}]}" \
+    "brokerPodSpec: {containers: [{$image, resources: null}]}" \
+    "brokerPodSpec: {initContainers: [{$image}], containers: []}" \
+    "brokerJobSpec: {template: {spec: {restartPolicy: Never, containers: [{$image}]}}}"; do
+    warns "brokerSpec: {$spec}" || fail "no warning of $spec"
+  done
+  for spec in "brokerPodSpec: {containers: [{$image, $asks}]}" "brokerPodSpec: {containers: no list}" \
+    "brokerPodSpec: {initContainers: [{$image, $asks}], containers: [{$image}]}" "brokerJobSpec: {}" \
+    "brokerPodSpec: {containers: [{$image, resources: {limits: {akri.sh/lamp: 1}}}]}" \
+    "brokerJobSpec: {template: {spec: {restartPolicy: Never, containers: [{$image, $asks}]}}}"; do
+    said=$(warning_of "brokerSpec: {$spec}")
+    equal "the warning of $spec" "" "$said"
+  done
+  equal "the warning without a broker" "" "$(warning_of 'brokerSpec: null')"
+}
+
 test_why_names_brokers_that_ask_for_no_device() {
   clean
   echoes lamps 1 'brokerSpec: {brokerPodSpec: {terminationGracePeriodSeconds: 0, containers: [{name: broker, image: "docker.io/library/busybox:stable", imagePullPolicy: IfNotPresent, command: [/bin/sh, -c, exec sleep 2147483647]}]}}' 2>/dev/null
