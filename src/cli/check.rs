@@ -170,8 +170,13 @@ pub(super) fn controller(what: &str, deployment: Option<&DeploymentPart>) -> Fin
         .status
         .as_ref()
         .and_then(|s| s.observed_generation);
+    let replicas = deployment.status.as_ref().and_then(|s| s.replicas);
     if is_available && observed == deployment.metadata.generation {
-        return Ok(format!("{what} is available"));
+        // Kubernetes calls a Deployment available that is scaled to 0.
+        return match replicas.unwrap_or_default() {
+            0 => Err(format!("{what} has no replicas: kubectl scale")),
+            _ => Ok(format!("{what} is available")),
+        };
     }
     let why: Vec<_> = conditions.filter_map(|c| c.message.as_deref()).collect();
     Err(format!("{what} is not available: {}", why.join("; ")))
@@ -214,11 +219,16 @@ mod tests {
 
     #[test]
     fn a_controller_is_well_where_it_is_available() {
-        let with = |status: &str| -> DeploymentPart {
+        let scaled = |status: &str, replicas: i32| -> DeploymentPart {
             let condition = json!({"type": "Available", "status": status, "message": "why"});
-            let deployment = json!({"status": {"conditions": [condition]}});
-            serde_json::from_value(deployment).unwrap()
+            let status = json!({"conditions": [condition], "replicas": replicas});
+            serde_json::from_value(json!({"status": status})).unwrap()
         };
+        let with = |status: &str| scaled(status, 2);
+        assert_eq!(
+            controller("c", Some(&scaled("True", 0))),
+            Err("c has no replicas: kubectl scale".into())
+        );
         assert!(controller("c", Some(&with("True"))).is_ok());
         assert_eq!(
             controller("c", Some(&with("False"))),

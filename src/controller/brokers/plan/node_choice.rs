@@ -337,8 +337,9 @@ fn starting(pod: Option<&BrokerPod>) -> Option<(Reason, String)> {
 fn refused(pod: &BrokerPod) -> String {
     let message = pod.unscheduled.as_ref().map(|no| no.message.as_str());
     let message = message.unwrap_or_default();
-    let message = message.split(" preemption:").next().unwrap_or_default();
-    one_line(message)
+    let ends = [" no new claims to deallocate", " preemption:"];
+    let end = ends.into_iter().filter_map(|end| message.find(end)).min();
+    one_line(&message[..end.unwrap_or(message.len())])
 }
 
 /// Returns the time from which a Pod is moved if another place is free. A Pod that has a node is never moved, and one

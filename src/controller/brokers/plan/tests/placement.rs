@@ -58,7 +58,7 @@ impl Cluster {
     }
 }
 
-const CPU: &str = "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't satisfy plugin(s) [NodeAffinity]. preemption: 0/2";
+const CPU: &str = "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't satisfy plugin(s) [NodeAffinity]. no new claims to deallocate, preemption: 0/2";
 
 fn one_slot(nodes: &[&str]) -> Cluster {
     let mut cluster = Cluster::new(pod_spec(), nodes);
