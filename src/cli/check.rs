@@ -5,10 +5,13 @@ use super::{
 };
 use crate::{
     api::crds,
-    cluster::parts::{CustomResourceDefinitionPart, DaemonSetPart, DeploymentPart},
+    cluster::{
+        self,
+        parts::{CustomResourceDefinitionPart, DaemonSetPart, DeploymentPart},
+    },
     yaml,
 };
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use clap::Args;
 use kube::{Api, Client};
 use serde_json::Value;
@@ -60,15 +63,17 @@ async fn look(client: &Client, flags: &Flags) -> anyhow::Result<Vec<Finding>> {
     let agents = Api::<DaemonSetPart>::namespaced(client.clone(), namespace);
     let agents = agents.get_opt(&flags.agent).await;
     let what = format!("DaemonSet {namespace}/{}", flags.agent);
-    findings.push(agent(&what, agents.with_context(|| what.clone())?.as_ref()));
+    findings.push(agent(&what, read(&what, agents)?.as_ref()));
     let controllers = Api::<DeploymentPart>::namespaced(client.clone(), namespace);
     let controllers = controllers.get_opt(&flags.controller).await;
     let what = format!("Deployment {namespace}/{}", flags.controller);
-    findings.push(controller(
-        &what,
-        controllers.with_context(|| what.clone())?.as_ref(),
-    ));
+    findings.push(controller(&what, read(&what, controllers)?.as_ref()));
     Ok(findings)
+}
+
+/// Returns the object, or an error that says what cannot be read.
+fn read<K>(what: &str, object: kube::Result<Option<K>>) -> anyhow::Result<Option<K>> {
+    object.map_err(|e| anyhow!("cannot read {what}: {}", cluster::reason(&e)))
 }
 
 /// Compares the definitions on the cluster with ours.
@@ -78,7 +83,7 @@ pub(super) async fn definitions(client: &Client) -> anyhow::Result<Vec<Finding>>
     for (name, ours) in crds::ALL {
         let ours = yaml::from_str(ours).with_context(|| format!("our {name}"))?;
         let on_cluster = definitions.get_opt(name).await;
-        let on_cluster = on_cluster.with_context(|| format!("CustomResourceDefinition {name}"))?;
+        let on_cluster = read(&format!("CustomResourceDefinition {name}"), on_cluster)?;
         findings.push(definition(
             name,
             &ours,
@@ -93,7 +98,7 @@ fn report(findings: &[Finding]) -> anyhow::Result<()> {
     for finding in findings {
         match finding {
             Ok(well) => writeln!(out, "ok    {well}")?,
-            Err(wrong) => writeln!(out, "WRONG {wrong}")?,
+            Err(wrong) => writeln!(out, "FAIL  {wrong}")?,
         }
     }
     match findings.iter().filter(|f| f.is_err()).count() {
@@ -143,7 +148,7 @@ pub(super) fn agent(what: &str, daemon_set: Option<&DaemonSetPart>) -> Finding {
         ))
     } else if ready < desired {
         Err(format!(
-            "{what} is ready on {ready} of {desired} nodes: see kubectl describe of its Pods"
+            "{what} is ready on {ready} of {desired} nodes: see kubectl describe of it and of its Pods"
         ))
     } else {
         Ok(format!("{what} is ready on {ready} of {desired} nodes"))
@@ -165,8 +170,13 @@ pub(super) fn controller(what: &str, deployment: Option<&DeploymentPart>) -> Fin
         .status
         .as_ref()
         .and_then(|s| s.observed_generation);
+    let replicas = deployment.status.as_ref().and_then(|s| s.replicas);
     if is_available && observed == deployment.metadata.generation {
-        return Ok(format!("{what} is available"));
+        // Kubernetes calls a Deployment available that is scaled to 0.
+        return match replicas.unwrap_or_default() {
+            0 => Err(format!("{what} has no replicas: kubectl scale")),
+            _ => Ok(format!("{what} is available")),
+        };
     }
     let why: Vec<_> = conditions.filter_map(|c| c.message.as_deref()).collect();
     Err(format!("{what} is not available: {}", why.join("; ")))
@@ -209,11 +219,16 @@ mod tests {
 
     #[test]
     fn a_controller_is_well_where_it_is_available() {
-        let with = |status: &str| -> DeploymentPart {
+        let scaled = |status: &str, replicas: i32| -> DeploymentPart {
             let condition = json!({"type": "Available", "status": status, "message": "why"});
-            let deployment = json!({"status": {"conditions": [condition]}});
-            serde_json::from_value(deployment).unwrap()
+            let status = json!({"conditions": [condition], "replicas": replicas});
+            serde_json::from_value(json!({"status": status})).unwrap()
         };
+        let with = |status: &str| scaled(status, 2);
+        assert_eq!(
+            controller("c", Some(&scaled("True", 0))),
+            Err("c has no replicas: kubectl scale".into())
+        );
         assert!(controller("c", Some(&with("True"))).is_ok());
         assert_eq!(
             controller("c", Some(&with("False"))),

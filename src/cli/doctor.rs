@@ -85,13 +85,13 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
 }
 
 async fn read_facts(client: &Client) -> anyhow::Result<Facts> {
+    let mut unread = vec![];
     let mut facts = Facts {
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        checked: definitions(client).await?,
+        checked: noted(definitions(client).await, &mut unread).unwrap_or_default(),
         ..Facts::default()
     };
     let is_defined = facts.checked.iter().all(Result::is_ok);
-    let mut unread = vec![];
     if let Some(sets) = noted(
         installed::<DaemonSetPart>(client, "agent").await,
         &mut unread,
@@ -111,6 +111,9 @@ async fn read_facts(client: &Client) -> anyhow::Result<Facts> {
         }));
     }
     facts.rights = noted(rights(client).await, &mut unread).unwrap_or_default();
+    if facts.rights.is_empty() && facts.checked.is_empty() {
+        bail!("nothing can be read: {}", unread.join("; "));
+    }
     let policies: Api<ValidatingAdmissionPolicy> = Api::all(client.clone());
     let policies = cluster::list_all(&policies).await.ok();
     facts.policies = policies.map(|policies| {
@@ -121,7 +124,8 @@ async fn read_facts(client: &Client) -> anyhow::Result<Facts> {
     });
     // Objects of definitions that are missing or lack a field may not be readable.
     if is_defined {
-        facts.snapshot = read::everything(client, client.default_namespace()).await?;
+        let everything = read::everything(client, client.default_namespace()).await;
+        facts.snapshot = noted(everything, &mut unread).unwrap_or_default();
         let stale = stale(client, facts.snapshot.prefixes()).await;
         facts.stale = noted(stale.context("stale capacity"), &mut unread);
     }

@@ -15,7 +15,7 @@ pub struct Flags {
 pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
     if !stdout().is_terminal() {
         bail!(
-            "`petiole top` draws on a terminal, and stdout is none: `petiole devices --watch` prints lines"
+            "`petiole top` draws on a terminal, and stdout is none: `petiole devices --watch` prints lines, and `petiole get instances` on a machine without a cluster"
         );
     }
     let source = flags.source.source().await?;

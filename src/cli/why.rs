@@ -8,6 +8,7 @@ use crate::{
         read,
         snapshot::Snapshot,
         why::{Target, explain},
+        workloads::{self, Workload, WorkloadKind},
     },
     model::{
         names::{Key, ObjectKey},
@@ -20,9 +21,11 @@ use jiff::Timestamp;
 use std::io::{Write as _, stderr};
 
 /// Says in a few sentences what a Pod, an Instance or a Configuration lacks, and which command to run next.
+///
+/// Of a Deployment, a ReplicaSet, a StatefulSet, a DaemonSet or a Job it explains a Pod: the first that is not ready.
 #[derive(Debug, Args)]
 pub struct Flags {
-    /// Object: `pod/NAME`, `instance/NAME`, `configuration/NAME`, or a name alone
+    /// Object: `pod/NAME`, `deployment/NAME`, `instance/NAME`, `configuration/NAME`, or a name alone
     #[arg(value_name = "[KIND/]NAME")]
     object: String,
     #[command(flatten)]
@@ -46,6 +49,7 @@ enum Kind {
     Pod,
     Instance,
     Configuration,
+    Workload(WorkloadKind),
 }
 
 impl Kind {
@@ -56,7 +60,9 @@ impl Kind {
             "po" | "pod" | "pods" => Ok(Self::Pod),
             "akrii" | "instance" | "instances" => Ok(Self::Instance),
             "akric" | "configuration" | "configurations" => Ok(Self::Configuration),
-            _ => bail!("{text:?} is no kind: write pod, instance or configuration"),
+            workload => WorkloadKind::parse(workload).map(Self::Workload).with_context(|| {
+                format!("{text:?} is no kind: write pod, instance, configuration, deployment, replicaset, statefulset, daemonset or job")
+            }),
         }
     }
 
@@ -65,6 +71,7 @@ impl Kind {
             Target::Pod(_) => Self::Pod,
             Target::Instance(_) => Self::Instance,
             Target::Configuration(_) => Self::Configuration,
+            Target::Workload(workload) => Self::Workload(workload.kind),
         }
     }
 
@@ -73,6 +80,7 @@ impl Kind {
             Self::Pod => Target::Pod(key),
             Self::Instance => Target::Instance(key.typed()),
             Self::Configuration => Target::Configuration(key.typed()),
+            Self::Workload(kind) => Target::Workload(Workload { kind, key }),
         }
     }
 }
@@ -98,9 +106,9 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
     let target = match targets.as_slice() {
         [target] => target.clone(),
         [] => kind.map(|kind| kind.target(key)).with_context(|| {
-            format!("there is no Pod, Instance or Configuration {namespace}/{name}: name another namespace (-n), or look at all (-A)")
+            format!("there is no Pod, Instance or Configuration {namespace}/{name}, and no Pod of a workload of that name asks for a device: name another namespace (-n), or look at all (-A)")
         })?,
-        several => bail!("{} objects have that name: write pod/{name}, instance/{name} or configuration/{name}, and the namespace (-n)", several.len()),
+        several => bail!("{} objects have that name: write its kind, such as pod/{name} or configuration/{name}, and the namespace (-n)", several.len()),
     };
     let explanation = explain(&snapshot, &target, Timestamp::now());
     let text = match flags.output {
@@ -114,7 +122,7 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the objects of that name. Without a namespace it can be in any.
+/// Returns the objects of that name, or the workloads if there are none. Without a namespace it can be in any.
 fn found(
     snapshot: &Snapshot,
     kind: Option<Kind>,
@@ -125,10 +133,14 @@ fn found(
     let instances = matching(snapshot.instances.keys(), namespace, name).map(Target::Instance);
     let configurations =
         matching(snapshot.configurations.keys(), namespace, name).map(Target::Configuration);
+    let is_wanted = |target: &Target| kind.is_none_or(|kind| kind.is_of(target));
     let targets = pods.chain(instances).chain(configurations);
-    targets
-        .filter(|target| kind.is_none_or(|kind| kind.is_of(target)))
-        .collect()
+    let targets: Vec<Target> = targets.filter(is_wanted).collect();
+    if !targets.is_empty() {
+        return targets;
+    }
+    let workloads = workloads::named(snapshot, namespace, name).into_iter();
+    workloads.map(Target::Workload).filter(is_wanted).collect()
 }
 
 /// Returns the keys of this name, in one namespace or in all.

@@ -1,6 +1,7 @@
 //! Checks an installation: its definitions, its Pods, each node, and what is left of earlier ones. Pure.
 use super::{
-    pods::{image_of, is_ready, label, node_of},
+    nodes::is_node_ready,
+    pods::{image_of, inspection, is_ready, label, node_of},
     snapshot::{Snapshot, VERSION},
 };
 use crate::model::{resource_name::ResourceName, typed_names::NodeName};
@@ -84,6 +85,7 @@ pub fn checks(facts: &Facts) -> Vec<Check> {
     checks.extend(versions(facts));
     checks.extend(rights(facts));
     checks.extend(nodes(facts));
+    checks.extend(unwatched(facts));
     checks.extend(stale(facts));
     checks.push(policies(facts));
     let unread = facts.snapshot.unread.iter();
@@ -144,19 +146,29 @@ fn rights(facts: &Facts) -> Vec<Check> {
 /// Returns a line for each node: its agent, and what the agent reports. A node whose agent or report cannot be read has none.
 fn nodes(facts: &Facts) -> Vec<Check> {
     let snapshot = &facts.snapshot;
-    let nodes = snapshot.nodes.keys().filter_map(|node| {
+    let nodes = snapshot.nodes.iter().filter_map(|(node, object)| {
+        if !is_node_ready(object) {
+            return Some(check(Level::Fail, format!("node {node} is not ready, so its devices cannot be used: kubectl describe node {node}")));
+        }
         let Some((key, agent)) = snapshot.agent_on(node) else {
             if snapshot.hidden.pods {
                 return None;
             }
-            return Some(check(Level::Warn, format!("node {node}: no agent, so it offers no device: see nodeSelector, affinity and tolerations of the agents (values `agent.*`)")));
+            return Some(check(Level::Warn, format!("node {node}: no agent, so it offers no device: see nodeSelector, affinity and tolerations of the agents (values `agent.*`), and the Events of kubectl describe daemonsets -A -l app.kubernetes.io/component=agent")));
         };
         if !is_ready(agent) {
-            return Some(check(Level::Fail, format!("node {node}: its agent is not ready: kubectl -n {} logs {}", key.namespace, key.name)));
+            return Some(check(Level::Fail, format!("node {node}: its agent is not ready: {}", inspection(key, agent))));
         }
         let Some(devices) = snapshot.node_devices.get(node) else {
             if snapshot.hidden.node_devices {
                 return None;
+            }
+            // An agent writes this object when it has a Configuration to report about.
+            let labels = object.metadata.labels.clone().unwrap_or_default();
+            let looks = snapshot.configurations.iter();
+            let mut looks = looks.filter(|(key, configuration)| snapshot.is_watched(&key.namespace) && configuration.selects(&labels));
+            if looks.next().is_none() {
+                return Some(check(Level::Ok, format!("node {node}: agent ready, no Configuration for this node yet")));
             }
             return Some(check(Level::Fail, format!("node {node}: its agent runs and has written no NodeDevices {node}: kubectl -n {} logs {}", key.namespace, key.name)));
         };
@@ -173,6 +185,22 @@ fn nodes(facts: &Facts) -> Vec<Check> {
         })
     });
     nodes.collect()
+}
+
+/// Returns a line about the Configurations that no agent reads.
+fn unwatched(facts: &Facts) -> Option<Check> {
+    let snapshot = &facts.snapshot;
+    let keys = snapshot.configurations.keys();
+    let keys = keys.filter(|key| !snapshot.is_watched(&key.namespace));
+    let keys: Vec<String> = keys.map(ToString::to_string).collect();
+    let watched = snapshot.watched().filter(|_| !keys.is_empty())?;
+    Some(check(
+        Level::Warn,
+        format!(
+            "Configurations in namespaces that no agent reads ({}): agents read {watched} (value `watchNamespaces`)",
+            keys.join(", ")
+        ),
+    ))
 }
 
 fn stale(facts: &Facts) -> Vec<Check> {

@@ -5,8 +5,10 @@
 pub mod devices;
 pub mod doctor;
 pub mod follow;
+mod nodes;
 mod pods;
 pub mod read;
 mod slots;
 pub mod snapshot;
 pub mod why;
+pub mod workloads;

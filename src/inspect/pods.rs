@@ -1,5 +1,5 @@
 //! Reads what Pods ask for and how they are. Pure.
-use crate::model::{node_resources::count, resource_name::ResourceName};
+use crate::model::{names::ObjectKey, node_resources::count, resource_name::ResourceName};
 use k8s_openapi::{
     api::core::v1::{Container, ContainerStatus, Pod, PodCondition},
     apimachinery::pkg::api::resource::Quantity,
@@ -77,6 +77,14 @@ pub(crate) fn containers(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
     let init = status.and_then(|s| s.init_container_statuses.as_ref());
     let main = status.and_then(|s| s.container_statuses.as_ref());
     init.into_iter().chain(main).flatten()
+}
+
+/// Returns the command that shows why a Pod is not ready. A Pod has no log before a container of it was started.
+pub(crate) fn inspection(ObjectKey { namespace, name }: &ObjectKey, pod: &Pod) -> String {
+    match phase(pod) {
+        "Pending" => format!("kubectl -n {namespace} describe pod {name}"),
+        _ => format!("kubectl -n {namespace} logs {name}"),
+    }
 }
 
 pub(crate) fn label<'a>(pod: &'a Pod, key: &str) -> Option<&'a String> {

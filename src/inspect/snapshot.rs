@@ -92,6 +92,19 @@ impl Snapshot {
         prefixes.unwrap_or_else(|| names::GROUP.parse().expect("the API group is a prefix"))
     }
 
+    /// Returns the namespaces that the agents read, separated by commas. `None` stands for all.
+    pub(crate) fn watched(&self) -> Option<&str> {
+        (self.own_pods("agent"))
+            .find_map(|(_, pod)| environment(pod, "PETIOLE_WATCH_NAMESPACES"))
+            .filter(|namespaces| !namespaces.is_empty())
+    }
+
+    /// Returns whether the agents read the Configurations of a namespace.
+    pub(crate) fn is_watched(&self, namespace: &str) -> bool {
+        let watched = self.watched();
+        watched.is_none_or(|all| all.split(',').any(|its| its.trim() == namespace))
+    }
+
     pub(crate) fn is_ours(&self, resource: &ResourceName) -> bool {
         self.prefixes().owns(resource) || self.owner_of(resource).is_some()
     }

@@ -41,6 +41,13 @@ is_running() { # POD
   [ "$(kubectl get pod "$1" -o json | jq -r .status.phase)" = Running ]
 }
 
+test_a_new_installation_is_whole_and_says_that_a_selector_leaves_out_every_node() {
+  equal "the Configurations" "" "$(kubectl get configurations.akri.sh -A -o name)"
+  within 20 "every check is ok" doctor_finds_no_fault
+  configure nowhere 'kind: _http._tcp' 'nodeSelector: {site: none}'
+  within 10 "the reason" says 'is not ready (NoNodeSelected)' why nowhere
+}
+
 test_why_tells_a_typo_a_taken_device_and_a_cordoned_node_apart() {
   clean
   echoes lamps 1 'capacity: 1'
@@ -74,6 +81,84 @@ test_why_repeats_what_the_condition_and_the_event_say() {
   configure none 'kind: _nothing._tcp'
   within 20 "a Configuration without a device" says 'finds no device (looked on: node-1, node-2)' why none
   within 5 "an object that is not there" says 'there is no Pod, Instance or Configuration default/nothing' why nothing
+}
+
+# A Deployment of two Pods that ask for a resource.
+deployment() { # NAME RESOURCE
+  kubectl apply -f - >/dev/null <<X
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: $1}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: $1}}
+  template:
+    metadata: {labels: {app: $1}}
+    spec:
+      terminationGracePeriodSeconds: 0
+      containers:
+        - name: main
+          image: docker.io/library/busybox:stable
+          imagePullPolicy: IfNotPresent
+          command: [/bin/sh, -c, exec sleep 2147483647]
+          resources: {limits: {"$2": "1"}}
+X
+}
+
+test_why_explains_the_pod_of_a_deployment_that_waits() {
+  clean
+  echoes lamps 1 'capacity: 1'
+  within 10 "the Instance" has_instances lamps 1
+  deployment shop akri.sh/lamps
+  within 30 "one Pod runs, and the other waits" says 'Deployment default/shop has 1 of 2 Pods ready.' why deploy/shop
+  says 'are in use, by node-' why shop || fail "the holder of the slot, by a name alone: $(cat "$SUITE/said")"
+  says 'No Pod of StatefulSet default/shop asks for a device.' why sts/shop || fail "another kind: $(cat "$SUITE/said")"
+  kubectl delete deployment shop >/dev/null
+}
+
+# warning_of FIELDS: what kubectl warns of for a Configuration with these fields of spec. A refusal fails.
+warning_of() {
+  {
+    kubectl apply --dry-run=server -f - >/dev/null <<X
+apiVersion: akri.sh/v0
+kind: Configuration
+metadata: {name: warned}
+spec: {discoveryHandler: {name: debugEcho, discoveryDetails: "descriptions: [lamp]"}, $1}
+X
+  } 2>&1 || fail "refused: $1"
+}
+
+warns() { # FIELDS
+  warning_of "$1" | grep -q '^Warning: .*spec.brokerSpec: no container asks for the device'
+}
+
+test_kubectl_warns_of_brokers_that_ask_for_no_device() {
+  local image='name: broker, image: "docker.io/library/busybox:stable"' asks='resources: {limits: {"{{PLACEHOLDER}}": "1"}}'
+  local said spec
+  within 10 "the policy is obeyed" warns "brokerSpec: {brokerPodSpec: {containers: [{$image}]}}"
+  for spec in "brokerPodSpec: {containers: [{$image, resources: {limits: {cpu: 1}}}]}" \
+    "brokerPodSpec: {containers: [{$image, resources: null}]}" \
+    "brokerPodSpec: {initContainers: [{$image}], containers: []}" \
+    "brokerJobSpec: {template: {spec: {restartPolicy: Never, containers: [{$image}]}}}"; do
+    warns "brokerSpec: {$spec}" || fail "no warning of $spec"
+  done
+  for spec in "brokerPodSpec: {containers: [{$image, $asks}]}" "brokerPodSpec: {containers: no list}" \
+    "brokerPodSpec: {initContainers: [{$image, $asks}], containers: [{$image}]}" "brokerJobSpec: {}" \
+    "brokerPodSpec: {containers: [{$image, resources: {limits: {akri.sh/lamp: 1}}}]}" \
+    "brokerJobSpec: {template: {spec: {restartPolicy: Never, containers: [{$image, $asks}]}}}"; do
+    said=$(warning_of "brokerSpec: {$spec}")
+    equal "the warning of $spec" "" "$said"
+  done
+  equal "the warning without a broker" "" "$(warning_of 'brokerSpec: null')"
+}
+
+test_why_names_brokers_that_ask_for_no_device() {
+  clean
+  echoes lamps 1 'brokerSpec: {brokerPodSpec: {terminationGracePeriodSeconds: 0, containers: [{name: broker, image: "docker.io/library/busybox:stable", imagePullPolicy: IfNotPresent, command: [/bin/sh, -c, exec sleep 2147483647]}]}}' 2>/dev/null
+  within 30 "the Configuration says it" says 'none of its containers asks for the device' why configuration/lamps
+  local instance
+  instance=$(kubectl get instances.akri.sh -o json | jq -r '.items[0].metadata.name')
+  says 'none of its containers asks for the device' why "instance/$instance" || fail "the Instance: $(cat "$SUITE/said")"
 }
 
 test_discover_runs_a_handler_on_a_node() {

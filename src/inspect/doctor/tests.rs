@@ -1,5 +1,6 @@
 use super::*;
 use crate::model::names::ObjectKey;
+use k8s_openapi::api::core::v1::Node;
 use serde_json::{Value, json};
 
 fn own(component: &str, image: &str, node: &str) -> (ObjectKey, Pod) {
@@ -18,6 +19,21 @@ fn own(component: &str, image: &str, node: &str) -> (ObjectKey, Pod) {
 fn node_devices(problems: &Value) -> crate::api::node_devices::NodeDevicesSpec {
     let view = json!({"namespace": "default", "name": "cam", "problems": problems});
     serde_json::from_value(json!({"configurations": [view]})).unwrap()
+}
+
+fn node(ready: &str) -> Node {
+    let status = json!({"conditions": [{"type": "Ready", "status": ready}]});
+    serde_json::from_value(json!({"metadata": {}, "status": status})).unwrap()
+}
+
+fn with_configuration(facts: &mut Facts) {
+    let configuration = json!({
+        "metadata": {"namespace": "default", "name": "cam"},
+        "spec": {"discoveryHandler": {"name": "zeroconf"}},
+    });
+    let key = crate::model::names::Key::new("default", "cam".to_owned());
+    let configuration = serde_json::from_value(configuration).unwrap();
+    facts.snapshot.configurations.insert(key, configuration);
 }
 
 /// An installation on one node without a fault.
@@ -42,9 +58,7 @@ fn well() -> Facts {
         own("agent", "i:1", "node-1"),
         own("controller", "i:1", "node-1"),
     ]);
-    snapshot
-        .nodes
-        .insert("node-1".to_owned(), Default::default());
+    snapshot.nodes.insert("node-1".to_owned(), node("True"));
     let devices = node_devices(&json!([]));
     snapshot.node_devices.insert("node-1".to_owned(), devices);
     facts
@@ -71,6 +85,21 @@ fn one(change: impl FnOnce(&mut Facts), level: Level, says: &str) {
 #[test]
 fn an_installation_without_a_fault_is_ok() {
     assert_eq!(troubles(&well()), []);
+}
+
+#[test]
+fn an_agent_without_a_configuration_for_its_node_needs_no_report() {
+    let mut facts = well();
+    facts.snapshot.node_devices.clear();
+    assert_eq!(troubles(&facts), []);
+    let said = checks(&facts);
+    let is_said = |check: &Check| check.text.contains("no Configuration for this node yet");
+    assert!(said.iter().any(is_said), "{said:?}");
+    with_configuration(&mut facts);
+    for configuration in facts.snapshot.configurations.values_mut() {
+        configuration.spec.node_selector = [("zone".to_owned(), "a".to_owned())].into();
+    }
+    assert_eq!(troubles(&facts), []);
 }
 
 #[test]
@@ -103,8 +132,25 @@ fn each_fault_is_one_line_that_says_what_to_do() {
         warn,
         "different images (i:1, i:2)",
     );
+    for (phase, next) in [("Pending", "describe pod"), ("Running", "logs")] {
+        one(
+            |f| {
+                let (_, agent) = f.snapshot.pods.first_entry().unwrap().remove_entry();
+                let mut agent = serde_json::to_value(agent).unwrap();
+                agent["status"] = json!({"phase": phase});
+                let agent = serde_json::from_value(agent).unwrap();
+                let key = ObjectKey::new("petiole", "agent-node-1");
+                f.snapshot.pods.insert(key, agent);
+            },
+            fail,
+            &format!("kubectl -n petiole {next} agent-node-1"),
+        );
+    }
     one(
-        |f| f.snapshot.node_devices.clear(),
+        |f| {
+            f.snapshot.node_devices.clear();
+            with_configuration(f);
+        },
         fail,
         "has written no NodeDevices node-1",
     );
@@ -113,9 +159,27 @@ fn each_fault_is_one_line_that_says_what_to_do() {
             drop(
                 f.snapshot
                     .nodes
-                    .insert("node-2".to_owned(), Default::default()),
+                    .insert("node-1".to_owned(), node("Unknown")),
             )
         },
+        fail,
+        "node node-1 is not ready, so its devices cannot be used: kubectl describe node node-1",
+    );
+    one(
+        |f| {
+            f.snapshot.node_devices.clear();
+            with_configuration(f);
+            let (key, mut agent) = own("agent", "i:1", "node-1");
+            let variables = json!([{"name": "PETIOLE_WATCH_NAMESPACES", "value": "cams,doors"}]);
+            let containers = &mut agent.spec.as_mut().unwrap().containers;
+            containers[0].env = serde_json::from_value(variables).unwrap();
+            f.snapshot.pods.insert(key, agent);
+        },
+        warn,
+        "no agent reads (default/cam): agents read cams,doors",
+    );
+    one(
+        |f| drop(f.snapshot.nodes.insert("node-2".to_owned(), node("True"))),
         warn,
         "node node-2: no agent",
     );

@@ -114,6 +114,25 @@ impl Explanation {
     }
 }
 
+/// Returns the first findings, and one that counts the others. `others` is their name in plural.
+pub(crate) fn first_of(
+    findings: impl IntoIterator<Item = Finding>,
+    max: usize,
+    others: &str,
+) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = findings.into_iter().collect();
+    let more = findings.len().saturating_sub(max);
+    findings.truncate(max);
+    findings.extend(counted(&findings, more, others));
+    findings
+}
+
+/// Returns a finding that counts what is not explained besides other findings.
+pub(crate) fn counted(explained: &[Finding], more: usize, others: &str) -> Option<Finding> {
+    let cause = explained.last()?.cause;
+    (more > 0).then(|| Finding::new(cause, format!("More {others}: {more}.")))
+}
+
 /// Returns a sentence that ends with a period, from a message that may have one.
 pub(crate) fn sentence(text: &str) -> String {
     let text = text.trim();

@@ -5,8 +5,9 @@ mod nodes;
 mod pod;
 mod problems;
 mod resource;
+mod unscheduled;
 
-use super::finding::{Cause, Explanation, Finding, sentence};
+use super::finding::{Cause, Explanation, Finding, counted, first_of, sentence};
 use crate::{
     api::{
         condition::{Condition, ConditionStatus, ConditionType},
@@ -20,6 +21,7 @@ use crate::{
         pods::{is_ready, label, phase},
         slots::used,
         snapshot::Snapshot,
+        workloads::{self, Workload},
     },
     model::{instance_name::InstanceKey, names::ObjectKey, typed_names::ConfigurationKey},
 };
@@ -29,6 +31,9 @@ use std::{collections::BTreeSet, fmt::Display};
 
 /// The most brokers and Instances whose troubles are reported.
 const TROUBLES_MAX: usize = 2;
+/// The names of what is counted and not reported.
+const SLOTS: &str = "slots that stay in use";
+const AGENTS: &str = "nodes of its devices without a ready agent";
 /// Warnings of the controller about what it creates.
 const REFUSALS: &[Reason] = &[
     Reason::BrokerRefused,
@@ -43,6 +48,7 @@ pub enum Target {
     Pod(ObjectKey),
     Instance(InstanceKey),
     Configuration(ConfigurationKey),
+    Workload(Workload),
 }
 
 /// Returns the answer to `petiole why`.
@@ -63,6 +69,31 @@ pub fn explain(snapshot: &Snapshot, target: &Target, now: Timestamp) -> Explanat
             None => absent("Configuration", key),
             Some(configuration) => of_configuration(snapshot, key, configuration, now),
         },
+        Target::Workload(workload) => of_workload(snapshot, workload, now),
+    }
+}
+
+/// Returns what one Pod of a workload waits for.
+fn of_workload(snapshot: &Snapshot, workload: &Workload, now: Timestamp) -> Explanation {
+    let pods = workloads::pods_of(snapshot, workload);
+    let Some((key, pod)) = workloads::foremost(&pods) else {
+        let ObjectKey { namespace, name } = &workload.key;
+        let kind = workload.kind.as_str().to_lowercase();
+        let text = "It does not exist, or has no Pods, or the limits of its containers name no resource of a device plugin, so that they get no device.";
+        let next = format!("kubectl -n {namespace} describe {kind} {name}");
+        return Explanation {
+            subject: format!("No Pod of {workload} asks for a device."),
+            findings: vec![Finding::new(Cause::NoResourceRequested, text).then(next)],
+        };
+    };
+    let ready = pods.iter().filter(|(_, pod)| is_ready(pod)).count();
+    let state = match workloads::unfinished(&pods) {
+        0 => "has only Pods that have ended".to_owned(),
+        all => format!("has {ready} of {all} Pods ready"),
+    };
+    Explanation {
+        subject: format!("{workload} {state}. {}", pod::subject(key, pod)),
+        findings: pod::explain(snapshot, key, pod, now),
     }
 }
 
@@ -86,7 +117,11 @@ fn of_instance(
         .collect();
     let seen = device::seen_by(instance);
     let agents = seen.iter().filter_map(|node| agent_trouble(snapshot, node));
-    findings.extend(agents.take(TROUBLES_MAX));
+    findings.extend(first_of(agents, TROUBLES_MAX, AGENTS));
+    let slots = used(snapshot, key, instance);
+    let staying = slots.iter();
+    let staying = staying.filter_map(|slot| device::stays(snapshot, key, slot));
+    findings.extend(first_of(staying, TROUBLES_MAX, SLOTS));
     let conditions = instance.status.iter().flat_map(|s| &s.conditions);
     let its = |pod: &Pod| label(pod, INSTANCE_LABEL).is_some_and(|its| *its == key.name);
     let of_pods = brokers(snapshot, &key.namespace, its, now);
@@ -95,8 +130,7 @@ fn of_instance(
     });
     findings.extend(of_brokers);
     if findings.is_empty() {
-        let used = used(snapshot, key, instance);
-        let holders: Vec<String> = used.iter().map(|slot| slot.holder()).collect();
+        let holders: Vec<String> = slots.iter().map(|slot| slot.holder()).collect();
         let by = match holders.as_slice() {
             [] => String::new(),
             some => format!(", by {}", some.join(", ")),
@@ -105,7 +139,7 @@ fn of_instance(
             "It is offered by {} as {}, and {} of {} slots are in use{by}. Nothing is missing.",
             seen.join(", "),
             snapshot.instance_resource(key),
-            used.len(),
+            slots.len(),
             instance.spec.capacity
         );
         findings.push(Finding::new(Cause::Fine, text));
@@ -129,15 +163,7 @@ fn of_configuration(
     if instances.is_empty() && findings.is_empty() {
         findings.push(problems::no_device(snapshot, key, configuration));
     }
-    let gone = instances
-        .iter()
-        .filter_map(|(key, instance)| device::gone(snapshot, key, instance, now));
-    findings.extend(gone.take(TROUBLES_MAX));
-    let seen: BTreeSet<String> = (instances.iter())
-        .flat_map(|(_, instance)| device::seen_by(instance))
-        .collect();
-    let agents = seen.iter().filter_map(|node| agent_trouble(snapshot, node));
-    findings.extend(agents.take(TROUBLES_MAX));
+    findings.extend(of_devices(snapshot, &instances, now));
     let conditions = configuration.status.iter().flat_map(|s| &s.conditions);
     let its = |pod: &Pod| label(pod, CONFIGURATION_LABEL).is_some_and(|its| *its == key.name);
     let of_pods = brokers(snapshot, &key.namespace, its, now);
@@ -147,7 +173,11 @@ fn of_configuration(
         let mut names = [own].into_iter().chain(names);
         names.find_map(|name| refusal(snapshot, &key.namespace, name))
     };
-    findings.extend(or_else(of_pods, || of_brokers(conditions).or_else(refusal)));
+    let fallback = || of_brokers(conditions).or_else(refusal);
+    let of_brokers = or_else(of_pods, || {
+        fallback().filter(|finding| !problems::repeats(configuration, finding))
+    });
+    findings.extend(of_brokers);
     if configuration.spec.broker_spec.is_some() || findings.is_empty() {
         let is_reported = findings
             .iter()
@@ -169,6 +199,30 @@ fn of_configuration(
         subject: format!("Configuration {key} has {devices}."),
         findings,
     }
+}
+
+/// Returns what keeps the devices of a Configuration from being used.
+fn of_devices(
+    snapshot: &Snapshot,
+    instances: &[(&InstanceKey, &Instance)],
+    now: Timestamp,
+) -> Vec<Finding> {
+    let gone = instances
+        .iter()
+        .filter_map(|(key, instance)| device::gone(snapshot, key, instance, now));
+    let mut findings = first_of(gone, TROUBLES_MAX, "devices that are not available");
+    let seen: BTreeSet<String> = (instances.iter())
+        .flat_map(|(_, instance)| device::seen_by(instance))
+        .collect();
+    let agents = seen.iter().filter_map(|node| agent_trouble(snapshot, node));
+    findings.extend(first_of(agents, TROUBLES_MAX, AGENTS));
+    let slots = instances.iter().flat_map(|(key, instance)| {
+        let slots = used(snapshot, key, instance).into_iter();
+        slots.map(|slot| (*key, slot))
+    });
+    let staying = slots.filter_map(|(key, slot)| device::stays(snapshot, key, &slot));
+    findings.extend(first_of(staying, TROUBLES_MAX, SLOTS));
+    findings
 }
 
 /// Returns the controller's last warning about what it creates for an object.
@@ -217,7 +271,7 @@ fn of_brokers<'a>(mut conditions: impl Iterator<Item = &'a Condition>) -> Option
     Some(Finding::new(Cause::BrokerRefused, text))
 }
 
-/// Returns the troubles of the first brokers that are not ready.
+/// Returns the troubles of the first brokers that are not ready, or else that a broker has no device because it asks for none.
 fn brokers(
     snapshot: &Snapshot,
     namespace: &str,
@@ -225,16 +279,28 @@ fn brokers(
     now: Timestamp,
 ) -> Vec<Finding> {
     let all = snapshot.pods.iter();
-    let its = all.filter(|(key, pod)| key.namespace == namespace && is_its(pod));
-    let troubled = its.filter(|(_, pod)| !is_ready(pod) && phase(pod) != "Succeeded");
-    let findings = troubled.take(TROUBLES_MAX).flat_map(|(key, pod)| {
+    let (ready, others): (Vec<_>, Vec<_>) = all
+        .filter(|(key, pod)| key.namespace == namespace && is_its(pod))
+        .partition(|(_, pod)| is_ready(pod));
+    let mut troubled = others;
+    troubled.retain(|(_, pod)| phase(pod) != "Succeeded");
+    if troubled.is_empty() {
+        // What one broker lacks, the others lack too.
+        let without_device = |(_, pod): &(&ObjectKey, &Pod)| pod::lacks_request(snapshot, pod);
+        troubled.extend(ready.into_iter().find(without_device));
+    }
+    let more = troubled.len().saturating_sub(TROUBLES_MAX);
+    troubled.truncate(TROUBLES_MAX);
+    let findings = troubled.into_iter().flat_map(|(key, pod)| {
         let mut findings = pod::explain(snapshot, key, pod, now);
         if let Some(first) = findings.first_mut() {
             first.text = format!("Its broker: {} {}", pod::subject(key, pod), first.text);
         }
         findings
     });
-    findings.collect()
+    let mut findings: Vec<Finding> = findings.collect();
+    findings.extend(counted(&findings, more, "brokers that are not ready"));
+    findings
 }
 
 #[cfg(test)]

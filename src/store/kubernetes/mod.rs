@@ -84,7 +84,8 @@ struct Inner {
     watched: watch::Sender<objects::Set<Configuration>>,
     /// The watches of Instances that have received a complete list.
     listed: watch::Sender<BTreeSet<Option<String>>>,
-    /// The last reports; `None` before the first.
+    /// The reports of all Configurations; `None` until the agent has reported. An agent without Configurations reports, too:
+    /// its object says that it runs.
     reports: watch::Sender<Option<BTreeMap<ObjectKey, Report>>>,
     /// A channel that changes whenever a write is deferred.
     postponed: watch::Sender<()>,
@@ -157,8 +158,9 @@ impl Store for KubernetesStore {
         reports: BTreeMap<ObjectKey, Report>,
     ) -> BoxFuture<'_, Result<(), StoreError>> {
         self.inner.reports.send_if_modified(|before| {
-            let is_changed = before.as_ref() != Some(&reports);
-            *before = Some(reports);
+            let reports = Some(reports);
+            let is_changed = *before != reports;
+            *before = reports;
             is_changed
         });
         Box::pin(async { Ok(()) })

@@ -63,9 +63,8 @@ pub(super) async fn run(
         reports.wait_for(Option::is_some).await?;
         own.wait_for(Option::is_some).await?;
         loop {
-            // A node without a Configuration says so: nobody waits for its report then.
-            let wanted = (reports.borrow_and_update().as_ref())
-                .map_or_else(Default::default, own_plan::wanted);
+            let wanted = reports.borrow_and_update().as_ref().map(own_plan::wanted);
+            let wanted = wanted.unwrap_or_default();
             let is_news = own.has_changed()?;
             let seen = objects::named(&own.borrow_and_update(), &inner.settings.node_name);
             if is_news && seen.is_none() {

@@ -141,19 +141,20 @@ impl<'a> Planner<'a> {
             return true;
         }
         let world = self.input.world;
-        let reports = self.device_reports.of(target.subject.key, instance);
         let nodes = world.node_devices.keys();
-        let to_come = nodes.filter(|name| {
+        let reports = self.device_reports.of(target.subject.key, instance);
+        // A node that reports the device is not in the Instance before the Instance is written again.
+        let coming = nodes.filter(|name| {
             let node = world.nodes.get(*name);
             let looks =
                 node.is_some_and(|node| node.is_ready && configuration.selects(&node.labels));
-            // A node that has reported the device is named in the Instance with the next write.
-            let may_see =
-                reports.contains_key(*name) || !self.device_reports.has_complete_report(key, name);
-            looks && may_see && !instance.spec.names_node(name)
+            let sees = reports.get(name).map(|report| report.is_healthy());
+            looks
+                && !instance.spec.names_node(name)
+                && sees.unwrap_or_else(|| !self.device_reports.has_complete_report(key, name))
         });
-        let to_come = to_come.count();
-        let waits = to_come > 0 && capacity < places + to_come;
+        let coming = coming.count();
+        let waits = coming > 0 && capacity < places + coming;
         if waits {
             self.wake_at(until);
         }
@@ -336,8 +337,9 @@ fn starting(pod: Option<&BrokerPod>) -> Option<(Reason, String)> {
 fn refused(pod: &BrokerPod) -> String {
     let message = pod.unscheduled.as_ref().map(|no| no.message.as_str());
     let message = message.unwrap_or_default();
-    let message = message.split(" preemption:").next().unwrap_or_default();
-    one_line(message)
+    let ends = [" no new claims to deallocate", " preemption:"];
+    let end = ends.into_iter().filter_map(|end| message.find(end)).min();
+    one_line(&message[..end.unwrap_or(message.len())])
 }
 
 /// Returns the time from which a Pod is moved if another place is free. A Pod that has a node is never moved, and one

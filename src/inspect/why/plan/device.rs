@@ -1,7 +1,7 @@
 //! Decides whether a device is there, and who has its slots. Pure.
 use super::{
     super::finding::{Cause, Finding, sentence},
-    nodes::{Request, is_lost},
+    nodes::Request,
 };
 use crate::{
     api::{
@@ -12,6 +12,7 @@ use crate::{
     },
     inspect::{
         devices::{device_name, nodes},
+        nodes::{is_lost, shut_down},
         slots::{UsedSlot, used},
         snapshot::Snapshot,
     },
@@ -54,7 +55,7 @@ pub(super) fn gone(
         .and_then(|(available, (_, configuration))| grace_left(available, configuration, now));
     let left = left.map(|left| format!(" That is in {}.", age::short(left)));
     let text = format!(
-        "Device {name} (Instance {key}) is not available: {why}{} Switch it on, or connect it again.",
+        "Device {name} (Instance {key}) is not available: {why}{} Switch it on, connect it again, or check whether discoveryDetails of its Configuration leave it out.",
         left.unwrap_or_default()
     );
     let next = format!(
@@ -99,7 +100,13 @@ pub(super) fn taken(
         .iter()
         .find(|(_, slot)| slot.has_known_pods && slot.pods.is_empty())
     {
-        return being_released(&shortage, instance, slot);
+        return match without_agent(snapshot, instance, slot) {
+            Some(finding) => Finding {
+                text: format!("{shortage}. {}", finding.text),
+                ..finding
+            },
+            None => being_released(&shortage, instance, slot),
+        };
     }
     let named = holders.iter().take(HOLDERS_MAX);
     let named: Vec<String> = named.map(|(_, slot)| slot.holder()).collect();
@@ -141,6 +148,35 @@ fn shortage(request: Request<'_>, used: usize, free: usize) -> String {
     }
 }
 
+/// Returns why a slot stays in use longer than a container uses it.
+pub(super) fn stays(
+    snapshot: &Snapshot,
+    instance: &InstanceKey,
+    slot: &UsedSlot,
+) -> Option<Finding> {
+    match is_lost(snapshot, &slot.node) {
+        true => Some(held_by_lost_node(snapshot, instance, &slot.node)),
+        false => without_agent(snapshot, instance, slot),
+    }
+}
+
+/// Returns the finding for a slot that no Pod uses any more and that stays in use, because its node has no agent.
+fn without_agent(snapshot: &Snapshot, instance: &InstanceKey, slot: &UsedSlot) -> Option<Finding> {
+    let is_unused = slot.has_known_pods && slot.pods.is_empty();
+    if !is_unused || snapshot.agent_on(&slot.node).is_some() {
+        return None;
+    }
+    let UsedSlot { slot, node, .. } = slot;
+    let text = format!(
+        "Node {node} holds slot {slot} of Instance {instance}, no Pod of the node asks for it any more, and no agent runs on the node that could release it. Let the agent run there again, or release the slot yourself."
+    );
+    let InstanceKey { namespace, name } = instance;
+    let next = format!(
+        "kubectl -n {namespace} patch instance {name} --type merge -p '{{\"spec\":{{\"deviceUsage\":{{\"{slot}\":\"\"}}}}}}'"
+    );
+    Some(Finding::new(Cause::AgentMissing, text).then(next))
+}
+
 /// Returns the finding for a slot whose container has ended. The agent looks at the kubelet's records before it releases it.
 fn being_released(shortage: &str, instance: &InstanceKey, slot: &UsedSlot) -> Finding {
     let text = format!(
@@ -171,8 +207,5 @@ fn held_by_lost_node(snapshot: &Snapshot, instance: &InstanceKey, node: &str) ->
             "Node {node} is lost and holds a slot of Instance {instance}, until spec.slotReleaseSeconds of its Configuration is over: a container on it may still use the device. If the node is shut down, say so."
         ),
     };
-    let next = format!(
-        "kubectl taint node {node} node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
-    );
-    Finding::new(Cause::SlotHeldByLostNode, text).then(next)
+    Finding::new(Cause::SlotHeldByLostNode, text).then(shut_down(node))
 }

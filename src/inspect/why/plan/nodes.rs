@@ -5,7 +5,7 @@ use super::{
 };
 use crate::{
     api::names::UNSCHEDULABLE,
-    inspect::{pods::extended_requests, slots::asking, snapshot::Snapshot},
+    inspect::{nodes::is_node_ready, pods::extended_requests, slots::asking, snapshot::Snapshot},
     model::{
         names::ObjectKey,
         node_resources::count,
@@ -22,23 +22,6 @@ pub(super) struct Request<'a> {
     pub(super) pod: &'a Pod,
     pub(super) resource: &'a ResourceName,
     pub(super) amount: u64,
-}
-
-pub(super) fn is_node_ready(node: &Node) -> bool {
-    let conditions = node
-        .status
-        .iter()
-        .flat_map(|s| s.conditions.iter().flatten());
-    let mut ready = conditions.filter(|condition| condition.type_ == "Ready");
-    ready.any(|condition| condition.status == "True")
-}
-
-/// Returns whether a node is not ready or does not exist. A node that cannot be read is not lost.
-pub(super) fn is_lost(snapshot: &Snapshot, node: &str) -> bool {
-    match snapshot.nodes.get(node) {
-        Some(node) => !is_node_ready(node),
-        None => !snapshot.hidden.nodes,
-    }
 }
 
 /// Returns what keeps the Pod from a node that sees a device with a free slot.

@@ -1,13 +1,14 @@
 //! Decides what a Pod waits for. Pure.
 use super::{
     super::finding::{Cause, Finding, sentence},
-    nodes::{Request, is_lost},
-    resource,
+    nodes::Request,
+    resource, unscheduled,
 };
 use crate::{
     api::names::{INSTANCE_LABEL, PLACEHOLDER},
     inspect::{
-        pods::{condition, containers, extended_requests, is_ready, label, node_of, phase},
+        nodes::{is_lost, shut_down},
+        pods::{containers, extended_requests, is_finished, is_ready, label, node_of, phase},
         snapshot::Snapshot,
     },
     model::{
@@ -48,10 +49,15 @@ pub(super) fn explain(
     if pod.metadata.deletion_timestamp.is_some() {
         return vec![ending(snapshot, key, pod)];
     }
-    let asked = extended_requests(pod);
-    let asked: BTreeMap<ResourceName, u64> = (asked.into_iter())
-        .filter(|(resource, _)| is_asked_of_us(snapshot, resource))
-        .collect();
+    if let Some(node) = node_of(pod)
+        && !is_finished(pod)
+        && is_lost(snapshot, node)
+    {
+        let text = format!("Node {node} is not ready, so its containers may or may not run.");
+        let finding = Finding::new(Cause::NodeNotReady, text);
+        return vec![finding.then(format!("kubectl describe node {node}"))];
+    }
+    let asked = asked_of_us(snapshot, pod);
     let mut findings: Vec<Finding> = match phase(pod) {
         "Failed" => vec![failed(key, pod)],
         "Succeeded" => vec![Finding::new(Cause::Fine, "It has ended without an error.")],
@@ -59,7 +65,7 @@ pub(super) fn explain(
             .find_map(|c| waiting(key, c))
             .into_iter()
             .collect(),
-        _ => unscheduled(snapshot, key, pod, &asked, now),
+        _ => without_node(snapshot, key, pod, &asked, now),
     };
     if asked.is_empty()
         && findings
@@ -69,9 +75,20 @@ pub(super) fn explain(
         findings.insert(0, asks_for_nothing(key, pod));
     }
     match findings.is_empty() {
-        true => vec![settled(key, pod, &asked)],
+        true => vec![settled(snapshot, key, pod, &asked)],
         false => findings,
     }
+}
+
+/// Returns whether a Pod asks for no resource of Petiole, and is not being deleted.
+pub(super) fn lacks_request(snapshot: &Snapshot, pod: &Pod) -> bool {
+    pod.metadata.deletion_timestamp.is_none() && asked_of_us(snapshot, pod).is_empty()
+}
+
+fn asked_of_us(snapshot: &Snapshot, pod: &Pod) -> BTreeMap<ResourceName, u64> {
+    let mut asked = extended_requests(pod);
+    asked.retain(|resource, _| is_asked_of_us(snapshot, resource));
+    asked
 }
 
 /// A resource with a foreign prefix is ours if only its prefix is wrong.
@@ -96,10 +113,13 @@ fn ending(snapshot: &Snapshot, key: &ObjectKey, pod: &Pod) -> Finding {
     let lost = node_of(pod).filter(|node| is_lost(snapshot, node));
     let text = match lost {
         Some(node) => format!(
-            "It is being deleted, and node {node} is not ready and cannot confirm its end; its slots stay in use until then."
+            "It is being deleted, and node {node} is not ready and cannot confirm its end; its slots stay in use until then, or until spec.slotReleaseSeconds of its Configuration is over. If the node is shut down, say so."
         ),
         None => "It is being deleted, and its slots are free 3 to 15 s after its end.".to_owned(),
     };
+    if let Some(node) = lost {
+        return Finding::new(Cause::Ending, text).then(shut_down(node));
+    }
     let next = format!("kubectl -n {} get pod {} -w", key.namespace, key.name);
     Finding::new(Cause::Ending, text).then(next)
 }
@@ -201,7 +221,7 @@ fn waiting(key: &ObjectKey, container: &ContainerStatus) -> Option<Finding> {
     Some(Finding::new(Cause::OtherReason, text.trim_end()).then(next))
 }
 
-fn unscheduled(
+fn without_node(
     snapshot: &Snapshot,
     key: &ObjectKey,
     pod: &Pod,
@@ -216,18 +236,7 @@ fn unscheduled(
     if !findings.is_empty() {
         return findings;
     }
-    let scheduled = condition(pod, "PodScheduled");
-    let message = scheduled.and_then(|scheduled| scheduled.message.as_deref());
-    let what = match asked.is_empty() {
-        true => "",
-        false => "Devices that it asks for are free, so the reason is another one. ",
-    };
-    let says = match message {
-        Some(message) => format!("The scheduler says: {}", sentence(message)),
-        None => "The scheduler has not said anything about it yet.".to_owned(),
-    };
-    let next = format!("kubectl -n {} describe pod {}", key.namespace, key.name);
-    vec![Finding::new(Cause::OtherReason, format!("{what}{says}")).then(next)]
+    unscheduled::explain(snapshot, key, pod, asked)
 }
 
 fn nodes_request<'a>(pod: &'a Pod, resource: &'a ResourceName, amount: u64) -> Request<'a> {
@@ -255,13 +264,31 @@ fn asks_for_nothing(key: &ObjectKey, pod: &Pod) -> Finding {
 }
 
 /// Returns what is said of a Pod that waits for nothing.
-fn settled(key: &ObjectKey, pod: &Pod, asked: &BTreeMap<ResourceName, u64>) -> Finding {
+fn settled(
+    snapshot: &Snapshot,
+    key: &ObjectKey,
+    pod: &Pod,
+    asked: &BTreeMap<ResourceName, u64>,
+) -> Finding {
     if !is_ready(pod) {
         let next = format!("kubectl -n {} describe pod {}", key.namespace, key.name);
         let text = "Its containers were given what they ask for, and are not ready; the device is not the reason.";
         return Finding::new(Cause::OtherReason, text).then(next);
     }
+    let ownerless = asked
+        .keys()
+        .filter(|resource| snapshot.owner_of(resource).is_none());
+    let ownerless: Vec<&str> = ownerless.map(ResourceName::as_str).collect();
     let asked: Vec<&str> = asked.keys().map(ResourceName::as_str).collect();
+    if !ownerless.is_empty() {
+        let text = format!(
+            "It has what it asks for: {}. No Configuration or Instance offers {} any more: the Pod keeps its device until it ends, and the next one would wait.",
+            asked.join(", "),
+            ownerless.join(", ")
+        );
+        let next = format!("kubectl -n {} get configurations,instances", key.namespace);
+        return Finding::new(Cause::UnknownResource, text).then(next);
+    }
     let text = format!(
         "It has what it asks for: {}. Nothing is missing.",
         asked.join(", ")

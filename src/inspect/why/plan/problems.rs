@@ -1,7 +1,7 @@
 //! Decides why a Configuration has no devices. Pure.
 use super::{
     super::finding::{Cause, Finding, sentence},
-    agents::{agent_trouble, controller_trouble},
+    agents::{DAEMON_SETS, agent_trouble, controller_trouble},
 };
 use crate::{
     api::{
@@ -9,9 +9,15 @@ use crate::{
         configuration::Configuration,
         reason::Reason,
     },
-    inspect::snapshot::Snapshot,
+    inspect::{pods::label, snapshot::Snapshot},
     model::typed_names::ConfigurationKey,
 };
+
+const AGENTS: &str = "kubectl get pods -A -o wide -l app.kubernetes.io/component=agent";
+/// The label of the chart's Pods that has the name of the release.
+const RELEASE: &str = "app.kubernetes.io/instance";
+/// The release and its namespace, as the pages install it.
+const CHART_DEFAULT: &str = "petiole";
 
 /// Returns why the nodes do not use a Configuration as it is written, in the words of its condition.
 pub(super) fn problem(
@@ -19,8 +25,7 @@ pub(super) fn problem(
     key: &ConfigurationKey,
     configuration: &Configuration,
 ) -> Option<Finding> {
-    let status = configuration.status.as_ref();
-    let ready = status.and_then(|s| Condition::of_type(&s.conditions, ConditionType::Ready));
+    let ready = ready_of(configuration);
     let Some(ready) = ready.filter(|ready| !ready.has_status(ConditionStatus::Unknown)) else {
         return Some(not_reported(snapshot, key));
     };
@@ -32,13 +37,50 @@ pub(super) fn problem(
         ready.reason,
         sentence(&ready.message)
     );
-    let finding = Finding::new(Cause::ConfigurationProblem, text);
-    Some(finding.then(next(key, &ready.reason)))
+    let ConfigurationKey { namespace, name } = key;
+    let (advice, next) = match remedy(ready) {
+        Remedy::Agents => ("", AGENTS.to_owned()),
+        Remedy::Replace => (
+            " The name and the handler of a Configuration cannot be changed: delete it, and apply it again corrected.",
+            format!("kubectl -n {namespace} delete configuration {name}"),
+        ),
+        Remedy::Chart => ("", of_chart(snapshot, &ready.message)),
+        Remedy::Edit => (
+            "",
+            format!("kubectl -n {namespace} edit configuration {name}"),
+        ),
+    };
+    let finding = Finding::new(Cause::ConfigurationProblem, text + advice);
+    Some(finding.then(next))
 }
 
-/// Returns the command for the problem with this reason. The name and the handler of a Configuration cannot be changed.
-fn next(ConfigurationKey { namespace, name }: &ConfigurationKey, reason: &String) -> String {
-    let is_fixed = [
+fn ready_of(configuration: &Configuration) -> Option<&Condition> {
+    let status = configuration.status.as_ref()?;
+    Condition::of_type(&status.conditions, ConditionType::Ready)
+}
+
+/// Returns whether a finding only repeats what the condition of a Configuration that is not ready says.
+pub(super) fn repeats(configuration: &Configuration, finding: &Finding) -> bool {
+    let ready = ready_of(configuration).filter(|ready| ready.has_status(ConditionStatus::False));
+    ready.is_some_and(|ready| {
+        let message = ready.message.trim();
+        !message.is_empty() && finding.text.contains(message)
+    })
+}
+
+/// The object that has to be changed for a Configuration to work.
+enum Remedy {
+    Agents,
+    /// The Configuration, in a field that cannot be changed.
+    Replace,
+    /// The values of the chart.
+    Chart,
+    Edit,
+}
+
+fn remedy(ready: &Condition) -> Remedy {
+    let is_one_of = |reasons: &[Reason]| reasons.iter().any(|reason| ready.reason == *reason);
+    let replaced = [
         Reason::BadName,
         Reason::ConfigurationNameTaken,
         Reason::HandlerChanged,
@@ -46,28 +88,72 @@ fn next(ConfigurationKey { namespace, name }: &ConfigurationKey, reason: &String
         Reason::NameTooLong,
         Reason::UnknownHandler,
     ];
-    if *reason == Reason::NoAgent {
-        return "kubectl get pods -A -o wide -l app.kubernetes.io/component=agent".to_owned();
-    }
-    match is_fixed.into_iter().any(|fixed| *reason == fixed) {
-        true => format!("kubectl -n {namespace} delete configuration {name}"),
-        false => format!("kubectl -n {namespace} edit configuration {name}"),
+    // Other messages that name a value of the chart name a field of the Configuration first.
+    let of_chart = [
+        Reason::BadDiscoveryDetails,
+        Reason::DiscoveryPropertyUnreadable,
+    ];
+    if is_one_of(&[Reason::NoAgent]) {
+        Remedy::Agents
+    } else if is_one_of(&replaced) {
+        Remedy::Replace
+    } else if is_one_of(&of_chart) && ready.message.contains("the chart") {
+        Remedy::Chart
+    } else {
+        Remedy::Edit
     }
 }
 
+/// Returns the command for the chart's value that a message names.
+fn of_chart(snapshot: &Snapshot, message: &str) -> String {
+    let (namespace, release) = release(snapshot);
+    match message.contains("no device of udev is allowed") {
+        true => format!(
+            "helm upgrade {release} charts/petiole --namespace {namespace} --reuse-values --set udev.enabled=true"
+        ),
+        false => print_values(snapshot),
+    }
+}
+
+/// Returns the command that prints the values of the chart. To set a value that is a list would replace the list.
+fn print_values(snapshot: &Snapshot) -> String {
+    let (namespace, release) = release(snapshot);
+    format!("helm get values {release} --namespace {namespace} --all")
+}
+
+/// Returns the namespace and the name of the release.
+fn release(snapshot: &Snapshot) -> (&str, &str) {
+    let Some((key, pod)) = snapshot.own_pods("agent").next() else {
+        return (CHART_DEFAULT, CHART_DEFAULT);
+    };
+    let release = label(pod, RELEASE).map_or(CHART_DEFAULT, String::as_str);
+    (&key.namespace, release)
+}
+
 fn not_reported(snapshot: &Snapshot, key: &ConfigurationKey) -> Finding {
+    let ConfigurationKey { namespace, .. } = key;
+    if let Some(watched) = snapshot.watched()
+        && !snapshot.is_watched(namespace)
+    {
+        let text = format!(
+            "Configuration {key} is in a namespace that no agent reads: those are {watched}. Apply it in one of them, or add {namespace} to watchNamespaces of the chart."
+        );
+        let finding = Finding::new(Cause::NotReported, text);
+        return finding.then(print_values(snapshot));
+    }
     if let Some(trouble) = controller_trouble(snapshot) {
         return trouble;
     }
     let has_agent = snapshot.own_pods("agent").next().is_some();
-    let text = match has_agent || snapshot.hidden.pods {
-        false => format!("No agent runs, so nobody looks for the devices of Configuration {key}."),
-        true => format!(
-            "No node has reported about Configuration {key} yet: agents report within seconds."
-        ),
-    };
-    Finding::new(Cause::NotReported, text)
-        .then("kubectl get pods -A -o wide -l app.kubernetes.io/component=agent")
+    if !has_agent && !snapshot.hidden.pods {
+        let text =
+            format!("No agent runs, so nobody looks for the devices of Configuration {key}.");
+        return Finding::new(Cause::NotReported, text).then(DAEMON_SETS);
+    }
+    let text = format!(
+        "No node has reported about Configuration {key} yet: agents report within seconds."
+    );
+    Finding::new(Cause::NotReported, text).then(AGENTS)
 }
 
 /// Returns why a Configuration that is ready has no Instance.

@@ -1,6 +1,6 @@
 //! Decides why a Pod does not get a resource. Pure.
 use super::{
-    super::finding::{Cause, Finding},
+    super::finding::{Cause, Finding, first_of},
     device::{gone, seen_by, taken},
     nodes::{Request, allows, blocker},
     problems::{no_device, not_looked_for, problem},
@@ -8,9 +8,9 @@ use super::{
 use crate::{
     api::{instance::Instance, names},
     inspect::{
-        pods::label,
         slots::free,
         snapshot::{Owner, Snapshot},
+        workloads::deployment_of,
     },
     model::{instance_name::InstanceKey, resource_name::ResourceName},
 };
@@ -20,8 +20,10 @@ use k8s_openapi::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The most nodes whose troubles are named.
-const NODES_MAX: usize = 3;
+/// The most nodes and devices whose troubles are reported.
+const TROUBLES_MAX: usize = 3;
+/// The name of nodes whose troubles are not reported.
+const NODES: &str = "nodes that have the device and cannot take the Pod";
 /// The most letters by which a name may differ from the one that was meant.
 const TYPOS_MAX: usize = 3;
 
@@ -95,10 +97,7 @@ fn described_in(pod: &Pod) -> String {
     let Some(owner) = pod.metadata.owner_references.iter().flatten().next() else {
         return format!("kubectl -n {namespace} delete pod {name}");
     };
-    // The name of a Deployment's ReplicaSet ends with the hash of its template.
-    let hash = label(pod, "pod-template-hash").map(|hash| format!("-{hash}"));
-    let deployment = hash.and_then(|hash| Some(owner.name.strip_suffix(&hash)?.to_owned()));
-    match deployment.filter(|_| owner.kind == "ReplicaSet") {
+    match deployment_of(pod, owner) {
         Some(deployment) => format!("kubectl -n {namespace} edit deployment {deployment}"),
         None => format!(
             "kubectl -n {namespace} edit {} {}",
@@ -154,7 +153,7 @@ fn of_devices(
         let gone = devices
             .iter()
             .filter_map(|(key, instance)| gone(snapshot, key, instance, now));
-        return gone.take(NODES_MAX).collect();
+        return first_of(gone, TROUBLES_MAX, "devices that are not available");
     }
     if let Some(finding) = too_many(snapshot, request, &there) {
         return vec![finding];
@@ -217,10 +216,10 @@ fn on_nodes(
         .filter(|node| allowed.contains_key(node) || !snapshot.nodes.contains_key(*node))
         .collect();
     if reachable.is_empty() {
-        let excluded = allowed.keys().take(NODES_MAX);
-        return excluded
-            .map(|node| not_seen_on(snapshot, node, devices))
-            .collect();
+        let excluded = allowed
+            .keys()
+            .map(|node| not_seen_on(snapshot, node, devices));
+        return first_of(excluded, TROUBLES_MAX, "nodes without the device");
     }
     let mut findings = vec![];
     for node in reachable {
@@ -229,8 +228,7 @@ fn on_nodes(
             None => return vec![],
         }
     }
-    findings.truncate(NODES_MAX);
-    findings
+    first_of(findings, TROUBLES_MAX, NODES)
 }
 
 /// Returns why a node that the Pod may run on does not have the device.

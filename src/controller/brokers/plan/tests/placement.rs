@@ -20,12 +20,6 @@ impl Cluster {
         self.taint(node, UNSCHEDULABLE);
     }
 
-    fn node_devices(&mut self, node: &str, change: impl FnOnce(&mut NodeDevices)) {
-        change(Arc::make_mut(
-            self.world.node_devices.get_mut(node).unwrap(),
-        ));
-    }
-
     pub(super) fn uncordon(&mut self, node: &str) {
         let node = Arc::make_mut(self.world.nodes.get_mut(node).unwrap());
         node.taints.clear();
@@ -64,7 +58,7 @@ impl Cluster {
     }
 }
 
-const CPU: &str = "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't satisfy plugin(s) [NodeAffinity]. preemption: 0/2";
+const CPU: &str = "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't satisfy plugin(s) [NodeAffinity]. no new claims to deallocate, preemption: 0/2";
 
 fn one_slot(nodes: &[&str]) -> Cluster {
     let mut cluster = Cluster::new(pod_spec(), nodes);
@@ -259,26 +253,31 @@ fn a_broker_that_fails_three_times_on_a_node_tries_the_other() {
 fn a_new_device_waits_half_a_second_for_the_reports_of_other_nodes_and_only_if_a_choice_is_left() {
     let mut cluster = one_slot(&["a"]);
     cluster.node("b", true);
-    let silent: NodeDevices = serde_json::from_value(json!({
-        "apiVersion": "akri.sh/v0", "kind": "NodeDevices", "metadata": {"name": "b"},
-        "spec": {"configurations": []},
-    }))
-    .unwrap();
-    (cluster.world.node_devices).insert("b".into(), Arc::new(silent));
-    assert_eq!(cluster.plan(), NONE);
-    let due = cluster.now + SignedDuration::from_millis(500);
-    assert_eq!(cluster.wake(), Some(due));
-    let says = |devices: Value| {
-        let seen = json!({"namespace": "ns", "name": "cam", "complete": true, "devices": devices});
-        move |node: &mut NodeDevices| {
-            node.spec.configurations = vec![serde_json::from_value(seen.clone()).unwrap()];
-        }
+    let report = |configurations: Value| -> Arc<NodeDevices> {
+        let node_devices = json!({
+            "apiVersion": "akri.sh/v0", "kind": "NodeDevices", "metadata": {"name": "b"},
+            "spec": {"configurations": configurations},
+        });
+        Arc::new(serde_json::from_value(node_devices).unwrap())
     };
-    cluster.node_devices("b", says(json!([{"instance": "cam-1"}])));
-    assert_eq!(cluster.plan(), NONE);
-    cluster.node_devices("b", says(json!([])));
+    let complete = |devices: Value| {
+        report(json!([
+            {"namespace": "ns", "name": "cam", "complete": true, "devices": devices},
+        ]))
+    };
+    let due = cluster.now + SignedDuration::from_millis(500);
+    let does_not_see = complete(json!([]));
+    cluster.world.node_devices.insert("b".into(), does_not_see);
     assert_eq!(cluster.plan(), ["create a-cam-1-pod"]);
-    cluster.node_devices("b", |node| node.spec.configurations.clear());
+    // It sees the device, and the Instance does not name it yet.
+    let sees = complete(json!([{"instance": "cam-1"}]));
+    cluster.world.node_devices.insert("b".into(), sees);
+    assert_eq!(cluster.plan(), NONE);
+    assert_eq!(cluster.wake(), Some(due));
+    let silent = report(json!([]));
+    cluster.world.node_devices.insert("b".into(), silent);
+    assert_eq!(cluster.plan(), NONE);
+    assert_eq!(cluster.wake(), Some(due));
     cluster.capacity(2);
     assert_eq!(cluster.plan(), ["create a-cam-1-pod"]);
     cluster.capacity(1);

@@ -66,6 +66,26 @@ fn a_pod_that_waits_for_a_device_is_explained_by_the_device() {
             "get instance cam-0a1b2c",
         ),
         case(
+            "the holder has ended on a node without an agent",
+            wants_cam()
+                .held_by("node-2")
+                .on("node-2", "Succeeded")
+                .without("agent-2"),
+            Cause::AgentMissing,
+            &[
+                "All 1 slots of akri.sh/cam are in use. Node node-2 holds slot cam-0a1b2c-0 of Instance default/cam-0a1b2c",
+                "no agent runs on the node that could release it",
+            ],
+            r#"kubectl -n default patch instance cam-0a1b2c --type merge -p '{"spec":{"deviceUsage":{"cam-0a1b2c-0":""}}}'"#,
+        ),
+        case(
+            "the holder runs on a node without an agent",
+            wants_cam().held_by("node-2").without("agent-2"),
+            Cause::SlotsTaken,
+            &["in use, by node-2 (Pod default/holder)"],
+            "",
+        ),
+        case(
             "a lost node holds it",
             wants_cam().held_by("node-2").nodes(|node| {
                 if node["metadata"]["name"] == "node-2" {
@@ -140,7 +160,7 @@ fn a_pod_whose_device_is_free_is_explained_by_the_nodes() {
             only_on_1(wants_cam()).without("agent-1"),
             Cause::AgentMissing,
             &["No agent runs on node node-1"],
-            "get daemonsets -A",
+            "describe daemonsets -A",
         ),
         case(
             "agent not ready",
@@ -148,6 +168,21 @@ fn a_pod_whose_device_is_free_is_explained_by_the_nodes() {
             Cause::AgentNotReady,
             &["Pod petiole/agent-1: Running"],
             "kubectl -n petiole logs agent-1",
+        ),
+        case(
+            "the image of the agent",
+            {
+                let mut world = agent_of_node_1_fails();
+                world.pods[0]["status"]["phase"] = json!("Pending");
+                world.pods[0]["status"]["containerStatuses"] = json!([{
+                    "name": "agent", "ready": false, "restartCount": 0, "image": "", "imageID": "",
+                    "state": {"waiting": {"reason": "ImagePullBackOff"}},
+                }]);
+                world
+            },
+            Cause::AgentNotReady,
+            &["(Pod petiole/agent-1: ImagePullBackOff): check the image of the chart"],
+            "kubectl -n petiole describe pod agent-1",
         ),
         case(
             "not registered",

@@ -40,7 +40,7 @@ fn a_configuration_is_explained_by_its_condition_its_devices_and_its_brokers() {
             cam(),
             Cause::ConfigurationProblem,
             &[
-                "(UnknownHandler): those are zeroconf.",
+                "(UnknownHandler): those are zeroconf. The name and the handler of a Configuration cannot be changed: delete it, and apply it again corrected.",
                 "delete configuration cam",
             ],
         ),
@@ -57,6 +57,30 @@ fn a_configuration_is_explained_by_its_condition_its_devices_and_its_brokers() {
             cam(),
             Cause::ConfigurationProblem,
             &["use akri.sh", "edit configuration cam"],
+        ),
+        case_of(
+            "udev is not allowed by the chart",
+            World::new().without_device().ready(
+                "False",
+                "BadDiscoveryDetails",
+                "no device of udev is allowed on this node. The administrator of the agents allows subsystems with --udev-subsystems (the chart's udev.enabled and udev.subsystems)",
+            ),
+            cam(),
+            Cause::ConfigurationProblem,
+            &[
+                "\n  helm upgrade leaf charts/petiole --namespace petiole --reuse-values --set udev.enabled=true\n",
+            ],
+        ),
+        case_of(
+            "the chart allows no such kind",
+            World::new().without_device().ready(
+                "False",
+                "BadDiscoveryDetails",
+                "this kind is not allowed on this node (the chart's cdi.kinds)",
+            ),
+            cam(),
+            Cause::ConfigurationProblem,
+            &["\n  helm get values leaf --namespace petiole --all\n"],
         ),
         case_of(
             "no controller",
@@ -83,6 +107,36 @@ fn a_configuration_is_explained_by_its_condition_its_devices_and_its_brokers() {
             cam(),
             Cause::AgentMissing,
             &["No agent runs on node node-2"],
+        ),
+        case_of(
+            "a namespace that no agent reads",
+            {
+                let mut world = World::new().ready("Unknown", "NotReported", "");
+                world.pods[0]["spec"]["containers"][0]["env"] =
+                    json!([{"name": "PETIOLE_WATCH_NAMESPACES", "value": "cams,doors"}]);
+                world
+            },
+            cam(),
+            Cause::NotReported,
+            &[
+                "no agent reads: those are cams,doors. Apply it in one of them, or add default to watchNamespaces",
+                "helm get values leaf --namespace petiole --all",
+            ],
+        ),
+        case_of(
+            "a node that is not ready",
+            {
+                let mut world = World::new().held_by("node-2");
+                world.nodes[1]["status"]["conditions"][0]["status"] = json!("Unknown");
+                world
+            },
+            cam(),
+            Cause::NodeNotReady,
+            &[
+                "Node node-2 is not ready, so nothing is known of its devices.",
+                "Node node-2 is lost and holds a slot of Instance default/cam-0a1b2c",
+                "\n  kubectl taint node node-2 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute",
+            ],
         ),
         case_of(
             "still looking",
@@ -134,6 +188,153 @@ fn a_configuration_is_explained_by_its_condition_its_devices_and_its_brokers() {
 }
 
 #[test]
+fn a_broker_that_asks_for_no_device_is_named_if_no_broker_has_another_trouble() {
+    let idle = || {
+        broker().on("node-1", "Running").pod(|pod| {
+            pod["spec"]["containers"][0]["resources"] = json!({});
+        })
+    };
+    let lacks = "none of its containers asks for the device";
+    let cases = |target: fn() -> Target| {
+        vec![
+            Case {
+                next: "kubectl -n default edit configuration cam",
+                ..case_of(
+                    "asks for nothing",
+                    idle(),
+                    target(),
+                    Cause::NoResourceRequested,
+                    &["Its broker: Pod default/broker is Running on node node-1."],
+                )
+            },
+            case_of(
+                "asks for nothing, and is being deleted",
+                idle().pod(|pod| {
+                    pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T10:00:00Z");
+                }),
+                target(),
+                Cause::Fine,
+                &[],
+            ),
+        ]
+    };
+    run(cases(|| configuration("cam")));
+    run(cases(|| instance(DOOR)));
+    let mut world = idle();
+    let mut crashing = broker().waiting("CrashLoopBackOff", "").pods.pop().unwrap();
+    crashing["metadata"]["name"] = json!("crashing");
+    world.pods.push(crashing);
+    let said = explain(&world.snapshot(), &configuration("cam"), World::now()).text();
+    assert!(
+        said.contains("Pod default/crashing") && !said.contains(lacks),
+        "{said}"
+    );
+}
+
+#[test]
+fn brokers_whose_troubles_are_not_told_are_counted() {
+    let mut world = broker().waiting("CrashLoopBackOff", "");
+    for name in ["second", "third", "fourth"] {
+        let mut pod = world.pods.last().unwrap().clone();
+        pod["metadata"]["name"] = json!(name);
+        world.pods.push(pod);
+        let said = explain(&world.snapshot(), &configuration("cam"), World::now()).text();
+        let more = said
+            .split_once("More brokers that are not ready: ")
+            .map(|(_, rest)| &rest[..1]);
+        let expected = [
+            ("second", None),
+            ("third", Some("1")),
+            ("fourth", Some("2")),
+        ];
+        let expected = expected.iter().find(|(its, _)| *its == name).unwrap().1;
+        assert_eq!(more, expected, "{said}");
+    }
+}
+
+#[test]
+fn devices_and_agents_that_are_not_told_of_are_counted() {
+    let mut gone = World::new().instance(|i| i["spec"]["nodes"] = json!([]));
+    let mut many = World::new();
+    for n in 0..4 {
+        let mut instance = gone.instances[0].clone();
+        instance["metadata"]["name"] = json!(format!("cam-{n}"));
+        gone.instances.push(instance);
+        let nodes = many.instances[0]["spec"]["nodes"].as_array_mut().unwrap();
+        nodes.push(json!(format!("node-{}", n + 3)));
+    }
+    let said =
+        |world: World, target: Target| explain(&world.snapshot(), &target, World::now()).text();
+    let of_devices = said(gone, configuration("cam"));
+    let more = " More devices that are not available: 3.";
+    assert!(of_devices.contains(more), "{of_devices}");
+    let of_agents = said(many, instance(DOOR));
+    let more = " More nodes of its devices without a ready agent: 2.";
+    assert!(of_agents.contains(more), "{of_agents}");
+}
+
+#[test]
+fn a_broker_without_cpu_says_so_and_what_to_do() {
+    let message = "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't satisfy plugin(s) [NodeAffinity]. no new claims to deallocate, preemption: 0/2";
+    let unscheduled = |world: World| {
+        world.pod(move |pod| {
+            pod["spec"]["nodeName"] = json!(null);
+            pod["status"] = json!({"phase": "Pending", "conditions": [{
+                "type": "PodScheduled", "status": "False", "message": message,
+            }]});
+            pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] =
+                json!({"nodeSelectorTerms": [{"matchFields":
+                    [{"key": "metadata.name", "operator": "In", "values": ["node-1"]}]}]});
+        })
+    };
+    run(vec![
+        case_of(
+            "a broker",
+            unscheduled(broker()),
+            configuration("cam"),
+            Cause::OtherReason,
+            &[
+                "Devices that it asks for are free, and node node-1, the only one that it may run on, has too little cpu. The scheduler says: 0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't satisfy plugin(s) [NodeAffinity]. Lower",
+                "Lower the requests for cpu in the brokerSpec of Configuration cam, or end other Pods",
+                "NodeAffinity is about other nodes",
+                "\n  kubectl -n default edit configuration cam",
+            ],
+        ),
+        case_of(
+            "a Pod of a user",
+            unscheduled(wants_cam()),
+            pod("web"),
+            Cause::OtherReason,
+            &["Lower the requests for cpu of the Pod", "describe pod web"],
+        ),
+    ]);
+}
+
+#[test]
+fn what_the_condition_of_a_configuration_says_is_not_said_of_its_brokers_again() {
+    let refused = "Pod in version \"v1\" cannot be handled: unknown field \"spec.x\"";
+    let world = broker()
+        .without("broker")
+        .event("Configuration", "cam", ("BrokerSpecInvalid", refused))
+        .configuration(|c| {
+            let condition = |kind: &str, message: &str| {
+                json!({
+                    "type": kind, "status": "False", "reason": "BrokerSpecInvalid",
+                    "message": message, "lastTransitionTime": "",
+                })
+            };
+            c["status"]["conditions"] = json!([
+                condition("Ready", refused),
+                condition("BrokersReady", &format!("0 of 1 brokers run: {refused}")),
+            ]);
+        });
+    let explanation = explain(&world.snapshot(), &configuration("cam"), World::now());
+    let said = explanation.text();
+    assert_eq!(said.matches("unknown field").count(), 1, "{said}");
+    assert_eq!(explanation.findings[0].cause, Cause::ConfigurationProblem);
+}
+
+#[test]
 fn an_instance_is_explained_by_its_device_its_agents_and_its_broker() {
     let door = || instance(DOOR);
     run(vec![
@@ -160,6 +361,19 @@ fn an_instance_is_explained_by_its_device_its_agents_and_its_broker() {
             door(),
             Cause::AgentMissing,
             &["node-2"],
+        ),
+        case_of(
+            "a slot on a node without an agent",
+            World::new()
+                .held_by("node-2")
+                .without("holder")
+                .without("agent-2"),
+            door(),
+            Cause::AgentMissing,
+            &[
+                "no agent runs on the node that could release it",
+                "patch instance",
+            ],
         ),
         case_of(
             "its broker",

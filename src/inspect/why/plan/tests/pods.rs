@@ -1,5 +1,6 @@
 //! Pods whose trouble is their own spec, their image, their program, or nothing.
 use super::{world::DOOR, *};
+use crate::inspect::workloads::WorkloadKind;
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "it is a table")]
@@ -117,6 +118,21 @@ fn a_pod_that_has_its_device_differs_from_one_that_waits_for_something_else() {
             next: "",
         },
         Case {
+            title: "well, and the Configuration was deleted",
+            world: {
+                let mut world = wants_cam().on("node-1", "Running");
+                world.configurations.clear();
+                world.instances.clear();
+                world
+            },
+            target: pod("web"),
+            cause: Cause::UnknownResource,
+            says: &[
+                "It has what it asks for: akri.sh/cam. No Configuration or Instance offers akri.sh/cam any more",
+            ],
+            next: "kubectl -n default get configurations,instances",
+        },
+        Case {
             title: "a device is free",
             world: wants_cam(),
             target: pod("web"),
@@ -189,8 +205,19 @@ fn a_pod_that_has_its_device_differs_from_one_that_waits_for_something_else() {
             }),
             target: pod("web"),
             cause: Cause::Ending,
-            says: &["node node-9 is not ready and cannot confirm its end"],
-            next: "get pod web -w",
+            says: &[
+                "node node-9 is not ready and cannot confirm its end",
+                "or until spec.slotReleaseSeconds",
+            ],
+            next: "kubectl taint node node-9 node.kubernetes.io/out-of-service=",
+        },
+        Case {
+            title: "on a lost node",
+            world: wants_cam().on("node-9", "Running"),
+            target: pod("web"),
+            cause: Cause::NodeNotReady,
+            says: &["Node node-9 is not ready, so its containers may or may not run."],
+            next: "kubectl describe node node-9",
         },
         Case {
             title: "not there",
@@ -199,6 +226,72 @@ fn a_pod_that_has_its_device_differs_from_one_that_waits_for_something_else() {
             cause: Cause::NoSuchObject,
             says: &["Pod default/web does not exist."],
             next: "-A",
+        },
+    ]);
+}
+
+#[test]
+fn a_workload_is_explained_by_its_pod_that_waits() {
+    let workload = |kind, name| {
+        Target::Workload(Workload {
+            kind,
+            key: ObjectKey::new("default", name),
+        })
+    };
+    let owned = |world: World| {
+        world.pod(|pod| {
+            pod["metadata"]["labels"] = json!({"pod-template-hash": "5d9c"});
+            pod["metadata"]["ownerReferences"] = json!([{
+                "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "shop-5d9c", "uid": "",
+                "controller": true,
+            }]);
+        })
+    };
+    let two = || {
+        let one = owned(
+            World::new()
+                .pending("a", "akri.sh/cam")
+                .on("node-1", "Running"),
+        );
+        owned(one.pending("b", "akri.sh/cma"))
+    };
+    run(vec![
+        Case {
+            next: "kubectl -n default edit deployment shop",
+            ..case_of(
+                "a Deployment",
+                two(),
+                workload(WorkloadKind::Deployment, "shop"),
+                Cause::UnknownResource,
+                &[
+                    "Deployment default/shop has 1 of 2 Pods ready. Pod default/b is Pending",
+                    "The nearest name is akri.sh/cam",
+                ],
+            )
+        },
+        case_of(
+            "all is well",
+            two().without("b"),
+            workload(WorkloadKind::ReplicaSet, "shop-5d9c"),
+            Cause::Fine,
+            &["ReplicaSet default/shop-5d9c has 1 of 1 Pods ready. Pod default/a is Running"],
+        ),
+        case_of(
+            "only Pods that have ended",
+            owned(wants_cam().on("node-1", "Failed")),
+            workload(WorkloadKind::Deployment, "shop"),
+            Cause::Crash,
+            &["Deployment default/shop has only Pods that have ended. Pod default/web is Failed"],
+        ),
+        Case {
+            next: "kubectl -n default describe statefulset shop",
+            ..case_of(
+                "no Pod",
+                two(),
+                workload(WorkloadKind::StatefulSet, "shop"),
+                Cause::NoResourceRequested,
+                &["No Pod of StatefulSet default/shop asks for a device."],
+            )
         },
     ]);
 }

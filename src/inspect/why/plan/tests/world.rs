@@ -43,7 +43,10 @@ fn own(component: &str, name: &str, node: &str) -> Value {
     json!({
         "metadata": {
             "namespace": "petiole", "name": name,
-            "labels": {"app.kubernetes.io/component": component, "helm.sh/chart": "petiole-0.1.0"},
+            "labels": {
+                "app.kubernetes.io/component": component, "app.kubernetes.io/instance": "leaf",
+                "helm.sh/chart": "petiole-0.1.0",
+            },
         },
         "spec": {"nodeName": node, "containers": [{"name": component}]},
         "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
