@@ -47,6 +47,8 @@ pub(crate) struct ValidatedConfigurations {
     pub(crate) accepted: Accepted,
     /// The problem of each Configuration that is not used as it is written.
     pub(crate) problems: BTreeMap<ObjectKey, Problem>,
+    /// The generation of each Configuration that was validated; none without an API server.
+    pub(crate) generations: BTreeMap<ObjectKey, i64>,
     /// The names of the resources.
     pub(crate) names: ResourceNames,
 }
