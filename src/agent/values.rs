@@ -57,6 +57,8 @@ pub(crate) struct ValidatedConfigurations {
     pub(crate) accepted: Accepted,
     /// The problem of each Configuration that is not used as it is written.
     pub(crate) problems: BTreeMap<ConfigurationKey, Problem>,
+    /// The generation of each Configuration that was validated; none without an API server.
+    pub(crate) generations: BTreeMap<ConfigurationKey, i64>,
     /// The names of the resources.
     pub(crate) names: ResourceNames,
 }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::api::{configuration::Configuration, instance::Instance, node_devices::NodeDevices};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray,
+    CustomResourceDefinition, JSON, JSONSchemaProps, JSONSchemaPropsOrArray,
 };
 use kube::CustomResourceExt as _;
 use serde_json::json;
@@ -22,6 +22,9 @@ fn made() -> [CustomResourceDefinition; 3] {
     let named = named.filter_map(|version| version.schema.as_mut()?.open_api_v3_schema.as_mut());
     for fields in named.filter_map(|root| root.properties.as_mut()) {
         fields.insert("metadata".to_owned(), with_name());
+        // Tools that wait for an object compare its generations: until the controller has looked, they differ.
+        let status = fields.get_mut("status").expect("it has a status");
+        status.default = Some(JSON(json!({"observedGeneration": -1})));
     }
     let ours = all[2].spec.versions.iter_mut();
     let ours = ours.filter_map(|version| version.schema.as_mut()?.open_api_v3_schema.as_mut());

@@ -51,6 +51,9 @@ pub struct ConfigurationView {
     /// The Configuration.
     #[schemars(length(max = limits::NAME_MAX))]
     pub name: String,
+    /// The `metadata.generation` that the node has validated last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<i64>,
     /// True if the node has looked everywhere once since its agent began: until then a device that is not here may only be
     /// late.
     #[serde(default)]

@@ -189,6 +189,8 @@ pub struct Exchange {
 pub struct Report {
     pub instances: usize,
     pub problems: Vec<Problem>,
+    /// The generation of the Configuration that the node has validated.
+    pub generation: Option<i64>,
     /// True if the node has completed its first look.
     pub complete: bool,
     /// The shared devices, if a controller makes their Instances.

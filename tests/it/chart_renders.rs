@@ -229,6 +229,27 @@ fn every_variant_renders_as_kept() {
     }
 }
 
+/// Flux adds the commit to the version of a chart that it takes from a branch.
+#[test]
+fn another_version_of_the_same_chart_does_not_replace_pods() {
+    let Some(helm) = helm() else { return };
+    let output = render(&helm, &["isolateDiscovery=true"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    let documents = serde_saphyr::from_multiple::<serde_json::Value>(&text).unwrap();
+    let of_long_runners: Vec<_> = (documents.iter())
+        .filter(|d| d["kind"] == "DaemonSet" || d["kind"] == "Deployment")
+        .collect();
+    assert_eq!(of_long_runners.len(), 3);
+    for document in of_long_runners {
+        assert!(document["metadata"]["labels"]["helm.sh/chart"].is_string());
+        let labels = &document["spec"]["template"]["metadata"]["labels"];
+        assert!(
+            labels.is_object() && labels["helm.sh/chart"].is_null(),
+            "{labels}"
+        );
+    }
+}
+
 #[test]
 fn values_that_are_unknown_or_wrong_are_refused_by_name() {
     let Some(helm) = helm() else { return };

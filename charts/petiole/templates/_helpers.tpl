@@ -18,12 +18,21 @@ app.kubernetes.io/instance: {{ $root.Release.Name }}
 app.kubernetes.io/component: {{ index . 1 }}
 {{- end -}}
 
-{{/* Labels of every object of a component. Call with (list . "agent"). */}}
-{{- define "petiole.labels" -}}
+{{/*
+Labels of the Pods of a component, as "petiole.labels". The version of a chart that Flux takes from a Git branch changes with
+every commit; Pods do not have it, because they would be replaced each time.
+*/}}
+{{- define "petiole.podLabels" -}}
 {{- $root := index . 0 -}}
 {{ include "petiole.selector" . }}
 app.kubernetes.io/version: {{ $root.Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ $root.Release.Service }}
+{{- end -}}
+
+{{/* Labels of every object of a component. Call with (list . "agent"). */}}
+{{- define "petiole.labels" -}}
+{{- $root := index . 0 -}}
+{{ include "petiole.podLabels" . }}
 helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_" }}
 {{- end -}}
 

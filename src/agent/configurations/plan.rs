@@ -30,6 +30,8 @@ pub(super) fn validate(world: &World<'_>) -> ValidatedConfigurations {
     } = *world;
     let mut validated = ValidatedConfigurations::default();
     for (key, configuration) in oldest_first(configurations) {
+        let generation = configuration.metadata.generation;
+        (validated.generations).extend(generation.map(|generation| (key.clone(), generation)));
         if validated.accepted.len() >= world.max_configurations {
             validated.problems.insert(key, too_many(world));
             continue;

@@ -114,6 +114,9 @@ pub(crate) fn plan(world: &World<'_>) -> Plan {
             .insert(0, problem.clone());
     }
     shared::keep_the_rest(world, &mut plan.reports);
+    for (key, report) in &mut plan.reports {
+        report.generation = world.validated.generations.get(key).copied();
+    }
     bounds::complete(
         world.instances,
         &world.validated.accepted,

@@ -1,7 +1,9 @@
 //! Decides the status of each Configuration. Pure.
 use super::{
     instances,
-    verdict::{Verdict, first_trouble, new_trouble, of_brokers, trouble, wants_brokers},
+    verdict::{
+        Verdict, first_trouble, is_late, not_reported, of_brokers, trouble, troubles, wants_brokers,
+    },
 };
 use crate::{
     api::{
@@ -170,7 +172,10 @@ impl View<'_> {
         let seen = views.map(|(node, view)| NodeReport {
             name: (*node).clone(),
             instances: 0,
-            problems: view.problems.clone(),
+            problems: match is_late(view, configuration) {
+                true => vec![],
+                false => view.problems.clone(),
+            },
         });
         let mut reports: Vec<NodeReport> = said.cloned().chain(seen).collect();
         reports.sort_by(|a, b| a.name.cmp(&b.name));
@@ -295,6 +300,11 @@ impl View<'_> {
             let message = "spec.nodeSelector leaves out every node that petiole-agent runs on: compare it with `kubectl get nodes --show-labels`";
             return trouble(Problem::new(Reason::NoNodeSelected, message));
         }
+        if self.is_awaited(key, configuration) {
+            return not_reported(
+                "not every node has looked at it as it stands now: see that petiole-agent runs on all of them",
+            );
+        }
         if !counted.is_empty() {
             return Verdict {
                 status: ConditionStatus::True,
@@ -321,13 +331,16 @@ impl View<'_> {
             let message = "no node that is ready works with it: see that petiole-agent runs on the nodes near the devices";
             return trouble(Problem::new(Reason::NoAgent, message));
         }
-        Verdict {
-            status: ConditionStatus::Unknown,
-            problem: Problem::new(
-                Reason::NotReported,
-                "no node has said yet what it makes of it: petiole-agent may not run",
-            ),
-        }
+        not_reported("no node has said yet what it makes of it: petiole-agent may not run")
+    }
+
+    /// Returns whether the last report of a node that works is about an earlier generation.
+    fn is_awaited(&self, key: &ConfigurationKey, configuration: &Configuration) -> bool {
+        let mut views = self.views.get(key).into_iter().flatten();
+        views.any(|(name, view)| {
+            let node = self.world.nodes.get(*name);
+            is_late(view, configuration) && node.is_some_and(|node| is_working(node, self.now))
+        })
     }
 
     /// Returns whether there are nodes with an agent, and `spec.nodeSelector` selects none of them.
@@ -369,23 +382,6 @@ fn patch(configuration: &Configuration, after: &ConfigurationStatus) -> Patch {
         patch.push(add(&["status"], status));
     }
     Patch(patch)
-}
-
-/// Returns the problems that are new, each reason once.
-fn troubles(verdicts: &[(ConditionType, Verdict)], before: &[Condition]) -> Vec<Problem> {
-    let mut troubles: Vec<Problem> = vec![];
-    for (type_, verdict) in verdicts {
-        let new = new_trouble(Condition::of_type(before, *type_), verdict);
-        let is_reported = |new: &Problem| {
-            troubles
-                .iter()
-                .any(|reported| reported.reason == new.reason)
-        };
-        if let Some(new) = new.filter(|new| !is_reported(new)) {
-            troubles.push(new);
-        }
-    }
-    troubles
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use crate::{
         broker,
         condition::{Condition, ConditionStatus, ConditionType},
         configuration::{Configuration, Problem},
+        node_devices::ConfigurationView,
         reason::Reason,
     },
     controller::{brokers::report::Report, pod_state::one_line},
@@ -46,9 +47,29 @@ pub(super) fn wants_brokers(configuration: &Configuration) -> bool {
     broker::wanted(configuration.spec.broker_spec.as_ref()).is_some()
 }
 
+/// Returns the problems that are new, each reason once.
+pub(super) fn troubles(
+    verdicts: &[(ConditionType, Verdict)],
+    before: &[Condition],
+) -> Vec<Problem> {
+    let mut troubles: Vec<Problem> = vec![];
+    for (type_, verdict) in verdicts {
+        let new = new_trouble(Condition::of_type(before, *type_), verdict);
+        let is_reported = |new: &Problem| {
+            troubles
+                .iter()
+                .any(|reported| reported.reason == new.reason)
+        };
+        if let Some(new) = new.filter(|new| !is_reported(new)) {
+            troubles.push(new);
+        }
+    }
+    troubles
+}
+
 /// Returns the problem of a condition that has become false, or is false for another reason. Brokers that start are no
 /// problem yet.
-pub(super) fn new_trouble(before: Option<&Condition>, now: &Verdict) -> Option<Problem> {
+fn new_trouble(before: Option<&Condition>, now: &Verdict) -> Option<Problem> {
     let Verdict { status, problem } = now;
     let is_reported = before.is_some_and(|c| c.has_status(*status) && c.reason == problem.reason);
     let is_trouble = *status == ConditionStatus::False && problem.reason != Reason::BrokersStarting;
@@ -60,6 +81,18 @@ pub(super) fn trouble(problem: Problem) -> Verdict {
         status: ConditionStatus::False,
         problem,
     }
+}
+
+pub(super) fn not_reported(message: &str) -> Verdict {
+    Verdict {
+        status: ConditionStatus::Unknown,
+        problem: Problem::new(Reason::NotReported, message),
+    }
+}
+
+/// Returns whether a node has not validated the Configuration as it stands. Older agents do not say.
+pub(super) fn is_late(view: &ConfigurationView, configuration: &Configuration) -> bool {
+    view.generation.is_some() && view.generation < configuration.metadata.generation
 }
 
 /// Returns the first trouble in one line.

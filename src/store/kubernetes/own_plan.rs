@@ -107,6 +107,7 @@ pub(crate) fn wanted(reports: &BTreeMap<ObjectKey, Report>) -> NodeDevicesSpec {
     let mut view = |(key, report): (&ObjectKey, &Report)| ConfigurationView {
         namespace: key.namespace.clone(),
         name: key.name.clone(),
+        generation: report.generation,
         complete: report.complete,
         problems: report.problems.clone(),
         devices: report.devices.iter().map(&mut bounded).collect(),
@@ -173,7 +174,7 @@ fn is_newer(a: &NodeDevices, b: &NodeDevices) -> bool {
 fn says(stands: &NodeDevicesSpec, wanted: &NodeDevicesSpec) -> bool {
     let is_same = |(there, wanted): (&ConfigurationView, &ConfigurationView)| {
         (&there.namespace, &there.name) == (&wanted.namespace, &wanted.name)
-            && there.complete == wanted.complete
+            && (there.generation, there.complete) == (wanted.generation, wanted.complete)
             && there.problems == wanted.problems
             && there.devices.len() == wanted.devices.len()
             && (there.devices.iter().zip(&wanted.devices)).all(|(a, b)| is_same_device(a, b))
@@ -265,6 +266,32 @@ mod tests {
             step(&one, Some(&object("6", &one)), &written, Urgency::Due),
             Step::Create(&one)
         );
+    }
+
+    #[test]
+    fn that_a_node_has_validated_another_generation_is_written() {
+        let of = |generation| {
+            let report = Report {
+                generation,
+                ..Report::default()
+            };
+            wanted(&BTreeMap::from([(
+                ObjectKey::new("default", "cam"),
+                report,
+            )]))
+        };
+        let (first, second) = (of(Some(1)), of(Some(2)));
+        let next = |wanted| match step(
+            wanted,
+            Some(&object("1", &first)),
+            &Written::default(),
+            Urgency::Due,
+        ) {
+            Step::Nothing => None,
+            Step::Patch(spec) | Step::Create(spec) => spec.configurations[0].generation,
+            Step::Wait => Some(0),
+        };
+        assert_eq!([next(&first), next(&second)], [None, Some(2)]);
     }
 
     #[test]
