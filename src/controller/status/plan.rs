@@ -302,7 +302,7 @@ impl View<'_> {
         }
         if self.is_awaited(key, configuration) {
             return not_reported(
-                "not every node has looked at it as it stands now: see that petiole-agent runs on all of them",
+                "not every node has looked at it as it stands now: see that petiole-agent runs on all of them, and delete the NodeDevices of a node that has no agent any more",
             );
         }
         if !counted.is_empty() {

@@ -7,6 +7,7 @@ use crate::{
     api::{
         condition::{Condition, ConditionStatus, ConditionType},
         configuration::Configuration,
+        node_devices::NodeDevicesSpec,
         reason::Reason,
     },
     inspect::{pods::label, snapshot::Snapshot},
@@ -27,7 +28,7 @@ pub(super) fn problem(
 ) -> Option<Finding> {
     let ready = ready_of(configuration);
     let Some(ready) = ready.filter(|ready| !ready.has_status(ConditionStatus::Unknown)) else {
-        return Some(not_reported(snapshot, key));
+        return Some(not_reported(snapshot, key, configuration));
     };
     if ready.is_true() {
         return None;
@@ -130,7 +131,11 @@ fn release(snapshot: &Snapshot) -> (&str, &str) {
     (&key.namespace, release)
 }
 
-fn not_reported(snapshot: &Snapshot, key: &ConfigurationKey) -> Finding {
+fn not_reported(
+    snapshot: &Snapshot,
+    key: &ConfigurationKey,
+    configuration: &Configuration,
+) -> Finding {
     let ConfigurationKey { namespace, .. } = key;
     if let Some(watched) = snapshot.watched()
         && !snapshot.is_watched(namespace)
@@ -150,10 +155,45 @@ fn not_reported(snapshot: &Snapshot, key: &ConfigurationKey) -> Finding {
             format!("No agent runs, so nobody looks for the devices of Configuration {key}.");
         return Finding::new(Cause::NotReported, text).then(DAEMON_SETS);
     }
-    let text = format!(
-        "No node has reported about Configuration {key} yet: agents report within seconds."
-    );
+    let late = late_nodes(snapshot, key, configuration);
+    let trouble = late
+        .iter()
+        .find_map(|node| Some((node, agent_trouble(snapshot, node)?)));
+    if let Some((node, trouble)) = trouble {
+        let text = format!(
+            "{} Configuration {key} has changed, and waits for that node to look at it again. Delete the NodeDevices of a node that is to have no agent.",
+            trouble.text
+        );
+        return Finding::new(trouble.cause, text)
+            .then(format!("kubectl delete nodedevices {node}"));
+    }
+    let text = match late.as_slice() {
+        [] => format!("No node has reported about Configuration {key} yet"),
+        some => format!(
+            "Configuration {key} has changed, and these nodes have not looked at it again yet: {}",
+            some.join(", ")
+        ),
+    };
+    let text = format!("{text}: agents report within seconds.");
     Finding::new(Cause::NotReported, text).then(AGENTS)
+}
+
+/// Returns the nodes that have validated an earlier generation of a Configuration last.
+fn late_nodes<'a>(
+    snapshot: &'a Snapshot,
+    key: &ConfigurationKey,
+    configuration: &Configuration,
+) -> Vec<&'a str> {
+    let is_late = |devices: &NodeDevicesSpec| {
+        devices.configurations.iter().any(|view| {
+            let is_its = view.namespace == key.namespace && view.name == *key.name;
+            let generation = configuration.metadata.generation;
+            is_its && view.generation.is_some() && view.generation < generation
+        })
+    };
+    let nodes = snapshot.node_devices.iter();
+    let late = nodes.filter(|(_, devices)| is_late(devices));
+    late.map(|(node, _)| node.as_str()).collect()
 }
 
 /// Returns why a Configuration that is ready has no Instance.

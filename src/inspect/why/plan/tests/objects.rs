@@ -13,6 +13,17 @@ fn broker() -> World {
         })
 }
 
+/// The Configuration was changed, and only node-1 has looked at it since.
+fn changed(world: World) -> World {
+    let mut world = world
+        .ready("Unknown", "NotReported", "")
+        .configuration(|c| c["metadata"]["generation"] = json!(2));
+    for (node, generation) in [(0, 2), (1, 1)] {
+        world.node_devices[node].1["configurations"][0]["generation"] = json!(generation);
+    }
+    world
+}
+
 #[test]
 #[expect(clippy::too_many_lines, reason = "it is a table")]
 fn a_configuration_is_explained_by_its_condition_its_devices_and_its_brokers() {
@@ -101,6 +112,23 @@ fn a_configuration_is_explained_by_its_condition_its_devices_and_its_brokers() {
             Cause::NotReported,
             &["No agent runs"],
         ),
+        case_of(
+            "a change that a node has not looked at",
+            changed(World::new()),
+            cam(),
+            Cause::NotReported,
+            &["has changed", "have not looked at it again yet: node-2:"],
+        ),
+        Case {
+            next: "kubectl delete nodedevices node-2",
+            ..case_of(
+                "a change that a node without an agent has not looked at",
+                changed(World::new().without("agent-2")),
+                cam(),
+                Cause::AgentMissing,
+                &["No agent runs on node node-2", "waits for that node"],
+            )
+        },
         case_of(
             "the agent of a node that has the device",
             World::new().without("agent-2"),
