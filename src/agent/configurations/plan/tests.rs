@@ -66,6 +66,18 @@ fn validate_all(configurations: &Configurations, before: &Accepted) -> Validated
 const GOOD: &str = "metadata: {name: good}, spec: {discoveryHandler: {name: echo}}";
 
 #[test]
+fn the_generation_that_was_validated_is_known_also_of_one_that_is_refused() {
+    let bad = GOOD.replace("name: good", "name: bad, generation: 3");
+    let validated = validated(&[GOOD, &bad.replace("echo", "udev")], &Accepted::default());
+    let generations: Vec<_> = validated.generations.iter().collect();
+    assert_eq!(generations.len(), 1);
+    assert_eq!(
+        (generations[0].0.name.as_str(), *generations[0].1),
+        ("bad", 3)
+    );
+}
+
+#[test]
 fn a_bad_configuration_is_refused_with_its_reason_and_the_others_go_on() {
     let long = "x".repeat(53);
     for (bad, reason) in [

@@ -164,6 +164,15 @@ fn a_container_keeps_its_slot_when_the_labels_of_its_node_change_and_the_node_is
 }
 
 #[test]
+fn a_report_has_the_generation_that_was_validated() {
+    let mut fixture = fixture("");
+    let generation = |fixture: &mut Fixture| fixture.plan().reports[&key("cam")].generation;
+    assert_eq!(generation(&mut fixture), None);
+    fixture.validated.generations.insert(key("cam"), 3);
+    assert_eq!(generation(&mut fixture), Some(3));
+}
+
+#[test]
 fn nothing_is_reported_before_all_configurations_are_known_and_validated() {
     let mut fixture = fixture("");
     assert!(fixture.plan().is_whole);
