@@ -59,7 +59,7 @@ test_why_tells_a_typo_a_taken_device_and_a_cordoned_node_apart() {
   asks_for first akri.sh/lamps
   within 20 "the first Pod runs" is_running first
   asks_for second akri.sh/lamps
-  within 10 "the holder of the slot is named" says 'are in use, by node-' why pod/second
+  within 10 "the holder of the slot is named" says 'The only slot of akri.sh/lamps is in use, by node-' why pod/second
   says '(Pod default/first)' why second || fail "the Pod of the holder: $(cat "$SUITE/said")"
   within 5 "devices shows the same" says 'default/first on node-' devices
   kubectl delete pod first second --now >/dev/null
@@ -111,7 +111,7 @@ test_why_explains_the_pod_of_a_deployment_that_waits() {
   within 10 "the Instance" has_instances lamps 1
   deployment shop akri.sh/lamps
   within 30 "one Pod runs, and the other waits" says 'Deployment default/shop has 1 of 2 Pods ready.' why deploy/shop
-  says 'are in use, by node-' why shop || fail "the holder of the slot, by a name alone: $(cat "$SUITE/said")"
+  says 'The only slot of akri.sh/lamps is in use, by node-' why shop || fail "the holder of the slot, by a name alone: $(cat "$SUITE/said")"
   says 'No Pod of StatefulSet default/shop asks for a device.' why sts/shop || fail "another kind: $(cat "$SUITE/said")"
   kubectl delete deployment shop >/dev/null
 }

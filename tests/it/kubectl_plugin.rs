@@ -167,7 +167,7 @@ async fn why_finds_an_object_by_its_name_and_names_the_holder() {
         let said = workstation.petiole(&["why", object]).await;
         assert!(
             said.out.starts_with("Pod line-2/late is Pending")
-                && said.out.contains("are in use, by node-1 (Pod line-2/web)"),
+                && said.out.contains("is in use, by node-1 (Pod line-2/web)"),
             "{object}: {}{}",
             said.out,
             said.errors

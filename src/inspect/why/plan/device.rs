@@ -141,6 +141,7 @@ fn shortage(request: Request<'_>, used: usize, free: usize) -> String {
         resource, amount, ..
     } = request;
     match free {
+        0 if used == 1 => format!("The only slot of {resource} is in use"),
         0 => format!("All {used} slots of {resource} are in use"),
         free => format!(
             "The Pod asks for {amount} of {resource}, {free} can be had, and {used} slots are in use"

@@ -55,7 +55,7 @@ fn a_pod_that_waits_for_a_device_is_explained_by_the_device() {
             "all slots taken",
             wants_cam().held_by("node-2"),
             Cause::SlotsTaken,
-            &["All 1 slots of akri.sh/cam are in use, by node-2 (Pod default/holder)"],
+            &["The only slot of akri.sh/cam is in use, by node-2 (Pod default/holder)"],
             "edit configuration cam",
         ),
         case(
@@ -73,7 +73,7 @@ fn a_pod_that_waits_for_a_device_is_explained_by_the_device() {
                 .without("agent-2"),
             Cause::AgentMissing,
             &[
-                "All 1 slots of akri.sh/cam are in use. Node node-2 holds slot cam-0a1b2c-0 of Instance default/cam-0a1b2c",
+                "The only slot of akri.sh/cam is in use. Node node-2 holds slot cam-0a1b2c-0 of Instance default/cam-0a1b2c",
                 "no agent runs on the node that could release it",
             ],
             r#"kubectl -n default patch instance cam-0a1b2c --type merge -p '{"spec":{"deviceUsage":{"cam-0a1b2c-0":""}}}'"#,

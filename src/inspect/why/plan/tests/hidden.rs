@@ -47,7 +47,7 @@ fn what_cannot_be_read_is_no_reason() {
                 .without("holder")
                 .without_pods(),
             Cause::SlotsTaken,
-            &["All 1 slots of akri.sh/cam are in use, by node-2."],
+            &["The only slot of akri.sh/cam is in use, by node-2."],
             "",
         ),
         case(
@@ -70,7 +70,7 @@ fn a_slot_whose_resource_is_not_known_is_held_and_not_about_to_be_free() {
         "its Configuration cannot be read",
         world,
         Cause::SlotsTaken,
-        &["All 1 slots of akri.sh/cam-0a1b2c are in use, by node-2."],
+        &["The only slot of akri.sh/cam-0a1b2c is in use, by node-2."],
         "",
     )]);
 }
