@@ -1,6 +1,7 @@
 use super::*;
 use serde_json::{Value, json};
 
+mod brokers;
 mod devices;
 mod hidden;
 mod objects;

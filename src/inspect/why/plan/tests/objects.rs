@@ -2,7 +2,7 @@
 use super::{world::DOOR, *};
 
 /// A broker of the device, on node-1.
-fn broker() -> World {
+pub(super) fn broker() -> World {
     World::new()
         .configuration(|c| c["spec"]["brokerSpec"] = json!({"brokerPodSpec": {}}))
         .pending("broker", &format!("akri.sh/{DOOR}"))
@@ -216,71 +216,6 @@ fn a_configuration_is_explained_by_its_condition_its_devices_and_its_brokers() {
 }
 
 #[test]
-fn a_broker_that_asks_for_no_device_is_named_if_no_broker_has_another_trouble() {
-    let idle = || {
-        broker().on("node-1", "Running").pod(|pod| {
-            pod["spec"]["containers"][0]["resources"] = json!({});
-        })
-    };
-    let lacks = "none of its containers asks for the device";
-    let cases = |target: fn() -> Target| {
-        vec![
-            Case {
-                next: "kubectl -n default edit configuration cam",
-                ..case_of(
-                    "asks for nothing",
-                    idle(),
-                    target(),
-                    Cause::NoResourceRequested,
-                    &["Its broker: Pod default/broker is Running on node node-1."],
-                )
-            },
-            case_of(
-                "asks for nothing, and is being deleted",
-                idle().pod(|pod| {
-                    pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T10:00:00Z");
-                }),
-                target(),
-                Cause::Fine,
-                &[],
-            ),
-        ]
-    };
-    run(cases(|| configuration("cam")));
-    run(cases(|| instance(DOOR)));
-    let mut world = idle();
-    let mut crashing = broker().waiting("CrashLoopBackOff", "").pods.pop().unwrap();
-    crashing["metadata"]["name"] = json!("crashing");
-    world.pods.push(crashing);
-    let said = explain(&world.snapshot(), &configuration("cam"), World::now()).text();
-    assert!(
-        said.contains("Pod default/crashing") && !said.contains(lacks),
-        "{said}"
-    );
-}
-
-#[test]
-fn brokers_whose_troubles_are_not_told_are_counted() {
-    let mut world = broker().waiting("CrashLoopBackOff", "");
-    for name in ["second", "third", "fourth"] {
-        let mut pod = world.pods.last().unwrap().clone();
-        pod["metadata"]["name"] = json!(name);
-        world.pods.push(pod);
-        let said = explain(&world.snapshot(), &configuration("cam"), World::now()).text();
-        let more = said
-            .split_once("More brokers that are not ready: ")
-            .map(|(_, rest)| &rest[..1]);
-        let expected = [
-            ("second", None),
-            ("third", Some("1")),
-            ("fourth", Some("2")),
-        ];
-        let expected = expected.iter().find(|(its, _)| *its == name).unwrap().1;
-        assert_eq!(more, expected, "{said}");
-    }
-}
-
-#[test]
 fn devices_and_agents_that_are_not_told_of_are_counted() {
     let mut gone = World::new().instance(|i| i["spec"]["nodes"] = json!([]));
     let mut many = World::new();
@@ -299,43 +234,6 @@ fn devices_and_agents_that_are_not_told_of_are_counted() {
     let of_agents = said(many, instance(DOOR));
     let more = " More nodes of its devices without a ready agent: 2.";
     assert!(of_agents.contains(more), "{of_agents}");
-}
-
-#[test]
-fn a_broker_without_cpu_says_so_and_what_to_do() {
-    let message = "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't satisfy plugin(s) [NodeAffinity]. no new claims to deallocate, preemption: 0/2";
-    let unscheduled = |world: World| {
-        world.pod(move |pod| {
-            pod["spec"]["nodeName"] = json!(null);
-            pod["status"] = json!({"phase": "Pending", "conditions": [{
-                "type": "PodScheduled", "status": "False", "message": message,
-            }]});
-            pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] =
-                json!({"nodeSelectorTerms": [{"matchFields":
-                    [{"key": "metadata.name", "operator": "In", "values": ["node-1"]}]}]});
-        })
-    };
-    run(vec![
-        case_of(
-            "a broker",
-            unscheduled(broker()),
-            configuration("cam"),
-            Cause::OtherReason,
-            &[
-                "Devices that it asks for are free, and node node-1, the only one that it may run on, has too little cpu. The scheduler says: 0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't satisfy plugin(s) [NodeAffinity]. Lower",
-                "Lower the requests for cpu in the brokerSpec of Configuration cam, or end other Pods",
-                "NodeAffinity is about other nodes",
-                "\n  kubectl -n default edit configuration cam",
-            ],
-        ),
-        case_of(
-            "a Pod of a user",
-            unscheduled(wants_cam()),
-            pod("web"),
-            Cause::OtherReason,
-            &["Lower the requests for cpu of the Pod", "describe pod web"],
-        ),
-    ]);
 }
 
 #[test]
