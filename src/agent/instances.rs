@@ -100,7 +100,7 @@ pub(super) async fn run(inputs: Inputs, shutdown: CancellationToken) -> anyhow::
             () = shutdown.cancelled() => return Ok(()),
             changed = validated.changed() => changed?,
             changed = discoveries.changed() => changed?,
-            changed = news(&mut instances, &known, &settings.node_name) => changed?,
+            changed = news(&mut instances, known, &settings.node_name) => changed?,
             changed = configurations.changed() => changed?,
             changed = uses.changed() => changed?,
             () = sleep(wait.unwrap_or(Duration::MAX)) => continue,
@@ -112,15 +112,17 @@ pub(super) async fn run(inputs: Inputs, shutdown: CancellationToken) -> anyhow::
 /// Waits until the Instances say something of this node that is not in `known`.
 async fn news(
     instances: &mut watch::Receiver<Arc<Instances>>,
-    known: &Instances,
+    mut known: Arc<Instances>,
     node: &NodeName,
 ) -> anyhow::Result<()> {
     loop {
         sleep(BETWEEN_LOOKS).await;
         instances.changed().await?;
-        if is_news(known, &instances.borrow_and_update(), node) {
+        let now = instances.borrow_and_update().clone();
+        if is_news(&known, &now, node) {
             return Ok(());
         }
+        known = now;
     }
 }
 

@@ -1,32 +1,66 @@
 //! Decides whether changes of Instances concern a node. Most changes of shared Instances do not: they say which slots
 //! other nodes hold. Pure.
 use super::Instances;
-use crate::{api::instance::Instance, model::slot::SlotOwner};
-use std::sync::Arc;
+use crate::{
+    api::instance::{Instance, InstanceSpec},
+    model::slot::SlotOwner,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use std::{collections::BTreeMap, sync::Arc};
 
 /// Returns whether anything changed but the slots that other nodes hold.
 pub(crate) fn is_news(before: &Instances, now: &Instances, node: &str) -> bool {
     before.len() != now.len()
         || before.iter().zip(now).any(|((a_key, a), (b_key, b))| {
-            let is_same =
-                a_key == b_key && (Arc::ptr_eq(a, b) || for_node(a, node) == for_node(b, node));
+            let is_same = a_key == b_key && (Arc::ptr_eq(a, b) || is_same_for(a, b, node));
             !is_same
         })
 }
 
-/// Returns an Instance without the slots of other nodes, but for whether there are any.
-fn for_node(instance: &Instance, node: &str) -> (Instance, bool) {
-    let mut instance = instance.clone();
-    instance.metadata.resource_version = None;
-    instance.metadata.generation = None;
-    let mut is_used = false;
-    instance.spec.device_usage.retain(|_, usage| {
-        let owner = SlotOwner::from_usage(usage);
-        is_used |= !matches!(owner, Ok(None));
-        // A value that no agent writes can be anybody's.
-        owner.is_err() || owner.is_ok_and(|owner| owner.is_some_and(|owner| owner.node() == node))
-    });
-    (instance, is_used)
+fn is_same_for(a: &Instance, b: &Instance, node: &str) -> bool {
+    is_same_metadata(&a.metadata, &b.metadata)
+        && is_same_spec(&a.spec, &b.spec)
+        && is_same_usage(&a.spec.device_usage, &b.spec.device_usage, node)
+        && a.status == b.status
+}
+
+/// Compares all that others write but the version and the generation, which change with everything.
+fn is_same_metadata(a: &ObjectMeta, b: &ObjectMeta) -> bool {
+    a.uid == b.uid
+        && a.creation_timestamp == b.creation_timestamp
+        && a.deletion_timestamp == b.deletion_timestamp
+        && a.finalizers == b.finalizers
+        && a.owner_references == b.owner_references
+        && a.annotations == b.annotations
+        && a.labels == b.labels
+}
+
+fn is_same_spec(a: &InstanceSpec, b: &InstanceSpec) -> bool {
+    let InstanceSpec {
+        configuration_name,
+        cdi_name,
+        capacity,
+        broker_properties,
+        shared,
+        nodes,
+        device_usage: _,
+    } = a;
+    *configuration_name == b.configuration_name
+        && *cdi_name == b.cdi_name
+        && *capacity == b.capacity
+        && *broker_properties == b.broker_properties
+        && *shared == b.shared
+        && *nodes == b.nodes
+}
+
+/// Returns whether a node holds the same slots, and whether any are in use as before.
+fn is_same_usage(a: &BTreeMap<String, String>, b: &BTreeMap<String, String>, node: &str) -> bool {
+    // A value that no agent writes can be anybody's.
+    let is_own = |(_, usage): &(&String, &String)| {
+        SlotOwner::from_usage(usage).map_or(true, |owner| owner.is_some_and(|o| o.node() == node))
+    };
+    let is_used = |usage: &BTreeMap<String, String>| usage.values().any(|usage| !usage.is_empty());
+    is_used(a) == is_used(b) && a.iter().filter(is_own).eq(b.iter().filter(is_own))
 }
 
 #[cfg(test)]

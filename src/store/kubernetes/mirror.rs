@@ -89,14 +89,16 @@ pub(super) async fn run(inner: &Inner, shutdown: &CancellationToken) -> anyhow::
     let mut instances = inner.instances.subscribe();
     let mut configurations = inner.configurations.subscribe();
     let node = &inner.settings.node_name;
-    let mut written: Arc<Instances> = Arc::default();
+    let mut seen: Arc<Instances> = Arc::default();
     let mut last: Option<Instant> = None;
     let mut due: Option<Instant> = None;
     loop {
         let is_news = tokio::select! {
             changed = instances.changed() => {
                 changed?;
-                is_news(&written, &instances.borrow_and_update(), node)
+                let now = instances.borrow_and_update().clone();
+                let before = std::mem::replace(&mut seen, now);
+                is_news(&before, &seen, node)
             }
             changed = configurations.changed() => {
                 changed?;
@@ -104,7 +106,7 @@ pub(super) async fn run(inner: &Inner, shutdown: &CancellationToken) -> anyhow::
                 true
             }
             () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
-                written = write_all(inner).await?;
+                write_all(inner).await?;
                 (last, due) = (Some(Instant::now()), None);
                 continue;
             }
@@ -123,14 +125,12 @@ pub(super) async fn run(inner: &Inner, shutdown: &CancellationToken) -> anyhow::
     }
 }
 
-/// Writes all objects. Returns the Instances.
-async fn write_all(inner: &Inner) -> anyhow::Result<Arc<Instances>> {
+async fn write_all(inner: &Inner) -> anyhow::Result<()> {
     let folder = inner.mirror.folder.clone();
     let instances = inner.instances.borrow().clone();
     let configurations = inner.configurations.borrow().clone();
-    let all = instances.clone();
     let is_written = spawn_blocking(move || {
-        let all: Vec<_> = all.values().collect();
+        let all: Vec<_> = instances.values().collect();
         write(&folder.join("instances.json"), &all)?;
         let all: Vec<_> = configurations.objects.values().collect();
         write(&folder.join("configurations.json"), &all)
@@ -140,7 +140,7 @@ async fn write_all(inner: &Inner) -> anyhow::Result<Arc<Instances>> {
             "cannot write the mirror; a start without the API server would use old objects: {e:#}"
         );
     }
-    Ok(instances)
+    Ok(())
 }
 
 fn write<T: Serialize>(path: &Path, objects: &[&Arc<T>]) -> anyhow::Result<()> {
