@@ -244,7 +244,8 @@ async fn five_thousand_connections_that_say_nothing_cost_little_and_a_probe_is_a
         if n % 500 == 499 {
             let asked = Instant::now();
             assert_eq!(get(address, "/healthz").await, (200, "ok\n".to_owned()));
-            assert!(asked.elapsed() < Duration::from_secs(1));
+            // It does not wait until the others are closed, which is after 5 s.
+            assert!(asked.elapsed() < Duration::from_secs(4));
         }
     }
     let grown = resident_kb(&agent).saturating_sub(before);
