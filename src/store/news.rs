@@ -84,9 +84,12 @@ mod tests {
         usage.insert(format!("cam-1-{slot}"), owner.to_owned());
     }
 
+    /// What is changed, whether that is news, and the change.
+    type Case = (&'static str, bool, fn(&mut Instance));
+
     #[test]
     fn the_slots_of_other_nodes_are_no_news_and_anything_else_is() {
-        let cases: [(&str, bool, fn(&mut Instance)); 8] = [
+        let cases: [Case; 8] = [
             ("nothing", false, |_| ()),
             ("another slot of another node", false, |i| {
                 i.metadata.resource_version = Some("2".to_owned());
