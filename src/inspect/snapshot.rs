@@ -21,8 +21,10 @@ use std::collections::BTreeMap;
 
 /// Labels and values of the chart's Pods.
 pub(crate) const COMPONENT: &str = "app.kubernetes.io/component";
-pub(crate) const CHART: &str = "helm.sh/chart";
-pub(crate) const CHART_NAME: &str = "petiole-";
+const PART_OF: &str = "app.kubernetes.io/part-of";
+const CHART_NAME: &str = "petiole";
+/// The chart and its version. Pods of earlier versions of the chart have this label, and no [`PART_OF`].
+const CHART: &str = "helm.sh/chart";
 pub(crate) const VERSION: &str = "app.kubernetes.io/version";
 
 /// The objects that were read of a cluster.
@@ -64,8 +66,10 @@ impl Snapshot {
     pub(crate) fn own_pods(&self, component: &str) -> impl Iterator<Item = (&ObjectKey, &Pod)> {
         let is_it = move |pod: &Pod| {
             let label = |key: &str| pod.metadata.labels.as_ref()?.get(key);
+            let chart = label(CHART).and_then(|chart| chart.strip_prefix(CHART_NAME));
             label(COMPONENT).is_some_and(|its| its == component)
-                && label(CHART).is_some_and(|chart| chart.starts_with(CHART_NAME))
+                && (label(PART_OF).is_some_and(|its| its == CHART_NAME)
+                    || chart.is_some_and(|version| version.starts_with('-')))
         };
         self.pods.iter().filter(move |(_, pod)| is_it(pod))
     }

@@ -27,6 +27,7 @@ every commit; Pods do not have it, because they would be replaced each time.
 {{ include "petiole.selector" . }}
 app.kubernetes.io/version: {{ $root.Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ $root.Release.Service }}
+app.kubernetes.io/part-of: {{ $root.Chart.Name }}
 {{- end -}}
 
 {{/* Labels of every object of a component. Call with (list . "agent"). */}}

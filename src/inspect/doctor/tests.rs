@@ -7,7 +7,7 @@ fn own(component: &str, image: &str, node: &str) -> (ObjectKey, Pod) {
     let pod = json!({
         "metadata": {"labels": {
             "app.kubernetes.io/component": component, "app.kubernetes.io/version": "1.2.3",
-            "helm.sh/chart": "petiole-1.2.3",
+            "helm.sh/chart": "petiole-1.2.3", // as of an earlier version of the chart
         }},
         "spec": {"nodeName": node, "containers": [{"name": component, "image": image}]},
         "status": {"conditions": [{"type": "Ready", "status": "True"}]},

@@ -45,7 +45,7 @@ fn own(component: &str, name: &str, node: &str) -> Value {
             "namespace": "petiole", "name": name,
             "labels": {
                 "app.kubernetes.io/component": component, "app.kubernetes.io/instance": "leaf",
-                "helm.sh/chart": "petiole-0.1.0",
+                "app.kubernetes.io/part-of": "petiole",
             },
         },
         "spec": {"nodeName": node, "containers": [{"name": component}]},
