@@ -272,7 +272,15 @@ fn settled(
 ) -> Finding {
     if !is_ready(pod) {
         let next = format!("kubectl -n {} describe pod {}", key.namespace, key.name);
-        let text = "Its containers were given what they ask for, and are not ready; the device is not the reason.";
+        let text = match containers(pod).next() {
+            // The kubelet reports containers from admission on, and admission is where the device plugin is asked.
+            None => {
+                "The kubelet of its node has not admitted it yet; its containers get their devices at admission."
+            }
+            Some(_) => {
+                "Its containers were given what they ask for, and are not ready; the device is not the reason."
+            }
+        };
         return Finding::new(Cause::OtherReason, text).then(next);
     }
     let ownerless = asked

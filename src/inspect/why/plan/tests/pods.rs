@@ -144,6 +144,26 @@ fn a_pod_that_has_its_device_differs_from_one_that_waits_for_something_else() {
             next: "kubectl -n default describe pod web",
         },
         Case {
+            title: "the kubelet has not begun with it",
+            world: wants_cam().on("node-1", "Pending"),
+            target: pod("web"),
+            cause: Cause::OtherReason,
+            says: &["The kubelet of its node has not admitted it yet"],
+            next: "describe pod web",
+        },
+        Case {
+            title: "no container is ready, and none waits",
+            world: wants_cam().on("node-1", "Running").pod(|pod| {
+                pod["status"]["conditions"] = json!([]);
+                pod["status"]["containerStatuses"] =
+                    json!([{"name": "main", "image": "", "imageID": "", "ready": false, "restartCount": 0}]);
+            }),
+            target: pod("web"),
+            cause: Cause::OtherReason,
+            says: &["were given what they ask for, and are not ready"],
+            next: "describe pod web",
+        },
+        Case {
             title: "a volume that is not there",
             world: wants_cam()
                 .on("node-1", "Pending")
