@@ -8,6 +8,8 @@ use tokio::time::sleep;
 pub(super) struct Counters {
     /// Creations, changes and deletions of Instances, NodeDevices and Events, and of the status of Configurations.
     pub(super) writes: f64,
+    /// The writes of NodeDevices, which the agents make; nearly all others are the controller's.
+    pub(super) reports: f64,
     /// The writes that the API server refused, because the object had changed or existed already.
     pub(super) conflicts: f64,
     pub(super) watch_megabytes: f64,
@@ -32,13 +34,18 @@ impl Counters {
             let Some((series, value)) = line.rsplit_once(' ') else {
                 continue;
             };
+            let value = value.parse::<f64>().unwrap_or_default();
             if let Some(sum) = sum_of(series) {
-                *sums.entry(sum).or_default() += value.parse::<f64>().unwrap_or_default();
+                *sums.entry(sum).or_default() += value;
+                if ["writes", "conflicts"].contains(&sum) && series.contains("\"nodedevices\"") {
+                    *sums.entry("reports").or_default() += value;
+                }
             }
         }
         let sum = |name| sums.get(name).copied().unwrap_or_default();
         Self {
             writes: sum("writes"),
+            reports: sum("reports"),
             conflicts: sum("conflicts"),
             watch_megabytes: sum("watches") / 1e6,
             cpu_seconds: sum("cpu"),
@@ -95,6 +102,7 @@ impl Sub for Counters {
     fn sub(self, before: Self) -> Self {
         Self {
             writes: self.writes - before.writes + self.conflicts - before.conflicts,
+            reports: self.reports - before.reports,
             conflicts: self.conflicts - before.conflicts,
             watch_megabytes: self.watch_megabytes - before.watch_megabytes,
             cpu_seconds: self.cpu_seconds - before.cpu_seconds,

@@ -48,6 +48,11 @@ impl Report {
     pub(super) fn add_counters(&mut self, what: &str, spent: Counters) {
         self.add(&format!("{what}: writes"), "requests", spent.writes);
         self.add(
+            &format!("{what}: of these of NodeDevices"),
+            "requests",
+            spent.reports,
+        );
+        self.add(
             &format!("{what}: of these refused"),
             "requests",
             spent.conflicts,

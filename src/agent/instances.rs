@@ -12,12 +12,8 @@ use crate::{
     api::instance::Instance,
     backoff::Backoff,
     discovery::session::Discoveries,
-    model::{
-        instance_name::InstanceKey,
-        slot_table::Use,
-        typed_names::{ConfigurationKey, NodeName},
-    },
-    store::{InstanceChange, Instances, Report, Store, StoreError, key_of, news::is_news},
+    model::{instance_name::InstanceKey, slot_table::Use, typed_names::ConfigurationKey},
+    store::{InstanceChange, Report, Store, StoreError, key_of},
     telemetry::metrics,
 };
 use plan::{Absences, Arrivals, World, plan};
@@ -59,11 +55,13 @@ pub(super) async fn run(inputs: Inputs, shutdown: CancellationToken) -> anyhow::
         mut discoveries,
         mut uses,
     } = inputs;
-    let (mut instances, mut configurations) = (store.instances(), store.configurations());
+    let (instances, mut news) = (store.instances(), store.news());
+    let mut configurations = store.configurations();
     let mut state = PlanState::new(&settings.node_name, clock, store.clone());
     let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
     loop {
-        let known = instances.borrow_and_update().clone();
+        news.mark_unchanged();
+        let known = instances.borrow().clone();
         let planned = plan(&World {
             node: &settings.node_name,
             merges: store.merges(),
@@ -100,29 +98,12 @@ pub(super) async fn run(inputs: Inputs, shutdown: CancellationToken) -> anyhow::
             () = shutdown.cancelled() => return Ok(()),
             changed = validated.changed() => changed?,
             changed = discoveries.changed() => changed?,
-            changed = news(&mut instances, known, &settings.node_name) => changed?,
+            changed = async { sleep(BETWEEN_LOOKS).await; news.changed().await } => changed?,
             changed = configurations.changed() => changed?,
             changed = uses.changed() => changed?,
             () = sleep(wait.unwrap_or(Duration::MAX)) => continue,
         }
         shutdown.run_until_cancelled(sleep(SETTLE)).await;
-    }
-}
-
-/// Waits until the Instances say something of this node that is not in `known`.
-async fn news(
-    instances: &mut watch::Receiver<Arc<Instances>>,
-    mut known: Arc<Instances>,
-    node: &NodeName,
-) -> anyhow::Result<()> {
-    loop {
-        sleep(BETWEEN_LOOKS).await;
-        instances.changed().await?;
-        let now = instances.borrow_and_update().clone();
-        if is_news(&known, &now, node) {
-            return Ok(());
-        }
-        known = now;
     }
 }
 

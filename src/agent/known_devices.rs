@@ -1,23 +1,24 @@
 //! Passes the ids of all devices that have an Instance to the discovery handlers. A handler that cannot hold all devices
 //! prefers these, so that a flood of new ones after a restart does not displace them.
 use super::device_state::device_id;
-use crate::{discovery::session::Handlers, store::Instances};
+use crate::{discovery::session::Handlers, store::Store};
 use std::sync::Arc;
-use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 pub(super) async fn run(
-    mut instances: watch::Receiver<Arc<Instances>>,
+    store: Arc<dyn Store>,
     handlers: Arc<Handlers>,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
+    let (instances, mut news) = (store.instances(), store.news());
     loop {
-        let known = instances.borrow_and_update().clone();
+        news.mark_unchanged();
+        let known = instances.borrow().clone();
         let ids = known.values().filter_map(|instance| device_id(instance));
         handlers.prefer(&ids.collect());
         tokio::select! {
             () = shutdown.cancelled() => return Ok(()),
-            changed = instances.changed() => changed?,
+            changed = news.changed() => changed?,
         }
     }
 }

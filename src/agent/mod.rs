@@ -167,9 +167,9 @@ impl Agent {
         tasks.spawn("configurations", |stop| {
             configurations::run(inputs, validated, sessions, stop)
         });
-        let (known, preferring) = (self.store.instances(), handlers.clone());
+        let (store, preferring) = (self.store.clone(), handlers.clone());
         tasks.spawn("known devices", |stop| {
-            known_devices::run(known, preferring, stop)
+            known_devices::run(store, preferring, stop)
         });
         let registering = handlers.clone();
         tasks.spawn(

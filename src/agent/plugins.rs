@@ -70,6 +70,7 @@ pub(super) async fn run(
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let (mut instances, mut slots) = (inputs.store.instances(), inputs.table.subscribe());
+    let mut news = inputs.store.news();
     let Inputs {
         mut discoveries,
         mut validated,
@@ -84,8 +85,13 @@ pub(super) async fn run(
     loop {
         if is_due {
             // What is marked as seen is read after that, so that nothing that changes meanwhile is missed.
-            discoveries.mark_unchanged();
             let is_unobserved = slots.borrow().has_unobserved();
+            plugins.are_gone_due |= is_unobserved
+                || news.has_changed()?
+                || discoveries.has_changed()?
+                || validated.has_changed()?;
+            news.mark_unchanged();
+            discoveries.mark_unchanged();
             if is_unobserved || instances.has_changed()? || validated.has_changed()? {
                 plugins.is_plan_due |= validated.has_changed()?;
                 instances.mark_unchanged();
@@ -102,7 +108,7 @@ pub(super) async fn run(
         tokio::select! {
             () = shutdown.cancelled() => break,
             changed = instances.changed() => { changed?; instances.mark_changed(); }
-            changed = discoveries.changed() => changed?,
+            changed = discoveries.changed() => { changed?; discoveries.mark_changed(); }
             changed = slots.changed() => changed?,
             // What the resources are called, and whose Instances they are.
             changed = validated.changed() => { changed?; validated.mark_changed(); }
@@ -148,6 +154,8 @@ struct Plugins {
     slot_limit: u32,
     /// The Instances whose device was gone when slots were published last.
     gone: BTreeSet<InstanceName>,
+    /// True if the devices of other Instances than those in `gone` may be gone.
+    are_gone_due: bool,
     /// True if other plugins may be wanted than those that run.
     is_plan_due: bool,
     shutdown: CancellationToken,
@@ -170,6 +178,7 @@ impl Plugins {
             slot_limit: 0,
             accepted: BTreeSet::new(),
             gone: BTreeSet::new(),
+            are_gone_due: true,
             is_plan_due: true,
             shutdown: shutdown.clone(),
             inputs,
@@ -320,7 +329,10 @@ impl Plugins {
 
     /// Sends each plugin its slots, if they have changed.
     async fn publish_slots(&mut self) {
-        let gone = self.gone();
+        let gone = match std::mem::take(&mut self.are_gone_due) {
+            true => self.gone(),
+            false => self.gone.clone(),
+        };
         let mut stale = self.inputs.table.take_touched();
         let came_or_went = gone.symmetric_difference(&self.gone);
         stale.add(came_or_went, &self.inputs.table.borrow());

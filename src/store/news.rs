@@ -1,23 +1,14 @@
 //! Decides whether changes of Instances concern a node. Most changes of shared Instances do not: they say which slots
 //! other nodes hold. Pure.
-use super::Instances;
 use crate::{
     api::instance::{Instance, InstanceSpec},
     model::slot::SlotOwner,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
-/// Returns whether anything changed but the slots that other nodes hold.
-pub(crate) fn is_news(before: &Instances, now: &Instances, node: &str) -> bool {
-    before.len() != now.len()
-        || before.iter().zip(now).any(|((a_key, a), (b_key, b))| {
-            let is_same = a_key == b_key && (Arc::ptr_eq(a, b) || is_same_for(a, b, node));
-            !is_same
-        })
-}
-
-fn is_same_for(a: &Instance, b: &Instance, node: &str) -> bool {
+/// Returns whether nothing changed but the slots that other nodes hold.
+pub(crate) fn is_same_for(a: &Instance, b: &Instance, node: &str) -> bool {
     is_same_metadata(&a.metadata, &b.metadata)
         && is_same_spec(&a.spec, &b.spec)
         && is_same_usage(&a.spec.device_usage, &b.spec.device_usage, node)
@@ -66,17 +57,16 @@ fn is_same_usage(a: &BTreeMap<String, String>, b: &BTreeMap<String, String>, nod
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{api::instance::InstanceSpec, model::instance_name::InstanceKey};
 
     const OTHERS: &str = "node-b";
 
-    fn one(change: impl FnOnce(&mut Instance)) -> Instances {
+    fn one(change: impl FnOnce(&mut Instance)) -> Instance {
         let mut instance = Instance::new("cam-1", InstanceSpec::default());
         instance.metadata.resource_version = Some("1".to_owned());
         instance.spec.nodes = vec!["node-a".into(), OTHERS.into()];
         use_slot(&mut instance, 0, OTHERS);
         change(&mut instance);
-        Instances::from([(InstanceKey::new("default", "cam-1"), Arc::new(instance))])
+        instance
     }
 
     fn use_slot(instance: &mut Instance, slot: u8, owner: &str) {
@@ -111,15 +101,8 @@ mod tests {
             ("its status", true, |i| i.status = Some(Default::default())),
         ];
         for (what, expected, change) in cases {
-            let is = is_news(&one(|_| ()), &one(change), "node-a");
-            assert_eq!(is, expected, "{what}");
+            let is_same = is_same_for(&one(|_| ()), &one(change), "node-a");
+            assert_eq!(!is_same, expected, "{what}");
         }
-        let (none, some) = (Instances::new(), one(|_| ()));
-        assert!(is_news(&none, &some, "node-a"));
-        assert!(is_news(&some, &none, "node-a"));
-        let other = some
-            .values()
-            .map(|i| (InstanceKey::new("default", "cam-2"), i.clone()));
-        assert!(is_news(&some, &other.collect(), "node-a"));
     }
 }

@@ -43,6 +43,10 @@ impl Store for WatchedStore {
         self.inner.instances()
     }
 
+    fn news(&self) -> watch::Receiver<()> {
+        self.inner.news()
+    }
+
     fn earlier(&self) -> Instances {
         self.inner.earlier()
     }

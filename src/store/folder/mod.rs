@@ -58,6 +58,8 @@ struct Inner {
     settings: Settings,
     configurations: watch::Sender<Arc<Configurations>>,
     instances: watch::Sender<Arc<Instances>>,
+    /// Changes with the Instances.
+    news: watch::Sender<()>,
     /// Changes after each report.
     reported: watch::Sender<()>,
     /// The files on the disk other than Instances. Its lock is held during every change of the folder, so that changes
@@ -101,6 +103,7 @@ impl FolderStore {
         let inner = Inner {
             configurations: watch::Sender::new(Arc::default()),
             instances: watch::Sender::new(Arc::new(instances)),
+            news: watch::Sender::new(()),
             reported: watch::Sender::new(()),
             written: Mutex::default(),
             started: Instant::now(),
@@ -156,6 +159,11 @@ impl Store for FolderStore {
 
     fn instances(&self) -> watch::Receiver<Arc<Instances>> {
         self.inner.instances.subscribe()
+    }
+
+    /// There are no other nodes.
+    fn news(&self) -> watch::Receiver<()> {
+        self.inner.news.subscribe()
     }
 
     fn earlier(&self) -> Instances {

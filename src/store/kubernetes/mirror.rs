@@ -4,7 +4,7 @@ use super::Inner;
 use crate::{
     api::{configuration::Configuration, instance::Instance},
     files,
-    store::{Configurations, Instances, instance_key, key_of, news::is_news},
+    store::{Configurations, Instances, instance_key, key_of},
 };
 use anyhow::Context as _;
 use serde::{Serialize, de::DeserializeOwned};
@@ -86,19 +86,19 @@ fn read<T: DeserializeOwned>(path: &Path) -> Vec<T> {
 
 /// Writes the published objects when they have changed: soon if that concerns this node, and later if not.
 pub(super) async fn run(inner: &Inner, shutdown: &CancellationToken) -> anyhow::Result<()> {
-    let mut instances = inner.instances.subscribe();
+    let (mut instances, mut news) = (inner.instances.subscribe(), inner.news.subscribe());
     let mut configurations = inner.configurations.subscribe();
-    let node = &inner.settings.node_name;
-    let mut seen: Arc<Instances> = Arc::default();
     let mut last: Option<Instant> = None;
     let mut due: Option<Instant> = None;
     loop {
         let is_news = tokio::select! {
+            changed = news.changed() => {
+                changed?;
+                true
+            }
             changed = instances.changed() => {
                 changed?;
-                let now = instances.borrow_and_update().clone();
-                let before = std::mem::replace(&mut seen, now);
-                is_news(&before, &seen, node)
+                false
             }
             changed = configurations.changed() => {
                 changed?;

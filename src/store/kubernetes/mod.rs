@@ -79,6 +79,8 @@ struct Inner {
     /// The known Instances. The lock is never held over an await.
     known: Mutex<Known>,
     instances: watch::Sender<Arc<Instances>>,
+    /// Changes with the Instances, if anything changed but the slots of other nodes.
+    news: watch::Sender<()>,
     configurations: watch::Sender<Arc<Configurations>>,
     /// The Configurations with their status, as on the API server.
     watched: watch::Sender<objects::Set<Configuration>>,
@@ -102,6 +104,7 @@ impl KubernetesStore {
             client,
             events,
             instances: watch::Sender::default(),
+            news: watch::Sender::default(),
             configurations: watch::Sender::default(),
             watched: watch::Sender::default(),
             listed: watch::Sender::default(),
@@ -123,6 +126,10 @@ impl Store for KubernetesStore {
 
     fn instances(&self) -> watch::Receiver<Arc<Instances>> {
         self.inner.instances.subscribe()
+    }
+
+    fn news(&self) -> watch::Receiver<()> {
+        self.inner.news.subscribe()
     }
 
     fn earlier(&self) -> Instances {
@@ -212,11 +219,22 @@ impl Inner {
 
     /// Publishes the Instances. Before the first list nothing is published, because an empty set would be wrong.
     fn publish(&self) {
-        let now = self.change(|known| known.has_begun().then(|| known.published()));
-        let Some(now) = now else { return };
+        // Both are read under the lock of the channel: of two publications the later one is newer, and a task that one of the
+        // channels wakes sees what both say.
         self.instances.send_if_modified(|current| {
+            let published = self.change(|known| {
+                let is_news = known.has_begun() && known.take_news();
+                let published = known.has_begun().then(|| known.published());
+                published.map(|now| (now, is_news))
+            });
+            let Some((now, is_news)) = published else {
+                return false;
+            };
             let is_changed = !is_same(current, &now);
             *current = Arc::new(now);
+            if is_news {
+                self.news.send_replace(());
+            }
             is_changed
         });
     }

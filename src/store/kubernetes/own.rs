@@ -27,7 +27,7 @@ use tracing::warn;
 /// The shortest time between two writes. Changes within it are written together.
 const BETWEEN_WRITES: Duration = Duration::from_millis(100);
 /// The time within which the object says that a node looks for devices: what is found meanwhile is written with it.
-const LOOK_DELAY: Duration = Duration::from_secs(1);
+const LOOK_DELAY: Duration = Duration::from_secs(2);
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 const LAST_RETRY: Duration = Duration::from_secs(30);
 

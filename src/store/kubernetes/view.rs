@@ -4,7 +4,7 @@ use super::plan::{has_left, unwritten};
 use crate::{
     api::instance::Instance,
     model::{instance_name::InstanceKey, slot::SlotId},
-    store::{Exchange, Instances, instance_key, plan::forced},
+    store::{Exchange, Instances, instance_key, news::is_same_for, plan::forced},
 };
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -47,6 +47,8 @@ pub(crate) struct Known {
     /// yet.
     node: String,
     earlier: Instances,
+    /// True if anything changed since the last publication but the slots of other nodes.
+    has_news: bool,
     /// True if a list has arrived, or the Instances of an earlier run are used instead.
     has_begun: bool,
 }
@@ -72,8 +74,19 @@ impl Known {
         self.has_begun
     }
 
+    /// Returns whether anything is to be published but the slots of other nodes.
+    pub(crate) fn has_news(&self) -> bool {
+        self.has_news
+    }
+
+    /// Records a publication. Returns whether it is of anything but the slots of other nodes.
+    pub(crate) fn take_news(&mut self) -> bool {
+        std::mem::take(&mut self.has_news)
+    }
+
     /// Records that every watch has had its list.
     pub(crate) fn begin(&mut self) {
+        self.has_news = true;
         self.has_begun = true;
     }
 
@@ -84,7 +97,7 @@ impl Known {
                 self.instances.entry(key).or_insert(instance);
             }
         }
-        self.has_begun = true;
+        self.begin();
     }
 
     /// Takes over an event of the watch of `namespace`.
@@ -115,6 +128,7 @@ impl Known {
     }
 
     fn complete(&mut self, namespace: &Option<String>) {
+        self.has_news = true;
         let listed = self.listing.remove(namespace).unwrap_or_default();
         let is_listed =
             |key: &InstanceKey| namespace.as_ref().is_none_or(|ns| *ns == key.namespace);
@@ -158,7 +172,7 @@ impl Known {
     pub(crate) fn written(&mut self, instance: Instance) {
         if has_left(&instance, &self.node) {
             let key = instance_key(&instance.metadata);
-            self.instances.remove(&key);
+            self.has_news |= self.instances.remove(&key).is_some();
             for listing in self.listing.values_mut() {
                 listing.remove(&key);
             }
@@ -189,6 +203,7 @@ impl Known {
     pub(crate) fn add_foreign(&mut self, instance: Instance) {
         let key = instance_key(&instance.metadata);
         self.foreign.insert(key, Arc::new(slim(instance)));
+        self.has_news = true;
     }
 
     /// Records that this node deleted an Instance, or found it missing.
@@ -196,6 +211,7 @@ impl Known {
         if let Some(instance) = self.instances.remove(key) {
             self.note_deletion(key, &instance);
         }
+        self.has_news = true;
         for listing in self.listing.values_mut() {
             listing.remove(key);
         }
@@ -221,10 +237,13 @@ impl Known {
             (instance.metadata.uid.as_ref()).is_some_and(|uid| self.deleted.contains_key(uid));
         let key = instance_key(&instance.metadata);
         let is_older = (self.instances.get(&key)).is_some_and(|known| is_newer(known, &instance));
-        if !is_deleted && !is_older && !self.has_left_since(&instance) {
-            self.foreign.remove(&key);
-            self.instances.insert(key, instance);
+        if is_deleted || is_older || self.has_left_since(&instance) {
+            return;
         }
+        let is_foreign = self.foreign.remove(&key).is_some();
+        let before = self.instances.insert(key, instance.clone());
+        let is_same = before.is_some_and(|before| is_same_for(&before, &instance, &self.node));
+        self.has_news |= is_foreign || !is_same;
     }
 
     fn has_left_since(&self, instance: &Instance) -> bool {
@@ -250,6 +269,7 @@ impl Known {
         if self.instances.get(&key).is_some_and(is_it) {
             self.instances.remove(&key);
             self.pending.remove(&key);
+            self.has_news = true;
         }
     }
 
@@ -259,6 +279,7 @@ impl Known {
         for exchange in exchanges {
             pending.insert(exchange.change.slot.clone(), Exchange::clone(exchange));
         }
+        self.has_news = true;
     }
 
     /// Returns the exchanges of an Instance that are not written yet.
@@ -285,6 +306,7 @@ impl Known {
             if pending.is_empty() {
                 self.pending.remove(key);
             }
+            self.has_news = true;
         }
     }
 

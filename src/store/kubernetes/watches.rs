@@ -20,13 +20,16 @@ use kube::{
     runtime::watcher::{self, Event},
 };
 use std::{sync::Arc, time::Duration};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 /// The wait between two attempts at pending writes.
 const FIRST_RETRY: Duration = Duration::from_millis(500);
 const LAST_RETRY: Duration = Duration::from_secs(10);
+/// The shortest time between two publications of which the second only says which slots other nodes hold. A publication
+/// costs in proportion to all Instances, and in a large cluster nearly all changes are these.
+const BETWEEN_OTHERS: Duration = Duration::from_millis(100);
 
 impl Inner {
     pub(super) async fn follow_instances(
@@ -45,6 +48,8 @@ impl Inner {
         let mut streams = select_all(streams);
         let mut postponed = self.postponed.subscribe();
         let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
+        let mut published = Instant::now();
+        let mut due: Option<Instant> = None;
         loop {
             // If the watch was never interrupted, no event says that the server accepts writes again.
             let wait = match self.change(|known| known.is_pending()) {
@@ -58,9 +63,20 @@ impl Inner {
                     changed?;
                     continue; // the first try was just now
                 }
-                batch = streams.next() => match batch {
-                    Some((namespace, batch)) => self.take(&namespace, batch),
-                    None => return Ok(()),
+                () = sleep_until(due.unwrap_or(published)), if due.is_some() => {
+                    self.publish();
+                    (published, due) = (Instant::now(), None);
+                    continue;
+                }
+                batch = streams.next() => {
+                    let Some((namespace, batch)) = batch else { return Ok(()) };
+                    self.take(&namespace, batch);
+                    if self.change(|known| known.has_news()) {
+                        self.publish();
+                        (published, due) = (Instant::now(), None);
+                    } else {
+                        due = Some(published + BETWEEN_OTHERS);
+                    }
                 }
             }
             if self.flush_pending().await {
@@ -84,7 +100,6 @@ impl Inner {
                 }
             }
         }
-        self.publish();
     }
 
     pub(super) async fn follow_configurations(

@@ -1,5 +1,6 @@
 use super::*;
 use crate::model::{slot::SlotOwner, slot_table::SlotChange};
+use proptest::prelude::*;
 
 fn instance(name: &str, version: u64) -> Instance {
     let mut instance = Instance::new(name, Default::default());
@@ -271,4 +272,95 @@ fn an_answer_that_comes_after_the_instance_has_left_the_watch_does_not_bring_it_
     assert_eq!(versions(&known), []);
     known.written(instance("a", 7));
     assert_eq!(versions(&known), [at("a", "7")]);
+}
+
+/// Returns whether anything changed but the slots of other nodes.
+fn is_news(before: &Instances, now: &Instances) -> bool {
+    let is_same = |(a, b): ((&InstanceKey, &Arc<Instance>), _)| {
+        let (key, instance): (&InstanceKey, &Arc<Instance>) = b;
+        a.0 == key && is_same_for(a.1, instance, "here")
+    };
+    before.len() != now.len() || !before.iter().zip(now).all(is_same)
+}
+
+fn used(name: &str, version: u64, owners: &[&str]) -> Instance {
+    let mut instance = instance(name, version);
+    instance.spec.nodes = vec!["here".into(), "there".into()];
+    let owners = owners.iter().enumerate();
+    instance.spec.device_usage = owners
+        .map(|(n, owner)| (format!("{name}-{n}"), (*owner).to_owned()))
+        .collect();
+    instance
+}
+
+#[test]
+fn slots_of_other_nodes_are_no_news_and_those_of_this_node_are() {
+    let mut known = Known::new("here", Instances::new());
+    for (version, owners, expected) in [
+        (2, ["", "there"], true),
+        (3, ["afar", "there"], false),
+        (1, ["here", ""], false), // an older one is not taken over
+        (4, ["here", "there"], true),
+        (5, ["", "there"], true),
+    ] {
+        let event = Event::Applied(Box::new(used("a", version, &owners)));
+        known.follow(&None, event);
+        assert_eq!(known.take_news(), expected, "{owners:?}");
+    }
+}
+
+/// Changes the view in one of all ways.
+fn change(known: &mut Known, way: u8, instance: Instance) {
+    let key = instance_key(&instance.metadata);
+    match way {
+        0 => known.follow(&None, Event::Init),
+        1 => known.follow(&None, Event::Listed(Box::new(instance))),
+        2 => known.follow(&None, Event::Complete),
+        3 => known.follow(&None, Event::Unreadable(key)),
+        4 => known.follow(&None, Event::Deleted(Box::new(instance))),
+        5 => known.written(instance),
+        6 => known.read_to_join(instance),
+        7 => known.add_foreign(instance),
+        8 => known.deleted(&key),
+        9 | 10 => {
+            let exchange = Exchange {
+                change: SlotChange {
+                    slot: SlotId::new(&key.name, 0),
+                    key: key.clone(),
+                    from: None,
+                    to: Some(SlotOwner::Node("here".into())),
+                },
+                connection_digest: None,
+            };
+            match way {
+                9 => known.postpone(&key, &[&exchange]),
+                _ => known.flushed(&key, &[exchange]),
+            }
+        }
+        11 => known.begin_with(Instances::from([(key, Arc::new(instance))]), |_| false),
+        _ => known.follow(&None, Event::Applied(Box::new(instance))),
+    }
+}
+
+proptest! {
+    #[test]
+    fn nothing_that_concerns_this_node_is_published_without_news(
+        steps in proptest::collection::vec((0_u8..16, 0_usize..2, 0_u64..20, 0_usize..4, 0_usize..4), 1..30),
+    ) {
+        const OWNERS: [&str; 4] = ["", "here", "there", "afar"];
+        let mut known = Known::new("here", Instances::new());
+        known.begin();
+        let mut before = known.published();
+        known.take_news();
+        for (way, name, version, first, second) in steps {
+            let mut instance = used(["a", "b"][name], version, &[OWNERS[first], OWNERS[second]]);
+            if first == second {
+                instance.spec.nodes.remove(0);
+            }
+            change(&mut known, way, instance);
+            let now = known.published();
+            prop_assert!(known.take_news() || !is_news(&before, &now), "way {way}");
+            before = now;
+        }
+    }
 }
