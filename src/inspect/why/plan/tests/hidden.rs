@@ -57,6 +57,13 @@ fn what_cannot_be_read_is_no_reason() {
             &["(looked on: the nodes that run an agent)"],
             "",
         ),
+        case(
+            "the agents that looked are not known",
+            wants_cam().without_device().without_pods(),
+            Cause::NoDevice,
+            &["and the filters in discoveryDetails."],
+            "",
+        ),
     ]);
 }
 
@@ -83,7 +90,7 @@ fn agents_and_controllers_that_cannot_be_read_are_not_missing() {
             World::new().without_pods(),
             configuration("cam"),
             Cause::Fine,
-            &["Nothing is missing."],
+            &["Nothing is missing in what you may read."],
         ),
         case_of(
             "not reported",
@@ -99,7 +106,7 @@ fn agents_and_controllers_that_cannot_be_read_are_not_missing() {
             World::new().without_pods(),
             instance(DOOR),
             Cause::Fine,
-            &["Nothing is missing."],
+            &["Nothing is missing in what you may read."],
         ),
     ]);
 }
