@@ -86,7 +86,9 @@ test_why_repeats_what_the_condition_and_the_event_say() {
 # What tools that wait for a Configuration go by: each status that there was, from before it was created.
 test_a_status_is_never_that_of_an_earlier_spec() {
   clean
+  configure first 'kind: _http._tcp'
   begin edits control kubectl get configurations.akri.sh --watch -o json
+  within 10 "they are watched" grep -qF '"name": "first"' "$SUITE/log/edits"
   configure edited 'kind: _http._tcp'
   within 10 "it is ready" is_ready_as edited "True Working"
   configure edited 'knid: _http._tcp'
@@ -98,7 +100,7 @@ test_a_status_is_never_that_of_an_earlier_spec() {
   within 5 "the last status is seen" grep -qF "\"resourceVersion\": \"$version\"" "$SUITE/log/edits"
   stop edits
   # Generation, observed generation, and status and observed generation of the condition.
-  states=$(jq -r '(.status.conditions // [] | map(select(.type == "Ready"))[0]) as $ready |
+  states=$(jq -r 'select(.metadata.name == "edited") | (.status.conditions // [] | map(select(.type == "Ready"))[0]) as $ready |
     "\(.metadata.generation) \(.status.observedGeneration) \($ready.status // "-") \($ready.observedGeneration // "-")"' "$SUITE/log/edits")
   equal "the first state" "1 -1 - -" "$(head -n 1 <<<"$states")"
   equal "final states, in their order" "1 1 True 1,2 2 False 2,3 3 True 3" "$(grep -E '^([0-9]+) \1 (True|False)' <<<"$states" | uniq | paste -sd,)"
