@@ -118,6 +118,7 @@ const RIGHTS: &[Needed] = &[
         "validatingadmissionpolicies",
         Scope::Cluster,
     ),
+    needs("discover --node", "get", "", "pods", Scope::Agents),
     needs("discover --node", "create", "", "pods/exec", Scope::Agents),
     needs("tidy", "patch", "", "nodes/status", Scope::Cluster),
     needs(
