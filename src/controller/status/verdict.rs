@@ -106,15 +106,21 @@ pub(super) fn is_late(view: &ConfigurationView, configuration: &Configuration) -
 /// of their reports would be another write of the status.
 pub(super) fn awaits(late: &[&str], configuration: &Configuration, now: Timestamp) -> String {
     let is_named = named_in(late, configuration, now).is_some_and(|left| left.is_zero());
-    let who = match is_named {
-        true => format!(
-            "no report about it as it stands now from {}",
-            late.join(", ")
+    let (who, place) = match is_named {
+        true => (
+            format!(
+                "no report about it as it stands now from {}",
+                late.join(", ")
+            ),
+            "there",
         ),
-        false => "not every node has looked at it as it stands now".to_owned(),
+        false => (
+            "not every node has looked at it as it stands now".to_owned(),
+            "on all of them",
+        ),
     };
     format!(
-        "{who}: see that petiole-agent runs there, and delete the NodeDevices of a node that has no agent any more"
+        "{who}: see that petiole-agent runs {place}, and delete the NodeDevices of a node that has no agent any more"
     )
 }
 

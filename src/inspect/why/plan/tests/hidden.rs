@@ -3,9 +3,6 @@ use super::{world::DOOR, *};
 
 #[test]
 fn what_cannot_be_read_is_no_reason() {
-    let mut no_reports = wants_cam().without_device();
-    no_reports.node_devices.clear();
-    no_reports.hidden.node_devices = true;
     run(vec![
         case(
             "the holder's node is not known",
@@ -50,6 +47,15 @@ fn what_cannot_be_read_is_no_reason() {
             &["The only slot of akri.sh/cam is in use, by node-2."],
             "",
         ),
+    ]);
+}
+
+#[test]
+fn no_command_is_announced_where_the_agent_that_would_run_it_is_not_known() {
+    let mut no_reports = wants_cam().without_device();
+    no_reports.node_devices.clear();
+    no_reports.hidden.node_devices = true;
+    run(vec![
         case(
             "the reports are not known",
             no_reports,
