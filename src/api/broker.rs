@@ -18,6 +18,8 @@ use serde_json::{Map, Value, json};
 
 /// The name of the field with the PodSpec, in messages.
 const POD_SPEC: &str = "brokerPodSpec";
+/// The text about a placeholder that is not spelt as [`names::PLACEHOLDER`].
+const PLACEHOLDER_TEXT: &str = "\"{{PLACEHOLDER}}\", which stands for the device";
 /// Names that become host names, and label values: DNS labels.
 const NAME_LIMIT: usize = 63;
 
@@ -235,6 +237,14 @@ fn name_resource(container: &mut Value, resource: &str, path: &str) -> Result<()
         };
         if let Some(quantity) = quantities.remove(names::PLACEHOLDER) {
             quantities.insert(resource.to_owned(), quantity);
+        }
+        // No resource has such a name: the API server would refuse it in many words that do not name the placeholder.
+        if let Some(key) = quantities.keys().find(|key| key.contains("{{")) {
+            return Err(SpecError {
+                path: format!("{path}.{bound}[{key:?}]"),
+                found: "no resource",
+                expected: PLACEHOLDER_TEXT,
+            });
         }
     }
     Ok(())

@@ -73,7 +73,7 @@ async fn look(client: &Client, flags: &Flags) -> anyhow::Result<Vec<Finding>> {
 
 /// Returns the object, or an error that says what cannot be read.
 fn read<K>(what: &str, object: kube::Result<Option<K>>) -> anyhow::Result<Option<K>> {
-    object.map_err(|e| anyhow!("cannot read {what}: {}", cluster::reason(&e)))
+    object.map_err(|e| anyhow!(cluster::cannot(&format!("get {what}"), &e)))
 }
 
 /// Compares the definitions on the cluster with ours.

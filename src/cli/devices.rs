@@ -10,6 +10,7 @@ use crate::{
     inspect::{
         devices::{Device, devices},
         follow::{self, Scope, look},
+        snapshot::Snapshot,
     },
     model::printable::printable,
 };
@@ -77,8 +78,13 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
         let names = || devices.iter().map(name).collect();
         print(&render(flags.output, &list, rows, names)?)?;
     }
-    for unread in snapshot.unread {
-        writeln!(stderr(), "(incomplete: {})", printable(&unread))?;
+    incomplete(&snapshot)
+}
+
+/// Tells what could not be read.
+pub(super) fn incomplete(snapshot: &Snapshot) -> anyhow::Result<()> {
+    for unread in &snapshot.unread {
+        writeln!(stderr(), "(incomplete: {})", printable(unread))?;
     }
     Ok(())
 }
@@ -127,6 +133,9 @@ async fn follow(flags: Flags, client: Client, stop: CancellationToken) -> anyhow
             let devices = devices(snapshot, Timestamp::now());
             let changed = changes(&mut shown, &devices);
             let head = std::mem::take(&mut head);
+            if head.is_some() {
+                incomplete(snapshot)?;
+            }
             let table = table(&head.into_iter().chain(rows(&flags, &changed)).collect())?;
             print(&colors::for_stdout(table))?;
         }

@@ -12,7 +12,7 @@ use crate::{
         parts::{DaemonSetPart, DeploymentPart},
     },
     inspect::{
-        doctor::{Facts, Level, Right, checks},
+        doctor::{Check, Facts, Granted, Level, Right, checks},
         read,
     },
     model::{
@@ -22,7 +22,7 @@ use crate::{
     },
     tidy::{self, Progress},
 };
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use clap::Args;
 use k8s_openapi::api::{
     admissionregistration::v1::ValidatingAdmissionPolicy,
@@ -35,22 +35,99 @@ use kube::{
 use serde::de::DeserializeOwned;
 use std::{collections::BTreeSet, fmt::Debug};
 
-/// The rights that the subcommands need: verb, group, resource, and the subcommand.
-const RIGHTS: &[(&str, &str, &str, &str)] = &[
-    ("list", names::GROUP, "configurations", "devices"),
-    ("list", names::GROUP, "instances", "devices"),
-    ("list", "", "pods", "devices"),
-    ("list", names::GROUP, "nodedevices", "why"),
-    ("list", "", "nodes", "why"),
-    ("list", "", "events", "why"),
-    (
-        "get",
-        "apiextensions.k8s.io",
-        "customresourcedefinitions",
-        "check",
+/// A right that a subcommand needs.
+struct Needed {
+    verb: &'static str,
+    group: &'static str,
+    /// The resource, with its subresource.
+    resource: &'static str,
+    scope: Scope,
+    command: &'static str,
+}
+
+#[derive(Clone, Copy)]
+enum Scope {
+    Cluster,
+    AllNamespaces,
+    /// All namespaces; the right in one is of use, too.
+    Namespaces,
+    /// The namespace of the agents.
+    Agents,
+}
+
+const fn needs(
+    command: &'static str,
+    verb: &'static str,
+    group: &'static str,
+    resource: &'static str,
+    scope: Scope,
+) -> Needed {
+    Needed {
+        verb,
+        group,
+        resource,
+        scope,
+        command,
+    }
+}
+
+const EXTENSIONS: &str = "apiextensions.k8s.io";
+const ADMISSION: &str = "admissionregistration.k8s.io";
+const RIGHTS: &[Needed] = &[
+    needs(
+        "devices",
+        "list",
+        names::GROUP,
+        "configurations",
+        Scope::Namespaces,
     ),
-    ("patch", "", "nodes/status", "tidy"),
-    ("delete", names::GROUP, "configurations", "uninstall"),
+    needs(
+        "devices",
+        "list",
+        names::GROUP,
+        "instances",
+        Scope::Namespaces,
+    ),
+    needs("devices", "list", "", "pods", Scope::Namespaces),
+    needs("top", "watch", names::GROUP, "instances", Scope::Namespaces),
+    needs("why", "get", "", "pods", Scope::Namespaces),
+    needs("why", "list", names::GROUP, "nodedevices", Scope::Cluster),
+    needs("why", "list", "", "nodes", Scope::Cluster),
+    needs("why", "list", "", "events", Scope::Namespaces),
+    needs(
+        "check",
+        "get",
+        EXTENSIONS,
+        "customresourcedefinitions",
+        Scope::Cluster,
+    ),
+    needs("check", "get", "apps", "daemonsets", Scope::Agents),
+    needs("check", "get", "apps", "deployments", Scope::Agents),
+    needs("doctor", "list", "apps", "daemonsets", Scope::AllNamespaces),
+    needs(
+        "doctor",
+        "list",
+        "apps",
+        "deployments",
+        Scope::AllNamespaces,
+    ),
+    needs(
+        "doctor",
+        "list",
+        ADMISSION,
+        "validatingadmissionpolicies",
+        Scope::Cluster,
+    ),
+    needs("discover --node", "get", "", "pods", Scope::Agents),
+    needs("discover --node", "create", "", "pods/exec", Scope::Agents),
+    needs("tidy", "patch", "", "nodes/status", Scope::Cluster),
+    needs(
+        "uninstall",
+        "delete",
+        names::GROUP,
+        "configurations",
+        Scope::Namespaces,
+    ),
 ];
 
 /// Prints one line for each check: `ok`, `warn` or `FAIL`, and what to do. The exit code is 1 if a check fails.
@@ -74,11 +151,11 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
         format!("{level}  {}\n", printable(&check.text))
     });
     print(&lines.collect::<String>())?;
-    match checks
-        .iter()
-        .filter(|check| check.level == Level::Fail)
-        .count()
-    {
+    let is = |level: Level| move |check: &&Check| check.level == level;
+    match checks.iter().filter(is(Level::Fail)).count() {
+        0 if !checks.iter().any(|check| check.level == Level::Ok) => {
+            bail!("nothing could be checked")
+        }
         0 => Ok(()),
         failed => bail!("{failed} of {} checks failed", checks.len()),
     }
@@ -88,14 +165,18 @@ async fn read_facts(client: &Client) -> anyhow::Result<Facts> {
     let mut unread = vec![];
     let mut facts = Facts {
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        checked: noted(definitions(client).await, &mut unread).unwrap_or_default(),
         ..Facts::default()
     };
+    let checked = definitions(client).await;
+    let checked = checked.map_err(|e| anyhow!("{e:#}, so whether it has every field is not known"));
+    facts.checked = noted(checked, &mut unread).unwrap_or_default();
     let is_defined = facts.checked.iter().all(Result::is_ok);
+    let mut home = None;
     if let Some(sets) = noted(
         installed::<DaemonSetPart>(client, "agent").await,
         &mut unread,
     ) {
+        home = sets.iter().find_map(|set| set.metadata.namespace.clone());
         facts.daemon_sets = Some(sets.len());
         facts.checked.extend(sets.iter().map(|set| {
             let what = format!("DaemonSet {}", cluster::key_of(&set.metadata));
@@ -110,7 +191,7 @@ async fn read_facts(client: &Client) -> anyhow::Result<Facts> {
             controller(&what, Some(deployment))
         }));
     }
-    facts.rights = noted(rights(client).await, &mut unread).unwrap_or_default();
+    facts.rights = noted(rights(client, home.as_deref()).await, &mut unread).unwrap_or_default();
     if facts.rights.is_empty() && facts.checked.is_empty() {
         bail!("nothing can be read: {}", unread.join("; "));
     }
@@ -127,7 +208,10 @@ async fn read_facts(client: &Client) -> anyhow::Result<Facts> {
         let everything = read::everything(client, client.default_namespace()).await;
         facts.snapshot = noted(everything, &mut unread).unwrap_or_default();
         let stale = stale(client, facts.snapshot.prefixes()).await;
-        facts.stale = noted(stale.context("stale capacity"), &mut unread);
+        facts.stale = noted(
+            stale.context("capacity entries without a device are not known"),
+            &mut unread,
+        );
     }
     facts.snapshot.unread.extend(unread);
     Ok(facts)
@@ -147,7 +231,13 @@ where
     let api: Api<K> = Api::all(client.clone());
     match api.list(&ListParams::default().labels(&label)).await {
         Ok(list) => Ok(list.items.into_iter().filter(is_of_the_chart).collect()),
-        Err(e) => bail!("cannot list {}: {}", K::plural(&()), cluster::reason(&e)),
+        Err(e) => {
+            let list = format!("list {}.apps in all namespaces", K::plural(&()));
+            bail!(
+                "{}, so nothing is known of the {component}s",
+                cluster::cannot(&list, &e)
+            )
+        }
     }
 }
 
@@ -157,41 +247,74 @@ fn is_of_the_chart<K: Resource>(object: &K) -> bool {
     chart.is_some_and(|chart| chart.starts_with("petiole-"))
 }
 
-/// Asks the API server what the caller may do.
-async fn rights(client: &Client) -> anyhow::Result<Vec<Right>> {
-    let reviews: Api<SelfSubjectAccessReview> = Api::all(client.clone());
+/// Asks the API server what the caller may do. `home` is the namespace of the agents, if it is known.
+async fn rights(client: &Client, home: Option<&str>) -> anyhow::Result<Vec<Right>> {
+    let own = client.default_namespace();
     let mut rights = vec![];
-    for (verb, group, resource, command) in RIGHTS {
-        let (name, subresource) = match resource.split_once('/') {
-            Some((name, subresource)) => (name, Some(subresource.to_owned())),
-            None => (*resource, None),
+    for needed in RIGHTS {
+        let (namespace, place) = match needed.scope {
+            Scope::Cluster => (None, String::new()),
+            Scope::AllNamespaces | Scope::Namespaces => (None, " in all namespaces".to_owned()),
+            Scope::Agents => {
+                // Without a namespace to ask about, nothing is said.
+                let Some(home) = home else { continue };
+                (Some(home), format!(" in the namespace {home}"))
+            }
         };
-        let attributes = ResourceAttributes {
-            verb: Some((*verb).to_owned()),
-            group: Some((*group).to_owned()),
-            resource: Some(name.to_owned()),
-            subresource,
-            ..ResourceAttributes::default()
+        let granted = if is_allowed(client, needed, namespace).await? {
+            Granted::Whole
+        } else if let Scope::Namespaces = needed.scope
+            && is_allowed(client, needed, Some(own)).await?
+        {
+            Granted::In(own.to_owned())
+        } else {
+            Granted::Nothing
         };
-        let review = SelfSubjectAccessReview {
-            spec: SelfSubjectAccessReviewSpec {
-                resource_attributes: Some(attributes),
-                ..SelfSubjectAccessReviewSpec::default()
-            },
-            ..SelfSubjectAccessReview::default()
-        };
-        let answer = match reviews.create(&PostParams::default(), &review).await {
-            Ok(answer) => answer,
-            Err(e) => bail!("cannot ask for your rights: {}", cluster::reason(&e)),
+        let resource = match needed.group {
+            "" => needed.resource.to_owned(),
+            group => format!("{}.{group}", needed.resource),
         };
         rights.push(Right {
-            verb,
+            verb: needed.verb,
             resource,
-            command,
-            is_allowed: answer.status.is_some_and(|status| status.allowed),
+            place,
+            command: needed.command,
+            granted,
         });
     }
     Ok(rights)
+}
+
+/// Asks about one right, in one namespace or in all.
+async fn is_allowed(
+    client: &Client,
+    needed: &Needed,
+    namespace: Option<&str>,
+) -> anyhow::Result<bool> {
+    let (name, subresource) = match needed.resource.split_once('/') {
+        Some((name, subresource)) => (name, Some(subresource.to_owned())),
+        None => (needed.resource, None),
+    };
+    let attributes = ResourceAttributes {
+        verb: Some(needed.verb.to_owned()),
+        group: Some(needed.group.to_owned()),
+        resource: Some(name.to_owned()),
+        subresource,
+        namespace: namespace.map(str::to_owned),
+        ..ResourceAttributes::default()
+    };
+    let review = SelfSubjectAccessReview {
+        spec: SelfSubjectAccessReviewSpec {
+            resource_attributes: Some(attributes),
+            ..SelfSubjectAccessReviewSpec::default()
+        },
+        ..SelfSubjectAccessReview::default()
+    };
+    let reviews: Api<SelfSubjectAccessReview> = Api::all(client.clone());
+    match reviews.create(&PostParams::default(), &review).await {
+        Ok(answer) => Ok(answer.status.is_some_and(|status| status.allowed)),
+        Err(e) => bail!("cannot ask for your rights: {}", cluster::reason(&e)),
+    }
 }
 
 /// Returns what `petiole tidy` would remove.

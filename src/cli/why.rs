@@ -1,6 +1,7 @@
 //! Runs `petiole why`, which explains what is missing to a Pod, an Instance or a Configuration.
 use super::{
     connection::{ConnectionFlags, NamespaceFlags},
+    devices::incomplete,
     table::print,
 };
 use crate::{
@@ -18,7 +19,6 @@ use crate::{
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use jiff::Timestamp;
-use std::io::{Write as _, stderr};
 
 /// Says in a few sentences what a Pod, an Instance or a Configuration lacks, and which command to run next.
 ///
@@ -97,18 +97,34 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
     let mut snapshot = Box::pin(read::everything(&client, namespace)).await?;
     let key = ObjectKey::new(namespace, name);
     // A Pod that asks for no device is not among those that were read.
-    if kind.is_none_or(|kind| kind == Kind::Pod)
-        && let Some(pod) = read::pod(&client, &key).await?
+    if kind.is_none_or(|kind| kind == Kind::Pod) {
+        match read::pod(&client, &key).await {
+            Ok(pod) => snapshot.pods.extend(pod.map(|pod| (key.clone(), pod))),
+            Err(unread) if kind.is_some() => bail!(unread),
+            Err(unread) => snapshot.unread.push(unread),
+        }
+    }
+    if snapshot.hidden.own_pods
+        && let Some(Kind::Workload(kind)) = kind
     {
-        snapshot.pods.insert(key.clone(), pod);
+        incomplete(&snapshot)?;
+        let kind = kind.as_str();
+        bail!("{kind} {key} is explained by its Pods, which cannot be read");
     }
     let targets = found(&snapshot, kind, wanted.as_deref(), name);
     let target = match targets.as_slice() {
         [target] => target.clone(),
-        [] => kind.map(|kind| kind.target(key)).with_context(|| {
-            format!("there is no Pod, Instance or Configuration {namespace}/{name}, and no Pod of a workload of that name asks for a device: name another namespace (-n), or look at all (-A)")
-        })?,
-        several => bail!("{} objects have that name: write its kind, such as pod/{name} or configuration/{name}, and the namespace (-n)", several.len()),
+        [] => match kind {
+            Some(kind) => kind.target(key),
+            None => {
+                incomplete(&snapshot)?;
+                bail!(nowhere(&snapshot, wanted.as_deref(), name))
+            }
+        },
+        several => bail!(
+            "{} objects have that name: write its kind, such as pod/{name} or configuration/{name}, and the namespace (-n)",
+            several.len()
+        ),
     };
     let explanation = explain(&snapshot, &target, Timestamp::now());
     let text = match flags.output {
@@ -116,10 +132,30 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
         Output::Json => serde_json::to_string_pretty(&explanation)? + "\n",
     };
     print(&text)?;
-    for unread in &snapshot.unread {
-        writeln!(stderr(), "(incomplete: {})", printable(unread))?;
-    }
-    Ok(())
+    incomplete(&snapshot)
+}
+
+/// Returns the error for a name that no object has. An object that cannot be read may have it.
+fn nowhere(snapshot: &Snapshot, namespace: Option<&str>, name: &str) -> String {
+    let (object, is_partial, advice) = match namespace {
+        Some(namespace) => (
+            format!("{namespace}/{name}"),
+            snapshot.hidden.own_pods,
+            ": name another namespace (-n), or look at all (-A)",
+        ),
+        None => (
+            format!("{name} in any namespace"),
+            !snapshot.unread.is_empty(),
+            "",
+        ),
+    };
+    let readable = match is_partial {
+        true => " that you may read",
+        false => "",
+    };
+    format!(
+        "there is no Pod, Instance or Configuration {object}{readable}, and no Pod of a workload of that name asks for a device{advice}"
+    )
 }
 
 /// Returns the objects of that name, or the workloads if there are none. Without a namespace it can be in any.

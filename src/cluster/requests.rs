@@ -53,6 +53,15 @@ pub fn reason(error: &kube::Error) -> String {
     }
 }
 
+/// Returns why `action` failed, for the person who asked for it: the right that is missing, or the reason. `action` names
+/// verb, resource and namespace, such as `list pods in all namespaces`.
+pub fn cannot(action: &str, error: &kube::Error) -> String {
+    match code(error) {
+        Some(403) => format!("you may not {action}"),
+        Some(_) | None => format!("cannot {action}: {}", reason(error)),
+    }
+}
+
 /// Returns the first cause of an error, such as a CA that nobody knows.
 fn innermost<'a>(mut error: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) {
     while let Some(source) = error.source() {

@@ -30,6 +30,7 @@ use kube::{
     },
 };
 use memory::{Memory, Notice, Outcome};
+use outcome::first_error;
 use plan::{Action, Broker, Input, Plan, plan};
 use report::Reports;
 use serde_json::{Value, json};
@@ -274,7 +275,7 @@ async fn remember(shared: &Shared, instance: &InstanceKey, uid: &str, generation
 async fn request(request: impl Future<Output = Result<Option<String>, kube::Error>>) -> Outcome {
     match request.await {
         Ok(uid) => Outcome::Done(uid),
-        Err(kube::Error::Api(status)) => Outcome::from_status(status.code, &status.message),
+        Err(kube::Error::Api(status)) => Outcome::from_status(status.code, &first_error(&status)),
         Err(e) => Outcome::Failed(e.to_string()),
     }
 }

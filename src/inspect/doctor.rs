@@ -35,14 +35,26 @@ pub struct Facts {
     pub version: String,
 }
 
-/// A right of the caller.
+/// A right, and whether the caller has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Right {
     pub verb: &'static str,
-    pub resource: &'static str,
+    /// The resource with its group, such as `daemonsets.apps`.
+    pub resource: String,
+    /// Where it is needed, such as ` in all namespaces`.
+    pub place: String,
     /// The command that needs it.
     pub command: &'static str,
-    pub is_allowed: bool,
+    pub granted: Granted,
+}
+
+/// The part of a right that the caller has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Granted {
+    Whole,
+    /// The right in this namespace, and not in all.
+    In(String),
+    Nothing,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -128,12 +140,16 @@ fn versions(facts: &Facts) -> Vec<Check> {
 }
 
 fn rights(facts: &Facts) -> Vec<Check> {
-    let denied = facts.rights.iter().filter(|right| !right.is_allowed);
-    let mut checks: Vec<Check> = denied
-        .map(|Right { verb, resource, command, .. }| {
-            check(Level::Warn, format!("you may not {verb} {resource}, which `petiole {command}` needs: ask for the right, or name another --context"))
-        })
-        .collect();
+    let lacking = facts.rights.iter().filter_map(|right| {
+        let Right { verb, resource, place, command, granted } = right;
+        let text = match granted {
+            Granted::Whole => return None,
+            Granted::In(namespace) => format!("you may {verb} {resource} in the namespace {namespace} only, to which `petiole {command}` is limited"),
+            Granted::Nothing => format!("you may not {verb} {resource}{place}, which `petiole {command}` needs"),
+        };
+        Some(check(Level::Warn, format!("{text}: ask for the right, or name another --context")))
+    });
+    let mut checks: Vec<Check> = lacking.collect();
     if checks.is_empty() && !facts.rights.is_empty() {
         checks.push(check(
             Level::Ok,

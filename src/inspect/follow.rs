@@ -3,11 +3,16 @@ use super::{read, snapshot::Snapshot};
 use crate::{api::instance::Instance, cluster::watch};
 use kube::{Client, runtime::watcher};
 use std::{sync::Arc, time::Duration};
-use tokio::{sync, time::sleep};
+use tokio::{
+    sync,
+    time::{sleep, timeout},
+};
 use tokio_util::sync::CancellationToken;
 
 /// The shortest time between two looks while changes do not end.
 const PAUSE: Duration = Duration::from_secs(1);
+/// The time between two looks while Instances cannot be watched.
+const UNWATCHED_PAUSE: Duration = Duration::from_secs(10);
 
 /// The devices that are asked about.
 #[derive(Debug, Clone, Default)]
@@ -21,7 +26,8 @@ pub struct Scope {
 /// The result of one look: a snapshot, or the error that prevented it.
 pub type Look = Arc<anyhow::Result<Snapshot>>;
 
-/// Publishes a snapshot after each change of an Instance, beginning with the first list, until `stop`.
+/// Publishes a snapshot at once and after each change of an Instance, until `stop`. Without the right to watch Instances it
+/// looks from time to time.
 pub async fn run(
     client: Client,
     scope: Scope,
@@ -44,11 +50,17 @@ pub async fn run(
         stop.clone(),
     );
     let looking = async {
-        while changes.changed().await.is_ok() {
+        loop {
             looks.send_replace(Some(Arc::new(look(&client, &scope).await)));
             sleep(PAUSE).await;
+            let is_watched = changes.borrow().is_some();
+            let change = changes.changed();
+            if is_watched {
+                change.await?;
+            } else if let Ok(change) = timeout(UNWATCHED_PAUSE, change).await {
+                change?;
+            }
         }
-        Ok(())
     };
     tokio::select! {
         outcome = watching => outcome,

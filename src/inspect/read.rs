@@ -25,36 +25,48 @@ use std::{
 
 /// Returns everything that explains the objects of a namespace. Devices and their users can be in any namespace.
 pub async fn everything(client: &Client, namespace: &str) -> anyhow::Result<Snapshot> {
-    let mut snapshot = match devices(client, None).await {
+    let mut snapshot = match objects(client, None).await {
         Ok(snapshot) => snapshot,
         // The namespace itself can be readable where the others are not.
         Err(e) => {
-            let mut snapshot = devices(client, Some(namespace)).await?;
-            snapshot.unread.push(format!("{e:#}"));
+            let mut snapshot = objects(client, Some(namespace)).await?;
+            let unread = format!("{e:#}, so objects of other namespaces are not known");
+            snapshot.unread.push(unread);
             snapshot
         }
     };
+    let what =
+        "so not all Pods that hold a slot are known, and whether Petiole's own Pods run is not";
+    pods(client, Some(namespace), what, &mut snapshot).await;
+    let unread = &mut snapshot.unread;
     let nodes = cluster::list_all::<Node>(&Api::all(client.clone())).await;
-    let nodes = noted(nodes, "nodes", &mut snapshot.unread);
+    let nodes = noted(
+        nodes,
+        "list nodes",
+        "so which of them are ready, cordoned or tainted is not known",
+        unread,
+    );
     snapshot.hidden.nodes = nodes.is_none();
     snapshot.nodes = (nodes.into_iter().flatten())
         .map(|node| (node.metadata.name.clone().unwrap_or_default(), node))
         .collect();
     let node_devices = cluster::list_all::<NodeDevices>(&Api::all(client.clone())).await;
-    let node_devices = noted(node_devices, "nodedevices.akri.sh", &mut snapshot.unread);
+    let node_devices = noted(
+        node_devices,
+        "list nodedevices.akri.sh",
+        "so which nodes have looked for devices is not known",
+        unread,
+    );
     snapshot.hidden.node_devices = node_devices.is_none();
     snapshot.node_devices = (node_devices.into_iter().flatten())
         .map(|devices| (devices.metadata.name.unwrap_or_default(), devices.spec))
         .collect();
-    if !snapshot.pods.keys().any(|key| key.namespace == namespace) {
-        let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
-        let pods = cluster::list_all(&pods).await.unwrap_or_default();
-        snapshot.pods.extend(by_key(pods));
-    }
     let events: Api<Event> = Api::namespaced(client.clone(), namespace);
     let warnings = ListParams::default().fields("type=Warning");
     let events = events.list(&warnings).await.map(|list| list.items);
-    snapshot.events = noted(events, "events", &mut snapshot.unread).unwrap_or_default();
+    let list = format!("list events {}", place(Some(namespace)));
+    let what = "so refused brokers and Services may not be known";
+    snapshot.events = noted(events, &list, what, unread).unwrap_or_default();
     snapshot
         .events
         .sort_by_key(|event| event.metadata.creation_timestamp.clone());
@@ -63,14 +75,49 @@ pub async fn everything(client: &Client, namespace: &str) -> anyhow::Result<Snap
 
 /// Returns the devices of a namespace, or of all, and who may use them.
 pub async fn devices(client: &Client, namespace: Option<&str>) -> anyhow::Result<Snapshot> {
-    let mut snapshot = Snapshot::default();
-    snapshot.configurations = readable(client, namespace, &mut snapshot.unread).await?;
-    snapshot.instances = readable(client, namespace, &mut snapshot.unread).await?;
-    let pods = cluster::list_all::<Pod>(&Api::all(client.clone())).await;
-    let pods = noted(pods, "pods of all namespaces", &mut snapshot.unread);
-    snapshot.hidden.pods = pods.is_none();
-    snapshot.pods = by_key(pods.into_iter().flatten().filter(is_of_interest));
+    let mut snapshot = objects(client, namespace).await?;
+    let what = "so not all Pods that hold a slot are known";
+    pods(client, namespace, what, &mut snapshot).await;
     Ok(snapshot)
+}
+
+/// Returns the Configurations and the Instances of a namespace, or of all.
+async fn objects(client: &Client, namespace: Option<&str>) -> anyhow::Result<Snapshot> {
+    let mut unread = vec![];
+    Ok(Snapshot {
+        configurations: readable(client, namespace, &mut unread).await?,
+        instances: readable(client, namespace, &mut unread).await?,
+        unread,
+        ..Snapshot::default()
+    })
+}
+
+/// Adds the Pods of all namespaces or, if they cannot be read, those of one. `unknown` says what is not known without them.
+async fn pods(client: &Client, namespace: Option<&str>, unknown: &str, snapshot: &mut Snapshot) {
+    let mut pods = cluster::list_all::<Pod>(&Api::all(client.clone())).await;
+    let mut list = format!("list pods {}", place(None));
+    snapshot.hidden.pods = pods.is_err();
+    snapshot.hidden.own_pods = pods.is_err();
+    if let (Err(e), Some(namespace)) = (&pods, namespace) {
+        let own = cluster::list_all(&Api::namespaced(client.clone(), namespace)).await;
+        snapshot.hidden.own_pods = own.is_err();
+        match own {
+            Ok(_) => (snapshot.unread).push(format!("{}, {unknown}", cluster::cannot(&list, e))),
+            Err(_) => list = format!("list pods {}", place(Some(namespace))),
+        }
+        pods = own;
+    }
+    let pods = noted(pods, &list, unknown, &mut snapshot.unread);
+    let pods = pods.into_iter().flatten().filter(is_of_interest);
+    snapshot.pods = pods.map(|pod| (key_of(&pod.metadata), pod)).collect();
+}
+
+/// Returns the words for a namespace, or for all.
+fn place(namespace: Option<&str>) -> String {
+    namespace.map_or_else(
+        || "in all namespaces".to_owned(),
+        |namespace| format!("in the namespace {namespace}"),
+    )
 }
 
 /// Returns the same, with the Instances that have these labels only.
@@ -88,10 +135,10 @@ pub async fn devices_with(
         let params = ListParams::default().labels(selector);
         let chosen = match api.list_metadata(&params).await {
             Ok(list) => list.items,
-            Err(e) => bail!(
-                "cannot list instances.akri.sh with -l {selector}: {}",
-                cluster::reason(&e)
-            ),
+            Err(e) => {
+                let list = format!("list instances.akri.sh with -l {selector}");
+                bail!(cluster::cannot(&list, &e))
+            }
         };
         let chosen: BTreeSet<InstanceKey> = chosen
             .iter()
@@ -102,24 +149,20 @@ pub async fn devices_with(
     Ok(snapshot)
 }
 
-/// Returns one Pod, which may ask for no device.
-pub async fn pod(client: &Client, key: &ObjectKey) -> anyhow::Result<Option<Pod>> {
+/// Returns one Pod, which may ask for no device, or why it cannot be read.
+pub async fn pod(client: &Client, key: &ObjectKey) -> Result<Option<Pod>, String> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), &key.namespace);
-    match pods.get_opt(&key.name).await {
-        Ok(pod) => Ok(pod),
-        Err(e) => bail!("cannot read Pod {key}: {}", cluster::reason(&e)),
-    }
+    let pod = pods.get_opt(&key.name).await;
+    pod.map_err(|e| {
+        let get = format!("get pods {}", place(Some(&key.namespace)));
+        cluster::cannot(&get, &e)
+    })
 }
 
 fn is_of_interest(pod: &Pod) -> bool {
     !extended_requests(pod).is_empty()
         || label(pod, INSTANCE_LABEL).is_some()
         || label(pod, COMPONENT).is_some()
-}
-
-fn by_key(pods: impl IntoIterator<Item = Pod>) -> BTreeMap<ObjectKey, Pod> {
-    let pods = pods.into_iter();
-    pods.map(|pod| (key_of(&pod.metadata), pod)).collect()
 }
 
 /// Returns the objects of one of our kinds. Without the kind there is no Petiole.
@@ -145,7 +188,10 @@ where
         Err(e) if cluster::is_not_found(&e) => bail!(
             "this cluster does not know {kind}.akri.sh: is Petiole installed on it? `petiole doctor` says more"
         ),
-        Err(e) => bail!("cannot list {kind}.akri.sh: {}", cluster::reason(&e)),
+        Err(e) => {
+            let list = format!("list {kind}.akri.sh {}", place(namespace));
+            bail!(cluster::cannot(&list, &e))
+        }
     };
     let mut found = BTreeMap::new();
     for object in objects {
@@ -162,10 +208,13 @@ where
     Ok(found)
 }
 
-/// Returns the list. Notes why there is none.
-fn noted<T>(list: kube::Result<Vec<T>>, what: &str, unread: &mut Vec<String>) -> Option<Vec<T>> {
-    let note = |e: &kube::Error| {
-        unread.push(format!("cannot list {what}: {}", cluster::reason(e)));
-    };
+/// Returns the list. Notes why there is none, and what is not known without it.
+fn noted<T>(
+    list: kube::Result<Vec<T>>,
+    action: &str,
+    unknown: &str,
+    unread: &mut Vec<String>,
+) -> Option<Vec<T>> {
+    let note = |e: &kube::Error| unread.push(format!("{}, {unknown}", cluster::cannot(action, e)));
     list.inspect_err(note).ok()
 }

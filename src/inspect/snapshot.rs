@@ -51,6 +51,8 @@ pub struct Hidden {
     pub nodes: bool,
     /// The Pods of all namespaces.
     pub pods: bool,
+    /// The Pods of the namespace that is asked about, too.
+    pub own_pods: bool,
     pub node_devices: bool,
 }
 
@@ -62,6 +64,14 @@ pub(crate) enum Owner {
 }
 
 impl Snapshot {
+    /// Returns the sentence about an object of which nothing bad is known.
+    pub(crate) fn nothing_is_missing(&self) -> &'static str {
+        match self.hidden.pods || self.hidden.nodes {
+            true => "Nothing is missing in what you may read.",
+            false => "Nothing is missing.",
+        }
+    }
+
     /// Returns Petiole's Pods of a component: `agent`, `controller` or `discovery`.
     pub(crate) fn own_pods(&self, component: &str) -> impl Iterator<Item = (&ObjectKey, &Pod)> {
         let is_it = move |pod: &Pod| {

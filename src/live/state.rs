@@ -188,6 +188,9 @@ impl State {
 
     /// Returns the numbers of all devices, such as `12 devices, 1 with a problem, 7 of 20 slots in use`.
     pub(super) fn summary(&self) -> String {
+        if !self.has_looked() {
+            return "nothing was read yet".to_owned();
+        }
         let devices = self.all();
         let problems = devices.iter().filter(|device| has_problem(device)).count();
         let used: usize = devices.iter().map(|device| device.used.len()).sum();

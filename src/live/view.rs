@@ -103,6 +103,7 @@ fn row(device: &Device) -> [String; 7] {
 /// Returns what is said instead of a device.
 fn nothing(state: &State) -> Vec<Line<'static>> {
     let text = match (state.has_looked(), state.only_problems) {
+        (false, _) if state.error.is_some() => "The devices are not known.".to_owned(),
         (false, _) => "Reading …".to_owned(),
         (true, true) => "No device has a problem.".to_owned(),
         (true, false) => format!("No devices. {}", state.hint),

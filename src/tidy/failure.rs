@@ -12,16 +12,13 @@ pub(super) struct Failure {
 impl Failure {
     pub(super) fn new(error: kube::Error, verb: &str, resource: &str) -> Self {
         let code = cluster::code(&error);
-        let hint = match code {
-            Some(401 | 403) => format!("; this needs the right to `{verb}` `{resource}`"),
-            Some(_) | None => String::new(),
+        let why = match code {
+            Some(403) => format!("this needs the right to `{verb}` `{resource}`"),
+            Some(_) | None => cluster::reason(&error),
         };
         Self {
             is_temporary: code.is_none_or(|code| code == 429 || code >= 500),
-            error: anyhow!(
-                "cannot {verb} {resource}: {}{hint}",
-                cluster::reason(&error)
-            ),
+            error: anyhow!("cannot {verb} {resource}: {why}"),
         }
     }
 

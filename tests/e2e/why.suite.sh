@@ -1,5 +1,5 @@
-# `petiole devices`, `why` and `doctor` as kubectl's plugin, on a cluster of two nodes: mistakes that users make, and what
-# is said of each.
+# `petiole devices`, `why` and `doctor` as kubectl's plugin, on a cluster of two nodes: mistakes that users make, rights that
+# they lack, and what is said of each, there and in the status.
 # shellcheck shell=bash disable=SC2119,SC2153 # SUITE is set by run
 # shellcheck source=tests/e2e/lib_cluster.sh
 . "$E2E/lib_cluster.sh"
@@ -83,6 +83,98 @@ test_why_repeats_what_the_condition_and_the_event_say() {
   within 5 "an object that is not there" says 'there is no Pod, Instance or Configuration default/nothing' why nothing
 }
 
+# What tools that wait for a Configuration go by: each status that there was, from before it was created.
+test_a_status_is_never_that_of_an_earlier_spec() {
+  clean
+  configure first 'kind: _http._tcp'
+  begin edits control kubectl get configurations.akri.sh --watch -o json
+  within 10 "they are watched" grep -qF '"name": "first"' "$SUITE/log/edits"
+  configure edited 'kind: _http._tcp'
+  within 10 "it is ready" is_ready_as edited "True Working"
+  configure edited 'knid: _http._tcp'
+  within 10 "it is not, with a misspelt key" is_ready_as edited "False BadDiscoveryDetails"
+  configure edited 'kind: _http._tcp'
+  within 10 "it is ready again" is_ready_as edited "True Working"
+  local version states
+  version=$(kubectl get configurations.akri.sh edited -o 'jsonpath={.metadata.resourceVersion}')
+  within 5 "the last status is seen" grep -qF "\"resourceVersion\": \"$version\"" "$SUITE/log/edits"
+  stop edits
+  # Generation, observed generation, and status and observed generation of the condition.
+  states=$(jq -r 'select(.metadata.name == "edited") | (.status.conditions // [] | map(select(.type == "Ready"))[0]) as $ready |
+    "\(.metadata.generation) \(.status.observedGeneration) \($ready.status // "-") \($ready.observedGeneration // "-")"' "$SUITE/log/edits")
+  equal "the first state" "1 -1 - -" "$(head -n 1 <<<"$states")"
+  equal "final states, in their order" "1 1 True 1,2 2 False 2,3 3 True 3" "$(grep -E '^([0-9]+) \1 (True|False)' <<<"$states" | uniq | paste -sd,)"
+  ! grep -E '^([0-9]+) \1 ' <<<"$states" | grep -vE '^([0-9]+) \1 (True|False|Unknown) \1$' || fail "a condition of an earlier generation: $states"
+}
+
+# ---- users with few rights ----
+
+# A ServiceAccount of the namespace default, with a kubeconfig.
+user() { # NAME
+  local token
+  kubectl create serviceaccount "$1" >/dev/null
+  token=$(kubectl create token "$1")
+  sed "s/admin-token/$token/" "$CLUSTER_DIR/admin.kubeconfig" >"$SUITE/$1.kubeconfig"
+}
+
+# may USER RESOURCES: reads these in all namespaces.
+may() {
+  kubectl create clusterrole "$1" --verb=get,list,watch --resource="$2" >/dev/null
+  kubectl create clusterrolebinding "$1" --clusterrole="$1" --serviceaccount="default:$1" >/dev/null
+}
+
+# tells USER TEXT ARGS…: petiole says TEXT, and nothing in the words of the API server.
+tells() {
+  local user=$1 text=$2
+  shift 2
+  says "$text" "$@" --kubeconfig "$SUITE/$user.kubeconfig" || fail "$user asks $*, and does not read '$text': $(cat "$SUITE/said")"
+  ! says 'is forbidden' "$@" --kubeconfig "$SUITE/$user.kubeconfig" || fail "$user asks $*, and reads the words of the API server"
+}
+
+OURS=configurations.akri.sh,instances.akri.sh
+INSTALLED=daemonsets.apps,deployments.apps,customresourcedefinitions.apiextensions.k8s.io,validatingadmissionpolicies.admissionregistration.k8s.io
+
+test_users_read_which_right_they_lack_and_what_is_not_known() {
+  clean
+  echo 'descriptions: [lamp]' >"$SUITE/details"
+  echoes lamps 1 'capacity: 1'
+  asks_for first akri.sh/lamps
+  within 30 "the Pod runs" is_running first
+  user nobody
+  user viewer
+  kubectl create rolebinding viewer --clusterrole=view --serviceaccount=default:viewer >/dev/null
+  user podless
+  may podless "$OURS,nodedevices.akri.sh,events,$INSTALLED"
+  user reportless
+  may reportless "$OURS,pods,nodes,events,$INSTALLED"
+  within 10 "the rights are given" kubectl --as=system:serviceaccount:default:reportless auth can-i list nodes
+
+  tells nobody 'you may not list configurations.akri.sh in the namespace default' devices
+  tells nobody 'you may not list configurations.akri.sh in the namespace default' why lamps
+  tells nobody 'nothing could be checked' doctor
+  tells nobody 'you may not get CustomResourceDefinition configurations.akri.sh' check -n petiole
+  tells nobody 'cannot list nodes: this needs the right to' tidy --dry-run
+  tells nobody 'so the agent of node node-1 cannot be found' discover debugEcho --node node-1 --details "$SUITE/details"
+
+  tells viewer 'default/first on node-' devices
+  tells viewer 'you may not list pods in all namespaces, so not all Pods that hold a slot are known' devices
+  tells viewer 'you may not list configurations.akri.sh in all namespaces' devices -A
+  tells viewer 'Nothing is missing in what you may read.' why lamps
+  tells viewer 'you may not list nodes, so which of them are ready, cordoned or tainted is not known' why first
+  tells viewer 'nothing in any namespace that you may read' why -A nothing
+  tells viewer 'you may list pods in the namespace default only' doctor
+
+  tells podless 'Configuration default/lamps has 1 device.' why lamps
+  tells podless 'you may not list pods in the namespace default' why lamps
+  tells podless 'you may not get pods in the namespace default' why pod/first
+  tells podless 'is explained by its Pods, which cannot be read' why deploy/shop
+  tells podless 'ok    DaemonSet petiole/petiole-agent is ready on 2 of 2 nodes' doctor
+  tells podless 'you may not create pods/exec in the namespace petiole' doctor
+
+  tells reportless 'you may not list nodedevices.akri.sh, so which nodes have looked for devices is not known' why lamps
+  tells reportless 'ok    no Node has capacity entries without a device' doctor
+}
+
 # A Deployment of two Pods that ask for a resource.
 deployment() { # NAME RESOURCE
   kubectl apply -f - >/dev/null <<X
@@ -160,6 +252,26 @@ test_why_names_brokers_that_ask_for_no_device() {
   local instance
   instance=$(kubectl get instances.akri.sh -o json | jq -r '.items[0].metadata.name')
   says 'none of its containers asks for the device' why "instance/$instance" || fail "the Instance: $(cat "$SUITE/said")"
+}
+
+# The API server would say it in four sentences, with a regular expression in each.
+test_a_misspelt_placeholder_is_named_in_one_sentence() {
+  clean
+  local image='name: broker, image: "docker.io/library/busybox:stable"' said
+  echoes lamps 1 "brokerSpec: {brokerPodSpec: {containers: [{$image, resources: {limits: {\"{{PLACEHOLDR}}\": 1}}}]}}" 2>/dev/null
+  within 10 "the broker spec is refused" is_ready_as lamps "False BrokerSpecInvalid"
+  said=$(kubectl get configurations.akri.sh lamps -o json | jq -r '.status.conditions[] | select(.type == "Ready") | .message')
+  equal "the condition" 'spec.brokerSpec.brokerPodSpec.containers[0].resources.limits["{{PLACEHOLDR}}"] is no resource: it must be "{{PLACEHOLDER}}", which stands for the device' "$said"
+  within 5 "why repeats it" says 'limits["{{PLACEHOLDR}}"] is no resource' why lamps
+  # Of what only the API server refuses, its first error.
+  echoes lamps 1 "brokerSpec: {brokerPodSpec: {containers: [{$image, resources: {limits: {PLACEHOLDER: 1}}}]}}" 2>/dev/null
+  within 10 "the first error alone" refusal_is 'limits[PLACEHOLDER]: Invalid value: "PLACEHOLDER": must be a standard resource type or fully qualified (the first of 4 errors)'
+}
+
+refusal_is() { # END
+  local said
+  said=$(kubectl get configurations.akri.sh lamps -o json | jq -r '.status.conditions[] | select(.type == "Ready") | .message')
+  [[ $said == *"$1" ]]
 }
 
 test_discover_runs_a_handler_on_a_node() {

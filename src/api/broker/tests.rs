@@ -177,6 +177,14 @@ fn a_spec_that_is_broken_is_named_and_nothing_panics() {
             json!({"containers": [], "initContainers": [{"resources": {"limits": true}}]}),
             "brokerPodSpec.initContainers[0].resources.limits is true or false: it must be an object",
         ),
+        (
+            json!({"containers": [{"resources": {"limits": {"cpu": 1, "{{PLACEHOLDR}}": "1"}}}]}),
+            "brokerPodSpec.containers[0].resources.limits[\"{{PLACEHOLDR}}\"] is no resource: it must be \"{{PLACEHOLDER}}\", which stands for the device",
+        ),
+        (
+            json!({"containers": [{"resources": {"requests": {"akri.sh/{{PLACEHOLDER}}": "1"}}}]}),
+            "brokerPodSpec.containers[0].resources.requests[\"akri.sh/{{PLACEHOLDER}}\"] is no resource: it must be \"{{PLACEHOLDER}}\", which stands for the device",
+        ),
     ] {
         let error = check(&configuration(json!({"brokerPodSpec": pod_spec}))).unwrap_err();
         assert_eq!(error.to_string(), format!("spec.brokerSpec.{expected}"));

@@ -2,7 +2,7 @@
 //! isolated handler has a Pod of its own.
 use super::{flags::Flags, input};
 use crate::{cluster, inspect::snapshot::Snapshot, model::names::ObjectKey};
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use clap::ValueEnum as _;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, Client, api::ListParams};
@@ -49,7 +49,10 @@ async fn pod_on<'a>(
         .labels("app.kubernetes.io/component in (agent,discovery)")
         .fields(&format!("spec.nodeName={node}"));
     let pods = pods.list(&on_node).await;
-    let pods = pods.map_err(|e| anyhow::anyhow!("cannot list Pods: {}", cluster::reason(&e)))?;
+    let pods = pods.map_err(|e| {
+        let cannot = cluster::cannot("list pods in all namespaces", &e);
+        anyhow!("{cannot}, so the agent of node {node} cannot be found")
+    })?;
     let snapshot = Snapshot {
         pods: (pods.items.into_iter())
             .map(|pod| (cluster::key_of(&pod.metadata), pod))

@@ -2,6 +2,7 @@
 use super::plan::Broker;
 use crate::model::typed_names::{ConfigurationKey, NodeName};
 use k8s_openapi::jiff::SignedDuration;
+use kube::core::{Status, response::StatusCause};
 
 /// The result of an action.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,6 +31,25 @@ impl Outcome {
                 message: message.to_owned(),
             },
         }
+    }
+}
+
+/// Returns the answer of the API server with its first error alone. It lists each rule that a value breaks, and each bad
+/// limit a second time as the request that follows from it.
+pub(super) fn first_error(status: &Status) -> String {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    let causes: Vec<&StatusCause> = causes.filter(|cause| !cause.field.is_empty()).collect();
+    let [first, ..] = causes.as_slice() else {
+        return status.message.clone();
+    };
+    // Such as `Pod "a" is invalid`.
+    let (object, _) = (status.message.split_once(": ")).unwrap_or_default();
+    // Examples and a regular expression follow.
+    let (rule, _) = (first.message.split_once(" (e.g.")).unwrap_or((&first.message, ""));
+    let field = &first.field;
+    match causes.len() {
+        1 => format!("{object}: {field}: {rule}"),
+        all => format!("{object}: {field}: {rule} (the first of {all} errors)"),
     }
 }
 
@@ -87,4 +107,38 @@ pub(crate) enum Notice {
         configuration: ConfigurationKey,
         message: String,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn first_of(message: &str, causes: &Value) -> String {
+        let status = json!({"message": message, "code": 422, "details": {"causes": causes}});
+        first_error(&serde_json::from_value(status).unwrap())
+    }
+
+    #[test]
+    fn an_answer_names_the_first_field_and_its_value_and_no_regular_expression() {
+        let rule = "Invalid value: \"LAMP\": name part must consist of alphanumeric characters (e.g. 'MyName', regex used is '[A-Z]')";
+        let cause =
+            |field: &str| json!({"reason": "FieldValueInvalid", "field": field, "message": rule});
+        let limits = "spec.containers[0].resources.limits[LAMP]";
+        let (one, other) = (
+            cause(limits),
+            cause("spec.containers[0].resources.requests[LAMP]"),
+        );
+        let whole = format!("Pod \"a\" is invalid: [{limits}: {rule}, {limits}: {rule}]");
+        let said = format!(
+            "Pod \"a\" is invalid: {limits}: Invalid value: \"LAMP\": name part must consist of alphanumeric characters"
+        );
+        assert_eq!(first_of(&whole, &json!([one])), said);
+        let several = format!("{said} (the first of 2 errors)");
+        assert_eq!(first_of(&whole, &json!([one, other])), several);
+        let unknown = "strict decoding error: unknown field \"spec.comand\"";
+        for causes in [json!([]), json!([{"message": "x"}])] {
+            assert_eq!(first_of(unknown, &causes), unknown);
+        }
+    }
 }

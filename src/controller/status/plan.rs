@@ -2,7 +2,8 @@
 use super::{
     instances,
     verdict::{
-        Verdict, first_trouble, is_late, not_reported, of_brokers, trouble, troubles, wants_brokers,
+        Verdict, awaits, first_trouble, is_late, named_in, not_reported, of_brokers, trouble,
+        troubles, wants_brokers,
     },
 };
 use crate::{
@@ -106,7 +107,8 @@ pub(crate) fn plan(seen: Seen<'_>, now: Timestamp) -> Plan {
             .iter()
             .filter_map(|report| world.nodes.get(&report.name));
         let settle = nodes.filter_map(|node| settles_in(node, now));
-        for left in settle.filter(|left| !left.is_zero()) {
+        let named = named_in(&view.late(key, configuration), configuration, now);
+        for left in settle.chain(named).filter(|left| !left.is_zero()) {
             plan.waits.add(&part_of(&key.name), left);
         }
     }
@@ -300,10 +302,9 @@ impl View<'_> {
             let message = "spec.nodeSelector leaves out every node that petiole-agent runs on: compare it with `kubectl get nodes --show-labels`";
             return trouble(Problem::new(Reason::NoNodeSelected, message));
         }
-        if self.is_awaited(key, configuration) {
-            return not_reported(
-                "not every node has looked at it as it stands now: see that petiole-agent runs on all of them, and delete the NodeDevices of a node that has no agent any more",
-            );
+        let late = self.late(key, configuration);
+        if !late.is_empty() {
+            return not_reported(&awaits(&late, configuration, self.now));
         }
         if !counted.is_empty() {
             return Verdict {
@@ -334,13 +335,14 @@ impl View<'_> {
         not_reported("no node has said yet what it makes of it: petiole-agent may not run")
     }
 
-    /// Returns whether the last report of a node that works is about an earlier generation.
-    fn is_awaited(&self, key: &ConfigurationKey, configuration: &Configuration) -> bool {
-        let mut views = self.views.get(key).into_iter().flatten();
-        views.any(|(name, view)| {
+    /// Returns the nodes that work and whose last report is about an earlier generation.
+    fn late(&self, key: &ConfigurationKey, configuration: &Configuration) -> Vec<&str> {
+        let views = self.views.get(key).into_iter().flatten();
+        let late = views.filter(|(name, view)| {
             let node = self.world.nodes.get(*name);
             is_late(view, configuration) && node.is_some_and(|node| is_working(node, self.now))
-        })
+        });
+        late.map(|(name, _)| name.as_str()).collect()
     }
 
     /// Returns whether there are nodes with an agent, and `spec.nodeSelector` selects none of them.

@@ -9,6 +9,13 @@ use crate::{
     },
     controller::{brokers::report::Report, pod_state::one_line},
 };
+use k8s_openapi::jiff::Timestamp;
+use std::time::Duration;
+
+/// The most late nodes that a condition names.
+const NAMED_MAX: usize = 3;
+/// The time after which it names them. Nodes validate a change within seconds.
+const NAMED_AFTER: Duration = Duration::from_secs(15);
 
 /// A condition without its time.
 pub(super) struct Verdict {
@@ -93,6 +100,48 @@ pub(super) fn not_reported(message: &str) -> Verdict {
 /// Returns whether a node has not validated the Configuration as it stands. Older agents do not say.
 pub(super) fn is_late(view: &ConfigurationView, configuration: &Configuration) -> bool {
     view.generation.is_some() && view.generation < configuration.metadata.generation
+}
+
+/// Returns why the condition waits for nodes. A few nodes are named once the condition has waited for some time: before, each
+/// of their reports would be another write of the status.
+pub(super) fn awaits(late: &[&str], configuration: &Configuration, now: Timestamp) -> String {
+    let is_named = named_in(late, configuration, now).is_some_and(|left| left.is_zero());
+    let (who, place) = match is_named {
+        true => (
+            format!(
+                "no report about it as it stands now from {}",
+                late.join(", ")
+            ),
+            "there",
+        ),
+        false => (
+            "not every node has looked at it as it stands now".to_owned(),
+            "on all of them",
+        ),
+    };
+    format!(
+        "{who}: see that petiole-agent runs {place}, and delete the NodeDevices of a node that has no agent any more"
+    )
+}
+
+/// Returns the time until late nodes are named; `None` if they are too many.
+pub(super) fn named_in(
+    late: &[&str],
+    configuration: &Configuration,
+    now: Timestamp,
+) -> Option<Duration> {
+    if late.is_empty() || late.len() > NAMED_MAX {
+        return None;
+    }
+    let conditions = configuration.status.iter().flat_map(|s| &s.conditions);
+    let mut waiting = conditions.filter(|c| {
+        c.type_ == ConditionType::Ready.as_str() && c.has_status(ConditionStatus::Unknown)
+    });
+    let since = waiting
+        .next()
+        .and_then(|c| c.last_transition_time.parse().ok());
+    let waited = now.duration_since(since.unwrap_or(now));
+    Some(NAMED_AFTER.saturating_sub(waited.unsigned_abs()))
 }
 
 /// Returns the first trouble in one line.

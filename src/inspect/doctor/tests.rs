@@ -216,17 +216,31 @@ fn each_fault_is_one_line_that_says_what_to_do() {
         warn,
         "(UnknownHandler): petiole why -n default configuration/cam",
     );
-    let denied = Right {
-        verb: "patch",
-        resource: "nodes/status",
-        command: "tidy",
-        is_allowed: false,
+}
+
+#[test]
+fn a_right_that_is_missing_is_named_with_its_place_and_its_command() {
+    let lists = |granted: Granted| Right {
+        verb: "list",
+        resource: "instances.akri.sh".to_owned(),
+        place: " in all namespaces".to_owned(),
+        command: "devices",
+        granted,
     };
-    one(
-        |f| f.rights = vec![denied],
-        warn,
-        "you may not patch nodes/status, which `petiole tidy` needs",
+    let says = |granted: Granted, text: &str| {
+        one(|f| f.rights = vec![lists(granted)], Level::Warn, text);
+    };
+    says(
+        Granted::Nothing,
+        "you may not list instances.akri.sh in all namespaces, which `petiole devices` needs",
     );
+    says(
+        Granted::In("shop".to_owned()),
+        "you may list instances.akri.sh in the namespace shop only, to which `petiole devices` is limited",
+    );
+    let mut facts = well();
+    facts.rights = vec![lists(Granted::Whole)];
+    assert_eq!(troubles(&facts), []);
 }
 
 #[test]

@@ -23,7 +23,11 @@ use crate::{
         snapshot::Snapshot,
         workloads::{self, Workload},
     },
-    model::{instance_name::InstanceKey, names::ObjectKey, typed_names::ConfigurationKey},
+    model::{
+        instance_name::InstanceKey,
+        names::{Key, ObjectKey},
+        typed_names::ConfigurationKey,
+    },
 };
 use agents::{agent_trouble, controller_trouble};
 use k8s_openapi::{api::core::v1::Pod, jiff::Timestamp};
@@ -55,18 +59,18 @@ pub enum Target {
 pub fn explain(snapshot: &Snapshot, target: &Target, now: Timestamp) -> Explanation {
     match target {
         Target::Pod(key) => match snapshot.pods.get(key) {
-            None => absent("Pod", key),
+            None => absent(snapshot, "Pod", key),
             Some(pod) => Explanation {
                 subject: pod::subject(key, pod),
                 findings: pod::explain(snapshot, key, pod, now),
             },
         },
         Target::Instance(key) => match snapshot.instances.get(key) {
-            None => absent("Instance", key),
+            None => absent(snapshot, "Instance", key),
             Some(instance) => of_instance(snapshot, key, instance, now),
         },
         Target::Configuration(key) => match snapshot.configurations.get(key) {
-            None => absent("Configuration", key),
+            None => absent(snapshot, "Configuration", key),
             Some(configuration) => of_configuration(snapshot, key, configuration, now),
         },
         Target::Workload(workload) => of_workload(snapshot, workload, now),
@@ -97,9 +101,16 @@ fn of_workload(snapshot: &Snapshot, workload: &Workload, now: Timestamp) -> Expl
     }
 }
 
-fn absent(kind: &str, key: &impl Display) -> Explanation {
+fn absent<Name>(snapshot: &Snapshot, kind: &str, key: &Key<Name>) -> Explanation
+where
+    Key<Name>: Display,
+{
     let text = "Give another name, or another namespace (-n).";
-    let next = "kubectl get configurations,instances,pods -A";
+    let place = match snapshot.hidden.pods {
+        true => format!("-n {}", key.namespace),
+        false => "-A".to_owned(),
+    };
+    let next = format!("kubectl get configurations,instances,pods {place}");
     Explanation {
         subject: format!("{kind} {key} does not exist."),
         findings: vec![Finding::new(Cause::NoSuchObject, text).then(next)],
@@ -136,11 +147,12 @@ fn of_instance(
             some => format!(", by {}", some.join(", ")),
         };
         let text = format!(
-            "It is offered by {} as {}, and {} of {} slots are in use{by}. Nothing is missing.",
+            "It is offered by {} as {}, and {} of {} slots are in use{by}. {}",
             seen.join(", "),
             snapshot.instance_resource(key),
             slots.len(),
-            instance.spec.capacity
+            instance.spec.capacity,
+            snapshot.nothing_is_missing()
         );
         findings.push(Finding::new(Cause::Fine, text));
     }
@@ -186,8 +198,9 @@ fn of_configuration(
     }
     if findings.is_empty() {
         let text = format!(
-            "Its devices are offered as {}, and each has a resource of its own. Nothing is missing.",
-            snapshot.configuration_resource(key, configuration)
+            "Its devices are offered as {}, and each has a resource of its own. {}",
+            snapshot.configuration_resource(key, configuration),
+            snapshot.nothing_is_missing()
         );
         findings.push(Finding::new(Cause::Fine, text));
     }

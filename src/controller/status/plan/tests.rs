@@ -1,4 +1,5 @@
 mod brokers;
+mod late;
 
 use super::*;
 use crate::controller::fixtures::{
@@ -183,38 +184,6 @@ fn a_new_generation_and_each_instance_are_noted() {
     let status = edited.configurations[&key("cam")].status.clone().unwrap();
     assert_eq!((status.observed_generation, status.instances), (Some(2), 2));
     assert_eq!(status.nodes.len(), 1);
-}
-
-/// Tools that apply a Configuration take it for well once the status is about its generation and `Ready` is true.
-#[test]
-fn ready_waits_until_every_node_that_works_has_validated_this_generation() {
-    let bad = json!([{ "reason": "BadDetails", "message": "no kind" }]);
-    let view = |node: &str, generation: Option<i64>, problems: &Value| {
-        let view = json!({
-            "namespace": "default", "name": "cam", "generation": generation, "problems": problems,
-        });
-        node_devices(node, json!([view]))
-    };
-    let good = json!([]);
-    for (of_a, of_b, status, reason) in [
-        ((Some(1), &good), (Some(1), &good), "Unknown", "NotReported"),
-        ((Some(1), &good), (Some(2), &good), "Unknown", "NotReported"),
-        ((Some(1), &bad), (Some(2), &good), "Unknown", "NotReported"),
-        ((Some(1), &good), (Some(2), &bad), "False", "BadDetails"),
-        ((Some(2), &good), (Some(2), &good), "True", "Working"),
-        // An agent of an older version.
-        ((None, &good), (Some(2), &good), "True", "Working"),
-    ] {
-        let edited = configuration("cam", json!({ "metadata": { "generation": 2 } }));
-        let world = reported(vec![])
-            .with_configuration(edited)
-            .with_node_devices(view("a", of_a.0, of_a.1))
-            .with_node_devices(view("b", of_b.0, of_b.1))
-            .with_node_devices(view("late", Some(1), &good));
-        let (ready, _) = validated(&world, 60);
-        let said = (ready.status.as_str(), ready.reason.as_str());
-        assert_eq!(said, (status, reason), "{of_a:?} {of_b:?}");
-    }
 }
 
 /// The definition gives a new Configuration a status, so that tools do not take it for well before a controller has looked.

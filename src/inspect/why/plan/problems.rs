@@ -232,17 +232,17 @@ pub(super) fn no_device(
         some => some.join(", "),
     };
     let text = format!(
-        "Configuration {key} is ready, and its handler {handler} finds no device (looked on: {by}). Check that the device is on, that it is in the network of a node, and the filters in discoveryDetails; this runs the handler on a node and prints what it finds."
+        "Configuration {key} is ready, and its handler {handler} finds no device (looked on: {by}). Check that the device is on, that it is in the network of a node, and the filters in discoveryDetails"
     );
     let has_agent = |node: &&&str| snapshot.agent_on(node).is_some();
-    let finding = Finding::new(Cause::NoDevice, text);
-    match nodes.iter().find(has_agent) {
-        Some(node) => finding.then(format!(
-            "kubectl -n {} get configuration {} -o yaml | kubectl petiole discover {handler} --node {node} --details - --for 10s",
-            key.namespace, key.name
-        )),
-        None => finding,
-    }
+    let Some(node) = nodes.iter().find(has_agent) else {
+        return Finding::new(Cause::NoDevice, text + ".");
+    };
+    let text = text + "; this runs the handler on a node and prints what it finds.";
+    Finding::new(Cause::NoDevice, text).then(format!(
+        "kubectl -n {} get configuration {} -o yaml | kubectl petiole discover {handler} --node {node} --details - --for 10s",
+        key.namespace, key.name
+    ))
 }
 
 /// Returns why a node does not look for the devices of a Configuration.

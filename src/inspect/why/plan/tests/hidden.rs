@@ -3,9 +3,6 @@ use super::{world::DOOR, *};
 
 #[test]
 fn what_cannot_be_read_is_no_reason() {
-    let mut no_reports = wants_cam().without_device();
-    no_reports.node_devices.clear();
-    no_reports.hidden.node_devices = true;
     run(vec![
         case(
             "the holder's node is not known",
@@ -50,11 +47,27 @@ fn what_cannot_be_read_is_no_reason() {
             &["The only slot of akri.sh/cam is in use, by node-2."],
             "",
         ),
+    ]);
+}
+
+#[test]
+fn no_command_is_announced_where_the_agent_that_would_run_it_is_not_known() {
+    let mut no_reports = wants_cam().without_device();
+    no_reports.node_devices.clear();
+    no_reports.hidden.node_devices = true;
+    run(vec![
         case(
             "the reports are not known",
             no_reports,
             Cause::NoDevice,
             &["(looked on: the nodes that run an agent)"],
+            "",
+        ),
+        case(
+            "the agents that looked are not known",
+            wants_cam().without_device().without_pods(),
+            Cause::NoDevice,
+            &["and the filters in discoveryDetails."],
             "",
         ),
     ]);
@@ -83,7 +96,7 @@ fn agents_and_controllers_that_cannot_be_read_are_not_missing() {
             World::new().without_pods(),
             configuration("cam"),
             Cause::Fine,
-            &["Nothing is missing."],
+            &["Nothing is missing in what you may read."],
         ),
         case_of(
             "not reported",
@@ -99,7 +112,7 @@ fn agents_and_controllers_that_cannot_be_read_are_not_missing() {
             World::new().without_pods(),
             instance(DOOR),
             Cause::Fine,
-            &["Nothing is missing."],
+            &["Nothing is missing in what you may read."],
         ),
     ]);
 }
