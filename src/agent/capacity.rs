@@ -171,7 +171,7 @@ impl CapacityPublisher {
 
     /// Returns the lists of the plugins.
     fn offers(&self) -> BTreeMap<ResourceName, Offer> {
-        let registered = self.inputs.registered.borrow().clone();
+        let registered = self.inputs.registered.borrow();
         let listed = self.inputs.listed.borrow();
         let offer = |(name, slots): (&ResourceName, &Arc<[_]>)| {
             let offer = Offer {

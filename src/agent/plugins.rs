@@ -208,32 +208,24 @@ impl Plugins {
             // An object alone is not believed: each slot is kept, listed and sent to the kubelet.
             let limit = limits::slots_of_each(now.values().map(|i| i.spec.capacity));
             let is_cut_as_before = std::mem::replace(&mut self.slot_limit, limit) == limit;
-            let is_same = |key: &InstanceKey, instance: &Arc<Instance>| {
-                is_cut_as_before
-                    && !unobserved.contains(key)
-                    && before
-                        .get(key)
-                        .is_some_and(|before| Arc::ptr_eq(before, instance))
-                    && (turned.is_empty() || !turned.contains(&configuration_of(key, instance)))
-            };
-            let changed: Vec<_> = (now.iter())
-                .filter(|(key, instance)| !is_same(key, instance))
-                .collect();
-            let gone = before.keys().filter(|key| !now.contains_key(*key));
-            let gone: Vec<_> = gone.cloned().collect();
+            let plan::Compared { mut pairs, gone } = plan::compare(&before, &now);
+            pairs.retain(|pair| {
+                !is_cut_as_before
+                    || pair.is_changed()
+                    || unobserved.contains(pair.key)
+                    || !turned.is_empty() && turned.contains(&configuration_of(pair.key, pair.now))
+            });
             let node = &self.inputs.settings.node_name;
-            let has_others = |(key, instance): &(&InstanceKey, &Arc<Instance>)| {
-                let before = before.get(*key);
-                before.is_none_or(|before| {
-                    !plan::resources_of(before, node).eq(plan::resources_of(instance, node))
+            let has_others = |pair: &plan::Pair| {
+                pair.before.is_none_or(|before| {
+                    !plan::resources_of(before, node).eq(plan::resources_of(pair.now, node))
                 })
             };
-            self.is_plan_due |= !gone.is_empty() || changed.iter().any(has_others);
+            self.is_plan_due |= !gone.is_empty() || pairs.iter().any(has_others);
             slots.observe_changes(
-                changed.into_iter().map(|(key, instance)| {
-                    let mut observed = observed_slots(key, instance, node);
-                    observed.precedence.is_stray =
-                        !accepted.contains(&configuration_of(key, instance));
+                pairs.into_iter().map(|plan::Pair { key, now, .. }| {
+                    let mut observed = observed_slots(key, now, node);
+                    observed.precedence.is_stray = !accepted.contains(&configuration_of(key, now));
                     observed.capacity = observed.capacity.min(limit);
                     observed
                 }),

@@ -22,12 +22,51 @@ use crate::{
 use std::{
     collections::{BTreeMap, BTreeSet},
     ops::Bound,
+    sync::Arc,
 };
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Action {
     Stop(PluginName),
     Start(Offered),
+}
+
+/// An Instance, now and before.
+pub(crate) struct Pair<'a> {
+    pub(crate) key: &'a InstanceKey,
+    pub(crate) before: Option<&'a Arc<Instance>>,
+    pub(crate) now: &'a Arc<Instance>,
+}
+
+impl Pair<'_> {
+    /// Returns whether it is another object than before.
+    pub(crate) fn is_changed(&self) -> bool {
+        self.before
+            .is_none_or(|before| !Arc::ptr_eq(before, self.now))
+    }
+}
+
+/// The present Instances, and the keys of those that are gone.
+pub(crate) struct Compared<'a> {
+    pub(crate) pairs: Vec<Pair<'a>>,
+    pub(crate) gone: Vec<InstanceKey>,
+}
+
+/// Compares two sets in one pass, because this happens at each claim of another node.
+pub(crate) fn compare<'a>(before: &'a Instances, now: &'a Instances) -> Compared<'a> {
+    let mut gone = vec![];
+    let mut earlier = before.iter().peekable();
+    let pair = |(key, now): (&'a InstanceKey, &'a Arc<Instance>)| {
+        while let Some((missing, _)) = earlier.next_if(|(earlier, _)| *earlier < key) {
+            gone.push(missing.clone());
+        }
+        let before = earlier.next_if(|(earlier, _)| *earlier == key);
+        let before = before.map(|(_, before)| before);
+        Pair { key, before, now }
+    };
+    let pairs = now.iter().map(pair).collect();
+    gone.extend(earlier.map(|(key, _)| key.clone()));
+    Compared { pairs, gone }
 }
 
 /// Returns the resources to offer on this node. If an Instance and a
@@ -277,6 +316,35 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn two_sets_are_compared_by_their_keys(
+            before in proptest::collection::btree_set(0..12_u8, 0..8),
+            now in proptest::collection::btree_set(0..12_u8, 0..8),
+            same in proptest::collection::btree_set(0..12_u8, 0..8),
+        ) {
+            let one = |n: &u8| {
+                let instance = Arc::new(Instance::new("", InstanceSpec::default()));
+                (InstanceKey::new("default", format!("cam-{n}")), instance)
+            };
+            let before: Instances = before.iter().map(one).collect();
+            let mut now: Instances = now.iter().map(one).collect();
+            for (key, _) in same.iter().map(one) {
+                if let (Some(before), Some(now)) = (before.get(&key), now.get_mut(&key)) {
+                    *now = before.clone();
+                }
+            }
+            let Compared { pairs, gone } = compare(&before, &now);
+            prop_assert!(pairs.iter().map(|pair| pair.key).eq(now.keys()));
+            for pair in pairs {
+                prop_assert_eq!(pair.now, &now[pair.key]);
+                prop_assert_eq!(pair.before, before.get(pair.key));
+                let is_same = before.get(pair.key).is_some_and(|b| Arc::ptr_eq(b, pair.now));
+                prop_assert_eq!(pair.is_changed(), !is_same);
+            }
+            let expected = before.keys().filter(|key| !now.contains_key(*key));
+            prop_assert!(gone.iter().eq(expected));
+        }
+
         #[test]
         fn executing_the_plan_leaves_nothing_to_do(desired in offers(), running in offers()) {
             let mut after = running.clone();
