@@ -17,7 +17,7 @@ use crate::{
         slot_table::Use,
         typed_names::{ConfigurationKey, NodeName},
     },
-    store::{InstanceChange, Instances, Report, Store, StoreError, key_of, news::is_news},
+    store::{InstanceChange, Instances, Report, Store, StoreError, instance_key, news::is_news},
     telemetry::metrics,
 };
 use plan::{Absences, Arrivals, World, plan};
@@ -132,9 +132,7 @@ async fn report(
     reports: BTreeMap<ConfigurationKey, Report>,
     backoff: &mut Backoff,
 ) -> Option<Duration> {
-    let reports = reports.into_iter();
-    let reports = reports.map(|(key, report)| (key.untyped(), report));
-    match store.report(reports.collect()).await {
+    match store.report(reports).await {
         Ok(()) => {
             backoff.reset();
             None
@@ -197,7 +195,7 @@ impl PlanState {
 }
 
 fn configuration_of(instance: &Instance) -> ConfigurationKey {
-    let namespace = key_of(&instance.metadata).namespace;
+    let namespace = instance_key(&instance.metadata).namespace;
     instance.spec.configuration_key(&namespace)
 }
 

@@ -10,8 +10,7 @@
 use super::condition::{Condition, ConditionStatus, ConditionType};
 use crate::model::{
     limits,
-    names::Key,
-    typed_names::{ConfigurationName, NodeName},
+    typed_names::{ConfigurationKey, ConfigurationName, NodeName},
 };
 use k8s_openapi::jiff::Timestamp;
 use kube::{CustomResource, KubeSchema};
@@ -186,12 +185,9 @@ impl InstanceStatus {
 }
 
 impl InstanceSpec {
-    /// Returns the key of the Configuration of an Instance in this namespace, typed or untyped.
-    pub fn configuration_key<Name>(&self, namespace: &str) -> Key<Name>
-    where
-        Name: for<'a> From<&'a ConfigurationName>,
-    {
-        Key::new(namespace, &self.configuration_name)
+    /// Returns the key of the Configuration of an Instance in this namespace.
+    pub fn configuration_key(&self, namespace: &str) -> ConfigurationKey {
+        ConfigurationKey::new(namespace, &self.configuration_name)
     }
 
     /// Returns whether the Instance names this node.

@@ -10,7 +10,7 @@ use crate::{
     model::{
         instance_name::InstanceKey,
         patch::{add, remove},
-        typed_names::{ConfigurationKey, NodeName},
+        typed_names::NodeName,
     },
     store::{
         kubernetes::plan::{self as written, with_map},
@@ -40,7 +40,7 @@ impl Planner<'_> {
         change: &mut Change,
     ) -> Vec<NodeName> {
         let is_shared = instance.spec.shared;
-        let of: ConfigurationKey = instance.spec.configuration_key(&key.namespace);
+        let of = instance.spec.configuration_key(&key.namespace);
         let is_offered =
             |node: &NodeName| reports.get(node).is_some_and(|report| report.is_offered());
         let mut nodes = vec![];
@@ -89,7 +89,7 @@ impl Planner<'_> {
         nodes: &mut Vec<NodeName>,
         reports: &NodeReports<'_>,
     ) -> usize {
-        let of: ConfigurationKey = instance.spec.configuration_key(&key.namespace);
+        let of = instance.spec.configuration_key(&key.namespace);
         let configuration = self.world.configurations.get(&of);
         let Some(most) = configuration.and_then(|c| c.spec.max_nodes) else {
             return usize::MAX;
@@ -160,7 +160,7 @@ impl Planner<'_> {
         change: &mut Change,
     ) -> Vec<PatchOperation> {
         let namespace = instance.metadata.namespace.as_deref().unwrap_or_default();
-        let of: ConfigurationKey = instance.spec.configuration_key(namespace);
+        let of = instance.spec.configuration_key(namespace);
         let labels = instance.metadata.labels.as_ref();
         let holders: BTreeSet<NodeName> = holders(instance).map(|(_, node)| node).collect();
         let mut operations = vec![];
