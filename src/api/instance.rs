@@ -9,6 +9,7 @@
 )]
 use super::condition::{Condition, ConditionStatus, ConditionType};
 use crate::model::{
+    device::Scope,
     limits,
     typed_names::{ConfigurationKey, ConfigurationName, NodeName},
 };
@@ -188,6 +189,14 @@ impl InstanceSpec {
     /// Returns the key of the Configuration of an Instance in this namespace.
     pub fn configuration_key(&self, namespace: &str) -> ConfigurationKey {
         ConfigurationKey::new(namespace, &self.configuration_name)
+    }
+
+    /// Returns which nodes see the device.
+    pub fn scope(&self) -> Scope {
+        match self.shared {
+            true => Scope::Shared,
+            false => Scope::Node,
+        }
     }
 
     /// Returns whether the Instance names this node.

@@ -8,6 +8,7 @@ use super::{
 use crate::{
     api::{condition, instance::Instance, names},
     model::{
+        device::Scope,
         instance_name::InstanceKey,
         patch::{add, remove},
         typed_names::NodeName,
@@ -39,7 +40,7 @@ impl Planner<'_> {
         reports: &NodeReports<'_>,
         change: &mut Change,
     ) -> Vec<NodeName> {
-        let is_shared = instance.spec.shared;
+        let scope = instance.spec.scope();
         let of = instance.spec.configuration_key(&key.namespace);
         let is_offered =
             |node: &NodeName| reports.get(node).is_some_and(|report| report.is_offered());
@@ -47,9 +48,9 @@ impl Planner<'_> {
         for node in &instance.spec.nodes {
             if self.is_gone(node) {
                 change.gone.insert(node.clone());
-            } else if self.memory.leaves(node, key, is_shared, self.instant) {
+            } else if self.memory.leaves(node, key, scope, self.instant) {
                 change.absent.push(node.clone());
-            } else if !is_shared
+            } else if scope == Scope::Node
                 || is_offered(node)
                 || !reports.contains_key(node)
                     && !self.device_reports.has_complete_report(&of, node)

@@ -237,8 +237,8 @@ impl Planner<'_> {
     /// joined again.
     fn outlook(&self, key: &InstanceKey, instance: &Instance, node: &NodeName) -> Option<Outlook> {
         let is_named = instance.spec.names_node(node);
-        let is_shared = instance.spec.shared;
-        let leaves = (self.memory).leaves(node, key, is_shared, self.instant);
+        let scope = instance.spec.scope();
+        let leaves = (self.memory).leaves(node, key, scope, self.instant);
         let stays = !self.is_gone(node) && !leaves;
         // Its agent lives, and it is about to join again.
         let is_named = is_named
