@@ -84,7 +84,9 @@ mod tests {
         for text in texts {
             let error = from_str(text).unwrap_err().to_string();
             assert_eq!(error.lines().count(), 1, "{error}");
-            assert!(error.contains(" at line 2, column "), "{error}");
+            let (_, column) = error.split_once(" at line 2, column ").expect(&error);
+            // An excerpt of the text would follow.
+            assert!(column.bytes().all(|b| b.is_ascii_digit()), "{error}");
         }
     }
 
