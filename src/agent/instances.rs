@@ -13,7 +13,7 @@ use crate::{
     backoff::Backoff,
     discovery::session::Discoveries,
     model::{instance_name::InstanceKey, slot_table::Use, typed_names::ConfigurationKey},
-    store::{InstanceChange, Report, Store, StoreError, key_of},
+    store::{InstanceChange, Report, Store, StoreError, instance_key},
     telemetry::metrics,
 };
 use plan::{Absences, Arrivals, World, plan};
@@ -113,9 +113,7 @@ async fn report(
     reports: BTreeMap<ConfigurationKey, Report>,
     backoff: &mut Backoff,
 ) -> Option<Duration> {
-    let reports = reports.into_iter();
-    let reports = reports.map(|(key, report)| (key.untyped(), report));
-    match store.report(reports.collect()).await {
+    match store.report(reports).await {
         Ok(()) => {
             backoff.reset();
             None
@@ -178,7 +176,7 @@ impl PlanState {
 }
 
 fn configuration_of(instance: &Instance) -> ConfigurationKey {
-    let namespace = key_of(&instance.metadata).namespace;
+    let namespace = instance_key(&instance.metadata).namespace;
     instance.spec.configuration_key(&namespace)
 }
 

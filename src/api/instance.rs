@@ -9,9 +9,9 @@
 )]
 use super::condition::{Condition, ConditionStatus, ConditionType};
 use crate::model::{
+    device::Scope,
     limits,
-    names::Key,
-    typed_names::{ConfigurationName, NodeName},
+    typed_names::{ConfigurationKey, ConfigurationName, NodeName},
 };
 use k8s_openapi::jiff::Timestamp;
 use kube::{CustomResource, KubeSchema};
@@ -186,12 +186,17 @@ impl InstanceStatus {
 }
 
 impl InstanceSpec {
-    /// Returns the key of the Configuration of an Instance in this namespace, typed or untyped.
-    pub fn configuration_key<Name>(&self, namespace: &str) -> Key<Name>
-    where
-        Name: for<'a> From<&'a ConfigurationName>,
-    {
-        Key::new(namespace, &self.configuration_name)
+    /// Returns the key of the Configuration of an Instance in this namespace.
+    pub fn configuration_key(&self, namespace: &str) -> ConfigurationKey {
+        ConfigurationKey::new(namespace, &self.configuration_name)
+    }
+
+    /// Returns which nodes see the device.
+    pub fn scope(&self) -> Scope {
+        match self.shared {
+            true => Scope::Shared,
+            false => Scope::Node,
+        }
     }
 
     /// Returns whether the Instance names this node.

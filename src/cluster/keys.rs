@@ -1,5 +1,5 @@
 //! Converts the metadata of an object to its key.
-use crate::model::names::ObjectKey;
+use crate::model::{instance_name::InstanceKey, names::ObjectKey, typed_names::ConfigurationKey};
 use kube::core::ObjectMeta;
 
 /// Returns the key of an object. The namespace of a cluster-scoped object is empty.
@@ -8,4 +8,14 @@ pub fn key_of(metadata: &ObjectMeta) -> ObjectKey {
         metadata.namespace.as_deref().unwrap_or_default(),
         metadata.name.as_deref().unwrap_or_default(),
     )
+}
+
+/// Returns the key of a Configuration.
+pub fn configuration_key(metadata: &ObjectMeta) -> ConfigurationKey {
+    key_of(metadata).typed()
+}
+
+/// Returns the key of an Instance.
+pub fn instance_key(metadata: &ObjectMeta) -> InstanceKey {
+    key_of(metadata).typed()
 }

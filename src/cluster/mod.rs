@@ -14,7 +14,7 @@ mod writes;
 
 #[cfg(feature = "kubeconfig")]
 pub use identity::Identity;
-pub use keys::key_of;
+pub use keys::{configuration_key, instance_key, key_of};
 pub use requests::{cannot, code, is_conflict, is_not_found, is_unprocessable, list_all, reason};
 
 use crate::model::patch::add;

@@ -173,6 +173,28 @@ mod tests {
     use super::*;
     use std::fs;
 
+    /// Two CAs whose names are "first" and "second".
+    const FIRST: &str = "-----BEGIN CERTIFICATE-----
+MIIBNjCB6aADAgECAhQd7mHcm1Vq+RCfrHhugWQavbauLzAFBgMrZXAwEDEOMAwG
+A1UEAwwFZmlyc3QwIBcNMjYxMTIzMTUxNTE1WhgPMjEyNjEwMzAxNTE1MTVaMBAx
+DjAMBgNVBAMMBWZpcnN0MCowBQYDK2VwAyEA4SQZUnBla4ZsirpVvXbubBpk86+7
+F7kzGOYbbchP0p2jUzBRMB0GA1UdDgQWBBTKdU2888SwjkgY5LJIrEILIzEa0TAf
+BgNVHSMEGDAWgBTKdU2888SwjkgY5LJIrEILIzEa0TAPBgNVHRMBAf8EBTADAQH/
+MAUGAytlcANBAI5JXAW45v7Y0gC2C8Gvi+IRm6yys4EEUrzRp6xDLz5wqRdkAyE4
+1gzgIogVoVAvcaSX15eIP3Jt046zJO/Yjg4=
+-----END CERTIFICATE-----
+";
+    const SECOND: &str = "-----BEGIN CERTIFICATE-----
+MIIBODCB66ADAgECAhQcWBv9d6YYHrE4Kp+Zrj4N4728gDAFBgMrZXAwETEPMA0G
+A1UEAwwGc2Vjb25kMCAXDTI2MTEyMzE1MTUxNVoYDzIxMjYxMDMwMTUxNTE1WjAR
+MQ8wDQYDVQQDDAZzZWNvbmQwKjAFBgMrZXADIQCUb7p7kZZur/RvQqqS9eFJAOkB
+oZqQajFUNjCA0KfsfqNTMFEwHQYDVR0OBBYEFLDHQtRafuXs6GaVdQMSmbmg0pjK
+MB8GA1UdIwQYMBaAFLDHQtRafuXs6GaVdQMSmbmg0pjKMA8GA1UdEwEB/wQFMAMB
+Af8wBQYDK2VwA0EAYSZSmP8Aga6MSwGknp9+7oWtuHRma6Uy/tCDfJp8XWtZo9V5
+5H4VIyaTAuSiXQeihHrlAC3zhH08ssizjb+yBw==
+-----END CERTIFICATE-----
+";
+
     #[test]
     fn a_renewed_token_is_used_within_a_minute_and_a_lost_one_stays() {
         let dir = tempfile::tempdir().unwrap();
@@ -194,6 +216,35 @@ mod tests {
         assert_eq!(at(210), "Bearer second");
         fs::write(&file, "third").unwrap();
         assert_eq!(at(280), "Bearer third");
+    }
+
+    #[test]
+    fn a_renewed_authority_is_trusted_at_once_and_a_lost_one_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("ca.crt");
+        fs::write(&file, FIRST).unwrap();
+        let authorities = Authorities {
+            file: file.clone(),
+            last: Mutex::new(roots(&file).unwrap()),
+        };
+        let trusted = || {
+            let trusted = authorities.now();
+            let names = trusted.roots.iter().map(|root| root.subject.to_vec());
+            let names = names.map(|name| String::from_utf8_lossy(&name).into_owned());
+            names.collect::<Vec<_>>().join(" ")
+        };
+        assert!(trusted().ends_with("first"));
+        fs::write(&file, SECOND).unwrap();
+        assert!(trusted().ends_with("second"));
+        fs::remove_file(&file).unwrap();
+        assert!(trusted().ends_with("second"));
+        let cut = &FIRST[..FIRST.len() / 2];
+        for wrong in ["", "this is no PEM", cut] {
+            fs::write(&file, wrong).unwrap();
+            assert!(trusted().ends_with("second"), "{wrong}");
+        }
+        fs::write(&file, FIRST).unwrap();
+        assert!(trusted().ends_with("first"));
     }
 
     #[test]

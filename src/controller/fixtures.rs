@@ -7,7 +7,7 @@ use crate::{
     api::{configuration::Configuration, instance::Instance, node_devices::NodeDevices},
     cluster::events::{Writer, events},
     model::names::Key,
-    store::{instance_key, key_of},
+    store::{configuration_key, instance_key},
 };
 use axum::http::{Request, Response};
 use k8s_openapi::jiff::Timestamp;
@@ -88,7 +88,7 @@ pub(super) fn pod(instance: &str, phase: &str) -> BrokerPod {
 
 impl World {
     pub(super) fn with_configuration(mut self, configuration: Configuration) -> Self {
-        let key = key_of(&configuration.metadata).typed();
+        let key = configuration_key(&configuration.metadata);
         self.configurations.insert(key, Arc::new(configuration));
         self
     }

@@ -5,7 +5,7 @@ use super::{
 };
 use crate::{
     api::{instance::Instance, names::INSTANCE_LABEL, node_devices::NodeDevices},
-    cluster::{self, key_of, watch::Read},
+    cluster::{self, instance_key, key_of, watch::Read},
     model::{
         instance_name::InstanceKey,
         names::{Key, ObjectKey},
@@ -142,7 +142,7 @@ pub async fn devices_with(
         };
         let chosen: BTreeSet<InstanceKey> = chosen
             .iter()
-            .map(|object| key_of(&object.metadata).typed())
+            .map(|object| instance_key(&object.metadata))
             .collect();
         snapshot.instances.retain(|key, _| chosen.contains(key));
     }

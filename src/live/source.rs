@@ -3,7 +3,10 @@ pub use crate::inspect::follow::Look;
 use crate::inspect::follow::{self, Scope};
 #[cfg(feature = "kubelet")]
 use crate::{
-    cluster::key_of, inspect::snapshot::Snapshot, kubelet::client::Client as Kubelet, store::folder,
+    cluster::{configuration_key, instance_key, key_of},
+    inspect::snapshot::Snapshot,
+    kubelet::client::Client as Kubelet,
+    store::folder,
 };
 use kube::Client;
 #[cfg(feature = "kubelet")]
@@ -93,10 +96,10 @@ pub(super) async fn run(
 async fn node(kubelet: &Kubelet, state: &Path) -> anyhow::Result<Snapshot> {
     let mut snapshot = Snapshot::default();
     let configurations = folder::configurations(state)?.into_iter();
-    let configurations = configurations.map(|object| (key_of(&object.metadata).typed(), object));
+    let configurations = configurations.map(|object| (configuration_key(&object.metadata), object));
     snapshot.configurations = configurations.collect();
     let instances = folder::instances(state)?.into_iter();
-    let instances = instances.map(|object| (key_of(&object.metadata).typed(), object));
+    let instances = instances.map(|object| (instance_key(&object.metadata), object));
     snapshot.instances = instances.collect();
     match kubelet.pods().await {
         Ok(pods) => {

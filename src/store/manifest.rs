@@ -5,7 +5,7 @@ use crate::{
         names,
         reason::Reason,
     },
-    model::names::ObjectKey,
+    model::typed_names::ConfigurationKey,
     yaml,
 };
 use serde_json::Value;
@@ -14,7 +14,7 @@ use serde_json::Value;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Unreadable {
     /// The key of the Configuration, if it can be read.
-    pub(super) key: Option<ObjectKey>,
+    pub(super) key: Option<ConfigurationKey>,
     pub(super) problem: Problem,
 }
 
@@ -51,7 +51,8 @@ pub(super) fn read_each(text: &str) -> (Vec<Configuration>, Vec<Unreadable>) {
 fn configuration(document: Value) -> Result<Configuration, Unreadable> {
     let text = |pointer: &str| document.pointer(pointer).and_then(Value::as_str);
     let name = text("/metadata/name").filter(|name| !name.is_empty());
-    let key = name.map(|n| ObjectKey::new(text("/metadata/namespace").unwrap_or("default"), n));
+    let key =
+        name.map(|n| ConfigurationKey::new(text("/metadata/namespace").unwrap_or("default"), n));
     let refused = |reason: Reason, message: String| Unreadable {
         key: key.clone(),
         problem: Problem::new(reason, message),
@@ -70,7 +71,7 @@ fn configuration(document: Value) -> Result<Configuration, Unreadable> {
             problem: Problem::new(Reason::NotAConfiguration, message),
         });
     }
-    let Some(ObjectKey { namespace, .. }) = key.clone() else {
+    let Some(ConfigurationKey { namespace, .. }) = key.clone() else {
         let message = "metadata.name is missing".to_owned();
         return Err(refused(Reason::Unreadable, message));
     };
@@ -129,8 +130,8 @@ spec:
             (1, 60, 1000)
         );
         assert_eq!(
-            crate::cluster::key_of(&configurations[0].metadata),
-            ObjectKey::new("default", "cameras")
+            crate::store::configuration_key(&configurations[0].metadata),
+            ConfigurationKey::new("default", "cameras")
         );
     }
 

@@ -12,7 +12,7 @@ pub mod manifest;
 pub(crate) mod news;
 pub mod plan;
 
-pub use crate::cluster::key_of;
+pub use crate::cluster::{configuration_key, instance_key, key_of};
 
 use crate::{
     api::{
@@ -21,13 +21,9 @@ use crate::{
         node_devices::SeenDevice,
         reason::Reason,
     },
-    model::{
-        instance_name::InstanceKey, names::ObjectKey, slot_table::SlotChange,
-        typed_names::ConfigurationKey,
-    },
+    model::{instance_name::InstanceKey, slot_table::SlotChange, typed_names::ConfigurationKey},
 };
 use futures::future::BoxFuture;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -38,40 +34,19 @@ use tokio_util::sync::CancellationToken;
 /// The readable Configurations, and the state of the others.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Configurations {
-    pub objects: BTreeMap<ObjectKey, Arc<Configuration>>,
+    pub objects: BTreeMap<ConfigurationKey, Arc<Configuration>>,
     /// Configurations that exist, or may exist, and cannot be read now.
-    pub hidden: BTreeSet<ObjectKey>,
+    pub hidden: BTreeSet<ConfigurationKey>,
     /// True if every manifest was read at least once. Until then an Instance without a Configuration is not an orphan:
     /// its Configuration may be in a file that could not be read yet.
     pub is_complete: bool,
 }
 
 impl Configurations {
-    /// Returns the readable Configurations.
-    pub fn iter(&self) -> impl Iterator<Item = (ConfigurationKey, &Arc<Configuration>)> {
-        (self.objects.iter()).map(|(key, configuration)| (key.clone().typed(), configuration))
-    }
-
-    /// Returns a readable Configuration.
-    pub fn get(&self, key: &ConfigurationKey) -> Option<&Arc<Configuration>> {
-        self.objects.get(&key.untyped())
-    }
-
-    /// Returns the Configurations that exist, or may exist, and cannot be read now.
-    pub fn hidden(&self) -> impl Iterator<Item = ConfigurationKey> {
-        self.hidden.iter().map(|key| key.clone().typed())
-    }
-
     /// Returns whether a Configuration exists, or may exist.
     pub fn may_have(&self, key: &ConfigurationKey) -> bool {
-        let key = key.untyped();
-        self.objects.contains_key(&key) || self.hidden.contains(&key)
+        self.objects.contains_key(key) || self.hidden.contains(key)
     }
-}
-
-/// Returns the key of an Instance.
-pub(crate) fn instance_key(metadata: &ObjectMeta) -> InstanceKey {
-    key_of(metadata).typed()
 }
 
 /// The Instances that concern this node.
@@ -101,8 +76,10 @@ pub trait Store: Send + Sync {
     fn exchange(&self, changes: Vec<Exchange>) -> BoxFuture<'_, Result<(), StoreError>>;
 
     /// Publishes this node's report about each Configuration. A Configuration without a report is gone.
-    fn report(&self, reports: BTreeMap<ObjectKey, Report>)
-    -> BoxFuture<'_, Result<(), StoreError>>;
+    fn report(
+        &self,
+        reports: BTreeMap<ConfigurationKey, Report>,
+    ) -> BoxFuture<'_, Result<(), StoreError>>;
 
     /// Writes a warning Event on an object. The log has the same text.
     fn warn(&self, object: &About, reason: Reason, note: String);
@@ -115,7 +92,7 @@ pub trait Store: Send + Sync {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum About {
     Instance(InstanceKey),
-    Configuration(ObjectKey),
+    Configuration(ConfigurationKey),
 }
 
 /// A change to an Instance that its agent has decided.

@@ -6,9 +6,7 @@ use crate::{
         self,
         watch::{self, Read},
     },
-    model::{
-        instance_name::InstanceKey, resource_name::ResourceName, typed_names::ConfigurationKey,
-    },
+    model::{resource_name::ResourceName, typed_names::ConfigurationKey},
 };
 use kube::{Client, Resource, core::NamespaceResourceScope};
 use serde::de::DeserializeOwned;
@@ -53,7 +51,7 @@ pub(super) async fn instances(
 ) -> Result<Vec<InstanceUse>, Failure> {
     let named = configurations.iter().filter_map(|configuration| {
         let name = configuration.0.as_ref().ok()?.spec.resource()?;
-        Some((cluster::key_of(configuration.meta()).typed(), name))
+        Some((cluster::configuration_key(configuration.meta()), name))
     });
     let named = named.collect();
     let all = all::<Instance>(client, namespaces, "instances.akri.sh").await?;
@@ -64,7 +62,7 @@ fn instance_use(
     instance: Read<Instance>,
     resource_names: &BTreeMap<ConfigurationKey, ResourceName>,
 ) -> InstanceUse {
-    let key: InstanceKey = cluster::key_of(instance.meta()).typed();
+    let key = cluster::instance_key(instance.meta());
     let (configuration, nodes) = match instance.0 {
         Ok(instance) => {
             let nodes = instance.spec.nodes.into_iter().collect();

@@ -170,7 +170,7 @@ impl Agent {
             let configurations = Configurations {
                 objects: (self.world.server.borrow().configurations.iter())
                     .filter(|_| is_known)
-                    .map(|(key, configuration)| (key.untyped(), configuration.clone()))
+                    .map(|(key, configuration)| (key.clone(), configuration.clone()))
                     .collect(),
                 is_complete,
                 ..Configurations::default()

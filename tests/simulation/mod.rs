@@ -43,10 +43,7 @@ use crate::{
     api::configuration::Configuration,
     controller::world::NodeState,
     discovery::plan::SessionSpec,
-    model::{
-        device::DeviceId, instance_name::InstanceName, resource_names::ResourceNames,
-        typed_names::ConfigurationKey,
-    },
+    model::{device::DeviceId, instance_name::InstanceName, resource_names::ResourceNames},
 };
 use api_server::ApiServer;
 use controller::Controller;
@@ -111,7 +108,7 @@ impl World {
         };
         let mut server = ApiServer::default();
         for (configuration, scope) in configurations {
-            let key: ConfigurationKey = crate::store::key_of(&configuration.metadata).typed();
+            let key = crate::store::configuration_key(&configuration.metadata);
             let accepted = AcceptedConfiguration {
                 session: SessionSpec {
                     handler: "simulated".to_owned(),

@@ -12,7 +12,7 @@ use crate::{
     api::{instance::Instance, names, node_devices::NodeDevices},
     backoff::Backoff,
     cluster::{code, is_conflict, is_not_found, is_unprocessable, reason},
-    model::{instance_name::InstanceKey, names::ObjectKey, typed_names::ConfigurationKey},
+    model::{instance_name::InstanceKey, typed_names::ConfigurationKey},
     store::{
         Exchange, Health, InstanceChange, Instances, Report, StoreError, is_same,
         kubernetes::{
@@ -51,7 +51,7 @@ pub(super) struct Store {
     is_listed: watch::Sender<bool>,
     postponed: watch::Sender<()>,
     /// The reports of the agent. The next field has its object from the watch.
-    reports: watch::Sender<BTreeMap<ObjectKey, Report>>,
+    reports: watch::Sender<BTreeMap<ConfigurationKey, Report>>,
     own: watch::Sender<Option<Option<Arc<NodeDevices>>>>,
 }
 
@@ -314,8 +314,6 @@ impl Store {
     }
 
     pub(super) fn report(&self, reports: BTreeMap<ConfigurationKey, Report>) {
-        let reports = reports.into_iter();
-        let reports: BTreeMap<_, _> = reports.map(|(key, of)| (key.untyped(), of)).collect();
         self.reports.send_if_modified(|before| {
             let is_changed = *before != reports;
             *before = reports;

@@ -2,7 +2,7 @@
 use futures::future::BoxFuture;
 use petiole::{
     api::reason::Reason,
-    model::names::ObjectKey,
+    model::typed_names::ConfigurationKey,
     store::{
         About, Configurations, Exchange, InstanceChange, Instances, Report, Store, StoreError,
         folder::FolderStore,
@@ -81,7 +81,7 @@ impl Store for WatchedStore {
 
     fn report(
         &self,
-        reports: BTreeMap<ObjectKey, Report>,
+        reports: BTreeMap<ConfigurationKey, Report>,
     ) -> BoxFuture<'_, Result<(), StoreError>> {
         self.inner.report(reports)
     }

@@ -33,11 +33,11 @@ pub(super) fn validate(world: &World<'_>) -> ValidatedConfigurations {
         let generation = configuration.metadata.generation;
         (validated.generations).extend(generation.map(|generation| (key.clone(), generation)));
         if validated.accepted.len() >= world.max_configurations {
-            validated.problems.insert(key, too_many(world));
+            validated.problems.insert(key.clone(), too_many(world));
             continue;
         }
-        let earlier = before.get(&key);
-        match accept(world, &key, configuration) {
+        let earlier = before.get(key);
+        match accept(world, key, configuration) {
             Ok(accepted) => {
                 let refused = rights::refused_variables(world.variables, &configuration.spec);
                 let handler = &configuration.spec.discovery_handler;
@@ -46,22 +46,22 @@ pub(super) fn validate(world: &World<'_>) -> ValidatedConfigurations {
                     .or_else(|| spec::unused(handler, read))
                     .or_else(|| broken_broker(world, configuration));
                 (validated.problems).extend(flaw.map(|problem| (key.clone(), problem)));
-                validated.accepted.insert(key, accepted);
+                validated.accepted.insert(key.clone(), accepted);
             }
             Err(problem) => {
                 (validated.problems).extend(problem.map(|problem| (key.clone(), problem)));
                 validated
                     .accepted
-                    .extend(earlier.map(|earlier| (key, earlier.clone())));
+                    .extend(earlier.map(|earlier| (key.clone(), earlier.clone())));
             }
         }
     }
     // A manifest that cannot be read just now is no deletion.
-    for key in configurations.hidden() {
-        if let Some(earlier) = before.get(&key) {
+    for key in &configurations.hidden {
+        if let Some(earlier) = before.get(key) {
             validated
                 .accepted
-                .entry(key)
+                .entry(key.clone())
                 .or_insert_with(|| earlier.clone());
         }
     }
@@ -81,8 +81,8 @@ fn broken_broker(world: &World<'_>, configuration: &Configuration) -> Option<Pro
     Some(Problem::new(Reason::BrokerSpecInvalid, message))
 }
 
-fn oldest_first(configurations: &Configurations) -> Vec<(ConfigurationKey, &Arc<Configuration>)> {
-    let mut all: Vec<_> = configurations.iter().collect();
+fn oldest_first(configurations: &Configurations) -> Vec<(&ConfigurationKey, &Arc<Configuration>)> {
+    let mut all: Vec<_> = configurations.objects.iter().collect();
     // Those of a folder have no time, and go by their names.
     all.sort_by_key(|(_, configuration)| configuration.metadata.creation_timestamp.clone());
     all
@@ -102,14 +102,14 @@ pub(super) fn wanted(world: &World<'_>) -> Wanted {
     for (key, configuration) in oldest_first(world.configurations) {
         let is_valid = spec::check(&configuration.spec).is_ok()
             && rights::check_references(&key.namespace, &configuration.spec).is_ok();
-        let selection = selection(world, configuration, world.before.get(&key));
+        let selection = selection(world, configuration, world.before.get(key));
         let handler = &configuration.spec.discovery_handler.name;
         let reads = (world.reads)(handler);
         let is_used = selection == Selection::Selected
             && properties::has_references(configuration, reads)
             && unknown_handler(world, handler).is_none();
         if is_valid && is_used {
-            properties::add_wanted(&mut wanted, &key, configuration, reads);
+            properties::add_wanted(&mut wanted, key, configuration, reads);
         }
     }
     wanted
@@ -197,7 +197,7 @@ fn selection(
 /// not. In a folder no Configuration has a time, and the one that works already keeps the name.
 fn refuse_second_of_a_name(world: &World<'_>, validated: &mut ValidatedConfigurations) {
     let created = |key: &ConfigurationKey| {
-        let there = world.configurations.get(key);
+        let there = world.configurations.objects.get(key);
         let known = there.or_else(|| Some(&validated.accepted.get(key)?.configuration));
         known.and_then(|known| known.metadata.creation_timestamp.clone())
     };
@@ -206,9 +206,9 @@ fn refuse_second_of_a_name(world: &World<'_>, validated: &mut ValidatedConfigura
         let is_new = created.is_none() && !world.before.contains_key(key);
         (is_new, created)
     };
-    let timed = world.configurations.iter().map(|(key, _)| key);
-    let timed: Vec<_> = timed.filter(|key| created(key).is_some()).collect();
-    let keys = validated.accepted.keys().chain(&timed);
+    let timed = world.configurations.objects.keys();
+    let timed = timed.filter(|key| created(key).is_some());
+    let keys = validated.accepted.keys().chain(timed);
     let first = first_of_each_name(keys, age).into_iter();
     let first: BTreeMap<String, ConfigurationKey> =
         (first.map(|(name, key)| (name.to_owned(), key.clone()))).collect();

@@ -11,7 +11,7 @@ use crate::{
         resource_name::{ResourceName, ResourcePrefixes},
         variables::Variables,
     },
-    store::{Configurations, key_of, manifest},
+    store::{Configurations, configuration_key, manifest},
 };
 use std::{
     collections::BTreeSet,
@@ -38,7 +38,9 @@ fn referring(reference: &str) -> String {
 fn configurations(texts: &[String]) -> Configurations {
     let read = (texts.iter()).flat_map(|text| manifest::read(text).unwrap());
     Configurations {
-        objects: read.map(|c| (key_of(&c.metadata), Arc::new(c))).collect(),
+        objects: read
+            .map(|c| (configuration_key(&c.metadata), Arc::new(c)))
+            .collect(),
         is_complete: true,
         ..Configurations::default()
     }

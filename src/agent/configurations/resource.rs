@@ -54,8 +54,8 @@ pub(super) fn checked(
             |d: &str| matches!(d.len(), 6 | 10) && d.bytes().all(|b| b.is_ascii_hexdigit());
         *default_prefix == *name.prefix() && digest.is_some_and(is_digest)
     };
-    let mut others = world.configurations.iter().map(|(key, _)| key);
-    match others.find(instance_of) {
+    let mut others = world.configurations.objects.keys();
+    match others.find(|other| instance_of(other)) {
         Some(other) => {
             let message = format!(
                 "resourceName is {name:?}, which may be the resource of an Instance of {other}: take another name"
@@ -135,9 +135,12 @@ pub(super) fn names(world: &World<'_>, accepted: &Accepted) -> ResourceNames {
         true => ResourceNames::new(prefix),
         false => ResourceNames::before_the_first_read(prefix),
     };
-    let refused = configurations.iter().filter(|(key, configuration)| {
-        configuration.spec.resource_name.is_some() && !accepted.contains_key(key)
-    });
+    let refused = configurations
+        .objects
+        .iter()
+        .filter(|(key, configuration)| {
+            configuration.spec.resource_name.is_some() && !accepted.contains_key(key)
+        });
     for (key, _) in refused {
         names.set(&key.name, None);
     }

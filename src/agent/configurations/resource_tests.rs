@@ -5,7 +5,7 @@ use crate::{
     agent::values::IdsByResource,
     discovery::{Reads, plan::SessionSpec},
     model::{device::Scope, slot_table::Resource, variables::Variables},
-    store::{key_of, manifest},
+    store::{configuration_key, manifest},
 };
 use proptest::prelude::*;
 use std::sync::Arc;
@@ -40,12 +40,11 @@ fn validated_with(
             n + 1
         );
         for c in manifest::read(&text).unwrap() {
-            (configurations.objects).insert(key_of(&c.metadata), Arc::new(c));
+            (configurations.objects).insert(configuration_key(&c.metadata), Arc::new(c));
         }
     }
-    let keys = configurations.iter().map(|(key, _)| key);
-    let keys = keys.chain(before.keys().cloned());
-    let ours = keys.map(|key| key.name).collect();
+    let keys = configurations.objects.keys().chain(before.keys());
+    let ours = keys.map(|key| key.name.clone()).collect();
     let others = offered.map(|offered| foreign(offered, &ours));
     validate(&World {
         configurations: &configurations,

@@ -12,9 +12,9 @@ use crate::{
         device::Device,
         instance_name::InstanceKey,
         instance_name::InstanceName,
-        names::ObjectKey,
         slot::SlotId,
         slot_table::{Claim, ClaimError, Held, Resource, SlotChange},
+        typed_names::ConfigurationKey,
     },
     proto::device_plugin::ContainerAllocateResponse,
     store::About,
@@ -91,7 +91,7 @@ impl Allocator {
                 .map(|key| About::Instance(key.clone())),
             Resource::Configuration(name) => (instances.iter())
                 .find(|(_, instance)| instance.spec.configuration_name == *name)
-                .map(|(key, _)| About::Configuration(ObjectKey::new(&key.namespace, name))),
+                .map(|(key, _)| About::Configuration(ConfigurationKey::new(&key.namespace, name))),
         };
         if let Some(about) = about {
             let note = format!(

@@ -43,7 +43,7 @@ fn are_read(configurations: &Configurations) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::names::ObjectKey;
+    use crate::model::typed_names::ConfigurationKey;
 
     const UNREAD: &str = "the Configurations have not been read";
     const NO_KUBELET: &str = "no kubelet.sock in /var/lib/kubelet/device-plugins";
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn a_configuration_that_cannot_be_read_is_no_reason_to_be_unready() {
         let hidden = Configurations {
-            hidden: [ObjectKey::new("default", "cam")].into(),
+            hidden: [ConfigurationKey::new("default", "cam")].into(),
             ..Configurations::default()
         };
         assert_eq!(missing_with(&hidden, true, &["cam", "cam-1"]), [""; 0]);

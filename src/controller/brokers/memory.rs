@@ -10,10 +10,7 @@ use super::{
 use crate::{
     api::names,
     controller::world::{BrokerPod, World},
-    model::{
-        names::ObjectKey,
-        typed_names::{ConfigurationKey, NodeName},
-    },
+    model::{names::ObjectKey, typed_names::NodeName},
 };
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
@@ -73,8 +70,7 @@ impl Memory {
         (self.moved).retain(|_, at| now < *at + MOVES_APART);
         let owners: BTreeMap<_, _> = (world.instances.iter())
             .filter_map(|(key, instance)| {
-                let configuration: ConfigurationKey =
-                    instance.spec.configuration_key(&key.namespace);
+                let configuration = instance.spec.configuration_key(&key.namespace);
                 Some((instance.metadata.uid.as_deref()?, (key, configuration)))
             })
             .collect();

@@ -221,7 +221,7 @@ impl Place<'_> {
 
 impl<'a> Planner<'a> {
     fn instance(&mut self, key: &'a InstanceKey, instance: &'a Instance) {
-        let configuration: ConfigurationKey = instance.spec.configuration_key(&key.namespace);
+        let configuration = instance.spec.configuration_key(&key.namespace);
         // If the Configuration is gone its Instances will be deleted. If it cannot be read, its brokers stay.
         let known = (self.input.world.configurations).get_key_value(&configuration);
         let Some(((configuration_key, configuration), uid)) =

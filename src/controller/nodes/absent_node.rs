@@ -14,7 +14,7 @@ use tokio::time::Instant;
 /// The time after which a node that is not ready counts as lost. A node that restarts is back by then.
 pub(crate) const LOST_AFTER: Duration = Duration::from_secs(60);
 /// The agent of a node that was taken out joins again by then, if it runs.
-const REJOIN_TIME: Duration = Duration::from_secs(60);
+pub(crate) const REJOIN_TIME: Duration = Duration::from_secs(60);
 /// The shortest and the longest time until the Pods of a deleted node are looked for again.
 const LOOKS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
@@ -136,10 +136,9 @@ impl AbsentNode {
         (self.look.as_ref()).map_or(Pods::Unknown, |look| look.pods)
     }
 
-    /// Returns how long its agent may yet take to join an Instance again.
-    pub(crate) fn rejoins_in(&self, key: &InstanceKey, is_named: bool, now: Instant) -> Duration {
+    /// Returns how long its agent may yet take to join an Instance again that it was taken out of.
+    pub(crate) fn rejoins_in(&self, key: &InstanceKey, now: Instant) -> Duration {
         let out = match self.left.get(key) {
-            _ if is_named => Duration::ZERO,
             Some(left) => now - *left,
             // It was taken out before this process looked, or did not see the device.
             None => (now - self.noticed).min(self.age(now).saturating_sub(LOST_AFTER)),

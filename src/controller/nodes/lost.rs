@@ -14,7 +14,7 @@
 //! node is first seen as lost, and only by a process that did not see the node before. From then on a clock counts that
 //! does not step.
 use super::{
-    absent_node::{AbsentNode, LOST_AFTER, Look, Now, Pods, Wait, Why, object_of},
+    absent_node::{AbsentNode, LOST_AFTER, Look, Now, Pods, REJOIN_TIME, Wait, Why, object_of},
     device_reports::DeviceReports,
 };
 use crate::{
@@ -25,6 +25,7 @@ use crate::{
         world::{NodeState, World},
     },
     model::{
+        device::Scope,
         instance_name::InstanceKey,
         slot::SlotOwner,
         typed_names::{ConfigurationKey, NodeName},
@@ -220,12 +221,12 @@ impl Memory {
         &self,
         node: &NodeName,
         key: &InstanceKey,
-        is_shared: bool,
+        scope: Scope,
         now: Instant,
     ) -> bool {
-        let is_there = |absent: &AbsentNode| match &absent.object_uid {
-            Some(_) if is_shared => absent.has_answered(),
-            Some(_) | None => absent.left.contains_key(key),
+        let is_there = |absent: &AbsentNode| match (scope, &absent.object_uid) {
+            (Scope::Shared, Some(_)) => absent.has_answered(),
+            (Scope::Shared, None) | (Scope::Node, _) => absent.left.contains_key(key),
         };
         self.must_leave(node, now) && !self.absent.get(node).is_some_and(is_there)
     }
@@ -262,7 +263,11 @@ impl Memory {
             return Some(Outlook::Never);
         };
         let by_age = release.saturating_sub(absent.age(now));
-        let left = by_age.max(absent.rejoins_in(place.instance, place.is_named, now));
+        let rejoins = match place.is_named {
+            true => REJOIN_TIME,
+            false => absent.rejoins_in(place.instance, now),
+        };
+        let left = by_age.max(rejoins);
         Some(match left.is_zero() {
             true => Outlook::Free,
             false => Outlook::FreeIn(left),

@@ -8,9 +8,10 @@ use super::{
 use crate::{
     api::{condition, instance::Instance, names},
     model::{
+        device::Scope,
         instance_name::InstanceKey,
         patch::{add, remove},
-        typed_names::{ConfigurationKey, NodeName},
+        typed_names::NodeName,
     },
     store::{
         kubernetes::plan::{self as written, with_map},
@@ -39,17 +40,17 @@ impl Planner<'_> {
         reports: &NodeReports<'_>,
         change: &mut Change,
     ) -> Vec<NodeName> {
-        let is_shared = instance.spec.shared;
-        let of: ConfigurationKey = instance.spec.configuration_key(&key.namespace);
+        let scope = instance.spec.scope();
+        let of = instance.spec.configuration_key(&key.namespace);
         let is_offered =
             |node: &NodeName| reports.get(node).is_some_and(|report| report.is_offered());
         let mut nodes = vec![];
         for node in &instance.spec.nodes {
             if self.is_gone(node) {
                 change.gone.insert(node.clone());
-            } else if self.memory.leaves(node, key, is_shared, self.instant) {
+            } else if self.memory.leaves(node, key, scope, self.instant) {
                 change.absent.push(node.clone());
-            } else if !is_shared
+            } else if scope == Scope::Node
                 || is_offered(node)
                 || !reports.contains_key(node)
                     && !self.device_reports.has_complete_report(&of, node)
@@ -89,7 +90,7 @@ impl Planner<'_> {
         nodes: &mut Vec<NodeName>,
         reports: &NodeReports<'_>,
     ) -> usize {
-        let of: ConfigurationKey = instance.spec.configuration_key(&key.namespace);
+        let of = instance.spec.configuration_key(&key.namespace);
         let configuration = self.world.configurations.get(&of);
         let Some(most) = configuration.and_then(|c| c.spec.max_nodes) else {
             return usize::MAX;
@@ -160,7 +161,7 @@ impl Planner<'_> {
         change: &mut Change,
     ) -> Vec<PatchOperation> {
         let namespace = instance.metadata.namespace.as_deref().unwrap_or_default();
-        let of: ConfigurationKey = instance.spec.configuration_key(namespace);
+        let of = instance.spec.configuration_key(namespace);
         let labels = instance.metadata.labels.as_ref();
         let holders: BTreeSet<NodeName> = holders(instance).map(|(_, node)| node).collect();
         let mut operations = vec![];

@@ -237,8 +237,8 @@ impl Planner<'_> {
     /// joined again.
     fn outlook(&self, key: &InstanceKey, instance: &Instance, node: &NodeName) -> Option<Outlook> {
         let is_named = instance.spec.names_node(node);
-        let is_shared = instance.spec.shared;
-        let leaves = (self.memory).leaves(node, key, is_shared, self.instant);
+        let scope = instance.spec.scope();
+        let leaves = (self.memory).leaves(node, key, scope, self.instant);
         let stays = !self.is_gone(node) && !leaves;
         // Its agent lives, and it is about to join again.
         let is_named = is_named
@@ -261,7 +261,7 @@ impl Planner<'_> {
 
     /// Returns what the Configuration says of slots of lost nodes; one that cannot be read may say never.
     fn release_after(&self, key: &InstanceKey, instance: &Instance) -> Option<Duration> {
-        let of: ConfigurationKey = instance.spec.configuration_key(&key.namespace);
+        let of = instance.spec.configuration_key(&key.namespace);
         let seconds = match self.world.configurations.get(&of) {
             Some(configuration) => configuration.spec.slot_release_seconds,
             None if self.world.unreadable.contains_key(&of) => 0,
@@ -288,7 +288,7 @@ impl Planner<'_> {
                     plan.waits.add(&part, left);
                 }
                 (Outlook::Outage, Some(outage)) => {
-                    let of: ConfigurationKey = instance.spec.configuration_key(&key.namespace);
+                    let of = instance.spec.configuration_key(&key.namespace);
                     let is_news = outage.is_news(&of, self.instant);
                     plan.outage_on.extend(is_news.then_some(of));
                 }
@@ -314,7 +314,7 @@ impl Planner<'_> {
     /// Returns the Configuration of a shared Instance, if it was deleted. The controller then deletes the Instance, because no
     /// agent does.
     fn orphan_of(&self, key: &InstanceKey, instance: &Instance) -> Option<ConfigurationKey> {
-        let of: ConfigurationKey = instance.spec.configuration_key(&key.namespace);
+        let of = instance.spec.configuration_key(&key.namespace);
         let is_there =
             self.world.configurations.contains_key(&of) || self.world.unreadable.contains_key(&of);
         let is_deleting = instance.metadata.deletion_timestamp.is_some();
@@ -331,7 +331,7 @@ impl Planner<'_> {
         // The agent of a node that has no Node says again and again that it sees the device.
         let seen = self.memory.last_seen(instance);
         let calm = seen.map_or(Duration::MAX, |seen| self.instant - seen);
-        let of: ConfigurationKey = instance.spec.configuration_key(&key.namespace);
+        let of = instance.spec.configuration_key(&key.namespace);
         let grace = match self.world.configurations.get(&of) {
             Some(configuration) => {
                 let seconds = u64::try_from(configuration.spec.grace_period_seconds);

@@ -199,7 +199,7 @@ fn instance_service<'a>(
     if instance.metadata.deletion_timestamp.is_some() {
         return None;
     }
-    let of: ConfigurationKey = instance.spec.configuration_key(&key.namespace);
+    let of = instance.spec.configuration_key(&key.namespace);
     let configuration = world.configurations.get(&of)?;
     let owner = Owner {
         kind: "Instance",

@@ -10,7 +10,6 @@ use crate::{
     model::{
         instance_name::InstanceKey,
         patch::{add, remove, test},
-        typed_names::ConfigurationKey,
     },
 };
 use json_patch::{Patch, PatchOperation};
@@ -28,7 +27,7 @@ pub(super) fn patches(
         if instance.metadata.deletion_timestamp.is_some() {
             return None;
         }
-        let of: ConfigurationKey = instance.spec.configuration_key(&key.namespace);
+        let of = instance.spec.configuration_key(&key.namespace);
         let generation = world.configurations.get(&of)?.metadata.generation;
         let report = brokers.get(&of);
         // A report about an earlier generation says nothing of this one.

@@ -26,7 +26,7 @@ use crate::{
     },
     files,
     folder_watch::FolderWatch,
-    model::{names::ObjectKey, typed_names::NodeName},
+    model::typed_names::{ConfigurationKey, NodeName},
 };
 use anyhow::{Context as _, bail};
 use futures::future::BoxFuture;
@@ -73,10 +73,10 @@ struct Written {
     known: Known,
     /// The problems that were found while reading each file.
     unreadable: BTreeMap<String, Vec<Problem>>,
-    reports: BTreeMap<ObjectKey, Report>,
+    reports: BTreeMap<ConfigurationKey, Report>,
     errors: BTreeMap<String, String>,
     /// The status files, each with its content.
-    statuses: BTreeMap<ObjectKey, (Arc<Configuration>, ConfigurationStatus)>,
+    statuses: BTreeMap<ConfigurationKey, (Arc<Configuration>, ConfigurationStatus)>,
 }
 
 impl FolderStore {
@@ -184,7 +184,7 @@ impl Store for FolderStore {
 
     fn report(
         &self,
-        reports: BTreeMap<ObjectKey, Report>,
+        reports: BTreeMap<ConfigurationKey, Report>,
     ) -> BoxFuture<'_, Result<(), StoreError>> {
         Box::pin(self.blocking(move |inner| {
             let mut written = inner.lock();

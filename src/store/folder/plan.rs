@@ -5,8 +5,8 @@ use crate::{
         configuration::{Configuration, ConfigurationStatus, NodeReport, Problem},
         reason::Reason,
     },
-    model::names::ObjectKey,
-    store::{Configurations, Report, key_of, manifest::Unreadable},
+    model::typed_names::ConfigurationKey,
+    store::{Configurations, Report, configuration_key, manifest::Unreadable},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -30,9 +30,9 @@ pub(super) struct File {
 #[derive(Debug, Default)]
 pub(super) struct Known {
     /// The file of each Configuration, including hidden ones.
-    pub(super) files: BTreeMap<ObjectKey, String>,
+    pub(super) files: BTreeMap<ConfigurationKey, String>,
     /// The uptime since which a Configuration has been missing from its file.
-    missing: BTreeMap<ObjectKey, Duration>,
+    missing: BTreeMap<ConfigurationKey, Duration>,
     /// The files that could not be read since the start; `None` before the first reading.
     never_read: Option<BTreeSet<String>>,
 }
@@ -48,7 +48,7 @@ pub(super) struct Stock {
 /// other contents for a while, is deleted.
 pub(super) fn take_stock(files: Vec<File>, known: &mut Known, now: Duration) -> Stock {
     let mut stock = Stock::default();
-    let mut found: BTreeMap<ObjectKey, String> = BTreeMap::new();
+    let mut found: BTreeMap<ConfigurationKey, String> = BTreeMap::new();
     let (mut names, mut opaque) = (BTreeSet::new(), BTreeSet::new());
     for mut file in files {
         if file.configurations.is_empty() && file.unreadable.is_empty() {
@@ -59,7 +59,7 @@ pub(super) fn take_stock(files: Vec<File>, known: &mut Known, now: Duration) -> 
             });
         }
         for configuration in std::mem::take(&mut file.configurations) {
-            let key = key_of(&configuration.metadata);
+            let key = configuration_key(&configuration.metadata);
             match found.get(&key) {
                 Some(earlier) => file.unreadable.push(duplicate(key, earlier)),
                 None => {
@@ -109,7 +109,7 @@ pub(super) fn take_stock(files: Vec<File>, known: &mut Known, now: Duration) -> 
     stock
 }
 
-fn duplicate(key: ObjectKey, earlier: &str) -> Unreadable {
+fn duplicate(key: ConfigurationKey, earlier: &str) -> Unreadable {
     let message = format!("{key} is in {earlier} already; that one is used");
     Unreadable {
         key: Some(key),
@@ -120,10 +120,10 @@ fn duplicate(key: ObjectKey, earlier: &str) -> Unreadable {
 /// Returns the Configurations that are missing from their files, which still exist, each with the start of that time.
 fn missing<'a>(
     known: &'a Known,
-    found: &'a BTreeMap<ObjectKey, String>,
+    found: &'a BTreeMap<ConfigurationKey, String>,
     names: &'a BTreeSet<String>,
     now: Duration,
-) -> impl Iterator<Item = (ObjectKey, Duration)> + 'a {
+) -> impl Iterator<Item = (ConfigurationKey, Duration)> + 'a {
     let missing = (known.files.iter())
         .filter(|(key, file)| !found.contains_key(*key) && names.contains(*file));
     missing.map(move |(key, _)| (key.clone(), known.missing.get(key).copied().unwrap_or(now)))
@@ -133,7 +133,7 @@ fn missing<'a>(
 #[cfg(feature = "kubelet")]
 pub(super) fn is_answered(
     configurations: &Configurations,
-    reports: &BTreeMap<ObjectKey, Report>,
+    reports: &BTreeMap<ConfigurationKey, Report>,
 ) -> bool {
     let mut keys = configurations.objects.keys();
     keys.all(|key| {
@@ -208,7 +208,7 @@ mod tests {
     fn stock(known: &mut Known, seconds: u64, files: &[(&str, &str)]) -> (String, bool) {
         let files = files.iter().map(|(name, text)| file(name, text)).collect();
         let stock = take_stock(files, known, Duration::from_secs(seconds)).configurations;
-        let here = stock.objects.keys().map(|key| key.name.clone());
+        let here = stock.objects.keys().map(|key| key.name.to_string());
         let hidden = stock.hidden.iter().map(|key| format!("({})", key.name));
         (
             here.chain(hidden).collect::<Vec<_>>().join(" "),

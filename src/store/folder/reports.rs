@@ -6,7 +6,8 @@ use super::{
     plan::status_of,
 };
 use crate::{
-    api::configuration::Configuration, files, model::names::ObjectKey, store::StoreError, yaml,
+    api::configuration::Configuration, files, model::typed_names::ConfigurationKey,
+    store::StoreError, yaml,
 };
 use anyhow::Context as _;
 use k8s_openapi::jiff::Timestamp;
@@ -86,7 +87,7 @@ impl Inner {
     }
 
     fn write_statuses(&self, written: &mut Written) -> Result<(), StoreError> {
-        let path = |key: &ObjectKey| {
+        let path = |key: &ConfigurationKey| {
             self.settings
                 .state
                 .join("configurations")

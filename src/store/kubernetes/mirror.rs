@@ -4,7 +4,7 @@ use super::Inner;
 use crate::{
     api::{configuration::Configuration, instance::Instance},
     files,
-    store::{Configurations, Instances, instance_key, key_of},
+    store::{Configurations, Instances, configuration_key, instance_key},
 };
 use anyhow::Context as _;
 use serde::{Serialize, de::DeserializeOwned};
@@ -62,7 +62,7 @@ impl Mirror {
         let all = self.configurations.iter();
         Configurations {
             objects: all
-                .map(|c| (key_of(&c.metadata), Arc::new(c.clone())))
+                .map(|c| (configuration_key(&c.metadata), Arc::new(c.clone())))
                 .collect(),
             ..Configurations::default()
         }

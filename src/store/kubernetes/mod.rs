@@ -27,7 +27,10 @@ use crate::{
         events::{self, Events, about},
         watch as objects,
     },
-    model::{instance_name::InstanceKey, names::ObjectKey, typed_names::NodeName},
+    model::{
+        instance_name::InstanceKey,
+        typed_names::{ConfigurationKey, ConfigurationName, NodeName},
+    },
 };
 use futures::{
     StreamExt as _,
@@ -83,12 +86,12 @@ struct Inner {
     news: watch::Sender<()>,
     configurations: watch::Sender<Arc<Configurations>>,
     /// The Configurations with their status, as on the API server.
-    watched: watch::Sender<objects::Set<Configuration>>,
+    watched: watch::Sender<objects::Set<Configuration, ConfigurationName>>,
     /// The watches of Instances that have received a complete list.
     listed: watch::Sender<BTreeSet<Option<String>>>,
     /// The reports of all Configurations; `None` until the agent has reported. An agent without Configurations reports, too:
     /// its object says that it runs.
-    reports: watch::Sender<Option<BTreeMap<ObjectKey, Report>>>,
+    reports: watch::Sender<Option<BTreeMap<ConfigurationKey, Report>>>,
     /// A channel that changes whenever a write is deferred.
     postponed: watch::Sender<()>,
 }
@@ -162,7 +165,7 @@ impl Store for KubernetesStore {
 
     fn report(
         &self,
-        reports: BTreeMap<ObjectKey, Report>,
+        reports: BTreeMap<ConfigurationKey, Report>,
     ) -> BoxFuture<'_, Result<(), StoreError>> {
         self.inner.reports.send_if_modified(|before| {
             let reports = Some(reports);

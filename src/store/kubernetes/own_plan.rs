@@ -4,13 +4,13 @@ use crate::{
         configuration::Problem,
         node_devices::{ConfigurationView, NodeDevices, NodeDevicesSpec, SeenDevice},
     },
-    model::names::ObjectKey,
+    model::typed_names::ConfigurationKey,
     store::Report,
 };
 use std::collections::BTreeMap;
 
 /// The problems, each with its Configuration.
-pub(crate) type Problems = Vec<(ObjectKey, Problem)>;
+pub(crate) type Problems = Vec<(ConfigurationKey, Problem)>;
 
 /// The next write.
 #[derive(Debug, PartialEq)]
@@ -71,7 +71,7 @@ impl Written {
             .into_iter()
             .flat_map(|object| &object.spec.configurations);
         let all = all.flat_map(|view| {
-            let key = ObjectKey::new(&view.namespace, &view.name);
+            let key = ConfigurationKey::new(&view.namespace, view.name.as_str());
             let problems = view.problems.iter();
             problems.map(move |problem| (key.clone(), problem.clone()))
         });
@@ -81,7 +81,7 @@ impl Written {
 
 /// Returns the problems that are new.
 pub(crate) fn new_problems(before: &Problems, now: &Problems) -> Problems {
-    let is_new = |one: &&(ObjectKey, Problem)| !before.contains(one);
+    let is_new = |one: &&(ConfigurationKey, Problem)| !before.contains(one);
     now.iter().filter(is_new).cloned().collect()
 }
 
@@ -90,7 +90,7 @@ pub(crate) fn new_problems(before: &Problems, now: &Problems) -> Problems {
 const PROPERTIES_MAX: usize = 256 * 1024;
 
 /// Returns the contents that the object should have.
-pub(crate) fn wanted(reports: &BTreeMap<ObjectKey, Report>) -> NodeDevicesSpec {
+pub(crate) fn wanted(reports: &BTreeMap<ConfigurationKey, Report>) -> NodeDevicesSpec {
     let mut left = PROPERTIES_MAX;
     let mut bounded = |device: &SeenDevice| {
         let mut device = device.clone();
@@ -104,9 +104,9 @@ pub(crate) fn wanted(reports: &BTreeMap<ObjectKey, Report>) -> NodeDevicesSpec {
         }
         device
     };
-    let mut view = |(key, report): (&ObjectKey, &Report)| ConfigurationView {
+    let mut view = |(key, report): (&ConfigurationKey, &Report)| ConfigurationView {
         namespace: key.namespace.clone(),
-        name: key.name.clone(),
+        name: key.name.to_string(),
         generation: report.generation,
         complete: report.complete,
         problems: report.problems.clone(),
@@ -220,7 +220,7 @@ mod tests {
             ..Report::default()
         };
         wanted(&BTreeMap::from([(
-            ObjectKey::new("default", "cam"),
+            ConfigurationKey::new("default", "cam"),
             report,
         )]))
     }
@@ -276,7 +276,7 @@ mod tests {
                 ..Report::default()
             };
             wanted(&BTreeMap::from([(
-                ObjectKey::new("default", "cam"),
+                ConfigurationKey::new("default", "cam"),
                 report,
             )]))
         };
@@ -362,7 +362,7 @@ mod tests {
     #[test]
     fn only_problems_that_are_new_are_reported() {
         let problem = |reason| {
-            let key = ObjectKey::new("default", "cam");
+            let key = ConfigurationKey::new("default", "cam");
             (key, Problem::new(reason, "m"))
         };
         let now = vec![problem(Reason::BadName), problem(Reason::BadSpec)];

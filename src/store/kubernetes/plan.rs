@@ -184,16 +184,23 @@ pub(crate) fn exchange(instance: &Instance, node: &str, exchanges: &[&Exchange])
 }
 
 /// Replaces the nodes and conditions in an Instance's status; returns `None` if they are the same. The controller
-/// writes `brokerGeneration` and the condition `BrokersReady`.
+/// writes `brokerGeneration` and the condition `BrokersReady`, also after the Instance was read: conditions are replaced
+/// only if they are still those that were read.
 pub(crate) fn status(instance: &Instance, after: &InstanceStatus) -> Option<Patch> {
     let mut patch = guarded(instance);
     match &instance.status {
         Some(before) if before.nodes == after.nodes && before.conditions == after.conditions => {
             return None;
         }
-        Some(_) => {
-            patch.push(add(&["status", "nodes"], json!(after.nodes)));
-            patch.push(add(&["status", "conditions"], json!(after.conditions)));
+        Some(before) => {
+            if before.nodes != after.nodes {
+                patch.push(add(&["status", "nodes"], json!(after.nodes)));
+            }
+            if before.conditions != after.conditions {
+                let at = ["status", "conditions"];
+                patch.push(test(&at, json!(before.conditions)));
+                patch.push(add(&at, json!(after.conditions)));
+            }
         }
         None if *after == InstanceStatus::default() => return None,
         None => {

@@ -11,6 +11,7 @@ use crate::{
     },
     backoff::Backoff,
     cluster::watch::{self as objects, Objects, Read, apis},
+    model::typed_names::ConfigurationName,
     store::{Configurations, instance_key},
 };
 use futures::{StreamExt as _, stream::select_all};
@@ -171,7 +172,7 @@ fn instance_event(event: Event<Read<Instance>>) -> view::Event {
 }
 
 /// Converts the Configurations for the agent. Their status is left out, because it changes with every node.
-fn configurations(set: &Objects<Configuration>) -> Configurations {
+fn configurations(set: &Objects<Configuration, ConfigurationName>) -> Configurations {
     let mut all = Configurations {
         hidden: set.unreadable.keys().cloned().collect(),
         is_complete: true,

@@ -1,5 +1,5 @@
 use super::*;
-use crate::model::names::ObjectKey;
+use crate::model::typed_names::ConfigurationKey;
 use crate::{
     agent::values::Accepted,
     api::{configuration::DiscoveryHandlerInfo, reason::Reason},
@@ -21,7 +21,7 @@ fn configurations(texts: &[&str]) -> Configurations {
         let text = format!("{{apiVersion: akri.sh/v0, kind: Configuration, {text}}}");
         for c in manifest::read(&text).unwrap() {
             all.objects
-                .insert(crate::store::key_of(&c.metadata), Arc::new(c));
+                .insert(crate::store::configuration_key(&c.metadata), Arc::new(c));
         }
     }
     all
@@ -134,7 +134,9 @@ fn what_was_accepted_goes_on_as_it_was_until_its_successor_is() {
 fn a_manifest_that_cannot_be_read_is_no_deletion_and_a_missing_one_is() {
     let before = validated(&[GOOD], &Accepted::new()).accepted;
     let mut unreadable = Configurations::default();
-    unreadable.hidden.insert(ObjectKey::new("default", "good"));
+    unreadable
+        .hidden
+        .insert(ConfigurationKey::new("default", "good"));
     assert_eq!(validate_all(&unreadable, &before).accepted, before);
     unreadable.hidden.clear();
     assert!(validate_all(&unreadable, &before).accepted.is_empty());

@@ -163,7 +163,7 @@ pub(super) fn keep_the_rest(world: &World<'_>, reports: &mut BTreeMap<Configurat
         return;
     }
     for (key, instance) in world.instances {
-        let of: ConfigurationKey = instance.spec.configuration_key(&key.namespace);
+        let of = instance.spec.configuration_key(&key.namespace);
         let is_accepted = world.validated.accepted.contains_key(&of);
         if is_accepted || !is_merged(world, instance) || !world.configurations.may_have(&of) {
             continue;
@@ -187,8 +187,8 @@ pub(super) fn keep_the_rest(world: &World<'_>, reports: &mut BTreeMap<Configurat
 /// there.
 pub(super) fn is_whole(world: &World<'_>) -> bool {
     let validated = world.validated;
-    let is_validated = |(key, _): (ConfigurationKey, _)| {
-        validated.accepted.contains_key(&key) || validated.problems.contains_key(&key)
+    let is_validated = |key: &ConfigurationKey| {
+        validated.accepted.contains_key(key) || validated.problems.contains_key(key)
     };
-    world.configurations.is_complete && world.configurations.iter().all(is_validated)
+    world.configurations.is_complete && world.configurations.objects.keys().all(is_validated)
 }

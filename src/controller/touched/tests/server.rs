@@ -7,7 +7,7 @@ use crate::{
         status::plan as status,
         world::{BrokerJob, BrokerPod, Meta, OwnedService, World},
     },
-    store::key_of,
+    store::instance_key,
 };
 use json_patch::{Patch, PatchOperation};
 use k8s_openapi::api::core::v1::ServiceSpec;
@@ -65,7 +65,7 @@ impl Server {
             nodes::Action::Create(instance) => {
                 let mut made = (**instance).clone();
                 made.metadata.uid = Some(uid);
-                let key = key_of(&made.metadata).typed();
+                let key = instance_key(&made.metadata);
                 assert!(world.instances.insert(key, Arc::new(made)).is_none());
             }
             nodes::Action::Delete { key, .. } => drop(world.instances.remove(key)),

@@ -183,7 +183,11 @@ fn parse_match<'a>(text: &'a str, budget: &mut Budget) -> Result<(Match, &'a str
     };
     let rest = rest.trim_start();
     let (value, rest) = quoted(rest).ok_or("the value must stand in double quotes")?;
-    let budget = may_be_regex(&field, is_equal).then_some(budget);
+    let may_be_regex = match is_equal {
+        true => is_regex_when_equal(&field),
+        false => is_regex_when_unequal(&field),
+    };
+    let budget = may_be_regex.then_some(budget);
     let pattern = Pattern::new(&value, budget)
         .map_err(|why| format!("the value of {word} is invalid: {why}"))?;
     let one = Match {
@@ -244,18 +248,18 @@ fn field(word: &str, name: Option<&str>) -> Result<Field, String> {
     }
 }
 
-/// Returns whether Akri compares the field by a regular expression instead of by libudev.
-fn may_be_regex(field: &Field, is_equal: bool) -> bool {
-    match field {
-        Field::Attr(_) | Field::Subsystem => false,
-        Field::Devpath | Field::Env(_) | Field::Kernel | Field::Tag => !is_equal,
-        Field::Attrs(_)
-        | Field::Driver
-        | Field::Drivers
-        | Field::Kernels
-        | Field::Subsystems
-        | Field::Tags => true,
-    }
+/// Returns whether Akri compares the field with `==` by a regular expression instead of by libudev.
+fn is_regex_when_equal(field: &Field) -> bool {
+    let by_libudev = matches!(
+        field,
+        Field::Devpath | Field::Env(_) | Field::Kernel | Field::Tag
+    );
+    !by_libudev && is_regex_when_unequal(field)
+}
+
+/// Returns whether Akri compares the field with `!=` by a regular expression instead of by libudev.
+fn is_regex_when_unequal(field: &Field) -> bool {
+    !matches!(field, Field::Attr(_) | Field::Subsystem)
 }
 
 /// Parses a text in quotes. Returns the rest of the text too. `\"` is a quote; any other backslash belongs to the

@@ -145,7 +145,10 @@ impl Querier {
     }
 
     fn ask_on(&mut self, index: u32, now: Duration, send: &mut Vec<Outgoing>) {
-        let may_be_unicast = self.asks_for_unicast;
+        let first = Manner {
+            families: Families::BOTH,
+            wants_unicast: self.asks_for_unicast,
+        };
         let Some(state) = self.links.get_mut(&index) else {
             return;
         };
@@ -158,7 +161,7 @@ impl Querier {
         for (name, kind) in std::mem::take(&mut state.refresh) {
             agenda.add(&name, kind, Families::BOTH);
         }
-        ask_browses(state, &mut agenda, may_be_unicast, now);
+        ask_browses(state, &mut agenda, first, now);
         let asked = ask_instances(state, &self.cache, &mut agenda, now);
         self.dirty.extend(asked);
         ask_hosts(state, &self.cache, &mut agenda, now);
@@ -193,17 +196,18 @@ fn stretch(state: &LinkState) -> f64 {
     (bytes / round).max(1.0)
 }
 
-fn ask_browses(state: &mut LinkState, agenda: &mut Agenda, may_be_unicast: bool, now: Duration) {
+/// Asks for the types that are browsed. Only the first question may be answered by unicast (RFC 6762 5.4).
+fn ask_browses(state: &mut LinkState, agenda: &mut Agenda, first: Manner, now: Duration) {
+    let later = Manner {
+        wants_unicast: false,
+        ..first
+    };
     for (name, browse) in &mut state.browses {
         if browse.series.is_due(now) {
             let is_first = browse.series.sent == 0;
             browse.series.asked(now);
             let key = (name.clone(), Kind::Ptr);
-            let manner = Manner {
-                families: Families::BOTH,
-                // The first question may be answered by unicast (RFC 6762 5.4).
-                wants_unicast: is_first && may_be_unicast,
-            };
+            let manner = if is_first { first } else { later };
             agenda.questions.entry(key).or_insert(manner);
         }
     }

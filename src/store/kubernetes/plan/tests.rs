@@ -1,7 +1,10 @@
 use super::*;
-use crate::store::{
-    fixtures::exchange_of,
-    plan::{exchanged, says_exception, with_health},
+use crate::{
+    api::condition::{Condition, ConditionStatus, ConditionType},
+    store::{
+        fixtures::exchange_of,
+        plan::{exchanged, says_exception, with_health},
+    },
 };
 
 fn camera(nodes: &[&str]) -> Instance {
@@ -155,6 +158,44 @@ fn only_what_is_not_well_is_said_and_the_end_of_it() {
         "a",
         &state(true)
     ));
+}
+
+#[test]
+fn a_condition_that_the_controller_wrote_meanwhile_stays() {
+    let state = |is_healthy| Health {
+        is_healthy,
+        connection: None,
+        trouble: None,
+    };
+    let lost = health(&camera(&["a"]), "a", &state(false), "t1").unwrap();
+    let read = patched(&camera(&["a"]), &lost).unwrap();
+    let mut now = read.clone();
+    let conditions = &mut now.status.as_mut().unwrap().conditions;
+    conditions.push(Condition::new(
+        ConditionType::BrokersReady,
+        ConditionStatus::False,
+        "BrokerImage",
+        String::new(),
+        "t2",
+    ));
+    let said = |instance: &Instance| -> Vec<String> {
+        let conditions = instance.status.iter().flat_map(|s| &s.conditions);
+        conditions
+            .map(|c| format!("{} {}", c.type_, c.status))
+            .collect()
+    };
+    let stale = health(&read, "a", &state(true), "t3").unwrap();
+    assert!(patched(&now, &stale).is_err(), "{stale}");
+    let fresh = health(&now, "a", &state(true), "t3").unwrap();
+    let back = patched(&now, &fresh).unwrap();
+    assert_eq!(said(&back), ["Available True", "BrokersReady False"]);
+    // A patch of the nodes alone says nothing of conditions.
+    let mut after = read.status.clone().unwrap();
+    after.nodes.clear();
+    let nodes = status(&read, &after).unwrap();
+    let emptied = patched(&now, &nodes).unwrap();
+    assert_eq!(said(&emptied), said(&now));
+    assert_eq!(emptied.status.unwrap().nodes, []);
 }
 
 #[test]
