@@ -43,7 +43,8 @@ struct Flags {
     bench: bool,
 }
 
-#[tokio::main(flavor = "current_thread")]
+// On one thread, each claim would wait for the work of all agents, whatever the cores of the machine.
+#[tokio::main]
 async fn main() -> ExitCode {
     let flags = Flags::parse();
     if !flags.bench {
