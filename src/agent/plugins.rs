@@ -86,16 +86,13 @@ pub(super) async fn run(
         if is_due {
             // What is marked as seen is read after that, so that nothing that changes meanwhile is missed.
             let is_unobserved = slots.borrow().has_unobserved();
-            plugins.are_gone_due |= is_unobserved
-                || news.has_changed()?
-                || discoveries.has_changed()?
-                || validated.has_changed()?;
-            news.mark_unchanged();
-            discoveries.mark_unchanged();
-            if is_unobserved || instances.has_changed()? || validated.has_changed()? {
-                plugins.is_plan_due |= validated.has_changed()?;
+            let is_validated = validated.borrow_and_update().has_changed();
+            let is_news = news.borrow_and_update().has_changed();
+            let is_found = discoveries.borrow_and_update().has_changed();
+            plugins.is_plan_due |= is_validated;
+            plugins.is_gone_stale |= is_unobserved || is_validated || is_news || is_found;
+            if is_unobserved || is_validated || instances.borrow_and_update().has_changed() {
                 instances.mark_unchanged();
-                validated.mark_unchanged();
                 plugins.observe();
             }
             slots.mark_unchanged();
@@ -154,8 +151,8 @@ struct Plugins {
     slot_limit: u32,
     /// The Instances whose device was gone when slots were published last.
     gone: BTreeSet<InstanceName>,
-    /// True if the devices of other Instances than those in `gone` may be gone.
-    are_gone_due: bool,
+    /// True if `gone` may be out of date.
+    is_gone_stale: bool,
     /// True if other plugins may be wanted than those that run.
     is_plan_due: bool,
     shutdown: CancellationToken,
@@ -178,7 +175,7 @@ impl Plugins {
             slot_limit: 0,
             accepted: BTreeSet::new(),
             gone: BTreeSet::new(),
-            are_gone_due: true,
+            is_gone_stale: true,
             is_plan_due: true,
             shutdown: shutdown.clone(),
             inputs,
@@ -222,6 +219,7 @@ impl Plugins {
                 })
             };
             self.is_plan_due |= !gone.is_empty() || pairs.iter().any(has_others);
+            self.is_gone_stale |= pairs.iter().any(|pair| pair.before.is_none());
             slots.observe_changes(
                 pairs.into_iter().map(|plan::Pair { key, now, .. }| {
                     let mut observed = observed_slots(key, now, node);
@@ -321,7 +319,7 @@ impl Plugins {
 
     /// Sends each plugin its slots, if they have changed.
     async fn publish_slots(&mut self) {
-        let gone = match std::mem::take(&mut self.are_gone_due) {
+        let gone = match std::mem::take(&mut self.is_gone_stale) {
             true => self.gone(),
             false => self.gone.clone(),
         };

@@ -57,8 +57,8 @@ pub trait Store: Send + Sync {
 
     fn instances(&self) -> watch::Receiver<Arc<Instances>>;
 
-    /// Returns a channel that changes with the Instances, if anything changed but the slots of other nodes. In a large
-    /// cluster nearly all changes are these.
+    /// Returns a channel that changes with the Instances, but not if the only change is which slots other nodes hold. In a
+    /// large cluster nearly all changes are such.
     fn news(&self) -> watch::Receiver<()>;
 
     /// Returns the Instances that this node knew when its last agent ended. Some of them may be gone.

@@ -52,7 +52,7 @@ pub(crate) struct Compared<'a> {
     pub(crate) gone: Vec<InstanceKey>,
 }
 
-/// Compares two sets in one pass, because this happens at each claim of another node.
+/// Compares two sets in one pass, because this happens ten times a second while other nodes claim slots.
 pub(crate) fn compare<'a>(before: &'a Instances, now: &'a Instances) -> Compared<'a> {
     let mut gone = vec![];
     let mut earlier = before.iter().peekable();

@@ -103,7 +103,9 @@ impl Inner {
         self.instances.send_if_modified(|current| {
             let is_changed = !is_same(current, &instances);
             *current = Arc::new(instances);
-            self.news.send_replace(());
+            if is_changed {
+                self.news.send_replace(());
+            }
             is_changed
         });
     }

@@ -161,7 +161,7 @@ impl Store for FolderStore {
         self.inner.instances.subscribe()
     }
 
-    /// There are no other nodes.
+    /// There are no other nodes, so every change is news.
     fn news(&self) -> watch::Receiver<()> {
         self.inner.news.subscribe()
     }

@@ -82,7 +82,7 @@ struct Inner {
     /// The known Instances. The lock is never held over an await.
     known: Mutex<Known>,
     instances: watch::Sender<Arc<Instances>>,
-    /// Changes with the Instances, if anything changed but the slots of other nodes.
+    /// Changes with the Instances, but not if the only change is which slots other nodes hold.
     news: watch::Sender<()>,
     configurations: watch::Sender<Arc<Configurations>>,
     /// The Configurations with their status, as on the API server.
@@ -222,8 +222,8 @@ impl Inner {
 
     /// Publishes the Instances. Before the first list nothing is published, because an empty set would be wrong.
     fn publish(&self) {
-        // Both are read under the lock of the channel: of two publications the later one is newer, and a task that one of the
-        // channels wakes sees what both say.
+        // The Instances are read under the lock of the channel, so that of two publications the later one is newer; and whom
+        // `news` wakes reads them after that.
         self.instances.send_if_modified(|current| {
             let published = self.change(|known| {
                 let is_news = known.has_begun() && known.take_news();
@@ -235,7 +235,7 @@ impl Inner {
             };
             let is_changed = !is_same(current, &now);
             *current = Arc::new(now);
-            if is_news {
+            if is_news && is_changed {
                 self.news.send_replace(());
             }
             is_changed

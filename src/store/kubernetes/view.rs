@@ -47,7 +47,7 @@ pub(crate) struct Known {
     /// yet.
     node: String,
     earlier: Instances,
-    /// True if anything changed since the last publication but the slots of other nodes.
+    /// True if more changed since the last publication than which slots other nodes hold.
     has_news: bool,
     /// True if a list has arrived, or the Instances of an earlier run are used instead.
     has_begun: bool,
@@ -74,12 +74,12 @@ impl Known {
         self.has_begun
     }
 
-    /// Returns whether anything is to be published but the slots of other nodes.
+    /// Returns whether more is to be published than which slots other nodes hold.
     pub(crate) fn has_news(&self) -> bool {
         self.has_news
     }
 
-    /// Records a publication. Returns whether it is of anything but the slots of other nodes.
+    /// Records a publication. Returns whether it says more than which slots other nodes hold.
     pub(crate) fn take_news(&mut self) -> bool {
         std::mem::take(&mut self.has_news)
     }

@@ -28,8 +28,8 @@ use tracing::warn;
 /// The wait between two attempts at pending writes.
 const FIRST_RETRY: Duration = Duration::from_millis(500);
 const LAST_RETRY: Duration = Duration::from_secs(10);
-/// The shortest time between two publications of which the second only says which slots other nodes hold. A publication
-/// costs in proportion to all Instances, and in a large cluster nearly all changes are these.
+/// The shortest time between two publications of events of which the second only says which slots other nodes hold. A
+/// publication costs in proportion to all Instances, and in a large cluster nearly all changes are such.
 const BETWEEN_OTHERS: Duration = Duration::from_millis(100);
 
 impl Inner {
@@ -72,7 +72,8 @@ impl Inner {
                 batch = streams.next() => {
                     let Some((namespace, batch)) = batch else { return Ok(()) };
                     self.take(&namespace, batch);
-                    if self.change(|known| known.has_news()) {
+                    // A write of what is pending may take long.
+                    if self.change(|known| known.has_news() || known.is_pending()) {
                         self.publish();
                         (published, due) = (Instant::now(), None);
                     } else {
