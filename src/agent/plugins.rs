@@ -31,6 +31,7 @@ use crate::{
     telemetry::metrics,
 };
 use allocate::Allocator;
+use inputs::Watched;
 pub(super) use inputs::{Inputs, Published};
 pub(super) use leftovers::remove_left_over_sockets;
 use plan::Action;
@@ -69,32 +70,18 @@ pub(super) async fn run(
     published: Published,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
-    let (mut instances, mut slots) = (inputs.store.instances(), inputs.table.subscribe());
-    let mut news = inputs.store.news();
+    let mut slots = inputs.table.subscribe();
+    let mut watched = inputs.watched();
     let Inputs {
-        mut discoveries,
-        mut validated,
         kubelet_folder: mut folder,
         resend: mut resent,
         ..
     } = inputs.clone();
-    validated.mark_changed();
     let mut plugins = Plugins::new(inputs, requests, published, &shutdown)?;
-    instances.mark_changed();
     let mut is_due = true;
     loop {
         if is_due {
-            // What is marked as seen is read after that, so that nothing that changes meanwhile is missed.
-            let is_unobserved = slots.borrow().has_unobserved();
-            let is_validated = validated.borrow_and_update().has_changed();
-            let is_news = news.borrow_and_update().has_changed();
-            let is_found = discoveries.borrow_and_update().has_changed();
-            plugins.is_plan_due |= is_validated;
-            plugins.is_gone_stale |= is_unobserved || is_validated || is_news || is_found;
-            if is_unobserved || is_validated || instances.borrow_and_update().has_changed() {
-                instances.mark_unchanged();
-                plugins.observe();
-            }
+            plugins.take_over(&mut watched);
             slots.mark_unchanged();
             if plugins.is_plan_due {
                 plugins.reconcile().await;
@@ -104,11 +91,11 @@ pub(super) async fn run(
         is_due = true;
         tokio::select! {
             () = shutdown.cancelled() => break,
-            changed = instances.changed() => { changed?; instances.mark_changed(); }
-            changed = discoveries.changed() => { changed?; discoveries.mark_changed(); }
+            changed = watched.instances.changed() => { changed?; watched.instances.mark_changed(); }
+            changed = watched.discoveries.changed() => { changed?; watched.discoveries.mark_changed(); }
             changed = slots.changed() => changed?,
             // What the resources are called, and whose Instances they are.
-            changed = validated.changed() => { changed?; validated.mark_changed(); }
+            changed = watched.validated.changed() => { changed?; watched.validated.mark_changed(); }
             changed = resent.changed() => {
                 changed?;
                 plugins.resend(resent.borrow_and_update().as_ref());
@@ -181,6 +168,21 @@ impl Plugins {
             inputs,
             published,
         })
+    }
+
+    /// Takes over what has changed. What is marked as seen is read after that, so that nothing that changes meanwhile is
+    /// missed.
+    fn take_over(&mut self, watched: &mut Watched) {
+        let is_unobserved = self.inputs.table.borrow().has_unobserved();
+        let is_validated = watched.validated.borrow_and_update().has_changed();
+        let is_news = watched.news.borrow_and_update().has_changed();
+        let is_found = watched.discoveries.borrow_and_update().has_changed();
+        let is_changed = watched.instances.borrow_and_update().has_changed();
+        self.is_plan_due |= is_validated;
+        self.is_gone_stale |= is_unobserved || is_validated || is_news || is_found;
+        if is_unobserved || is_validated || is_changed {
+            self.observe();
+        }
     }
 
     /// Updates the slot table with the Instances that changed, and those whose Configuration is accepted now and was not, or the

@@ -34,6 +34,8 @@ use tracing::{info, warn};
 const LATE_TIMEOUT: Duration = Duration::from_secs(30);
 /// The number of times that one claim is tried, if other nodes take its slots first.
 const TRIES: usize = 3;
+/// The longest wait until the table shows that another node has a slot. The store knows it by then.
+const OBSERVED_WITHIN: Duration = Duration::from_millis(300);
 
 /// The claims and releases of one node, and what they need.
 pub(super) struct Slots {
@@ -147,6 +149,7 @@ async fn claim(slots: &Slots, request: ClaimRequest) -> Option<BoxFuture<'_, ()>
                 Written::Done => break (claim, undo),
                 Written::Refused(StoreError::SlotTaken { .. }) if tries < TRIES => {
                     write_each(slots, undo, "claim undone").await;
+                    observed(slots, &request, &claim).await;
                 }
                 Written::Refused(error) => {
                     answer(request.reply, Err(Refusal::Store(error)));
@@ -167,6 +170,21 @@ async fn claim(slots: &Slots, request: ClaimRequest) -> Option<BoxFuture<'_, ()>
         return Some(write_each(slots, undo, "claim undone").boxed());
     }
     None
+}
+
+/// Waits until the table plans another claim than one whose slot another node has taken: all nodes prefer the same slots,
+/// so the same claim would fail again.
+async fn observed(slots: &Slots, request: &ClaimRequest, failed: &Claim) {
+    let ClaimRequest {
+        resource,
+        containers,
+        gone,
+        ..
+    } = request;
+    let mut table = slots.table.subscribe();
+    let is_observed =
+        table.wait_for(|table| table.plan_claim(resource, containers, gone).as_ref() != Ok(failed));
+    timeout(OBSERVED_WITHIN, is_observed).await.map(drop).ok();
 }
 
 /// A write that was too late may still be carried out: it is undone after that, not before. Its slots count as being
@@ -303,3 +321,6 @@ async fn write_one(slots: &Slots, exchange: Exchange, what: &'static str) {
     let done = matches!(written, Ok(Ok(()))).then(|| slots.clock.uptime());
     slots.table.settle(std::slice::from_ref(&change), done);
 }
+
+#[cfg(test)]
+mod tests;

@@ -29,6 +29,7 @@ use tokio::sync::{mpsc, oneshot};
 const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 const LATE_TIMEOUT: Duration = Duration::from_secs(30);
 const TRIES: usize = 3;
+const OBSERVED_WITHIN: Duration = Duration::from_millis(300);
 
 pub(super) enum Request {
     Claim(ClaimRequest),
@@ -128,6 +129,7 @@ async fn claim(agent: Rc<Agent>, request: ClaimRequest) -> Option<Beside> {
                 Written::Done => break (claim, undo),
                 Written::Refused(StoreError::SlotTaken { .. }) if tries < TRIES => {
                     write_back(&agent, undo).await;
+                    observed(&agent, &request, &claim).await;
                 }
                 Written::Refused(error) => {
                     request.reply.send(Err(error.to_string())).ok();
@@ -142,6 +144,21 @@ async fn claim(agent: Rc<Agent>, request: ClaimRequest) -> Option<Beside> {
     };
     let is_given_up = request.reply.send(Ok(claim)).is_err();
     (is_given_up && !undo.is_empty()).then(|| write_back(&agent, undo))
+}
+
+async fn observed(agent: &Agent, request: &ClaimRequest, failed: &Claim) {
+    let mut slots = agent.slots.subscribe();
+    let is_observed = slots.wait_for(|slots| {
+        slots
+            .plan_claim(&request.resource, &request.containers, &request.gone)
+            .as_ref()
+            != Ok(failed)
+    });
+    let machine = agent.machine();
+    (machine
+        .timeout(OBSERVED_WITHIN, Box::pin(is_observed))
+        .await)
+        .map(drop);
 }
 
 fn undo_late(agent: Rc<Agent>, claim: Claim, rest: Write, undo: Vec<Exchange>) -> Beside {

@@ -8,7 +8,7 @@ use crate::{
     },
     discovery::session::Discoveries,
     model::resource_name::ResourceName,
-    store::Store,
+    store::{Instances, Store},
     telemetry::metrics,
 };
 use std::{collections::BTreeSet, sync::Arc};
@@ -28,6 +28,29 @@ pub(in crate::agent) struct Inputs {
     pub(in crate::agent) kubelet_folder: watch::Receiver<KubeletFolder>,
     /// The resource whose plugin sends its list to the kubelet once more.
     pub(in crate::agent) resend: watch::Receiver<Option<ResourceName>>,
+}
+
+impl Inputs {
+    /// Returns receivers for which everything has just changed.
+    pub(super) fn watched(&self) -> Watched {
+        let mut watched = Watched {
+            instances: self.store.instances(),
+            news: self.store.news(),
+            discoveries: self.discoveries.clone(),
+            validated: self.validated.clone(),
+        };
+        watched.validated.mark_changed();
+        watched.instances.mark_changed();
+        watched
+    }
+}
+
+/// The inputs that decide which slots there are, and of which devices.
+pub(super) struct Watched {
+    pub(super) instances: watch::Receiver<Arc<Instances>>,
+    pub(super) news: watch::Receiver<()>,
+    pub(super) discoveries: watch::Receiver<Arc<Discoveries>>,
+    pub(super) validated: watch::Receiver<Arc<ValidatedConfigurations>>,
 }
 
 /// The values that the plugins publish.

@@ -1,0 +1,117 @@
+use super::*;
+use crate::{
+    api::reason::Reason,
+    model::{
+        instance_name::InstanceKey,
+        slot_table::{ObservedSlots, Precedence, Resource},
+        typed_names::ConfigurationKey,
+    },
+    store::{About, Configurations, InstanceChange, Instances, Report, Store},
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::atomic::{AtomicUsize, Ordering},
+};
+use tokio::{sync::watch, time::sleep};
+
+/// A store in which another node takes the preferred slot just before this one.
+#[derive(Default)]
+struct Contended {
+    writes: AtomicUsize,
+}
+
+impl Store for Contended {
+    fn configurations(&self) -> watch::Receiver<Arc<Configurations>> {
+        watch::Sender::default().subscribe()
+    }
+
+    fn instances(&self) -> watch::Receiver<Arc<Instances>> {
+        watch::Sender::default().subscribe()
+    }
+
+    fn news(&self) -> watch::Receiver<()> {
+        watch::Sender::default().subscribe()
+    }
+
+    fn earlier(&self) -> Instances {
+        Instances::new()
+    }
+
+    fn merges(&self) -> bool {
+        true
+    }
+
+    fn apply(&self, _: Vec<InstanceChange>) -> BoxFuture<'_, Vec<Result<(), StoreError>>> {
+        Box::pin(async { vec![] })
+    }
+
+    fn exchange(&self, exchanges: Vec<Exchange>) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.writes.fetch_add(1, Ordering::Relaxed);
+        Box::pin(async move {
+            match exchanges[0].change.slot.index {
+                PREFERRED => Err(StoreError::SlotTaken {
+                    instance: InstanceKey::new("default", "cam-1"),
+                    slot: format!("cam-1-{PREFERRED}"),
+                    owner: "node-b".to_owned(),
+                }),
+                _ => Ok(()),
+            }
+        })
+    }
+
+    fn report(
+        &self,
+        _: BTreeMap<ConfigurationKey, Report>,
+    ) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn warn(&self, _: &About, _: Reason, _: String) {}
+
+    fn run(&self, _: CancellationToken) -> BoxFuture<'_, anyhow::Result<()>> {
+        Box::pin(async { Ok(()) })
+    }
+}
+
+/// The slot that every node claims first: the last free one.
+const PREFERRED: u32 = 3;
+
+fn observed_with(owner: &str) -> ObservedSlots {
+    ObservedSlots {
+        key: InstanceKey::new("default", "cam-1"),
+        precedence: Precedence::default(),
+        configuration: "cam".into(),
+        capacity: PREFERRED + 1,
+        is_offered: true,
+        usage: BTreeMap::from([(format!("cam-1-{PREFERRED}"), owner.to_owned())]),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_another_node_beats_is_tried_with_another_slot_once_the_table_shows_it() {
+    let table = SharedTable::new("node-a");
+    table.observe(|slots| slots.observe([observed_with("")]));
+    let store = Arc::new(Contended::default());
+    let slots = Slots {
+        store: store.clone(),
+        clock: Clock::start(),
+        table: table.clone(),
+    };
+    let (reply, answer) = oneshot::channel();
+    let request = ClaimRequest {
+        resource: Resource::Configuration("cam".into()),
+        containers: vec![vec!["cam-0".to_owned()]],
+        gone: BTreeSet::new(),
+        connections: BTreeMap::from([("cam-1".into(), "digest".to_owned())]),
+        reply,
+    };
+    let late_news = async {
+        sleep(OBSERVED_WITHIN / 2).await;
+        table.observe(|slots| slots.observe([observed_with("node-b")]));
+    };
+    tokio::join!(claim(&slots, request), late_news);
+    let claim = answer.await.unwrap().unwrap();
+    let claimed: Vec<u32> = claim.changes().map(|change| change.slot.index).collect();
+    assert_eq!(claimed, [PREFERRED - 1]);
+    assert_eq!(store.writes.load(Ordering::Relaxed), 2);
+}
