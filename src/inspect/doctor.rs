@@ -184,18 +184,19 @@ fn nodes(facts: &Facts) -> Vec<Check> {
             let looks = snapshot.configurations.iter();
             let mut looks = looks.filter(|(key, configuration)| snapshot.is_watched(&key.namespace) && configuration.selects(&labels));
             if looks.next().is_none() {
-                return Some(check(Level::Ok, format!("node {node}: agent ready, no Configuration for this node yet")));
+                return Some(check(Level::Ok, format!("node {node}: agent ready, no Configuration{} for this node yet", snapshot.readable_objects())));
             }
             return Some(check(Level::Fail, format!("node {node}: its agent runs and has written no NodeDevices {node}: kubectl -n {} logs {}", key.namespace, key.name)));
         };
         let views = &devices.configurations;
+        let readable = snapshot.readable_objects();
         let problem = views.iter().find_map(|view| Some((view, view.problems.first()?)));
         let instances = snapshot.instances.values();
         let offered = instances.filter(|instance| instance.spec.names_node(node)).count();
         Some(match problem {
-            None => check(Level::Ok, format!("node {node}: agent ready, {} Configurations, {offered} devices offered", views.len())),
+            None => check(Level::Ok, format!("node {node}: agent ready, {} Configurations, {offered} devices offered{readable}", views.len())),
             Some((view, problem)) => check(Level::Warn, format!(
-                "node {node}: agent ready, {offered} devices offered, and a problem with Configuration {}/{} ({}): petiole why -n {} configuration/{}",
+                "node {node}: agent ready, {offered} devices offered{readable}, and a problem with Configuration {}/{} ({}): petiole why -n {} configuration/{}",
                 view.namespace, view.name, problem.reason, view.namespace, view.name
             )),
         })

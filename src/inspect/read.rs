@@ -32,6 +32,7 @@ pub async fn everything(client: &Client, namespace: &str) -> anyhow::Result<Snap
             let mut snapshot = objects(client, Some(namespace)).await?;
             let unread = format!("{e:#}, so objects of other namespaces are not known");
             snapshot.unread.push(unread);
+            snapshot.hidden.objects = true;
             snapshot
         }
     };

@@ -48,6 +48,8 @@ pub struct Snapshot {
 /// The lists that could not be read as a whole. An object that is missing in such a list may exist.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Hidden {
+    /// The Configurations and Instances of other namespaces than the one that is asked about.
+    pub objects: bool,
     pub nodes: bool,
     /// The Pods of all namespaces.
     pub pods: bool,
@@ -66,9 +68,17 @@ pub(crate) enum Owner {
 impl Snapshot {
     /// Returns the sentence about an object of which nothing bad is known.
     pub(crate) fn nothing_is_missing(&self) -> &'static str {
-        match self.hidden.pods || self.hidden.nodes {
+        match self.hidden.pods || self.hidden.nodes || self.hidden.objects {
             true => "Nothing is missing in what you may read.",
             false => "Nothing is missing.",
+        }
+    }
+
+    /// Returns the words that follow "no Configuration" in a sentence: one that cannot be read may exist.
+    pub(crate) fn readable_objects(&self) -> &'static str {
+        match self.hidden.objects {
+            true => " that you may read",
+            false => "",
         }
     }
 

@@ -286,3 +286,20 @@ fn an_agent_that_is_not_ready_fails() {
         "kubectl -n petiole logs agent-node-1",
     );
 }
+
+#[test]
+fn devices_of_namespaces_that_cannot_be_read_are_not_counted_as_all() {
+    let mut facts = well();
+    facts.snapshot.hidden.objects = true;
+    let says =
+        |facts: &Facts, text: &str| checks(facts).iter().any(|check| check.text.ends_with(text));
+    assert!(says(
+        &facts,
+        "1 Configurations, 0 devices offered that you may read"
+    ));
+    facts.snapshot.node_devices.clear();
+    assert!(says(
+        &facts,
+        "no Configuration that you may read for this node yet"
+    ));
+}

@@ -116,3 +116,75 @@ fn agents_and_controllers_that_cannot_be_read_are_not_missing() {
         ),
     ]);
 }
+
+#[test]
+fn a_resource_of_a_namespace_that_cannot_be_read_may_be_offered() {
+    let asks = |resource: &str| {
+        let world = World::new().pending("web", resource);
+        world.without_other_namespaces()
+    };
+    let none = |mut world: World| {
+        world.configurations.clear();
+        world.instances.clear();
+        world
+    };
+    let says = &[
+        "no Configuration or Instance that you may read offers",
+        "One of another namespace may.",
+    ];
+    run(vec![
+        case(
+            "it waits, and nothing is known",
+            none(asks("akri.sh/lamp")),
+            Cause::UnknownResource,
+            says,
+            "",
+        ),
+        case(
+            "it waits, and others are known",
+            asks("akri.sh/thermometer"),
+            Cause::UnknownResource,
+            says,
+            "",
+        ),
+        case(
+            "another name is similar",
+            asks("akri.sh/cma"),
+            Cause::UnknownResource,
+            &["One of another namespace may; or akri.sh/cam was meant"],
+            "",
+        ),
+        case(
+            "it runs",
+            none(asks("akri.sh/lamp").on("node-1", "Running")),
+            Cause::Fine,
+            &["that you may read offers akri.sh/lamp: one of another namespace may."],
+            "",
+        ),
+        case(
+            "its resource has a prefix of its own",
+            asks("devices.example.org/lamp").on("node-1", "Pending"),
+            Cause::NoResourceRequested,
+            &["name no resource of a Configuration that you may read"],
+            "",
+        ),
+    ]);
+    let explained = |world: World| explain(&world.snapshot(), &pod("web"), World::now());
+    for resource in ["akri.sh/lamp", "akri.sh/cma"] {
+        // No command changes or deletes a Pod that may be right.
+        assert_eq!(
+            explained(asks(resource)).findings[0].next,
+            None,
+            "{resource}"
+        );
+    }
+    let fine = explain(
+        &World::new().without_other_namespaces().snapshot(),
+        &configuration("cam"),
+        World::now(),
+    );
+    assert!(
+        fine.text()
+            .contains("Nothing is missing in what you may read.")
+    );
+}
