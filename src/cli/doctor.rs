@@ -126,7 +126,7 @@ const RIGHTS: &[Needed] = &[
         "delete",
         names::GROUP,
         "configurations",
-        Scope::Namespaces,
+        Scope::AllNamespaces,
     ),
 ];
 

@@ -1,5 +1,6 @@
 //! Checks an installation: its definitions, its Pods, each node, and what is left of earlier ones. Pure.
 use super::{
+    follow::UNWATCHED_PAUSE,
     nodes::is_node_ready,
     pods::{image_of, inspection, is_ready, label, node_of},
     snapshot::{Snapshot, VERSION},
@@ -145,6 +146,8 @@ fn rights(facts: &Facts) -> Vec<Check> {
         let text = match granted {
             Granted::Whole => return None,
             Granted::In(namespace) => format!("you may {verb} {resource} in the namespace {namespace} only, to which `petiole {command}` is limited"),
+            // The commands that watch look from time to time instead.
+            Granted::Nothing if *verb == "watch" => format!("you may not {verb} {resource}{place}, so `petiole {command}` looks every {} s", UNWATCHED_PAUSE.as_secs()),
             Granted::Nothing => format!("you may not {verb} {resource}{place}, which `petiole {command}` needs"),
         };
         Some(check(Level::Warn, format!("{text}: ask for the right, or name another --context")))

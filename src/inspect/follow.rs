@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 /// The shortest time between two looks while changes do not end.
 const PAUSE: Duration = Duration::from_secs(1);
 /// The time between two looks while Instances cannot be watched.
-const UNWATCHED_PAUSE: Duration = Duration::from_secs(10);
+pub(crate) const UNWATCHED_PAUSE: Duration = Duration::from_secs(10);
 
 /// The devices that are asked about.
 #[derive(Debug, Clone, Default)]

@@ -238,6 +238,16 @@ fn a_right_that_is_missing_is_named_with_its_place_and_its_command() {
         Granted::In("shop".to_owned()),
         "you may list instances.akri.sh in the namespace shop only, to which `petiole devices` is limited",
     );
+    let watches = Right {
+        verb: "watch",
+        command: "top",
+        ..lists(Granted::Nothing)
+    };
+    one(
+        |f| f.rights = vec![watches],
+        Level::Warn,
+        "you may not watch instances.akri.sh in all namespaces, so `petiole top` looks every 10 s",
+    );
     let mut facts = well();
     facts.rights = vec![lists(Granted::Whole)];
     assert_eq!(troubles(&facts), []);
