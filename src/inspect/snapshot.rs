@@ -53,7 +53,7 @@ pub struct Hidden {
     pub nodes: bool,
     /// The Pods of all namespaces.
     pub pods: bool,
-    /// The Pods of the namespace that is asked about, too.
+    /// Pods of the namespace that is asked about, too.
     pub own_pods: bool,
     pub node_devices: bool,
 }
@@ -114,6 +114,11 @@ impl Snapshot {
         // An agent does not start with a text that is no list of prefixes.
         let prefixes = named.and_then(|prefixes| prefixes.parse().ok());
         prefixes.unwrap_or_else(|| names::GROUP.parse().expect("the API group is a prefix"))
+    }
+
+    /// Returns whether the agents' prefixes are not known, because none of their Pods can be read.
+    pub(crate) fn has_assumed_prefixes(&self) -> bool {
+        self.hidden.pods && self.own_pods("agent").next().is_none()
     }
 
     /// Returns the namespaces that the agents read, separated by commas. `None` stands for all.
