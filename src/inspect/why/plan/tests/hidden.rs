@@ -12,6 +12,13 @@ fn what_cannot_be_read_is_no_reason() {
             "edit configuration cam",
         ),
         case(
+            "another Pod of the node may be the holder",
+            wants_cam().held_by("node-2").without_pods(),
+            Cause::SlotsTaken,
+            &["in use, by node-2 (perhaps Pod default/holder)"],
+            "",
+        ),
+        case(
             "the nodes of the device are not known",
             wants_cam().without_nodes(),
             Cause::OtherReason,
@@ -48,6 +55,29 @@ fn what_cannot_be_read_is_no_reason() {
             "",
         ),
     ]);
+}
+
+#[test]
+fn a_pod_that_may_have_a_slot_is_in_no_cell() {
+    let cells = |world: World| -> Vec<String> {
+        let snapshot = world.snapshot();
+        let (key, instance) = snapshot.instances.first_key_value().unwrap();
+        let used = used(&snapshot, key, instance);
+        used.iter().map(|slot| slot.cell()).collect()
+    };
+    let held = || World::new().held_by("node-2");
+    assert_eq!(cells(held()), ["default/holder on node-2"]);
+    assert_eq!(cells(held().without_pods()), ["node-2"]);
+}
+
+#[test]
+fn the_prefix_is_assumed_only_if_no_agent_that_has_it_can_be_read() {
+    assert!(!World::new().snapshot().has_assumed_prefixes());
+    let hidden = World::new().without_pods();
+    assert!(hidden.snapshot().has_assumed_prefixes());
+    let mut own = World::new();
+    own.hidden.pods = true;
+    assert!(!own.snapshot().has_assumed_prefixes());
 }
 
 #[test]
