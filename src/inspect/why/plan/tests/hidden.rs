@@ -147,12 +147,14 @@ fn agents_and_controllers_that_cannot_be_read_are_not_missing() {
     ]);
 }
 
+/// Returns a world with a Pod that asks for a resource, where other namespaces cannot be read.
+fn asks(resource: &str) -> World {
+    let world = World::new().pending("web", resource);
+    world.without_other_namespaces()
+}
+
 #[test]
 fn a_resource_of_a_namespace_that_cannot_be_read_may_be_offered() {
-    let asks = |resource: &str| {
-        let world = World::new().pending("web", resource);
-        world.without_other_namespaces()
-    };
     let none = |mut world: World| {
         world.configurations.clear();
         world.instances.clear();
@@ -199,15 +201,22 @@ fn a_resource_of_a_namespace_that_cannot_be_read_may_be_offered() {
             "",
         ),
     ]);
+}
+
+#[test]
+fn no_command_changes_a_pod_that_may_be_right() {
     let explained = |world: World| explain(&world.snapshot(), &pod("web"), World::now());
     for resource in ["akri.sh/lamp", "akri.sh/cma"] {
-        // No command changes or deletes a Pod that may be right.
         assert_eq!(
             explained(asks(resource)).findings[0].next,
             None,
             "{resource}"
         );
     }
+}
+
+#[test]
+fn nothing_is_missing_in_the_namespaces_that_can_be_read() {
     let fine = explain(
         &World::new().without_other_namespaces().snapshot(),
         &configuration("cam"),
