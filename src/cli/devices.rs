@@ -14,7 +14,7 @@ use crate::{
     },
     model::printable::printable,
 };
-use anyhow::{anyhow, bail};
+use anyhow::bail;
 use clap::Args;
 use jiff::Timestamp;
 use kube::Client;
@@ -125,11 +125,26 @@ async fn follow(flags: Flags, client: Client, stop: CancellationToken) -> anyhow
     let printing = async {
         let mut shown: Shown = BTreeMap::new();
         let mut head = Some(head(&flags));
+        // The error of the last look, which the next one may repeat.
+        let mut failed: Option<String> = None;
         while looks.changed().await.is_ok() {
             let Some(look) = looks.borrow_and_update().clone() else {
                 continue;
             };
-            let snapshot = look.as_ref().as_ref().map_err(|e| anyhow!("{e:#}"))?;
+            let snapshot = match look.as_ref() {
+                Ok(snapshot) => snapshot,
+                // Nothing was printed yet.
+                Err(e) if head.is_some() => bail!("{e:#}"),
+                Err(e) => {
+                    let text = format!("{e:#}");
+                    if failed.as_ref() != Some(&text) {
+                        writeln!(stderr(), "({})", printable(&text))?;
+                    }
+                    failed = Some(text);
+                    continue;
+                }
+            };
+            failed = None;
             let devices = devices(snapshot, Timestamp::now());
             let changed = changes(&mut shown, &devices);
             let head = std::mem::take(&mut head);

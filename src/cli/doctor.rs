@@ -126,7 +126,7 @@ const RIGHTS: &[Needed] = &[
         "delete",
         names::GROUP,
         "configurations",
-        Scope::Namespaces,
+        Scope::AllNamespaces,
     ),
 ];
 
@@ -207,9 +207,14 @@ async fn read_facts(client: &Client) -> anyhow::Result<Facts> {
     if is_defined {
         let everything = read::everything(client, client.default_namespace()).await;
         facts.snapshot = noted(everything, &mut unread).unwrap_or_default();
-        let stale = stale(client, facts.snapshot.prefixes()).await;
+        let stale = match facts.snapshot.has_assumed_prefixes() {
+            true => Err(anyhow!(
+                "no Pod of an agent, which has the prefixes of resources, can be read"
+            )),
+            false => stale(client, facts.snapshot.prefixes()).await,
+        };
         facts.stale = noted(
-            stale.context("capacity entries without a device are not known"),
+            stale.context("whether there are capacity entries without a device is not known"),
             &mut unread,
         );
     }

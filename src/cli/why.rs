@@ -100,8 +100,17 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
     if kind.is_none_or(|kind| kind == Kind::Pod) {
         match read::pod(&client, &key).await {
             Ok(pod) => snapshot.pods.extend(pod.map(|pod| (key.clone(), pod))),
-            Err(unread) if kind.is_some() => bail!(unread),
-            Err(unread) => snapshot.unread.push(unread),
+            // Who may list Pods knows those that ask for devices.
+            Err(_) if snapshot.pods.contains_key(&key) => {}
+            Err(unread)
+                if kind.is_some() && found(&snapshot, kind, wanted.as_deref(), name).is_empty() =>
+            {
+                bail!(unread)
+            }
+            Err(unread) => {
+                snapshot.unread.push(unread);
+                snapshot.hidden.own_pods = true;
+            }
         }
     }
     if snapshot.hidden.own_pods

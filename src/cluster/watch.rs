@@ -23,7 +23,7 @@ use serde::de::DeserializeOwned;
 use std::{collections::BTreeMap, fmt::Debug, sync::Arc, time::Duration};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 /// The first wait after a failure. A server that restarts is found again soon.
 const FIRST_RETRY: Duration = Duration::from_millis(200);
@@ -73,13 +73,17 @@ pub fn named<T>(set: &Set<T>, name: &str) -> Option<Arc<T>> {
 /// here, and they are part of the stream for callers that must know about outages.
 pub fn events<K>(
     api: Api<Read<K>>,
-    config: watcher::Config,
-    what: &'static str,
+    selection: Selection,
 ) -> impl Stream<Item = Vec<watcher::Result<Event<Read<K>>>>>
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
     K::DynamicType: Default + Clone,
 {
+    let Selection {
+        what,
+        config,
+        is_optional,
+    } = selection;
     let mut is_away = false;
     let paged = watcher(api.clone(), config.clone());
     watcher(api, config.streaming_lists())
@@ -87,6 +91,7 @@ where
         .chain(paged)
         .backoff(Retry::default())
         .inspect(move |event| match event {
+            Err(e) if is_optional => debug!(what, "cannot watch these objects: {}", why(e)),
             Err(e) if !is_away => {
                 is_away = true;
                 warn!(
@@ -135,11 +140,26 @@ pub struct Selection {
     /// The word for the objects in the log.
     pub what: &'static str,
     pub config: watcher::Config,
+    /// True if the caller goes on without a watch. Outages are then no warnings.
+    is_optional: bool,
 }
 
 impl Selection {
     pub fn new(what: &'static str, config: watcher::Config) -> Self {
-        Self { what, config }
+        Self {
+            what,
+            config,
+            is_optional: false,
+        }
+    }
+
+    /// Returns the same for a caller that goes on without a watch.
+    #[must_use]
+    pub fn optional(self) -> Self {
+        Self {
+            is_optional: true,
+            ..self
+        }
     }
 }
 
@@ -147,7 +167,7 @@ impl Selection {
 /// that are not used, to save memory.
 pub async fn run<K, T, Name>(
     apis: Vec<Api<Read<K>>>,
-    Selection { what, config }: Selection,
+    selection: Selection,
     reduce: impl Fn(K) -> T,
     set: watch::Sender<Set<T, Name>>,
     shutdown: CancellationToken,
@@ -159,7 +179,7 @@ where
 {
     let mut listings: Vec<Listing<T, Name>> = apis.iter().map(|_| Listing::default()).collect();
     let streams = apis.into_iter().enumerate().map(|(n, api)| {
-        let events = events(api, config.clone(), what);
+        let events = events(api, selection.clone());
         Box::pin(events.map(move |batch| (n, batch)))
     });
     let mut streams = select_all(streams);

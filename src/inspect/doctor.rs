@@ -1,5 +1,6 @@
 //! Checks an installation: its definitions, its Pods, each node, and what is left of earlier ones. Pure.
 use super::{
+    follow::UNWATCHED_PAUSE,
     nodes::is_node_ready,
     pods::{image_of, inspection, is_ready, label, node_of},
     snapshot::{Snapshot, VERSION},
@@ -145,6 +146,8 @@ fn rights(facts: &Facts) -> Vec<Check> {
         let text = match granted {
             Granted::Whole => return None,
             Granted::In(namespace) => format!("you may {verb} {resource} in the namespace {namespace} only, to which `petiole {command}` is limited"),
+            // The commands that watch look from time to time instead.
+            Granted::Nothing if *verb == "watch" => format!("you may not {verb} {resource}{place}, so `petiole {command}` looks every {} s", UNWATCHED_PAUSE.as_secs()),
             Granted::Nothing => format!("you may not {verb} {resource}{place}, which `petiole {command}` needs"),
         };
         Some(check(Level::Warn, format!("{text}: ask for the right, or name another --context")))
@@ -184,18 +187,19 @@ fn nodes(facts: &Facts) -> Vec<Check> {
             let looks = snapshot.configurations.iter();
             let mut looks = looks.filter(|(key, configuration)| snapshot.is_watched(&key.namespace) && configuration.selects(&labels));
             if looks.next().is_none() {
-                return Some(check(Level::Ok, format!("node {node}: agent ready, no Configuration for this node yet")));
+                return Some(check(Level::Ok, format!("node {node}: agent ready, no Configuration{} for this node yet", snapshot.readable_objects())));
             }
             return Some(check(Level::Fail, format!("node {node}: its agent runs and has written no NodeDevices {node}: kubectl -n {} logs {}", key.namespace, key.name)));
         };
         let views = &devices.configurations;
+        let readable = snapshot.readable_objects();
         let problem = views.iter().find_map(|view| Some((view, view.problems.first()?)));
         let instances = snapshot.instances.values();
         let offered = instances.filter(|instance| instance.spec.names_node(node)).count();
         Some(match problem {
-            None => check(Level::Ok, format!("node {node}: agent ready, {} Configurations, {offered} devices offered", views.len())),
+            None => check(Level::Ok, format!("node {node}: agent ready, {} Configurations, {offered} devices offered{readable}", views.len())),
             Some((view, problem)) => check(Level::Warn, format!(
-                "node {node}: agent ready, {offered} devices offered, and a problem with Configuration {}/{} ({}): petiole why -n {} configuration/{}",
+                "node {node}: agent ready, {offered} devices offered{readable}, and a problem with Configuration {}/{} ({}): petiole why -n {} configuration/{}",
                 view.namespace, view.name, problem.reason, view.namespace, view.name
             )),
         })

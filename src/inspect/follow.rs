@@ -8,11 +8,12 @@ use tokio::{
     time::{sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
+use tracing::warn;
 
 /// The shortest time between two looks while changes do not end.
 const PAUSE: Duration = Duration::from_secs(1);
 /// The time between two looks while Instances cannot be watched.
-const UNWATCHED_PAUSE: Duration = Duration::from_secs(10);
+pub(crate) const UNWATCHED_PAUSE: Duration = Duration::from_secs(10);
 
 /// The devices that are asked about.
 #[derive(Debug, Clone, Default)]
@@ -44,12 +45,13 @@ pub async fn run(
     // Only the changes are needed, so `drop` keeps nothing of the objects.
     let watching = watch::run(
         apis,
-        watch::Selection::new("Instances", config),
+        watch::Selection::new("Instances", config).optional(),
         drop,
         sender,
         stop.clone(),
     );
     let looking = async {
+        let mut is_told = false;
         loop {
             looks.send_replace(Some(Arc::new(look(&client, &scope).await)));
             sleep(PAUSE).await;
@@ -59,6 +61,10 @@ pub async fn run(
                 change.await?;
             } else if let Ok(change) = timeout(UNWATCHED_PAUSE, change).await {
                 change?;
+            } else if !is_told {
+                is_told = true;
+                let every = UNWATCHED_PAUSE.as_secs();
+                warn!("Instances cannot be watched: they are read every {every} s");
             }
         }
     };

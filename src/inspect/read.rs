@@ -32,6 +32,7 @@ pub async fn everything(client: &Client, namespace: &str) -> anyhow::Result<Snap
             let mut snapshot = objects(client, Some(namespace)).await?;
             let unread = format!("{e:#}, so objects of other namespaces are not known");
             snapshot.unread.push(unread);
+            snapshot.hidden.objects = true;
             snapshot
         }
     };
@@ -110,6 +111,13 @@ async fn pods(client: &Client, namespace: Option<&str>, unknown: &str, snapshot:
     let pods = noted(pods, &list, unknown, &mut snapshot.unread);
     let pods = pods.into_iter().flatten().filter(is_of_interest);
     snapshot.pods = pods.map(|pod| (key_of(&pod.metadata), pod)).collect();
+    if snapshot.has_assumed_prefixes() {
+        let prefix = snapshot.prefixes().first().to_string();
+        let unread = format!(
+            "no Pod of an agent can be read, so resources are assumed to have the prefix {prefix}"
+        );
+        snapshot.unread.push(unread);
+    }
 }
 
 /// Returns the words for a namespace, or for all.

@@ -31,17 +31,25 @@ pub struct UsedSlot {
 impl UsedSlot {
     /// Returns `node-1 (Pod default/web)`.
     pub(crate) fn holder(&self) -> String {
+        // A Pod that is not known may have the slot.
+        let certainty = match self.has_known_pods {
+            true => "",
+            false => "perhaps ",
+        };
         match self.pods.as_slice() {
             [] => self.node.to_string(),
-            [pod] => format!("{} (Pod {pod})", self.node),
-            several => format!("{} (one of the Pods {})", self.node, several.join(", ")),
+            [pod] => format!("{} ({certainty}Pod {pod})", self.node),
+            several => {
+                let several = several.join(", ");
+                format!("{} ({certainty}one of the Pods {several})", self.node)
+            }
         }
     }
 
-    /// Returns `default/web on node-1`, for a cell of a table.
+    /// Returns `default/web on node-1`, for a cell of a table. A Pod that only may have the slot is left out.
     pub(crate) fn cell(&self) -> String {
         match self.pods.as_slice() {
-            [pod] => format!("{pod} on {}", self.node),
+            [pod] if self.has_known_pods => format!("{pod} on {}", self.node),
             _ => self.node.to_string(),
         }
     }

@@ -48,10 +48,12 @@ pub struct Snapshot {
 /// The lists that could not be read as a whole. An object that is missing in such a list may exist.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Hidden {
+    /// The Configurations and Instances of other namespaces than the one that is asked about.
+    pub objects: bool,
     pub nodes: bool,
     /// The Pods of all namespaces.
     pub pods: bool,
-    /// The Pods of the namespace that is asked about, too.
+    /// Pods of the namespace that is asked about, too.
     pub own_pods: bool,
     pub node_devices: bool,
 }
@@ -66,9 +68,17 @@ pub(crate) enum Owner {
 impl Snapshot {
     /// Returns the sentence about an object of which nothing bad is known.
     pub(crate) fn nothing_is_missing(&self) -> &'static str {
-        match self.hidden.pods || self.hidden.nodes {
+        match self.hidden.pods || self.hidden.nodes || self.hidden.objects {
             true => "Nothing is missing in what you may read.",
             false => "Nothing is missing.",
+        }
+    }
+
+    /// Returns the words that follow "no Configuration" in a sentence: one that cannot be read may exist.
+    pub(crate) fn readable_objects(&self) -> &'static str {
+        match self.hidden.objects {
+            true => " that you may read",
+            false => "",
         }
     }
 
@@ -104,6 +114,11 @@ impl Snapshot {
         // An agent does not start with a text that is no list of prefixes.
         let prefixes = named.and_then(|prefixes| prefixes.parse().ok());
         prefixes.unwrap_or_else(|| names::GROUP.parse().expect("the API group is a prefix"))
+    }
+
+    /// Returns whether the agents' prefixes are not known, because none of their Pods can be read.
+    pub(crate) fn has_assumed_prefixes(&self) -> bool {
+        self.hidden.pods && self.own_pods("agent").next().is_none()
     }
 
     /// Returns the namespaces that the agents read, separated by commas. `None` stands for all.

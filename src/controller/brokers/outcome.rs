@@ -39,11 +39,11 @@ impl Outcome {
 pub(super) fn first_error(status: &Status) -> String {
     let causes = status.details.iter().flat_map(|details| &details.causes);
     let causes: Vec<&StatusCause> = causes.filter(|cause| !cause.field.is_empty()).collect();
-    let [first, ..] = causes.as_slice() else {
+    // Such as `Pod "a" is invalid`.
+    let object = status.message.split_once(": ").map(|(object, _)| object);
+    let ([first, ..], Some(object)) = (causes.as_slice(), object) else {
         return status.message.clone();
     };
-    // Such as `Pod "a" is invalid`.
-    let (object, _) = (status.message.split_once(": ")).unwrap_or_default();
     // Examples and a regular expression follow.
     let (rule, _) = (first.message.split_once(" (e.g.")).unwrap_or((&first.message, ""));
     let field = &first.field;
@@ -140,5 +140,7 @@ mod tests {
         for causes in [json!([]), json!([{"message": "x"}])] {
             assert_eq!(first_of(unknown, &causes), unknown);
         }
+        let without_object = "the Pod is refused";
+        assert_eq!(first_of(without_object, &json!([one])), without_object);
     }
 }

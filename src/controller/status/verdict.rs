@@ -106,25 +106,17 @@ pub(super) fn is_late(view: &ConfigurationView, configuration: &Configuration) -
 /// of their reports would be another write of the status.
 pub(super) fn awaits(late: &[&str], configuration: &Configuration, now: Timestamp) -> String {
     let is_named = named_in(late, configuration, now).is_some_and(|left| left.is_zero());
-    let (who, place) = match is_named {
-        true => (
-            format!(
-                "no report about it as it stands now from {}",
-                late.join(", ")
-            ),
-            "there",
-        ),
-        false => (
-            "not every node has looked at it as it stands now".to_owned(),
-            "on all of them",
-        ),
+    let (who, place) = match (is_named, late) {
+        (true, [node]) => (format!("node {node} has"), "there"),
+        (true, nodes) => (format!("nodes {} have", nodes.join(", ")), "there"),
+        (false, _) => ("some nodes have".to_owned(), "on all of them"),
     };
     format!(
-        "{who}: see that petiole-agent runs {place}, and delete the NodeDevices of a node that has no agent any more"
+        "{who} not looked at its current spec: see that petiole-agent runs {place}, and delete the NodeDevices of a node that has no agent any more"
     )
 }
 
-/// Returns the time until late nodes are named; `None` if they are too many.
+/// Returns the time until late nodes are named; `None` if they are too many, or the condition does not wait for them.
 pub(super) fn named_in(
     late: &[&str],
     configuration: &Configuration,
@@ -137,11 +129,11 @@ pub(super) fn named_in(
     let mut waiting = conditions.filter(|c| {
         c.type_ == ConditionType::Ready.as_str() && c.has_status(ConditionStatus::Unknown)
     });
-    let since = waiting
-        .next()
-        .and_then(|c| c.last_transition_time.parse().ok());
+    let since = waiting.next()?.last_transition_time.parse().ok();
     let waited = now.duration_since(since.unwrap_or(now));
-    Some(NAMED_AFTER.saturating_sub(waited.unsigned_abs()))
+    // The clock of another controller may have been ahead.
+    let waited = Duration::try_from(waited).unwrap_or_default();
+    Some(NAMED_AFTER.saturating_sub(waited))
 }
 
 /// Returns the first trouble in one line.

@@ -238,6 +238,16 @@ fn a_right_that_is_missing_is_named_with_its_place_and_its_command() {
         Granted::In("shop".to_owned()),
         "you may list instances.akri.sh in the namespace shop only, to which `petiole devices` is limited",
     );
+    let watches = Right {
+        verb: "watch",
+        command: "top",
+        ..lists(Granted::Nothing)
+    };
+    one(
+        |f| f.rights = vec![watches],
+        Level::Warn,
+        "you may not watch instances.akri.sh in all namespaces, so `petiole top` looks every 10 s",
+    );
     let mut facts = well();
     facts.rights = vec![lists(Granted::Whole)];
     assert_eq!(troubles(&facts), []);
@@ -285,4 +295,21 @@ fn an_agent_that_is_not_ready_fails() {
         Level::Fail,
         "kubectl -n petiole logs agent-node-1",
     );
+}
+
+#[test]
+fn devices_of_namespaces_that_cannot_be_read_are_not_counted_as_all() {
+    let mut facts = well();
+    facts.snapshot.hidden.objects = true;
+    let says =
+        |facts: &Facts, text: &str| checks(facts).iter().any(|check| check.text.ends_with(text));
+    assert!(says(
+        &facts,
+        "1 Configurations, 0 devices offered that you may read"
+    ));
+    facts.snapshot.node_devices.clear();
+    assert!(says(
+        &facts,
+        "no Configuration that you may read for this node yet"
+    ));
 }

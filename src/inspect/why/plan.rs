@@ -106,7 +106,7 @@ where
     Key<Name>: Display,
 {
     let text = "Give another name, or another namespace (-n).";
-    let place = match snapshot.hidden.pods {
+    let place = match snapshot.hidden.pods || snapshot.hidden.objects {
         true => format!("-n {}", key.namespace),
         false => "-A".to_owned(),
     };

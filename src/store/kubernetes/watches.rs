@@ -43,7 +43,8 @@ impl Inner {
             .into_iter()
             .map(|api| {
                 let namespace = api.namespace().map(str::to_owned);
-                let events = objects::events(api, config.clone(), "instances");
+                let events =
+                    objects::events(api, objects::Selection::new("instances", config.clone()));
                 Box::pin(events.map(move |batch| (namespace.clone(), batch)))
             });
         let mut streams = select_all(streams);

@@ -72,7 +72,7 @@ pub(super) fn explain(
             .iter()
             .all(|finding| finding.cause == Cause::OtherReason)
     {
-        findings.insert(0, asks_for_nothing(key, pod));
+        findings.insert(0, asks_for_nothing(snapshot, key, pod));
     }
     match findings.is_empty() {
         true => vec![settled(snapshot, key, pod, &asked)],
@@ -247,7 +247,7 @@ fn nodes_request<'a>(pod: &'a Pod, resource: &'a ResourceName, amount: u64) -> R
     }
 }
 
-fn asks_for_nothing(key: &ObjectKey, pod: &Pod) -> Finding {
+fn asks_for_nothing(snapshot: &Snapshot, key: &ObjectKey, pod: &Pod) -> Finding {
     let edit = |name: &str| format!("kubectl -n {} edit configuration {name}", key.namespace);
     let configuration = label(pod, crate::api::names::CONFIGURATION_LABEL);
     match label(pod, INSTANCE_LABEL).and(configuration) {
@@ -256,6 +256,11 @@ fn asks_for_nothing(key: &ObjectKey, pod: &Pod) -> Finding {
             format!("It is a broker of Configuration {configuration}, and none of its containers asks for the device: the limits in brokerPodSpec lack \"{PLACEHOLDER}\": \"1\"."),
         )
         .then(edit(configuration)),
+        // A Configuration of another namespace can give its resource any name.
+        None if snapshot.hidden.objects && !extended_requests(pod).is_empty() => Finding::new(
+            Cause::NoResourceRequested,
+            "The limits of its containers name no resource of a Configuration that you may read; one of another namespace may offer what they name.",
+        ),
         None => Finding::new(
             Cause::NoResourceRequested,
             "No container of it asks for a resource of Petiole in its limits, so it gets no device.",
@@ -288,6 +293,14 @@ fn settled(
         .filter(|resource| snapshot.owner_of(resource).is_none());
     let ownerless: Vec<&str> = ownerless.map(ResourceName::as_str).collect();
     let asked: Vec<&str> = asked.keys().map(ResourceName::as_str).collect();
+    if !ownerless.is_empty() && snapshot.hidden.objects {
+        let text = format!(
+            "It has what it asks for: {}. No Configuration or Instance that you may read offers {}: one of another namespace may.",
+            asked.join(", "),
+            ownerless.join(", ")
+        );
+        return Finding::new(Cause::Fine, text);
+    }
     if !ownerless.is_empty() {
         let text = format!(
             "It has what it asks for: {}. No Configuration or Instance offers {} any more: the Pod keeps its device until it ends, and the next one would wait.",

@@ -70,8 +70,10 @@ fn unknown(snapshot: &Snapshot, Request { pod, resource, .. }: Request<'_>) -> F
         let next = format!("kubectl -n {} get instances", key.namespace);
         return Finding::new(Cause::InstanceDeleted, text).then(next);
     }
-    let text =
-        format!("The Pod asks for {resource}, and no Configuration or Instance offers that.");
+    let readable = snapshot.readable_objects();
+    let text = format!(
+        "The Pod asks for {resource}, and no Configuration or Instance{readable} offers that."
+    );
     let nearest = offered
         .keys()
         .map(|known| (distance(known, resource), known))
@@ -80,6 +82,14 @@ fn unknown(snapshot: &Snapshot, Request { pod, resource, .. }: Request<'_>) -> F
             *distance <= TYPOS_MAX || has_its_name
         })
         .min();
+    if snapshot.hidden.objects {
+        let similar = match nearest {
+            Some((_, nearest)) => format!("; or {nearest} was meant, which has a similar name"),
+            None => String::new(),
+        };
+        let text = format!("{text} One of another namespace may{similar}.");
+        return Finding::new(Cause::UnknownResource, text);
+    }
     let text = match nearest {
         Some((_, nearest)) => format!(
             "{text} The nearest name is {nearest}: correct the limits where the Pod is described, because those of a Pod cannot be changed."

@@ -12,6 +12,13 @@ fn what_cannot_be_read_is_no_reason() {
             "edit configuration cam",
         ),
         case(
+            "another Pod of the node may be the holder",
+            wants_cam().held_by("node-2").without_pods(),
+            Cause::SlotsTaken,
+            &["in use, by node-2 (perhaps Pod default/holder)"],
+            "",
+        ),
+        case(
             "the nodes of the device are not known",
             wants_cam().without_nodes(),
             Cause::OtherReason,
@@ -48,6 +55,29 @@ fn what_cannot_be_read_is_no_reason() {
             "",
         ),
     ]);
+}
+
+#[test]
+fn a_pod_that_may_have_a_slot_is_in_no_cell() {
+    let cells = |world: World| -> Vec<String> {
+        let snapshot = world.snapshot();
+        let (key, instance) = snapshot.instances.first_key_value().unwrap();
+        let used = used(&snapshot, key, instance);
+        used.iter().map(|slot| slot.cell()).collect()
+    };
+    let held = || World::new().held_by("node-2");
+    assert_eq!(cells(held()), ["default/holder on node-2"]);
+    assert_eq!(cells(held().without_pods()), ["node-2"]);
+}
+
+#[test]
+fn the_prefix_is_assumed_only_if_no_agent_that_has_it_can_be_read() {
+    assert!(!World::new().snapshot().has_assumed_prefixes());
+    let hidden = World::new().without_pods();
+    assert!(hidden.snapshot().has_assumed_prefixes());
+    let mut own = World::new();
+    own.hidden.pods = true;
+    assert!(!own.snapshot().has_assumed_prefixes());
 }
 
 #[test]
@@ -115,4 +145,85 @@ fn agents_and_controllers_that_cannot_be_read_are_not_missing() {
             &["Nothing is missing in what you may read."],
         ),
     ]);
+}
+
+/// Returns a world with a Pod that asks for a resource, where other namespaces cannot be read.
+fn asks(resource: &str) -> World {
+    let world = World::new().pending("web", resource);
+    world.without_other_namespaces()
+}
+
+#[test]
+fn a_resource_of_a_namespace_that_cannot_be_read_may_be_offered() {
+    let none = |mut world: World| {
+        world.configurations.clear();
+        world.instances.clear();
+        world
+    };
+    let says = &[
+        "no Configuration or Instance that you may read offers",
+        "One of another namespace may.",
+    ];
+    run(vec![
+        case(
+            "it waits, and nothing is known",
+            none(asks("akri.sh/lamp")),
+            Cause::UnknownResource,
+            says,
+            "",
+        ),
+        case(
+            "it waits, and others are known",
+            asks("akri.sh/thermometer"),
+            Cause::UnknownResource,
+            says,
+            "",
+        ),
+        case(
+            "another name is similar",
+            asks("akri.sh/cma"),
+            Cause::UnknownResource,
+            &["One of another namespace may; or akri.sh/cam was meant"],
+            "",
+        ),
+        case(
+            "it runs",
+            none(asks("akri.sh/lamp").on("node-1", "Running")),
+            Cause::Fine,
+            &["that you may read offers akri.sh/lamp: one of another namespace may."],
+            "",
+        ),
+        case(
+            "its resource has a prefix of its own",
+            asks("devices.example.org/lamp").on("node-1", "Pending"),
+            Cause::NoResourceRequested,
+            &["name no resource of a Configuration that you may read"],
+            "",
+        ),
+    ]);
+}
+
+#[test]
+fn no_command_changes_a_pod_that_may_be_right() {
+    let explained = |world: World| explain(&world.snapshot(), &pod("web"), World::now());
+    for resource in ["akri.sh/lamp", "akri.sh/cma"] {
+        assert_eq!(
+            explained(asks(resource)).findings[0].next,
+            None,
+            "{resource}"
+        );
+    }
+}
+
+#[test]
+fn nothing_is_missing_in_the_namespaces_that_can_be_read() {
+    let fine = explain(
+        &World::new().without_other_namespaces().snapshot(),
+        &configuration("cam"),
+        World::now(),
+    );
+    assert!(
+        fine.text()
+            .contains("Nothing is missing in what you may read.")
+    );
 }

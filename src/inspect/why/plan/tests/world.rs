@@ -194,6 +194,12 @@ impl World {
         self
     }
 
+    /// Lets the Configurations and Instances of other namespaces be unreadable.
+    pub(super) fn without_other_namespaces(mut self) -> Self {
+        self.hidden.objects = true;
+        self
+    }
+
     /// Gives the device more slots.
     pub(super) fn capacity(self, capacity: u8) -> Self {
         self.instance(|instance| instance["spec"]["capacity"] = json!(capacity))
