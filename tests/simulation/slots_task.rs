@@ -155,10 +155,11 @@ async fn observed(agent: &Agent, request: &ClaimRequest, failed: &Claim) {
             != Ok(failed)
     });
     let machine = agent.machine();
-    (machine
-        .timeout(OBSERVED_WITHIN, Box::pin(is_observed))
-        .await)
-        .map(drop);
+    drop(
+        machine
+            .timeout(OBSERVED_WITHIN, Box::pin(is_observed))
+            .await,
+    );
 }
 
 fn undo_late(agent: Rc<Agent>, claim: Claim, rest: Write, undo: Vec<Exchange>) -> Beside {
