@@ -42,7 +42,7 @@ pub struct Right {
     pub verb: &'static str,
     /// The resource with its group, such as `daemonsets.apps`.
     pub resource: String,
-    /// Where it is needed, such as ` in all namespaces`.
+    /// The words for the place in which it is needed, such as ` in all namespaces`; empty for objects in no namespace.
     pub place: String,
     /// The command that needs it.
     pub command: &'static str,

@@ -2,8 +2,8 @@
 use super::{
     instances,
     verdict::{
-        Verdict, awaits, first_trouble, is_late, named_in, not_reported, of_brokers, trouble,
-        troubles, wants_brokers,
+        Verdict, awaits, first_trouble, is_late, last_ready, named_in, not_reported, of_brokers,
+        trouble, troubles, wants_brokers,
     },
 };
 use crate::{
@@ -320,14 +320,8 @@ impl View<'_> {
             return trouble(name_taken(first, Winner::Works));
         }
         let has_worked = !reports.is_empty()
-            || configuration
-                .status
-                .iter()
-                .flat_map(|s| &s.conditions)
-                .any(|c| {
-                    c.type_ == ConditionType::Ready.as_str()
-                        && !c.has_status(ConditionStatus::Unknown)
-                });
+            || last_ready(configuration)
+                .is_some_and(|ready| !ready.has_status(ConditionStatus::Unknown));
         if has_worked {
             let message = "no node that is ready works with it: see that petiole-agent runs on the nodes near the devices";
             return trouble(Problem::new(Reason::NoAgent, message));

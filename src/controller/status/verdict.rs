@@ -7,7 +7,7 @@ use crate::{
         node_devices::ConfigurationView,
         reason::Reason,
     },
-    controller::{brokers::report::Report, pod_state::one_line},
+    controller::{brokers::report::Report, pace::elapsed, pod_state::one_line},
 };
 use k8s_openapi::jiff::Timestamp;
 use std::time::Duration;
@@ -102,6 +102,12 @@ pub(super) fn is_late(view: &ConfigurationView, configuration: &Configuration) -
     view.generation.is_some() && view.generation < configuration.metadata.generation
 }
 
+/// Returns the condition `Ready` as it was written last.
+pub(super) fn last_ready(configuration: &Configuration) -> Option<&Condition> {
+    let status = configuration.status.as_ref()?;
+    Condition::of_type(&status.conditions, ConditionType::Ready)
+}
+
 /// Returns why the condition waits for nodes. A few nodes are named once the condition has waited for some time: before, each
 /// of their reports would be another write of the status.
 pub(super) fn awaits(late: &[&str], configuration: &Configuration, now: Timestamp) -> String {
@@ -125,15 +131,11 @@ pub(super) fn named_in(
     if late.is_empty() || late.len() > NAMED_MAX {
         return None;
     }
-    let conditions = configuration.status.iter().flat_map(|s| &s.conditions);
-    let mut waiting = conditions.filter(|c| {
-        c.type_ == ConditionType::Ready.as_str() && c.has_status(ConditionStatus::Unknown)
-    });
-    let since = waiting.next()?.last_transition_time.parse().ok();
-    let waited = now.duration_since(since.unwrap_or(now));
-    // The clock of another controller may have been ahead.
-    let waited = Duration::try_from(waited).unwrap_or_default();
-    Some(NAMED_AFTER.saturating_sub(waited))
+    let ready = last_ready(configuration)?;
+    let since = ready.last_transition_time.parse().unwrap_or(now);
+    ready
+        .has_status(ConditionStatus::Unknown)
+        .then(|| NAMED_AFTER.saturating_sub(elapsed(since, now)))
 }
 
 /// Returns the first trouble in one line.

@@ -226,9 +226,8 @@ impl Inner {
         // `news` wakes reads them after that.
         self.instances.send_if_modified(|current| {
             let published = self.change(|known| {
-                let is_news = known.has_begun() && known.take_news();
-                let published = known.has_begun().then(|| known.published());
-                published.map(|now| (now, is_news))
+                let publish = |known: &mut Known| (known.published(), known.take_news());
+                known.has_begun().then(|| publish(known))
             });
             let Some((now, is_news)) = published else {
                 return false;
