@@ -2,8 +2,12 @@
 //! prefers these, so that a flood of new ones after a restart does not displace them.
 use super::device_state::device_id;
 use crate::{discovery::session::Handlers, store::Store};
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
+
+/// The shortest time between two lists, because each is made of all Instances.
+const BETWEEN_LISTS: Duration = Duration::from_secs(1);
 
 pub(super) async fn run(
     store: Arc<dyn Store>,
@@ -16,9 +20,14 @@ pub(super) async fn run(
         let known = instances.borrow().clone();
         let ids = known.values().filter_map(|instance| device_id(instance));
         handlers.prefer(&ids.collect());
+        // The first Instances are not late: a flood may come with them.
+        let pause = match known.is_empty() {
+            true => Duration::ZERO,
+            false => BETWEEN_LISTS,
+        };
         tokio::select! {
             () = shutdown.cancelled() => return Ok(()),
-            changed = news.changed() => changed?,
+            changed = async { sleep(pause).await; news.changed().await } => changed?,
         }
     }
 }

@@ -8,6 +8,7 @@ mod leftovers;
 pub(crate) mod plan;
 mod registrar;
 mod runner;
+mod server;
 mod service;
 
 use super::{
@@ -26,7 +27,6 @@ use crate::{
         slot_table::Resource,
         typed_names::ConfigurationKey,
     },
-    proto::DESCRIPTORS,
     store::Instances,
     telemetry::metrics,
 };
@@ -37,19 +37,26 @@ pub(super) use leftovers::remove_left_over_sockets;
 use plan::Action;
 pub(super) use plan::desired;
 use registrar::Registrar;
+use server::Accepted;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
     time::Duration,
 };
-use tokio::{sync::watch, time::sleep};
+use tokio::{
+    sync::{mpsc, watch},
+    time::{Instant, sleep},
+};
 use tokio_util::{sync::CancellationToken, task::JoinMap};
-use tonic::service::Routes;
 use tracing::warn;
 
-/// The wait between a change and the look at the plugins: a claim makes three changes, and is answered before its slots
+/// The wait between a change and the round that takes it over: a claim makes three changes, and is answered before its slots
 /// are listed anew.
 const SETTLE: Duration = Duration::from_millis(5);
+/// The longest such wait. The more a round costs, the more changes it waits for.
+const LONGEST_SETTLE: Duration = Duration::from_millis(100);
+/// The wait is this many times as long as the last round took, so that rounds take less than a tenth of the time.
+const WAIT_PER_ROUND: u32 = 10;
 
 /// A running plugin, as its owner controls it.
 struct Running {
@@ -70,65 +77,19 @@ pub(super) async fn run(
     published: Published,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
-    let mut slots = inputs.table.subscribe();
-    let mut watched = inputs.watched();
-    let Inputs {
-        kubelet_folder: mut folder,
-        resend: mut resent,
-        ..
-    } = inputs.clone();
-    let mut plugins = Plugins::new(inputs, requests, published, &shutdown)?;
-    let mut is_due = true;
-    loop {
-        if is_due {
-            plugins.take_over(&mut watched);
-            slots.mark_unchanged();
-            if plugins.is_plan_due {
-                plugins.reconcile().await;
-            }
-            plugins.publish_slots().await;
-        }
-        is_due = true;
-        tokio::select! {
-            () = shutdown.cancelled() => break,
-            changed = watched.instances.changed() => { changed?; watched.instances.mark_changed(); }
-            changed = watched.discoveries.changed() => { changed?; watched.discoveries.mark_changed(); }
-            changed = slots.changed() => changed?,
-            // What the resources are called, and whose Instances they are.
-            changed = watched.validated.changed() => { changed?; watched.validated.mark_changed(); }
-            changed = resent.changed() => {
-                changed?;
-                plugins.resend(resent.borrow_and_update().as_ref());
-                is_due = false;
-            }
-            changed = folder.changed() => {
-                changed?;
-                plugins.follow_folder(&mut folder);
-                is_due = false; // it changes with every socket
-            }
-            Some((name, ended)) = plugins.tasks.join_next() => {
-                // Only a panic ends a plugin unasked: the next round starts it anew.
-                if let Err(e) = ended {
-                    warn!(resource = %name, "the device plugin ended: {e}");
-                }
-                plugins.forget(&name);
-            }
-        }
-        if is_due {
-            shutdown.run_until_cancelled(sleep(SETTLE)).await;
-        }
-    }
-    while plugins.tasks.join_next().await.is_some() {}
+    let allocator = Arc::new(Allocator::new(inputs.clone(), requests));
+    let (server, accepted) = server::channel();
+    let plugins = Plugins::new(inputs, published, server, shutdown);
+    tokio::try_join!(server::run(allocator, accepted), plugins.run())?;
     Ok(())
 }
 
 struct Plugins {
     inputs: Inputs,
     published: Published,
-    allocator: Arc<Allocator>,
     registrar: Arc<Registrar>,
-    /// The reflection service of all sockets: one for each would be most of a plugin's memory.
-    reflection: Routes,
+    /// Takes the connections of all plugins.
+    server: mpsc::Sender<Accepted>,
     tasks: JoinMap<PluginName, ()>,
     running: BTreeMap<PluginName, Running>,
     /// The Instances as the slot table knows them, the Configurations that were accepted then, and the most slots that
@@ -148,14 +109,13 @@ struct Plugins {
 impl Plugins {
     fn new(
         inputs: Inputs,
-        requests: Requests,
         published: Published,
-        shutdown: &CancellationToken,
-    ) -> anyhow::Result<Self> {
-        Ok(Self {
-            allocator: Arc::new(Allocator::new(inputs.clone(), requests)),
+        server: mpsc::Sender<Accepted>,
+        shutdown: CancellationToken,
+    ) -> Self {
+        Self {
+            server,
             registrar: Arc::new(Registrar::new(&inputs.settings.plugin_folder)),
-            reflection: reflection()?,
             tasks: JoinMap::new(),
             running: BTreeMap::new(),
             observed: Arc::default(),
@@ -164,10 +124,67 @@ impl Plugins {
             gone: BTreeSet::new(),
             is_gone_stale: true,
             is_plan_due: true,
-            shutdown: shutdown.clone(),
+            shutdown,
             inputs,
             published,
-        })
+        }
+    }
+
+    /// Starts, stops and updates the plugins until the shutdown.
+    async fn run(mut self) -> anyhow::Result<()> {
+        let shutdown = self.shutdown.clone();
+        let mut slots = self.inputs.table.subscribe();
+        let mut watched = self.inputs.watched();
+        let Inputs {
+            kubelet_folder: mut folder,
+            resend: mut resent,
+            ..
+        } = self.inputs.clone();
+        let mut is_due = true;
+        let mut settle = SETTLE;
+        loop {
+            if is_due {
+                let began = Instant::now();
+                self.take_over(&mut watched);
+                slots.mark_unchanged();
+                if self.is_plan_due {
+                    self.reconcile().await;
+                }
+                self.publish_slots().await;
+                settle = (began.elapsed() * WAIT_PER_ROUND).clamp(SETTLE, LONGEST_SETTLE);
+            }
+            is_due = true;
+            tokio::select! {
+                () = shutdown.cancelled() => break,
+                changed = watched.instances.changed() => { changed?; watched.instances.mark_changed(); }
+                changed = watched.discoveries.changed() => { changed?; watched.discoveries.mark_changed(); }
+                changed = slots.changed() => changed?,
+                // What the resources are called, and whose Instances they are.
+                changed = watched.validated.changed() => { changed?; watched.validated.mark_changed(); }
+                changed = resent.changed() => {
+                    changed?;
+                    self.resend(resent.borrow_and_update().as_ref());
+                    is_due = false;
+                }
+                changed = folder.changed() => {
+                    changed?;
+                    self.follow_folder(&mut folder);
+                    is_due = false; // it changes with every socket
+                }
+                Some((name, ended)) = self.tasks.join_next() => {
+                    // Only a panic ends a plugin unasked: the next round starts it anew.
+                    if let Err(e) = ended {
+                        warn!(resource = %name, "the device plugin ended: {e}");
+                    }
+                    self.forget(&name);
+                }
+            }
+            if is_due {
+                shutdown.run_until_cancelled(sleep(settle)).await;
+            }
+        }
+        while self.tasks.join_next().await.is_some() {}
+        Ok(())
     }
 
     /// Takes over what has changed. What is marked as seen is read after that, so that nothing that changes meanwhile is
@@ -307,9 +324,8 @@ impl Plugins {
         let plugin = runner::Plugin {
             inputs: self.inputs.clone(),
             published: self.published.clone(),
-            allocator: self.allocator.clone(),
             registrar: self.registrar.clone(),
-            reflection: self.reflection.clone(),
+            server: self.server.clone(),
             rebind: rebind.subscribe(),
             slots: slots.subscribe(),
             socket,
@@ -380,12 +396,4 @@ impl Plugins {
 
 fn configuration_of(key: &InstanceKey, instance: &Instance) -> ConfigurationKey {
     instance.spec.configuration_key(&key.namespace)
-}
-
-/// Returns the gRPC reflection service of all plugins.
-fn reflection() -> anyhow::Result<Routes> {
-    let service = tonic_reflection::server::Builder::configure()
-        .register_encoded_file_descriptor_set(DESCRIPTORS)
-        .build_v1()?;
-    Ok(Routes::new(service))
 }

@@ -17,24 +17,43 @@ use tonic::transport::server::Connected;
 /// The number of bytes that one read takes from the socket. gRPC over these sockets consists of a few small messages.
 const READ_LEN: usize = 8 * 1024;
 
-/// The server's side of a connection, whose requests have a legal `:authority`.
-pub struct LegalAuthority<S> {
+/// The server's side of a connection, whose requests have a legal `:authority`, and `I` among their extensions.
+pub struct LegalAuthority<S, I> {
     inner: S,
+    info: I,
     rewriter: Rewriter,
     ended: bool,
 }
 
-impl<S> LegalAuthority<S> {
+impl<S: Connected> LegalAuthority<S, S::ConnectInfo> {
     pub fn new(inner: S) -> Self {
         Self {
+            info: inner.connect_info(),
             inner,
             rewriter: Rewriter::new(),
             ended: false,
         }
     }
+
+    /// Gives the requests of the connection another extension than what the socket says of the client.
+    #[must_use]
+    pub fn with_info<I>(self, info: I) -> LegalAuthority<S, I> {
+        let Self {
+            inner,
+            rewriter,
+            ended,
+            ..
+        } = self;
+        LegalAuthority {
+            inner,
+            info,
+            rewriter,
+            ended,
+        }
+    }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for LegalAuthority<S> {
+impl<S: AsyncRead + Unpin, I: Unpin> AsyncRead for LegalAuthority<S, I> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -42,8 +61,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for LegalAuthority<S> {
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         loop {
-            let taken = this.rewriter.take(buf.initialize_unfilled());
-            buf.advance(taken);
+            let readable = this.rewriter.readable();
+            // Nothing behind these bytes is touched: pages that nobody wrote to take no memory.
+            let taken = readable.len().min(buf.remaining());
+            buf.put_slice(&readable[..taken]);
+            this.rewriter.consume(taken);
             if taken > 0 || this.ended || buf.remaining() == 0 {
                 return Poll::Ready(Ok(()));
             }
@@ -60,7 +82,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for LegalAuthority<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for LegalAuthority<S> {
+impl<S: AsyncWrite + Unpin, I: Unpin> AsyncWrite for LegalAuthority<S, I> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -90,18 +112,18 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for LegalAuthority<S> {
     }
 }
 
-impl<S: Connected> Connected for LegalAuthority<S> {
-    type ConnectInfo = S::ConnectInfo;
+impl<S, I: Clone + Send + Sync + 'static> Connected for LegalAuthority<S, I> {
+    type ConnectInfo = I;
 
-    fn connect_info(&self) -> Self::ConnectInfo {
-        self.inner.connect_info()
+    fn connect_info(&self) -> I {
+        self.info.clone()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tokio::io::AsyncReadExt as _;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
 
     #[tokio::test]
     async fn a_reader_gets_all_that_came_before_the_end() {
@@ -121,8 +143,11 @@ mod tests {
             [PREFACE, &headers, &data, &[0, 0, 1]].concat()
         };
         let input = connection(ILLEGAL);
+        let (mut client, server) = duplex(input.len());
+        client.write_all(&input).await.unwrap();
+        drop(client);
         let mut read = Vec::new();
-        let mut reader = LegalAuthority::new(io::Cursor::new(input));
+        let mut reader = LegalAuthority::new(server);
         reader.read_to_end(&mut read).await.unwrap();
         assert_eq!(read, connection(LOCALHOST));
     }

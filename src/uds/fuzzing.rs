@@ -33,11 +33,9 @@ pub fn with_legal_authority(block: &[u8]) -> Option<Vec<u8>> {
 }
 
 fn drain(rewriter: &mut Rewriter, out: &mut Vec<u8>) {
-    let mut into = [0; 4096];
-    loop {
-        match rewriter.take(&mut into) {
-            0 => return,
-            taken => out.extend(&into[..taken]),
-        }
+    while !rewriter.readable().is_empty() {
+        let readable = rewriter.readable();
+        out.extend(readable);
+        rewriter.consume(readable.len());
     }
 }

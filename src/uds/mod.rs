@@ -21,7 +21,7 @@ use tokio::{
     time::sleep,
 };
 use tokio_stream::wrappers::UnixListenerStream;
-use tonic::transport::{Channel, Endpoint, Uri};
+use tonic::transport::{Channel, Endpoint, Uri, server::UdsConnectInfo};
 use tower::Service;
 
 /// The longest socket path that the kernel accepts: `sun_path` without its final NUL.
@@ -37,7 +37,7 @@ const PING_AFTER: Duration = Duration::from_secs(20);
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A connection that [`bind`] accepted. The client may be a Go program that dialled the bare path.
-pub type Connection = LegalAuthority<UnixStream>;
+pub type Connection<I = UdsConnectInfo> = LegalAuthority<UnixStream, I>;
 
 /// Listens at `path`, with access for the owner only. A stale socket is removed first.
 pub fn bind(path: &Path) -> io::Result<impl Stream<Item = io::Result<Connection>> + Send + use<>> {

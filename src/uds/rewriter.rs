@@ -3,7 +3,7 @@ use super::{
     frames::{CONTINUATION, END_HEADERS, FRAME_HEADER_LEN, Frame, FrameHeader, HEADERS},
     header_block,
 };
-use std::{collections::VecDeque, io::Read as _};
+use std::collections::VecDeque;
 
 /// The length of `PRI * HTTP/2.0\r
 /// \r
@@ -84,12 +84,14 @@ impl Rewriter {
         self.held.len()
     }
 
-    /// Moves bytes that may be read into `into`. Returns their number.
-    pub(super) fn take(&mut self, into: &mut [u8]) -> usize {
-        // The deque's `read` returns only its first half if it wraps around. Callers accept short reads.
-        self.out
-            .read(into)
-            .expect("reading from memory does not fail")
+    /// Returns bytes that may be read, not always all: the deque may wrap around.
+    pub(super) fn readable(&self) -> &[u8] {
+        self.out.as_slices().0
+    }
+
+    /// Removes the first `len` of the readable bytes.
+    pub(super) fn consume(&mut self, len: usize) {
+        self.out.drain(..len);
     }
 
     /// Changes the state as long as no bytes are missing. The loop is needed because a payload may be empty.
@@ -228,12 +230,10 @@ mod tests {
     }
 
     fn drain(rewriter: &mut Rewriter, out: &mut Vec<u8>) {
-        let mut into = [0; 7];
-        loop {
-            match rewriter.take(&mut into) {
-                0 => return,
-                n => out.extend(&into[..n]),
-            }
+        while !rewriter.readable().is_empty() {
+            let few = rewriter.readable().len().min(7);
+            out.extend(&rewriter.readable()[..few]);
+            rewriter.consume(few);
         }
     }
 

@@ -1,41 +1,35 @@
-//! Runs one device plugin: binds a socket, serves it, and registers with the kubelet. It starts over when the kubelet
+//! Runs one device plugin: binds a socket, passes its connections to the server, and registers with the kubelet. It starts over when the kubelet
 //! restarts or the socket is removed.
 use super::{
-    allocate::Allocator,
     inputs::{Inputs, Published},
     plan,
     registrar::Registrar,
-    service::{Service, Streams},
+    server::Accepted,
+    service::{Served, Streams},
 };
 use crate::{
-    agent::{
-        settings::Settings,
-        values::{KubeletSocket, Offered, Slot},
-    },
+    agent::values::{KubeletSocket, Offered, Slot},
     backoff::Backoff,
     files,
-    model::{plugin_name::PluginName, slot_table::Resource},
-    proto::device_plugin::{
-        DevicePluginOptions, RegisterRequest, VERSION, device_plugin_server::DevicePluginServer,
-    },
+    model::slot_table::Resource,
+    proto::device_plugin::{DevicePluginOptions, RegisterRequest, VERSION},
     telemetry::metrics::{Registration, metrics},
     uds,
 };
 use anyhow::{Context as _, anyhow};
-use futures::Stream;
+use futures::{Stream, StreamExt as _};
 use std::{
-    collections::BTreeSet,
     io,
     path::PathBuf,
+    pin::{Pin, pin},
     sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 use tokio::{
-    sync::watch,
+    sync::{mpsc, watch},
     time::{Instant, sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
-use tonic::{service::Routes, transport::Server};
 use tracing::{Instrument as _, debug, info, info_span, warn};
 
 /// The kubelet opens ListAndWatch right after it has answered.
@@ -48,9 +42,8 @@ const LAST_RETRY: Duration = Duration::from_secs(10);
 pub(super) struct Plugin {
     pub(super) inputs: Inputs,
     pub(super) published: Published,
-    pub(super) allocator: Arc<Allocator>,
     pub(super) registrar: Arc<Registrar>,
-    pub(super) reflection: Routes,
+    pub(super) server: mpsc::Sender<Accepted>,
     pub(super) offered: Offered,
     pub(super) slots: watch::Receiver<Arc<[Slot]>>,
     pub(super) rebind: watch::Receiver<u64>,
@@ -69,9 +62,11 @@ impl Plugin {
                     backoff.reset();
                 }
                 self.rebind.mark_unchanged();
-                let ended = stop
-                    .run_until_cancelled(self.run_once(kubelet, &mut backoff))
-                    .await;
+                let ended = {
+                    // Pinned here, because `run_until_cancelled` would reserve the memory of the future twice.
+                    let once = pin!(self.run_once(kubelet, &mut backoff));
+                    stop.run_until_cancelled(once).await
+                };
                 self.socket.send_replace(None);
                 self.set_registered(false);
                 if let Some(Err(e)) = ended {
@@ -101,27 +96,21 @@ impl Plugin {
         kubelet: KubeletSocket,
         backoff: &mut Backoff,
     ) -> anyhow::Result<()> {
-        let sockets = self.inputs.kubelet_folder.borrow().sockets.clone();
-        let plugin = self.offered.resource.plugin();
-        let bound = Socket::bind(&self.inputs.settings, &sockets, &plugin, &self.socket)?;
+        let bound = self.bind()?;
         let closing = CancellationToken::new();
-        // Ends the streams of connections that outlive the server.
+        // Ends the streams of connections that outlive the socket.
         let _closing = closing.clone().drop_guard();
         let streams = watch::Sender::new(Streams::default());
-        let service = Service {
-            allocator: self.allocator.clone(),
+        let served = Arc::new(Served {
             resource: self.offered.resource.clone(),
             slots: self.slots.clone(),
             streams: streams.clone(),
             closing,
-        };
-        let reflection = self.reflection.clone();
-        let server = Server::builder()
-            .add_routes(reflection.add_service(DevicePluginServer::new(service)))
-            .serve_with_incoming(bound.incoming);
+        });
+        let incoming = pin!(bound.incoming);
         let mut rebind = self.rebind.clone();
         tokio::select! {
-            served = server => Err(anyhow!("the plugin's server ended: {served:?}")),
+            ended = self.accept(incoming, served) => ended,
             never = self.stay_registered(kubelet, &bound.name, streams, backoff) => never,
             _ = rebind.changed() => {
                 info!(socket = %bound.name, "the plugin's socket is gone, it is made anew");
@@ -132,6 +121,51 @@ impl Plugin {
                 Ok(())
             }
         }
+    }
+
+    /// Binds a new socket, and removes those that a killed agent left for this plugin.
+    fn bind(
+        &self,
+    ) -> anyhow::Result<Socket<impl Stream<Item = io::Result<uds::Connection>> + use<>>> {
+        let folder = &self.inputs.settings.plugin_folder;
+        let plugin = self.offered.resource.plugin();
+        let stem = plan::socket_stem(&plugin, folder.as_os_str().len()).with_context(|| {
+            format!(
+                "{}: the path is too long for sockets in that folder",
+                folder.display()
+            )
+        })?;
+        for name in plan::sockets_of(&stem, &self.inputs.kubelet_folder.borrow().sockets) {
+            files::remove(&folder.join(name))?;
+        }
+        let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+        let name = plan::socket_name(&stem, now, |name| folder.join(name).exists());
+        let path = folder.join(&name);
+        let incoming = uds::bind(&path)?;
+        self.socket.send_replace(Some(name.clone()));
+        Ok(Socket {
+            name,
+            incoming,
+            _file: SocketFile(path),
+        })
+    }
+
+    /// Passes the connections of the socket to the server of all plugins.
+    async fn accept(
+        &self,
+        mut incoming: Pin<&mut impl Stream<Item = io::Result<uds::Connection>>>,
+        served: Arc<Served>,
+    ) -> anyhow::Result<()> {
+        while let Some(connection) = incoming.next().await {
+            match connection {
+                Ok(connection) => {
+                    let server = self.server.reserve().await?;
+                    server.send(connection.with_info(served.clone()));
+                }
+                Err(e) => debug!("the plugin's socket: {e}"),
+            }
+        }
+        Err(anyhow!("the plugin's socket takes no more connections"))
     }
 
     async fn another_kubelet(&self, kubelet: KubeletSocket) {
@@ -221,36 +255,5 @@ impl Drop for SocketFile {
         if let Err(e) = files::remove(&self.0) {
             warn!("the plugin's socket stays: {e}");
         }
-    }
-}
-
-impl Socket<()> {
-    /// Binds a new socket for the plugin, and removes those that a killed agent left for it.
-    fn bind(
-        settings: &Settings,
-        sockets: &BTreeSet<String>,
-        plugin: &PluginName,
-        current: &watch::Sender<Option<String>>,
-    ) -> anyhow::Result<Socket<impl Stream<Item = io::Result<uds::Connection>> + use<>>> {
-        let folder = &settings.plugin_folder;
-        let stem = plan::socket_stem(plugin, folder.as_os_str().len()).with_context(|| {
-            format!(
-                "{}: the path is too long for sockets in that folder",
-                folder.display()
-            )
-        })?;
-        for name in plan::sockets_of(&stem, sockets) {
-            files::remove(&folder.join(name))?;
-        }
-        let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
-        let name = plan::socket_name(&stem, now, |name| folder.join(name).exists());
-        let path = folder.join(&name);
-        let incoming = uds::bind(&path)?;
-        current.send_replace(Some(name.clone()));
-        Ok(Socket {
-            name,
-            incoming,
-            _file: SocketFile(path),
-        })
     }
 }

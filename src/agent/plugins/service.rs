@@ -1,4 +1,4 @@
-//! The device plugin API of one resource, as the kubelet calls it. Decides nothing: slots come from the owner of the
+//! The device plugin API, as the kubelet calls it. Decides nothing: slots come from the owner of the
 //! plugins, answers from the allocator.
 use super::allocate::Allocator;
 use crate::{
@@ -20,6 +20,10 @@ use tonic::{Request, Response, Status};
 
 pub(super) struct Service {
     pub(super) allocator: Arc<Allocator>,
+}
+
+/// The plugin that a connection is to.
+pub(super) struct Served {
     pub(super) resource: Resource,
     pub(super) slots: watch::Receiver<Arc<[Slot]>>,
     pub(super) streams: watch::Sender<Streams>,
@@ -31,11 +35,12 @@ pub(super) struct Service {
 impl DevicePlugin for Service {
     async fn get_device_plugin_options(
         &self,
-        _: Request<Empty>,
+        request: Request<Empty>,
     ) -> Result<Response<DevicePluginOptions>, Status> {
+        let resource = &served(&request)?.resource;
         Ok(Response::new(DevicePluginOptions {
             pre_start_required: true,
-            get_preferred_allocation_available: matches!(self.resource, Resource::Configuration(_)),
+            get_preferred_allocation_available: matches!(resource, Resource::Configuration(_)),
         }))
     }
 
@@ -44,17 +49,18 @@ impl DevicePlugin for Service {
 
     async fn list_and_watch(
         &self,
-        _: Request<Empty>,
+        request: Request<Empty>,
     ) -> Result<Response<Self::ListAndWatchStream>, Status> {
-        let open = OpenStream::new(self.streams.clone());
-        let lists = WatchStream::new(self.slots.clone())
+        let served = served(&request)?;
+        let open = OpenStream::new(served.streams.clone());
+        let lists = WatchStream::new(served.slots.clone())
             .map(move |slots| {
                 let _open = &open;
                 Ok(ListAndWatchResponse {
                     devices: slots.iter().map(device).collect(),
                 })
             })
-            .take_until(self.closing.clone().cancelled_owned());
+            .take_until(served.closing.clone().cancelled_owned());
         Ok(Response::new(Box::pin(lists)))
     }
 
@@ -62,11 +68,12 @@ impl DevicePlugin for Service {
         &self,
         request: Request<PreferredAllocationRequest>,
     ) -> Result<Response<PreferredAllocationResponse>, Status> {
+        let served = served(&request)?;
         let containers = request.into_inner().container_requests.into_iter();
         let container_responses = containers
             .map(|container| ContainerPreferredAllocationResponse {
                 device_i_ds: self.allocator.preferred(
-                    &self.resource,
+                    &served.resource,
                     &container.available_device_i_ds,
                     &container.must_include_device_i_ds,
                     usize::try_from(container.allocation_size).unwrap_or(0),
@@ -82,12 +89,16 @@ impl DevicePlugin for Service {
         &self,
         request: Request<AllocateRequest>,
     ) -> Result<Response<AllocateResponse>, Status> {
+        let served = served(&request)?;
         let requests = request.into_inner().container_requests;
         let containers = requests
             .into_iter()
             .map(|container| container.devices_ids)
             .collect();
-        let container_responses = self.allocator.allocate(&self.resource, containers).await?;
+        let container_responses = self
+            .allocator
+            .allocate(&served.resource, containers)
+            .await?;
         Ok(Response::new(AllocateResponse {
             container_responses,
         }))
@@ -97,11 +108,18 @@ impl DevicePlugin for Service {
         &self,
         request: Request<PreStartContainerRequest>,
     ) -> Result<Response<PreStartContainerResponse>, Status> {
+        let served = served(&request)?;
         self.allocator
-            .pre_start(&self.resource, request.into_inner().devices_ids)
+            .pre_start(&served.resource, request.into_inner().devices_ids)
             .await?;
         Ok(Response::new(PreStartContainerResponse {}))
     }
+}
+
+fn served<T>(request: &Request<T>) -> Result<Arc<Served>, Status> {
+    let served = request.extensions().get::<Arc<Served>>();
+    let unknown = || Status::internal("the connection is to no device plugin");
+    served.cloned().ok_or_else(unknown)
 }
 
 fn device(slot: &Slot) -> Device {

@@ -9,9 +9,9 @@ use crate::{
 use anyhow::Context as _;
 use serde::{Serialize, de::DeserializeOwned};
 use std::{
-    fs, io,
+    fs, io, mem,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 use tokio::{
@@ -30,11 +30,17 @@ const BETWEEN_WRITES: Duration = Duration::from_secs(2);
 /// claims slots of devices that no other node sees, so it does not need them soon.
 const OTHERS_WAIT: Duration = Duration::from_secs(60);
 
-/// The contents of `<state>/mirror/{instances,configurations}.json` when the agent started.
+/// The files `<state>/mirror/{instances,configurations}.json`, and what they contained when the agent started.
 pub(super) struct Mirror {
     folder: PathBuf,
-    instances: Vec<Instance>,
-    configurations: Vec<Configuration>,
+    earlier: Mutex<Earlier>,
+}
+
+/// The objects of the last run. The Configurations are not complete, because later deletions are unknown.
+#[derive(Clone, Default)]
+pub(super) struct Earlier {
+    pub(super) instances: Instances,
+    pub(super) configurations: Configurations,
 }
 
 impl Mirror {
@@ -44,40 +50,49 @@ impl Mirror {
             .with_context(|| format!("cannot create the folder {}", folder.display()))?;
         files::check_owner(state)?;
         files::check_owner(&folder)?;
+        let instances = read::<Instance>(&folder.join("instances.json"));
+        let configurations = read::<Configuration>(&folder.join("configurations.json"));
+        let instances = instances
+            .into_iter()
+            .map(|i| (instance_key(&i.metadata), Arc::new(i)));
+        let configurations = configurations
+            .into_iter()
+            .map(|c| (configuration_key(&c.metadata), Arc::new(c)));
+        let earlier = Earlier {
+            instances: instances.collect(),
+            configurations: Configurations {
+                objects: configurations.collect(),
+                ..Configurations::default()
+            },
+        };
         Ok(Self {
-            instances: read(&folder.join("instances.json")),
-            configurations: read(&folder.join("configurations.json")),
             folder,
+            earlier: Mutex::new(earlier),
         })
     }
 
-    pub(super) fn instances(&self) -> Instances {
-        let all = self.instances.iter();
-        all.map(|i| (instance_key(&i.metadata), Arc::new(i.clone())))
-            .collect()
+    pub(super) fn earlier(&self) -> Earlier {
+        self.locked().clone()
     }
 
-    /// Returns the Configurations. They are not complete, because later deletions are unknown.
-    pub(super) fn configurations(&self) -> Configurations {
-        let all = self.configurations.iter();
-        Configurations {
-            objects: all
-                .map(|c| (configuration_key(&c.metadata), Arc::new(c.clone())))
-                .collect(),
-            ..Configurations::default()
-        }
+    /// Forgets the objects of the last run, and returns them.
+    pub(super) fn take(&self) -> Earlier {
+        mem::take(&mut self.locked())
+    }
+
+    fn locked(&self) -> MutexGuard<'_, Earlier> {
+        self.earlier.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Reads one file. An unreadable file counts as empty, because it is written again.
 fn read<T: DeserializeOwned>(path: &Path) -> Vec<T> {
-    let text = match fs::read(path) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return vec![],
-        text => text,
+    let read = match fs::read(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(vec![]),
+        text => text
+            .map_err(anyhow::Error::from)
+            .and_then(|text| Ok(serde_json::from_slice(&text)?)),
     };
-    let read = text
-        .map_err(anyhow::Error::from)
-        .and_then(|text| Ok(serde_json::from_slice(&text)?));
     read.unwrap_or_else(|e| {
         warn!("{}: not used: {e:#}", path.display());
         vec![]

@@ -39,7 +39,7 @@ use futures::{
 };
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{Api, Client};
-use mirror::Mirror;
+use mirror::{Earlier, Mirror};
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::PathBuf,
@@ -102,7 +102,7 @@ impl KubernetesStore {
         let (events, writer) = events::events(client.clone(), "petiole-agent", &settings.node_name);
         let mirror = Mirror::open(&settings.state)?;
         let inner = Inner {
-            known: Mutex::new(Known::new(&settings.node_name, mirror.instances())),
+            known: Mutex::new(Known::new(&settings.node_name, mirror.earlier().instances)),
             mirror,
             client,
             events,
@@ -136,7 +136,7 @@ impl Store for KubernetesStore {
     }
 
     fn earlier(&self) -> Instances {
-        self.inner.mirror.instances()
+        self.inner.mirror.earlier().instances
     }
 
     fn merges(&self) -> bool {
@@ -256,9 +256,11 @@ impl Inner {
         tokio::select! {
             biased; // what the server says is better
             () = shutdown.cancelled() => {}
-            _ = is_listed => {}
+            _ = is_listed => {
+                self.mirror.take();
+            }
             () = sleep(FIRST_LIST) => {
-                let instances = self.mirror.instances();
+                let Earlier { instances, configurations } = self.mirror.take();
                 if instances.is_empty() {
                     return Ok(());
                 }
@@ -270,7 +272,7 @@ impl Inner {
                 let is_listed = |namespace: &str| listed.contains(&Some(namespace.to_owned()));
                 self.change(|known| known.begin_with(instances, is_listed));
                 self.publish();
-                self.configurations.send_replace(Arc::new(self.mirror.configurations()));
+                self.configurations.send_replace(Arc::new(configurations));
             }
         }
         Ok(())
