@@ -55,7 +55,7 @@ test_devices_are_allocatable() {
   devices_are_allocatable 300 3 650
   if [ -n "${MEASURED_ON_PURPOSE:-}" ]; then
     devices_are_allocatable 1000 10 2150
-    memory 1000 65
+    memory 1000 70
   fi
   is_fast
 }
