@@ -38,17 +38,11 @@ impl<S: Connected> LegalAuthority<S, S::ConnectInfo> {
     /// Gives the requests of the connection another extension than what the socket says of the client.
     #[must_use]
     pub fn with_info<I>(self, info: I) -> LegalAuthority<S, I> {
-        let Self {
-            inner,
-            rewriter,
-            ended,
-            ..
-        } = self;
         LegalAuthority {
-            inner,
+            inner: self.inner,
             info,
-            rewriter,
-            ended,
+            rewriter: self.rewriter,
+            ended: self.ended,
         }
     }
 }
