@@ -61,8 +61,8 @@ pub trait Store: Send + Sync {
     /// large cluster nearly all changes are such.
     fn news(&self) -> watch::Receiver<()>;
 
-    /// Returns the Instances that this node knew when its last agent ended; some of them may be gone. They are known until the
-    /// store has run for some time.
+    /// Returns the Instances that this node knew when its last agent ended. Some of them may be gone. This is for the time
+    /// before [`Self::run`], after which the store may forget them.
     fn earlier(&self) -> Instances;
 
     /// Returns whether a controller writes the nodes' states in shared Instances, from the reports of all nodes.

@@ -1,5 +1,5 @@
-//! Runs one device plugin: binds a socket, passes its connections to the server, and registers with the kubelet. It starts over when the kubelet
-//! restarts or the socket is removed.
+//! Runs one device plugin: binds a socket, passes its connections to the server, and registers with the kubelet. It
+//! starts over when the kubelet restarts or the socket is removed.
 use super::{
     inputs::{Inputs, Published},
     plan,

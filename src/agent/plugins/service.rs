@@ -1,5 +1,5 @@
-//! The device plugin API, as the kubelet calls it. Decides nothing: slots come from the owner of the
-//! plugins, answers from the allocator.
+//! The device plugin API, as the kubelet calls it. Decides nothing: slots come from the owner of the plugins, answers
+//! from the allocator.
 use super::allocate::Allocator;
 use crate::{
     agent::values::Slot,

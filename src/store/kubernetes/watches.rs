@@ -190,3 +190,7 @@ fn configurations(set: &Objects<Configuration, ConfigurationName>) -> Configurat
     }
     all
 }
+
+#[cfg(test)]
+#[path = "watches_tests.rs"]
+mod tests;

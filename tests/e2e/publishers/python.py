@@ -4,7 +4,6 @@ SIGUSR1 changes the TXT record of the former to version=2. An accessory has the 
 """
 import signal
 import sys
-import threading
 
 
 def own_address():
@@ -17,20 +16,18 @@ def announce(name, kind, port, txt):
     import socket
     from zeroconf import ServiceInfo, Zeroconf
 
+    # The threads of Zeroconf inherit the mask, so that the signals wait for sigwait. A handler that sets an Event would
+    # deadlock when the signal comes while this thread holds the lock of the Event.
+    signals = {signal.SIGTERM, signal.SIGUSR1}
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     zeroconf = Zeroconf()
     info = {
         "type_": f"{kind}.local.", "name": f"{name}.{kind}.local.", "port": port, "server": f"{socket.gethostname()}.local.",
         "parsed_addresses": [own_address()],
     }
     zeroconf.register_service(ServiceInfo(properties=txt, **info), allow_name_change=True)
-    ended = threading.Event()
-    changed = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: ended.set())
-    signal.signal(signal.SIGUSR1, lambda *_: changed.set())
-    while not ended.wait(0.02):
-        if changed.is_set():
-            changed.clear()
-            zeroconf.update_service(ServiceInfo(properties={"version": "2"}, **info))
+    while signal.sigwait(signals) == signal.SIGUSR1:
+        zeroconf.update_service(ServiceInfo(properties={"version": "2"}, **info))
     zeroconf.close()
 
 
