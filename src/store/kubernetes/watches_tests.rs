@@ -1,7 +1,7 @@
 use super::*;
 use crate::store::{
     Instances, Store as _,
-    kubernetes::{KubernetesStore, Settings},
+    kubernetes::{FIRST_LIST, KubernetesStore, Settings},
 };
 use axum::{
     body::Body as Answer,
@@ -12,7 +12,8 @@ use kube::{Client, client::Body};
 use serde_json::{Value, json};
 use std::{
     convert::Infallible,
-    io,
+    fs, io,
+    path::Path,
     sync::{Arc, Mutex, PoisonError},
 };
 use tokio::{sync::watch, time::timeout};
@@ -70,17 +71,21 @@ async fn published(instances: &mut watch::Receiver<Arc<Instances>>) -> (Duration
     (began.elapsed(), version.unwrap_or_default())
 }
 
+fn store(client: Client, state: &Path) -> KubernetesStore {
+    let settings = Settings {
+        node_name: "node-a".into(),
+        namespaces: vec![],
+        state: state.to_owned(),
+    };
+    KubernetesStore::new(client, settings).unwrap()
+}
+
 #[tokio::test(start_paused = true)]
 async fn slots_of_other_nodes_are_published_together_and_what_concerns_this_node_at_once() {
     const BOTH: &[&str] = &["node-a", "node-b"];
     let state = tempfile::tempdir().unwrap();
-    let settings = Settings {
-        node_name: "node-a".into(),
-        namespaces: vec![],
-        state: state.path().to_owned(),
-    };
     let (client, events) = server();
-    let store = KubernetesStore::new(client, settings).unwrap();
+    let store = store(client, state.path());
     let (mut instances, mut news) = (store.instances(), store.news());
     let shutdown = CancellationToken::new();
     let test = async {
@@ -118,6 +123,35 @@ async fn slots_of_other_nodes_are_published_together_and_what_concerns_this_node
             "news do not wait"
         );
         assert!(news.has_changed().unwrap());
+    };
+    tokio::select! {
+        ended = store.inner.follow_instances(&shutdown) => panic!("the watch ended: {ended:?}"),
+        () = test => {}
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_the_api_server_the_agent_begins_with_its_last_run_and_a_list_replaces_that() {
+    let state = tempfile::tempdir().unwrap();
+    fs::create_dir(state.path().join("mirror")).unwrap();
+    let written = json!([camera(1, &[], &["node-a"])]).to_string();
+    fs::write(state.path().join("mirror/instances.json"), written).unwrap();
+    let (client, events) = server();
+    let store = store(client, state.path());
+    let mut instances = store.instances();
+    assert!(instances.borrow().is_empty(), "not before `run`");
+    assert_eq!(store.earlier().len(), 1);
+    let shutdown = CancellationToken::new();
+    let test = async {
+        let began = store.inner.begin_without_server(&shutdown);
+        timeout(2 * FIRST_LIST, began).await.unwrap().unwrap();
+        assert_eq!(published(&mut instances).await.1, "1");
+        assert!(store.earlier().is_empty(), "it is kept once");
+
+        send(&events, "BOOKMARK", &end_of_list());
+        let listed = timeout(FIRST_LIST, instances.changed()).await;
+        listed.expect("a publication").unwrap();
+        assert!(instances.borrow().is_empty(), "the camera is gone");
     };
     tokio::select! {
         ended = store.inner.follow_instances(&shutdown) => panic!("the watch ended: {ended:?}"),
