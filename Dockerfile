@@ -28,8 +28,8 @@ COPY . .
 # relocations are a megabyte less.
 RUN target="$(uname -m)-unknown-linux-gnu" \
  && RUSTFLAGS="-C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs" \
-    cargo build --profile image --locked --no-default-features --features image --target "$target" \
- && mv "target/$target/image/petiole" /petiole
+    cargo build --release --locked --no-default-features --features image --target "$target" \
+ && mv "target/$target/release/petiole" /petiole
 
 FROM base
 COPY --from=builder /petiole /petiole

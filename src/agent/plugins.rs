@@ -5,6 +5,7 @@ mod denied;
 mod former_name;
 mod inputs;
 mod leftovers;
+mod pace;
 pub(crate) mod plan;
 mod registrar;
 mod runner;
@@ -34,6 +35,7 @@ use allocate::Allocator;
 use inputs::Watched;
 pub(super) use inputs::{Inputs, Published};
 pub(super) use leftovers::remove_left_over_sockets;
+use pace::Pace;
 use plan::Action;
 pub(super) use plan::desired;
 use registrar::Registrar;
@@ -41,22 +43,13 @@ use server::Accepted;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
-    time::Duration,
 };
 use tokio::{
     sync::{mpsc, watch},
-    time::{Instant, sleep},
+    time::{Instant, sleep_until},
 };
 use tokio_util::{sync::CancellationToken, task::JoinMap};
 use tracing::warn;
-
-/// The wait between a change and the round that takes it over: a claim makes three changes, and is answered before its slots
-/// are listed anew.
-const SETTLE: Duration = Duration::from_millis(5);
-/// The longest such wait. The more a round costs, the more changes it waits for.
-const LONGEST_SETTLE: Duration = Duration::from_millis(100);
-/// The wait is this many times as long as the last round took, so that rounds take less than a tenth of the time.
-const WAIT_PER_ROUND: u32 = 10;
 
 /// A running plugin, as its owner controls it.
 struct Running {
@@ -133,43 +126,38 @@ impl Plugins {
     /// Starts, stops and updates the plugins until the shutdown.
     async fn run(mut self) -> anyhow::Result<()> {
         let shutdown = self.shutdown.clone();
-        let mut slots = self.inputs.table.subscribe();
         let mut watched = self.inputs.watched();
         let Inputs {
             kubelet_folder: mut folder,
             resend: mut resent,
             ..
         } = self.inputs.clone();
-        let mut is_due = true;
-        let mut settle = SETTLE;
+        let mut pace = Pace::new(Instant::now());
         loop {
-            if is_due {
-                let began = Instant::now();
-                self.take_over(&mut watched);
-                slots.mark_unchanged();
-                if self.is_plan_due {
-                    self.reconcile().await;
-                }
-                self.publish_slots().await;
-                settle = (began.elapsed() * WAIT_PER_ROUND).clamp(SETTLE, LONGEST_SETTLE);
-            }
-            is_due = true;
+            let due = pace.due();
             tokio::select! {
                 () = shutdown.cancelled() => break,
-                changed = watched.instances.changed() => { changed?; watched.instances.mark_changed(); }
-                changed = watched.discoveries.changed() => { changed?; watched.discoveries.mark_changed(); }
-                changed = slots.changed() => changed?,
-                // What the resources are called, and whose Instances they are.
-                changed = watched.validated.changed() => { changed?; watched.validated.mark_changed(); }
+                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
+                    let began = Instant::now();
+                    self.take_over(&mut watched);
+                    if self.is_plan_due {
+                        self.reconcile().await;
+                    }
+                    self.publish_slots().await;
+                    pace.end_round(began, Instant::now());
+                }
+                changed = watched.changed(), if due.is_none() => {
+                    changed?;
+                    pace.change(Instant::now());
+                }
+                // These two wait for no round: a claim waits for the checkpoint, and the folder changes with every socket.
                 changed = resent.changed() => {
                     changed?;
                     self.resend(resent.borrow_and_update().as_ref());
-                    is_due = false;
                 }
                 changed = folder.changed() => {
                     changed?;
                     self.follow_folder(&mut folder);
-                    is_due = false; // it changes with every socket
                 }
                 Some((name, ended)) = self.tasks.join_next() => {
                     // Only a panic ends a plugin unasked: the next round starts it anew.
@@ -177,10 +165,8 @@ impl Plugins {
                         warn!(resource = %name, "the device plugin ended: {e}");
                     }
                     self.forget(&name);
+                    pace.change(Instant::now());
                 }
-            }
-            if is_due {
-                shutdown.run_until_cancelled(sleep(settle)).await;
             }
         }
         while self.tasks.join_next().await.is_some() {}
@@ -200,6 +186,7 @@ impl Plugins {
         if is_unobserved || is_validated || is_changed {
             self.observe();
         }
+        watched.slots.mark_unchanged();
     }
 
     /// Updates the slot table with the Instances that changed, and those whose Configuration is accepted now and was not, or the

@@ -7,12 +7,12 @@ use crate::{
         values::{KubeletFolder, KubeletSocket, Listed, ValidatedConfigurations},
     },
     discovery::session::Discoveries,
-    model::resource_name::ResourceName,
+    model::{resource_name::ResourceName, slot_table::SlotTable},
     store::{Instances, Store},
     telemetry::metrics,
 };
 use std::{collections::BTreeSet, sync::Arc};
-use tokio::sync::watch;
+use tokio::sync::watch::{self, error::RecvError};
 
 /// The inputs of the plugins. Instances come from the store.
 #[derive(Clone)]
@@ -38,6 +38,7 @@ impl Inputs {
             news: self.store.news(),
             discoveries: self.discoveries.clone(),
             validated: self.validated.clone(),
+            slots: self.table.subscribe(),
         };
         watched.validated.mark_changed();
         watched.instances.mark_changed();
@@ -50,7 +51,22 @@ pub(super) struct Watched {
     pub(super) instances: watch::Receiver<Arc<Instances>>,
     pub(super) news: watch::Receiver<()>,
     pub(super) discoveries: watch::Receiver<Arc<Discoveries>>,
+    /// What the resources are called, and whose Instances they are.
     pub(super) validated: watch::Receiver<Arc<ValidatedConfigurations>>,
+    pub(super) slots: watch::Receiver<SlotTable>,
+}
+
+impl Watched {
+    /// Waits until an input has changed. It stays marked as changed.
+    pub(super) async fn changed(&mut self) -> Result<(), RecvError> {
+        tokio::select! {
+            changed = self.instances.changed() => { changed?; self.instances.mark_changed(); }
+            changed = self.discoveries.changed() => { changed?; self.discoveries.mark_changed(); }
+            changed = self.validated.changed() => { changed?; self.validated.mark_changed(); }
+            changed = self.slots.changed() => { changed?; self.slots.mark_changed(); }
+        }
+        Ok(())
+    }
 }
 
 /// The values that the plugins publish.

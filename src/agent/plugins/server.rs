@@ -19,6 +19,8 @@ pub(super) type Accepted = uds::Connection<Arc<Served>>;
 
 /// The most connections that wait for the server.
 const WAITING: usize = 16;
+/// The most calls at once on one connection. A kubelet follows the list with one, and admits one container after the other.
+const CALLS: u32 = 100;
 
 /// Returns the channel by which the plugins pass connections to the server.
 pub(super) fn channel() -> (mpsc::Sender<Accepted>, mpsc::Receiver<Accepted>) {
@@ -34,6 +36,7 @@ pub(super) async fn run(
         .register_encoded_file_descriptor_set(DESCRIPTORS)
         .build_v1()?;
     Server::builder()
+        .max_concurrent_streams(CALLS)
         .add_service(reflection)
         .add_service(DevicePluginServer::new(Service { allocator }))
         .serve_with_incoming(ReceiverStream::new(accepted).map(Ok::<_, io::Error>))
