@@ -1,5 +1,5 @@
 //! Checks that an agent stays within a memory limit when everything that is bounded is at its limit: as many services
-//! as a discovery admits, each with the largest TXT record, and as many Instances as an agent may have.
+//! as a discovery admits, with TXT records that fill its bytes, and as many Instances as an agent may have.
 //!
 //! The agent runs in a cgroup of its own with that limit, which requires root. An agent that exceeds it is killed.
 use super::{
@@ -17,10 +17,10 @@ use tokio::time::sleep;
 const SERVICES: usize = 4096;
 /// The default of `--max-instances`.
 const INSTANCES: usize = 1000;
-/// The number of keys of one TXT record. The next constant is the bytes of each value. All variables of a record are
-/// just below 4096 bytes, and a thousand of these devices just below the bytes that a discovery admits.
+/// The number of keys of one TXT record. The next constant is the bytes of each value. A thousand of these services, and the
+/// pointers to others, are just below the bytes that the records of all services may have.
 const KEYS: usize = 16;
-const VALUE: usize = 210;
+const VALUE: usize = 160;
 /// The number of rounds in which the services change. The next constant is the time that the agent gets for each.
 const CHANGES: usize = 3;
 const SETTLES: Duration = Duration::from_secs(15);
