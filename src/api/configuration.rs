@@ -99,8 +99,9 @@ pub struct ConfigurationSpec {
     #[schemars(range(min = 0, max = limits::GRACE_SECONDS_MAX))]
     pub grace_period_seconds: i64,
 
-    /// The most Instances this Configuration may have: anyone on a LAN can announce services. Devices beyond it are
-    /// left out, and the Configuration says so.
+    /// The most Instances of shared devices that this Configuration may have, and on each node the most Instances of devices
+    /// that this node alone has: anyone on a LAN can announce services. Devices beyond it are left out, and the
+    /// Configuration says so.
     #[serde(default = "default_max_instances")]
     #[schemars(range(min = 1, max = limits::INSTANCES_MAX))]
     pub max_instances: i64,
@@ -248,7 +249,7 @@ pub struct ConfigurationStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limits::WORD_MAX))]
     pub brokers: Option<String>,
-    /// The nodes that work with it, and what troubles each.
+    /// The nodes that have problems with it. A node without an entry has none.
     #[serde(default)]
     #[schemars(
         length(max = limits::NODES_MAX),

@@ -97,7 +97,7 @@ pub struct InstanceSpec {
     #[serde(default)]
     pub shared: bool,
 
-    /// The nodes that see it now.
+    /// The nodes that offer it. A node here sees the device unless `status.nodes` says otherwise.
     #[serde(default)]
     #[schemars(
         length(max = limits::NODES_MAX),
@@ -131,7 +131,8 @@ pub struct InstanceStatus {
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"])
     )]
     pub conditions: Vec<Condition>,
-    /// The health of the device on each node.
+    /// The nodes of `spec.nodes` that do not see the device, or have a problem with it. A node without an entry sees it. Without a
+    /// cluster, the node always has an entry.
     #[serde(default)]
     #[schemars(
         length(max = limits::NODES_MAX),

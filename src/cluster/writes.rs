@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use tower::{Layer, Service};
 
 /// The kinds that we write. Any other kind counts as `other`, so that the label is bounded.
-const KINDS: [&str; 12] = [
+const KINDS: [&str; 13] = [
     "configurations",
     "configurations/status",
     "customresourcedefinitions",
@@ -15,6 +15,7 @@ const KINDS: [&str; 12] = [
     "instances/status",
     "jobs",
     "leases",
+    "nodedevices",
     "nodes",
     "nodes/status",
     "pods",

@@ -5,7 +5,12 @@ use axum::{Json, Router, extract::Request, http::StatusCode};
 use serde_json::{Value, json};
 use std::{fs, path::PathBuf};
 use tempfile::TempDir;
-use tokio::{net::TcpListener, process::Command, task::JoinSet};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional},
+    net::{TcpListener, TcpStream},
+    process::Command,
+    task::JoinSet,
+};
 
 /// A cluster with one node, whose Configuration `cam` in the namespace `line-2` has one device that `web` uses.
 struct Workstation {
@@ -116,9 +121,20 @@ impl Workstation {
 
     /// Runs a program with the kubeconfig.
     async fn run(&self, program: PathBuf, arguments: &[&str]) -> Said {
+        self.run_with(&[], program, arguments).await
+    }
+
+    /// The same with variables of the environment.
+    async fn run_with(
+        &self,
+        variables: &[(&str, &str)],
+        program: PathBuf,
+        arguments: &[&str],
+    ) -> Said {
         let output = Command::new(program)
             .args(arguments)
             .env("KUBECONFIG", self.kubeconfig())
+            .envs(variables.iter().copied())
             .output()
             .await
             .unwrap();
@@ -255,4 +271,39 @@ async fn a_plugin_of_kubectl_calls_itself_so_and_works_under_its_link() {
     assert!(devices.out.contains("cam-0a1b2c"), "{}", devices.errors);
     let help = workstation.run(link, &["why", "--help"]).await.out;
     assert!(help.contains("Usage: kubectl petiole why"), "{help}");
+}
+
+/// Passes one connection on to where a CONNECT wants it (RFC 9110 9.3.6).
+async fn pass_on(listener: TcpListener) {
+    let (mut client, _) = listener.accept().await.unwrap();
+    let mut request = vec![];
+    while !request.ends_with(b"\r\n\r\n") {
+        request.push(client.read_u8().await.unwrap());
+    }
+    let request = String::from_utf8(request).unwrap();
+    let target = request.strip_prefix("CONNECT ").expect("a tunnel");
+    let target = target.split(' ').next().unwrap();
+    let mut server = TcpStream::connect(target).await.unwrap();
+    let established = b"HTTP/1.1 200 Connection established\r\n\r\n";
+    client.write_all(established).await.unwrap();
+    copy_bidirectional(&mut client, &mut server).await.ok();
+}
+
+#[tokio::test]
+async fn the_api_server_is_reached_by_the_proxy_of_the_environment_unless_it_is_left_out_there() {
+    let workstation = Workstation::new().await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let proxy = format!("http://{}", listener.local_addr().unwrap());
+    let program = || env!("CARGO_BIN_EXE_petiole").into();
+    let names = ["devices", "-o", "name"];
+    let tunnel = tokio::spawn(pass_on(listener));
+    let by_proxy = [("HTTPS_PROXY", proxy.as_str()), ("NO_PROXY", "")];
+    let said = workstation.run_with(&by_proxy, program(), &names).await;
+    assert_eq!(said.out, "instance.akri.sh/cam-0a1b2c\n", "{}", said.errors);
+    tunnel.await.expect("a connection by the proxy");
+
+    // The proxy has ended.
+    let left_out = [("HTTPS_PROXY", proxy.as_str()), ("NO_PROXY", "127.0.0.1")];
+    let said = workstation.run_with(&left_out, program(), &names).await;
+    assert_eq!(said.out, "instance.akri.sh/cam-0a1b2c\n", "{}", said.errors);
 }

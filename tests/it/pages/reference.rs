@@ -90,7 +90,12 @@ fn columns(page: &mut String, version: &Value) {
         for column in columns {
             let name = text(&column["name"]).to_uppercase();
             let path = text(&column["jsonPath"]);
-            writeln!(page, "| {name} | `{}` |", path.trim_start_matches('.')).unwrap();
+            let wide = match column["priority"].as_i64() {
+                Some(1..) => ", with `-o wide`",
+                _ => "",
+            };
+            let path = path.trim_start_matches('.');
+            writeln!(page, "| {name}{wide} | `{path}` |").unwrap();
         }
     }
     let selectable: Vec<String> = (list(&version["selectableFields"]).iter())
