@@ -3,14 +3,17 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 use axum::{Json, Router, extract::Request, http::StatusCode};
 use serde_json::{Value, json};
-use std::{fs, path::PathBuf};
+use std::{fs, path::PathBuf, time::Duration};
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional},
     net::{TcpListener, TcpStream},
     process::Command,
     task::JoinSet,
+    time::timeout,
 };
+
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A cluster with one node, whose Configuration `cam` in the namespace `line-2` has one device that `web` uses.
 struct Workstation {
@@ -296,11 +299,11 @@ async fn the_api_server_is_reached_by_the_proxy_of_the_environment_unless_it_is_
     let proxy = format!("http://{}", listener.local_addr().unwrap());
     let program = || env!("CARGO_BIN_EXE_petiole").into();
     let names = ["devices", "-o", "name"];
-    let tunnel = tokio::spawn(pass_on(listener));
     let by_proxy = [("HTTPS_PROXY", proxy.as_str()), ("NO_PROXY", "")];
-    let said = workstation.run_with(&by_proxy, program(), &names).await;
+    let run = workstation.run_with(&by_proxy, program(), &names);
+    let both = timeout(PATIENCE, async { tokio::join!(pass_on(listener), run) });
+    let ((), said) = both.await.expect("a connection by the proxy");
     assert_eq!(said.out, "instance.akri.sh/cam-0a1b2c\n", "{}", said.errors);
-    tunnel.await.expect("a connection by the proxy");
 
     // The proxy has ended.
     let left_out = [("HTTPS_PROXY", proxy.as_str()), ("NO_PROXY", "127.0.0.1")];
