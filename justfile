@@ -103,8 +103,9 @@ chart:
       echo "SKIPPED chart: helm is not installed"
     fi
 
-# Writes the files that tests compare with: the definitions, the rendered chart, docs/configuration.md
+# Writes the files that tests compare with: the definitions, the rendered chart, docs/configuration.md, docs/limits.md
 regenerate:
+    PETIOLE_UPDATE_GOLDEN=1 cargo test --test architecture limits
     PETIOLE_UPDATE_GOLDEN=1 cargo test --lib crds
     PETIOLE_UPDATE_GOLDEN=1 cargo test --test it chart_renders
     PETIOLE_UPDATE_GOLDEN=1 cargo test --test it pages

@@ -10,7 +10,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-/// The largest number of ids that are remembered. Beyond it, the record is cleared.
+/// The most ids of a device's connection that are remembered. Beyond it: the record is cleared.
 const MAX_IDS: usize = 10_000;
 
 /// A digest of how a device is reached.

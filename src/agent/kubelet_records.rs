@@ -39,7 +39,8 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// Five hundred Pods with 24 KiB of environment each; a kubelet's file has a few KiB.
+/// The largest checkpoint of the kubelet, in bytes: five hundred Pods with 24 KiB of environment each. A kubelet's
+/// file has a few KiB. Beyond it: it counts as unreadable.
 const SIZE_LIMIT: u64 = 16 * 1024 * 1024;
 /// The kubelet writes at once; ours gathers for 250 ms.
 const WRITTEN_WITHIN: Duration = Duration::from_secs(1);

@@ -70,7 +70,8 @@ pub fn node_in_label(node: &str) -> String {
     shortened(node, 63)
 }
 
-/// The longest Configuration name: the longest resource name (63) less `-` and the ten digits of a long digest.
+/// The longest name of a Configuration, in characters: the longest resource name (63) less `-` and the ten digits of
+/// a long digest. Beyond it: agents do not use it (`BadSpec`).
 pub const CONFIGURATION_NAME_LIMIT: usize = 52;
 
 /// Kubernetes' taint by which an operator says that a node is shut down and none of its containers runs.

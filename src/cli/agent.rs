@@ -17,7 +17,7 @@ use crate::{
         session::Handlers,
     },
     files,
-    model::{names::ObjectKey, variables::Variables},
+    model::{limits, names::ObjectKey, variables::Variables},
     store::{
         Store,
         kubernetes::{self, KubernetesStore},
@@ -121,7 +121,7 @@ pub struct Flags {
         long,
         env = "PETIOLE_MAX_CONFIGURATIONS",
         value_name = "N",
-        default_value_t = 100
+        default_value_t = limits::AGENT_CONFIGURATIONS
     )]
     max_configurations: usize,
     /// Highest number of Instances of all Configurations together. Further devices are ignored
@@ -129,7 +129,7 @@ pub struct Flags {
         long,
         env = "PETIOLE_MAX_INSTANCES",
         value_name = "N",
-        default_value_t = 1000
+        default_value_t = limits::AGENT_INSTANCES
     )]
     max_instances: usize,
     /// Kinds of CDI devices that Configurations may offer, such as `vendor.com/class`; `*` means all

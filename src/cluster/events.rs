@@ -21,15 +21,16 @@ use tokio::{sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-/// The number of Events that can wait to be written. Further Events are dropped; the log contains them all.
+/// The number of Events that can wait to be written. Beyond it: further Events are dropped; the log contains them
+/// all.
 const QUEUE_LENGTH: usize = 1024;
-/// The number of Events that may be submitted at once; after that one per second is accepted. Further Events are
-/// dropped; the log contains them all.
+/// The number of Events that may be submitted at once; after that one per second is accepted. Beyond it: further
+/// Events are dropped; the log contains them all.
 const BURST: usize = 300;
 const PER_SECOND: u32 = 1;
-/// The part of that number that is reserved for warnings.
+/// The part of that number that is reserved for warnings. Beyond it: Events that are no warnings are dropped.
 const RESERVED_FOR_WARNINGS: usize = 100;
-/// The longest note in bytes. The API accepts 1 kB.
+/// The longest note in bytes. The API accepts 1 kB. Beyond it: the end is cut off.
 const NOTE_LIMIT: usize = 1000;
 
 /// Submits Events without waiting.

@@ -36,7 +36,8 @@ const LONGEST_CONNECTION_HOLD: Duration = Duration::from_secs(8);
 const CONNECTION_CHANGES_MAX: f64 = 3.0;
 /// A penalty this small counts as none.
 const NEGLIGIBLE: f64 = 0.1;
-/// The most devices whose past is remembered; those that are held back just now are not counted.
+/// The most devices of a Configuration whose past is remembered; those that are held back just now are not counted.
+/// Beyond it: those that flapped least are forgotten.
 const REMEMBERED_MAX: usize = 4096;
 /// A time that makes sure that a penalty is below its level at the next look.
 const A_LITTLE_LATER: Duration = Duration::from_millis(1);

@@ -29,7 +29,8 @@ use tracing::{Instrument as _, info_span, warn};
 
 const FIRST_RETRY: Duration = Duration::from_millis(500);
 const LAST_RETRY: Duration = Duration::from_secs(30);
-/// The devices that are remembered while a look is not whole: names may come and go without end.
+/// The most devices that are remembered while a look is not whole: names may come and go without end. Beyond it:
+/// further ones are not remembered.
 const SEEN_MAX: usize = 16_384;
 /// The time that a discovery has to end after it was stopped. Those that start next wait for it.
 const END_TIMEOUT: Duration = Duration::from_secs(2);

@@ -18,7 +18,7 @@ use tokio::{net::UnixStream, time::timeout};
 
 /// The time limit of a request. A kubelet on this machine answers within milliseconds.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-/// The largest response that is read, in bytes. A thousand Pods are about 5 MB.
+/// The largest response that is read, in bytes. A thousand Pods are about 5 MB. Beyond it: the request has failed.
 const ANSWER_LIMIT: usize = 64 * 1024 * 1024;
 
 /// A client of the kubelet that has this root folder. Each call opens a connection, so the kubelet may restart between

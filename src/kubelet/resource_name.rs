@@ -1,8 +1,9 @@
 //! Checks resource names and object names by the kubelet's rules (`IsExtendedResourceName`). Pure.
 
-/// The longest prefix, in bytes. A quota uses the name with `requests.` before it, whose prefix must not exceed 253
-/// bytes.
+/// The longest prefix of a plugin's resource, in bytes. A quota uses the name with `requests.` before it, whose
+/// prefix must not exceed 253 bytes. Beyond it: the registration is refused.
 const PREFIX_LIMIT: usize = 253 - "requests.".len();
+/// The longest part of a plugin's resource after the slash, in bytes. Beyond it: the registration is refused.
 const NAME_LIMIT: usize = 63;
 
 pub(crate) fn is_extended(resource: &str) -> bool {

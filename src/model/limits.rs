@@ -3,61 +3,89 @@
 //! The schemas of the CustomResourceDefinitions enforce them, and so does every reader of an object, because an object
 //! may have been stored before its definition had a limit, or under a definition without any.
 
-/// The most slots of a device, which is the largest `capacity`. The kubelet gets each slot.
+/// The default of `--max-configurations` (`agent.maxConfigurations` of the chart), the most Configurations of an agent.
+/// Beyond it: the youngest are refused (`TooManyConfigurations`).
+pub const AGENT_CONFIGURATIONS: usize = 100;
+/// The default of `--max-instances` (`agent.maxInstances` of the chart), the most Instances of an agent. Beyond it:
+/// devices are left out (`TooManyDevices`).
+pub const AGENT_INSTANCES: usize = 1000;
+/// The most slots of a device, which is the largest `capacity`. The kubelet gets each slot. Beyond it: the API
+/// server refuses the object, and agents do not use it (`BadSpec`).
 pub const CAPACITY_MAX: i32 = 10_000;
 /// The most slots that all Instances of a node offer together. Each slot is listed, sent and stored by the kubelet.
+/// Beyond it: the devices with the most slots offer fewer (`TooManySlots`).
 pub const SLOTS_MAX: u64 = 100_000;
-/// The most entries of `deviceUsage`: every slot, and some that remain after the capacity was lowered.
+/// The most entries of `deviceUsage`: every slot, and some that remain after the capacity was lowered. Beyond it:
+/// the API server refuses the write.
 pub const USAGE_ENTRIES_MAX: usize = 10_064;
-/// The longest id of a slot, in characters: the name of an Instance, a hyphen and a number.
+/// The longest id of a slot, in characters: the name of an Instance, a hyphen and a number. Beyond it: the API
+/// server refuses the write.
 pub const SLOT_ID_MAX: usize = 264;
-/// The longest owner of a slot, in characters: `C:<configuration>-<number>:<node>`.
+/// The longest owner of a slot, in characters: `C:<configuration>-<number>:<node>`. Beyond it: the API server
+/// refuses the write.
 pub const SLOT_OWNER_MAX: usize = 600;
-/// The largest `maxInstances` of a Configuration.
+/// The largest `maxInstances` of a Configuration, and the most devices that a node reports for it. Beyond it: the
+/// API server refuses the object, and agents do not use it (`BadSpec`).
 pub const INSTANCES_MAX: i64 = 10_000;
-/// The most Configurations on which one node reports. The next constant is the longest id of a device, in characters.
+/// The most Configurations on which one node reports. Beyond it: the API server refuses the write.
 pub const CONFIGURATIONS_MAX: usize = 10_000;
+/// The longest id of a device in a report, in characters. Beyond it: the API server refuses the write.
 pub const DEVICE_ID_MAX: usize = 65_536;
-/// The longest time that the Instance of a missing device may stay: a week, in seconds.
+/// The longest time that the Instance of a missing device may stay: a week, in seconds. Beyond it: the API server
+/// refuses the object, and agents do not use it (`BadSpec`).
 pub const GRACE_SECONDS_MAX: i64 = 604_800;
-/// The longest name of an object or a node, in characters.
+/// The longest name of an object, a node or a property, in characters. Beyond it: the API server refuses the object,
+/// and agents do not use it (`BadSpec`).
 pub const NAME_MAX: usize = 253;
-/// The longest namespace and the longest name of a discovery handler, in characters.
+/// The longest namespace and the longest name of a discovery handler, in characters. Beyond it: the API server
+/// refuses the object, and agents do not use it (`BadSpec`).
 pub const LABEL_MAX: usize = 63;
-/// The most `brokerProperties` of a Configuration. They are copied into each of its Instances.
+/// The most `brokerProperties` of a Configuration. They are copied into each of its Instances. Beyond it: the API
+/// server refuses the object, and agents do not use it (`BadSpec`).
 pub const BROKER_PROPERTIES_MAX: usize = 64;
-/// The longest value of a property, in characters.
+/// The longest value of a property of a Configuration, also one of a Secret or ConfigMap, in characters. Beyond it:
+/// the API server refuses the object, and agents do not use it (`BadSpec`). A value of a Secret or ConfigMap is not
+/// used (`DiscoveryPropertyUnreadable`).
 pub const PROPERTY_VALUE_MAX: usize = 8192;
-/// The most properties of an Instance, including those of its device and its Configuration.
+/// The most properties of an Instance, including those of its device and its Configuration. Beyond it: the API
+/// server refuses the write.
 pub const INSTANCE_PROPERTIES_MAX: usize = 256;
-/// The longest value of a property of an Instance, in characters. A device may have longer values than a Configuration.
+/// The longest value of a property of an Instance, in characters. A device may have longer values than a
+/// Configuration. Beyond it: the API server refuses the write.
 pub const INSTANCE_PROPERTY_VALUE_MAX: usize = 65_536;
-/// The longest `discoveryDetails`, in characters.
+/// The longest `discoveryDetails`, in characters. Beyond it: the API server refuses the object, and agents do not
+/// use it (`BadSpec`).
 pub const DETAILS_MAX: usize = 65_536;
-/// The longest `discoveryDetails`, in bytes. A character has at most four.
+/// The longest `discoveryDetails` that a handler parses, in bytes. A character has at most four. Beyond it: the
+/// Configuration is not used (`BadDiscoveryDetails`).
 pub const DETAILS_BYTES_MAX: usize = 4 * DETAILS_MAX;
-/// The most `discoveryProperties`.
+/// The most `discoveryProperties`. Beyond it: the API server refuses the object, and agents do not use it
+/// (`BadSpec`).
 pub const DISCOVERY_PROPERTIES_MAX: usize = 64;
-/// The most Secrets and ConfigMaps that one agent watches for `discoveryProperties`. Each takes a request to the API server
-/// that stays open.
+/// The most Secrets and ConfigMaps that one agent watches for `discoveryProperties`. Each takes a request to the API
+/// server that stays open. Beyond it: younger Configurations have the problem `DiscoveryPropertyUnreadable`.
 pub const PROPERTY_SOURCES_MAX: usize = 64;
-/// The longest name of a resource, in characters: a prefix, a slash and a name.
+/// The longest name of a resource, in characters: a prefix, a slash and a name. Beyond it: the API server refuses
+/// the write.
 pub const RESOURCE_NAME_MAX: usize = 317;
-/// The most nodes in one object.
+/// The most nodes in one object. Beyond it: the API server refuses the write. The controller writes the first ones
+/// only.
 pub const NODES_MAX: usize = 10_000;
-/// The most labels in the node selector of a Configuration.
+/// The most labels in the node selector of a Configuration. Beyond it: the API server refuses the object.
 pub const NODE_SELECTOR_MAX: usize = 16;
-/// The most problems that one node reports for a Configuration. The next constant is the longest message of a problem,
-/// in bytes.
+/// The most problems that one node reports for a Configuration. Beyond it: the later ones are left out.
 pub const PROBLEMS_MAX: usize = 16;
+/// The longest message of a problem, in bytes. Beyond it: the end is cut off.
 pub const PROBLEM_MESSAGE_MAX: usize = 1024;
 /// The longest pin of a device, in characters: a host and eight networks. Four characters represent one byte of a
-/// host's name.
+/// host's name. Beyond it: the device has no pin.
 pub const PIN_MAX: usize = 1536;
-/// The longest single word, such as a condition's type or reason, in characters.
+/// The longest single word, such as a condition's type or reason, in characters. Beyond it: the API server refuses
+/// the write.
 pub const WORD_MAX: usize = 128;
-/// The longest message of a condition, in characters, as in Kubernetes.
+/// The longest message of a condition, in characters, as in Kubernetes. Beyond it: the API server refuses the write.
 pub const CONDITION_MESSAGE_MAX: usize = 32_768;
+/// The most conditions of an object. Beyond it: the API server refuses the write.
 pub const CONDITIONS_MAX: usize = 16;
 
 /// Returns the beginning of `text` with at most `limit` bytes. If something is cut off, it ends with an ellipsis.

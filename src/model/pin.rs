@@ -2,7 +2,7 @@
 use ipnet::IpNet;
 use std::{collections::BTreeSet, fmt, str::FromStr};
 
-/// The most networks that are stored.
+/// The most networks of a pin. Beyond it: further ones are left out.
 const NETWORKS_MAX: usize = 8;
 
 /// The host and the networks where a device was first found. The text form is `10.0.0.0/24,fd00::/64 porch.local`.

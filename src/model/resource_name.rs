@@ -2,11 +2,12 @@
 use super::{plugin_name::PluginName, typed_names::name};
 use std::{fmt, str::FromStr};
 
-/// The longest part of a resource's name after the slash, in bytes.
+/// The longest part of a resource's name after the slash, in bytes. Beyond it: the name is refused.
 const NAME_LIMIT: usize = 63;
 /// The longest DNS subdomain, in bytes.
 const SUBDOMAIN_LIMIT: usize = 253;
-/// The longest prefix of our resources, in bytes. With `requests.` before it, as in a quota, it must still be a DNS subdomain.
+/// The longest prefix of our resources, in bytes. With `requests.` before it, as in a quota, it must still be a DNS
+/// subdomain. Beyond it: the program does not start with it.
 const PREFIX_LIMIT: usize = SUBDOMAIN_LIMIT - "requests.".len();
 
 name! {

@@ -6,7 +6,8 @@ use std::{
     str::FromStr,
 };
 
-/// The limit of slot indexes. No slot with this index or a higher one was ever offered, because capacities are smaller.
+/// The limit of slot indexes. No slot with this index or a higher one was ever offered, because capacities are
+/// smaller. Beyond it: the slot is not offered.
 pub const INDEX_LIMIT: u32 = 10_000;
 
 /// The id of a slot: `<instance>-<index>`, a key of `spec.deviceUsage`.

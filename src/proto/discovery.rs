@@ -11,13 +11,16 @@ use std::fmt;
 
 tonic::include_proto!("v0");
 
-/// The most devices of a list. Further ones are counted and skipped.
+/// The most devices of a list. Beyond it: further ones are left out (`DiscoveryIncomplete`).
 pub const DEVICES_MAX: usize = 4096;
-/// The most bytes of one device on the wire.
+/// The most bytes of one device on the wire. Beyond it: the device is left out (`DiscoveryIncomplete`).
 pub const DEVICE_BYTES_MAX: usize = 64 * 1024;
 /// The most mounts, the most device nodes, and the most names of properties for its connection, of one device.
+/// Beyond it: the device is left out (`DiscoveryIncomplete`).
 pub const PATHS_MAX: usize = 64;
-/// The most problems of a list. Further ones are skipped.
+/// The longest path of a mount or device node, in bytes. Beyond it: the device is left out (`DiscoveryIncomplete`).
+pub const PATH_MAX: usize = 1024;
+/// The most problems of a list. Beyond it: further ones are skipped.
 pub const PROBLEMS_MAX: usize = 32;
 /// The numbers of the fields.
 const DEVICES: u32 = 1;

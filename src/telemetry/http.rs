@@ -34,12 +34,12 @@ use tracing::{debug, info};
 const LAST_REQUESTS: Duration = Duration::from_millis(500);
 /// The number of missing things that are listed.
 const NAMED_MAX: usize = 20;
-/// The most connections of a listener. A further one ends the oldest, so that a probe is answered even if others hold
-/// idle connections.
+/// The most connections of a listener. Beyond it: a further one ends the oldest, so that a probe is answered even if
+/// others hold idle connections.
 const CONNECTIONS_MAX: usize = 64;
-/// The time limit for the head of a request.
+/// The time limit for the head of a request. Beyond it: the connection ends.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
-/// The time limit of a connection, which has one request and its answer.
+/// The time limit of a connection, which has one request and its answer. Beyond it: it ends.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(15);
 /// The read buffer of a connection in bytes. It is the smallest that hyper accepts.
 const READ_BUFFER: usize = 8192;

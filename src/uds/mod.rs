@@ -24,7 +24,8 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::{Channel, Endpoint, Uri, server::UdsConnectInfo};
 use tower::Service;
 
-/// The longest socket path that the kernel accepts: `sun_path` without its final NUL.
+/// The longest path of a socket that the kernel accepts, in bytes: `sun_path` without its final NUL. Beyond it: the
+/// program does not start with it.
 pub const PATH_LIMIT: usize = 107;
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 /// The time for which a TCP connection may be silent before the other machine is asked whether it is there.

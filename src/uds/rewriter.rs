@@ -11,8 +11,8 @@ use std::collections::VecDeque;
 /// \r
 /// `, by RFC 9113 3.4.
 const PREFACE_LEN: usize = 24;
-/// The most bytes of one header block that are held back. It is bounded, because the peer decides the size. A larger
-/// block passes unchanged. h2 accepts 16 KiB by default.
+/// The most bytes of one header block that are held back. It is bounded, because the peer decides the size. h2
+/// accepts 16 KiB by default. Beyond it: the block passes unchanged.
 const HELD_LIMIT: usize = 64 * 1024;
 /// The most bytes that are ever held back: the limit, and the header of the frame that would exceed it.
 #[cfg(feature = "fuzzing")]

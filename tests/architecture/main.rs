@@ -8,6 +8,7 @@
 )]
 mod folders;
 mod layers;
+mod limits;
 mod shape;
 mod source;
 

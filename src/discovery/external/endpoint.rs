@@ -3,9 +3,10 @@ use super::{host_paths::is_plain, listing::shown};
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
 
-/// The most bytes of a URL.
+/// The longest URL of a handler, in bytes. Beyond it: its registration is refused.
 const URL_MAX: usize = 255;
-/// The longest path of a socket that the kernel takes.
+/// The longest path of a handler's socket, in bytes: the kernel takes no longer one. Beyond it: its registration is
+/// refused.
 const SOCKET_PATH_MAX: usize = 107;
 
 /// The address at which a handler serves `v0.DiscoveryHandler`.

@@ -8,17 +8,17 @@ use crate::{
         printable::printable,
     },
     proto::discovery::{
-        self as v0, DEVICE_BYTES_MAX, DEVICES_MAX, DeviceList, PATHS_MAX, PROBLEMS_MAX,
+        self as v0, DEVICE_BYTES_MAX, DEVICES_MAX, DeviceList, PATH_MAX, PATHS_MAX, PROBLEMS_MAX,
     },
 };
 
-/// The id stands in an annotation.
+/// The longest id of a device, in bytes. It stands in an annotation. Beyond it: `DiscoveryIncomplete` without the device.
 const ID_MAX: usize = 256;
+/// The most properties of a device. Beyond it: `DiscoveryIncomplete` without the device.
 const PROPERTIES_MAX: usize = limits::INSTANCE_PROPERTIES_MAX - limits::BROKER_PROPERTIES_MAX;
-/// The bytes of all properties of a device, names and values together.
+/// The most bytes of a device's properties, with their names. Beyond it: `DiscoveryIncomplete` without the device.
 const PROPERTY_BYTES_MAX: usize = 32 * 1024;
-const PATH_MAX: usize = 1024;
-/// The bytes of a problem in the handler's own words, and of a pin.
+/// The longest pin and problem of a handler, in bytes. Beyond it: the problem is cut; a device with such a pin is left out.
 const TEXT_MAX: usize = 512;
 /// The characters of a foreign text in a message.
 const SHOWN_MAX: usize = 100;

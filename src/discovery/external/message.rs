@@ -5,7 +5,8 @@ use crate::{
 };
 use prost::Message as _;
 
-/// The most bytes of the devices of a list. The rest of what a client reads is for problems.
+/// The most bytes of the devices that `petiole handler` sends in a list. The rest of what a client reads is for
+/// problems. Beyond it: devices are left out (`DiscoveryIncomplete`).
 const BYTES_MAX: usize = super::stream::LIST_MAX - 64 * 1024;
 /// The bytes before each device: its field and its length.
 const HEAD: usize = 8;

@@ -22,7 +22,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 /// The time for which devices of a broken stream stay as they were. Within it a handler is restarted or updated.
 pub(super) const GRACE: Duration = Duration::from_secs(60);
 const TOLD: Duration = Duration::from_secs(600);
-/// The bytes of a handler's own words in a problem.
+/// The longest text of a handler that refuses `discoveryDetails`, in bytes. Beyond it: the end is cut off.
 const REFUSAL_MAX: usize = 512;
 
 /// An event at an endpoint.

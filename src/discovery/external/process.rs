@@ -37,7 +37,8 @@ const LAST_RETRY: Duration = Duration::from_secs(2);
 const REGISTER_TIMEOUT: Duration = Duration::from_secs(5);
 /// The interval of the checks that the socket is there.
 const CHECK: Duration = Duration::from_secs(10);
-/// The most discoveries at one time.
+/// The most discoveries of one `petiole handler` at one time. Beyond it: a further one is refused
+/// (`DiscoveryFailed`).
 const DISCOVERIES_MAX: usize = 1024;
 /// The mode of the socket: the agent may be another user, of the same group.
 const SOCKET_MODE: u32 = 0o660;

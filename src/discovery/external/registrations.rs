@@ -20,12 +20,16 @@ use std::{
     time::Duration,
 };
 
-/// The most names, and the most endpoints of one name.
+/// The most names of handlers. Beyond it: a name that no Configuration has used for an hour is forgotten; if there
+/// is none, the registration is refused.
 pub(super) const NAMES_MAX: usize = 32;
+/// The most endpoints of one name. Beyond it: one that does not answer is forgotten; if all answer, the registration
+/// is refused.
 pub(super) const ENDPOINTS_MAX: usize = 8;
 /// The time for which a name that no Configuration uses is not forgotten for another one.
 pub(super) const UNUSED_NAME_HOLD: Duration = Duration::from_hours(1);
-/// The most bytes of the file: each entry has at most 400.
+/// The most bytes of the file with the registrations: each entry has at most 400. Beyond it: the file is not read;
+/// handlers register again.
 pub(super) const FILE_MAX: u64 = 256 * 1024;
 
 /// The registration of a handler.

@@ -34,9 +34,9 @@ const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LAST_RETRY: Duration = Duration::from_secs(30);
 /// The interval of the checks that the socket is there.
 pub(super) const CHECK: Duration = Duration::from_secs(30);
-/// The most bytes of a registration.
+/// The most bytes of a registration. Beyond it: it is refused.
 const REQUEST_MAX: usize = 16 * 1024;
-/// The most registrations that wait at one time.
+/// The most registrations that wait at one time. Beyond it: a further one waits for its turn.
 const WAITING_MAX: usize = 16;
 /// The bits of a folder's mode that let other users replace the socket.
 const WRITABLE_BY_OTHERS: u32 = 0o022;

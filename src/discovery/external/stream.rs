@@ -32,13 +32,14 @@ const LAST_RETRY: Duration = Duration::from_secs(30);
 /// The same two for an isolated process, which does not register: nothing else says that it has started.
 const FIRST_ISOLATED_RETRY: Duration = Duration::from_millis(50);
 const LAST_ISOLATED_RETRY: Duration = Duration::from_secs(1);
-/// The most bytes of a list. It is the limit of gRPC's own clients, and of Akri's agent.
+/// The most bytes of a list. It is the limit of gRPC's own clients, and of Akri's agent. Beyond it: it is no list
+/// (`DiscoveryFailed`).
 pub(super) const LIST_MAX: usize = 4 << 20;
 /// A handler that sends lists without a pause gets a tenth of a core at most.
 const REST: u32 = 9;
 const SHORTEST_REST: Duration = Duration::from_millis(20);
 const LONGEST_REST: Duration = Duration::from_secs(5);
-/// The bytes of an error that are kept.
+/// The longest error of a handler, in bytes. Beyond it: the end is cut off.
 const WHY_MAX: usize = 512;
 /// The shortest value of a property that is replaced in an error: shorter ones are parts of words.
 const SHORTEST_SECRET: usize = 4;

@@ -18,10 +18,12 @@ use tokio_util::sync::CancellationToken;
 
 /// The file in which Akri's users write OFFLINE.
 pub const AVAILABILITY_FILE: &str = "/tmp/debug-echo-availability.txt";
-/// The longest description, in bytes. It is the device's id, which is stored in an annotation.
+/// The longest description, in bytes. It is the device's id, which is stored in an annotation. Beyond it: the
+/// Configuration is not used (`BadDiscoveryDetails`).
 const DESCRIPTION_MAX: usize = 1024;
 const OFFLINE: &str = "OFFLINE";
-/// The part of the file that is read, in bytes: enough for a word and a comment.
+/// The largest file `debug-echo-availability`, in bytes: enough for a word and a comment. Beyond it: it counts as
+/// missing, and all devices are present.
 const AVAILABILITY_MAX: u64 = 4096;
 /// The interval at which the file is read.
 const POLL: Duration = Duration::from_secs(1);

@@ -1,14 +1,15 @@
 //! Matches a text of a device: with one of several texts, or with a regular expression. Pure.
 use regex_lite::{Regex, RegexBuilder};
 
-/// The most matchers of a Configuration.
+/// The most filters of a Configuration. Beyond it: the Configuration is not used (`BadDiscoveryDetails`).
 const MATCHERS_MAX: usize = 32;
-/// The bytes that all regular expressions of a Configuration may need together, compiled and while they match. Without a
-/// limit a short pattern could need gigabytes.
+/// The most bytes that all regular expressions of a Configuration may need together, compiled and while they match.
+/// Without a limit a short pattern could need gigabytes. Beyond it: the Configuration is not used
+/// (`BadDiscoveryDetails`).
 const BYTES_MAX: usize = 512 * 1024;
 /// The first size limit with which a regular expression is compiled, in bytes.
 const COMPILED_LEAST: usize = 4096;
-/// The longest pattern, in bytes.
+/// The longest regular expression, in bytes. Beyond it: the Configuration is not used (`BadDiscoveryDetails`).
 const PATTERN_MAX: usize = 1024;
 
 /// A condition on a text.

@@ -19,14 +19,14 @@ const OTHER_FAMILY_ASKED: u32 = 3;
 pub(super) const TXT_ASKED: u32 = 2;
 /// The part of its interval after which a service joins a round of confirmations.
 const CONFIRMED_ALONG: f64 = 0.7;
-/// The most machines that are remembered for a name. The next constant is the time for which a machine is remembered
-/// after its last record.
+/// The most machines that are remembered for a name. Beyond it: further ones are not remembered.
 const SENDERS_MAX: usize = 4;
+/// The time for which a machine is remembered after its last record.
 const SENDER_FOR: Duration = Duration::from_secs(600);
 /// The time for which both services must have been known before their machines are compared. By then each machine has
 /// answered several times by each of its interfaces.
 const COMPARED_AFTER: Duration = Duration::from_secs(60);
-/// The most other services of its host with which a service is compared.
+/// The most other services of its host with which a service is compared. Beyond it: the others are not compared.
 const COMPARED_MAX: usize = 32;
 
 /// A network interface in its present state.

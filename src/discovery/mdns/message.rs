@@ -14,8 +14,9 @@ use std::{
     sync::Arc,
 };
 
-/// The most questions, and the most records, that are read from one packet.
+/// The most questions of a packet. Beyond it: the packet is ignored.
 const QUESTIONS_MAX: usize = 512;
+/// The most records that are read from one packet. Beyond it: further ones are ignored.
 const RECORDS_MAX: usize = 1024;
 const FLAG_RESPONSE: u16 = 0x8000;
 pub(super) const FLAG_TRUNCATED: u16 = 0x0200;

@@ -9,9 +9,9 @@ use std::{
     sync::Arc,
 };
 
-/// The longest label, in bytes (RFC 1035 2.3.4).
+/// The longest label, in bytes (RFC 1035 2.3.4). Beyond it: the record is ignored.
 const LABEL_MAX: usize = 63;
-/// The longest name, in bytes. With its last, empty label it has 255.
+/// The longest name, in bytes. With its last, empty label it has 255. Beyond it: the record is ignored.
 const NAME_MAX: usize = 254;
 
 /// A name in wire format without its last, empty label: each label is preceded by its length.

@@ -33,7 +33,7 @@ const GROUP_V4: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 251);
 const GROUP_V6: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0xfb);
 /// The hop limit (RFC 6762 11).
 const HOP_LIMIT: u32 = 255;
-/// The largest packet, in bytes (RFC 6762 17).
+/// The largest packet, in bytes (RFC 6762 17). Beyond it: the end is cut off, and the packet is ignored.
 const PACKET_MAX: usize = 9000;
 /// The receive buffer of a socket in the kernel, in bytes. The kernel may allow less.
 const RECEIVE_BUFFER: usize = 1 << 20;

@@ -13,9 +13,10 @@ use std::{
 use tokio::{task::spawn_blocking, time::sleep};
 use tracing::warn;
 
-/// The size in bytes above which a log is rotated: the kubelet's `containerLogMaxSize`.
+/// The size of a container's log in bytes: the kubelet's `containerLogMaxSize`. Beyond it: it is rotated.
 const SIZE_LIMIT: u64 = 10 * 1024 * 1024;
-/// The number of files of a container, including the current one: the kubelet's `containerLogMaxFiles`.
+/// The most files of a container's log, including the current one: the kubelet's `containerLogMaxFiles`. Beyond it:
+/// the oldest is removed.
 const FILES_MAX: usize = 5;
 /// The interval between two checks of a log: the kubelet's `containerLogMonitorInterval`.
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);

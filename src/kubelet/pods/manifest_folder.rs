@@ -7,7 +7,7 @@ use std::{
 };
 use tracing::warn;
 
-/// The largest manifest that is read, in bytes. A manifest is a page of text.
+/// The largest manifest of a static Pod, in bytes. A manifest is a page of text. Beyond it: it counts as unreadable.
 const MANIFEST_LIMIT: u64 = 1024 * 1024;
 
 /// The folder of manifests as it was read last.

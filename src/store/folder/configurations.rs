@@ -12,7 +12,8 @@ use crate::{
 use anyhow::Context as _;
 use std::{io, sync::Arc};
 
-/// The largest manifest that is read, in bytes. A Configuration has less than a tenth of it.
+/// The largest manifest of a Configuration, in bytes. A Configuration has less than a tenth of it. Beyond it: it is
+/// not used (`Unreadable`).
 const FILE_SIZE_MAX: u64 = 4 << 20;
 
 impl Inner {

@@ -85,8 +85,8 @@ pub(crate) fn new_problems(before: &Problems, now: &Problems) -> Problems {
     now.iter().filter(is_new).cloned().collect()
 }
 
-/// The most bytes of all `properties` and pins together, as an object may have 1.5 MB. The rest is reported once the
-/// Instances of the first ones exist.
+/// The most bytes of all `properties` and pins of a NodeDevices together, as an object may have 1.5 MB. Beyond it:
+/// the rest is reported once the Instances of the first ones exist.
 const PROPERTIES_MAX: usize = 256 * 1024;
 
 /// Returns the contents that the object should have.

@@ -8,7 +8,8 @@ use crate::{
 };
 use std::{collections::BTreeMap, sync::Arc};
 
-/// The most deletions that no watch has reported yet. There are never nearly as many at a time.
+/// The most deletions that no watch has reported yet. There are never nearly as many at a time. Beyond it: the
+/// oldest are forgotten.
 const DELETED_MAX: usize = 10_000;
 /// The number of lists after which a deletion is dropped: the second list certainly began after it.
 const LISTS_WAITED_FOR: u8 = 2;
@@ -25,7 +26,8 @@ pub(crate) enum Event {
     Deleted(Box<Instance>),
 }
 
-/// The most Instances that left a watch and are remembered. There are never nearly as many while one answer is awaited.
+/// The most Instances that left a watch and are remembered. There are never nearly as many while one answer is
+/// awaited. Beyond it: the oldest are forgotten.
 const LEFT_MAX: usize = 1000;
 
 #[derive(Debug, Default)]

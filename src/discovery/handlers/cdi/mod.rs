@@ -36,7 +36,8 @@ use tracing::warn;
 
 /// The folders in which container runtimes look for CDI files. Files in the second folder win.
 pub const FOLDERS: [&str; 2] = ["/etc/cdi", "/var/run/cdi"];
-/// The largest file that is read, in bytes. The largest known files describe some hundred devices in a tenth of it.
+/// The largest CDI file, in bytes. The largest known files describe some hundred devices in a tenth of it. Beyond it:
+/// the file is not used, and the problem names it (`DiscoveryIncomplete`).
 const FILE_SIZE_MAX: u64 = 4 << 20;
 
 /// Finds the devices of CDI files.

@@ -8,8 +8,10 @@ use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
 
 /// The prefix of each variable that holds an annotation.
 const ANNOTATION_PREFIX: &str = "CDI_ANNOTATION_";
-/// The most variables of a device. All of them are copied with the environment of a container.
+/// The most variables that a CDI device's annotations become. All of them are copied with the environment of a
+/// container. Beyond it: further ones are left out.
 pub(super) const ANNOTATIONS_MAX: usize = 64;
+/// The most bytes of the names and values of these variables together. Beyond it: further ones are left out.
 pub(super) const ANNOTATION_BYTES_MAX: usize = 32 * 1024;
 
 /// The content of a file, or the error of a file or folder that cannot be read.

@@ -16,6 +16,7 @@ const HANDLER: Handler = Handler {
     name: "udev",
     example: r#"udevRules: ['KERNEL=="video[0-9]*"']"#,
 };
+/// The most rules of a Configuration of `udev`. Beyond it: the Configuration is not used (`BadDiscoveryDetails`).
 const RULES_MAX: usize = 64;
 const PERMISSIONS: [&str; 7] = ["r", "w", "m", "rw", "rm", "rwm", "wm"];
 

@@ -12,9 +12,10 @@ use tokio::io::{Interest, unix::AsyncFd};
 const GROUPS: u32 = 1 | 2;
 /// The size of the receive queue: a burst of some thousand messages, each counted with its overhead.
 const QUEUE_BYTES: usize = 2 << 20;
-/// The largest message. The kernel's messages have 2 KiB of properties, and udev adds to them.
+/// The largest message of the kernel or of udev, in bytes. The kernel's messages have 2 KiB of properties, and udev
+/// adds to them. Beyond it: all devices are read again.
 const MESSAGE_MAX: usize = 32 << 10;
-/// The most messages that are taken at once.
+/// The most messages that are taken at once. Beyond it: the others are taken next.
 const BATCH_MAX: usize = 1024;
 
 /// Reports what may have changed.

@@ -4,7 +4,7 @@
 //! regular expression. Rules of both kinds exist, so a value that may be either matches as either.
 use super::super::matcher::{Budget, Matcher};
 
-/// The longest value, in bytes.
+/// The longest value in a rule, in bytes. Beyond it: the Configuration is not used (`BadDiscoveryDetails`).
 const VALUE_MAX: usize = 1024;
 
 /// The value of one match.

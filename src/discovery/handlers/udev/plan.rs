@@ -11,11 +11,13 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
-/// The most devices of a Configuration. An agent takes 1,000 Instances by default.
+/// The most devices of a Configuration of `udev`. An agent takes 1,000 Instances by default. Beyond it: devices are
+/// left out (`DiscoveryIncomplete`).
 pub(super) const DEVICES_MAX: usize = 4096;
-/// The most device nodes of a group. Each needs one or two properties, and an Instance has at most 256.
+/// The most device nodes of a group. Each needs one or two properties, and an Instance has at most 256. Beyond it:
+/// containers get the first ones, and the node reports it.
 pub(super) const NODES_MAX: usize = 64;
-/// The longest value from udev's database that a container gets, in bytes.
+/// The longest value from udev's database that a container gets, in bytes. Beyond it: the container does not get it.
 const VALUE_MAX: usize = 1024;
 const DEVNODE: &str = "UDEV_DEVNODE";
 const DEVLINK: &str = "UDEV_DEVLINK";

@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-/// The most bytes of one property or link. udev has the same limit.
+/// The most bytes of one property or link of udev. udev has the same limit. Beyond it: it is left out.
 const VALUE_MAX: usize = 16 << 10;
 
 /// One device of sysfs. Its path is its key in the tree.

@@ -9,8 +9,9 @@ use super::{
 use crate::model::limits;
 use std::collections::BTreeSet;
 
+/// The most matches of a rule. Beyond it: the Configuration is not used (`BadDiscoveryDetails`).
 const MATCHES_MAX: usize = 32;
-/// The longest name in `ATTR{name}`, in bytes.
+/// The longest name in `ATTR{name}`, in bytes. Beyond it: the Configuration is not used (`BadDiscoveryDetails`).
 const NAME_MAX: usize = 255;
 /// The part of an invalid rule that is shown, in bytes.
 const SHOWN: usize = 200;

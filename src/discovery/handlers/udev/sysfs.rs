@@ -7,14 +7,16 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The part of a file that is read, in bytes. A `uevent` file or an attribute has at most a page; some files are
-/// larger, such as a device's configuration space.
+/// The largest file of sysfs that is read, in bytes. A `uevent` file or an attribute has at most a page; some files
+/// are larger, such as a device's configuration space. Beyond it: it counts as missing.
 const FILE_MAX: u64 = 64 << 10;
-/// The largest entry of udev's database that is read, in bytes.
+/// The largest entry of udev's database that is read, in bytes. Beyond it: it counts as missing.
 const ENTRY_MAX: u64 = 256 << 10;
-/// The most folders below one device that are searched.
+/// The most folders below one device that are searched. Beyond it: the search ends, and devices that are not seen
+/// stay as they were.
 const FOLDERS_MAX: usize = 4096;
-/// The most devices of all subsystems that are read.
+/// The most devices of all subsystems that are read. Beyond it: further ones are not read, and devices that are not
+/// seen stay as they were.
 const CANDIDATES_MAX: usize = 65_536;
 
 /// The folders of one machine.

@@ -18,7 +18,7 @@ pub(super) enum Event {
 /// The first bytes of udev's messages. A number in network order follows.
 const UDEV_PREFIX: &[u8] = b"libudev\0";
 const UDEV_MAGIC: u32 = 0xfeed_cafe;
-/// The longest path, in bytes. No path of sysfs is longer.
+/// The longest path, in bytes. No path of sysfs is longer. Beyond it: the message is ignored.
 const PATH_MAX: usize = 4096;
 
 /// Parses one message. Returns `None` if it is not about a device.

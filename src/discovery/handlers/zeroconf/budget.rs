@@ -6,11 +6,12 @@ use super::service::with_record_of;
 use crate::model::device::Device;
 use std::{collections::BTreeSet, sync::Arc};
 
-/// The most services.
+/// The most services of a Configuration. Beyond it: services that come later are left out (`DiscoveryIncomplete`).
 pub(super) const SERVICES_MAX: usize = 4096;
-/// The most bytes of all devices, with their ids and variables.
+/// The most bytes of all devices of a Configuration, with their ids and variables. Beyond it: services that come
+/// later are left out (`DiscoveryIncomplete`).
 const BYTES_MAX: usize = 4 << 20;
-/// The most left-out services that are remembered by name. Beyond them only their existence is recorded.
+/// The most left-out services that are remembered by name. Beyond it: only their existence is recorded.
 const LEFT_OUT_MAX: usize = 4096;
 
 /// The bytes of the admitted services, and the services that are left out.

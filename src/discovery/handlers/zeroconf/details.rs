@@ -32,6 +32,8 @@ const KEYS: &str =
 const VERIFY_INTERVAL: Duration = Duration::from_secs(10);
 /// The shortest interval. With a shorter one the questions about one service would overlap.
 const VERIFY_INTERVAL_MIN: u64 = 5;
+/// The longest `verify.intervalSeconds`, in seconds. Beyond it: the Configuration is not used
+/// (`BadDiscoveryDetails`).
 const VERIFY_INTERVAL_MAX: u64 = 3600;
 
 /// The services that a Configuration selects, and the way to browse for them.

@@ -11,10 +11,10 @@ pub(super) const PREFIX: &str = "AKRI_ZEROCONF_DEVICE_";
 /// The names after [`PREFIX`] that the handler sets itself.
 pub(super) const RESERVED: [&str; 5] = ["KIND", "NAME", "HOST", "ADDR", "PORT"];
 /// The most variables of a TXT record. A record may hold thousands of keys, and all variables are copied with the
-/// environment of a container.
+/// environment of a container. Beyond it: the keys that come later are left out.
 pub(super) const KEYS_MAX: usize = 64;
-/// The most bytes of names and values together. A TXT record should have less than 1300 bytes (RFC 6763 6.2), whose
-/// variables fit.
+/// The most bytes of the names and values of these variables together. A TXT record should have less than 1300 bytes
+/// (RFC 6763 6.2), whose variables fit. Beyond it: the keys that come later are left out.
 pub(super) const BYTES_MAX: usize = 4096;
 
 /// One key of a TXT record, as it was received.

@@ -2,7 +2,7 @@
 use super::service::Service;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The most services of each kind that are remembered by name.
+/// The most services of each kind that a problem counts by name. Beyond it: further ones are not counted.
 const NAMES_MAX: usize = 1024;
 
 #[derive(Default)]

@@ -7,7 +7,8 @@ use super::{
 use crate::model::{device::Device, pin::Pin};
 use std::collections::BTreeSet;
 
-/// The longest full name: 255 bytes on the wire. It becomes an annotation of an Instance.
+/// The longest full name of a service, in bytes. It becomes an annotation of an Instance. Beyond it: the service is
+/// no device.
 const FULLNAME_MAX: usize = 255;
 
 /// A service as far as mDNS has resolved it.

@@ -16,18 +16,23 @@ use std::{
     net::IpAddr,
 };
 
-/// The most records in total: 4096 services, with some addresses for each.
+/// The most records in total. These are 4096 services, with some addresses for each. Beyond it: new records are left
+/// out (`DiscoveryIncomplete`), and known ones are refreshed.
 pub const RECORDS_MAX: usize = 24_576;
-/// The most bytes of names and data in total.
+/// The most bytes of names and data of all records. Beyond it: new records are left out (`DiscoveryIncomplete`), and
+/// known ones are refreshed.
 pub const BYTES_MAX: usize = 4 << 20;
-/// The most services, of all types and on all interfaces.
+/// The most services, of all types and on all interfaces. Beyond it: new services are left out
+/// (`DiscoveryIncomplete`).
 pub const POINTERS_MAX: usize = 4096;
 /// The number of services above this limit that are admitted if they have an Instance.
 const POINTERS_KEPT: usize = POINTERS_MAX / 4;
-/// The most addresses of one host and family. The next constant is the most versions of a record that should be unique.
+/// The most addresses of one host and family. Beyond it: further ones are left out.
 const ADDRESSES_MAX: usize = 16;
+/// The most versions of a record that should be unique. Beyond it: further ones are left out.
 const VERSIONS_MAX: usize = 2;
-/// The most sources that may have records. A quarter more are admitted for services that have an Instance.
+/// The most sources that may have records. A quarter more are admitted for services that have an Instance. Beyond
+/// it: records of further sources are left out.
 const SOURCES_MAX: usize = 4096;
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

@@ -15,8 +15,9 @@ use std::{net::IpAddr, time::Duration};
 /// The source port of valid responses (RFC 6762 6).
 const PORT: u16 = 5353;
 /// The most packets of one source in a second. A responder that answers for 300 services sends a hundred at once.
+/// Beyond it: further packets of the same second are ignored.
 const PACKETS_PER_SECOND: u32 = 2000;
-/// The most sources that are counted.
+/// The most sources that are counted in a second. Beyond it: packets of further sources are ignored in this second.
 const SOURCES_MAX: usize = 1024;
 /// The jitter of refresh questions in percent of the lifetime (RFC 6762 5.2).
 const JITTER: f64 = 2.0;
