@@ -1,4 +1,5 @@
 //! Brokers: a Pod for each Instance on each node that sees its device, or a Job for each Instance.
+mod action;
 mod failures;
 pub(crate) mod memory;
 mod moves;

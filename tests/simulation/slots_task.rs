@@ -4,6 +4,7 @@
 //! owners are meanwhile.
 use super::agent::Agent;
 use crate::{
+    agent::slots::plan::{still_free, still_unused, still_written},
     api::{instance::Instance, names},
     model::{
         instance_name::InstanceName,
@@ -85,32 +86,21 @@ pub(super) async fn run(agent: Rc<Agent>, mut requests: mpsc::UnboundedReceiver<
 }
 
 fn release(agent: &Rc<Agent>, changes: Vec<SlotChange>, begun: Duration) -> Beside {
-    let held = agent.slots.borrow().held();
-    let is_still = |change: &SlotChange| {
-        held.iter().any(|held| {
-            held.slot == change.slot
-                && Some(&held.owner) == change.from.as_ref()
-                && held.answered <= begun
-        })
-    };
-    let exchanges = (changes.into_iter().filter(is_still))
-        .map(|change| Exchange {
-            change,
-            connection_digest: None,
-        })
-        .collect();
-    write_back(agent, exchanges)
+    let changes = still_unused(changes, &agent.slots.borrow().held(), begun);
+    write_back(agent, without_connections(changes))
 }
 
 fn adopt(agent: &Rc<Agent>, changes: Vec<SlotChange>) -> Beside {
-    let is_still = |change: &SlotChange| agent.slots.borrow().is_free(&change.slot);
-    let exchanges = (changes.into_iter().filter(is_still))
-        .map(|change| Exchange {
-            change,
-            connection_digest: None,
-        })
-        .collect();
-    write_back(agent, exchanges)
+    let changes = still_free(changes, &agent.slots.borrow());
+    write_back(agent, without_connections(changes))
+}
+
+fn without_connections(changes: Vec<SlotChange>) -> Vec<Exchange> {
+    let exchange = |change| Exchange {
+        change,
+        connection_digest: None,
+    };
+    changes.into_iter().map(exchange).collect()
 }
 
 async fn claim(agent: Rc<Agent>, request: ClaimRequest) -> Option<Beside> {
@@ -240,13 +230,7 @@ async fn write(agent: &Rc<Agent>, claim: &Claim, exchanges: Vec<Exchange>) -> Wr
 
 fn write_back(agent: &Rc<Agent>, exchanges: Vec<Exchange>) -> Beside {
     let instances = agent.store.instances.borrow().clone();
-    let stands = |Exchange { change, .. }: &Exchange| {
-        let usage = (instances.get(&change.key))
-            .and_then(|instance| instance.spec.device_usage.get(&change.slot.to_string()));
-        usage.filter(|usage| !usage.is_empty())
-            == change.from.as_ref().map(ToString::to_string).as_ref()
-    };
-    let exchanges: Vec<_> = exchanges.into_iter().filter(stands).collect();
+    let exchanges = still_written(exchanges, &instances);
     let changes: Vec<_> = exchanges.iter().map(|e| e.change.clone()).collect();
     agent.slots.send_modify(|slots| slots.begin(&changes));
     let agent = agent.clone();

@@ -34,6 +34,7 @@ const TRIES: usize = 4;
 const LOCAL_WRITE_TIMEOUT: Duration = Duration::from_secs(1);
 const FIRST_LIST: u64 = 2_000;
 const BETWEEN_WRITES: u64 = 100;
+const LOOK_DELAY: u64 = 2_000;
 const BETWEEN_MIRRORS: u64 = 500;
 
 /// The Instances on a node's disk.
@@ -346,7 +347,7 @@ impl Store {
             };
             let step = own_plan::step(&wanted, seen.as_deref(), &written, urgency);
             if step == Step::Wait {
-                let until = *due.get_or_insert(began + BETWEEN_WRITES);
+                let until = *due.get_or_insert(began + LOOK_DELAY);
                 tokio::select! {
                     biased;
                     _ = reports.changed() => reports.mark_changed(),

@@ -1,5 +1,5 @@
 //! Remembers the failures of brokers, for their back-off. Pure.
-use super::plan::Broker;
+use super::action::Broker;
 use crate::{
     controller::world::World,
     model::{instance_name::InstanceKey, names::ObjectKey},

@@ -2,9 +2,9 @@
 //! results do not show yet. Pure. A controller that starts knows nothing, and is right all the same.
 pub(crate) use super::outcome::{Notice, Outcome, Settled};
 use super::{
+    action::{Action, Broker},
     failures::{Failure, Failures},
     moves::Moves,
-    plan::{Action, Broker},
     specs::Specs,
 };
 use crate::{

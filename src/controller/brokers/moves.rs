@@ -1,5 +1,5 @@
 //! Remembers what the choice of nodes needs: where brokers could not be scheduled, and how new an Instance is. Pure.
-use super::plan::Broker;
+use super::action::Broker;
 use crate::{
     controller::world::World,
     model::{instance_name::InstanceKey, names::ObjectKey},

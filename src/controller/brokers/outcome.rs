@@ -1,5 +1,5 @@
 //! Defines the results of actions on brokers, and the notices for users. Pure.
-use super::plan::Broker;
+use super::action::Broker;
 use crate::model::typed_names::{ConfigurationKey, NodeName};
 use k8s_openapi::jiff::SignedDuration;
 use kube::core::{Status, response::StatusCause};

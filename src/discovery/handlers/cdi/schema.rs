@@ -1,7 +1,9 @@
 //! Defines the fields of a CDI file and the rules for their values. Pure.
-use super::spec::Version;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
+
+/// The major and the minor number of a `cdiVersion`. The third number of every release is 0.
+pub(super) type Version = (u64, u64);
 
 #[derive(Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

@@ -2,13 +2,10 @@
 //!
 //! The fields are those of the specification's JSON schema. The rules beyond the schema are those that container
 //! runtimes check before they resolve a device of a file.
-use super::schema::{Device, SpecFile, is_name};
+use super::schema::{Device, SpecFile, Version, is_name};
 use crate::yaml;
 use serde_json::Value;
 use std::{collections::BTreeMap, fmt, str::FromStr};
-
-/// The major and the minor number of a `cdiVersion`. The third number of every release is 0.
-pub(super) type Version = (u64, u64);
 
 const NEWEST: Version = (1, 1);
 /// The accepted versions. 0.1.0 and 0.2.0 are missing, because container runtimes need at least 0.3.0 (specs-go,

@@ -1,0 +1,64 @@
+//! Defines what the plan of the brokers can do, and the broker that it is done to. Pure.
+use crate::model::{
+    instance_name::InstanceKey,
+    names::ObjectKey,
+    typed_names::{ConfigurationKey, NodeName},
+};
+use serde_json::Value;
+
+/// A Pod or a Job, with the objects that it is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Broker {
+    pub(crate) key: ObjectKey,
+    pub(crate) instance: InstanceKey,
+    pub(crate) configuration: ConfigurationKey,
+    /// The digest of the broker's Configuration now.
+    pub(crate) digest: String,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Action {
+    CreatePod {
+        broker: Broker,
+        /// The uid of the Instance.
+        owner: String,
+        node: NodeName,
+        pod: Value,
+    },
+    DeletePod {
+        key: ObjectKey,
+        uid: String,
+        why: &'static str,
+    },
+    /// Deletes a Pod that was given another way to the device. The next one is created once it has gone.
+    ReplacePod { key: ObjectKey, uid: String },
+    /// Deletes a Pod that the scheduler does not put on its node, unless it did meanwhile. The next one is created for
+    /// another node.
+    MovePod {
+        broker: Broker,
+        uid: String,
+        version: String,
+        node: NodeName,
+        why: String,
+    },
+    /// Asks the API server whether it would create a Pod of a new broker spec, before Pods of the old one are replaced.
+    TryPod { broker: Broker, pod: Value },
+    /// Creates the Job, then remembers its generation in the status of the Instance.
+    CreateJob {
+        broker: Broker,
+        owner: String,
+        job: Value,
+        generation: i64,
+    },
+    DeleteJob {
+        key: ObjectKey,
+        uid: String,
+        why: &'static str,
+    },
+    /// Remembers in the status of the Instance that there is a Job.
+    Remember {
+        instance: InstanceKey,
+        owner: String,
+        generation: i64,
+    },
+}
