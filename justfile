@@ -44,6 +44,18 @@ krew version url folder:
 leaks:
     cargo test --locked --test leaks -- --ignored
 
+# Many cases repay the longer build: each takes a third of the time. Large units are optimised better.
+optimised := "--config profile.dev.package.petiole.opt-level=1 --config profile.dev.package.petiole.codegen-units=16"
+
+# All properties with cases drawn at random, CASES of each; with the SEED that a failed run printed, the same cases again
+properties cases="2000" seed="":
+    #!/usr/bin/env bash
+    set -euo pipefail
+    seed={{ seed }}
+    export PROPTEST_CASES={{ cases }} PROPTEST_RNG_SEED=${seed:-$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}
+    echo "just properties $PROPTEST_CASES $PROPTEST_RNG_SEED"
+    cargo test --locked {{ optimised }} --lib -- --skip simulation
+
 # A simulated cluster through N histories of faults: `just simulate --seeds 100000`, `just simulate --first 17 --seeds 1`
 simulate *options:
     #!/usr/bin/env bash
@@ -59,11 +71,8 @@ simulate *options:
       esac
     done
     export SIMULATION_FIRST=$first SIMULATION_SEEDS=$seeds SIMULATION_GOES_ON=$goes_on
-    # Many seeds repay the longer build: each takes a third of the time. Large units are optimised better.
     options=()
-    if [ "$seeds" -ge 5000 ]; then
-      options=(--config profile.dev.package.petiole.opt-level=1 --config profile.dev.package.petiole.codegen-units=16)
-    fi
+    if [ "$seeds" -ge 5000 ]; then options=({{ optimised }}); fi
     cargo test --locked "${options[@]}" --lib simulation -- --ignored --nocapture
 
 # The documentation of the whole crate, for those who work on it, without a broken link

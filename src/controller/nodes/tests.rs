@@ -158,13 +158,13 @@ async fn created(change: impl Fn(World) -> World + Send + Sync + 'static) -> ([u
     ([count, fake.asked().len()], first.failed.is_empty())
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn creations_end_when_a_node_reports_meanwhile_and_the_others_need_not_wait() {
     let reports = |_| found(21);
     assert_eq!(created(reports).await, ([SIDE_BY_SIDE, 4], false));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn creations_go_on_while_no_node_reports() {
     let another = |world: World| world.with_instance(instance("made", json!({})));
     assert_eq!(created(another).await, ([20, 0], true));

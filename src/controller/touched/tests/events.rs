@@ -98,7 +98,7 @@ impl Server {
                     .instances
                     .insert(crate::store::instance_key(&made.metadata), Arc::new(made));
             }
-            Event::Instance(n, what, of) => self.instance(*n, *what, *of),
+            Event::Instance(n, what, of) => self.instance(*n, *what, *of, uid),
             Event::Pod(n, what, of) => self.pod(*n, *what, *of, clock),
             Event::Service(n, 0, _) => remove(&mut world.services, *n),
             Event::Service(n, what, of) => change(&mut world.services, *n, |service| {
@@ -184,14 +184,14 @@ impl Server {
         world.configurations.insert(key, Arc::new(made));
     }
 
-    fn instance(&mut self, n: usize, what: u8, of: usize) {
+    fn instance(&mut self, n: usize, what: u8, of: usize, uid: String) {
         let instances = &mut self.world.instances;
         if what == 0 {
             return remove(instances, n);
         }
         change(instances, n, |instance: &mut Instance| match what {
             1 => instance.spec.configuration_name = CONFIGURATIONS[of].1.into(),
-            2 => instance.metadata.uid = Some(format!("again-{n}")),
+            2 => instance.metadata.uid = Some(uid),
             3 => instance.spec.nodes.clear(),
             _ => {
                 let name = instance.metadata.name.clone().unwrap();

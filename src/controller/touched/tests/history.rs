@@ -312,17 +312,40 @@ impl Cluster {
     }
 }
 
+/// Checks a history of events from the first to the last.
+fn holds(events: &[Event]) -> Result<(), TestCaseError> {
+    let mut cluster = Cluster::new();
+    cluster.pass()?;
+    for event in events {
+        cluster.happen(event);
+        let instances = cluster.server.world.instances.values();
+        let uids: BTreeSet<_> = instances.map(|i| &i.metadata.uid).collect();
+        let count = cluster.server.world.instances.len();
+        prop_assert_eq!(uids.len(), count, "no two objects have one uid");
+        cluster.seconds += 1;
+        cluster.pass()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn two_instances_that_are_created_again_are_planned_as_in_the_whole_world() {
+    let events = [
+        Event::Report(0, 2, vec![0, 1], true),
+        Event::Report(0, 0, vec![1, 1], false),
+        Event::Instance(1, 2, 0),
+        Event::Passes(57),
+        Event::Instance(1, 2, 0),
+        Event::Pod(0, 4, 0),
+    ];
+    holds(&events).unwrap();
+}
+
 proptest! {
     #[test]
     fn the_touched_parts_are_planned_as_in_the_whole_world(
         events in prop::collection::vec(event(), 1..40)
     ) {
-        let mut cluster = Cluster::new();
-        cluster.pass()?;
-        for event in events {
-            cluster.happen(&event);
-            cluster.seconds += 1;
-            cluster.pass()?;
-        }
+        holds(&events)?;
     }
 }
