@@ -21,7 +21,7 @@ ARG BINARY=petiole
 COPY --chmod=0755 $BINARY /petiole
 
 # As rust-toolchain.toml, or cargo fetches that one.
-FROM rust:1.95-bookworm AS builder
+FROM rust:1.95-bookworm@sha256:6258907abe69656e41cd992e0b705cdcfabcbbe3db374f92ed2d47121282d4a1 AS builder
 WORKDIR /src
 COPY . .
 # With an explicit target the flags are not for build scripts and procedural macros, which cannot be static. Packed

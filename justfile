@@ -99,7 +99,7 @@ scripts:
     #!/usr/bin/env bash
     set -euo pipefail
     command -v shellcheck >/dev/null || { echo "SKIPPED scripts: shellcheck is not installed"; exit 0; }
-    shellcheck -x .ci/run .ci/image .ci/release .ci/oci .ci/deb .ci/standalone deploy/install.sh packaging/{postinst,prerm,postrm} fuzz/run fuzz/rustc-with-coverage tests/e2e/run tests/e2e/soak tests/e2e/performance tests/e2e/scale tests/e2e/publishers/{build,resolved} tests/e2e/*.sh tests/e2e/cluster/{cluster,control,lan,node}
+    shellcheck -x .ci/run .ci/tools .ci/image .ci/release .ci/oci .ci/deb .ci/standalone deploy/install.sh packaging/{postinst,prerm,postrm} fuzz/run fuzz/rustc-with-coverage tests/e2e/run tests/e2e/soak tests/e2e/performance tests/e2e/scale tests/e2e/publishers/{build,resolved} tests/e2e/*.sh tests/e2e/cluster/{cluster,control,lan,node}
 
 # The chart, where helm is installed (the end-to-end tests keep one)
 chart:
@@ -133,9 +133,13 @@ image:
 release version *options:
     .ci/release {{ version }} {{ options }}
 
-# Licenses, duplicate versions and sources of dependencies (needs `cargo install cargo-deny`)
+# Licenses, duplicate versions and sources of dependencies (needs `.ci/tools cargo-deny`)
 deny:
     cargo deny --locked check bans licenses sources
+
+# Known vulnerabilities and withdrawn versions of dependencies, by RustSec's database, which it fetches (needs `.ci/tools cargo-deny`)
+advisories:
+    cargo deny --locked check advisories
 
 # End to end, against real avahi and a real Kubernetes (Linux, root); patterns choose tests
 e2e *patterns: image

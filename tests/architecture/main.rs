@@ -9,6 +9,7 @@
 mod folders;
 mod layers;
 mod limits;
+mod pins;
 mod shape;
 mod source;
 
