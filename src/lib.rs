@@ -25,6 +25,9 @@
 //!  ▼
 //! model::container_edits               environment, mounts, device nodes, CDI names of the container            pure
 //! ```
+//! The discoveries and the validation of Configurations run on a thread of their own ([`own_thread`]): what the LAN and the
+//! authors of Configurations cost never holds up the thread that answers the kubelet.
+//!
 //! Two things flow back: a claim, and its release. `agent::slots::plan` releases a slot after two looks at which the kubelet
 //! listed it neither in its pod resources nor in its checkpoint; `agent::slots` writes the release. `controller::nodes` releases
 //! the slots of a lost node.
@@ -66,6 +69,7 @@ pub mod kubelet;
 #[cfg(feature = "workstation")]
 pub mod live;
 pub mod model;
+pub mod own_thread;
 pub mod pace;
 pub mod proto;
 pub mod publish;

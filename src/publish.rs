@@ -3,9 +3,8 @@ use tokio::sync::watch;
 
 /// Replaces the value, and wakes the receivers only if it is another one.
 pub fn if_changed<T: PartialEq>(sender: &watch::Sender<T>, now: T) {
-    sender.send_if_modified(|value| {
-        let is_changed = *value != now;
-        *value = now;
-        is_changed
-    });
+    // Compared without the lock of writers: a large value takes a while, and receivers of other threads read meanwhile.
+    if *sender.borrow() != now {
+        sender.send_replace(now);
+    }
 }

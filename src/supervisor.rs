@@ -2,6 +2,7 @@
 use anyhow::{Context as _, Error, Result, anyhow};
 use std::{collections::HashMap, future::Future, time::Duration};
 use tokio::{
+    runtime::Handle,
     sync::{oneshot, watch},
     task::{Id, JoinError, JoinSet},
     time::timeout,
@@ -34,7 +35,20 @@ impl Supervisor {
     where
         F: Future<Output = Result<()>> + Send + 'static,
     {
-        let handle = self.tasks.spawn(task(self.shutdown.child_token()));
+        self.spawn_on(&Handle::current(), name, task);
+    }
+
+    /// Starts a task on another runtime.
+    pub fn spawn_on<F>(
+        &mut self,
+        runtime: &Handle,
+        name: &'static str,
+        task: impl FnOnce(CancellationToken) -> F,
+    ) where
+        F: Future<Output = Result<()>> + Send + 'static,
+    {
+        let task = task(self.shutdown.child_token());
+        let handle = self.tasks.spawn_on(task, runtime);
         self.names.insert(handle.id(), name);
     }
 

@@ -9,6 +9,7 @@
 //! ```
 //! Every arrow is a `watch` of whole values, except the requests to `slots`. The `run` of each task takes the receivers that
 //! it reads as its `Inputs`, and the senders that it owns. This file only creates the channels and starts the tasks.
+//! `configurations` and the discovery sessions run on a thread of their own, all others on the thread that answers the kubelet.
 #[cfg(feature = "standalone")]
 mod brokers;
 mod capacity;
@@ -39,15 +40,20 @@ use crate::{
     },
     discovery::session::{self, Discoveries, Handlers},
     model::slot_table::Use,
+    own_thread::OwnThread,
     store::Store,
     supervisor::Supervisor,
     telemetry::http,
 };
+use anyhow::Context as _;
 use kubelet_records::RecordsReader;
 use settings::Clock;
 use slots::SharedTable;
 use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
-use tokio::sync::{mpsc, watch};
+use tokio::{
+    runtime::Handle,
+    sync::{mpsc, watch},
+};
 use tokio_util::sync::CancellationToken;
 use values::{KubeletFolder, KubeletSocket, ValidatedConfigurations};
 
@@ -62,11 +68,12 @@ pub async fn run(
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     plugins::remove_left_over_sockets(&settings, &*store);
+    let thread = discovery_thread()?;
     let mut tasks = Supervisor::new(shutdown);
     let agent = Agent::new(settings, store);
-    agent.spawn_discovery(&mut tasks, handlers);
+    agent.spawn_discovery(&mut tasks, thread.runtime(), handlers);
     agent.spawn_plugins(&mut tasks);
-    agent.spawn_optional(&mut tasks);
+    agent.spawn_optional(&mut tasks, &thread);
     drop(agent);
     tasks.run(GRACE).await
 }
@@ -80,9 +87,10 @@ pub async fn look(
     answered: impl Future<Output = ()>,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
+    let thread = discovery_thread()?;
     let mut tasks = Supervisor::new(shutdown.clone());
     let agent = Agent::new(settings, store);
-    agent.spawn_discovery(&mut tasks, handlers);
+    agent.spawn_discovery(&mut tasks, thread.runtime(), handlers);
     let looked = async {
         shutdown.run_until_cancelled(answered).await;
         shutdown.cancel();
@@ -91,6 +99,12 @@ pub async fn look(
     // Its channels are open until the tasks have ended.
     drop(agent);
     ended
+}
+
+/// Starts the thread of the tasks whose work the LAN and the authors of Configurations cause. No client of the API server
+/// may be used there: its connections belong to the runtime on which they were opened.
+fn discovery_thread() -> anyhow::Result<OwnThread> {
+    OwnThread::start("discovery").context("the thread of the discoveries cannot be started")
 }
 
 /// The channels between the tasks, and what all tasks share.
@@ -143,8 +157,9 @@ impl Agent {
         }
     }
 
-    /// Starts the tasks from Configurations to Instances.
-    fn spawn_discovery(&self, tasks: &mut Supervisor, handlers: Handlers) {
+    /// Starts the tasks from Configurations to Instances. Those that work for the LAN and for authors of Configurations run
+    /// on `thread`.
+    fn spawn_discovery(&self, tasks: &mut Supervisor, thread: &Handle, handlers: Handlers) {
         let handlers = Arc::new(handlers);
         let sessions = watch::Sender::new(BTreeMap::new());
         let desired = sessions.subscribe();
@@ -164,20 +179,19 @@ impl Agent {
             registered: self.published.registered.subscribe(),
         };
         let validated = self.validated.clone();
-        tasks.spawn("configurations", |stop| {
+        tasks.spawn_on(thread, "configurations", |stop| {
             configurations::run(inputs, validated, sessions, stop)
         });
         let (store, preferring) = (self.store.clone(), handlers.clone());
-        tasks.spawn("known devices", |stop| {
+        tasks.spawn_on(thread, "known devices", |stop| {
             known_devices::run(store, preferring, stop)
         });
         let registering = handlers.clone();
-        tasks.spawn(
-            "handlers",
-            |stop| async move { registering.serve(stop).await },
-        );
+        tasks.spawn_on(thread, "handlers", |stop| async move {
+            registering.serve(stop).await
+        });
         let discoveries = self.discoveries.clone();
-        tasks.spawn("discovery", |stop| {
+        tasks.spawn_on(thread, "discovery", |stop| {
             session::run(handlers, desired, discoveries, stop)
         });
         let inputs = instances::Inputs {
@@ -252,7 +266,7 @@ impl Agent {
     }
 
     /// Starts the tasks that only some settings need.
-    fn spawn_optional(&self, tasks: &mut Supervisor) {
+    fn spawn_optional(&self, tasks: &mut Supervisor, thread: &OwnThread) {
         if let Some(address) = self.settings.http_address {
             let health = readiness::health(readiness::Inputs {
                 settings: self.settings.clone(),
@@ -261,6 +275,7 @@ impl Agent {
                 validated: self.validated.subscribe(),
                 kubelet: self.kubelet.subscribe(),
                 registered: self.published.registered.subscribe(),
+                discovery: thread.pulse(),
             });
             tasks.spawn("http", |stop| http::serve(address, health, stop));
         }
@@ -271,12 +286,12 @@ impl Agent {
             self.spawn_capacity(tasks, nodes);
         }
         #[cfg(feature = "standalone")]
-        self.spawn_brokers(tasks);
+        self.spawn_brokers(tasks, thread.runtime());
     }
 
-    /// Starts the task that writes static Pods.
+    /// Starts the task that writes static Pods. It reads and parses all of them at each change, so it runs on `thread`.
     #[cfg(feature = "standalone")]
-    fn spawn_brokers(&self, tasks: &mut Supervisor) {
+    fn spawn_brokers(&self, tasks: &mut Supervisor, thread: &Handle) {
         if let Some(folder) = self.settings.render_brokers.clone() {
             let inputs = brokers::Inputs {
                 settings: self.settings.clone(),
@@ -288,7 +303,7 @@ impl Agent {
                 registered: self.published.registered.subscribe(),
                 kubelet_folder: self.kubelet_folder.subscribe(),
             };
-            tasks.spawn("brokers", |stop| brokers::run(inputs, folder, stop));
+            tasks.spawn_on(thread, "brokers", |stop| brokers::run(inputs, folder, stop));
         }
     }
 

@@ -33,7 +33,7 @@ use crate::{
     cluster::{events, events::Events, watch as watched},
     model::resource_name::ResourcePrefix,
     supervisor::Supervisor,
-    telemetry::http::{self, Health},
+    telemetry::{health::Health, http},
 };
 use agenda::{Agenda, Pass};
 use kube::Client;

@@ -1,12 +1,13 @@
 //! Serves `/metrics`, `/healthz` and `/readyz` of a process.
 //!
-//! `/healthz` always answers 200. The tasks of a process run on the same thread as this server, and a process exits
-//! when one of its tasks ends. A thread that hangs does not answer, and a liveness probe detects that. `/readyz`
-//! answers 503 while something is missing; its body lists the missing things, one per line.
+//! `/healthz` answers 200. Most tasks of a process run on the same thread as this server, and a process exits when one of
+//! its tasks ends. If this thread hangs, there is no answer; if another one does, the answer is 503: a liveness probe
+//! detects both. `/readyz` answers 503 while something is missing; its body lists the missing things, one per line.
 //!
 //! Anyone who can reach the port may connect. Connections are therefore bounded in number, in time and in the size of a
 //! request.
 use super::{
+    health::Health,
     metrics::{CONTENT_TYPE, metrics},
     plain::{self, plain},
 };
@@ -21,7 +22,7 @@ use axum::{
 };
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{net::SocketAddr, time::Duration};
 use tokio::{
     net::{TcpListener, TcpStream},
     time::{sleep, timeout},
@@ -45,21 +46,6 @@ const CONNECTION_TIMEOUT: Duration = Duration::from_secs(15);
 const READ_BUFFER: usize = 8192;
 /// The pause between attempts to accept if the process has no file descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
-/// The conditions for readiness. They are evaluated at each request.
-#[derive(Clone)]
-pub struct Health {
-    missing: Arc<dyn Fn() -> Vec<String> + Send + Sync>,
-}
-
-impl Health {
-    /// Returns the conditions. `missing` names what is not ready yet; it only reads values and never waits.
-    pub fn new(missing: impl Fn() -> Vec<String> + Send + Sync + 'static) -> Self {
-        Self {
-            missing: Arc::new(missing),
-        }
-    }
-}
 
 /// Serves all three paths until `shutdown`.
 pub async fn serve(
@@ -93,7 +79,7 @@ fn metrics_route() -> Router {
 
 fn routes(health: Health) -> Router {
     let probes = Router::new()
-        .route("/healthz", get(async || "ok\n"))
+        .route("/healthz", get(liveness))
         .route("/readyz", get(readiness))
         .with_state(health);
     metrics_route().merge(probes)
@@ -169,8 +155,15 @@ async fn exposition(headers: HeaderMap) -> Response {
     }
 }
 
+async fn liveness(State(health): State<Health>) -> (StatusCode, String) {
+    match health.stuck() {
+        None => (StatusCode::OK, "ok\n".to_owned()),
+        Some(what) => (StatusCode::SERVICE_UNAVAILABLE, format!("{what}\n")),
+    }
+}
+
 async fn readiness(State(health): State<Health>) -> (StatusCode, String) {
-    let missing = (health.missing)();
+    let missing = health.missing();
     match missing.is_empty() {
         true => (StatusCode::OK, "ok\n".to_owned()),
         false => (StatusCode::SERVICE_UNAVAILABLE, listed(&missing)),
@@ -196,7 +189,10 @@ mod tests {
     use http_body_util::{BodyExt as _, Empty};
     use hyper::{Request, body::Bytes, client::conn::http1};
     use hyper_util::rt::TokioIo;
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    };
     use tokio::{
         io::{AsyncReadExt as _, AsyncWriteExt as _},
         task::JoinSet,

@@ -2,6 +2,7 @@
 mod births;
 pub mod cluster;
 mod filter;
+pub mod health;
 pub mod http;
 mod mdns;
 pub mod metrics;

@@ -18,6 +18,7 @@ const BASE: &[(&str, &[&str])] = &[
     ("cluster", &["backoff", "model", "telemetry"]),
     ("files", &[]),
     ("folder_watch", &["files"]),
+    ("own_thread", &[]),
     ("pace", &["backoff"]),
     ("proto", &[]),
     ("publish", &[]),

@@ -7,7 +7,7 @@ use petiole::{
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, Mutex,
+        Arc, Condvar, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
 };
@@ -20,6 +20,8 @@ pub struct Devices {
     sources: Arc<Mutex<BTreeMap<String, watch::Sender<Option<DeviceSet>>>>>,
     /// The number of discoveries that were started, by their details.
     runs: Arc<Mutex<BTreeMap<String, Arc<AtomicUsize>>>>,
+    /// True while discoveries that block their thread do so.
+    is_blocked: Arc<(Mutex<bool>, Condvar)>,
 }
 
 impl Devices {
@@ -43,13 +45,29 @@ impl Devices {
         self.source(details).send_replace(Some(set));
     }
 
+    /// Makes discoveries with details that begin with `block` keep their thread busy until the returned value is dropped.
+    pub fn block(&self) -> Blocked {
+        *self.is_blocked.0.lock().unwrap() = true;
+        Blocked(self.is_blocked.clone())
+    }
+
     /// Makes discoveries with these details that start from now on publish nothing.
     pub fn silence(&self, details: &str) {
         self.source(details).send_replace(None);
     }
 }
 
-/// The handler with the name `test`. Details that begin with `panic`, `fail`, `hang` or `spin` make a discovery do
+/// Blocks the threads of discoveries.
+pub struct Blocked(Arc<(Mutex<bool>, Condvar)>);
+
+impl Drop for Blocked {
+    fn drop(&mut self) {
+        *self.0.0.lock().unwrap() = false;
+        self.0.1.notify_all();
+    }
+}
+
+/// The handler with the name `test`. Details that begin with `panic`, `fail`, `hang` or `block` make a discovery do
 /// that.
 pub struct TestHandler(pub Devices);
 
@@ -66,6 +84,7 @@ impl DiscoveryHandler for TestHandler {
             details: details.to_owned(),
             source: self.0.source(details),
             runs: self.0.count(details),
+            is_blocked: self.0.is_blocked.clone(),
         }))
     }
 }
@@ -74,6 +93,7 @@ struct TestDiscovery {
     details: String,
     source: watch::Sender<Option<DeviceSet>>,
     runs: Arc<AtomicUsize>,
+    is_blocked: Arc<(Mutex<bool>, Condvar)>,
 }
 
 impl Discovery for TestDiscovery {
@@ -98,6 +118,15 @@ impl Discovery for TestDiscovery {
                 }
                 // The discovery ignores the signal.
                 Some("hang") => std::future::pending().await,
+                Some("block") => {
+                    let (is_blocked, changed) = &*self.is_blocked;
+                    let blocked = is_blocked.lock().unwrap();
+                    drop(
+                        changed
+                            .wait_while(blocked, |is_blocked| *is_blocked)
+                            .unwrap(),
+                    );
+                }
                 _ => {}
             }
             let mut source = self.source.subscribe();

@@ -1,5 +1,5 @@
-//! Answers whether this agent is ready, and what it waits for. The answer is computed at each request from what the tasks
-//! publish.
+//! Answers whether this agent is ready, what it waits for, and whether its other thread is stuck. The answer is computed at
+//! each request from what the tasks publish.
 mod plan;
 
 use super::{
@@ -9,8 +9,9 @@ use super::{
 };
 use crate::{
     model::resource_name::ResourceName,
+    own_thread::Pulse,
     store::{Configurations, Instances},
-    telemetry::http::Health,
+    telemetry::health::Health,
 };
 use std::{collections::BTreeSet, sync::Arc};
 use tokio::sync::watch;
@@ -24,10 +25,13 @@ pub(super) struct Inputs {
     pub(super) kubelet: watch::Receiver<Option<KubeletSocket>>,
     /// Our resources that are registered with the kubelet.
     pub(super) registered: watch::Receiver<BTreeSet<ResourceName>>,
+    /// The pulse of the thread of the discoveries.
+    pub(super) discovery: Pulse,
 }
 
 pub(super) fn health(inputs: Inputs) -> Health {
-    Health::new(move || {
+    let discovery = inputs.discovery;
+    let ready = move || {
         let names = inputs.validated.borrow().names.clone();
         let node = &inputs.settings.node_name;
         let desired = plugins::desired(&inputs.instances.borrow(), node, &names);
@@ -39,5 +43,9 @@ pub(super) fn health(inputs: Inputs) -> Health {
             desired: &desired.collect(),
             registered: &inputs.registered.borrow(),
         })
+    };
+    Health::new(ready).with_life(move || {
+        let is_stuck = discovery.is_stuck();
+        is_stuck.then_some("the thread of the discoveries is stuck")
     })
 }

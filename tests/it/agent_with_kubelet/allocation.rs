@@ -1,5 +1,9 @@
 //! Tests of the slots that a container gets, and of those that it is refused.
 use super::*;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
 
 #[tokio::test]
 async fn a_container_may_have_an_instance_and_a_configuration_resource() {
@@ -26,6 +30,49 @@ async fn a_container_may_have_an_instance_and_a_configuration_resource() {
         .await;
     node.until_usage(&ear, &[(&format!("{ear}-0"), "C:mic-0:node-a")])
         .await;
+}
+
+#[tokio::test]
+async fn a_discovery_that_blocks_its_thread_holds_up_no_container_and_no_probe() {
+    let mut node = TestNode::new();
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = free.local_addr().unwrap();
+    drop(free);
+    node.agent_settings.http_address = Some(address);
+    node.start_kubelet();
+    node.start_agent();
+    node.configure("cam", "capacity: 2");
+    node.devices.see("cam", [device("door")]);
+    let door = instance_name("cam", "door");
+    node.until_counts(&door, 2, 2).await;
+
+    let blocked = node.devices.block();
+    node.configure_with("hostile", "block", "capacity: 1");
+    node.until("the thread is blocked", async || {
+        (node.devices.runs("block") > 0).then_some(())
+    })
+    .await;
+    let slot = format!("{door}-0");
+    node.allocate(&door, &[&slot]).await.unwrap();
+    node.until_usage(&door, &[(&slot, "node-a")]).await;
+    node.run_pod("user", &[(&format!("akri.sh/{door}"), 1)]);
+    assert_eq!(node.env("user").await["ADDRESS"], "10.0.0.1");
+    assert_eq!(get(address, "/healthz").await, "200 OK");
+    assert_eq!(get(address, "/readyz").await, "200 OK");
+    drop(blocked);
+    node.stop_agent().await;
+}
+
+/// Returns the status of an answer.
+async fn get(address: std::net::SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let request = format!("GET {path} HTTP/1.0\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    let read = stream.read_to_string(&mut answer);
+    timeout(PATIENCE, read).await.unwrap().unwrap();
+    let status = answer.lines().next().unwrap();
+    status.split_once(' ').unwrap().1.to_owned()
 }
 
 #[tokio::test]
