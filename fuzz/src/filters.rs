@@ -1,6 +1,6 @@
 //! Fuzzes filters. An input is a line of the filter, and then the text that it is put to.
 use crate::bytes::Reader;
-use petiole::discovery::handlers::zeroconf::fuzzing::{Filter, Service};
+use petiole::discovery::handlers::zeroconf::fuzzing::{Filter, STEPS_MAX, Service};
 use regex_lite::Regex;
 use serde_json::{Value, json};
 
@@ -18,7 +18,9 @@ pub fn run(input: &[u8]) {
 
 fn filter(field: &str, matcher: &Value) -> Option<Filter> {
     let details = json!({"kind": TYPE, field: matcher});
-    Filter::new(&details.to_string())
+    let filter = Filter::new(&details.to_string())?;
+    assert!(filter.steps() <= STEPS_MAX, "{details}: {}", filter.steps());
+    Some(filter)
 }
 
 fn service(name: &str) -> Service {

@@ -13,13 +13,14 @@ use crate::{
     backoff::Backoff,
     discovery::session::Discoveries,
     model::{instance_name::InstanceKey, slot_table::Use, typed_names::ConfigurationKey},
-    store::{InstanceChange, Report, Store, StoreError, instance_key},
+    store::{Configurations, InstanceChange, Instances, Report, Store, StoreError, instance_key},
     telemetry::metrics,
 };
-use plan::{Absences, Arrivals, World, plan};
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use plan::{Absences, Arrivals, Plan, World, plan};
+use std::{collections::BTreeMap, mem, sync::Arc, time::Duration};
 use tokio::{
     sync::watch,
+    task::spawn_blocking,
     time::{Instant, sleep},
 };
 use tokio_util::sync::CancellationToken;
@@ -57,28 +58,20 @@ pub(super) async fn run(inputs: Inputs, shutdown: CancellationToken) -> anyhow::
     } = inputs;
     let (instances, mut news) = (store.instances(), store.news());
     let mut configurations = store.configurations();
-    let mut state = PlanState::new(&settings.node_name, clock, store.clone());
+    let mut state = PlanState::new(settings, clock, store.clone());
+    let node = state.settings.node_name.clone();
     let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
     loop {
         news.mark_unchanged();
         let known = instances.borrow().clone();
-        let planned = plan(&World {
-            node: &settings.node_name,
-            merges: store.merges(),
-            max_instances: settings.max_instances,
-            now: Now {
-                uptime: clock.uptime(),
-                text: &Clock::time_of_day(),
-            },
-            configurations: &configurations.borrow_and_update().clone(),
-            validated: &validated.borrow_and_update().clone(),
-            discoveries: &discoveries.borrow_and_update().clone(),
-            instances: &known,
-            uses: uses.borrow_and_update().clone().as_deref(),
-            absences: &state.absences,
-            arrivals: &state.arrivals,
-            failing: &state.writes.failing(),
+        let planned = state.plan(Seen {
+            configurations: configurations.borrow_and_update().clone(),
+            validated: validated.borrow_and_update().clone(),
+            discoveries: discoveries.borrow_and_update().clone(),
+            instances: known.clone(),
+            uses: uses.borrow_and_update().clone(),
         });
+        let planned = planned.await?;
         (state.absences, state.arrivals) = (planned.absences, planned.arrivals);
         let due = (state.writes).due(planned.changes, &known, Instant::now());
         let again = state.carry_out(due.changes).await;
@@ -88,10 +81,7 @@ pub(super) async fn run(inputs: Inputs, shutdown: CancellationToken) -> anyhow::
             true => report(&*store, planned.reports, &mut backoff).await,
             false => None,
         };
-        metrics().set_instances(&tally::instances(
-            &store.instances().borrow(),
-            &settings.node_name,
-        ));
+        metrics().set_instances(&tally::instances(&store.instances().borrow(), &node));
         let waits = [planned.wake_in, due.wake_in, again, report];
         let wait = waits.into_iter().flatten().min();
         tokio::select! {
@@ -125,8 +115,18 @@ async fn report(
     }
 }
 
+/// The inputs as they are at one time.
+struct Seen {
+    configurations: Arc<Configurations>,
+    validated: Arc<ValidatedConfigurations>,
+    discoveries: Arc<Discoveries>,
+    instances: Arc<Instances>,
+    uses: Option<Arc<[Use]>>,
+}
+
 /// The state that one plan leaves for the next.
 struct PlanState {
+    settings: Arc<Settings>,
     clock: Clock,
     store: Arc<dyn Store>,
     absences: Absences,
@@ -135,14 +135,44 @@ struct PlanState {
 }
 
 impl PlanState {
-    fn new(node: &str, clock: Clock, store: Arc<dyn Store>) -> Self {
+    fn new(settings: Arc<Settings>, clock: Clock, store: Arc<dyn Store>) -> Self {
         Self {
-            writes: Writes::new(node, Instant::now()),
+            writes: Writes::new(&settings.node_name, Instant::now()),
             absences: Absences::new(),
             arrivals: Arrivals::default(),
+            settings,
             clock,
             store,
         }
+    }
+
+    /// Plans on a thread of its own: a plan looks at every device that a discovery sees, and containers wait for this
+    /// thread.
+    async fn plan(&mut self, seen: Seen) -> anyhow::Result<Plan> {
+        let (settings, merges) = (self.settings.clone(), self.store.merges());
+        let (uptime, time_of_day) = (self.clock.uptime(), Clock::time_of_day());
+        let (absences, arrivals) = (mem::take(&mut self.absences), mem::take(&mut self.arrivals));
+        let failing = self.writes.failing();
+        let planned = spawn_blocking(move || {
+            plan(&World {
+                node: &settings.node_name,
+                merges,
+                max_instances: settings.max_instances,
+                now: Now {
+                    uptime,
+                    text: &time_of_day,
+                },
+                configurations: &seen.configurations,
+                validated: &seen.validated,
+                discoveries: &seen.discoveries,
+                instances: &seen.instances,
+                uses: seen.uses.as_deref(),
+                absences: &absences,
+                arrivals: &arrivals,
+                failing: &failing,
+            })
+        });
+        Ok(planned.await?)
     }
 
     /// Writes, and says what has become of it. When to plan again, if something has failed.

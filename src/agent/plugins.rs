@@ -259,7 +259,8 @@ impl Plugins {
             .map(|(name, r)| (name.clone(), r.offered.clone()))
             .collect();
         let gone = self.gone();
-        for action in plan::plan(&desired, &running) {
+        for (n, action) in plan::plan(&desired, &running).into_iter().enumerate() {
+            make_way(n).await;
             match action {
                 Action::Stop(name) => self.stop(&name).await,
                 Action::Start(offered) => self.start(offered, &gone),
@@ -333,10 +334,7 @@ impl Plugins {
         stale.add(came_or_went, &self.inputs.table.borrow());
         let mut relisted = vec![];
         for (n, running) in self.running.values().enumerate() {
-            if n % 16 == 15 {
-                // Allocate calls wait for this thread.
-                tokio::task::yield_now().await;
-            }
+            make_way(n).await;
             if stale.contains(&running.offered.resource) {
                 let now = self.slots_of(&running.offered.resource, &gone);
                 if *running.slots.borrow() != now {
@@ -378,6 +376,13 @@ impl Plugins {
                 running.rebind.send_modify(|epoch| *epoch += 1);
             }
         }
+    }
+}
+
+/// Lets other tasks run after each 16 of many plugins: Allocate calls wait for this thread.
+async fn make_way(n: usize) {
+    if n % 16 == 15 {
+        tokio::task::yield_now().await;
     }
 }
 

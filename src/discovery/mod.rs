@@ -10,6 +10,7 @@ pub mod mdns;
 pub mod plan;
 pub mod registry;
 pub mod session;
+pub mod turns;
 
 use crate::model::device::{DeviceId, DeviceSet, Scope};
 use futures::future::BoxFuture;

@@ -4,6 +4,7 @@ use super::{
     Discovery,
     damping::{Belief, Damper, Flapping},
     plan::{Action, SessionSpec, plan},
+    turns::Turns,
 };
 use crate::{
     backoff::Backoff,
@@ -47,7 +48,7 @@ pub struct DiscoveryState {
     pub set: Arc<DeviceSet>,
     /// Devices that this run of the discovery saw while a look was not whole, whether or not they are there now. One of
     /// them that is missing has gone; any other may only be late, or left out.
-    pub seen: BTreeSet<DeviceId>,
+    pub seen: Arc<BTreeSet<DeviceId>>,
     /// The devices that flap. Those that are held back are not in the set, though they are there.
     pub flapping: Arc<BTreeMap<DeviceId, Flapping>>,
     /// The reason why the discovery does not run now.
@@ -74,6 +75,7 @@ pub async fn run(
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let mut tasks = JoinMap::new();
+    let turns = Turns::new(1);
     let mut running: BTreeMap<ConfigurationKey, (SessionSpec, CancellationToken)> = BTreeMap::new();
     loop {
         let specs = (running.iter())
@@ -91,7 +93,8 @@ pub async fn run(
                         running
                             .retain(|key, _| ended.as_ref().is_none_or(|(ended, _)| ended != key));
                     }
-                    seen.send_modify(|seen| drop(Arc::make_mut(seen).remove(&key)));
+                    let mut last = None;
+                    seen.send_modify(|seen| last = Arc::make_mut(seen).remove(&key));
                     if !desired.borrow().contains_key(&key) {
                         metrics().forget_discovery(&key.name);
                     }
@@ -99,7 +102,7 @@ pub async fn run(
                 Action::Start(key, spec) => {
                     let stop = shutdown.child_token();
                     let span = info_span!("discovery", configuration = %key);
-                    let session = Session::new(&handlers, &key, &spec, &seen);
+                    let session = Session::new(&handlers, &key, &spec, &seen, &turns);
                     let task = session.run(handlers.clone(), stop.clone()).instrument(span);
                     tasks.spawn(key.clone(), task);
                     running.insert(key, (spec, stop));
@@ -135,18 +138,23 @@ struct Progress {
     has_answered: bool,
     has_completed: bool,
     /// The same as [`DiscoveryState::seen`].
-    seen: BTreeSet<DeviceId>,
+    seen: Arc<BTreeSet<DeviceId>>,
 }
 
 impl Progress {
     /// Remembers the devices of a set, and of the one before, while a missing one may be there.
     fn see(&mut self, before: &DeviceSet, now: &DeviceSet) {
         if now.is_whole() {
-            return self.seen.clear();
+            self.seen = Arc::default();
+            return;
         }
         let ids = before.devices.keys().chain(now.devices.keys());
-        let free = SEEN_MAX.saturating_sub(self.seen.len());
-        self.seen.extend(ids.take(free).cloned());
+        let mut new = ids.filter(|id| !self.seen.contains(*id)).peekable();
+        if new.peek().is_some() {
+            let free = SEEN_MAX.saturating_sub(self.seen.len());
+            let new: Vec<_> = new.take(free).cloned().collect();
+            Arc::make_mut(&mut self.seen).extend(new);
+        }
     }
 }
 
@@ -162,6 +170,8 @@ struct Session {
     seen: watch::Sender<Arc<Discoveries>>,
     /// The variables that its devices may set although they are refused by default.
     variables: Variables,
+    /// The sessions take over what their discoveries see one after another.
+    turns: Turns,
 }
 
 impl Session {
@@ -170,12 +180,14 @@ impl Session {
         key: &ConfigurationKey,
         spec: &SessionSpec,
         seen: &watch::Sender<Arc<Discoveries>>,
+        turns: &Turns,
     ) -> Self {
         Self {
             key: key.clone(),
             spec: spec.clone(),
             seen: seen.clone(),
             variables: handlers.variables().clone(),
+            turns: turns.clone(),
         }
     }
 
@@ -243,42 +255,47 @@ impl Session {
         let mut wake = None;
         let mut said = Arc::new(DeviceSet::default());
         loop {
-            tokio::select! {
+            let is_news = tokio::select! {
                 changed = sets.changed() => match changed {
-                    Ok(()) => {
-                        let mut now = sets.borrow_and_update().clone();
-                        self.variables.remove_refused(&mut now);
-                        let before = std::mem::replace(&mut said, Arc::new(now));
-                        self.measure(&mut progress, &said, begun);
-                        progress.see(&before, &said);
-                    }
+                    Ok(()) => true,
                     Err(_) => return std::future::pending().await,
                 },
-                () = sleep_until(wake) => {}
-            }
-            let is_missing = |id: &DeviceId| said.is_whole() || progress.seen.contains(id);
-            let belief = past.damper.turn(&said, is_missing, past.began.elapsed());
-            wake = belief.wake.map(|wake| past.began + wake);
-            self.show(belief, &progress.seen);
+                () = sleep_until(wake) => false,
+            };
+            let turn = self.turns.take(|| {
+                if is_news {
+                    let mut now = sets.borrow_and_update().clone();
+                    self.variables.remove_refused(&mut now);
+                    let before = std::mem::replace(&mut said, Arc::new(now));
+                    self.measure(&mut progress, &said, begun);
+                    progress.see(&before, &said);
+                }
+                let is_missing = |id: &DeviceId| said.is_whole() || progress.seen.contains(id);
+                let belief = past.damper.turn(&said, is_missing, past.began.elapsed());
+                let wake = belief.wake.map(|wake| past.began + wake);
+                self.show(belief, &progress.seen);
+                wake
+            });
+            wake = turn.await;
         }
     }
 
     /// Publishes what is believed, where it is something else than before.
-    fn show(&self, belief: Belief, seen: &BTreeSet<DeviceId>) {
+    fn show(&self, belief: Belief, seen: &Arc<BTreeSet<DeviceId>>) {
         let now = DiscoveryState {
             set: belief.set,
             seen: seen.clone(),
             flapping: Arc::new(belief.flapping),
             error: None,
         };
-        self.seen.send_if_modified(|all| {
-            let before = all.get(&self.key);
-            if before == Some(&now) {
-                return false;
-            }
-            tell_of_flapping(before.map(|before| &*before.flapping), &now.flapping);
-            Arc::make_mut(all).insert(self.key.clone(), now);
-            true
+        // Nobody else writes this entry. It is compared and dropped without the lock, for which other threads wait.
+        let mut last = self.seen.borrow().get(&self.key).cloned();
+        if last.as_ref() == Some(&now) {
+            return;
+        }
+        tell_of_flapping(last.as_ref().map(|last| &*last.flapping), &now.flapping);
+        self.seen.send_modify(|all| {
+            last = Arc::make_mut(all).insert(self.key.clone(), now);
         });
     }
 

@@ -109,18 +109,17 @@ impl Discovery for Echo {
         shutdown: CancellationToken,
     ) -> BoxFuture<'static, Result<(), DiscoveryError>> {
         Box::pin(async move {
+            let mut was_offline = None;
             loop {
                 // Without the file, or if it cannot be read, all devices are present.
                 let availability = self.availability.clone();
                 let read =
                     spawn_blocking(move || files::read_text(&availability, AVAILABILITY_MAX));
                 let text = read.await.map_err(|e| DiscoveryError(e.to_string()))?;
-                let devices = devices(&self.details, &text.unwrap_or_default());
-                found.send_if_modified(|last| {
-                    let changed = *last != devices;
-                    *last = devices;
-                    changed
-                });
+                let is_offline = text.is_ok_and(|text| text.contains(OFFLINE));
+                if was_offline.replace(is_offline) != Some(is_offline) {
+                    found.send_replace(devices(&self.details, is_offline));
+                }
                 tokio::select! {
                     () = shutdown.cancelled() => return Ok(()),
                     () = tokio::time::sleep(POLL) => {}
@@ -130,8 +129,8 @@ impl Discovery for Echo {
     }
 }
 
-fn devices(details: &Details, availability: &str) -> DeviceSet {
-    if availability.contains(OFFLINE) {
+fn devices(details: &Details, is_offline: bool) -> DeviceSet {
+    if is_offline {
         return DeviceSet::complete([]);
     }
     DeviceSet::complete(details.descriptions.iter().map(|description| {

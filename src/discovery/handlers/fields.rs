@@ -96,7 +96,8 @@ pub(super) fn matcher(path: &str, value: &Value, budget: &mut Budget) -> Result<
         )),
         Value::Array(values) => {
             let texts = values.iter().map(|v| scalar(path, v));
-            Ok(Matcher::one_of(texts.collect::<Result<_, _>>()?))
+            let texts = texts.collect::<Result<_, _>>()?;
+            (budget.one_of(texts)).map_err(|why| format!("`{path}`: {why}"))
         }
         Value::Object(map) => match (map.get("regex"), map.len()) {
             (Some(Value::String(regex)), 1) => {
@@ -107,7 +108,8 @@ pub(super) fn matcher(path: &str, value: &Value, budget: &mut Budget) -> Result<
             )),
         },
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
-            Ok(Matcher::one_of(vec![scalar(path, value)?]))
+            let text = scalar(path, value)?;
+            (budget.one_of(vec![text])).map_err(|why| format!("`{path}`: {why}"))
         }
     }
 }

@@ -7,8 +7,15 @@ const MATCHERS_MAX: usize = 32;
 /// Without a limit a short pattern could need gigabytes. Beyond it: the Configuration is not used
 /// (`BadDiscoveryDetails`).
 const BYTES_MAX: usize = 512 * 1024;
-/// The first size limit with which a regular expression is compiled, in bytes.
-const COMPILED_LEAST: usize = 4096;
+/// The most steps that all patterns of a Configuration take on texts of 255 bytes: one for each byte and each state of a
+/// regular expression. A step takes up to 17 ns. Beyond it: the Configuration is not used (`BadDiscoveryDetails`).
+pub(super) const STEPS_MAX: usize = 200_000;
+/// The longest text of a service, in bytes. The texts of sysfs are seldom longer.
+pub(super) const TEXT_LENGTH: usize = 255;
+/// The bytes of a state of a compiled regular expression.
+const STATE_BYTES: usize = 32;
+/// The precision with which the size of a compiled regular expression is found, in bytes.
+const SIZE_PRECISION: usize = 2 * STATE_BYTES;
 /// The longest regular expression, in bytes. Beyond it: the Configuration is not used (`BadDiscoveryDetails`).
 const PATTERN_MAX: usize = 1024;
 
@@ -20,11 +27,12 @@ pub(super) enum Matcher {
     Regex(Regex),
 }
 
-/// The matchers and bytes that a Configuration may still use.
+/// The matchers, bytes and steps that a Configuration may still use.
 #[derive(Debug)]
 pub(super) struct Budget {
     matchers: usize,
     bytes: usize,
+    steps: usize,
 }
 
 impl Default for Budget {
@@ -32,6 +40,7 @@ impl Default for Budget {
         Self {
             matchers: MATCHERS_MAX,
             bytes: BYTES_MAX,
+            steps: STEPS_MAX,
         }
     }
 }
@@ -50,6 +59,26 @@ impl Budget {
         Ok(())
     }
 
+    /// Returns the steps that all matchers so far may take together.
+    pub(super) fn steps(&self) -> usize {
+        STEPS_MAX - self.steps
+    }
+
+    /// Counts steps.
+    pub(super) fn take_steps(&mut self, steps: usize) -> Result<(), String> {
+        match self.steps.checked_sub(steps) {
+            Some(left) => self.steps = left,
+            None => return Err(self.too_slow()),
+        }
+        Ok(())
+    }
+
+    /// Creates a matcher of several texts.
+    pub(super) fn one_of(&mut self, texts: Vec<String>) -> Result<Matcher, String> {
+        self.take_steps(texts.len())?;
+        Ok(Matcher::OneOf(texts))
+    }
+
     /// Creates a matcher that `pattern` must match as a whole. The error says what is wrong with the pattern.
     pub(super) fn regex(&mut self, pattern: &str) -> Result<Matcher, String> {
         if pattern.len() > PATTERN_MAX {
@@ -59,8 +88,9 @@ impl Budget {
             ));
         }
         // The pattern is compiled alone first, so that `a)|(b` is rejected and messages show the user's pattern.
-        self.compiled(pattern)?;
-        let (regex, bytes) = self.compiled(&format!("^(?:{pattern})$"))?;
+        self.compiled(pattern, self.size_max())?;
+        let (regex, bytes) = self.sized(&format!("^(?:{pattern})$"))?;
+        self.take_steps(bytes.div_ceil(STATE_BYTES) * TEXT_LENGTH)?;
         // A match takes a table with the places of all groups in each state, which is about a state's size for each group.
         // The table is kept.
         let needed = bytes.saturating_mul(1 + regex.captures_len());
@@ -68,24 +98,40 @@ impl Budget {
         Ok(Matcher::Regex(regex))
     }
 
-    /// Returns the compiled pattern, and an upper limit of the bytes that it needs.
-    fn compiled(&self, pattern: &str) -> Result<(Regex, usize), String> {
-        let mut limit = COMPILED_LEAST;
-        loop {
-            limit = limit.min(self.bytes);
-            let why = match RegexBuilder::new(pattern).size_limit(limit).build() {
-                Ok(regex) => return Ok((regex, limit)),
-                Err(error) => error.to_string(),
-            };
-            // The library has one kind of error; its text tells them apart, and a test holds that.
-            if !why.contains("size limit") {
-                return Err(why);
+    /// Returns the largest size that a compiled regular expression may have, in bytes.
+    fn size_max(&self) -> usize {
+        self.bytes.min(self.steps / TEXT_LENGTH * STATE_BYTES)
+    }
+
+    /// Returns the compiled pattern, and its size rounded up.
+    fn sized(&self, pattern: &str) -> Result<(Regex, usize), String> {
+        let (mut too_small, mut enough) = (0, self.size_max());
+        let mut regex = self.compiled(pattern, enough)?;
+        while enough - too_small > SIZE_PRECISION {
+            let middle = too_small.midpoint(enough);
+            match self.compiled(pattern, middle) {
+                Ok(smaller) => (regex, enough) = (smaller, middle),
+                Err(_) => too_small = middle,
             }
-            if limit == self.bytes {
-                return Err(too_large());
-            }
-            limit *= 2;
         }
+        Ok((regex, enough))
+    }
+
+    fn compiled(&self, pattern: &str, size: usize) -> Result<Regex, String> {
+        let built = RegexBuilder::new(pattern).size_limit(size).build();
+        built.map_err(|error| match error.to_string() {
+            // The library has one kind of error; its text tells them apart, and a test holds that.
+            why if !why.contains("size limit") => why,
+            _ if self.size_max() == self.bytes => too_large(),
+            _ => self.too_slow(),
+        })
+    }
+
+    fn too_slow(&self) -> String {
+        format!(
+            "all patterns of a Configuration may take {STEPS_MAX} steps on a text of {TEXT_LENGTH} bytes, which is one step for each state and byte, and this one takes more than the {} that are left: use fewer repetitions and alternatives, or a second Configuration",
+            self.steps
+        )
     }
 }
 
@@ -97,10 +143,6 @@ fn too_large() -> String {
 }
 
 impl Matcher {
-    pub(super) fn one_of(texts: Vec<String>) -> Self {
-        Self::OneOf(texts)
-    }
-
     pub(super) fn matches(&self, text: &str) -> bool {
         match self {
             Self::OneOf(texts) => texts.iter().any(|t| t == text),
@@ -163,20 +205,32 @@ mod tests {
             assert!(budget.regex(usual).is_ok(), "{usual} {budget:?}");
         }
         let why = |pattern: &str| regex(pattern).unwrap_err();
-        assert!(why(r"\w{9000}").contains("512 KiB"));
-        assert!(why("(((a{50}){50}){50}){50}").contains("512 KiB"));
-        // 7,500 states and 500 groups, whose places would take 120 MB at the first match.
-        let groups = format!("(?:{}){{5}}", "()".repeat(500));
-        assert!(why(&groups).contains("512 KiB"));
+        assert!(why(r"\w{9000}").contains("200000 steps"));
+        assert!(why("(((a{50}){50}){50}){50}").contains("200000 steps"));
+        // 500 states and 200 groups, whose places would take 3 MB at the first match.
+        assert!(why(&"()".repeat(200)).contains("512 KiB"));
         assert!(why(&"a".repeat(1025)).contains("1025 bytes"));
     }
 
     #[test]
-    fn many_patterns_together_take_no_more_than_one_may() {
+    fn a_pattern_that_takes_many_steps_for_each_byte_is_refused_and_the_sum_counts() {
+        // 3,000 states, which fit into the bytes: 765,000 steps on each TXT value of 255 bytes.
+        let why = regex(".{0,3000}Z").unwrap_err();
+        assert!(
+            why.contains("200000 steps on a text of 255 bytes") && why.contains("use fewer"),
+            "{why}"
+        );
         let mut budget = Budget::default();
         let taken = (0..1000)
             .take_while(|_| budget.regex("[a-z]{20}").is_ok())
             .count();
-        assert!((30..=64).contains(&taken), "{taken}");
+        // Each has about 31 states.
+        assert!((22..=26).contains(&taken), "{taken}");
+        assert!(
+            (180_000..=STEPS_MAX).contains(&budget.steps()),
+            "{budget:?}"
+        );
+        let why = budget.one_of(vec![String::new(); STEPS_MAX]).unwrap_err();
+        assert!(why.contains("that are left"), "{why}");
     }
 }

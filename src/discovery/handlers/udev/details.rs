@@ -18,6 +18,12 @@ const HANDLER: Handler = Handler {
 };
 /// The most rules of a Configuration of `udev`. Beyond it: the Configuration is not used (`BadDiscoveryDetails`).
 const RULES_MAX: usize = 64;
+/// The most devices of all subsystems that are read. Beyond it: further ones are not read, and devices that are not
+/// seen stay as they were.
+const CANDIDATES_MAX: usize = 65_536;
+/// The most steps that the rules of a Configuration take in one look at all devices, which are about 5 s. Beyond it: fewer
+/// devices are read, as many as have these steps.
+const LOOK_STEPS_MAX: usize = 1_000_000_000;
 const PERMISSIONS: [&str; 7] = ["r", "w", "m", "rw", "rm", "rwm", "wm"];
 
 /// The discovery properties that this handler reads, as Akri's does.
@@ -30,6 +36,8 @@ pub(super) const USB_ATTRIBUTES: [&str; 3] = ["idProduct", "idVendor", "serial"]
 #[derive(Debug, Clone)]
 pub(super) struct Details {
     rules: Vec<Rule>,
+    /// The most steps that the rules take on a device.
+    steps: usize,
     pub(super) group_recursive: bool,
     pub(super) permissions: String,
     pub(super) identity: Identity,
@@ -59,7 +67,8 @@ impl Details {
     fn read(yaml: &str, properties: &BTreeMap<String, String>) -> Result<Self, String> {
         let mut fields = Fields::read(HANDLER, yaml)?
             .of("udevRules, groupRecursive, permissions, identity", &[])?;
-        let rules = rules(strings("udevRules", fields.take("udevRules"))?)?;
+        let mut budget = Budget::default();
+        let rules = rules(strings("udevRules", fields.take("udevRules"))?, &mut budget)?;
         let group_recursive = match fields.take("groupRecursive") {
             None => false,
             Some(Value::Bool(flag)) => flag,
@@ -78,6 +87,7 @@ impl Details {
         };
         Ok(Self {
             rules,
+            steps: budget.steps(),
             group_recursive,
             permissions,
             identity,
@@ -86,6 +96,11 @@ impl Details {
                 .map(|name| variable_part(name)),
             has_vfio: vfio(properties)?,
         })
+    }
+
+    /// Returns the most devices to which the rules are applied in one look.
+    pub(super) fn candidates_max(&self) -> usize {
+        CANDIDATES_MAX.min(LOOK_STEPS_MAX / self.steps.max(1))
     }
 
     /// Returns whether a rule selects the device.
@@ -110,7 +125,7 @@ impl Details {
     }
 }
 
-fn rules(texts: Vec<String>) -> Result<Vec<Rule>, String> {
+fn rules(texts: Vec<String>, budget: &mut Budget) -> Result<Vec<Rule>, String> {
     if texts.is_empty() {
         return Err(format!(
             "`udevRules` is missing: a list of rules, such as `{}`",
@@ -123,11 +138,9 @@ fn rules(texts: Vec<String>) -> Result<Vec<Rule>, String> {
             "`udevRules` has {count} rules; {RULES_MAX} are the most: remove some, or join them with | in a value"
         ));
     }
-    let mut budget = Budget::default();
     let rule = |(n, text): (usize, &String)| {
         let shown = || limits::cut(text.clone(), 200);
-        Rule::parse(text, &mut budget)
-            .map_err(|why| format!("`udevRules[{n}]: {}`: {why}", shown()))
+        Rule::parse(text, budget).map_err(|why| format!("`udevRules[{n}]: {}`: {why}", shown()))
     };
     texts.iter().enumerate().map(rule).collect()
 }
@@ -182,6 +195,25 @@ mod tests {
         assert_eq!(
             whole.attributes(),
             BTreeSet::from(["idVendor".to_owned(), "x".to_owned()])
+        );
+    }
+
+    #[test]
+    fn rules_that_take_many_steps_are_applied_to_fewer_devices() {
+        let of = |rule: &str, count| {
+            let rules = vec![format!("'{rule}'"); count];
+            parse(&format!("udevRules: [{}]", rules.join(", ")))
+        };
+        let usual = of(r#"SUBSYSTEM=="tty", ATTRS{idVendor}=="0403""#, RULES_MAX).unwrap();
+        assert_eq!(usual.candidates_max(), CANDIDATES_MAX);
+        let many = of(&format!(r#"TAG=="*{}""#, "a".repeat(10)), RULES_MAX).unwrap();
+        assert_eq!(many.steps, 64 * (255 * 11 + 1));
+        assert_eq!(many.candidates_max(), 5568);
+        let refused = of(&format!(r#"TAG=="*{}""#, "a".repeat(12)), RULES_MAX);
+        let refused = refused.unwrap_err().to_string();
+        assert!(
+            refused.contains("`udevRules[60]: TAG==\"*aaa") && refused.contains("200000 steps"),
+            "{refused}"
         );
     }
 

@@ -21,7 +21,7 @@ mod uevent;
 
 pub use subsystems::{AllowedSubsystem, Subsystems};
 
-use super::super::{DetailsError, Discovery, DiscoveryError, DiscoveryHandler};
+use super::super::{DetailsError, Discovery, DiscoveryError, DiscoveryHandler, turns::Turns};
 use crate::model::device::{DeviceSet, Scope};
 use details::Details;
 use futures::future::BoxFuture;
@@ -52,11 +52,15 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 /// The pause after a look at all devices.
 const AFTER_ALL: Duration = Duration::from_millis(250);
 
+/// The most discoveries that read at the same time. Each takes a thread, and one may wait for a slow attribute.
+const READS_AT_ONCE: usize = 4;
+
 /// Finds devices of this machine.
 #[derive(Debug)]
 pub struct Udev {
     root: PathBuf,
     allowed: Subsystems,
+    reads: Turns,
 }
 
 impl Udev {
@@ -66,6 +70,7 @@ impl Udev {
         Self {
             root: root.into(),
             allowed,
+            reads: Turns::new(READS_AT_ONCE),
         }
     }
 
@@ -80,6 +85,7 @@ impl Udev {
             details,
             allowed: self.allowed.clone(),
             sysfs: Sysfs::new(Path::new(&self.root)),
+            reads: self.reads.clone(),
         })
     }
 }
@@ -116,6 +122,7 @@ struct Parameters {
     details: Details,
     allowed: Subsystems,
     sysfs: Sysfs,
+    reads: Turns,
 }
 
 struct UdevDiscovery(Arc<Parameters>);
@@ -155,17 +162,14 @@ async fn follow(
         .sysfs
         .check()
         .map_err(|e| DiscoveryError(e.to_string()))?;
-    let mut tree = parameters
+    let (mut tree, mut devices) = parameters
         .clone()
         .read(|parameters| scan::all(&parameters.sysfs, &parameters.details))
         .await?;
     let mut waits_until = None;
     let mut pause = Duration::ZERO;
     loop {
-        publish(
-            plan::devices(&tree, &parameters.details, &parameters.allowed),
-            found,
-        );
+        publish(devices, found);
         sleep(pause).await;
         waits_until = match tree.waiting.is_empty() {
             true => None,
@@ -179,7 +183,7 @@ async fn follow(
             Some(events) if events.contains(&Event::Anything) => AFTER_ALL,
             Some(_) | None => BETWEEN_LOOKS,
         };
-        tree = match happened {
+        (tree, devices) = match happened {
             Some(events) => {
                 let again = move |parameters: &Parameters| {
                     scan::again(&parameters.sysfs, &parameters.details, tree, &events)
@@ -197,13 +201,19 @@ async fn follow(
 }
 
 impl Parameters {
-    /// Reads devices in a thread of its own, because some attributes are slow.
+    /// Reads devices in a thread of its own, because some attributes are slow. Returns what is offered of them, too.
     async fn read(
         self: Arc<Self>,
         read: impl FnOnce(&Self) -> Tree + Send + 'static,
-    ) -> Result<Tree, DiscoveryError> {
-        let tree = spawn_blocking(move || read(&self)).await;
-        tree.map_err(|e| DiscoveryError(e.to_string()))
+    ) -> Result<(Tree, DeviceSet), DiscoveryError> {
+        let turn = self.reads.begin().await;
+        let tree = spawn_blocking(move || {
+            let _turn = turn;
+            let tree = read(&self);
+            let devices = plan::devices(&tree, &self.details, &self.allowed);
+            (tree, devices)
+        });
+        tree.await.map_err(|e| DiscoveryError(e.to_string()))
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Akri gives some matches to libudev, which reads the value as a glob; it reads the value of other matches as a
 //! regular expression. Rules of both kinds exist, so a value that may be either matches as either.
-use super::super::matcher::{Budget, Matcher};
+use super::super::matcher::{Budget, Matcher, TEXT_LENGTH};
 
 /// The longest value in a rule, in bytes. Beyond it: the Configuration is not used (`BadDiscoveryDetails`).
 const VALUE_MAX: usize = 1024;
@@ -15,27 +15,30 @@ pub(super) struct Pattern {
 }
 
 impl Pattern {
-    /// Parses a value. `budget` is given for the fields whose value may be a regular expression.
-    pub(super) fn new(value: &str, budget: Option<&mut Budget>) -> Result<Self, String> {
+    /// Parses a value. `may_be_regex` is true for the fields whose value may be a regular expression.
+    pub(super) fn new(
+        value: &str,
+        may_be_regex: bool,
+        budget: &mut Budget,
+    ) -> Result<Self, String> {
         if value.len() > VALUE_MAX {
             return Err(format!(
                 "it has {} bytes; {VALUE_MAX} are the most: shorten it",
                 value.len()
             ));
         }
-        let regex = match budget.filter(|_| is_regex(value)) {
-            None => None,
-            Some(budget) => match budget.regex(value) {
+        let globs = alternatives(value);
+        budget.take_steps(globs.iter().map(Glob::steps).sum())?;
+        let regex = match may_be_regex && is_regex(value) {
+            false => None,
+            true => match budget.regex(value) {
                 Ok(regex) => Some(regex),
                 // `*-port` is a glob, but not a regular expression.
                 Err(_) if is_glob(value) => None,
                 Err(why) => return Err(why),
             },
         };
-        Ok(Self {
-            globs: alternatives(value),
-            regex,
-        })
+        Ok(Self { globs, regex })
     }
 
     pub(super) fn matches(&self, text: &str) -> bool {
@@ -80,6 +83,13 @@ enum Token {
 }
 
 impl Token {
+    fn steps(&self) -> usize {
+        match self {
+            Self::Character(_) | Self::AnyCharacter | Self::AnyText => 1,
+            Self::Set { ranges, .. } => 1 + ranges.len(),
+        }
+    }
+
     fn takes(&self, c: char) -> bool {
         match self {
             Self::Character(own) => *own == c,
@@ -113,12 +123,29 @@ impl Glob {
         Self(tokens)
     }
 
-    /// Backtracks to the last `*` only, so the time is at most the product of the two lengths.
+    /// Returns the most steps on a text of [`TEXT_LENGTH`] bytes: after a `*` each place of the text may be compared with all up
+    /// to the next `*`.
+    fn steps(&self) -> usize {
+        let mut parts = self.0.split(|token| *token == Token::AnyText);
+        let steps = |part: &[Token]| part.iter().map(Token::steps).sum::<usize>();
+        let first = parts.next().map_or(0, steps);
+        let longest = parts.map(|part| 1 + steps(part)).max();
+        1 + first + longest.map_or(0, |longest| TEXT_LENGTH * longest)
+    }
+
     fn matches(&self, text: &str) -> bool {
+        self.run(text).0
+    }
+
+    /// Returns whether the glob matches, and the tokens that were compared. It backtracks to the last `*` only, so the time is
+    /// at most the product of the two lengths.
+    fn run(&self, text: &str) -> (bool, usize) {
         let text: Vec<char> = text.chars().collect();
         let (mut t, mut c) = (0, 0);
         let mut last_star = None;
+        let mut compared = 0;
         while c < text.len() {
+            compared += 1;
             match self.0.get(t) {
                 Some(Token::AnyText) => {
                     last_star = Some((t, c));
@@ -129,7 +156,7 @@ impl Glob {
                     c += 1;
                 }
                 Some(_) | None => match last_star {
-                    None => return false,
+                    None => return (false, compared),
                     Some((star, from)) => {
                         last_star = Some((star, from + 1));
                         (t, c) = (star + 1, from + 1);
@@ -137,7 +164,8 @@ impl Glob {
                 },
             }
         }
-        self.0[t..].iter().all(|token| *token == Token::AnyText)
+        let is_end = self.0[t..].iter().all(|token| *token == Token::AnyText);
+        (is_end, compared)
     }
 }
 
@@ -177,11 +205,11 @@ mod tests {
     use proptest::prelude::*;
 
     fn glob(value: &str) -> Pattern {
-        Pattern::new(value, None).unwrap()
+        Pattern::new(value, false, &mut Budget::default()).unwrap()
     }
 
     fn either(value: &str) -> Pattern {
-        Pattern::new(value, Some(&mut Budget::default())).unwrap()
+        Pattern::new(value, true, &mut Budget::default()).unwrap()
     }
 
     #[test]
@@ -235,10 +263,26 @@ mod tests {
 
     #[test]
     fn a_value_that_is_neither_and_one_that_is_too_large_are_refused() {
-        let refused = |value: &str| Pattern::new(value, Some(&mut Budget::default())).unwrap_err();
+        let refused = |value: &str| Pattern::new(value, true, &mut Budget::default()).unwrap_err();
         assert!(refused("(a").contains("without closing"));
         assert!(refused(&"a".repeat(1025)).contains("1025 bytes"));
-        assert!(refused(r"\w{9000}").contains("512 KiB"));
+        assert!(refused(r"\w{9000}").contains("200000 steps"));
+        assert!(refused(&format!("*{}", "a".repeat(800))).contains("200000 steps"));
+    }
+
+    #[test]
+    fn the_steps_of_a_glob_are_counted_by_what_stands_between_its_stars() {
+        for (value, steps) in [
+            ("tty", 4),
+            ("tty[a-cx]?", 3 + 3 + 1 + 1),
+            ("video*", 5 + 255 + 1),
+            ("*a*bc*", 255 * 3 + 1),
+            ("a|b", 2 + 2 + 4),
+        ] {
+            let mut budget = Budget::default();
+            Pattern::new(value, false, &mut budget).unwrap();
+            assert_eq!(budget.steps(), steps, "{value}");
+        }
     }
 
     proptest! {
@@ -246,6 +290,12 @@ mod tests {
         fn a_text_without_special_characters_matches_itself_alone(text in "[a-z0-9:/_.-]{0,20}", other in "[a-z0-9:/_.-]{0,20}") {
             prop_assert!(glob(&text).matches(&text));
             prop_assert_eq!(glob(&text).matches(&other), text == other);
+        }
+
+        #[test]
+        fn a_glob_takes_no_more_steps_than_are_counted(pattern in "[ab*?]{0,24}", text in "[ab]{0,255}") {
+            let glob = Glob::new(&pattern);
+            prop_assert!(glob.run(&text).1 <= glob.steps(), "{:?}", glob.run(&text));
         }
 
         #[test]

@@ -188,8 +188,7 @@ fn parse_match<'a>(text: &'a str, budget: &mut Budget) -> Result<(Match, &'a str
         true => is_regex_when_equal(&field),
         false => is_regex_when_unequal(&field),
     };
-    let budget = may_be_regex.then_some(budget);
-    let pattern = Pattern::new(&value, budget)
+    let pattern = Pattern::new(&value, may_be_regex, budget)
         .map_err(|why| format!("the value of {word} is invalid: {why}"))?;
     let one = Match {
         field,

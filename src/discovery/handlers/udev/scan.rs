@@ -32,11 +32,12 @@ struct Scan<'a> {
 
 /// Reads all devices.
 pub(super) fn all(sysfs: &Sysfs, details: &Details) -> Tree {
-    let look = sysfs.all(|subsystem| details.may_take_subsystem(subsystem));
+    let is_wanted = |subsystem: &str| details.may_take_subsystem(subsystem);
+    let look = sysfs.all(is_wanted, details.candidates_max());
     let mut tree = Tree::default();
     if look.is_cut {
         tree.problems.push(format!(
-            "the node has more than {} devices of the subsystems that the rules may take, and the others are left out: name a SUBSYSTEM in each rule",
+            "the node has more than {} devices of the subsystems that the rules may take, and the others are left out: name a SUBSYSTEM in each rule, and use fewer rules and patterns",
             look.candidates.len()
         ));
     }

@@ -15,9 +15,6 @@ const ENTRY_MAX: u64 = 256 << 10;
 /// The most folders below one device that are searched. Beyond it: the search ends, and devices that are not seen
 /// stay as they were.
 const FOLDERS_MAX: usize = 4096;
-/// The most devices of all subsystems that are read. Beyond it: further ones are not read, and devices that are not
-/// seen stay as they were.
-const CANDIDATES_MAX: usize = 65_536;
 
 /// The folders of one machine.
 #[derive(Debug, Clone)]
@@ -62,38 +59,50 @@ impl Sysfs {
         self.udev.join("control").exists()
     }
 
-    /// Returns the devices of the subsystems that `is_wanted` selects.
-    pub(super) fn all(&self, is_wanted: impl Fn(&str) -> bool) -> Look {
+    /// Returns at most `most` devices of the subsystems that `is_wanted` selects.
+    pub(super) fn all(&self, is_wanted: impl Fn(&str) -> bool, most: usize) -> Look {
         let mut look = Look::default();
         for subsystem in names(&self.sys.join("bus")) {
             if is_wanted(&subsystem) {
                 let folder = self.sys.join("bus").join(&subsystem).join("devices");
-                self.links(&folder, &["bus", &subsystem, "devices"], &mut look);
+                look.is_cut |= !self.links(
+                    &folder,
+                    &["bus", &subsystem, "devices"],
+                    most,
+                    &mut look.candidates,
+                );
             }
         }
         for subsystem in names(&self.sys.join("class")) {
             if is_wanted(&subsystem) {
                 let folder = self.sys.join("class").join(&subsystem);
-                self.links(&folder, &["class", &subsystem], &mut look);
+                look.is_cut |=
+                    !self.links(&folder, &["class", &subsystem], most, &mut look.candidates);
             }
         }
         look
     }
 
-    /// Adds the devices to which the links of a folder lead.
-    fn links(&self, folder: &Path, base: &[&str], look: &mut Look) {
+    /// Adds the devices to which the links of a folder lead. Returns whether these are all.
+    fn links(
+        &self,
+        folder: &Path,
+        base: &[&str],
+        most: usize,
+        candidates: &mut BTreeSet<Candidate>,
+    ) -> bool {
         for name in names(folder) {
-            if look.candidates.len() >= CANDIDATES_MAX {
-                look.is_cut = true;
-                return;
+            if candidates.len() >= most {
+                return false;
             }
             let target = fs::read_link(folder.join(&name)).ok();
             let devpath = target.and_then(|target| resolved(base, target.to_str()?));
-            look.candidates.extend(devpath.map(|devpath| Candidate {
+            candidates.extend(devpath.map(|devpath| Candidate {
                 devpath,
                 subsystem: base[1].to_owned(),
             }));
         }
+        true
     }
 
     /// Returns the device at a path and those below it.

@@ -15,27 +15,44 @@ use std::{
 };
 
 /// The services that the tracker knows.
-#[derive(Default)]
 pub(super) struct Known {
     services: BTreeMap<Name, Arc<querier::Service>>,
     leaves_out: bool,
+    /// The most new and changed services that one call takes over.
+    at_once: usize,
+    /// The service that was taken over last, if others wait.
+    last: Option<Name>,
+    is_behind: bool,
 }
 
 impl Known {
+    pub(super) fn new(at_once: usize) -> Self {
+        Self {
+            services: BTreeMap::new(),
+            leaves_out: false,
+            at_once,
+            last: None,
+            is_behind: false,
+        }
+    }
+
+    /// Returns whether the last call left changes for the next one.
+    pub(super) fn is_behind(&self) -> bool {
+        self.is_behind
+    }
+
     /// Returns the changes in `found`. A service whose name is not text is ignored, because a device's id and its
     /// environment are text.
     pub(super) fn events(&mut self, found: &Found) -> Vec<Event> {
         let mut events = vec![];
-        for (name, service) in &self.services {
-            if !found.services.contains_key(name) {
-                events.extend(service.name.text().map(Event::Removed));
-            }
-        }
-        for (name, service) in &found.services {
-            let before = self.services.get(name);
-            if before.is_some_and(|before| Arc::ptr_eq(before, service)) {
-                continue;
-            }
+        self.services.retain(|name, service| {
+            let stays = found.services.contains_key(name);
+            let gone = (!stays).then(|| service.name.text()).flatten();
+            events.extend(gone.map(Event::Removed));
+            stays
+        });
+        for (name, service) in self.next(found) {
+            let before = self.services.insert(name.clone(), service.clone());
             // A service that is announced again in another case is another device.
             let fullname = service.name.text();
             let before = before.and_then(|before| before.name.text());
@@ -50,8 +67,25 @@ impl Known {
         if std::mem::replace(&mut self.leaves_out, found.leaves_out) != found.leaves_out {
             events.push(Event::LeavesOut(found.leaves_out));
         }
-        self.services.clone_from(&found.services);
         events
+    }
+
+    /// Returns the new and changed services whose turn it is: the first of those that come after the last one, so that
+    /// services that change all the time keep no other waiting.
+    fn next<'a>(&mut self, found: &'a Found) -> Vec<(&'a Name, &'a Arc<querier::Service>)> {
+        let is_changed = |(name, service): &(&Name, &Arc<querier::Service>)| {
+            let before = self.services.get(*name);
+            before.is_none_or(|before| !Arc::ptr_eq(before, service))
+        };
+        let is_later = |(name, _): &(&Name, _)| self.last.as_ref().is_none_or(|last| *name > last);
+        let changed = found.services.iter().filter(is_changed);
+        let (mut next, earlier): (Vec<_>, Vec<_>) = changed.partition(is_later);
+        next.extend(earlier);
+        self.is_behind = next.len() > self.at_once;
+        next.truncate(self.at_once);
+        let last = next.last().filter(|_| self.is_behind);
+        self.last = last.map(|(name, _)| (*name).clone());
+        next
     }
 }
 
@@ -143,7 +177,7 @@ mod tests {
 
     #[test]
     fn only_what_has_changed_is_reported() {
-        let mut known = Known::default();
+        let mut known = Known::new(usize::MAX);
         let (a, b, moved) = (service("a", 1), service("b", 1), service("b", 2));
         let first = known.events(&found(&[a.clone(), b]));
         assert_eq!(
@@ -160,8 +194,27 @@ mod tests {
     }
 
     #[test]
+    fn changes_are_taken_over_in_portions_and_services_that_change_all_the_time_keep_none_waiting()
+    {
+        let mut known = Known::new(2);
+        let names = ["a", "b", "c", "d", "e"];
+        let mut order = String::new();
+        for turn in 1..=5 {
+            // The first two change before every turn.
+            let at = |name: &&str| service(name, if *name < "c" { turn } else { 1 });
+            let found = found(&names.iter().map(at).collect::<Vec<_>>());
+            let events = story(known.events(&found));
+            assert!(known.is_behind(), "turn {turn}");
+            order.extend(events.iter().map(|event| &event[..1]));
+        }
+        assert_eq!(order, "abcdeabcde");
+        let events = known.events(&found(&[]));
+        assert_eq!((events.len(), known.is_behind()), (5, false));
+    }
+
+    #[test]
     fn a_service_that_returns_in_another_case_is_another_device_and_the_first_goes() {
-        let mut known = Known::default();
+        let mut known = Known::new(usize::MAX);
         known.events(&found(&[service("Porch", 1)]));
         let events = known.events(&found(&[service("porch", 1)]));
         assert_eq!(
@@ -176,7 +229,7 @@ mod tests {
         let (_, mut service) = service("x", 1);
         Arc::make_mut(&mut service).name = name.clone();
         assert_eq!(
-            story(Known::default().events(&found(&[(name, service)]))),
+            story(Known::new(usize::MAX).events(&found(&[(name, service)]))),
             [""; 0]
         );
     }

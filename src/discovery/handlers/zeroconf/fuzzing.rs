@@ -27,6 +27,7 @@ pub const TXT_KEYS_MAX: usize = super::environment::KEYS_MAX;
 /// The most bytes of the names and values of these variables together.
 pub const TXT_BYTES_MAX: usize = super::environment::BYTES_MAX;
 pub const SERVICES_MAX: usize = budget::SERVICES_MAX;
+pub const STEPS_MAX: usize = super::super::matcher::STEPS_MAX;
 pub const RECORDS_MAX: usize = cache::RECORDS_MAX;
 pub const RECORD_BYTES_MAX: usize = cache::BYTES_MAX;
 pub const PACKET_MAX: usize = query::PACKET_MAX;
@@ -67,6 +68,11 @@ impl Filter {
         Details::parse(details).ok().map(Self)
     }
 
+    /// Returns the most steps that all filters take on a service.
+    pub fn steps(&self) -> usize {
+        self.0.steps
+    }
+
     /// Returns whether a service becomes a device.
     pub fn takes(&self, service: &Service) -> bool {
         device_from_service(&self.0, &service.into(), None).is_some()
@@ -81,7 +87,7 @@ impl Filter {
     pub fn discovery(&self) -> Discovery {
         let mut discovery = Discovery {
             querier: Querier::new(0),
-            known: Known::default(),
+            known: Known::new(self.0.changes_at_once()),
             tracker: Tracker::new(self.0.clone()),
             found: Found::default(),
         };
@@ -149,11 +155,15 @@ impl Discovery {
         for event in self.known.events(&self.found) {
             self.tracker.apply(event, now);
         }
+        self.tracker.is_behind = self.known.is_behind();
         let shown = self.tracker.turn(now);
         Turn {
             published: shown.publish,
             sent: turn.send.into_iter().map(|packet| packet.bytes).collect(),
-            wake: [turn.wake, shown.wake].into_iter().flatten().min(),
+            wake: match self.known.is_behind() {
+                true => Some(now),
+                false => [turn.wake, shown.wake].into_iter().flatten().min(),
+            },
         }
     }
 

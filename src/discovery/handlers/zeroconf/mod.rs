@@ -21,6 +21,7 @@ use super::super::{
         process::{Mdns, Subscription},
         querier::Found,
     },
+    turns::Turns,
 };
 use crate::model::device::{DeviceId, DeviceSet, Scope};
 use details::Details;
@@ -31,10 +32,20 @@ use std::collections::BTreeSet;
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-/// Finds mDNS services of one kind. All discoveries of one handler share one querier.
-#[derive(Default)]
+/// Finds mDNS services of one kind. All discoveries of one handler share one querier, and take over its changes one after
+/// another.
 pub struct Zeroconf {
     mdns: Mdns,
+    turns: Turns,
+}
+
+impl Default for Zeroconf {
+    fn default() -> Self {
+        Self {
+            mdns: Mdns::default(),
+            turns: Turns::new(1),
+        }
+    }
 }
 
 impl DiscoveryHandler for Zeroconf {
@@ -51,6 +62,7 @@ impl DiscoveryHandler for Zeroconf {
         Ok(Box::new(ZeroconfDiscovery {
             details: Details::parse(details)?,
             mdns: self.mdns.clone(),
+            turns: self.turns.clone(),
         }))
     }
 }
@@ -58,6 +70,7 @@ impl DiscoveryHandler for Zeroconf {
 struct ZeroconfDiscovery {
     details: Details,
     mdns: Mdns,
+    turns: Turns,
 }
 
 impl Discovery for ZeroconfDiscovery {
@@ -72,41 +85,56 @@ impl Discovery for ZeroconfDiscovery {
     ) -> BoxFuture<'static, Result<(), DiscoveryError>> {
         Box::pin(async move {
             let mut subscription = self.mdns.subscribe(self.details.wanted());
-            let ended = run(self.details, &mut subscription, &found, shutdown).await;
+            let run = self.follow(&mut subscription, &found);
+            let ended = shutdown.run_until_cancelled(run).await;
             subscription.close().await;
-            ended
+            ended.unwrap_or(Ok(()))
         })
     }
 }
 
-async fn run(
-    details: Details,
-    subscription: &mut Subscription,
-    found: &watch::Sender<DeviceSet>,
-    shutdown: CancellationToken,
-) -> Result<(), DiscoveryError> {
-    let start = Instant::now();
-    let browsed = details.kind.browse_name();
-    let mut tracker = Tracker::new(details);
-    let mut known = Known::default();
-    loop {
-        let turn = tracker.turn(start.elapsed());
-        if let Some(devices) = turn.publish {
-            publish(devices, found, &browsed);
-        }
-        let wake = turn.wake.map(|wake| start + wake);
-        tokio::select! {
-            biased;
-            () = shutdown.cancelled() => return Ok(()),
-            changed = subscription.found.changed() => {
-                changed.map_err(|_| DiscoveryError("the mDNS querier has ended".into()))?;
-                let now = subscription.found.borrow_and_update();
-                check(&now)?;
-                for event in known.events(&now) {
-                    tracker.apply(event, start.elapsed());
+impl ZeroconfDiscovery {
+    /// Publishes the devices at each change of the services, until the querier ends.
+    async fn follow(
+        self,
+        subscription: &mut Subscription,
+        found: &watch::Sender<DeviceSet>,
+    ) -> Result<(), DiscoveryError> {
+        let start = Instant::now();
+        let browsed = self.details.kind.browse_name();
+        let mut known = Known::new(self.details.changes_at_once());
+        let mut tracker = Tracker::new(self.details);
+        let mut is_news = false;
+        loop {
+            let turn = self.turns.take(|| {
+                let now = start.elapsed();
+                if is_news {
+                    let services = subscription.found.borrow_and_update();
+                    check(&services)?;
+                    for event in known.events(&services) {
+                        tracker.apply(event, now);
+                    }
                 }
+                tracker.is_behind = known.is_behind();
+                Ok::<_, DiscoveryError>(tracker.turn(now))
+            });
+            let turn = turn.await?;
+            if let Some(devices) = turn.publish {
+                publish(devices, found, &browsed);
             }
-            () = sleep_until(wake) => {}
+            is_news = known.is_behind();
+            if is_news {
+                continue;
+            }
+            let wake = turn.wake.map(|wake| start + wake);
+            tokio::select! {
+                biased;
+                changed = subscription.found.changed() => {
+                    changed.map_err(|_| DiscoveryError("the mDNS querier has ended".into()))?;
+                    is_news = true;
+                }
+                () = sleep_until(wake) => {}
+            }
         }
     }
 }

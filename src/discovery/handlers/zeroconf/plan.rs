@@ -62,6 +62,8 @@ pub(super) struct Tracker {
     notices: Notices,
     /// The time at which the problems are published, if they have changed.
     report_at: Option<Duration>,
+    /// True if the querier knows services of which there was no event yet. Until then the first look is not complete.
+    pub(super) is_behind: bool,
 }
 
 impl Tracker {
@@ -73,6 +75,7 @@ impl Tracker {
             budget: ServiceBudget::default(),
             notices: Notices::default(),
             report_at: None,
+            is_behind: false,
         }
     }
 
@@ -86,7 +89,9 @@ impl Tracker {
 
     fn resolved(&mut self, service: &Service, now: Duration) {
         let id = DeviceId::new(service.fullname.as_str());
-        let is_elsewhere = self.is_elsewhere(service);
+        // The filters are applied once: here, or where the device is made.
+        let is_off_link = self.is_off_link(service);
+        let is_elsewhere = is_off_link && self.is_selected_anywhere(service);
         let published = self.published.devices.get(&id);
         let count = self.services.len();
         let tracked = self.services.get_mut(&service.fullname);
@@ -97,7 +102,10 @@ impl Tracker {
             published: published.map(Arc::as_ref),
         };
         let earlier = home.or(known.published).or(known.device);
-        let device = device_from_service(&self.details, service, earlier);
+        let device = match is_off_link {
+            true => None,
+            false => device_from_service(&self.details, service, earlier),
+        };
         self.notices.forget(&service.fullname);
         if is_elsewhere {
             self.notices.note_elsewhere(service);
@@ -143,13 +151,14 @@ impl Tracker {
         }
     }
 
-    /// Returns whether the service is left out only because of its addresses.
-    fn is_elsewhere(&self, service: &Service) -> bool {
-        if self.details.addresses != Addresses::OnLink
-            || service.addresses.iter().any(Address::is_on_link)
-        {
-            return false;
-        }
+    /// Returns whether none of the service's addresses may be used because they are not of the link.
+    fn is_off_link(&self, service: &Service) -> bool {
+        self.details.addresses == Addresses::OnLink
+            && !service.addresses.iter().any(Address::is_on_link)
+    }
+
+    /// Returns whether the service would be a device if all addresses counted.
+    fn is_selected_anywhere(&self, service: &Service) -> bool {
         let anywhere = Details {
             addresses: Addresses::Any,
             ..self.details.clone()
@@ -166,7 +175,7 @@ impl Tracker {
     }
 
     fn publish(&mut self, now: Duration) -> Option<DeviceSet> {
-        let completes = !self.published.complete && COMPLETE_AFTER <= now;
+        let completes = self.complete_at().is_some_and(|at| at <= now);
         let flushes = self.flush_at().is_some_and(|at| at <= now);
         let problems = self.problems();
         let is_news = problems != self.published.problems;
@@ -217,9 +226,13 @@ impl Tracker {
     }
 
     fn wake(&self) -> Option<Duration> {
-        let complete_at = (!self.published.complete).then_some(COMPLETE_AFTER);
-        let times = [complete_at, self.flush_at(), self.report_at];
+        let times = [self.complete_at(), self.flush_at(), self.report_at];
         times.into_iter().flatten().min()
+    }
+
+    fn complete_at(&self) -> Option<Duration> {
+        let is_due = !self.published.complete && !self.is_behind;
+        is_due.then_some(COMPLETE_AFTER)
     }
 }
 

@@ -60,7 +60,7 @@ fn a_device_that_may_be_among_those_left_out_is_not_gone() {
             left_out: true,
             ..DeviceSet::complete([])
         }),
-        seen: seen.iter().map(|id| DeviceId::new(*id)).collect(),
+        seen: Arc::new(seen.iter().map(|id| DeviceId::new(*id)).collect()),
         ..DiscoveryState::default()
     };
     fixture.discoveries.insert(key("cam"), discovery(&[]));
@@ -143,7 +143,7 @@ fn a_device_that_leaves_before_the_first_complete_look_is_unhealthy_at_once_and_
     fixture.settle();
     fixture.see(&[], false);
     let discovery = fixture.discoveries.get_mut(&key("cam")).unwrap();
-    discovery.seen.insert(DeviceId::new("a"));
+    Arc::make_mut(&mut discovery.seen).insert(DeviceId::new("a"));
     assert_eq!(fixture.settle().wake_in, None);
     assert_eq!(health(fixture.only()), "Unhealthy");
     fixture.see(&[], true);

@@ -14,6 +14,18 @@ fn several_events_of_one_service_are_one_publication_of_the_last() {
 }
 
 #[test]
+fn the_first_look_is_not_complete_while_services_wait_for_their_turn() {
+    let mut tracker = tracker("");
+    tracker.is_behind = true;
+    tracker.apply(resolved("a", "10.0.0.1"), ms(10));
+    let published = run(&mut tracker, ms(10), ms(9000));
+    assert_eq!(story(&published), [(260, vec!["a"])]);
+    assert!(!published[0].1.complete);
+    tracker.is_behind = false;
+    assert!(tracker.turn(ms(9000)).publish.unwrap().complete);
+}
+
+#[test]
 fn an_event_that_changes_nothing_publishes_nothing() {
     let mut tracker = tracker("");
     tracker.apply(resolved("a", "10.0.0.1"), ms(0));
