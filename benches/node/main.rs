@@ -5,6 +5,7 @@
 //! is exceeded.
 #![allow(clippy::unwrap_used, reason = "a measurement that fails ends the run")]
 #![allow(clippy::print_stdout, reason = "the table is what it is for")]
+mod hostile;
 mod limits;
 #[path = "../../tests/support/mdns_publisher.rs"]
 #[allow(dead_code, unreachable_pub, reason = "the tests use the rest of it")]

@@ -1,5 +1,6 @@
 //! Defines the measurements, and the budget of each.
 use super::{
+    hostile,
     mdns_publisher::{Announced, Publisher},
     node::{Node, slot},
     report::{Row, Unit},
@@ -13,6 +14,7 @@ use petiole::{
 };
 use std::{path::PathBuf, time::Duration};
 use tokio::time::{Instant, sleep};
+use tonic::transport::Channel;
 
 /// The time that a process gets to finish its work after the last device has appeared.
 const SETTLES: Duration = Duration::from_secs(2);
@@ -111,6 +113,22 @@ pub(super) fn all() -> Vec<Measurement> {
                 ("slowest", Milliseconds, None),
             ],
             run: |binary| Box::pin(allocate(binary)),
+        },
+        Measurement {
+            name: "hostile",
+            values: &[
+                (
+                    "Allocate, beside 99 hostile Configurations and 4096 services that change all the time: p50",
+                    Milliseconds,
+                    None,
+                ),
+                ("p99", Milliseconds, Some(20.0)),
+                ("slowest", Milliseconds, None),
+                ("/healthz at the same time: p50", Milliseconds, None),
+                ("p99", Milliseconds, Some(100.0)),
+                ("slowest", Milliseconds, None),
+            ],
+            run: |binary| Box::pin(hostile::run(binary)),
         },
         Measurement {
             name: "kubelet-restart",
@@ -213,29 +231,48 @@ async fn goodbye(binary: PathBuf) -> Vec<f64> {
     vec![(node.until_unhealthy().await - begun).as_secs_f64()]
 }
 
+/// A connection to the plugin of an Instance.
+pub(super) struct Plugin {
+    client: DevicePluginClient<Channel>,
+    instance: String,
+}
+
+impl Plugin {
+    /// Claims a slot. Returns the time that it took.
+    pub(super) async fn claim(&mut self, index: u32) -> Duration {
+        let container = ContainerAllocateRequest {
+            devices_ids: vec![slot(&self.instance, index)],
+        };
+        let request = AllocateRequest {
+            container_requests: vec![container],
+        };
+        let begun = Instant::now();
+        self.client.allocate(request).await.unwrap();
+        begun.elapsed()
+    }
+}
+
+/// Connects to the plugins of all Instances.
+pub(super) async fn claims(node: &Node) -> Vec<Plugin> {
+    let mut plugins = vec![];
+    for (socket, instance) in node.plugins().await {
+        let client = DevicePluginClient::new(uds::dial(&socket).await.unwrap());
+        plugins.push(Plugin { client, instance });
+    }
+    plugins
+}
+
 async fn allocate(binary: PathBuf) -> Vec<f64> {
     const CAPACITY: u32 = 20;
     let node = Node::running(binary).await;
     node.configure_devices(100, CAPACITY as usize);
     node.until_allocatable(100).await;
     sleep(SETTLES).await;
-    let mut plugins = vec![];
-    for (socket, instance) in node.plugins().await {
-        let client = DevicePluginClient::new(uds::dial(&socket).await.unwrap());
-        plugins.push((client, instance));
-    }
+    let mut plugins = claims(&node).await;
     let mut times = vec![];
     for index in 0..CAPACITY {
-        for (client, instance) in &mut plugins {
-            let container = ContainerAllocateRequest {
-                devices_ids: vec![slot(instance, index)],
-            };
-            let request = AllocateRequest {
-                container_requests: vec![container],
-            };
-            let begun = Instant::now();
-            client.allocate(request).await.unwrap();
-            times.push(Unit::Milliseconds.of(begun.elapsed()));
+        for plugin in &mut plugins {
+            times.push(Unit::Milliseconds.of(plugin.claim(index).await));
         }
     }
     times.sort_by(f64::total_cmp);

@@ -7,6 +7,7 @@ use petiole::{kubelet::client::Client as KubeletClient, model::slot::SlotId};
 use std::{
     collections::BTreeMap,
     fs::{self, File},
+    net::{SocketAddr, TcpListener},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     time::Duration,
@@ -25,6 +26,8 @@ pub(super) struct Node {
     binary: PathBuf,
     agent: Option<Process>,
     kubelet: Option<Process>,
+    /// The address on which the agent serves its health.
+    http: Option<SocketAddr>,
     /// The folder is dropped last, because a process that still runs would write into it.
     folder: TempDir,
 }
@@ -57,6 +60,7 @@ impl Node {
             folder,
             agent: None,
             kubelet: None,
+            http: None,
         }
     }
 
@@ -105,17 +109,26 @@ impl Node {
         self.agent.as_mut()?.0.try_wait().unwrap()
     }
 
-    fn agent_arguments(&self) -> [(&'static str, PathBuf); 3] {
+    /// Lets agents that start from now on serve their health.
+    pub(super) fn serve_http(&mut self) -> SocketAddr {
+        let free = TcpListener::bind("127.0.0.1:0").unwrap();
+        *self.http.insert(free.local_addr().unwrap())
+    }
+
+    fn agent_arguments(&self) -> Vec<(&'static str, PathBuf)> {
         let (configurations, state, kubelet) = (
             self.path("configurations"),
             self.path("state"),
             self.path("kubelet"),
         );
-        [
+        let mut arguments = vec![
             ("--configurations", configurations),
             ("--state", state),
             ("--kubelet-dir", kubelet),
-        ]
+        ];
+        let http = self.http.map(|address| address.to_string().into());
+        arguments.extend(http.map(|address| ("--http-address", address)));
+        arguments
     }
 
     pub(super) async fn stop_kubelet(&mut self) {
@@ -153,14 +166,24 @@ impl Node {
         self.folder.path().join(relative)
     }
 
-    /// Writes a Configuration. Returns the time before the rename.
+    /// Writes the Configuration whose resources are measured. Returns the time before the rename.
     pub(super) fn configure(&self, handler: &str, capacity: usize, details: &str) -> Instant {
+        self.configure_as(CONFIGURATION, handler, capacity, details)
+    }
+
+    pub(super) fn configure_as(
+        &self,
+        name: &str,
+        handler: &str,
+        capacity: usize,
+        details: &str,
+    ) -> Instant {
         let details: String = details.lines().map(|l| format!("      {l}\n")).collect();
         let manifest = format!(
             "apiVersion: akri.sh/v0
 kind: Configuration
 metadata:
-  name: {CONFIGURATION}
+  name: {name}
 spec:
   discoveryHandler:
     name: {handler}
@@ -172,7 +195,8 @@ spec:
         let written = self.path("configuration.yaml");
         fs::write(&written, manifest).unwrap();
         let begun = Instant::now();
-        fs::rename(written, self.path("configurations/bench.yaml")).unwrap();
+        let path = self.path(&format!("configurations/{name}.yaml"));
+        fs::rename(written, path).unwrap();
         begun
     }
 

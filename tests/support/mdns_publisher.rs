@@ -135,7 +135,8 @@ fn name(text: &str) -> Name {
     Name::from_utf8(format!("{text}.")).unwrap()
 }
 
-fn packet<'a>(services: impl IntoIterator<Item = &'a Announced>, ttl: u32) -> Vec<u8> {
+/// Returns a response with all records of the services.
+pub fn packet<'a>(services: impl IntoIterator<Item = &'a Announced>, ttl: u32) -> Vec<u8> {
     let mut message = Message::new(0, MessageType::Response, OpCode::Query);
     message.metadata.authoritative = true;
     for service in services {
