@@ -41,6 +41,9 @@ use tokio::{sync::watch, task::spawn_blocking, time::Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
+/// The changes of Instances that are written while the lock is held: the claim of a container waits for it.
+const CHANGES_AT_ONCE: usize = 32;
+
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub node_name: NodeName,
@@ -175,7 +178,14 @@ impl Store for FolderStore {
     }
 
     fn apply(&self, changes: Vec<InstanceChange>) -> BoxFuture<'_, Vec<Result<(), StoreError>>> {
-        Box::pin(self.blocking(move |inner| inner.apply(&changes)))
+        Box::pin(async move {
+            let (mut changes, mut outcomes) = (changes.into_iter().peekable(), vec![]);
+            while changes.peek().is_some() {
+                let some: Vec<_> = changes.by_ref().take(CHANGES_AT_ONCE).collect();
+                outcomes.extend(self.blocking(move |inner| inner.apply(&some)).await);
+            }
+            outcomes
+        })
     }
 
     fn exchange(&self, exchanges: Vec<Exchange>) -> BoxFuture<'_, Result<(), StoreError>> {
