@@ -435,6 +435,13 @@ test_with_a_stolen_token_only_its_own_node_can_be_touched() {
   stolen_token_is_of_little_use
 }
 
+test_what_a_stolen_token_has_written_is_taken_back() {
+  clean
+  # shellcheck source=tests/e2e/stolen_token.sh
+  . "$E2E/stolen_token.sh"
+  what_a_stolen_token_has_written_is_taken_back
+}
+
 test_akris_own_samples_apply_unchanged() {
   clean
   local name

@@ -76,22 +76,33 @@ an_instance() {
   jq -n --arg name "$1" --arg node "$2" --arg uid "$uid" '{
     apiVersion: "akri.sh/v0", kind: "Instance",
     metadata: {
-      name: $name, labels: {("node.akri.sh/" + $node): ""}, annotations: {"akri.sh/device-id": $name},
+      name: $name, namespace: "default", labels: {("node.akri.sh/" + $node): ""}, annotations: {"akri.sh/device-id": $name},
       ownerReferences: [{apiVersion: "akri.sh/v0", kind: "Configuration", name: "stolen", uid: $uid, controller: true}]
     },
-    spec: {configurationName: "stolen", cdiName: "akri.sh/stolen=\($name)", capacity: 3, shared: true, nodes: [$node]}
+    spec: {configurationName: "stolen", cdiName: "akri.sh/stolen=\($name | sub("^stolen-"; ""))", capacity: 3, shared: true, nodes: [$node]}
   }'
+}
+
+# a_token COMPONENT [NODE]: of its account, bound to NODE as that of a Pod there is.
+a_token() {
+  cluster kubectl create token "petiole-$1" -n petiole ${2:+--bound-object-kind Node --bound-object-name "$2"}
+}
+
+# controllers NUMBER: a controller that runs would take back what the tests write.
+controllers() {
+  cluster kubectl -n petiole scale deployment petiole-controller --replicas="$1"
+  [ "$1" != 0 ] || cluster kubectl -n petiole wait pod --for=delete -l app.kubernetes.io/component=controller --timeout=60s
 }
 
 stolen_token_is_of_little_use() {
   local dir
   dir=$(mktemp -d "${SUITE:-/tmp}/token.XXXXXX")
   export TOKEN_CONFIG=$dir/kubeconfig
+  controllers 0
   a_node leaf-1
   a_node leaf-2
-  kubeconfig_with "$(cluster kubectl create token petiole-agent -n petiole \
-    --bound-object-kind Node --bound-object-name leaf-1)" >"$TOKEN_CONFIG"
-  kubeconfig_with "$(cluster kubectl create token petiole-agent -n petiole)" >"$dir/unbound"
+  kubeconfig_with "$(a_token agent leaf-1)" >"$TOKEN_CONFIG"
+  kubeconfig_with "$(a_token agent)" >"$dir/unbound"
   cluster kubectl apply -f - <<'END'
 apiVersion: akri.sh/v0
 kind: Configuration
@@ -105,84 +116,191 @@ END
   reports
   node_status
   reads
+  every_field "$dir"
   TOKEN_CONFIG=$dir/unbound
   may_not "patch a Node without a node's claim" "own Node" \
     patch node leaf-1 --subresource status --type merge -p '{"status":{"capacity":{"akri.sh/x":"1"}}}'
   may_not "delete without a node's claim" "not bound to a node" delete instance stolen-shared
   cluster kubectl delete configuration stolen
-  cluster kubectl delete instance stolen-other stolen-shared stolen-local --ignore-not-found
+  cluster kubectl delete instance stolen-00bb22 stolen-shared stolen-00cc33 --ignore-not-found
+  cluster kubectl delete node leaf-1 leaf-2
+  controllers 2
+  rm -r "$dir"
+}
+
+# every_field DIR: every field of every object, with an agent's token and the controller's.
+every_field() {
+  a_node leaf-3
+  jq -n --arg agent "$(a_token agent leaf-1)" --arg new "$(a_token agent leaf-3)" --arg controller "$(a_token controller)" \
+    '{agent: $agent, "new agent": $new, controller: $controller}' >"$1/tokens"
+  cluster kubectl config view --raw --minify -o json >"$1/admin"
+  cluster on control python3 "$E2E/stolen_fields.py" "$1/admin" "$1/tokens" >"$1/fields" || fail "$(cat "$1/fields")"
+  note "$(tail -n 1 "$1/fields")"
+  cluster kubectl delete node leaf-3
+}
+
+# digests DEVICE: those in the two names that the Instance of a shared device may have.
+digests() {
+  python3 -c 'import hashlib, sys; print(*(hashlib.blake2b(sys.argv[1].encode(), digest_size=n).hexdigest() for n in (3, 5)))' "$1"
+}
+
+# What a controller makes of what a token has written. leaf-1 says that it sees a device of each Configuration.
+what_a_stolen_token_has_written_is_taken_back() {
+  local dir digest device='{"id": "camera", "properties": {}}'
+  dir=$(mktemp -d "${SUITE:-/tmp}/token.XXXXXX")
+  export TOKEN_CONFIG=$dir/kubeconfig
+  controllers 0
+  a_node leaf-1
+  a_node leaf-2
+  cluster kubectl label node leaf-2 zone=cameras
+  kubeconfig_with "$(a_token agent leaf-1)" >"$TOKEN_CONFIG"
+  cluster kubectl apply -f - <<END
+apiVersion: akri.sh/v0
+kind: Configuration
+metadata: {name: stolen}
+spec: {discoveryHandler: {name: none}, capacity: 3, gracePeriodSeconds: 5, nodeSelector: {zone: cameras}, $BROKER}
+END
+  # Both names of the camera, a local device of its own, and a report.
+  for digest in $(digests camera) 00aa11; do
+    an_instance "stolen-$digest" leaf-1 | jq '.spec.shared = false' | may "create an Instance of any name" create -f -
+  done
+  for node in leaf-1 leaf-2; do
+    node_devices $node | jq --argjson device "$device" '.spec.configurations[0] |= (.problems = [] | .complete = true | .devices = [$device])' |
+      cluster kubectl create -f -
+  done
+  an_instance stolen-filled leaf-2 | jq '.metadata.annotations["told.akri.sh/77777"] = "x"
+    | .spec.deviceUsage = ([range(65) | {key: "g\(.)", value: ""}] | from_entries) + {"stolen-filled-0": "leaf-2"}' | cluster kubectl create -f -
+  # Nobody writes that these nodes are ready.
+  a_node leaf-1
+  a_node leaf-2
+  controllers 2
+  within 60 "the camera has an Instance on leaf-2 alone" has_camera
+  within 20 "entries that are no slots are gone" is_tidied
+  within 90 "the Instance of a device of leaf-1 is gone" has_no_local
+  cluster kubectl get pods -o json | jq -e --arg n leaf-1 'all(.items[]; .metadata.labels["akri.sh/target-node"] != $n)' ||
+    fail "a broker is on the node that nodeSelector leaves out"
+  has_event stolen InstanceNameTaken || fail "nobody says that the names were taken: $(events_of stolen)"
+  cluster kubectl delete configuration stolen
+  cluster kubectl delete nodedevices leaf-1 leaf-2 --ignore-not-found
   cluster kubectl delete node leaf-1 leaf-2
   rm -r "$dir"
 }
 
+has_camera() {
+  cluster kubectl get instances.akri.sh -o json | jq -e '[.items[] | select(.metadata.annotations["akri.sh/device-id"] == "camera")
+    | .spec | [.shared, .nodes]] == [[true, ["leaf-2"]]]'
+}
+
+is_tidied() {
+  cluster kubectl get instances.akri.sh stolen-filled -o json | jq -e '.spec.deviceUsage == {"stolen-filled-0": "leaf-2"}
+    and (.metadata.annotations | has("told.akri.sh/77777") | not)'
+}
+
+has_no_local() {
+  cluster kubectl get instances.akri.sh -o json | jq -e 'all(.items[]; .spec.shared)'
+}
+
 its_own_instance() {
-  an_instance stolen-own leaf-1 | jq '.spec.shared = false' | may "create an Instance of its own node" create -f -
-  may "claim a slot" patch instance stolen-own --type json \
-    -p '[{"op":"test","path":"/spec/deviceUsage/stolen-own-0","value":null},{"op":"add","path":"/spec/deviceUsage/stolen-own-0","value":"leaf-1"},{"op":"add","path":"/metadata/annotations/told.akri.sh~10","value":"abc"}]'
-  may "claim a slot by the Configuration" patch instance stolen-own --type merge \
-    -p '{"spec":{"deviceUsage":{"stolen-own-1":"C:stolen-0:leaf-1"}}}'
-  may "release a slot" patch instance stolen-own --type merge \
-    -p '{"spec":{"deviceUsage":{"stolen-own-0":null}},"metadata":{"annotations":{"told.akri.sh/0":null}}}'
-  may "describe its device" patch instance stolen-own --type merge \
+  an_instance stolen-00aa11 leaf-1 | jq '.spec.shared = false' | may "create an Instance of its own node" create -f -
+  may "claim a slot" patch instance stolen-00aa11 --type json \
+    -p '[{"op":"test","path":"/spec/deviceUsage/stolen-00aa11-0","value":null},{"op":"add","path":"/spec/deviceUsage/stolen-00aa11-0","value":"leaf-1"},{"op":"add","path":"/metadata/annotations/told.akri.sh~10","value":"abc"}]'
+  may "claim a slot by the Configuration" patch instance stolen-00aa11 --type merge \
+    -p '{"spec":{"deviceUsage":{"stolen-00aa11-1":"C:stolen-0:leaf-1"}}}'
+  may "release a slot" patch instance stolen-00aa11 --type merge \
+    -p '{"spec":{"deviceUsage":{"stolen-00aa11-0":null}},"metadata":{"annotations":{"told.akri.sh/0":null}}}'
+  may "describe its device" patch instance stolen-00aa11 --type merge \
     -p '{"spec":{"capacity":5,"brokerProperties":{"A":"b"}},"metadata":{"annotations":{"akri.sh/connection":"x"}}}'
-  may "say how it sees its device" patch instance stolen-own --subresource status --type merge \
+  may "say how it sees its device" patch instance stolen-00aa11 --subresource status --type merge \
     -p '{"status":{"nodes":[{"name":"leaf-1","health":"Unhealthy","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}'
-  may_not "set the brokers' generation" "own node alone" patch instance stolen-own --subresource status --type merge \
+  may_not "set the brokers' generation" "own node alone" patch instance stolen-00aa11 --subresource status --type merge \
     -p '{"status":{"brokerGeneration":7}}'
-  may "leave" patch instance stolen-own --type json \
+  may "leave" patch instance stolen-00aa11 --type json \
     -p '[{"op":"test","path":"/spec/nodes/0","value":"leaf-1"},{"op":"remove","path":"/spec/nodes/0"},{"op":"remove","path":"/metadata/labels/node.akri.sh~1leaf-1"}]'
-  may "come back" patch instance stolen-own --type merge \
+  may "come back" patch instance stolen-00aa11 --type merge \
     -p '{"spec":{"nodes":["leaf-1"]},"metadata":{"labels":{"node.akri.sh/leaf-1":""}}}'
-  may_not "change what an Instance is" "what an Instance is" patch instance stolen-own --type merge \
+  may_not "change what an Instance is" "what an Instance is" patch instance stolen-00aa11 --type merge \
     -p '{"spec":{"configurationName":"other"}}'
-  may_not "share what is its own" "what an Instance is" patch instance stolen-own --type merge -p '{"spec":{"shared":true}}'
-  may_not "remove the owner" "what an Instance is" patch instance stolen-own --type merge -p '{"metadata":{"ownerReferences":null}}'
-  may_not "add a finalizer" "what an Instance is" patch instance stolen-own --type merge -p '{"metadata":{"finalizers":["a.b/c"]}}'
-  may_not "change the device's id" "annotations" patch instance stolen-own --type merge \
+  may_not "share what is its own" "what an Instance is" patch instance stolen-00aa11 --type merge -p '{"spec":{"shared":true}}'
+  may_not "remove the owner" "what an Instance is" patch instance stolen-00aa11 --type merge -p '{"metadata":{"ownerReferences":null}}'
+  may_not "add a finalizer" "what an Instance is" patch instance stolen-00aa11 --type merge -p '{"metadata":{"finalizers":["a.b/c"]}}'
+  may_not "change the device's id" "annotations" patch instance stolen-00aa11 --type merge \
     -p '{"metadata":{"annotations":{"akri.sh/device-id":"other"}}}'
-  may_not "change other labels" "own node alone" patch instance stolen-own --type merge -p '{"metadata":{"labels":{"a":"b"}}}'
-  may_not "bring another in" "own node alone" patch instance stolen-own --type merge -p '{"spec":{"nodes":["leaf-1","leaf-2"]}}'
-  may "delete its own Instance" delete instance stolen-own
+  may_not "change other labels" "own node alone" patch instance stolen-00aa11 --type merge -p '{"metadata":{"labels":{"a":"b"}}}'
+  may_not "bring another in" "own node alone" patch instance stolen-00aa11 --type merge -p '{"spec":{"nodes":["leaf-1","leaf-2"]}}'
+  may "delete its own Instance" delete instance stolen-00aa11
 }
 
 another_nodes_instance() {
-  an_instance stolen-other leaf-1 | may_not "create an Instance of a shared device" "own node alone" create -f -
-  an_instance stolen-other leaf-2 | jq '.spec.shared = false' | may_not "create an Instance of another node" "own node" create -f -
-  an_instance stolen-other leaf-1 | jq '.spec.shared = false | .spec.nodes += ["leaf-2"]' |
+  an_instance stolen-00bb22 leaf-1 | may_not "create an Instance of a shared device" "own node alone" create -f -
+  an_instance stolen-00bb22 leaf-2 | jq '.spec.shared = false' | may_not "create an Instance of another node" "own node" create -f -
+  an_instance stolen-00bb22 leaf-1 | jq '.spec.shared = false | .spec.nodes += ["leaf-2"]' |
     may_not "create an Instance of two nodes" "own node" create -f -
-  an_instance stolen-other leaf-1 | jq '.spec.shared = false | .spec.nodes = []' | may_not "create an Instance of no node" "own node" create -f -
-  an_instance stolen-other leaf-1 | jq '.spec.shared = false | del(.metadata.ownerReferences)' |
+  an_instance stolen-00bb22 leaf-1 | jq '.spec.shared = false | .spec.nodes = []' | may_not "create an Instance of no node" "own node" create -f -
+  an_instance stolen-00bb22 leaf-1 | jq '.spec.shared = false | del(.metadata.ownerReferences)' |
     may_not "create an Instance of no Configuration" "own node" create -f -
+  an_instance stolen-00bb22 leaf-1 | jq '.spec.shared = false | del(.metadata.annotations)' |
+    may_not "create an Instance of no device" "own node" create -f -
+  an_instance stolen-00bb22 leaf-1 | jq '.spec.shared = false | .metadata.annotations.room = "x"' |
+    may_not "create an Instance with other annotations" "annotations" create -f -
+  an_instance stolen-cam-00bb22 leaf-1 | jq '.spec.shared = false' | may_not "take a name of the Configuration stolen-cam" "own node" create -f -
   an_instance other-1 leaf-1 | jq '.spec.shared = false' | may_not "create an Instance with another's name" "own node" create -f -
-  an_instance stolen-other leaf-1 | jq '.spec.shared = false | .spec.deviceUsage = {"stolen-other-0": "leaf-2"}' |
+  an_instance stolen-00bb22 leaf-1 | jq '.spec.shared = false | .spec.deviceUsage = {"stolen-00bb22-0": "leaf-2"}' |
     may_not "create an Instance with another's slot" "slots" create -f -
-  an_instance stolen-other leaf-1 | jq '.spec.shared = false | .metadata.labels["node.akri.sh/leaf-2"] = ""' |
+  an_instance stolen-00bb22 leaf-1 | jq '.spec.shared = false | .metadata.labels["node.akri.sh/leaf-2"] = ""' |
     may_not "create an Instance with another's label" "own node" create -f -
-  an_instance stolen-other leaf-2 | cluster kubectl create -f -
-  may_not "delete another's Instance" "own node" delete instance stolen-other
-  may_not "describe a device it does not see" "own node alone" patch instance stolen-other --type merge -p '{"spec":{"capacity":9}}'
-  may_not "put environment into another's brokers" "own node alone" patch instance stolen-other --type merge \
+  an_instance stolen-00bb22 leaf-2 | cluster kubectl create -f -
+  may_not "delete another's Instance" "own node" delete instance stolen-00bb22
+  may_not "describe a device it does not see" "own node alone" patch instance stolen-00bb22 --type merge -p '{"spec":{"capacity":9}}'
+  may_not "put environment into another's brokers" "own node alone" patch instance stolen-00bb22 --type merge \
     -p '{"spec":{"brokerProperties":{"LD_PRELOAD":"x"}}}'
-  may_not "claim a slot of a device it does not see" "that have its node" patch instance stolen-other --type merge \
-    -p '{"spec":{"deviceUsage":{"stolen-other-0":"leaf-1"}}}'
-  an_instance stolen-local leaf-2 | jq '.spec.shared = false' | cluster kubectl create -f -
-  may_not "join a device that is local to another" "own node alone" patch instance stolen-local --type json \
+  may_not "claim a slot of a device it does not see" "that have its node" patch instance stolen-00bb22 --type merge \
+    -p '{"spec":{"deviceUsage":{"stolen-00bb22-0":"leaf-1"}}}'
+  an_instance stolen-00cc33 leaf-2 | jq '.spec.shared = false' | cluster kubectl create -f -
+  may_not "join a device that is local to another" "own node alone" patch instance stolen-00cc33 --type json \
     -p '[{"op":"add","path":"/spec/nodes/-","value":"leaf-1"}]'
-  may_not "claim a slot of a device that is local to another" "that have its node" patch instance stolen-local --type merge \
-    -p '{"spec":{"deviceUsage":{"stolen-local-0":"leaf-1"}}}'
-  cluster kubectl patch instance stolen-local --type merge -p '{"spec":{"nodes":[],"deviceUsage":{"stolen-local-0":"leaf-2"}}}'
-  may_not "delete an Instance without nodes of which another has a slot" "own node alone" delete instance stolen-local
+  may_not "claim a slot of a device that is local to another" "that have its node" patch instance stolen-00cc33 --type merge \
+    -p '{"spec":{"deviceUsage":{"stolen-00cc33-0":"leaf-1"}}}'
+  cluster kubectl patch instance stolen-00cc33 --type merge -p '{"spec":{"nodes":[],"deviceUsage":{"stolen-00cc33-0":"leaf-2"}}}'
+  may_not "delete an Instance without nodes of which another has a slot" "own node alone" delete instance stolen-00cc33
+  # As the controller leaves it when the node is not ready.
+  cluster kubectl patch instance stolen-00cc33 --type merge -p '{"spec":{"nodes":[],"deviceUsage":null}}'
+  may_not "delete the Instance of a node that is not ready" "own node alone" delete instance stolen-00cc33
+  may_not "take the Instance of a node that is not ready" "own node alone" patch instance stolen-00cc33 --type merge \
+    -p '{"spec":{"nodes":["leaf-1"]},"metadata":{"labels":{"node.akri.sh/leaf-1":""}}}'
+  may_not "claim a slot of a node that is not ready" "that have its node" patch instance stolen-00cc33 --type merge \
+    -p '{"spec":{"deviceUsage":{"stolen-00cc33-0":"leaf-1"}}}'
 }
 
 a_shared_instance() {
   an_instance stolen-shared leaf-2 | jq '.spec.deviceUsage = {"stolen-shared-0": "leaf-2", "stolen-shared-1": "C:stolen-0:leaf-2"}
     | .metadata.annotations["told.akri.sh/0"] = "abc"' | cluster kubectl create -f -
+  may_not "fill a device it does not see with keys" "that have its node" patch instance stolen-shared --type merge \
+    -p "$(jq -n '{spec: {deviceUsage: ([range(65)] | map({key: "g\(.)", value: ""}) | from_entries)}}')"
+  may_not "fill a device it does not see with free slots" "that have its node" patch instance stolen-shared --type merge \
+    -p "$(jq -n '{spec: {deviceUsage: ([range(65)] | map({key: "stolen-shared-\(. + 10)", value: ""}) | from_entries)}}')"
+  may_not "fill the annotations of a device it does not see" "annotations" patch instance stolen-shared --type merge \
+    -p "$(jq -n '{metadata: {annotations: {"told.akri.sh/77777": ("x" * 100000)}}}')"
+  may_not "annotate a device it does not see" "annotations" patch instance stolen-shared --type merge \
+    -p '{"metadata":{"annotations":{"told.akri.sh/2":"abc"}}}'
   may_not "join" "own slots" patch instance stolen-shared --type json \
     -p '[{"op":"add","path":"/spec/nodes/-","value":"leaf-1"},{"op":"add","path":"/metadata/labels/node.akri.sh~1leaf-1","value":""}]'
   # The controller does.
   cluster kubectl patch instance stolen-shared --type merge \
     -p '{"spec":{"nodes":["leaf-2","leaf-1"]},"metadata":{"labels":{"node.akri.sh/leaf-1":""}}}'
   may "claim a free slot" patch instance stolen-shared --type merge -p '{"spec":{"deviceUsage":{"stolen-shared-2":"leaf-1"}}}'
+  may_not "annotate a slot that is free" "annotations" patch instance stolen-shared --type merge \
+    -p '{"metadata":{"annotations":{"told.akri.sh/1234":"abc"}}}'
+  may_not "note much about its own slot" "annotations" patch instance stolen-shared --type merge \
+    -p "$(jq -n '{metadata: {annotations: {"told.akri.sh/2": ("x" * 65)}}}')"
+  may_not "claim what is no slot" "that have its node" patch instance stolen-shared --type merge \
+    -p '{"spec":{"deviceUsage":{"stolen-shared-02":"leaf-1"}}}'
+  may_not "claim as an owner that nobody can read" "slots" patch instance stolen-shared --type merge \
+    -p '{"spec":{"deviceUsage":{"stolen-shared-3":"C:stolen:0:leaf-1"}}}'
+  # Entries that were written before there was a rule against them.
+  cluster kubectl patch instance stolen-shared --type merge \
+    -p "$(jq -n '{spec: {deviceUsage: ([range(80)] | map({key: "g\(.)", value: ""}) | from_entries)}}')"
+  may "claim a slot whatever others have left there" patch instance stolen-shared --type merge -p '{"spec":{"deviceUsage":{"stolen-shared-3":"leaf-1"}}}'
+  may "release it" patch instance stolen-shared --type merge -p '{"spec":{"deviceUsage":{"stolen-shared-3":null}}}'
   may_not "claim a slot of another Instance's name" "that have its node" patch instance stolen-shared --type merge \
     -p '{"spec":{"deviceUsage":{"other-0":"leaf-1"}}}'
   may_not "claim slots without end" "that have its node" patch instance stolen-shared --type merge \
@@ -272,13 +390,8 @@ node_status() {
   }
 }
 
-# The API server ends the evaluation of a policy that costs too much, and refuses the request then. The controller is away,
-# because it would take out the nodes that are not there.
+# The API server ends the evaluation of a policy that costs too much, and refuses the request then.
 the_largest_instance() {
-  local controllers
-  controllers=$(cluster kubectl -n petiole get deployment petiole-controller -o jsonpath='{.spec.replicas}')
-  cluster kubectl -n petiole scale deployment petiole-controller --replicas=0
-  cluster kubectl -n petiole wait pod --for=delete -l app.kubernetes.io/component=controller --timeout=60s
   an_instance stolen-largest leaf-1 | jq '.spec.capacity = 10000
     | .spec.deviceUsage = ([range(9999) | {key: "stolen-largest-\(.)", value: (if . % 2 == 0 then "leaf-2" else "C:stolen-\(.):leaf-2" end)}] | from_entries)
     | .spec.nodes += [range(3999) | "node-\(.)"]
@@ -291,8 +404,13 @@ the_largest_instance() {
     -p '[{"op":"test","path":"/spec/deviceUsage/stolen-largest-9999","value":"leaf-1"},{"op":"remove","path":"/spec/deviceUsage/stolen-largest-9999"},{"op":"remove","path":"/metadata/annotations/told.akri.sh~19999"}]'
   may_not "take one of its slots" "slots" patch instance stolen-largest --type json \
     -p '[{"op":"replace","path":"/spec/deviceUsage/stolen-largest-9998","value":"leaf-1"}]'
+  # Its own node has all of them.
+  cluster kubectl get instance stolen-largest -o json |
+    jq '.spec.deviceUsage |= map_values(if . == "leaf-2" then "leaf-1" else sub("leaf-2"; "leaf-1") end)' |
+    cluster kubectl replace -f -
+  may "claim the last slot" patch instance stolen-largest --type merge -p '{"spec":{"deviceUsage":{"stolen-largest-9999":"leaf-1"}}}'
+  may "release all slots at once" patch instance stolen-largest --type merge -p '{"spec":{"deviceUsage":null}}'
   cluster kubectl delete instance stolen-largest
-  cluster kubectl -n petiole scale deployment petiole-controller --replicas="$controllers"
 }
 
 # What it has no right to at all.

@@ -26,7 +26,7 @@ const VARIANTS: &[(&str, &[&str])] = &[
         "service-monitor",
         &[
             "monitor.kind=ServiceMonitor",
-            "admissionPolicies.brokers=false",
+            "admissionPolicies.brokers=false,admissionPolicies.closedNamespaces={kube-system,secure}",
         ],
     ),
     (
