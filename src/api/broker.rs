@@ -15,6 +15,7 @@ use crate::{
     },
 };
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 
 /// The name of the field with the PodSpec, in messages.
 const POD_SPEC: &str = "brokerPodSpec";
@@ -134,11 +135,18 @@ pub fn pod(subject: Subject<'_>, node: &str, spec: &Value) -> Result<Value, Spec
     Ok(pod)
 }
 
-/// A Job that goes with its Instance. The device's resource decides where its Pods run.
-pub fn job(subject: Subject<'_>, generation: i64, spec: &Value) -> Result<Value, SpecError> {
+/// A Job that goes with its Instance. The device's resource decides where its Pods run, among the nodes that
+/// `spec.nodeSelector` of the Configuration selects: a node may say that it has a resource.
+pub fn job(
+    subject: Subject<'_>,
+    generation: i64,
+    spec: &Value,
+    node_selector: &BTreeMap<String, String>,
+) -> Result<Value, SpecError> {
     let mut spec = spec.clone();
     let mut labels = labels(subject);
     job_spec(&mut spec, &subject.resource(), &labels)?;
+    select(&mut spec["template"]["spec"], node_selector)?;
     let name = job_name(subject, generation);
     labels.insert("app".to_owned(), json!(name));
     Ok(json!({
@@ -202,6 +210,17 @@ fn job_spec(
     let path = format!("{path}.labels");
     let own = object(or_empty(at(metadata, "labels")), &path)?;
     own.extend(labels.clone());
+    Ok(())
+}
+
+/// Adds labels to the user's node selector as requirements.
+fn select(spec: &mut Value, labels: &BTreeMap<String, String>) -> Result<(), SpecError> {
+    if labels.is_empty() {
+        return Ok(());
+    }
+    let path = "brokerJobSpec.template.spec.nodeSelector";
+    let own = object(or_empty(at(object(spec, path)?, "nodeSelector")), path)?;
+    own.extend((labels.iter()).map(|(key, value)| (key.clone(), json!(value))));
     Ok(())
 }
 

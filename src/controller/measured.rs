@@ -177,7 +177,7 @@ impl Measured {
         let seen = status::Seen {
             world: &self.world,
             brokers: &self.reports,
-            services: &BTreeMap::new(),
+            problems: &BTreeMap::new(),
         };
         let planned = status::plan(seen, Timestamp::now());
         let mut world = World::clone(&self.world);
@@ -259,7 +259,7 @@ impl Measured {
                 let seen = status::Seen {
                     world,
                     brokers: &self.reports,
-                    services: &BTreeMap::new(),
+                    problems: &BTreeMap::new(),
                 };
                 status::plan(seen, clock).actions.len()
             }

@@ -78,6 +78,7 @@ pub async fn run(
     let (seen_lease, lease) = watch::channel(None);
     let (reports, brokers) = watch::channel(None);
     let (service_problems, services) = watch::channel(None);
+    let (node_problems, nodes) = watch::channel(None);
     let shared = Arc::new(Shared {
         client: client.clone(),
         events,
@@ -85,7 +86,11 @@ pub async fn run(
         world: world.subscribe(),
         is_leader: is_leader.subscribe(),
     });
-    let workloads = status::Workloads { brokers, services };
+    let workloads = status::Workloads {
+        brokers,
+        services,
+        nodes,
+    };
     let mut tasks = Supervisor::new(shutdown);
     tasks.spawn("events", |stop| writer.run(stop));
     tasks.spawn("lease watch", |stop| {
@@ -104,7 +109,9 @@ pub async fn run(
     tasks.spawn("services", |stop| {
         services::run(shared.clone(), service_problems, stop)
     });
-    tasks.spawn("nodes", |stop| nodes::run(shared.clone(), stop));
+    tasks.spawn("nodes", |stop| {
+        nodes::run(shared.clone(), node_problems, stop)
+    });
     tasks.spawn("status", |stop| {
         status::run(shared.clone(), workloads, stop)
     });

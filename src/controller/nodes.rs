@@ -10,6 +10,7 @@ mod merge;
 pub(crate) mod notices;
 mod patch;
 pub(crate) mod plan;
+mod stale;
 
 pub(crate) use device_reports::DeviceReports;
 pub(super) use looks::not_gone;
@@ -18,7 +19,7 @@ pub(crate) use lost::{is_working, settles_in};
 use super::{
     Shared, Turns,
     agenda::{CREATED_AGAIN, Pass},
-    outcome::{failed_of, is_done},
+    outcome::{Problems, failed_of, is_done},
     pace::Pace,
     world::World,
 };
@@ -29,9 +30,11 @@ use crate::{
     },
     cluster::{SIDE_BY_SIDE, events::about, is_conflict, untracked},
     model::{
+        instance_name::InstanceKey,
         names::ObjectKey,
         typed_names::{ConfigurationKey, NodeName},
     },
+    publish,
     store::{instance_key, key_of},
 };
 use absent_node::Now;
@@ -50,7 +53,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
-use tokio::time::Instant;
+use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
@@ -71,6 +74,8 @@ struct State {
     /// The pace of each kind of action on each object. Instances follow their nodes at once, then in batches.
     pace: Pace<PaceKey>,
     batches: Pace<PaceKey>,
+    /// The Configurations with devices that have no Instance because their names are taken.
+    nameless: Problems,
 }
 
 impl State {
@@ -79,16 +84,24 @@ impl State {
             memory: Memory::default(),
             pace: Pace::new(FIRST_WAIT, LONGEST_WAIT),
             batches: Pace::new(FIRST_BATCH, LONGEST_BATCH),
+            nameless: Problems::new(),
         }
     }
 }
 
-pub(super) async fn run(shared: Arc<Shared>, shutdown: CancellationToken) -> anyhow::Result<()> {
+/// Runs the task. The status of Configurations reads from `problems` which of them have devices without an Instance.
+pub(super) async fn run(
+    shared: Arc<Shared>,
+    problems: watch::Sender<Option<Arc<Problems>>>,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
     let state = Mutex::new(State::new());
     let mut turns = Turns::new(&shared);
     while let Some(turn) = turns.next(&shutdown).await? {
         let pass = pass(&shared, &state, turn.world.clone()).await;
         turns.done(&turn, pass);
+        let nameless = lock(&state).nameless.clone();
+        publish::if_changed(&problems, Some(Arc::new(nameless)));
     }
     Ok(())
 }
@@ -121,6 +134,8 @@ async fn pass(shared: &Shared, state: &Mutex<State>, mut world: Arc<World>) -> P
             report_outage(shared, &world, configuration, &state.memory);
             state.memory.tell_outage(configuration);
         }
+        (state.nameless).retain(|key, _| !world.includes(&key.name));
+        state.nameless.extend(planned.nameless);
         let (batched, paced): (Vec<_>, Vec<_>) =
             planned.actions.into_iter().partition(Action::is_batched);
         let (mut actions, mut later) = state.batches.due(batched, step, now.instant);
@@ -217,6 +232,25 @@ fn report_outage(
     }
 }
 
+/// Reports on the Configuration that an Instance had the name of another device.
+fn report_name(shared: &Shared, key: &InstanceKey) {
+    let world = shared.world.borrow().clone().unwrap_or_default();
+    let Some(instance) = world.instances.get(key) else {
+        return;
+    };
+    let of = instance.spec.configuration_key(&key.namespace);
+    let node = instance.spec.nodes.first().map_or("?", |n| n.as_str());
+    let reason = Reason::InstanceNameTaken;
+    let note = format!(
+        "Instance {} is deleted: it says that it is of a device of node {node}, and has the name of another one, which no agent gives it; if there are more, delete the Pod of the agent of {node}, which revokes the agent's token",
+        key.name,
+    );
+    warn!(instance = %key, %node, "{reason}: {note}");
+    if let Some(configuration) = world.configurations.get(&of) {
+        (shared.events).warning(about(&**configuration), reason.as_str(), note);
+    }
+}
+
 async fn act(shared: &Shared, state: &Mutex<State>, action: Action) -> bool {
     match action {
         Action::Change(change) => change_instance(shared, state, &change).await,
@@ -227,6 +261,7 @@ async fn act(shared: &Shared, state: &Mutex<State>, action: Action) -> bool {
             uid,
             resource_version,
             orphan_of,
+            why,
         } => {
             if let Some(of) = &orphan_of
                 && !is_gone(shared, of).await
@@ -234,10 +269,6 @@ async fn act(shared: &Shared, state: &Mutex<State>, action: Action) -> bool {
                 return false;
             }
             let api: Api<Instance> = Api::namespaced(shared.client.clone(), &key.namespace);
-            let what = match orphan_of {
-                Some(_) => "delete the Instance of a Configuration that does not exist any more",
-                None => "delete the Instance that no node sees",
-            };
             let params = DeleteParams {
                 preconditions: Some(Preconditions {
                     uid: Some(uid),
@@ -246,7 +277,10 @@ async fn act(shared: &Shared, state: &Mutex<State>, action: Action) -> bool {
                 ..DeleteParams::default()
             };
             let result = api.delete(&key.name, &params).await;
-            is_done(&key, what, result.map(|_| ()))
+            if why == plan::ANOTHERS_NAME && result.is_ok() {
+                report_name(shared, &key);
+            }
+            is_done(&key, why, result.map(|_| ()))
         }
         Action::Strip { key, patch } => {
             let api: Api<Configuration> = Api::namespaced(shared.client.clone(), &key.namespace);

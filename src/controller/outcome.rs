@@ -1,8 +1,19 @@
 //! Logs the result of each write, and carries out several writes concurrently.
-use crate::cluster::{self, SIDE_BY_SIDE};
+use crate::{
+    api::configuration::Problem,
+    cluster::{self, SIDE_BY_SIDE},
+    model::typed_names::ConfigurationKey,
+};
 use futures::{StreamExt as _, future::ready, stream};
-use std::{collections::BTreeSet, fmt::Display, future::Future};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Display,
+    future::Future,
+};
 use tracing::{debug, warn};
+
+/// A problem that a task of the controller has with each Configuration.
+pub(crate) type Problems = BTreeMap<ConfigurationKey, Problem>;
 
 /// Logs the result of a write, and returns whether it needs no other try. `what` completes the sentence "cannot …". An object
 /// that is gone needs no other try; one that has changed is planned again with a newer world.

@@ -4,10 +4,9 @@ pub(crate) mod plan;
 use super::{
     Shared, Turns,
     agenda::{CREATED_AGAIN, Pass},
-    outcome::{failed_of, is_done},
+    outcome::{Problems, failed_of, is_done},
     pace::Pace,
     pod_state::one_line,
-    status::plan::Problems,
     world::World,
 };
 use crate::{

@@ -9,7 +9,7 @@ use super::{
     agenda::Pass,
     brokers::report::Reports,
     nodes::{json_patch, not_gone},
-    outcome::{failed_of, is_done},
+    outcome::{Problems, failed_of, is_done},
     pace::Pace,
     parts::{Parts, part_of},
     world::World,
@@ -29,7 +29,7 @@ use kube::{
     Api,
     api::{ApiResource, DynamicObject, PatchParams},
 };
-use plan::{Action, Object, Problems, plan};
+use plan::{Action, Object, plan};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -43,12 +43,13 @@ const FIRST_WAIT: Duration = Duration::from_millis(200);
 /// A status is behind by this at most, however fast things change.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
-/// The reports of the other tasks about the workloads of Configurations; `None` until each has looked at the world
-/// once.
+/// The reports of the other tasks about Configurations; `None` until each has looked at the world once.
 pub(super) struct Workloads {
     pub(super) brokers: watch::Receiver<Option<Arc<Reports>>>,
     /// The Services that are refused.
     pub(super) services: watch::Receiver<Option<Arc<Problems>>>,
+    /// The devices that get no Instance.
+    pub(super) nodes: watch::Receiver<Option<Arc<Problems>>>,
 }
 
 struct Memory {
@@ -68,7 +69,7 @@ pub(super) async fn run(
     };
     let mut turns = Turns::new(&shared);
     let first = shutdown.run_until_cancelled(workloads.first()).await;
-    let Some((mut brokers, mut services)) = first.transpose()? else {
+    let Some((mut brokers, mut problems)) = first.transpose()? else {
         return Ok(());
     };
     loop {
@@ -78,9 +79,9 @@ pub(super) async fn run(
                 changed?;
                 if let Some(now) = workloads.now() {
                     let mut names = differences(&brokers, &now.0);
-                    names.extend(differences(&services, &now.1));
+                    names.extend(differences(&problems, &now.1));
                     turns.touch(Parts::Named(names));
-                    (brokers, services) = now;
+                    (brokers, problems) = now;
                 }
                 continue;
             }
@@ -91,7 +92,7 @@ pub(super) async fn run(
         let seen = plan::Seen {
             world: &turn.world,
             brokers: &brokers,
-            services: &services,
+            problems: &problems,
         };
         let pass = pass(&shared, &mut memory, seen).await;
         turns.done(&turn, pass);
@@ -123,13 +124,20 @@ impl Workloads {
         tokio::select! {
             changed = self.brokers.changed() => changed?,
             changed = self.services.changed() => changed?,
+            changed = self.nodes.changed() => changed?,
         }
         Ok(())
     }
 
     fn now(&mut self) -> Option<(Arc<Reports>, Arc<Problems>)> {
         let brokers = self.brokers.borrow_and_update().clone();
-        brokers.zip(self.services.borrow_and_update().clone())
+        let services = self.services.borrow_and_update().clone();
+        let nodes = self.nodes.borrow_and_update().clone();
+        let (services, nodes) = services.zip(nodes)?;
+        // Of two problems of a Configuration the one of its Service is shown.
+        let mut problems = nodes;
+        Arc::make_mut(&mut problems).extend(services.iter().map(|(k, p)| (k.clone(), p.clone())));
+        brokers.zip(Some(problems))
     }
 }
 

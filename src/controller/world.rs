@@ -63,6 +63,13 @@ pub(crate) struct Scope {
 }
 
 impl World {
+    /// Returns whether `spec.nodeSelector` of a Configuration lets the devices of a node be offered. A Configuration that
+    /// cannot be read, and a node without a Node, leave nothing out.
+    pub(crate) fn selects(&self, of: &ConfigurationKey, node: &str) -> bool {
+        let both = self.configurations.get(of).zip(self.nodes.get(node));
+        both.is_none_or(|(configuration, node)| configuration.selects(&node.labels))
+    }
+
     /// Returns whether the nodes have not reported anything between the two.
     pub(crate) fn has_reports_of(&self, other: &Self) -> bool {
         self.node_devices.len() == other.node_devices.len()

@@ -22,6 +22,7 @@ const NO_INPUT: &[&str] = &[
     "api/broker.rs: NAME_LIMIT",
     "controller/brokers/plan/node_choice.rs: MOVES_MAX",
     "controller/nodes/notices.rs: MOST",
+    "controller/nodes/stale.rs: REMOVED_MAX",
     "controller/parts.rs: LABEL_LIMIT",
     "controller/services/plan.rs: NAME_LIMIT",
     "controller/status/verdict.rs: NAMED_MAX",

@@ -319,6 +319,7 @@ impl Controller {
                 uid,
                 resource_version,
                 orphan_of: _, // Configurations stay
+                why: _,
             } => {
                 let preconditions = Preconditions {
                     uid: Some(uid.clone()),

@@ -120,7 +120,7 @@ fn affinity_that_is_null_or_empty_is_none() {
 }
 
 #[test]
-fn a_jobs_pods_have_the_labels_that_services_select() {
+fn a_jobs_pods_have_the_labels_that_services_select_and_run_where_the_configuration_says() {
     let spec = json!({
         "backoffLimit": 3,
         "template": {
@@ -131,7 +131,8 @@ fn a_jobs_pods_have_the_labels_that_services_select() {
             },
         },
     });
-    let made = with(true, |subject| job(subject, 4, &spec)).unwrap();
+    let zone = [("zone".to_owned(), "a".to_owned())].into();
+    let made = with(true, |subject| job(subject, 4, &spec, &zone)).unwrap();
     assert_eq!(made["metadata"]["name"], "cam-a-1-4-job");
     assert_eq!(made["metadata"]["labels"]["app"], "cam-a-1-4-job");
     assert_eq!(made["metadata"]["ownerReferences"][0]["uid"], "uid");
@@ -147,6 +148,7 @@ fn a_jobs_pods_have_the_labels_that_services_select() {
             "spec": {
                 "initContainers": [{"resources": {"requests": {"akri.sh/cam.a-1": "1"}}}],
                 "containers": [{"name": "a"}],
+                "nodeSelector": {"zone": "a"},
             },
         },
     });

@@ -5,13 +5,15 @@ use super::{
 };
 use crate::{
     api::{
-        configuration::Configuration,
+        configuration::{Configuration, Problem},
         instance::{Instance, InstanceSpec},
         names,
         node_devices::SeenDevice,
+        reason::Reason,
     },
-    controller::world::World,
+    controller::{outcome::Problems, world::World},
     model::{
+        device::{DeviceId, Scope},
         instance_name::{InstanceKey, InstanceName},
         slot::{SlotId, SlotOwner},
         typed_names::{ConfigurationKey, NodeName},
@@ -21,13 +23,14 @@ use kube::Resource as _;
 use std::collections::{BTreeMap, BTreeSet};
 use tokio::time::Instant;
 
-/// Returns the Instances to be created now, at most `maxInstances` of a Configuration.
+/// Returns the Instances to be created now, at most `maxInstances` of a Configuration, and a problem of each Configuration
+/// with a device whose names are taken.
 pub(crate) fn new_instances(
     world: &World,
     device_reports: &DeviceReports<'_>,
     memory: &Memory,
     now: Instant,
-) -> Vec<Instance> {
+) -> (Vec<Instance>, Problems) {
     // Another Configuration may have an Instance of the name.
     let instances = &world.whole().instances;
     let mut names: BTreeSet<InstanceKey> = BTreeSet::new();
@@ -36,7 +39,7 @@ pub(crate) fn new_instances(
         let of = instance.spec.configuration_key(&key.namespace);
         *counts.entry(of).or_default() += 1;
     }
-    let mut made = vec![];
+    let (mut made, mut nameless) = (vec![], Problems::new());
     for (device, reports) in device_reports.without_instance() {
         let Some(configuration) = world.configurations.get(&device.configuration) else {
             continue;
@@ -49,14 +52,20 @@ pub(crate) fn new_instances(
         let is_there =
             |node: &NodeName| world.nodes.contains_key(node) && !memory.is_silent(node, now);
         let mut seen: NodeReports<'_> = reports.clone();
-        seen.retain(|node, report| report.is_healthy() && is_there(node));
+        seen.retain(|node, report| {
+            report.is_healthy() && is_there(node) && world.selects(&device.configuration, node)
+        });
         let most = configuration.spec.max_nodes;
         let most = most.and_then(|most| usize::try_from(most).ok());
         let key = |name: &InstanceName| InstanceKey::new(&device.configuration.namespace, name);
         let candidates = names_of(device);
         let is_taken = |key: &InstanceKey| instances.contains_key(key) || names.contains(key);
         let free = (candidates.iter()).find(|name| !is_taken(&key(name)));
-        let Some(name) = free else { continue };
+        let Some(name) = free else {
+            let problem = || name_taken(device, &candidates.each_ref().map(key), world.whole());
+            (nameless.entry(device.configuration.clone())).or_insert_with(problem);
+            continue;
+        };
         let seen = first_in_order(name.as_str(), seen, most.unwrap_or(usize::MAX));
         if let Some(instance) = instance(device, configuration, name.as_str(), &seen) {
             *count += 1;
@@ -64,7 +73,38 @@ pub(crate) fn new_instances(
             made.push(instance);
         }
     }
-    made
+    (made, nameless)
+}
+
+fn name_taken(device: &Identity, names: &[InstanceKey; 2], world: &World) -> Problem {
+    let instances = names.iter().filter_map(|key| world.instances.get(key));
+    let nodes: BTreeSet<&str> = (instances.flat_map(|instance| &instance.spec.nodes))
+        .map(|node| node.as_str())
+        .collect();
+    let nodes: Vec<&str> = nodes.into_iter().collect();
+    let [short, long] = names;
+    let message = format!(
+        "a device gets no Instance, because {} and {} are Instances of other devices, on {}; its id is {:?}; rename this Configuration, or where a node has no such device, delete the Pod of its agent, which revokes the agent's token, and then these Instances",
+        short.name,
+        long.name,
+        nodes.join(", "),
+        device.device,
+    );
+    Problem::new(Reason::InstanceNameTaken, message)
+}
+
+/// Returns whether an Instance of a device that one node has is named after another device or another node. No agent
+/// makes such an Instance, but with an agent's token it can be made, and would keep the name from its owner.
+pub(crate) fn has_anothers_name(key: &InstanceKey, instance: &Instance) -> bool {
+    let annotations = instance.metadata.annotations.as_ref();
+    let id = annotations.and_then(|all| all.get(names::DEVICE_ID));
+    let (Some(id), [node], false) = (id, &*instance.spec.nodes, instance.spec.shared) else {
+        return false;
+    };
+    let of = &instance.spec.configuration_name;
+    let names = InstanceName::candidates(of, &DeviceId::new(id), Scope::Node, node);
+    let is_deleting = instance.metadata.deletion_timestamp.is_some();
+    !is_deleting && !names.contains(&key.name)
 }
 
 /// Returns the first `most` nodes in the order of the device.

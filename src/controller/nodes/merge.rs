@@ -50,10 +50,11 @@ impl Planner<'_> {
                 change.gone.insert(node.clone());
             } else if self.memory.leaves(node, key, scope, self.instant) {
                 change.absent.push(node.clone());
-            } else if scope == Scope::Node
-                || is_offered(node)
-                || !reports.contains_key(node)
-                    && !self.device_reports.has_complete_report(&of, node)
+            } else if self.world.selects(&of, node)
+                && (scope == Scope::Node
+                    || is_offered(node)
+                    || !reports.contains_key(node)
+                        && !self.device_reports.has_complete_report(&of, node))
             {
                 nodes.push(node.clone());
             }
@@ -66,6 +67,7 @@ impl Planner<'_> {
                 report.is_healthy()
                     && report.is_offered()
                     && is_same_host(report, pin)
+                    && self.world.selects(&of, node)
                     && !self.is_gone(node)
                     && !self.memory.is_silent(node, self.instant)
                     && !instance.spec.names_node(node)

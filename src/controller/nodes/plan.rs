@@ -5,12 +5,13 @@
 //! nodes are taken out of it here. `lost.rs` decides which nodes are lost, and when their slots are free.
 use super::{
     absent_node::Now,
-    create::new_instances,
+    create::{has_anothers_name, new_instances},
     device_reports::DeviceReports,
     finalizers::without_akris,
     lost::{Memory, Outlook, Place},
     notices::{self, InstanceEvent, Notice},
     patch::{as_seen, guarded},
+    stale::{is_slot, without_connection_digest, without_stale},
 };
 use crate::{
     api::{
@@ -18,11 +19,11 @@ use crate::{
         instance::Instance,
         names,
     },
-    controller::{agenda::Waits, pace::elapsed, parts::part_of, world::World},
+    controller::{agenda::Waits, outcome::Problems, pace::elapsed, parts::part_of, world::World},
     model::{
         instance_name::InstanceKey,
         patch::{add, remove, test},
-        slot::{SlotId, SlotOwner},
+        slot::SlotOwner,
         typed_names::{ConfigurationKey, ConfigurationName, NodeName},
     },
 };
@@ -35,6 +36,9 @@ use std::{
 };
 use tokio::time::Instant;
 
+/// Why an Instance is deleted that has the name of another device.
+pub(crate) const ANOTHERS_NAME: &str = "delete the Instance that has the name of another device";
+
 /// The grace period of an Instance whose Configuration cannot be read.
 const DEFAULT_GRACE: Duration = Duration::from_secs(60);
 
@@ -45,6 +49,8 @@ pub(crate) struct Plan {
     pub(crate) notices: Vec<Notice>,
     /// The Configurations on which an outage was not reported before.
     pub(crate) outage_on: BTreeSet<ConfigurationKey>,
+    /// The Configurations with devices that have no Instance because their names are taken.
+    pub(crate) nameless: Problems,
     pub(crate) waits: Waits,
 }
 
@@ -53,13 +59,15 @@ pub(crate) enum Action {
     Change(Box<Change>),
     /// The Instance of a shared device that has none.
     Create(Box<Instance>),
-    /// An Instance that no node is left for, or whose Configuration is gone.
+    /// An Instance that no node is left for, whose Configuration is gone, or that has the name of another device.
     Delete {
         key: InstanceKey,
         uid: String,
         resource_version: String,
         /// The Configuration that must be gone.
         orphan_of: Option<ConfigurationKey>,
+        /// What is done and why, for the log.
+        why: &'static str,
     },
     /// Deletes the NodeDevices of a lost node. Its agent, if it lives, creates them again.
     DeleteNodeDevices {
@@ -136,19 +144,25 @@ pub(crate) fn plan(world: &World, memory: &Memory, now: Now) -> Plan {
     for (key, instance) in &world.instances {
         planner.report_held_slots(key, instance, &mut plan);
         if let Some(of) = planner.orphan_of(key, instance) {
-            plan.actions.push(delete(key, &instance.metadata, Some(of)));
+            let why = "delete the Instance of a Configuration that does not exist any more";
+            (plan.actions).push(delete(key, &instance.metadata, Some(of), why));
+        } else if has_anothers_name(key, instance) {
+            (plan.actions).push(delete(key, &instance.metadata, None, ANOTHERS_NAME));
         } else if let Some(change) = planner.change(key, instance) {
             plan.actions.push(Action::Change(Box::new(change)));
         } else if let Some(left) = planner.deleted_in(key, instance).filter(|_| !is_outage) {
             if left.is_zero() {
-                plan.actions.push(delete(key, &instance.metadata, None));
+                let why = "delete the Instance that no node sees";
+                plan.actions
+                    .push(delete(key, &instance.metadata, None, why));
             } else {
                 let part = part_of(&instance.spec.configuration_name);
                 plan.waits.add(&part, left);
             }
         }
     }
-    let made = new_instances(world, &planner.device_reports, memory, now.instant);
+    let (made, nameless) = new_instances(world, &planner.device_reports, memory, now.instant);
+    plan.nameless = nameless;
     (plan.actions).extend(made.into_iter().map(|new| Action::Create(Box::new(new))));
     plan.actions.extend(silenced(world, memory, now.instant));
     let stripped = world.configurations.iter();
@@ -204,6 +218,7 @@ impl Planner<'_> {
             operations.extend(self.relabelled(instance, &nodes, &reports, &mut change));
             operations.extend(self.described(key, instance, &nodes, &reports));
             operations.extend(self.released(key, instance, &mut change));
+            operations.extend(without_stale(instance));
             change.status = self.status(instance, &nodes, &reports, &mut change);
         }
         change.patch = guarded(instance, operations);
@@ -218,7 +233,8 @@ impl Planner<'_> {
     ) -> Vec<PatchOperation> {
         let mut operations = vec![];
         for (slot, node) in holders(instance) {
-            if self.outlook(key, instance, &node) != Some(Outlook::Free) {
+            let is_free = self.outlook(key, instance, &node) == Some(Outlook::Free);
+            if !is_free || !is_slot(instance, slot) {
                 continue;
             }
             if self.is_gone(&node) {
@@ -352,21 +368,18 @@ pub(super) fn holders(instance: &Instance) -> impl Iterator<Item = (&str, NodeNa
     })
 }
 
-/// Removes what was remembered with a slot that is in use no more.
-fn without_connection_digest(instance: &Instance, slot: &str) -> Option<PatchOperation> {
-    let index = slot.parse::<SlotId>().ok()?.index;
-    let annotation = names::connection_annotation(index);
-    let annotations = instance.metadata.annotations.as_ref()?;
-    let has_digest = annotations.contains_key(&annotation);
-    has_digest.then(|| remove(&["metadata", "annotations", &annotation]))
-}
-
-fn delete(key: &InstanceKey, metadata: &ObjectMeta, orphan_of: Option<ConfigurationKey>) -> Action {
+fn delete(
+    key: &InstanceKey,
+    metadata: &ObjectMeta,
+    orphan_of: Option<ConfigurationKey>,
+    why: &'static str,
+) -> Action {
     Action::Delete {
         key: key.clone(),
         uid: metadata.uid.clone().unwrap_or_default(),
         resource_version: metadata.resource_version.clone().unwrap_or_default(),
         orphan_of,
+        why,
     }
 }
 

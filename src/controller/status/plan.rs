@@ -18,6 +18,7 @@ use crate::{
         agenda::Waits,
         brokers::report::{Report, Reports},
         nodes::{is_working, settles_in},
+        outcome::Problems,
         parts::part_of,
         world::World,
     },
@@ -74,15 +75,13 @@ impl Action {
     }
 }
 
-/// The problems of the Services of Configurations.
-pub(crate) type Problems = BTreeMap<ConfigurationKey, Problem>;
-
 /// The inputs of a plan.
 #[derive(Clone, Copy)]
 pub(crate) struct Seen<'a> {
     pub(crate) world: &'a World,
     pub(crate) brokers: &'a Reports,
-    pub(crate) services: &'a Problems,
+    /// The problems with Services and with the names of Instances.
+    pub(crate) problems: &'a Problems,
 }
 
 pub(crate) fn plan(seen: Seen<'_>, now: Timestamp) -> Plan {
@@ -295,7 +294,7 @@ impl View<'_> {
             return trouble(problem.with_message(message));
         }
         let brokers = self.seen.brokers.get(key).and_then(Report::refusal);
-        if let Some(refused) = brokers.or_else(|| self.seen.services.get(key).cloned()) {
+        if let Some(refused) = brokers.or_else(|| self.seen.problems.get(key).cloned()) {
             return trouble(refused);
         }
         if self.leaves_all_out(configuration) {

@@ -74,7 +74,8 @@ impl<'a> Planner<'a> {
         if was_created || is_taken || !is_fit || !self.check_start(&key, &digest) {
             return;
         }
-        match broker::job(target.subject, generation, spec) {
+        let selector = &target.configuration.spec.node_selector;
+        match broker::job(target.subject, generation, spec, selector) {
             Ok(job) => self.plan.actions.push(Action::CreateJob {
                 broker: target.broker(key, &digest),
                 owner: target.uid.to_owned(),

@@ -146,8 +146,7 @@ impl<'a> Planner<'a> {
         // A node that reports the device is not in the Instance before the Instance is written again.
         let coming = nodes.filter(|name| {
             let node = world.nodes.get(*name);
-            let looks =
-                node.is_some_and(|node| node.is_ready && configuration.selects(&node.labels));
+            let looks = node.is_some_and(|node| node.is_ready) && world.selects(key, name);
             let sees = reports.get(name).map(|report| report.is_healthy());
             looks
                 && !instance.spec.names_node(name)

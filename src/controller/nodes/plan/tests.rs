@@ -1,6 +1,7 @@
 mod lost;
 mod merge;
 mod parts;
+mod stolen;
 
 use super::*;
 use crate::{
@@ -88,7 +89,7 @@ fn shared() -> Instance {
         json!({
             "metadata": {
                 "labels": { "node.akri.sh/a": "", "node.akri.sh/b": "", "theirs": "kept" },
-                "annotations": { "told.akri.sh/0": "x", "told.akri.sh/1": "y", "akri.sh/device-id": "kept" },
+                "annotations": { "told.akri.sh/0": "x", "told.akri.sh/1": "y", "a.b/theirs": "kept" },
             },
             "spec": {
                 "nodes": ["a", "b"],
@@ -162,7 +163,7 @@ fn what_was_remembered_with_a_freed_slot_goes_with_it() {
         .with_instance(shared());
     let annotations = after(&world, 0).metadata.annotations.unwrap();
     let kept: Vec<&str> = annotations.keys().map(String::as_str).collect();
-    assert_eq!(kept, ["akri.sh/device-id", "told.akri.sh/0"]);
+    assert_eq!(kept, ["a.b/theirs", "told.akri.sh/0"]);
 }
 
 #[test]
@@ -293,6 +294,7 @@ fn an_instance_without_nodes_is_deleted_after_the_grace_period() {
         uid: "uid-cam-1".to_owned(),
         resource_version: "1".to_owned(),
         orphan_of: None,
+        why: "delete the Instance that no node sees",
     };
     for (configuration, seconds, actions, wake) in [
         (Some(grace(90)), 89, vec![], Some(1)),

@@ -9,11 +9,11 @@ use proptest::prelude::*;
 use std::{sync::Arc, time::Duration};
 
 fn look(world: &World, now: Timestamp) -> Plan {
-    let (brokers, services) = (Reports::new(), Problems::new());
+    let (brokers, problems) = (Reports::new(), Problems::new());
     let seen = Seen {
         world,
         brokers: &brokers,
-        services: &services,
+        problems: &problems,
     };
     plan(seen, now)
 }

@@ -288,7 +288,7 @@ impl Cluster {
             let seen = status::Seen {
                 world,
                 brokers: &none,
-                services: &BTreeMap::new(),
+                problems: &BTreeMap::new(),
             };
             status::plan(seen, now.clock)
         };

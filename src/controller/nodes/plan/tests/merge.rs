@@ -2,16 +2,16 @@
 use super::*;
 use crate::controller::fixtures::node_devices;
 
-const ID: &str = "camera-1";
+pub(super) const ID: &str = "camera-1";
 
-fn sees(node: &str, device: &Value) -> crate::api::node_devices::NodeDevices {
+pub(super) fn sees(node: &str, device: &Value) -> crate::api::node_devices::NodeDevices {
     let configuration =
         json!({ "namespace": "default", "name": "cam", "complete": true, "devices": [device] });
     node_devices(node, json!([configuration]))
 }
 
 /// Returns the names that the Instance of the camera may have.
-fn camera_names() -> [crate::model::instance_name::InstanceName; 2] {
+pub(super) fn camera_names() -> [crate::model::instance_name::InstanceName; 2] {
     crate::controller::nodes::device_reports::names_of(
         &crate::controller::nodes::device_reports::Identity {
             configuration: key("cam"),
@@ -28,7 +28,7 @@ fn nothing(node: &str) -> crate::api::node_devices::NodeDevices {
     )
 }
 
-fn says(node: &str) -> crate::api::node_devices::NodeDevices {
+pub(super) fn says(node: &str) -> crate::api::node_devices::NodeDevices {
     sees(
         node,
         &json!({ "id": ID, "connection": "x", "properties": { "BY": node } }),
@@ -36,7 +36,7 @@ fn says(node: &str) -> crate::api::node_devices::NodeDevices {
 }
 
 /// Two nodes that are there, and nothing else.
-fn world() -> World {
+pub(super) fn world() -> World {
     World::default()
         .with_nodes([("a", ready()), ("b", ready())])
         .with_configuration(configuration("cam", json!({ "spec": { "capacity": 3 } })))

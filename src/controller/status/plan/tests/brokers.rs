@@ -37,7 +37,7 @@ fn after(
     let seen = Seen {
         world: &world.clone(),
         brokers,
-        services,
+        problems: services,
     };
     let planned = plan(seen, at(0));
     execute(world, &planned);
@@ -106,7 +106,7 @@ fn a_configuration_that_asks_for_no_broker_any_more_loses_condition_and_count() 
     let seen = Seen {
         world: &world,
         brokers: &Reports::new(),
-        services: &none,
+        problems: &none,
     };
     assert_eq!(plan(seen, at(0)), Plan::default());
 }
@@ -129,7 +129,7 @@ fn instance_after(world: &mut World, brokers: &Reports) -> (Vec<String>, usize) 
     let seen = Seen {
         world: &world.clone(),
         brokers,
-        services: &Problems::new(),
+        problems: &Problems::new(),
     };
     let planned = plan(seen, at(0));
     execute(world, &planned);

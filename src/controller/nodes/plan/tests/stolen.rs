@@ -1,0 +1,168 @@
+//! What somebody with the token of one node's agent can write, and what becomes of it.
+use super::{
+    merge::{ID, camera_names, says, sees, world},
+    *,
+};
+use crate::model::{
+    device::{DeviceId, Scope},
+    instance_name::InstanceName,
+};
+
+/// Returns a world in which `spec.nodeSelector` selects `a` alone.
+fn selecting_a() -> World {
+    let selected = NodeState {
+        labels: [("zone".to_owned(), "a".to_owned())].into(),
+        ..ready()
+    };
+    let spec = json!({ "spec": { "nodeSelector": { "zone": "a" } } });
+    world()
+        .with_nodes([("a", selected), ("b", ready())])
+        .with_configuration(configuration("cam", spec))
+}
+
+fn made(plan: &Plan) -> Vec<&[NodeName]> {
+    let made = plan.actions.iter().filter_map(|action| match action {
+        Action::Create(instance) => Some(&*instance.spec.nodes),
+        Action::Change(_)
+        | Action::Delete { .. }
+        | Action::DeleteNodeDevices { .. }
+        | Action::Strip { .. } => None,
+    });
+    made.collect()
+}
+
+#[test]
+fn a_node_that_the_node_selector_leaves_out_gets_no_instance() {
+    let mut memory = Memory::default();
+    let alone = selecting_a().with_node_devices(says("b"));
+    assert!(made(&looked(&alone, &mut memory, 0)).is_empty());
+    let both = alone.with_node_devices(says("a"));
+    let a: NodeName = "a".into();
+    assert_eq!(made(&looked(&both, &mut memory, 0)), [[a]]);
+}
+
+#[test]
+fn a_node_that_the_node_selector_leaves_out_joins_no_instance_and_leaves_those_that_name_it() {
+    let [name, _] = camera_names();
+    for (shared, nodes, left) in [
+        (true, json!(["a"]), vec!["a"]),
+        (true, json!(["a", "b"]), vec!["a"]),
+        (false, json!(["b"]), vec![]),
+    ] {
+        let spec = json!({ "shared": shared, "nodes": nodes });
+        let annotations = json!({ "akri.sh/device-id": ID });
+        let there = match shared {
+            true => instance(
+                &name,
+                json!({ "spec": spec, "metadata": { "annotations": annotations } }),
+            ),
+            false => instance("cam-1", json!({ "spec": spec })),
+        };
+        let key = crate::store::instance_key(&there.metadata);
+        let mut world = selecting_a()
+            .with_node_devices(says("a"))
+            .with_node_devices(says("b"))
+            .with_instance(there);
+        let mut memory = Memory::default();
+        let planned = looked(&world, &mut memory, 0);
+        execute(&mut world, &mut memory, &planned, 0);
+        assert_eq!(world.instances[&key].spec.nodes, left, "{shared} {nodes}");
+    }
+}
+
+/// Returns the Instance of a device of one node, called `name`, which says that it is of `id` on `node`.
+fn local(name: &str, id: &str, node: &str) -> Instance {
+    let metadata = json!({ "annotations": { "akri.sh/device-id": id } });
+    instance(
+        name,
+        json!({ "metadata": metadata, "spec": { "nodes": [node] } }),
+    )
+}
+
+fn names_on(node: &str) -> [InstanceName; 2] {
+    let of = "cam".into();
+    InstanceName::candidates(&of, &DeviceId::new("tty"), Scope::Node, &node.into())
+}
+
+#[test]
+fn both_names_of_a_device_that_were_taken_are_reported_and_taken_back() {
+    let mut world = world().with_node_devices(says("a"));
+    for name in camera_names() {
+        world = world.with_instance(local(&name, "tty", "b"));
+    }
+    let mut memory = Memory::default();
+    let planned = looked(&world, &mut memory, 0);
+    let problem = &planned.nameless[&key("cam")];
+    assert_eq!(problem.reason, "InstanceNameTaken");
+    assert!(problem.message.contains("on b; its id is \"camera-1\""));
+    execute(&mut world, &mut memory, &planned, 0);
+    assert!(world.instances.is_empty());
+    let planned = looked(&world, &mut memory, 0);
+    assert!(planned.nameless.is_empty());
+    let a: NodeName = "a".into();
+    assert_eq!(made(&planned), [[a]]);
+}
+
+#[test]
+fn an_instance_has_the_name_of_its_device_and_node_or_goes() {
+    for (name, is_its) in [
+        (names_on("a")[0].to_string(), true),
+        (names_on("a")[1].to_string(), true),
+        (names_on("b")[0].to_string(), false),
+        ("cam-0000aa".to_owned(), false),
+    ] {
+        let world = world().with_instance(local(&name, "tty", "a"));
+        let planned = looked(&world, &mut Memory::default(), 0);
+        let mut actions = planned.actions.iter();
+        let is_deleted = actions.any(|action| matches!(action, Action::Delete { .. }));
+        assert_eq!(is_deleted, !is_its, "{name}");
+    }
+    // Akri's have no note of their device, and the controller takes the nodes out of those of lost nodes.
+    let nameless = instance("cam-0000aa", json!({ "spec": { "nodes": ["a"] } }));
+    let mut left = local("cam-0000aa", "tty", "a");
+    left.spec.nodes.clear();
+    for there in [nameless, left] {
+        let planned = looked(&world().with_instance(there), &mut Memory::default(), 0);
+        let mut actions = planned.actions.iter();
+        assert!(!actions.any(|action| matches!(action, Action::Delete { .. })));
+    }
+}
+
+#[test]
+fn slots_of_another_node_in_a_report_are_not_taken_over() {
+    let [name, _] = camera_names();
+    let usage = json!({ format!("{name}-0"): "b", format!("{name}-1"): "a", "g-0": "a" });
+    let device = json!({ "id": ID, "properties": {}, "usage": usage });
+    let mut world = world().with_node_devices(sees("a", &device));
+    let mut memory = Memory::default();
+    let planned = looked(&world, &mut memory, 0);
+    execute(&mut world, &mut memory, &planned, 0);
+    let instance = world.instances.values().next().unwrap();
+    let expected = [(format!("{name}-1"), "a".to_owned())];
+    assert_eq!(instance.spec.device_usage, expected.into());
+}
+
+#[test]
+fn keys_that_are_no_slots_are_removed_also_where_a_lost_node_holds_them() {
+    let usage = json!({ "g0": "", "cam-2-0": "gone", "cam-1-0": "a" });
+    let annotations = json!({ "told.akri.sh/0": "x", "told.akri.sh/1": "x" });
+    let spec = json!({ "shared": true, "nodes": ["a"], "deviceUsage": usage });
+    let there = instance(
+        "cam-1",
+        json!({ "metadata": { "annotations": annotations }, "spec": spec }),
+    );
+    let mut world = world().with_instance(there);
+    let mut memory = Memory::default();
+    for seconds in [0, 1000, 2000] {
+        let there = world.instances.get_mut(&key("cam-1")).unwrap();
+        let usage = &mut Arc::make_mut(there).spec.device_usage;
+        usage.insert("cam-2-0".to_owned(), "gone".to_owned());
+        let planned = looked(&world, &mut memory, seconds);
+        execute(&mut world, &mut memory, &planned, seconds);
+    }
+    let instance = &world.instances[&key("cam-1")];
+    let expected = [("cam-1-0".to_owned(), "a".to_owned())];
+    assert_eq!(instance.spec.device_usage, expected.into());
+    let annotations = instance.metadata.annotations.as_ref().unwrap();
+    assert_eq!(annotations.keys().collect::<Vec<_>>(), ["told.akri.sh/0"]);
+}
