@@ -343,8 +343,8 @@ node_devices() {
 
 # event NODE CONTROLLER: JSON of an Event.
 event() {
-  jq -n --arg node "$1" --arg controller "$2" --arg now "$(date -u +%FT%T.000000Z)" '{
-    apiVersion: "events.k8s.io/v1", kind: "Event", metadata: {generateName: "stolen-", namespace: "default"},
+  jq -n --arg node "$1" --arg controller "$2" --arg now "$(date -u +%FT%T.%6NZ)" '{
+    apiVersion: "events.k8s.io/v1", kind: "Event", metadata: {name: "stolen-\($node)-\($now | gsub("[^0-9]"; ""))", namespace: "default"},
     eventTime: $now, reportingController: $controller, reportingInstance: $node, action: "Test", reason: "Test",
     type: "Normal", regarding: {apiVersion: "akri.sh/v0", kind: "Configuration", name: "stolen", namespace: "default"}}'
 }
